@@ -1,0 +1,1 @@
+//! Element types, dimensions, shapes and tensors.
