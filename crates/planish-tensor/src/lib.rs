@@ -1,1 +1,13 @@
-//! Element types, dimensions, shapes and tensors.
+//! Element types, symbolic dimensions, shapes and tensors: the values that everything else passes around.
+
+mod bytes;
+mod dtype;
+mod element;
+pub mod small_float;
+mod tensor;
+
+pub use bytes::Bytes;
+pub use dtype::{DType, UnknownDType};
+pub use element::Element;
+pub use half::{bf16, f16};
+pub use tensor::{Tensor, TensorError, element_count};

@@ -1,0 +1,122 @@
+//! `Bytes`: shared, immutable memory, owned or mapped from a file, and cheap slices of it.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Element;
+use crate::element::as_bytes;
+
+/// Something that owns memory at a fixed address.
+trait Storage: Send + Sync {
+    fn bytes(&self) -> &[u8];
+}
+
+impl<T: Element> Storage for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        as_bytes(self)
+    }
+}
+
+impl Storage for memmap2::Mmap {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A range of shared, immutable memory. Cloning and slicing copy no data.
+#[derive(Clone)]
+pub struct Bytes {
+    storage: Arc<dyn Storage>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    /// Takes over a vector's memory without copying it.
+    pub fn from_vec<T: Element>(elements: Vec<T>) -> Bytes {
+        let len = size_of::<T>() * elements.len();
+        Bytes { storage: Arc::new(elements), range: 0..len }
+    }
+
+    /// Maps a whole file. The pages are read when they are touched, and shared with the page cache.
+    ///
+    /// Whoever truncates the file while it is mapped ends this process with SIGBUS, as with every program
+    /// that maps files; writers of models replace files by renaming, which is safe.
+    pub fn map_file(path: &Path) -> io::Result<Bytes> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if metadata.len() == 0 {
+            return Ok(Bytes::from_vec(Vec::<u8>::new()));
+        }
+        // SAFETY: the map is private and read-only, and Rust code here never writes to it; a file changed
+        // by another process can change the values seen, which no reader of this crate trusts.
+        let map = unsafe { memmap2::MmapOptions::new().map(&file)? };
+        let len = map.len();
+        Ok(Bytes { storage: Arc::new(map), range: 0..len })
+    }
+
+    /// A part of this range, sharing the memory; `None` if it does not lie inside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        if range.start > range.end || range.end > self.range.len() {
+            return None;
+        }
+        let start = self.range.start + range.start;
+        Some(Bytes { storage: Arc::clone(&self.storage), range: start..start + range.len() })
+    }
+
+    /// The `Bytes` of a slice that was borrowed from this very memory; `None` if it was not.
+    pub fn slice_of(&self, part: &[u8]) -> Option<Bytes> {
+        let base = self.as_ptr() as usize;
+        let start = (part.as_ptr() as usize).checked_sub(base)?;
+        self.slice(start..start.checked_add(part.len())?)
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.storage.bytes()[self.range.clone()]
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({})", self.range.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_share_and_stay_inside() {
+        let bytes = Bytes::from_vec(vec![1u8, 2, 3, 4, 5]);
+        let middle = bytes.slice(1..4).unwrap();
+        assert_eq!(&*middle, &[2, 3, 4]);
+        assert!(middle.slice(2..4).is_none());
+        assert_eq!(&*bytes.slice_of(&bytes[3..]).unwrap(), &[4, 5]);
+        assert!(middle.slice_of(&bytes[..2]).is_none());
+    }
+
+    #[test]
+    fn maps_a_file_and_an_empty_one() {
+        let dir = std::env::temp_dir().join(format!("planish-bytes-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("full"), b"abc").unwrap();
+        std::fs::write(dir.join("empty"), b"").unwrap();
+        assert_eq!(&*Bytes::map_file(&dir.join("full")).unwrap(), b"abc");
+        assert!(Bytes::map_file(&dir.join("empty")).unwrap().is_empty());
+        assert!(Bytes::map_file(&dir).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}
