@@ -14,7 +14,9 @@ mod sealed {
 ///
 /// Sealed: every implementor is plain data without padding, so that its slices may be seen as bytes; all
 /// but `bool` accept any bit pattern.
-pub trait Element: Copy + Default + PartialEq + Send + Sync + std::fmt::Debug + sealed::Sealed + 'static {
+pub trait Element:
+    Copy + Default + PartialEq + Send + Sync + std::fmt::Debug + sealed::Sealed + 'static
+{
     /// The element type this Rust type stands for.
     const DTYPE: DType;
 }
@@ -74,7 +76,11 @@ pub(crate) fn copy_cast<T: Element>(bytes: &[u8]) -> Vec<T> {
     // SAFETY: the destination holds `count` elements of `size_of::<T>()` bytes each, the source at least as
     // many bytes, they do not overlap, and any bit pattern is valid for these types.
     unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), elements.as_mut_ptr().cast::<u8>(), count * size_of::<T>());
+        std::ptr::copy_nonoverlapping(
+            bytes.as_ptr(),
+            elements.as_mut_ptr().cast::<u8>(),
+            count * size_of::<T>(),
+        );
     }
     elements
 }

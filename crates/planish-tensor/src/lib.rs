@@ -1,13 +1,17 @@
 //! Element types, symbolic dimensions, shapes and tensors: the values that everything else passes around.
 
 mod bytes;
+mod dim;
 mod dtype;
 mod element;
+mod shape;
 pub mod small_float;
 mod tensor;
 
 pub use bytes::Bytes;
+pub use dim::*;
 pub use dtype::{DType, UnknownDType};
 pub use element::Element;
 pub use half::{bf16, f16};
+pub use shape::*;
 pub use tensor::{Tensor, TensorError, element_count};

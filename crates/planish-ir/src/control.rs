@@ -1,0 +1,209 @@
+//! Control flow: what the outputs of If, Loop, Scan and SequenceMap are, given their bodies; and how types
+//! that come from two places are joined.
+
+use planish_op::infer::{InferInput, Inferred};
+use planish_op::{Op, TensorType, ValueType};
+use planish_tensor::{Dim, Shape};
+
+use crate::graph::{Graph, GraphError, GraphErrorKind, NewNode};
+
+/// Whether the operator keeps its work in bodies.
+pub(crate) fn has_bodies(op: &Op) -> bool {
+    matches!(op, Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_))
+}
+
+type Fresh<'a> = &'a mut dyn FnMut(&str) -> Dim;
+
+/// The outputs of a node with bodies.
+pub(crate) fn infer(
+    node: &NewNode,
+    inputs: &[Option<InferInput<'_>>],
+    fresh: Fresh<'_>,
+) -> Result<Vec<Inferred>, GraphError> {
+    let bad = |detail: String| GraphError::new(GraphErrorKind::BadBody(detail), &*node.name);
+    let n_own = inputs
+        .len()
+        .checked_sub(node.n_captured)
+        .ok_or_else(|| bad("more captured values than inputs".into()))?;
+    let n_bodies = if matches!(node.op, Op::If(_)) { 2 } else { 1 };
+    if node.bodies.len() != n_bodies {
+        return Err(bad(format!("{} needs {n_bodies} bodies, has {}", node.op.name(), node.bodies.len())));
+    }
+    // How many inputs the operator itself hands to a body, before the captured ones.
+    let n_formal = match &node.op {
+        Op::If(_) => 0,
+        // Iteration number and condition take the places of the trip count and the condition.
+        Op::Loop(_) => n_own.max(2),
+        _ => n_own,
+    };
+    for body in &node.bodies {
+        let expected = n_formal + node.n_captured;
+        if body.inputs().len() != expected {
+            let found = body.inputs().len();
+            return Err(bad(format!("the body `{}` takes {found} inputs, {expected} are given", body.name)));
+        }
+    }
+    let types = match &node.op {
+        Op::If(_) => {
+            let (then, other) = (output_types(&node.bodies[0]), output_types(&node.bodies[1]));
+            if then.len() != other.len() {
+                return Err(bad(format!("the branches have {} and {} outputs", then.len(), other.len())));
+            }
+            let join_both = |(a, b)| join(a, b, fresh);
+            then.into_iter().zip(other).map(join_both).collect::<Option<Vec<_>>>()
+        }
+        Op::Loop(_) => {
+            let outputs = output_types(&node.bodies[0]);
+            let n_carried = n_own.saturating_sub(2);
+            if outputs.len() < 1 + n_carried {
+                return Err(bad(format!(
+                    "the body has {} outputs, at least {} are needed",
+                    outputs.len(),
+                    1 + n_carried
+                )));
+            }
+            let carried = outputs[1..=n_carried]
+                .iter()
+                .zip(&inputs[2.min(n_own)..n_own])
+                .map(|(out, initial)| initial.as_ref().and_then(|initial| join(initial.ty, out, fresh)))
+                .collect::<Option<Vec<_>>>();
+            carried.map(|mut types| {
+                let n_iterations = fresh("iterations");
+                types.extend(outputs[1 + n_carried..].iter().map(|out| stacked(out, 0, &n_iterations)));
+                types
+            })
+        }
+        Op::Scan(scan) => {
+            let outputs = output_types(&node.bodies[0]);
+            let n_scanned = usize::try_from(scan.num_scan_inputs).unwrap_or(usize::MAX);
+            let n_states = n_own
+                .checked_sub(n_scanned)
+                .ok_or_else(|| bad(format!("num_scan_inputs is {n_scanned}, there are {n_own} inputs")))?;
+            if outputs.len() < n_states {
+                return Err(bad(format!("the body has {} outputs for {n_states} states", outputs.len())));
+            }
+            let states = inputs[..n_states]
+                .iter()
+                .zip(&outputs)
+                .map(|(initial, out)| initial.as_ref().and_then(|initial| join(initial.ty, out, fresh)))
+                .collect::<Option<Vec<_>>>();
+            states.map(|mut types| {
+                let axis_of = |idx: usize| scan.scan_input_axes.get(idx).copied().unwrap_or(0);
+                let length = (0..n_scanned)
+                    .find_map(|idx| {
+                        let shape = inputs[n_states + idx]?.ty.as_tensor()?.shape.as_ref()?;
+                        let axis = planish_tensor::normalize_axis(axis_of(idx), shape.rank()).ok()?;
+                        Some(shape.dims()[axis].clone())
+                    })
+                    .unwrap_or_else(|| fresh("scan_length"));
+                for (idx, out) in outputs[n_states..].iter().enumerate() {
+                    let axis = scan.scan_output_axes.get(idx).copied().unwrap_or(0);
+                    types.push(stacked(out, axis, &length));
+                }
+                types
+            })
+        }
+        Op::SequenceMap(_) => {
+            let outputs = output_types(&node.bodies[0]);
+            Some(outputs.into_iter().map(|ty| ValueType::Sequence(Box::new(ty.clone()))).collect())
+        }
+        _ => Some(Vec::new()),
+    };
+    let types =
+        types.ok_or_else(|| bad("the types of the bodies' outputs and of the inputs differ".into()))?;
+    Ok(types.into_iter().map(|ty| Inferred { ty, content: None }).collect())
+}
+
+fn output_types(body: &Graph) -> Vec<&ValueType> {
+    body.outputs().iter().map(|&id| &body.value(id).ty).collect()
+}
+
+/// The type of `element` stacked `length` times along a new axis (counted over the result's rank).
+fn stacked(element: &ValueType, axis: i64, length: &Dim) -> ValueType {
+    let ValueType::Tensor(tensor) = element else { return element.clone() };
+    let shape = tensor.shape.as_ref().and_then(|shape| {
+        let mut dims = shape.dims().to_vec();
+        let axis = planish_tensor::normalize_axis(axis, dims.len() + 1).ok()?;
+        dims.insert(axis, length.clone());
+        Some(Shape::from_iter(dims))
+    });
+    ValueType::Tensor(TensorType { dtype: tensor.dtype, shape })
+}
+
+/// The type of a value that may come from either place; `None` if no type covers both.
+pub fn join(a: &ValueType, b: &ValueType, fresh: Fresh<'_>) -> Option<ValueType> {
+    match (a, b) {
+        (ValueType::Tensor(a), ValueType::Tensor(b)) if a.dtype == b.dtype => {
+            let shape = match (&a.shape, &b.shape) {
+                (Some(a), Some(b)) if a.rank() == b.rank() => {
+                    let dims = a.dims().iter().zip(b.dims());
+                    Some(dims.map(|(a, b)| if a == b { a.clone() } else { fresh("either") }).collect())
+                }
+                _ => None,
+            };
+            Some(ValueType::Tensor(TensorType { dtype: a.dtype, shape }))
+        }
+        (ValueType::Sequence(a), ValueType::Sequence(b)) => {
+            Some(ValueType::Sequence(Box::new(join(a, b, fresh)?)))
+        }
+        (ValueType::Optional(a), ValueType::Optional(b)) => {
+            Some(ValueType::Optional(Box::new(join(a, b, fresh)?)))
+        }
+        (ValueType::Optional(inner), other) | (other, ValueType::Optional(inner)) => {
+            Some(ValueType::Optional(Box::new(join(inner, other, fresh)?)))
+        }
+        _ => None,
+    }
+}
+
+/// `inferred` with an unknown rank taken from `hint`, and run-time dimensions named as the hint names them.
+pub(crate) fn fill(inferred: ValueType, hint: &ValueType) -> ValueType {
+    match (inferred, hint) {
+        (ValueType::Tensor(own), ValueType::Tensor(hint)) if own.dtype == hint.dtype => {
+            let shape = match (own.shape, &hint.shape) {
+                (None, hint) => hint.clone(),
+                (Some(own), Some(hint)) if own.rank() == hint.rank() => {
+                    let dims = own.dims().iter().zip(hint.dims());
+                    Some(dims.map(|(own, hint)| better_dim(own, hint).clone()).collect())
+                }
+                (own, _) => own,
+            };
+            ValueType::Tensor(TensorType { dtype: own.dtype, shape })
+        }
+        (ValueType::Sequence(own), ValueType::Sequence(hint)) => {
+            ValueType::Sequence(Box::new(fill(*own, hint)))
+        }
+        (ValueType::Optional(own), ValueType::Optional(hint)) => {
+            ValueType::Optional(Box::new(fill(*own, hint)))
+        }
+        (own, _) => own,
+    }
+}
+
+/// A bare run-time symbol takes the name in the hint; numbers in hints are not trusted over inference.
+fn better_dim<'a>(own: &'a Dim, hint: &'a Dim) -> &'a Dim {
+    let is_fresh = own.as_symbol().is_some_and(|name| name.contains('\''));
+    if is_fresh && hint.as_const().is_none() { hint } else { own }
+}
+
+/// Whether one value can have both types.
+pub fn compatible(a: &ValueType, b: &ValueType) -> bool {
+    match (a, b) {
+        (ValueType::Tensor(a), ValueType::Tensor(b)) => {
+            let shapes_fit = match (&a.shape, &b.shape) {
+                (Some(a), Some(b)) => {
+                    let fits = |(a, b): (&Dim, &Dim)| match (a.as_const(), b.as_const()) {
+                        (Some(a), Some(b)) => a == b,
+                        _ => true,
+                    };
+                    a.rank() == b.rank() && a.dims().iter().zip(b.dims()).all(fits)
+                }
+                _ => true,
+            };
+            a.dtype == b.dtype && shapes_fit
+        }
+        (ValueType::Sequence(a), ValueType::Sequence(b)) => compatible(a, b),
+        (ValueType::Optional(a), ValueType::Optional(b)) => compatible(a, b),
+        _ => false,
+    }
+}

@@ -1,0 +1,320 @@
+//! `Graph`: nodes and values in arenas, in an order that can be run.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use planish_op::infer::{Content, InferError, InferInput, Inference, Inferred};
+use planish_op::{Op, ValueType};
+use planish_tensor::{Dim, Shape, Tensor};
+
+use crate::control;
+use crate::id::{NodeId, ValueId};
+
+/// What is known of one value.
+#[derive(Clone, Debug)]
+pub struct ValueInfo {
+    pub name: Box<str>,
+    pub ty: ValueType,
+    /// Constant elements, or integers that follow from symbolic dimensions.
+    pub content: Option<Content>,
+    /// The node that makes it; `None` for graph inputs and constants.
+    pub producer: Option<NodeId>,
+}
+
+impl ValueInfo {
+    /// The elements of a constant.
+    pub fn constant(&self) -> Option<&Tensor> {
+        match &self.content {
+            Some(Content::Tensor(tensor)) if self.producer.is_none() => Some(tensor),
+            _ => None,
+        }
+    }
+}
+
+/// One operation.
+///
+/// A node with bodies (control flow) takes the values that its bodies use from outside as trailing inputs;
+/// each body lists them as trailing inputs too, the same for all bodies of the node. So the inputs of a node
+/// are all that it reads.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub name: Box<str>,
+    pub op: Op,
+    pub inputs: Vec<Option<ValueId>>,
+    /// `None` where an output is not wanted.
+    pub outputs: Vec<Option<ValueId>>,
+    pub bodies: Vec<Graph>,
+    /// How many of `inputs`, counted from the end, are captured by the bodies.
+    pub n_captured: usize,
+}
+
+/// A node that is to be added.
+#[derive(Clone, Debug)]
+pub struct NewNode {
+    pub name: Box<str>,
+    pub op: Op,
+    pub inputs: Vec<Option<ValueId>>,
+    pub outputs: Vec<NewOutput>,
+    pub bodies: Vec<Graph>,
+    pub n_captured: usize,
+}
+
+/// An output of a node that is to be added.
+#[derive(Clone, Debug)]
+pub enum NewOutput {
+    /// Not wanted.
+    Skip,
+    /// A new value; what its type is known to be beyond inference, if anything.
+    Value { name: Box<str>, declared: Declared },
+}
+
+/// What is known of a type before inference.
+#[derive(Clone, Debug)]
+pub enum Declared {
+    Nothing,
+    /// Fills in what inference leaves open.
+    Hint(ValueType),
+    /// Replaces what inference says, if compatible: the text form prints final types.
+    Exact(ValueType),
+}
+
+impl NewNode {
+    /// A node without bodies whose outputs are all wanted.
+    pub fn new(name: &str, op: impl Into<Op>, inputs: Vec<Option<ValueId>>, outputs: &[&str]) -> NewNode {
+        let outputs = outputs
+            .iter()
+            .map(|&name| NewOutput::Value { name: name.into(), declared: Declared::Nothing })
+            .collect();
+        NewNode { name: name.into(), op: op.into(), inputs, outputs, bodies: Vec::new(), n_captured: 0 }
+    }
+}
+
+/// A function from inputs to outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub name: String,
+    nodes: Vec<Node>,
+    values: Vec<ValueInfo>,
+    by_name: HashMap<Box<str>, ValueId>,
+    inputs: Vec<ValueId>,
+    outputs: Vec<ValueId>,
+    n_fresh_symbols: usize,
+}
+
+/// Why a graph could not be built or is not valid.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum GraphErrorKind {
+    /// Two values with one name.
+    DuplicateName,
+    /// More nodes or values than ids.
+    TooManyValues,
+    /// The operator refuses its inputs.
+    Infer(InferError),
+    /// Bodies, captured values and arity of a control-flow node do not fit.
+    BadBody(String),
+    /// A broken invariant found by `verify`.
+    Invalid(String),
+}
+
+/// A graph that could not be built or is not valid.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GraphError {
+    kind: GraphErrorKind,
+    place: String,
+}
+
+impl GraphError {
+    pub(crate) fn new(kind: GraphErrorKind, place: impl Into<String>) -> GraphError {
+        GraphError { kind, place: place.into() }
+    }
+
+    pub fn kind(&self) -> &GraphErrorKind {
+        &self.kind
+    }
+
+    /// The node or value concerned.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            GraphErrorKind::DuplicateName => write!(f, "two values are called `{}`", self.place),
+            GraphErrorKind::TooManyValues => write!(f, "more values or nodes than a graph can hold"),
+            GraphErrorKind::Infer(error) => write!(f, "node `{}`: {error}", self.place),
+            GraphErrorKind::BadBody(detail) | GraphErrorKind::Invalid(detail) => {
+                write!(f, "`{}`: {detail}", self.place)
+            }
+        }
+    }
+}
+
+impl std::error::Error for GraphError {}
+
+impl Graph {
+    pub fn new(name: &str) -> Graph {
+        Graph { name: name.to_string(), ..Graph::default() }
+    }
+
+    /// A graph for a body: its fresh symbols start after the outer graph's, so that they do not meet.
+    pub fn body(name: &str, outer: &Graph) -> Graph {
+        Graph { name: name.to_string(), n_fresh_symbols: outer.n_fresh_symbols, ..Graph::default() }
+    }
+
+    /// All nodes, in an order that can be run.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().map(|(idx, node)| (node_id(idx), node))
+    }
+
+    /// All values, in order of their making.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = (ValueId, &ValueInfo)> {
+        self.values.iter().enumerate().map(|(idx, value)| (value_id(idx), value))
+    }
+
+    /// The node with this id; ids come from this graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The value with this id; ids come from this graph.
+    pub fn value(&self, id: ValueId) -> &ValueInfo {
+        &self.values[id.index()]
+    }
+
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn inputs(&self) -> &[ValueId] {
+        &self.inputs
+    }
+
+    pub fn outputs(&self) -> &[ValueId] {
+        &self.outputs
+    }
+
+    pub fn set_outputs(&mut self, outputs: Vec<ValueId>) {
+        self.outputs = outputs;
+    }
+
+    pub fn add_input(&mut self, name: &str, ty: ValueType) -> Result<ValueId, GraphError> {
+        let id = self.add_value(ValueInfo { name: name.into(), ty, content: None, producer: None })?;
+        self.inputs.push(id);
+        Ok(id)
+    }
+
+    /// An input of a body whose contents are known outside (a captured constant, say).
+    pub fn add_known_input(
+        &mut self,
+        name: &str,
+        ty: ValueType,
+        content: Option<Content>,
+    ) -> Result<ValueId, GraphError> {
+        let id = self.add_input(name, ty)?;
+        // A constant tensor would make the input a constant; only symbolic knowledge is kept.
+        if let Some(content @ Content::Ints(_)) = content {
+            self.values[id.index()].content = Some(content);
+        }
+        Ok(id)
+    }
+
+    pub fn add_constant(&mut self, name: &str, tensor: Tensor) -> Result<ValueId, GraphError> {
+        let ty = ValueType::tensor(tensor.dtype(), Shape::from(tensor.shape()));
+        let content = Some(Content::Tensor(tensor));
+        self.add_value(ValueInfo { name: name.into(), ty, content, producer: None })
+    }
+
+    /// Adds a node behind all others and infers its outputs.
+    pub fn add_node(&mut self, new: NewNode) -> Result<NodeId, GraphError> {
+        let id = NodeId::from_index(self.nodes.len())
+            .ok_or_else(|| GraphError::new(GraphErrorKind::TooManyValues, &*new.name))?;
+        let inferred = self.infer_new(&new)?;
+        let NewNode { name, op, inputs, outputs, bodies, n_captured } = new;
+        for body in &bodies {
+            self.n_fresh_symbols = self.n_fresh_symbols.max(body.n_fresh_symbols);
+        }
+        let mut output_ids = Vec::with_capacity(outputs.len());
+        for (output, Inferred { ty, content }) in outputs.into_iter().zip(inferred) {
+            let NewOutput::Value { name: value_name, declared } = output else {
+                output_ids.push(None);
+                continue;
+            };
+            let ty = match declared {
+                Declared::Nothing => ty,
+                Declared::Hint(hint) => control::fill(ty, &hint),
+                Declared::Exact(exact) if control::compatible(&ty, &exact) => exact,
+                Declared::Exact(exact) => {
+                    let detail = format!("output `{value_name}` is declared {exact}, inference says {ty}");
+                    return Err(GraphError::new(GraphErrorKind::Invalid(detail), &*name));
+                }
+            };
+            let info = ValueInfo { name: value_name, ty, content, producer: Some(id) };
+            output_ids.push(Some(self.add_value(info)?));
+        }
+        self.nodes.push(Node { name, op, inputs, outputs: output_ids, bodies, n_captured });
+        Ok(id)
+    }
+
+    fn infer_new(&mut self, new: &NewNode) -> Result<Vec<Inferred>, GraphError> {
+        let place = || new.name.to_string();
+        let inputs: Vec<Option<InferInput<'_>>> = new
+            .inputs
+            .iter()
+            .map(|id| {
+                id.map(|id| {
+                    let value = &self.values[id.index()];
+                    InferInput { ty: &value.ty, content: value.content.as_ref() }
+                })
+            })
+            .collect();
+        let mut n_fresh = self.n_fresh_symbols;
+        let mut fresh = |hint: &str| fresh_symbol(hint, &mut n_fresh);
+        let inferred = if control::has_bodies(&new.op) {
+            control::infer(new, &inputs, &mut fresh)?
+        } else {
+            let mut cx = Inference::new(new.op.name(), &inputs, new.outputs.len(), &mut fresh);
+            planish_op::infer(&new.op, &mut cx)
+                .map_err(|error| GraphError::new(GraphErrorKind::Infer(error), place()))?
+        };
+        if inferred.len() < new.outputs.len() {
+            let detail =
+                format!("{} has {} outputs, {} are used", new.op.name(), inferred.len(), new.outputs.len());
+            return Err(GraphError::new(GraphErrorKind::Invalid(detail), place()));
+        }
+        self.n_fresh_symbols = n_fresh;
+        Ok(inferred)
+    }
+
+    /// A dimension that no other value of this graph has.
+    pub fn fresh_dim(&mut self, hint: &str) -> Dim {
+        fresh_symbol(hint, &mut self.n_fresh_symbols)
+    }
+
+    fn add_value(&mut self, info: ValueInfo) -> Result<ValueId, GraphError> {
+        let too_many = || GraphError::new(GraphErrorKind::TooManyValues, &*info.name);
+        let id = ValueId::from_index(self.values.len()).ok_or_else(too_many)?;
+        if self.by_name.insert(info.name.clone(), id).is_some() {
+            return Err(GraphError::new(GraphErrorKind::DuplicateName, &*info.name));
+        }
+        self.values.push(info);
+        Ok(id)
+    }
+}
+
+/// Names of fresh symbols carry a `'`, which no identifier of an exporter has, and a running number.
+fn fresh_symbol(hint: &str, n_fresh: &mut usize) -> Dim {
+    let dim = Dim::symbol(&format!("{hint}'{n_fresh}"));
+    *n_fresh += 1;
+    dim
+}
+
+fn node_id(idx: usize) -> NodeId {
+    NodeId::from_index(idx).expect("add_node refused indices beyond the ids")
+}
+
+fn value_id(idx: usize) -> ValueId {
+    ValueId::from_index(idx).expect("add_value refused indices beyond the ids")
+}

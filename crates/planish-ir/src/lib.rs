@@ -1,0 +1,12 @@
+//! The graph that everything between import and lowering works on: nodes and values, verification, the text
+//! form, and interpretation over the reference.
+
+mod control;
+mod graph;
+mod id;
+mod interpret;
+
+pub use control::{compatible, join};
+pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
+pub use id::{NodeId, ValueId};
+pub use interpret::{InterpretError, Observer, interpret, interpret_with};

@@ -1,0 +1,13 @@
+//! The closed set of operators: their attributes, the types of the values between them, and inference.
+
+pub mod attribute;
+pub mod infer;
+mod op;
+mod op_table;
+mod value;
+
+pub use attribute::*;
+pub use infer::infer;
+pub use op::{Attributes, Custom, OpSpec};
+pub use op_table::*;
+pub use value::{TensorType, Value, ValueType};

@@ -1,0 +1,143 @@
+//! What a reference function sees: the node's inputs, and typed refusals.
+
+use std::fmt;
+
+use planish_op::Value;
+use planish_tensor::{DType, Tensor, TensorError};
+
+/// One value per output.
+pub type EvalResult = Result<Vec<Value>, EvalError>;
+
+/// The inputs of one evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct Evaluation<'a> {
+    op: &'a str,
+    inputs: &'a [Option<&'a Value>],
+    n_outputs: usize,
+}
+
+impl<'a> Evaluation<'a> {
+    pub fn new(op: &'a str, inputs: &'a [Option<&'a Value>], n_outputs: usize) -> Self {
+        Evaluation { op, inputs, n_outputs }
+    }
+
+    /// The number of input positions, absent optional ones included.
+    pub fn n_inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The number of outputs that are wanted; optional ones beyond need not be computed.
+    pub fn n_outputs(&self) -> usize {
+        self.n_outputs
+    }
+
+    pub fn value(&self, idx: usize) -> Result<&'a Value, EvalError> {
+        match self.inputs.get(idx) {
+            Some(Some(value)) => Ok(value),
+            _ => Err(self.error(EvalErrorKind::MissingInput, format!("input {idx} is missing"))),
+        }
+    }
+
+    pub fn optional_value(&self, idx: usize) -> Option<&'a Value> {
+        self.inputs.get(idx).copied().flatten()
+    }
+
+    /// A required tensor input.
+    pub fn tensor(&self, idx: usize) -> Result<&'a Tensor, EvalError> {
+        self.value(idx)?
+            .as_tensor()
+            .ok_or_else(|| self.error(EvalErrorKind::BadType, format!("input {idx} must be a tensor")))
+    }
+
+    /// An optional tensor input.
+    pub fn optional_tensor(&self, idx: usize) -> Result<Option<&'a Tensor>, EvalError> {
+        self.optional_value(idx).map(|_| self.tensor(idx)).transpose()
+    }
+
+    /// All inputs as tensors, for variadic operators.
+    pub fn tensors(&self) -> Result<Vec<&'a Tensor>, EvalError> {
+        (0..self.n_inputs()).map(|idx| self.tensor(idx)).collect()
+    }
+
+    /// The elements of a required integer input.
+    pub fn ints(&self, idx: usize) -> Result<Vec<i64>, EvalError> {
+        Ok(self.tensor(idx)?.to_i64s())
+    }
+
+    /// `axis` counted from the front, refused if outside the rank.
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, EvalError> {
+        planish_tensor::normalize_axis(axis, rank).map_err(|error| self.bad_attribute(error.to_string()))
+    }
+
+    pub fn error(&self, kind: EvalErrorKind, detail: impl Into<String>) -> EvalError {
+        EvalError { op: self.op.to_string(), kind, detail: detail.into() }
+    }
+
+    pub fn bad_shape(&self, detail: impl Into<String>) -> EvalError {
+        self.error(EvalErrorKind::BadShape, detail)
+    }
+
+    pub fn bad_attribute(&self, detail: impl Into<String>) -> EvalError {
+        self.error(EvalErrorKind::BadAttribute, detail)
+    }
+
+    /// The refusal of an element type that the operator does not define.
+    pub fn bad_type(&self, dtype: DType) -> EvalError {
+        self.error(EvalErrorKind::BadType, format!("not defined for elements of type {dtype}"))
+    }
+
+    pub(crate) fn missing(&self) -> EvalResult {
+        Err(self.error(EvalErrorKind::NeedsPlugin, "the reference is not written yet"))
+    }
+}
+
+/// Why an operator could not be evaluated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum EvalErrorKind {
+    MissingInput,
+    BadType,
+    BadShape,
+    BadAttribute,
+    /// A value that the operator does not accept (an index out of range, say).
+    BadValue,
+    TooLarge,
+    NeedsGraph,
+    NeedsPlugin,
+}
+
+/// An operator that could not be evaluated on these inputs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EvalError {
+    op: String,
+    kind: EvalErrorKind,
+    detail: String,
+}
+
+impl EvalError {
+    pub fn new(op: &str, kind: EvalErrorKind, detail: impl Into<String>) -> EvalError {
+        EvalError { op: op.to_string(), kind, detail: detail.into() }
+    }
+
+    pub fn kind(&self) -> EvalErrorKind {
+        self.kind
+    }
+}
+
+impl From<TensorError> for EvalError {
+    fn from(error: TensorError) -> EvalError {
+        let kind = match error {
+            TensorError::TooLarge { .. } => EvalErrorKind::TooLarge,
+            _ => EvalErrorKind::BadShape,
+        };
+        EvalError { op: "tensor".into(), kind, detail: error.to_string() }
+    }
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.op, self.detail)
+    }
+}
+
+impl std::error::Error for EvalError {}
