@@ -1,6 +1,8 @@
 //! Shapes: lists of dimensions, with the broadcasting and axis rules that all operators share.
 
 mod error;
+#[cfg(test)]
+mod tests;
 
 pub use error::{ShapeError, ShapeErrorKind};
 

@@ -144,9 +144,9 @@ impl Ratio {
     }
 }
 
-/// Whether `0 <= num < den`, so that the quotient is 0 and the remainder `num`.
+/// Whether `num` is 0 or `0 <= num < den`, so that the quotient is 0 and the remainder `num`.
 fn is_proper(num: &Dim, den: &Dim) -> bool {
-    num.is_nonnegative() && at_most(&(num + 1), den)
+    *num == Dim::ZERO || num.is_nonnegative() && at_most(&(num + 1), den)
 }
 
 /// Splits terms into non-constant ones and the constant.

@@ -324,6 +324,9 @@ impl Dim {
                 _ => Dim::from_terms(vec![Term { mono: Mono([(atom.clone(), power)].into()), coef: 1 }]),
             };
         }
+        if self.is_unknown() {
+            return Dim::UNKNOWN;
+        }
         let (mut result, mut square, mut left) = (Dim::ONE, self.clone(), power);
         while left > 0 {
             if left % 2 == 1 {

@@ -228,6 +228,9 @@ impl<'a> Parser<'a> {
     fn number(&mut self, negative: bool) -> Result<i64, ShapeError> {
         let at = self.at;
         let digits = self.take_while(|c| c.is_ascii_digit());
+        if digits.is_empty() {
+            return Err(self.error("a number"));
+        }
         let value = digits.parse::<i128>().ok().map(|value| if negative { -value } else { value });
         value
             .and_then(|value| i64::try_from(value).ok())
