@@ -117,7 +117,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn tree() -> impl Strategy<Value = Tree> {
     let leaf =
         prop_oneof![2 => (-6i64..=12).prop_map(Tree::Number), 3 => (0..NAMES.len()).prop_map(Tree::Symbol)];
-    leaf.prop_recursive(5, 24, 2, |inner| {
+    leaf.prop_recursive(6, 40, 2, |inner| {
         (op(), inner.clone(), inner).prop_map(|(op, a, b)| Tree::Node(op, Box::new(a), Box::new(b)))
     })
 }

@@ -261,10 +261,13 @@ fn flattened(func: Func, a: &Dim, b: &Dim) -> Vec<Dim> {
     args
 }
 
-/// Keeps the arguments that no other one is known to beat.
+/// Keeps the arguments that no other one is known to beat. Sorted first, so that of two that beat each other
+/// (`mod(1,min(1,a))` and 0) the same one stays in either order.
 fn extreme(func: Func, a: &Dim, b: &Dim, beats: impl Fn(&Dim, &Dim) -> bool) -> Dim {
+    let mut args = flattened(func, a, b);
+    args.sort_by(|a, b| a.0.cmp(&b.0));
     let mut kept: Vec<Dim> = Vec::new();
-    for arg in flattened(func, a, b) {
+    for arg in args {
         if arg.is_unknown() {
             return Dim::UNKNOWN;
         }
@@ -273,7 +276,6 @@ fn extreme(func: Func, a: &Dim, b: &Dim, beats: impl Fn(&Dim, &Dim) -> bool) -> 
             kept.push(arg);
         }
     }
-    kept.sort_by(|a, b| a.0.cmp(&b.0));
     collapse(func, kept).unwrap_or(Dim::UNKNOWN)
 }
 
