@@ -45,29 +45,27 @@ impl Dim {
 
     /// The smaller value.
     pub fn min(&self, other: &Dim) -> Dim {
-        extreme(Func::Min, self, other, |a, b| at_most(a, b))
+        extreme(Func::Min, [self, other], at_most)
     }
 
     /// The larger value.
     pub fn max(&self, other: &Dim) -> Dim {
-        extreme(Func::Max, self, other, |a, b| at_most(b, a))
+        extreme(Func::Max, [self, other], |a, b| at_most(b, a))
     }
 
     /// The size that `self` and `other` have together by the broadcasting rule: a 1 gives way, anything else
     /// must be equal. Assumes that the broadcast is legal, so an operand that cannot be 1 is the answer; two
     /// different numbers give unknown. `max` would be wrong for 0 against 1, which makes 0.
     pub fn broadcast(&self, other: &Dim) -> Dim {
-        let mut args = flattened(Func::Broadcast, self, other);
+        let mut args = flattened(Func::Broadcast, [self, other]);
         if args.iter().any(Dim::is_unknown) {
             return Dim::UNKNOWN;
         }
         args.retain(|arg| *arg != Dim::ONE);
-        args.sort_by(|a, b| a.0.cmp(&b.0));
-        args.dedup();
         if args.iter().filter(|arg| arg.as_const().is_some()).count() > 1 {
             return Dim::UNKNOWN;
         }
-        // Numbers sort first, so a number wins over an expression.
+        // Numbers come first, so a number wins over an expression.
         if let Some(sure) = args.iter().find(|arg| is_never_one(arg)) {
             return sure.clone();
         }
@@ -92,14 +90,15 @@ impl Func {
         matches!(self, Func::Min | Func::Max | Func::Broadcast)
     }
 
-    /// Applies the function to at least two arguments, from the left.
+    /// Applies the function to at least two arguments. Extremes take them at once: from the left, each
+    /// step would compare all pairs again.
     pub(super) fn apply(self, args: &[Dim]) -> Dim {
         let apply = match self {
             Func::FloorDiv => Dim::floor_div,
             Func::CeilDiv => Dim::ceil_div,
             Func::Mod => Dim::rem,
-            Func::Min => Dim::min,
-            Func::Max => Dim::max,
+            Func::Min => return extreme(Func::Min, args, at_most),
+            Func::Max => return extreme(Func::Max, args, |a, b| at_most(b, a)),
             Func::Broadcast => Dim::broadcast,
             Func::Mul => Dim::times,
         };
@@ -250,25 +249,28 @@ fn call_by_const(call: &Call, func: Func) -> Option<(&Dim, i64)> {
     }
 }
 
-/// The arguments of `a` and `b` as one list, nested calls of the same function opened.
-fn flattened(func: Func, a: &Dim, b: &Dim) -> Vec<Dim> {
+/// All arguments as one sorted list, nested calls of the same function opened.
+fn flattened<'a>(func: Func, args: impl IntoIterator<Item = &'a Dim>) -> Vec<Dim> {
     let open = |dim: &Dim| match dim.as_atom() {
         Some(Atom::Call(call)) if call.func == func => call.args.clone(),
         _ => vec![dim.clone()],
     };
-    let mut args = open(a);
-    args.extend(open(b));
+    let mut args: Vec<Dim> = args.into_iter().flat_map(open).collect();
+    args.sort_by(|a, b| a.0.cmp(&b.0));
+    args.dedup();
     args
 }
 
-/// Keeps the arguments that no other one is known to beat. Sorted first, so that of two that beat each other
-/// (`mod(1,min(1,a))` and 0) the same one stays in either order.
-fn extreme(func: Func, a: &Dim, b: &Dim, beats: impl Fn(&Dim, &Dim) -> bool) -> Dim {
-    let mut args = flattened(func, a, b);
-    args.sort_by(|a, b| a.0.cmp(&b.0));
+/// Keeps the arguments that no other one is known to beat. They come sorted, so that of two that beat each
+/// other (`mod(1,min(1,a))` and 0) the same one stays in any order of writing.
+fn extreme<'a>(
+    func: Func,
+    args: impl IntoIterator<Item = &'a Dim>,
+    beats: impl Fn(&Dim, &Dim) -> bool,
+) -> Dim {
     let mut kept: Vec<Dim> = Vec::new();
-    for arg in args {
-        if arg.is_unknown() {
+    for arg in flattened(func, args) {
+        if arg.is_unknown() || kept.len() > MAX_ARGS {
             return Dim::UNKNOWN;
         }
         if !kept.iter().any(|other| beats(other, &arg)) {
