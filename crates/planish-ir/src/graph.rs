@@ -200,6 +200,11 @@ impl Graph {
         self.outputs = outputs;
     }
 
+    /// Puts the inputs into another order, or lets some go; they must be inputs of this graph.
+    pub fn set_inputs(&mut self, inputs: Vec<ValueId>) {
+        self.inputs = inputs;
+    }
+
     pub fn add_input(&mut self, name: &str, ty: ValueType) -> Result<ValueId, GraphError> {
         let id = self.add_value(ValueInfo { name: name.into(), ty, content: None, producer: None })?;
         self.inputs.push(id);

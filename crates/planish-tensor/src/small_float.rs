@@ -120,7 +120,8 @@ pub fn encode(dtype: DType, value: f64, saturate: bool) -> u8 {
         // Half an ulp beyond the largest number still rounds to it (ties go to even, which is past it
         // only when its code is odd).
         let half_ulp = (max - values[values.len() - 2]) / 2.0;
-        let rounds_to_max = magnitude < max + half_ulp || (magnitude == max + half_ulp && max_code % 2 == 0);
+        let rounds_to_max =
+            magnitude < max + half_ulp || (magnitude == max + half_ulp && max_code.is_multiple_of(2));
         match format.specials {
             _ if magnitude.is_finite() && (rounds_to_max || saturate) => max_code,
             Specials::None => max_code,
@@ -134,7 +135,7 @@ pub fn encode(dtype: DType, value: f64, saturate: bool) -> u8 {
         0
     } else {
         let (below, over) = (magnitude - values[above - 1], values[above] - magnitude);
-        let up = over < below || (over == below && above % 2 == 0);
+        let up = over < below || (over == below && above.is_multiple_of(2));
         (if up { above } else { above - 1 }) as u8
     };
     match format.specials {

@@ -1,0 +1,170 @@
+//! If, Loop, Scan and SequenceMap: bodies imported with the values that they capture made explicit.
+
+use planish_ir::{Graph, ValueId, join};
+use planish_onnx::AttributeValue;
+use planish_op::{If, Loop, Op, SequenceMap, TensorType, ValueType};
+use planish_tensor::{DType, Shape, normalize_axis};
+
+use crate::error::ImportError;
+use crate::node::NodeImport;
+
+fn body_of<'m>(n: &NodeImport<'_, 'm>, name: &str) -> Result<&'m planish_onnx::Graph<'m>, ImportError> {
+    match n.attribute(name) {
+        Some(AttributeValue::Graph(graph)) => Ok(graph),
+        Some(_) => Err(ImportError::invalid(format!("attribute `{name}` must be a graph"))),
+        None => Err(ImportError::invalid(format!("{} needs the attribute `{name}`", n.node.op_type))),
+    }
+}
+
+pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    let condition = n.required(0)?;
+    let (then_branch, else_branch) = (body_of(n, "then_branch")?, body_of(n, "else_branch")?);
+    let (mut then_graph, then_captured) = n.importer.body(then_branch, Vec::new(), None)?;
+    let (mut else_graph, else_captured) = n.importer.body(else_branch, Vec::new(), Some(&then_graph))?;
+    // Both branches take the same captured values: the union, in order of first use.
+    let mut captured = then_captured.clone();
+    captured.extend(else_captured.iter().filter(|id| !then_captured.contains(id)));
+    take_captured(n, &mut then_graph, &then_captured, &captured)?;
+    take_captured(n, &mut else_graph, &else_captured, &captured)?;
+    let mut inputs = vec![Some(condition)];
+    inputs.extend(captured.iter().copied().map(Some));
+    let outputs = n.all_outputs();
+    n.add_with_bodies(Op::from(If {}), inputs, &outputs, vec![then_graph, else_graph], captured.len())?;
+    Ok(())
+}
+
+/// Makes a body without formal inputs, which has `own` as inputs, take all of `captured` in that order.
+fn take_captured(
+    n: &mut NodeImport<'_, '_>,
+    body: &mut Graph,
+    own: &[ValueId],
+    captured: &[ValueId],
+) -> Result<(), ImportError> {
+    let existing = body.inputs().to_vec();
+    let mut inputs = Vec::with_capacity(captured.len());
+    for id in captured {
+        inputs.push(match own.iter().position(|candidate| candidate == id) {
+            Some(place) => existing[place],
+            None => {
+                let outer = n.graph().value(*id).clone();
+                let mut name = outer.name.to_string();
+                while body.find(&name).is_some() {
+                    name.push('\'');
+                }
+                body.add_input(&name, outer.ty)?
+            }
+        });
+    }
+    body.set_inputs(inputs);
+    Ok(())
+}
+
+/// The type of a value that is carried from step to step: what holds of the first and of what the file says.
+fn carried_type(
+    n: &mut NodeImport<'_, '_>,
+    initial: ValueId,
+    formal: &planish_onnx::ValueInfo<'_>,
+) -> ValueType {
+    let initial = n.graph().value(initial).ty.clone();
+    let Some(declared) = n.importer.formal_type(formal) else {
+        return unshaped(&initial);
+    };
+    join(&initial, &declared, &mut |hint| n.fresh_dim(hint)).unwrap_or_else(|| unshaped(&initial))
+}
+
+/// The type with nothing known of shapes: they may change from step to step.
+fn unshaped(ty: &ValueType) -> ValueType {
+    match ty {
+        ValueType::Tensor(tensor) => ValueType::unranked(tensor.dtype),
+        ValueType::Sequence(element) => ValueType::Sequence(Box::new(unshaped(element))),
+        ValueType::Optional(element) => ValueType::Optional(Box::new(unshaped(element))),
+    }
+}
+
+pub(super) fn loop_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    let body = body_of(n, "body")?;
+    let mut inputs = n.inputs.clone();
+    // Trip count and condition are optional; the carried values start at the third place.
+    inputs.resize(inputs.len().max(2), None);
+    let mut formals =
+        vec![ValueType::tensor(DType::I64, Shape::scalar()), ValueType::tensor(DType::Bool, Shape::scalar())];
+    for idx in 2..inputs.len() {
+        let initial = n.required(idx)?;
+        let formal = body.inputs.get(idx).ok_or_else(|| {
+            ImportError::invalid(format!("Loop has {} inputs, its body {}", inputs.len(), body.inputs.len()))
+        })?;
+        formals.push(carried_type(n, initial, formal));
+    }
+    finish_with_body(n, Op::from(Loop {}), inputs, body, formals)
+}
+
+fn finish_with_body<'m>(
+    n: &mut NodeImport<'_, 'm>,
+    op: Op,
+    mut inputs: Vec<Option<ValueId>>,
+    body: &'m planish_onnx::Graph<'m>,
+    formals: Vec<ValueType>,
+) -> Result<(), ImportError> {
+    let (graph, captured) = n.importer.body(body, formals, None)?;
+    inputs.extend(captured.iter().copied().map(Some));
+    let outputs = n.all_outputs();
+    n.add_with_bodies(op, inputs, &outputs, vec![graph], captured.len())?;
+    Ok(())
+}
+
+pub(super) fn scan(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    if n.opset < 9 {
+        return Err(
+            n.unsupported(Some("Scan of opset 8 (batched, with sequence lengths); export with opset 9"))
+        );
+    }
+    let body = body_of(n, "body")?;
+    let list = n.op_attributes("Scan", &["body"])?;
+    let op = Op::from_attributes("Scan", &list)?;
+    let Op::Scan(scan) = &op else { return Err(n.unsupported(None)) };
+    let inputs = n.inputs.clone();
+    let n_scanned = usize::try_from(scan.num_scan_inputs).unwrap_or(usize::MAX);
+    let n_states = inputs.len().checked_sub(n_scanned).ok_or_else(|| {
+        ImportError::invalid(format!("num_scan_inputs is {n_scanned}, there are {} inputs", inputs.len()))
+    })?;
+    let mut formals = Vec::with_capacity(inputs.len());
+    for idx in 0..inputs.len() {
+        let value = n.required(idx)?;
+        let formal = body.inputs.get(idx).ok_or_else(|| {
+            ImportError::invalid(format!("Scan has {} inputs, its body {}", inputs.len(), body.inputs.len()))
+        })?;
+        if idx < n_states {
+            formals.push(carried_type(n, value, formal));
+            continue;
+        }
+        let axis = scan.scan_input_axes.get(idx - n_states).copied().unwrap_or(0);
+        let TensorType { dtype, shape } = n.type_of(value)?;
+        let shape = match shape {
+            Some(shape) => {
+                let mut dims = shape.into_dims();
+                let axis = normalize_axis(axis, dims.len())
+                    .map_err(|error| ImportError::invalid(error.to_string()))?;
+                dims.remove(axis);
+                Some(Shape::new(dims))
+            }
+            None => None,
+        };
+        formals.push(ValueType::Tensor(TensorType { dtype, shape }));
+    }
+    finish_with_body(n, op.clone(), inputs, body, formals)
+}
+
+pub(super) fn sequence_map(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    let body = body_of(n, "body")?;
+    let inputs = n.inputs.clone();
+    let mut formals = Vec::with_capacity(inputs.len());
+    for idx in 0..inputs.len() {
+        let value = n.required(idx)?;
+        formals.push(match &n.graph().value(value).ty {
+            // The elements of a sequence may differ in shape.
+            ValueType::Sequence(element) => unshaped(element),
+            other => other.clone(),
+        });
+    }
+    finish_with_body(n, Op::from(SequenceMap {}), inputs, body, formals)
+}

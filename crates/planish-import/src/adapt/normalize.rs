@@ -1,0 +1,69 @@
+//! Normalizations whose meaning changed: softmax over a flattened tail, batch statistics, grouped scales.
+
+use planish_op::{Attribute, Expand, Flatten, Op, Reshape, Shape as ShapeOp, Unsqueeze};
+
+use crate::error::ImportError;
+use crate::node::{NodeImport, Out};
+
+/// Softmax, LogSoftmax and Hardmax before opset 13 ran over all axes from `axis` on, as one.
+pub(super) fn softmax(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    let name = n.node.op_type.as_ref();
+    if n.opset >= 13 {
+        return n.finish_generic(name, &[]);
+    }
+    let data = n.required(0)?;
+    let axis = n.int_or("axis", 1)?;
+    let along_last = Op::from_attributes(name, &[("axis".to_string(), Attribute::Int(-1))])?;
+    let rank = n.type_of(data)?.rank();
+    if axis == -1 || rank.is_some_and(|rank| axis == rank as i64 - 1) {
+        return n.finish(along_last, &[Some(data)]);
+    }
+    let flat = n.temporary(Flatten { axis }, &[Some(data)])?;
+    let soft = n.temporary(along_last, &[Some(flat)])?;
+    let shape = n.temporary(ShapeOp { start: 0, end: None }, &[Some(data)])?;
+    n.finish(Reshape { allowzero: false }, &[Some(soft), Some(shape)])
+}
+
+pub(super) fn batch_normalization(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    if n.int_or("spatial", 1)? == 0 {
+        return Err(n.unsupported(Some("BatchNormalization with spatial=0 (statistics per element)")));
+    }
+    let list = n.op_attributes("BatchNormalization", &["spatial"])?;
+    let op = Op::from_attributes("BatchNormalization", &list)?;
+    let inputs = n.inputs.clone();
+    // Before opset 14 there were up to five outputs, the others used in training alone.
+    let outputs: &[Out] = match (n.opset < 14, n.wants(1)) {
+        (true, _) | (_, false) => &[Out::Node(0)],
+        (false, true) => &[Out::Node(0), Out::Node(1), Out::Node(2)],
+    };
+    n.add(op, &inputs, outputs).map(|_| ())
+}
+
+/// Before opset 21 scale and bias were per group, now they are per channel.
+pub(super) fn group_normalization(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    if n.opset >= 21 {
+        return n.finish_generic("GroupNormalization", &[]);
+    }
+    let data = n.required(0)?;
+    let n_groups = n.int_or("num_groups", 1)?;
+    let channels = n.shape_of(data)?.get(1).and_then(|dim| dim.as_const());
+    let per_group = match channels {
+        Some(channels) if n_groups > 0 && channels % n_groups == 0 => channels / n_groups,
+        _ => {
+            return Err(ImportError::invalid(
+                "GroupNormalization before opset 21 needs a known channel count",
+            ));
+        }
+    };
+    let mut inputs = vec![Some(data)];
+    for idx in 1..=2 {
+        let vector = n.required(idx)?;
+        let axes = n.int_vector("axes", vec![1])?;
+        let column = n.temporary(Unsqueeze {}, &[Some(vector), Some(axes)])?;
+        let shape = n.int_vector("shape", vec![n_groups, per_group])?;
+        let spread = n.temporary(Expand {}, &[Some(column), Some(shape)])?;
+        let flat = n.int_vector("flat", vec![-1])?;
+        inputs.push(Some(n.temporary(Reshape { allowzero: false }, &[Some(spread), Some(flat)])?));
+    }
+    n.finish_with("GroupNormalization", &[], &inputs)
+}

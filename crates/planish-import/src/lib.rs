@@ -1,0 +1,63 @@
+//! ONNX models to graphs: one rule per operator that changed over the opsets, functions inlined, control
+//! flow with explicit captures, weights shared with the mapped file.
+
+mod adapt;
+mod attributes;
+mod error;
+mod importer;
+mod node;
+mod order;
+mod tensors;
+pub mod types;
+
+use std::path::Path;
+
+use planish_ir::Graph;
+use planish_tensor::Bytes;
+
+pub use error::{ImportError, ImportErrorKind, UnsupportedNode};
+pub use importer::{NEWEST_OPSET, OLDEST_OPSET};
+
+use importer::{Importer, domain_key};
+use tensors::Weights;
+
+/// A graph and what the file says besides.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    pub graph: Graph,
+    /// Operator set versions by domain, the standard one as `ai.onnx`.
+    pub opsets: Vec<(String, i64)>,
+    pub ir_version: i64,
+    pub producer: String,
+    pub metadata: Vec<(String, String)>,
+}
+
+/// Imports a file. Weights stay in the mapped file until they are used.
+pub fn import_file(path: &Path) -> Result<Imported, ImportError> {
+    let bytes = Bytes::map_file(path)
+        .map_err(|error| ImportError::new(ImportErrorKind::Io { path: path.to_path_buf(), error }))?;
+    // The folder of a bare file name is the current one.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    import_bytes(&bytes, Some(folder))
+}
+
+/// Imports a model from memory; `folder` is where its external data lies, if it has any.
+pub fn import_bytes(bytes: &Bytes, folder: Option<&Path>) -> Result<Imported, ImportError> {
+    let mut model = planish_onnx::read(bytes)?;
+    planish_onnx::inline_functions(&mut model)?;
+    let graph = Importer::new(&model, Weights::new(bytes.clone(), folder))?.model(&model.graph)?;
+    let opsets = model
+        .opset_imports
+        .iter()
+        .map(|import| {
+            let domain = match domain_key(&import.domain) {
+                "" => "ai.onnx",
+                domain => domain,
+            };
+            (domain.to_string(), import.version)
+        })
+        .collect();
+    let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_string();
+    let metadata = model.metadata.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    Ok(Imported { graph, opsets, ir_version: model.ir_version, producer, metadata })
+}

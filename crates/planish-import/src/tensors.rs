@@ -1,0 +1,89 @@
+//! ONNX tensors to ours: borrowed from the mapped file where the encoding allows, external data included.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use planish_onnx::{SparseTensor, TensorData};
+use planish_tensor::{Bytes, Tensor};
+
+use crate::error::{ImportError, ImportErrorKind};
+use crate::types::dtype;
+
+/// Where weights come from: the model's own bytes and the files beside it.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    model: Bytes,
+    folder: Option<PathBuf>,
+    /// External files, each mapped once.
+    mapped: HashMap<PathBuf, Bytes>,
+}
+
+impl Weights {
+    pub(crate) fn new(model: Bytes, folder: Option<&Path>) -> Weights {
+        Weights { model, folder: folder.map(Path::to_path_buf), mapped: HashMap::new() }
+    }
+
+    pub(crate) fn tensor(&mut self, tensor: &planish_onnx::Tensor<'_>) -> Result<Tensor, ImportError> {
+        let dtype = dtype(tensor.data_type)?;
+        tensor.element_count()?;
+        let shape = dims(&tensor.dims)?;
+        let data = match &tensor.data {
+            TensorData::External(external) => self.external(external, tensor)?,
+            _ => self.bytes(tensor.to_le_bytes()?),
+        };
+        Tensor::from_bytes(dtype, &shape, data)
+            .map_err(|error| ImportError::invalid(format!("initializer `{}`: {error}", tensor.name)))
+    }
+
+    pub(crate) fn sparse(&mut self, sparse: &SparseTensor<'_>) -> Result<Tensor, ImportError> {
+        let dtype = dtype(sparse.values.data_type)?;
+        let shape = dims(&sparse.dims)?;
+        let data = Bytes::from_vec(sparse.to_dense_le_bytes()?);
+        Tensor::from_bytes(dtype, &shape, data).map_err(|error| ImportError::invalid(error.to_string()))
+    }
+
+    /// Shares the file's memory where the data was borrowed from it.
+    fn bytes(&self, data: Cow<'_, [u8]>) -> Bytes {
+        match data {
+            Cow::Borrowed(part) => {
+                self.model.slice_of(part).unwrap_or_else(|| Bytes::from_vec(part.to_vec()))
+            }
+            Cow::Owned(data) => Bytes::from_vec(data),
+        }
+    }
+
+    fn external(
+        &mut self,
+        external: &planish_onnx::External<'_>,
+        tensor: &planish_onnx::Tensor<'_>,
+    ) -> Result<Bytes, ImportError> {
+        let folder = self.folder.as_deref().ok_or_else(|| {
+            ImportError::invalid("the model keeps weights in other files, but was not read from a folder")
+        })?;
+        let path = planish_onnx::external_path(folder, external)?;
+        let file = match self.mapped.get(&path) {
+            Some(bytes) => bytes.clone(),
+            None => {
+                let bytes = Bytes::map_file(&path)
+                    .map_err(|error| ImportError::new(ImportErrorKind::Io { path: path.clone(), error }))?;
+                self.mapped.insert(path.clone(), bytes.clone());
+                bytes
+            }
+        };
+        let range = external.range(tensor, file.len() as u64)?;
+        let slice = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        slice
+            .and_then(|(start, end)| file.slice(start..end))
+            .ok_or_else(|| ImportError::invalid(format!("{} is too short", path.display())))
+    }
+}
+
+fn dims(dims: &[i64]) -> Result<Vec<usize>, ImportError> {
+    dims.iter()
+        .map(|&dim| {
+            usize::try_from(dim)
+                .map_err(|_| ImportError::invalid(format!("a tensor has the dimension {dim}")))
+        })
+        .collect()
+}
