@@ -1,3 +1,48 @@
 //! Developer commands: `cargo xtask COMMAND`.
 
-fn main() {}
+mod compare;
+mod conformance;
+mod python;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of Planish")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run ONNX's own backend tests on a backend and hold them against the list of expected gaps.
+    Conformance(conformance::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Conformance(options) => conformance::run(&options),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The repository's root folder.
+pub(crate) fn root() -> PathBuf {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map(PathBuf::from).unwrap_or(manifest)
+}
+
+/// Where downloads and other scratch data go: kept between runs, ignored by git.
+pub(crate) fn scratch() -> PathBuf {
+    root().join("target").join("xtask")
+}

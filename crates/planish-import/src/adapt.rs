@@ -4,12 +4,13 @@ mod constant;
 mod control;
 mod geometry;
 mod inputs;
+mod legacy;
 mod normalize;
 
 use planish_op::OpSpec;
 
 use crate::error::ImportError;
-use crate::importer::{OLDEST_OPSET, domain_key};
+use crate::importer::domain_key;
 use crate::node::NodeImport;
 
 type Rule = fn(&mut NodeImport<'_, '_>) -> Result<(), ImportError>;
@@ -57,6 +58,50 @@ const RULES: &[(&str, Rule)] = &[
     ("SequenceMap", control::sequence_map),
 ];
 
+/// Rules that take precedence before opset 7.
+const LEGACY_RULES: &[(&str, Rule)] = &[
+    ("Add", legacy::binary),
+    ("Sub", legacy::binary),
+    ("Mul", legacy::binary),
+    ("Div", legacy::binary),
+    ("Pow", legacy::binary),
+    ("And", legacy::binary),
+    ("Or", legacy::binary),
+    ("Xor", legacy::binary),
+    ("Equal", legacy::binary),
+    ("Greater", legacy::binary),
+    ("Less", legacy::binary),
+    ("PRelu", legacy::prelu),
+    ("Concat", legacy::concat),
+    ("Reshape", legacy::reshape),
+];
+
+/// Operators that lost attributes in opset 6 or 7, and have no other rule.
+const LOST_ATTRIBUTES: &[&str] = &[
+    "Abs",
+    "Ceil",
+    "Clip",
+    "Elu",
+    "Exp",
+    "Floor",
+    "Gemm",
+    "HardSigmoid",
+    "InstanceNormalization",
+    "LeakyRelu",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Selu",
+    "Sigmoid",
+    "Sqrt",
+    "Sum",
+    "Tanh",
+];
+
 /// Standard operators that are left out on purpose.
 const REFUSED: &[(&str, &str)] = &[
     ("ImageDecoder", "decode images before the model; `planish run --input x=photo.jpg` does"),
@@ -66,9 +111,14 @@ const REFUSED: &[(&str, &str)] = &[
     ("StringSplit", "strings are not supported; tokenize before the model"),
 ];
 
-fn rule(domain: &str, op_type: &str) -> Option<Rule> {
+fn rule(domain: &str, op_type: &str, opset: i64) -> Option<Rule> {
+    let find =
+        |rules: &[(&str, Rule)]| rules.iter().find(|(name, _)| *name == op_type).map(|(_, rule)| *rule);
     match domain {
-        "" => RULES.iter().find(|(name, _)| *name == op_type).map(|(_, rule)| *rule),
+        "" if opset < 7 => find(LEGACY_RULES)
+            .or_else(|| find(RULES))
+            .or_else(|| LOST_ATTRIBUTES.contains(&op_type).then_some(legacy::drop_old_attributes as Rule)),
+        "" => find(RULES),
         _ => None,
     }
 }
@@ -76,22 +126,17 @@ fn rule(domain: &str, op_type: &str) -> Option<Rule> {
 /// Whether a node of this kind can be imported; if not, why, as far as there is more to say.
 pub(crate) fn supports(domain: &str, op_type: &str, opset: i64) -> Result<(), Option<&'static str>> {
     if domain.is_empty() {
-        if opset < OLDEST_OPSET {
-            return Err(Some(
-                "operator sets before 7 are not supported; convert the model to opset 13 or later",
-            ));
-        }
         if let Some((_, reason)) = REFUSED.iter().find(|(name, _)| *name == op_type) {
             return Err(Some(*reason));
         }
         // Names that exist only as the target of another domain's rule are not standard operators.
         let is_standard = !matches!(op_type, "Inverse" | "CropAndResize") && OpSpec::find(op_type).is_some();
-        if rule(domain, op_type).is_some() || is_standard {
+        if rule(domain, op_type, opset).is_some() || is_standard {
             return Ok(());
         }
         return Err(None);
     }
-    match rule(domain, op_type) {
+    match rule(domain, op_type, opset) {
         Some(_) => Ok(()),
         None => Err(None),
     }
@@ -99,7 +144,7 @@ pub(crate) fn supports(domain: &str, op_type: &str, opset: i64) -> Result<(), Op
 
 /// Imports one node.
 pub(crate) fn import(mut node: NodeImport<'_, '_>) -> Result<(), ImportError> {
-    match rule(domain_key(&node.node.domain), &node.node.op_type) {
+    match rule(domain_key(&node.node.domain), &node.node.op_type, node.opset) {
         Some(rule) => rule(&mut node),
         None => {
             let op_type = node.node.op_type.as_ref();

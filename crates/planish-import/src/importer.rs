@@ -40,7 +40,7 @@ pub(crate) fn domain_key<'a>(domain: &'a str) -> &'a str {
 
 /// The newest version of the standard operators that the importer has rules for.
 pub const NEWEST_OPSET: i64 = 27;
-/// The oldest.
+/// The oldest that is fully covered; most models of older ones import too.
 pub const OLDEST_OPSET: i64 = 7;
 
 impl<'m> Importer<'m> {

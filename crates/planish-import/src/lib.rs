@@ -17,6 +17,7 @@ use planish_tensor::Bytes;
 
 pub use error::{ImportError, ImportErrorKind, UnsupportedNode};
 pub use importer::{NEWEST_OPSET, OLDEST_OPSET};
+pub use tensors::{tensor, value};
 
 use importer::{Importer, domain_key};
 use tensors::Weights;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use planish_onnx::{SparseTensor, TensorData};
+use planish_op::Value;
 use planish_tensor::{Bytes, Tensor};
 
 use crate::error::{ImportError, ImportErrorKind};
@@ -86,4 +87,26 @@ fn dims(dims: &[i64]) -> Result<Vec<usize>, ImportError> {
                 .map_err(|_| ImportError::invalid(format!("a tensor has the dimension {dim}")))
         })
         .collect()
+}
+
+/// A tensor of a file beside a model (test data, calibration data), copied.
+pub fn tensor(tensor: &planish_onnx::Tensor<'_>) -> Result<Tensor, ImportError> {
+    Weights::new(Bytes::from_vec(Vec::<u8>::new()), None).tensor(tensor)
+}
+
+/// A value of a file beside a model, copied.
+pub fn value(value: &planish_onnx::Value<'_>) -> Result<Value, ImportError> {
+    Ok(match value {
+        planish_onnx::Value::Tensor(dense) => Value::Tensor(tensor(dense)?),
+        planish_onnx::Value::SparseTensor(sparse) => {
+            Value::Tensor(Weights::new(Bytes::from_vec(Vec::<u8>::new()), None).sparse(sparse)?)
+        }
+        planish_onnx::Value::Sequence(sequence) => {
+            Value::Sequence(sequence.values.iter().map(self::value).collect::<Result<_, _>>()?)
+        }
+        planish_onnx::Value::Optional(optional) => {
+            let inner = optional.value.as_deref().map(self::value).transpose()?;
+            Value::Optional(inner.map(Box::new))
+        }
+    })
 }

@@ -71,7 +71,7 @@ pub(super) fn clip(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
             *bound = Some(scalar_like(n, name, data, value)?);
         }
     }
-    n.finish_with("Clip", &["min", "max"], &[Some(data), bounds[0], bounds[1]])
+    n.finish_with("Clip", &["min", "max", "consumed_inputs"], &[Some(data), bounds[0], bounds[1]])
 }
 
 pub(super) fn pad(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
@@ -120,7 +120,7 @@ pub(super) fn dropout(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     }
     // Before opset 12 Dropout did nothing at inference, whatever its ratio.
     let data = n.required(0)?;
-    n.finish_with("Dropout", &["ratio", "is_test"], &[Some(data)])
+    n.finish_with("Dropout", &["ratio", "is_test", "consumed_inputs"], &[Some(data)])
 }
 
 pub(super) fn dft(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {

@@ -28,7 +28,7 @@ pub(super) fn batch_normalization(n: &mut NodeImport<'_, '_>) -> Result<(), Impo
     if n.int_or("spatial", 1)? == 0 {
         return Err(n.unsupported(Some("BatchNormalization with spatial=0 (statistics per element)")));
     }
-    let list = n.op_attributes("BatchNormalization", &["spatial"])?;
+    let list = n.op_attributes("BatchNormalization", &["spatial", "is_test", "consumed_inputs"])?;
     let op = Op::from_attributes("BatchNormalization", &list)?;
     let inputs = n.inputs.clone();
     // Before opset 14 there were up to five outputs, the others used in training alone.

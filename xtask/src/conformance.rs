@@ -1,0 +1,183 @@
+//! `cargo xtask conformance`: ONNX's own backend tests, from the data that the package `onnx` carries.
+
+mod case;
+mod gaps;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+use crate::python::unpacked_wheel;
+use case::Outcome;
+use gaps::Gaps;
+
+/// The last release whose wheels carry the node tests.
+const PACKAGE: &str = "onnx==1.22.0";
+
+const SUITES: [&str; 4] = ["node", "simple", "pytorch-operator", "pytorch-converted"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// What runs the models.
+    #[arg(long, default_value = "reference", value_parser = ["reference"])]
+    backend: String,
+    /// Only tests whose name contains this text.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Only this suite: node, simple, pytorch-operator or pytorch-converted.
+    #[arg(long)]
+    suite: Option<String>,
+    /// Print one line per operator instead of the failing ones alone.
+    #[arg(long)]
+    per_op: bool,
+    /// Print one line per failing test, expected gaps included.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// One test of the data.
+struct Test {
+    suite: &'static str,
+    name: String,
+    folder: PathBuf,
+}
+
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let data = unpacked_wheel(PACKAGE)?.join("onnx/backend/test/data");
+    let tests = tests(&data, options)?;
+    if tests.is_empty() {
+        bail!("no test matches the filter `{}`", options.filter);
+    }
+    let outcomes = run_all(&tests);
+    let gaps = Gaps::load(&options.backend)?;
+    let is_partial = !options.filter.is_empty() || options.suite.is_some();
+    Ok(report(&tests, &outcomes, &gaps, options, is_partial))
+}
+
+fn tests(data: &Path, options: &Options) -> Result<Vec<Test>> {
+    let mut tests = Vec::new();
+    if let Some(suite) = &options.suite
+        && !SUITES.contains(&suite.as_str())
+    {
+        bail!("no suite is called `{suite}`; there are {}", SUITES.join(", "));
+    }
+    for suite in
+        SUITES.into_iter().filter(|suite| options.suite.as_ref().is_none_or(|wanted| wanted == suite))
+    {
+        let folder = data.join(suite);
+        let entries =
+            std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        for entry in entries {
+            let folder = entry?.path();
+            let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if name.contains(&options.filter) && folder.join("model.onnx").is_file() {
+                tests.push(Test { suite, name, folder });
+            }
+        }
+    }
+    tests.sort_by(|a, b| (a.suite, &a.name).cmp(&(b.suite, &b.name)));
+    Ok(tests)
+}
+
+/// The outcome of each test, in order; spread over all cores.
+fn run_all(tests: &[Test]) -> Vec<case::Report> {
+    let next = AtomicUsize::new(0);
+    let reports: Mutex<Vec<Option<case::Report>>> = Mutex::new(tests.iter().map(|_| None).collect());
+    let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..n_threads {
+            scope.spawn(|| {
+                while let Some((idx, test)) = {
+                    let idx = next.fetch_add(1, Ordering::Relaxed);
+                    tests.get(idx).map(|test| (idx, test))
+                } {
+                    let report = case::run(&test.folder);
+                    reports.lock().expect("no test thread panics while it holds the lock")[idx] =
+                        Some(report);
+                }
+            });
+        }
+    });
+    let reports = reports.into_inner().expect("all threads have ended");
+    reports.into_iter().map(|report| report.expect("every index was taken")).collect()
+}
+
+#[derive(Default)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    unsupported: usize,
+}
+
+impl Count {
+    fn add(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Failed(_) => self.failed += 1,
+            Outcome::Unsupported(_) => self.unsupported += 1,
+        }
+    }
+
+    fn line(&self, name: &str) -> String {
+        let total = self.passed + self.failed + self.unsupported;
+        format!("{name:<28} {:>6} {:>6} {:>6} {total:>6}", self.passed, self.failed, self.unsupported)
+    }
+}
+
+/// Prints the tables; whether outcomes and expected gaps agree.
+fn report(
+    tests: &[Test],
+    reports: &[case::Report],
+    gaps: &Gaps,
+    options: &Options,
+    is_partial: bool,
+) -> bool {
+    let mut by_op: BTreeMap<&str, Count> = BTreeMap::new();
+    let mut by_suite: BTreeMap<&str, Count> = BTreeMap::new();
+    let mut surprises = Vec::new();
+    let mut n_expected = 0;
+    for (test, report) in tests.iter().zip(reports) {
+        by_op.entry(&report.op).or_default().add(&report.outcome);
+        by_suite.entry(test.suite).or_default().add(&report.outcome);
+        let why = match &report.outcome {
+            Outcome::Passed => None,
+            Outcome::Failed(why) => Some(format!("failed: {why}")),
+            Outcome::Unsupported(why) => Some(format!("unsupported: {why}")),
+        };
+        match (why, gaps.reason(&test.name)) {
+            (None, None) => {}
+            (None, Some(_)) => surprises.push(format!("{}: passes, but is listed as a gap", test.name)),
+            (Some(why), None) => surprises.push(format!("{}: {why}", test.name)),
+            (Some(why), Some(reason)) => {
+                n_expected += 1;
+                if options.verbose {
+                    println!("gap {}: {why} [{reason}]", test.name);
+                }
+            }
+        }
+    }
+    if !is_partial {
+        let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+        surprises.extend(
+            gaps.stale(&names).map(|name| format!("{name}: listed as a gap, but there is no such test")),
+        );
+    }
+    println!("{:<28} {:>6} {:>6} {:>6} {:>6}", "operator", "passed", "failed", "unsup.", "total");
+    for (op, count) in &by_op {
+        if options.per_op || count.failed + count.unsupported > 0 {
+            println!("{}", count.line(op));
+        }
+    }
+    println!();
+    for (suite, count) in &by_suite {
+        println!("{}", count.line(suite));
+    }
+    println!("\n{n_expected} expected gaps, {} surprises (backend {})", surprises.len(), options.backend);
+    for surprise in &surprises {
+        println!("  {surprise}");
+    }
+    surprises.is_empty()
+}

@@ -1,0 +1,139 @@
+//! One conformance test: a model, sets of inputs, and the outputs that ONNX expects.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use planish_import::{Imported, import_file};
+use planish_op::{Value, ValueType};
+
+use crate::compare::{Tolerance, difference};
+
+/// What ONNX's own runner grants every backend.
+const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
+
+pub(crate) enum Outcome {
+    Passed,
+    Failed(String),
+    /// The importer refuses the model by name.
+    Unsupported(String),
+}
+
+pub(crate) struct Report {
+    /// The operator that the test is about: that of the first node.
+    pub(crate) op: String,
+    pub(crate) outcome: Outcome,
+}
+
+pub(crate) fn run(folder: &Path) -> Report {
+    let op = first_op(folder).unwrap_or_else(|| "?".into());
+    let imported = match import_file(&folder.join("model.onnx")) {
+        Ok(imported) => imported,
+        Err(error) => {
+            use planish_import::ImportErrorKind::{Unsupported, UnsupportedType};
+            let outcome = match error.kind() {
+                Unsupported(_) | UnsupportedType { .. } => Outcome::Unsupported(error.to_string()),
+                _ => Outcome::Failed(error.to_string()),
+            };
+            return Report { op, outcome };
+        }
+    };
+    // A panic is a failure of this test, not of the run.
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&imported, folder)));
+    let outcome = match checked {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
+        Err(_) => Outcome::Failed("panicked".to_string()),
+    };
+    Report { op, outcome }
+}
+
+fn first_op(folder: &Path) -> Option<String> {
+    let bytes = fs::read(folder.join("model.onnx")).ok()?;
+    let model = planish_onnx::read(&bytes).ok()?;
+    Some(model.graph.nodes.first()?.op_type.to_string())
+}
+
+fn check(imported: &Imported, folder: &Path) -> Result<()> {
+    let graph = &imported.graph;
+    let mut n_sets = 0;
+    for set in 0.. {
+        let data = folder.join(format!("test_data_set_{set}"));
+        if !data.is_dir() {
+            break;
+        }
+        n_sets += 1;
+        let type_of = |ids: &[planish_ir::ValueId], idx: usize| ids.get(idx).map(|&id| &graph.value(id).ty);
+        let inputs = values(&data, "input", |idx| type_of(graph.inputs(), idx))?;
+        let expected = values(&data, "output", |idx| type_of(graph.outputs(), idx))?;
+        let actual = planish_ir::interpret(graph, inputs)?;
+        if actual.len() != expected.len() {
+            return Err(anyhow!("{} outputs, expected {}", actual.len(), expected.len()));
+        }
+        for (idx, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+            if let Some(why) = difference(actual, expected, TOLERANCE) {
+                return Err(anyhow!("output {idx} {why}"));
+            }
+        }
+        for (&id, value) in graph.outputs().iter().zip(&actual) {
+            let ty = &graph.value(id).ty;
+            if !fits(value, ty) {
+                return Err(anyhow!(
+                    "output `{}` was inferred as {ty}, which {value:?} is not",
+                    graph.value(id).name
+                ));
+            }
+        }
+    }
+    if n_sets == 0 { Err(anyhow!("the test has no data")) } else { Ok(()) }
+}
+
+/// Whether a value has the type that inference gave it, as far as numbers tell.
+fn fits(value: &Value, ty: &ValueType) -> bool {
+    match (value, ty) {
+        (Value::Tensor(tensor), ValueType::Tensor(ty)) => {
+            let shape_fits = ty.shape.as_ref().is_none_or(|shape| {
+                let fits = |(dim, &size): (&planish_tensor::Dim, &usize)| {
+                    dim.as_const().is_none_or(|number| usize::try_from(number) == Ok(size))
+                };
+                shape.rank() == tensor.rank() && shape.dims().iter().zip(tensor.shape()).all(fits)
+            });
+            tensor.dtype() == ty.dtype && shape_fits
+        }
+        (Value::Sequence(values), ValueType::Sequence(ty)) => values.iter().all(|value| fits(value, ty)),
+        (Value::Optional(None), ValueType::Optional(_)) => true,
+        (Value::Optional(Some(value)), ValueType::Optional(ty)) => fits(value, ty),
+        _ => false,
+    }
+}
+
+/// The values of `kind_0.pb`, `kind_1.pb`, …; the type tells which message the file holds.
+fn values<'t>(
+    data: &Path,
+    kind: &str,
+    type_of: impl Fn(usize) -> Option<&'t ValueType>,
+) -> Result<Vec<Value>> {
+    let mut values = Vec::new();
+    for idx in 0.. {
+        let path = data.join(format!("{kind}_{idx}.pb"));
+        if !path.is_file() {
+            break;
+        }
+        let bytes = fs::read(&path)?;
+        let value = match type_of(idx) {
+            Some(ValueType::Sequence(_)) => {
+                planish_onnx::read_sequence(&bytes).map(planish_onnx::Value::Sequence)
+            }
+            Some(ValueType::Optional(_)) => {
+                planish_onnx::read_optional(&bytes).map(planish_onnx::Value::Optional)
+            }
+            Some(ValueType::Tensor(_)) | None => {
+                planish_onnx::read_tensor(&bytes).map(planish_onnx::Value::Tensor)
+            }
+        };
+
+        let value = value.with_context(|| path.display().to_string())?;
+        values.push(planish_import::value(&value)?);
+    }
+    Ok(values)
+}

