@@ -9,11 +9,13 @@ mod normalize;
 
 use planish_op::OpSpec;
 
+use crate::contrib;
 use crate::error::ImportError;
 use crate::importer::domain_key;
 use crate::node::NodeImport;
 
-type Rule = fn(&mut NodeImport<'_, '_>) -> Result<(), ImportError>;
+/// Adds what an ONNX node means to the graph.
+pub(crate) type Rule = fn(&mut NodeImport<'_, '_>) -> Result<(), ImportError>;
 
 /// Standard operators that need more than their row in the table, by name.
 const RULES: &[(&str, Rule)] = &[
@@ -118,7 +120,8 @@ fn rule(domain: &str, op_type: &str, opset: i64) -> Option<Rule> {
         "" if opset < 7 => find(LEGACY_RULES)
             .or_else(|| find(RULES))
             .or_else(|| LOST_ATTRIBUTES.contains(&op_type).then_some(legacy::drop_old_attributes as Rule)),
-        "" => find(RULES),
+        "" => find(RULES).or_else(|| find(contrib::STANDARD_RULES)),
+        "com.microsoft" => find(contrib::RULES),
         _ => None,
     }
 }

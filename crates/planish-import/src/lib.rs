@@ -3,6 +3,7 @@
 
 mod adapt;
 mod attributes;
+mod contrib;
 mod error;
 mod importer;
 mod node;
