@@ -1,44 +1,74 @@
 //! Reference: conversions between element types and quantization.
 
-use planish_op::{
-    BitCast, Cast, ConvInteger, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger, QLinearConv,
-    QLinearMatMul, QuantizeLinear,
-};
+mod cast;
+mod conv;
+mod matmul;
+mod quantize;
+#[cfg(test)]
+mod tests;
+mod window;
 
-use crate::{EvalResult, Evaluation};
+pub(crate) use cast::{bit_cast, cast};
+pub(crate) use conv::{conv_integer, qlinear_conv};
+pub(crate) use matmul::{matmul_integer, qlinear_matmul};
+pub(crate) use quantize::{dequantize_linear, dynamic_quantize_linear, quantize_linear};
 
-pub(crate) fn cast(_op: &Cast, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+use planish_tensor::rounding::{bf16_from_f64, f16_from_f64};
+use planish_tensor::{DType, Tensor, TensorError, element_count, small_float};
+
+use crate::{EvalError, EvalErrorKind, Evaluation};
+
+/// Outputs beyond this are refused before memory is asked for.
+const MAX_OUTPUT_BYTES: usize = 1 << 40;
+
+/// The number of elements of an output, refused if it is absurdly large.
+fn output_count(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
+    element_count(shape)
+        .filter(|&n| dtype.bytes_for(n).is_some_and(|bytes| bytes <= MAX_OUTPUT_BYTES))
+        .ok_or_else(|| cx.error(EvalErrorKind::TooLarge, format!("the output {dtype}{shape:?} is too large")))
 }
 
-pub(crate) fn bit_cast(_op: &BitCast, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// The refusal of an input's element type.
+fn bad_input_type(cx: &Evaluation<'_>, name: &str, dtype: DType) -> EvalError {
+    cx.error(EvalErrorKind::BadType, format!("`{name}` cannot have elements of type {dtype}"))
 }
 
-pub(crate) fn quantize_linear(_op: &QuantizeLinear, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+fn is_int8(dtype: DType) -> bool {
+    matches!(dtype, DType::I8 | DType::U8)
 }
 
-pub(crate) fn dequantize_linear(_op: &DequantizeLinear, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// The four float kinds that arithmetic is done in.
+fn is_wide_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-pub(crate) fn dynamic_quantize_linear(_op: &DynamicQuantizeLinear, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// `value` rounded to one of the kinds that arithmetic is done in; other kinds leave it alone.
+fn round_to(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        DType::F16 => f16_from_f64(value).to_f64(),
+        DType::BF16 => bf16_from_f64(value).to_f64(),
+        _ => value,
+    }
 }
 
-pub(crate) fn qlinear_matmul(_op: &QLinearMatMul, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// `ratio` (a number divided by the scale) as a number of the quantized kind, before saturation: integers
+/// round to nearest even *before* the zero point is added, floats are rounded when they are stored.
+/// NaN becomes the smallest integer, as in ONNX Runtime.
+fn quantized(dtype: DType, ratio: f64, zero_point: f64) -> f64 {
+    match dtype.is_float() {
+        true if zero_point == 0.0 => ratio,
+        true => ratio + zero_point,
+        false if ratio.is_nan() => f64::NEG_INFINITY,
+        false => ratio.round_ties_even() + zero_point,
+    }
 }
 
-pub(crate) fn qlinear_conv(_op: &QLinearConv, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn matmul_integer(_op: &MatMulInteger, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn conv_integer(_op: &ConvInteger, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// A tensor of numbers, each rounded once. Integers saturate; the 8-bit floats do as `saturate` says.
+fn store(dtype: DType, shape: &[usize], values: &[f64], saturate: bool) -> Result<Tensor, TensorError> {
+    if !dtype.is_small_float() {
+        return Tensor::from_f64s(dtype, shape, values);
+    }
+    let codes = values.iter().map(|&value| small_float::encode(dtype, value, saturate)).collect();
+    Tensor::from_codes(dtype, shape, codes)
 }
