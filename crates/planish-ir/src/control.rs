@@ -5,22 +5,32 @@ use planish_op::infer::{InferInput, Inferred};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{Dim, Shape};
 
-use crate::graph::{Graph, GraphError, GraphErrorKind, NewNode};
+use crate::graph::{Graph, GraphError, GraphErrorKind, NodeParts};
 
 /// Whether the operator keeps its work in bodies.
 pub(crate) fn has_bodies(op: &Op) -> bool {
     matches!(op, Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_))
 }
 
+/// How many inputs the operator itself, given `n_own`, hands to a body before the captured ones.
+pub(crate) fn n_formal(op: &Op, n_own: usize) -> usize {
+    match op {
+        Op::If(_) => 0,
+        // Iteration number and condition take the places of the trip count and the condition.
+        Op::Loop(_) => n_own.max(2),
+        _ => n_own,
+    }
+}
+
 type Fresh<'a> = &'a mut dyn FnMut(&str) -> Dim;
 
 /// The outputs of a node with bodies.
 pub(crate) fn infer(
-    node: &NewNode,
+    node: NodeParts<'_>,
     inputs: &[Option<InferInput<'_>>],
     fresh: Fresh<'_>,
 ) -> Result<Vec<Inferred>, GraphError> {
-    let bad = |detail: String| GraphError::new(GraphErrorKind::BadBody(detail), &*node.name);
+    let bad = |detail: String| GraphError::new(GraphErrorKind::BadBody(detail), node.name);
     let n_own = inputs
         .len()
         .checked_sub(node.n_captured)
@@ -29,15 +39,8 @@ pub(crate) fn infer(
     if node.bodies.len() != n_bodies {
         return Err(bad(format!("{} needs {n_bodies} bodies, has {}", node.op.name(), node.bodies.len())));
     }
-    // How many inputs the operator itself hands to a body, before the captured ones.
-    let n_formal = match &node.op {
-        Op::If(_) => 0,
-        // Iteration number and condition take the places of the trip count and the condition.
-        Op::Loop(_) => n_own.max(2),
-        _ => n_own,
-    };
-    for body in &node.bodies {
-        let expected = n_formal + node.n_captured;
+    for body in node.bodies {
+        let expected = n_formal(node.op, n_own) + node.n_captured;
         if body.inputs().len() != expected {
             let found = body.inputs().len();
             return Err(bad(format!("the body `{}` takes {found} inputs, {expected} are given", body.name)));

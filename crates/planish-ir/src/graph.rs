@@ -1,11 +1,12 @@
 //! `Graph`: nodes and values in arenas, in an order that can be run.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use planish_op::infer::{Content, InferError, InferInput, Inference, Inferred};
 use planish_op::{Op, ValueType};
-use planish_tensor::{Dim, Shape, Tensor};
+use planish_tensor::{DType, Dim, Shape, Tensor};
 
 use crate::control;
 use crate::id::{NodeId, ValueId};
@@ -89,16 +90,27 @@ impl NewNode {
     }
 }
 
+/// A node, in a graph or on its way there, as inference sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct NodeParts<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) op: &'a Op,
+    pub(crate) inputs: &'a [Option<ValueId>],
+    pub(crate) n_outputs: usize,
+    pub(crate) bodies: &'a [Graph],
+    pub(crate) n_captured: usize,
+}
+
 /// A function from inputs to outputs.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub name: String,
-    nodes: Vec<Node>,
-    values: Vec<ValueInfo>,
-    by_name: HashMap<Box<str>, ValueId>,
-    inputs: Vec<ValueId>,
-    outputs: Vec<ValueId>,
-    n_fresh_symbols: usize,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) values: Vec<ValueInfo>,
+    pub(crate) by_name: HashMap<Box<str>, ValueId>,
+    pub(crate) inputs: Vec<ValueId>,
+    pub(crate) outputs: Vec<ValueId>,
+    pub(crate) n_fresh_symbols: usize,
 }
 
 /// Why a graph could not be built or is not valid.
@@ -127,6 +139,11 @@ pub struct GraphError {
 impl GraphError {
     pub(crate) fn new(kind: GraphErrorKind, place: impl Into<String>) -> GraphError {
         GraphError { kind, place: place.into() }
+    }
+
+    /// The same error seen from outside: in the body of a node.
+    pub(crate) fn inside(self, outer: &str) -> GraphError {
+        GraphError { kind: self.kind, place: format!("{outer}/{}", self.place) }
     }
 
     pub fn kind(&self) -> &GraphErrorKind {
@@ -264,8 +281,30 @@ impl Graph {
     }
 
     fn infer_new(&mut self, new: &NewNode) -> Result<Vec<Inferred>, GraphError> {
-        let place = || new.name.to_string();
-        let inputs: Vec<Option<InferInput<'_>>> = new
+        if let Some(known) = declared_outputs(new) {
+            return Ok(known);
+        }
+        let parts = NodeParts {
+            name: &new.name,
+            op: &new.op,
+            inputs: &new.inputs,
+            n_outputs: new.outputs.len(),
+            bodies: &new.bodies,
+            n_captured: new.n_captured,
+        };
+        let mut n_fresh = self.n_fresh_symbols;
+        let inferred = self.infer_parts(parts, &mut n_fresh)?;
+        self.n_fresh_symbols = n_fresh;
+        Ok(inferred)
+    }
+
+    /// What inference says of a node over this graph's values: at least one entry per output.
+    pub(crate) fn infer_parts(
+        &self,
+        node: NodeParts<'_>,
+        n_fresh: &mut usize,
+    ) -> Result<Vec<Inferred>, GraphError> {
+        let inputs: Vec<Option<InferInput<'_>>> = node
             .inputs
             .iter()
             .map(|id| {
@@ -275,21 +314,22 @@ impl Graph {
                 })
             })
             .collect();
-        let mut n_fresh = self.n_fresh_symbols;
-        let mut fresh = |hint: &str| fresh_symbol(hint, &mut n_fresh);
-        let inferred = if control::has_bodies(&new.op) {
-            control::infer(new, &inputs, &mut fresh)?
+        let mut fresh = |hint: &str| fresh_symbol(hint, n_fresh);
+        let inferred = if control::has_bodies(node.op) {
+            control::infer(node, &inputs, &mut fresh)?
+        } else if !node.bodies.is_empty() || node.n_captured != 0 {
+            let detail = format!("{} takes no bodies and captures nothing", node.op.name());
+            return Err(GraphError::new(GraphErrorKind::BadBody(detail), node.name));
         } else {
-            let mut cx = Inference::new(new.op.name(), &inputs, new.outputs.len(), &mut fresh);
-            planish_op::infer(&new.op, &mut cx)
-                .map_err(|error| GraphError::new(GraphErrorKind::Infer(error), place()))?
+            let mut cx = Inference::new(node.op.name(), &inputs, node.n_outputs, &mut fresh);
+            planish_op::infer(node.op, &mut cx)
+                .map_err(|error| GraphError::new(GraphErrorKind::Infer(error), node.name))?
         };
-        if inferred.len() < new.outputs.len() {
+        if inferred.len() < node.n_outputs {
             let detail =
-                format!("{} has {} outputs, {} are used", new.op.name(), inferred.len(), new.outputs.len());
-            return Err(GraphError::new(GraphErrorKind::Invalid(detail), place()));
+                format!("{} has {} outputs, {} are used", node.op.name(), inferred.len(), node.n_outputs);
+            return Err(GraphError::new(GraphErrorKind::Invalid(detail), node.name));
         }
-        self.n_fresh_symbols = n_fresh;
         Ok(inferred)
     }
 
@@ -301,12 +341,27 @@ impl Graph {
     fn add_value(&mut self, info: ValueInfo) -> Result<ValueId, GraphError> {
         let too_many = || GraphError::new(GraphErrorKind::TooManyValues, &*info.name);
         let id = ValueId::from_index(self.values.len()).ok_or_else(too_many)?;
-        if self.by_name.insert(info.name.clone(), id).is_some() {
-            return Err(GraphError::new(GraphErrorKind::DuplicateName, &*info.name));
-        }
+        match self.by_name.entry(info.name.clone()) {
+            Entry::Occupied(_) => return Err(GraphError::new(GraphErrorKind::DuplicateName, &*info.name)),
+            Entry::Vacant(entry) => entry.insert(id),
+        };
         self.values.push(info);
         Ok(id)
     }
+}
+
+/// The outputs of a plugin's node whose types are all given: without the plugin there is nothing to ask.
+fn declared_outputs(new: &NewNode) -> Option<Vec<Inferred>> {
+    if !matches!(new.op, Op::Custom(_)) || !new.bodies.is_empty() || new.n_captured != 0 {
+        return None;
+    }
+    let known = |output: &NewOutput| match output {
+        NewOutput::Value { declared: Declared::Exact(ty), .. } => Some(ty.clone()),
+        // The type of an output that nobody reads does not matter.
+        NewOutput::Skip => Some(ValueType::unranked(DType::F32)),
+        NewOutput::Value { .. } => None,
+    };
+    new.outputs.iter().map(|output| Some(Inferred { ty: known(output)?, content: None })).collect()
 }
 
 /// Names of fresh symbols carry a `'`, which no identifier of an exporter has, and a running number.

@@ -5,6 +5,7 @@ mod control;
 mod graph;
 mod id;
 mod interpret;
+mod verify;
 
 pub use control::{compatible, join};
 pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
