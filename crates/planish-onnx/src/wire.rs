@@ -213,7 +213,7 @@ impl<'a, 'b> Message<'a, 'b> {
         list: &mut Vec<T>,
         read: impl FnOnce(Message<'a, 'b>) -> Result<T>,
     ) -> Result<()> {
-        self.charge::<T>()?;
+        self.charge::<T>().map_err(|error| error.inside_nth(name, list.len()))?;
         list.push(self.nth(field, name, list.len(), read)?);
         Ok(())
     }
