@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use common::{Msg, everything, with_attribute, with_graph, with_node, with_tensor, with_type};
 use planish_onnx::OnnxErrorKind::{self, *};
-use planish_onnx::{OnnxError, inline_functions, read, read_optional, read_sequence, read_tensor, write};
+use planish_onnx::{
+    AttributeValue, OnnxError, inline_functions, read, read_optional, read_sequence, read_tensor, write,
+};
 
 /// A file, the error that it must end in, and a piece of its text.
 type Case = (&'static str, Vec<u8>, OnnxErrorKind, &'static str);
@@ -293,8 +295,13 @@ fn bombs_are_refused_quickly() {
         ("least nodes", with_graph(&repeat(1, &Msg::new().text(4, "a"))), TooDense, "more than 96 MiB"),
         ("least tensors", with_graph(&repeat(5, &Msg::new().int(2, 1))), TooDense, "initializer["),
     ]);
-    // Twelve bytes of memory to one of file: not refused, and not much.
+    // Eighteen bytes of memory to one of file: not refused at this size.
     assert_eq!(read(&in_function.0).unwrap().functions[0].inputs.len(), 2 << 20);
+    // A million runs of one integer each take no longer than one run of a million.
+    let runs = Msg(Msg::new().bytes(8, &[1]).0.repeat(1 << 20));
+    let bytes = with_attribute(&Msg::new().text(1, "a").int(20, 7).raw(&runs.0));
+    let model = read(&bytes).unwrap();
+    assert_eq!(model.graph.nodes[0].attributes[0].value, AttributeValue::Ints(vec![1; 1 << 20]));
     assert!(start.elapsed() < BOMB_TIME, "{:?}", start.elapsed());
 }
 
