@@ -49,6 +49,7 @@ fn other_files_are_named() {
         ("ort", b"\x1c\0\0\0ORTM".into(), NotOnnx, ".ort file"),
         ("safetensors", b"\x10\0\0\0\0\0\0\0{\"w\":{}}".into(), NotOnnx, "safetensors"),
         ("frozen graph", frozen.0, NotOnnx, "frozen TensorFlow graph"),
+        ("tensor", Msg::new().int(1, 2).int(2, 2).bytes(9, &[7, 8]).0, NotOnnx, "a single tensor"),
         ("saved model", saved_model.0, NotOnnx, "SavedModel"),
     ]);
 }
