@@ -172,8 +172,13 @@ impl OnnxError {
 
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            write!(f, "{}", self.path)?;
+        match (self.path.get(..SHOWN_PATH), self.path.len().checked_sub(SHOWN_PATH)) {
+            // A path a hundred levels deep says no more than its two ends.
+            (Some(start), Some(rest)) if rest > SHOWN_PATH => {
+                let end = (rest..).find_map(|from| self.path.get(from..)).unwrap_or_default();
+                write!(f, "{start}…{end}")?;
+            }
+            _ => write!(f, "{}", self.path)?,
         }
         let separator = if self.path.is_empty() { "" } else { " " };
         match (&self.node, self.offset) {
@@ -189,6 +194,9 @@ impl fmt::Display for Detail {
 
 /// Text from the file is quoted in messages only up to this many characters: names can be megabytes.
 const SHOWN_CHARS: usize = 80;
+
+/// Of a long path, this many bytes of either end are shown.
+const SHOWN_PATH: usize = 120;
 
 /// A name from the file, fit for a message.
 pub(crate) fn shorten(text: &str) -> String {

@@ -4,7 +4,7 @@
 //! graph. No length in the file is trusted: no input makes the reader panic, recurse without bound or take
 //! memory beyond a small multiple of the file, and every failure is an [`OnnxError`] that says what is
 //! wrong, where, and what to try. [`inline_functions`] replaces calls of model-local functions by their
-//! bodies; [`write`] is the way back to bytes.
+//! bodies; [`write()`] is the way back to bytes.
 //!
 //! ```
 //! use planish_onnx::{Graph, Model, Node, OpsetImport, read, write};

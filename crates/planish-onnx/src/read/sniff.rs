@@ -61,6 +61,10 @@ pub(super) fn other_file(bytes: &[u8]) -> Option<OnnxError> {
             return Some(not_onnx("a TensorFlow SavedModel").hint("convert it to ONNX with tf2onnx"));
         }
     }
+    // A tensor of the conformance data: checked to the last byte, as many things look like one at first.
+    if super::read_tensor(bytes).is_ok_and(|tensor| tensor.to_le_bytes().is_ok()) {
+        return Some(not_onnx("a single tensor, not a model").hint("give a model; tensors are its inputs"));
+    }
     None
 }
 
