@@ -1,6 +1,6 @@
 //! `cargo xtask conformance`: ONNX's own backend tests, from the data that the package `onnx` carries.
 
-mod case;
+pub(crate) mod case;
 mod gaps;
 
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 
 mod compare;
 mod conformance;
+mod models;
 mod python;
 
 use std::path::PathBuf;
@@ -20,11 +21,14 @@ struct Cli {
 enum Command {
     /// Run ONNX's own backend tests on a backend and hold them against the list of expected gaps.
     Conformance(conformance::Options),
+    /// Fetch real trained models and compare every one with ONNX Runtime.
+    Models(models::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Conformance(options) => conformance::run(&options),
+        Command::Models(options) => models::run(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::scratch;
+use crate::{root, scratch};
 
 /// The wheel of `requirement` (`name==version`), unpacked; fetched once and kept.
 pub(crate) fn unpacked_wheel(requirement: &str) -> Result<PathBuf> {
@@ -39,7 +39,29 @@ pub(crate) fn unpacked_wheel(requirement: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn run(command: &mut Command) -> Result<()> {
+/// The interpreter of a virtual environment with the pinned packages of `xtask/requirements.txt`.
+pub(crate) fn venv() -> Result<PathBuf> {
+    let requirements = root().join("xtask/requirements.txt");
+    let text = fs::read_to_string(&requirements).with_context(|| requirements.display().to_string())?;
+    let folder = scratch().join("venv");
+    let python = folder.join("bin/python");
+    // The stamp is written last and holds what was installed: a half-made or outdated one is made again.
+    let stamp = folder.join("installed.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == text) {
+        return Ok(python);
+    }
+    eprintln!("making a virtual environment with {}", requirements.display());
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))
+        .context("cannot make a virtual environment; is Python 3 with venv there?")?;
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+    run(pip.arg(&requirements))?;
+    fs::write(&stamp, text)?;
+    Ok(python)
+}
+
+/// Runs a command to its end; its error output becomes the error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);

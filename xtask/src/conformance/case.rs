@@ -108,7 +108,7 @@ fn fits(value: &Value, ty: &ValueType) -> bool {
 }
 
 /// The values of `kind_0.pb`, `kind_1.pb`, …; the type tells which message the file holds.
-fn values<'t>(
+pub(crate) fn values<'t>(
     data: &Path,
     kind: &str,
     type_of: impl Fn(usize) -> Option<&'t ValueType>,
