@@ -38,6 +38,13 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
+impl Default for Options {
+    fn default() -> Options {
+        let backend = "reference".to_string();
+        Options { backend, filter: String::new(), suite: None, per_op: false, verbose: false }
+    }
+}
+
 /// One test of the data.
 struct Test {
     suite: &'static str,

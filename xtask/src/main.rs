@@ -4,6 +4,9 @@ mod compare;
 mod conformance;
 mod models;
 mod python;
+mod test;
+#[cfg(test)]
+mod tidy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +22,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Formatting, lints and documentation, warnings being errors.
+    Check,
+    /// All that must pass before a change lands: check, tests, conformance.
+    Test,
     /// Run ONNX's own backend tests on a backend and hold them against the list of expected gaps.
     Conformance(conformance::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
@@ -27,6 +34,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Check => test::check(),
+        Command::Test => test::test(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Models(options) => models::run(&options),
     };

@@ -1,0 +1,41 @@
+//! `cargo xtask test`: all that must pass before a change lands; `cargo xtask check`: its quick part.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::{conformance, root};
+
+/// Formatting, lints and documentation, warnings being errors.
+pub(crate) fn check() -> Result<bool> {
+    Ok(cargo(&["fmt", "--all", "--check"])?
+        && cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])?
+        && cargo(&["doc", "--workspace", "--no-deps", "--quiet"])?)
+}
+
+/// The check, all tests, and the conformance suite on the reference.
+pub(crate) fn test() -> Result<bool> {
+    if !check()? || !cargo(&["test", "--workspace", "--quiet"])? {
+        return Ok(false);
+    }
+    println!("== conformance");
+    conformance::run(&conformance::Options::default())
+}
+
+fn cargo(arguments: &[&str]) -> Result<bool> {
+    println!("== cargo {}", arguments.join(" "));
+    let start = Instant::now();
+    let status = Command::new(env!("CARGO"))
+        .args(arguments)
+        .env("RUSTDOCFLAGS", "--deny warnings")
+        .current_dir(root())
+        .status()
+        .context("cannot start cargo")?;
+    println!(
+        "   {} after {:.0} s",
+        if status.success() { "ok" } else { "FAILED" },
+        start.elapsed().as_secs_f64()
+    );
+    Ok(status.success())
+}
