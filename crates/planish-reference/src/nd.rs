@@ -1,14 +1,18 @@
 //! Index arithmetic over row-major shapes, broadcasting, and the loop that all references share.
 
 use std::num::NonZero;
+use std::ops::Range;
 
-use crate::{EvalError, Evaluation};
+use planish_tensor::{DType, element_count};
+
+use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// Row-major strides, in elements.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
+        // Only a shape with a zero in it, which has no elements to find, can overflow here.
+        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis]);
     }
     strides
 }
@@ -28,9 +32,22 @@ pub fn ravel(index: &[usize], shape: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |flat, (&place, &dim)| flat * dim + place)
 }
 
-/// The product of dimensions.
+/// The product of dimensions. A zero among them makes it 0 even where the others overflow; an overflow
+/// without one, which no tensor has, saturates.
 pub fn count(shape: &[usize]) -> usize {
-    shape.iter().product()
+    element_count(shape).unwrap_or(usize::MAX)
+}
+
+/// Outputs beyond 2^40 bytes are refused before memory is asked for.
+const MAX_OUTPUT_BYTES: usize = 1 << 40;
+
+/// The number of elements of an output, refused if it is beyond what could be held.
+pub fn output_len(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
+    let len = element_count(shape);
+    let fits = |len: &usize| dtype.bytes_for(*len).is_some_and(|bytes| bytes <= MAX_OUTPUT_BYTES);
+    len.filter(fits).ok_or_else(|| {
+        cx.error(EvalErrorKind::TooLarge, format!("an output {dtype}{shape:?} does not fit into memory"))
+    })
 }
 
 /// The shape that two shapes broadcast to.
@@ -66,7 +83,7 @@ pub fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
 pub fn for_each_offset(
     shape: &[usize],
     strides: &[usize],
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     mut visit: impl FnMut(usize, usize),
 ) {
     if range.is_empty() {
@@ -125,6 +142,26 @@ pub fn fill_blocks<T: Copy + Default + Send>(
     out
 }
 
+/// Elements that `fill_elements` hands out at a time: enough to forget the overhead of a block, few enough
+/// that several operands of a block stay in the first-level cache.
+const ELEMENTS_PER_BLOCK: usize = 1024;
+
+/// Fills a vector of `len` elements in parallel: `fill(range, &mut out)` writes the elements of a range of
+/// flat indices.
+pub fn fill_elements<T: Copy + Default + Send>(
+    len: usize,
+    fill: impl Fn(Range<usize>, &mut [T]) + Sync,
+) -> Vec<T> {
+    let block = len.clamp(1, ELEMENTS_PER_BLOCK);
+    let mut out = fill_blocks(len.div_ceil(block), block, block, |idx, out| {
+        let start = idx * block;
+        let end = len.min(start + block);
+        fill(start..end, &mut out[..end - start]);
+    });
+    out.truncate(len);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +188,26 @@ mod tests {
     fn blocks_are_filled_once_each() {
         let out: Vec<usize> = fill_blocks(1000, 3, 1 << 12, |idx, out| out.fill(idx));
         assert!(out.iter().enumerate().all(|(place, &value)| value == place / 3));
+    }
+
+    #[test]
+    fn elements_are_filled_once_each() {
+        for len in [0, 1, 1023, 1024, 1025, 200_000] {
+            let out: Vec<usize> = fill_elements(len, |range, out| {
+                out.iter_mut().zip(range).for_each(|(to, place)| *to += place + 1);
+            });
+            assert!(out.len() == len && out.iter().enumerate().all(|(place, &value)| value == place + 1));
+        }
+    }
+
+    #[test]
+    fn outputs_beyond_memory_are_refused() {
+        let cx = Evaluation::new("Test", &[], 1);
+        assert_eq!(output_len(&cx, DType::F32, &[2, 3]), Ok(6));
+        assert_eq!(output_len(&cx, DType::F32, &[1 << 40, 1 << 40, 0]), Ok(0));
+        for shape in [[1 << 39, 1], [1 << 40, 1 << 40]] {
+            assert_eq!(output_len(&cx, DType::F32, &shape).unwrap_err().kind(), EvalErrorKind::TooLarge);
+        }
+        assert_eq!(strides(&[0, 1 << 40, 1 << 40]).len(), 3);
     }
 }

@@ -1,283 +1,286 @@
-//! Reference: pointwise arithmetic, comparison, logic and activations.
-
-use planish_op::{
-    Abs, Acos, Acosh, Add, And, Asin, Asinh, Atan, Atanh, BitShift, BitwiseAnd, BitwiseNot, BitwiseOr,
-    BitwiseXor, Ceil, Celu, Clip, Cos, Cosh, Div, Elu, Equal, Erf, Exp, Floor, Gelu, Greater, GreaterOrEqual,
-    HardSigmoid, HardSwish, Identity, IsInf, IsNaN, LeakyRelu, Less, LessOrEqual, Log, Max, Mean, Min, Mish,
-    Mod, Mul, Neg, Not, Or, PRelu, Pow, Reciprocal, Relu, Round, Selu, Shrink, Sigmoid, Sign, Sin, Sinh,
-    Softplus, Softsign, Sqrt, Sub, Sum, Swish, Tan, Tanh, ThresholdedRelu, Where, Xor,
-};
-
-use crate::{EvalResult, Evaluation};
-
-pub(crate) fn abs(_op: &Abs, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn acos(_op: &Acos, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn acosh(_op: &Acosh, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn asin(_op: &Asin, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn asinh(_op: &Asinh, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn atan(_op: &Atan, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn atanh(_op: &Atanh, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn ceil(_op: &Ceil, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn cos(_op: &Cos, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn cosh(_op: &Cosh, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn erf(_op: &Erf, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn exp(_op: &Exp, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn floor(_op: &Floor, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn log(_op: &Log, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn neg(_op: &Neg, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn reciprocal(_op: &Reciprocal, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn round(_op: &Round, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sigmoid(_op: &Sigmoid, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sign(_op: &Sign, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sin(_op: &Sin, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sinh(_op: &Sinh, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sqrt(_op: &Sqrt, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn tan(_op: &Tan, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn tanh(_op: &Tanh, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn not(_op: &Not, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn bitwise_not(_op: &BitwiseNot, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn is_nan(_op: &IsNaN, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn is_inf(_op: &IsInf, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn identity(_op: &Identity, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn relu(_op: &Relu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn leaky_relu(_op: &LeakyRelu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn elu(_op: &Elu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn selu(_op: &Selu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn celu(_op: &Celu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn gelu(_op: &Gelu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn hard_sigmoid(_op: &HardSigmoid, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn hard_swish(_op: &HardSwish, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn mish(_op: &Mish, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn softplus(_op: &Softplus, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn softsign(_op: &Softsign, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn swish(_op: &Swish, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn shrink(_op: &Shrink, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn thresholded_relu(_op: &ThresholdedRelu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn clip(_op: &Clip, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn prelu(_op: &PRelu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn add(_op: &Add, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sub(_op: &Sub, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn mul(_op: &Mul, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn div(_op: &Div, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn pow(_op: &Pow, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn mod_(_op: &Mod, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn min(_op: &Min, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn max(_op: &Max, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn sum(_op: &Sum, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn mean(_op: &Mean, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn equal(_op: &Equal, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn greater(_op: &Greater, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn greater_or_equal(_op: &GreaterOrEqual, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn less(_op: &Less, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn less_or_equal(_op: &LessOrEqual, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn and(_op: &And, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn or(_op: &Or, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn xor(_op: &Xor, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn bitwise_and(_op: &BitwiseAnd, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn bitwise_or(_op: &BitwiseOr, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn bitwise_xor(_op: &BitwiseXor, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn bit_shift(_op: &BitShift, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn where_(_op: &Where, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+//! Pointwise arithmetic, comparison, logic and activations.
+//!
+//! The table that says which function an operator is stands in `lib.rs`, one line each; here are the few
+//! forms they come in (one operand, two, any number), and the operators that need more than a function.
+
+mod elementwise;
+mod erf;
+mod power;
+pub(crate) mod real;
+mod select;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use erf::erf;
+pub(crate) use power::pow;
+pub(crate) use select::{identity, where_};
+
+use std::cmp::Ordering;
+
+use planish_op::{BitShift, BitShiftDirection, IsInf, Mod, Shrink, Value};
+use planish_tensor::{DType, Tensor, bf16, f16};
+
+use crate::number::Number;
+use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
+use elementwise::{Definition, Output, apply};
+
+/// One operand, floats only.
+pub(crate) fn real_unary(cx: &Evaluation<'_>, real: impl Fn(f64) -> f64 + Sync) -> EvalResult {
+    let definition = Definition { real: Some(&|x| real(x[0])), int: None, output: Output::Same };
+    apply(cx, &[cx.tensor(0)?], definition)
+}
+
+/// One operand of any numeric type.
+pub(crate) fn unary(cx: &Evaluation<'_>, real: fn(f64) -> f64, int: fn(i128) -> i128) -> EvalResult {
+    let x = cx.tensor(0)?;
+    refuse_bool(cx, x)?;
+    let definition =
+        Definition { real: Some(&|x| real(x[0])), int: Some(&|x| int(x[0])), output: Output::Same };
+    apply(cx, &[x], definition)
+}
+
+/// Two operands of one numeric type.
+pub(crate) fn binary(
+    cx: &Evaluation<'_>,
+    real: fn(f64, f64) -> f64,
+    int: fn(i128, i128) -> i128,
+) -> EvalResult {
+    let operands = [cx.tensor(0)?, cx.tensor(1)?];
+    refuse_bool(cx, operands[0])?;
+    let definition = Definition {
+        real: Some(&|x| real(x[0], x[1])),
+        int: Some(&|x| int(x[0], x[1])),
+        output: Output::Same,
+    };
+    apply(cx, &operands, definition)
+}
+
+/// Min and Max: any number of operands of one numeric type, folded from the left.
+pub(crate) fn extreme(
+    cx: &Evaluation<'_>,
+    real: fn(f64, f64) -> f64,
+    int: fn(i128, i128) -> i128,
+) -> EvalResult {
+    let operands = cx.tensors()?;
+    operands.first().map_or(Ok(()), |first| refuse_bool(cx, first))?;
+    let definition = Definition {
+        real: Some(&|x| x.iter().copied().reduce(real).unwrap_or_default()),
+        int: Some(&|x| x.iter().copied().reduce(int).unwrap_or_default()),
+        output: Output::Same,
+    };
+    apply(cx, &operands, definition)
+}
+
+/// Any number of operands, floats only.
+fn real_variadic(cx: &Evaluation<'_>, real: &(dyn Fn(&[f64]) -> f64 + Sync)) -> EvalResult {
+    apply(cx, &cx.tensors()?, Definition { real: Some(real), int: None, output: Output::Same })
+}
+
+pub(crate) fn sum(cx: &Evaluation<'_>) -> EvalResult {
+    real_variadic(cx, &|x| x.iter().sum())
+}
+
+pub(crate) fn mean(cx: &Evaluation<'_>) -> EvalResult {
+    real_variadic(cx, &|x| x.iter().sum::<f64>() / x.len() as f64)
+}
+
+/// Two operands of one type, compared; `None` is the order of NaN and anything.
+pub(crate) fn compare(cx: &Evaluation<'_>, holds: fn(Option<Ordering>) -> bool) -> EvalResult {
+    let definition = Definition {
+        real: Some(&|x| f64::from(u8::from(holds(x[0].partial_cmp(&x[1]))))),
+        int: Some(&|x| i128::from(holds(x[0].partial_cmp(&x[1])))),
+        output: Output::Bool,
+    };
+    apply(cx, &[cx.tensor(0)?, cx.tensor(1)?], definition)
+}
+
+/// Two operands of the type `Bool`.
+pub(crate) fn logic(cx: &Evaluation<'_>, holds: fn(bool, bool) -> bool) -> EvalResult {
+    let operands = [cx.tensor(0)?, cx.tensor(1)?];
+    require(cx, operands[0], operands[0].dtype() == DType::Bool)?;
+    let int = |x: &[i128]| i128::from(holds(x[0] != 0, x[1] != 0));
+    apply(cx, &operands, Definition { real: None, int: Some(&int), output: Output::Same })
+}
+
+pub(crate) fn not(cx: &Evaluation<'_>) -> EvalResult {
+    let x = cx.tensor(0)?;
+    require(cx, x, x.dtype() == DType::Bool)?;
+    apply(cx, &[x], Definition { real: None, int: Some(&|x| 1 - x[0]), output: Output::Same })
+}
+
+/// Two operands of one integer type.
+pub(crate) fn bitwise(cx: &Evaluation<'_>, int: fn(i128, i128) -> i128) -> EvalResult {
+    let operands = [cx.tensor(0)?, cx.tensor(1)?];
+    refuse_bool(cx, operands[0])?;
+    apply(cx, &operands, Definition { real: None, int: Some(&|x| int(x[0], x[1])), output: Output::Same })
+}
+
+pub(crate) fn bitwise_not(cx: &Evaluation<'_>) -> EvalResult {
+    let x = cx.tensor(0)?;
+    refuse_bool(cx, x)?;
+    apply(cx, &[x], Definition { real: None, int: Some(&|x| !x[0]), output: Output::Same })
+}
+
+/// Shifts of the unsigned kinds; a distance of the width or more leaves zero.
+pub(crate) fn bit_shift(op: &BitShift, cx: &Evaluation<'_>) -> EvalResult {
+    let operands = [cx.tensor(0)?, cx.tensor(1)?];
+    let dtype = operands[0].dtype();
+    require(cx, operands[0], dtype.is_int() && !dtype.is_signed_int())?;
+    let left = op.direction == BitShiftDirection::Left;
+    // Numbers are below 2^64, so 63 places keep within i128, and wrapping drops what leaves the width.
+    let int = |x: &[i128]| match x[1] {
+        64.. => 0,
+        distance if left => x[0] << distance,
+        distance => x[0] >> distance,
+    };
+    apply(cx, &operands, Definition { real: None, int: Some(&int), output: Output::Same })
+}
+
+/// Integers are divided towards zero, and division by zero is refused (ONNX leaves it open, ONNX Runtime
+/// refuses); the one quotient that overflows, the lowest number by -1, wraps to itself.
+pub(crate) fn div(cx: &Evaluation<'_>) -> EvalResult {
+    refuse_zero_divisor(cx)?;
+    binary(cx, |a, b| a / b, |a, b| a / b)
+}
+
+/// Integers: the remainder with the sign of the divisor, or with `fmod` that of C with the sign of the
+/// dividend. Floats only with `fmod`. Integer remainders of zero are refused.
+pub(crate) fn mod_(op: &Mod, cx: &Evaluation<'_>) -> EvalResult {
+    if !op.fmod && cx.tensor(0)?.dtype().is_float() {
+        return Err(cx.bad_attribute("floating-point operands need fmod = 1"));
+    }
+    refuse_zero_divisor(cx)?;
+    if op.fmod { binary(cx, |a, b| a % b, |a, b| a % b) } else { binary(cx, |a, b| a % b, floor_mod) }
+}
+
+fn floor_mod(a: i128, b: i128) -> i128 {
+    let remainder = a % b;
+    if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder }
+}
+
+fn refuse_zero_divisor(cx: &Evaluation<'_>) -> Result<(), EvalError> {
+    let (dividend, divisor) = (cx.tensor(0)?, cx.tensor(1)?);
+    if divisor.dtype().is_int() && !dividend.is_empty() && divisor.to_i64s().contains(&0) {
+        return Err(cx.error(EvalErrorKind::BadValue, "integer division by zero"));
+    }
+    Ok(())
+}
+
+/// Integers with real-valued attributes: the sum is exact, then cut towards zero, then wrapped.
+pub(crate) fn shrink(op: &Shrink, cx: &Evaluation<'_>) -> EvalResult {
+    let x = cx.tensor(0)?;
+    refuse_bool(cx, x)?;
+    let (bias, lambd) = (f64::from(op.bias), f64::from(op.lambd));
+    let int = |x: &[i128]| match x[0] {
+        // A whole number is above `lambd` if it is above the next whole number below.
+        x if !lambd.is_nan() && x < (-lambd).ceil() as i128 => add_real(x, bias),
+        x if !lambd.is_nan() && x > lambd.floor() as i128 => add_real(x, -bias),
+        _ => 0,
+    };
+    let definition = Definition {
+        real: Some(&|x| real::shrink(x[0], bias, lambd)),
+        int: Some(&int),
+        output: Output::Same,
+    };
+    apply(cx, &[x], definition)
+}
+
+/// `x + y`, cut towards zero.
+fn add_real(x: i128, y: f64) -> i128 {
+    let whole = x.saturating_add(y.trunc() as i128);
+    let fraction = y.fract();
+    match whole {
+        1.. if fraction < 0.0 => whole - 1,
+        ..=-1 if fraction > 0.0 => whole + 1,
+        _ => whole,
+    }
+}
+
+/// `Min(max, Max(x, min))`. A bound that is absent is the type's lowest or highest finite number, so that
+/// even then an infinity becomes finite; a NaN stays, and a NaN for a bound bounds nothing.
+pub(crate) fn clip(cx: &Evaluation<'_>) -> EvalResult {
+    let x = cx.tensor(0)?;
+    refuse_bool(cx, x)?;
+    let (low, high) = (clip_bound(cx, x, 1)?, clip_bound(cx, x, 2)?);
+    let definition = Definition {
+        real: Some(&|x| clamp(x[0], x[1], x[2])),
+        int: Some(&|x| clamp(x[0], x[1], x[2])),
+        output: Output::Same,
+    };
+    apply(cx, &[x, &low, &high], definition)
+}
+
+fn clamp<T: PartialOrd + Copy>(x: T, low: T, high: T) -> T {
+    let raised = if x < low { low } else { x };
+    if raised > high { high } else { raised }
+}
+
+/// Bound 1 (low) or 2 (high) as a scalar of the type of `x`.
+fn clip_bound(cx: &Evaluation<'_>, x: &Tensor, idx: usize) -> Result<Tensor, EvalError> {
+    match cx.optional_tensor(idx)? {
+        // ONNX asks for a scalar; ONNX Runtime takes any tensor of one element.
+        Some(bound) if bound.len() == 1 => Ok(bound.reshaped(&[])?),
+        Some(bound) => {
+            Err(cx.bad_shape(format!("bound {idx} has shape {:?}, not one element", bound.shape())))
+        }
+        None => {
+            let extreme = if idx == 1 { f64::NEG_INFINITY } else { f64::INFINITY };
+            finite_extreme(x.dtype(), extreme).ok_or_else(|| cx.bad_type(x.dtype()))
+        }
+    }
+}
+
+/// The finite number of `dtype` that is nearest to an infinity.
+fn finite_extreme(dtype: DType, infinity: f64) -> Option<Tensor> {
+    let bounds = match dtype {
+        DType::F32 => f32::range(),
+        DType::F16 => f16::range(),
+        DType::BF16 => bf16::range(),
+        // Integers saturate; the largest f64 is far beyond them.
+        _ => f64::range(),
+    };
+    let bound = if infinity < 0.0 { bounds.0 } else { bounds.1 };
+    Tensor::from_f64s(dtype, &[], &[bound]).ok()
+}
+
+/// The slope broadcasts to `x`, not the other way.
+pub(crate) fn prelu(cx: &Evaluation<'_>) -> EvalResult {
+    let operands = [cx.tensor(0)?, cx.tensor(1)?];
+    refuse_bool(cx, operands[0])?;
+    if elementwise::broadcast_all(cx, &operands)? != operands[0].shape() {
+        let (x, slope) = (operands[0].shape(), operands[1].shape());
+        return Err(cx.bad_shape(format!("the slope's shape {slope:?} does not broadcast to {x:?}")));
+    }
+    let definition = Definition {
+        real: Some(&|x| real::leaky_relu(x[0], x[1])),
+        int: Some(&|x| if x[0] < 0 { x[0].wrapping_mul(x[1]) } else { x[0] }),
+        output: Output::Same,
+    };
+    apply(cx, &operands, definition)
+}
+
+pub(crate) fn is_nan(cx: &Evaluation<'_>) -> EvalResult {
+    classify(cx, f64::is_nan)
+}
+
+pub(crate) fn is_inf(op: &IsInf, cx: &Evaluation<'_>) -> EvalResult {
+    classify(cx, |x| {
+        (op.detect_positive && x == f64::INFINITY) || (op.detect_negative && x == f64::NEG_INFINITY)
+    })
+}
+
+/// A question to every float, the 8-bit and 4-bit kinds included.
+fn classify(cx: &Evaluation<'_>, holds: impl Fn(f64) -> bool) -> EvalResult {
+    let x = cx.tensor(0)?;
+    require(cx, x, x.dtype().is_float())?;
+    let answers: Vec<bool> = x.to_f64s().into_iter().map(holds).collect();
+    Ok(vec![Value::Tensor(Tensor::new(x.shape(), answers)?)])
+}
+
+fn refuse_bool(cx: &Evaluation<'_>, x: &Tensor) -> Result<(), EvalError> {
+    require(cx, x, x.dtype() != DType::Bool)
+}
+
+fn require(cx: &Evaluation<'_>, x: &Tensor, is_defined: bool) -> Result<(), EvalError> {
+    if is_defined { Ok(()) } else { Err(cx.bad_type(x.dtype())) }
 }
