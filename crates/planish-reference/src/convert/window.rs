@@ -61,7 +61,7 @@ impl WindowAttributes<'_> {
         kernel: &[usize],
     ) -> Result<Vec<Axis>, EvalError> {
         let n = input.len();
-        if let Some(kernel_shape) = self.kernel_shape
+        if let Some(kernel_shape) = self.kernel_shape.filter(|shape| !shape.is_empty())
             && !kernel_shape.iter().map(|&dim| usize::try_from(dim).ok()).eq(kernel.iter().copied().map(Some))
         {
             let reason = format!("`kernel_shape` is {kernel_shape:?}, the weights have {kernel:?}");
