@@ -5,6 +5,7 @@ pub mod infer;
 mod op;
 mod op_table;
 mod value;
+pub mod window;
 
 pub use attribute::*;
 pub use infer::infer;
