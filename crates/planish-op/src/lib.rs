@@ -1,6 +1,7 @@
 //! The closed set of operators: their attributes, the types of the values between them, and inference.
 
 pub mod attribute;
+pub mod einsum;
 pub mod infer;
 mod op;
 mod op_table;

@@ -16,9 +16,11 @@ pub mod nd;
 mod normalize;
 mod pointwise;
 mod pool;
+mod product;
 mod random;
 mod recurrent;
 mod reduce;
+mod scalar;
 mod sequence;
 mod signal;
 

@@ -1,14 +1,16 @@
 //! Index arithmetic over row-major shapes, broadcasting, and the loop that all references share.
 
 use std::num::NonZero;
+use std::sync::Mutex;
 
-use crate::{EvalError, Evaluation};
+use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// Row-major strides, in elements.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
+        // Only shapes without elements can overflow, and their strides are never used.
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
 }
@@ -28,9 +30,28 @@ pub fn ravel(index: &[usize], shape: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |flat, (&place, &dim)| flat * dim + place)
 }
 
-/// The product of dimensions.
+/// The product of dimensions, 0 where one of them is 0 however large the others are.
 pub fn count(shape: &[usize]) -> usize {
-    shape.iter().product()
+    planish_tensor::element_count(shape).unwrap_or(usize::MAX)
+}
+
+/// Results are computed in up to eight bytes an element; beyond 2^40 bytes they are refused before any
+/// memory is asked for.
+const MAX_RESULT_LEN: usize = 1 << 37;
+
+/// Results of more elements than this are tried on the allocator first, whose refusal would otherwise end
+/// the process.
+const MIN_PROBED_LEN: usize = 1 << 24;
+
+/// The number of elements of a result, refused if it could not be allocated.
+pub fn result_len(cx: &Evaluation<'_>, shape: &[usize]) -> Result<usize, EvalError> {
+    let fits = |len: &usize| {
+        *len <= MIN_PROBED_LEN
+            || (*len <= MAX_RESULT_LEN && Vec::<u64>::new().try_reserve_exact(*len).is_ok())
+    };
+    planish_tensor::element_count(shape).filter(fits).ok_or_else(|| {
+        cx.error(EvalErrorKind::TooLarge, format!("a result of shape {shape:?} does not fit into memory"))
+    })
 }
 
 /// The shape that two shapes broadcast to.
@@ -125,6 +146,44 @@ pub fn fill_blocks<T: Copy + Default + Send>(
     out
 }
 
+/// Fills a vector made of slices of these lengths, in parallel over slices: `fill(slice_idx, &mut slice)`
+/// writes one. `steps` is a guess of the cost of one element. Every slice is computed by one thread from
+/// start to end, so results do not depend on the number of threads.
+pub fn fill_slices<T: Copy + Default + Send>(
+    lengths: &[usize],
+    steps: usize,
+    fill: impl Fn(usize, &mut [T]) + Sync,
+) -> Vec<T> {
+    let mut out = vec![T::default(); lengths.iter().sum()];
+    let worthwhile = out.len().saturating_mul(steps) / MIN_STEPS_PER_THREAD + 1;
+    let mut rest = out.as_mut_slice();
+    let mut slices = Vec::with_capacity(lengths.len());
+    for (idx, &len) in lengths.iter().enumerate() {
+        let (slice, tail) = rest.split_at_mut(len);
+        slices.push((idx, slice));
+        rest = tail;
+    }
+    let available = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let n_threads = available.min(worthwhile).min(slices.len());
+    if n_threads <= 1 {
+        slices.into_iter().for_each(|(idx, slice)| fill(idx, slice));
+        return out;
+    }
+    let queue = Mutex::new(slices.into_iter());
+    // A poisoned queue means that another thread's `fill` panicked; the scope passes that panic on.
+    let next = || queue.lock().ok().and_then(|mut slices| slices.next());
+    std::thread::scope(|scope| {
+        for _ in 0..n_threads {
+            scope.spawn(|| {
+                while let Some((idx, slice)) = next() {
+                    fill(idx, slice);
+                }
+            });
+        }
+    });
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +210,14 @@ mod tests {
     fn blocks_are_filled_once_each() {
         let out: Vec<usize> = fill_blocks(1000, 3, 1 << 12, |idx, out| out.fill(idx));
         assert!(out.iter().enumerate().all(|(place, &value)| value == place / 3));
+    }
+
+    #[test]
+    fn slices_are_filled_once_each() {
+        let lengths: Vec<usize> = (0..100).collect();
+        let out: Vec<usize> = fill_slices(&lengths, 1 << 12, |idx, out| out.fill(idx));
+        let expected: Vec<usize> = lengths.iter().flat_map(|&len| std::iter::repeat_n(len, len)).collect();
+        assert_eq!(out, expected);
+        assert_eq!(fill_slices::<u8>(&[], 1, |_, _| {}), [0u8; 0]);
     }
 }

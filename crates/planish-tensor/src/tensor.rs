@@ -152,8 +152,8 @@ impl Tensor {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
-        // The constructors refused shapes whose count overflows.
-        self.shape.iter().product()
+        // The constructors refused shapes whose count overflows; a zero may hide an overflow of the others.
+        element_count(&self.shape).unwrap_or(0)
     }
 
     pub fn is_empty(&self) -> bool {
