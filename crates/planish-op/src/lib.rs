@@ -1,10 +1,12 @@
 //! The closed set of operators: their attributes, the types of the values between them, and inference.
 
 pub mod attribute;
+pub mod einsum;
 pub mod infer;
 mod op;
 mod op_table;
 mod value;
+pub mod window;
 
 pub use attribute::*;
 pub use infer::infer;

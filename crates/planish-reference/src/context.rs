@@ -3,6 +3,7 @@
 use std::fmt;
 
 use planish_op::Value;
+use planish_op::window::{WindowError, WindowErrorKind};
 use planish_tensor::{DType, Tensor, TensorError};
 
 /// One value per output.
@@ -79,6 +80,14 @@ impl<'a> Evaluation<'a> {
 
     pub fn bad_attribute(&self, detail: impl Into<String>) -> EvalError {
         self.error(EvalErrorKind::BadAttribute, detail)
+    }
+
+    /// The refusal of windows that cannot be placed.
+    pub fn bad_window(&self, error: WindowError) -> EvalError {
+        match error.kind() {
+            WindowErrorKind::Attribute => self.bad_attribute(error.to_string()),
+            _ => self.bad_shape(error.to_string()),
+        }
     }
 
     /// The refusal of an element type that the operator does not define.

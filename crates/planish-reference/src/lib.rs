@@ -17,9 +17,11 @@ mod normalize;
 mod number;
 mod pointwise;
 mod pool;
+mod product;
 mod random;
 mod recurrent;
 mod reduce;
+mod scalar;
 mod sequence;
 mod signal;
 

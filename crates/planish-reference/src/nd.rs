@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::ops::Range;
+use std::sync::Mutex;
 
 use planish_tensor::{DType, element_count};
 
@@ -41,13 +42,25 @@ pub fn count(shape: &[usize]) -> usize {
 /// Outputs beyond 2^40 bytes are refused before memory is asked for.
 const MAX_OUTPUT_BYTES: usize = 1 << 40;
 
+/// Larger outputs are tried on the allocator first, whose refusal would otherwise end the process.
+const MIN_PROBED_BYTES: usize = 1 << 27;
+
 /// The number of elements of an output, refused if it is beyond what could be held.
 pub fn output_len(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
-    let len = element_count(shape);
-    let fits = |len: &usize| dtype.bytes_for(*len).is_some_and(|bytes| bytes <= MAX_OUTPUT_BYTES);
-    len.filter(fits).ok_or_else(|| {
+    let fits = |len: &usize| {
+        dtype.bytes_for(*len).is_some_and(|bytes| {
+            let probe = || Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
+            bytes <= MIN_PROBED_BYTES || (bytes <= MAX_OUTPUT_BYTES && probe())
+        })
+    };
+    element_count(shape).filter(fits).ok_or_else(|| {
         cx.error(EvalErrorKind::TooLarge, format!("an output {dtype}{shape:?} does not fit into memory"))
     })
+}
+
+/// The number of elements of a result that is computed in eight bytes an element.
+pub fn result_len(cx: &Evaluation<'_>, shape: &[usize]) -> Result<usize, EvalError> {
+    output_len(cx, DType::F64, shape)
 }
 
 /// The shape that two shapes broadcast to.
@@ -162,6 +175,44 @@ pub fn fill_elements<T: Copy + Default + Send>(
     out
 }
 
+/// Fills a vector made of slices of these lengths, in parallel over slices: `fill(slice_idx, &mut slice)`
+/// writes one. `steps` is a guess of the cost of one element. Every slice is computed by one thread from
+/// start to end, so results do not depend on the number of threads.
+pub fn fill_slices<T: Copy + Default + Send>(
+    lengths: &[usize],
+    steps: usize,
+    fill: impl Fn(usize, &mut [T]) + Sync,
+) -> Vec<T> {
+    let mut out = vec![T::default(); lengths.iter().sum()];
+    let worthwhile = out.len().saturating_mul(steps) / MIN_STEPS_PER_THREAD + 1;
+    let mut rest = out.as_mut_slice();
+    let mut slices = Vec::with_capacity(lengths.len());
+    for (idx, &len) in lengths.iter().enumerate() {
+        let (slice, tail) = rest.split_at_mut(len);
+        slices.push((idx, slice));
+        rest = tail;
+    }
+    let available = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let n_threads = available.min(worthwhile).min(slices.len());
+    if n_threads <= 1 {
+        slices.into_iter().for_each(|(idx, slice)| fill(idx, slice));
+        return out;
+    }
+    let queue = Mutex::new(slices.into_iter());
+    // A poisoned queue means that another thread's `fill` panicked; the scope passes that panic on.
+    let next = || queue.lock().ok().and_then(|mut slices| slices.next());
+    std::thread::scope(|scope| {
+        for _ in 0..n_threads {
+            scope.spawn(|| {
+                while let Some((idx, slice)) = next() {
+                    fill(idx, slice);
+                }
+            });
+        }
+    });
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,5 +260,14 @@ mod tests {
             assert_eq!(output_len(&cx, DType::F32, &shape).unwrap_err().kind(), EvalErrorKind::TooLarge);
         }
         assert_eq!(strides(&[0, 1 << 40, 1 << 40]).len(), 3);
+    }
+
+    #[test]
+    fn slices_are_filled_once_each() {
+        let lengths: Vec<usize> = (0..100).collect();
+        let out: Vec<usize> = fill_slices(&lengths, 1 << 12, |idx, out| out.fill(idx));
+        let expected: Vec<usize> = lengths.iter().flat_map(|&len| std::iter::repeat_n(len, len)).collect();
+        assert_eq!(out, expected);
+        assert_eq!(fill_slices::<u8>(&[], 1, |_, _| {}), [0u8; 0]);
     }
 }

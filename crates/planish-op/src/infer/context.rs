@@ -4,6 +4,7 @@ use std::fmt;
 
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
+use crate::window::{WindowError, WindowErrorKind};
 use crate::{TensorType, ValueType};
 
 /// A small integer tensor of rank 0 or 1 whose elements are known as dimensions, numbers or symbolic.
@@ -196,6 +197,14 @@ impl<'a> Inference<'a> {
 
     pub fn bad_attribute(&self, detail: impl Into<String>) -> InferError {
         self.error(InferErrorKind::BadAttribute, detail)
+    }
+
+    /// The refusal of windows that cannot be placed.
+    pub fn bad_window(&self, error: WindowError) -> InferError {
+        match error.kind() {
+            WindowErrorKind::Attribute => self.bad_attribute(error.to_string()),
+            WindowErrorKind::Shape => self.bad_shape(error.to_string()),
+        }
     }
 
     /// `axis` counted from the front, refused if outside the rank.
