@@ -5,6 +5,7 @@
 //! and rounded once to the output's type; integers wrap as two's complement does.
 
 mod attention;
+mod cells;
 mod context;
 mod conv;
 mod convert;

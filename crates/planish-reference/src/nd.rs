@@ -4,11 +4,11 @@ use std::num::NonZero;
 
 use crate::{EvalError, Evaluation};
 
-/// Row-major strides, in elements.
+/// Row-major strides, in elements. Only a shape without elements can have strides that saturate.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
 }
@@ -28,9 +28,9 @@ pub fn ravel(index: &[usize], shape: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |flat, (&place, &dim)| flat * dim + place)
 }
 
-/// The product of dimensions.
+/// The product of dimensions. It saturates: beside a 0, a tensor may have dimensions of any size.
 pub fn count(shape: &[usize]) -> usize {
-    shape.iter().product()
+    planish_tensor::element_count(shape).unwrap_or(usize::MAX)
 }
 
 /// The shape that two shapes broadcast to.
