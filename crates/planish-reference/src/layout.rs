@@ -1,13 +1,13 @@
 //! Reference: shape changes and data movement.
 
 mod generate;
-mod join;
+pub(crate) mod join;
 mod reorder;
 mod reshape;
 mod window;
 
 pub(crate) use generate::{constant_of_shape, eye_like, range};
-pub(crate) use join::{concat, concat_tensors, split, split_sizes, stack_tensors, take_part};
+pub(crate) use join::{concat, split};
 pub(crate) use reorder::{depth_to_space, expand, reverse_sequence, space_to_depth, tile, transpose, trilu};
 pub(crate) use reshape::{flatten, reshape, shape, size, squeeze, unsqueeze};
 pub(crate) use window::{center_crop_pad, pad, slice};

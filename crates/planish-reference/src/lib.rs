@@ -22,6 +22,8 @@ mod recurrent;
 mod reduce;
 mod sequence;
 mod signal;
+#[cfg(test)]
+mod test_support;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 

@@ -3,51 +3,8 @@
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
 
-use crate::{EvalErrorKind, evaluate};
-
-fn run(op: impl Into<Op>, inputs: &[&Tensor], n_outputs: usize) -> Result<Vec<Tensor>, EvalErrorKind> {
-    let some: Vec<Option<&Tensor>> = inputs.iter().copied().map(Some).collect();
-    run_with_gaps(op, &some, n_outputs)
-}
-
-fn run_with_gaps(
-    op: impl Into<Op>,
-    inputs: &[Option<&Tensor>],
-    n_outputs: usize,
-) -> Result<Vec<Tensor>, EvalErrorKind> {
-    let values: Vec<Option<Value>> = inputs.iter().map(|tensor| tensor.cloned().map(Value::Tensor)).collect();
-    let borrowed: Vec<Option<&Value>> = values.iter().map(Option::as_ref).collect();
-    let outputs = evaluate(&op.into(), &borrowed, n_outputs).map_err(|error| error.kind())?;
-    Ok(outputs.into_iter().map(|value| value.as_tensor().cloned().unwrap()).collect())
-}
-
-/// The only output.
-fn one(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
-    run(op, inputs, 1).unwrap().remove(0)
-}
-
-fn refusal(op: impl Into<Op>, inputs: &[&Tensor]) -> EvalErrorKind {
-    run(op, inputs, 1).unwrap_err()
-}
-
-fn ints(values: &[i64]) -> Tensor {
-    Tensor::vector(values.to_vec())
-}
-
-/// A pattern of zeros and ones, which every element type can hold.
-fn pattern(dtype: DType, shape: &[usize]) -> Tensor {
-    let n: usize = shape.iter().product();
-    let values: Vec<f64> = (0..n).map(|idx| ((idx * idx + idx / 3) % 5 % 2) as f64).collect();
-    Tensor::from_f64s(dtype, shape, &values).unwrap()
-}
-
-fn f32s(shape: &[usize]) -> Tensor {
-    Tensor::new(shape, (0..shape.iter().product::<usize>()).map(|idx| idx as f32).collect()).unwrap()
-}
-
-fn values(tensor: &Tensor) -> Vec<i64> {
-    tensor.to_i64s()
-}
+use crate::EvalErrorKind;
+use crate::test_support::{f32s, ints, one, pattern, refusal, run, values};
 
 #[test]
 fn shape_and_size_read_dimensions() {
@@ -189,13 +146,13 @@ fn concat_and_split_are_inverse_for_every_type() {
 fn stacking_makes_a_new_axis() {
     let cx = crate::Evaluation::new("ConcatFromSequence", &[], 1);
     let (a, b) = (ints(&[1, 2]), ints(&[3, 4]));
-    let rows = super::stack_tensors(&cx, &[&a, &b], 0).unwrap();
+    let rows = super::join::stack_tensors(&cx, &[&a, &b], 0).unwrap();
     assert_eq!((rows.shape(), values(&rows)), (&[2, 2][..], vec![1, 2, 3, 4]));
-    let columns = super::stack_tensors(&cx, &[&a, &b], -1).unwrap();
+    let columns = super::join::stack_tensors(&cx, &[&a, &b], -1).unwrap();
     assert_eq!((columns.shape(), values(&columns)), (&[2, 2][..], vec![1, 3, 2, 4]));
-    assert!(super::stack_tensors(&cx, &[&a, &ints(&[1])], 0).is_err());
-    assert!(super::stack_tensors(&cx, &[], 0).is_err());
-    assert!(super::stack_tensors(&cx, &[&a], 2).is_err());
+    assert!(super::join::stack_tensors(&cx, &[&a, &ints(&[1])], 0).is_err());
+    assert!(super::join::stack_tensors(&cx, &[], 0).is_err());
+    assert!(super::join::stack_tensors(&cx, &[&a], 2).is_err());
 }
 
 fn sliced(dim: usize, start: i64, end: i64, step: i64) -> Vec<i64> {
