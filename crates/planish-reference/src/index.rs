@@ -1,56 +1,41 @@
 //! Reference: gathering, scattering, searching.
 
-use planish_op::{
-    Compress, Gather, GatherElements, GatherND, NonZero, OneHot, ScatterElements, ScatterND, TensorScatter,
-    TfIdfVectorizer, TopK, Unique,
-};
+mod gather;
+mod ngram;
+mod order;
+mod scatter;
+mod search;
 
-use crate::{EvalResult, Evaluation};
+pub(crate) use gather::{compress, gather, gather_elements, gather_nd, one_hot};
+pub(crate) use ngram::tfidf_vectorizer;
+pub(crate) use scatter::{scatter_elements, scatter_nd, tensor_scatter};
+pub(crate) use search::{non_zero, topk, unique};
 
-pub(crate) fn gather(_op: &Gather, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+use planish_tensor::Tensor;
+
+use crate::{EvalError, EvalErrorKind, Evaluation};
+
+/// An index counted from the front; `None` if it is outside `dim`.
+fn find_place(index: i64, dim: usize) -> Option<usize> {
+    let from_front = i128::from(index) + if index < 0 { dim as i128 } else { 0 };
+    usize::try_from(from_front).ok().filter(|&place| place < dim)
 }
 
-pub(crate) fn gather_elements(_op: &GatherElements, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// An index counted from the front, refused if it is outside `dim`.
+fn place(cx: &Evaluation<'_>, index: i64, dim: usize) -> Result<usize, EvalError> {
+    find_place(index, dim).ok_or_else(|| {
+        cx.error(EvalErrorKind::BadValue, format!("index {index} is outside an axis of size {dim}"))
+    })
 }
 
-pub(crate) fn gather_nd(_op: &GatherND, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// The elements of an index tensor of any rank.
+fn indices(cx: &Evaluation<'_>, tensor: &Tensor) -> Result<Vec<i64>, EvalError> {
+    if !tensor.dtype().is_int() {
+        let detail = format!("indices must be integers, they are {}", tensor.dtype());
+        return Err(cx.error(EvalErrorKind::BadType, detail));
+    }
+    Ok(tensor.to_i64s())
 }
 
-pub(crate) fn scatter_elements(_op: &ScatterElements, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn scatter_nd(_op: &ScatterND, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn tensor_scatter(_op: &TensorScatter, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn one_hot(_op: &OneHot, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn compress(_op: &Compress, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn non_zero(_op: &NonZero, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn unique(_op: &Unique, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn topk(_op: &TopK, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn tfidf_vectorizer(_op: &TfIdfVectorizer, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
+#[cfg(test)]
+mod tests;

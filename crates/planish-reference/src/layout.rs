@@ -1,92 +1,71 @@
 //! Reference: shape changes and data movement.
 
-use planish_op::{
-    CenterCropPad, Concat, ConstantOfShape, DepthToSpace, Expand, EyeLike, Flatten, Pad, Range, Reshape,
-    ReverseSequence, Shape, Size, Slice, SpaceToDepth, Split, Squeeze, Tile, Transpose, Trilu, Unsqueeze,
-};
+mod generate;
+pub(crate) mod join;
+mod reorder;
+mod reshape;
+mod window;
 
-use crate::{EvalResult, Evaluation};
+pub(crate) use generate::{constant_of_shape, eye_like, range};
+pub(crate) use join::{concat, split};
+pub(crate) use reorder::{depth_to_space, expand, reverse_sequence, space_to_depth, tile, transpose, trilu};
+pub(crate) use reshape::{flatten, reshape, shape, size, squeeze, unsqueeze};
+pub(crate) use window::{center_crop_pad, pad, slice};
 
-pub(crate) fn shape(_op: &Shape, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+use planish_tensor::Tensor;
+
+use crate::{EvalError, EvalErrorKind, Evaluation};
+
+/// The elements of an integer input of rank 0 or 1.
+pub(crate) fn int_list(cx: &Evaluation<'_>, idx: usize) -> Result<Vec<i64>, EvalError> {
+    let tensor = cx.tensor(idx)?;
+    if !tensor.dtype().is_int() {
+        let detail = format!("input {idx} must hold integers, its elements are {}", tensor.dtype());
+        return Err(cx.error(EvalErrorKind::BadType, detail));
+    }
+    if tensor.rank() > 1 {
+        return Err(cx.bad_shape(format!("input {idx} must have rank 1, its shape is {:?}", tensor.shape())));
+    }
+    Ok(tensor.to_i64s())
 }
 
-pub(crate) fn size(_op: &Size, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// The elements of an optional integer input of rank 0 or 1.
+pub(crate) fn optional_int_list(cx: &Evaluation<'_>, idx: usize) -> Result<Option<Vec<i64>>, EvalError> {
+    cx.optional_value(idx).map(|_| int_list(cx, idx)).transpose()
 }
 
-pub(crate) fn reshape(_op: &Reshape, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// The element of a tensor that must have exactly one.
+pub(crate) fn single_int(cx: &Evaluation<'_>, idx: usize) -> Result<i64, EvalError> {
+    match int_list(cx, idx)?[..] {
+        [value] => Ok(value),
+        ref values => Err(cx.bad_shape(format!("input {idx} must be one number, it has {}", values.len()))),
+    }
 }
 
-pub(crate) fn flatten(_op: &Flatten, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// Axes counted from the front, each at most once.
+pub(crate) fn distinct_axes(cx: &Evaluation<'_>, axes: &[i64], rank: usize) -> Result<Vec<usize>, EvalError> {
+    let mut seen = vec![false; rank];
+    let mut distinct = Vec::with_capacity(axes.len());
+    for &axis in axes {
+        let axis = cx.axis(axis, rank)?;
+        if std::mem::replace(&mut seen[axis], true) {
+            return Err(cx.bad_attribute(format!("axis {axis} is named twice in {axes:?}")));
+        }
+        distinct.push(axis);
+    }
+    Ok(distinct)
 }
 
-pub(crate) fn squeeze(_op: &Squeeze, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// The value as a size, refused if it is negative.
+pub(crate) fn to_size(cx: &Evaluation<'_>, value: i64, what: &str) -> Result<usize, EvalError> {
+    usize::try_from(value)
+        .map_err(|_| cx.error(EvalErrorKind::BadValue, format!("{what} must not be negative, it is {value}")))
 }
 
-pub(crate) fn unsqueeze(_op: &Unsqueeze, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// `tensor` with another shape of the same element count.
+pub(crate) fn reshaped(cx: &Evaluation<'_>, tensor: &Tensor, shape: &[usize]) -> Result<Tensor, EvalError> {
+    tensor.reshaped(shape).map_err(|error| cx.bad_shape(error.to_string()))
 }
 
-pub(crate) fn transpose(_op: &Transpose, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn expand(_op: &Expand, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn tile(_op: &Tile, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn concat(_op: &Concat, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn split(_op: &Split, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn slice(_op: &Slice, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn pad(_op: &Pad, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn center_crop_pad(_op: &CenterCropPad, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn depth_to_space(_op: &DepthToSpace, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn space_to_depth(_op: &SpaceToDepth, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn trilu(_op: &Trilu, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn reverse_sequence(_op: &ReverseSequence, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn constant_of_shape(_op: &ConstantOfShape, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn range(_op: &Range, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn eye_like(_op: &EyeLike, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
+#[cfg(test)]
+mod tests;

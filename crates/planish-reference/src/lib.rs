@@ -5,6 +5,7 @@
 //! and rounded once to the output's type; integers wrap as two's complement does.
 
 mod attention;
+mod cells;
 mod context;
 mod conv;
 mod convert;
@@ -24,6 +25,8 @@ mod reduce;
 mod scalar;
 mod sequence;
 mod signal;
+#[cfg(test)]
+mod test_support;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
