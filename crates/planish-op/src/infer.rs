@@ -19,6 +19,8 @@ mod recurrent;
 mod reduce;
 mod sequence;
 mod signal;
+#[cfg(test)]
+mod testing;
 
 pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
 

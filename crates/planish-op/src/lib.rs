@@ -4,6 +4,7 @@ pub mod attribute;
 pub mod infer;
 mod op;
 mod op_table;
+pub mod resize;
 mod value;
 
 pub use attribute::*;
