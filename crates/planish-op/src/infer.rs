@@ -21,6 +21,8 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod testing_values;
 
 pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
 

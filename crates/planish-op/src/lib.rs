@@ -5,6 +5,7 @@ pub mod einsum;
 pub mod infer;
 mod op;
 mod op_table;
+pub mod resize;
 mod value;
 pub mod window;
 
