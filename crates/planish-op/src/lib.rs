@@ -4,10 +4,12 @@ pub mod attribute;
 pub mod infer;
 mod op;
 mod op_table;
+mod recurrent_activation;
 mod value;
 
 pub use attribute::*;
 pub use infer::infer;
 pub use op::{Attributes, Custom, OpSpec};
 pub use op_table::*;
+pub use recurrent_activation::RecurrentActivation;
 pub use value::{TensorType, Value, ValueType};

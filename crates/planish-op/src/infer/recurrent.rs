@@ -2,36 +2,51 @@
 
 use planish_tensor::{Dim, Shape};
 
-use crate::{GRU, LSTM, RNN, RecurrentDirection};
+use crate::{GRU, LSTM, RNN, RecurrentActivation, RecurrentDirection};
 
 use super::checks;
 use super::{InferError, InferResult, Inference, Inferred};
 
-pub(super) fn rnn(op: &RNN, cx: &mut Inference<'_>) -> InferResult {
-    let layer = Layer { n_gates: 1, hidden_size: op.hidden_size, layout: op.layout, direction: op.direction };
-    recurrent(&layer, 1, cx)
-}
-
-pub(super) fn gru(op: &GRU, cx: &mut Inference<'_>) -> InferResult {
-    let layer = Layer { n_gates: 3, hidden_size: op.hidden_size, layout: op.layout, direction: op.direction };
-    recurrent(&layer, 1, cx)
-}
-
-pub(super) fn lstm(op: &LSTM, cx: &mut Inference<'_>) -> InferResult {
-    let layer = Layer { n_gates: 4, hidden_size: op.hidden_size, layout: op.layout, direction: op.direction };
-    recurrent(&layer, 2, cx)
-}
-
-/// What the three operators differ in, as far as shapes go.
-struct Layer {
+/// What the three operators differ in, as far as shapes and attributes go.
+struct Layer<'a> {
     n_gates: i64,
     hidden_size: Option<i64>,
     layout: i64,
     direction: RecurrentDirection,
+    clip: Option<f32>,
+    activations: &'a [String],
+    default_activations: &'a [RecurrentActivation],
+}
+
+/// Builds a `Layer` from an attribute struct of any of the three operators.
+macro_rules! layer {
+    ($op:expr, $n_gates:literal, $defaults:expr) => {
+        Layer {
+            n_gates: $n_gates,
+            hidden_size: $op.hidden_size,
+            layout: $op.layout,
+            direction: $op.direction,
+            clip: $op.clip,
+            activations: &$op.activations,
+            default_activations: $defaults,
+        }
+    };
+}
+
+pub(super) fn rnn(op: &RNN, cx: &mut Inference<'_>) -> InferResult {
+    recurrent(&layer!(op, 1, RecurrentActivation::RNN), 1, cx)
+}
+
+pub(super) fn gru(op: &GRU, cx: &mut Inference<'_>) -> InferResult {
+    recurrent(&layer!(op, 3, RecurrentActivation::GRU), 1, cx)
+}
+
+pub(super) fn lstm(op: &LSTM, cx: &mut Inference<'_>) -> InferResult {
+    recurrent(&layer!(op, 4, RecurrentActivation::LSTM), 2, cx)
 }
 
 /// The outputs `Y` and one final state per kind of state (`Y_h`, and `Y_c` for LSTM).
-fn recurrent(layer: &Layer, n_states: usize, cx: &mut Inference<'_>) -> InferResult {
+fn recurrent(layer: &Layer<'_>, n_states: usize, cx: &mut Inference<'_>) -> InferResult {
     let dtype = checks::float(cx, 0)?;
     checks::float(cx, 1)?;
     checks::float(cx, 2)?;
@@ -47,9 +62,17 @@ fn recurrent(layer: &Layer, n_states: usize, cx: &mut Inference<'_>) -> InferRes
         layout => return Err(cx.bad_attribute(format!("layout must be 0 or 1, it is {layout}"))),
     };
     let n_directions = match layer.direction {
-        RecurrentDirection::Forward | RecurrentDirection::Reverse => Dim::ONE,
-        RecurrentDirection::Bidirectional => Dim::from(2),
+        RecurrentDirection::Forward | RecurrentDirection::Reverse => 1,
+        RecurrentDirection::Bidirectional => 2,
     };
+    RecurrentActivation::list(layer.activations, &[], &[], layer.default_activations, n_directions)
+        .map_err(|detail| cx.bad_attribute(detail))?;
+    if let Some(clip) = layer.clip
+        && (clip.is_nan() || clip < 0.0)
+    {
+        return Err(cx.bad_attribute(format!("clip must not be negative, it is {clip}")));
+    }
+    let n_directions = Dim::from(n_directions);
     let (seq, batch, input) = match cx.shape_of_rank(0, 3)? {
         Some(x) if batch_first => (x[1].clone(), x[0].clone(), x[2].clone()),
         Some(x) => (x[0].clone(), x[1].clone(), x[2].clone()),
@@ -86,7 +109,7 @@ fn recurrent(layer: &Layer, n_states: usize, cx: &mut Inference<'_>) -> InferRes
 }
 
 /// The hidden size, from the recurrence weights, the attribute or the initial state.
-fn hidden_size(layer: &Layer, cx: &mut Inference<'_>) -> Result<Dim, InferError> {
+fn hidden_size(layer: &Layer<'_>, cx: &mut Inference<'_>) -> Result<Dim, InferError> {
     let attribute = match layer.hidden_size {
         Some(size) if size < 1 => {
             return Err(cx.bad_attribute(format!("hidden_size must be at least 1, it is {size}")));
