@@ -4,6 +4,7 @@
 //! (numbers or symbolic dimensions), so that the Shape→Gather→Concat→Reshape chains of exporters resolve.
 
 mod attention;
+mod checks;
 mod context;
 mod conv;
 mod convert;
@@ -25,6 +26,8 @@ mod testing;
 mod testing_values;
 
 pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
+
+use reduce::Fold;
 
 use crate::Op;
 
@@ -191,23 +194,22 @@ pub fn infer(op: &Op, cx: &mut Inference<'_>) -> InferResult {
         Op::OptionalHasElement(op) => sequence::optional_has_element(op, cx),
 
         // Reductions and scans along axes.
-        Op::ReduceL1(op) => reduce::reduce_l1(op, cx),
-        Op::ReduceL2(op) => reduce::reduce_l2(op, cx),
-        Op::ReduceLogSum(op) => reduce::reduce_log_sum(op, cx),
-        Op::ReduceLogSumExp(op) => reduce::reduce_log_sum_exp(op, cx),
-        Op::ReduceMax(op) => reduce::reduce_max(op, cx),
-        Op::ReduceMean(op) => reduce::reduce_mean(op, cx),
-        Op::ReduceMin(op) => reduce::reduce_min(op, cx),
-        Op::ReduceProd(op) => reduce::reduce_prod(op, cx),
-        Op::ReduceSum(op) => reduce::reduce_sum(op, cx),
-        Op::ReduceSumSquare(op) => reduce::reduce_sum_square(op, cx),
-        Op::ArgMax(op) => reduce::arg_max(op, cx),
-        Op::ArgMin(op) => reduce::arg_min(op, cx),
-        Op::CumSum(op) => reduce::cum_sum(op, cx),
-        Op::CumProd(op) => reduce::cum_prod(op, cx),
-        Op::Softmax(op) => reduce::softmax(op, cx),
-        Op::LogSoftmax(op) => reduce::log_softmax(op, cx),
-        Op::Hardmax(op) => reduce::hardmax(op, cx),
+        Op::ReduceL1(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Other, cx),
+        Op::ReduceL2(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Other, cx),
+        Op::ReduceLogSum(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Other, cx),
+        Op::ReduceLogSumExp(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Other, cx),
+        Op::ReduceMax(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Max, cx),
+        Op::ReduceMean(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Other, cx),
+        Op::ReduceMin(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Min, cx),
+        Op::ReduceProd(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Prod, cx),
+        Op::ReduceSum(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Sum, cx),
+        Op::ReduceSumSquare(op) => reduce::reduce(op.noop_with_empty_axes, op.keepdims, Fold::Other, cx),
+        Op::ArgMax(op) => reduce::arg_extreme(op.axis, op.keepdims, cx),
+        Op::ArgMin(op) => reduce::arg_extreme(op.axis, op.keepdims, cx),
+        Op::CumSum(_) | Op::CumProd(_) => reduce::scan(cx),
+        Op::Softmax(op) => reduce::softmax(op.axis, cx),
+        Op::LogSoftmax(op) => reduce::softmax(op.axis, cx),
+        Op::Hardmax(op) => reduce::softmax(op.axis, cx),
 
         // Normalizations and losses.
         Op::BatchNormalization(op) => normalize::batch_normalization(op, cx),

@@ -16,6 +16,7 @@ mod linear;
 pub mod nd;
 mod normalize;
 mod number;
+mod numbers;
 mod pointwise;
 mod pool;
 mod product;
@@ -34,7 +35,9 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 
 use planish_op::{GeluApproximation, Op, Value};
 
+use planish_op::{Op, Value};
 use pointwise::real;
+use reduce::{Extreme, Reduction, ScanForm};
 
 /// The outputs of `op` on these inputs (`None` where an optional input is absent), `n_outputs` of them.
 ///
@@ -204,23 +207,27 @@ pub fn evaluate(op: &Op, inputs: &[Option<&Value>], n_outputs: usize) -> EvalRes
         Op::OptionalHasElement(op) => sequence::optional_has_element(op, cx),
 
         // Reductions and scans along axes.
-        Op::ReduceL1(op) => reduce::reduce_l1(op, cx),
-        Op::ReduceL2(op) => reduce::reduce_l2(op, cx),
-        Op::ReduceLogSum(op) => reduce::reduce_log_sum(op, cx),
-        Op::ReduceLogSumExp(op) => reduce::reduce_log_sum_exp(op, cx),
-        Op::ReduceMax(op) => reduce::reduce_max(op, cx),
-        Op::ReduceMean(op) => reduce::reduce_mean(op, cx),
-        Op::ReduceMin(op) => reduce::reduce_min(op, cx),
-        Op::ReduceProd(op) => reduce::reduce_prod(op, cx),
-        Op::ReduceSum(op) => reduce::reduce_sum(op, cx),
-        Op::ReduceSumSquare(op) => reduce::reduce_sum_square(op, cx),
-        Op::ArgMax(op) => reduce::arg_max(op, cx),
-        Op::ArgMin(op) => reduce::arg_min(op, cx),
-        Op::CumSum(op) => reduce::cum_sum(op, cx),
-        Op::CumProd(op) => reduce::cum_prod(op, cx),
-        Op::Softmax(op) => reduce::softmax(op, cx),
-        Op::LogSoftmax(op) => reduce::log_softmax(op, cx),
-        Op::Hardmax(op) => reduce::hardmax(op, cx),
+        Op::ReduceL1(op) => reduce::reduce(Reduction::L1, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceL2(op) => reduce::reduce(Reduction::L2, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceLogSum(op) => reduce::reduce(Reduction::LogSum, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceLogSumExp(op) => {
+            reduce::reduce(Reduction::LogSumExp, op.noop_with_empty_axes, op.keepdims, cx)
+        }
+        Op::ReduceMax(op) => reduce::reduce(Reduction::Max, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceMean(op) => reduce::reduce(Reduction::Mean, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceMin(op) => reduce::reduce(Reduction::Min, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceProd(op) => reduce::reduce(Reduction::Prod, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceSum(op) => reduce::reduce(Reduction::Sum, op.noop_with_empty_axes, op.keepdims, cx),
+        Op::ReduceSumSquare(op) => {
+            reduce::reduce(Reduction::SumSquare, op.noop_with_empty_axes, op.keepdims, cx)
+        }
+        Op::ArgMax(op) => reduce::arg_extreme(Extreme::Max, op.axis, op.keepdims, op.select_last_index, cx),
+        Op::ArgMin(op) => reduce::arg_extreme(Extreme::Min, op.axis, op.keepdims, op.select_last_index, cx),
+        Op::CumSum(op) => reduce::cum_sum(ScanForm { reverse: op.reverse, exclusive: op.exclusive }, cx),
+        Op::CumProd(op) => reduce::cum_prod(ScanForm { reverse: op.reverse, exclusive: op.exclusive }, cx),
+        Op::Softmax(op) => reduce::softmax(op.axis, cx),
+        Op::LogSoftmax(op) => reduce::log_softmax(op.axis, cx),
+        Op::Hardmax(op) => reduce::hardmax(op.axis, cx),
 
         // Normalizations and losses.
         Op::BatchNormalization(op) => normalize::batch_normalization(op, cx),

@@ -118,6 +118,23 @@ pub fn for_each_offset(
     }
 }
 
+/// The sum of products of two slices of the same length (a longer one is cut). Eight partial sums, added up
+/// at the end, so that the loop vectorizes; their order depends on the length alone.
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    let len = a.len().min(b.len());
+    let (a_lanes, a_rest) = a[..len].as_chunks::<LANES>();
+    let (b_lanes, b_rest) = b[..len].as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for (a, b) in a_lanes.iter().zip(b_lanes) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
 /// Work below this many "steps" is not worth a thread.
 const MIN_STEPS_PER_THREAD: usize = 1 << 16;
 
@@ -233,6 +250,16 @@ mod tests {
         let mut seen = Vec::new();
         for_each_offset(&[2, 3, 2], &strides, 1..9, |_, offset| seen.push(offset));
         assert_eq!(seen, [0, 1, 1, 2, 2, 0, 0, 1]);
+    }
+
+    #[test]
+    fn dot_takes_every_element_once() {
+        for len in [0, 1, 7, 8, 9, 31] {
+            let a: Vec<f64> = (0..len).map(f64::from).collect();
+            let b: Vec<f64> = (0..len).map(|value| f64::from(value) + 1.0).collect();
+            let expected: i32 = (0..len).map(|value| value * (value + 1)).sum();
+            assert_eq!(dot(&a, &b), f64::from(expected));
+        }
     }
 
     #[test]

@@ -1,54 +1,24 @@
 //! Reference: normalizations and losses.
+//!
+//! Everything is computed in `f64` and rounded once. `stash_type` asks for at least that precision in the
+//! first stage, so that it only decides the type of the statistics that are outputs.
 
-use planish_op::{
-    BatchNormalization, GroupNormalization, InstanceNormalization, LRN, LayerNormalization, LpNormalization,
-    MeanVarianceNormalization, NegativeLogLikelihoodLoss, RMSNormalization, SoftmaxCrossEntropyLoss,
+mod axes;
+mod channels;
+mod loss;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use axes::{
+    layer_normalization, lp_normalization, lrn, mean_variance_normalization, rms_normalization,
 };
+pub(crate) use channels::{batch_normalization, group_normalization, instance_normalization};
+pub(crate) use loss::{negative_log_likelihood_loss, softmax_cross_entropy_loss};
 
-use crate::{EvalResult, Evaluation};
-
-pub(crate) fn batch_normalization(_op: &BatchNormalization, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn instance_normalization(_op: &InstanceNormalization, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn group_normalization(_op: &GroupNormalization, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn layer_normalization(_op: &LayerNormalization, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn rms_normalization(_op: &RMSNormalization, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn lp_normalization(_op: &LpNormalization, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn lrn(_op: &LRN, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn mean_variance_normalization(
-    _op: &MeanVarianceNormalization,
-    cx: &Evaluation<'_>,
-) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn negative_log_likelihood_loss(
-    _op: &NegativeLogLikelihoodLoss,
-    cx: &Evaluation<'_>,
-) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn softmax_cross_entropy_loss(_op: &SoftmaxCrossEntropyLoss, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// Mean and variance (of the population) of some values, in two passes.
+fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let n = values.clone().count() as f64;
+    let mean = values.clone().sum::<f64>() / n;
+    let variance = values.map(|value| (value - mean) * (value - mean)).sum::<f64>() / n;
+    (mean, variance)
 }

@@ -1,57 +1,219 @@
 //! Inference: normalizations and losses.
 
+use planish_tensor::{DType, Dim, Shape};
+
 use crate::{
-    BatchNormalization, GroupNormalization, InstanceNormalization, LRN, LayerNormalization, LpNormalization,
-    MeanVarianceNormalization, NegativeLogLikelihoodLoss, RMSNormalization, SoftmaxCrossEntropyLoss,
+    BatchNormalization, GroupNormalization, InstanceNormalization, LRN, LayerNormalization, LossReduction,
+    LpNormalization, MeanVarianceNormalization, NegativeLogLikelihoodLoss, RMSNormalization,
+    SoftmaxCrossEntropyLoss,
 };
 
-use super::{InferResult, Inference};
+use super::checks;
+use super::{InferError, InferResult, Inference, Inferred};
 
-pub(super) fn batch_normalization(_op: &BatchNormalization, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The channel dimension of `[N, C, …]`; `None` if the rank of the input is unknown.
+fn channels<'a>(cx: &Inference<'a>) -> Result<Option<&'a Dim>, InferError> {
+    match cx.shape(0)? {
+        Some(shape) => match shape.get(1) {
+            Some(dim) => Ok(Some(dim)),
+            None => Err(cx.bad_shape(format!("input 0 must have a batch and a channel axis, it is {shape}"))),
+        },
+        None => Ok(None),
+    }
+}
+
+/// Checks per-channel parameters at `inputs`: rank 1, floats, one element per channel.
+fn per_channel(
+    cx: &Inference<'_>,
+    channels: Option<&Dim>,
+    inputs: std::ops::Range<usize>,
+) -> Result<(), InferError> {
+    for idx in inputs {
+        checks::float(cx, idx)?;
+        match channels {
+            Some(channels) => checks::expect_dims(cx, idx, &[("the number of channels", channels)])?,
+            None => drop(cx.shape_of_rank(idx, 1)?),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn batch_normalization(op: &BatchNormalization, cx: &mut Inference<'_>) -> InferResult {
+    let dtype = checks::float(cx, 0)?;
+    let shape = cx.shape(0)?;
+    // ONNX takes a plain vector as N samples of one channel.
+    let one_channel = Dim::ONE;
+    let channels = match shape {
+        Some(shape) if shape.rank() == 1 => Some(&one_channel),
+        _ => channels(cx)?,
+    };
+    per_channel(cx, channels, 1..5)?;
+    let mut all = vec![Inferred::maybe_ranked(dtype, shape.cloned())];
+    if op.training_mode {
+        let running = match channels {
+            Some(channels) => Shape::from_iter([channels]),
+            None => cx.fresh_shape(1, "channels"),
+        };
+        all.push(Inferred::tensor(cx.dtype(3)?, running.clone()));
+        all.push(Inferred::tensor(cx.dtype(4)?, running));
+    }
+    checks::outputs(cx, all)
 }
 
 pub(super) fn instance_normalization(_op: &InstanceNormalization, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+    checks::float(cx, 0)?;
+    per_channel(cx, channels(cx)?, 1..3)?;
+    checks::like_input(cx, 0)
 }
 
-pub(super) fn group_normalization(_op: &GroupNormalization, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn group_normalization(op: &GroupNormalization, cx: &mut Inference<'_>) -> InferResult {
+    checks::float(cx, 0)?;
+    stash_type(cx, op.stash_type)?;
+    let channels = channels(cx)?;
+    per_channel(cx, channels, 1..3)?;
+    if op.num_groups < 1 {
+        return Err(cx.bad_attribute(format!("num_groups must be at least 1, it is {}", op.num_groups)));
+    }
+    match channels.and_then(Dim::as_const) {
+        Some(channels) if channels % op.num_groups != 0 => {
+            Err(cx.bad_attribute(format!("{channels} channels do not divide into {} groups", op.num_groups)))
+        }
+        _ => checks::like_input(cx, 0),
+    }
 }
 
-pub(super) fn layer_normalization(_op: &LayerNormalization, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The element type that `stash_type` names by its ONNX number: that of the first stage's results.
+fn stash_type(cx: &Inference<'_>, number: i64) -> Result<DType, InferError> {
+    match number {
+        1 => Ok(DType::F32),
+        10 => Ok(DType::F16),
+        11 => Ok(DType::F64),
+        16 => Ok(DType::BF16),
+        _ => Err(cx.bad_attribute(format!(
+            "stash_type {number} is no float type; it is 1 (f32), 10 (f16), 11 (f64) or 16 (bf16)"
+        ))),
+    }
 }
 
-pub(super) fn rms_normalization(_op: &RMSNormalization, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn layer_normalization(op: &LayerNormalization, cx: &mut Inference<'_>) -> InferResult {
+    let dtype = checks::float(cx, 0)?;
+    let stash = stash_type(cx, op.stash_type)?;
+    checks::float(cx, 1)?;
+    checks::optional_float(cx, 2)?;
+    let Some(shape) = cx.shape(0)? else {
+        let all = [dtype, stash, stash].map(|dtype| Inferred::maybe_ranked(dtype, None)).into();
+        return checks::outputs(cx, all);
+    };
+    let axis = cx.axis(op.axis, shape.rank())?;
+    checks::expect_broadcasts_to(cx, 1, shape)?;
+    checks::expect_broadcasts_to(cx, 2, shape)?;
+    let of_rows: Shape =
+        shape.iter().enumerate().map(|(idx, dim)| if idx < axis { dim.clone() } else { Dim::ONE }).collect();
+    let all = vec![
+        Inferred::tensor(dtype, shape.clone()),
+        Inferred::tensor(stash, of_rows.clone()),
+        Inferred::tensor(stash, of_rows),
+    ];
+    checks::outputs(cx, all)
 }
 
-pub(super) fn lp_normalization(_op: &LpNormalization, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn rms_normalization(op: &RMSNormalization, cx: &mut Inference<'_>) -> InferResult {
+    checks::float(cx, 0)?;
+    // The result has the type of the scale, which may differ from the data's.
+    let dtype = checks::float(cx, 1)?;
+    stash_type(cx, op.stash_type)?;
+    let shape = cx.shape(0)?;
+    if let Some(shape) = shape {
+        cx.axis(op.axis, shape.rank())?;
+        checks::expect_broadcasts_to(cx, 1, shape)?;
+    }
+    checks::outputs(cx, vec![Inferred::maybe_ranked(dtype, shape.cloned())])
 }
 
-pub(super) fn lrn(_op: &LRN, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn lp_normalization(op: &LpNormalization, cx: &mut Inference<'_>) -> InferResult {
+    checks::float(cx, 0)?;
+    if !matches!(op.p, 1 | 2) {
+        return Err(cx.bad_attribute(format!("p must be 1 or 2, it is {}", op.p)));
+    }
+    if let Some(shape) = cx.shape(0)? {
+        cx.axis(op.axis, shape.rank())?;
+    }
+    checks::like_input(cx, 0)
+}
+
+pub(super) fn lrn(op: &LRN, cx: &mut Inference<'_>) -> InferResult {
+    checks::float(cx, 0)?;
+    channels(cx)?;
+    if op.size < 1 {
+        return Err(cx.bad_attribute(format!("size must be at least 1, it is {}", op.size)));
+    }
+    checks::like_input(cx, 0)
 }
 
 pub(super) fn mean_variance_normalization(
-    _op: &MeanVarianceNormalization,
+    op: &MeanVarianceNormalization,
     cx: &mut Inference<'_>,
 ) -> InferResult {
-    cx.missing()
+    checks::float(cx, 0)?;
+    if let Some(shape) = cx.shape(0)? {
+        for &axis in &op.axes {
+            cx.axis(axis, shape.rank())?;
+        }
+    }
+    checks::like_input(cx, 0)
+}
+
+/// The loss of `[N, C, d1, …]` scores against `[N, d1, …]` labels with optional weights of size C.
+fn loss(cx: &mut Inference<'_>, reduction: LossReduction) -> Result<Inferred, InferError> {
+    let dtype = checks::float(cx, 0)?;
+    checks::index(cx, 1)?;
+    checks::optional_float(cx, 2)?;
+    let classes = channels(cx)?;
+    if cx.has_input(2) {
+        per_channel(cx, classes, 2..3)?;
+    }
+    let labels = cx.shape(1)?;
+    let samples = match (cx.shape(0)?, labels) {
+        (Some(scores), Some(labels)) => {
+            let without_classes: Vec<&Dim> =
+                scores.iter().enumerate().filter(|(axis, _)| *axis != 1).map(|(_, dim)| dim).collect();
+            if without_classes.len() != labels.rank() {
+                return Err(cx.bad_shape(format!(
+                    "labels of shape {labels} do not fit scores of shape {scores}: they have one axis less"
+                )));
+            }
+            let both = without_classes.into_iter().zip(labels);
+            let dims: Result<Vec<Dim>, InferError> = both
+                .map(|(score, label)| checks::same_dim(cx, "a number of samples", score, label))
+                .collect();
+            Some(Shape::new(dims?))
+        }
+        (Some(scores), None) => {
+            let dims = scores.iter().enumerate().filter(|(axis, _)| *axis != 1);
+            Some(dims.map(|(_, dim)| dim.clone()).collect())
+        }
+        (None, labels) => labels.cloned(),
+    };
+    let shape = match reduction {
+        LossReduction::None => samples,
+        LossReduction::Mean | LossReduction::Sum => Some(Shape::scalar()),
+    };
+    Ok(Inferred::maybe_ranked(dtype, shape))
 }
 
 pub(super) fn negative_log_likelihood_loss(
-    _op: &NegativeLogLikelihoodLoss,
+    op: &NegativeLogLikelihoodLoss,
     cx: &mut Inference<'_>,
 ) -> InferResult {
-    cx.missing()
+    let loss = loss(cx, op.reduction)?;
+    checks::outputs(cx, vec![loss])
 }
 
 pub(super) fn softmax_cross_entropy_loss(
-    _op: &SoftmaxCrossEntropyLoss,
+    op: &SoftmaxCrossEntropyLoss,
     cx: &mut Inference<'_>,
 ) -> InferResult {
-    cx.missing()
+    let loss = loss(cx, op.reduction)?;
+    let log_prob = Inferred::maybe_ranked(cx.dtype(0)?, cx.shape(0)?.cloned());
+    checks::outputs(cx, vec![loss, log_prob])
 }

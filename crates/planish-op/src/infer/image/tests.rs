@@ -4,7 +4,7 @@ use planish_tensor::Tensor;
 
 use super::*;
 use crate::infer::InferErrorKind::{self, BadAttribute, BadShape, BadType};
-use crate::infer::testing::{ABSENT, Input, constant, ints, of, output};
+use crate::infer::testing_values::{ABSENT, Input, constant, ints, of, output};
 use crate::{Attribute, Op};
 
 fn resize(attributes: &[(&str, Attribute)], inputs: &[Input]) -> Result<String, InferErrorKind> {

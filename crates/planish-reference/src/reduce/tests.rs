@@ -1,0 +1,1 @@
+//! Reductions by hand.
