@@ -35,7 +35,6 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 
 use planish_op::{GeluApproximation, Op, Value};
 
-use planish_op::{Op, Value};
 use pointwise::real;
 use reduce::{Extreme, Reduction, ScanForm};
 
