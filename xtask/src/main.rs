@@ -2,6 +2,7 @@
 
 mod compare;
 mod conformance;
+mod differential;
 mod models;
 mod python;
 mod test;
@@ -28,6 +29,8 @@ enum Command {
     Test,
     /// Run ONNX's own backend tests on a backend and hold them against the list of expected gaps.
     Conformance(conformance::Options),
+    /// Draw seeded random cases of each operator and compare them with ONNX Runtime.
+    Differential(differential::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Check => test::check(),
         Command::Test => test::test(),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Differential(options) => differential::run(&options),
         Command::Models(options) => models::run(&options),
     };
     match result {

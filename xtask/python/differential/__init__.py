@@ -1,0 +1,1 @@
+"""Seeded random cases of single operators, with the answers of ONNX Runtime."""
