@@ -6,7 +6,6 @@ mod matmul;
 mod quantize;
 #[cfg(test)]
 mod tests;
-mod window;
 
 pub(crate) use cast::{bit_cast, cast};
 pub(crate) use conv::{conv_integer, qlinear_conv};
@@ -14,19 +13,9 @@ pub(crate) use matmul::{matmul_integer, qlinear_matmul};
 pub(crate) use quantize::{dequantize_linear, dynamic_quantize_linear, quantize_linear};
 
 use planish_tensor::rounding::{bf16_from_f64, f16_from_f64};
-use planish_tensor::{DType, Tensor, TensorError, element_count, small_float};
+use planish_tensor::{DType, Tensor, TensorError, small_float};
 
 use crate::{EvalError, EvalErrorKind, Evaluation};
-
-/// Outputs beyond this are refused before memory is asked for.
-const MAX_OUTPUT_BYTES: usize = 1 << 40;
-
-/// The number of elements of an output, refused if it is absurdly large.
-fn output_count(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
-    element_count(shape)
-        .filter(|&n| dtype.bytes_for(n).is_some_and(|bytes| bytes <= MAX_OUTPUT_BYTES))
-        .ok_or_else(|| cx.error(EvalErrorKind::TooLarge, format!("the output {dtype}{shape:?} is too large")))
-}
 
 /// The refusal of an input's element type.
 fn bad_input_type(cx: &Evaluation<'_>, name: &str, dtype: DType) -> EvalError {

@@ -14,20 +14,11 @@ pub(super) use quantize::{dequantize_linear, dynamic_quantize_linear, quantize_l
 
 use planish_tensor::{DType, Dim, Shape};
 
+use super::linear::differ;
 use super::{InferError, Inference};
 
 fn is_int8(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8)
-}
-
-/// The four float kinds that arithmetic is done in. (ONNX lists no f64 for quantization; it does no harm.)
-fn is_wide_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
-}
-
-/// Whether two dimensions are known to differ.
-fn differ(a: &Dim, b: &Dim) -> bool {
-    matches!((a.as_const(), b.as_const()), (Some(a), Some(b)) if a != b)
 }
 
 /// Whether a shape is known to have exactly one element.

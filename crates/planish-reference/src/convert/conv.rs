@@ -1,12 +1,28 @@
 //! `ConvInteger` and `QLinearConv`: convolutions of 8-bit integers, summed in `i32`.
 
+use planish_op::window::{PlacedAxis, WindowAttributes, WindowError};
 use planish_op::{ConvInteger, QLinearConv};
-use planish_tensor::{DType, Tensor, element_count};
+use planish_tensor::{DType, Dim, Tensor, element_count};
 
 use super::matmul::single;
-use super::window::{Axis, WindowAttributes};
-use super::{bad_input_type, is_int8, is_wide_float, output_count, quantized, store};
+use super::{bad_input_type, is_int8, is_wide_float, quantized, store};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
+
+/// The attributes that place a convolution's windows, and the number of groups.
+macro_rules! window_of {
+    ($op:expr) => {{
+        let op = $op;
+        let window = WindowAttributes {
+            kernel_shape: op.kernel_shape.as_deref(),
+            strides: &op.strides,
+            dilations: &op.dilations,
+            pads: &op.pads,
+            auto_pad: op.auto_pad,
+            ceil_mode: false,
+        };
+        (window, op.group)
+    }};
+}
 
 /// One parameter per output channel, from a scalar or a vector.
 fn per_channel(
@@ -54,7 +70,7 @@ impl Operand<'_> {
 /// equal to the zero point. Sums wrap at 32 bits, as ONNX allows.
 fn integer_conv(
     cx: &Evaluation<'_>,
-    attributes: &WindowAttributes<'_>,
+    (window, group): (WindowAttributes<'_>, i64),
     x: Operand<'_>,
     w: Operand<'_>,
 ) -> Result<(Vec<usize>, Vec<i32>), EvalError> {
@@ -70,16 +86,16 @@ fn integer_conv(
         );
     }
     let (batch, channels, w_channels) = (*batch, *channels, *w_channels);
-    let group = usize::try_from(attributes.group).ok().filter(|&group| group > 0);
-    let group = group
-        .ok_or_else(|| cx.bad_attribute(format!("`group` is {}, it must be positive", attributes.group)))?;
+    let Some(group) = usize::try_from(group).ok().filter(|&group| group > 0) else {
+        return Err(cx.bad_attribute(format!("`group` is {group}, it must be positive")));
+    };
     if w_channels.checked_mul(group) != Some(*x_channels) || channels % group != 0 {
         return Err(cx.bad_shape(format!("`x` {x_shape:?} and `w` {w_shape:?} do not fit {group} groups")));
     }
-    let axes = attributes.axes(cx, input, kernel)?;
+    let axes = place(&window, input, kernel).map_err(|error| cx.bad_window(error))?;
     let output: Vec<usize> = axes.iter().map(|axis| axis.output).collect();
     let y_shape = [&[batch, channels], output.as_slice()].concat();
-    if output_count(cx, DType::I32, &y_shape)? == 0 {
+    if nd::output_len(cx, DType::I32, &y_shape)? == 0 {
         return Ok((y_shape, Vec::new()));
     }
 
@@ -115,17 +131,28 @@ fn integer_conv(
     Ok((y_shape, sums))
 }
 
-/// The flat spatial index of the input under `tap` at `place`; `None` in the padding.
-fn input_at(axes: &[Axis], place: &[usize], tap: &[usize]) -> Option<usize> {
+/// The windows of a kernel over an input, along each spatial axis.
+fn place(
+    window: &WindowAttributes<'_>,
+    input: &[usize],
+    kernel: &[usize],
+) -> Result<Vec<PlacedAxis>, WindowError> {
+    let kernel: Vec<Dim> = kernel.iter().copied().map(Dim::from).collect();
+    let axes = window.axes(&window.kernel_of_weight(&kernel)?)?;
+    axes.iter().zip(input).map(|(axis, &size)| axis.place(size)).collect()
+}
+
+/// The flat spatial index of the input under `tap` of the window at `place`; `None` in the padding.
+fn input_at(axes: &[PlacedAxis], place: &[usize], tap: &[usize]) -> Option<usize> {
     axes.iter()
         .zip(place.iter().zip(tap))
-        .try_fold(0, |flat, (axis, (&place, &tap))| Some(flat * axis.input + axis.input_at(place, tap)?))
+        .try_fold(0, |flat, (axis, (&place, &tap))| Some(flat * axis.input + axis.position(place, tap)?))
 }
 
 pub(crate) fn conv_integer(op: &ConvInteger, cx: &Evaluation<'_>) -> EvalResult {
     let x = Operand { name: "x", tensor: cx.tensor(0)?, zero_point: cx.optional_tensor(2)? };
     let w = Operand { name: "w", tensor: cx.tensor(1)?, zero_point: cx.optional_tensor(3)? };
-    let (shape, sums) = integer_conv(cx, &op.into(), x, w)?;
+    let (shape, sums) = integer_conv(cx, window_of!(op), x, w)?;
     Ok(vec![Tensor::new(&shape, sums)?.into()])
 }
 
@@ -146,7 +173,7 @@ pub(crate) fn qlinear_conv(op: &QLinearConv, cx: &Evaluation<'_>) -> EvalResult 
     let y_zero = y_zero.map_or(Ok(0.0), |zero| single(cx, "y_zero_point", zero))?;
     let (x_scale, y_scale) = (single(cx, "x_scale", x_scale)?, single(cx, "y_scale", y_scale)?);
 
-    let (shape, sums) = integer_conv(cx, &op.into(), x, w)?;
+    let (shape, sums) = integer_conv(cx, window_of!(op), x, w)?;
     let n_channels = shape[1];
     let w_scales = per_channel(cx, "w_scale", w_scale, n_channels)?;
     let bias: Vec<i32> = match cx.optional_tensor(8)? {

@@ -4,7 +4,9 @@
 use planish_op::{MatMulInteger, QLinearMatMul};
 use planish_tensor::{DType, Tensor, element_count};
 
-use super::{bad_input_type, is_int8, is_wide_float, output_count, quantized, store};
+use super::{bad_input_type, is_int8, is_wide_float, quantized, store};
+use crate::product::{Strips, multiply_all};
+use crate::scalar::Scalar;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 /// The shapes of one product in the manner of numpy: vectors made matrices, batches broadcast.
@@ -46,7 +48,7 @@ impl Product {
         if b.rank() > 1 {
             y_shape.push(n);
         }
-        output_count(cx, dtype, &y_shape)?;
+        nd::output_len(cx, dtype, &y_shape)?;
         // Without rows or columns the batches could be far more than memory, and none is looked at.
         let n_matrices = if m == 0 || n == 0 { 0 } else { element_count(&batch).unwrap_or(0) };
         let matrices = |own: &[usize]| {
@@ -59,24 +61,22 @@ impl Product {
         Ok(Product { a_shape, b_shape, a_matrices, b_matrices, m, k, n, y_shape })
     }
 
-    /// The product of elements that are ready to multiply, `multiply_add(sum, a, b)` being one step.
-    fn of<T: Copy + Default + Send + Sync>(
-        &self,
-        a: &[T],
-        b: &[T],
-        multiply_add: impl Fn(T, T, T) -> T + Sync,
-    ) -> Vec<T> {
+    /// The product of elements that are ready to multiply.
+    fn of<T: Scalar>(&self, a: &[T], b: &[T]) -> Vec<T> {
         let Product { m, k, n, .. } = *self;
-        nd::fill_blocks(self.a_matrices.len() * m, n, k.saturating_mul(n), |row, out| {
-            let (matrix, i) = (row / m, row % m);
-            let a_row = &a[(self.a_matrices[matrix] * m + i) * k..][..k];
-            let b_matrix = &b[self.b_matrices[matrix] * k * n..][..k * n];
-            for (&left, b_row) in a_row.iter().zip(b_matrix.chunks(n)) {
-                for (sum, &right) in out.iter_mut().zip(b_row) {
-                    *sum = multiply_add(*sum, left, right);
-                }
-            }
-        })
+        if self.a_matrices.is_empty() {
+            return Vec::new();
+        }
+        let n_matrices = |shape: &[usize]| nd::count(&shape[..shape.len() - 2]);
+        let left: Vec<Strips<T>> = (0..n_matrices(&self.a_shape))
+            .map(|matrix| Strips::strided(&a[matrix * m * k..], m, k, k, 1))
+            .collect();
+        let right: Vec<Strips<T>> = (0..n_matrices(&self.b_shape))
+            .map(|matrix| Strips::strided(&b[matrix * k * n..], n, k, 1, n))
+            .collect();
+        let pairs: Vec<(usize, usize)> =
+            self.a_matrices.iter().copied().zip(self.b_matrices.iter().copied()).collect();
+        multiply_all(&left, &right, &pairs)
     }
 }
 
@@ -158,7 +158,7 @@ impl Side {
             Side::Right => lines[shape.len() - 2] = 1,
         }
         // Only a matrix whose summed axis is empty can have more lines than elements.
-        let count = output_count(cx, DType::F64, &lines)?;
+        let count = nd::output_len(cx, DType::F64, &lines)?;
         let scales = scale.to_f64s();
         let mut line_scales = Vec::with_capacity(count);
         nd::for_each_offset(&lines, &strides, 0..count, |_, offset| line_scales.push(scales[offset]));
@@ -194,7 +194,7 @@ fn integer_product(
     let subtract = |value: i32, zero: i32| value - zero;
     let a = Side::Left.centered(cx, &to_i32s(a), a_zero, to_i32s, &product.a_shape, subtract)?;
     let b = Side::Right.centered(cx, &to_i32s(b), b_zero, to_i32s, &product.b_shape, subtract)?;
-    Ok(product.of(&a, &b, |sum, left, right| sum.wrapping_add(left * right)))
+    Ok(product.of(&a, &b))
 }
 
 pub(crate) fn matmul_integer(_op: &MatMulInteger, cx: &Evaluation<'_>) -> EvalResult {
@@ -243,7 +243,7 @@ pub(crate) fn qlinear_matmul(_op: &QLinearMatMul, cx: &Evaluation<'_>) -> EvalRe
         let subtract = |value: f64, zero: f64| value - zero;
         let a = Side::Left.centered(cx, &a.to_f64s(), a_zero, zeros, &product.a_shape, subtract)?;
         let b = Side::Right.centered(cx, &b.to_f64s(), b_zero, zeros, &product.b_shape, subtract)?;
-        product.of(&a, &b, |sum, left, right| sum + left * right)
+        product.of(&a, &b)
     };
     let a_scales = Side::Left.line_scales(cx, a_scale, &product.a_shape)?;
     let b_scales = Side::Right.line_scales(cx, b_scale, &product.b_shape)?;

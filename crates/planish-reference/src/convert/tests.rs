@@ -266,6 +266,22 @@ fn integer_products_broadcast_like_numpy() {
 }
 
 #[test]
+fn empty_tensors_of_absurd_shapes_are_harmless() {
+    let big = 1usize << 40;
+    let none = |dtype, shape: &[usize]| Tensor::zeros(dtype, shape).unwrap();
+    let a = none(DType::U8, &[big, big, big, 0, 3]);
+    let y = run_one(MatMulInteger {}, &[&a, &none(DType::U8, &[3, 2])]);
+    assert_eq!(y.shape(), [big, big, big, 0, 2]);
+    let x = none(DType::F32, &[0, big, big, big]);
+    assert!(run_one(QuantizeLinear { axis: 0, ..QUANTIZE }, &[&x, &none(DType::F32, &[0])]).is_empty());
+    let x = none(DType::U8, &[0, 1, big, big, big]);
+    assert!(run_one(conv_integer(), &[&x, &none(DType::U8, &[1, 1, 1, 1, 1])]).is_empty());
+    // An empty sum per output, and more outputs than memory.
+    let (a, b) = (none(DType::U8, &[big, 0]), none(DType::U8, &[0, big]));
+    assert_eq!(refusal(MatMulInteger {}, &[&a, &b]), EvalErrorKind::TooLarge);
+}
+
+#[test]
 fn products_refuse_what_does_not_fit() {
     let a = Tensor::new(&[2, 3], vec![0u8; 6]).unwrap();
     let b = Tensor::new(&[3, 2], vec![0u8; 6]).unwrap();

@@ -2,29 +2,16 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::{check_scalar, check_zero_type, differ, dtype_of, is_int8, is_single, is_wide_float};
+use super::{check_scalar, check_zero_type, dtype_of, is_int8, is_single};
+use crate::infer::checks::is_wide_float;
+use crate::infer::linear::{differ, matmul_shape};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{MatMulInteger, QLinearMatMul};
 
 /// The shape of the product of inputs `a_idx` and `b_idx`; `None` if a rank is unknown.
 fn product_shape(cx: &Inference<'_>, a_idx: usize, b_idx: usize) -> Result<Option<Shape>, InferError> {
     let (Some(a), Some(b)) = (cx.shape(a_idx)?, cx.shape(b_idx)?) else { return Ok(None) };
-    let (a_batch, m, a_k) = match a.dims() {
-        [] => return Err(cx.bad_shape(format!("input {a_idx} is a scalar, which has no matrix product"))),
-        [k] => (&[][..], None, k),
-        [batch @ .., m, k] => (batch, Some(m), k),
-    };
-    let (b_batch, b_k, n) = match b.dims() {
-        [] => return Err(cx.bad_shape(format!("input {b_idx} is a scalar, which has no matrix product"))),
-        [k] => (&[][..], k, None),
-        [batch @ .., k, n] => (batch, k, Some(n)),
-    };
-    if differ(a_k, b_k) {
-        return Err(cx.bad_shape(format!("shapes {a} and {b} have no product: {a_k} is not {b_k}")));
-    }
-    let batch = Shape::broadcast(&a_batch.iter().collect(), &b_batch.iter().collect())
-        .map_err(|error| cx.bad_shape(error.to_string()))?;
-    Ok(Some(batch.iter().chain(m).chain(n).collect()))
+    matmul_shape(cx, a, b).map(Some)
 }
 
 /// Which axis of a matrix its parameters may vary along.
@@ -49,6 +36,7 @@ fn check_parameter(
     // Vectors count as one row or one column.
     let mut dims = matrix.dims().to_vec();
     match (dims.len(), lines) {
+        (0, _) => return Err(cx.bad_shape(format!("input {matrix_idx} is a scalar"))),
         (1, Lines::Rows) => dims.insert(0, Dim::ONE),
         (1, Lines::Columns) => dims.push(Dim::ONE),
         _ => {}

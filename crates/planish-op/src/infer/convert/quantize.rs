@@ -2,7 +2,9 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::{check_zero_type, differ, dtype_of, is_single, is_wide_float};
+use super::{check_zero_type, dtype_of, is_single};
+use crate::infer::checks::is_wide_float;
+use crate::infer::linear::differ;
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear};
 
