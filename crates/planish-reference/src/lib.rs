@@ -23,6 +23,8 @@ mod reduce;
 mod scalar;
 mod sequence;
 mod signal;
+#[cfg(test)]
+mod testing;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
