@@ -308,6 +308,13 @@ impl PlacedAxis {
         self.taps_between(window, 0, self.pad_begin + self.input + self.pad_end).len()
     }
 
+    /// The windows whose tap `tap` looks at the input, not the padding.
+    pub fn windows(&self, tap: usize) -> Range<usize> {
+        let place = tap * self.dilation;
+        let until = |to: usize| to.saturating_sub(place).div_ceil(self.stride).min(self.output);
+        until(self.pad_begin)..until(self.pad_begin + self.input)
+    }
+
     /// The taps that look at `from..to`, counted from where the padding begins.
     fn taps_between(&self, window: usize, from: usize, to: usize) -> Range<usize> {
         let start = window * self.stride;
@@ -460,6 +467,9 @@ mod tests {
                 assert_eq!(axis.taps(window).collect::<Vec<usize>>(), inside);
                 let padded = 7 + axis.pad_begin + axis.pad_end;
                 let reached = |tap: &usize| window * axis.stride + tap * axis.dilation < padded;
+                for tap in 0..axis.kernel {
+                    assert_eq!(axis.windows(tap).contains(&window), axis.position(window, tap).is_some());
+                }
                 assert_eq!(axis.n_padded_taps(window), (0..axis.kernel).filter(reached).count());
             }
         }

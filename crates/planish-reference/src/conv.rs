@@ -1,25 +1,80 @@
 //! Reference: convolutions.
 
-use planish_op::{CausalConvWithState, Col2Im, Conv, ConvTranspose, DeformConv};
+mod causal;
+mod convolution;
+mod deform;
+#[cfg(test)]
+mod tests;
+mod transpose;
 
-use crate::{EvalResult, Evaluation};
+pub(crate) use causal::causal_conv_with_state;
+pub(crate) use convolution::Convolution;
+pub(crate) use deform::deform_conv;
+pub(crate) use transpose::{col2im, conv_transpose};
 
-pub(crate) fn conv(_op: &Conv, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+use planish_op::Conv;
+use planish_op::window::WindowAttributes;
+use planish_tensor::Tensor;
+
+use crate::scalar::common_float;
+use crate::{EvalError, EvalResult, Evaluation};
+
+pub(crate) fn conv(op: &Conv, cx: &Evaluation<'_>) -> EvalResult {
+    let (x, w, bias) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
+    let inputs: Vec<&Tensor> = [Some(x), Some(w), bias].into_iter().flatten().collect();
+    let dtype = common_float(cx, &inputs)?;
+    let attributes = WindowAttributes {
+        kernel_shape: op.kernel_shape.as_deref(),
+        strides: &op.strides,
+        dilations: &op.dilations,
+        pads: &op.pads,
+        auto_pad: op.auto_pad,
+        ceil_mode: false,
+    };
+    let convolution = Convolution::new(cx, x.shape(), w.shape(), &attributes, op.group)?;
+    let mut out = convolution.compute(&x.to_f64s(), &w.to_f64s());
+    let shape = convolution.shape();
+    add_bias(cx, bias, &shape, &mut out)?;
+    Ok(vec![Tensor::from_f64s(dtype, &shape, &out)?.into()])
 }
 
-pub(crate) fn conv_transpose(_op: &ConvTranspose, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// Adds the bias of each channel (axis 1) of a result.
+fn add_bias(
+    cx: &Evaluation<'_>,
+    bias: Option<&Tensor>,
+    shape: &[usize],
+    out: &mut [f64],
+) -> Result<(), EvalError> {
+    let Some(bias) = bias else { return Ok(()) };
+    if bias.shape() != &shape[1..2] {
+        return Err(cx.bad_shape(format!("a bias of shape {:?} does not fit {shape:?}", bias.shape())));
+    }
+    let bias = bias.to_f64s();
+    if out.is_empty() {
+        return Ok(());
+    }
+    let plane = out.len() / (shape[0] * shape[1]);
+    for (values, bias) in out.chunks_exact_mut(plane).zip(bias.iter().cycle()) {
+        values.iter_mut().for_each(|value| *value += bias);
+    }
+    Ok(())
 }
 
-pub(crate) fn deform_conv(_op: &DeformConv, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// A group count as a number of groups.
+fn check_group(cx: &Evaluation<'_>, name: &str, group: i64) -> Result<usize, EvalError> {
+    let groups = usize::try_from(group).ok().filter(|groups| *groups >= 1);
+    groups.ok_or_else(|| cx.bad_attribute(format!("{name} must be at least 1, found {group}")))
 }
 
-pub(crate) fn causal_conv_with_state(_op: &CausalConvWithState, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
-}
-
-pub(crate) fn col2im(_op: &Col2Im, cx: &Evaluation<'_>) -> EvalResult {
-    cx.missing()
+/// Batch, channels and spatial sizes, of which there must be at least one.
+pub(crate) fn image_shape<'a>(
+    cx: &Evaluation<'_>,
+    shape: &'a [usize],
+) -> Result<(usize, usize, &'a [usize]), EvalError> {
+    match shape {
+        [batch, channels, spatial @ ..] if !spatial.is_empty() => Ok((*batch, *channels, spatial)),
+        _ => Err(cx.bad_shape(format!(
+            "batch, channels and at least one spatial axis are needed, the shape is {shape:?}"
+        ))),
+    }
 }

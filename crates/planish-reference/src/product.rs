@@ -43,24 +43,31 @@ impl<T: Scalar> Strips<T> {
     /// The vectors with these elements.
     pub(crate) fn from_fn(n: usize, depth: usize, at: impl Fn(usize, usize) -> T) -> Strips<T> {
         let mut strips = Strips::zeros(n, depth);
-        strips.fill(at);
+        strips.fill(depth, |vector, _, place| at(vector, place));
         strips
     }
 
-    /// Replaces every element.
-    pub(crate) fn fill(&mut self, at: impl Fn(usize, usize) -> T) {
+    /// Replaces every element. Places along the vectors are counted in two digits, the second below `n_inner`.
+    pub(crate) fn fill(&mut self, n_inner: usize, at: impl Fn(usize, usize, usize) -> T) {
         if self.depth == 0 {
             return;
         }
         for (idx, strip) in self.data.chunks_exact_mut(LANES * self.depth).enumerate() {
             let first = idx * LANES;
             let n_lanes = LANES.min(self.n - first);
-            for (place, lanes) in strip.chunks_exact_mut(LANES).enumerate() {
-                for (lane, value) in lanes.iter_mut().take(n_lanes).enumerate() {
-                    *value = at(first + lane, place);
+            for (outer, places) in strip.chunks_exact_mut(LANES * n_inner).enumerate() {
+                for (inner, lanes) in places.chunks_exact_mut(LANES).enumerate() {
+                    for (lane, value) in lanes.iter_mut().take(n_lanes).enumerate() {
+                        *value = at(first + lane, outer, inner);
+                    }
                 }
             }
         }
+    }
+
+    /// The number of vectors.
+    pub(crate) fn len(&self) -> usize {
+        self.n
     }
 
     /// Strip `idx`, empty if the vectors are.

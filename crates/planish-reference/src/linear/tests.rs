@@ -2,31 +2,11 @@
 
 use std::time::Instant;
 
-use planish_op::{Attribute, Op, Value};
+use planish_op::Attribute;
 use planish_tensor::{DType, Tensor};
 
-use crate::EvalErrorKind::{self, BadAttribute, BadShape, BadType, TooLarge};
-use crate::evaluate;
-
-fn run(op: &str, attributes: &[(&str, Attribute)], inputs: &[&Tensor]) -> Result<Tensor, EvalErrorKind> {
-    let attributes: Vec<(String, Attribute)> =
-        attributes.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-    let op = Op::from_attributes(op, &attributes).unwrap();
-    let values: Vec<Value> = inputs.iter().map(|tensor| Value::Tensor((*tensor).clone())).collect();
-    let inputs: Vec<Option<&Value>> = values.iter().map(Some).collect();
-    let outputs = evaluate(&op, &inputs, 1).map_err(|error| error.kind())?;
-    Ok(outputs[0].as_tensor().unwrap().clone())
-}
-
-fn f32s(shape: &[usize], values: &[f64]) -> Tensor {
-    Tensor::from_f64s(DType::F32, shape, values).unwrap()
-}
-
-/// 0, 1, 2, … in a shape.
-fn counting(dtype: DType, shape: &[usize]) -> Tensor {
-    let values: Vec<f64> = (0..shape.iter().product::<usize>()).map(|idx| idx as f64).collect();
-    Tensor::from_f64s(dtype, shape, &values).unwrap()
-}
+use crate::EvalErrorKind::{BadAttribute, BadShape, BadType, TooLarge};
+use crate::testing::{counting, f32s, run};
 
 #[test]
 fn matmul_of_vectors_and_batches() {
