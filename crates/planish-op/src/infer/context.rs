@@ -25,7 +25,7 @@ pub enum Content {
 }
 
 /// Contents longer than this are not followed: shapes are short, and hostile files are not.
-const MAX_FOLLOWED_INTS: usize = 1024;
+pub(super) const MAX_FOLLOWED_INTS: usize = 1024;
 
 /// One input of the node: its type and what is known of its elements.
 #[derive(Clone, Copy, Debug)]

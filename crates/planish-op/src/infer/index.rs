@@ -1,56 +1,25 @@
 //! Inference: gathering, scattering, searching.
 
-use crate::{
-    Compress, Gather, GatherElements, GatherND, NonZero, OneHot, ScatterElements, ScatterND, TensorScatter,
-    TfIdfVectorizer, TopK, Unique,
-};
+mod gather;
+mod scatter;
+mod search;
+#[cfg(test)]
+mod tests;
 
-use super::{InferResult, Inference};
+pub(super) use gather::{compress, gather, gather_elements, gather_nd, one_hot};
+pub(super) use scatter::{scatter_elements, scatter_nd, tensor_scatter};
+pub(super) use search::{non_zero, tfidf_vectorizer, topk, unique};
 
-pub(super) fn gather(_op: &Gather, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+use super::{InferError, Inference};
+
+/// Refuses indices that are not integers.
+fn int_indices(cx: &Inference<'_>, idx: usize) -> Result<(), InferError> {
+    let dtype = cx.dtype(idx)?;
+    if dtype.is_int() { Ok(()) } else { Err(cx.bad_type(format!("indices must be integers, not {dtype}"))) }
 }
 
-pub(super) fn gather_elements(_op: &GatherElements, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn gather_nd(_op: &GatherND, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn scatter_elements(_op: &ScatterElements, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn scatter_nd(_op: &ScatterND, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn tensor_scatter(_op: &TensorScatter, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn one_hot(_op: &OneHot, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn compress(_op: &Compress, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn non_zero(_op: &NonZero, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn unique(_op: &Unique, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn topk(_op: &TopK, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn tfidf_vectorizer(_op: &TfIdfVectorizer, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// A known index counted from the front; `None` if it is outside.
+fn place(index: i64, dim: usize) -> Option<usize> {
+    let from_front = i128::from(index) + if index < 0 { dim as i128 } else { 0 };
+    usize::try_from(from_front).ok().filter(|&place| place < dim)
 }

@@ -1,92 +1,144 @@
 //! Inference: shape changes and data movement.
 
-use crate::{
-    CenterCropPad, Concat, ConstantOfShape, DepthToSpace, Expand, EyeLike, Flatten, Pad, Range, Reshape,
-    ReverseSequence, Shape, Size, Slice, SpaceToDepth, Split, Squeeze, Tile, Transpose, Trilu, Unsqueeze,
-};
+mod generate;
+mod join;
+mod reorder;
+mod reshape;
+mod slice;
+#[cfg(test)]
+mod tests;
+mod window;
 
-use super::{InferResult, Inference};
+pub(super) use generate::{constant_of_shape, eye_like, range};
+pub(super) use join::{concat, split};
+pub(super) use reorder::{depth_to_space, expand, reverse_sequence, space_to_depth, tile, transpose, trilu};
+pub(super) use reshape::{flatten, reshape, shape, size, squeeze, unsqueeze};
+pub(super) use slice::slice;
+pub(super) use window::{center_crop_pad, pad};
 
-pub(super) fn shape(_op: &Shape, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+use planish_tensor::{DType, Dim, Shape};
+
+use super::{InferError, InferErrorKind, Inference, Inferred};
+
+/// Longer lists of sizes or axes make no tensor that anybody has; hostile files have them.
+const MAX_RANK: usize = 1024;
+
+/// The one output of an operator whose input has an unknown rank.
+fn unranked(dtype: DType) -> Vec<Inferred> {
+    vec![Inferred::maybe_ranked(dtype, None)]
 }
 
-pub(super) fn size(_op: &Size, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The length of a list of sizes or axes (an input of rank 1), if it is known.
+pub(super) fn list_len(cx: &Inference<'_>, idx: usize) -> Result<Option<usize>, InferError> {
+    let ty = cx.tensor(idx)?;
+    if !ty.dtype.is_int() {
+        return Err(cx.bad_type(format!("input {idx} must hold integers, it is {ty}")));
+    }
+    let Some(shape) = &ty.shape else { return Ok(None) };
+    match shape.dims() {
+        [] => Ok(Some(1)),
+        [len] => match len.as_const() {
+            Some(len) => match usize::try_from(len).ok().filter(|&len| len <= MAX_RANK) {
+                Some(len) => Ok(Some(len)),
+                None => Err(cx.bad_shape(format!("input {idx} has {len} elements"))),
+            },
+            None => Ok(None),
+        },
+        _ => Err(cx.bad_shape(format!("input {idx} must have rank 1, it is {ty}"))),
+    }
 }
 
-pub(super) fn reshape(_op: &Reshape, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// A list of sizes or axes, as far as known.
+pub(super) enum List {
+    Known(Vec<Dim>),
+    /// Only its length.
+    Length(usize),
+    Unknown,
 }
 
-pub(super) fn flatten(_op: &Flatten, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+impl List {
+    pub(super) fn of(cx: &Inference<'_>, idx: usize) -> Result<List, InferError> {
+        let len = list_len(cx, idx)?;
+        Ok(match (cx.ints(idx), len) {
+            (Some(ints), _) => List::Known(ints.dims),
+            (None, Some(len)) => List::Length(len),
+            (None, None) => List::Unknown,
+        })
+    }
+
+    pub(super) fn len(&self) -> Option<usize> {
+        match self {
+            List::Known(dims) => Some(dims.len()),
+            List::Length(len) => Some(*len),
+            List::Unknown => None,
+        }
+    }
+
+    /// Element `idx`, if it is known.
+    pub(super) fn get(&self, idx: usize) -> Option<&Dim> {
+        match self {
+            List::Known(dims) => dims.get(idx).filter(|dim| !dim.is_unknown()),
+            _ => None,
+        }
+    }
+
+    /// All elements, if they are numbers.
+    pub(super) fn numbers(&self) -> Option<Vec<i64>> {
+        match self {
+            List::Known(dims) => dims.iter().map(Dim::as_const).collect(),
+            _ => None,
+        }
+    }
 }
 
-pub(super) fn squeeze(_op: &Squeeze, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Axes counted from the front, each at most once.
+pub(super) fn distinct_axes(cx: &Inference<'_>, axes: &[i64], rank: usize) -> Result<Vec<usize>, InferError> {
+    let mut seen = vec![false; rank];
+    let mut distinct = Vec::with_capacity(axes.len().min(rank));
+    for &axis in axes {
+        let axis = cx.axis(axis, rank)?;
+        if std::mem::replace(&mut seen[axis], true) {
+            return Err(cx.bad_attribute(format!("axis {axis} is named twice in {axes:?}")));
+        }
+        distinct.push(axis);
+    }
+    Ok(distinct)
 }
 
-pub(super) fn unsqueeze(_op: &Unsqueeze, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// A computed dimension: a negative number is refused, what cannot be expressed gets a name.
+pub(super) fn checked_dim(cx: &mut Inference<'_>, dim: Dim, hint: &str) -> Result<Dim, InferError> {
+    match dim.as_const() {
+        Some(size) if size < 0 => Err(cx.bad_shape(format!("a dimension would be {size}"))),
+        _ if dim.is_unknown() => Ok(cx.fresh_dim(hint)),
+        _ => Ok(dim),
+    }
 }
 
-pub(super) fn transpose(_op: &Transpose, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The dimension that two must both be: a number wins, two different numbers are refused.
+pub(super) fn same_dim(cx: &Inference<'_>, a: &Dim, b: &Dim) -> Result<Dim, InferError> {
+    match (a.as_const(), b.as_const()) {
+        (Some(left), Some(right)) if left != right => {
+            Err(cx.bad_shape(format!("dimensions {left} and {right} must be equal")))
+        }
+        (None, Some(_)) => Ok(b.clone()),
+        _ if a.is_unknown() => Ok(b.clone()),
+        _ => Ok(a.clone()),
+    }
 }
 
-pub(super) fn expand(_op: &Expand, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Refuses tensors of different element types.
+pub(super) fn same_dtype(cx: &Inference<'_>, a: usize, b: usize) -> Result<(), InferError> {
+    let (left, right) = (cx.dtype(a)?, cx.dtype(b)?);
+    if left != right {
+        let detail = format!("inputs {a} and {b} have element types {left} and {right}");
+        return Err(cx.error(InferErrorKind::BadType, detail));
+    }
+    Ok(())
 }
 
-pub(super) fn tile(_op: &Tile, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn concat(_op: &Concat, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn split(_op: &Split, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn slice(_op: &Slice, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn pad(_op: &Pad, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn center_crop_pad(_op: &CenterCropPad, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn depth_to_space(_op: &DepthToSpace, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn space_to_depth(_op: &SpaceToDepth, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn trilu(_op: &Trilu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn reverse_sequence(_op: &ReverseSequence, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn constant_of_shape(_op: &ConstantOfShape, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn range(_op: &Range, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn eye_like(_op: &EyeLike, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// `shape` with one dimension replaced.
+pub(super) fn with_dim(shape: &Shape, axis: usize, dim: Dim) -> Shape {
+    let mut dims = shape.dims().to_vec();
+    dims[axis] = dim;
+    Shape::new(dims)
 }

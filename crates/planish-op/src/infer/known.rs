@@ -1,0 +1,242 @@
+//! What is known of a small tensor's elements, as an array that operators can rearrange.
+//!
+//! The operators that compute shapes only move elements about. Here they do it on elements that are numbers
+//! or symbolic dimensions, so that what comes out of a chain of them is known as well.
+
+use planish_tensor::{DType, Dim, Shape, Tensor};
+
+use super::context::MAX_FOLLOWED_INTS;
+use super::{Content, Inference, Inferred, SymbolicInts};
+use crate::ValueType;
+
+/// One known element.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Element {
+    /// An integer or truth value.
+    Int(Dim),
+    Float(f64),
+}
+
+/// An array of known elements, row-major.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Known {
+    pub(super) shape: Vec<usize>,
+    pub(super) elements: Vec<Element>,
+}
+
+impl Known {
+    /// The elements of an input, if they are known, few, and as many as its type says.
+    pub(super) fn of(cx: &Inference<'_>, idx: usize) -> Option<Known> {
+        let known = match cx.content(idx)? {
+            Content::Tensor(tensor) => Known::of_tensor(tensor)?,
+            Content::Ints(ints) => {
+                let shape = if ints.is_scalar { vec![] } else { vec![ints.dims.len()] };
+                Known { shape, elements: ints.dims.iter().cloned().map(Element::Int).collect() }
+            }
+        };
+        let shape = cx.shape(idx).ok()?;
+        let fits = shape.is_none_or(|shape| {
+            let same = |(dim, &size): (&Dim, &usize)| dim.as_const().is_none_or(|_| dim.as_usize() == Some(size));
+            shape.rank() == known.shape.len() && shape.iter().zip(&known.shape).all(same)
+        });
+        fits.then_some(known)
+    }
+
+    pub(super) fn of_tensor(tensor: &Tensor) -> Option<Known> {
+        if tensor.len() > MAX_FOLLOWED_INTS {
+            return None;
+        }
+        let elements: Vec<Element> = match tensor.dtype() {
+            dtype if dtype.is_float() => tensor.to_f64s().into_iter().map(Element::Float).collect(),
+            // Beyond `i64` the values would come out negative.
+            DType::U64 if tensor.to_i64s().iter().any(|&value| value < 0) => return None,
+            _ => tensor.to_i64s().into_iter().map(|value| Element::Int(value.into())).collect(),
+        };
+        Some(Known { shape: tensor.shape().to_vec(), elements })
+    }
+
+    /// The same element everywhere; `None` if there would be too many.
+    pub(super) fn full(shape: &[usize], element: &Element) -> Option<Known> {
+        let count = bounded_count(shape)?;
+        Some(Known { shape: shape.to_vec(), elements: vec![element.clone(); count] })
+    }
+
+    /// A vector of integers.
+    pub(super) fn vector(dims: Vec<Dim>) -> Known {
+        Known { shape: vec![dims.len()], elements: dims.into_iter().map(Element::Int).collect() }
+    }
+
+    /// The elements, if all are integers.
+    pub(super) fn ints(&self) -> Option<Vec<Dim>> {
+        let int = |element: &Element| match element {
+            Element::Int(dim) => Some(dim.clone()),
+            Element::Float(_) => None,
+        };
+        self.elements.iter().map(int).collect()
+    }
+
+    /// The elements, if all are integers and known as numbers.
+    pub(super) fn const_ints(&self) -> Option<Vec<i64>> {
+        self.ints()?.iter().map(Dim::as_const).collect()
+    }
+
+    /// The same elements with another shape of this count.
+    pub(super) fn reshaped(self, shape: &[usize]) -> Option<Known> {
+        (bounded_count(shape)? == self.elements.len()).then(|| Known { shape: shape.to_vec(), ..self })
+    }
+
+    /// The array of `shape` whose element at each index is this one's at `source(index)`. `None` if there
+    /// would be too many, or a source does not exist.
+    pub(super) fn indexed(
+        &self,
+        shape: &[usize],
+        source: impl Fn(&[usize]) -> Option<Vec<usize>>,
+    ) -> Option<Known> {
+        let elements: Option<Vec<Element>> = indices(shape)?
+            .map(|index| {
+                let flat = flat_place(&source(&index)?, &self.shape)?;
+                self.elements.get(flat).cloned()
+            })
+            .collect();
+        Some(Known { shape: shape.to_vec(), elements: elements? })
+    }
+
+    /// Every index of the array in row-major order, as the elements are.
+    pub(super) fn places(&self) -> Option<impl Iterator<Item = Vec<usize>>> {
+        indices(&self.shape)
+    }
+
+    /// The element at an index, to be replaced; `None` if it is outside.
+    pub(super) fn element_mut(&mut self, index: &[usize]) -> Option<&mut Element> {
+        let flat = flat_place(index, &self.shape)?;
+        self.elements.get_mut(flat)
+    }
+
+    /// The arrays one behind the other; `None` unless they agree beside `axis`.
+    pub(super) fn concat(parts: &[Known], axis: usize) -> Option<Known> {
+        let (first, rest) = parts.split_first()?;
+        rest.iter().try_fold(first.clone(), |front, part| front.followed_by(part, axis))
+    }
+
+    fn followed_by(&self, next: &Known, axis: usize) -> Option<Known> {
+        let (own, its) = (*self.shape.get(axis)?, *next.shape.get(axis)?);
+        let mut shape = self.shape.clone();
+        shape[axis] = own.checked_add(its)?;
+        let elements: Option<Vec<Element>> = indices(&shape)?
+            .map(|mut index| {
+                let part = if index[axis] < own { self } else { next };
+                index[axis] -= if index[axis] < own { 0 } else { own };
+                part.elements.get(flat_place(&index, &part.shape)?).cloned()
+            })
+            .collect();
+        Some(Known { shape, elements: elements? })
+    }
+
+    /// The array as contents of elements of type `dtype`: a constant if everything is a number, symbolic if
+    /// it is a vector or scalar, and nothing otherwise.
+    pub(super) fn into_content(self, dtype: DType) -> Option<Content> {
+        if self.elements.len() > MAX_FOLLOWED_INTS {
+            return None;
+        }
+        if let Some(tensor) = self.to_tensor(dtype) {
+            return Some(Content::Tensor(tensor));
+        }
+        let dims = self.ints()?;
+        (self.shape.len() <= 1)
+            .then(|| Content::Ints(SymbolicInts { dims, is_scalar: self.shape.is_empty() }))
+    }
+
+    fn to_tensor(&self, dtype: DType) -> Option<Tensor> {
+        if dtype.is_float() {
+            let value = |element: &Element| match element {
+                Element::Float(value) => Some(*value),
+                Element::Int(_) => None,
+            };
+            let values: Option<Vec<f64>> = self.elements.iter().map(value).collect();
+            return Tensor::from_f64s(dtype, &self.shape, &values?).ok();
+        }
+        let values = self.const_ints()?;
+        match dtype {
+            DType::I64 => Tensor::new(&self.shape, values).ok(),
+            DType::U64 => {
+                let values: Result<Vec<u64>, _> = values.into_iter().map(u64::try_from).collect();
+                Tensor::new(&self.shape, values.ok()?).ok()
+            }
+            DType::Bool => Tensor::new(&self.shape, values.iter().map(|&value| value != 0).collect()).ok(),
+            dtype => {
+                // At most 32 bits, which `f64` holds exactly. What does not fit has no defined value.
+                let (low, high) = dtype.int_range()?;
+                let fits = |value: i64| (low..=high).contains(&i128::from(value)).then_some(value as f64);
+                let values: Option<Vec<f64>> = values.into_iter().map(fits).collect();
+                Tensor::from_f64s(dtype, &self.shape, &values?).ok()
+            }
+        }
+    }
+}
+
+/// An output with contents, provided that they have the shape that inference found.
+pub(super) fn with_known(dtype: DType, shape: Shape, known: Option<Known>) -> Inferred {
+    let known = known.filter(|known| shape.as_fixed().as_deref() == Some(&known.shape[..]));
+    let content = known.and_then(|known| known.into_content(dtype));
+    Inferred { ty: ValueType::tensor(dtype, shape), content }
+}
+
+/// The product of the dimensions, if it is not beyond what is followed.
+fn bounded_count(shape: &[usize]) -> Option<usize> {
+    planish_tensor::element_count(shape).filter(|&count| count <= MAX_FOLLOWED_INTS)
+}
+
+/// Every index of a shape in row-major order; `None` if there are too many.
+fn indices(shape: &[usize]) -> Option<impl Iterator<Item = Vec<usize>>> {
+    let count = bounded_count(shape)?;
+    Some((0..count).map(move |mut flat| {
+        let mut index = vec![0; shape.len()];
+        for (place, &dim) in index.iter_mut().zip(shape).rev() {
+            *place = flat % dim;
+            flat /= dim;
+        }
+        index
+    }))
+}
+
+/// The flat place of an index; `None` if it is outside.
+fn flat_place(index: &[usize], shape: &[usize]) -> Option<usize> {
+    if index.len() != shape.len() {
+        return None;
+    }
+    index.iter().zip(shape).try_fold(0usize, |flat, (&place, &dim)| (place < dim).then(|| flat * dim + place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(values: &[i64]) -> Known {
+        Known::vector(values.iter().copied().map(Dim::from).collect())
+    }
+
+    #[test]
+    fn arrays_are_rearranged() {
+        let grid = row(&[1, 2, 3, 4, 5, 6]).reshaped(&[2, 3]).unwrap();
+        let turned = grid.indexed(&[3, 2], |index| Some(vec![index[1], index[0]])).unwrap();
+        assert_eq!(turned.const_ints(), Some(vec![1, 4, 2, 5, 3, 6]));
+        let joined = Known::concat(&[grid.clone(), grid.clone()], 1).unwrap();
+        assert_eq!(joined.const_ints(), Some(vec![1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6]));
+        assert_eq!(Known::concat(&[grid.clone(), row(&[1])], 0), None);
+        assert_eq!(grid.indexed(&[1], |_| Some(vec![2, 0])), None);
+        assert_eq!(grid.reshaped(&[7]), None);
+        assert_eq!(Known::full(&[usize::MAX, 2], &Element::Float(0.0)), None);
+    }
+
+    #[test]
+    fn contents_are_constants_or_symbolic_vectors() {
+        let constant = row(&[1, -1]).into_content(DType::I32);
+        assert!(matches!(constant, Some(Content::Tensor(tensor)) if tensor == Tensor::vector(vec![1, -1])));
+        let symbolic = Known::vector(vec![Dim::symbol("n"), Dim::ONE]);
+        assert!(matches!(symbolic.clone().into_content(DType::I64), Some(Content::Ints(_))));
+        assert!(symbolic.reshaped(&[2, 1]).unwrap().into_content(DType::I64).is_none());
+        assert!(matches!(row(&[300]).into_content(DType::U8), Some(Content::Ints(_))));
+        let large = Tensor::vector(vec![u64::MAX]);
+        assert!(Known::of_tensor(&large).is_none());
+    }
+}
