@@ -3,7 +3,7 @@
 
 use planish_op::infer::{InferInput, Inferred};
 use planish_op::{Op, TensorType, ValueType};
-use planish_tensor::{Dim, Shape};
+use planish_tensor::{DType, Dim, Shape};
 
 use crate::graph::{Graph, GraphError, GraphErrorKind, NodeParts};
 
@@ -39,12 +39,9 @@ pub(crate) fn infer(
     if node.bodies.len() != n_bodies {
         return Err(bad(format!("{} needs {n_bodies} bodies, has {}", node.op.name(), node.bodies.len())));
     }
+    let n_formal = n_formal(node.op, n_own);
     for body in node.bodies {
-        let expected = n_formal(node.op, n_own) + node.n_captured;
-        if body.inputs().len() != expected {
-            let found = body.inputs().len();
-            return Err(bad(format!("the body `{}` takes {found} inputs, {expected} are given", body.name)));
-        }
+        check_inputs(node, inputs, body, n_own, n_formal).map_err(bad)?;
     }
     let types = match &node.op {
         Op::If(_) => {
@@ -115,6 +112,66 @@ pub(crate) fn infer(
     let types =
         types.ok_or_else(|| bad("the types of the bodies' outputs and of the inputs differ".into()))?;
     Ok(types.into_iter().map(|ty| Inferred { ty, content: None }).collect())
+}
+
+/// That the body takes what the node hands it: formal inputs first, then the captured values as they are.
+fn check_inputs(
+    node: NodeParts<'_>,
+    inputs: &[Option<InferInput<'_>>],
+    body: &Graph,
+    n_own: usize,
+    n_formal: usize,
+) -> Result<(), String> {
+    let (found, expected) = (body.inputs().len(), n_formal + node.n_captured);
+    if found != expected {
+        return Err(format!("the body `{}` takes {found} inputs, {expected} are given", body.name));
+    }
+    let (formals, captured) = body.inputs().split_at(n_formal);
+    for (idx, &id) in formals.iter().enumerate() {
+        let formal = body.value(id);
+        let given = inputs[..n_own].get(idx).copied().flatten().map(|input| input.ty);
+        if let Some(given) = formal_mismatch(node.op, idx, given, &formal.ty) {
+            let (name, ty) = (&formal.name, &formal.ty);
+            return Err(format!("input `{name}` of the body is {ty}, {given} is given"));
+        }
+    }
+    for (outer, &id) in inputs[n_own..].iter().zip(captured) {
+        let inner = body.value(id);
+        let outer = outer.ok_or_else(|| format!("what `{}` captures is absent", inner.name))?.ty;
+        if !compatible(outer, &inner.ty) {
+            return Err(format!("`{}` captures {}, outside it is {outer}", inner.name, inner.ty));
+        }
+    }
+    Ok(())
+}
+
+/// What is handed to the formal input of type `inner`, if that is of another kind or element type. Shapes
+/// may differ: they change from step to step.
+fn formal_mismatch(op: &Op, idx: usize, outer: Option<&ValueType>, inner: &ValueType) -> Option<String> {
+    let of_dtype = |dtype: DType| {
+        let matches = inner.as_tensor().is_some_and(|tensor| tensor.dtype == dtype);
+        (!matches).then(|| dtype.to_string())
+    };
+    match (op, idx, outer) {
+        (Op::Loop(_), 0, _) => of_dtype(DType::I64),
+        (Op::Loop(_), 1, _) => of_dtype(DType::Bool),
+        (Op::SequenceMap(_), _, Some(ValueType::Sequence(element))) => {
+            (!feeds(element, inner)).then(|| element.to_string())
+        }
+        (_, _, Some(outer)) => (!feeds(outer, inner)).then(|| outer.to_string()),
+        (_, _, None) => Some("nothing".into()),
+    }
+}
+
+/// Whether a value of type `outer` can be handed where `inner` is expected, shapes aside.
+fn feeds(outer: &ValueType, inner: &ValueType) -> bool {
+    match (outer, inner) {
+        (ValueType::Tensor(outer), ValueType::Tensor(inner)) => outer.dtype == inner.dtype,
+        (ValueType::Sequence(outer), ValueType::Sequence(inner)) => feeds(outer, inner),
+        (ValueType::Optional(outer), ValueType::Optional(inner)) => feeds(outer, inner),
+        (outer, ValueType::Optional(inner)) => feeds(outer, inner),
+        _ => false,
+    }
 }
 
 fn output_types(body: &Graph) -> Vec<&ValueType> {

@@ -5,9 +5,12 @@ mod control;
 mod graph;
 mod id;
 mod interpret;
+mod same;
+pub mod text;
 mod verify;
 
 pub use control::{compatible, join};
 pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
 pub use id::{NodeId, ValueId};
 pub use interpret::{InterpretError, Observer, interpret, interpret_with};
+pub use text::{ParseError, ParseErrorKind, Printed, parse};

@@ -192,8 +192,8 @@ impl Check<'_> {
     }
 
     fn types(&self, node: &Node) -> Result<(), GraphError> {
-        if control::has_bodies(&node.op) {
-            self.bodies(node)?;
+        for body in &node.bodies {
+            body.verify().map_err(|error| error.inside(&format!("{}/{}", node.name, body.name)))?;
         }
         if matches!(node.op, Op::Custom(_)) && node.bodies.is_empty() && node.n_captured == 0 {
             return Ok(());
@@ -218,72 +218,5 @@ impl Check<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The bodies themselves, and what the node hands them; the number of outputs is inference's business.
-    fn bodies(&self, node: &Node) -> Result<(), GraphError> {
-        let bad = |detail: String| GraphError::new(GraphErrorKind::BadBody(detail), &*node.name);
-        let n_own = node
-            .inputs
-            .len()
-            .checked_sub(node.n_captured)
-            .ok_or_else(|| bad("more captured values than inputs".into()))?;
-        let (own, captured) = node.inputs.split_at(n_own);
-        let n_formal = control::n_formal(&node.op, n_own);
-        for body in &node.bodies {
-            body.verify().map_err(|error| error.inside(&format!("{}/{}", node.name, body.name)))?;
-            let (given, expected) = (body.inputs.len(), n_formal + node.n_captured);
-            if given != expected {
-                let name = &body.name;
-                return Err(bad(format!("the body `{name}` takes {given} inputs, {expected} are given")));
-            }
-            for (id, &inner) in captured.iter().zip(&body.inputs[n_formal..]) {
-                let id = id.ok_or_else(|| bad("a captured value is absent".into()))?;
-                let (outer, inner) = (self.graph.value(id), body.value(inner));
-                if !control::compatible(&outer.ty, &inner.ty) {
-                    let (from, to) = (&outer.ty, &inner.ty);
-                    let name = &outer.name;
-                    return Err(bad(format!("`{name}` is captured as {to}, outside it is {from}")));
-                }
-            }
-            for (idx, &inner) in body.inputs[..n_formal].iter().enumerate() {
-                let inner = body.value(inner);
-                let outer = own.get(idx).copied().flatten().map(|id| &self.graph.value(id).ty);
-                if let Some(expected) = formal_mismatch(&node.op, idx, outer, &inner.ty) {
-                    let (name, ty) = (&inner.name, &inner.ty);
-                    return Err(bad(format!("input `{name}` of the body is {ty}, {expected} is given")));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What is handed to the formal input of type `inner`, if that is of another kind or element type. Shapes
-/// may differ: they change from step to step.
-fn formal_mismatch(op: &Op, idx: usize, outer: Option<&ValueType>, inner: &ValueType) -> Option<String> {
-    let of_dtype = |dtype: DType| {
-        let matches = inner.as_tensor().is_some_and(|tensor| tensor.dtype == dtype);
-        (!matches).then(|| dtype.to_string())
-    };
-    match (op, idx, outer) {
-        (Op::Loop(_), 0, _) => of_dtype(DType::I64),
-        (Op::Loop(_), 1, _) => of_dtype(DType::Bool),
-        (Op::SequenceMap(_), _, Some(ValueType::Sequence(element))) => {
-            (!feeds(element, inner)).then(|| element.to_string())
-        }
-        (_, _, Some(outer)) => (!feeds(outer, inner)).then(|| outer.to_string()),
-        (_, _, None) => Some("nothing".into()),
-    }
-}
-
-/// Whether a value of type `outer` can be handed where `inner` is expected, shapes aside.
-fn feeds(outer: &ValueType, inner: &ValueType) -> bool {
-    match (outer, inner) {
-        (ValueType::Tensor(outer), ValueType::Tensor(inner)) => outer.dtype == inner.dtype,
-        (ValueType::Sequence(outer), ValueType::Sequence(inner)) => feeds(outer, inner),
-        (ValueType::Optional(outer), ValueType::Optional(inner)) => feeds(outer, inner),
-        (outer, ValueType::Optional(inner)) => feeds(outer, inner),
-        _ => false,
     }
 }

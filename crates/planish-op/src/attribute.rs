@@ -6,8 +6,8 @@ use planish_tensor::{DType, Tensor};
 
 use crate::ValueType;
 
-/// The value of one attribute.
-#[derive(Clone, PartialEq, Debug)]
+/// The value of one attribute. Floats are equal if their bits are.
+#[derive(Clone, Debug)]
 pub enum Attribute {
     Bool(bool),
     Int(i64),
@@ -19,6 +19,25 @@ pub enum Attribute {
     DType(DType),
     Tensor(Tensor),
     Type(ValueType),
+}
+
+impl PartialEq for Attribute {
+    fn eq(&self, other: &Attribute) -> bool {
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        match (self, other) {
+            (Attribute::Bool(a), Attribute::Bool(b)) => a == b,
+            (Attribute::Int(a), Attribute::Int(b)) => a == b,
+            (Attribute::Float(a), Attribute::Float(b)) => a.to_bits() == b.to_bits(),
+            (Attribute::Str(a), Attribute::Str(b)) => a == b,
+            (Attribute::Ints(a), Attribute::Ints(b)) => a == b,
+            (Attribute::Floats(a), Attribute::Floats(b)) => bits(a) == bits(b),
+            (Attribute::Strs(a), Attribute::Strs(b)) => a == b,
+            (Attribute::DType(a), Attribute::DType(b)) => a == b,
+            (Attribute::Tensor(a), Attribute::Tensor(b)) => a == b,
+            (Attribute::Type(a), Attribute::Type(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 /// The kind of value that a field takes.
@@ -34,6 +53,55 @@ pub enum AttributeKind {
     DType,
     Tensor,
     Type,
+}
+
+impl AttributeKind {
+    /// Every kind, in declaration order.
+    pub const ALL: [AttributeKind; 10] = [
+        AttributeKind::Bool,
+        AttributeKind::Int,
+        AttributeKind::Float,
+        AttributeKind::Str,
+        AttributeKind::Ints,
+        AttributeKind::Floats,
+        AttributeKind::Strs,
+        AttributeKind::DType,
+        AttributeKind::Tensor,
+        AttributeKind::Type,
+    ];
+
+    /// The word for this kind in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            AttributeKind::Bool => "bool",
+            AttributeKind::Int => "int",
+            AttributeKind::Float => "float",
+            AttributeKind::Str => "str",
+            AttributeKind::Ints => "ints",
+            AttributeKind::Floats => "floats",
+            AttributeKind::Strs => "strs",
+            AttributeKind::DType => "dtype",
+            AttributeKind::Tensor => "tensor",
+            AttributeKind::Type => "type",
+        }
+    }
+}
+
+impl Attribute {
+    pub fn kind(&self) -> AttributeKind {
+        match self {
+            Attribute::Bool(_) => AttributeKind::Bool,
+            Attribute::Int(_) => AttributeKind::Int,
+            Attribute::Float(_) => AttributeKind::Float,
+            Attribute::Str(_) => AttributeKind::Str,
+            Attribute::Ints(_) => AttributeKind::Ints,
+            Attribute::Floats(_) => AttributeKind::Floats,
+            Attribute::Strs(_) => AttributeKind::Strs,
+            Attribute::DType(_) => AttributeKind::DType,
+            Attribute::Tensor(_) => AttributeKind::Tensor,
+            Attribute::Type(_) => AttributeKind::Type,
+        }
+    }
 }
 
 /// One field of an operator's attribute struct.

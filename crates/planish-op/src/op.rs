@@ -120,9 +120,11 @@ macro_rules! ops {
         }
     };
     (@list $self:ident $list:ident $field:ident : $ty:ty = $default:expr) => {{
+        // Compared as attributes, so that -0 is not taken for 0 and NaN is what it is.
         let default: $ty = $default;
-        if $self.$field != default {
-            $crate::op::ops!(@list $self $list $field : $ty);
+        let value = $self.$field.to_attribute();
+        if value != default.to_attribute() {
+            $list.extend(value.map(|value| (stringify!($field), value)));
         }
     }};
     (@default $name:ident $field:ident) => {
@@ -195,6 +197,15 @@ mod tests {
         let printed: Vec<_> = op.attributes().into_iter().map(|(n, a)| (n.to_string(), a)).collect();
         assert_eq!(Op::from_attributes("Conv", &printed).unwrap(), op);
         assert_eq!(printed.len(), 2);
+    }
+
+    #[test]
+    fn zeros_with_a_sign_and_nan_are_listed() {
+        let listed = |mean| Op::from(RandomNormalLike { dtype: None, seed: None, scale: 1.0, mean });
+        assert_eq!(listed(0.0).attributes(), []);
+        assert_eq!(listed(-0.0).attributes(), [("mean", Attribute::Float(-0.0))]);
+        assert_eq!(listed(f32::NAN).attributes(), [("mean", Attribute::Float(f32::NAN))]);
+        assert_ne!(Attribute::Floats(vec![0.0]), Attribute::Floats(vec![-0.0]));
     }
 
     #[test]

@@ -205,10 +205,10 @@ fn conditional() -> Graph {
 fn captured_values_wrong() {
     let mut graph = conditional();
     graph.nodes[0].bodies[1].values[0].ty = f32s(&[3]);
-    refused(&graph, "`control`: `x` is captured as f32[3], outside it is f32[2]");
+    refused(&graph, "`control`: `z` captures f32[3], outside it is f32[2]");
     let mut graph = conditional();
     graph.nodes[0].inputs[1] = None;
-    refused(&graph, "`control`: a captured value is absent");
+    refused(&graph, "`control`: what `x` captures is absent");
     let mut graph = conditional();
     graph.nodes[0].n_captured = 3;
     refused(&graph, "`control`: more captured values than inputs");
