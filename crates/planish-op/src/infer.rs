@@ -28,8 +28,8 @@ mod testing_values;
 
 pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
 
-use reduce::Fold;
 use planish_tensor::Dim;
+use reduce::Fold;
 
 use crate::Op;
 use pointwise::Kinds;

@@ -28,6 +28,7 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod test_support;
+#[cfg(test)]
 mod testing;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};

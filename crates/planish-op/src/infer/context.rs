@@ -219,10 +219,6 @@ impl<'a> Inference<'a> {
     pub(super) fn needs_plugin(&self) -> Result<Vec<Inferred>, InferError> {
         Err(self.error(InferErrorKind::NeedsPlugin, "no plugin provides this operator"))
     }
-
-    pub(super) fn missing(&self) -> Result<Vec<Inferred>, InferError> {
-        Err(self.error(InferErrorKind::NeedsPlugin, "inference is not written yet"))
-    }
 }
 
 impl fmt::Debug for Inference<'_> {

@@ -36,7 +36,8 @@ impl Known {
         };
         let shape = cx.shape(idx).ok()?;
         let fits = shape.is_none_or(|shape| {
-            let same = |(dim, &size): (&Dim, &usize)| dim.as_const().is_none_or(|_| dim.as_usize() == Some(size));
+            let same =
+                |(dim, &size): (&Dim, &usize)| dim.as_const().is_none_or(|_| dim.as_usize() == Some(size));
             shape.rank() == known.shape.len() && shape.iter().zip(&known.shape).all(same)
         });
         fits.then_some(known)
