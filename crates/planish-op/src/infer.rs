@@ -27,9 +27,11 @@ mod testing_values;
 
 pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
 
-use reduce::Fold;
+use planish_tensor::Dim;
 
 use crate::Op;
+use pointwise::Kinds;
+use reduce::Fold;
 
 /// What inference of one node gives: one entry per output.
 pub type InferResult = Result<Vec<Inferred>, InferError>;
@@ -38,74 +40,69 @@ pub type InferResult = Result<Vec<Inferred>, InferError>;
 pub fn infer(op: &Op, cx: &mut Inference<'_>) -> InferResult {
     match op {
         // Pointwise arithmetic, comparison, logic and activations.
-        Op::Abs(op) => pointwise::abs(op, cx),
-        Op::Acos(op) => pointwise::acos(op, cx),
-        Op::Acosh(op) => pointwise::acosh(op, cx),
-        Op::Asin(op) => pointwise::asin(op, cx),
-        Op::Asinh(op) => pointwise::asinh(op, cx),
-        Op::Atan(op) => pointwise::atan(op, cx),
-        Op::Atanh(op) => pointwise::atanh(op, cx),
-        Op::Ceil(op) => pointwise::ceil(op, cx),
-        Op::Cos(op) => pointwise::cos(op, cx),
-        Op::Cosh(op) => pointwise::cosh(op, cx),
-        Op::Erf(op) => pointwise::erf(op, cx),
-        Op::Exp(op) => pointwise::exp(op, cx),
-        Op::Floor(op) => pointwise::floor(op, cx),
-        Op::Log(op) => pointwise::log(op, cx),
-        Op::Neg(op) => pointwise::neg(op, cx),
-        Op::Reciprocal(op) => pointwise::reciprocal(op, cx),
-        Op::Round(op) => pointwise::round(op, cx),
-        Op::Sigmoid(op) => pointwise::sigmoid(op, cx),
-        Op::Sign(op) => pointwise::sign(op, cx),
-        Op::Sin(op) => pointwise::sin(op, cx),
-        Op::Sinh(op) => pointwise::sinh(op, cx),
-        Op::Sqrt(op) => pointwise::sqrt(op, cx),
-        Op::Tan(op) => pointwise::tan(op, cx),
-        Op::Tanh(op) => pointwise::tanh(op, cx),
-        Op::Not(op) => pointwise::not(op, cx),
-        Op::BitwiseNot(op) => pointwise::bitwise_not(op, cx),
-        Op::IsNaN(op) => pointwise::is_nan(op, cx),
-        Op::IsInf(op) => pointwise::is_inf(op, cx),
-        Op::Identity(op) => pointwise::identity(op, cx),
-        Op::Relu(op) => pointwise::relu(op, cx),
-        Op::LeakyRelu(op) => pointwise::leaky_relu(op, cx),
-        Op::Elu(op) => pointwise::elu(op, cx),
-        Op::Selu(op) => pointwise::selu(op, cx),
-        Op::Celu(op) => pointwise::celu(op, cx),
-        Op::Gelu(op) => pointwise::gelu(op, cx),
-        Op::HardSigmoid(op) => pointwise::hard_sigmoid(op, cx),
-        Op::HardSwish(op) => pointwise::hard_swish(op, cx),
-        Op::Mish(op) => pointwise::mish(op, cx),
-        Op::Softplus(op) => pointwise::softplus(op, cx),
-        Op::Softsign(op) => pointwise::softsign(op, cx),
-        Op::Swish(op) => pointwise::swish(op, cx),
-        Op::Shrink(op) => pointwise::shrink(op, cx),
-        Op::ThresholdedRelu(op) => pointwise::thresholded_relu(op, cx),
-        Op::Clip(op) => pointwise::clip(op, cx),
-        Op::PRelu(op) => pointwise::prelu(op, cx),
-        Op::Add(op) => pointwise::add(op, cx),
-        Op::Sub(op) => pointwise::sub(op, cx),
-        Op::Mul(op) => pointwise::mul(op, cx),
-        Op::Div(op) => pointwise::div(op, cx),
-        Op::Pow(op) => pointwise::pow(op, cx),
+        Op::Abs(_) => pointwise::abs(cx),
+        Op::Neg(_) => pointwise::neg(cx),
+        Op::Relu(_) => pointwise::relu(cx),
+        Op::Not(_) => pointwise::not(cx),
+        Op::Ceil(_) => pointwise::rounding(cx, f64::ceil),
+        Op::Floor(_) => pointwise::rounding(cx, f64::floor),
+        Op::Sign(_) | Op::Shrink(_) => pointwise::unary(cx, Kinds::Number),
+        Op::BitwiseNot(_) => pointwise::unary(cx, Kinds::Int),
+        Op::IsNaN(_) | Op::IsInf(_) => pointwise::classify(cx),
+        Op::Identity(_) => pointwise::identity(cx),
+        Op::Acos(_)
+        | Op::Acosh(_)
+        | Op::Asin(_)
+        | Op::Asinh(_)
+        | Op::Atan(_)
+        | Op::Atanh(_)
+        | Op::Cos(_)
+        | Op::Cosh(_)
+        | Op::Erf(_)
+        | Op::Exp(_)
+        | Op::Log(_)
+        | Op::Reciprocal(_)
+        | Op::Round(_)
+        | Op::Sigmoid(_)
+        | Op::Sin(_)
+        | Op::Sinh(_)
+        | Op::Sqrt(_)
+        | Op::Tan(_)
+        | Op::Tanh(_)
+        | Op::LeakyRelu(_)
+        | Op::Elu(_)
+        | Op::Selu(_)
+        | Op::Celu(_)
+        | Op::Gelu(_)
+        | Op::HardSigmoid(_)
+        | Op::HardSwish(_)
+        | Op::Mish(_)
+        | Op::Softplus(_)
+        | Op::Softsign(_)
+        | Op::Swish(_)
+        | Op::ThresholdedRelu(_) => pointwise::unary(cx, Kinds::Real),
+        Op::Clip(_) => pointwise::clip(cx),
+        Op::PRelu(_) => pointwise::prelu(cx),
+        Op::Add(_) => pointwise::followed_binary(cx, Kinds::Number, |a, b| a + b),
+        Op::Sub(_) => pointwise::followed_binary(cx, Kinds::Number, |a, b| a - b),
+        Op::Mul(_) => pointwise::followed_binary(cx, Kinds::Number, |a, b| a * b),
+        Op::Div(_) => pointwise::div(cx),
+        Op::Pow(_) => pointwise::pow(cx),
         Op::Mod(op) => pointwise::mod_(op, cx),
-        Op::Min(op) => pointwise::min(op, cx),
-        Op::Max(op) => pointwise::max(op, cx),
-        Op::Sum(op) => pointwise::sum(op, cx),
-        Op::Mean(op) => pointwise::mean(op, cx),
-        Op::Equal(op) => pointwise::equal(op, cx),
-        Op::Greater(op) => pointwise::greater(op, cx),
-        Op::GreaterOrEqual(op) => pointwise::greater_or_equal(op, cx),
-        Op::Less(op) => pointwise::less(op, cx),
-        Op::LessOrEqual(op) => pointwise::less_or_equal(op, cx),
-        Op::And(op) => pointwise::and(op, cx),
-        Op::Or(op) => pointwise::or(op, cx),
-        Op::Xor(op) => pointwise::xor(op, cx),
-        Op::BitwiseAnd(op) => pointwise::bitwise_and(op, cx),
-        Op::BitwiseOr(op) => pointwise::bitwise_or(op, cx),
-        Op::BitwiseXor(op) => pointwise::bitwise_xor(op, cx),
-        Op::BitShift(op) => pointwise::bit_shift(op, cx),
-        Op::Where(op) => pointwise::where_(op, cx),
+        Op::Min(_) => pointwise::extreme(cx, Dim::min),
+        Op::Max(_) => pointwise::extreme(cx, Dim::max),
+        Op::Sum(_) | Op::Mean(_) => pointwise::variadic(cx, Kinds::Real),
+        Op::Equal(_) => pointwise::equal(cx),
+        Op::Greater(_) => pointwise::greater(cx),
+        Op::GreaterOrEqual(_) => pointwise::greater_or_equal(cx),
+        Op::Less(_) => pointwise::less(cx),
+        Op::LessOrEqual(_) => pointwise::less_or_equal(cx),
+        Op::And(_) => pointwise::and(cx),
+        Op::Or(_) => pointwise::or(cx),
+        Op::Xor(_) => pointwise::xor(cx),
+        Op::BitwiseAnd(_) | Op::BitwiseOr(_) | Op::BitwiseXor(_) => pointwise::binary(cx, Kinds::Int),
+        Op::BitShift(_) => pointwise::binary(cx, Kinds::Unsigned),
+        Op::Where(_) => pointwise::where_(cx),
 
         // Conversions between element types and quantization.
         Op::Cast(op) => convert::cast(op, cx),

@@ -1,283 +1,292 @@
 //! Inference: pointwise arithmetic, comparison, logic and activations.
-
-use crate::{
-    Abs, Acos, Acosh, Add, And, Asin, Asinh, Atan, Atanh, BitShift, BitwiseAnd, BitwiseNot, BitwiseOr,
-    BitwiseXor, Ceil, Celu, Clip, Cos, Cosh, Div, Elu, Equal, Erf, Exp, Floor, Gelu, Greater, GreaterOrEqual,
-    HardSigmoid, HardSwish, Identity, IsInf, IsNaN, LeakyRelu, Less, LessOrEqual, Log, Max, Mean, Min, Mish,
-    Mod, Mul, Neg, Not, Or, PRelu, Pow, Reciprocal, Relu, Round, Selu, Shrink, Sigmoid, Sign, Sin, Sinh,
-    Softplus, Softsign, Sqrt, Sub, Sum, Swish, Tan, Tanh, ThresholdedRelu, Where, Xor,
-};
-
-use super::{InferResult, Inference};
-
-pub(super) fn abs(_op: &Abs, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn acos(_op: &Acos, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn acosh(_op: &Acosh, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn asin(_op: &Asin, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn asinh(_op: &Asinh, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn atan(_op: &Atan, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn atanh(_op: &Atanh, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn ceil(_op: &Ceil, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn cos(_op: &Cos, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn cosh(_op: &Cosh, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn erf(_op: &Erf, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn exp(_op: &Exp, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn floor(_op: &Floor, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn log(_op: &Log, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn neg(_op: &Neg, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn reciprocal(_op: &Reciprocal, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn round(_op: &Round, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn sigmoid(_op: &Sigmoid, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn sign(_op: &Sign, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn sin(_op: &Sin, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn sinh(_op: &Sinh, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn sqrt(_op: &Sqrt, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn tan(_op: &Tan, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn tanh(_op: &Tanh, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn not(_op: &Not, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn bitwise_not(_op: &BitwiseNot, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn is_nan(_op: &IsNaN, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn is_inf(_op: &IsInf, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn identity(_op: &Identity, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn relu(_op: &Relu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn leaky_relu(_op: &LeakyRelu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn elu(_op: &Elu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn selu(_op: &Selu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn celu(_op: &Celu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn gelu(_op: &Gelu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn hard_sigmoid(_op: &HardSigmoid, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn hard_swish(_op: &HardSwish, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn mish(_op: &Mish, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn softplus(_op: &Softplus, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
-}
-
-pub(super) fn softsign(_op: &Softsign, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+//!
+//! All of them broadcast their operands (or have just one), so a few forms serve them all; which operator
+//! has which form, types and contents stands in `infer.rs`.
+
+mod content;
+#[cfg(test)]
+mod tests;
+
+use planish_tensor::{DType, Dim, Shape, Tensor};
+
+use super::{Content, InferError, InferResult, Inference, Inferred};
+use crate::{Mod, TensorType};
+
+/// Element types that an operator takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kinds {
+    /// Floating point of 16 bits and more.
+    Real,
+    /// Floating point of any width.
+    AnyFloat,
+    /// Real and integers of whole bytes.
+    Number,
+    /// Numbers without the unsigned integers.
+    Signed,
+    /// Integers of whole bytes.
+    Int,
+    /// Unsigned integers of whole bytes.
+    Unsigned,
+    /// Numbers and truth values.
+    NumberOrBool,
+    Bool,
+    Any,
+}
+
+impl Kinds {
+    fn contain(self, dtype: DType) -> bool {
+        let real = dtype.is_float() && !dtype.is_small_float();
+        let int = dtype.is_int() && !dtype.is_sub_byte();
+        match self {
+            Kinds::Real => real,
+            Kinds::AnyFloat => dtype.is_float(),
+            Kinds::Number => real || int,
+            Kinds::Signed => real || (int && dtype.is_signed_int()),
+            Kinds::Int => int,
+            Kinds::Unsigned => int && !dtype.is_signed_int(),
+            Kinds::NumberOrBool => real || int || dtype == DType::Bool,
+            Kinds::Bool => dtype == DType::Bool,
+            Kinds::Any => true,
+        }
+    }
+}
+
+/// The type of a required operand, whose elements must be of these kinds.
+fn operand<'a>(cx: &Inference<'a>, idx: usize, kinds: Kinds) -> Result<&'a TensorType, InferError> {
+    let ty = cx.tensor(idx)?;
+    match kinds.contain(ty.dtype) {
+        true => Ok(ty),
+        false => Err(cx.bad_type(format!("not defined for elements of type {} (input {idx})", ty.dtype))),
+    }
+}
+
+/// The element type and the common shape of operands that must have one element type and broadcast.
+fn common(
+    cx: &Inference<'_>,
+    operands: impl IntoIterator<Item = usize>,
+    kinds: Kinds,
+) -> Result<TensorType, InferError> {
+    let mut result: Option<TensorType> = None;
+    for idx in operands {
+        let ty = operand(cx, idx, kinds)?;
+        result = Some(match result {
+            None => ty.clone(),
+            Some(so_far) if so_far.dtype != ty.dtype => {
+                let detail = format!(
+                    "input {idx} is {}, the inputs before are {}; insert a Cast",
+                    ty.dtype, so_far.dtype
+                );
+                return Err(cx.bad_type(detail));
+            }
+            Some(so_far) => TensorType { dtype: ty.dtype, shape: broadcast(cx, so_far.shape, &ty.shape)? },
+        });
+    }
+    // Without operands, input 0 is the one that is missing.
+    result.map_or_else(|| cx.tensor(0).cloned(), Ok)
+}
+
+fn broadcast(cx: &Inference<'_>, a: Option<Shape>, b: &Option<Shape>) -> Result<Option<Shape>, InferError> {
+    let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
+    Shape::broadcast(&a, b).map(Some).map_err(|error| cx.bad_shape(error.to_string()))
+}
+
+fn typed(dtype: DType, shape: Option<Shape>, content: Option<Content>) -> InferResult {
+    Ok(vec![Inferred { content, ..Inferred::maybe_ranked(dtype, shape) }])
+}
+
+/// One operand, the output like it.
+pub(super) fn unary(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    let ty = operand(cx, 0, kinds)?;
+    typed(ty.dtype, ty.shape.clone(), None)
 }
 
-pub(super) fn swish(_op: &Swish, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Like [`unary`], with contents.
+pub(super) fn followed_unary(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim) -> Dim) -> InferResult {
+    let ty = operand(cx, 0, kinds)?;
+    let content = content::zip(cx, [0], ty.dtype, |x| function(x[0]));
+    typed(ty.dtype, ty.shape.clone(), content)
 }
 
-pub(super) fn shrink(_op: &Shrink, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// `-x`, `|x|` and `max(x, 0)` of dimensions.
+pub(super) fn neg(cx: &Inference<'_>) -> InferResult {
+    followed_unary(cx, Kinds::Signed, |x| -x)
 }
 
-pub(super) fn thresholded_relu(_op: &ThresholdedRelu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn abs(cx: &Inference<'_>) -> InferResult {
+    followed_unary(cx, Kinds::Number, |x| x.max(&-x))
 }
 
-pub(super) fn clip(_op: &Clip, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn relu(cx: &Inference<'_>) -> InferResult {
+    followed_unary(cx, Kinds::Signed, |x| x.max(&Dim::ZERO))
 }
 
-pub(super) fn prelu(_op: &PRelu, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn not(cx: &Inference<'_>) -> InferResult {
+    followed_unary(cx, Kinds::Bool, content::not)
 }
 
-pub(super) fn add(_op: &Add, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Ceil and Floor: sizes are often a constant scale rounded to a whole number, so small constants are
+/// rounded here.
+pub(super) fn rounding(cx: &Inference<'_>, round: fn(f64) -> f64) -> InferResult {
+    // As many elements as a shape might have.
+    const MAX_LEN: usize = 64;
+    let ty = operand(cx, 0, Kinds::Real)?;
+    let content = cx.constant(0).filter(|constant| constant.len() <= MAX_LEN).and_then(|constant| {
+        let rounded: Vec<f64> = constant.to_f64s().into_iter().map(round).collect();
+        Tensor::from_f64s(ty.dtype, constant.shape(), &rounded).ok().map(Content::Tensor)
+    });
+    typed(ty.dtype, ty.shape.clone(), content)
 }
 
-pub(super) fn sub(_op: &Sub, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// One operand, the output of truth values.
+pub(super) fn classify(cx: &Inference<'_>) -> InferResult {
+    typed(DType::Bool, operand(cx, 0, Kinds::AnyFloat)?.shape.clone(), None)
 }
 
-pub(super) fn mul(_op: &Mul, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The value as it is, sequences and optionals too.
+pub(super) fn identity(cx: &Inference<'_>) -> InferResult {
+    Ok(vec![Inferred { ty: cx.value(0)?.clone(), content: cx.content(0).cloned() }])
 }
 
-pub(super) fn div(_op: &Div, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Two operands of one type, the output of that type too.
+pub(super) fn binary(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    let ty = common(cx, [0, 1], kinds)?;
+    typed(ty.dtype, ty.shape, None)
 }
 
-pub(super) fn pow(_op: &Pow, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Like [`binary`], with contents.
+pub(super) fn followed_binary(
+    cx: &Inference<'_>,
+    kinds: Kinds,
+    function: fn(&Dim, &Dim) -> Dim,
+) -> InferResult {
+    let ty = common(cx, [0, 1], kinds)?;
+    let content = content::zip(cx, [0, 1], ty.dtype, |x| function(x[0], x[1]));
+    typed(ty.dtype, ty.shape, content)
 }
 
-pub(super) fn mod_(_op: &Mod, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn div(cx: &Inference<'_>) -> InferResult {
+    followed_binary(cx, Kinds::Number, content::div)
 }
 
-pub(super) fn min(_op: &Min, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn mod_(op: &Mod, cx: &Inference<'_>) -> InferResult {
+    if op.fmod {
+        return followed_binary(cx, Kinds::Number, content::fmod);
+    }
+    if cx.dtype(0)?.is_float() {
+        return Err(cx.bad_attribute("floating-point operands need fmod = 1"));
+    }
+    followed_binary(cx, Kinds::Int, |a, b| a.rem(b))
 }
 
-pub(super) fn max(_op: &Max, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn and(cx: &Inference<'_>) -> InferResult {
+    followed_binary(cx, Kinds::Bool, content::and)
 }
 
-pub(super) fn sum(_op: &Sum, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn or(cx: &Inference<'_>) -> InferResult {
+    followed_binary(cx, Kinds::Bool, content::or)
 }
 
-pub(super) fn mean(_op: &Mean, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn xor(cx: &Inference<'_>) -> InferResult {
+    followed_binary(cx, Kinds::Bool, content::xor)
 }
 
-pub(super) fn equal(_op: &Equal, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Two operands of one type, the output of truth values.
+fn compare(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim, &Dim) -> Dim) -> InferResult {
+    let ty = common(cx, [0, 1], kinds)?;
+    let content = content::zip(cx, [0, 1], DType::Bool, |x| function(x[0], x[1]));
+    typed(DType::Bool, ty.shape, content)
 }
 
-pub(super) fn greater(_op: &Greater, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn equal(cx: &Inference<'_>) -> InferResult {
+    compare(cx, Kinds::NumberOrBool, content::equal)
 }
 
-pub(super) fn greater_or_equal(_op: &GreaterOrEqual, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn less(cx: &Inference<'_>) -> InferResult {
+    compare(cx, Kinds::Number, content::less)
 }
 
-pub(super) fn less(_op: &Less, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn greater(cx: &Inference<'_>) -> InferResult {
+    compare(cx, Kinds::Number, |a, b| content::less(b, a))
 }
 
-pub(super) fn less_or_equal(_op: &LessOrEqual, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn less_or_equal(cx: &Inference<'_>) -> InferResult {
+    compare(cx, Kinds::Number, |a, b| content::not(&content::less(b, a)))
 }
 
-pub(super) fn and(_op: &And, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn greater_or_equal(cx: &Inference<'_>) -> InferResult {
+    compare(cx, Kinds::Number, |a, b| content::not(&content::less(a, b)))
 }
 
-pub(super) fn or(_op: &Or, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Any number of operands of one type.
+pub(super) fn variadic(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    let ty = common(cx, 0..cx.n_inputs(), kinds)?;
+    typed(ty.dtype, ty.shape, None)
 }
 
-pub(super) fn xor(_op: &Xor, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Min and Max.
+pub(super) fn extreme(cx: &Inference<'_>, function: fn(&Dim, &Dim) -> Dim) -> InferResult {
+    let ty = common(cx, 0..cx.n_inputs(), Kinds::Number)?;
+    let content = content::zip(cx, 0..cx.n_inputs(), ty.dtype, |x| {
+        x.iter().map(|&dim| dim.clone()).reduce(|so_far, dim| function(&so_far, &dim)).unwrap_or(Dim::UNKNOWN)
+    });
+    typed(ty.dtype, ty.shape, content)
 }
 
-pub(super) fn bitwise_and(_op: &BitwiseAnd, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// Base and exponent may have different types; the output has the base's.
+pub(super) fn pow(cx: &Inference<'_>) -> InferResult {
+    let (base, exponent) = (operand(cx, 0, Kinds::Number)?, operand(cx, 1, Kinds::Number)?);
+    typed(base.dtype, broadcast(cx, base.shape.clone(), &exponent.shape)?, None)
 }
 
-pub(super) fn bitwise_or(_op: &BitwiseOr, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The bounds are scalars of the operand's type; tensors of one element are let through.
+pub(super) fn clip(cx: &Inference<'_>) -> InferResult {
+    let ty = operand(cx, 0, Kinds::Number)?;
+    let bounds: Vec<usize> = (1..=2).filter(|&idx| cx.has_input(idx)).collect();
+    for &idx in &bounds {
+        let bound = cx.tensor(idx)?;
+        if bound.dtype != ty.dtype {
+            return Err(cx.bad_type(format!("bound {idx} is {}, the operand is {}", bound.dtype, ty.dtype)));
+        }
+        let count = bound.shape.as_ref().map(Shape::element_count);
+        if count.and_then(|count| count.as_const()).is_some_and(|count| count != 1) {
+            return Err(cx.bad_shape(format!("bound {idx} must have one element, it is {bound}")));
+        }
+    }
+    let content = content::zip(cx, [0].into_iter().chain(bounds.iter().copied()), ty.dtype, |x| {
+        let bounded = x.iter().skip(1).zip(&bounds);
+        bounded
+            .fold(x[0].clone(), |dim, (bound, idx)| if *idx == 1 { dim.max(bound) } else { dim.min(bound) })
+    });
+    // A bound of shape [1] leaves a scalar operand a scalar.
+    let content = content.filter(|_| ty.rank() != Some(0) || bounds.iter().all(|&idx| is_scalar(cx, idx)));
+    typed(ty.dtype, ty.shape.clone(), content)
 }
 
-pub(super) fn bitwise_xor(_op: &BitwiseXor, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+fn is_scalar(cx: &Inference<'_>, idx: usize) -> bool {
+    matches!(cx.shape(idx), Ok(Some(shape)) if shape.rank() == 0)
 }
 
-pub(super) fn bit_shift(_op: &BitShift, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+/// The slope broadcasts to the operand, not the other way.
+pub(super) fn prelu(cx: &Inference<'_>) -> InferResult {
+    let ty = common(cx, [0, 1], Kinds::Number)?;
+    let (x, slope) = (cx.shape(0)?, cx.shape(1)?);
+    if let (Some(x), Some(slope)) = (x, slope) {
+        let grows = slope.rank() > x.rank()
+            || x.iter()
+                .rev()
+                .zip(slope.iter().rev())
+                .any(|(x, slope)| *x == Dim::ONE && slope.as_const().is_some_and(|size| size != 1));
+        if grows {
+            return Err(cx.bad_shape(format!("the slope's shape {slope} does not broadcast to {x}")));
+        }
+    }
+    typed(ty.dtype, x.cloned(), None)
 }
 
-pub(super) fn where_(_op: &Where, cx: &mut Inference<'_>) -> InferResult {
-    cx.missing()
+pub(super) fn where_(cx: &Inference<'_>) -> InferResult {
+    let condition = operand(cx, 0, Kinds::Bool)?;
+    let ty = common(cx, [1, 2], Kinds::Any)?;
+    let shape = broadcast(cx, ty.shape, &condition.shape)?;
+    let content = content::zip(cx, [0, 1, 2], ty.dtype, |x| content::select(x[0], x[1], x[2]));
+    typed(ty.dtype, shape, content)
 }
