@@ -22,7 +22,7 @@ use planish_tensor::{DType, Tensor, bf16, f16};
 
 use crate::number::Number;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
-use elementwise::{Definition, Output, apply};
+use elementwise::{Definition, Function, Output, apply};
 
 /// One operand, floats only.
 pub(crate) fn real_unary(cx: &Evaluation<'_>, real: impl Fn(f64) -> f64 + Sync) -> EvalResult {
@@ -72,7 +72,7 @@ pub(crate) fn extreme(
 }
 
 /// Any number of operands, floats only.
-fn real_variadic(cx: &Evaluation<'_>, real: &(dyn Fn(&[f64]) -> f64 + Sync)) -> EvalResult {
+fn real_variadic(cx: &Evaluation<'_>, real: Function<'_, f64>) -> EvalResult {
     apply(cx, &cx.tensors()?, Definition { real: Some(real), int: None, output: Output::Same })
 }
 

@@ -11,12 +11,14 @@ use crate::nd;
 use crate::number::Number;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
-/// What an operator does to one element of each operand (a slice of as many numbers), as a function of real
-/// numbers and as one of integers; `None` where it is not defined.
+/// A function of one element of each operand, in the type in which they are computed with.
+pub(super) type Function<'f, W> = &'f (dyn Fn(&[W]) -> W + Sync);
+
+/// What an operator is as a function of real numbers and as one of integers; `None` where it is not defined.
 #[derive(Clone, Copy)]
 pub(super) struct Definition<'f> {
-    pub(super) real: Option<&'f (dyn Fn(&[f64]) -> f64 + Sync)>,
-    pub(super) int: Option<&'f (dyn Fn(&[i128]) -> i128 + Sync)>,
+    pub(super) real: Option<Function<'f, f64>>,
+    pub(super) int: Option<Function<'f, i128>>,
     pub(super) output: Output,
 }
 
@@ -94,7 +96,7 @@ struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    fn solve<T: Number>(&self, function: &(dyn Fn(&[T::Wide]) -> T::Wide + Sync)) -> EvalResult {
+    fn solve<T: Number>(&self, function: Function<'_, T::Wide>) -> EvalResult {
         let output = match self.output {
             Output::Same => self.compute::<T, T>(|args| T::narrow(function(args)))?,
             Output::Bool => self.compute::<T, bool>(|args| function(args) != T::Wide::default())?,

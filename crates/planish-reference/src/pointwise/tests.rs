@@ -179,7 +179,8 @@ fn results_are_rounded_once() {
 #[test]
 fn unary_operators_are_the_functions_of_their_names() {
     let at = |op: Op, x: f64| run(op, &[Tensor::vector(vec![x])]).to_f64s()[0];
-    let table: [(Op, fn(f64) -> f64); 20] = [
+    type Row = (Op, fn(f64) -> f64);
+    let table: [Row; 20] = [
         (Abs {}.into(), f64::abs),
         (Acos {}.into(), f64::acos),
         (Asin {}.into(), f64::asin),
