@@ -115,13 +115,24 @@ impl Problem<'_> {
             .map(|operand| Broadcast::of(operand, self.shape))
             .collect::<Result<_, _>>()?;
         let out = nd::fill_elements(len, |range, out: &mut [U]| {
-            let columns: Vec<Vec<T>> = operands.iter().map(|operand| operand.read(range.clone())).collect();
-            let mut args = vec![T::Wide::default(); columns.len()];
-            for (place, to) in out.iter_mut().enumerate() {
-                for (arg, column) in args.iter_mut().zip(&columns) {
-                    *arg = column[place].widen();
+            let columns: Vec<Cow<'_, [T]>> =
+                operands.iter().map(|operand| operand.read(range.clone())).collect();
+            match columns.as_slice() {
+                // What nearly all operators have, without a list to fill: Add is twice as fast so.
+                [x] => out.iter_mut().zip(x.iter()).for_each(|(to, x)| *to = function(&[x.widen()])),
+                [x, y] => {
+                    let pairs = x.iter().zip(y.iter());
+                    out.iter_mut()
+                        .zip(pairs)
+                        .for_each(|(to, (x, y))| *to = function(&[x.widen(), y.widen()]));
                 }
-                *to = function(&args);
+                columns => {
+                    let mut args = vec![T::Wide::default(); columns.len()];
+                    for (place, to) in out.iter_mut().enumerate() {
+                        args.iter_mut().zip(columns).for_each(|(arg, column)| *arg = column[place].widen());
+                        *to = function(&args);
+                    }
+                }
             }
         });
         Ok(Tensor::new(self.shape, out)?)
@@ -149,16 +160,35 @@ impl<'a, T: Copy> Broadcast<'a, T> {
     }
 
     /// The elements at a range of flat indices of the larger shape.
-    pub(super) fn read(&self, range: Range<usize>) -> Vec<T> {
+    pub(super) fn read(&self, range: Range<usize>) -> Cow<'_, [T]> {
         match &*self.elements {
-            [single] => vec![*single; range.len()],
+            [single] => Cow::Owned(vec![*single; range.len()]),
             // Broadcasting only repeats, so equal counts (not zero, or there is no range) mean equal order.
-            all if all.len() == nd::count(self.shape) => all[range].to_vec(),
+            all if all.len() == nd::count(self.shape) => Cow::Borrowed(&all[range]),
             all => {
                 let mut column = Vec::with_capacity(range.len());
-                nd::for_each_offset(self.shape, &self.strides, range, |_, offset| column.push(all[offset]));
-                column
+                self.for_each_run(range, |offset, len| match self.strides.last() {
+                    Some(0) | None => column.extend(std::iter::repeat_n(all[offset], len)),
+                    Some(stride) => column.extend((0..len).map(|step| all[offset + step * stride])),
+                });
+                Cow::Owned(column)
             }
         }
+    }
+
+    /// Calls `visit` with the offset and length of each stretch of a range that lies within one row (a line
+    /// along the last axis).
+    fn for_each_run(&self, range: Range<usize>, mut visit: impl FnMut(usize, usize)) {
+        let (Some((&width, outer_shape)), Some((&stride, outer_strides))) =
+            (self.shape.split_last(), self.strides.split_last())
+        else {
+            return visit(0, range.len());
+        };
+        let rows = range.start / width..range.end.div_ceil(width);
+        nd::for_each_offset(outer_shape, outer_strides, rows, |row, offset| {
+            let first = range.start.max(row * width);
+            let end = range.end.min((row + 1) * width);
+            visit(offset + (first - row * width) * stride, end - first);
+        });
     }
 }

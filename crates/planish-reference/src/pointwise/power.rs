@@ -112,8 +112,9 @@ impl Power<'_> {
         let bases = Broadcast::<T>::of(self.base, self.shape)?;
         let exponents = Broadcast::new(Cow::Borrowed(exponents), self.exponent_shape, self.shape);
         let out = nd::fill_elements(len, |range, out: &mut [T]| {
-            let pairs = bases.read(range.clone()).into_iter().zip(exponents.read(range));
-            out.iter_mut().zip(pairs).for_each(|(to, (x, e))| *to = power(x, e));
+            let (bases, exponents) = (bases.read(range.clone()), exponents.read(range));
+            let pairs = bases.iter().zip(exponents.iter());
+            out.iter_mut().zip(pairs).for_each(|(to, (&x, &e))| *to = power(x, e));
         });
         Ok(Tensor::new(self.shape, out)?)
     }

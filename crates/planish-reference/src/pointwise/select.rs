@@ -83,8 +83,8 @@ fn choose<T: Element>(
     len: usize,
 ) -> Vec<T> {
     nd::fill_elements(len, |range, out: &mut [T]| {
-        let (x, y) = (x.read(range.clone()), y.read(range.clone()));
-        let picked = conditions.read(range).into_iter().zip(x.into_iter().zip(y));
-        out.iter_mut().zip(picked).for_each(|(to, (holds, (x, y)))| *to = if holds { x } else { y });
+        let (x, y, conditions) = (x.read(range.clone()), y.read(range.clone()), conditions.read(range));
+        let choices = conditions.iter().zip(x.iter().zip(y.iter()));
+        out.iter_mut().zip(choices).for_each(|(to, (&holds, (&x, &y)))| *to = if holds { x } else { y });
     })
 }
