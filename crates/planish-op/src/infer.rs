@@ -10,7 +10,6 @@ mod conv;
 mod convert;
 mod image;
 mod index;
-mod known;
 mod layout;
 mod linear;
 mod normalize;
@@ -29,10 +28,10 @@ mod testing_values;
 pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
 
 use planish_tensor::Dim;
-use reduce::Fold;
 
 use crate::Op;
 use pointwise::Kinds;
+use reduce::Fold;
 
 /// What inference of one node gives: one entry per output.
 pub type InferResult = Result<Vec<Inferred>, InferError>;
