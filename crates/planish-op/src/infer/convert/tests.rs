@@ -274,9 +274,9 @@ fn convolutions_compute_symbolic_sizes() {
     check(conv(), &[x(), input(DType::I8, "*")], "i32[n,channels1,spatial2,spatial3]");
     check(conv(), &[input(DType::U8, "*"), w()], "i32[*]");
     check(conv(), &[input(DType::U8, "[1,2,5]"), input(DType::U8, "[3,2,5]")], "i32[1,3,1]");
-    // Sizes beyond i64 cannot be expressed.
-    let op = ConvInteger { pads: vec![i64::MAX; 4], ..grouped() };
-    check(op, &[x(), w()], "i32[n,4,spatial1,spatial2]");
+    // Nothing fits, but nothing is missing more than one step either.
+    let op = ConvInteger { dilations: vec![1, 4], ..grouped() };
+    check(op, &[x(), w()], "i32[n,4,h-2,0]");
 }
 
 #[test]
@@ -289,7 +289,8 @@ fn convolutions_refuse_what_does_not_fit() {
         (ConvInteger { strides: vec![1], ..conv() }, InferErrorKind::BadAttribute),
         (ConvInteger { strides: vec![0, 1], ..conv() }, InferErrorKind::BadAttribute),
         (ConvInteger { dilations: vec![1, -1], ..conv() }, InferErrorKind::BadAttribute),
-        (ConvInteger { dilations: vec![1, 4], ..conv() }, InferErrorKind::BadShape),
+        (ConvInteger { dilations: vec![1, 5], ..conv() }, InferErrorKind::BadShape),
+        (ConvInteger { pads: vec![i64::MAX; 4], ..conv() }, InferErrorKind::BadAttribute),
         (ConvInteger { pads: vec![0, 0], ..conv() }, InferErrorKind::BadAttribute),
         (ConvInteger { pads: vec![0, 0, -1, 0], ..conv() }, InferErrorKind::BadAttribute),
         (ConvInteger { kernel_shape: Some(vec![3, 4]), ..conv() }, InferErrorKind::BadAttribute),
@@ -297,9 +298,11 @@ fn convolutions_refuse_what_does_not_fit() {
     ] {
         check_refusal(op, &[x(), w()], kind);
     }
-    for (x, w) in [("[1,6]", "[4,6]"), ("[]", "*"), ("[1,6,8]", "[4,6,3,3]"), ("[1,6,8]", "[4,6,0]")] {
+    for (x, w) in [("[1,6]", "[4,6]"), ("[]", "*"), ("[1,6,8]", "[4,6,3,3]"), ("[1,6,8]", "[4,6,10]")] {
         check_refusal(conv(), &[input(DType::U8, x), input(DType::U8, w)], InferErrorKind::BadShape);
     }
+    let empty_kernel = [input(DType::U8, "[1,6,8]"), input(DType::U8, "[4,6,0]")];
+    check_refusal(conv(), &empty_kernel, InferErrorKind::BadAttribute);
     check_refusal(conv(), &[input(DType::F32, "*"), w()], InferErrorKind::BadType);
     let zeros = |x_zero, w_zero| [x(), w(), input(DType::U8, x_zero), input(DType::I8, w_zero)];
     check(conv(), &zeros("[]", "[4]"), "i32[n,4,h-2,6]");
