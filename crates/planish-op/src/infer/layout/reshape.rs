@@ -61,11 +61,13 @@ pub(in crate::infer) fn reshape(op: &crate::Reshape, cx: &mut Inference<'_>) -> 
             dims[*axis] = inferred_dim(cx, data, &dims)?;
         }
         ([], _) => {
-            let (from, to) = (data.map(Shape::element_count), Shape::new(dims.clone()).element_count());
-            if let (Some(from), Some(to)) = (from.and_then(|count| count.as_const()), to.as_const())
-                && from != to
+            let (from, to) = (data.map(Shape::element_count), Shape::new(dims.clone()));
+            let from = from.and_then(|count| count.as_const());
+            // Numbers whose product cannot be expressed are more than any count of elements.
+            if let (Some(from), Some(_)) = (from, to.as_fixed())
+                && to.element_count() != from
             {
-                return Err(cx.bad_shape(format!("{from} elements do not make a tensor of {to}")));
+                return Err(cx.bad_shape(format!("{from} elements do not make a tensor {to}")));
             }
         }
         _ => return Err(cx.bad_shape("-1 stands twice in the shape")),
