@@ -6,6 +6,7 @@ use planish_tensor::Tensor;
 
 use super::taps::{Axis, Taps};
 use crate::cells;
+use crate::layout::distinct_axes;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn resize(op: &Resize, cx: &Evaluation<'_>) -> EvalResult {
@@ -29,12 +30,9 @@ pub(crate) fn resize(op: &Resize, cx: &Evaluation<'_>) -> EvalResult {
 fn axes(op: &Resize, cx: &Evaluation<'_>, input: &Tensor) -> Result<Vec<Axis>, EvalError> {
     let rank = input.rank();
     let resized = match &op.axes {
-        Some(axes) => axes.iter().map(|&axis| cx.axis(axis, rank)).collect::<Result<Vec<_>, _>>()?,
+        Some(axes) => distinct_axes(cx, axes, rank)?,
         None => (0..rank).collect(),
     };
-    if (1..resized.len()).any(|idx| resized[..idx].contains(&resized[idx])) {
-        return Err(cx.bad_attribute(format!("`axes` names an axis twice: {resized:?}")));
-    }
     let mut axes: Vec<Axis> = input
         .shape()
         .iter()

@@ -38,7 +38,6 @@ pub(crate) fn concat_tensors(
 }
 
 /// The tensors, all of one shape, one behind the other along a new axis.
-#[allow(dead_code, reason = "for ConcatFromSequence")]
 pub(crate) fn stack_tensors(
     cx: &Evaluation<'_>,
     tensors: &[&Tensor],
