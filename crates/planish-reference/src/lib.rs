@@ -16,7 +16,6 @@ mod linear;
 pub mod nd;
 mod normalize;
 mod number;
-mod numbers;
 mod pointwise;
 mod pool;
 mod product;
@@ -28,6 +27,7 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod test_support;
+mod wide;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
