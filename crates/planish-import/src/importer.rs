@@ -23,6 +23,8 @@ struct Frame<'m> {
     declared: HashMap<&'m str, &'m planish_onnx::Type<'m>>,
     /// Values of the graph outside that this one reads, in the order of its trailing inputs.
     captured: Vec<ValueId>,
+    /// How many branches are being imported in place; their names may meet those of other branches.
+    n_inlined: usize,
 }
 
 /// The state of one import.
@@ -100,6 +102,11 @@ impl<'m> Importer<'m> {
         }
         // Values are finite in number, so some suffix is free.
         (2..).map(|n: usize| format!("{base}.{n}")).find(free).unwrap_or(base)
+    }
+
+    /// The name that a node's output gets in the graph: its own, but for branches imported in place.
+    pub(crate) fn output_name(&mut self, name: &str) -> String {
+        if self.frame().n_inlined > 0 { self.unique_name(name) } else { name.to_string() }
     }
 
     /// The value called `name`, captured from outer graphs if need be.
@@ -194,14 +201,43 @@ impl<'m> Importer<'m> {
         value_type(input.ty.as_ref()?, &mut |_| graph.fresh_dim("any")).ok()
     }
 
+    /// Imports the nodes of a branch that is known to be taken in place of its If, and gives its outputs.
+    pub(crate) fn inline_branch(
+        &mut self,
+        branch: &'m planish_onnx::Graph<'m>,
+    ) -> Result<Vec<ValueId>, ImportError> {
+        if branch.inputs.iter().any(|input| constant_names(branch).all(|name| name != input.name)) {
+            return Err(ImportError::invalid(format!("the branch `{}` must not take inputs", branch.name)));
+        }
+        let (names, declared) = (self.frame().names.clone(), self.frame().declared.clone());
+        self.frame().declared.extend(declared_types(branch));
+        self.frame().n_inlined += 1;
+        self.initializers(branch)?;
+        self.nodes(branch)?;
+        let mut outputs = Vec::with_capacity(branch.outputs.len());
+        for output in &branch.outputs {
+            outputs.push(self.lookup(&output.name)?);
+        }
+        // The branch's names end with it.
+        let frame = self.frame();
+        (frame.names, frame.declared) = (names, declared);
+        frame.n_inlined -= 1;
+        Ok(outputs)
+    }
+
     fn push_frame(&mut self, graph: Graph, onnx: &'m planish_onnx::Graph<'m>) -> Result<(), ImportError> {
-        let declared = onnx
-            .value_infos
-            .iter()
-            .chain(&onnx.outputs)
-            .filter_map(|info| Some((info.name.as_ref(), info.ty.as_ref()?)))
-            .collect();
-        self.frames.push(Frame { graph, names: HashMap::new(), declared, captured: Vec::new() });
+        let declared = declared_types(onnx).collect();
+        self.frames.push(Frame {
+            graph,
+            names: HashMap::new(),
+            declared,
+            captured: Vec::new(),
+            n_inlined: 0,
+        });
+        self.initializers(onnx)
+    }
+
+    fn initializers(&mut self, onnx: &'m planish_onnx::Graph<'m>) -> Result<(), ImportError> {
         for tensor in &onnx.initializers {
             let place = || format!("initializer `{}`", tensor.name);
             let value = self.weights.tensor(tensor).map_err(|error| error.at(place))?;
@@ -219,7 +255,8 @@ impl<'m> Importer<'m> {
         if name.is_empty() {
             return Err(ImportError::invalid("an initializer has no name"));
         }
-        let id = self.graph().add_constant(name, value)?;
+        let graph_name = self.output_name(name);
+        let id = self.graph().add_constant(&graph_name, value)?;
         self.define(name, id);
         Ok(())
     }
@@ -283,6 +320,14 @@ impl<'m> Importer<'m> {
         }
         list
     }
+}
+
+/// Types that the file gives for values in between and outputs.
+fn declared_types<'m>(
+    graph: &'m planish_onnx::Graph<'m>,
+) -> impl Iterator<Item = (&'m str, &'m planish_onnx::Type<'m>)> {
+    let infos = graph.value_infos.iter().chain(&graph.outputs);
+    infos.filter_map(|info| Some((info.name.as_ref(), info.ty.as_ref()?)))
 }
 
 fn constant_names<'g>(graph: &'g planish_onnx::Graph<'_>) -> impl Iterator<Item = &'g str> {

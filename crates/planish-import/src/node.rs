@@ -212,7 +212,7 @@ impl<'m> NodeImport<'_, 'm> {
         n_captured: usize,
     ) -> Result<Vec<Option<ValueId>>, ImportError> {
         let mut new_outputs = Vec::with_capacity(outputs.len());
-        for out in outputs {
+        for (place, out) in outputs.iter().enumerate() {
             new_outputs.push(match *out {
                 Out::Node(idx) if self.wants(idx) => {
                     let name = self.node.outputs[idx].as_ref();
@@ -220,11 +220,14 @@ impl<'m> NodeImport<'_, 'm> {
                         Some(ty) => Declared::Hint(ty),
                         None => Declared::Nothing,
                     };
-                    NewOutput::Value { name: name.into(), declared }
+                    NewOutput::Value { name: self.importer.output_name(name).into(), declared }
                 }
                 Out::Node(_) => NewOutput::Skip,
                 Out::Temporary => {
-                    let name = self.importer.unique_name(&self.prefix(op.name()));
+                    // The place keeps the outputs of one node apart.
+                    let hint =
+                        if place == 0 { op.name().to_string() } else { format!("{}.{place}", op.name()) };
+                    let name = self.importer.unique_name(&self.prefix(&hint));
                     NewOutput::Value { name: name.into(), declared: Declared::Nothing }
                 }
             });

@@ -10,6 +10,7 @@ mod conv;
 mod convert;
 mod image;
 mod index;
+mod known;
 mod layout;
 mod linear;
 mod normalize;

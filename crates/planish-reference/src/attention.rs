@@ -12,7 +12,7 @@ pub(crate) use scaled_dot_product::attention;
 
 use planish_tensor::DType;
 
-use crate::numbers::floats;
+use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// A tensor seen as `[batch, heads, sequence, size]`, whatever its rank.

@@ -94,10 +94,6 @@ impl<'a> Evaluation<'a> {
     pub fn bad_type(&self, dtype: DType) -> EvalError {
         self.error(EvalErrorKind::BadType, format!("not defined for elements of type {dtype}"))
     }
-
-    pub(crate) fn missing(&self) -> EvalResult {
-        Err(self.error(EvalErrorKind::NeedsPlugin, "the reference is not written yet"))
-    }
 }
 
 /// Why an operator could not be evaluated.

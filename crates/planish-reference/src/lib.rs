@@ -16,7 +16,6 @@ mod linear;
 pub mod nd;
 mod normalize;
 mod number;
-mod numbers;
 mod pointwise;
 mod pool;
 mod product;
@@ -30,6 +29,7 @@ mod signal;
 mod test_support;
 #[cfg(test)]
 mod testing;
+mod wide;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 

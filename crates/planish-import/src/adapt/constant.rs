@@ -30,7 +30,8 @@ pub(super) fn constant(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let Some(name) = n.node.outputs.first().filter(|name| !name.is_empty()) else {
         return Ok(());
     };
-    let id = n.graph().add_constant(name, tensor)?;
+    let graph_name = n.importer.output_name(name);
+    let id = n.graph().add_constant(&graph_name, tensor)?;
     n.importer.define(name, id);
     Ok(())
 }

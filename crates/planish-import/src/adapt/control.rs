@@ -2,6 +2,7 @@
 
 use planish_ir::{Graph, ValueId, join};
 use planish_onnx::AttributeValue;
+use planish_op::infer::Content;
 use planish_op::{If, Loop, Op, SequenceMap, TensorType, ValueType};
 use planish_tensor::{DType, Shape, normalize_axis};
 
@@ -19,6 +20,15 @@ fn body_of<'m>(n: &NodeImport<'_, 'm>, name: &str) -> Result<&'m planish_onnx::G
 pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let condition = n.required(0)?;
     let (then_branch, else_branch) = (body_of(n, "then_branch")?, body_of(n, "else_branch")?);
+    // A condition that follows from shapes decides now; the other branch may not even fit the types.
+    if let Some(taken) = known_condition(n, condition) {
+        let branch = if taken { then_branch } else { else_branch };
+        let values = n.importer.inline_branch(branch)?;
+        for (output, value) in values.into_iter().enumerate().take(n.node.outputs.len()) {
+            n.alias(output, value)?;
+        }
+        return Ok(());
+    }
     let (mut then_graph, then_captured) = n.importer.body(then_branch, Vec::new(), None)?;
     let (mut else_graph, else_captured) = n.importer.body(else_branch, Vec::new(), Some(&then_graph))?;
     // Both branches take the same captured values: the union, in order of first use.
@@ -31,6 +41,15 @@ pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let outputs = n.all_outputs();
     n.add_with_bodies(Op::from(If {}), inputs, &outputs, vec![then_graph, else_graph], captured.len())?;
     Ok(())
+}
+
+/// The value of a condition that inference knows.
+fn known_condition(n: &mut NodeImport<'_, '_>, condition: ValueId) -> Option<bool> {
+    match n.graph().value(condition).content.as_ref()? {
+        Content::Tensor(tensor) if tensor.len() == 1 => Some(tensor.to_i64s()[0] != 0),
+        Content::Ints(ints) if ints.dims.len() == 1 => ints.dims[0].as_const().map(|number| number != 0),
+        _ => None,
+    }
 }
 
 /// Makes a body without formal inputs, which has `own` as inputs, take all of `captured` in that order.

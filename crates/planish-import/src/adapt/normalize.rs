@@ -1,6 +1,6 @@
 //! Normalizations whose meaning changed: softmax over a flattened tail, batch statistics, grouped scales.
 
-use planish_op::{Attribute, Expand, Flatten, Op, Reshape, Shape as ShapeOp, Unsqueeze};
+use planish_op::{Attribute, Concat, Div, Expand, Flatten, Op, Reshape, Shape as ShapeOp, Unsqueeze};
 
 use crate::error::ImportError;
 use crate::node::{NodeImport, Out};
@@ -46,22 +46,20 @@ pub(super) fn group_normalization(n: &mut NodeImport<'_, '_>) -> Result<(), Impo
     }
     let data = n.required(0)?;
     let n_groups = n.int_or("num_groups", 1)?;
-    let channels = n.shape_of(data)?.get(1).and_then(|dim| dim.as_const());
-    let per_group = match channels {
-        Some(channels) if n_groups > 0 && channels % n_groups == 0 => channels / n_groups,
-        _ => {
-            return Err(ImportError::invalid(
-                "GroupNormalization before opset 21 needs a known channel count",
-            ));
-        }
-    };
+    if n_groups <= 0 {
+        return Err(ImportError::invalid(format!("GroupNormalization cannot have {n_groups} groups")));
+    }
+    // [groups, channels / groups], the channels as the run finds them.
+    let groups = n.int_vector("groups", vec![n_groups])?;
+    let channels = n.temporary(ShapeOp { start: 1, end: Some(2) }, &[Some(data)])?;
+    let per_group = n.temporary(Div {}, &[Some(channels), Some(groups)])?;
+    let spread_shape = n.temporary(Concat { axis: 0 }, &[Some(groups), Some(per_group)])?;
     let mut inputs = vec![Some(data)];
     for idx in 1..=2 {
         let vector = n.required(idx)?;
         let axes = n.int_vector("axes", vec![1])?;
         let column = n.temporary(Unsqueeze {}, &[Some(vector), Some(axes)])?;
-        let shape = n.int_vector("shape", vec![n_groups, per_group])?;
-        let spread = n.temporary(Expand {}, &[Some(column), Some(shape)])?;
+        let spread = n.temporary(Expand {}, &[Some(column), Some(spread_shape)])?;
         let flat = n.int_vector("flat", vec![-1])?;
         inputs.push(Some(n.temporary(Reshape { allowzero: false }, &[Some(spread), Some(flat)])?));
     }

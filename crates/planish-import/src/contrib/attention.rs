@@ -61,19 +61,13 @@ fn from_projection(
     if n.int_or("do_rotary", 0)? != 0 || n.int_or("past_present_share_buffer", 0)? != 0 {
         return Err(n.unsupported(Some("rotary embedding or a shared past buffer inside Attention")));
     }
-    let sizes = match n.ints("qkv_hidden_sizes")? {
-        Some(sizes) => sizes,
-        None => {
-            let hidden = n.shape_of(projected)?.get(2).and_then(|dim| dim.as_const());
-            match hidden {
-                Some(hidden) if hidden % 3 == 0 => vec![hidden / 3; 3],
-                _ => return Err(ImportError::invalid("the projection of Attention must have 3 equal parts")),
-            }
-        }
+    let (split, sizes) = match n.ints("qkv_hidden_sizes")? {
+        Some(sizes) => (op::Split { num_outputs: None, axis: 2 }, Some(n.int_vector("sizes", sizes)?)),
+        None => (op::Split { num_outputs: Some(3), axis: 2 }, None),
     };
-    let sizes = n.int_vector("sizes", sizes)?;
-    let split = op::Split { num_outputs: None, axis: 2 };
-    let parts = n.add(split, &[Some(projected), Some(sizes)], &[Out::Temporary; 3])?;
+    let inputs = [Some(projected), sizes];
+    let n_inputs = if sizes.is_some() { 2 } else { 1 };
+    let parts = n.add(split, &inputs[..n_inputs], &[Out::Temporary; 3])?;
     let [Some(query), Some(key), Some(value)] = parts[..] else {
         return Err(ImportError::invalid("Split has three outputs"));
     };
@@ -123,13 +117,9 @@ pub(super) fn multi_head_attention(n: &mut NodeImport<'_, '_>) -> Result<(), Imp
         };
     }
     if let Some(bias) = n.input(3) {
-        let hidden = |n: &mut NodeImport<'_, '_>, id: ValueId| -> Result<i64, ImportError> {
-            let dim = n.shape_of(id)?.get(2).and_then(|dim| dim.as_const());
-            dim.ok_or_else(|| ImportError::invalid("the bias of MultiHeadAttention needs known hidden sizes"))
-        };
-        let (of_query, of_key) = (hidden(n, query)?, hidden(n, query)?);
-        let of_value = hidden(n, value)?;
-        let sizes = n.int_vector("sizes", vec![of_query, of_key, of_value])?;
+        // The parts are as long as the hidden sizes, which only the run may know.
+        let (of_query, of_value) = (n.dim_vector(query, -1)?, n.dim_vector(value, -1)?);
+        let sizes = n.temporary(op::Concat { axis: 0 }, &[Some(of_query), Some(of_query), Some(of_value)])?;
         let split = op::Split { num_outputs: None, axis: 0 };
         let parts = n.add(split, &[Some(bias), Some(sizes)], &[Out::Temporary; 3])?;
         let [Some(query_bias), Some(key_bias), Some(value_bias)] = parts[..] else {
@@ -233,7 +223,8 @@ fn mask_bias(
             let (zero, one) = (n.number("zero", DType::I64, 0.0)?, n.number("one", DType::I64, 1.0)?);
             let places = n.temporary(op::Range { stash_type: 1 }, &[Some(zero), Some(length), Some(one)])?;
             let batch = n.shape_of(query)?.get(0).cloned();
-            if batch.as_ref() != shape.get(0) {
+            let (batch, given) = (batch.and_then(|dim| dim.as_const()), shape[0].as_const());
+            if batch.is_some() && given.is_some() && batch != given {
                 return Err(n.unsupported(Some("a mask that gives starts and ends of keys")));
             }
             let ends = n.cast(mask, DType::I64)?;

@@ -4,7 +4,7 @@ use planish_op::{LinearAttention, LinearAttentionRule, Value};
 use planish_tensor::{DType, Tensor};
 
 use super::{Heads, packed_width};
-use crate::numbers::{floats, result_len};
+use crate::wide::floats;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// The inputs of one evaluation, checked.
@@ -63,8 +63,8 @@ pub(crate) fn linear_attention(op: &LinearAttention, cx: &Evaluation<'_>) -> Eva
     let group = query.heads / key.heads;
     let output_shape = [batch, seq, packed_width(cx, query.heads, value_size)?];
     // Both results with zeros left out, so that no product below overflows.
-    result_len(cx, DType::F64, &[batch.max(1), seq.max(1), query.heads, value_size.max(1)])?;
-    result_len(cx, DType::F64, &[batch.max(1), key.heads, key_size.max(1), value_size.max(1)])?;
+    nd::output_len(cx, DType::F64, &[batch.max(1), seq.max(1), query.heads, value_size.max(1)])?;
+    nd::output_len(cx, DType::F64, &[batch.max(1), key.heads, key_size.max(1), value_size.max(1)])?;
 
     // One block per batch and key head: the outputs of its query heads at every step, then its state.
     let read = group * seq * value_size;
@@ -175,7 +175,7 @@ impl Inputs {
                 );
             }
             Some(_) => floats(cx, 3)?,
-            None => vec![0.0; result_len(cx, DType::F64, &state_shape)?],
+            None => vec![0.0; nd::output_len(cx, DType::F64, &state_shape)?],
         };
         let (decays, corrects) = match op.update_rule {
             LinearAttentionRule::Linear => (false, false),

@@ -4,7 +4,7 @@ use planish_op::{RotaryEmbedding, Value};
 use planish_tensor::{DType, Tensor};
 
 use super::Heads;
-use crate::numbers::floats;
+use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
 pub(crate) fn rotary_embedding(op: &RotaryEmbedding, cx: &Evaluation<'_>) -> EvalResult {

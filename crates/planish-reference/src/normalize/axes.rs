@@ -6,8 +6,8 @@ use planish_op::{
 use planish_tensor::{DType, Tensor};
 
 use super::moments;
-use crate::numbers::{floats, result_len};
 use crate::reduce::{Groups, axis_mask, map_lines};
+use crate::wide::floats;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// A parameter that broadcasts to the data: its elements, and strides over the data's shape.
@@ -71,7 +71,7 @@ pub(crate) fn layer_normalization(op: &LayerNormalization, cx: &Evaluation<'_>) 
     // Mean and inverse deviation per row; of an empty row NaN.
     let mut of_rows = x.shape().to_vec();
     of_rows[axis..].fill(1);
-    let n_rows = result_len(cx, stash, &of_rows)?;
+    let n_rows = nd::output_len(cx, stash, &of_rows)?;
     let row = rows(x, axis).map_or(0, |(_, row)| row);
     let statistics: Vec<f64> = nd::fill_blocks(n_rows, 2, 3 * row, |idx, out| {
         let (mean, variance) = moments(values[idx * row..][..row].iter().copied());

@@ -4,7 +4,7 @@ use planish_op::{BatchNormalization, GroupNormalization, InstanceNormalization, 
 use planish_tensor::Tensor;
 
 use super::moments;
-use crate::numbers::floats;
+use crate::wide::floats;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// A tensor seen as `n_batches * n_channels` planes of `plane` elements.

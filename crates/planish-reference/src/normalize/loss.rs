@@ -3,8 +3,8 @@
 use planish_op::{LossReduction, NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss, Value};
 use planish_tensor::{DType, Tensor};
 
-use crate::numbers::{floats, result_len};
 use crate::reduce::{log_softmax_line, map_lines};
+use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn negative_log_likelihood_loss(
@@ -64,7 +64,7 @@ fn loss(
         None => None,
     };
     // Without classes no label is valid, so that only shapes without samples pass.
-    result_len(cx, DType::F64, labels.shape())?;
+    nd::output_len(cx, DType::F64, labels.shape())?;
     let plane = if labels.is_empty() { 1 } else { nd::count(&labels.shape()[1..]) };
     let mut losses = Vec::with_capacity(labels.len());
     let mut total_weight = 0.0;

@@ -3,7 +3,7 @@
 use planish_op::RecurrentDirection;
 use planish_tensor::DType;
 
-use crate::numbers::{floats, result_len};
+use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, Evaluation, nd};
 
 /// The attributes that RNN, GRU and LSTM share.
@@ -88,7 +88,7 @@ impl Inputs {
         }
         // Large enough for the states of every step, the final states and the biases of all gates, so that no
         // product below overflows.
-        result_len(cx, DType::F64, &[seq.saturating_add(2), n_dirs, batch.max(1), 8, hidden])?;
+        nd::output_len(cx, DType::F64, &[seq.saturating_add(2), n_dirs, batch.max(1), 8, hidden])?;
 
         let gate_rows = n_gates * hidden;
         let state = if batch_first { [batch, n_dirs, hidden] } else { [n_dirs, batch, hidden] };

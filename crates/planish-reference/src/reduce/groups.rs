@@ -2,7 +2,6 @@
 
 use planish_tensor::DType;
 
-use crate::numbers::result_len;
 use crate::{EvalError, Evaluation, nd};
 
 /// How the elements of a row-major tensor fall into groups along the reduced axes.
@@ -49,7 +48,7 @@ impl Groups {
         };
         let keepdims_shape = shape.iter().zip(reduced).map(|(&dim, &r)| if r { 1 } else { dim }).collect();
         let kept_shape = pick(shape, false);
-        let n_groups = result_len(cx, dtype, &kept_shape)?;
+        let n_groups = nd::output_len(cx, dtype, &kept_shape)?;
         // Strides of an empty tensor may overflow, and nothing is read through them.
         if shape.contains(&0) {
             let kept_strides = vec![0; kept_shape.len()];

@@ -3,7 +3,7 @@
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
-use crate::numbers::{Numbers, floats, wrapped_ints};
+use crate::wide::{Numbers, floats, wrapped_ints};
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// Replaces every line along `axis` by what `apply` makes of it, in parallel over what lies outside the axis.

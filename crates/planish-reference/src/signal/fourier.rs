@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(a.len(), b.len());
         for (place, (a, b)) in a.iter().zip(b).enumerate() {
             let distance = (a.re - b.re).hypot(a.im - b.im);
-            assert!(distance < TOLERANCE, "at {place} of {}: {a:?}, expected {b:?}", b.len());
+            assert!(distance < TOLERANCE, "at {place}: {a:?}, expected {b:?}");
         }
     }
 

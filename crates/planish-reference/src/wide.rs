@@ -1,11 +1,8 @@
-//! Elements as exact wide numbers, and shared limits: what arithmetic over several element types needs.
+//! Tensors as exact wide numbers, and back: what loops over several element types need.
 
-use planish_tensor::{DType, Tensor, TensorError, element_count};
+use planish_tensor::{DType, Tensor, TensorError};
 
-use crate::{EvalError, EvalErrorKind, Evaluation};
-
-/// The largest result that is computed, in bytes. Beyond it a shape is a mistake, not a task.
-const MAX_RESULT_BYTES: usize = 1 << 40;
+use crate::{EvalError, Evaluation};
 
 /// A tensor's elements, each exactly.
 pub(crate) enum Numbers {
@@ -61,15 +58,5 @@ pub(crate) fn floats(cx: &Evaluation<'_>, idx: usize) -> Result<Vec<f64>, EvalEr
     match tensor.dtype() {
         DType::F64 | DType::F32 | DType::F16 | DType::BF16 => Ok(tensor.to_f64s()),
         dtype => Err(cx.bad_type(dtype)),
-    }
-}
-
-/// The number of elements of a result that fits the limit.
-pub(crate) fn result_len(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
-    let len = element_count(shape);
-    let bytes = len.and_then(|len| dtype.bytes_for(len));
-    match (len, bytes) {
-        (Some(len), Some(bytes)) if bytes <= MAX_RESULT_BYTES => Ok(len),
-        _ => Err(cx.error(EvalErrorKind::TooLarge, format!("a result {dtype}{shape:?} is too large"))),
     }
 }
