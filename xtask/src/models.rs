@@ -136,9 +136,8 @@ fn check(entry: &Entry, python: &Path, cases: &Path) -> Result<Row> {
     let import_ms = start.elapsed().as_secs_f64() * 1e3;
     imported.graph.verify()?;
     let graph = &imported.graph;
-    let type_of = |ids: &[planish_ir::ValueId], idx: usize| ids.get(idx).map(|&id| &graph.value(id).ty);
-    let inputs = case::values(&case, "input", |idx| type_of(graph.inputs(), idx))?;
-    let expected = case::values(&case, "output", |idx| type_of(graph.outputs(), idx))?;
+    let inputs = case::values(&case, "input", |_| Some(case::Kind::Tensor))?;
+    let expected = case::values(&case, "output", |_| Some(case::Kind::Tensor))?;
     let start = Instant::now();
     let actual = planish_ir::interpret(graph, inputs)?;
     let run_s = start.elapsed().as_secs_f64();

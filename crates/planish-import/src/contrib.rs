@@ -48,6 +48,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("QGemm", qlinear::gemm),
     ("DynamicQuantizeMatMul", quantized_matmul::dynamic_quantize_matmul),
     ("MatMulIntegerToFloat", quantized_matmul::matmul_integer_to_float),
+    ("DynamicQuantizeLSTM", quantized_matmul::dynamic_quantize_lstm),
     ("MatMulNBits", quantized_matmul::matmul_n_bits),
     // Standard operators under another roof or name.
     ("NhwcMaxPool", renamed::nhwc_max_pool),

@@ -64,9 +64,9 @@ fn check(imported: &Imported, folder: &Path) -> Result<()> {
         }
         n_sets += 1;
         let type_of = |ids: &[planish_ir::ValueId], idx: usize| ids.get(idx).map(|&id| &graph.value(id).ty);
-        let inputs = values(&data, "input", |idx| type_of(graph.inputs(), idx))?;
-        let expected = values(&data, "output", |idx| type_of(graph.outputs(), idx))?;
+        let inputs = values(&data, "input", |idx| type_of(graph.inputs(), idx).map(kind_of_type))?;
         let actual = planish_ir::interpret(graph, inputs)?;
+        let expected = values(&data, "output", |idx| actual.get(idx).map(kind_of_value))?;
         if actual.len() != expected.len() {
             return Err(anyhow!("{} outputs, expected {}", actual.len(), expected.len()));
         }
@@ -103,37 +103,51 @@ fn fits(value: &Value, ty: &ValueType) -> bool {
         (Value::Sequence(values), ValueType::Sequence(ty)) => values.iter().all(|value| fits(value, ty)),
         (Value::Optional(None), ValueType::Optional(_)) => true,
         (Value::Optional(Some(value)), ValueType::Optional(ty)) => fits(value, ty),
+        // A loop may start with an optional and go on with its element.
+        (value, ValueType::Optional(ty)) => fits(value, ty),
         _ => false,
     }
 }
 
-/// The values of `kind_0.pb`, `kind_1.pb`, …; the type tells which message the file holds.
-pub(crate) fn values<'t>(
-    data: &Path,
-    kind: &str,
-    type_of: impl Fn(usize) -> Option<&'t ValueType>,
-) -> Result<Vec<Value>> {
+/// Which message a file of test data holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Tensor,
+    Sequence,
+    Optional,
+}
+
+pub(crate) fn kind_of_type(ty: &ValueType) -> Kind {
+    match ty {
+        ValueType::Tensor(_) => Kind::Tensor,
+        ValueType::Sequence(_) => Kind::Sequence,
+        ValueType::Optional(_) => Kind::Optional,
+    }
+}
+
+pub(crate) fn kind_of_value(value: &Value) -> Kind {
+    match value {
+        Value::Tensor(_) => Kind::Tensor,
+        Value::Sequence(_) => Kind::Sequence,
+        Value::Optional(_) => Kind::Optional,
+    }
+}
+
+/// The values of `stem_0.pb`, `stem_1.pb`, …; a file does not tell which message it holds.
+pub(crate) fn values(data: &Path, stem: &str, kind: impl Fn(usize) -> Option<Kind>) -> Result<Vec<Value>> {
     let mut values = Vec::new();
     for idx in 0.. {
-        let path = data.join(format!("{kind}_{idx}.pb"));
+        let path = data.join(format!("{stem}_{idx}.pb"));
         if !path.is_file() {
             break;
         }
         let bytes = fs::read(&path)?;
-        let value = match type_of(idx) {
-            Some(ValueType::Sequence(_)) => {
-                planish_onnx::read_sequence(&bytes).map(planish_onnx::Value::Sequence)
-            }
-            Some(ValueType::Optional(_)) => {
-                planish_onnx::read_optional(&bytes).map(planish_onnx::Value::Optional)
-            }
-            Some(ValueType::Tensor(_)) | None => {
-                planish_onnx::read_tensor(&bytes).map(planish_onnx::Value::Tensor)
-            }
+        let value = match kind(idx) {
+            Some(Kind::Sequence) => planish_onnx::read_sequence(&bytes).map(planish_onnx::Value::Sequence),
+            Some(Kind::Optional) => planish_onnx::read_optional(&bytes).map(planish_onnx::Value::Optional),
+            Some(Kind::Tensor) | None => planish_onnx::read_tensor(&bytes).map(planish_onnx::Value::Tensor),
         };
-
-        let value = value.with_context(|| path.display().to_string())?;
-        values.push(planish_import::value(&value)?);
+        values.push(planish_import::value(&value.with_context(|| path.display().to_string())?)?);
     }
     Ok(values)
 }
