@@ -16,6 +16,7 @@ mod linear;
 pub mod nd;
 mod normalize;
 mod number;
+mod points;
 mod pointwise;
 mod pool;
 mod product;
@@ -32,6 +33,7 @@ mod testing;
 mod wide;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
+pub use points::evaluate_at;
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 

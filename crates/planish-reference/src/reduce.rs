@@ -62,7 +62,7 @@ pub(crate) fn reduce(reduction: Reduction, noop: bool, keepdims: bool, cx: &Eval
 }
 
 /// For each axis whether it is reduced.
-fn reduced_axes(cx: &Evaluation<'_>, noop: bool, rank: usize) -> Result<Vec<bool>, EvalError> {
+pub(crate) fn reduced_axes(cx: &Evaluation<'_>, noop: bool, rank: usize) -> Result<Vec<bool>, EvalError> {
     let axes = match cx.optional_tensor(1)? {
         None => Vec::new(),
         Some(axes) if !matches!(axes.dtype(), DType::I64 | DType::I32) => {

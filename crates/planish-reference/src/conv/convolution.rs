@@ -68,6 +68,11 @@ impl Convolution {
         [self.batch, self.out_channels].into_iter().chain(self.axes.iter().map(|axis| axis.output)).collect()
     }
 
+    /// Where the windows lie, one entry per spatial axis.
+    pub(crate) fn axes(&self) -> &[PlacedAxis] {
+        &self.axes
+    }
+
     /// Taps of the kernel.
     pub(super) fn n_taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel).product()

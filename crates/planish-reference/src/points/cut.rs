@@ -1,0 +1,110 @@
+//! `Cut`: a problem made smaller around one element of its output.
+
+use std::ops::Range;
+
+use planish_op::{Op, Value};
+use planish_tensor::Tensor;
+
+use crate::cells::{Axis, pick};
+use crate::{Evaluation, nd};
+
+/// An operator on cut inputs, and where in its output the element now is.
+pub(super) struct Cut {
+    pub(super) op: Op,
+    pub(super) inputs: Vec<Option<Value>>,
+    pub(super) place: Vec<usize>,
+}
+
+impl Cut {
+    /// The operator on its inputs as they are; the element is at `place` once they are cut.
+    pub(super) fn new(op: impl Into<Op>, cx: &Evaluation<'_>, place: Vec<usize>) -> Cut {
+        let inputs = (0..cx.n_inputs()).map(|idx| cx.optional_value(idx).cloned()).collect();
+        Cut { op: op.into(), inputs, place }
+    }
+
+    /// Leaves these ranges of the places along each axis of an input.
+    pub(super) fn restrict(
+        mut self,
+        cx: &Evaluation<'_>,
+        idx: usize,
+        ranges: &[Range<usize>],
+    ) -> Option<Cut> {
+        let part = part(cx, cx.tensor(idx).ok()?, ranges)?;
+        *self.inputs.get_mut(idx)? = Some(Value::Tensor(part));
+        Some(self)
+    }
+
+    /// Like `restrict`, for an input that may be absent and broadcasts to a shape that these ranges cut.
+    pub(super) fn restrict_broadcast(
+        self,
+        cx: &Evaluation<'_>,
+        idx: usize,
+        ranges: &[Range<usize>],
+    ) -> Option<Cut> {
+        let Some(tensor) = cx.optional_tensor(idx).ok()? else { return Some(self) };
+        let own = broadcast_ranges(tensor.shape(), ranges)?;
+        self.restrict(cx, idx, &own)
+    }
+
+    /// Like `restrict`, for a vector of one element for each channel, which may be absent or a single element
+    /// for all of them.
+    pub(super) fn restrict_channels(
+        self,
+        cx: &Evaluation<'_>,
+        idx: usize,
+        channels: Range<usize>,
+    ) -> Option<Cut> {
+        match cx.optional_tensor(idx).ok()? {
+            Some(tensor) if tensor.len() != 1 => self.restrict(cx, idx, &[channels]),
+            _ => Some(self),
+        }
+    }
+}
+
+/// The part of a tensor that lies in these ranges, one per axis; `None` where they do not fit.
+fn part(cx: &Evaluation<'_>, tensor: &Tensor, ranges: &[Range<usize>]) -> Option<Tensor> {
+    let shape = tensor.shape();
+    let fits = |(range, &dim): (&Range<usize>, &usize)| range.start <= range.end && range.end <= dim;
+    if ranges.len() != shape.len() || !ranges.iter().zip(shape).all(fits) {
+        return None;
+    }
+    let strides = nd::strides(shape);
+    let axes: Vec<Axis> = ranges
+        .iter()
+        .zip(strides)
+        .map(|(range, stride)| Axis::steps(range.len(), range.start, 1, stride))
+        .collect();
+    pick(cx, tensor, &axes, None).ok()
+}
+
+/// The ranges of a shape that broadcasts to one which `ranges` cut.
+fn broadcast_ranges(shape: &[usize], ranges: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
+    let missing = ranges.len().checked_sub(shape.len())?;
+    let own = |(&dim, range): (&usize, &Range<usize>)| if dim == 1 { 0..1 } else { range.clone() };
+    Some(shape.iter().zip(&ranges[missing..]).map(own).collect())
+}
+
+/// Each coordinate as a range of one place.
+pub(super) fn single(point: &[usize]) -> Vec<Range<usize>> {
+    point.iter().map(|&place| place..place.saturating_add(1)).collect()
+}
+
+/// `Some` if the point lies in the shape.
+pub(super) fn within(point: &[usize], shape: &[usize]) -> Option<()> {
+    let is_within = point.len() == shape.len() && point.iter().zip(shape).all(|(place, dim)| place < dim);
+    is_within.then_some(())
+}
+
+/// Operators whose output element depends on one element of each broadcast input.
+pub(super) fn elementwise(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
+    let tensors: Vec<Option<&Tensor>> =
+        (0..cx.n_inputs()).map(|idx| cx.optional_tensor(idx).ok()).collect::<Option<_>>()?;
+    let shape = tensors
+        .iter()
+        .flatten()
+        .try_fold(Vec::new(), |shape, tensor| nd::broadcast(cx, &shape, tensor.shape()).ok())?;
+    within(point, &shape)?;
+    let ranges = single(point);
+    let cut = Cut::new(op.clone(), cx, vec![0; point.len()]);
+    (0..cx.n_inputs()).try_fold(cut, |cut, idx| cut.restrict_broadcast(cx, idx, &ranges))
+}
