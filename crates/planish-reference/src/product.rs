@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn integers_wrap() {
-        let left = Strips::from_fn(1, 2, |_, _| u32::MAX);
-        assert_eq!(multiply_all(&[left.clone()], &[left], &[(0, 0)]), [2]);
+        let factor = [Strips::from_fn(1, 2, |_, _| u32::MAX)];
+        assert_eq!(multiply_all(&factor, &factor, &[(0, 0)]), [2]);
     }
 
     #[test]

@@ -232,11 +232,11 @@ pub(super) fn col2im(op: &Col2Im, cx: &mut Inference<'_>) -> InferResult {
     Ok(vec![Inferred::tensor(dtype, dims.into())])
 }
 
-/// Batch, channels and spatial axes of input `idx`, which must have at least one of the latter.
-pub(super) fn image<'a>(
-    cx: &Inference<'a>,
-    idx: usize,
-) -> Result<Option<(&'a Dim, &'a Dim, &'a [Dim])>, InferError> {
+/// Batch, channels and spatial axes.
+type ImageDims<'a> = (&'a Dim, &'a Dim, &'a [Dim]);
+
+/// The dimensions of input `idx`, which must have at least one spatial axis.
+pub(super) fn image<'a>(cx: &Inference<'a>, idx: usize) -> Result<Option<ImageDims<'a>>, InferError> {
     match cx.shape(idx)?.map(Shape::dims) {
         None => Ok(None),
         Some([batch, channels, spatial @ ..]) if !spatial.is_empty() => Ok(Some((batch, channels, spatial))),

@@ -202,7 +202,7 @@ fn transposed_convolution_by_hand() {
     let x = f32s(&[1, 1, 2], &[1.0, 2.0]);
     let w = f32s(&[1, 2, 3], &[1.0, 10.0, 100.0, 0.0, 0.0, 1.0]);
     let strided = ("strides", ints(&[2]));
-    let out = run("ConvTranspose", &[strided.clone()], &[&x, &w]).unwrap();
+    let out = run("ConvTranspose", std::slice::from_ref(&strided), &[&x, &w]).unwrap();
     assert_eq!(out, f32s(&[1, 2, 5], &[1.0, 10.0, 102.0, 20.0, 200.0, 0.0, 0.0, 1.0, 0.0, 2.0]));
     // Five are covered; four wanted, so one is cut off at the beginning (at the end for SAME_UPPER).
     let sized = [strided.clone(), ("output_shape", ints(&[4]))];

@@ -40,7 +40,7 @@ fn averages_count_what_they_should() {
 fn maxima_and_their_indices() {
     let x = f32s(&[1, 2, 2, 3], &[1.0, 5.0, 2.0, 5.0, 0.0, 3.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
     let pool = ("kernel_shape", ints(&[2, 2]));
-    let out = run_all("MaxPool", &[pool.clone()], &[Some(&x)], 2).unwrap();
+    let out = run_all("MaxPool", std::slice::from_ref(&pool), &[Some(&x)], 2).unwrap();
     assert_eq!(out[0], f32s(&[1, 2, 1, 2], &[5.0, 5.0, -1.0, -2.0]));
     assert_eq!(out[1], Tensor::new(&[1, 2, 1, 2], vec![1i64, 1, 6, 7]).unwrap());
     let columns = [pool.clone(), ("storage_order", Attribute::Int(1))];
