@@ -25,11 +25,8 @@ pub enum ResizeScale {
 impl ResizeScale {
     /// The scale that a number of the input `scales` means; `None` if it is not a positive number.
     ///
-    /// The number is a decimal or a quotient that was rounded to `f32` (7/5 became 1.39999998). A quotient
-    /// is restored, so that 5 * 7/5 is 7 and a coordinate that should be an integer is one. It is restored
-    /// only where `f32` products, which is what ONNX Runtime goes by, have the same floor: with
-    /// scale = p/q * (1 + e), a product that should be the integer m is m * (1 + e). For e >= 0 it stays at
-    /// or above m; for e < 0 rounding brings it back to m if |e| is at most half the spacing of `f32`.
+    /// The number is a decimal or a quotient that was rounded to `f32` (7/5 became 1.39999998). A quotient is
+    /// restored, so that a coordinate that should be an integer or a half is exactly that.
     pub fn from_f32(scale: f32) -> Option<ResizeScale> {
         if !(scale > 0.0 && scale.is_finite()) {
             return None;
@@ -37,40 +34,56 @@ impl ResizeScale {
         let exact = f64::from(scale);
         let quotient = (1..=MAX_DENOMINATOR)
             .map(|from| ((exact * from as f64).round(), from))
-            .find(|&(to, from)| (to / from as f64) as f32 == scale)
-            .filter(|&(to, from)| to < F32_INTEGERS && exact * from as f64 / to - 1.0 >= -(2f64.powi(-25)));
+            .find(|&(to, from)| to < F32_INTEGERS && (to / from as f64) as f32 == scale);
         Some(match quotient {
             Some((to, from)) => ResizeScale::Ratio(LengthRatio { to: to as usize, from }),
             None => ResizeScale::Factor(scale),
         })
     }
+}
 
-    /// The length `floor(len * scale)`; `None` if it is beyond any memory.
-    ///
-    /// The region of interest of `tf_crop_and_resize` does not enter: the ONNX text multiplies by its
-    /// extent, but neither ONNX's own inference and reference nor ONNX Runtime do.
-    pub fn scaled_len(self, len: usize) -> Option<usize> {
-        match self {
-            ResizeScale::Ratio(ratio) => {
-                usize::try_from(len as u128 * ratio.to as u128 / ratio.from.max(1) as u128).ok()
-            }
-            ResizeScale::Factor(factor) => {
-                // Rounding the product takes the rounding of a decimal such as 1.37 away again.
-                let exact = len as f64 * f64::from(factor);
-                let product = if exact < F32_INTEGERS { f64::from(exact as f32) } else { exact };
-                (product < F64_INTEGERS).then_some(product as usize)
-            }
+/// The length `floor(len * scale)`, where ONNX Runtime and exporters take the product in `f32`: 5 * 1.4 is 7
+/// although 1.4 is 1.39999998. `None` if the scale is not a positive number or the result is beyond any
+/// memory.
+///
+/// The region of interest of `tf_crop_and_resize` does not enter: the ONNX text multiplies by its extent, but
+/// neither ONNX's own inference and reference nor ONNX Runtime do.
+pub fn scaled_len(len: usize, scale: f32) -> Option<usize> {
+    match (ResizeScale::from_f32(scale)?, is_floor_exact(scale)) {
+        (ResizeScale::Ratio(ratio), true) => {
+            usize::try_from(len as u128 * ratio.to as u128 / ratio.from as u128).ok()
+        }
+        _ => {
+            let exact = len as f64 * f64::from(scale);
+            let product = if exact < F32_INTEGERS { f64::from(exact as f32) } else { exact };
+            (product < F64_INTEGERS).then_some(product as usize)
         }
     }
+}
 
-    /// The dimension `floor(dim * scale)`; `None` if it is no expression of `dim`.
-    pub fn scaled_dim(self, dim: &Dim) -> Option<Dim> {
-        if let Some(len) = dim.as_usize() {
-            return self.scaled_len(len).map(Dim::from);
+/// The dimension `floor(dim * scale)` of [`scaled_len`]; `None` if it is no expression of `dim`.
+pub fn scaled_dim(dim: &Dim, scale: f32) -> Option<Dim> {
+    if let Some(len) = dim.as_usize() {
+        return scaled_len(len, scale).map(Dim::from);
+    }
+    let ResizeScale::Ratio(ratio) = ResizeScale::from_f32(scale).filter(|_| is_floor_exact(scale))? else {
+        return None;
+    };
+    let dim = (dim * Dim::from(ratio.to)).floor_div(&Dim::from(ratio.from));
+    (!dim.is_unknown()).then_some(dim)
+}
+
+/// Whether products with the restored quotient have the same floor as products in `f32` (of lengths below
+/// 2^22, where `f32` still tells neighbours apart).
+///
+/// With scale = p/q * (1 + e), a product that should be the integer m is m * (1 + e). For e >= 0 it stays at
+/// or above m; for e < 0 rounding brings it back to m if |e| is at most half the spacing of `f32`.
+fn is_floor_exact(scale: f32) -> bool {
+    match ResizeScale::from_f32(scale) {
+        Some(ResizeScale::Ratio(ratio)) => {
+            f64::from(scale) * ratio.from as f64 / ratio.to as f64 - 1.0 >= -(2f64.powi(-25))
         }
-        let ResizeScale::Ratio(ratio) = self else { return None };
-        let dim = (dim * Dim::from(ratio.to)).floor_div(&Dim::from(ratio.from));
-        (!dim.is_unknown()).then_some(dim)
+        _ => false,
     }
 }
 
@@ -113,14 +126,6 @@ impl LengthRatio {
 mod tests {
     use super::*;
 
-    fn scaled_len(len: usize, scale: f32) -> Option<usize> {
-        ResizeScale::from_f32(scale)?.scaled_len(len)
-    }
-
-    fn scaled_dim(dim: &Dim, scale: f32) -> Option<Dim> {
-        ResizeScale::from_f32(scale)?.scaled_dim(dim)
-    }
-
     #[test]
     fn decimal_scales_round_as_meant() {
         for (len, scale, expected) in [
@@ -158,14 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn quotients_are_restored() {
+        let ratio = |to, from| Some(ResizeScale::Ratio(LengthRatio { to, from }));
+        assert_eq!(ResizeScale::from_f32(1.3), ratio(13, 10));
+        assert_eq!(ResizeScale::from_f32(1.0 / 3.0), ratio(1, 3));
+        assert_eq!(ResizeScale::from_f32(4.0), ratio(4, 1));
+        assert_eq!(ResizeScale::from_f32(0.123), Some(ResizeScale::Factor(0.123)));
+        // 63 would be exact, but products in f32 stay below, and so do lengths.
+        assert_eq!(scaled_len(27, 7.0 / 3.0), Some(62));
+    }
+
+    #[test]
     fn restored_quotients_have_the_floor_of_f32_products() {
         for from in 1..=MAX_DENOMINATOR {
             for to in 1..=40 {
-                let factor = to as f32 / from as f32;
-                let scale = ResizeScale::from_f32(factor).unwrap();
-                for len in (0..700).chain([4_095, 65_535]) {
-                    let expected = (len as f32 * factor) as usize;
-                    assert_eq!(scale.scaled_len(len), Some(expected), "{len} * {to}/{from}");
+                let scale = to as f32 / from as f32;
+                for len in [0, 1, 27, 51, 54, 99, 195, 512, 513, 640, 999, 1920, 65_535] {
+                    let expected = (len as f32 * scale) as usize;
+                    assert_eq!(scaled_len(len, scale), Some(expected), "{len} * {to}/{from}");
                 }
             }
         }

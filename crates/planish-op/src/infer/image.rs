@@ -2,7 +2,7 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use crate::resize::{LengthRatio, ResizeScale};
+use crate::resize::{LengthRatio, ResizeScale, scaled_dim};
 use crate::{AffineGrid, CropAndResize, GridSample, NonMaxSuppression, Resize, ResizeAspectPolicy};
 
 use super::{InferError, InferResult, Inference, Inferred};
@@ -138,9 +138,10 @@ fn lengths_by_scales(cx: &Inference<'_>, shape: &Shape, axes: &[usize]) -> Resul
     check_count(cx, SCALES, axes.len())?;
     let Some(scales) = cx.constant(SCALES) else { return Ok(None) };
     let lengths = scales.to_f64s().into_iter().zip(axes).map(|(scale, &axis)| {
-        let known = ResizeScale::from_f32(scale as f32)
-            .ok_or_else(|| cx.bad_shape(format!("a scale must be a positive number, not {scale}")))?;
-        Ok(known.scaled_dim(&shape[axis]))
+        match ResizeScale::from_f32(scale as f32) {
+            Some(_) => Ok(scaled_dim(&shape[axis], scale as f32)),
+            None => Err(cx.bad_shape(format!("a scale must be a positive number, not {scale}"))),
+        }
     });
     lengths.collect::<Result<_, _>>().map(Some)
 }

@@ -79,6 +79,11 @@ impl Sampler<'_> {
             _ if at >= low && at <= high => Some(at),
             // A number that is not one is put on the first pixel.
             _ if at.is_nan() => Some(0.0),
+            // The cubic filter goes on where it is and reads border pixels, as PyTorch and ONNX Runtime do.
+            // A few pixels outside it reads nothing else.
+            GridSamplePadding::Border if self.op.mode == GridSampleMode::Cubic => {
+                Some(at.clamp(-4.0, len + 4.0))
+            }
             GridSamplePadding::Border => Some(at.clamp(0.0, len - 1.0)),
             GridSamplePadding::Reflection => Some(reflected(at, low, high)),
         }

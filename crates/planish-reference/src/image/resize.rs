@@ -1,6 +1,6 @@
 //! Resize: one axis after the other, each output point a weighted sum of input points along that axis.
 
-use planish_op::resize::{LengthRatio, ResizeScale};
+use planish_op::resize::{LengthRatio, ResizeScale, scaled_len};
 use planish_op::{Resize, ResizeAspectPolicy, ResizeCoordinates, ResizeMode};
 use planish_tensor::Tensor;
 
@@ -91,7 +91,7 @@ fn targets(
                     let detail = format!("a scale must be a positive number, not {scale}");
                     cx.error(EvalErrorKind::BadValue, detail)
                 })?;
-                let to_len = known.scaled_len(len).ok_or_else(|| too_long(cx))?;
+                let to_len = scaled_len(len, scale as f32).ok_or_else(|| too_long(cx))?;
                 Ok((known, to_len))
             };
             scales.into_iter().zip(lens).map(target).collect()
