@@ -1,5 +1,8 @@
 //! Inference: attention and position embedding.
 
+#[cfg(test)]
+mod tests;
+
 use planish_tensor::{DType, Dim, Shape};
 
 use crate::{Attention, LinearAttention, LinearAttentionRule, RotaryEmbedding};

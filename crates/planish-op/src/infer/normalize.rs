@@ -217,3 +217,87 @@ pub(super) fn softmax_cross_entropy_loss(
     let log_prob = Inferred::maybe_ranked(cx.dtype(0)?, cx.shape(0)?.cloned());
     checks::outputs(cx, vec![loss, log_prob])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::InferErrorKind::{self, BadAttribute, BadShape, BadType, MissingInput};
+    use super::super::testing::{check, ints};
+    use crate::Attribute;
+
+    fn first(op: &str, attributes: &[(&str, Attribute)], inputs: &[&str]) -> Result<String, InferErrorKind> {
+        check(op, attributes, inputs, 1).map(|mut outputs| outputs.remove(0))
+    }
+
+    #[test]
+    fn parameters_are_per_channel() {
+        let batch = |x, p| first("BatchNormalization", &[], &[x, p, p, p, p]);
+        assert_eq!(batch("f16[n,3,h]", "f32[3]").unwrap(), "f16[n,3,h]");
+        assert_eq!(batch("f32[n]", "f32[1]").unwrap(), "f32[n]");
+        assert_eq!(batch("f32[*]", "f32[3]").unwrap(), "f32[*]");
+        assert_eq!(batch("f32[n,4]", "f32[3]"), Err(BadShape));
+        assert_eq!(batch("f32[]", "f32[1]"), Err(BadShape));
+        assert_eq!(batch("i32[n,3]", "f32[3]"), Err(BadType));
+        let instance = |x, p| first("InstanceNormalization", &[], &[x, p, p]);
+        assert_eq!(instance("f32[n,c,h]", "f32[c]").unwrap(), "f32[n,c,h]");
+        assert_eq!(instance("f32[n,c,h]", "f32[1,c]"), Err(BadShape));
+        let group = |groups, x| {
+            first("GroupNormalization", &[("num_groups", Attribute::Int(groups))], &[x, "f32[6]", "f32[6]"])
+        };
+        assert_eq!(group(3, "f32[n,6,h]").unwrap(), "f32[n,6,h]");
+        assert_eq!(group(4, "f32[n,6,h]"), Err(BadAttribute));
+        assert_eq!(group(0, "f32[n,6,h]"), Err(BadAttribute));
+        assert_eq!(group(i64::MIN, "f32[n,6,h]"), Err(BadAttribute));
+    }
+
+    #[test]
+    fn training_has_running_statistics() {
+        let inputs = ["f16[n,3,h]", "f32[3]", "f32[3]", "f64[3]", "f64[3]"];
+        let training = [("training_mode", Attribute::Bool(true))];
+        let outputs = check("BatchNormalization", &training, &inputs, 3).unwrap();
+        assert_eq!(outputs, ["f16[n,3,h]", "f64[3]", "f64[3]"]);
+        assert_eq!(check("BatchNormalization", &[], &inputs, 3), Err(BadAttribute));
+        assert_eq!(check("BatchNormalization", &[], &inputs[..4], 1), Err(MissingInput));
+    }
+
+    #[test]
+    fn layers_have_statistics_of_the_stash_type() {
+        let axis = ("axis", Attribute::Int(1));
+        let outputs =
+            check("LayerNormalization", std::slice::from_ref(&axis), &["f16[n,s,h]", "f16[s,h]"], 3).unwrap();
+        assert_eq!(outputs, ["f16[n,s,h]", "f32[n,1,1]", "f32[n,1,1]"]);
+        let stash = |number| ("stash_type", Attribute::Int(number));
+        let outputs = check("LayerNormalization", &[stash(16)], &["f16[*]", "f16[h]"], 2).unwrap();
+        assert_eq!(outputs, ["f16[*]", "bf16[*]"]);
+        assert_eq!(first("LayerNormalization", &[stash(7)], &["f32[2]", "f32[2]"]), Err(BadAttribute));
+        assert_eq!(first("LayerNormalization", &[], &["f32[n,4]", "f32[3]"]), Err(BadShape));
+        assert_eq!(first("LayerNormalization", &[], &["f32[4]", "f32[1,4]"]), Err(BadShape));
+        assert_eq!(first("LayerNormalization", &[axis], &["f32[4]", "f32[4]"]), Err(BadAttribute));
+        assert_eq!(first("RMSNormalization", &[], &["f32[n,h]", "f16[h]"]).unwrap(), "f16[n,h]");
+    }
+
+    #[test]
+    fn shapes_are_kept() {
+        assert_eq!(first("LpNormalization", &[], &["f32[n,h]"]).unwrap(), "f32[n,h]");
+        assert_eq!(first("LpNormalization", &[("p", Attribute::Int(3))], &["f32[n,h]"]), Err(BadAttribute));
+        assert_eq!(first("LRN", &[("size", Attribute::Int(3))], &["f32[n,c,h]"]).unwrap(), "f32[n,c,h]");
+        assert_eq!(first("LRN", &[("size", Attribute::Int(0))], &["f32[n,c,h]"]), Err(BadAttribute));
+        let axes = [("axes", ints(&[0, 4]))];
+        assert_eq!(first("MeanVarianceNormalization", &[], &["f32[n,c,h,w]"]).unwrap(), "f32[n,c,h,w]");
+        assert_eq!(first("MeanVarianceNormalization", &axes, &["f32[n,c,h,w]"]), Err(BadAttribute));
+    }
+
+    #[test]
+    fn losses_have_the_shape_of_the_labels_or_none() {
+        let none = [("reduction", Attribute::Str("none".into()))];
+        let loss = "NegativeLogLikelihoodLoss";
+        assert_eq!(first(loss, &none, &["f32[n,c,7]", "i64[5,d]"]).unwrap(), "f32[5,7]");
+        assert_eq!(first(loss, &none, &["f32[*]", "i64[5,d]", "f32[c]"]).unwrap(), "f32[5,d]");
+        assert_eq!(first(loss, &[], &["f16[n,c]", "i32[n]"]).unwrap(), "f16[]");
+        assert_eq!(first(loss, &[], &["f32[n,c]", "i64[n,d]"]), Err(BadShape));
+        assert_eq!(first(loss, &[], &["f32[4,c]", "i64[5]"]), Err(BadShape));
+        assert_eq!(first(loss, &[], &["f32[n,4]", "i64[n]", "f32[3]"]), Err(BadShape));
+        assert_eq!(first(loss, &[], &["f32[n,4]", "f32[n]"]), Err(BadType));
+        let outputs = check("SoftmaxCrossEntropyLoss", &none, &["f32[n,c,d]", "i64[n,d]"], 2).unwrap();
+        assert_eq!(outputs, ["f32[n,d]", "f32[n,c,d]"]);
+    }
+}

@@ -130,3 +130,70 @@ fn hidden_size(layer: &Layer<'_>, cx: &mut Inference<'_>) -> Result<Dim, InferEr
     }
     Ok(hidden.unwrap_or_else(|| cx.fresh_dim("hidden")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::InferErrorKind::{BadAttribute, BadShape, BadType, MissingInput};
+    use super::super::testing::check;
+    use crate::Attribute;
+
+    fn word(name: &'static str, word: &str) -> (&'static str, Attribute) {
+        (name, Attribute::Str(word.into()))
+    }
+
+    #[test]
+    fn outputs_follow_direction_and_layout() {
+        let both = word("direction", "bidirectional");
+        let inputs = ["f32[s,b,3]", "f32[2,20,3]", "f32[2,20,5]"];
+        let outputs = check("LSTM", std::slice::from_ref(&both), &inputs, 3).unwrap();
+        assert_eq!(outputs, ["f32[s,2,b,5]", "f32[2,b,5]", "f32[2,b,5]"]);
+        let batch_first = [both, ("layout", Attribute::Int(1))];
+        let outputs = check("LSTM", &batch_first, &["f32[b,s,3]", inputs[1], inputs[2]], 2).unwrap();
+        assert_eq!(outputs, ["f32[b,s,2,5]", "f32[b,2,5]"]);
+        let outputs = check("GRU", &[], &["bf16[s,b,3]", "bf16[1,15,3]", "bf16[1,15,5]"], 2).unwrap();
+        assert_eq!(outputs, ["bf16[s,1,b,5]", "bf16[1,b,5]"]);
+    }
+
+    #[test]
+    fn the_hidden_size_is_taken_from_wherever_it_is_known() {
+        let hidden = ("hidden_size", Attribute::Int(5));
+        assert_eq!(
+            check("RNN", std::slice::from_ref(&hidden), &["f32[s,b,3]", "f32[*]", "f32[*]"], 1).unwrap(),
+            ["f32[s,1,b,5]"]
+        );
+        let state = ["f32[s,b,3]", "f32[*]", "f32[*]", "", "", "f32[1,b,7]"];
+        assert_eq!(check("RNN", &[], &state, 1).unwrap(), ["f32[s,1,b,7]"]);
+        assert_eq!(check("RNN", &[], &["f32[*]", "f32[*]", "f32[*]"], 1).unwrap(), ["f32[new0,1,new1,new3]"]);
+        assert_eq!(check("RNN", &[hidden], &state, 1), Err(BadShape));
+    }
+
+    #[test]
+    fn refusals() {
+        let inputs = ["f32[s,b,3]", "f32[1,15,3]", "f32[1,15,5]", "f32[1,30]", "i32[b]", "f32[1,b,5]"];
+        assert!(check("GRU", &[], &inputs, 2).is_ok());
+        let with = |idx: usize, input: &'static str| {
+            let mut changed = inputs;
+            changed[idx] = input;
+            check("GRU", &[], &changed, 2)
+        };
+        assert_eq!(with(0, "f32[s,3]"), Err(BadShape));
+        assert_eq!(with(0, "i32[s,b,3]"), Err(BadType));
+        assert_eq!(with(1, "f32[1,15,4]"), Err(BadShape));
+        assert_eq!(with(1, "f32[2,15,3]"), Err(BadShape));
+        assert_eq!(with(2, "f32[1,20,5]"), Err(BadShape));
+        assert_eq!(with(3, "f32[1,15]"), Err(BadShape));
+        assert_eq!(with(4, "f32[b]"), Err(BadType));
+        assert_eq!(with(5, "f32[1,b,6]"), Err(BadShape));
+        assert_eq!(check("GRU", &[], &inputs[..2], 1), Err(MissingInput));
+        assert_eq!(check("GRU", &[], &inputs, 3), Err(BadAttribute));
+        for attribute in [
+            ("layout", Attribute::Int(2)),
+            ("hidden_size", Attribute::Int(0)),
+            ("hidden_size", Attribute::Int(i64::MIN)),
+            ("clip", Attribute::Float(-1.0)),
+            ("activations", Attribute::Strs(vec!["Tanh".into()])),
+        ] {
+            assert_eq!(check("GRU", &[attribute], &inputs, 1), Err(BadAttribute));
+        }
+    }
+}

@@ -175,3 +175,100 @@ pub(super) fn softmax(axis: i64, cx: &mut Inference<'_>) -> InferResult {
     }
     checks::like_input(cx, 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::check;
+    use super::super::testing_values::{constant, inferred, ints};
+    use super::super::{Content, InferErrorKind};
+    use crate::{Attribute, Op, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
+    use planish_tensor::{DType, Tensor};
+
+    const DROP: (&str, Attribute) = ("keepdims", Attribute::Bool(false));
+    const NOOP: (&str, Attribute) = ("noop_with_empty_axes", Attribute::Bool(true));
+
+    fn one(op: &str, attributes: &[(&str, Attribute)], inputs: &[&str]) -> Result<String, InferErrorKind> {
+        check(op, attributes, inputs, 1).map(|mut outputs| outputs.remove(0))
+    }
+
+    #[test]
+    fn known_axes_give_known_shapes() {
+        assert_eq!(one("ReduceMean", &[], &["f32[n,3,h]", "i64=-1"]).unwrap(), "f32[n,3,1]");
+        assert_eq!(one("ReduceMean", &[DROP], &["f16[n,3,h]", "i64=0,2"]).unwrap(), "f16[3]");
+        assert_eq!(one("ReduceSum", &[DROP], &["i32[n,3]", "i64=1,1,-1"]).unwrap(), "i32[n]");
+        assert_eq!(one("ReduceSum", &[DROP], &["i32[n,3]"]).unwrap(), "i32[]");
+        assert_eq!(one("ReduceSum", &[], &["i32[n,3]", "i64="]).unwrap(), "i32[1,1]");
+        assert_eq!(one("ReduceSum", &[DROP, NOOP], &["i32[n,3]", "i64[0]"]).unwrap(), "i32[n,3]");
+        assert_eq!(one("ReduceL2", &[], &["f64[]", "i64=-1"]).unwrap(), "f64[]");
+        assert_eq!(one("ReduceMax", &[], &["bool[n]"]).unwrap(), "bool[1]");
+    }
+
+    #[test]
+    fn unknown_axes_give_what_is_certain() {
+        assert_eq!(one("ReduceSum", &[], &["f32[n,1]", "i64[k]"]).unwrap(), "f32[new0,1]");
+        assert_eq!(one("ReduceSum", &[DROP], &["f32[n,3,4]", "i64[1]"]).unwrap(), "f32[new0,new1]");
+        assert_eq!(one("ReduceSum", &[DROP], &["f32[n]", "i64[1]"]).unwrap(), "f32[]");
+        // Two entries may name the same axis.
+        assert_eq!(one("ReduceSum", &[DROP], &["f32[n,3,4]", "i64[2]"]).unwrap(), "f32[*]");
+        assert_eq!(one("ReduceSum", &[], &["f32[*]", "i64=0"]).unwrap(), "f32[*]");
+    }
+
+    #[test]
+    fn reductions_refuse() {
+        use InferErrorKind::{BadAttribute, BadShape, BadType};
+        assert_eq!(one("ReduceSum", &[], &["f32[2]", "i64=1"]), Err(BadAttribute));
+        assert_eq!(one("ReduceSum", &[], &["f32[2]", "i64=-9223372036854775808"]), Err(BadAttribute));
+        assert_eq!(one("ReduceSum", &[], &["f32[]", "i64=1"]), Err(BadAttribute));
+        assert_eq!(one("ReduceSum", &[], &["f32[2]", "i64[1,1]"]), Err(BadShape));
+        assert_eq!(one("ReduceSum", &[], &["f32[2]", "f32[1]"]), Err(BadType));
+        assert_eq!(one("ReduceSum", &[], &["bool[2]"]), Err(BadType));
+        assert_eq!(one("ReduceSum", &[], &["f8e5m2[2]"]), Err(BadType));
+        assert_eq!(check("ReduceSum", &[], &["f32[2]"], 2), Err(BadAttribute));
+    }
+
+    /// The contents of a reduction as text.
+    fn content(op: impl Into<Op>, dims: &[&str]) -> Option<String> {
+        let outputs = inferred(op, &[ints(dims)], 1).unwrap();
+        match outputs[0].content.as_ref()? {
+            Content::Ints(ints) => Some(format!("{} {}", ints.dims[0], ints.is_scalar)),
+            Content::Tensor(_) => None,
+        }
+    }
+
+    #[test]
+    fn shapes_are_folded() {
+        let prod = ReduceProd { noop_with_empty_axes: false, keepdims: false };
+        let sum = ReduceSum { noop_with_empty_axes: false, keepdims: true };
+        let max = ReduceMax { noop_with_empty_axes: false, keepdims: false };
+        let min = ReduceMin { noop_with_empty_axes: false, keepdims: false };
+        assert_eq!(content(prod.clone(), &["n", "3", "4"]).unwrap(), "12*n true");
+        assert_eq!(content(prod.clone(), &[]).unwrap(), "1 true");
+        assert_eq!(content(sum.clone(), &["n", "3", "n"]).unwrap(), "2*n+3 false");
+        assert_eq!(content(max.clone(), &["7", "-3"]).unwrap(), "7 true");
+        assert_eq!(content(min, &["7", "-3"]).unwrap(), "-3 true");
+        // What wraps, and what has no value, is left to the evaluation.
+        assert_eq!(content(prod, &["9223372036854775807", "2"]), None);
+        assert_eq!(content(max, &[]), None);
+        let narrow = constant(Tensor::vector(vec![i32::MAX, 1]));
+        assert!(inferred(sum.clone(), &[narrow], 1).unwrap()[0].content.is_none());
+        let outputs = inferred(sum, &[constant(Tensor::vector(vec![u64::MAX]))], 1).unwrap();
+        assert!(outputs[0].content.is_none());
+        assert_eq!(outputs[0].ty, crate::ValueType::tensor(DType::U64, [1usize].into()));
+    }
+
+    #[test]
+    fn positions_scans_and_softmax() {
+        use InferErrorKind::{BadAttribute, BadShape, BadType};
+        assert_eq!(one("ArgMax", &[("axis", Attribute::Int(-1)), DROP], &["f32[n,h]"]).unwrap(), "i64[n]");
+        assert_eq!(one("ArgMin", &[], &["u8[n,h]"]).unwrap(), "i64[1,h]");
+        assert_eq!(one("ArgMin", &[], &["u8[*]"]).unwrap(), "i64[*]");
+        assert_eq!(one("ArgMin", &[], &["u8[]"]), Err(BadAttribute));
+        assert_eq!(one("ArgMin", &[], &["bool[2]"]), Err(BadType));
+        assert_eq!(one("CumSum", &[], &["i32[n,h]", "i64=1"]).unwrap(), "i32[n,h]");
+        assert_eq!(one("CumSum", &[], &["i32[n,h]", "i64=2"]), Err(BadAttribute));
+        assert_eq!(one("CumProd", &[], &["i32[n,h]", "i64=0,1"]), Err(BadShape));
+        assert_eq!(one("Softmax", &[], &["bf16[n,h]"]).unwrap(), "bf16[n,h]");
+        assert_eq!(one("Softmax", &[("axis", Attribute::Int(2))], &["f32[n,h]"]), Err(BadAttribute));
+        assert_eq!(one("Hardmax", &[], &["i32[n,h]"]), Err(BadType));
+    }
+}
