@@ -52,14 +52,17 @@ fn comes_back(graph: &Graph) {
     assert_eq!(whole.print_whole(), graph.print_whole());
 }
 
-/// What inference knew before is known again.
+/// What inference knew before is known again, but for the names of symbols that it makes itself.
 #[track_caller]
 fn same_contents(a: &Graph, b: &Graph) {
     for (_, value) in a.values() {
         let other = b.find(&value.name).map(|id| b.value(id));
         if let Some(Content::Ints(ints)) = &value.content {
+            if ints.dims.iter().any(|dim| dim.symbols().iter().any(|name| name.contains('\''))) {
+                continue;
+            }
             let there = other.and_then(|other| other.content.as_ref());
-            assert!(matches!(there, Some(Content::Ints(other)) if other == ints), "{}", value.name);
+            assert!(matches!(there, Some(Content::Ints(other)) if other == ints), "{ints:?} {there:?}\n{a}");
         }
     }
     for ((_, a), (_, b)) in a.nodes().zip(b.nodes()) {
