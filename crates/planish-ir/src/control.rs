@@ -217,6 +217,7 @@ pub fn join(a: &ValueType, b: &ValueType, fresh: Fresh<'_>) -> Option<ValueType>
 }
 
 /// `inferred` with an unknown rank taken from `hint`, and run-time dimensions named as the hint names them.
+/// Hints for the elements of sequences are left aside: exporters write the shape of one element for all.
 pub(crate) fn fill(inferred: ValueType, hint: &ValueType) -> ValueType {
     match (inferred, hint) {
         (ValueType::Tensor(own), ValueType::Tensor(hint)) if own.dtype == hint.dtype => {
@@ -229,12 +230,6 @@ pub(crate) fn fill(inferred: ValueType, hint: &ValueType) -> ValueType {
                 (own, _) => own,
             };
             ValueType::Tensor(TensorType { dtype: own.dtype, shape })
-        }
-        (ValueType::Sequence(own), ValueType::Sequence(hint)) => {
-            ValueType::Sequence(Box::new(fill(*own, hint)))
-        }
-        (ValueType::Optional(own), ValueType::Optional(hint)) => {
-            ValueType::Optional(Box::new(fill(*own, hint)))
         }
         (own, _) => own,
     }
