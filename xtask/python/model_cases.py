@@ -1,11 +1,12 @@
 """Runs models in ONNX Runtime on seeded, realistic inputs and stores inputs and outputs as TensorProto files.
 
-usage: model_cases.py LIST OUT        LIST: lines of name, model path and input specifications, tab-separated
+usage: model_cases.py LIST OUT [--trace]   LIST: lines of name, model path and input specifications, tab-separated
 
 An input specification is `name=kind(arguments):shape`, a shape `1x3x224x224` (empty for a scalar). Kinds:
 image (smooth picture in 0..1), audio (chirps and noise in -1..1), noise (normal), uniform(low,high),
 ids(limit), ones, zeros, const(value). The element type is the model's. OUT/NAME/test_data_set_0 is written
-last, so that a folder of that name is complete.
+last, so that a folder of that name is complete. With --trace, the values between the nodes are written as
+well, to OUT/NAME/trace.
 """
 
 import os
@@ -15,6 +16,7 @@ import tempfile
 import zlib
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
@@ -80,19 +82,41 @@ def inputs_of(name, session, specification):
     return [(i.name, feeds[i.name]) for i in session.get_inputs()]
 
 
+def trace(path, feeds, out):
+    """Every value that the model's nodes make, as TensorProto files that carry the value's name."""
+    model = onnx.load(path)
+    outputs = {output.name for output in model.graph.output}
+    names = [name for node in model.graph.node for name in node.output if name and name not in outputs]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = session_of(model.SerializeToString())
+    os.makedirs(out, exist_ok=True)
+    wanted = [output.name for output in session.get_outputs()]
+    for idx, (name, array) in enumerate(zip(wanted, session.run(wanted, dict(feeds)))):
+        if isinstance(array, np.ndarray):
+            save(numpy_helper.from_array(array, name), os.path.join(out, f"{idx}.pb"))
+
+
+def session_of(model):
+    options = ort.SessionOptions()
+    # The operators as they are written, not as fused: that is what the reference defines.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 def main():
-    listing, out = sys.argv[1:]
+    listing, out = sys.argv[1:3]
+    tracing = "--trace" in sys.argv
     for line in open(listing):
         name, path, specification = line.rstrip("\n").split("\t")
         final = os.path.join(out, name, "test_data_set_0")
-        if os.path.isdir(final):
+        if os.path.isdir(final) and not tracing:
             continue
-        options = ort.SessionOptions()
-        # The operators as they are written, not as fused: that is what the reference defines.
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 3
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = session_of(path)
         feeds = inputs_of(name, session, specification)
+        if tracing:
+            trace(path, feeds, os.path.join(out, name, "trace"))
+            continue
         outputs = session.run(None, dict(feeds))
         os.makedirs(os.path.dirname(final), exist_ok=True)
         partial = tempfile.mkdtemp(dir=os.path.dirname(final))

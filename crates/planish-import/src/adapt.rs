@@ -42,6 +42,7 @@ const RULES: &[(&str, Rule)] = &[
     ("TopK", inputs::topk),
     ("Dropout", inputs::dropout),
     ("DFT", inputs::dft),
+    ("STFT", inputs::stft),
     // Meanings and words that changed.
     ("Softmax", normalize::softmax),
     ("LogSoftmax", normalize::softmax),

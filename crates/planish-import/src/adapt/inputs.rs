@@ -133,3 +133,14 @@ pub(super) fn dft(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let (data, length) = (n.required(0)?, n.input(1));
     n.finish_with("DFT", &["axis"], &[Some(data), length, Some(axis)])
 }
+
+/// A real signal may come without the last axis, as exporters write it and ONNX Runtime takes it.
+pub(super) fn stft(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
+    let mut inputs = n.inputs.clone();
+    let signal = n.required(0)?;
+    if n.type_of(signal)?.rank() == Some(2) {
+        let axes = n.int_vector("axes", vec![2])?;
+        inputs[0] = Some(n.temporary(planish_op::Unsqueeze {}, &[Some(signal), Some(axes)])?);
+    }
+    n.finish_with("STFT", &[], &inputs)
+}
