@@ -43,11 +43,15 @@ class Case:
     always_constant: bool = False
 
     def describe(self):
-        parts = [
-            "-" if array is None else f"{array.dtype}{list(array.shape)}" for array in self.inputs
-        ]
+        parts = []
+        for idx, array in enumerate(self.inputs):
+            part = "-" if array is None else f"{array.dtype}{list(array.shape)}"
+            if idx in self.parameters and array is not None and array.size <= 8:
+                part += f"={array.tolist()}"
+            parts.append(part)
         attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
-        return f"{self.op}({', '.join(parts)}) {{{attributes}}} opset {self.opset}"
+        is_empty = any(array is not None and array.size == 0 for array in self.inputs)
+        return f"{self.op}({', '.join(parts)}) {{{attributes}}} opset {self.opset}" + " [empty]" * is_empty
 
     def model(self, constant_parameters):
         names = ["" if array is None else f"x{idx}" for idx, array in enumerate(self.inputs)]

@@ -117,13 +117,16 @@ def slice_(draw, name):
     shape = draw.shape(1, 4)
     axes = draw.permutation(len(shape))[: draw.integer(1, len(shape))]
     starts, ends = ([draw.integer(-8, 8) for _ in axes] for _ in range(2))
+    steps = [draw.pick([1, 1, 2, 3, -1, -2]) for _ in axes] if draw.chance(0.6) else None
     if draw.chance(0.3):
-        ends[0] = draw.pick([2**63 - 1, -(2**63), 2**31 - 1])
+        # "To the end": the largest number forwards, the smallest backwards, as ONNX recommends.
+        backwards = steps is not None and steps[0] < 0
+        ends[0] = draw.pick([-(2**63), -(2**31)] if backwards else [2**63 - 1, 2**31 - 1])
     inputs = [draw.array(draw.pick(ALL), shape), i64(starts), i64(ends)]
-    if draw.chance(0.8) or len(axes) < len(shape):
+    if draw.chance(0.8) or len(axes) < len(shape) or steps is not None:
         inputs.append(i64([axis - len(shape) if draw.chance(0.4) else axis for axis in axes]))
-        if draw.chance(0.6):
-            inputs.append(i64([draw.pick([1, 1, 2, 3, -1, -2]) for _ in axes]))
+    if steps is not None:
+        inputs.append(i64(steps))
     if draw.chance(0.3):
         inputs[1:] = [np.clip(a, -(2**31), 2**31 - 1).astype(np.int32) for a in inputs[1:]]
     return Case(name, inputs, parameters=(1, 2, 3, 4))

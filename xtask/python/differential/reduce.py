@@ -58,7 +58,8 @@ def batch_norm(draw, name):
 
 @generator("InstanceNormalization")
 def instance_norm(draw, name):
-    shape = draw.shape(3, 5, zero=0)
+    # One element a channel has variance 0, and rounding errors grow by 1/sqrt(epsilon), over 300 times.
+    shape = draw.shape(2, 4, zero=0) + [draw.integer(2, 5)]
     return Case(name, [draw.array("float32", shape), draw.array("float32", [shape[1]]), draw.array("float32", [shape[1]])])
 
 

@@ -21,7 +21,8 @@ pub(super) fn softmax(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let flat = n.temporary(Flatten { axis }, &[Some(data)])?;
     let soft = n.temporary(along_last, &[Some(flat)])?;
     let shape = n.temporary(ShapeOp { start: 0, end: None }, &[Some(data)])?;
-    n.finish(Reshape { allowzero: false }, &[Some(soft), Some(shape)])
+    // A size of 0 in the shape means 0, not "as it was".
+    n.finish(Reshape { allowzero: true }, &[Some(soft), Some(shape)])
 }
 
 pub(super) fn batch_normalization(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
