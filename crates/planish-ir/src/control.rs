@@ -1,7 +1,7 @@
 //! Control flow: what the outputs of If, Loop, Scan and SequenceMap are, given their bodies; and how types
 //! that come from two places are joined.
 
-use planish_op::infer::{InferInput, Inferred};
+use planish_op::infer::{Content, InferInput, Inferred};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{DType, Dim, Shape};
 
@@ -49,8 +49,15 @@ pub(crate) fn infer(
             if then.len() != other.len() {
                 return Err(bad(format!("the branches have {} and {} outputs", then.len(), other.len())));
             }
-            let join_both = |(a, b)| join(a, b, fresh);
-            then.into_iter().zip(other).map(join_both).collect::<Option<Vec<_>>>()
+            match known_condition(inputs) {
+                // The other branch never runs; exporters leave such choices where sizes are equal anyway.
+                Some(true) => Some(then.into_iter().cloned().collect()),
+                Some(false) => Some(other.into_iter().cloned().collect()),
+                None => {
+                    let join_both = |(a, b)| join(a, b, fresh);
+                    then.into_iter().zip(other).map(join_both).collect::<Option<Vec<_>>>()
+                }
+            }
         }
         Op::Loop(_) => {
             let outputs = output_types(&node.bodies[0]);
@@ -112,6 +119,16 @@ pub(crate) fn infer(
     let types =
         types.ok_or_else(|| bad("the types of the bodies' outputs and of the inputs differ".into()))?;
     Ok(types.into_iter().map(|ty| Inferred { ty, content: None }).collect())
+}
+
+/// The condition of an If, where the contents tell it before any run.
+fn known_condition(inputs: &[Option<InferInput<'_>>]) -> Option<bool> {
+    let value = match inputs.first()?.as_ref()?.content? {
+        Content::Tensor(tensor) if tensor.len() == 1 => tensor.to_i64s().first().copied(),
+        Content::Ints(ints) if ints.dims.len() == 1 => ints.dims.first()?.as_const(),
+        _ => None,
+    };
+    value.map(|value| value != 0)
 }
 
 /// That the body takes what the node hands it: formal inputs first, then the captured values as they are.
@@ -260,5 +277,38 @@ pub fn compatible(a: &ValueType, b: &ValueType) -> bool {
         (ValueType::Sequence(a), ValueType::Sequence(b)) => compatible(a, b),
         (ValueType::Optional(a), ValueType::Optional(b)) => compatible(a, b),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_op::If;
+    use planish_tensor::Tensor;
+
+    use super::*;
+    use crate::graph::NewNode;
+
+    /// The type of an If whose branches have different ranks, under this condition.
+    fn chosen(condition: impl Fn(&mut Graph) -> crate::ValueId) -> String {
+        let mut graph = Graph::new("chosen");
+        let condition = condition(&mut graph);
+        let branch = |name: &str, value: Tensor| {
+            let mut body = Graph::new(name);
+            let id = body.add_constant("value", value).unwrap();
+            body.set_outputs(vec![id]);
+            body
+        };
+        let bodies = vec![branch("then", Tensor::scalar(1f32)), branch("else", Tensor::vector(vec![1f32]))];
+        let node = NewNode { bodies, ..NewNode::new("if", If {}, vec![Some(condition)], &["y"]) };
+        graph.add_node(node).unwrap();
+        graph.value(graph.find("y").unwrap()).ty.to_string()
+    }
+
+    #[test]
+    fn a_known_condition_chooses_the_branch() {
+        assert_eq!(chosen(|graph| graph.add_constant("c", Tensor::scalar(true)).unwrap()), "f32[]");
+        assert_eq!(chosen(|graph| graph.add_constant("c", Tensor::vector(vec![false])).unwrap()), "f32[1]");
+        let bool = ValueType::tensor(DType::Bool, Shape::scalar());
+        assert_eq!(chosen(|graph| graph.add_input("c", bool.clone()).unwrap()), "f32[*]");
     }
 }

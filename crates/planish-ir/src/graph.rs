@@ -237,7 +237,7 @@ impl Graph {
     ) -> Result<ValueId, GraphError> {
         let id = self.add_input(name, ty)?;
         // A constant tensor would make the input a constant; only symbolic knowledge is kept.
-        if let Some(content @ Content::Ints(_)) = content {
+        if let Some(content @ (Content::Ints(_) | Content::Grid(_))) = content {
             self.values[id.index()].content = Some(content);
         }
         Ok(id)

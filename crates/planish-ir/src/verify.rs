@@ -160,7 +160,14 @@ impl Check<'_> {
                     let is_whole = dtype.is_int() || *dtype == DType::Bool;
                     is_whole && count_fits && shape.as_ref().is_none_or(|shape| shape.rank() == rank)
                 }
-                (Some(Content::Ints(_)), _) => false,
+                (Some(Content::Grid(dims)), ValueType::Tensor(TensorType { dtype, shape })) => {
+                    let count = |shape: &Shape| shape.element_count().as_usize();
+                    let fits = |shape: &Shape| {
+                        shape.rank() >= 2 && count(shape).is_none_or(|count| count == dims.len())
+                    };
+                    dtype.is_int() && shape.as_ref().is_none_or(fits)
+                }
+                (Some(Content::Ints(_) | Content::Grid(_)), _) => false,
             };
             if !fits {
                 let detail = format!("the type is {}, the known elements are of another", value.ty);

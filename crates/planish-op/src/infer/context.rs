@@ -22,6 +22,9 @@ pub enum Content {
     Tensor(Tensor),
     /// Integers that depend on symbolic dimensions.
     Ints(SymbolicInts),
+    /// The same for an integer tensor of rank 2 or more, whose type has a shape of numbers: the elements in
+    /// row-major order. Exporters turn lists of pads about in such a form.
+    Grid(Vec<Dim>),
 }
 
 /// Contents longer than this are not followed: shapes are short, and hostile files are not.
@@ -140,7 +143,7 @@ impl<'a> Inference<'a> {
     pub fn constant(&self, idx: usize) -> Option<&'a Tensor> {
         match self.inputs.get(idx)?.as_ref()?.content? {
             Content::Tensor(tensor) => Some(tensor),
-            Content::Ints(_) => None,
+            Content::Ints(_) | Content::Grid(_) => None,
         }
     }
 
@@ -161,6 +164,7 @@ impl<'a> Inference<'a> {
                 let dims = tensor.to_i64s().into_iter().map(Dim::from).collect();
                 Some(SymbolicInts { dims, is_scalar: tensor.rank() == 0 })
             }
+            Content::Grid(_) => None,
         }
     }
 
@@ -168,6 +172,7 @@ impl<'a> Inference<'a> {
     pub fn const_ints(&self, idx: usize) -> Option<Vec<i64>> {
         match self.inputs.get(idx)?.as_ref()?.content? {
             Content::Ints(ints) => ints.dims.iter().map(Dim::as_const).collect(),
+            Content::Grid(dims) => dims.iter().map(Dim::as_const).collect(),
             Content::Tensor(tensor) if tensor.len() <= MAX_FOLLOWED_INTS => Some(tensor.to_i64s()),
             Content::Tensor(_) => None,
         }

@@ -27,14 +27,13 @@ pub(super) struct Known {
 impl Known {
     /// The elements of an input, if they are known, few, and as many as its type says.
     pub(super) fn of(cx: &Inference<'_>, idx: usize) -> Option<Known> {
+        let shape = cx.shape(idx).ok()?;
         let known = match cx.content(idx)? {
             Content::Tensor(tensor) => Known::of_tensor(tensor)?,
-            Content::Ints(ints) => {
-                let shape = if ints.is_scalar { vec![] } else { vec![ints.dims.len()] };
-                Known { shape, elements: ints.dims.iter().cloned().map(Element::Int).collect() }
-            }
+            Content::Ints(ints) if ints.is_scalar => Known::vector(ints.dims.clone()).reshaped(&[])?,
+            Content::Ints(ints) => Known::vector(ints.dims.clone()),
+            Content::Grid(dims) => Known::vector(dims.clone()).reshaped(&shape?.as_fixed()?)?,
         };
-        let shape = cx.shape(idx).ok()?;
         let fits = shape.is_none_or(|shape| {
             let same =
                 |(dim, &size): (&Dim, &usize)| dim.as_const().is_none_or(|_| dim.as_usize() == Some(size));
@@ -133,18 +132,17 @@ impl Known {
         Some(Known { shape, elements: elements? })
     }
 
-    /// The array as contents of elements of type `dtype`: a constant if everything is a number, symbolic if
-    /// it is a vector or scalar, and nothing otherwise.
+    /// The array as contents of elements of type `dtype`, in the simplest form that holds them.
     pub(super) fn into_content(self, dtype: DType) -> Option<Content> {
         if self.elements.len() > MAX_FOLLOWED_INTS {
             return None;
         }
-        if let Some(tensor) = self.to_tensor(dtype) {
-            return Some(Content::Tensor(tensor));
+        match (self.ints(), self.shape.len()) {
+            (Some(_), _) if dtype.is_float() => None,
+            (Some(dims), rank @ (0 | 1)) => Some(Content::Ints(SymbolicInts { dims, is_scalar: rank == 0 })),
+            (Some(dims), _) if self.const_ints().is_none() => Some(Content::Grid(dims)),
+            _ => self.to_tensor(dtype).map(Content::Tensor),
         }
-        let dims = self.ints()?;
-        (self.shape.len() <= 1)
-            .then(|| Content::Ints(SymbolicInts { dims, is_scalar: self.shape.is_empty() }))
     }
 
     fn to_tensor(&self, dtype: DType) -> Option<Tensor> {
@@ -230,13 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_constants_or_symbolic_vectors() {
-        let constant = row(&[1, -1]).into_content(DType::I32);
-        assert!(matches!(constant, Some(Content::Tensor(tensor)) if tensor == Tensor::vector(vec![1, -1])));
+    fn contents_take_the_simplest_form() {
+        assert!(matches!(row(&[1, -1]).into_content(DType::I32), Some(Content::Ints(_))));
+        let constant = row(&[1, -1]).reshaped(&[1, 2]).unwrap().into_content(DType::I32);
+        let expected = Tensor::new(&[1, 2], vec![1, -1]).unwrap();
+        assert!(matches!(constant, Some(Content::Tensor(tensor)) if tensor == expected));
         let symbolic = Known::vector(vec![Dim::symbol("n"), Dim::ONE]);
         assert!(matches!(symbolic.clone().into_content(DType::I64), Some(Content::Ints(_))));
-        assert!(symbolic.reshaped(&[2, 1]).unwrap().into_content(DType::I64).is_none());
-        assert!(matches!(row(&[300]).into_content(DType::U8), Some(Content::Ints(_))));
+        let grid = symbolic.reshaped(&[2, 1]).unwrap().into_content(DType::I64);
+        assert!(matches!(grid, Some(Content::Grid(dims)) if dims.len() == 2));
+        assert!(row(&[300]).reshaped(&[1, 1]).unwrap().into_content(DType::U8).is_none());
+        // Without elements, integers and floats look the same.
+        assert!(row(&[]).into_content(DType::F32).is_none());
         let large = Tensor::vector(vec![u64::MAX]);
         assert!(Known::of_tensor(&large).is_none());
     }

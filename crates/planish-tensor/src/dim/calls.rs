@@ -62,6 +62,8 @@ impl Dim {
             return Dim::UNKNOWN;
         }
         args.retain(|arg| *arg != Dim::ONE);
+        let all = args.clone();
+        args.retain(|arg| !all.iter().any(|other| gives_way(arg, other)));
         if args.iter().filter(|arg| arg.as_const().is_some()).count() > 1 {
             return Dim::UNKNOWN;
         }
@@ -288,6 +290,17 @@ fn collapse(func: Func, mut args: Vec<Dim>) -> Option<Dim> {
         2..=MAX_ARGS => Some(Dim::call(func, args)),
         _ => Some(Dim::UNKNOWN),
     }
+}
+
+/// Whether `arg` is `min(other,…)` with everything else in it at least 1, so that it is 1 wherever `other` is
+/// and otherwise must equal it: `broadcast(seq,min(512,seq))`, a table cut to the length of a sequence, is
+/// `seq`.
+fn gives_way(arg: &Dim, other: &Dim) -> bool {
+    let Some(Atom::Call(call)) = arg.as_atom() else { return false };
+    let is_positive = |arg: &Dim| bounds::of(arg).low.is_some_and(|low| low >= 1);
+    call.func == Func::Min
+        && call.args.contains(other)
+        && call.args.iter().all(|arg| arg == other || is_positive(arg))
 }
 
 /// Whether no binding makes the value 1: it is bounded away from 1, or 1 leaves the wrong remainder.

@@ -120,6 +120,10 @@ fn broadcast_is_exact_for_sizes_zero_and_one() {
     check("broadcast(x+2,y)", "x+2");
     check("broadcast(y,broadcast(x,1))", "broadcast(x,y)");
     check("broadcast(2,3)", "unknown()");
+    check("broadcast(min(512,x),x)", "x");
+    check("broadcast(x,broadcast(y,min(512,y+1,x)))", "broadcast(x,y)");
+    // With `x` 1 and `y` 0 this is 0, with both 2 it is 2.
+    check("broadcast(x,min(x,y))", "broadcast(x,min(x,y))");
     let both = dim("broadcast(x,y)");
     let at = |x, y| both.eval(&|name| Some(if name == "x" { x } else { y }));
     assert_eq!(

@@ -79,12 +79,14 @@ fn cast_content(to: DType, from: DType, content: Content) -> Option<String> {
     let len = match &content {
         Content::Tensor(tensor) => tensor.len(),
         Content::Ints(ints) => ints.dims.len(),
+        Content::Grid(dims) => dims.len(),
     };
     let shape = format!("[{len}]");
     let output = run(cast(to), &[Some((from, &shape, Some(content)))], 1).unwrap().remove(0);
     assert_eq!(output.ty.to_string(), format!("{to}{shape}"));
     match output.content? {
         Content::Ints(ints) => Some(Shape::new(ints.dims).to_string()),
+        Content::Grid(dims) => Some(Shape::new(dims).to_string()),
         Content::Tensor(tensor) => Some(format!("{tensor:?}")),
     }
 }

@@ -25,6 +25,7 @@ fn elements(op: impl Into<Op>, inputs: &[Input]) -> Option<String> {
     let outputs = inferred(op, inputs, 1).unwrap();
     let list: Vec<String> = match outputs[0].content.as_ref()? {
         Content::Ints(ints) => ints.dims.iter().map(|dim| dim.to_string()).collect(),
+        Content::Grid(dims) => dims.iter().map(|dim| dim.to_string()).collect(),
         Content::Tensor(tensor) => tensor.to_i64s().iter().map(|value| value.to_string()).collect(),
     };
     Some(list.join(","))

@@ -21,6 +21,7 @@ fn described(output: &Inferred) -> String {
     let elements = match &output.content {
         None => return output.ty.to_string(),
         Some(Content::Ints(ints)) => ints.dims.iter().map(|dim| dim.to_string()).collect::<Vec<_>>(),
+        Some(Content::Grid(dims)) => dims.iter().map(|dim| dim.to_string()).collect(),
         Some(Content::Tensor(tensor)) => tensor.to_f64s().iter().map(|value| value.to_string()).collect(),
     };
     format!("{} = {}", output.ty, elements.join(","))
@@ -78,14 +79,19 @@ fn pads_of_pytorch_resolve() {
     // The exporter turns (left, right, top, bottom) about: pad with zeros, pair up, reverse, transpose.
     let zeros = ConstantOfShape { value: Some(Tensor::vector(vec![0i64])) };
     let zeros = step(zeros, &[numbers(&[4])]);
-    let pads = step(Concat { axis: 0 }, &[numbers(&[1, 2, 3, 4]), zeros]);
-    let pairs = step(RESHAPE, &[pads, numbers(&[-1, 2])]);
-    let reversed =
-        step(Slice {}, &[pairs, numbers(&[-1]), numbers(&[i64::MIN]), numbers(&[0]), numbers(&[-1])]);
-    let turned = step(Transpose { perm: Some(vec![1, 0]) }, &[reversed]);
-    let flat = step(RESHAPE, &[turned, numbers(&[-1])]);
-    let pad = Pad { mode: PadMode::Constant };
-    assert_eq!(output(pad, &[of("f32[n,3,h,w]"), flat]), is("f32[n,3,h+7,w+3]"));
+    let padded = |sides: Input| {
+        let pads = step(Concat { axis: 0 }, &[sides, zeros.clone()]);
+        let pairs = step(RESHAPE, &[pads, numbers(&[-1, 2])]);
+        let back = [numbers(&[-1]), numbers(&[i64::MIN]), numbers(&[0]), numbers(&[-1])];
+        let reversed = step(Slice {}, &[&[pairs], &back[..]].concat());
+        let turned = step(Transpose { perm: Some(vec![1, 0]) }, &[reversed]);
+        let flat = step(RESHAPE, &[turned, numbers(&[-1])]);
+        output(Pad { mode: PadMode::Constant }, &[of("f32[n,3,h,w]"), flat])
+    };
+    assert_eq!(padded(numbers(&[1, 2, 3, 4])), is("f32[n,3,h+7,w+3]"));
+    // To a multiple of 7, as windowed attention needs it.
+    let sides = ints(&["0", "mod(-w,7)", "0", "mod(-h,7)"]);
+    assert_eq!(padded(sides), is("f32[n,3,h+mod(6*h,7),w+mod(6*w,7)]"));
 }
 
 #[test]

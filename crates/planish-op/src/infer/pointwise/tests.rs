@@ -64,7 +64,7 @@ fn contents(op: impl Into<Op>, operands: &[Operand], expected: &str) {
             assert_eq!(rank, Some(usize::from(!ints.is_scalar)));
             ints.dims.iter().map(|dim| if dim.is_unknown() { "?".into() } else { dim.to_string() }).collect()
         }
-        Some(Content::Tensor(_)) => vec!["tensor".to_string()],
+        Some(Content::Tensor(_) | Content::Grid(_)) => vec!["tensor".to_string()],
         None => vec![],
     };
     assert_eq!(text.join(" "), expected);
