@@ -2,14 +2,17 @@
 //! form, and interpretation over the reference.
 
 mod control;
+mod cost;
 mod graph;
 mod id;
 mod interpret;
 mod same;
+mod specialize;
 pub mod text;
 mod verify;
 
 pub use control::{compatible, join};
+pub use cost::Work;
 pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
 pub use id::{NodeId, ValueId};
 pub use interpret::{InterpretError, Observer, interpret, interpret_with};

@@ -1,6 +1,7 @@
 //! Printed forms of small graphs.
 
 use expect_test::expect;
+use planish_op::infer::Content;
 use planish_op::{Attribute, Custom, If, Loop, Op, Scan, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
@@ -304,4 +305,26 @@ fn free_layout_and_comments() {
         }
     "#]]
     .assert_eq(&graph.to_string());
+}
+
+#[test]
+fn captured_contents_are_known_inside_again() {
+    let body = |name: &str| {
+        format!(
+            "graph \"{name}\" {{ input %s: i64[2] input %x: f32[n,6]\n\
+             %r: f32[n,6] = Reshape(%x, %s) output %r }}"
+        )
+    };
+    let text = format!(
+        "graph \"g\" {{ input %c: bool[] input %x: f32[n,6] %s: i64[2] = Shape(%x)\n\
+         %y: f32[n,6] = If(%c; %s, %x) [{}, {}] output %y }}",
+        body("then"),
+        body("else")
+    );
+    let graph: Graph = text.parse().unwrap();
+    comes_back(&graph);
+    let (_, node) = graph.nodes().last().unwrap();
+    let inner = &node.bodies[0];
+    let content = &inner.value(inner.find("s").unwrap()).content;
+    assert!(matches!(content, Some(Content::Ints(ints)) if ints.dims[0] == Dim::symbol("n")), "{content:?}");
 }
