@@ -390,7 +390,7 @@ impl<'g> Counter<'g> {
         match self.input(0)?.content.as_ref()? {
             Content::Tensor(tensor) if tensor.len() == 1 => tensor.to_i64s().first().copied().map(Dim::from),
             Content::Ints(ints) => ints.dims.first().cloned(),
-            Content::Tensor(_) => None,
+            Content::Tensor(_) | Content::Grid(_) => None,
         }
     }
 }
