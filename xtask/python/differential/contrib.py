@@ -102,7 +102,8 @@ def attention(draw, name):
     elif form == 3:
         mask = draw.array("int32", [batch, length, length], 0, 1)
         mask[:, :, 0] = 1
-    inputs = [draw.array("float32", [batch, length, 5]), draw.array("float32", [5, 3 * hidden]), draw.array("float32", [3 * hidden])]
+    # Small numbers: softmax of large scores magnifies the rounding of the scores.
+    inputs = [draw.array("float32", shape, -1, 1) for shape in ([batch, length, 5], [5, 3 * hidden], [3 * hidden])]
     if mask is not None:
         inputs.append(mask)
     attributes = {"num_heads": n_heads}
@@ -116,7 +117,7 @@ def mha(draw, name):
     batch, length, keys = draw.integer(1, 2), draw.integer(1, 5), draw.integer(1, 5)
     n_heads, size = draw.integer(1, 3), draw.pick([2, 4])
     hidden = n_heads * size
-    inputs = [draw.array("float32", [batch, length, hidden])] + [draw.array("float32", [batch, keys, hidden]) for _ in range(2)]
+    inputs = [draw.array("float32", [batch, count, hidden], -1, 1) for count in (length, keys, keys)]
     inputs.append(draw.array("float32", [3 * hidden]) if draw.chance(0.5) else None)
     mask = None
     if draw.chance(0.4):
