@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use planish_import::{Imported, import_file};
+use planish_ir::Graph;
 use planish_op::{Value, ValueType};
 
 use crate::compare::{Tolerance, difference};
@@ -55,7 +56,7 @@ fn first_op(folder: &Path) -> Option<String> {
 }
 
 fn check(imported: &Imported, folder: &Path) -> Result<()> {
-    let graph = &imported.graph;
+    let graph = &reparsed(&imported.graph)?;
     let mut n_sets = 0;
     for set in 0.. {
         let data = folder.join(format!("test_data_set_{set}"));
@@ -86,6 +87,16 @@ fn check(imported: &Imported, folder: &Path) -> Result<()> {
         }
     }
     if n_sets == 0 { Err(anyhow!("the test has no data")) } else { Ok(()) }
+}
+
+/// The graph, verified, printed as text and parsed back; an error if that is not the same graph. What runs is the
+/// parsed one, so that the text form is held to the answers too.
+pub(crate) fn reparsed(graph: &Graph) -> Result<Graph> {
+    graph.verify().context("verifying")?;
+    let printed = graph.print();
+    let parsed = planish_ir::parse(&printed.text, &printed.constants).context("parsing the text form")?;
+    graph.same_as(&parsed).map_err(|why| anyhow!("the text form gives another graph: {why}"))?;
+    Ok(parsed)
 }
 
 /// Whether a value has the type that inference gave it, as far as numbers tell.
