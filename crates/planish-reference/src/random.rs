@@ -161,3 +161,6 @@ pub(crate) fn dropout(op: &Dropout, cx: &Evaluation<'_>) -> EvalResult {
     }
     Ok(outputs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,3 +179,133 @@ pub(crate) fn optional_has_element(_op: &OptionalHasElement, cx: &Evaluation<'_>
     let has_element = !matches!(cx.optional_value(0), None | Some(Value::Optional(None)));
     Ok(vec![Tensor::scalar(has_element).into()])
 }
+
+#[cfg(test)]
+mod tests {
+    use planish_op::{Op, ValueType};
+    use planish_tensor::DType;
+
+    use super::*;
+    use crate::EvalErrorKind::{BadAttribute, BadShape, BadType, BadValue, MissingInput};
+    use crate::evaluate;
+
+    fn run(op: impl Into<Op>, inputs: &[Option<Value>]) -> Result<Value, EvalErrorKind> {
+        let inputs: Vec<Option<&Value>> = inputs.iter().map(Option::as_ref).collect();
+        evaluate(&op.into(), &inputs, 1).map(|mut outputs| outputs.remove(0)).map_err(|error| error.kind())
+    }
+
+    fn vector(values: &[f32]) -> Value {
+        Value::Tensor(Tensor::vector(values.to_vec()))
+    }
+
+    fn int(value: i64) -> Option<Value> {
+        Some(Value::Tensor(Tensor::scalar(value)))
+    }
+
+    /// Three vectors: 1, 2 and 3.
+    fn three() -> Option<Value> {
+        Some(Value::Sequence([1.0, 2.0, 3.0].map(|value| vector(&[value])).to_vec()))
+    }
+
+    fn numbers(value: &Value) -> Vec<f64> {
+        match value {
+            Value::Tensor(tensor) => tensor.to_f64s(),
+            Value::Sequence(elements) => elements.iter().flat_map(numbers).collect(),
+            Value::Optional(element) => element.as_deref().map(numbers).unwrap_or_default(),
+        }
+    }
+
+    #[test]
+    fn positions_count_from_either_end() {
+        let at = |position| run(SequenceAt {}, &[three(), int(position)]).map(|value| numbers(&value));
+        assert_eq!(at(0).unwrap(), [1.0]);
+        assert_eq!(at(-1).unwrap(), [3.0]);
+        for position in [3, -4, i64::MIN, i64::MAX] {
+            assert_eq!(at(position), Err(BadValue));
+        }
+        let insert = |position| {
+            run(SequenceInsert {}, &[three(), Some(vector(&[9.0])), position]).map(|value| numbers(&value))
+        };
+        assert_eq!(insert(None).unwrap(), [1.0, 2.0, 3.0, 9.0]);
+        assert_eq!(insert(int(3)).unwrap(), [1.0, 2.0, 3.0, 9.0]);
+        assert_eq!(insert(int(0)).unwrap(), [9.0, 1.0, 2.0, 3.0]);
+        assert_eq!(insert(int(-1)).unwrap(), [1.0, 2.0, 9.0, 3.0]);
+        assert_eq!(insert(int(-3)).unwrap(), [9.0, 1.0, 2.0, 3.0]);
+        assert_eq!(insert(int(4)), Err(BadValue));
+        let erase = |position| run(SequenceErase {}, &[three(), position]).map(|value| numbers(&value));
+        assert_eq!(erase(None).unwrap(), [1.0, 2.0]);
+        assert_eq!(erase(int(-3)).unwrap(), [2.0, 3.0]);
+        assert_eq!(erase(int(3)), Err(BadValue));
+        assert_eq!(run(SequenceErase {}, &[Some(Value::Sequence(Vec::new()))]), Err(BadValue));
+    }
+
+    #[test]
+    fn sequences_hold_one_type() {
+        let ints = || Some(Value::Tensor(Tensor::vector(vec![1i64])));
+        let construct = run(SequenceConstruct {}, &[Some(vector(&[1.0])), Some(vector(&[2.0, 3.0]))]);
+        assert_eq!(numbers(&construct.unwrap()), [1.0, 2.0, 3.0]);
+        assert_eq!(run(SequenceConstruct {}, &[Some(vector(&[1.0])), ints()]), Err(BadType));
+        assert_eq!(run(SequenceInsert {}, &[three(), ints()]), Err(BadType));
+        assert_eq!(run(SequenceInsert {}, &[three(), three()]), Err(BadType));
+        assert_eq!(run(SequenceLength {}, &[ints()]), Err(BadType));
+        let empty = run(SequenceEmpty { dtype: None }, &[]).unwrap();
+        assert_eq!(numbers(&run(SequenceLength {}, &[Some(empty)]).unwrap()), [0.0]);
+        assert_eq!(numbers(&run(SequenceLength {}, &[three()]).unwrap()), [3.0]);
+    }
+
+    #[test]
+    fn sequences_are_joined_and_taken_apart() {
+        let shape = |value: &Value| value.as_tensor().unwrap().shape().to_vec();
+        let concat = |new_axis, axis| run(ConcatFromSequence { new_axis, axis }, &[three()]);
+        assert_eq!(shape(&concat(false, 0).unwrap()), [3]);
+        assert_eq!(shape(&concat(true, -1).unwrap()), [1, 3]);
+        assert_eq!(shape(&concat(true, 0).unwrap()), [3, 1]);
+        assert_eq!(concat(false, 1), Err(BadAttribute));
+        let empty = [Some(Value::Sequence(Vec::new()))];
+        assert_eq!(run(ConcatFromSequence { new_axis: false, axis: 0 }, &empty), Err(MissingInput));
+
+        let matrix =
+            || Some(Value::Tensor(Tensor::new(&[2, 3], (0..6).map(|x| x as f32).collect()).unwrap()));
+        let split = |keepdims, split| match run(SplitToSequence { keepdims, axis: -1 }, &[matrix(), split]) {
+            Ok(Value::Sequence(parts)) => Ok(parts.iter().map(|part| (shape(part), numbers(part))).collect()),
+            Ok(other) => panic!("not a sequence: {other:?}"),
+            Err(kind) => Err(kind),
+        };
+        let columns: Vec<(Vec<usize>, Vec<f64>)> = split(true, None).unwrap();
+        assert_eq!(columns[1], (vec![2, 1], vec![1.0, 4.0]));
+        assert_eq!(split(false, None).unwrap()[2], (vec![2], vec![2.0, 5.0]));
+        // `keepdims` is ignored where the parts are given.
+        let uneven = split(false, int(2)).unwrap();
+        assert_eq!(uneven, [(vec![2, 2], vec![0.0, 1.0, 3.0, 4.0]), (vec![2, 1], vec![2.0, 5.0])]);
+        let list = |values: &[i64]| Some(Value::Tensor(Tensor::vector(values.to_vec())));
+        assert_eq!(split(true, list(&[0, 3])).unwrap()[0].0, [2, 0]);
+        assert_eq!(split(true, list(&[1, 3])), Err(BadShape));
+        assert_eq!(split(true, int(0)), Err(BadValue));
+        assert_eq!(split(true, int(i64::MAX)).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn parts_of_small_types_are_moved_as_they_are() {
+        let input = Tensor::from_f64s(DType::U4, &[3], &[1.0, 15.0, 7.0]).unwrap();
+        let parts = run(SplitToSequence { keepdims: true, axis: 0 }, &[Some(input.clone().into())]).unwrap();
+        let joined = run(ConcatFromSequence { new_axis: false, axis: 0 }, &[Some(parts)]).unwrap();
+        assert_eq!(joined, Value::Tensor(input));
+    }
+
+    #[test]
+    fn optionals_hold_or_lack() {
+        let of = |ty: Option<ValueType>| Optional { element_type: ty };
+        let full = run(of(None), &[Some(vector(&[1.0]))]).unwrap();
+        let lacking = run(of(Some(ValueType::unranked(DType::F32))), &[None]).unwrap();
+        assert_eq!(lacking, Value::Optional(None));
+        assert_eq!(run(of(None), &[None]), Err(BadAttribute));
+        assert_eq!(run(of(None), &[Some(full.clone())]), Err(BadType));
+        assert_eq!(run(OptionalGetElement {}, &[Some(full.clone())]).unwrap(), vector(&[1.0]));
+        assert_eq!(run(OptionalGetElement {}, &[three()]).unwrap(), three().unwrap());
+        assert_eq!(run(OptionalGetElement {}, &[Some(lacking.clone())]), Err(BadValue));
+        let has = |input| numbers(&run(OptionalHasElement {}, &[input]).unwrap())[0] == 1.0;
+        assert!(has(Some(full)) && has(three()) && has(Some(vector(&[]))));
+        assert!(!has(Some(lacking)) && !has(None));
+        assert_eq!(numbers(&run(OptionalHasElement {}, &[]).unwrap()), [0.0]);
+    }
+}
