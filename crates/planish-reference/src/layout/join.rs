@@ -81,8 +81,8 @@ pub(crate) fn split_sizes(cx: &Evaluation<'_>, dim: usize, sizes: &[i64]) -> Res
 
 /// `n` parts of equal size, the last one smaller if need be.
 fn equal_sizes(cx: &Evaluation<'_>, dim: usize, n: i64) -> Result<Vec<usize>, EvalError> {
-    let n = usize::try_from(n).ok().filter(|&n| n > 0);
-    let n = n.ok_or_else(|| cx.bad_attribute("num_outputs must be positive"))?;
+    let n = usize::try_from(n).ok().filter(|&n| n > 0 && n == cx.n_outputs());
+    let n = n.ok_or_else(|| cx.bad_attribute("num_outputs is not the number of outputs"))?;
     let size = dim.div_ceil(n);
     let last = size.checked_mul(n - 1).and_then(|front| dim.checked_sub(front));
     let last = last.ok_or_else(|| cx.bad_shape(format!("{n} parts of size {size} exceed {dim}")))?;

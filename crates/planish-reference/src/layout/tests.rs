@@ -133,9 +133,11 @@ fn concat_and_split_are_inverse_for_every_type() {
     assert_eq!(refusal(split.clone(), &[&f32s(&[6]), &ints(&[7, -1])]), EvalErrorKind::BadValue);
     assert_eq!(refusal(split, &[&f32s(&[6]), &ints(&[i64::MAX, i64::MAX, 8])]), EvalErrorKind::BadShape);
     let uneven = Split { num_outputs: Some(4), axis: 0 };
-    assert_eq!(refusal(uneven, &[&f32s(&[5])]), EvalErrorKind::BadShape);
-    let none = Split { num_outputs: Some(0), axis: 0 };
-    assert_eq!(refusal(none, &[&f32s(&[5])]), EvalErrorKind::BadAttribute);
+    assert_eq!(run(uneven, &[&f32s(&[5])], 4).unwrap_err(), EvalErrorKind::BadShape);
+    for num_outputs in [0, -1, 2, i64::MAX] {
+        let other = Split { num_outputs: Some(num_outputs), axis: 0 };
+        assert_eq!(refusal(other, &[&f32s(&[0])]), EvalErrorKind::BadAttribute);
+    }
     assert_eq!(refusal(Concat { axis: 0 }, &[&f32s(&[2]), &f32s(&[2, 1])]), EvalErrorKind::BadShape);
     assert_eq!(refusal(Concat { axis: 0 }, &[&f32s(&[2]), &ints(&[2])]), EvalErrorKind::BadType);
     assert_eq!(refusal(Concat { axis: 1 }, &[&f32s(&[2])]), EvalErrorKind::BadAttribute);
