@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use planish_tensor::{DType, element_count};
 
@@ -138,6 +138,13 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// Work below this many "steps" is not worth a thread.
 const MIN_STEPS_PER_THREAD: usize = 1 << 16;
 
+/// Asked once: the standard library reads several files under /proc and /sys for it each time, which is more
+/// work than most small problems.
+fn available_threads() -> usize {
+    static AVAILABLE: OnceLock<usize> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+}
+
 /// Fills a vector in blocks of `block` elements, in parallel over blocks: `fill(block_idx, &mut out)` writes
 /// the block. `steps_per_block` is a guess of its cost in inner steps. Every block is computed by one thread
 /// from start to end, so results do not depend on the number of threads.
@@ -151,9 +158,8 @@ pub fn fill_blocks<T: Copy + Default + Send>(
     if out.is_empty() {
         return out;
     }
-    let available = std::thread::available_parallelism().map_or(1, NonZero::get);
     let worthwhile = n_blocks.saturating_mul(steps_per_block) / MIN_STEPS_PER_THREAD + 1;
-    let n_threads = available.min(worthwhile).min(n_blocks);
+    let n_threads = available_threads().min(worthwhile).min(n_blocks);
     if n_threads == 1 {
         out.chunks_mut(block).enumerate().for_each(|(idx, chunk)| fill(idx, chunk));
         return out;
@@ -209,8 +215,7 @@ pub fn fill_slices<T: Copy + Default + Send>(
         slices.push((idx, slice));
         rest = tail;
     }
-    let available = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let n_threads = available.min(worthwhile).min(slices.len());
+    let n_threads = available_threads().min(worthwhile).min(slices.len());
     if n_threads <= 1 {
         slices.into_iter().for_each(|(idx, slice)| fill(idx, slice));
         return out;

@@ -91,15 +91,18 @@ pub(super) fn layer(op: &Op, axis: i64, output: usize, cx: &Evaluation<'_>, poin
     let ranges = along(&mask, shape, point);
     let cut = Cut::new(op.clone(), cx, kept(&mask, point)).restrict(cx, 0, &ranges)?;
     // Scale and bias.
-    (1..cx.n_inputs()).try_fold(cut, |cut, idx| cut.restrict_broadcast(cx, idx, &ranges))
+    (1..cx.n_inputs()).try_fold(cut, |cut, idx| cut.restrict_broadcast(cx, idx, (shape, &ranges)))
 }
 
 /// Given statistics: one element, the parameters of its channel. A plain vector is all one channel.
 pub(super) fn batch_norm(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    within(point, cx.tensor(0).ok()?.shape())?;
-    let channel = point.get(1).copied().unwrap_or(0);
+    let shape = cx.tensor(0).ok()?.shape();
+    within(point, shape)?;
+    let (channel, n_channels) = (point.get(1).copied().unwrap_or(0), shape.get(1).copied().unwrap_or(1));
     let cut = Cut::new(op.clone(), cx, vec![0; point.len()]).restrict(cx, 0, &single(point))?;
-    [1, 2, 3, 4].into_iter().try_fold(cut, |cut, idx| cut.restrict(cx, idx, &single(&[channel])))
+    [1, 2, 3, 4]
+        .into_iter()
+        .try_fold(cut, |cut, idx| cut.restrict_vector(cx, idx, n_channels, channel..channel + 1))
 }
 
 pub(super) fn instance_norm(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {

@@ -39,24 +39,44 @@ impl Cut {
         self,
         cx: &Evaluation<'_>,
         idx: usize,
-        ranges: &[Range<usize>],
+        (shape, ranges): (&[usize], &[Range<usize>]),
     ) -> Option<Cut> {
         let Some(tensor) = cx.optional_tensor(idx).ok()? else { return Some(self) };
-        let own = broadcast_ranges(tensor.shape(), ranges)?;
-        self.restrict(cx, idx, &own)
+        let missing = shape.len().checked_sub(tensor.rank())?;
+        let axes = tensor.shape().iter().zip(&shape[missing..]).zip(&ranges[missing..]);
+        let own = axes.map(|((&dim, &target), range)| match dim {
+            1 => Some(0..1),
+            _ => (dim == target).then(|| range.clone()),
+        });
+        self.restrict(cx, idx, &own.collect::<Option<Vec<_>>>()?)
     }
 
-    /// Like `restrict`, for a vector of one element for each channel, which may be absent or a single element
-    /// for all of them.
+    /// Like `restrict`, for a vector of one element for each of `n` channels, which may be absent.
+    pub(super) fn restrict_vector(
+        self,
+        cx: &Evaluation<'_>,
+        idx: usize,
+        n: usize,
+        channels: Range<usize>,
+    ) -> Option<Cut> {
+        match cx.optional_tensor(idx).ok()? {
+            Some(tensor) if tensor.shape() == [n] => self.restrict(cx, idx, &[channels]),
+            Some(_) => None,
+            None => Some(self),
+        }
+    }
+
+    /// Like `restrict_vector`, for what may also be one element for all channels.
     pub(super) fn restrict_channels(
         self,
         cx: &Evaluation<'_>,
         idx: usize,
+        n: usize,
         channels: Range<usize>,
     ) -> Option<Cut> {
         match cx.optional_tensor(idx).ok()? {
-            Some(tensor) if tensor.len() != 1 => self.restrict(cx, idx, &[channels]),
-            _ => Some(self),
+            Some(tensor) if tensor.len() == 1 => Some(self),
+            _ => self.restrict_vector(cx, idx, n, channels),
         }
     }
 }
@@ -75,13 +95,6 @@ fn part(cx: &Evaluation<'_>, tensor: &Tensor, ranges: &[Range<usize>]) -> Option
         .map(|(range, stride)| Axis::steps(range.len(), range.start, 1, stride))
         .collect();
     pick(cx, tensor, &axes, None).ok()
-}
-
-/// The ranges of a shape that broadcasts to one which `ranges` cut.
-fn broadcast_ranges(shape: &[usize], ranges: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
-    let missing = ranges.len().checked_sub(shape.len())?;
-    let own = |(&dim, range): (&usize, &Range<usize>)| if dim == 1 { 0..1 } else { range.clone() };
-    Some(shape.iter().zip(&ranges[missing..]).map(own).collect())
 }
 
 /// Each coordinate as a range of one place.
@@ -106,5 +119,5 @@ pub(super) fn elementwise(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Opti
     within(point, &shape)?;
     let ranges = single(point);
     let cut = Cut::new(op.clone(), cx, vec![0; point.len()]);
-    (0..cx.n_inputs()).try_fold(cut, |cut, idx| cut.restrict_broadcast(cx, idx, &ranges))
+    (0..cx.n_inputs()).try_fold(cut, |cut, idx| cut.restrict_broadcast(cx, idx, (&shape, &ranges)))
 }

@@ -21,8 +21,8 @@ impl Product {
         let (b_batch, b_matrix) = b.split_at(b.len().saturating_sub(2));
         let (depth, rows) = a_matrix.split_last()?;
         // A vector on the right has no columns.
-        let columns = b_matrix.get(1..).unwrap_or_default();
-        let batch = nd::broadcast(cx, a_batch, b_batch).ok()?;
+        let (b_depth, columns) = b_matrix.split_first()?;
+        let batch = nd::broadcast(cx, a_batch, b_batch).ok().filter(|_| depth == b_depth)?;
         within(point, &[&batch, rows, columns].concat())?;
         let (at_batch, at) = point.split_at(batch.len());
         let (at_row, at_column) = at.split_at(rows.len());
@@ -67,16 +67,21 @@ fn quantized(
         .restrict(cx, right, &product.right)?;
     let row = product.left.iter().rev().nth(1);
     let column = if product.right.len() > 1 { product.right.last() } else { None };
-    for (parameters, ranges, line) in
-        [(left_parameters, &product.left, row), (right_parameters, &product.right, column)]
-    {
+    let (left_shape, right_shape) = (cx.tensor(left).ok()?.shape(), cx.tensor(right).ok()?.shape());
+    let n_rows = left_shape.iter().rev().nth(1);
+    for (parameters, shape, ranges, n, line) in [
+        (left_parameters, left_shape, &product.left, n_rows, row),
+        (right_parameters, right_shape, &product.right, right_shape.last(), column),
+    ] {
         for &idx in parameters {
             cut = match cx.optional_tensor(idx).ok()? {
                 // One element for every row of the left side or column of the right.
                 Some(parameter) if parameter.rank() == 1 && parameter.len() != 1 => {
-                    cut.restrict(cx, idx, &[line?.clone()])?
+                    cut.restrict_vector(cx, idx, *n?, line?.clone())?
                 }
-                Some(parameter) if parameter.len() != 1 => cut.restrict_broadcast(cx, idx, ranges)?,
+                Some(parameter) if parameter.len() != 1 => {
+                    cut.restrict_broadcast(cx, idx, (shape, ranges))?
+                }
                 _ => cut,
             };
         }
@@ -91,8 +96,9 @@ pub(super) fn gemm(op: &Gemm, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cu
         return None;
     };
     let (n_rows, depth) = if op.trans_a { (a_columns, a_rows) } else { (a_rows, a_columns) };
-    let n_columns = if op.trans_b { b_rows } else { b_columns };
-    within(point, &[n_rows, n_columns])?;
+    let (b_depth, n_columns) = if op.trans_b { (b_columns, b_rows) } else { (b_rows, b_columns) };
+    let shape = [n_rows, n_columns];
+    within(point, &shape).filter(|()| depth == b_depth)?;
     let [row, column] = [point[0], point[1]].map(|place| place..place + 1);
     let (mut left, mut right) = ([row.clone(), 0..depth], [0..depth, column.clone()]);
     if op.trans_a {
@@ -104,6 +110,6 @@ pub(super) fn gemm(op: &Gemm, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cu
     Cut::new(op.clone(), cx, vec![0, 0]).restrict(cx, 0, &left)?.restrict(cx, 1, &right)?.restrict_broadcast(
         cx,
         2,
-        &[row, column],
+        (&shape, &[row, column]),
     )
 }

@@ -46,6 +46,7 @@ impl Under {
 struct OneWindow {
     x: Vec<Range<usize>>,
     w: Vec<Range<usize>>,
+    n_channels: usize,
     channel: Range<usize>,
     /// All begins, then all ends.
     pads: Vec<i64>,
@@ -74,6 +75,7 @@ impl OneWindow {
         Some(OneWindow {
             x: [inputs, under.iter().map(|axis| axis.range.clone()).collect()].concat(),
             w: [single(&[channel]), w.shape()[1..].iter().map(|&dim| 0..dim).collect()].concat(),
+            n_channels: n_out,
             channel: channel..channel + 1,
             pads: pads.map(|pad| i64::try_from(pad).ok()).collect::<Option<_>>()?,
             place: [0, 0].into_iter().chain(under.iter().map(|axis| axis.window)).collect(),
@@ -96,32 +98,42 @@ macro_rules! window_attributes {
 }
 
 pub(super) fn conv(op: &Conv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    let OneWindow { x, w, channel, pads, place } =
+    let OneWindow { x, w, n_channels, channel, pads, place } =
         OneWindow::new(cx, (0, 1), &window_attributes!(op), op.group, point)?;
     let one = Conv { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
-    Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 1, &w)?.restrict_channels(cx, 2, channel)
+    Cut::new(one, cx, place)
+        .restrict(cx, 0, &x)?
+        .restrict(cx, 1, &w)?
+        .restrict_vector(cx, 2, n_channels, channel)
 }
 
 pub(super) fn conv_integer(op: &ConvInteger, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    let OneWindow { x, w, channel, pads, place } =
+    let OneWindow { x, w, n_channels, channel, pads, place } =
         OneWindow::new(cx, (0, 1), &window_attributes!(op), op.group, point)?;
     let one = ConvInteger { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
-    Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 1, &w)?.restrict_channels(cx, 3, channel)
+    Cut::new(one, cx, place)
+        .restrict(cx, 0, &x)?
+        .restrict(cx, 1, &w)?
+        .restrict_channels(cx, 3, n_channels, channel)
 }
 
 pub(super) fn qlinear_conv(op: &QLinearConv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    let OneWindow { x, w, channel, pads, place } =
+    let OneWindow { x, w, n_channels, channel, pads, place } =
         OneWindow::new(cx, (0, 3), &window_attributes!(op), op.group, point)?;
     let one = QLinearConv { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
     let cut = Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 3, &w)?;
     // The weight's scales and zero points, and the bias.
-    [4, 5, 8].into_iter().try_fold(cut, |cut, idx| cut.restrict_channels(cx, idx, channel.clone()))
+    cut.restrict_channels(cx, 4, n_channels, channel.clone())?
+        .restrict_channels(cx, 5, n_channels, channel.clone())?
+        .restrict_vector(cx, 8, n_channels, channel)
 }
 
 /// An output element gathers from the input elements whose taps reach it.
 pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
     let (x, w) = (cx.tensor(0).ok()?.shape(), cx.tensor(1).ok()?.shape());
-    let ([n_samples, n_inputs, spatial @ ..], [_, per_group, kernel @ ..]) = (x, w) else { return None };
+    let ([n_samples, n_inputs, spatial @ ..], [w_inputs, per_group, kernel @ ..]) = (x, w) else {
+        return None;
+    };
     let (&[sample, channel], at) = point.split_first_chunk()?;
     let n_groups = usize::try_from(op.group).ok().filter(|&n| n > 0 && n_inputs.is_multiple_of(n))?;
     let n_channels = n_groups.checked_mul(*per_group)?;
@@ -130,43 +142,57 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>, point: &[u
     let attributes = window_attributes!(op);
     let kernel = attributes.kernel_of_weight(&kernel).ok()?;
     let axes = attributes.transposed_axes(&kernel, &op.output_padding, op.output_shape.as_deref()).ok()?;
-    if axes.len() != spatial.len() {
+    if axes.len() != spatial.len() || n_inputs != w_inputs {
         return None;
     }
     let axes: Vec<PlacedAxis> =
         axes.iter().zip(spatial).map(|(axis, &size)| axis.place(size).ok()).collect::<Option<_>>()?;
     // The placed windows slide over the output.
     within(at, &axes.iter().map(|axis| axis.input).collect::<Vec<_>>())?;
-    let reached: Vec<(Range<usize>, usize)> =
-        axes.iter().zip(at).map(|(axis, &at)| reaching(axis, at)).collect::<Option<_>>()?;
+    let reached: Vec<Reached> =
+        axes.iter().zip(at).map(|(axis, &at)| Reached::new(axis, at)).collect::<Option<_>>()?;
     let (group, in_group) = (channel / per_group, channel % per_group);
     let inputs_per_group = n_inputs / n_groups;
     let inputs = group * inputs_per_group..(group + 1) * inputs_per_group;
-    // Nothing is cut off, and what lies between two strides is kept, so that every place is there.
+    let output_padding = reached.iter().map(|axis| i64::try_from(axis.output_padding).ok());
     let one = ConvTranspose {
         pads: Vec::new(),
         auto_pad: AutoPad::NotSet,
-        output_padding: axes.iter().map(|axis| i64::try_from(axis.stride - 1).ok()).collect::<Option<_>>()?,
+        output_padding: output_padding.collect::<Option<_>>()?,
         output_shape: None,
         group: 1,
         ..op.clone()
     };
-    let place = [0, 0].into_iter().chain(reached.iter().map(|(_, place)| *place)).collect();
+    let place = [0, 0].into_iter().chain(reached.iter().map(|axis| axis.place)).collect();
     let x_ranges =
-        [vec![sample..sample + 1, inputs.clone()], reached.into_iter().map(|(range, _)| range).collect()];
+        [vec![sample..sample + 1, inputs.clone()], reached.into_iter().map(|axis| axis.range).collect()];
     let w_ranges = [vec![inputs, in_group..in_group + 1], w[2..].iter().map(|&dim| 0..dim).collect()];
     Cut::new(one, cx, place)
         .restrict(cx, 0, &x_ranges.concat())?
         .restrict(cx, 1, &w_ranges.concat())?
-        .restrict_channels(cx, 2, channel..channel + 1)
+        .restrict_vector(cx, 2, n_channels, channel..channel + 1)
 }
 
-/// The input elements along one axis whose taps can reach output place `at`, and the place when only these
-/// are there and nothing is cut off at the beginning. `None` if there are none.
-fn reaching(axis: &PlacedAxis, at: usize) -> Option<(Range<usize>, usize)> {
-    let at = at + axis.pad_begin;
-    let reach = (axis.kernel - 1) * axis.dilation;
-    let first = at.saturating_sub(reach).div_ceil(axis.stride);
-    let end = (at / axis.stride + 1).min(axis.output);
-    (first < end).then(|| (first..end, at - first * axis.stride))
+/// The input elements along one axis whose taps can reach an output place.
+struct Reached {
+    range: Range<usize>,
+    /// The output place when only these elements are there and no padding is cut off.
+    place: usize,
+    /// What the output must be longer by to have that place.
+    output_padding: usize,
+}
+
+impl Reached {
+    /// `None` if there are none: the place lies between two strides.
+    fn new(axis: &PlacedAxis, at: usize) -> Option<Reached> {
+        let at = at + axis.pad_begin;
+        let reach = (axis.kernel - 1) * axis.dilation;
+        let range = at.saturating_sub(reach).div_ceil(axis.stride)..(at / axis.stride + 1).min(axis.output);
+        if range.is_empty() {
+            return None;
+        }
+        let place = at - range.start * axis.stride;
+        let covered = (range.len() - 1) * axis.stride + reach + 1;
+        Some(Reached { range, place, output_padding: (place + 1).saturating_sub(covered) })
+    }
 }
