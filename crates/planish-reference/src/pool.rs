@@ -196,8 +196,16 @@ impl Pooling {
         let plane: usize = self.axes.iter().map(|axis| axis.input).product();
         nd::fill_blocks(n_out / n_windows, n_windows, plane.max(n_windows), |idx, out| {
             let plane = &x[idx * plane..][..plane];
-            for (position, value) in out.iter_mut().enumerate() {
-                *value = pool(plane, &nd::unravel(position, sizes));
+            let mut window = vec![0; sizes.len()];
+            for value in out {
+                *value = pool(plane, &window);
+                for (at, size) in window.iter_mut().zip(sizes).rev() {
+                    *at += 1;
+                    if *at < *size {
+                        break;
+                    }
+                    *at = 0;
+                }
             }
         })
     }

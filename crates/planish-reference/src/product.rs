@@ -12,6 +12,11 @@ use crate::scalar::Scalar;
 /// Vectors in one strip.
 const LANES: usize = 4;
 
+/// Strips that one task fills from a matrix: 64 neighbouring columns are eight cache lines of f64.
+const STRIPS_PER_TASK: usize = 16;
+/// Places that are filled strip by strip: one cache line of f64.
+const PLACES_PER_BLOCK: usize = 8;
+
 /// Rows of the left factor that one task multiplies.
 const ROWS_PER_TASK: usize = 32;
 
@@ -37,7 +42,29 @@ impl<T: Scalar> Strips<T> {
         vector_stride: usize,
         place_stride: usize,
     ) -> Strips<T> {
-        Strips::from_fn(n, depth, |vector, place| data[vector * vector_stride + place * place_stride])
+        let n_strips = if depth == 0 { 0 } else { n.div_ceil(LANES) };
+        let tasks: Vec<Range<usize>> = (0..n_strips)
+            .step_by(STRIPS_PER_TASK)
+            .map(|first| first..(first + STRIPS_PER_TASK).min(n_strips))
+            .collect();
+        let lengths: Vec<usize> = tasks.iter().map(|strips| strips.len() * LANES * depth).collect();
+        let data = nd::fill_slices(&lengths, 1, |idx, out| {
+            // In blocks of places and strips, so that whichever stride is 1, a cache line that was read or
+            // written is finished while it is still there, even where the other stride is a power of two.
+            for block in (0..depth).step_by(PLACES_PER_BLOCK) {
+                let places = block..(block + PLACES_PER_BLOCK).min(depth);
+                for (out, strip) in out.chunks_exact_mut(LANES * depth).zip(tasks[idx].clone()) {
+                    let first = strip * LANES;
+                    for place in places.clone() {
+                        let lanes = &mut out[place * LANES..][..LANES.min(n - first)];
+                        for (lane, value) in lanes.iter_mut().enumerate() {
+                            *value = data[(first + lane) * vector_stride + place * place_stride];
+                        }
+                    }
+                }
+            }
+        });
+        Strips { n, depth, data }
     }
 
     /// The vectors with these elements.
@@ -81,16 +108,20 @@ impl<T: Scalar> Strips<T> {
 /// `left[i] * right[j]`. `rows` must start at a multiple of [`LANES`].
 pub(crate) fn multiply<T: Scalar>(left: &Strips<T>, right: &Strips<T>, rows: Range<usize>, out: &mut [T]) {
     debug_assert!(left.depth == right.depth && rows.start.is_multiple_of(LANES));
-    for right_idx in 0..right.n.div_ceil(LANES) {
-        let column = right_idx * LANES;
+    let mut write_tile = |row: usize, column: usize| {
+        let sums = tile(left.strip(row / LANES), right.strip(column / LANES));
         let n_columns = LANES.min(right.n - column);
-        for row in rows.clone().step_by(LANES) {
-            let sums = tile(left.strip(row / LANES), right.strip(right_idx));
-            for (lane, sums) in sums.iter().enumerate().take(rows.end - row) {
-                let start = (row - rows.start + lane) * right.n + column;
-                out[start..][..n_columns].copy_from_slice(&sums[..n_columns]);
-            }
+        for (lane, sums) in sums.iter().enumerate().take(rows.end - row) {
+            let start = (row - rows.start + lane) * right.n + column;
+            out[start..][..n_columns].copy_from_slice(&sums[..n_columns]);
         }
+    };
+    let (row_starts, column_starts) = (rows.clone().step_by(LANES), (0..right.n).step_by(LANES));
+    // The larger factor is read once, the smaller one stays in the cache.
+    if right.n > rows.len() {
+        column_starts.for_each(|column| row_starts.clone().for_each(|row| write_tile(row, column)));
+    } else {
+        row_starts.for_each(|row| column_starts.clone().for_each(|column| write_tile(row, column)));
     }
 }
 

@@ -90,16 +90,24 @@ impl Convolution {
         nd::unravel(position, &sizes)
     }
 
+    /// Whether there is nothing to sum: no output or no input channels. The kernel of such a convolution may
+    /// be of any size, since its weight has no elements.
+    pub(super) fn is_trivial(&self) -> bool {
+        self.channels == 0 || self.shape().contains(&0)
+    }
+
     /// Convolves `x` with weights `w`; the padding is zero.
     pub(crate) fn compute<T: Scalar>(&self, x: &[T], w: &[T]) -> Vec<T> {
-        let sizes: Vec<usize> = self.axes.iter().map(|axis| axis.input).collect();
-        let plane = nd::count(&sizes);
+        if self.is_trivial() {
+            return vec![T::default(); nd::count(&self.shape())];
+        }
+        let taps = self.taps();
+        let plane: usize = self.axes.iter().map(|axis| axis.input).product();
         self.compute_with(w, |batch, positions| {
-            let taps = self.taps();
             let windows: Vec<Vec<usize>> = positions.map(|position| self.window(position)).collect();
             let (n_columns, mut places) = (windows.len(), Vec::with_capacity(windows.len() * taps.len()));
             for tap in &taps {
-                places.extend(windows.iter().map(|window| self.place(window, tap, &sizes)));
+                places.extend(windows.iter().map(|window| self.place(window, tap).unwrap_or(PADDING)));
             }
             let first = batch * self.channels;
             move |channel: usize, tap: usize, column: usize| match places[tap * n_columns + column] {
@@ -109,12 +117,12 @@ impl Convolution {
         })
     }
 
-    /// Where a tap of a window looks, in a plane of these sizes.
-    fn place(&self, window: &[usize], tap: &[usize], sizes: &[usize]) -> usize {
-        let along = self.axes.iter().zip(window).zip(tap);
-        let place: Option<Vec<usize>> =
-            along.map(|((axis, window), tap)| axis.position(*window, *tap)).collect();
-        place.map_or(PADDING, |place| nd::ravel(&place, sizes))
+    /// Where a tap of a window looks within a plane, `None` in the padding.
+    fn place(&self, window: &[usize], tap: &[usize]) -> Option<usize> {
+        let mut along = self.axes.iter().zip(window).zip(tap);
+        along.try_fold(0, |flat, ((axis, window), tap)| {
+            Some(flat * axis.input + axis.position(*window, *tap)?)
+        })
     }
 
     /// Convolves with patches of any kind: `patches(batch, positions)` gives the element of a patch for
@@ -125,11 +133,10 @@ impl Convolution {
         patches: impl Fn(usize, Range<usize>) -> P + Sync,
     ) -> Vec<T> {
         let shape = self.shape();
-        let (out_len, n_positions) = (nd::count(&shape), nd::count(&shape[2..]));
-        let in_per_group = self.channels / self.groups;
-        if out_len == 0 || in_per_group == 0 {
-            return vec![T::default(); out_len];
+        if self.is_trivial() {
+            return vec![T::default(); nd::count(&shape)];
         }
+        let (n_positions, in_per_group) = (nd::count(&shape[2..]), self.channels / self.groups);
         let (n_taps, out_per_group) = (self.n_taps(), self.out_channels / self.groups);
         let depth = in_per_group * n_taps;
         let weights: Vec<Strips<T>> = (0..self.groups)
