@@ -105,7 +105,8 @@ pub(crate) fn multinomial(op: &Multinomial, cx: &Evaluation<'_>) -> EvalResult {
     }
     let logits = input.to_f64s();
     let sums: Vec<f64> = logits.chunks_exact(n_classes).flat_map(running_sums).collect();
-    if sums.chunks_exact(n_classes).any(|sums| !(sums[n_classes - 1] > 0.0)) {
+    // The largest probability counts 1, so that a total below is one that is not a number.
+    if !sums.chunks_exact(n_classes).all(|sums| sums[n_classes - 1] >= 1.0) {
         let detail = "log-probabilities must be numbers below infinity, not all minus infinity";
         return Err(cx.error(EvalErrorKind::BadValue, detail));
     }

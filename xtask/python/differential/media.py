@@ -10,7 +10,10 @@ GENERATORS, generator = registry()
 @generator("Resize")
 def resize(draw, name):
     mode = draw.pick(["nearest", "linear", "cubic"])
-    coordinates = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
+    coordinates = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"]
+    if mode != "nearest":
+        # Single precision moves exact coordinates of this mode off their pixels, so nearest ones differ.
+        coordinates.append("half_pixel_symmetric")
     attributes = {"mode": mode, "coordinate_transformation_mode": draw.pick(coordinates)}
     if mode == "nearest":
         attributes["nearest_mode"] = draw.pick(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
@@ -18,13 +21,28 @@ def resize(draw, name):
         attributes["cubic_coeff_a"] = draw.pick([-0.5, -0.75])
     if mode == "cubic" and draw.chance(0.3):
         attributes["exclude_outside"] = 1
+    roi = None
+    if attributes["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        attributes["extrapolation_value"] = draw.pick([0.0, -7.5])
+        start, end = draw.array("float32", [2], -0.2, 0.4), draw.array("float32", [2], 0.5, 1.2)
+        roi = np.concatenate([[0, 0], start, [1, 1], end]).astype(np.float32)
+    elif mode != "nearest" and draw.chance(0.3):
+        attributes["antialias"] = 1
     shape = [1, draw.integer(1, 2), draw.integer(2, 6), draw.integer(2, 6)]
     data = draw.array("float32", shape)
+    # An axis whose length stays is copied by ONNX Runtime whatever the scale or the region says.
     if draw.chance(0.5):
-        scales = np.asarray([1, 1, draw.pick([0.5, 1, 1.5, 2, 3]), draw.pick([0.5, 1, 1.5, 2, 3])], np.float32)
-        return Case(name, [data, None, scales], attributes, opset=19, parameters=(2,))
-    sizes = np.asarray(shape[:2] + [draw.integer(1, 9), draw.integer(1, 9)], np.int64)
-    return Case(name, [data, None, None, sizes], attributes, opset=19, parameters=(3,))
+        factors = [0.5, 1.5, 2, 3, 0.6, 0.7, 1.3, 2.4] + ([1] if roi is None else [])
+        fits = [[f for f in factors if f == 1 or int(np.float32(n) * np.float32(f)) != n] for n in shape[2:]]
+        scales = np.asarray([1, 1, draw.pick(fits[0]), draw.pick(fits[1])], np.float32)
+        return Case(name, [data, roi, scales], attributes, opset=19, parameters=(1, 2))
+    lengths = [draw.pick([to for to in range(1, 10) if roi is None or to != n]) for n in shape[2:]]
+    if roi is None and "antialias" not in attributes and draw.chance(0.3):
+        attributes["axes"] = [2, 3]
+        attributes["keep_aspect_ratio_policy"] = draw.pick(["stretch", "not_larger", "not_smaller"])
+        shape = []
+    sizes = np.asarray(shape[:2] + lengths, np.int64)
+    return Case(name, [data, roi, None, sizes], attributes, opset=19, parameters=(1, 3))
 
 
 @generator("Upsample")
@@ -36,14 +54,27 @@ def upsample(draw, name):
 
 @generator("GridSample")
 def grid_sample(draw, name):
-    shape = [draw.integer(1, 2), draw.integer(1, 2), draw.integer(2, 5), draw.integer(2, 5)]
-    grid = draw.array("float32", [shape[0], draw.integer(1, 4), draw.integer(1, 4), 2], -1.3, 1.3)
+    n_axes = draw.pick([2, 2, 3])
+    shape = [draw.integer(1, 2), draw.integer(1, 2)] + [draw.integer(2, 5) for _ in range(n_axes)]
+    points = [draw.integer(1, 4) for _ in range(n_axes)]
+    grid = draw.array("float32", [shape[0], *points, n_axes], -1.3, 1.3)
     attributes = {
-        "mode": draw.pick(["linear", "nearest", "cubic"]),
+        "mode": draw.pick(["linear", "nearest", "cubic"] if n_axes == 2 else ["linear", "nearest"]),
         "padding_mode": draw.pick(["zeros", "border", "reflection"]),
         "align_corners": draw.integer(0, 1),
     }
     return Case(name, [draw.array("float32", shape), grid], attributes, opset=20)
+
+
+@generator("AffineGrid")
+def affine_grid(draw, name):
+    n_axes = draw.pick([2, 3])
+    batch = draw.integer(1, 2)
+    # One pixel alone between corners that are pixels has no place; libraries choose -1, 0 or 1.
+    lengths = [draw.integer(2, 5) for _ in range(n_axes)]
+    theta = draw.array("float32", [batch, n_axes, n_axes + 1])
+    sizes = np.asarray([batch, 3, *lengths], np.int64)
+    return Case(name, [theta, sizes], {"align_corners": draw.integer(0, 1)}, opset=20, parameters=(1,))
 
 
 @generator("RoiAlign")

@@ -73,10 +73,12 @@ fn unranked_resize(
     by_sizes: Option<bool>,
 ) -> Result<Option<Shape>, InferError> {
     let Some(by_sizes) = by_sizes.filter(|_| op.axes.is_none()) else { return Ok(None) };
-    if by_sizes && op.keep_aspect_ratio_policy == ResizeAspectPolicy::Stretch {
-        if let Some(sizes) = cx.ints(SIZES) {
-            return Ok(Some(Shape::new(sizes.dims)));
-        }
+    if by_sizes
+        && op.keep_aspect_ratio_policy == ResizeAspectPolicy::Stretch
+        && let Some(sizes) = cx.ints(SIZES)
+    {
+        check_sizes(cx, &sizes.dims)?;
+        return Ok(Some(Shape::new(sizes.dims)));
     }
     let idx = if by_sizes { SIZES } else { SCALES };
     let rank = cx.shape(idx)?.and_then(|shape| shape.get(0)?.as_usize()).filter(|&rank| rank <= MAX_RANK);
@@ -109,9 +111,7 @@ fn lengths_by_sizes(
 ) -> Result<Lengths, InferError> {
     check_count(cx, SIZES, axes.len())?;
     let Some(sizes) = cx.ints(SIZES) else { return Ok(None) };
-    if let Some(size) = sizes.dims.iter().find(|size| size.as_const().is_some_and(|size| size < 0)) {
-        return Err(cx.bad_shape(format!("a size cannot be {size}")));
-    }
+    check_sizes(cx, &sizes.dims)?;
     let ratios: Option<Vec<LengthRatio>> = sizes
         .dims
         .iter()
@@ -144,6 +144,14 @@ fn lengths_by_scales(cx: &Inference<'_>, shape: &Shape, axes: &[usize]) -> Resul
         }
     });
     lengths.collect::<Result<_, _>>().map(Some)
+}
+
+/// Sizes that are numbers must not be negative.
+fn check_sizes(cx: &Inference<'_>, sizes: &[Dim]) -> Result<(), InferError> {
+    match sizes.iter().find(|size| size.as_const().is_some_and(|size| size < 0)) {
+        Some(size) => Err(cx.bad_shape(format!("a size cannot be {size}"))),
+        None => Ok(()),
+    }
 }
 
 /// There must be one scale or size per axis.
@@ -215,9 +223,7 @@ pub(super) fn affine_grid(_op: &AffineGrid, cx: &mut Inference<'_>) -> InferResu
     }
     let dims = match sizes {
         Some(sizes) => {
-            if let Some(size) = sizes.dims.iter().find(|size| size.as_const().is_some_and(|size| size < 0)) {
-                return Err(cx.bad_shape(format!("a size cannot be {size}")));
-            }
+            check_sizes(cx, &sizes.dims)?;
             let batch = match matrix {
                 Some(matrix) => same_dim(cx, &sizes.dims[0], &matrix[0], "batch size")?,
                 None => sizes.dims[0].clone(),
@@ -255,9 +261,7 @@ pub(super) fn crop_and_resize(_op: &CropAndResize, cx: &mut Inference<'_>) -> In
     let crop = match cx.ints(3) {
         Some(crop) => match crop.dims.as_slice() {
             [height, width] if !crop.is_scalar => {
-                if [height, width].iter().any(|len| len.as_const().is_some_and(|len| len < 0)) {
-                    return Err(cx.bad_shape("a crop size cannot be negative"));
-                }
+                check_sizes(cx, &crop.dims)?;
                 [Some(height.clone()), Some(width.clone())]
             }
             _ => return Err(cx.bad_shape("the crop size must be two numbers, height and width")),

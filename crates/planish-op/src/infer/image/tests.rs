@@ -55,6 +55,7 @@ fn resize_of_some_axes_and_unknown_ranks() {
     assert_eq!(resized(&[i64::MIN], &["5"]), Err(BadAttribute));
     let unranked = |attributes: &[_], sizes| resize(attributes, &[of("f32[*]"), ABSENT, ABSENT, sizes]);
     assert_eq!(unranked(&[], ints(&["n", "7"])).unwrap(), "f32[n,7]");
+    assert_eq!(unranked(&[], ints(&["n", "-7"])), Err(BadShape));
     assert_eq!(unranked(&[], of("i64[2]")).unwrap(), "f32[resized0,resized1]");
     assert_eq!(unranked(&axes(&[1]), ints(&["7"])).unwrap(), "f32[*]");
 }
