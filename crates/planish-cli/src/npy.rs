@@ -1,0 +1,303 @@
+//! numpy's files: `.npy` holds one array, `.npz` is a zip archive of them.
+//!
+//! A `.npy` is a magic number, a version, the length of a header, the header (a Python dictionary with the
+//! element type, the order and the shape) and the elements. Element types that numpy lacks travel in the next
+//! wider one that has all of their values: small floats in `f32`, small integers in 8 bits.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use planish_tensor::{Bytes, DType, Tensor, element_count};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// numpy's own headers have some hundred bytes.
+const MAX_HEADER: usize = 1 << 16;
+/// Elements begin at a multiple of this.
+const ALIGNMENT: usize = 64;
+
+/// The array in a `.npy` file.
+pub(crate) fn read_file(path: &Path) -> Result<Tensor> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    read(&mut BufReader::new(file)).with_context(|| format!("{} is not a usable .npy file", path.display()))
+}
+
+/// The arrays in a `.npz` file, in file order.
+pub(crate) fn read_archive(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let not_usable = || format!("{} is not a usable .npz file", path.display());
+    let mut archive = ZipArchive::new(BufReader::new(file)).with_context(not_usable)?;
+    let mut arrays = Vec::new();
+    for idx in 0..archive.len() {
+        let mut entry = archive.by_index(idx).with_context(not_usable)?;
+        let name = entry.name().with_context(not_usable)?.into_owned();
+        let Some(name) = name.strip_suffix(".npy").map(str::to_string) else { continue };
+        let array = read(&mut entry).with_context(|| format!("array `{name}`")).with_context(not_usable)?;
+        arrays.push((name, array));
+    }
+    Ok(arrays)
+}
+
+fn read(reader: &mut dyn Read) -> Result<Tensor> {
+    let mut start = [0; 8];
+    reader.read_exact(&mut start).context("the file is too short")?;
+    ensure!(start.starts_with(MAGIC), "it does not begin as one");
+    let header_len = match start[6] {
+        1 => {
+            let mut len = [0; 2];
+            reader.read_exact(&mut len)?;
+            usize::from(u16::from_le_bytes(len))
+        }
+        2 | 3 => {
+            let mut len = [0; 4];
+            reader.read_exact(&mut len)?;
+            u32::from_le_bytes(len) as usize
+        }
+        version => bail!("version {version} of the format is not known"),
+    };
+    ensure!(header_len <= MAX_HEADER, "its header has {header_len} bytes");
+    let mut header = vec![0; header_len];
+    reader.read_exact(&mut header).context("the header is cut off")?;
+    let header = String::from_utf8(header).context("the header is no text")?;
+    let header = Header::parse(&header)?;
+    let too_large = || format!("an array of shape {:?} does not fit into memory", header.shape);
+    let n = element_count(&header.shape).with_context(too_large)?;
+    let n_bytes = header.dtype.bytes_for(n).with_context(too_large)?;
+    // Grown as data comes: a header may promise anything.
+    let mut data = Vec::new();
+    reader.take(n_bytes as u64).read_to_end(&mut data)?;
+    ensure!(data.len() == n_bytes, "{n_bytes} bytes of elements are promised, {} are there", data.len());
+    let width = header.dtype.bits() / 8;
+    if header.is_big_endian {
+        data.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    }
+    if header.is_fortran {
+        data = rows_last(&data, &header.shape, width);
+    }
+    Ok(Tensor::from_bytes(header.dtype, &header.shape, Bytes::from_vec(data))?)
+}
+
+/// Elements stored with the first axis running fastest, put into our order.
+fn rows_last(data: &[u8], shape: &[usize], width: usize) -> Vec<u8> {
+    let mut ordered = Vec::with_capacity(data.len());
+    let mut index = vec![0; shape.len()];
+    for _ in 0..data.len() / width.max(1) {
+        let place = index.iter().zip(shape).rev().fold(0, |place, (idx, size)| place * size + idx);
+        ordered.extend_from_slice(&data[place * width..(place + 1) * width]);
+        for (idx, size) in index.iter_mut().zip(shape).rev() {
+            *idx += 1;
+            if *idx < *size {
+                break;
+            }
+            *idx = 0;
+        }
+    }
+    ordered
+}
+
+#[derive(Debug)]
+struct Header {
+    dtype: DType,
+    is_big_endian: bool,
+    is_fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl Header {
+    fn parse(text: &str) -> Result<Header> {
+        let field = |name: &str| {
+            let (_, rest) = text.split_once(&format!("'{name}':"))?;
+            Some(rest.trim_start())
+        };
+        let unreadable = || format!("the header `{}` cannot be read", text.trim());
+        let descr = field("descr").with_context(unreadable)?;
+        let Some(descr) = descr.strip_prefix('\'').and_then(|rest| Some(rest.split_once('\'')?.0)) else {
+            bail!("arrays of records are not supported")
+        };
+        let is_fortran = field("fortran_order").with_context(unreadable)?.starts_with("True");
+        let shape = field("shape").with_context(unreadable)?;
+        let shape = shape.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.0));
+        let shape = shape.with_context(unreadable)?.split(',').map(str::trim).filter(|size| !size.is_empty());
+        let shape: Vec<usize> =
+            shape.map(str::parse).collect::<Result<_, _>>().ok().with_context(unreadable)?;
+        let (is_big_endian, kind) = match descr.split_at_checked(1) {
+            Some((">", kind)) => (true, kind),
+            Some(("<" | "|" | "=", kind)) => (false, kind),
+            _ => (false, descr),
+        };
+        let dtype = match NUMPY_TYPES.iter().find(|(_, name)| *name == kind) {
+            Some((dtype, _)) => *dtype,
+            None => bail!("elements of numpy type `{descr}` are not supported"),
+        };
+        Ok(Header { dtype, is_big_endian, is_fortran, shape })
+    }
+}
+
+/// The element types that both sides have.
+const NUMPY_TYPES: [(DType, &str); 12] = [
+    (DType::F64, "f8"),
+    (DType::F32, "f4"),
+    (DType::F16, "f2"),
+    (DType::I8, "i1"),
+    (DType::I16, "i2"),
+    (DType::I32, "i4"),
+    (DType::I64, "i8"),
+    (DType::U8, "u1"),
+    (DType::U16, "u2"),
+    (DType::U32, "u4"),
+    (DType::U64, "u8"),
+    (DType::Bool, "b1"),
+];
+
+/// The type in which a `.npy` holds elements of type `dtype`.
+pub(crate) fn stored_type(dtype: DType) -> DType {
+    match dtype {
+        dtype if NUMPY_TYPES.iter().any(|(known, _)| *known == dtype) => dtype,
+        dtype if dtype.is_float() => DType::F32,
+        dtype if dtype.is_signed_int() => DType::I8,
+        _ => DType::U8,
+    }
+}
+
+/// The tensor in a type that holds every value of its own.
+pub(crate) fn converted(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+    if tensor.dtype() == dtype {
+        return Ok(tensor.clone());
+    }
+    Ok(Tensor::from_f64s(dtype, tensor.shape(), &tensor.to_f64s())?)
+}
+
+/// Writes a tensor as `.npy`.
+pub(crate) fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
+    let tensor = converted(tensor, stored_type(tensor.dtype())).map_err(io::Error::other)?;
+    let name = NUMPY_TYPES.iter().find(|(dtype, _)| *dtype == tensor.dtype()).map_or("", |(_, name)| name);
+    let order = if tensor.dtype().bits() == 8 { '|' } else { '<' };
+    // Python spells a tuple of one with a comma.
+    let sizes: String = tensor.shape().iter().map(|size| format!("{size}, ")).collect();
+    let sizes = if tensor.rank() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
+    let mut header = format!("{{'descr': '{order}{name}', 'fortran_order': False, 'shape': ({sizes}), }}");
+    let unpadded = MAGIC.len() + 4 + header.len() + 1;
+    header.push_str(&" ".repeat(unpadded.next_multiple_of(ALIGNMENT) - unpadded));
+    header.push('\n');
+    let header_len = u16::try_from(header.len()).map_err(io::Error::other)?;
+    out.write_all(MAGIC)?;
+    out.write_all(&[1, 0])?;
+    out.write_all(&header_len.to_le_bytes())?;
+    out.write_all(header.as_bytes())?;
+    out.write_all(tensor.bytes())
+}
+
+/// Writes named tensors as `.npz`, not compressed, as numpy's `savez` does.
+pub(crate) fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
+    let mut archive = ZipWriter::new(out);
+    for (name, tensor) in tensors {
+        // From here on the old format's 32-bit sizes do not do.
+        let is_large = tensor.bytes().len() > (u32::MAX / 8) as usize;
+        let options =
+            SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(is_large);
+        archive.start_file(format!("{name}.npy"), options)?;
+        write(&mut archive, tensor)?;
+    }
+    archive.finish()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn written(tensor: &Tensor) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, tensor).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn every_type_comes_back_in_its_own_or_a_wider_one() {
+        for dtype in DType::ALL {
+            for shape in [&[][..], &[3], &[2, 0, 3], &[1, 2, 3]] {
+                let n = shape.iter().product::<usize>();
+                let values: Vec<f64> = (0..n).map(|idx| (idx % 2) as f64 + 1.0).collect();
+                let tensor = Tensor::from_f64s(dtype, shape, &values).unwrap();
+                let back = read(&mut Cursor::new(written(&tensor))).unwrap();
+                assert_eq!(back, converted(&tensor, stored_type(dtype)).unwrap(), "{dtype}");
+                assert_eq!(converted(&back, dtype).unwrap(), tensor, "{dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn headers_as_numpy_writes_them() {
+        let bytes = written(&Tensor::vector(vec![1f32, 2.0]));
+        assert_eq!(&bytes[..10], b"\x93NUMPY\x01\x00v\x00");
+        let header = std::str::from_utf8(&bytes[10..128]).unwrap();
+        assert_eq!(header.trim_end(), "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }");
+        assert_eq!(bytes.len(), 128 + 8);
+        let header = |text: &str| Header::parse(text).map_err(|error| error.to_string());
+        let parsed = header("{'descr': '>i2', 'fortran_order': True, 'shape': (4, 5), }").unwrap();
+        assert_eq!((parsed.dtype, parsed.shape), (DType::I16, vec![4, 5]));
+        assert!(parsed.is_big_endian && parsed.is_fortran);
+        for (text, message) in [
+            ("{}", "the header `{}` cannot be read"),
+            ("{'descr': [('a', '<f4')], }", "arrays of records are not supported"),
+            (
+                "{'descr': '<c8', 'fortran_order': False, 'shape': ()}",
+                "elements of numpy type `<c8` are not supported",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+                "the header `{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}` cannot be read",
+            ),
+        ] {
+            assert_eq!(header(text).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn other_orders_are_brought_to_ours() {
+        let mut bytes = written(&Tensor::new(&[2, 3], vec![1i16, 4, 2, 5, 3, 6]).unwrap());
+        let text = String::from_utf8_lossy(&bytes).replace("False", "True ");
+        assert!(text.contains("True"));
+        let at = bytes.windows(5).position(|window| window == b"False").unwrap();
+        bytes[at..at + 5].copy_from_slice(b"True ");
+        let tensor = read(&mut Cursor::new(&bytes)).unwrap();
+        assert_eq!(tensor, Tensor::new(&[2, 3], vec![1i16, 2, 3, 4, 5, 6]).unwrap());
+        let at = bytes.windows(3).position(|window| window == b"<i2").unwrap();
+        bytes[at] = b'>';
+        let tensor = read(&mut Cursor::new(&bytes)).unwrap();
+        assert_eq!(tensor.to_i64s(), [256, 512, 768, 1024, 1280, 1536]);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let bytes = written(&Tensor::vector(vec![1f64; 10]));
+        for end in 0..bytes.len() {
+            assert!(read(&mut Cursor::new(&bytes[..end])).is_err(), "cut at {end}");
+        }
+        let mut huge = bytes.clone();
+        let at = huge.windows(5).position(|window| window == b"(10,)").unwrap();
+        huge[at..at + 24].copy_from_slice(b"(9999999999999999999,)  ");
+        assert!(read(&mut Cursor::new(&huge)).is_err());
+    }
+
+    #[test]
+    fn archives_come_back() {
+        let tensors = vec![
+            ("x".to_string(), Tensor::vector(vec![1f32, 2.0])),
+            ("/layer/out:0".to_string(), Tensor::scalar(7i64)),
+        ];
+        let path = std::env::temp_dir().join(format!("planish-npz-{}.npz", std::process::id()));
+        let mut bytes = Cursor::new(Vec::new());
+        write_archive(&mut bytes, &tensors).unwrap();
+        std::fs::write(&path, bytes.into_inner()).unwrap();
+        assert_eq!(read_archive(&path).unwrap(), tensors);
+        std::fs::write(&path, b"not an archive").unwrap();
+        assert!(read_archive(&path).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+}

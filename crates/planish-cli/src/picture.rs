@@ -1,0 +1,153 @@
+//! Images as inputs: decoded, brought to the size and layout that the input's type asks for.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use image::imageops::FilterType;
+use planish_op::TensorType;
+use planish_tensor::{DType, Tensor};
+
+/// Which axes hold what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Layout {
+    is_batched: bool,
+    /// Channels before rows and columns.
+    channels_first: bool,
+    n_channels: usize,
+    height: Option<usize>,
+    width: Option<usize>,
+}
+
+/// Whether the file's name is that of an image.
+pub(crate) fn is_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("").to_lowercase();
+    ["png", "jpg", "jpeg", "bmp"].contains(&extension.as_str())
+}
+
+/// The image as a tensor for an input of this type, and what was done to it in words.
+pub(crate) fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, String)> {
+    let Some(layout) = layout(ty) else {
+        bail!(
+            "input `{name}` of type {ty} does not take an image: that needs [1,C,H,W] or [1,H,W,C] (or no 1) \
+             with 1, 3 or 4 channels"
+        );
+    };
+    let decoded = image::ImageReader::open(path)
+        .and_then(image::ImageReader::with_guessed_format)
+        .with_context(|| format!("cannot read {}", path.display()))?
+        .decode()
+        .with_context(|| format!("{} is not a usable image", path.display()))?;
+    let (from_width, from_height) = (decoded.width(), decoded.height());
+    let width = layout.width.map_or(Ok(from_width), u32::try_from)?;
+    let height = layout.height.map_or(Ok(from_height), u32::try_from)?;
+    let resized = if (width, height) == (from_width, from_height) {
+        decoded
+    } else {
+        decoded.resize_exact(width, height, FilterType::Triangle)
+    };
+    let (pixels, colors) = match layout.n_channels {
+        1 => (resized.into_luma8().into_raw(), "gray"),
+        3 => (resized.into_rgb8().into_raw(), "RGB"),
+        _ => (resized.into_rgba8().into_raw(), "RGBA"),
+    };
+    let is_scaled = ty.dtype.is_float();
+    let value = |byte: u8| if is_scaled { f64::from(byte) / 255.0 } else { f64::from(byte) };
+    let (h, w, c) = (height as usize, width as usize, layout.n_channels);
+    let values: Vec<f64> = if layout.channels_first {
+        (0..c).flat_map(|channel| pixels.iter().skip(channel).step_by(c)).map(|&byte| value(byte)).collect()
+    } else {
+        pixels.into_iter().map(value).collect()
+    };
+    let mut shape = if layout.is_batched { vec![1] } else { Vec::new() };
+    shape.extend(if layout.channels_first { [c, h, w] } else { [h, w, c] });
+    if ty.dtype == DType::Bool || (ty.dtype.is_int() && ty.dtype.bits() < 8) || ty.dtype == DType::I8 {
+        bail!("input `{name}` of type {ty} cannot hold the values 0 to 255 of an image");
+    }
+    let tensor = Tensor::from_f64s(ty.dtype, &shape, &values)?;
+    let size = if (width, height) == (from_width, from_height) {
+        format!("{width}x{height}")
+    } else {
+        format!("{from_width}x{from_height} resized to {width}x{height} (bilinear)")
+    };
+    let order = if layout.channels_first { "channels first" } else { "channels last" };
+    let range = if is_scaled { "scaled to 0..1, no mean or deviation taken out" } else { "values 0..255" };
+    Ok((tensor, format!("{name}: {} {size}, {colors}, {order}, {range}", path.display())))
+}
+
+fn layout(ty: &TensorType) -> Option<Layout> {
+    let dims = ty.shape.as_ref()?.dims();
+    let (is_batched, dims) = match dims {
+        [batch, rest @ ..] if rest.len() == 3 && batch.as_const().is_none_or(|batch| batch == 1) => {
+            (true, rest)
+        }
+        dims => (false, dims),
+    };
+    let [a, b, c] = dims else { return None };
+    let channels = |dim: &planish_tensor::Dim| dim.as_usize().filter(|n| [1, 3, 4].contains(n));
+    // An image of one to four rows is less likely than channels in front.
+    if let Some(n_channels) = channels(a) {
+        return Some(Layout {
+            is_batched,
+            channels_first: true,
+            n_channels,
+            height: b.as_usize(),
+            width: c.as_usize(),
+        });
+    }
+    let n_channels = channels(c)?;
+    Some(Layout { is_batched, channels_first: false, n_channels, height: a.as_usize(), width: b.as_usize() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_tensor::Shape;
+
+    fn ty(dtype: DType, shape: &str) -> TensorType {
+        TensorType::new(dtype, shape.parse::<Shape>().unwrap())
+    }
+
+    #[test]
+    fn layouts_are_guessed_from_shapes() {
+        let guess = |shape: &str| {
+            layout(&ty(DType::F32, shape)).map(|l| (l.is_batched, l.channels_first, l.n_channels))
+        };
+        assert_eq!(guess("[n,3,224,224]"), Some((true, true, 3)));
+        assert_eq!(guess("[1,224,224,3]"), Some((true, false, 3)));
+        assert_eq!(guess("[1,h,w,4]"), Some((true, false, 4)));
+        assert_eq!(guess("[1,28,28]"), Some((false, true, 1)));
+        assert_eq!(guess("[28,28,1]"), Some((false, false, 1)));
+        assert_eq!(guess("[2,3,224,224]"), None);
+        assert_eq!(guess("[1,8,224,224]"), None);
+        assert_eq!(guess("[224,224]"), None);
+    }
+
+    #[test]
+    fn pixels_land_where_they_should() {
+        let path = std::env::temp_dir().join(format!("planish-picture-{}.png", std::process::id()));
+        let mut image = image::RgbImage::new(2, 1);
+        image.put_pixel(0, 0, image::Rgb([255, 0, 51]));
+        image.put_pixel(1, 0, image::Rgb([0, 102, 255]));
+        image.save(&path).unwrap();
+        let (tensor, note) = load(&path, "x", &ty(DType::F32, "[b,3,h,w]")).unwrap();
+        assert_eq!(tensor.shape(), [1, 3, 1, 2]);
+        assert_eq!(
+            tensor.to_f64s().iter().map(|x| (x * 255.0).round()).collect::<Vec<_>>(),
+            [255.0, 0.0, 0.0, 102.0, 51.0, 255.0]
+        );
+        assert!(
+            note.ends_with("2x1, RGB, channels first, scaled to 0..1, no mean or deviation taken out"),
+            "{note}"
+        );
+        let (tensor, _) = load(&path, "x", &ty(DType::U8, "[h,w,3]")).unwrap();
+        assert_eq!((tensor.shape(), tensor.to_i64s()[..4].to_vec()), (&[1, 2, 3][..], vec![255, 0, 51, 0]));
+        let (tensor, note) = load(&path, "x", &ty(DType::U8, "[5,6,3]")).unwrap();
+        assert_eq!(tensor.shape(), [5, 6, 3]);
+        assert!(note.contains("2x1 resized to 6x5 (bilinear)"), "{note}");
+        assert!(load(&path, "x", &ty(DType::I8, "[1,3,1,2]")).is_err());
+        assert!(load(&path, "x", &ty(DType::F32, "[5]")).is_err());
+        std::fs::write(&path, b"no image").unwrap();
+        assert!(load(&path, "x", &ty(DType::F32, "[b,3,h,w]")).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,84 @@
+//! Random inputs and demo weights: a small generator with a seed, the same on every machine.
+
+use planish_tensor::{DType, Tensor, TensorError};
+
+/// SplitMix64 (Steele, Lea, Flood 2014): one addition and three mixing steps per number.
+pub(crate) struct Random {
+    state: u64,
+}
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random { state: seed }
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Uniform in 0..1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Normal with mean 0 and deviation 1, by the polar form of Box and Muller.
+    pub(crate) fn normal(&mut self) -> f64 {
+        loop {
+            let (a, b) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let square = a * a + b * b;
+            if square > 0.0 && square < 1.0 {
+                return a * (-2.0 * square.ln() / square).sqrt();
+            }
+        }
+    }
+
+    /// Values that most models take: floats between -1 and 1, bytes over their range, other integers 0 or 1
+    /// (token numbers and masks of any vocabulary).
+    pub(crate) fn tensor(&mut self, dtype: DType, shape: &[usize]) -> Result<Tensor, TensorError> {
+        let n = planish_tensor::element_count(shape)
+            .filter(|&n| dtype.bytes_for(n).is_some_and(|bytes| bytes < MAX_BYTES))
+            .ok_or_else(|| TensorError::TooLarge { dtype, shape: shape.to_vec() })?;
+        let values: Vec<f64> = (0..n).map(|_| self.value(dtype)).collect();
+        Tensor::from_f64s(dtype, shape, &values)
+    }
+
+    fn value(&mut self, dtype: DType) -> f64 {
+        match dtype {
+            dtype if dtype.is_float() => 2.0 * self.unit() - 1.0,
+            DType::U8 => (self.next() & 255) as f64,
+            DType::I8 => (self.next() & 255) as f64 - 128.0,
+            _ => (self.next() & 1) as f64,
+        }
+    }
+}
+
+/// More than this is a slip in a size.
+const MAX_BYTES: usize = 1 << 36;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_on_every_machine() {
+        let mut random = Random::new(0);
+        assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(random.next(), 0x6e78_9e6a_a1b9_65f4);
+    }
+
+    #[test]
+    fn numbers_are_spread_as_said() {
+        let mut random = Random::new(7);
+        let numbers: Vec<f64> = (0..10_000).map(|_| random.normal()).collect();
+        let mean = numbers.iter().sum::<f64>() / 1e4;
+        let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 1e4;
+        // Four standard errors of each estimate.
+        assert!(mean.abs() < 0.04 && (variance - 1.0).abs() < 0.06, "{mean} {variance}");
+        let tokens = random.tensor(DType::I64, &[100]).unwrap().to_i64s();
+        assert!(tokens.iter().all(|token| [0, 1].contains(token)));
+        assert!(random.tensor(DType::F32, &[usize::MAX, 2]).is_err());
+    }
+}

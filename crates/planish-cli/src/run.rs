@@ -1,0 +1,271 @@
+//! `planish run`: a model's outputs on given inputs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use planish_ir::{Graph, interpret_with};
+use planish_op::Value;
+use planish_tensor::Tensor;
+use serde_json::json;
+
+use crate::args::{Backend, Run};
+use crate::feed::{self, Fed, Sources};
+use crate::{Answer, Lacking, files, inspect, npy, print, say_note};
+
+pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
+    match args.backend {
+        Backend::Reference => {}
+        Backend::Cpu => bail!(Lacking("this version has no cpu backend yet; use --backend reference".into())),
+        Backend::Cuda => {
+            bail!(Lacking("this version has no cuda backend yet; use --backend reference".into()))
+        }
+    }
+    if let Some(path) = &args.output {
+        check_target(path)?;
+    }
+    let imported = inspect::import(&args.model)?;
+    let sources = Sources {
+        archive: args.inputs.as_ref(),
+        files: &args.input,
+        random: args.random,
+        shapes: &args.shapes,
+    };
+    let fed = feed::gather(&imported.graph, &sources)?;
+    fed.notes.iter().for_each(|note| say_note(note));
+    let ran = run(&imported.graph, &fed)?;
+    if !args.json.replaces_tables() {
+        ran.print(out)?;
+    }
+    if let Some(path) = &args.output {
+        let saved = ran.save(path)?;
+        if !args.json.replaces_tables() {
+            writeln!(out, "saved   {saved}")?;
+        }
+    }
+    print::json(out, &args.json, &ran.json(&args.model, &fed))?;
+    Ok(Answer::Yes)
+}
+
+/// Outputs and how long they took.
+pub(crate) struct Ran {
+    /// Named tensors; elements of sequences are numbered, absent optionals `None`.
+    outputs: Vec<(String, Option<Tensor>)>,
+    time: Duration,
+}
+
+/// Runs the graph on the reference, with a line of progress where a run is long and somebody watches.
+pub(crate) fn run(graph: &Graph, fed: &Fed) -> Result<Ran> {
+    let start = Instant::now();
+    let is_watched = io::stderr().is_terminal();
+    let (n_nodes, mut n_done, mut shown) = (graph.nodes().len(), 0, start);
+    let mut observe = |node: &planish_ir::Node, _: &[Option<&Value>]| {
+        n_done += 1;
+        // Nothing for short runs, and ten lines a second for long ones.
+        if is_watched
+            && start.elapsed() > Duration::from_secs(1)
+            && shown.elapsed() > Duration::from_millis(100)
+        {
+            shown = Instant::now();
+            let _ = write!(io::stderr(), "\r\x1b[K{n_done} of {n_nodes} nodes, {}", node.op.name());
+        }
+    };
+    let values = interpret_with(graph, fed.values(), &mut observe).context("the run failed")?;
+    let time = start.elapsed();
+    if is_watched && shown != start {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+    let mut outputs = Vec::new();
+    for (&id, value) in graph.outputs().iter().zip(values) {
+        flatten(graph.value(id).name.to_string(), value, &mut outputs);
+    }
+    Ok(Ran { outputs, time })
+}
+
+fn flatten(name: String, value: Value, outputs: &mut Vec<(String, Option<Tensor>)>) {
+    match value {
+        Value::Tensor(tensor) => outputs.push((name, Some(tensor))),
+        Value::Optional(None) => outputs.push((name, None)),
+        Value::Optional(Some(inner)) => flatten(name, *inner, outputs),
+        Value::Sequence(elements) => {
+            for (idx, element) in elements.into_iter().enumerate() {
+                flatten(format!("{name}.{idx}"), element, outputs);
+            }
+        }
+    }
+}
+
+/// Smallest, largest and mean value, and how many are no numbers.
+struct Summary {
+    min: f64,
+    max: f64,
+    mean: f64,
+    n_nan: usize,
+}
+
+fn summarize(tensor: &Tensor) -> Option<Summary> {
+    let values = tensor.to_f64s();
+    let numbers = || values.iter().copied().filter(|value| !value.is_nan());
+    let n = numbers().count();
+    (n > 0).then(|| Summary {
+        min: numbers().fold(f64::INFINITY, f64::min),
+        max: numbers().fold(f64::NEG_INFINITY, f64::max),
+        mean: numbers().sum::<f64>() / n as f64,
+        n_nan: values.len() - n,
+    })
+}
+
+fn type_text(tensor: &Tensor) -> String {
+    let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
+    format!("{}[{}]", tensor.dtype(), sizes.join(","))
+}
+
+impl Ran {
+    pub(crate) fn print(&self, out: &mut dyn Write) -> Result<()> {
+        let heading = ["output", "type", "min", "max", "mean", ""].map(String::from).to_vec();
+        let mut rows = vec![heading];
+        for (name, tensor) in &self.outputs {
+            let Some(tensor) = tensor else {
+                rows.push(vec![name.clone(), "absent".into()]);
+                continue;
+            };
+            let mut row = vec![name.clone(), type_text(tensor)];
+            match summarize(tensor) {
+                Some(summary) => {
+                    row.extend([summary.min, summary.max, summary.mean].map(print::number));
+                    if summary.n_nan > 0 {
+                        row.push(format!("{} NaN", print::count(summary.n_nan as u64)));
+                    }
+                }
+                None if tensor.is_empty() => row.push("empty".into()),
+                None => row.push("all NaN".into()),
+            }
+            rows.push(row);
+        }
+        print::table(out, &rows, &[2, 3, 4])?;
+        writeln!(out, "time    {} on the reference", print::seconds(self.time.as_secs_f64()))?;
+        Ok(())
+    }
+
+    /// The tensors to save; what is absent has nothing to save.
+    pub(crate) fn tensors(&self) -> Vec<(String, Tensor)> {
+        self.outputs.iter().filter_map(|(name, tensor)| Some((name.clone(), tensor.clone()?))).collect()
+    }
+
+    fn save(&self, path: &Path) -> Result<String> {
+        let tensors = self.tensors();
+        for (name, tensor) in &tensors {
+            let (own, stored) = (tensor.dtype(), npy::stored_type(tensor.dtype()));
+            if own != stored {
+                say_note(&format!("numpy has no {own}; `{name}` is saved as {stored}, without loss"));
+            }
+        }
+        if has_extension(path, "npz") {
+            save_archive(path, &tensors)?;
+            return Ok(path.display().to_string());
+        }
+        fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+        let mut taken = BTreeSet::new();
+        for (name, tensor) in &tensors {
+            let file = path.join(file_name(name, &mut taken));
+            files::write(&file, |file| npy::write(file, tensor))?;
+        }
+        Ok(format!("{} file(s) in {}", tensors.len(), path.display()))
+    }
+
+    fn json(&self, model: &Path, fed: &Fed) -> serde_json::Value {
+        let inputs: Vec<_> = fed
+            .tensors
+            .iter()
+            .map(|(name, tensor)| json!({"name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape()}))
+            .collect();
+        let outputs: Vec<_> = self
+            .outputs
+            .iter()
+            .map(|(name, tensor)| match tensor {
+                None => json!({"name": name, "absent": true}),
+                Some(tensor) => {
+                    let mut entry =
+                        json!({"name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape()});
+                    if let Some(summary) = summarize(tensor) {
+                        entry["min"] = json!(summary.min);
+                        entry["max"] = json!(summary.max);
+                        entry["mean"] = json!(summary.mean);
+                        entry["nan"] = json!(summary.n_nan);
+                    }
+                    entry
+                }
+            })
+            .collect();
+        json!({
+            "model": model.display().to_string(),
+            "backend": "reference",
+            "time_ms": self.time.as_secs_f64() * 1e3,
+            "inputs": inputs,
+            "outputs": outputs,
+        })
+    }
+}
+
+/// One `.npz` of named tensors.
+pub(crate) fn save_archive(path: &Path, tensors: &[(String, Tensor)]) -> Result<()> {
+    files::write(path, |file: &mut BufWriter<fs::File>| npy::write_archive(file, tensors))
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
+}
+
+/// Refuses what could not be written before anything is computed.
+fn check_target(path: &Path) -> Result<()> {
+    ensure!(
+        !has_extension(path, "npy"),
+        "-o wants an .npz file or a folder, not {}; a folder gets one .npy per output",
+        path.display()
+    );
+    if !has_extension(path, "npz") {
+        ensure!(!path.is_file(), "cannot write into {}: it is a file, not a folder", path.display());
+        return Ok(());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "cannot write {}: there is no folder {}", path.display(), folder.display());
+    ensure!(!path.is_dir(), "cannot write {}: it is a folder", path.display());
+    Ok(())
+}
+
+/// A file name for an output: what file systems dislike replaced, and no name twice.
+fn file_name(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).take(100).collect();
+    let plain = plain.trim_start_matches('.');
+    let mut candidate = plain.to_string();
+    let mut n = 1;
+    while candidate.is_empty() || !taken.insert(candidate.to_lowercase()) {
+        n += 1;
+        candidate = format!("{plain}.{n}");
+    }
+    candidate + ".npy"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_plain_and_distinct() {
+        let mut taken = BTreeSet::new();
+        let names = ["y", "/a/b:0", "_a_b_0", "Y", "", "..", "ä"].map(|name| file_name(name, &mut taken));
+        assert_eq!(names, ["y.npy", "_a_b_0.npy", "_a_b_0.2.npy", "Y.2.npy", ".2.npy", ".3.npy", "ä.npy"]);
+    }
+
+    #[test]
+    fn summaries_leave_nan_out() {
+        let summary = summarize(&Tensor::vector(vec![1f32, f32::NAN, 3.0])).unwrap();
+        assert_eq!((summary.min, summary.max, summary.mean, summary.n_nan), (1.0, 3.0, 2.0, 1));
+        assert!(summarize(&Tensor::vector(vec![f32::NAN])).is_none());
+        assert!(summarize(&Tensor::vector(Vec::<f32>::new())).is_none());
+    }
+}

@@ -1,0 +1,199 @@
+//! Everything that can be wrong with what the user gives: the exit code and one clear line.
+
+use std::fs;
+
+use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
+
+use crate::{Folder, fails, linear, model, npy, npy_f32, planish};
+
+#[test]
+fn files_that_are_no_models() {
+    let folder = Folder::new("no-model");
+    let text = folder.put("text.onnx", b"hello, this is a text file\n");
+    let empty = folder.put("empty.onnx", b"");
+    let missing = folder.path("missing.onnx").display().to_string();
+    let itself = folder.0.display().to_string();
+    for command in ["inspect", "run"] {
+        fails(
+            &folder,
+            &[command, &missing],
+            2,
+            "cannot read {}/missing.onnx: No such file or directory (os error 2)",
+        );
+        fails(&folder, &[command, &itself], 2, "cannot read {}: not a regular file");
+        fails(
+            &folder,
+            &[command, &text],
+            2,
+            "{}/text.onnx is not a usable ONNX model: this is a text file; give the path of a .onnx file; a \
+             download may have failed",
+        );
+        let ended = planish(&[command, &empty]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1);
+    }
+}
+
+#[test]
+fn cut_off_models() {
+    let folder = Folder::new("cut");
+    let whole = linear();
+    for end in (1..whole.len()).step_by(17) {
+        let path = folder.put("cut.onnx", &whole[..end]);
+        for command in ["inspect", "run"] {
+            let ended = planish(&[command, &path]);
+            // A cut between two fields can leave a model that is one, without its opset, say.
+            assert!(matches!(ended.code, Some(0..=2)), "cut at {end}: {:?} {}", ended.code, ended.stderr);
+            if ended.code == Some(2) {
+                assert!(ended.stderr.starts_with("error: "), "cut at {end}: {}", ended.stderr);
+                assert_eq!(ended.stderr.lines().count(), 1, "cut at {end}: {}", ended.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn inputs_that_do_not_fit() {
+    let folder = Folder::new("misfit");
+    let model = folder.put("linear.onnx", &linear());
+    folder.put("good.npy", &npy_f32("(1, 3)", &[1.0; 3]));
+    folder.put("wide.npy", &npy_f32("(1, 4)", &[1.0; 4]));
+    folder.put("flat.npy", &npy_f32("(3,)", &[1.0; 3]));
+    folder.put("double.npy", &npy("<f8", "(1, 3)", &[0; 24]));
+    folder.put("cut.npy", &npy_f32("(1, 3)", &[1.0; 2]));
+    folder.put("not.npy", b"no numpy file at all");
+    let not_npz = folder.put("not.npz", b"no archive");
+    let table = [
+        (
+            "--input x={}/wide.npy",
+            "{}/wide.npy: input `x` is f32[batch,3]; its dimension 1 must be 3, in 1x4 it is 4",
+        ),
+        ("--input x={}/flat.npy", "{}/flat.npy: input `x` is f32[batch,3], which has 2 dimensions; 3 has 1"),
+        (
+            "--input x={}/double.npy",
+            "{}/double.npy: input `x` is f32[batch,3], the file holds f64; convert it with numpy's \
+             astype('float32')",
+        ),
+        ("--input z={}/good.npy", "{}/good.npy gives `z`, which is no input of the model; inputs are `x`"),
+        ("--input {}/good.npy", "--input wants NAME=FILE, not `{}/good.npy`"),
+        ("--input x={}/good.npy --input x={}/good.npy", "input `x` is given twice"),
+        ("--input x=nowhere.npy", "cannot read nowhere.npy: No such file or directory (os error 2)"),
+        (
+            "--input x={}/cut.npy",
+            "{}/cut.npy is not a usable .npy file: 12 bytes of elements are promised, 8 are there",
+        ),
+        ("--input x={}/not.npy", "{}/not.npy is not a usable .npy file: it does not begin as one"),
+        ("--shapes x:2x4", "--shapes: input `x` is f32[batch,3]; its dimension 1 must be 3, in 2x4 it is 4"),
+        ("--shapes y:2", "--shapes gives `y`, which is no input of the model; inputs are `x`"),
+        ("--shapes x", "--shapes wants NAME:SIZES as in x:1x3x224x224, not `x`"),
+        ("--shapes x:1xbig", "--shapes wants sizes such as 1x3x224x224 behind the last colon, not `x:1xbig`"),
+        ("--shapes x:99999999999x3", "a tensor f32[99999999999, 3] does not fit into memory"),
+    ];
+    for (arguments, line) in table {
+        let arguments = arguments.replace("{}", &folder.0.display().to_string());
+        let arguments: Vec<&str> = ["run", &model].into_iter().chain(arguments.split(' ')).collect();
+        fails(&folder, &arguments, 2, line);
+    }
+    let ended = planish(&["run", &model, "--inputs", &not_npz]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("not.npz is not a usable .npz file: "), "{}", ended.stderr);
+}
+
+#[test]
+fn values_that_are_missing() {
+    let folder = Folder::new("missing");
+    let vector = || vec![Dimension::Value(2)];
+    let graph = Graph {
+        name: "two".into(),
+        nodes: vec![Node::new("Add", &["a", "b"], &["y"])],
+        inputs: ["a", "b"].map(|name| ValueInfo::tensor(name, DataType::Float, vector())).to_vec(),
+        outputs: vec![ValueInfo::tensor("y", DataType::Float, vector())],
+        ..Graph::default()
+    };
+    let model = folder.put("two.onnx", &model(graph));
+    let a = folder.put("a.npy", &npy_f32("(2,)", &[1.0, 2.0]));
+    let input = format!("a={a}");
+    fails(
+        &folder,
+        &["run", &model, "--input", &input],
+        2,
+        "no value is given for `b`; add them to --inputs, give --input NAME=FILE, or add --random SEED",
+    );
+    assert_eq!(planish(&["run", &model, "--input", &input, "--random", "3"]).code, Some(0));
+}
+
+#[test]
+fn a_run_that_fails_says_where() {
+    let folder = Folder::new("fails");
+    let mut gather = Node::new("Gather", &["data", "index"], &["y"]);
+    gather.name = "pick".into();
+    let sized = |size| vec![Dimension::Value(size)];
+    let graph = Graph {
+        name: "pick".into(),
+        nodes: vec![gather],
+        inputs: vec![
+            ValueInfo::tensor("data", DataType::Float, sized(3)),
+            ValueInfo::tensor("index", DataType::Int64, sized(1)),
+        ],
+        outputs: vec![ValueInfo::tensor("y", DataType::Float, sized(1))],
+        ..Graph::default()
+    };
+    let model = folder.put("pick.onnx", &model(graph));
+    let index = folder.put("index.npy", &npy("<i8", "(1,)", &7i64.to_le_bytes()));
+    let ended = planish(&["run", &model, "--random", "0", "--input", &format!("index={index}")]);
+    assert_eq!(ended.code, Some(2));
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(last.starts_with("error: the run failed: node `pick`: Gather: "), "{last}");
+}
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    let folder = Folder::new("unwritable");
+    let model = folder.put("linear.onnx", &linear());
+    let file = folder.put("file", b"");
+    let target = |name: &str| folder.path(name).display().to_string();
+    fails(
+        &folder,
+        &["run", &model, "-o", &target("none/out.npz")],
+        2,
+        "cannot write {}/none/out.npz: there is no folder {}/none",
+    );
+    fails(&folder, &["run", &model, "-o", &file], 2, "cannot write into {}/file: it is a file, not a folder");
+    fails(
+        &folder,
+        &["run", &model, "-o", &target("y.npy")],
+        2,
+        "-o wants an .npz file or a folder, not {}/y.npy; a folder gets one .npy per output",
+    );
+    fs::create_dir(folder.path("taken.npz")).unwrap();
+    fails(
+        &folder,
+        &["run", &model, "-o", &target("taken.npz")],
+        2,
+        "cannot write {}/taken.npz: it is a folder",
+    );
+    let json = format!("--json={}", target("none/report.json"));
+    let ended = planish(&["inspect", &model, &json]);
+    assert_eq!(ended.code, Some(2));
+    assert_eq!(
+        ended.stderr,
+        format!(
+            "error: cannot write {}: No such file or directory (os error 2)\n",
+            target("none/report.json")
+        )
+    );
+}
+
+#[test]
+fn backends_that_are_not_here() {
+    let folder = Folder::new("backend");
+    let model = folder.put("linear.onnx", &linear());
+    for backend in ["cpu", "cuda"] {
+        fails(
+            &folder,
+            &["run", &model, "--backend", backend],
+            3,
+            &format!("this version has no {backend} backend yet; use --backend reference"),
+        );
+    }
+}

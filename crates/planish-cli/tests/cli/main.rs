@@ -1,0 +1,198 @@
+//! The binary from outside: what it prints, what it writes, how it ends.
+
+mod bad_input;
+mod inspect;
+mod run;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use planish_onnx::{
+    Attribute, AttributeValue, DataType, Dimension, Graph, Model, Node, OpsetImport, Tensor, ValueInfo,
+};
+
+/// A folder of its own for each test, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("planish-cli-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file and gives its path as an argument.
+    fn put(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn planish(arguments: &[&str]) -> Ended {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_planish")).args(arguments).output().unwrap();
+    Ended {
+        code: status.code(),
+        stdout: String::from_utf8(stdout).unwrap(),
+        stderr: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+/// Runs and expects success; gives standard output.
+#[track_caller]
+fn succeeds(arguments: &[&str]) -> Ended {
+    let ended = planish(arguments);
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    ended
+}
+
+/// Runs and expects this code and exactly this line on standard error, with `{}` for the folder.
+#[track_caller]
+fn fails(folder: &Folder, arguments: &[&str], code: i32, line: &str) {
+    let ended = planish(arguments);
+    let line = format!("error: {}\n", line.replace("{}", &folder.0.display().to_string()));
+    assert_eq!((ended.code, ended.stderr), (Some(code), line), "{arguments:?}");
+}
+
+/// `y = x[batch,3] · w[3,2] + b[2]`, and `top`, the place of the largest of each row.
+fn linear() -> Vec<u8> {
+    let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let mut top = Node::new("ArgMax", &["y"], &["top"]);
+    top.name = "largest".into();
+    top.attributes = vec![
+        Attribute::new("axis", AttributeValue::Int(1)),
+        Attribute::new("keepdims", AttributeValue::Int(0)),
+    ];
+    let batch = |rest: &[i64]| {
+        let rest = rest.iter().map(|&size| Dimension::Value(size));
+        std::iter::once(Dimension::Param("batch".into())).chain(rest).collect::<Vec<_>>()
+    };
+    let graph = Graph {
+        name: "linear".into(),
+        nodes: vec![Node::new("MatMul", &["x", "w"], &["xw"]), Node::new("Add", &["xw", "b"], &["y"]), top],
+        initializers: vec![
+            Tensor::raw("w", DataType::Float, vec![3, 2], floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+            Tensor::raw("b", DataType::Float, vec![2], floats(&[0.5, -0.5])),
+        ],
+        inputs: vec![ValueInfo::tensor("x", DataType::Float, batch(&[3]))],
+        outputs: vec![
+            ValueInfo::tensor("y", DataType::Float, batch(&[2])),
+            ValueInfo::tensor("top", DataType::Int64, batch(&[])),
+        ],
+        ..Graph::default()
+    };
+    model(graph)
+}
+
+fn model(graph: Graph<'_>) -> Vec<u8> {
+    let opset_imports = vec![OpsetImport { domain: "".into(), version: 21 }];
+    planish_onnx::write(&Model {
+        ir_version: 10,
+        opset_imports,
+        producer_name: "test".into(),
+        graph,
+        ..Model::default()
+    })
+}
+
+/// A `.npy` file.
+fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(elements);
+    bytes
+}
+
+fn npy_f32(shape: &str, values: &[f32]) -> Vec<u8> {
+    npy("<f4", shape, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+}
+
+/// The elements of a `.npy` file of floats, behind its header.
+fn elements_f32(path: &Path) -> Vec<f32> {
+    let bytes = fs::read(path).unwrap();
+    let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    bytes[start..].chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap())).collect()
+}
+
+#[test]
+fn help_and_version() {
+    let help = succeeds(&["--help"]).stdout;
+    for word in ["inspect", "run", "demo", "doctor", "Exit codes"] {
+        assert!(help.contains(word), "{help}");
+    }
+    for command in ["inspect", "run", "demo", "doctor"] {
+        assert!(succeeds(&[command, "--help"]).stdout.contains("Usage: planish"));
+    }
+    assert!(succeeds(&["--version"]).stdout.starts_with("planish 0."));
+    assert_eq!(planish(&[]).code, Some(2));
+    assert_eq!(planish(&["inspect"]).code, Some(2));
+    assert_eq!(planish(&["run", "m.onnx", "--backend", "tpu"]).code, Some(2));
+    assert_eq!(planish(&["inspect", "m.onnx", "--nonsense"]).code, Some(2));
+}
+
+#[test]
+fn the_demo_can_be_repeated_by_hand() {
+    let folder = Folder::new("demo");
+    let target = folder.path("made here").display().to_string();
+    let shown = succeeds(&["demo", &target]).stdout;
+    for text in ["Conv                15", "parameters  176,378", "53.7 MFLOP", "probabilities  f32[1,10]"] {
+        assert!(shown.contains(text), "{text} is not in\n{shown}");
+    }
+    let file = |name: &str| folder.path("made here").join(name).display().to_string();
+    let again = folder.path("again.npz").display().to_string();
+    assert!(shown.contains(&format!("--inputs '{}'", file("input.npz"))), "{shown}");
+    succeeds(&["run", &file("demo.onnx"), "--inputs", &file("input.npz"), "-o", &again]);
+    assert_eq!(fs::read(file("output.npz")).unwrap(), fs::read(again).unwrap());
+}
+
+#[test]
+fn the_doctor_finds_a_machine() {
+    let shown = succeeds(&["doctor"]).stdout;
+    for heading in
+        ["cpu ", "features ", "threads ", "memory ", "gpus ", "libraries", "libcuda.so.1", "backends "]
+    {
+        assert!(shown.contains(heading), "{heading} is not in\n{shown}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&succeeds(&["doctor", "--json"]).stdout).unwrap();
+    assert!(json["threads"].as_u64().unwrap() >= 1);
+    assert_eq!(json["backends"][0], "reference");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_fault() {
+    use std::process::Stdio;
+    let folder = Folder::new("pipe");
+    let model = folder.put("linear.onnx", &linear());
+    for arguments in [&["inspect", &model][..], &["inspect", &model, "--graph"], &["--help"], &["doctor"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_planish"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{arguments:?}");
+    }
+}
