@@ -46,13 +46,13 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         })?;
         Ok(inputs[place].1)
     };
-    let mut notes = Vec::new();
+    let (mut notes, mut conflicts) = (Vec::new(), Vec::new());
     let mut sizes = Sizes::new();
     let mut given: BTreeMap<String, Tensor> = BTreeMap::new();
     let mut take = |name: &str, tensor: Tensor, origin: &str, sizes: &mut Sizes| -> Result<()> {
         let ty = type_of(name, origin)?;
         let tensor = typed(name, ty, tensor, origin)?;
-        shapes::bind(name, ty, tensor.shape(), sizes).with_context(|| origin.to_string())?;
+        conflicts.extend(shapes::bind(name, ty, tensor.shape(), sizes).with_context(|| origin.to_string())?);
         ensure!(given.insert(name.to_string(), tensor).is_none(), "input `{name}` is given twice");
         Ok(())
     };
@@ -77,7 +77,7 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
     let explicit = shapes::parse(sources.shapes)?;
     for (name, shape) in &explicit {
         let ty = type_of(name, "--shapes")?;
-        shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?;
+        conflicts.extend(shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?);
     }
 
     let missing: Vec<&str> = names.iter().copied().filter(|name| !given.contains_key(*name)).collect();
@@ -91,7 +91,7 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         ),
     };
     if !missing.is_empty() {
-        let complete = shapes::complete(graph, &sizes)?;
+        let complete = if conflicts.is_empty() { shapes::complete(graph, &sizes)? } else { sizes.clone() };
         let mut random = Random::new(seed);
         let mut chosen = Vec::new();
         for (value, ty) in &inputs {
@@ -114,9 +114,12 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         }
         sizes = complete;
     }
-    graph
-        .specialize(&|symbol| sizes.get(symbol).copied())
-        .context("the model does not accept inputs of these sizes")?;
+    if conflicts.is_empty() {
+        graph
+            .specialize(&|symbol| sizes.get(symbol).copied())
+            .context("the model does not accept inputs of these sizes")?;
+    }
+    notes.extend(conflicts);
     let tensors = names
         .iter()
         .map(|name| Some((name.to_string(), given.remove(*name)?)))

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::args::Inspect;
 use crate::shapes::{self, Sizes};
-use crate::{Answer, print};
+use crate::{Answer, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     if args.graph {
@@ -222,13 +222,15 @@ impl Report {
                 } else {
                     format!(" at --shapes {}", work.shapes)
                 };
+                let at_least = if work.n_uncounted > 0 { "at least " } else { "" };
                 writeln!(
                     out,
-                    "work        {} per inference{place}; multiply and add counted as two",
+                    "work        {at_least}{} per inference{place}; multiply and add counted as two",
                     print::flops(work.flops)
                 )?;
                 if work.n_uncounted > 0 {
-                    writeln!(out, "            without {} nodes that cannot be counted", work.n_uncounted)?;
+                    let n = print::count(work.n_uncounted as u64);
+                    writeln!(out, "            without {n} nodes whose work only the data decides")?;
                 }
             }
             Err(reason) => writeln!(out, "work        {reason}")?,
@@ -345,7 +347,8 @@ fn count(graph: &Graph, shape_arguments: &[String]) -> Result<Count> {
                 names.join(", ")
             )
         })?;
-        shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?;
+        let conflicts = shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?;
+        conflicts.iter().for_each(|conflict| say_note(conflict));
     }
     let sizes = shapes::complete(graph, &sizes)?;
     let lookup = |symbol: &str| sizes.get(symbol).copied();

@@ -1,6 +1,6 @@
 //! Sizes for open dimensions: those that the user gives, and a choice for the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 use planish_ir::{Graph, ValueInfo};
@@ -14,8 +14,10 @@ pub(crate) type Sizes = BTreeMap<String, i64>;
 
 /// What open dimensions behind the first are tried with, in this order.
 const CANDIDATES: [i64; 11] = [16, 32, 48, 64, 96, 128, 224, 256, 320, 512, 640];
-/// Combinations of different sizes that are tried when no common one will do.
-const MAX_COMBINATIONS: usize = 1000;
+/// What a first dimension is tried with; mostly a batch.
+const FIRST_CANDIDATES: [i64; 6] = [1, 2, 4, 8, 16, 32];
+/// Every try infers the whole graph.
+const MAX_TRIES: usize = 500;
 
 /// The tensor inputs of a graph; other kinds cannot be given on a command line.
 pub(crate) fn tensor_inputs(graph: &Graph) -> Result<Vec<(&ValueInfo, &TensorType)>> {
@@ -46,9 +48,10 @@ pub(crate) fn parse(texts: &[String]) -> Result<BTreeMap<String, Vec<usize>>> {
     Ok(shapes)
 }
 
-/// Binds the symbols of the input's type so that it has this shape.
-pub(crate) fn bind(name: &str, ty: &TensorType, shape: &[usize], sizes: &mut Sizes) -> Result<()> {
-    let Some(own) = &ty.shape else { return Ok(()) };
+/// Binds the symbols of the input's type so that it has this shape. Gives what contradicts an earlier binding
+/// in words: exporters give one name to different dimensions now and then, so that is for the run to judge.
+pub(crate) fn bind(name: &str, ty: &TensorType, shape: &[usize], sizes: &mut Sizes) -> Result<Vec<String>> {
+    let Some(own) = &ty.shape else { return Ok(Vec::new()) };
     let found = print::sizes(shape);
     ensure!(
         own.rank() == shape.len(),
@@ -56,61 +59,75 @@ pub(crate) fn bind(name: &str, ty: &TensorType, shape: &[usize], sizes: &mut Siz
         own.rank(),
         shape.len()
     );
+    let mut conflicts = Vec::new();
     for (axis, (dim, &size)) in own.iter().zip(shape).enumerate() {
         let size = i64::try_from(size)?;
-        let bound = match (dim.as_const(), dim.as_symbol()) {
-            (Some(number), _) => Some(number),
-            (_, Some(symbol)) => Some(*sizes.entry(symbol.to_string()).or_insert(size)),
-            _ => dim.eval(&|symbol| sizes.get(symbol).copied()),
-        };
-        if let Some(bound) = bound.filter(|&bound| bound != size) {
-            bail!("input `{name}` is {ty}; its dimension {axis} must be {bound}, in {found} it is {size}");
+        if let Some(number) = dim.as_const().filter(|&number| number != size) {
+            bail!("input `{name}` is {ty}; its dimension {axis} must be {number}, in {found} it is {size}");
+        }
+        if let Some(symbol) = dim.as_symbol() {
+            let bound = *sizes.entry(symbol.to_string()).or_insert(size);
+            if bound != size {
+                conflicts.push(format!("`{symbol}` is {size} in input `{name}` and {bound} elsewhere"));
+            }
         }
     }
-    Ok(())
+    Ok(conflicts)
 }
 
-/// Sizes for all symbols of the inputs that are not bound yet: 1 where a symbol is a first dimension, the
-/// smallest candidate that inference accepts elsewhere.
+/// Sizes for all symbols of the inputs that are not bound yet, such that inference accepts them: 1 where a
+/// symbol is a first dimension, the smallest candidate elsewhere.
 pub(crate) fn complete(graph: &Graph, given: &Sizes) -> Result<Sizes> {
-    let mut sizes = given.clone();
     let inputs = tensor_inputs(graph)?;
-    for (_, ty) in &inputs {
-        if let Some(symbol) = ty.shape.as_ref().and_then(|shape| shape.get(0)?.as_symbol()) {
-            sizes.entry(symbol.to_string()).or_insert(1);
-        }
-    }
-    let open: Vec<String> = inputs
-        .iter()
-        .flat_map(|(_, ty)| ty.shape.iter().flat_map(Shape::iter).flat_map(Dim::symbols))
+    let shapes = || inputs.iter().filter_map(|(_, ty)| ty.shape.as_ref());
+    let is_open = |symbol: &String| !given.contains_key(symbol);
+    let first: BTreeSet<String> =
+        shapes().filter_map(|shape| Some(shape.get(0)?.as_symbol()?.to_string())).filter(is_open).collect();
+    let others: BTreeSet<String> = shapes()
+        .flat_map(Shape::iter)
+        .flat_map(Dim::symbols)
         .map(|symbol| symbol.to_string())
-        .filter(|symbol| !sizes.contains_key(symbol))
-        .collect::<std::collections::BTreeSet<_>>()
-        .into_iter()
+        .filter(|symbol| is_open(symbol) && !first.contains(symbol))
         .collect();
-    if open.is_empty() {
-        return Ok(sizes);
-    }
-    for choice in choices(open.len()) {
-        let mut tried = sizes.clone();
-        tried.extend(open.iter().cloned().zip(choice));
-        if graph.specialize(&|symbol| tried.get(symbol).copied()).is_ok() {
-            return Ok(tried);
+    let mut refusal = None;
+    for (size, choice) in choices(others.len()).take(MAX_TRIES) {
+        let mut tried = given.clone();
+        tried.extend(first.iter().map(|symbol| (symbol.clone(), size)));
+        tried.extend(others.iter().cloned().zip(choice));
+        match graph.specialize(&|symbol| tried.get(symbol).copied()) {
+            Ok(_) => return Ok(tried),
+            Err(error) => refusal.get_or_insert(error),
+        };
+        if first.is_empty() && others.is_empty() {
+            break;
         }
     }
-    bail!("no usual size fits the open dimensions {}; give --shapes", open.join(", "))
+    let open: Vec<String> = first.into_iter().chain(others).collect();
+    let refusal = refusal.map_or(String::new(), |error| error.to_string());
+    if open.is_empty() {
+        bail!("the model does not accept inputs of these sizes: {refusal}");
+    }
+    bail!("no usual size fits the open dimensions {}; give --shapes ({refusal})", open.join(", "))
 }
 
-/// One size for all, then different ones for a few.
-fn choices(n_symbols: usize) -> impl Iterator<Item = Vec<i64>> {
-    let same = CANDIDATES.into_iter().map(move |size| vec![size; n_symbols]);
-    let n_combinations = CANDIDATES.len().checked_pow(n_symbols as u32).unwrap_or(usize::MAX);
-    let n_tried = if n_symbols > 1 && n_combinations <= MAX_COMBINATIONS * 2 { n_combinations } else { 0 };
-    let different = (0..n_tried).map(move |idx| {
-        let digit = |place: usize| CANDIDATES[idx / CANDIDATES.len().pow(place as u32) % CANDIDATES.len()];
-        (0..n_symbols).map(digit).collect()
+/// Sizes to try: of first dimensions, and of each of the others. First one size for all others, then one of
+/// them apart from the rest (1 among the candidates, at last), then larger first dimensions.
+fn choices(n_others: usize) -> impl Iterator<Item = (i64, Vec<i64>)> {
+    let same = move |first: i64| CANDIDATES.into_iter().map(move |size| (first, vec![size; n_others]));
+    let with_one = || CANDIDATES.into_iter().chain([1]);
+    let apart = (0..n_others).flat_map(move |place| {
+        with_one().flat_map(move |size| {
+            with_one().filter(move |rest| *rest != size).map(move |rest| {
+                let mut choice = vec![rest; n_others];
+                choice[place] = size;
+                (1, choice)
+            })
+        })
     });
-    same.chain(different)
+    let larger = FIRST_CANDIDATES.into_iter().skip(1).flat_map(same);
+    // Without others, one size is as good as any.
+    let n_same = if n_others == 0 { 1 } else { CANDIDATES.len() };
+    same(FIRST_CANDIDATES[0]).take(n_same).chain(apart).chain(larger)
 }
 
 /// The shape of an input at these sizes.
@@ -174,9 +191,15 @@ mod tests {
              %y: f32[b,48,m] = Add(%x, %c) %z: f32[b,48,64] = Add(%y, %d)",
         );
         assert_eq!(complete(&model, &Sizes::new()).unwrap(), sizes(&[("b", 1), ("m", 64), ("n", 48)]));
-        let model = graph("input %x: f32[b,n] input %c: f32[7] %y: f32[b,7] = Add(%x, %c)");
+        let model = graph("input %x: f32[b,n] input %c: f32[7,2] %y: f32[b,2] = MatMul(%x, %c)");
         let error = complete(&model, &Sizes::new()).unwrap_err().to_string();
-        assert_eq!(error, "no usual size fits the open dimensions n; give --shapes");
+        let expected = "no usual size fits the open dimensions b, n; give --shapes (node ``: MatMul: ";
+        assert!(error.starts_with(expected), "{error}");
+        // A batch that must be even, and a size that must be 1.
+        let model = graph("input %x: f32[b,3] const %s: i64[2] = [-1, 6] %y: f32[m,6] = Reshape(%x, %s)");
+        assert_eq!(complete(&model, &Sizes::new()).unwrap(), sizes(&[("b", 2)]));
+        let model = graph("input %x: f32[2,s,4] input %c: f32[3,4] %y: f32[2,3,4] = Add(%x, %c)");
+        assert_eq!(complete(&model, &Sizes::new()).unwrap(), sizes(&[("s", 1)]));
     }
 
     #[test]
@@ -184,17 +207,15 @@ mod tests {
         let model = graph("input %x: f32[b,3,n,n] input %u: f32[*] input %s: seq(f32[])");
         let ty = model.value(model.inputs()[0]).ty.as_tensor().unwrap();
         let mut bound = Sizes::new();
-        bind("x", ty, &[2, 3, 5, 5], &mut bound).unwrap();
+        assert!(bind("x", ty, &[2, 3, 5, 5], &mut bound).unwrap().is_empty());
         assert_eq!(bound, sizes(&[("b", 2), ("n", 5)]));
         let refused = |shape: &[usize]| bind("x", ty, shape, &mut Sizes::new()).unwrap_err().to_string();
         assert_eq!(
             refused(&[2, 4, 5, 5]),
             "input `x` is f32[b,3,n,n]; its dimension 1 must be 3, in 2x4x5x5 it is 4"
         );
-        assert_eq!(
-            refused(&[2, 3, 5, 6]),
-            "input `x` is f32[b,3,n,n]; its dimension 3 must be 5, in 2x3x5x6 it is 6"
-        );
+        let conflicts = bind("x", ty, &[2, 3, 5, 6], &mut bound).unwrap();
+        assert_eq!(conflicts, ["`n` is 6 in input `x` and 5 elsewhere"]);
         assert_eq!(refused(&[2, 3]), "input `x` is f32[b,3,n,n], which has 4 dimensions; 2x3 has 2");
         let unranked = model.value(model.inputs()[1]).ty.as_tensor().unwrap();
         assert!(shape_at("u", unranked, &bound).is_err());

@@ -1,12 +1,13 @@
-//! The same graph at given sizes: symbols replaced, every type inferred again.
+//! The same graph at given sizes: symbols replaced, every type inferred again, and small values that follow
+//! from the sizes computed (exporters do shape arithmetic in floating point, which inference does not follow).
 
-use planish_op::ValueType;
 use planish_op::infer::Content;
-use planish_tensor::{Dim, Shape};
+use planish_op::{Attribute, Op, Value, ValueType};
+use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::control;
 use crate::graph::{Declared, Graph, GraphError, NewNode, NewOutput, Node};
-use crate::id::ValueId;
+use crate::id::{NodeId, ValueId};
 
 impl Graph {
     /// This graph with the symbols that `lookup` knows replaced by numbers. Sizes that the operators refuse
@@ -49,7 +50,7 @@ fn specialize(graph: &Graph, lookup: Lookup<'_>, known: &[Known]) -> Result<Grap
                 let declared = substitute(&value.ty, lookup);
                 // Without its plugin a node has only the types that it came with.
                 let declared = match node.op {
-                    planish_op::Op::Custom(_) => Declared::Exact(declared),
+                    Op::Custom(_) => Declared::Exact(declared),
                     _ => Declared::Hint(declared),
                 };
                 NewOutput::Value { name: value.name.clone(), declared }
@@ -58,6 +59,7 @@ fn specialize(graph: &Graph, lookup: Lookup<'_>, known: &[Known]) -> Result<Grap
         let outputs = node.outputs.iter().map(output).collect();
         let (name, op, n_captured) = (node.name.clone(), node.op.clone(), node.n_captured);
         let made = new.add_node(NewNode { name, op, inputs, outputs, bodies, n_captured })?;
+        compute(&mut new, made);
         for (old, id) in node.outputs.iter().zip(&new.node(made).outputs) {
             if let Some(old) = old {
                 ids[old.index()] = *id;
@@ -87,6 +89,77 @@ fn bodies(
             .map_err(|error| error.inside(&format!("{}/{}", node.name, body.name)))
     };
     node.bodies.iter().map(inside).collect()
+}
+
+/// More elements than this are data, not sizes.
+const MAX_COMPUTED: usize = 1024;
+
+/// Gives the node's outputs their elements if those of its inputs are known and there are few. A node that
+/// cannot be evaluated stays as it is: whoever runs it is told why.
+fn compute(graph: &mut Graph, id: NodeId) {
+    let node = graph.node(id);
+    let is_small = |id: &Option<ValueId>| match id {
+        None => true,
+        Some(id) => {
+            let ty = graph.value(*id).ty.as_tensor();
+            let count = ty.and_then(|ty| ty.shape.as_ref()?.element_count().as_usize());
+            count.is_some_and(|count| count <= MAX_COMPUTED)
+        }
+    };
+    let has_content = |id: &Option<ValueId>| id.is_some_and(|id| graph.value(id).content.is_some());
+    // What is left to find out: nothing for a node whose outputs inference knows already.
+    if node.outputs.iter().all(has_content) || !is_function(&node.op) || !node.outputs.iter().all(is_small) {
+        return;
+    }
+    let known = |id: &Option<ValueId>| match id {
+        None => Some(None),
+        Some(id) => known_value(graph, *id).map(Some),
+    };
+    let Some(inputs) = node.inputs.iter().map(known).collect::<Option<Vec<Option<Value>>>>() else { return };
+    let operands: Vec<Option<&Value>> = inputs.iter().map(Option::as_ref).collect();
+    let Ok(values) = planish_reference::evaluate(&node.op, &operands, node.outputs.len()) else { return };
+    for (id, value) in node.outputs.clone().into_iter().zip(values) {
+        let (Some(id), Value::Tensor(tensor)) = (id, value) else { continue };
+        let ty = ValueType::tensor(tensor.dtype(), Shape::from(tensor.shape()));
+        let info = &mut graph.values[id.index()];
+        if control::compatible(&info.ty, &ty) {
+            info.ty = ty;
+            info.content = Some(Content::Tensor(tensor));
+        }
+    }
+}
+
+/// The elements of a value, if they are known and few.
+fn known_value(graph: &Graph, id: ValueId) -> Option<Value> {
+    let value = graph.value(id);
+    let dims = match value.content.as_ref()? {
+        Content::Tensor(tensor) => {
+            return (tensor.len() <= MAX_COMPUTED).then(|| Value::from(tensor.clone()));
+        }
+        Content::Ints(ints) => &ints.dims,
+        Content::Grid(dims) => dims,
+    };
+    let ty = value.ty.as_tensor()?;
+    let numbers = dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()?;
+    let own = Tensor::new(&ty.shape.as_ref()?.as_fixed()?, numbers).ok()?;
+    let cast = Op::from_attributes("Cast", &[("to".into(), Attribute::DType(ty.dtype))]).ok()?;
+    planish_reference::evaluate(&cast, &[Some(&Value::from(own))], 1).ok()?.pop()
+}
+
+/// Whether the same inputs always give the same outputs, and no body or plugin is needed for it.
+fn is_function(op: &Op) -> bool {
+    !control::has_bodies(op)
+        && !matches!(
+            op,
+            Op::Custom(_)
+                | Op::RandomNormal(_)
+                | Op::RandomNormalLike(_)
+                | Op::RandomUniform(_)
+                | Op::RandomUniformLike(_)
+                | Op::Bernoulli(_)
+                | Op::Multinomial(_)
+                | Op::Dropout(_)
+        )
 }
 
 fn substitute(ty: &ValueType, lookup: Lookup<'_>) -> ValueType {
@@ -134,6 +207,19 @@ mod tests {
             "graph \"g\" { input %x: f32[n,8] input %y: f32[m,8] %z: f32[n,8] = Add(%x, %y) output %z }";
         assert_eq!(type_of(&at(text, &[("n", 4), ("m", 1)]).unwrap(), "z"), "f32[4,8]");
         assert!(at(text, &[("n", 4), ("m", 3)]).is_err());
+    }
+
+    #[test]
+    fn sizes_computed_in_floating_point_are_followed() {
+        let text = "graph \"g\" { input %x: f32[n] const %zero: i64[] = 0 const %two: f32[] = 2 const %axes: i64[1] = [0]\n\
+                    %s: i64[1] = Shape(%x) %f: f32[1] = Cast(%s) {to=f32} %h: f32[1] = Div(%f, %two)\n\
+                    %c: f32[1] = Ceil(%h) %i: i64[1] = Cast(%c) {to=i64} %y: f32[m] = ConstantOfShape(%i) output %y }";
+        assert_eq!(type_of(&at(text, &[("n", 7)]).unwrap(), "y"), "f32[4]");
+        assert_eq!(type_of(&at(text, &[]).unwrap(), "y"), "f32[m]");
+        // Random numbers are not computed ahead, however few.
+        let text = "graph \"g\" { const %p: f32[2] = [0.5, 0.5] %y: f32[2] = Bernoulli(%p) output %y }";
+        let graph = at(text, &[]).unwrap();
+        assert!(graph.value(graph.find("y").unwrap()).content.is_none());
     }
 
     #[test]
