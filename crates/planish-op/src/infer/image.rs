@@ -73,10 +73,12 @@ fn unranked_resize(
     by_sizes: Option<bool>,
 ) -> Result<Option<Shape>, InferError> {
     let Some(by_sizes) = by_sizes.filter(|_| op.axes.is_none()) else { return Ok(None) };
-    if by_sizes && op.keep_aspect_ratio_policy == ResizeAspectPolicy::Stretch {
-        if let Some(sizes) = cx.ints(SIZES) {
-            return Ok(Some(Shape::new(sizes.dims)));
-        }
+    if by_sizes
+        && op.keep_aspect_ratio_policy == ResizeAspectPolicy::Stretch
+        && let Some(sizes) = cx.ints(SIZES)
+    {
+        refuse_negative(cx, &sizes.dims)?;
+        return Ok(Some(Shape::new(sizes.dims)));
     }
     let idx = if by_sizes { SIZES } else { SCALES };
     let rank = cx.shape(idx)?.and_then(|shape| shape.get(0)?.as_usize()).filter(|&rank| rank <= MAX_RANK);
@@ -101,6 +103,13 @@ fn resized_axes(op: &Resize, cx: &Inference<'_>, rank: usize) -> Result<Vec<usiz
 /// One length per axis, `None` where it is not known; `None` if none is known.
 type Lengths = Option<Vec<Option<Dim>>>;
 
+fn refuse_negative(cx: &Inference<'_>, sizes: &[Dim]) -> Result<(), InferError> {
+    match sizes.iter().find(|size| size.as_const().is_some_and(|size| size < 0)) {
+        Some(size) => Err(cx.bad_shape(format!("a size cannot be {size}"))),
+        None => Ok(()),
+    }
+}
+
 fn lengths_by_sizes(
     op: &Resize,
     cx: &Inference<'_>,
@@ -109,9 +118,7 @@ fn lengths_by_sizes(
 ) -> Result<Lengths, InferError> {
     check_count(cx, SIZES, axes.len())?;
     let Some(sizes) = cx.ints(SIZES) else { return Ok(None) };
-    if let Some(size) = sizes.dims.iter().find(|size| size.as_const().is_some_and(|size| size < 0)) {
-        return Err(cx.bad_shape(format!("a size cannot be {size}")));
-    }
+    refuse_negative(cx, &sizes.dims)?;
     let ratios: Option<Vec<LengthRatio>> = sizes
         .dims
         .iter()

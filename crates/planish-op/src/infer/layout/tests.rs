@@ -62,7 +62,7 @@ fn shape_knows_its_contents() {
 #[test]
 fn heads_are_split_off_symbolically() {
     let hidden = of("f32[batch,seq,768]");
-    let shape = step(Shape { start: 0, end: None }, &[hidden.clone()]);
+    let shape = step(Shape { start: 0, end: None }, std::slice::from_ref(&hidden));
     let (batch, seq) = (unsqueeze(&gather(&shape, 0)), unsqueeze(&gather(&shape, -2)));
     let heads = [batch.clone(), seq.clone(), numbers(&[12]), numbers(&[64])];
     let target = step(Concat { axis: 0 }, &heads);
@@ -115,7 +115,7 @@ fn masks_are_expanded() {
     let shape = ints(&["batch", "1", "seq", "seq"]);
     assert_eq!(output(Expand {}, &[of("f32[batch,1,1,seq]"), shape.clone()]), is("f32[batch,1,seq,seq]"));
     let ones = ConstantOfShape { value: Some(Tensor::vector(vec![1f32])) };
-    assert_eq!(output(ones, &[shape.clone()]), is("f32[batch,1,seq,seq]"));
+    assert_eq!(output(ones, std::slice::from_ref(&shape)), is("f32[batch,1,seq,seq]"));
     assert_eq!(output(Expand {}, &[of("f32[2]"), shape]), is("f32[batch,1,seq,2]"));
     assert_eq!(output(Expand {}, &[of("f32[3,1]"), of("i64[3]")]), is("f32[expand0,3,expand1]"));
     assert_eq!(output(Expand {}, &[of("f32[3,1]"), of("i64[k]")]), is("f32[*]"));
