@@ -3,6 +3,7 @@
 mod compare;
 mod conformance;
 mod differential;
+mod import_figures;
 mod models;
 mod python;
 mod test;
@@ -31,6 +32,8 @@ enum Command {
     Conformance(conformance::Options),
     /// Draw seeded random cases of each operator and compare them with ONNX Runtime.
     Differential(differential::Options),
+    /// Import generated models and print time, growth with the nodes, and peak memory.
+    ImportFigures(import_figures::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Test => test::test(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Differential(options) => differential::run(&options),
+        Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
     };
     match result {

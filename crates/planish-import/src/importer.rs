@@ -1,6 +1,6 @@
 //! `Importer`: scopes of names, one per nested graph, and the walk over the nodes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use planish_ir::{Graph, ValueId};
 use planish_onnx::{AttributeValue, Node};
@@ -9,28 +9,18 @@ use planish_op::infer::Content;
 use planish_tensor::Dim;
 
 use crate::adapt;
-use crate::error::{ImportError, ImportErrorKind, UnsupportedNode};
+use crate::error::{ImportError, ImportErrorKind, UnsupportedNode, shorten};
+use crate::frame::Frame;
 use crate::node::{NodeImport, describe};
-use crate::order::runnable_order;
+use crate::order::{FreeNames, producers, runnable_order};
 use crate::tensors::Weights;
 use crate::types::value_type;
-
-/// One graph under construction.
-struct Frame<'m> {
-    graph: Graph,
-    names: HashMap<String, ValueId>,
-    /// Types that the file gives for values in between and outputs.
-    declared: HashMap<&'m str, &'m planish_onnx::Type<'m>>,
-    /// Values of the graph outside that this one reads, in the order of its trailing inputs.
-    captured: Vec<ValueId>,
-    /// How many branches are being imported in place; their names may meet those of other branches.
-    n_inlined: usize,
-}
 
 /// The state of one import.
 pub(crate) struct Importer<'m> {
     pub(crate) weights: Weights,
     opsets: BTreeMap<&'m str, i64>,
+    free_names: FreeNames<'m>,
     /// The innermost graph is last.
     frames: Vec<Frame<'m>>,
 }
@@ -45,26 +35,28 @@ pub const NEWEST_OPSET: i64 = 27;
 /// The oldest that is fully covered; most models of older ones import too.
 pub const OLDEST_OPSET: i64 = 7;
 
+fn check_opset(version: i64) -> Result<(), ImportError> {
+    if (1..=NEWEST_OPSET).contains(&version) {
+        return Ok(());
+    }
+    Err(ImportError::new(ImportErrorKind::Opset { version }))
+}
+
 impl<'m> Importer<'m> {
     pub(crate) fn new(model: &'m planish_onnx::Model<'m>, weights: Weights) -> Result<Self, ImportError> {
         let mut opsets = BTreeMap::new();
         for import in &model.opset_imports {
-            opsets.insert(domain_key(&import.domain), import.version);
+            let domain = domain_key(&import.domain);
+            if opsets.insert(domain, import.version).is_some_and(|other| other != import.version) {
+                let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+                let detail = format!("the domain `{}` is imported in two versions", shorten(domain));
+                return Err(ImportError::invalid(detail));
+            }
         }
         if let Some(&version) = opsets.get("") {
-            if version > NEWEST_OPSET {
-                return Err(ImportError::invalid(format!(
-                    "the model uses opset {version}, known are {OLDEST_OPSET} to {NEWEST_OPSET}; \
-                     try exporting with opset_version={NEWEST_OPSET}"
-                )));
-            }
-            if version < 1 {
-                return Err(ImportError::invalid(format!(
-                    "the model says opset {version}, which does not exist"
-                )));
-            }
+            check_opset(version)?;
         }
-        Ok(Importer { weights, opsets, frames: Vec::new() })
+        Ok(Importer { weights, opsets, free_names: FreeNames::new(&model.graph), frames: Vec::new() })
     }
 
     /// The version of the node's operator set; what is not imported is taken as the oldest.
@@ -77,47 +69,20 @@ impl<'m> Importer<'m> {
         &mut self.frame().graph
     }
 
-    fn frame(&mut self) -> &mut Frame<'m> {
+    /// The innermost graph with its names.
+    pub(crate) fn frame(&mut self) -> &mut Frame<'m> {
         self.frames.last_mut().expect("a frame is pushed before nodes are imported")
     }
 
-    /// The type that the file declares for a value of the innermost graph.
-    pub(crate) fn declared_type(&mut self, name: &str) -> Option<ValueType> {
-        let frame = self.frame();
-        let ty = *frame.declared.get(name)?;
-        value_type(ty, &mut |_| frame.graph.fresh_dim("any")).ok()
-    }
-
-    pub(crate) fn define(&mut self, name: &str, id: ValueId) {
-        self.frame().names.insert(name.to_string(), id);
-    }
-
-    /// A name that no value of the innermost graph has.
-    pub(crate) fn unique_name(&mut self, base: &str) -> String {
-        let graph = &self.frame().graph;
-        let free = |name: &String| graph.find(name).is_none();
-        let base = base.to_string();
-        if free(&base) {
-            return base;
-        }
-        // Values are finite in number, so some suffix is free.
-        (2..).map(|n: usize| format!("{base}.{n}")).find(free).unwrap_or(base)
-    }
-
-    /// The name that a node's output gets in the graph: its own, but for branches imported in place.
-    pub(crate) fn output_name(&mut self, name: &str) -> String {
-        if self.frame().n_inlined > 0 { self.unique_name(name) } else { name.to_string() }
-    }
-
     /// The value called `name`, captured from outer graphs if need be.
-    pub(crate) fn lookup(&mut self, name: &str) -> Result<ValueId, ImportError> {
+    pub(crate) fn lookup(&mut self, name: &'m str) -> Result<ValueId, ImportError> {
         let innermost = self.frames.len() - 1;
         self.lookup_at(name, innermost)?
             .ok_or_else(|| ImportError::new(ImportErrorKind::UndefinedValue { name: name.to_string() }))
     }
 
-    fn lookup_at(&mut self, name: &str, depth: usize) -> Result<Option<ValueId>, ImportError> {
-        if let Some(&id) = self.frames[depth].names.get(name) {
+    fn lookup_at(&mut self, name: &'m str, depth: usize) -> Result<Option<ValueId>, ImportError> {
+        if let Some(id) = self.frames[depth].find(name) {
             return Ok(Some(id));
         }
         if depth == 0 {
@@ -126,15 +91,16 @@ impl<'m> Importer<'m> {
         let Some(outer_id) = self.lookup_at(name, depth - 1)? else { return Ok(None) };
         let outer = self.frames[depth - 1].graph.value(outer_id).clone();
         let frame = &mut self.frames[depth];
+        let own_name = frame.unique_name(name);
         let id = match (&outer.content, outer.producer) {
             // Constants are shared memory: a body holds its own reference instead of capturing.
-            (Some(Content::Tensor(tensor)), None) => frame.graph.add_constant(name, tensor.clone())?,
+            (Some(Content::Tensor(tensor)), None) => frame.graph.add_constant(&own_name, tensor.clone())?,
             _ => {
                 frame.captured.push(outer_id);
-                frame.graph.add_known_input(name, outer.ty, outer.content)?
+                frame.graph.add_known_input(&own_name, outer.ty, outer.content)?
             }
         };
-        frame.names.insert(name.to_string(), id);
+        frame.define_captured(name, id);
         Ok(Some(id))
     }
 
@@ -149,15 +115,13 @@ impl<'m> Importer<'m> {
         for input in graph.inputs.iter().filter(|input| !constants.contains(input.name.as_ref())) {
             let name = input.name.as_ref();
             let ty = input.ty.as_ref().ok_or_else(|| {
-                ImportError::invalid(format!(
-                    "the graph input `{name}` has no type; exporters always write one"
-                ))
+                ImportError::invalid(format!("the graph input `{}` has no type", shorten(name)))
             })?;
             // A dimension without a name gets one from the input, so that shapes can be given for it.
             let ty = value_type(ty, &mut |axis| Dim::symbol(&format!("{name}.{axis}")))
-                .map_err(|error| error.at(|| format!("graph input `{name}`")))?;
+                .map_err(|error| error.at(|| format!("graph input `{}`", shorten(name))))?;
             let id = self.graph().add_input(name, ty)?;
-            self.define(name, id);
+            self.frame().define(name, id);
         }
         self.nodes(graph)?;
         self.outputs(graph)?;
@@ -177,7 +141,7 @@ impl<'m> Importer<'m> {
         if inputs.len() != formals.len() {
             return Err(ImportError::invalid(format!(
                 "the body `{}` takes {} inputs, {} are given",
-                body.name,
+                shorten(&body.name),
                 inputs.len(),
                 formals.len()
             )));
@@ -187,7 +151,7 @@ impl<'m> Importer<'m> {
         self.push_frame(graph, body)?;
         for (input, ty) in inputs.into_iter().zip(formals) {
             let id = self.graph().add_input(&input.name, ty)?;
-            self.define(&input.name, id);
+            self.frame().define(&input.name, id);
         }
         self.nodes(body)?;
         self.outputs(body)?;
@@ -206,67 +170,59 @@ impl<'m> Importer<'m> {
         &mut self,
         branch: &'m planish_onnx::Graph<'m>,
     ) -> Result<Vec<ValueId>, ImportError> {
-        if branch.inputs.iter().any(|input| constant_names(branch).all(|name| name != input.name)) {
-            return Err(ImportError::invalid(format!("the branch `{}` must not take inputs", branch.name)));
+        let constants: HashSet<&str> = constant_names(branch).collect();
+        if branch.inputs.iter().any(|input| !constants.contains(input.name.as_ref())) {
+            let detail = format!("the branch `{}` must not take inputs", shorten(&branch.name));
+            return Err(ImportError::invalid(detail));
         }
-        let (names, declared) = (self.frame().names.clone(), self.frame().declared.clone());
-        self.frame().declared.extend(declared_types(branch));
-        self.frame().n_inlined += 1;
+        self.frame().enter_branch(branch);
         self.initializers(branch)?;
         self.nodes(branch)?;
         let mut outputs = Vec::with_capacity(branch.outputs.len());
         for output in &branch.outputs {
             outputs.push(self.lookup(&output.name)?);
         }
-        // The branch's names end with it.
-        let frame = self.frame();
-        (frame.names, frame.declared) = (names, declared);
-        frame.n_inlined -= 1;
+        self.frame().leave_branch();
         Ok(outputs)
     }
 
     fn push_frame(&mut self, graph: Graph, onnx: &'m planish_onnx::Graph<'m>) -> Result<(), ImportError> {
-        let declared = declared_types(onnx).collect();
-        self.frames.push(Frame {
-            graph,
-            names: HashMap::new(),
-            declared,
-            captured: Vec::new(),
-            n_inlined: 0,
-        });
+        self.frames.push(Frame::new(graph, onnx));
         self.initializers(onnx)
     }
 
     fn initializers(&mut self, onnx: &'m planish_onnx::Graph<'m>) -> Result<(), ImportError> {
         for tensor in &onnx.initializers {
-            let place = || format!("initializer `{}`", tensor.name);
+            let place = || format!("initializer `{}`", shorten(&tensor.name));
             let value = self.weights.tensor(tensor).map_err(|error| error.at(place))?;
             self.initializer(&tensor.name, value)?;
         }
         for sparse in &onnx.sparse_initializers {
-            let place = || format!("sparse initializer `{}`", sparse.values.name);
+            let place = || format!("sparse initializer `{}`", shorten(&sparse.values.name));
             let value = self.weights.sparse(sparse).map_err(|error| error.at(place))?;
             self.initializer(&sparse.values.name, value)?;
         }
         Ok(())
     }
 
-    fn initializer(&mut self, name: &str, value: planish_tensor::Tensor) -> Result<(), ImportError> {
+    fn initializer(&mut self, name: &'m str, value: planish_tensor::Tensor) -> Result<(), ImportError> {
         if name.is_empty() {
             return Err(ImportError::invalid("an initializer has no name"));
         }
-        let graph_name = self.output_name(name);
-        let id = self.graph().add_constant(&graph_name, value)?;
-        self.define(name, id);
+        let frame = self.frame();
+        let own_name = frame.own_name(name);
+        let id = frame.graph.add_constant(&own_name, value)?;
+        frame.define(name, id);
         Ok(())
     }
 
     fn nodes(&mut self, graph: &'m planish_onnx::Graph<'m>) -> Result<(), ImportError> {
-        let order = {
-            let frames = &self.frames;
-            let is_known = |name: &str| frames.iter().any(|frame| frame.names.contains_key(name));
-            runnable_order(graph, &is_known)?
-        };
+        let producers = producers(graph)?;
+        let is_known = |name: &str| self.frames.iter().any(|frame| frame.find(name).is_some());
+        let order = runnable_order(graph, &producers, &self.free_names, &is_known)?;
+        if !self.frame().is_in_branch() {
+            self.frame().producers = producers;
+        }
         for idx in order {
             let node = &graph.nodes[idx];
             self.node(node).map_err(|error| error.at(|| describe(node)))?;
@@ -280,13 +236,17 @@ impl<'m> Importer<'m> {
             inputs.push(if name.is_empty() { None } else { Some(self.lookup(name)?) });
         }
         let opset = self.opset_of(node);
+        if domain_key(&node.domain).is_empty() {
+            // A function may import another version than the model.
+            check_opset(opset)?;
+        }
         adapt::import(NodeImport { importer: self, node, opset, inputs })
     }
 
     fn outputs(&mut self, graph: &'m planish_onnx::Graph<'m>) -> Result<(), ImportError> {
         let mut ids = Vec::with_capacity(graph.outputs.len());
         for output in &graph.outputs {
-            let place = || format!("graph output `{}`", output.name);
+            let place = || format!("graph output `{}`", shorten(&output.name));
             ids.push(self.lookup(&output.name).map_err(|error| error.at(place))?);
         }
         self.graph().set_outputs(ids);
@@ -320,14 +280,6 @@ impl<'m> Importer<'m> {
         }
         list
     }
-}
-
-/// Types that the file gives for values in between and outputs.
-fn declared_types<'m>(
-    graph: &'m planish_onnx::Graph<'m>,
-) -> impl Iterator<Item = (&'m str, &'m planish_onnx::Type<'m>)> {
-    let infos = graph.value_infos.iter().chain(&graph.outputs);
-    infos.filter_map(|info| Some((info.name.as_ref(), info.ty.as_ref()?)))
 }
 
 fn constant_names<'g>(graph: &'g planish_onnx::Graph<'_>) -> impl Iterator<Item = &'g str> {

@@ -5,6 +5,7 @@ mod adapt;
 mod attributes;
 mod contrib;
 mod error;
+mod frame;
 mod importer;
 mod node;
 mod order;

@@ -6,16 +6,17 @@ use planish_op::{Attribute, Op, OpSpec, TensorType, ValueType};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::attributes;
-use crate::error::{ImportError, ImportErrorKind, UnsupportedNode};
+use crate::error::{ImportError, ImportErrorKind, UnsupportedNode, shorten};
 use crate::importer::Importer;
 
 /// A node as a user finds it: its name, or its operator and first output.
 pub(crate) fn describe(node: &Node<'_>) -> String {
     let output = node.outputs.iter().find(|name| !name.is_empty());
+    let op_type = shorten(&node.op_type);
     match (node.name.is_empty(), output) {
-        (false, _) => format!("`{}` ({})", node.name, node.op_type),
-        (true, Some(output)) => format!("{} making `{output}`", node.op_type),
-        (true, None) => node.op_type.to_string(),
+        (false, _) => format!("node `{}` ({op_type})", shorten(&node.name)),
+        (true, Some(output)) => format!("node {op_type} making `{}`", shorten(output)),
+        (true, None) => format!("node {op_type}"),
     }
 }
 
@@ -166,9 +167,12 @@ impl<'m> NodeImport<'_, 'm> {
                 name => name,
             };
             let field = spec.field(name).ok_or_else(|| {
-                let detail = format!("{op} has no attribute `{name}` in opset {}", self.opset);
+                let detail = format!("{op} has no attribute `{}` in opset {}", shorten(name), self.opset);
                 ImportError::invalid(detail)
             })?;
+            if list.iter().any(|(other, _)| other == name) {
+                return Err(ImportError::invalid(format!("attribute `{name}` is given twice")));
+            }
             let value = attributes::convert(field, &attribute.value, &mut self.importer.weights)?;
             list.push((name.to_string(), value));
         }
@@ -179,7 +183,9 @@ impl<'m> NodeImport<'_, 'm> {
 
     /// A constant with a name of its own.
     pub(crate) fn constant(&mut self, hint: &str, tensor: Tensor) -> Result<ValueId, ImportError> {
-        let name = self.importer.unique_name(&self.prefix(hint));
+        self.importer.weights.charge(tensor.bytes().len())?;
+        let base = self.prefix(hint);
+        let name = self.importer.frame().unique_name(&base);
         Ok(self.importer.graph().add_constant(&name, tensor)?)
     }
 
@@ -216,18 +222,19 @@ impl<'m> NodeImport<'_, 'm> {
             new_outputs.push(match *out {
                 Out::Node(idx) if self.wants(idx) => {
                     let name = self.node.outputs[idx].as_ref();
-                    let declared = match self.importer.declared_type(name) {
+                    let declared = match self.importer.frame().declared_type(name) {
                         Some(ty) => Declared::Hint(ty),
                         None => Declared::Nothing,
                     };
-                    NewOutput::Value { name: self.importer.output_name(name).into(), declared }
+                    NewOutput::Value { name: self.importer.frame().own_name(name).into(), declared }
                 }
                 Out::Node(_) => NewOutput::Skip,
                 Out::Temporary => {
                     // The place keeps the outputs of one node apart.
                     let hint =
                         if place == 0 { op.name().to_string() } else { format!("{}.{place}", op.name()) };
-                    let name = self.importer.unique_name(&self.prefix(&hint));
+                    let base = self.prefix(&hint);
+                    let name = self.importer.frame().unique_name(&base);
                     NewOutput::Value { name: name.into(), declared: Declared::Nothing }
                 }
             });
@@ -238,7 +245,7 @@ impl<'m> NodeImport<'_, 'm> {
         let made = self.importer.graph().node(id).outputs.clone();
         for (out, id) in outputs.iter().zip(&made) {
             if let (Out::Node(idx), Some(id)) = (out, id) {
-                self.importer.define(&self.node.outputs[*idx], *id);
+                self.importer.frame().define(&self.node.outputs[*idx], *id);
             }
         }
         Ok(made)

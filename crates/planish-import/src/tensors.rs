@@ -18,11 +18,32 @@ pub(crate) struct Weights {
     folder: Option<PathBuf>,
     /// External files, each mapped once.
     mapped: HashMap<PathBuf, Bytes>,
+    /// Bytes of constants that were made rather than found in a file.
+    n_made: usize,
 }
+
+/// Constants that are not in the file as they are (dense forms of sparse ones, unpacked zero points) may take
+/// this much, whatever the size of the file.
+const MADE_FLOOR: usize = 64 << 20;
+
+/// Beyond the floor, they may take this many bytes per byte of file. The dense form of a tensor of which one
+/// element in a hundred is stored, with its index, takes 33.
+const MADE_PER_BYTE: usize = 64;
 
 impl Weights {
     pub(crate) fn new(model: Bytes, folder: Option<&Path>) -> Weights {
-        Weights { model, folder: folder.map(Path::to_path_buf), mapped: HashMap::new() }
+        Weights { model, folder: folder.map(Path::to_path_buf), mapped: HashMap::new(), n_made: 0 }
+    }
+
+    /// Counts a constant that is about to be made.
+    pub(crate) fn charge(&mut self, n_bytes: usize) -> Result<(), ImportError> {
+        self.n_made = self.n_made.saturating_add(n_bytes);
+        let most = self.model.len().saturating_mul(MADE_PER_BYTE).saturating_add(MADE_FLOOR);
+        if self.n_made <= most {
+            return Ok(());
+        }
+        let detail = format!("constants that are not in the file would take more than {} MiB", most >> 20);
+        Err(ImportError::new(ImportErrorKind::TooLarge { detail }))
     }
 
     pub(crate) fn tensor(&mut self, tensor: &planish_onnx::Tensor<'_>) -> Result<Tensor, ImportError> {
@@ -33,13 +54,13 @@ impl Weights {
             TensorData::External(external) => self.external(external, tensor)?,
             _ => self.bytes(tensor.to_le_bytes()?),
         };
-        Tensor::from_bytes(dtype, &shape, data)
-            .map_err(|error| ImportError::invalid(format!("initializer `{}`: {error}", tensor.name)))
+        Tensor::from_bytes(dtype, &shape, data).map_err(|error| ImportError::invalid(error.to_string()))
     }
 
     pub(crate) fn sparse(&mut self, sparse: &SparseTensor<'_>) -> Result<Tensor, ImportError> {
         let dtype = dtype(sparse.values.data_type)?;
         let shape = dims(&sparse.dims)?;
+        self.charge(sparse.dense_byte_len()?)?;
         let data = Bytes::from_vec(sparse.to_dense_le_bytes()?);
         Tensor::from_bytes(dtype, &shape, data).map_err(|error| ImportError::invalid(error.to_string()))
     }
@@ -61,6 +82,7 @@ impl Weights {
     ) -> Result<Bytes, ImportError> {
         let folder = self.folder.as_deref().ok_or_else(|| {
             ImportError::invalid("the model keeps weights in other files, but was not read from a folder")
+                .hint("give the path of the model's file")
         })?;
         let path = planish_onnx::external_path(folder, external)?;
         let file = match self.mapped.get(&path) {

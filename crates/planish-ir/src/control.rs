@@ -1,7 +1,7 @@
 //! Control flow: what the outputs of If, Loop, Scan and SequenceMap are, given their bodies; and how types
 //! that come from two places are joined.
 
-use planish_op::infer::{Content, InferInput, Inferred};
+use planish_op::infer::{Content, InferError, InferErrorKind, InferInput, Inferred};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{DType, Dim, Shape};
 
@@ -35,6 +35,11 @@ pub(crate) fn infer(
         .len()
         .checked_sub(node.n_captured)
         .ok_or_else(|| bad("more captured values than inputs".into()))?;
+    if let Some(most) = node.op.max_inputs().filter(|&most| n_own > most) {
+        let detail = format!("at most {most} inputs are taken, there are {n_own}");
+        let error = InferError::new(node.op.name(), InferErrorKind::ExtraInput, detail);
+        return Err(GraphError::new(GraphErrorKind::Infer(error), node.name));
+    }
     let n_bodies = if matches!(node.op, Op::If(_)) { 2 } else { 1 };
     if node.bodies.len() != n_bodies {
         return Err(bad(format!("{} needs {n_bodies} bodies, has {}", node.op.name(), node.bodies.len())));
@@ -45,6 +50,7 @@ pub(crate) fn infer(
     }
     let types = match &node.op {
         Op::If(_) => {
+            check_condition(node, inputs)?;
             let (then, other) = (output_types(&node.bodies[0]), output_types(&node.bodies[1]));
             if then.len() != other.len() {
                 return Err(bad(format!("the branches have {} and {} outputs", then.len(), other.len())));
@@ -129,6 +135,29 @@ fn known_condition(inputs: &[Option<InferInput<'_>>]) -> Option<bool> {
         _ => None,
     };
     value.map(|value| value != 0)
+}
+
+/// That the condition of an If is one truth value.
+fn check_condition(node: NodeParts<'_>, inputs: &[Option<InferInput<'_>>]) -> Result<(), GraphError> {
+    let refuse = |kind, detail: String| {
+        let error = InferError::new(node.op.name(), kind, detail);
+        Err(GraphError::new(GraphErrorKind::Infer(error), node.name))
+    };
+    let Some(Some(condition)) = inputs.first() else {
+        return refuse(InferErrorKind::MissingInput, "the condition is missing".into());
+    };
+    match condition.ty {
+        ValueType::Tensor(tensor) if tensor.dtype == DType::Bool => {
+            let count = tensor.shape.as_ref().and_then(|shape| shape.element_count().as_const());
+            match count {
+                None | Some(1) => Ok(()),
+                Some(_) => {
+                    refuse(InferErrorKind::BadShape, format!("the condition {tensor} is not one element"))
+                }
+            }
+        }
+        other => refuse(InferErrorKind::BadType, format!("the condition must be boolean, it is {other}")),
+    }
 }
 
 /// That the body takes what the node hands it: formal inputs first, then the captured values as they are.

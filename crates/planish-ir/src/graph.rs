@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 
-use planish_op::infer::{Content, InferError, InferInput, Inference, Inferred};
+use planish_op::infer::{Content, InferError, InferInput, Inference, Inferred, MAX_RANK};
 use planish_op::{Op, ValueType};
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
 use crate::control;
 use crate::id::{NodeId, ValueId};
+use crate::knowledge::Knowledge;
 
 /// What is known of one value.
 #[derive(Clone, Debug)]
@@ -111,7 +112,12 @@ pub struct Graph {
     pub(crate) inputs: Vec<ValueId>,
     pub(crate) outputs: Vec<ValueId>,
     pub(crate) n_fresh_symbols: usize,
+    pub(crate) knowledge: Knowledge,
 }
+
+/// Sequences and optionals within one another; ONNX goes no further than an optional sequence. The limit keeps
+/// everything that recurses over types from recursing without end.
+const MAX_NESTED_TYPES: usize = 8;
 
 /// Why a graph could not be built or is not valid.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -178,7 +184,8 @@ impl Graph {
 
     /// A graph for a body: its fresh symbols start after the outer graph's, so that they do not meet.
     pub fn body(name: &str, outer: &Graph) -> Graph {
-        Graph { name: name.to_string(), n_fresh_symbols: outer.n_fresh_symbols, ..Graph::default() }
+        let Graph { n_fresh_symbols, knowledge, .. } = *outer;
+        Graph { name: name.to_string(), n_fresh_symbols, knowledge, ..Graph::default() }
     }
 
     /// All nodes, in an order that can be run.
@@ -235,11 +242,11 @@ impl Graph {
         ty: ValueType,
         content: Option<Content>,
     ) -> Result<ValueId, GraphError> {
-        let id = self.add_input(name, ty)?;
         // A constant tensor would make the input a constant; only symbolic knowledge is kept.
-        if let Some(content @ (Content::Ints(_) | Content::Grid(_))) = content {
-            self.values[id.index()].content = Some(content);
-        }
+        let content = content.filter(|content| matches!(content, Content::Ints(_) | Content::Grid(_)));
+        let Inferred { ty, content } = self.knowledge.keep(Inferred { ty, content });
+        let id = self.add_input(name, ty)?;
+        self.values[id.index()].content = content;
         Ok(id)
     }
 
@@ -257,13 +264,15 @@ impl Graph {
         let NewNode { name, op, inputs, outputs, bodies, n_captured } = new;
         for body in &bodies {
             self.n_fresh_symbols = self.n_fresh_symbols.max(body.n_fresh_symbols);
+            self.knowledge.after(body.knowledge);
         }
         let mut output_ids = Vec::with_capacity(outputs.len());
-        for (output, Inferred { ty, content }) in outputs.into_iter().zip(inferred) {
+        for (output, inferred) in outputs.into_iter().zip(inferred) {
             let NewOutput::Value { name: value_name, declared } = output else {
                 output_ids.push(None);
                 continue;
             };
+            let Inferred { ty, content } = self.knowledge.keep(inferred);
             let ty = match declared {
                 Declared::Nothing => ty,
                 Declared::Hint(hint) => control::fill(ty, &hint),
@@ -292,8 +301,10 @@ impl Graph {
             bodies: &new.bodies,
             n_captured: new.n_captured,
         };
+        let values = new.inputs.iter().flatten().map(|id| &self.values[id.index()]);
+        let sees_contents = self.knowledge.read(values.map(|value| (&value.ty, value.content.as_ref())));
         let mut n_fresh = self.n_fresh_symbols;
-        let inferred = self.infer_parts(parts, &mut n_fresh)?;
+        let inferred = self.infer_parts(parts, sees_contents, &mut n_fresh)?;
         self.n_fresh_symbols = n_fresh;
         Ok(inferred)
     }
@@ -302,6 +313,7 @@ impl Graph {
     pub(crate) fn infer_parts(
         &self,
         node: NodeParts<'_>,
+        sees_contents: bool,
         n_fresh: &mut usize,
     ) -> Result<Vec<Inferred>, GraphError> {
         let inputs: Vec<Option<InferInput<'_>>> = node
@@ -310,7 +322,7 @@ impl Graph {
             .map(|id| {
                 id.map(|id| {
                     let value = &self.values[id.index()];
-                    InferInput { ty: &value.ty, content: value.content.as_ref() }
+                    InferInput { ty: &value.ty, content: value.content.as_ref().filter(|_| sees_contents) }
                 })
             })
             .collect();
@@ -339,6 +351,9 @@ impl Graph {
     }
 
     fn add_value(&mut self, info: ValueInfo) -> Result<ValueId, GraphError> {
+        if let Some(detail) = beyond_limits(&info.ty) {
+            return Err(GraphError::new(GraphErrorKind::Invalid(detail), &*info.name));
+        }
         let too_many = || GraphError::new(GraphErrorKind::TooManyValues, &*info.name);
         let id = ValueId::from_index(self.values.len()).ok_or_else(too_many)?;
         match self.by_name.entry(info.name.clone()) {
@@ -348,6 +363,23 @@ impl Graph {
         self.values.push(info);
         Ok(id)
     }
+}
+
+/// What is too much about a type, if anything.
+fn beyond_limits(ty: &ValueType) -> Option<String> {
+    let mut inner = ty;
+    for _ in 0..=MAX_NESTED_TYPES {
+        match inner {
+            ValueType::Sequence(element) | ValueType::Optional(element) => inner = element,
+            ValueType::Tensor(tensor) => {
+                let rank = tensor.rank().filter(|&rank| rank > MAX_RANK)?;
+                return Some(format!(
+                    "a tensor of more than {MAX_RANK} dimensions ({rank}) is not supported"
+                ));
+            }
+        }
+    }
+    Some(format!("sequences and optionals nest deeper than {MAX_NESTED_TYPES} levels"))
 }
 
 /// The outputs of a plugin's node whose types are all given: without the plugin there is nothing to ask.

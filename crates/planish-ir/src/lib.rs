@@ -6,6 +6,7 @@ mod cost;
 mod graph;
 mod id;
 mod interpret;
+mod knowledge;
 mod same;
 mod specialize;
 pub mod text;

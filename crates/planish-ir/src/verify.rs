@@ -12,6 +12,7 @@ use planish_tensor::{DType, Shape};
 use crate::control;
 use crate::graph::{Graph, GraphError, GraphErrorKind, Node, NodeParts};
 use crate::id::{NodeId, ValueId};
+use crate::knowledge::Knowledge;
 
 #[cfg(test)]
 mod tests;
@@ -213,8 +214,13 @@ impl Check<'_> {
             bodies: &node.bodies,
             n_captured: node.n_captured,
         };
+        // A graph that turned frugal stays so; a fresh count decides only whether this node reads too much.
+        let values = node.inputs.iter().flatten().map(|id| self.graph.value(*id));
+        let sees_contents =
+            Knowledge::default().read(values.map(|value| (&value.ty, value.content.as_ref())));
         // Symbols made here are looked at and thrown away, so their numbers do not matter.
-        let inferred = self.graph.infer_parts(parts, &mut self.graph.n_fresh_symbols.clone())?;
+        let inferred =
+            self.graph.infer_parts(parts, sees_contents, &mut self.graph.n_fresh_symbols.clone())?;
         for (id, inferred) in node.outputs.iter().zip(inferred) {
             let Some(id) = id else { continue };
             let value = self.graph.value(*id);

@@ -26,7 +26,10 @@ mod testing;
 #[cfg(test)]
 mod testing_values;
 
-pub use context::{Content, InferError, InferErrorKind, InferInput, Inference, Inferred, SymbolicInts};
+pub use context::{
+    Content, InferError, InferErrorKind, InferInput, Inference, Inferred, MAX_FOLLOWED_INTS, MAX_RANK,
+    SymbolicInts,
+};
 
 use planish_tensor::Dim;
 
@@ -39,6 +42,10 @@ pub type InferResult = Result<Vec<Inferred>, InferError>;
 
 /// The outputs of `op`. Control flow is the business of whoever knows the bodies (`planish-ir`).
 pub fn infer(op: &Op, cx: &mut Inference<'_>) -> InferResult {
+    if let Some(most) = op.max_inputs().filter(|&most| cx.n_inputs() > most) {
+        let detail = format!("at most {most} inputs are taken, there are {}", cx.n_inputs());
+        return Err(cx.error(InferErrorKind::ExtraInput, detail));
+    }
     match op {
         // Pointwise arithmetic, comparison, logic and activations.
         Op::Abs(_) => pointwise::abs(cx),

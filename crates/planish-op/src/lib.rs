@@ -1,5 +1,6 @@
 //! The closed set of operators: their attributes, the types of the values between them, and inference.
 
+mod arity;
 pub mod attribute;
 pub mod einsum;
 pub mod infer;

@@ -82,6 +82,12 @@ impl Dim {
         }
     }
 
+    /// How much there is to the expression: the nodes of its tree, long names counted more than once. A number
+    /// has 1, and nothing has more than a few hundred. Memory and the cost of arithmetic follow it.
+    pub fn complexity(&self) -> usize {
+        self.size() as usize
+    }
+
     /// Whether this is the dimension that cannot be expressed.
     pub fn is_unknown(&self) -> bool {
         matches!(self.0, Repr::Unknown)

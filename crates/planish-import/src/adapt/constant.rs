@@ -30,9 +30,9 @@ pub(super) fn constant(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let Some(name) = n.node.outputs.first().filter(|name| !name.is_empty()) else {
         return Ok(());
     };
-    let graph_name = n.importer.output_name(name);
+    let graph_name = n.importer.frame().own_name(name);
     let id = n.graph().add_constant(&graph_name, tensor)?;
-    n.importer.define(name, id);
+    n.importer.frame().define(name, id);
     Ok(())
 }
 

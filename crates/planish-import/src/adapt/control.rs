@@ -1,5 +1,7 @@
 //! If, Loop, Scan and SequenceMap: bodies imported with the values that they capture made explicit.
 
+use std::collections::{HashMap, HashSet};
+
 use planish_ir::{Graph, ValueId, join};
 use planish_onnx::AttributeValue;
 use planish_op::infer::Content;
@@ -24,6 +26,11 @@ pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     if let Some(taken) = known_condition(n, condition) {
         let branch = if taken { then_branch } else { else_branch };
         let values = n.importer.inline_branch(branch)?;
+        let n_wanted = n.all_outputs().len();
+        if values.len() < n_wanted {
+            let detail = format!("the branch has {} outputs, the node {n_wanted}", values.len());
+            return Err(ImportError::invalid(detail));
+        }
         for (output, value) in values.into_iter().enumerate().take(n.node.outputs.len()) {
             n.alias(output, value)?;
         }
@@ -32,8 +39,10 @@ pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let (mut then_graph, then_captured) = n.importer.body(then_branch, Vec::new(), None)?;
     let (mut else_graph, else_captured) = n.importer.body(else_branch, Vec::new(), Some(&then_graph))?;
     // Both branches take the same captured values: the union, in order of first use.
+    let mut seen = HashSet::new();
     let mut captured = then_captured.clone();
-    captured.extend(else_captured.iter().filter(|id| !then_captured.contains(id)));
+    captured.extend(&else_captured);
+    captured.retain(|id| seen.insert(*id));
     take_captured(n, &mut then_graph, &then_captured, &captured)?;
     take_captured(n, &mut else_graph, &else_captured, &captured)?;
     let mut inputs = vec![Some(condition)];
@@ -45,7 +54,9 @@ pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
 
 /// The value of a condition that inference knows.
 fn known_condition(n: &mut NodeImport<'_, '_>, condition: ValueId) -> Option<bool> {
-    match n.graph().value(condition).content.as_ref()? {
+    let value = n.graph().value(condition);
+    value.ty.as_tensor().filter(|ty| ty.dtype == DType::Bool)?;
+    match value.content.as_ref()? {
         Content::Tensor(tensor) if tensor.len() == 1 => Some(tensor.to_i64s()[0] != 0),
         Content::Ints(ints) if ints.dims.len() == 1 => ints.dims[0].as_const().map(|number| number != 0),
         _ => None,
@@ -59,11 +70,11 @@ fn take_captured(
     own: &[ValueId],
     captured: &[ValueId],
 ) -> Result<(), ImportError> {
-    let existing = body.inputs().to_vec();
+    let existing: HashMap<ValueId, ValueId> = own.iter().copied().zip(body.inputs().to_vec()).collect();
     let mut inputs = Vec::with_capacity(captured.len());
     for id in captured {
-        inputs.push(match own.iter().position(|candidate| candidate == id) {
-            Some(place) => existing[place],
+        inputs.push(match existing.get(id) {
+            Some(&own) => own,
             None => {
                 let outer = n.graph().value(*id).clone();
                 let mut name = outer.name.to_string();

@@ -2,6 +2,7 @@
 
 use planish_ir::ValueId;
 use planish_op::Unsqueeze;
+use planish_tensor::normalize_axis;
 
 use crate::error::ImportError;
 use crate::node::NodeImport;
@@ -20,16 +21,16 @@ pub(super) fn binary(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
 
 /// `b` with ones appended so that its first axis stands at `axis` of `a`.
 fn align(n: &mut NodeImport<'_, '_>, a: ValueId, b: ValueId, axis: i64) -> Result<ValueId, ImportError> {
-    let (rank_a, rank_b) = (n.rank_of(a)? as i64, n.rank_of(b)? as i64);
-    let axis = if axis < 0 { axis + rank_a } else { axis };
-    let n_appended = rank_a - axis - rank_b;
-    if n_appended < 0 || axis < 0 {
+    let (rank_a, rank_b) = (n.rank_of(a)?, n.rank_of(b)?);
+    let n_appended =
+        normalize_axis(axis, rank_a).ok().and_then(|axis| rank_a.checked_sub(axis)?.checked_sub(rank_b));
+    let Some(n_appended) = n_appended else {
         return Err(ImportError::invalid(format!("axis {axis} leaves no room for the second operand")));
-    }
+    };
     if n_appended == 0 {
         return Ok(b);
     }
-    let axes = n.int_vector("axes", (rank_b..rank_b + n_appended).collect())?;
+    let axes = n.int_vector("axes", (rank_b..rank_b + n_appended).map(|axis| axis as i64).collect())?;
     n.temporary(Unsqueeze {}, &[Some(b), Some(axes)])
 }
 

@@ -28,7 +28,11 @@ pub enum Content {
 }
 
 /// Contents longer than this are not followed: shapes are short, and hostile files are not.
-pub(super) const MAX_FOLLOWED_INTS: usize = 1024;
+pub const MAX_FOLLOWED_INTS: usize = 1024;
+
+/// Tensors of more dimensions than this are refused, as NumPy does: only hostile files have them, and every
+/// value behind such a tensor would carry as many again.
+pub const MAX_RANK: usize = 64;
 
 /// One input of the node: its type and what is known of its elements.
 #[derive(Clone, Copy, Debug)]
@@ -183,9 +187,10 @@ impl<'a> Inference<'a> {
         (self.fresh_symbol)(hint)
     }
 
-    /// A shape of fresh dimensions.
+    /// A shape of fresh dimensions. Of a rank beyond [`MAX_RANK`] only so many are made as show that: the
+    /// graph refuses the shape, and the rank may be any number from the file.
     pub fn fresh_shape(&mut self, rank: usize, hint: &str) -> Shape {
-        (0..rank).map(|_| self.fresh_dim(hint)).collect()
+        (0..rank.min(MAX_RANK + 1)).map(|_| self.fresh_dim(hint)).collect()
     }
 
     pub fn error(&self, kind: InferErrorKind, detail: impl Into<String>) -> InferError {
@@ -240,6 +245,8 @@ impl fmt::Debug for Inference<'_> {
 #[non_exhaustive]
 pub enum InferErrorKind {
     MissingInput,
+    /// More inputs than the operator takes.
+    ExtraInput,
     BadType,
     BadShape,
     BadAttribute,

@@ -114,22 +114,30 @@ impl Known {
 
     /// The arrays one behind the other; `None` unless they agree beside `axis`.
     pub(super) fn concat(parts: &[Known], axis: usize) -> Option<Known> {
-        let (first, rest) = parts.split_first()?;
-        rest.iter().try_fold(first.clone(), |front, part| front.followed_by(part, axis))
-    }
-
-    fn followed_by(&self, next: &Known, axis: usize) -> Option<Known> {
-        let (own, its) = (*self.shape.get(axis)?, *next.shape.get(axis)?);
-        let mut shape = self.shape.clone();
-        shape[axis] = own.checked_add(its)?;
-        let elements: Option<Vec<Element>> = indices(&shape)?
-            .map(|mut index| {
-                let part = if index[axis] < own { self } else { next };
-                index[axis] -= if index[axis] < own { 0 } else { own };
-                part.elements.get(flat_place(&index, &part.shape)?).cloned()
-            })
-            .collect();
-        Some(Known { shape, elements: elements? })
+        let mut shape = parts.first()?.shape.clone();
+        let mut total = 0usize;
+        for part in parts {
+            total = total.checked_add(*part.shape.get(axis)?)?;
+            shape[axis] = part.shape[axis];
+            if part.shape != shape {
+                return None;
+            }
+        }
+        shape[axis] = total;
+        if bounded_count(&shape)? == 0 {
+            return Some(Known { shape, elements: Vec::new() });
+        }
+        // In each part, what lies under one place of the axes before `axis` is one run.
+        let run = |part: &Known| part.shape[axis..].iter().product::<usize>();
+        let n_runs: usize = shape[..axis].iter().product();
+        let mut elements = Vec::new();
+        for nth in 0..n_runs {
+            for part in parts {
+                let run = run(part);
+                elements.extend_from_slice(part.elements.get(nth * run..(nth + 1) * run)?);
+            }
+        }
+        Some(Known { shape, elements })
     }
 
     /// The array as contents of elements of type `dtype`, in the simplest form that holds them.

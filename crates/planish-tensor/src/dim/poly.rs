@@ -188,7 +188,7 @@ pub(super) struct Poly {
 }
 
 impl Dim {
-    fn size(&self) -> u32 {
+    pub(super) fn size(&self) -> u32 {
         match &self.0 {
             Repr::Expr(poly) => poly.size,
             _ => 1,

@@ -296,3 +296,13 @@ fn hostile_text_is_read_quickly() {
         assert!(parsed.is_ok() && start.elapsed().as_secs() < 10, "{}", &text[text.len() - 30..]);
     }
 }
+
+#[test]
+fn complexity_counts_the_tree() {
+    let (n, m) = (Dim::symbol("n"), Dim::symbol("m"));
+    assert_eq!((Dim::from(7).complexity(), Dim::UNKNOWN.complexity()), (1, 1));
+    assert_eq!(n.complexity(), 2);
+    assert_eq!((&n * &m + &n).complexity(), 5);
+    assert!(n.min(&m).complexity() > n.complexity());
+    assert!(Dim::symbol(&"n".repeat(100)).complexity() > 10);
+}

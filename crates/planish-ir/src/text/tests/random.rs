@@ -155,6 +155,10 @@ impl Choices<'_> {
             (Op::from(If {}), 1, vec![body(self, "then"), body(self, "else")])
         };
         let mut inputs: Vec<Option<ValueId>> = vec![None; n_own];
+        if !is_loop {
+            let name = self.name("when", graph);
+            inputs[0] = Some(graph.add_constant(&name, Tensor::scalar(true)).unwrap());
+        }
         inputs.extend(captured.iter().copied().map(Some));
         let new = NewNode { bodies, n_captured: captured.len(), ..NewNode::new("", op, inputs, &[]) };
         graph.add_node(new).unwrap();

@@ -157,7 +157,8 @@ pub(in crate::infer) fn compress(op: &crate::Compress, cx: &mut Inference<'_>) -
         return Err(cx.error(InferErrorKind::BadType, "the condition must be boolean"));
     }
     cx.shape_of_rank(1, 1)?;
-    let condition = cx.const_ints(1).or_else(|| cx.constant(1).map(|condition| condition.to_i64s()));
+    // Of a long mask the count is left to the run: it would cost eight times the mask's memory.
+    let condition = cx.const_ints(1);
     let taken = condition.map(|condition| condition.into_iter().filter(|&taken| taken != 0).count());
     let taken = taken.map_or_else(|| cx.fresh_dim("compress"), Dim::from);
     let shape = match (op.axis, cx.shape(0)?) {
