@@ -26,7 +26,7 @@ pub(crate) struct Importer<'m> {
 }
 
 /// The domain as it is looked up: the standard one has two spellings.
-pub(crate) fn domain_key<'a>(domain: &'a str) -> &'a str {
+pub(crate) fn domain_key(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
