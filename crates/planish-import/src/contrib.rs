@@ -27,6 +27,8 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("FusedMatMul", fused::fused_matmul),
     ("TransposeMatMul", fused::fused_matmul),
     // Normalizations.
+    ("LayerNormalization", renamed::same_name),
+    ("SimplifiedLayerNormalization", normalize::simplified_layer_normalization),
     ("SkipLayerNormalization", normalize::skip_layer_normalization),
     ("SkipSimplifiedLayerNormalization", normalize::skip_simplified_layer_normalization),
     ("EmbedLayerNormalization", normalize::embed_layer_normalization),

@@ -101,7 +101,8 @@ fn dimension(dim: &Dimension<'_>, axis: usize, unknown: &mut dyn FnMut(usize) ->
             Ok(number) if number >= 0 => Dim::from(number),
             Ok(_) => unknown(axis),
             Err(_) if name.is_empty() || name == "?" => unknown(axis),
-            Err(_) => Dim::symbol(name),
+            // The apostrophe marks symbols that inference makes; a name of the file must not meet one.
+            Err(_) => Dim::symbol(&name.replace('\'', "\u{2bc}")),
         },
         Dimension::Value(_) | Dimension::Unknown => unknown(axis),
     }
