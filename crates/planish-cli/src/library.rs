@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders that loaders look into when nothing else is said.
-const STANDARD: [&str; 9] = [
+const STANDARD: [&str; 8] = [
     "/lib",
     "/lib64",
     "/usr/lib",
@@ -15,7 +15,6 @@ const STANDARD: [&str; 9] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib/wsl/lib",
-    "/usr/local/cuda/lib64",
 ];
 
 /// The folders to search, in the loader's order, those of CUDA and of Python environments behind.
@@ -26,6 +25,7 @@ pub(crate) fn folders() -> Vec<PathBuf> {
     }
     folders.extend(configured(Path::new("/etc/ld.so.conf"), 0));
     folders.extend(STANDARD.map(PathBuf::from));
+    folders.extend(toolkits(Path::new("/usr/local")));
     for variable in ["CUDA_HOME", "CUDA_PATH", "CUDNN_PATH"] {
         if let Some(root) = env::var_os(variable) {
             folders.extend(["lib64", "lib"].map(|name| Path::new(&root).join(name)));
@@ -62,6 +62,17 @@ fn configured(path: &Path, depth: usize) -> Vec<PathBuf> {
         }
     }
     folders
+}
+
+/// The library folders of CUDA toolkits, which come as `cuda` or `cuda-13.0`.
+fn toolkits(root: &Path) -> Vec<PathBuf> {
+    let is_toolkit = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        name == "cuda" || name.starts_with("cuda-")
+    };
+    let toolkits = entries(root).into_iter().filter(is_toolkit);
+    let inside = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+    toolkits.flat_map(|toolkit| inside.map(|folder| toolkit.join(folder))).collect()
 }
 
 /// The library folders of NVIDIA's Python packages in an environment.
@@ -113,6 +124,8 @@ mod tests {
         assert_eq!(find(&folders, "libx.so"), Some(b.join("libx.so.1.2")));
         assert_eq!(find(&folders, "libx.so.1"), Some(b.join("libx.so.1.2")));
         assert_eq!(find(&folders, "libz.so"), None);
+        fs::create_dir_all(root.join("cuda-13.0")).unwrap();
+        assert_eq!(toolkits(&root)[0], root.join("cuda-13.0/lib64"));
         fs::remove_dir_all(root).unwrap();
     }
 }

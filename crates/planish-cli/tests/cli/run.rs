@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
+use planish_onnx::{Attribute, AttributeValue, DataType, Dimension, Graph, Node, ValueInfo};
 
 use crate::{Folder, elements_f32, linear, model, npy_f32, succeeds};
 
@@ -89,4 +89,24 @@ fn images_are_resized_and_scaled() {
         )
     );
     assert_eq!(elements_f32(&folder.path("out/y.npy")), [1.0, 0.0, 0.2]);
+}
+
+#[test]
+fn one_name_for_two_sizes_is_noted_and_run() {
+    let folder = Folder::new("conflict");
+    let open = || vec![Dimension::Param("n".into())];
+    let mut join = Node::new("Concat", &["a", "b"], &["y"]);
+    join.attributes = vec![Attribute::new("axis", AttributeValue::Int(0))];
+    let graph = Graph {
+        name: "join".into(),
+        nodes: vec![join],
+        inputs: ["a", "b"].map(|name| ValueInfo::tensor(name, DataType::Float, open())).to_vec(),
+        outputs: vec![ValueInfo::tensor("y", DataType::Float, vec![Dimension::Unknown])],
+        ..Graph::default()
+    };
+    let path = folder.put("join.onnx", &model(graph));
+    let ended = succeeds(&["run", &path, "--shapes", "a:2,b:3"]);
+    let notes = "note: random numbers for `a`, `b`, as with --random 0\nnote: `n` is 3 in input `b` and 2 elsewhere\n";
+    assert_eq!(ended.stderr, notes);
+    assert!(ended.stdout.contains("f32[5]"), "{}", ended.stdout);
 }
