@@ -11,7 +11,7 @@ use crate::types;
 pub(crate) fn convert(
     field: &FieldSpec,
     value: &AttributeValue<'_>,
-    weights: &mut Weights,
+    weights: &mut Weights<'_>,
 ) -> Result<Attribute, ImportError> {
     let wrong = || {
         let detail = format!(

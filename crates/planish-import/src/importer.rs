@@ -18,7 +18,7 @@ use crate::types::value_type;
 
 /// The state of one import.
 pub(crate) struct Importer<'m> {
-    pub(crate) weights: Weights,
+    pub(crate) weights: Weights<'m>,
     opsets: BTreeMap<&'m str, i64>,
     free_names: FreeNames<'m>,
     /// The innermost graph is last.
@@ -43,7 +43,7 @@ fn check_opset(version: i64) -> Result<(), ImportError> {
 }
 
 impl<'m> Importer<'m> {
-    pub(crate) fn new(model: &'m planish_onnx::Model<'m>, weights: Weights) -> Result<Self, ImportError> {
+    pub(crate) fn new(model: &'m planish_onnx::Model<'m>, weights: Weights<'m>) -> Result<Self, ImportError> {
         let mut opsets = BTreeMap::new();
         for import in &model.opset_imports {
             let domain = domain_key(&import.domain);

@@ -22,7 +22,7 @@ pub use importer::{NEWEST_OPSET, OLDEST_OPSET};
 pub use tensors::{tensor, value};
 
 use importer::{Importer, domain_key};
-use tensors::Weights;
+use tensors::{Place, Weights};
 
 /// A graph and what the file says besides.
 #[derive(Clone, Debug)]
@@ -39,16 +39,18 @@ pub struct Imported {
 pub fn import_file(path: &Path) -> Result<Imported, ImportError> {
     let bytes = Bytes::map_file(path)
         .map_err(|error| ImportError::new(ImportErrorKind::Io { path: path.to_path_buf(), error }))?;
-    // The folder of a bare file name is the current one.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    import_bytes(&bytes, Some(folder))
+    import_from(&bytes, Place::File(path))
 }
 
 /// Imports a model from memory; `folder` is where its external data lies, if it has any.
 pub fn import_bytes(bytes: &Bytes, folder: Option<&Path>) -> Result<Imported, ImportError> {
+    import_from(bytes, folder.map_or(Place::Memory, Place::Folder))
+}
+
+fn import_from(bytes: &Bytes, place: Place<'_>) -> Result<Imported, ImportError> {
     let mut model = planish_onnx::read(bytes)?;
     planish_onnx::inline_functions(&mut model)?;
-    let graph = Importer::new(&model, Weights::new(bytes.clone(), folder))?.model(&model.graph)?;
+    let graph = Importer::new(&model, Weights::new(bytes.clone(), place))?.model(&model.graph)?;
     let opsets = model
         .opset_imports
         .iter()

@@ -11,11 +11,19 @@ use planish_tensor::{Bytes, Tensor};
 use crate::error::{ImportError, ImportErrorKind};
 use crate::types::dtype;
 
+/// Where the model comes from, beside which its external data lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'p> {
+    File(&'p Path),
+    Folder(&'p Path),
+    Memory,
+}
+
 /// Where weights come from: the model's own bytes and the files beside it.
 #[derive(Debug)]
-pub(crate) struct Weights {
+pub(crate) struct Weights<'p> {
     model: Bytes,
-    folder: Option<PathBuf>,
+    place: Place<'p>,
     /// External files, each mapped once.
     mapped: HashMap<PathBuf, Bytes>,
     /// Bytes of constants that were made rather than found in a file.
@@ -30,9 +38,9 @@ const MADE_FLOOR: usize = 64 << 20;
 /// element in a hundred is stored, with its index, takes 33.
 const MADE_PER_BYTE: usize = 64;
 
-impl Weights {
-    pub(crate) fn new(model: Bytes, folder: Option<&Path>) -> Weights {
-        Weights { model, folder: folder.map(Path::to_path_buf), mapped: HashMap::new(), n_made: 0 }
+impl<'p> Weights<'p> {
+    pub(crate) fn new(model: Bytes, place: Place<'p>) -> Weights<'p> {
+        Weights { model, place, mapped: HashMap::new(), n_made: 0 }
     }
 
     /// Counts a constant that is about to be made.
@@ -80,11 +88,14 @@ impl Weights {
         external: &planish_onnx::External<'_>,
         tensor: &planish_onnx::Tensor<'_>,
     ) -> Result<Bytes, ImportError> {
-        let folder = self.folder.as_deref().ok_or_else(|| {
-            ImportError::invalid("the model keeps weights in other files, but was not read from a folder")
-                .hint("give the path of the model's file")
-        })?;
-        let path = planish_onnx::external_path(folder, external)?;
+        let path = match self.place {
+            Place::File(model) => planish_onnx::external_path_beside(model, external)?,
+            Place::Folder(folder) => planish_onnx::external_path(folder, external)?,
+            Place::Memory => {
+                let detail = "the model keeps weights in other files, but was not read from a folder";
+                return Err(ImportError::invalid(detail).hint("give the path of the model's file"));
+            }
+        };
         let file = match self.mapped.get(&path) {
             Some(bytes) => bytes.clone(),
             None => {
@@ -113,7 +124,7 @@ fn dims(dims: &[i64]) -> Result<Vec<usize>, ImportError> {
 
 /// A tensor of a file beside a model (test data, calibration data), copied.
 pub fn tensor(tensor: &planish_onnx::Tensor<'_>) -> Result<Tensor, ImportError> {
-    Weights::new(Bytes::from_vec(Vec::<u8>::new()), None).tensor(tensor)
+    Weights::new(Bytes::from_vec(Vec::<u8>::new()), Place::Memory).tensor(tensor)
 }
 
 /// A value of a file beside a model, copied.
@@ -121,7 +132,7 @@ pub fn value(value: &planish_onnx::Value<'_>) -> Result<Value, ImportError> {
     Ok(match value {
         planish_onnx::Value::Tensor(dense) => Value::Tensor(tensor(dense)?),
         planish_onnx::Value::SparseTensor(sparse) => {
-            Value::Tensor(Weights::new(Bytes::from_vec(Vec::<u8>::new()), None).sparse(sparse)?)
+            Value::Tensor(Weights::new(Bytes::from_vec(Vec::<u8>::new()), Place::Memory).sparse(sparse)?)
         }
         planish_onnx::Value::Sequence(sequence) => {
             Value::Sequence(sequence.values.iter().map(self::value).collect::<Result<_, _>>()?)

@@ -91,6 +91,7 @@ pub(crate) fn infer(
             let n_scanned = usize::try_from(scan.num_scan_inputs).unwrap_or(usize::MAX);
             let n_states = n_own
                 .checked_sub(n_scanned)
+                .filter(|_| n_scanned > 0)
                 .ok_or_else(|| bad(format!("num_scan_inputs is {n_scanned}, there are {n_own} inputs")))?;
             if outputs.len() < n_states {
                 return Err(bad(format!("the body has {} outputs for {n_states} states", outputs.len())));

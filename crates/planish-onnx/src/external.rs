@@ -24,6 +24,22 @@ pub struct External<'a> {
 /// The file that holds a tensor's data: a plain file inside `model_dir`. Absolute locations, `..`, and links
 /// that lead out of the folder are refused; a file that is not there is named.
 pub fn external_path(model_dir: &Path, external: &External<'_>) -> Result<PathBuf> {
+    resolve(model_dir, None, external)
+}
+
+/// The file that holds a tensor's data, for the model in the file `model`.
+///
+/// As [`external_path`] has it for the model's folder, with one thing more for download caches, which keep
+/// files under their hashes in one folder and link to them from another: where the model itself is a link,
+/// its data may be a link to a file in the very folder that the model's link leads to.
+pub fn external_path_beside(model: &Path, external: &External<'_>) -> Result<PathBuf> {
+    let is_link = model.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
+    let linked = if is_link { model.canonicalize().ok() } else { None };
+    resolve(model.parent().unwrap_or(model), linked.as_deref().and_then(Path::parent), external)
+}
+
+/// `linked_dir` is the folder in which data may lie besides, not below.
+fn resolve(model_dir: &Path, linked_dir: Option<&Path>, external: &External<'_>) -> Result<PathBuf> {
     let location = external.location.as_ref();
     let escape = |why: &str| {
         OnnxError::new(OnnxErrorKind::ExternalEscape, format!("the location {:?} {why}", shorten(location)))
@@ -49,7 +65,8 @@ pub fn external_path(model_dir: &Path, external: &External<'_>) -> Result<PathBu
     let root = model_dir.canonicalize().map_err(|error| unreadable(model_dir, error))?;
     let joined = root.join(location);
     let path = joined.canonicalize().map_err(|error| unreadable(&joined, error))?;
-    if !path.starts_with(&root) {
+    let is_beside_linked = linked_dir.is_some() && path.parent() == linked_dir;
+    if !path.starts_with(&root) && !is_beside_linked {
         return Err(escape("is a link that leads out of the model's folder"));
     }
     if !path.metadata().map_err(|error| unreadable(&path, error))?.is_file() {

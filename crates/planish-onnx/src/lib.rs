@@ -30,7 +30,7 @@ mod write;
 
 pub use data_type::DataType;
 pub use error::{OnnxError, OnnxErrorKind};
-pub use external::{External, external_path};
+pub use external::{External, external_path, external_path_beside};
 pub use inline::inline_functions;
 pub use model::{
     Attribute, AttributeKind, AttributeValue, Dimension, Function, Graph, Metadata, Model, Node, OpsetImport,

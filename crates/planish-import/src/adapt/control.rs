@@ -21,6 +21,9 @@ fn body_of<'m>(n: &NodeImport<'_, 'm>, name: &str) -> Result<&'m planish_onnx::G
 
 pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let condition = n.required(0)?;
+    if n.inputs.len() > 1 {
+        return Err(ImportError::invalid(format!("If takes one input, there are {}", n.inputs.len())));
+    }
     let (then_branch, else_branch) = (body_of(n, "then_branch")?, body_of(n, "else_branch")?);
     // A condition that follows from shapes decides now; the other branch may not even fit the types.
     if let Some(taken) = known_condition(n, condition) {

@@ -82,6 +82,8 @@ fn given_sizes(cx: &mut Inference<'_>, dim: &Dim, sizes: &List, n: usize) -> Res
     let total: Dim = parts.iter().sum();
     if !total.is_unknown() {
         same_dim(cx, dim, &total)?;
+    } else if parts.iter().all(|part| part.as_const().is_some()) {
+        return Err(cx.bad_shape("the parts add up to more than any axis has"));
     }
     // One part that is not known is what the others leave.
     let others: Dim = parts.iter().filter(|part| !part.is_unknown()).sum();
