@@ -1,7 +1,8 @@
-//! What must hold of any model: it ends in a typed error of one line, or in a graph that verifies, prints, comes
-//! back and, if it is small, can be run without a panic and to the types that inference said.
+//! What must hold of any model: it ends in a typed error of one line, or in a graph that verifies, that comes back
+//! the same from its text and from ONNX and, if it is small, can be run without a panic and to the types that
+//! inference said.
 
-use planish_import::import_bytes;
+use planish_import::{ImportErrorKind, export, import_bytes};
 use planish_ir::{Graph, Node, interpret_with, parse};
 use planish_op::{Op, Value, ValueType};
 use planish_tensor::{Bytes, Tensor};
@@ -38,13 +39,21 @@ pub fn check(file: Vec<u8>, declares: bool) -> Outcome {
     let printed = graph.print();
     let back = parse(&printed.text, &printed.constants).expect("a printed graph");
     graph.same_as(&back).expect("the same graph");
-    match inputs(&graph).filter(|_| is_small(&graph)) {
-        Some(inputs) => run(&graph, inputs, !declares),
-        None => Outcome::Imported,
+    let exported = match export(&graph) {
+        Ok(file) => Some(import_bytes(&Bytes::from_vec(file), None).expect("an exported graph").graph),
+        Err(error) if matches!(error.kind(), ImportErrorKind::NotExpressible { .. }) => None,
+        Err(error) => panic!("an imported graph cannot be exported: {error}"),
+    };
+    let Some(inputs) = inputs(&graph).filter(|_| is_small(&graph)) else { return Outcome::Imported };
+    let Some(outputs) = run(&graph, inputs.clone(), !declares) else { return Outcome::Imported };
+    if let Some(exported) = exported {
+        let again = run(&exported, inputs, !declares).expect("what ran before");
+        assert_eq!(again, outputs, "an exported graph means something else");
     }
+    Outcome::Run
 }
 
-fn run(graph: &Graph, inputs: Vec<Value>, checks_types: bool) -> Outcome {
+fn run(graph: &Graph, inputs: Vec<Value>, checks_types: bool) -> Option<Vec<Value>> {
     // Bodies are observed too, and their nodes belong to other graphs: only this graph's are looked at.
     let mut check = |node: &Node, outputs: &[Option<&Value>]| {
         let own = checks_types && graph.nodes().any(|(_, own)| std::ptr::eq(own, node));
@@ -55,10 +64,7 @@ fn run(graph: &Graph, inputs: Vec<Value>, checks_types: bool) -> Outcome {
             }
         }
     };
-    match interpret_with(graph, inputs, &mut check) {
-        Ok(_) => Outcome::Run,
-        Err(_) => Outcome::Imported,
-    }
+    interpret_with(graph, inputs, &mut check).ok()
 }
 
 /// Whether a run cannot take long.

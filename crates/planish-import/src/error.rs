@@ -52,6 +52,8 @@ pub enum ImportErrorKind {
     UnsupportedType { what: String },
     /// The operator refuses its inputs, or a name is used twice.
     Graph(GraphError),
+    /// A graph that ONNX has no words for, on the way back.
+    NotExpressible { what: String },
     /// A few bytes of the file ask for a lot of memory.
     TooLarge { detail: String },
     /// The model breaks a rule of ONNX.
@@ -116,6 +118,7 @@ impl ImportErrorKind {
             ImportErrorKind::UnsupportedType { .. } => {
                 "do this part before or behind the model, and export the rest"
             }
+            ImportErrorKind::NotExpressible { .. } => "replace the operator by standard ones",
             ImportErrorKind::TooLarge { .. } => {
                 "no known exporter writes such files: check where the file comes from"
             }
@@ -162,6 +165,7 @@ impl fmt::Display for ImportErrorKind {
                 write!(f, "the graph has a cycle through {}", nodes.join(", "))
             }
             ImportErrorKind::UnsupportedType { what } => write!(f, "{what} is not supported"),
+            ImportErrorKind::NotExpressible { what } => write!(f, "ONNX cannot say {what}"),
             // The place of an inference error is the node, which the importer names better.
             ImportErrorKind::Graph(error) => match error.kind() {
                 GraphErrorKind::Infer(error) => write!(f, "{error}"),

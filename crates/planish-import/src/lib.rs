@@ -1,10 +1,11 @@
 //! ONNX models to graphs: one rule per operator that changed over the opsets, functions inlined, control
-//! flow with explicit captures, weights shared with the mapped file.
+//! flow with explicit captures, weights shared with the mapped file. And back: `export`.
 
 mod adapt;
 mod attributes;
 mod contrib;
 mod error;
+mod export;
 mod frame;
 mod importer;
 mod node;
@@ -18,6 +19,7 @@ use planish_ir::Graph;
 use planish_tensor::Bytes;
 
 pub use error::{ImportError, ImportErrorKind, UnsupportedNode};
+pub use export::export;
 pub use importer::{NEWEST_OPSET, OLDEST_OPSET};
 pub use tensors::{tensor, value};
 

@@ -2,7 +2,7 @@
 
 use planish_ir::{Declared, Graph, NewNode, NewOutput, ValueId};
 use planish_onnx::{AttributeValue, Node};
-use planish_op::{Attribute, Op, OpSpec, TensorType, ValueType};
+use planish_op::{Attribute, AttributeKind, Op, OpSpec, TensorType, ValueType};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::attributes;
@@ -172,6 +172,13 @@ impl<'m> NodeImport<'_, 'm> {
             })?;
             if list.iter().any(|(other, _)| other == name) {
                 return Err(ImportError::invalid(format!("attribute `{name}` is given twice")));
+            }
+            // "Undefined" is how an optional element type is said not to be given.
+            if field.kind == AttributeKind::DType
+                && !field.required
+                && attribute.value == AttributeValue::Int(0)
+            {
+                continue;
             }
             let value = attributes::convert(field, &attribute.value, &mut self.importer.weights)?;
             list.push((name.to_string(), value));

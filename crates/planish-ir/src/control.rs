@@ -282,10 +282,11 @@ pub(crate) fn fill(inferred: ValueType, hint: &ValueType) -> ValueType {
     }
 }
 
-/// A bare run-time symbol takes the name in the hint; numbers in hints are not trusted over inference.
+/// A bare run-time symbol takes the name in the hint; numbers in hints are not trusted over inference, and
+/// dimensions without a name there say nothing: other values may share the symbol that inference gave.
 fn better_dim<'a>(own: &'a Dim, hint: &'a Dim) -> &'a Dim {
-    let is_fresh = own.as_symbol().is_some_and(|name| name.contains('\''));
-    if is_fresh && hint.as_const().is_none() { hint } else { own }
+    let is_fresh = |dim: &Dim| dim.as_symbol().is_some_and(|name| name.contains('\''));
+    if is_fresh(own) && hint.as_const().is_none() && !is_fresh(hint) { hint } else { own }
 }
 
 /// Whether one value can have both types.
