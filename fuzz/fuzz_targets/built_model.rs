@@ -82,6 +82,110 @@ const OTHER_ATTRIBUTES: &[(&str, AttributeKind)] = &[
     ("value_floats", AttributeKind::Floats),
 ];
 
+/// Inputs that operators with particular wishes take: a letter for the element type (`f`loat, `i`nt64, i`n`t32,
+/// `u`int8, `b`ool) and the dimensions; `?` is absent.
+const RECIPES: &[(&str, &str)] = &[
+    ("Conv", "f1x2x5x5 f4x2x3x3 f4"),
+    ("Conv", "f1x4x7 f4x1x3"),
+    ("FusedConv", "f1x2x5x5 f4x2x3x3 f4"),
+    ("ConvTranspose", "f1x4x5x5 f4x2x3x3 f2"),
+    ("ConvTranspose", "f1x2x4 f2x2x3"),
+    ("DeformConv", "f1x2x5x5 f2x2x3x3 f1x18x3x3"),
+    ("QLinearConv", "u1x2x5x5 f u u4x2x3x3 f u f u"),
+    ("ConvInteger", "u1x2x5x5 u4x2x3x3"),
+    ("CausalConvWithState", "f1x2x6 f2x1x3 f2 f1x2x2"),
+    ("Col2Im", "f1x8x9 i2 i2"),
+    ("AveragePool", "f1x2x6x6"),
+    ("MaxPool", "f1x2x6x6"),
+    ("LpPool", "f1x2x6"),
+    ("NhwcMaxPool", "u1x4x4x2"),
+    ("QLinearAveragePool", "u1x2x4x4 f u f u"),
+    ("QLinearGlobalAveragePool", "u1x2x4x4 f u f u"),
+    ("MaxUnpool", "f1x1x2x2 i1x1x2x2"),
+    ("MaxRoiPool", "f1x2x6x6 f2x5"),
+    ("RoiAlign", "f1x2x6x6 f2x4 i2"),
+    ("BatchNormalization", "f2x3x4 f3 f3 f3 f3"),
+    ("InstanceNormalization", "f2x3x4 f3 f3"),
+    ("GroupNormalization", "f2x4x3 f4 f4"),
+    ("LayerNormalization", "f2x3x4 f4 f4"),
+    ("RMSNormalization", "f2x3x4 f4"),
+    ("SkipLayerNormalization", "f1x3x4 f1x3x4 f4 f4 f4"),
+    ("EmbedLayerNormalization", "n1x3 n1x3 f9x4 f9x4 f2x4 f4 f4"),
+    ("LRN", "f2x5x3x3"),
+    ("MeanVarianceNormalization", "f2x5x3x3"),
+    ("RNN", "f3x2x4 f1x5x4 f1x5x5 f1x10 ? f1x2x5"),
+    ("GRU", "f3x2x4 f1x15x4 f1x15x5 f1x30"),
+    ("LSTM", "f3x2x4 f1x20x4 f1x20x5 f1x40"),
+    ("Attention", "f2x2x3x4 f2x2x5x4 f2x2x5x4"),
+    ("Attention", "f1x3x4 f4x12 f12"),
+    ("MultiHeadAttention", "f1x3x8 f1x3x8 f1x3x8"),
+    ("LinearAttention", "f1x3x8 f1x3x8 f1x3x8 ? f1x3x2 f1x3x2"),
+    ("RotaryEmbedding", "f1x2x3x4 f1x3x2 f1x3x2"),
+    ("MatMul", "f2x3x4 f2x4x5"),
+    ("FusedMatMul", "f2x4x3 f2x4x5"),
+    ("Gemm", "f3x4 f4x5 f5"),
+    ("QLinearMatMul", "u3x4 f u u4x5 f u f u"),
+    ("MatMulInteger", "u3x4 u4x5 u u"),
+    ("QGemm", "u3x4 f u u4x5 f u n5 f u"),
+    ("DynamicQuantizeMatMul", "f3x4 u4x5 f u"),
+    ("MatMulIntegerToFloat", "u3x4 u4x5 f f u u"),
+    ("MatMulNBits", "f2x16 u4x1x8 f4"),
+    ("QLinearAdd", "u2x3 f u u2x3 f u f u"),
+    ("QLinearSoftmax", "u2x3 f u f u"),
+    ("QLinearConcat", "f u u2x3 f u u2x3 f u"),
+    ("QuantizeLinear", "f3x4 f u"),
+    ("QuantizeLinear", "f3x4 f4 u4"),
+    ("DequantizeLinear", "u3x4 f4 u4"),
+    ("Det", "f2x3x3"),
+    ("Inverse", "f2x3x3"),
+    ("Einsum", "f3x3 f3x3"),
+    ("Resize", "f1x2x4x4 ? f4"),
+    ("Resize", "f1x2x4x4 ? ? i4"),
+    ("Resize", "f1x2x4x4 f8 f4"),
+    ("Upsample", "f1x2x4x4 f4"),
+    ("GridSample", "f1x2x4x4 f1x3x3x2"),
+    ("AffineGrid", "f1x2x3 i4"),
+    ("CropAndResize", "f1x2x4x4 f2x4 n2 n2"),
+    ("NonMaxSuppression", "f1x6x4 f1x2x6 i1 f1 f1"),
+    ("Slice", "f4x5 i2 i2 i2 i2"),
+    ("Pad", "f3x4 i4"),
+    ("Pad", "f3x4 i2 f i1"),
+    ("Tile", "f2x3 i2"),
+    ("Expand", "f3x1 i2"),
+    ("Reshape", "f2x3x4 i3"),
+    ("Gather", "f4x5 i3"),
+    ("GatherElements", "f3x3 i2x3"),
+    ("GatherND", "f3x4 i2x2"),
+    ("ScatterElements", "f3x3 i2x3 f2x3"),
+    ("ScatterND", "f4x5 i2x1 f2x5"),
+    ("TensorScatter", "f2x3x4 f2x1x4 i2"),
+    ("OneHot", "i3 i f2"),
+    ("Compress", "f4 b4"),
+    ("TopK", "f3x5 i1"),
+    ("CumSum", "f3x4 i"),
+    ("Where", "b3 f3 f3"),
+    ("Range", "i i i"),
+    ("Range", "f f f"),
+    ("ReverseSequence", "f3x2x2 i2"),
+    ("DepthToSpace", "f1x8x2x2"),
+    ("SpaceToDepth", "f1x2x4x4"),
+    ("CenterCropPad", "f4x5 i2"),
+    ("Unsqueeze", "f3 i2"),
+    ("Split", "f6x2 i2"),
+    ("DFT", "f1x8x1 i"),
+    ("STFT", "f1x16x1 i f4"),
+    ("MelWeightMatrix", "i i i f f"),
+    ("SoftmaxCrossEntropyLoss", "f3x4 i3"),
+    ("NegativeLogLikelihoodLoss", "f3x4 i3"),
+    ("Multinomial", "f2x4"),
+    ("TfIdfVectorizer", "i6"),
+    ("Trilu", "f3x4 i"),
+    ("Clip", "f3 f f"),
+    ("If", "b"),
+    ("Loop", "i b f2x3"),
+    ("Scan", "f3 f2x3"),
+];
+
 const ELEMENTS: &[DataType] = &[
     DataType::Float,
     DataType::Float,
@@ -117,14 +221,20 @@ pub fn model(bytes: &[u8], accepts: &mut dyn FnMut(Vec<u8>) -> bool) {
         if choices.bytes.len() == 0 {
             break;
         }
-        let n_names = names.len();
-        let node = choices.node(&mut names, 0);
+        let (n_names, n_inputs, n_constants) =
+            (names.len(), model.graph.inputs.len(), model.graph.initializers.len());
+        let mut node = choices.node(&mut names, 0);
+        if choices.below(4) != 0 {
+            choices.suit(&mut node, &mut model.graph);
+        }
         let before = std::mem::take(&mut model.graph.outputs);
         model.graph.outputs = names[n_names..].iter().map(|name| untyped(name.clone())).collect();
         model.graph.nodes.push(node);
         if !accepts(write(&model)) {
             model.graph.nodes.pop();
             model.graph.outputs = before;
+            model.graph.inputs.truncate(n_inputs);
+            model.graph.initializers.truncate(n_constants);
             names.truncate(n_names);
         }
     }
@@ -214,6 +324,10 @@ impl Choices<'_> {
         let data_type = ELEMENTS[self.below(ELEMENTS.len())];
         let rank = [1, 1, 1, 0, 0, 2, 2, 3, 4, 5][self.below(10)];
         let dims: Vec<i64> = (0..rank).map(|_| [1, 2, 3, 4, 0, 6][self.below(6)]).collect();
+        self.filled(name, data_type, dims)
+    }
+
+    fn filled(&mut self, name: Cow<'static, str>, data_type: DataType, dims: Vec<i64>) -> Tensor<'static> {
         let count: i64 = dims.iter().product();
         if data_type == DataType::Int64 {
             let data = TensorData::Int64s((0..count).map(|_| self.int()).collect());
@@ -230,6 +344,41 @@ impl Choices<'_> {
             _ => (0..n_bytes).map(|idx| (idx + fill) as u8).collect(),
         };
         Tensor::raw(name, data_type, dims, bytes)
+    }
+
+    /// Gives an operator that has a recipe the inputs that it wants, or nearly.
+    fn suit(&mut self, node: &mut Node<'static>, graph: &mut Graph<'static>) {
+        let recipes: Vec<&str> =
+            RECIPES.iter().filter(|(op, _)| *op == node.op_type).map(|(_, recipe)| *recipe).collect();
+        let Some(recipe) = recipes.get(self.below(recipes.len())) else { return };
+        node.inputs.clear();
+        for part in recipe.split(' ') {
+            let (letter, dims) = part.split_at(1);
+            let data_type = match letter {
+                "f" => DataType::Float,
+                "i" => DataType::Int64,
+                "n" => DataType::Int32,
+                "u" => DataType::Uint8,
+                "b" => DataType::Bool,
+                _ => {
+                    node.inputs.push("".into());
+                    continue;
+                }
+            };
+            let dims = dims.split('x').filter_map(|dim| dim.parse::<i64>().ok());
+            let dims: Vec<i64> = dims
+                .map(|dim| if self.below(32) == 31 { [0, 1, 2, 7][self.below(4)] } else { dim })
+                .collect();
+            let name = self.name();
+            node.inputs.push(name.clone());
+            // Short integers are mostly constants in models, everything else mostly is not.
+            if (data_type == DataType::Int64) == (self.below(4) != 0) {
+                graph.initializers.push(self.filled(name, data_type, dims));
+            } else {
+                let dims = dims.into_iter().map(Dimension::Value).collect();
+                graph.inputs.push(ValueInfo::tensor(name, data_type, dims));
+            }
+        }
     }
 
     fn node(&mut self, names: &mut Names, depth: usize) -> Node<'static> {
