@@ -23,8 +23,6 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod testing_values;
 
 pub use context::{
     Content, InferError, InferErrorKind, InferInput, Inference, Inferred, MAX_FOLLOWED_INTS, MAX_RANK,

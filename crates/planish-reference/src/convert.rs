@@ -61,3 +61,16 @@ fn store(dtype: DType, shape: &[usize], values: &[f64], saturate: bool) -> Resul
     let codes = values.iter().map(|&value| small_float::encode(dtype, value, saturate)).collect();
     Tensor::from_codes(dtype, shape, codes)
 }
+
+/// The elements of a tensor of 8-bit integers.
+fn to_i32s(tensor: &Tensor) -> Vec<i32> {
+    tensor.to_i64s().into_iter().map(|value| value as i32).collect()
+}
+
+/// The one element of a parameter that may not vary.
+fn single(cx: &Evaluation<'_>, name: &str, tensor: &Tensor) -> Result<f64, EvalError> {
+    match tensor.to_f64s().as_slice() {
+        [value] => Ok(*value),
+        _ => Err(cx.bad_shape(format!("`{name}` must be a scalar, its shape is {:?}", tensor.shape()))),
+    }
+}

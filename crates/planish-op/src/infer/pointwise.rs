@@ -9,6 +9,7 @@ mod tests;
 
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
+use super::checks::{is_whole_int, is_wide_float};
 use super::{Content, InferError, InferResult, Inference, Inferred};
 use crate::{Mod, TensorType};
 
@@ -35,8 +36,8 @@ pub(super) enum Kinds {
 
 impl Kinds {
     fn contain(self, dtype: DType) -> bool {
-        let real = dtype.is_float() && !dtype.is_small_float();
-        let int = dtype.is_int() && !dtype.is_sub_byte();
+        let real = is_wide_float(dtype);
+        let int = is_whole_int(dtype);
         match self {
             Kinds::Real => real,
             Kinds::AnyFloat => dtype.is_float(),

@@ -216,7 +216,7 @@ pub(super) fn optional_has_element(_op: &OptionalHasElement, cx: &mut Inference<
 #[cfg(test)]
 mod tests {
     use super::super::InferErrorKind::{BadAttribute, BadShape, BadType};
-    use super::super::testing_values::{ABSENT, constant, inferred, ints, of, output, parse};
+    use super::super::testing::{ABSENT, constant, inferred, ints, of, output, parse};
     use super::*;
 
     #[test]

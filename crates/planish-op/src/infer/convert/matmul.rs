@@ -3,8 +3,8 @@
 use planish_tensor::{DType, Dim, Shape};
 
 use super::{check_scalar, check_zero_type, dtype_of, is_int8, is_single};
-use crate::infer::checks::is_wide_float;
-use crate::infer::linear::{differ, matmul_shape};
+use crate::infer::checks::{differ, is_wide_float};
+use crate::infer::linear::matmul_shape;
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{MatMulInteger, QLinearMatMul};
 

@@ -3,8 +3,7 @@
 use planish_tensor::{DType, Dim, Shape};
 
 use super::{check_zero_type, dtype_of, is_single};
-use crate::infer::checks::is_wide_float;
-use crate::infer::linear::differ;
+use crate::infer::checks::{differ, is_wide_float};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear};
 
