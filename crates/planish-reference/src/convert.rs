@@ -26,11 +26,6 @@ fn is_int8(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8)
 }
 
-/// The four float kinds that arithmetic is done in.
-fn is_wide_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
-}
-
 /// `value` rounded to one of the kinds that arithmetic is done in; other kinds leave it alone.
 fn round_to(dtype: DType, value: f64) -> f64 {
     match dtype {

@@ -30,7 +30,6 @@ mod signal;
 mod test_support;
 #[cfg(test)]
 mod testing;
-mod wide;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 pub use points::evaluate_at;

@@ -13,7 +13,6 @@ use planish_op::{AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, Lp
 use planish_tensor::{DType, Tensor};
 
 use crate::conv::image_shape;
-use crate::scalar::common_float;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// A window without any element averages to zero.
@@ -199,7 +198,7 @@ fn for_each_under(axes: &[PlacedAxis], window: &[usize], base: usize, visit: &mu
 
 fn float_input<'a>(cx: &Evaluation<'a>) -> Result<&'a Tensor, EvalError> {
     let x = cx.tensor(0)?;
-    common_float(cx, &[x])?;
+    cx.common_float(&[x])?;
     Ok(x)
 }
 

@@ -5,20 +5,10 @@ use planish_tensor::{DType, Dim, Shape};
 
 use super::{InferError, InferResult, Inference, Inferred};
 
-/// Whether arithmetic is defined on the type: the floats of at least 16 bits.
-pub(super) fn is_wide_float(dtype: DType) -> bool {
-    dtype.is_float() && !dtype.is_small_float()
-}
-
-/// Integers that are stored in whole bytes, which is what arithmetic is defined on.
-pub(super) fn is_whole_int(dtype: DType) -> bool {
-    dtype.is_int() && !dtype.is_sub_byte()
-}
-
 /// The element type of a required input, which must be a float of at least 16 bits.
 pub(super) fn float(cx: &Inference<'_>, idx: usize) -> Result<DType, InferError> {
     let dtype = cx.dtype(idx)?;
-    if is_wide_float(dtype) {
+    if dtype.is_wide_float() {
         return Ok(dtype);
     }
     Err(cx.bad_type(format!("input {idx} must have elements f16, bf16, f32 or f64, it has {dtype}")))

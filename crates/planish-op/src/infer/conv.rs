@@ -1,15 +1,15 @@
 //! Inference: convolutions.
 
-use planish_tensor::{Dim, Shape};
+use planish_tensor::{DType, Dim, Shape};
 
 use crate::window::WindowAttributes;
 use crate::{CausalConvWithState, Col2Im, Conv, ConvTranspose, DeformConv};
 
-use super::checks::{self, common_type, differ, is_wide_float};
+use super::checks::{self, common_type, differ};
 use super::{InferError, InferResult, Inference, Inferred};
 
 pub(super) fn conv(op: &Conv, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 3, is_wide_float)?;
+    let dtype = common_type(cx, 3, DType::is_wide_float)?;
     let shape = convolved_shape(cx, 0, 1, &op.window(), op.group)?;
     check_bias(cx, 2, shape.as_ref().and_then(|shape| shape.get(1)))?;
     Ok(vec![Inferred::maybe_ranked(dtype, shape)])
@@ -51,7 +51,7 @@ pub(super) fn convolved_shape(
 }
 
 pub(super) fn conv_transpose(op: &ConvTranspose, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 3, is_wide_float)?;
+    let dtype = common_type(cx, 3, DType::is_wide_float)?;
     check_group(cx, "group", op.group)?;
     let attributes = op.window();
     let weight = cx.shape(1)?;
@@ -85,7 +85,7 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &mut Inference<'_>) -> Infe
 }
 
 pub(super) fn deform_conv(op: &DeformConv, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 5, is_wide_float)?;
+    let dtype = common_type(cx, 5, DType::is_wide_float)?;
     check_group(cx, "offset_group", op.offset_group)?;
     let shape = convolved_shape(cx, 0, 1, &op.window(), op.group)?;
     let offset = cx.shape(2)?;
@@ -118,7 +118,7 @@ pub(super) fn deform_conv(op: &DeformConv, cx: &mut Inference<'_>) -> InferResul
 }
 
 pub(super) fn causal_conv_with_state(_op: &CausalConvWithState, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 4, is_wide_float)?;
+    let dtype = common_type(cx, 4, DType::is_wide_float)?;
     let (x, weight) = (cx.shape_of_rank(0, 3)?, cx.shape_of_rank(1, 3)?);
     let past = if cx.has_input(3) { cx.shape_of_rank(3, 3)? } else { None };
     let channels = x.map(|x| &x[1]).or(weight.map(|weight| &weight[0]));

@@ -5,7 +5,7 @@ use planish_tensor::{DType, Dim, Shape};
 use crate::einsum::{Equation, Label};
 use crate::{Det, Einsum, Gemm, Inverse, MatMul};
 
-use super::checks::{common_type, differ, is_whole_int, is_wide_float};
+use super::checks::{common_type, differ};
 use super::{InferError, InferResult, Inference, Inferred};
 
 pub(super) fn matmul(_op: &MatMul, cx: &mut Inference<'_>) -> InferResult {
@@ -71,7 +71,7 @@ pub(super) fn einsum(op: &Einsum, cx: &mut Inference<'_>) -> InferResult {
             cx.n_inputs()
         )));
     }
-    let dtype = common_type(cx, cx.n_inputs(), |dtype| is_wide_float(dtype) || is_whole_int(dtype))?;
+    let dtype = common_type(cx, cx.n_inputs(), |dtype| dtype.is_wide_float() || dtype.is_whole_int())?;
     let mut shapes = Vec::new();
     for idx in 0..cx.n_inputs() {
         match cx.shape(idx)? {
@@ -113,13 +113,13 @@ pub(super) fn einsum(op: &Einsum, cx: &mut Inference<'_>) -> InferResult {
 }
 
 pub(super) fn det(_op: &Det, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_wide_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     let batch = square_matrices(cx)?.map(|shape| shape.iter().take(shape.rank() - 2).collect());
     Ok(vec![Inferred::maybe_ranked(dtype, batch)])
 }
 
 pub(super) fn inverse(_op: &Inverse, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_wide_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     Ok(vec![Inferred::maybe_ranked(dtype, square_matrices(cx)?.cloned())])
 }
 
@@ -137,7 +137,7 @@ fn square_matrices<'a>(cx: &Inference<'a>) -> Result<Option<&'a Shape>, InferErr
 }
 
 fn is_product_type(dtype: DType) -> bool {
-    is_wide_float(dtype) || matches!(dtype, DType::I32 | DType::I64 | DType::U32 | DType::U64)
+    dtype.is_wide_float() || matches!(dtype, DType::I32 | DType::I64 | DType::U32 | DType::U64)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod tests;
 
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
-use super::checks::{is_whole_int, is_wide_float};
 use super::{Content, InferError, InferResult, Inference, Inferred};
 use crate::{Mod, TensorType};
 
@@ -36,8 +35,8 @@ pub(super) enum Kinds {
 
 impl Kinds {
     fn contain(self, dtype: DType) -> bool {
-        let real = is_wide_float(dtype);
-        let int = is_whole_int(dtype);
+        let real = dtype.is_wide_float();
+        let int = dtype.is_whole_int();
         match self {
             Kinds::Real => real,
             Kinds::AnyFloat => dtype.is_float(),

@@ -8,12 +8,12 @@ use crate::{
     RoiAlign,
 };
 
-use super::checks::{self, common_type, differ, is_wide_float};
+use super::checks::{self, common_type, differ};
 use super::conv::image;
 use super::{InferError, InferResult, Inference, Inferred};
 
 pub(super) fn average_pool(op: &AveragePool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_wide_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     Ok(vec![Inferred::maybe_ranked(dtype, pooled_shape(cx, &op.window())?)])
 }
 
@@ -30,13 +30,13 @@ pub(super) fn max_pool(op: &MaxPool, cx: &mut Inference<'_>) -> InferResult {
 }
 
 pub(super) fn lp_pool(op: &LpPool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_wide_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     check_power(cx, op.p)?;
     Ok(vec![Inferred::maybe_ranked(dtype, pooled_shape(cx, &op.window())?)])
 }
 
 pub(super) fn global_average_pool(_op: &GlobalAveragePool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_wide_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     Ok(vec![Inferred::maybe_ranked(dtype, global_shape(cx)?)])
 }
 
@@ -46,7 +46,7 @@ pub(super) fn global_max_pool(_op: &GlobalMaxPool, cx: &mut Inference<'_>) -> In
 }
 
 pub(super) fn global_lp_pool(op: &GlobalLpPool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_wide_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     check_power(cx, op.p)?;
     Ok(vec![Inferred::maybe_ranked(dtype, global_shape(cx)?)])
 }
@@ -92,7 +92,7 @@ pub(super) fn max_unpool(op: &MaxUnpool, cx: &mut Inference<'_>) -> InferResult 
 }
 
 pub(super) fn max_roi_pool(op: &MaxRoiPool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 2, is_wide_float)?;
+    let dtype = common_type(cx, 2, DType::is_wide_float)?;
     let [height, width] = op.pooled_shape[..] else {
         return Err(
             cx.bad_attribute(format!("pooled_shape is a height and a width, found {:?}", op.pooled_shape))
@@ -103,7 +103,7 @@ pub(super) fn max_roi_pool(op: &MaxRoiPool, cx: &mut Inference<'_>) -> InferResu
 }
 
 pub(super) fn roi_align(op: &RoiAlign, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 2, is_wide_float)?;
+    let dtype = common_type(cx, 2, DType::is_wide_float)?;
     checks::index(cx, 2)?;
     if op.sampling_ratio < 0 {
         return Err(
@@ -172,7 +172,7 @@ fn global_shape(cx: &Inference<'_>) -> Result<Option<Shape>, InferError> {
 
 /// ONNX pools 8-bit integers too; wider ones up to 32 bits have the same meaning.
 fn has_maximum(dtype: DType) -> bool {
-    is_wide_float(dtype) || (dtype.is_int() && (8..=32).contains(&dtype.bits()))
+    dtype.is_wide_float() || (dtype.is_int() && (8..=32).contains(&dtype.bits()))
 }
 
 fn check_power(cx: &Inference<'_>, p: i64) -> Result<(), InferError> {

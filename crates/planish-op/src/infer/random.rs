@@ -41,7 +41,7 @@ fn like_input(dtype: Option<DType>, cx: &mut Inference<'_>) -> InferResult {
 
 /// Distributions over the real numbers need a type for them.
 fn check_float(cx: &Inference<'_>, dtype: DType) -> Result<(), InferError> {
-    if checks::is_wide_float(dtype) {
+    if dtype.is_wide_float() {
         return Ok(());
     }
     Err(cx.bad_type(format!("random numbers are f64, f32, f16 or bf16, not {dtype}")))

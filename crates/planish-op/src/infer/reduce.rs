@@ -2,7 +2,7 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::checks::{self, is_whole_int, is_wide_float};
+use super::checks;
 use super::{InferError, InferResult, Inference, Inferred, SymbolicInts};
 
 /// How a reduction treats known integers.
@@ -29,7 +29,7 @@ enum Axes {
 pub(super) fn reduce(noop: bool, keepdims: bool, fold: Fold, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
     let ordered = matches!(fold, Fold::Max | Fold::Min);
-    let defined = is_wide_float(dtype) || is_whole_int(dtype) || (ordered && dtype == DType::Bool);
+    let defined = dtype.is_wide_float() || dtype.is_whole_int() || (ordered && dtype == DType::Bool);
     if !defined {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
     }
@@ -129,7 +129,7 @@ fn reduced_ints(
 /// `ArgMax` and `ArgMin`.
 pub(super) fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
-    if !is_wide_float(dtype) && !is_whole_int(dtype) {
+    if !dtype.is_wide_float() && !dtype.is_whole_int() {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
     }
     let shape = match cx.shape(0)? {
@@ -146,7 +146,7 @@ pub(super) fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> 
 /// `CumSum` and `CumProd`.
 pub(super) fn scan(cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
-    if !is_wide_float(dtype) && !is_whole_int(dtype) {
+    if !dtype.is_wide_float() && !dtype.is_whole_int() {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
     }
     checks::index(cx, 1)?;

@@ -5,7 +5,7 @@ use planish_op::{Col2Im, ConvTranspose};
 use planish_tensor::{DType, Dim, Tensor};
 
 use crate::product::{Strips, multiply};
-use crate::scalar::{Computation, Scalar, common_float, in_own_arithmetic};
+use crate::scalar::{Computation, Scalar, in_own_arithmetic};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 use super::{add_bias, check_group, image_shape};
@@ -16,7 +16,7 @@ const TAPS: usize = 4;
 pub(crate) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>) -> EvalResult {
     let (x, w, bias) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
     let inputs: Vec<&Tensor> = [Some(x), Some(w), bias].into_iter().flatten().collect();
-    let dtype = common_float(cx, &inputs)?;
+    let dtype = cx.common_float(&inputs)?;
     let groups = check_group(cx, "group", op.group)?;
     let (batch, channels, spatial) = image_shape(cx, x.shape())?;
     let (w_channels, out_per_group, kernel) = image_shape(cx, w.shape())?;

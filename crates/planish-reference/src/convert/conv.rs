@@ -4,7 +4,7 @@ use planish_op::window::WindowAttributes;
 use planish_op::{ConvInteger, QLinearConv};
 use planish_tensor::{DType, Tensor};
 
-use super::{bad_input_type, is_int8, is_wide_float, quantized, single, store, to_i32s};
+use super::{bad_input_type, is_int8, quantized, single, store, to_i32s};
 use crate::conv::Convolution;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
@@ -92,7 +92,7 @@ pub(crate) fn qlinear_conv(op: &QLinearConv, cx: &Evaluation<'_>) -> EvalResult 
     let w = Operand { name: "w", tensor: cx.tensor(3)?, zero_point: cx.optional_tensor(5)? };
     let (x_scale, w_scale, y_scale) = (cx.tensor(1)?, cx.tensor(4)?, cx.tensor(6)?);
     for (name, scale) in [("x_scale", x_scale), ("w_scale", w_scale), ("y_scale", y_scale)] {
-        if !is_wide_float(scale.dtype()) {
+        if !scale.dtype().is_wide_float() {
             return Err(bad_input_type(cx, name, scale.dtype()));
         }
     }

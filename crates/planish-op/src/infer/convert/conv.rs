@@ -3,7 +3,7 @@
 use planish_tensor::DType;
 
 use super::{check_scalar, check_zero_type, dtype_of, is_int8};
-use crate::infer::checks::{differ, is_wide_float};
+use crate::infer::checks::differ;
 use crate::infer::conv::convolved_shape;
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{ConvInteger, QLinearConv};
@@ -44,7 +44,7 @@ pub(in crate::infer) fn qlinear_conv(op: &QLinearConv, cx: &mut Inference<'_>) -
     let x = dtype_of(cx, 0, "x", is_int8)?;
     dtype_of(cx, 3, "w", is_int8)?;
     for (idx, name) in [(1, "x_scale"), (4, "w_scale"), (6, "y_scale")] {
-        dtype_of(cx, idx, name, is_wide_float)?;
+        dtype_of(cx, idx, name, DType::is_wide_float)?;
     }
     check_zero_type(cx, 2, 0)?;
     check_zero_type(cx, 5, 3)?;
