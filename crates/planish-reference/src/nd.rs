@@ -1,4 +1,5 @@
-//! Index arithmetic over row-major shapes, broadcasting, and the loop that all references share.
+//! Index arithmetic over row-major shapes, broadcasting, the size of results, and the parallel loops that
+//! all references share.
 
 use std::num::NonZero;
 use std::ops::Range;

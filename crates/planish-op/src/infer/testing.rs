@@ -1,6 +1,6 @@
 //! Inference written as text, for tests: types go in as `f32[2,h]` and come out the same way.
 //!
-//! An operator is its attribute struct or made from its name by [`op`]; an input is made by [`of`],
+//! An operator is its attribute struct or made from its name by [`named`]; an input is made by [`of`],
 //! [`constant`], [`numbers`] or [`ints`]. [`assert_output`] and [`assert_refused`] take these, [`gives`] and
 //! [`refuses`] are the same where everything can be text. Fresh dimensions are called by their hint and a number: `batch0`, `channels1`, …
 
@@ -64,7 +64,7 @@ pub(super) fn parse(text: &str) -> ValueType {
 }
 
 /// An operator by its name.
-pub(super) fn op(name: &str, attributes: &[(&str, Attribute)]) -> Op {
+pub(super) fn named(name: &str, attributes: &[(&str, Attribute)]) -> Op {
     let attributes: Vec<(String, Attribute)> =
         attributes.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
     Op::from_attributes(name, &attributes).unwrap()
@@ -142,7 +142,7 @@ pub(super) fn check(
     n_outputs: usize,
 ) -> Result<Vec<String>, InferErrorKind> {
     let inputs: Vec<Input> = inputs.iter().map(|text| of(text)).collect();
-    outputs(op(name, attributes), &inputs, n_outputs)
+    outputs(named(name, attributes), &inputs, n_outputs)
 }
 
 /// The type of the only output of a named operator, everything as text.

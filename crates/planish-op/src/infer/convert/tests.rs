@@ -4,7 +4,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::infer::InferErrorKind;
 use crate::infer::testing::{
-    Input, assert_output, assert_refused, constant, elements, inferred, ints, numbers, of, op, outputs,
+    Input, assert_output, assert_refused, constant, elements, inferred, ints, named, numbers, of, outputs,
 };
 use crate::{
     Attributes, AutoPad, BitCast, Cast, CastRounding, ConvInteger, DequantizeLinear, DynamicQuantizeLinear,
@@ -249,7 +249,7 @@ fn convolutions_refuse_what_does_not_fit() {
 
 #[test]
 fn quantized_convolutions_check_their_parameters() {
-    let conv = || op("QLinearConv", &[]);
+    let conv = || named("QLinearConv", &[]);
     let inputs = |w_scale: &'static str, bias: &'static str| {
         let f32 = |shape: &str| of(&format!("f32{shape}"));
         let (u8, i8) = (|| of("u8[]"), || of("i8[]"));

@@ -5,10 +5,10 @@ use planish_tensor::Tensor;
 use super::*;
 use crate::Attribute;
 use crate::infer::InferErrorKind::{self, BadAttribute, BadShape, BadType};
-use crate::infer::testing::{ABSENT, Input, constant, first, ints, of, op, output};
+use crate::infer::testing::{ABSENT, Input, constant, first, ints, named, of, output};
 
 fn resize(attributes: &[(&str, Attribute)], inputs: &[Input]) -> Result<String, InferErrorKind> {
-    output(op("Resize", attributes), inputs)
+    output(named("Resize", attributes), inputs)
 }
 
 fn scales(values: &[f32]) -> Input {
@@ -104,7 +104,7 @@ fn affine_grids_are_as_large_as_asked() {
 #[test]
 fn crops_and_selections() {
     let crop = |boxes, batch, size| {
-        let op = op("CropAndResize", &[]);
+        let op = named("CropAndResize", &[]);
         output(op, &[of("f32[b,c,h,w]"), of(boxes), of(batch), size])
     };
     assert_eq!(crop("f32[r,4]", "i32[6]", ints(&["7", "w"])).unwrap(), "f32[6,c,7,w]");
