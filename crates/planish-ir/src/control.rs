@@ -251,7 +251,7 @@ pub fn join(a: &ValueType, b: &ValueType, fresh: Fresh<'_>) -> Option<ValueType>
             Some(ValueType::Tensor(TensorType { dtype: a.dtype, shape }))
         }
         (ValueType::Sequence(a), ValueType::Sequence(b)) => {
-            Some(ValueType::Sequence(Box::new(join(a, b, fresh)?)))
+            Some(ValueType::Sequence(Box::new(a.joined_element(b)?)))
         }
         (ValueType::Optional(a), ValueType::Optional(b)) => {
             Some(ValueType::Optional(Box::new(join(a, b, fresh)?)))
@@ -333,6 +333,20 @@ mod tests {
         let node = NewNode { bodies, ..NewNode::new("if", If {}, vec![Some(condition)], &["y"]) };
         graph.add_node(node).unwrap();
         graph.value(graph.find("y").unwrap()).ty.to_string()
+    }
+
+    #[test]
+    fn joined_dimensions_are_fresh_outside_sequences_and_unknown_in_them() {
+        let matrix = |rows: Dim| ValueType::tensor(DType::F32, [rows, Dim::from(3)].into_iter().collect());
+        let (a, b) = (matrix(Dim::symbol("n")), matrix(Dim::symbol("m")));
+        let mut fresh = |hint: &str| Dim::symbol(hint);
+        assert_eq!(join(&a, &b, &mut fresh).unwrap().to_string(), "f32[either,3]");
+        // One symbol for all elements would claim that they agree.
+        let [a, b] = [a, b].map(|element| ValueType::Sequence(Box::new(element)));
+        assert_eq!(join(&a, &b, &mut fresh).unwrap().to_string(), "seq(f32[unknown(),3])");
+        let [a, b] = [a, b].map(|sequence| ValueType::Optional(Box::new(sequence)));
+        assert_eq!(join(&a, &b, &mut fresh).unwrap().to_string(), "optional(seq(f32[unknown(),3]))");
+        assert_eq!(join(&a, &a, &mut fresh).unwrap(), a);
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Type and shape inference: from the inputs' types and known contents to the outputs'.
 //!
-//! One file per family of operators. Besides types, small integer tensors carry their *contents* along
-//! (numbers or symbolic dimensions), so that the Shape→Gather→Concat→Reshape chains of exporters resolve.
+//! One module per family of operators, in the order of the table. Besides types, small integer tensors carry
+//! their *contents* along (numbers or symbolic dimensions), so that the Shape→Gather→Concat→Reshape chains of
+//! exporters resolve.
+//!
+//! What the families share: `context` is what a rule sees and says, `checks` what several of them refuse,
+//! `known` the rearrangement of known contents, `testing` the way to write a test.
 
 mod attention;
 mod checks;
@@ -23,8 +27,6 @@ mod sequence;
 mod signal;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod testing_values;
 
 pub use context::{
     Content, InferError, InferErrorKind, InferInput, Inference, Inferred, MAX_FOLLOWED_INTS, MAX_RANK,

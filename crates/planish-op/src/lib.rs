@@ -1,4 +1,11 @@
 //! The closed set of operators: their attributes, the types of the values between them, and inference.
+//!
+//! - `op_table` has a row per operator, from which `op` makes the attribute structs and [`Op`]; `arity` says
+//!   how many inputs each takes, [`attribute`] what attributes may be;
+//! - `value`: values and their types;
+//! - [`infer`](mod@infer): the types, shapes and known contents of outputs;
+//! - [`window`], [`resize`], [`einsum`] and `recurrent_activation`: rules that inference shares with whoever
+//!   computes, each written once.
 
 mod arity;
 pub mod attribute;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use planish_tensor::{DType, Shape, Tensor};
+use planish_tensor::{DType, Dim, Shape, Tensor};
 
 /// The type of a tensor: elements always known, shape as far as known.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -47,6 +47,30 @@ impl ValueType {
         match self {
             ValueType::Tensor(tensor) => Some(tensor),
             ValueType::Sequence(_) | ValueType::Optional(_) => None,
+        }
+    }
+
+    /// The type of a sequence's elements if each is of one or the other type; `None` if they cannot be in one
+    /// sequence. Dimensions that differ become `unknown()`: a symbol would claim that all elements agree.
+    pub fn joined_element(&self, other: &ValueType) -> Option<ValueType> {
+        match (self, other) {
+            (ValueType::Tensor(a), ValueType::Tensor(b)) if a.dtype == b.dtype => {
+                let shape = match (&a.shape, &b.shape) {
+                    (Some(a), Some(b)) if a.rank() == b.rank() => {
+                        let either = |(a, b): (&Dim, &Dim)| if a == b { a.clone() } else { Dim::UNKNOWN };
+                        Some(a.iter().zip(b).map(either).collect())
+                    }
+                    _ => None,
+                };
+                Some(ValueType::Tensor(TensorType { dtype: a.dtype, shape }))
+            }
+            (ValueType::Sequence(a), ValueType::Sequence(b)) => {
+                Some(ValueType::Sequence(Box::new(a.joined_element(b)?)))
+            }
+            (ValueType::Optional(a), ValueType::Optional(b)) => {
+                Some(ValueType::Optional(Box::new(a.joined_element(b)?)))
+            }
+            _ => None,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! formula. [`WindowAxis`] is one axis of a sliding window, [`TransposedAxis`] of a transposed convolution;
 //! [`PlacedAxis`] is either of them once every size is a number.
 
+mod of_op;
+
 use std::fmt;
 use std::ops::Range;
 

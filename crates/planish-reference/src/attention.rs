@@ -12,7 +12,6 @@ pub(crate) use scaled_dot_product::attention;
 
 use planish_tensor::DType;
 
-use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// A tensor seen as `[batch, heads, sequence, size]`, whatever its rank.
@@ -54,7 +53,7 @@ impl Heads {
                 );
             }
         };
-        Ok(Heads { dtype: tensor.dtype(), batch, heads, seq, size, values: floats(cx, idx)?, packed })
+        Ok(Heads { dtype: tensor.dtype(), batch, heads, seq, size, values: cx.floats(idx)?, packed })
     }
 
     /// Where the vector of one head at one step begins.

@@ -8,33 +8,13 @@
 
 use std::borrow::Cow;
 
-use planish_tensor::{Bytes, DType, Element, Tensor, TensorError, element_count};
+use planish_tensor::{Bytes, Element, Tensor, TensorError};
 
 use crate::nd::{self, fill_blocks};
 use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// The source place that is nowhere: the element is the fill value.
 pub(crate) const NOWHERE: usize = usize::MAX;
-
-/// Larger results are refused before anything is allocated.
-const MAX_BYTES: usize = 1 << 40;
-
-/// From this size on, the allocator is asked first: a failed allocation would end the process.
-const PROBED_BYTES: usize = 1 << 30;
-
-/// The number of elements of a result, refused if it cannot be held.
-pub(crate) fn checked_len(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
-    let too_large =
-        || cx.error(EvalErrorKind::TooLarge, format!("the result {dtype}{shape:?} does not fit into memory"));
-    let len = element_count(shape).ok_or_else(too_large)?;
-    // Codes below a byte are unpacked on the way, so each element counts as a byte at least.
-    let bytes = len.checked_mul(dtype.bits().div_ceil(8)).filter(|&bytes| bytes <= MAX_BYTES);
-    let bytes = bytes.ok_or_else(too_large)?;
-    if bytes >= PROBED_BYTES && Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
-        return Err(too_large());
-    }
-    Ok(len)
-}
 
 /// Where the places along one output axis lie in the source; the offsets of all axes add up.
 #[derive(Clone, Debug)]
@@ -155,7 +135,7 @@ fn assemble(
         let detail = format!("elements of types {dtype} and {} do not mix", other.dtype());
         return Err(cx.error(EvalErrorKind::BadType, detail));
     }
-    let len = checked_len(cx, dtype, shape)?;
+    let len = nd::output_len(cx, dtype, shape)?;
     if len == 0 {
         return Ok(Tensor::zeros(dtype, shape)?);
     }

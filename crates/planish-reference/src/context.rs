@@ -65,6 +65,34 @@ impl<'a> Evaluation<'a> {
         Ok(self.tensor(idx)?.to_i64s())
     }
 
+    /// The elements of a required input of floats that arithmetic is defined on.
+    pub fn floats(&self, idx: usize) -> Result<Vec<f64>, EvalError> {
+        let tensor = self.tensor(idx)?;
+        self.common_float(&[tensor])?;
+        Ok(tensor.to_f64s())
+    }
+
+    /// The one element type of `tensors`.
+    pub fn common_type(&self, tensors: &[&Tensor]) -> Result<DType, EvalError> {
+        let Some((first, rest)) = tensors.split_first() else {
+            return Err(self.error(EvalErrorKind::MissingInput, "at least one input is needed"));
+        };
+        match rest.iter().find(|other| other.dtype() != first.dtype()) {
+            None => Ok(first.dtype()),
+            Some(other) => {
+                let (first, other) = (first.dtype(), other.dtype());
+                let detail = format!("operands of types {first} and {other} do not mix; insert a Cast");
+                Err(self.error(EvalErrorKind::BadType, detail))
+            }
+        }
+    }
+
+    /// The one element type of `tensors`, which must be a float that arithmetic is defined on.
+    pub fn common_float(&self, tensors: &[&Tensor]) -> Result<DType, EvalError> {
+        let dtype = self.common_type(tensors)?;
+        if dtype.is_wide_float() { Ok(dtype) } else { Err(self.bad_type(dtype)) }
+    }
+
     /// `axis` counted from the front, refused if outside the rank.
     pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, EvalError> {
         planish_tensor::normalize_axis(axis, rank).map_err(|error| self.bad_attribute(error.to_string()))

@@ -13,25 +13,15 @@ pub(crate) use deform::deform_conv;
 pub(crate) use transpose::{col2im, conv_transpose};
 
 use planish_op::Conv;
-use planish_op::window::WindowAttributes;
 use planish_tensor::Tensor;
 
-use crate::scalar::common_float;
 use crate::{EvalError, EvalResult, Evaluation};
 
 pub(crate) fn conv(op: &Conv, cx: &Evaluation<'_>) -> EvalResult {
     let (x, w, bias) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
     let inputs: Vec<&Tensor> = [Some(x), Some(w), bias].into_iter().flatten().collect();
-    let dtype = common_float(cx, &inputs)?;
-    let attributes = WindowAttributes {
-        kernel_shape: op.kernel_shape.as_deref(),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: false,
-    };
-    let convolution = Convolution::new(cx, x.shape(), w.shape(), &attributes, op.group)?;
+    let dtype = cx.common_float(&inputs)?;
+    let convolution = Convolution::new(cx, x.shape(), w.shape(), &op.window(), op.group)?;
     let mut out = convolution.compute(&x.to_f64s(), &w.to_f64s());
     let shape = convolution.shape();
     add_bias(cx, bias, &shape, &mut out)?;

@@ -26,11 +26,6 @@ fn is_int8(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8)
 }
 
-/// The four float kinds that arithmetic is done in.
-fn is_wide_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
-}
-
 /// `value` rounded to one of the kinds that arithmetic is done in; other kinds leave it alone.
 fn round_to(dtype: DType, value: f64) -> f64 {
     match dtype {
@@ -60,4 +55,17 @@ fn store(dtype: DType, shape: &[usize], values: &[f64], saturate: bool) -> Resul
     }
     let codes = values.iter().map(|&value| small_float::encode(dtype, value, saturate)).collect();
     Tensor::from_codes(dtype, shape, codes)
+}
+
+/// The elements of a tensor of 8-bit integers.
+fn to_i32s(tensor: &Tensor) -> Vec<i32> {
+    tensor.to_i64s().into_iter().map(|value| value as i32).collect()
+}
+
+/// The one element of a parameter that may not vary.
+fn single(cx: &Evaluation<'_>, name: &str, tensor: &Tensor) -> Result<f64, EvalError> {
+    match tensor.to_f64s().as_slice() {
+        [value] => Ok(*value),
+        _ => Err(cx.bad_shape(format!("`{name}` must be a scalar, its shape is {:?}", tensor.shape()))),
+    }
 }

@@ -3,6 +3,17 @@
 //! This is the definition that everything else is measured against: the oracle of kernel tests, the
 //! constant folder, and the last tactic of every operator. Floating-point results are computed in `f64`
 //! and rounded once to the output's type; integers wrap as two's complement does.
+//!
+//! There is one module per family of operators, in the order of the table in `planish-op`. What they share:
+//!
+//! - `context`: what a function sees (inputs, element types, axes) and its typed refusals;
+//! - [`nd`]: index arithmetic, broadcasting, the parallel loops, and whether a result fits memory;
+//! - `cells`: moving elements of any width without looking at them;
+//! - `number`: single elements, or all of a tensor, as exact wide numbers (`f64`, `i128`), for whatever is
+//!   computed element by element or reduced;
+//! - `scalar`: the arithmetic of sums of products, `f64` or an integer type's own, and `product`: matrix
+//!   products in it;
+//! - `points`: single elements of an output without the rest of it.
 
 mod attention;
 mod cells;
@@ -27,10 +38,7 @@ mod scalar;
 mod sequence;
 mod signal;
 #[cfg(test)]
-mod test_support;
-#[cfg(test)]
 mod testing;
-mod wide;
 
 pub use context::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 pub use points::evaluate_at;
@@ -278,9 +286,12 @@ pub fn evaluate(op: &Op, inputs: &[Option<&Value>], n_outputs: usize) -> EvalRes
         Op::Multinomial(op) => random::multinomial(op, cx),
         Op::Dropout(op) => random::dropout(op, cx),
 
+        // Control flow: the bodies belong to the node, which the graph knows and this crate does not.
         Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_) => {
             Err(cx.error(EvalErrorKind::NeedsGraph, "control flow is interpreted with its bodies"))
         }
+
+        // What a plugin's operator means is the plugin's.
         Op::Custom(_) => Err(cx.error(EvalErrorKind::NeedsPlugin, "no plugin provides this operator")),
     }
 }

@@ -1,4 +1,5 @@
-//! Index arithmetic over row-major shapes, broadcasting, and the loop that all references share.
+//! Index arithmetic over row-major shapes, broadcasting, the size of results, and the parallel loops that
+//! all references share.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -39,18 +40,19 @@ pub fn count(shape: &[usize]) -> usize {
     element_count(shape).unwrap_or(usize::MAX)
 }
 
-/// Outputs beyond 2^40 bytes are refused before memory is asked for.
-const MAX_OUTPUT_BYTES: usize = 1 << 40;
+/// Results beyond 2^40 bytes are refused before memory is asked for.
+const MAX_RESULT_BYTES: usize = 1 << 40;
 
-/// Larger outputs are tried on the allocator first, whose refusal would otherwise end the process.
+/// Larger results are tried on the allocator first, whose refusal would otherwise end the process.
 const MIN_PROBED_BYTES: usize = 1 << 27;
 
-/// The number of elements of an output, refused if it is beyond what could be held.
+/// The number of elements of an output, refused if it cannot be held. Elements below a byte count as one:
+/// they are unpacked on the way.
 pub fn output_len(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
     let fits = |len: &usize| {
-        dtype.bytes_for(*len).is_some_and(|bytes| {
+        len.checked_mul(dtype.bits().div_ceil(8)).is_some_and(|bytes| {
             let probe = || Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
-            bytes <= MIN_PROBED_BYTES || (bytes <= MAX_OUTPUT_BYTES && probe())
+            bytes <= MIN_PROBED_BYTES || (bytes <= MAX_RESULT_BYTES && probe())
         })
     };
     element_count(shape).filter(fits).ok_or_else(|| {

@@ -1,11 +1,14 @@
-//! `Number`: an element type and the wider type in which its arithmetic is done.
+//! `Number`: an element type and the wider type in which its arithmetic is done; `Numbers`: all elements of
+//! a tensor in it.
 //!
 //! Floats are widened to `f64` and rounded once on the way back; integers and booleans to `i128`, where
 //! sums, differences and quotients of 64-bit numbers are exact and products exact in their low 64 bits, and
 //! wrapped once on the way back.
 
 use planish_tensor::rounding::{bf16_from_f64, f16_from_f64};
-use planish_tensor::{Element, bf16, f16};
+use planish_tensor::{DType, Element, Tensor, TensorError, bf16, f16};
+
+use crate::{EvalError, Evaluation};
 
 /// See the module text.
 pub(crate) trait Number: Element {
@@ -84,4 +87,47 @@ impl Number for bool {
     fn range() -> (i128, i128) {
         (0, 1)
     }
+}
+
+/// The elements of a tensor, each exactly.
+pub(crate) enum Numbers {
+    Floats(Vec<f64>),
+    /// Integers and booleans. Wrapping arithmetic here and one wrap at the end is wrapping arithmetic in the
+    /// element type, because every width divides 128 bits.
+    Ints(Vec<i128>),
+}
+
+impl Numbers {
+    /// The elements of a tensor of numbers or booleans; the kinds that only storage knows are refused.
+    pub(crate) fn of(cx: &Evaluation<'_>, tensor: &Tensor) -> Result<Numbers, EvalError> {
+        let signed = || tensor.to_i64s().into_iter();
+        match tensor.dtype() {
+            dtype if dtype.is_wide_float() => Ok(Numbers::Floats(tensor.to_f64s())),
+            // `to_i64s` keeps the bits of u64.
+            DType::U64 => Ok(Numbers::Ints(signed().map(|value| i128::from(value as u64)).collect())),
+            dtype if dtype.is_whole_int() || dtype == DType::Bool => {
+                Ok(Numbers::Ints(signed().map(i128::from).collect()))
+            }
+            dtype => Err(cx.bad_type(dtype)),
+        }
+    }
+}
+
+/// A tensor of integers or booleans from exact values, which wrap to the width of the type.
+pub(crate) fn wrapped_ints(dtype: DType, shape: &[usize], values: &[i128]) -> Result<Tensor, EvalError> {
+    fn wrapped<T: Number<Wide = i128>>(shape: &[usize], values: &[i128]) -> Result<Tensor, TensorError> {
+        Tensor::new(shape, values.iter().map(|&value| T::narrow(value)).collect())
+    }
+    Ok(match dtype {
+        DType::I8 => wrapped::<i8>(shape, values),
+        DType::I16 => wrapped::<i16>(shape, values),
+        DType::I32 => wrapped::<i32>(shape, values),
+        DType::I64 => wrapped::<i64>(shape, values),
+        DType::U8 => wrapped::<u8>(shape, values),
+        DType::U16 => wrapped::<u16>(shape, values),
+        DType::U32 => wrapped::<u32>(shape, values),
+        DType::U64 => wrapped::<u64>(shape, values),
+        DType::Bool => wrapped::<bool>(shape, values),
+        _ => Err(TensorError::WrongType { expected: DType::I64, found: dtype }),
+    }?)
 }

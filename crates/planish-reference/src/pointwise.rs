@@ -1,4 +1,4 @@
-//! Pointwise arithmetic, comparison, logic and activations.
+//! Reference: pointwise arithmetic, comparison, logic and activations.
 //!
 //! The table that says which function an operator is stands in `lib.rs`, one line each; here are the few
 //! forms they come in (one operand, two, any number), and the operators that need more than a function.

@@ -13,21 +13,12 @@ use planish_op::{AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, Lp
 use planish_tensor::{DType, Tensor};
 
 use crate::conv::image_shape;
-use crate::scalar::common_float;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// A window without any element averages to zero.
 pub(crate) fn average_pool(op: &AveragePool, cx: &Evaluation<'_>) -> EvalResult {
     let x = float_input(cx)?;
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: op.ceil_mode,
-    };
-    let pooling = Pooling::new(cx, x.shape(), &attributes)?;
+    let pooling = Pooling::new(cx, x.shape(), &op.window())?;
     let out = pooling.map(&x.to_f64s(), |plane, window| {
         let mut sum = 0.0;
         for_each_under(&pooling.axes, window, 0, &mut |place| sum += plane[place]);
@@ -50,15 +41,7 @@ pub(crate) fn max_pool(op: &MaxPool, cx: &Evaluation<'_>) -> EvalResult {
         1 => true,
         other => return Err(cx.bad_attribute(format!("storage_order is 0 or 1, found {other}"))),
     };
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: op.ceil_mode,
-    };
-    let pooling = Pooling::new(cx, x.shape(), &attributes)?;
+    let pooling = Pooling::new(cx, x.shape(), &op.window())?;
     let values = x.to_f64s();
     let best = |plane: &[f64], window: &[usize]| {
         let mut best: Option<usize> = None;
@@ -103,15 +86,7 @@ pub(crate) fn max_pool(op: &MaxPool, cx: &Evaluation<'_>) -> EvalResult {
 pub(crate) fn lp_pool(op: &LpPool, cx: &Evaluation<'_>) -> EvalResult {
     let x = float_input(cx)?;
     let p = power(cx, op.p)?;
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: op.ceil_mode,
-    };
-    let pooling = Pooling::new(cx, x.shape(), &attributes)?;
+    let pooling = Pooling::new(cx, x.shape(), &op.window())?;
     let out = pooling.map(&x.to_f64s(), |plane, window| {
         let mut sum = 0.0;
         for_each_under(&pooling.axes, window, 0, &mut |place| sum += plane[place].abs().powf(p));
@@ -223,7 +198,7 @@ fn for_each_under(axes: &[PlacedAxis], window: &[usize], base: usize, visit: &mu
 
 fn float_input<'a>(cx: &Evaluation<'a>) -> Result<&'a Tensor, EvalError> {
     let x = cx.tensor(0)?;
-    common_float(cx, &[x])?;
+    cx.common_float(&[x])?;
     Ok(x)
 }
 

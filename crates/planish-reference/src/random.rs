@@ -35,10 +35,7 @@ fn attribute_shape(cx: &Evaluation<'_>, shape: &[i64]) -> Result<Vec<usize>, Eva
 
 /// Distributions over the real numbers need a type for them.
 fn check_float(cx: &Evaluation<'_>, dtype: DType) -> Result<(), EvalError> {
-    match dtype {
-        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-        _ => Err(cx.bad_type(dtype)),
-    }
+    if dtype.is_wide_float() { Ok(()) } else { Err(cx.bad_type(dtype)) }
 }
 
 /// One number per element, each from its flat index.

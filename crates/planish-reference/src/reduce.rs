@@ -20,7 +20,7 @@ pub(crate) use scan::{
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
-use crate::wide::{Numbers, wrapped_ints};
+use crate::number::{Numbers, wrapped_ints};
 use crate::{EvalError, EvalResult, Evaluation};
 use groups::Group;
 

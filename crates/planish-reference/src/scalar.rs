@@ -105,7 +105,7 @@ pub(crate) fn in_own_arithmetic(
         let (shape, values) = computation.compute(&inputs)?;
         T::write(dtype, &shape, values)
     }
-    let dtype = common_type(cx, inputs)?;
+    let dtype = cx.common_type(inputs)?;
     match dtype {
         DType::F64 | DType::F32 | DType::F16 | DType::BF16 => run::<f64>(dtype, inputs, computation),
         DType::I8 => run::<i8>(dtype, inputs, computation),
@@ -116,25 +116,6 @@ pub(crate) fn in_own_arithmetic(
         DType::U16 => run::<u16>(dtype, inputs, computation),
         DType::U32 => run::<u32>(dtype, inputs, computation),
         DType::U64 => run::<u64>(dtype, inputs, computation),
-        other => Err(cx.bad_type(other)),
-    }
-}
-
-/// The one element type of `inputs`.
-pub(crate) fn common_type(cx: &Evaluation<'_>, inputs: &[&Tensor]) -> Result<DType, EvalError> {
-    let Some(first) = inputs.first() else {
-        return Err(cx.error(crate::EvalErrorKind::MissingInput, "at least one input is needed"));
-    };
-    match inputs.iter().find(|tensor| tensor.dtype() != first.dtype()) {
-        Some(other) => Err(cx.bad_type(other.dtype())),
-        None => Ok(first.dtype()),
-    }
-}
-
-/// The one element type of `inputs`, which must be a floating-point type that is computed with.
-pub(crate) fn common_float(cx: &Evaluation<'_>, inputs: &[&Tensor]) -> Result<DType, EvalError> {
-    match common_type(cx, inputs)? {
-        dtype @ (DType::F64 | DType::F32 | DType::F16 | DType::BF16) => Ok(dtype),
         other => Err(cx.bad_type(other)),
     }
 }

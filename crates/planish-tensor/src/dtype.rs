@@ -135,9 +135,19 @@ impl DType {
         )
     }
 
+    /// The floating-point kinds of 16 bits and more, which arithmetic is defined on.
+    pub fn is_wide_float(self) -> bool {
+        self.is_float() && !self.is_small_float()
+    }
+
     /// Any integer kind (`Bool` is not one).
     pub fn is_int(self) -> bool {
         !self.is_float() && self != DType::Bool
+    }
+
+    /// The integer kinds of whole bytes, which arithmetic is defined on.
+    pub fn is_whole_int(self) -> bool {
+        self.is_int() && !self.is_sub_byte()
     }
 
     /// Integer kinds with a sign.

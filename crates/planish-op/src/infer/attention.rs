@@ -7,7 +7,7 @@ use planish_tensor::{DType, Dim, Shape};
 
 use crate::{Attention, LinearAttention, LinearAttentionRule, RotaryEmbedding};
 
-use super::checks::{self, is_wide_float};
+use super::checks;
 use super::{InferError, InferResult, Inference, Inferred};
 
 /// The dimensions of queries, keys or values seen as `[batch, heads, sequence, head size]`.
@@ -117,7 +117,7 @@ fn check_attention(op: &Attention, cx: &Inference<'_>) -> Result<(), InferError>
         return Err(cx.bad_attribute(detail));
     }
     if let Some(dtype) = op.softmax_precision
-        && !is_wide_float(dtype)
+        && !dtype.is_wide_float()
     {
         return Err(cx.bad_attribute(format!("softmax_precision must be a float type, it is {dtype}")));
     }

@@ -1,18 +1,14 @@
-//! Checks that several families of rules share: element types, agreeing dimensions, numbers of outputs.
+//! Checks that several families of rules share: element types, axes, agreeing dimensions, numbers of
+//! outputs.
 
 use planish_tensor::{DType, Dim, Shape};
 
 use super::{InferError, InferResult, Inference, Inferred};
 
-/// Whether arithmetic is defined on the type: the floats of at least 16 bits.
-pub(super) fn is_wide_float(dtype: DType) -> bool {
-    dtype.is_float() && !dtype.is_small_float()
-}
-
 /// The element type of a required input, which must be a float of at least 16 bits.
 pub(super) fn float(cx: &Inference<'_>, idx: usize) -> Result<DType, InferError> {
     let dtype = cx.dtype(idx)?;
-    if is_wide_float(dtype) {
+    if dtype.is_wide_float() {
         return Ok(dtype);
     }
     Err(cx.bad_type(format!("input {idx} must have elements f16, bf16, f32 or f64, it has {dtype}")))
@@ -31,6 +27,56 @@ pub(super) fn index(cx: &Inference<'_>, idx: usize) -> Result<(), InferError> {
     }
 }
 
+/// The one type of the first `n` inputs, absent ones aside.
+pub(super) fn common_type(
+    cx: &Inference<'_>,
+    n: usize,
+    is_accepted: impl Fn(DType) -> bool,
+) -> Result<DType, InferError> {
+    let dtype = cx.dtype(0)?;
+    if !is_accepted(dtype) {
+        return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
+    }
+    for idx in 1..n {
+        match cx.optional_tensor(idx)? {
+            Some(ty) if ty.dtype != dtype => {
+                return Err(cx.bad_type(format!("input {idx} is {}, input 0 is {dtype}", ty.dtype)));
+            }
+            _ => {}
+        }
+    }
+    Ok(dtype)
+}
+
+/// Refuses tensors of different element types.
+pub(super) fn same_dtype(cx: &Inference<'_>, a: usize, b: usize) -> Result<(), InferError> {
+    let (left, right) = (cx.dtype(a)?, cx.dtype(b)?);
+    if left != right {
+        let detail = format!("inputs {a} and {b} have element types {left} and {right}");
+        return Err(cx.bad_type(detail));
+    }
+    Ok(())
+}
+
+/// Axes counted from the front, each at most once.
+pub(super) fn distinct_axes(cx: &Inference<'_>, axes: &[i64], rank: usize) -> Result<Vec<usize>, InferError> {
+    let mut seen = vec![false; rank];
+    let mut distinct = Vec::with_capacity(axes.len().min(rank));
+    for &axis in axes {
+        let axis = cx.axis(axis, rank)?;
+        if std::mem::replace(&mut seen[axis], true) {
+            return Err(cx.bad_attribute(format!("axis {axis} is named twice in {axes:?}")));
+        }
+        distinct.push(axis);
+    }
+    Ok(distinct)
+}
+
+/// Whether two dimensions are different numbers.
+pub(super) fn differ(a: &Dim, b: &Dim) -> bool {
+    matches!((a.as_const(), b.as_const()), (Some(a), Some(b)) if a != b)
+}
+
 /// One dimension that two places must share: the better known one, refused if they are different numbers.
 pub(super) fn same_dim(cx: &Inference<'_>, what: &str, a: &Dim, b: &Dim) -> Result<Dim, InferError> {
     match (a.as_const(), b.as_const()) {
@@ -40,6 +86,15 @@ pub(super) fn same_dim(cx: &Inference<'_>, what: &str, a: &Dim, b: &Dim) -> Resu
         (None, Some(_)) => Ok(b.clone()),
         _ if a.is_unknown() => Ok(b.clone()),
         _ => Ok(a.clone()),
+    }
+}
+
+/// A computed dimension: a negative number is refused, what cannot be expressed gets a name.
+pub(super) fn checked_dim(cx: &mut Inference<'_>, dim: Dim, hint: &str) -> Result<Dim, InferError> {
+    match dim.as_const() {
+        Some(size) if size < 0 => Err(cx.bad_shape(format!("a dimension would be {size}"))),
+        _ if dim.is_unknown() => Ok(cx.fresh_dim(hint)),
+        _ => Ok(dim),
     }
 }
 

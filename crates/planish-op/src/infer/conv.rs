@@ -1,24 +1,16 @@
 //! Inference: convolutions.
 
-use planish_tensor::{Dim, Shape};
+use planish_tensor::{DType, Dim, Shape};
 
 use crate::window::WindowAttributes;
-use crate::{AutoPad, CausalConvWithState, Col2Im, Conv, ConvTranspose, DeformConv};
+use crate::{CausalConvWithState, Col2Im, Conv, ConvTranspose, DeformConv};
 
-use super::linear::{common_type, differ, is_float};
+use super::checks::{self, common_type, differ};
 use super::{InferError, InferResult, Inference, Inferred};
 
 pub(super) fn conv(op: &Conv, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 3, is_float)?;
-    let attributes = WindowAttributes {
-        kernel_shape: op.kernel_shape.as_deref(),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: false,
-    };
-    let shape = convolved_shape(cx, 0, 1, &attributes, op.group)?;
+    let dtype = common_type(cx, 3, DType::is_wide_float)?;
+    let shape = convolved_shape(cx, 0, 1, &op.window(), op.group)?;
     check_bias(cx, 2, shape.as_ref().and_then(|shape| shape.get(1)))?;
     Ok(vec![Inferred::maybe_ranked(dtype, shape)])
 }
@@ -59,16 +51,9 @@ pub(super) fn convolved_shape(
 }
 
 pub(super) fn conv_transpose(op: &ConvTranspose, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 3, is_float)?;
+    let dtype = common_type(cx, 3, DType::is_wide_float)?;
     check_group(cx, "group", op.group)?;
-    let attributes = WindowAttributes {
-        kernel_shape: op.kernel_shape.as_deref(),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: false,
-    };
+    let attributes = op.window();
     let weight = cx.shape(1)?;
     let Some((batch, channels, spatial)) = image(cx, 0)? else {
         return Ok(vec![Inferred::maybe_ranked(dtype, None)]);
@@ -100,17 +85,9 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &mut Inference<'_>) -> Infe
 }
 
 pub(super) fn deform_conv(op: &DeformConv, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 5, is_float)?;
+    let dtype = common_type(cx, 5, DType::is_wide_float)?;
     check_group(cx, "offset_group", op.offset_group)?;
-    let attributes = WindowAttributes {
-        kernel_shape: op.kernel_shape.as_deref(),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: AutoPad::NotSet,
-        ceil_mode: false,
-    };
-    let shape = convolved_shape(cx, 0, 1, &attributes, op.group)?;
+    let shape = convolved_shape(cx, 0, 1, &op.window(), op.group)?;
     let offset = cx.shape(2)?;
     let Some(shape) = shape else { return Ok(vec![Inferred::maybe_ranked(dtype, None)]) };
     check_bias(cx, 3, shape.get(1))?;
@@ -141,7 +118,7 @@ pub(super) fn deform_conv(op: &DeformConv, cx: &mut Inference<'_>) -> InferResul
 }
 
 pub(super) fn causal_conv_with_state(_op: &CausalConvWithState, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 4, is_float)?;
+    let dtype = common_type(cx, 4, DType::is_wide_float)?;
     let (x, weight) = (cx.shape_of_rank(0, 3)?, cx.shape_of_rank(1, 3)?);
     let past = if cx.has_input(3) { cx.shape_of_rank(3, 3)? } else { None };
     let channels = x.map(|x| &x[1]).or(weight.map(|weight| &weight[0]));
@@ -171,9 +148,10 @@ pub(super) fn causal_conv_with_state(_op: &CausalConvWithState, cx: &mut Inferen
         let state = Shape::new(state);
         return Err(cx.bad_shape(format!("past_state must have shape {state}, it is {past}")));
     }
-    let mut outputs = vec![Inferred::maybe_ranked(dtype, x.cloned()), Inferred::tensor(dtype, state.into())];
-    outputs.truncate(cx.n_outputs());
-    Ok(outputs)
+    checks::outputs(
+        cx,
+        vec![Inferred::maybe_ranked(dtype, x.cloned()), Inferred::tensor(dtype, state.into())],
+    )
 }
 
 pub(super) fn col2im(op: &Col2Im, cx: &mut Inference<'_>) -> InferResult {
@@ -193,17 +171,9 @@ pub(super) fn col2im(op: &Col2Im, cx: &mut Inference<'_>) -> InferResult {
     {
         return Err(cx.bad_shape("image_shape has a negative entry"));
     }
-    let attributes = WindowAttributes {
-        kernel_shape: None,
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: AutoPad::NotSet,
-        ceil_mode: false,
-    };
     let mut channels = None;
     if let Some(block) = &block {
-        let axes = attributes.axes(&block.dims).map_err(|error| cx.bad_window(error))?;
+        let axes = op.window().axes(&block.dims).map_err(|error| cx.bad_window(error))?;
         if let (Some(columns), Some(image)) = (columns, &image) {
             let counts = axes.iter().zip(&image.dims).map(|(axis, size)| axis.output(size));
             let n_blocks: Vec<Dim> =
@@ -266,7 +236,10 @@ fn unknown_kernel(
     spatial: &[Dim],
     attributes: &WindowAttributes<'_>,
 ) -> Result<Vec<Dim>, InferError> {
-    let kernel = cx.fresh_shape(spatial.len(), "kernel").into_dims();
+    let kernel = match attributes.kernel_shape {
+        Some(_) => vec![Dim::UNKNOWN; spatial.len()],
+        None => cx.fresh_shape(spatial.len(), "kernel").into_dims(),
+    };
     attributes.kernel_of_weight(&kernel).map_err(|error| cx.bad_window(error))
 }
 

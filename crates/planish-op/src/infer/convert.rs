@@ -14,7 +14,7 @@ pub(super) use quantize::{dequantize_linear, dynamic_quantize_linear, quantize_l
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::linear::differ;
+use super::checks::differ;
 use super::{InferError, Inference};
 
 fn is_int8(dtype: DType) -> bool {

@@ -5,6 +5,7 @@ use planish_tensor::{DType, Dim, Shape};
 use crate::resize::{LengthRatio, ResizeScale, scaled_dim};
 use crate::{AffineGrid, CropAndResize, GridSample, NonMaxSuppression, Resize, ResizeAspectPolicy};
 
+use super::checks::same_dim;
 use super::{InferError, InferResult, Inference, Inferred};
 
 /// Positions of the inputs of Resize.
@@ -178,25 +179,19 @@ pub(super) fn grid_sample(_op: &GridSample, cx: &mut Inference<'_>) -> InferResu
                 return Err(cx.bad_shape(format!("an image {x} cannot be sampled at the grid {grid}")));
             }
             let n_spatial = x.rank() - 2;
-            same_dim(cx, &grid[grid.rank() - 1], &Dim::from(n_spatial), "coordinates per grid point")?;
-            let batch = same_dim(cx, &x[0], &grid[0], "batch size")?;
+            same_dim(
+                cx,
+                "the number of coordinates per grid point",
+                &grid[grid.rank() - 1],
+                &Dim::from(n_spatial),
+            )?;
+            let batch = same_dim(cx, "the batch size", &x[0], &grid[0])?;
             let dims = [batch, x[1].clone()].into_iter().chain(grid.dims()[1..=n_spatial].iter().cloned());
             Some(dims.collect())
         }
         _ => None,
     };
     Ok(vec![Inferred::maybe_ranked(input.dtype, shape)])
-}
-
-/// The one value of two dimensions that must be equal; the number if one of them is known.
-fn same_dim(cx: &Inference<'_>, a: &Dim, b: &Dim, what: &str) -> Result<Dim, InferError> {
-    match (a.as_const(), b.as_const()) {
-        (Some(left), Some(right)) if left != right => {
-            Err(cx.bad_shape(format!("{what}: {left} does not fit {right}")))
-        }
-        (None, Some(_)) => Ok(b.clone()),
-        _ => Ok(a.clone()),
-    }
 }
 
 pub(super) fn affine_grid(_op: &AffineGrid, cx: &mut Inference<'_>) -> InferResult {
@@ -218,14 +213,14 @@ pub(super) fn affine_grid(_op: &AffineGrid, cx: &mut Inference<'_>) -> InferResu
         return Err(cx.bad_shape("sizes are (N, C, H, W) or (N, C, D, H, W)"));
     }
     if let Some(matrix) = matrix {
-        same_dim(cx, &matrix[1], &Dim::from(n_spatial), "rows of a matrix")?;
-        same_dim(cx, &matrix[2], &Dim::from(n_spatial + 1), "columns of a matrix")?;
+        same_dim(cx, "the number of rows of a matrix", &matrix[1], &Dim::from(n_spatial))?;
+        same_dim(cx, "the number of columns of a matrix", &matrix[2], &Dim::from(n_spatial + 1))?;
     }
     let dims = match sizes {
         Some(sizes) => {
             check_sizes(cx, &sizes.dims)?;
             let batch = match matrix {
-                Some(matrix) => same_dim(cx, &sizes.dims[0], &matrix[0], "batch size")?,
+                Some(matrix) => same_dim(cx, "the batch size", &sizes.dims[0], &matrix[0])?,
                 None => sizes.dims[0].clone(),
             };
             [batch].into_iter().chain(sizes.dims[2..].iter().cloned()).collect()
@@ -251,10 +246,10 @@ pub(super) fn crop_and_resize(_op: &CropAndResize, cx: &mut Inference<'_>) -> In
     let boxes = cx.shape_of_rank(1, 2)?;
     let batch = cx.shape_of_rank(2, 1)?;
     if let Some(boxes) = boxes {
-        same_dim(cx, &boxes[1], &Dim::from(4), "coordinates per box")?;
+        same_dim(cx, "the number of coordinates per box", &boxes[1], &Dim::from(4))?;
     }
     let n_boxes = match (boxes, batch) {
-        (Some(boxes), Some(batch)) => Some(same_dim(cx, &boxes[0], &batch[0], "number of boxes")?),
+        (Some(boxes), Some(batch)) => Some(same_dim(cx, "the number of boxes", &boxes[0], &batch[0])?),
         (Some(dims), None) | (None, Some(dims)) => Some(dims[0].clone()),
         (None, None) => None,
     };
@@ -268,7 +263,7 @@ pub(super) fn crop_and_resize(_op: &CropAndResize, cx: &mut Inference<'_>) -> In
         },
         None => {
             if let Some(shape) = cx.shape_of_rank(3, 1)? {
-                same_dim(cx, &shape[0], &Dim::from(2), "numbers of the crop size")?;
+                same_dim(cx, "the length of the crop size", &shape[0], &Dim::from(2))?;
             }
             [None, None]
         }
@@ -293,11 +288,11 @@ pub(super) fn non_max_suppression(_op: &NonMaxSuppression, cx: &mut Inference<'_
     let boxes = cx.shape_of_rank(0, 3)?;
     let scores = cx.shape_of_rank(1, 3)?;
     if let Some(boxes) = boxes {
-        same_dim(cx, &boxes[2], &Dim::from(4), "coordinates per box")?;
+        same_dim(cx, "the number of coordinates per box", &boxes[2], &Dim::from(4))?;
     }
     if let (Some(boxes), Some(scores)) = (boxes, scores) {
-        same_dim(cx, &boxes[0], &scores[0], "batch size")?;
-        same_dim(cx, &boxes[1], &scores[2], "number of boxes")?;
+        same_dim(cx, "the batch size", &boxes[0], &scores[0])?;
+        same_dim(cx, "the number of boxes", &boxes[1], &scores[2])?;
     }
     // Without a limit, or with limit 0, nothing is selected.
     let limit =

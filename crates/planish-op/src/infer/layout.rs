@@ -18,7 +18,7 @@ pub(super) use window::{center_crop_pad, pad};
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::{InferError, InferErrorKind, Inference, Inferred};
+use super::{InferError, Inference, Inferred};
 
 /// Longer lists of sizes or axes make no tensor that anybody has; hostile files have them.
 const MAX_RANK: usize = 1024;
@@ -89,51 +89,6 @@ impl List {
             _ => None,
         }
     }
-}
-
-/// Axes counted from the front, each at most once.
-pub(super) fn distinct_axes(cx: &Inference<'_>, axes: &[i64], rank: usize) -> Result<Vec<usize>, InferError> {
-    let mut seen = vec![false; rank];
-    let mut distinct = Vec::with_capacity(axes.len().min(rank));
-    for &axis in axes {
-        let axis = cx.axis(axis, rank)?;
-        if std::mem::replace(&mut seen[axis], true) {
-            return Err(cx.bad_attribute(format!("axis {axis} is named twice in {axes:?}")));
-        }
-        distinct.push(axis);
-    }
-    Ok(distinct)
-}
-
-/// A computed dimension: a negative number is refused, what cannot be expressed gets a name.
-pub(super) fn checked_dim(cx: &mut Inference<'_>, dim: Dim, hint: &str) -> Result<Dim, InferError> {
-    match dim.as_const() {
-        Some(size) if size < 0 => Err(cx.bad_shape(format!("a dimension would be {size}"))),
-        _ if dim.is_unknown() => Ok(cx.fresh_dim(hint)),
-        _ => Ok(dim),
-    }
-}
-
-/// The dimension that two must both be: a number wins, two different numbers are refused.
-pub(super) fn same_dim(cx: &Inference<'_>, a: &Dim, b: &Dim) -> Result<Dim, InferError> {
-    match (a.as_const(), b.as_const()) {
-        (Some(left), Some(right)) if left != right => {
-            Err(cx.bad_shape(format!("dimensions {left} and {right} must be equal")))
-        }
-        (None, Some(_)) => Ok(b.clone()),
-        _ if a.is_unknown() => Ok(b.clone()),
-        _ => Ok(a.clone()),
-    }
-}
-
-/// Refuses tensors of different element types.
-pub(super) fn same_dtype(cx: &Inference<'_>, a: usize, b: usize) -> Result<(), InferError> {
-    let (left, right) = (cx.dtype(a)?, cx.dtype(b)?);
-    if left != right {
-        let detail = format!("inputs {a} and {b} have element types {left} and {right}");
-        return Err(cx.error(InferErrorKind::BadType, detail));
-    }
-    Ok(())
 }
 
 /// `shape` with one dimension replaced.

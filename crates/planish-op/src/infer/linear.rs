@@ -5,6 +5,7 @@ use planish_tensor::{DType, Dim, Shape};
 use crate::einsum::{Equation, Label};
 use crate::{Det, Einsum, Gemm, Inverse, MatMul};
 
+use super::checks::{common_type, differ};
 use super::{InferError, InferResult, Inference, Inferred};
 
 pub(super) fn matmul(_op: &MatMul, cx: &mut Inference<'_>) -> InferResult {
@@ -70,8 +71,7 @@ pub(super) fn einsum(op: &Einsum, cx: &mut Inference<'_>) -> InferResult {
             cx.n_inputs()
         )));
     }
-    let dtype =
-        common_type(cx, cx.n_inputs(), |dtype| is_float(dtype) || (dtype.is_int() && !dtype.is_sub_byte()))?;
+    let dtype = common_type(cx, cx.n_inputs(), |dtype| dtype.is_wide_float() || dtype.is_whole_int())?;
     let mut shapes = Vec::new();
     for idx in 0..cx.n_inputs() {
         match cx.shape(idx)? {
@@ -113,13 +113,13 @@ pub(super) fn einsum(op: &Einsum, cx: &mut Inference<'_>) -> InferResult {
 }
 
 pub(super) fn det(_op: &Det, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     let batch = square_matrices(cx)?.map(|shape| shape.iter().take(shape.rank() - 2).collect());
     Ok(vec![Inferred::maybe_ranked(dtype, batch)])
 }
 
 pub(super) fn inverse(_op: &Inverse, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     Ok(vec![Inferred::maybe_ranked(dtype, square_matrices(cx)?.cloned())])
 }
 
@@ -136,39 +136,8 @@ fn square_matrices<'a>(cx: &Inference<'a>) -> Result<Option<&'a Shape>, InferErr
     }
 }
 
-/// Whether two dimensions are different numbers.
-pub(super) fn differ(a: &Dim, b: &Dim) -> bool {
-    matches!((a.as_const(), b.as_const()), (Some(a), Some(b)) if a != b)
-}
-
-/// The floating-point types that are computed with.
-pub(super) fn is_float(dtype: DType) -> bool {
-    dtype.is_float() && !dtype.is_small_float()
-}
-
 fn is_product_type(dtype: DType) -> bool {
-    is_float(dtype) || matches!(dtype, DType::I32 | DType::I64 | DType::U32 | DType::U64)
-}
-
-/// The one type of the first `n` inputs, absent ones aside.
-pub(super) fn common_type(
-    cx: &Inference<'_>,
-    n: usize,
-    is_accepted: impl Fn(DType) -> bool,
-) -> Result<DType, InferError> {
-    let dtype = cx.dtype(0)?;
-    if !is_accepted(dtype) {
-        return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
-    }
-    for idx in 1..n {
-        match cx.optional_tensor(idx)? {
-            Some(ty) if ty.dtype != dtype => {
-                return Err(cx.bad_type(format!("input {idx} is {}, input 0 is {dtype}", ty.dtype)));
-            }
-            _ => {}
-        }
-    }
-    Ok(dtype)
+    dtype.is_wide_float() || matches!(dtype, DType::I32 | DType::I64 | DType::U32 | DType::U64)
 }
 
 #[cfg(test)]

@@ -220,13 +220,9 @@ pub(super) fn softmax_cross_entropy_loss(
 
 #[cfg(test)]
 mod tests {
-    use super::super::InferErrorKind::{self, BadAttribute, BadShape, BadType, MissingInput};
-    use super::super::testing::{check, ints};
+    use super::super::InferErrorKind::{BadAttribute, BadShape, BadType, MissingInput};
+    use super::super::testing::{check, first, int_list};
     use crate::Attribute;
-
-    fn first(op: &str, attributes: &[(&str, Attribute)], inputs: &[&str]) -> Result<String, InferErrorKind> {
-        check(op, attributes, inputs, 1).map(|mut outputs| outputs.remove(0))
-    }
 
     #[test]
     fn parameters_are_per_channel() {
@@ -281,7 +277,7 @@ mod tests {
         assert_eq!(first("LpNormalization", &[("p", Attribute::Int(3))], &["f32[n,h]"]), Err(BadAttribute));
         assert_eq!(first("LRN", &[("size", Attribute::Int(3))], &["f32[n,c,h]"]).unwrap(), "f32[n,c,h]");
         assert_eq!(first("LRN", &[("size", Attribute::Int(0))], &["f32[n,c,h]"]), Err(BadAttribute));
-        let axes = [("axes", ints(&[0, 4]))];
+        let axes = [("axes", int_list(&[0, 4]))];
         assert_eq!(first("MeanVarianceNormalization", &[], &["f32[n,c,h,w]"]).unwrap(), "f32[n,c,h,w]");
         assert_eq!(first("MeanVarianceNormalization", &axes, &["f32[n,c,h,w]"]), Err(BadAttribute));
     }

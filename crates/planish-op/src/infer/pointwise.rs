@@ -35,8 +35,8 @@ pub(super) enum Kinds {
 
 impl Kinds {
     fn contain(self, dtype: DType) -> bool {
-        let real = dtype.is_float() && !dtype.is_small_float();
-        let int = dtype.is_int() && !dtype.is_sub_byte();
+        let real = dtype.is_wide_float();
+        let int = dtype.is_whole_int();
         match self {
             Kinds::Real => real,
             Kinds::AnyFloat => dtype.is_float(),

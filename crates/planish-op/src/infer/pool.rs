@@ -4,25 +4,17 @@ use planish_tensor::{DType, Dim, Shape};
 
 use crate::window::WindowAttributes;
 use crate::{
-    AutoPad, AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool, MaxRoiPool,
-    MaxUnpool, RoiAlign,
+    AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool, MaxRoiPool, MaxUnpool,
+    RoiAlign,
 };
 
+use super::checks::{self, common_type, differ};
 use super::conv::image;
-use super::linear::{common_type, differ, is_float};
 use super::{InferError, InferResult, Inference, Inferred};
 
 pub(super) fn average_pool(op: &AveragePool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_float)?;
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: op.ceil_mode,
-    };
-    Ok(vec![Inferred::maybe_ranked(dtype, pooled_shape(cx, &attributes)?)])
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
+    Ok(vec![Inferred::maybe_ranked(dtype, pooled_shape(cx, &op.window())?)])
 }
 
 pub(super) fn max_pool(op: &MaxPool, cx: &mut Inference<'_>) -> InferResult {
@@ -30,37 +22,21 @@ pub(super) fn max_pool(op: &MaxPool, cx: &mut Inference<'_>) -> InferResult {
     if !matches!(op.storage_order, 0 | 1) {
         return Err(cx.bad_attribute(format!("storage_order is 0 or 1, found {}", op.storage_order)));
     }
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: op.ceil_mode,
-    };
-    let shape = pooled_shape(cx, &attributes)?;
-    let mut outputs =
-        vec![Inferred::maybe_ranked(dtype, shape.clone()), Inferred::maybe_ranked(DType::I64, shape)];
-    outputs.truncate(cx.n_outputs());
-    Ok(outputs)
+    let shape = pooled_shape(cx, &op.window())?;
+    checks::outputs(
+        cx,
+        vec![Inferred::maybe_ranked(dtype, shape.clone()), Inferred::maybe_ranked(DType::I64, shape)],
+    )
 }
 
 pub(super) fn lp_pool(op: &LpPool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     check_power(cx, op.p)?;
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: op.ceil_mode,
-    };
-    Ok(vec![Inferred::maybe_ranked(dtype, pooled_shape(cx, &attributes)?)])
+    Ok(vec![Inferred::maybe_ranked(dtype, pooled_shape(cx, &op.window())?)])
 }
 
 pub(super) fn global_average_pool(_op: &GlobalAveragePool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     Ok(vec![Inferred::maybe_ranked(dtype, global_shape(cx)?)])
 }
 
@@ -70,27 +46,20 @@ pub(super) fn global_max_pool(_op: &GlobalMaxPool, cx: &mut Inference<'_>) -> In
 }
 
 pub(super) fn global_lp_pool(op: &GlobalLpPool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 1, is_float)?;
+    let dtype = common_type(cx, 1, DType::is_wide_float)?;
     check_power(cx, op.p)?;
     Ok(vec![Inferred::maybe_ranked(dtype, global_shape(cx)?)])
 }
 
 pub(super) fn max_unpool(op: &MaxUnpool, cx: &mut Inference<'_>) -> InferResult {
     let dtype = common_type(cx, 1, has_maximum)?;
-    check_index_type(cx, 1)?;
+    checks::index(cx, 1)?;
     if let (Some(x), Some(indices)) = (cx.shape(0)?, cx.shape(1)?)
         && (x.rank() != indices.rank() || x.iter().zip(indices).any(|(a, b)| differ(a, b)))
     {
         return Err(cx.bad_shape(format!("indices of shape {indices} do not fit values of shape {x}")));
     }
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &[],
-        pads: &op.pads,
-        auto_pad: AutoPad::NotSet,
-        ceil_mode: false,
-    };
+    let attributes = op.window();
     let axes =
         attributes.transposed_axes(&attributes.kernel(), &[], None).map_err(|error| cx.bad_window(error))?;
     let rank = axes.len() + 2;
@@ -99,7 +68,7 @@ pub(super) fn max_unpool(op: &MaxUnpool, cx: &mut Inference<'_>) -> InferResult 
         return Err(cx.bad_attribute(format!("kernel_shape has {} entries, another rank", axes.len())));
     }
     if cx.has_input(2) {
-        check_index_type(cx, 2)?;
+        checks::index(cx, 2)?;
         if cx.shape_of_rank(2, 1)?.is_some_and(|shape| differ(&shape[0], &Dim::from(rank))) {
             return Err(cx.bad_shape(format!("output_shape needs {rank} entries")));
         }
@@ -123,7 +92,7 @@ pub(super) fn max_unpool(op: &MaxUnpool, cx: &mut Inference<'_>) -> InferResult 
 }
 
 pub(super) fn max_roi_pool(op: &MaxRoiPool, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 2, is_float)?;
+    let dtype = common_type(cx, 2, DType::is_wide_float)?;
     let [height, width] = op.pooled_shape[..] else {
         return Err(
             cx.bad_attribute(format!("pooled_shape is a height and a width, found {:?}", op.pooled_shape))
@@ -134,8 +103,8 @@ pub(super) fn max_roi_pool(op: &MaxRoiPool, cx: &mut Inference<'_>) -> InferResu
 }
 
 pub(super) fn roi_align(op: &RoiAlign, cx: &mut Inference<'_>) -> InferResult {
-    let dtype = common_type(cx, 2, is_float)?;
-    check_index_type(cx, 2)?;
+    let dtype = common_type(cx, 2, DType::is_wide_float)?;
+    checks::index(cx, 2)?;
     if op.sampling_ratio < 0 {
         return Err(
             cx.bad_attribute(format!("sampling_ratio must not be negative, found {}", op.sampling_ratio))
@@ -203,18 +172,11 @@ fn global_shape(cx: &Inference<'_>) -> Result<Option<Shape>, InferError> {
 
 /// ONNX pools 8-bit integers too; wider ones up to 32 bits have the same meaning.
 fn has_maximum(dtype: DType) -> bool {
-    is_float(dtype) || (dtype.is_int() && (8..=32).contains(&dtype.bits()))
+    dtype.is_wide_float() || (dtype.is_int() && (8..=32).contains(&dtype.bits()))
 }
 
 fn check_power(cx: &Inference<'_>, p: i64) -> Result<(), InferError> {
     if p < 1 { Err(cx.bad_attribute(format!("p must be at least 1, found {p}"))) } else { Ok(()) }
-}
-
-fn check_index_type(cx: &Inference<'_>, idx: usize) -> Result<(), InferError> {
-    match cx.dtype(idx)? {
-        DType::I64 | DType::I32 => Ok(()),
-        other => Err(cx.bad_type(format!("input {idx} must be i64, it is {other}"))),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::{
     Bernoulli, Dropout, Multinomial, RandomNormal, RandomNormalLike, RandomUniform, RandomUniformLike,
 };
 
-use super::{InferError, InferResult, Inference, Inferred};
+use super::{InferError, InferResult, Inference, Inferred, checks};
 
 pub(super) fn random_normal(op: &RandomNormal, cx: &mut Inference<'_>) -> InferResult {
     of_shape(&op.shape, op.dtype, cx)
@@ -41,10 +41,10 @@ fn like_input(dtype: Option<DType>, cx: &mut Inference<'_>) -> InferResult {
 
 /// Distributions over the real numbers need a type for them.
 fn check_float(cx: &Inference<'_>, dtype: DType) -> Result<(), InferError> {
-    match dtype {
-        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-        _ => Err(cx.bad_type(format!("random numbers are f64, f32, f16 or bf16, not {dtype}"))),
+    if dtype.is_wide_float() {
+        return Ok(());
     }
+    Err(cx.bad_type(format!("random numbers are f64, f32, f16 or bf16, not {dtype}")))
 }
 
 pub(super) fn bernoulli(op: &Bernoulli, cx: &mut Inference<'_>) -> InferResult {
@@ -77,18 +77,17 @@ pub(super) fn dropout(_op: &Dropout, cx: &mut Inference<'_>) -> InferResult {
     if cx.optional_tensor(2)?.is_some_and(|mode| mode.dtype != DType::Bool) {
         return Err(cx.bad_type("training_mode must be a boolean"));
     }
-    let mut outputs = vec![
+    let outputs = vec![
         Inferred::maybe_ranked(input.dtype, input.shape.clone()),
         Inferred::maybe_ranked(DType::Bool, input.shape.clone()),
     ];
-    outputs.truncate(cx.n_outputs());
-    Ok(outputs)
+    checks::outputs(cx, outputs)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::InferErrorKind::{BadAttribute, BadShape, BadType};
-    use super::super::testing_values::{ABSENT, inferred, of, output};
+    use super::super::testing::{ABSENT, of, output, outputs};
     use super::*;
 
     #[test]
@@ -123,10 +122,7 @@ mod tests {
 
     #[test]
     fn dropout_gives_a_mask_if_asked() {
-        let types = |inputs: &[_], n| {
-            inferred(Dropout { seed: None }, inputs, n)
-                .map(|outputs| outputs.iter().map(|output| output.ty.to_string()).collect::<Vec<_>>())
-        };
+        let types = |inputs: &[_], n| outputs(Dropout { seed: None }, inputs, n);
         assert_eq!(types(&[of("f16[n]")], 1).unwrap(), ["f16[n]"]);
         assert_eq!(types(&[of("f16[n]"), of("f32[]"), of("bool[]")], 2).unwrap(), ["f16[n]", "bool[n]"]);
         assert_eq!(types(&[of("f16[n]"), ABSENT, of("i64[]")], 1), Err(BadType));

@@ -163,7 +163,10 @@ mod tests {
         );
         let state = ["f32[s,b,3]", "f32[*]", "f32[*]", "", "", "f32[1,b,7]"];
         assert_eq!(check("RNN", &[], &state, 1).unwrap(), ["f32[s,1,b,7]"]);
-        assert_eq!(check("RNN", &[], &["f32[*]", "f32[*]", "f32[*]"], 1).unwrap(), ["f32[new0,1,new1,new3]"]);
+        assert_eq!(
+            check("RNN", &[], &["f32[*]", "f32[*]", "f32[*]"], 1).unwrap(),
+            ["f32[sequence0,1,batch1,hidden3]"]
+        );
         assert_eq!(check("RNN", &[hidden], &state, 1), Err(BadShape));
     }
 

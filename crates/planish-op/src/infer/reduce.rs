@@ -2,7 +2,7 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::checks::{self, is_wide_float};
+use super::checks;
 use super::{InferError, InferResult, Inference, Inferred, SymbolicInts};
 
 /// How a reduction treats known integers.
@@ -29,7 +29,7 @@ enum Axes {
 pub(super) fn reduce(noop: bool, keepdims: bool, fold: Fold, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
     let ordered = matches!(fold, Fold::Max | Fold::Min);
-    let defined = is_wide_float(dtype) || is_whole_int(dtype) || (ordered && dtype == DType::Bool);
+    let defined = dtype.is_wide_float() || dtype.is_whole_int() || (ordered && dtype == DType::Bool);
     if !defined {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
     }
@@ -53,11 +53,6 @@ pub(super) fn reduce(noop: bool, keepdims: bool, fold: Fold, cx: &mut Inference<
         Axes::Unknown => None,
     };
     checks::outputs(cx, vec![Inferred::maybe_ranked(dtype, reduced)])
-}
-
-/// Integers that are stored in whole bytes, which is what arithmetic is defined on.
-fn is_whole_int(dtype: DType) -> bool {
-    dtype.is_int() && !dtype.is_sub_byte()
 }
 
 /// Reads the axes from input 1, whose values may be unknown; of a known rank they are checked.
@@ -134,7 +129,7 @@ fn reduced_ints(
 /// `ArgMax` and `ArgMin`.
 pub(super) fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
-    if !is_wide_float(dtype) && !is_whole_int(dtype) {
+    if !dtype.is_wide_float() && !dtype.is_whole_int() {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
     }
     let shape = match cx.shape(0)? {
@@ -151,7 +146,7 @@ pub(super) fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> 
 /// `CumSum` and `CumProd`.
 pub(super) fn scan(cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
-    if !is_wide_float(dtype) && !is_whole_int(dtype) {
+    if !dtype.is_wide_float() && !dtype.is_whole_int() {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
     }
     checks::index(cx, 1)?;
@@ -178,8 +173,7 @@ pub(super) fn softmax(axis: i64, cx: &mut Inference<'_>) -> InferResult {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::check;
-    use super::super::testing_values::{constant, inferred, ints};
+    use super::super::testing::{check, constant, first, inferred, ints};
     use super::super::{Content, InferErrorKind};
     use crate::{Attribute, Op, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
     use planish_tensor::{DType, Tensor};
@@ -187,42 +181,38 @@ mod tests {
     const DROP: (&str, Attribute) = ("keepdims", Attribute::Bool(false));
     const NOOP: (&str, Attribute) = ("noop_with_empty_axes", Attribute::Bool(true));
 
-    fn one(op: &str, attributes: &[(&str, Attribute)], inputs: &[&str]) -> Result<String, InferErrorKind> {
-        check(op, attributes, inputs, 1).map(|mut outputs| outputs.remove(0))
-    }
-
     #[test]
     fn known_axes_give_known_shapes() {
-        assert_eq!(one("ReduceMean", &[], &["f32[n,3,h]", "i64=-1"]).unwrap(), "f32[n,3,1]");
-        assert_eq!(one("ReduceMean", &[DROP], &["f16[n,3,h]", "i64=0,2"]).unwrap(), "f16[3]");
-        assert_eq!(one("ReduceSum", &[DROP], &["i32[n,3]", "i64=1,1,-1"]).unwrap(), "i32[n]");
-        assert_eq!(one("ReduceSum", &[DROP], &["i32[n,3]"]).unwrap(), "i32[]");
-        assert_eq!(one("ReduceSum", &[], &["i32[n,3]", "i64="]).unwrap(), "i32[1,1]");
-        assert_eq!(one("ReduceSum", &[DROP, NOOP], &["i32[n,3]", "i64[0]"]).unwrap(), "i32[n,3]");
-        assert_eq!(one("ReduceL2", &[], &["f64[]", "i64=-1"]).unwrap(), "f64[]");
-        assert_eq!(one("ReduceMax", &[], &["bool[n]"]).unwrap(), "bool[1]");
+        assert_eq!(first("ReduceMean", &[], &["f32[n,3,h]", "i64=-1"]).unwrap(), "f32[n,3,1]");
+        assert_eq!(first("ReduceMean", &[DROP], &["f16[n,3,h]", "i64=0,2"]).unwrap(), "f16[3]");
+        assert_eq!(first("ReduceSum", &[DROP], &["i32[n,3]", "i64=1,1,-1"]).unwrap(), "i32[n]");
+        assert_eq!(first("ReduceSum", &[DROP], &["i32[n,3]"]).unwrap(), "i32[]");
+        assert_eq!(first("ReduceSum", &[], &["i32[n,3]", "i64="]).unwrap(), "i32[1,1]");
+        assert_eq!(first("ReduceSum", &[DROP, NOOP], &["i32[n,3]", "i64[0]"]).unwrap(), "i32[n,3]");
+        assert_eq!(first("ReduceL2", &[], &["f64[]", "i64=-1"]).unwrap(), "f64[]");
+        assert_eq!(first("ReduceMax", &[], &["bool[n]"]).unwrap(), "bool[1]");
     }
 
     #[test]
     fn unknown_axes_give_what_is_certain() {
-        assert_eq!(one("ReduceSum", &[], &["f32[n,1]", "i64[k]"]).unwrap(), "f32[new0,1]");
-        assert_eq!(one("ReduceSum", &[DROP], &["f32[n,3,4]", "i64[1]"]).unwrap(), "f32[new0,new1]");
-        assert_eq!(one("ReduceSum", &[DROP], &["f32[n]", "i64[1]"]).unwrap(), "f32[]");
+        assert_eq!(first("ReduceSum", &[], &["f32[n,1]", "i64[k]"]).unwrap(), "f32[reduced0,1]");
+        assert_eq!(first("ReduceSum", &[DROP], &["f32[n,3,4]", "i64[1]"]).unwrap(), "f32[reduced0,reduced1]");
+        assert_eq!(first("ReduceSum", &[DROP], &["f32[n]", "i64[1]"]).unwrap(), "f32[]");
         // Two entries may name the same axis.
-        assert_eq!(one("ReduceSum", &[DROP], &["f32[n,3,4]", "i64[2]"]).unwrap(), "f32[*]");
-        assert_eq!(one("ReduceSum", &[], &["f32[*]", "i64=0"]).unwrap(), "f32[*]");
+        assert_eq!(first("ReduceSum", &[DROP], &["f32[n,3,4]", "i64[2]"]).unwrap(), "f32[*]");
+        assert_eq!(first("ReduceSum", &[], &["f32[*]", "i64=0"]).unwrap(), "f32[*]");
     }
 
     #[test]
     fn reductions_refuse() {
         use InferErrorKind::{BadAttribute, BadShape, BadType};
-        assert_eq!(one("ReduceSum", &[], &["f32[2]", "i64=1"]), Err(BadAttribute));
-        assert_eq!(one("ReduceSum", &[], &["f32[2]", "i64=-9223372036854775808"]), Err(BadAttribute));
-        assert_eq!(one("ReduceSum", &[], &["f32[]", "i64=1"]), Err(BadAttribute));
-        assert_eq!(one("ReduceSum", &[], &["f32[2]", "i64[1,1]"]), Err(BadShape));
-        assert_eq!(one("ReduceSum", &[], &["f32[2]", "f32[1]"]), Err(BadType));
-        assert_eq!(one("ReduceSum", &[], &["bool[2]"]), Err(BadType));
-        assert_eq!(one("ReduceSum", &[], &["f8e5m2[2]"]), Err(BadType));
+        assert_eq!(first("ReduceSum", &[], &["f32[2]", "i64=1"]), Err(BadAttribute));
+        assert_eq!(first("ReduceSum", &[], &["f32[2]", "i64=-9223372036854775808"]), Err(BadAttribute));
+        assert_eq!(first("ReduceSum", &[], &["f32[]", "i64=1"]), Err(BadAttribute));
+        assert_eq!(first("ReduceSum", &[], &["f32[2]", "i64[1,1]"]), Err(BadShape));
+        assert_eq!(first("ReduceSum", &[], &["f32[2]", "f32[1]"]), Err(BadType));
+        assert_eq!(first("ReduceSum", &[], &["bool[2]"]), Err(BadType));
+        assert_eq!(first("ReduceSum", &[], &["f8e5m2[2]"]), Err(BadType));
         assert_eq!(check("ReduceSum", &[], &["f32[2]"], 2), Err(BadAttribute));
     }
 
@@ -259,16 +249,16 @@ mod tests {
     #[test]
     fn positions_scans_and_softmax() {
         use InferErrorKind::{BadAttribute, BadShape, BadType};
-        assert_eq!(one("ArgMax", &[("axis", Attribute::Int(-1)), DROP], &["f32[n,h]"]).unwrap(), "i64[n]");
-        assert_eq!(one("ArgMin", &[], &["u8[n,h]"]).unwrap(), "i64[1,h]");
-        assert_eq!(one("ArgMin", &[], &["u8[*]"]).unwrap(), "i64[*]");
-        assert_eq!(one("ArgMin", &[], &["u8[]"]), Err(BadAttribute));
-        assert_eq!(one("ArgMin", &[], &["bool[2]"]), Err(BadType));
-        assert_eq!(one("CumSum", &[], &["i32[n,h]", "i64=1"]).unwrap(), "i32[n,h]");
-        assert_eq!(one("CumSum", &[], &["i32[n,h]", "i64=2"]), Err(BadAttribute));
-        assert_eq!(one("CumProd", &[], &["i32[n,h]", "i64=0,1"]), Err(BadShape));
-        assert_eq!(one("Softmax", &[], &["bf16[n,h]"]).unwrap(), "bf16[n,h]");
-        assert_eq!(one("Softmax", &[("axis", Attribute::Int(2))], &["f32[n,h]"]), Err(BadAttribute));
-        assert_eq!(one("Hardmax", &[], &["i32[n,h]"]), Err(BadType));
+        assert_eq!(first("ArgMax", &[("axis", Attribute::Int(-1)), DROP], &["f32[n,h]"]).unwrap(), "i64[n]");
+        assert_eq!(first("ArgMin", &[], &["u8[n,h]"]).unwrap(), "i64[1,h]");
+        assert_eq!(first("ArgMin", &[], &["u8[*]"]).unwrap(), "i64[*]");
+        assert_eq!(first("ArgMin", &[], &["u8[]"]), Err(BadAttribute));
+        assert_eq!(first("ArgMin", &[], &["bool[2]"]), Err(BadType));
+        assert_eq!(first("CumSum", &[], &["i32[n,h]", "i64=1"]).unwrap(), "i32[n,h]");
+        assert_eq!(first("CumSum", &[], &["i32[n,h]", "i64=2"]), Err(BadAttribute));
+        assert_eq!(first("CumProd", &[], &["i32[n,h]", "i64=0,1"]), Err(BadShape));
+        assert_eq!(first("Softmax", &[], &["bf16[n,h]"]).unwrap(), "bf16[n,h]");
+        assert_eq!(first("Softmax", &[("axis", Attribute::Int(2))], &["f32[n,h]"]), Err(BadAttribute));
+        assert_eq!(first("Hardmax", &[], &["i32[n,h]"]), Err(BadType));
     }
 }

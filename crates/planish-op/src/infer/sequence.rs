@@ -33,25 +33,6 @@ fn tensor_element_type<'a>(cx: &Inference<'a>, idx: usize) -> Result<&'a TensorT
         .ok_or_else(|| cx.bad_type(format!("input {idx} must be a sequence of tensors, it holds {element}")))
 }
 
-/// The type of sequence elements that may be of either type; `None` if they cannot be in one sequence.
-fn join(a: &ValueType, b: &ValueType) -> Option<ValueType> {
-    match (a, b) {
-        (ValueType::Tensor(a), ValueType::Tensor(b)) if a.dtype == b.dtype => {
-            let shape = match (&a.shape, &b.shape) {
-                (Some(a), Some(b)) if a.rank() == b.rank() => {
-                    let either = |(a, b): (&Dim, &Dim)| if a == b { a.clone() } else { Dim::UNKNOWN };
-                    Some(a.iter().zip(b).map(either).collect())
-                }
-                _ => None,
-            };
-            Some(ValueType::Tensor(TensorType { dtype: a.dtype, shape }))
-        }
-        (ValueType::Sequence(a), ValueType::Sequence(b)) => Some(ValueType::Sequence(Box::new(join(a, b)?))),
-        (ValueType::Optional(a), ValueType::Optional(b)) => Some(ValueType::Optional(Box::new(join(a, b)?))),
-        _ => None,
-    }
-}
-
 /// The type of one element on its own.
 fn taken_out(element: &ValueType, cx: &mut Inference<'_>) -> ValueType {
     let ValueType::Tensor(tensor) = element else { return element.clone() };
@@ -84,7 +65,8 @@ pub(super) fn sequence_construct(_op: &SequenceConstruct, cx: &mut Inference<'_>
     let mut element = cx.value(0)?.clone();
     for idx in 1..cx.n_inputs() {
         let next = cx.value(idx)?;
-        element = join(&element, next)
+        element = element
+            .joined_element(next)
             .ok_or_else(|| cx.bad_type(format!("{element} and {next} cannot be in one sequence")))?;
     }
     only(ValueType::Sequence(Box::new(element)))
@@ -108,7 +90,8 @@ pub(super) fn sequence_insert(_op: &SequenceInsert, cx: &mut Inference<'_>) -> I
     if cx.has_input(2) {
         check_position(cx, 2)?;
     }
-    let joined = join(element, added)
+    let joined = element
+        .joined_element(added)
         .ok_or_else(|| cx.bad_type(format!("{added} cannot be inserted into a sequence of {element}")))?;
     only(ValueType::Sequence(Box::new(joined)))
 }
@@ -216,7 +199,7 @@ pub(super) fn optional_has_element(_op: &OptionalHasElement, cx: &mut Inference<
 #[cfg(test)]
 mod tests {
     use super::super::InferErrorKind::{BadAttribute, BadShape, BadType};
-    use super::super::testing_values::{ABSENT, constant, inferred, ints, of, output, parse};
+    use super::super::testing::{ABSENT, constant, inferred, ints, of, output, parse};
     use super::*;
 
     #[test]

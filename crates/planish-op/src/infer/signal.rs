@@ -212,10 +212,10 @@ mod tests {
     use planish_tensor::Tensor;
 
     use super::super::InferErrorKind::{BadAttribute, BadShape, BadType, MissingInput};
-    use super::super::testing_values::{ABSENT, constant, ints, of, output};
+    use super::super::testing::{ABSENT, constant, ints, of, output};
     use super::*;
 
-    fn int(value: i64) -> super::super::testing_values::Input {
+    fn int(value: i64) -> super::super::testing::Input {
         constant(Tensor::scalar(value))
     }
 

@@ -1,10 +1,9 @@
 //! `LinearAttention`: a state per head that every token writes to and every query reads from.
 
 use planish_op::{LinearAttention, LinearAttentionRule, Value};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 
 use super::{Heads, packed_width};
-use crate::wide::floats;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// The inputs of one evaluation, checked.
@@ -34,7 +33,7 @@ impl Gate {
     ) -> Result<Gate, EvalError> {
         match *cx.tensor(idx)?.shape() {
             [batch, seq, last] if [batch, seq] == steps && widths.contains(&last) => {
-                Ok(Gate { values: floats(cx, idx)?, last })
+                Ok(Gate { values: cx.floats(idx)?, last })
             }
             ref found => Err(cx.bad_shape(format!(
                 "input {idx} must have shape {steps:?} and {} or {}, it has {found:?}",
@@ -63,8 +62,8 @@ pub(crate) fn linear_attention(op: &LinearAttention, cx: &Evaluation<'_>) -> Eva
     let group = query.heads / key.heads;
     let output_shape = [batch, seq, packed_width(cx, query.heads, value_size)?];
     // Both results with zeros left out, so that no product below overflows.
-    nd::output_len(cx, DType::F64, &[batch.max(1), seq.max(1), query.heads, value_size.max(1)])?;
-    nd::output_len(cx, DType::F64, &[batch.max(1), key.heads, key_size.max(1), value_size.max(1)])?;
+    nd::result_len(cx, &[batch.max(1), seq.max(1), query.heads, value_size.max(1)])?;
+    nd::result_len(cx, &[batch.max(1), key.heads, key_size.max(1), value_size.max(1)])?;
 
     // One block per batch and key head: the outputs of its query heads at every step, then its state.
     let read = group * seq * value_size;
@@ -174,8 +173,8 @@ impl Inputs {
                     cx.bad_shape(format!("past_state must have shape {state_shape:?}, it has {found:?}"))
                 );
             }
-            Some(_) => floats(cx, 3)?,
-            None => vec![0.0; nd::output_len(cx, DType::F64, &state_shape)?],
+            Some(_) => cx.floats(3)?,
+            None => vec![0.0; nd::result_len(cx, &state_shape)?],
         };
         let (decays, corrects) = match op.update_rule {
             LinearAttentionRule::Linear => (false, false),

@@ -4,7 +4,6 @@ use planish_op::{RotaryEmbedding, Value};
 use planish_tensor::{DType, Tensor};
 
 use super::Heads;
-use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
 pub(crate) fn rotary_embedding(op: &RotaryEmbedding, cx: &Evaluation<'_>) -> EvalResult {
@@ -22,7 +21,7 @@ pub(crate) fn rotary_embedding(op: &RotaryEmbedding, cx: &Evaluation<'_>) -> Eva
     }
     let half = rotated / 2;
     let rows = cache_rows(cx, &x, half)?;
-    let (cos, sin) = (floats(cx, 1)?, floats(cx, 2)?);
+    let (cos, sin) = (cx.floats(1)?, cx.floats(2)?);
     let mut y = x.values.clone();
     // Without elements the loops below could still be long.
     let n_batches = if y.is_empty() { 0 } else { x.batch };

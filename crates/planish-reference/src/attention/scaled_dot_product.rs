@@ -8,7 +8,6 @@ use planish_tensor::{DType, Tensor};
 
 use super::{Heads, packed_width};
 use crate::reduce::softmax_line;
-use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 /// The inputs of one evaluation, checked. Keys and values include the past.
@@ -45,7 +44,7 @@ pub(crate) fn attention(op: &Attention, cx: &Evaluation<'_>) -> EvalResult {
 
     // One block per query: its result, then its scores if they are an output.
     let block = result_size[3];
-    let n_rows = nd::output_len(cx, DType::F64, &result_size)?.checked_div(block).unwrap_or(0);
+    let n_rows = nd::result_len(cx, &result_size)?.checked_div(block).unwrap_or(0);
     let steps = n_keys.saturating_mul(query.size + value_size + 8);
     let rows = nd::fill_blocks(n_rows, block, steps, |row, out| {
         let (y, scores) = out.split_at_mut(value_size);
@@ -178,7 +177,7 @@ fn with_past(cx: &Evaluation<'_>, idx: usize, new: Heads) -> Result<(Heads, usiz
     let (batch, heads, size) = (new.batch, new.heads, new.size);
     let (past, past_len) = match cx.optional_tensor(idx)? {
         Some(tensor) => match *tensor.shape() {
-            [b, h, len, s] if [b, h, s] == [batch, heads, size] => (floats(cx, idx)?, len),
+            [b, h, len, s] if [b, h, s] == [batch, heads, size] => (cx.floats(idx)?, len),
             ref found => {
                 return Err(cx.bad_shape(format!(
                     "input {idx} must have shape [{batch}, {heads}, past, {size}], it has {found:?}"
@@ -188,7 +187,7 @@ fn with_past(cx: &Evaluation<'_>, idx: usize, new: Heads) -> Result<(Heads, usiz
         None => (Vec::new(), 0),
     };
     let seq = past_len.saturating_add(new.seq);
-    let len = nd::output_len(cx, DType::F64, &[batch, heads, seq, size])?;
+    let len = nd::result_len(cx, &[batch, heads, seq, size])?;
     let mut values = Vec::with_capacity(len);
     if len > 0 {
         for batch in 0..batch {

@@ -3,14 +3,13 @@
 use planish_op::{CausalConvActivation, CausalConvWithState};
 use planish_tensor::Tensor;
 
-use crate::scalar::common_float;
 use crate::{EvalResult, Evaluation, nd};
 
 pub(crate) fn causal_conv_with_state(op: &CausalConvWithState, cx: &Evaluation<'_>) -> EvalResult {
     let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
     let (bias, past) = (cx.optional_tensor(2)?, cx.optional_tensor(3)?);
     let inputs: Vec<&Tensor> = [Some(x), Some(w), bias, past].into_iter().flatten().collect();
-    let dtype = common_float(cx, &inputs)?;
+    let dtype = cx.common_float(&inputs)?;
     let (&[batch, channels, len], &[w_channels, 1, n_taps]) = (x.shape(), w.shape()) else {
         return Err(cx.bad_shape(format!(
             "an input [batch,channels,length] and a weight [channels,1,taps] are needed, found {:?} and {:?}",

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use planish_op::window::WindowAttributes;
-use planish_op::{AutoPad, DeformConv};
+use planish_op::DeformConv;
 use planish_tensor::Tensor;
 
-use crate::scalar::common_float;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 use super::{Convolution, add_bias, check_group};
@@ -15,17 +13,9 @@ pub(crate) fn deform_conv(op: &DeformConv, cx: &Evaluation<'_>) -> EvalResult {
     let (x, w, offset) = (cx.tensor(0)?, cx.tensor(1)?, cx.tensor(2)?);
     let (bias, mask) = (cx.optional_tensor(3)?, cx.optional_tensor(4)?);
     let inputs: Vec<&Tensor> = [Some(x), Some(w), Some(offset), bias, mask].into_iter().flatten().collect();
-    let dtype = common_float(cx, &inputs)?;
+    let dtype = cx.common_float(&inputs)?;
     let offset_groups = check_group(cx, "offset_group", op.offset_group)?;
-    let attributes = WindowAttributes {
-        kernel_shape: op.kernel_shape.as_deref(),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: AutoPad::NotSet,
-        ceil_mode: false,
-    };
-    let convolution = Convolution::new(cx, x.shape(), w.shape(), &attributes, op.group)?;
+    let convolution = Convolution::new(cx, x.shape(), w.shape(), &op.window(), op.group)?;
     let shape = convolution.shape();
     if !convolution.channels.is_multiple_of(offset_groups) {
         return Err(cx.bad_shape(format!("{offset_groups} offset groups do not divide the channels")));

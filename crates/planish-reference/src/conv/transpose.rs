@@ -1,11 +1,11 @@
 //! Reference: transposed convolution and `Col2Im`, both of which add columns into the image under windows.
 
-use planish_op::window::{PlacedAxis, WindowAttributes};
-use planish_op::{AutoPad, Col2Im, ConvTranspose};
+use planish_op::window::PlacedAxis;
+use planish_op::{Col2Im, ConvTranspose};
 use planish_tensor::{DType, Dim, Tensor};
 
 use crate::product::{Strips, multiply};
-use crate::scalar::{Computation, Scalar, common_float, in_own_arithmetic};
+use crate::scalar::{Computation, Scalar, in_own_arithmetic};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 use super::{add_bias, check_group, image_shape};
@@ -16,7 +16,7 @@ const TAPS: usize = 4;
 pub(crate) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>) -> EvalResult {
     let (x, w, bias) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
     let inputs: Vec<&Tensor> = [Some(x), Some(w), bias].into_iter().flatten().collect();
-    let dtype = common_float(cx, &inputs)?;
+    let dtype = cx.common_float(&inputs)?;
     let groups = check_group(cx, "group", op.group)?;
     let (batch, channels, spatial) = image_shape(cx, x.shape())?;
     let (w_channels, out_per_group, kernel) = image_shape(cx, w.shape())?;
@@ -27,14 +27,7 @@ pub(crate) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>) -> EvalRes
             x.shape()
         )));
     }
-    let attributes = WindowAttributes {
-        kernel_shape: op.kernel_shape.as_deref(),
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: op.auto_pad,
-        ceil_mode: false,
-    };
+    let attributes = op.window();
     let kernel: Vec<Dim> = kernel.iter().copied().map(Dim::from).collect();
     let axes: Vec<PlacedAxis> = attributes
         .kernel_of_weight(&kernel)
@@ -131,16 +124,9 @@ pub(crate) fn col2im(op: &Col2Im, cx: &Evaluation<'_>) -> EvalResult {
     if image.len() != block.len() {
         return Err(cx.bad_shape(format!("an image of {image:?} has no blocks of {block:?}")));
     }
-    let attributes = WindowAttributes {
-        kernel_shape: None,
-        strides: &op.strides,
-        dilations: &op.dilations,
-        pads: &op.pads,
-        auto_pad: AutoPad::NotSet,
-        ceil_mode: false,
-    };
     let kernel: Vec<Dim> = block.iter().copied().map(Dim::from).collect();
-    let axes: Vec<PlacedAxis> = attributes
+    let axes: Vec<PlacedAxis> = op
+        .window()
         .axes(&kernel)
         .and_then(|axes| axes.iter().zip(&image).map(|(axis, size)| axis.place(*size)).collect())
         .map_err(|error| cx.bad_window(error))?;

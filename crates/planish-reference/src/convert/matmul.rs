@@ -4,7 +4,7 @@
 use planish_op::{MatMulInteger, QLinearMatMul};
 use planish_tensor::{DType, Tensor, element_count};
 
-use super::{bad_input_type, is_int8, is_wide_float, quantized, store};
+use super::{bad_input_type, is_int8, quantized, single, store, to_i32s};
 use crate::product::{Strips, multiply_all};
 use crate::scalar::Scalar;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
@@ -158,17 +158,12 @@ impl Side {
             Side::Right => lines[shape.len() - 2] = 1,
         }
         // Only a matrix whose summed axis is empty can have more lines than elements.
-        let count = nd::output_len(cx, DType::F64, &lines)?;
+        let count = nd::result_len(cx, &lines)?;
         let scales = scale.to_f64s();
         let mut line_scales = Vec::with_capacity(count);
         nd::for_each_offset(&lines, &strides, 0..count, |_, offset| line_scales.push(scales[offset]));
         Ok(line_scales)
     }
-}
-
-fn to_i32s(tensor: &Tensor) -> Vec<i32> {
-    // Only 8-bit kinds come here.
-    tensor.to_i64s().into_iter().map(|value| value as i32).collect()
 }
 
 fn check_zero_type(cx: &Evaluation<'_>, zero: Option<&Tensor>, matrix: &Tensor) -> Result<(), EvalError> {
@@ -225,7 +220,7 @@ pub(crate) fn qlinear_matmul(_op: &QLinearMatMul, cx: &Evaluation<'_>) -> EvalRe
         }
     }
     for (name, scale) in [("a_scale", a_scale), ("b_scale", b_scale), ("y_scale", y_scale)] {
-        if !is_wide_float(scale.dtype()) {
+        if !scale.dtype().is_wide_float() {
             return Err(bad_input_type(cx, name, scale.dtype()));
         }
     }
@@ -256,12 +251,4 @@ pub(crate) fn qlinear_matmul(_op: &QLinearMatMul, cx: &Evaluation<'_>) -> EvalRe
     };
     let values: Vec<f64> = sums.into_iter().enumerate().map(requantize).collect();
     Ok(vec![store(dtype, &product.y_shape, &values, true)?.into()])
-}
-
-/// The one element of a parameter that may not vary.
-pub(super) fn single(cx: &Evaluation<'_>, name: &str, tensor: &Tensor) -> Result<f64, EvalError> {
-    match tensor.to_f64s().as_slice() {
-        [value] => Ok(*value),
-        _ => Err(cx.bad_shape(format!("`{name}` must be a scalar, its shape is {:?}", tensor.shape()))),
-    }
 }

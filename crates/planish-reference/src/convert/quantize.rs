@@ -3,7 +3,7 @@
 use planish_op::{DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear};
 use planish_tensor::{DType, Tensor, element_count};
 
-use super::{bad_input_type, is_wide_float, quantized, round_to, store};
+use super::{bad_input_type, quantized, round_to, store};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
 /// Which scale belongs to which element.
@@ -98,7 +98,7 @@ pub(crate) fn quantize_linear(op: &QuantizeLinear, cx: &Evaluation<'_>) -> EvalR
     let (x, scale, zero_point) = (cx.tensor(0)?, cx.tensor(1)?, cx.optional_tensor(2)?);
     for (name, dtype) in [("x", x.dtype()), ("y_scale", scale.dtype())] {
         let is_scale_type = name == "y_scale" && dtype == DType::F8E8M0;
-        if !is_wide_float(dtype) && dtype != DType::I32 && !is_scale_type {
+        if !dtype.is_wide_float() && dtype != DType::I32 && !is_scale_type {
             return Err(bad_input_type(cx, name, dtype));
         }
     }
@@ -117,12 +117,12 @@ pub(crate) fn quantize_linear(op: &QuantizeLinear, cx: &Evaluation<'_>) -> EvalR
     }
     // The division happens in the type of the scale; a scale that is no such type leaves it to `x`.
     let precision = match op.precision {
-        Some(precision) if is_wide_float(precision) => precision,
+        Some(precision) if precision.is_wide_float() => precision,
         Some(other) => {
             return Err(cx.bad_attribute(format!("`precision` is {other}; it must be f64, f32, f16 or bf16")));
         }
         None => {
-            [scale.dtype(), x.dtype()].into_iter().find(|dtype| is_wide_float(*dtype)).unwrap_or(DType::F32)
+            [scale.dtype(), x.dtype()].into_iter().find(|dtype| dtype.is_wide_float()).unwrap_or(DType::F32)
         }
     };
     let granularity = Granularity::new(cx, x.shape(), scale, op.axis, op.block_size)?;
@@ -142,7 +142,7 @@ pub(crate) fn dequantize_linear(op: &DequantizeLinear, cx: &Evaluation<'_>) -> E
     if !is_quantized(x.dtype()) && x.dtype() != DType::I32 {
         return Err(bad_input_type(cx, "x", x.dtype()));
     }
-    if !is_wide_float(scale.dtype()) && scale.dtype() != DType::F8E8M0 {
+    if !scale.dtype().is_wide_float() && scale.dtype() != DType::F8E8M0 {
         return Err(bad_input_type(cx, "x_scale", scale.dtype()));
     }
     if let Some(zero_point) = zero_point
@@ -152,7 +152,7 @@ pub(crate) fn dequantize_linear(op: &DequantizeLinear, cx: &Evaluation<'_>) -> E
         return Err(cx.error(EvalErrorKind::BadType, format!("the zero point has type {zero}, `x` {x}")));
     }
     let dtype = op.output_dtype.unwrap_or(scale.dtype());
-    if !is_wide_float(dtype) {
+    if !dtype.is_wide_float() {
         return Err(cx.error(
             EvalErrorKind::BadType,
             format!("the output cannot have type {dtype}; set `output_dtype` to f32, f16 or bf16"),

@@ -2,28 +2,12 @@
 
 use planish_op::{
     AutoPad, BitCast, Cast, CastRounding, ConvInteger, DequantizeLinear, DynamicQuantizeLinear,
-    MatMulInteger, Op, QLinearConv, QLinearMatMul, QuantizeLinear, Value,
+    MatMulInteger, QLinearConv, QLinearMatMul, QuantizeLinear,
 };
 use planish_tensor::{DType, Tensor};
 
-use crate::{EvalError, EvalErrorKind, evaluate};
-
-fn run(op: impl Into<Op>, inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let values: Vec<Option<Value>> = inputs.iter().cloned().map(|input| input.map(Value::from)).collect();
-    let refs: Vec<Option<&Value>> = values.iter().map(Option::as_ref).collect();
-    let outputs = evaluate(&op.into(), &refs, 1)?;
-    Ok(outputs.iter().map(|value| value.as_tensor().expect("these operators give tensors").clone()).collect())
-}
-
-fn run_one(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
-    let inputs: Vec<Option<Tensor>> = inputs.iter().map(|&input| Some(input.clone())).collect();
-    run(op, &inputs).unwrap().remove(0)
-}
-
-fn refusal(op: impl Into<Op>, inputs: &[&Tensor]) -> EvalErrorKind {
-    let inputs: Vec<Option<Tensor>> = inputs.iter().map(|&input| Some(input.clone())).collect();
-    run(op, &inputs).unwrap_err().kind()
-}
+use crate::EvalErrorKind;
+use crate::testing::{one, refusal, run_all};
 
 fn numbers(dtype: DType, shape: &[usize], values: &[f64]) -> Tensor {
     Tensor::from_f64s(dtype, shape, values).unwrap()
@@ -34,7 +18,7 @@ fn cast_op(to: DType) -> Cast {
 }
 
 fn cast(to: DType, x: &Tensor) -> Tensor {
-    let y = run_one(cast_op(to), &[x]);
+    let y = one(cast_op(to), &[x]);
     assert_eq!((y.dtype(), y.shape()), (to, x.shape()));
     y
 }
@@ -102,10 +86,10 @@ fn saturation_is_for_the_8_bit_floats_alone() {
     let x = Tensor::vector(vec![1e6f32, -1e6, f32::INFINITY, 0.3]);
     let y = cast(DType::F8E5M2, &x);
     assert_eq!(y.to_f64s(), [57344.0, -57344.0, 57344.0, 0.3125]);
-    let y = run_one(Cast { saturate: false, ..cast_op(DType::F8E5M2) }, &[&x]);
+    let y = one(Cast { saturate: false, ..cast_op(DType::F8E5M2) }, &[&x]);
     assert_eq!(y.to_f64s(), [f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY, 0.3125]);
     assert_eq!(cast(DType::F16, &x).to_f64s()[..2], [f64::INFINITY, f64::NEG_INFINITY]);
-    let y = run_one(Cast { saturate: false, ..cast_op(DType::F4E2M1) }, &[&x]);
+    let y = one(Cast { saturate: false, ..cast_op(DType::F4E2M1) }, &[&x]);
     assert_eq!(y.to_f64s(), [6.0, -6.0, 6.0, 0.5]);
 }
 
@@ -117,20 +101,20 @@ fn e8m0_rounds_as_the_attribute_says() {
         (CastRounding::Down, [127, 127, 128, 0]),
         (CastRounding::Nearest, [127, 128, 128, 0]),
     ] {
-        let y = run_one(Cast { round_mode, ..cast_op(DType::F8E8M0) }, &[&x]);
+        let y = one(Cast { round_mode, ..cast_op(DType::F8E8M0) }, &[&x]);
         assert_eq!(*y.codes().unwrap(), expected, "{round_mode:?}");
     }
-    let y = run_one(Cast { saturate: false, ..cast_op(DType::F8E8M0) }, &[&x]);
+    let y = one(Cast { saturate: false, ..cast_op(DType::F8E8M0) }, &[&x]);
     assert_eq!(*y.codes().unwrap(), [128, 128, 128, 255]);
 }
 
 #[test]
 fn bits_are_kept_by_bit_cast() {
     let x = Tensor::vector(vec![1.0f32, -0.0]);
-    let y = run_one(BitCast { to: DType::U32 }, &[&x]);
+    let y = one(BitCast { to: DType::U32 }, &[&x]);
     assert_eq!(*y.elements::<u32>().unwrap(), [0x3f80_0000, 0x8000_0000]);
     let x = numbers(DType::I4, &[3], &[-1.0, 7.0, -8.0]);
-    assert_eq!(run_one(BitCast { to: DType::U4 }, &[&x]).to_i64s(), [15, 7, 8]);
+    assert_eq!(one(BitCast { to: DType::U4 }, &[&x]).to_i64s(), [15, 7, 8]);
     assert_eq!(refusal(BitCast { to: DType::I16 }, &[&Tensor::scalar(1i32)]), EvalErrorKind::BadAttribute);
 }
 
@@ -142,30 +126,30 @@ const DEQUANTIZE: DequantizeLinear = DequantizeLinear { output_dtype: None, bloc
 fn quantization_rounds_to_even_before_the_zero_point() {
     let x = Tensor::vector(vec![0.5f32, 1.5, 2.5, -1e30, f32::INFINITY, f32::NAN]);
     let (scale, zero) = (Tensor::scalar(1.0f32), Tensor::scalar(3u8));
-    assert_eq!(run_one(QUANTIZE, &[&x, &scale, &zero]).to_i64s(), [3, 5, 5, 0, 255, 0]);
-    assert_eq!(run_one(QUANTIZE, &[&x, &scale]).dtype(), DType::U8);
+    assert_eq!(one(QUANTIZE, &[&x, &scale, &zero]).to_i64s(), [3, 5, 5, 0, 255, 0]);
+    assert_eq!(one(QUANTIZE, &[&x, &scale]).dtype(), DType::U8);
     let op = QuantizeLinear { output_dtype: Some(DType::I2), ..QUANTIZE };
-    assert_eq!(run_one(op, &[&x, &scale]).to_i64s(), [0, 1, 1, -2, 1, -2]);
+    assert_eq!(one(op, &[&x, &scale]).to_i64s(), [0, 1, 1, -2, 1, -2]);
 }
 
 #[test]
 fn quantization_per_axis_and_blocked() {
     let x = numbers(DType::F32, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let (scale, zero) = (Tensor::vector(vec![1.0f32, 2.0, 4.0]), Tensor::vector(vec![0i16, 10, -10]));
-    assert_eq!(run_one(QUANTIZE, &[&x, &scale, &zero]).to_i64s(), [1, 11, -9, 4, 12, -8]);
+    assert_eq!(one(QUANTIZE, &[&x, &scale, &zero]).to_i64s(), [1, 11, -9, 4, 12, -8]);
     let op = QuantizeLinear { axis: -2, ..QUANTIZE };
     let scale = Tensor::vector(vec![1.0f32, 2.0]);
-    assert_eq!(run_one(op, &[&x, &scale]).to_i64s(), [1, 2, 3, 2, 2, 3]);
+    assert_eq!(one(op, &[&x, &scale]).to_i64s(), [1, 2, 3, 2, 2, 3]);
 
     // Blocks of two along an axis of three: the second block is short.
     let op = QuantizeLinear { block_size: 2, ..QUANTIZE };
     let scale = Tensor::new(&[2, 2], vec![1.0f32, 3.0, 4.0, 2.0]).unwrap();
-    assert_eq!(run_one(op, &[&x, &scale]).to_i64s(), [1, 2, 1, 1, 1, 3]);
+    assert_eq!(one(op, &[&x, &scale]).to_i64s(), [1, 2, 1, 1, 1, 3]);
     let op = DequantizeLinear { block_size: 2, axis: 0, ..DEQUANTIZE };
     let q = numbers(DType::U4, &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let scale = Tensor::new(&[2, 2], vec![1.0f32, 10.0, 100.0, 1000.0]).unwrap();
     let zero = numbers(DType::U4, &[2, 2], &[1.0, 0.0, 0.0, 2.0]);
-    assert_eq!(run_one(op, &[&q, &scale, &zero]).to_f64s(), [0.0, 20.0, 2.0, 40.0, 500.0, 4000.0]);
+    assert_eq!(one(op, &[&q, &scale, &zero]).to_f64s(), [0.0, 20.0, 2.0, 40.0, 500.0, 4000.0]);
 }
 
 #[test]
@@ -173,9 +157,9 @@ fn the_division_has_the_precision_that_was_asked_for() {
     // 2049/1 is 2048 in f16 (a tie, to even) and 2049 in f32.
     let (x, scale) = (Tensor::vector(vec![2049.0f32]), numbers(DType::F16, &[], &[1.0]));
     let op = QuantizeLinear { output_dtype: Some(DType::U16), ..QUANTIZE };
-    assert_eq!(run_one(op.clone(), &[&x, &scale]).to_i64s(), [2048]);
+    assert_eq!(one(op.clone(), &[&x, &scale]).to_i64s(), [2048]);
     let wide = QuantizeLinear { precision: Some(DType::F32), ..op.clone() };
-    assert_eq!(run_one(wide, &[&x, &scale]).to_i64s(), [2049]);
+    assert_eq!(one(wide, &[&x, &scale]).to_i64s(), [2049]);
     let odd = QuantizeLinear { precision: Some(DType::I8), ..op };
     assert_eq!(refusal(odd, &[&x, &scale]), EvalErrorKind::BadAttribute);
 }
@@ -184,21 +168,21 @@ fn the_division_has_the_precision_that_was_asked_for() {
 fn quantization_to_small_floats() {
     let (x, scale) = (Tensor::vector(vec![0.0f32, 1.0, 2.2, 1000.0, -1e6]), Tensor::scalar(2.0f32));
     let op = QuantizeLinear { output_dtype: Some(DType::F8E4M3FN), ..QUANTIZE };
-    assert_eq!(run_one(op.clone(), &[&x, &scale]).to_f64s(), [0.0, 0.5, 1.125, 448.0, -448.0]);
-    let open = run_one(QuantizeLinear { saturate: false, ..op }, &[&x, &scale]).to_f64s();
+    assert_eq!(one(op.clone(), &[&x, &scale]).to_f64s(), [0.0, 0.5, 1.125, 448.0, -448.0]);
+    let open = one(QuantizeLinear { saturate: false, ..op }, &[&x, &scale]).to_f64s();
     assert!(open[3].is_nan() && open[4].is_nan());
     let (zero, e8m0) = (numbers(DType::F4E2M1, &[], &[1.0]), numbers(DType::F8E8M0, &[], &[2.0]));
-    assert_eq!(run_one(QUANTIZE, &[&x, &e8m0, &zero]).to_f64s(), [1.0, 1.5, 2.0, 6.0, -6.0]);
+    assert_eq!(one(QUANTIZE, &[&x, &e8m0, &zero]).to_f64s(), [1.0, 1.5, 2.0, 6.0, -6.0]);
 }
 
 #[test]
 fn dequantization_subtracts_then_scales() {
     let (scale, zero) = (Tensor::scalar(0.5f32), Tensor::scalar(128u8));
     let x = Tensor::new(&[2, 2], vec![0u8, 3, 128, 255]).unwrap();
-    assert_eq!(run_one(DEQUANTIZE, &[&x, &scale, &zero]).to_f64s(), [-64.0, -62.5, 0.0, 63.5]);
+    assert_eq!(one(DEQUANTIZE, &[&x, &scale, &zero]).to_f64s(), [-64.0, -62.5, 0.0, 63.5]);
     let x = Tensor::vector(vec![i32::MIN, 7]);
     let op = DequantizeLinear { output_dtype: Some(DType::BF16), ..DEQUANTIZE };
-    let y = run_one(op, &[&x, &scale]);
+    let y = one(op, &[&x, &scale]);
     assert_eq!((y.dtype(), y.to_f64s()), (DType::BF16, vec![-2f64.powi(30), 3.5]));
     let e8m0 = numbers(DType::F8E8M0, &[], &[0.5]);
     assert_eq!(refusal(DEQUANTIZE, &[&x, &e8m0]), EvalErrorKind::BadType);
@@ -225,13 +209,14 @@ fn quantization_refuses_what_does_not_fit() {
 
 #[test]
 fn dynamic_quantization_includes_zero() {
-    let outputs = |values: Vec<f32>| run(DynamicQuantizeLinear {}, &[Some(Tensor::vector(values))]).unwrap();
-    let y = outputs(vec![0.0, 2.0, -3.0, -2.5, 1.34, 0.5]);
+    let quantize =
+        |values: Vec<f32>| run_all(DynamicQuantizeLinear {}, &[Tensor::vector(values)], 3).unwrap();
+    let y = quantize(vec![0.0, 2.0, -3.0, -2.5, 1.34, 0.5]);
     assert_eq!(y[0].to_i64s(), [153, 255, 0, 26, 221, 179]);
     assert_eq!((y[1].to_f64s()[0] as f32, y[2].to_i64s()[0]), (5.0 / 255.0, 153));
-    let y = outputs(vec![510.0]);
+    let y = quantize(vec![510.0]);
     assert_eq!((y[0].to_i64s()[0], y[1].to_f64s()[0], y[2].to_i64s()[0]), (255, 2.0, 0));
-    let y = outputs(vec![]);
+    let y = quantize(vec![]);
     assert_eq!((y[0].len(), y[1].to_f64s()[0], y[2].to_i64s()[0]), (0, 1.0, 0));
 }
 
@@ -239,29 +224,29 @@ fn dynamic_quantization_includes_zero() {
 fn integer_products_subtract_zero_points_per_line() {
     let a = Tensor::new(&[2, 3], vec![1u8, 2, 3, 4, 5, 6]).unwrap();
     let b = Tensor::new(&[3, 2], vec![1i8, -1, 2, -2, 3, -3]).unwrap();
-    assert_eq!(run_one(MatMulInteger {}, &[&a, &b]).to_i64s(), [14, -14, 32, -32]);
+    assert_eq!(one(MatMulInteger {}, &[&a, &b]).to_i64s(), [14, -14, 32, -32]);
     let (rows, columns) = (Tensor::vector(vec![1u8, 4]), Tensor::vector(vec![1i8, 0]));
     // Both rows become 0 1 2; the first column 0 1 2.
-    assert_eq!(run_one(MatMulInteger {}, &[&a, &b, &rows, &columns]).to_i64s(), [5, -8, 5, -8]);
+    assert_eq!(one(MatMulInteger {}, &[&a, &b, &rows, &columns]).to_i64s(), [5, -8, 5, -8]);
     let rows = rows.reshaped(&[2, 1]).unwrap();
     let columns = columns.reshaped(&[1, 2]).unwrap();
-    assert_eq!(run_one(MatMulInteger {}, &[&a, &b, &rows, &columns]).to_i64s(), [5, -8, 5, -8]);
+    assert_eq!(one(MatMulInteger {}, &[&a, &b, &rows, &columns]).to_i64s(), [5, -8, 5, -8]);
 }
 
 #[test]
 fn integer_products_broadcast_like_numpy() {
     let a = Tensor::new(&[2, 1, 1, 2], vec![1u8, 2, 3, 4]).unwrap();
     let b = Tensor::new(&[3, 2, 1], vec![1u8, 0, 0, 1, 1, 1]).unwrap();
-    let y = run_one(MatMulInteger {}, &[&a, &b]);
+    let y = one(MatMulInteger {}, &[&a, &b]);
     assert_eq!((y.shape(), y.to_i64s()), (&[2, 3, 1, 1][..], vec![1, 2, 3, 3, 4, 7]));
     // A zero point per row and matrix of the left side.
     let zero = Tensor::new(&[2, 1, 1, 1], vec![1u8, 3]).unwrap();
-    assert_eq!(run_one(MatMulInteger {}, &[&a, &b, &zero]).to_i64s(), [0, 1, 1, 0, 1, 1]);
+    assert_eq!(one(MatMulInteger {}, &[&a, &b, &zero]).to_i64s(), [0, 1, 1, 0, 1, 1]);
     let (row, column) = (Tensor::vector(vec![1u8, 2]), Tensor::vector(vec![3u8, 4]));
-    let y = run_one(MatMulInteger {}, &[&row, &column]);
+    let y = one(MatMulInteger {}, &[&row, &column]);
     assert_eq!((y.rank(), y.to_i64s()), (0, vec![11]));
     let empty = Tensor::new(&[2, 0], Vec::<u8>::new()).unwrap();
-    let y = run_one(MatMulInteger {}, &[&empty, &Tensor::new(&[0, 2], Vec::<u8>::new()).unwrap()]);
+    let y = one(MatMulInteger {}, &[&empty, &Tensor::new(&[0, 2], Vec::<u8>::new()).unwrap()]);
     assert_eq!(y.to_i64s(), [0; 4]);
 }
 
@@ -270,12 +255,12 @@ fn empty_tensors_of_absurd_shapes_are_harmless() {
     let big = 1usize << 40;
     let none = |dtype, shape: &[usize]| Tensor::zeros(dtype, shape).unwrap();
     let a = none(DType::U8, &[big, big, big, 0, 3]);
-    let y = run_one(MatMulInteger {}, &[&a, &none(DType::U8, &[3, 2])]);
+    let y = one(MatMulInteger {}, &[&a, &none(DType::U8, &[3, 2])]);
     assert_eq!(y.shape(), [big, big, big, 0, 2]);
     let x = none(DType::F32, &[0, big, big, big]);
-    assert!(run_one(QuantizeLinear { axis: 0, ..QUANTIZE }, &[&x, &none(DType::F32, &[0])]).is_empty());
+    assert!(one(QuantizeLinear { axis: 0, ..QUANTIZE }, &[&x, &none(DType::F32, &[0])]).is_empty());
     let x = none(DType::U8, &[0, 1, big, big, big]);
-    assert!(run_one(conv_integer(), &[&x, &none(DType::U8, &[1, 1, 1, 1, 1])]).is_empty());
+    assert!(one(conv_integer(), &[&x, &none(DType::U8, &[1, 1, 1, 1, 1])]).is_empty());
     // An empty sum per output, and more outputs than memory.
     let (a, b) = (none(DType::U8, &[big, 0]), none(DType::U8, &[0, big]));
     assert_eq!(refusal(MatMulInteger {}, &[&a, &b]), EvalErrorKind::TooLarge);
@@ -298,15 +283,15 @@ fn quantized_products_requantize_per_line() {
     let a = Tensor::new(&[2, 2], vec![129u8, 130, 128, 127]).unwrap();
     let b = Tensor::new(&[2, 2], vec![1i8, 2, 3, 4]).unwrap();
     let (a_zero, b_zero) = (Tensor::scalar(128u8), Tensor::scalar(0i8));
-    let (half, one) = (Tensor::scalar(0.5f32), Tensor::scalar(1.0f32));
+    let (half, whole) = (Tensor::scalar(0.5f32), Tensor::scalar(1.0f32));
     let (y_scale, y_zero) = (Tensor::vector(vec![0.25f32]), Tensor::scalar(100u8));
     // a is 1 2 / 0 -1, so the products are 7 10 / -3 -4, and 0.5 / 0.25 doubles them.
-    let inputs = [&a, &half, &a_zero, &b, &one, &b_zero, &y_scale, &y_zero];
-    assert_eq!(run_one(QLinearMatMul {}, &inputs).to_i64s(), [114, 120, 94, 92]);
+    let inputs = [&a, &half, &a_zero, &b, &whole, &b_zero, &y_scale, &y_zero];
+    assert_eq!(one(QLinearMatMul {}, &inputs).to_i64s(), [114, 120, 94, 92]);
     let (rows, columns) = (Tensor::vector(vec![1.0f32, 10.0]), Tensor::vector(vec![1.0f32, 0.125]));
     let inputs = [&a, &rows, &a_zero, &b, &columns, &b_zero, &y_scale, &y_zero];
     // 28, 5 and -120, -20, the second row times ten; 100 - 120 saturates.
-    assert_eq!(run_one(QLinearMatMul {}, &inputs).to_i64s(), [128, 105, 0, 80]);
+    assert_eq!(one(QLinearMatMul {}, &inputs).to_i64s(), [128, 105, 0, 80]);
 }
 
 #[test]
@@ -316,7 +301,7 @@ fn quantized_products_of_small_floats() {
     let (scale, a_zero, b_zero) =
         (Tensor::scalar(1.0f32), numbers(DType::F8E4M3FN, &[], &[0.0]), numbers(DType::F8E5M2, &[], &[0.0]));
     let inputs = [&a, &scale, &a_zero, &b, &scale, &b_zero, &scale, &a_zero];
-    let y = run_one(QLinearMatMul {}, &inputs);
+    let y = one(QLinearMatMul {}, &inputs);
     assert_eq!((y.dtype(), y.to_f64s()), (DType::F8E4M3FN, vec![2.0]));
 }
 
@@ -336,13 +321,13 @@ fn integer_convolution_pads_with_the_zero_point() {
     let x = Tensor::new(&[1, 1, 3, 3], (2u8..11).collect()).unwrap();
     let w = Tensor::new(&[1, 1, 2, 2], vec![1u8; 4]).unwrap();
     let zero = Tensor::scalar(1u8);
-    assert_eq!(run_one(conv_integer(), &[&x, &w, &zero]).to_i64s(), [12, 16, 24, 28]);
+    assert_eq!(one(conv_integer(), &[&x, &w, &zero]).to_i64s(), [12, 16, 24, 28]);
     let op = ConvInteger { pads: vec![1; 4], ..conv_integer() };
     let expected = [1, 3, 5, 3, 5, 12, 16, 9, 11, 24, 28, 15, 7, 15, 17, 9];
-    assert_eq!(run_one(op, &[&x, &w, &zero]).to_i64s(), expected);
+    assert_eq!(one(op, &[&x, &w, &zero]).to_i64s(), expected);
     let op = ConvInteger { auto_pad: AutoPad::SameLower, strides: vec![2, 2], ..conv_integer() };
     // Two outputs at stride 2 cover four of the three inputs, so one is padded, here at the beginning.
-    assert_eq!(run_one(op, &[&x, &w, &zero]).to_i64s(), [1, 5, 11, 28]);
+    assert_eq!(one(op, &[&x, &w, &zero]).to_i64s(), [1, 5, 11, 28]);
 }
 
 #[test]
@@ -353,11 +338,11 @@ fn integer_convolution_in_one_and_three_dimensions_with_groups() {
     let op = ConvInteger { group: 2, dilations: vec![2], ..conv_integer() };
     let zeros = Tensor::vector(vec![0i8, 2]);
     let inputs = [Some(x), Some(w), None, Some(zeros)];
-    let y = run(op, &inputs).unwrap().remove(0);
+    let y = one(op, &inputs);
     assert_eq!((y.shape(), y.to_i64s()), (&[1, 2, 2][..], vec![31, 42, -3, -4]));
     let x = Tensor::new(&[2, 1, 2, 2, 2], (0u8..16).collect()).unwrap();
     let w = Tensor::new(&[1, 1, 2, 2, 2], vec![1u8; 8]).unwrap();
-    let y = run_one(conv_integer(), &[&x, &w]);
+    let y = one(conv_integer(), &[&x, &w]);
     assert_eq!((y.shape(), y.to_i64s()), (&[2, 1, 1, 1, 1][..], vec![28, 92]));
 }
 
@@ -371,7 +356,7 @@ fn convolutions_refuse_what_does_not_fit() {
     assert_eq!(shape(&x.reshaped(&[2, 3]).unwrap(), &w), EvalErrorKind::BadShape);
     assert_eq!(shape(&x, &Tensor::new(&[1, 2, 5], vec![0u8; 10]).unwrap()), EvalErrorKind::BadShape);
     // A kernel that misses by one step leaves an empty output.
-    assert_eq!(run_one(conv_integer(), &[&x, &w.reshaped(&[1, 2, 4]).unwrap()]).shape(), [1, 1, 0]);
+    assert_eq!(one(conv_integer(), &[&x, &w.reshaped(&[1, 2, 4]).unwrap()]).shape(), [1, 1, 0]);
     let base = conv_integer;
     for op in [
         ConvInteger { group: 0, ..base() },
@@ -414,10 +399,10 @@ fn quantized_convolution_adds_the_bias_before_it_scales() {
     let bias = Tensor::vector(vec![2i32, 100]);
     let inputs = [&x, &x_scale, &x_zero, &w, &w_scale, &w_zero, &y_scale, &y_zero];
     // Sums: 0 4 380 and 0 -4 -380; multipliers 1/4 and 1/2.
-    assert_eq!(run_one(op(), &inputs).to_i64s(), [-5, -4, 90, -5, -7, -128]);
+    assert_eq!(one(op(), &inputs).to_i64s(), [-5, -4, 90, -5, -7, -128]);
     let inputs = [&x, &x_scale, &x_zero, &w, &w_scale, &w_zero, &y_scale, &y_zero, &bias];
     // With the bias: 2 6 382 and 100 96 -280. 0.5 and 1.5 round to 0 and 2.
-    assert_eq!(run_one(op(), &inputs).to_i64s(), [-5, -3, 91, 45, 43, -128]);
+    assert_eq!(one(op(), &inputs).to_i64s(), [-5, -3, 91, 45, 43, -128]);
     let bad_bias = Tensor::vector(vec![0i32; 3]);
     let inputs = [&x, &x_scale, &x_zero, &w, &w_scale, &w_zero, &y_scale, &y_zero, &bad_bias];
     assert_eq!(refusal(op(), &inputs), EvalErrorKind::BadShape);

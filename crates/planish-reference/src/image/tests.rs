@@ -6,18 +6,10 @@ use planish_op::Attribute;
 use planish_tensor::{DType, Tensor};
 
 use crate::EvalErrorKind::{self, BadAttribute, BadShape, BadType, BadValue, MissingInput, TooLarge};
-use crate::testing::{counting, f32s, ints, run, run_all};
-
-fn word(text: &str) -> Attribute {
-    Attribute::Str(text.to_string())
-}
+use crate::testing::{assert_near, counting, f32s, int_list, ints, named, run, word};
 
 fn row(values: &[f64]) -> Tensor {
     f32s(&[values.len()], values)
-}
-
-fn sizes(values: &[i64]) -> Tensor {
-    Tensor::vector(values.to_vec())
 }
 
 fn by_scales(
@@ -26,7 +18,7 @@ fn by_scales(
     scales: &[f32],
 ) -> Result<Tensor, EvalErrorKind> {
     let scales = Tensor::vector(scales.to_vec());
-    run_all("Resize", attributes, &[Some(input), None, Some(&scales)], 1).map(|mut outputs| outputs.remove(0))
+    run(named("Resize", attributes), &[Some(input), None, Some(&scales)])
 }
 
 fn by_sizes(
@@ -36,18 +28,7 @@ fn by_sizes(
 ) -> Result<Tensor, EvalErrorKind> {
     let sizes = Tensor::vector(sizes.to_vec());
     let inputs = [Some(input), None, None, Some(&sizes)];
-    run_all("Resize", attributes, &inputs, 1).map(|mut outputs| outputs.remove(0))
-}
-
-/// Results are rounded to f32 once; sums of a few terms in f64 add nothing to that.
-const F32_ROUNDING: f64 = 1e-6;
-
-#[track_caller]
-fn assert_close(actual: &Tensor, expected: &[f64]) {
-    let actual = actual.to_f64s();
-    assert_eq!(actual.len(), expected.len(), "{actual:?}");
-    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= F32_ROUNDING * b.abs().max(1.0);
-    assert!(actual.iter().zip(expected).all(close), "{actual:?}, expected {expected:?}");
+    run(named("Resize", attributes), &inputs)
 }
 
 #[test]
@@ -57,16 +38,16 @@ fn every_coordinate_mode_places_points() {
         let attributes = [("mode", word("linear")), ("coordinate_transformation_mode", word(mode))];
         by_sizes(&attributes, &counting(DType::F32, &[from]), &[to]).unwrap()
     };
-    assert_close(&place("half_pixel", 4, 2), &[0.5, 2.5]);
-    assert_close(&place("half_pixel_symmetric", 4, 2), &[0.5, 2.5]);
-    assert_close(&place("pytorch_half_pixel", 4, 2), &[0.5, 2.5]);
-    assert_close(&place("pytorch_half_pixel", 4, 1), &[0.0]);
-    assert_close(&place("half_pixel", 4, 1), &[1.5]);
-    assert_close(&place("align_corners", 4, 2), &[0.0, 3.0]);
-    assert_close(&place("align_corners", 4, 1), &[0.0]);
-    assert_close(&place("asymmetric", 4, 2), &[0.0, 2.0]);
-    assert_close(&place("tf_half_pixel_for_nn", 4, 2), &[1.0, 3.0]);
-    assert_close(&place("half_pixel", 2, 4), &[0.0, 0.25, 0.75, 1.0]);
+    assert_near(&place("half_pixel", 4, 2), &[0.5, 2.5]);
+    assert_near(&place("half_pixel_symmetric", 4, 2), &[0.5, 2.5]);
+    assert_near(&place("pytorch_half_pixel", 4, 2), &[0.5, 2.5]);
+    assert_near(&place("pytorch_half_pixel", 4, 1), &[0.0]);
+    assert_near(&place("half_pixel", 4, 1), &[1.5]);
+    assert_near(&place("align_corners", 4, 2), &[0.0, 3.0]);
+    assert_near(&place("align_corners", 4, 1), &[0.0]);
+    assert_near(&place("asymmetric", 4, 2), &[0.0, 2.0]);
+    assert_near(&place("tf_half_pixel_for_nn", 4, 2), &[1.0, 3.0]);
+    assert_near(&place("half_pixel", 2, 4), &[0.0, 0.25, 0.75, 1.0]);
 }
 
 #[test]
@@ -74,7 +55,7 @@ fn symmetric_half_pixels_center_what_a_scale_cuts_off() {
     // 5 * 0.5 = 2.5 points, of which 2: the offset is 5/2 * (1 - 2/2.5) = 0.5.
     let attributes =
         [("mode", word("linear")), ("coordinate_transformation_mode", word("half_pixel_symmetric"))];
-    assert_close(&by_scales(&attributes, &counting(DType::F32, &[5]), &[0.5]).unwrap(), &[1.0, 3.0]);
+    assert_near(&by_scales(&attributes, &counting(DType::F32, &[5]), &[0.5]).unwrap(), &[1.0, 3.0]);
 }
 
 #[test]
@@ -116,23 +97,23 @@ fn nearest_moves_every_type() {
 fn linear_and_cubic_weigh_their_neighbours() {
     let input = row(&[1.0, 2.0, 4.0, 8.0]);
     let linear = [("mode", word("linear"))];
-    assert_close(&by_scales(&linear, &input, &[2.0]).unwrap(), &[1.0, 1.25, 1.75, 2.5, 3.5, 5.0, 7.0, 8.0]);
+    assert_near(&by_scales(&linear, &input, &[2.0]).unwrap(), &[1.0, 1.25, 1.75, 2.5, 3.5, 5.0, 7.0, 8.0]);
     // Halfway between pixels the cubic weights are a/8, 1/2 - a/8, twice: with a = -3/4, -3/32 and 19/32.
     let cubic = [("mode", word("cubic"))];
     let halfway = (-3.0 * 1.0 + 19.0 * 2.0 + 19.0 * 4.0 - 3.0 * 8.0) / 32.0;
     let middle = by_sizes(&cubic, &input, &[1]).unwrap();
-    assert_close(&middle, &[halfway]);
+    assert_near(&middle, &[halfway]);
     // Outside, the border is repeated, or left out and the rest weighed up.
     let first = (-3.0 * 1.0 + 19.0 * 1.0 + 19.0 * 2.0 - 3.0 * 4.0) / 32.0;
     let last = (-3.0 * 2.0 + 19.0 * 4.0 + 19.0 * 8.0 - 3.0 * 8.0) / 32.0;
-    assert_close(&by_sizes(&cubic, &input, &[2]).unwrap(), &[first, last]);
+    assert_near(&by_sizes(&cubic, &input, &[2]).unwrap(), &[first, last]);
     let exclude = [("mode", word("cubic")), ("exclude_outside", Attribute::Bool(true))];
     let first = (19.0 * 1.0 + 19.0 * 2.0 - 3.0 * 4.0) / 35.0;
     let last = (-3.0 * 2.0 + 19.0 * 4.0 + 19.0 * 8.0) / 35.0;
-    assert_close(&by_sizes(&exclude, &input, &[2]).unwrap(), &[first, last]);
+    assert_near(&by_sizes(&exclude, &input, &[2]).unwrap(), &[first, last]);
     let coefficient = [("mode", word("cubic")), ("cubic_coeff_a", Attribute::Float(-0.5))];
     let halfway = (9.0 * 2.0 + 9.0 * 4.0 - 1.0 - 8.0) / 16.0;
-    assert_close(&by_sizes(&coefficient, &input, &[1]).unwrap(), &[halfway]);
+    assert_near(&by_sizes(&coefficient, &input, &[1]).unwrap(), &[halfway]);
 }
 
 #[test]
@@ -147,9 +128,9 @@ fn antialias_takes_in_what_shrinks_together() {
     // 4 to 2: a triangle of radius 2 around 0.5 has the weights 1/8, 3/8, 3/8, 1/8 at -1, 0, 1, 2.
     let input = row(&[1.0, 2.0, 4.0, 8.0]);
     let expected = [(4.0 * 1.0 + 3.0 * 2.0 + 4.0) / 8.0, (2.0 + 3.0 * 4.0 + 4.0 * 8.0) / 8.0];
-    assert_close(&by_sizes(&attributes(false), &input, &[2]).unwrap(), &expected);
+    assert_near(&by_sizes(&attributes(false), &input, &[2]).unwrap(), &expected);
     let expected = [(3.0 * 1.0 + 3.0 * 2.0 + 4.0) / 7.0, (2.0 + 3.0 * 4.0 + 3.0 * 8.0) / 7.0];
-    assert_close(&by_sizes(&attributes(true), &input, &[2]).unwrap(), &expected);
+    assert_near(&by_sizes(&attributes(true), &input, &[2]).unwrap(), &expected);
     // Enlarging, it changes nothing.
     let plain = by_scales(&[("mode", word("linear"))], &input, &[3.0]).unwrap();
     assert_eq!(by_scales(&attributes(false), &input, &[3.0]).unwrap(), plain);
@@ -165,12 +146,12 @@ fn axes_are_independent_and_in_any_order() {
     let doubled = by_scales(std::slice::from_ref(&linear), &image, &[2.0, 2.0]).unwrap();
     let (ys, xs) = ([0.0, 0.25, 0.75, 1.0], [0.0, 0.25, 0.75, 1.25, 1.75, 2.0]);
     let expected: Vec<f64> = ys.iter().flat_map(|y| xs.map(|x| 3.0 * y + x)).collect();
-    assert_close(&doubled, &expected);
+    assert_near(&doubled, &expected);
     assert_eq!(doubled.shape(), [4, 6]);
-    let some = by_sizes(&[linear.clone(), ("axes", ints(&[-1, 0]))], &image, &[6, 4]).unwrap();
+    let some = by_sizes(&[linear.clone(), ("axes", int_list(&[-1, 0]))], &image, &[6, 4]).unwrap();
     assert_eq!(some, doubled);
-    let one = by_sizes(&[linear, ("axes", ints(&[1]))], &image, &[1]).unwrap();
-    assert_close(&one, &[1.0, 4.0]);
+    let one = by_sizes(&[linear, ("axes", int_list(&[1]))], &image, &[1]).unwrap();
+    assert_near(&one, &[1.0, 4.0]);
     // Five axes, the middle one resized.
     let deep = counting(DType::F64, &[1, 2, 2, 1, 2]);
     let deep = by_scales(&[("mode", word("cubic"))], &deep, &[1.0, 1.0, 2.0, 1.0, 1.0]).unwrap();
@@ -199,14 +180,13 @@ fn crops_extrapolate_outside() {
         ];
         let (roi, size) = (Tensor::vector(roi.to_vec()), Tensor::vector(vec![size]));
         let input = row(&[0.0, 10.0, 20.0, 30.0, 40.0]);
-        run_all("Resize", &attributes, &[Some(&input), Some(&roi), None, Some(&size)], 1)
-            .map(|mut outputs| outputs.remove(0))
+        run(named("Resize", &attributes), &[Some(&input), Some(&roi), None, Some(&size)])
     };
-    assert_close(&crop("linear", &[0.25, 0.75], 3).unwrap(), &[10.0, 20.0, 30.0]);
-    assert_close(&crop("linear", &[0.25, 0.75], 5).unwrap(), &[10.0, 15.0, 20.0, 25.0, 30.0]);
-    assert_close(&crop("linear", &[0.5, 1.5], 3).unwrap(), &[20.0, 40.0, -1.0]);
-    assert_close(&crop("nearest", &[-0.5, 0.5], 3).unwrap(), &[-1.0, 0.0, 20.0]);
-    assert_close(&crop("cubic", &[0.0, 1.0], 1).unwrap(), &[20.0]);
+    assert_near(&crop("linear", &[0.25, 0.75], 3).unwrap(), &[10.0, 20.0, 30.0]);
+    assert_near(&crop("linear", &[0.25, 0.75], 5).unwrap(), &[10.0, 15.0, 20.0, 25.0, 30.0]);
+    assert_near(&crop("linear", &[0.5, 1.5], 3).unwrap(), &[20.0, 40.0, -1.0]);
+    assert_near(&crop("nearest", &[-0.5, 0.5], 3).unwrap(), &[-1.0, 0.0, 20.0]);
+    assert_near(&crop("cubic", &[0.0, 1.0], 1).unwrap(), &[20.0]);
     // The end of the region is exactly the last pixel, for any number of points.
     for size in 2..50 {
         assert_eq!(crop("linear", &[0.1, 1.0], size).unwrap().to_f64s().last(), Some(&40.0));
@@ -219,11 +199,11 @@ fn crops_extrapolate_outside() {
         ("mode", word("linear")),
         ("coordinate_transformation_mode", word("tf_crop_and_resize")),
         ("extrapolation_value", Attribute::Float(9.0)),
-        ("axes", ints(&[1])),
+        ("axes", int_list(&[1])),
     ];
-    let (roi, size) = (Tensor::vector(vec![0.0f32, 2.0]), sizes(&[2]));
+    let (roi, size) = (Tensor::vector(vec![0.0f32, 2.0]), ints(&[2]));
     let inputs = [Some(&counting(DType::F32, &[2, 2])), Some(&roi), None, Some(&size)];
-    assert_close(&run_all("Resize", &attributes, &inputs, 1).unwrap()[0], &[0.0, 9.0, 2.0, 9.0]);
+    assert_near(&run(named("Resize", &attributes), &inputs).unwrap(), &[0.0, 9.0, 2.0, 9.0]);
 }
 
 #[test]
@@ -246,11 +226,11 @@ fn resize_refuses_and_passes_edges() {
     assert_eq!(by_scales(&[], &input, &[1e30, 1e30]), Err(TooLarge));
     assert_eq!(by_sizes(&[], &input, &[1, -1]), Err(BadValue));
     assert_eq!(by_sizes(&[], &input, &[i64::MAX, i64::MAX]), Err(TooLarge));
-    assert_eq!(by_sizes(&[("axes", ints(&[0, -2]))], &input, &[1, 1]), Err(BadAttribute));
-    assert_eq!(by_sizes(&[("axes", ints(&[2]))], &input, &[1]), Err(BadAttribute));
-    assert_eq!(run("Resize", &[], &[&input]), Err(BadShape));
-    let both = [Some(&input), None, Some(&row(&[1.0, 1.0])), Some(&sizes(&[2, 3]))];
-    assert_eq!(run_all("Resize", &[], &both, 1), Err(BadShape));
+    assert_eq!(by_sizes(&[("axes", int_list(&[0, -2]))], &input, &[1, 1]), Err(BadAttribute));
+    assert_eq!(by_sizes(&[("axes", int_list(&[2]))], &input, &[1]), Err(BadAttribute));
+    assert_eq!(run(named("Resize", &[]), &[&input]), Err(BadShape));
+    let both = [Some(&input), None, Some(&row(&[1.0, 1.0])), Some(&ints(&[2, 3]))];
+    assert_eq!(run(named("Resize", &[]), &both), Err(BadShape));
     let empty = Tensor::zeros(DType::F32, &[0, 3]).unwrap();
     assert_eq!(by_scales(&[], &empty, &[2.0, 2.0]).unwrap().shape(), [0, 6]);
     assert_eq!(by_sizes(&[], &empty, &[2, 2]), Err(BadShape));
@@ -278,7 +258,7 @@ fn sampled(mode: &str, padding: &str, align: bool, points: &[[f64; 2]]) -> Vec<f
     // Pixels 0 1 2 / 3 4 5.
     let image = counting(DType::F32, &[1, 1, 2, 3]);
     let grid = f32s(&[1, 1, points.len(), 2], points.as_flattened());
-    run("GridSample", &attributes, &[&image, &grid]).unwrap().to_f64s()
+    run(named("GridSample", &attributes), &[&image, &grid]).unwrap().to_f64s()
 }
 
 #[test]
@@ -318,26 +298,26 @@ fn grid_values_that_are_no_numbers_stay_inside() {
 fn volumes_and_integers_are_sampled() {
     let volume = counting(DType::F32, &[1, 1, 2, 2, 2]);
     let center = f32s(&[1, 1, 1, 1, 3], &[0.0, 0.0, 0.0]);
-    assert_eq!(run("GridSample", &[], &[&volume, &center]).unwrap().to_f64s(), [3.5]);
+    assert_eq!(run(named("GridSample", &[]), &[&volume, &center]).unwrap().to_f64s(), [3.5]);
     // x comes first: it is the innermost axis.
     let first = f32s(&[1, 1, 1, 1, 3], &[0.5, -0.5, -0.5]);
-    assert_eq!(run("GridSample", &[], &[&volume, &first]).unwrap().to_f64s(), [1.0]);
+    assert_eq!(run(named("GridSample", &[]), &[&volume, &first]).unwrap().to_f64s(), [1.0]);
     let cubic = [("mode", word("cubic")), ("padding_mode", word("border"))];
-    assert_eq!(run("GridSample", &cubic, &[&volume, &center]).unwrap().to_f64s(), [3.5]);
+    assert_eq!(run(named("GridSample", &cubic), &[&volume, &center]).unwrap().to_f64s(), [3.5]);
     let bytes = counting(DType::U8, &[1, 1, 2, 2, 2]);
     // 3.5 is cast, which drops the fraction.
-    assert_eq!(run("GridSample", &[], &[&bytes, &center]).unwrap().to_i64s(), [3]);
+    assert_eq!(run(named("GridSample", &[]), &[&bytes, &center]).unwrap().to_i64s(), [3]);
     let line = counting(DType::F64, &[2, 2, 3]);
     let ends = f32s(&[2, 2, 1], &[-1.0, 1.0, 1.0, -1.0]);
     let align = [("align_corners", Attribute::Bool(true))];
-    let output = run("GridSample", &align, &[&line, &ends]).unwrap();
+    let output = run(named("GridSample", &align), &[&line, &ends]).unwrap();
     assert_eq!(output.to_f64s(), [0.0, 2.0, 3.0, 5.0, 8.0, 6.0, 11.0, 9.0]);
 }
 
 #[test]
 fn grids_that_do_not_fit_are_refused() {
     let image = counting(DType::F32, &[1, 1, 2, 2]);
-    let sample = |image: &Tensor, grid: &Tensor| run("GridSample", &[], &[image, grid]);
+    let sample = |image: &Tensor, grid: &Tensor| run(named("GridSample", &[]), &[image, grid]);
     let zeros = |dtype, shape: &[usize]| Tensor::zeros(dtype, shape).unwrap();
     assert_eq!(sample(&image, &zeros(DType::F32, &[1, 1, 1, 3])), Err(BadShape));
     assert_eq!(sample(&image, &zeros(DType::F32, &[2, 1, 1, 2])), Err(BadShape));
@@ -350,20 +330,20 @@ fn grids_that_do_not_fit_are_refused() {
 #[test]
 fn affine_grids_are_the_pixels_mapped() {
     let grid = |align: bool, theta: &Tensor, list: &[i64]| {
-        run("AffineGrid", &[("align_corners", Attribute::Bool(align))], &[theta, &sizes(list)])
+        run(named("AffineGrid", &[("align_corners", Attribute::Bool(align))]), &[theta, &ints(list)])
     };
     let identity = f32s(&[1, 2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
     let corners = grid(true, &identity, &[1, 1, 2, 3]).unwrap();
     assert_eq!(corners.shape(), [1, 2, 3, 2]);
     let expected = [-1.0, -1.0, 0.0, -1.0, 1.0, -1.0, -1.0, 1.0, 0.0, 1.0, 1.0, 1.0];
-    assert_close(&corners, &expected);
+    assert_near(&corners, &expected);
     let centers = grid(false, &identity, &[1, 1, 1, 2]).unwrap();
-    assert_close(&centers, &[-0.5, 0.0, 0.5, 0.0]);
+    assert_near(&centers, &[-0.5, 0.0, 0.5, 0.0]);
     // x' = 2x + 3y + 4, y' = 5x + 6y + 7.
     let general = f32s(&[1, 2, 3], &[2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
-    assert_close(&grid(true, &general, &[1, 1, 1, 2]).unwrap(), &[-1.0, -4.0, 3.0, 6.0]);
+    assert_near(&grid(true, &general, &[1, 1, 1, 2]).unwrap(), &[-1.0, -4.0, 3.0, 6.0]);
     let shift = f32s(&[1, 3, 4], &[1.0, 0.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.25, 0.0, 0.0, 1.0, 0.125]);
-    assert_close(&grid(false, &shift, &[1, 1, 1, 1, 1]).unwrap(), &[0.5, 0.25, 0.125]);
+    assert_near(&grid(false, &shift, &[1, 1, 1, 1, 1]).unwrap(), &[0.5, 0.25, 0.125]);
     assert_eq!(grid(true, &identity, &[1, 1, 0, 3]).unwrap().shape(), [1, 0, 3, 2]);
     assert_eq!(grid(true, &identity, &[2, 1, 2, 3]), Err(BadShape));
     assert_eq!(grid(true, &identity, &[1, 1, 2]), Err(BadShape));
@@ -379,16 +359,16 @@ fn crop_and_resize_reads_boxes_of_images() {
         let attributes = [("mode", word(mode)), ("extrapolation_value", Attribute::Float(-1.0))];
         let boxes = f32s(&[boxes.len() / 4, 4], boxes);
         let (batch, size) = (Tensor::vector(batch.to_vec()), Tensor::vector(size.to_vec()));
-        run("CropAndResize", &attributes, &[&images, &boxes, &batch, &size])
+        run(named("CropAndResize", &attributes), &[&images, &boxes, &batch, &size])
     };
     let whole = [0.0, 0.0, 1.0, 1.0];
-    assert_close(&crop("bilinear", &whole, &[1], &[2, 2]).unwrap(), &[9.0, 11.0, 15.0, 17.0]);
-    assert_close(&crop("bilinear", &whole, &[0], &[1, 1]).unwrap(), &[4.0]);
-    assert_close(&crop("bilinear", &[0.25, 0.0, 0.25, 1.0], &[0], &[1, 3]).unwrap(), &[1.5, 2.5, 3.5]);
+    assert_near(&crop("bilinear", &whole, &[1], &[2, 2]).unwrap(), &[9.0, 11.0, 15.0, 17.0]);
+    assert_near(&crop("bilinear", &whole, &[0], &[1, 1]).unwrap(), &[4.0]);
+    assert_near(&crop("bilinear", &[0.25, 0.0, 0.25, 1.0], &[0], &[1, 3]).unwrap(), &[1.5, 2.5, 3.5]);
     // Columns at 1, 2 and 3, of which the last is outside.
-    assert_close(&crop("bilinear", &[0.0, 0.5, 0.0, 1.5], &[0], &[1, 3]).unwrap(), &[1.0, 2.0, -1.0]);
+    assert_near(&crop("bilinear", &[0.0, 0.5, 0.0, 1.5], &[0], &[1, 3]).unwrap(), &[1.0, 2.0, -1.0]);
     // A half goes away from zero: row 0.5 to 1.
-    assert_close(&crop("nearest", &[0.25, 0.0, 0.25, 1.0], &[0], &[1, 2]).unwrap(), &[3.0, 5.0]);
+    assert_near(&crop("nearest", &[0.25, 0.0, 0.25, 1.0], &[0], &[1, 2]).unwrap(), &[3.0, 5.0]);
     assert_eq!(crop("bilinear", &whole, &[2], &[1, 1]), Err(BadValue));
     assert_eq!(crop("bilinear", &whole, &[-1], &[1, 1]), Err(BadValue));
     assert_eq!(crop("bilinear", &whole, &[0, 0], &[1, 1]), Err(BadShape));
@@ -407,7 +387,7 @@ fn selected(
 ) -> Result<Vec<i64>, EvalErrorKind> {
     let (limit, iou, score) = (Tensor::scalar(limit), Tensor::scalar(iou), score.map(Tensor::scalar));
     let inputs = [Some(boxes), Some(scores), Some(&limit), Some(&iou), score.as_ref()];
-    Ok(run_all("NonMaxSuppression", &[], &inputs, 1)?[0].to_i64s())
+    Ok(run(named("NonMaxSuppression", &[]), &inputs)?.to_i64s())
 }
 
 #[test]
@@ -425,7 +405,7 @@ fn overlapping_boxes_are_suppressed() {
     let equal = f32s(&[1, 1, 3], &[0.5, 0.5, 0.5]);
     assert_eq!(selected(&boxes, &equal, 9, 0.0, None).unwrap(), [0, 0, 0, 0, 0, 2]);
     // Without a limit nothing is selected.
-    let none = run("NonMaxSuppression", &[], &[&boxes, &scores]).unwrap();
+    let none = run(named("NonMaxSuppression", &[]), &[&boxes, &scores]).unwrap();
     assert_eq!(none.shape(), [0, 3]);
 }
 
@@ -440,7 +420,7 @@ fn suppression_is_per_batch_and_class_and_knows_centers() {
     let boxes = f32s(&[1, 2, 4], &[0.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]);
     let scores = f32s(&[1, 1, 2], &[0.1, 0.2]);
     let limit = Tensor::scalar(5i64);
-    let output = run("NonMaxSuppression", &centered, &[&boxes, &scores, &limit]).unwrap();
+    let output = run(named("NonMaxSuppression", &centered), &[&boxes, &scores, &limit]).unwrap();
     assert_eq!(output.to_i64s(), [0, 0, 1, 0, 0, 0]);
 }
 

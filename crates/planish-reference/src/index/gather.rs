@@ -4,7 +4,7 @@ use planish_op::{Compress, Gather, GatherElements, GatherND, OneHot};
 use planish_tensor::Tensor;
 
 use super::{find_place, indices, place};
-use crate::cells::{Axis, all_axes, checked_len, pick, pick_runs};
+use crate::cells::{Axis, all_axes, pick, pick_runs};
 use crate::layout::{reshaped, to_size};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
@@ -110,7 +110,7 @@ pub(super) fn slice_places(
     let (batch, rest) = shape.split_at(n_batch);
     let (indexed, sliced) = rest.split_at(depth);
     let run = nd::count(sliced);
-    let n_tuples = checked_len(cx, index.dtype(), tuples)?;
+    let n_tuples = nd::output_len(cx, index.dtype(), tuples)?;
     let per_batch = n_tuples / nd::count(batch).max(1);
     let values = indices(cx, index)?;
     let mut places = Vec::with_capacity(n_tuples);

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use planish_op::{TfIdfMode, TfIdfVectorizer};
 use planish_tensor::{DType, Tensor};
 
-use crate::cells::checked_len;
-use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
+use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn tfidf_vectorizer(op: &TfIdfVectorizer, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
@@ -25,7 +24,7 @@ pub(crate) fn tfidf_vectorizer(op: &TfIdfVectorizer, cx: &Evaluation<'_>) -> Eva
     };
     let pool = Pool::new(op, cx)?;
     let shape: Vec<usize> = rows.into_iter().chain([pool.width]).collect();
-    let mut counts = vec![0f64; checked_len(cx, DType::F64, &shape)?];
+    let mut counts = vec![0f64; nd::result_len(cx, &shape)?];
     let tokens = data.to_i64s();
     if row_len > 0 {
         for (row, counts) in tokens.chunks(row_len).zip(counts.chunks_mut(pool.width)) {

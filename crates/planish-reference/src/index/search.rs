@@ -5,7 +5,7 @@ use planish_tensor::{DType, Tensor};
 
 use super::gather::take_places;
 use super::order::keys;
-use crate::cells::{checked_len, pick_runs};
+use crate::cells::pick_runs;
 use crate::layout::{reshaped, single_int, to_size};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
@@ -39,7 +39,7 @@ pub(crate) fn topk(op: &TopK, cx: &Evaluation<'_>) -> EvalResult {
     }
     let mut shape = data.shape().to_vec();
     shape[axis] = k;
-    let n_taken = checked_len(cx, data.dtype(), &shape)?;
+    let n_taken = nd::output_len(cx, data.dtype(), &shape)?;
     let inner = nd::count(&data.shape()[axis + 1..]);
     let keys = keys(data);
     let mut indices = vec![0i64; n_taken];
@@ -114,7 +114,7 @@ impl SliceKeys {
 fn slice_keys(cx: &Evaluation<'_>, data: &Tensor, axis: usize) -> Result<SliceKeys, EvalError> {
     let shape = data.shape();
     // Slices without elements are all equal, and there may be any number of them.
-    let dim = checked_len(cx, DType::I64, &shape[axis..=axis])?;
+    let dim = nd::output_len(cx, DType::I64, &shape[axis..=axis])?;
     let flat = keys(data);
     let inner = nd::count(&shape[axis + 1..]);
     let len = flat.len().checked_div(dim).unwrap_or(0);

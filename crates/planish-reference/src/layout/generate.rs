@@ -4,8 +4,8 @@ use planish_op::{ConstantOfShape, EyeLike, Range};
 use planish_tensor::{Bytes, DType, Element, Tensor};
 
 use super::{int_list, to_size};
-use crate::cells::{Axis, checked_len, pick, pick_runs};
-use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
+use crate::cells::{Axis, pick, pick_runs};
+use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn constant_of_shape(op: &ConstantOfShape, cx: &Evaluation<'_>) -> EvalResult {
     let shape: Result<Vec<usize>, EvalError> =
@@ -16,7 +16,7 @@ pub(crate) fn constant_of_shape(op: &ConstantOfShape, cx: &Evaluation<'_>) -> Ev
     if value.len() != 1 {
         return Err(cx.bad_attribute(format!("the value must be one element, it is {:?}", value.shape())));
     }
-    checked_len(cx, value.dtype(), &shape)?;
+    nd::output_len(cx, value.dtype(), &shape)?;
     let axes: Vec<Axis> = shape.iter().map(|&len| Axis::repeat(len)).collect();
     Ok(vec![pick(cx, value, &axes, None)?.into()])
 }
@@ -83,7 +83,7 @@ fn float_range(
         return Err(cx.error(EvalErrorKind::BadValue, detail));
     }
     // The cast saturates, and what is too large is refused.
-    let len = checked_len(cx, DType::F64, &[len as usize])?;
+    let len = nd::result_len(cx, &[len as usize])?;
     let values: Vec<f64> = (0..len).map(|idx| start + idx as f64 * delta).collect();
     Ok(Tensor::from_f64s(dtype, &[len], &values)?)
 }
@@ -104,7 +104,7 @@ fn int_range<T: Element>(
     }
     let (span, step) = if delta > 0 { (limit - start, delta) } else { (start - limit, -delta) };
     let len = (span.max(0) + step - 1) / step;
-    let len = checked_len(cx, T::DTYPE, &[usize::try_from(len).unwrap_or(usize::MAX)])?;
+    let len = nd::output_len(cx, T::DTYPE, &[usize::try_from(len).unwrap_or(usize::MAX)])?;
     let values: Vec<T> = (0..len).map(|idx| narrow(start + idx as i128 * delta)).collect();
     Ok(Tensor::from_bytes(T::DTYPE, &[len], Bytes::from_vec(values))?)
 }

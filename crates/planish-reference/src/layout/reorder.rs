@@ -6,7 +6,7 @@ use planish_op::{
 use planish_tensor::Tensor;
 
 use super::{distinct_axes, int_list, reshaped, single_int, to_size};
-use crate::cells::{Axis, NOWHERE, checked_len, pick, pick_runs};
+use crate::cells::{Axis, NOWHERE, pick, pick_runs};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn transpose(op: &Transpose, cx: &Evaluation<'_>) -> EvalResult {
@@ -40,7 +40,7 @@ pub(crate) fn expand(_op: &Expand, cx: &Evaluation<'_>) -> EvalResult {
     let target: Result<Vec<usize>, EvalError> =
         target.iter().map(|&dim| to_size(cx, dim, "a dimension to expand to")).collect();
     let shape = nd::broadcast(cx, data.shape(), &target?)?;
-    checked_len(cx, data.dtype(), &shape)?;
+    nd::output_len(cx, data.dtype(), &shape)?;
     let strides = nd::broadcast_strides(data.shape(), &shape);
     let axes: Vec<Axis> = shape.iter().zip(strides).map(|(&len, stride)| Axis::all(len, stride)).collect();
     Ok(vec![pick(cx, data, &axes, None)?.into()])
@@ -61,7 +61,7 @@ pub(crate) fn tile(_op: &Tile, cx: &Evaluation<'_>) -> EvalResult {
         shape.push(dim.saturating_mul(repeat));
         axes.extend([Axis::repeat(repeat), Axis::all(dim, stride)]);
     }
-    checked_len(cx, data.dtype(), &shape)?;
+    nd::output_len(cx, data.dtype(), &shape)?;
     let tiled = pick(cx, data, &axes, None)?;
     Ok(vec![reshaped(cx, &tiled, &shape)?.into()])
 }

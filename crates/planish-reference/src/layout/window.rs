@@ -4,7 +4,7 @@ use planish_op::{CenterCropPad, Pad, PadMode, Slice};
 use planish_tensor::Tensor;
 
 use super::{distinct_axes, int_list, optional_int_list, to_size};
-use crate::cells::{Axis, NOWHERE, all_axes, checked_len, pick};
+use crate::cells::{Axis, NOWHERE, all_axes, pick};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn slice(_op: &Slice, cx: &Evaluation<'_>) -> EvalResult {
@@ -95,7 +95,7 @@ fn padded(
     let shape: Vec<usize> =
         windows.iter().map(|window| usize::try_from(window.len).unwrap_or(usize::MAX)).collect();
     // The tables below have an entry for each place, so the size is checked before they are made.
-    if checked_len(cx, data.dtype(), &shape)? == 0 {
+    if nd::output_len(cx, data.dtype(), &shape)? == 0 {
         return Ok(Tensor::zeros(data.dtype(), &shape)?);
     }
     let axes: Vec<Axis> = windows

@@ -3,7 +3,6 @@
 use planish_op::{Det, Inverse};
 use planish_tensor::Tensor;
 
-use crate::scalar::common_float;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 pub(crate) fn det(_op: &Det, cx: &Evaluation<'_>) -> EvalResult {
@@ -32,7 +31,7 @@ pub(crate) fn inverse(_op: &Inverse, cx: &Evaluation<'_>) -> EvalResult {
 /// Input 0, the axes before the last two, and the size of its matrices.
 fn matrices<'a>(cx: &Evaluation<'a>) -> Result<(&'a Tensor, &'a [usize], usize), EvalError> {
     let x = cx.tensor(0)?;
-    common_float(cx, &[x])?;
+    cx.common_float(&[x])?;
     match x.shape() {
         [batch @ .., rows, columns] if rows == columns => Ok((x, batch, *rows)),
         shape => Err(cx.bad_shape(format!("square matrices are needed, the shape is {shape:?}"))),

@@ -7,7 +7,6 @@ use planish_tensor::{DType, Tensor};
 
 use super::moments;
 use crate::reduce::{Groups, axis_mask, map_lines};
-use crate::wide::floats;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// A parameter that broadcasts to the data: its elements, and strides over the data's shape.
@@ -26,7 +25,7 @@ impl Parameter {
                 cx.bad_shape(format!("input {idx} of shape {shape:?} does not broadcast to {target:?}"))
             );
         }
-        let values = floats(cx, idx)?;
+        let values = cx.floats(idx)?;
         // Of an empty parameter nothing is read, and its strides may overflow.
         let strides = match values.is_empty() {
             true => vec![0; target.len()],
@@ -66,7 +65,7 @@ pub(crate) fn layer_normalization(op: &LayerNormalization, cx: &Evaluation<'_>) 
     let stash = stash_type(cx, op.stash_type)?;
     let scale = Parameter::of(cx, 1, x.shape())?;
     let bias = cx.optional_tensor(2)?.map(|_| Parameter::of(cx, 2, x.shape())).transpose()?;
-    let values = floats(cx, 0)?;
+    let values = cx.floats(0)?;
     let epsilon = f64::from(op.epsilon);
     // Mean and inverse deviation per row; of an empty row NaN.
     let mut of_rows = x.shape().to_vec();
@@ -102,7 +101,7 @@ pub(crate) fn rms_normalization(op: &RMSNormalization, cx: &Evaluation<'_>) -> E
     let axis = cx.axis(op.axis, x.rank())?;
     stash_type(cx, op.stash_type)?;
     let scale = Parameter::of(cx, 1, x.shape())?;
-    let values = floats(cx, 0)?;
+    let values = cx.floats(0)?;
     let (n_rows, row) = rows(x, axis).unwrap_or((0, 0));
     let y = nd::fill_blocks(n_rows, row, 3 * row, |idx, out| {
         let start = idx * row;
@@ -125,7 +124,7 @@ pub(crate) fn lp_normalization(op: &LpNormalization, cx: &Evaluation<'_>) -> Eva
         2 => |line| line.iter().map(|value| value * value).sum::<f64>().sqrt(),
         p => return Err(cx.bad_attribute(format!("p must be 1 or 2, it is {p}"))),
     };
-    let y = map_lines(&floats(cx, 0)?, x.shape(), axis, |line| {
+    let y = map_lines(&cx.floats(0)?, x.shape(), axis, |line| {
         let norm = norm(line);
         // ONNX defines the quotient by a zero norm as zero.
         line.iter_mut().for_each(|value| *value = if norm == 0.0 { 0.0 } else { *value / norm });
@@ -145,7 +144,7 @@ pub(crate) fn lrn(op: &LRN, cx: &Evaluation<'_>) -> EvalResult {
     let (before, after) = (reach / 2, reach.div_ceil(2));
     let (bias, beta) = (f64::from(op.bias), f64::from(op.beta));
     let factor = f64::from(op.alpha) / op.size as f64;
-    let y = map_lines(&floats(cx, 0)?, x.shape(), 1, |line| {
+    let y = map_lines(&cx.floats(0)?, x.shape(), 1, |line| {
         let squares: Vec<f64> = line.iter().map(|value| value * value).collect();
         for (channel, value) in line.iter_mut().enumerate() {
             let first = channel.saturating_sub(before);
@@ -167,7 +166,7 @@ pub(crate) fn mean_variance_normalization(op: &MeanVarianceNormalization, cx: &E
     if op.axes.is_empty() {
         reduced.fill(true);
     }
-    let values = floats(cx, 0)?;
+    let values = cx.floats(0)?;
     let mut y = values.clone();
     if !values.is_empty() {
         let groups = Groups::new(cx, x.shape(), &reduced, DType::F64)?;

@@ -4,7 +4,6 @@ use planish_op::{BatchNormalization, GroupNormalization, InstanceNormalization, 
 use planish_tensor::Tensor;
 
 use super::moments;
-use crate::wide::floats;
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// A tensor seen as `n_batches * n_channels` planes of `plane` elements.
@@ -37,7 +36,7 @@ fn per_channel(cx: &Evaluation<'_>, idx: usize, n_channels: usize) -> Result<Vec
     if shape != [n_channels] {
         return Err(cx.bad_shape(format!("input {idx} must have shape [{n_channels}], it has {shape:?}")));
     }
-    floats(cx, idx)
+    cx.floats(idx)
 }
 
 pub(crate) fn batch_normalization(op: &BatchNormalization, cx: &Evaluation<'_>) -> EvalResult {
@@ -51,7 +50,7 @@ pub(crate) fn batch_normalization(op: &BatchNormalization, cx: &Evaluation<'_>) 
     let n_channels = *x.shape().get(1).unwrap_or(&0);
     let [scale, bias, mean, variance] = [1, 2, 3, 4].map(|idx| per_channel(cx, idx, n_channels));
     let (scale, bias, mean, variance) = (scale?, bias?, mean?, variance?);
-    let values = floats(cx, 0)?;
+    let values = cx.floats(0)?;
     let planes = Planes::of(cx, x)?;
 
     // What is normalized with: the batch's own moments in training, the given ones otherwise.
@@ -113,7 +112,7 @@ fn by_group(cx: &Evaluation<'_>, n_groups: usize, epsilon: f32) -> EvalResult {
     let planes = Planes::of(cx, x)?;
     let n_channels = x.shape()[1];
     let (scale, bias) = (per_channel(cx, 1, n_channels)?, per_channel(cx, 2, n_channels)?);
-    let values = floats(cx, 0)?;
+    let values = cx.floats(0)?;
     let y = match planes {
         None => Vec::new(),
         Some(_) if n_channels % n_groups != 0 => {

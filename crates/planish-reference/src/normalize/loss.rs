@@ -4,7 +4,6 @@ use planish_op::{LossReduction, NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLo
 use planish_tensor::{DType, Tensor};
 
 use crate::reduce::{log_softmax_line, map_lines};
-use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn negative_log_likelihood_loss(
@@ -12,14 +11,14 @@ pub(crate) fn negative_log_likelihood_loss(
     cx: &Evaluation<'_>,
 ) -> EvalResult {
     check_shapes(cx)?;
-    let log_probs = floats(cx, 0)?;
+    let log_probs = cx.floats(0)?;
     Ok(vec![Value::Tensor(loss(cx, &log_probs, op.reduction, op.ignore_index)?)])
 }
 
 pub(crate) fn softmax_cross_entropy_loss(op: &SoftmaxCrossEntropyLoss, cx: &Evaluation<'_>) -> EvalResult {
     check_shapes(cx)?;
     let scores = cx.tensor(0)?;
-    let log_probs = map_lines(&floats(cx, 0)?, scores.shape(), 1, log_softmax_line);
+    let log_probs = map_lines(&cx.floats(0)?, scores.shape(), 1, log_softmax_line);
     let mut outputs = vec![Value::Tensor(loss(cx, &log_probs, op.reduction, op.ignore_index)?)];
     if cx.n_outputs() > 1 {
         let log_probs = Tensor::from_f64s(scores.dtype(), scores.shape(), &log_probs)?;
@@ -60,11 +59,11 @@ fn loss(
             let found = weights.shape();
             return Err(cx.bad_shape(format!("weights must have shape [{n_classes}], they have {found:?}")));
         }
-        Some(_) => Some(floats(cx, 2)?),
+        Some(_) => Some(cx.floats(2)?),
         None => None,
     };
     // Without classes no label is valid, so that only shapes without samples pass.
-    nd::output_len(cx, DType::F64, labels.shape())?;
+    nd::result_len(cx, labels.shape())?;
     let plane = if labels.is_empty() { 1 } else { nd::count(&labels.shape()[1..]) };
     let mut losses = Vec::with_capacity(labels.len());
     let mut total_weight = 0.0;

@@ -5,6 +5,7 @@ use planish_op::*;
 use planish_tensor::{DType, Tensor};
 
 use super::{cut, evaluate_at};
+use crate::testing::{int_list, named};
 use crate::{EvalErrorKind, Evaluation, evaluate, nd};
 
 /// Numbers in no order between -3 and 3, fractions among them so that the order of sums shows.
@@ -55,19 +56,8 @@ fn check_cut(op: impl Into<Op>, inputs: &[Option<Tensor>]) {
     check(op, inputs, 1, 1);
 }
 
-/// The operator with these attributes.
-fn op(name: &str, attributes: &[(&str, Attribute)]) -> Op {
-    let list: Vec<(String, Attribute)> =
-        attributes.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-    Op::from_attributes(name, &list).unwrap()
-}
-
 fn int(value: i64) -> Attribute {
     Attribute::Int(value)
-}
-
-fn list(values: &[i64]) -> Attribute {
-    Attribute::Ints(values.to_vec())
 }
 
 #[test]
@@ -76,15 +66,15 @@ fn elementwise_operators() {
         ["Abs", "Neg", "Sigmoid", "Relu", "Gelu", "Erf", "Softplus", "Round", "IsNaN", "Identity", "Selu"]
     {
         for shape in [&[][..], &[3, 1, 5], &[0, 2]] {
-            check_cut(op(name, &[]), &[f32s(shape, 1)]);
+            check_cut(named(name, &[]), &[f32s(shape, 1)]);
         }
     }
     for name in ["Add", "Sub", "Mul", "Div", "Pow", "Less", "Equal", "PRelu"] {
-        check_cut(op(name, &[]), &[f32s(&[2, 3, 4], 1), f32s(&[3, 1], 2)]);
-        check_cut(op(name, &[]), &[f32s(&[4], 1), f32s(&[], 2)]);
+        check_cut(named(name, &[]), &[f32s(&[2, 3, 4], 1), f32s(&[3, 1], 2)]);
+        check_cut(named(name, &[]), &[f32s(&[4], 1), f32s(&[], 2)]);
     }
     for name in ["Min", "Max", "Sum", "Mean"] {
-        check_cut(op(name, &[]), &[f32s(&[2, 1, 4], 1), f32s(&[3, 1], 2), f32s(&[1], 3)]);
+        check_cut(named(name, &[]), &[f32s(&[2, 1, 4], 1), f32s(&[3, 1], 2), f32s(&[1], 3)]);
     }
     let condition = Some(scattered(DType::Bool, &[3, 1], 1));
     for dtype in [DType::F32, DType::I4, DType::U2, DType::I64] {
@@ -93,8 +83,8 @@ fn elementwise_operators() {
     }
     check_cut(Clip {}, &[f32s(&[3, 4], 1), Some(Tensor::scalar(-1f32)), None]);
     check_cut(Clip {}, &[f32s(&[3, 4], 1), None, Some(Tensor::scalar(1f32))]);
-    check_cut(op("Mod", &[("fmod", Attribute::Bool(true))]), &[f32s(&[3, 4], 1), f32s(&[3, 1], 2)]);
-    check_cut(op("Cast", &[("to", Attribute::DType(DType::I8))]), &[f32s(&[3, 4], 1)]);
+    check_cut(named("Mod", &[("fmod", Attribute::Bool(true))]), &[f32s(&[3, 4], 1), f32s(&[3, 1], 2)]);
+    check_cut(named("Cast", &[("to", Attribute::DType(DType::I8))]), &[f32s(&[3, 4], 1)]);
 }
 
 #[test]
@@ -155,7 +145,7 @@ fn quantized_products() {
     }
     // Per channel of a convolution in two groups.
     let (x, w) = (u8s(&[2, 4, 5, 6], 1), i8s(&[6, 2, 3, 2], 2));
-    let attributes = [("group", int(2)), ("pads", list(&[1, 0, 1, 2])), ("strides", list(&[2, 1]))];
+    let attributes = [("group", int(2)), ("pads", int_list(&[1, 0, 1, 2])), ("strides", int_list(&[2, 1]))];
     for channels in [&[][..], &[6]] {
         let inputs = [
             x.clone(),
@@ -168,9 +158,9 @@ fn quantized_products() {
             u8s(&[], 8),
             Some(scattered(DType::I32, &[6], 9)),
         ];
-        check_cut(op("QLinearConv", &attributes), &inputs);
+        check_cut(named("QLinearConv", &attributes), &inputs);
         let inputs = [x.clone(), w.clone(), u8s(&[], 4), i8s(channels, 6)];
-        check_cut(op("ConvInteger", &attributes), &inputs);
+        check_cut(named("ConvInteger", &attributes), &inputs);
     }
 }
 
@@ -182,21 +172,29 @@ fn convolutions() {
     let auto = |word: &str| Attribute::Str(word.into());
     let cases: [Case; 8] = [
         (&[2, 3, 7], &[4, 3, 3], vec![]),
-        (&[2, 4, 6, 5], &[6, 2, 3, 2], vec![("group", int(2)), ("pads", list(&[2, 1, 0, 3]))]),
+        (&[2, 4, 6, 5], &[6, 2, 3, 2], vec![("group", int(2)), ("pads", int_list(&[2, 1, 0, 3]))]),
         (&[1, 4, 6, 6], &[4, 1, 3, 3], vec![("group", int(4)), ("auto_pad", auto("SAME_UPPER"))]),
-        (&[1, 2, 9, 8], &[3, 2, 2, 3], vec![("dilations", list(&[3, 2])), ("strides", list(&[2, 3]))]),
-        (&[1, 2, 8, 8], &[3, 2, 3, 3], vec![("auto_pad", auto("SAME_LOWER")), ("strides", list(&[2, 2]))]),
-        (&[1, 2, 3, 4, 5], &[2, 2, 2, 2, 2], vec![("pads", list(&[1, 1, 1, 1, 1, 1]))]),
+        (
+            &[1, 2, 9, 8],
+            &[3, 2, 2, 3],
+            vec![("dilations", int_list(&[3, 2])), ("strides", int_list(&[2, 3]))],
+        ),
+        (
+            &[1, 2, 8, 8],
+            &[3, 2, 3, 3],
+            vec![("auto_pad", auto("SAME_LOWER")), ("strides", int_list(&[2, 2]))],
+        ),
+        (&[1, 2, 3, 4, 5], &[2, 2, 2, 2, 2], vec![("pads", int_list(&[1, 1, 1, 1, 1, 1]))]),
         // Windows in nothing but padding.
-        (&[1, 2, 2], &[3, 2, 2], vec![("pads", list(&[4, 5]))]),
+        (&[1, 2, 2], &[3, 2, 2], vec![("pads", int_list(&[4, 5]))]),
         (&[0, 2, 5], &[3, 2, 2], vec![]),
     ];
     for (x, w, attributes) in cases {
         for dtype in [DType::F32, DType::BF16] {
             let (x, n_out) = (Some(scattered(dtype, x, 1)), w[0]);
             let (w, bias) = (Some(scattered(dtype, w, 2)), Some(scattered(dtype, &[n_out], 3)));
-            check_cut(op("Conv", &attributes), &[x.clone(), w.clone()]);
-            check_cut(op("Conv", &attributes), &[x, w, bias]);
+            check_cut(named("Conv", &attributes), &[x.clone(), w.clone()]);
+            check_cut(named("Conv", &attributes), &[x, w, bias]);
         }
     }
 }
@@ -208,50 +206,54 @@ fn transposed_convolutions() {
         (
             &[2, 4, 3, 4],
             &[4, 3, 3, 3],
-            vec![("group", int(2)), ("strides", list(&[2, 2])), ("pads", list(&[1, 1, 1, 1]))],
+            vec![("group", int(2)), ("strides", int_list(&[2, 2])), ("pads", int_list(&[1, 1, 1, 1]))],
         ),
         (
             &[1, 2, 5, 3],
             &[2, 2, 3, 4],
             vec![
-                ("strides", list(&[2, 1])),
-                ("dilations", list(&[1, 2])),
-                ("pads", list(&[2, 0, 1, 3])),
-                ("output_padding", list(&[1, 0])),
+                ("strides", int_list(&[2, 1])),
+                ("dilations", int_list(&[1, 2])),
+                ("pads", int_list(&[2, 0, 1, 3])),
+                ("output_padding", int_list(&[1, 0])),
             ],
         ),
-        (&[1, 2, 3, 3], &[2, 2, 3, 3], vec![("strides", list(&[3, 2])), ("output_shape", list(&[8, 6]))]),
-        (&[1, 2, 2, 3, 2], &[2, 1, 2, 2, 3], vec![("pads", list(&[1, 0, 1, 0, 1, 1]))]),
+        (
+            &[1, 2, 3, 3],
+            &[2, 2, 3, 3],
+            vec![("strides", int_list(&[3, 2])), ("output_shape", int_list(&[8, 6]))],
+        ),
+        (&[1, 2, 2, 3, 2], &[2, 1, 2, 2, 3], vec![("pads", int_list(&[1, 0, 1, 0, 1, 1]))]),
     ];
     for (x, w, attributes) in cases {
         let n_out = w[1] * if x[1] == 4 { 2 } else { 1 };
-        check_cut(op("ConvTranspose", &attributes), &[f32s(x, 1), f32s(w, 2)]);
-        check_cut(op("ConvTranspose", &attributes), &[f32s(x, 1), f32s(w, 2), f32s(&[n_out], 3)]);
+        check_cut(named("ConvTranspose", &attributes), &[f32s(x, 1), f32s(w, 2)]);
+        check_cut(named("ConvTranspose", &attributes), &[f32s(x, 1), f32s(w, 2), f32s(&[n_out], 3)]);
     }
     // A stride that must not become memory.
-    let far = op("ConvTranspose", &[("strides", list(&[1 << 50]))]);
+    let far = named("ConvTranspose", &[("strides", int_list(&[1 << 50]))]);
     check_cut(far, &[f32s(&[1, 1, 1], 1), f32s(&[1, 1, 2], 2)]);
     // Strides beyond the kernel leave places that no input reaches; those come from the whole.
-    let sparse = op("ConvTranspose", &[("strides", list(&[4])), ("output_padding", list(&[3]))]);
+    let sparse = named("ConvTranspose", &[("strides", int_list(&[4])), ("output_padding", int_list(&[3]))]);
     check(sparse, &[f32s(&[1, 1, 3], 1), f32s(&[1, 1, 2], 2), f32s(&[1], 3)], 1, 0);
 }
 
 #[test]
 fn pools() {
     let attributes = [
-        ("kernel_shape", list(&[3, 2])),
-        ("strides", list(&[2, 1])),
-        ("pads", list(&[1, 0, 1, 1])),
+        ("kernel_shape", int_list(&[3, 2])),
+        ("strides", int_list(&[2, 1])),
+        ("pads", int_list(&[1, 0, 1, 1])),
         ("ceil_mode", Attribute::Bool(true)),
     ];
     let x = f32s(&[2, 3, 6, 5], 1);
     for name in ["AveragePool", "LpPool"] {
-        check_cut(op(name, &attributes), std::slice::from_ref(&x));
+        check_cut(named(name, &attributes), std::slice::from_ref(&x));
     }
-    check(op("MaxPool", &attributes), std::slice::from_ref(&x), 2, 1);
+    check(named("MaxPool", &attributes), std::slice::from_ref(&x), 2, 1);
     for name in ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"] {
-        check_cut(op(name, &[]), std::slice::from_ref(&x));
-        check_cut(op(name, &[]), &[f32s(&[2, 3, 7], 2)]);
+        check_cut(named(name, &[]), std::slice::from_ref(&x));
+        check_cut(named(name, &[]), &[f32s(&[2, 3, 7], 2)]);
     }
 }
 
@@ -272,7 +274,7 @@ fn reductions() {
     for name in names {
         for keepdims in [true, false] {
             let reduce = |noop| {
-                op(
+                named(
                     name,
                     &[
                         ("keepdims", Attribute::Bool(keepdims)),
@@ -293,7 +295,7 @@ fn reductions() {
     }
     for name in ["ArgMax", "ArgMin"] {
         for keepdims in [true, false] {
-            let arg = op(name, &[("axis", int(-2)), ("keepdims", Attribute::Bool(keepdims))]);
+            let arg = named(name, &[("axis", int(-2)), ("keepdims", Attribute::Bool(keepdims))]);
             check_cut(arg, &[f32s(&[3, 4, 5], 1)]);
         }
     }
@@ -304,18 +306,18 @@ fn lines() {
     let x = f32s(&[3, 4, 5], 1);
     for axis in [-1, 0, 1] {
         for name in ["Softmax", "LogSoftmax", "Hardmax", "LpNormalization"] {
-            check_cut(op(name, &[("axis", int(axis))]), std::slice::from_ref(&x));
+            check_cut(named(name, &[("axis", int(axis))]), std::slice::from_ref(&x));
         }
         for name in ["CumSum", "CumProd"] {
             for reverse in [true, false] {
-                let scan = op(name, &[("reverse", Attribute::Bool(reverse))]);
+                let scan = named(name, &[("reverse", Attribute::Bool(reverse))]);
                 check_cut(scan, &[x.clone(), Some(Tensor::scalar(axis))]);
             }
         }
     }
-    check_cut(op("LRN", &[("size", int(3))]), &[f32s(&[2, 6, 3, 2], 1)]);
+    check_cut(named("LRN", &[("size", int(3))]), &[f32s(&[2, 6, 3, 2], 1)]);
     for axes in [&[0, 2, 3][..], &[1], &[]] {
-        check_cut(op("MeanVarianceNormalization", &[("axes", list(axes))]), &[f32s(&[2, 3, 4, 2], 1)]);
+        check_cut(named("MeanVarianceNormalization", &[("axes", int_list(axes))]), &[f32s(&[2, 3, 4, 2], 1)]);
     }
 }
 
@@ -325,38 +327,38 @@ fn normalizations() {
     for (axis, scale) in [(-1, &[5][..]), (1, &[4, 3, 5]), (2, &[4, 3, 1]), (-2, &[2, 1, 1, 5]), (0, &[])] {
         let attributes = [("axis", int(axis))];
         let inputs = [x.clone(), f32s(scale, 2), f32s(&[5], 3)];
-        check(op("LayerNormalization", &attributes), &inputs, 3, 3);
-        check_cut(op("LayerNormalization", &attributes), &inputs[..2]);
-        check_cut(op("RMSNormalization", &attributes), &inputs[..2]);
+        check(named("LayerNormalization", &attributes), &inputs, 3, 3);
+        check_cut(named("LayerNormalization", &attributes), &inputs[..2]);
+        check_cut(named("RMSNormalization", &attributes), &inputs[..2]);
     }
     let channel = |seed| f32s(&[4], seed);
     let variance = scattered(DType::F64, &[4], 5).to_f64s().iter().map(|v| v * v).collect::<Vec<_>>();
     let variance = Some(Tensor::from_f64s(DType::F32, &[4], &variance).unwrap());
     let batch = [x.clone(), channel(2), channel(3), channel(4), variance];
-    check_cut(op("BatchNormalization", &[]), &batch);
-    let training = op("BatchNormalization", &[("training_mode", Attribute::Bool(true))]);
+    check_cut(named("BatchNormalization", &[]), &batch);
+    let training = named("BatchNormalization", &[("training_mode", Attribute::Bool(true))]);
     check(training, &batch, 3, 0);
     let one = |seed| f32s(&[1], seed);
     let vector = [f32s(&[6], 1), one(2), one(3), one(4), Some(Tensor::vector(vec![0.5f32]))];
-    check_cut(op("BatchNormalization", &[]), &vector);
-    check_cut(op("InstanceNormalization", &[]), &batch[..3]);
+    check_cut(named("BatchNormalization", &[]), &vector);
+    check_cut(named("InstanceNormalization", &[]), &batch[..3]);
     for num_groups in [1, 2, 4] {
-        check_cut(op("GroupNormalization", &[("num_groups", int(num_groups))]), &batch[..3]);
+        check_cut(named("GroupNormalization", &[("num_groups", int(num_groups))]), &batch[..3]);
     }
 }
 
 #[test]
 fn the_rest_is_picked_from_the_whole() {
     let x = f32s(&[3, 4], 1);
-    check(op("Transpose", &[]), std::slice::from_ref(&x), 1, 0);
+    check(named("Transpose", &[]), std::slice::from_ref(&x), 1, 0);
     check(
-        op("Einsum", &[("equation", Attribute::Str("ij,kj->ik".into()))]),
+        named("Einsum", &[("equation", Attribute::Str("ij,kj->ik".into()))]),
         &[x.clone(), f32s(&[2, 4], 2)],
         1,
         0,
     );
     let k = Some(Tensor::vector(vec![2i64]));
-    check(op("TopK", &[]), &[x, k], 2, 0);
+    check(named("TopK", &[]), &[x, k], 2, 0);
 }
 
 #[test]
@@ -372,20 +374,20 @@ fn bad_points_and_inputs_are_refused() {
         assert_eq!(at(MatMul {}.into(), &[&a, &b], 0, point), bad);
     }
     for point in [&[5, 0][..], &[0, 3], &[0]] {
-        assert_eq!(at(op("Transpose", &[]), &[&a], 0, point), bad);
+        assert_eq!(at(named("Transpose", &[]), &[&a], 0, point), bad);
     }
     for point in [&[3, 0][..], &[0, 5], &[], &[usize::MAX, 0]] {
         assert_eq!(at(Relu {}.into(), &[&a], 0, point), bad);
-        assert_eq!(at(op("Softmax", &[]), &[&a], 0, point), bad);
+        assert_eq!(at(named("Softmax", &[]), &[&a], 0, point), bad);
     }
-    assert_eq!(at(op("ReduceSum", &[]), &[&a], 0, &[0, 1]), bad);
-    assert_eq!(at(op("ReduceSum", &[]), &[&a], 0, &[0]), bad);
+    assert_eq!(at(named("ReduceSum", &[]), &[&a], 0, &[0, 1]), bad);
+    assert_eq!(at(named("ReduceSum", &[]), &[&a], 0, &[0]), bad);
     assert_eq!(at(Relu {}.into(), &[&a], 1, &[0, 0]), bad);
     assert_eq!(at(Add {}.into(), &[&a, &b], 0, &[0, 0]), Err(EvalErrorKind::BadShape));
     assert_eq!(at(MatMul {}.into(), &[&a, &a], 0, &[0, 0]), Err(EvalErrorKind::BadShape));
-    assert_eq!(at(op("Conv", &[]), &[&a, &b], 0, &[0, 0]), Err(EvalErrorKind::BadShape));
+    assert_eq!(at(named("Conv", &[]), &[&a, &b], 0, &[0, 0]), Err(EvalErrorKind::BadShape));
     assert_eq!(
-        at(op("MaxPool", &[("kernel_shape", list(&[2]))]), &[&a], 0, &[0, 0]),
+        at(named("MaxPool", &[("kernel_shape", int_list(&[2]))]), &[&a], 0, &[0, 0]),
         Err(EvalErrorKind::BadShape)
     );
     assert_eq!(at(Add {}.into(), &[&a], 0, &[0, 0]), Err(EvalErrorKind::MissingInput));
@@ -394,11 +396,11 @@ fn bad_points_and_inputs_are_refused() {
     type Misfit = (Op, &'static [&'static [usize]], &'static [usize]);
     let refused: [Misfit; 6] = [
         (MatMul {}.into(), &[&[3, 5], &[6, 4]], &[0, 0]),
-        (op("Gemm", &[]), &[&[3, 5], &[6, 4]], &[0, 0]),
-        (op("Gemm", &[]), &[&[3, 5], &[5, 4], &[6]], &[0, 0]),
-        (op("Conv", &[]), &[&[1, 2, 5], &[3, 2, 2], &[4]], &[0, 0, 0]),
-        (op("ConvTranspose", &[]), &[&[1, 2, 5], &[3, 2, 2]], &[0, 0, 0]),
-        (op("LayerNormalization", &[]), &[&[2, 5], &[6]], &[0, 0]),
+        (named("Gemm", &[]), &[&[3, 5], &[6, 4]], &[0, 0]),
+        (named("Gemm", &[]), &[&[3, 5], &[5, 4], &[6]], &[0, 0]),
+        (named("Conv", &[]), &[&[1, 2, 5], &[3, 2, 2], &[4]], &[0, 0, 0]),
+        (named("ConvTranspose", &[]), &[&[1, 2, 5], &[3, 2, 2]], &[0, 0, 0]),
+        (named("LayerNormalization", &[]), &[&[2, 5], &[6]], &[0, 0]),
     ];
     for (op, shapes, point) in refused {
         let inputs: Vec<Value> = shapes.iter().map(|shape| tensor(shape)).collect();
@@ -406,7 +408,7 @@ fn bad_points_and_inputs_are_refused() {
         assert_eq!(at(op.clone(), &inputs, 0, point), Err(EvalErrorKind::BadShape), "{op:?}");
     }
     let image = Value::from(scattered(DType::F32, &[1, 2, 6], 1));
-    let pool = || op("MaxPool", &[("kernel_shape", list(&[2]))]);
+    let pool = || named("MaxPool", &[("kernel_shape", int_list(&[2]))]);
     assert!(at(pool(), &[&image], 0, &[0, 1, 4]).is_ok());
     for point in [[0, 1, 5], [0, 2, 0], [1, 0, 0]] {
         assert_eq!(at(pool(), &[&image], 0, &point), bad);

@@ -83,23 +83,9 @@ impl OneWindow {
     }
 }
 
-/// The attributes that place windows, of the operators that have them.
-macro_rules! window_attributes {
-    ($op:expr) => {
-        WindowAttributes {
-            kernel_shape: $op.kernel_shape.as_deref(),
-            strides: &$op.strides,
-            dilations: &$op.dilations,
-            pads: &$op.pads,
-            auto_pad: $op.auto_pad,
-            ceil_mode: false,
-        }
-    };
-}
-
 pub(super) fn conv(op: &Conv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
     let OneWindow { x, w, n_channels, channel, pads, place } =
-        OneWindow::new(cx, (0, 1), &window_attributes!(op), op.group, point)?;
+        OneWindow::new(cx, (0, 1), &op.window(), op.group, point)?;
     let one = Conv { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
     Cut::new(one, cx, place)
         .restrict(cx, 0, &x)?
@@ -109,7 +95,7 @@ pub(super) fn conv(op: &Conv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cu
 
 pub(super) fn conv_integer(op: &ConvInteger, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
     let OneWindow { x, w, n_channels, channel, pads, place } =
-        OneWindow::new(cx, (0, 1), &window_attributes!(op), op.group, point)?;
+        OneWindow::new(cx, (0, 1), &op.window(), op.group, point)?;
     let one = ConvInteger { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
     Cut::new(one, cx, place)
         .restrict(cx, 0, &x)?
@@ -119,7 +105,7 @@ pub(super) fn conv_integer(op: &ConvInteger, cx: &Evaluation<'_>, point: &[usize
 
 pub(super) fn qlinear_conv(op: &QLinearConv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
     let OneWindow { x, w, n_channels, channel, pads, place } =
-        OneWindow::new(cx, (0, 3), &window_attributes!(op), op.group, point)?;
+        OneWindow::new(cx, (0, 3), &op.window(), op.group, point)?;
     let one = QLinearConv { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
     let cut = Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 3, &w)?;
     // The weight's scales and zero points, and the bias.
@@ -139,7 +125,7 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>, point: &[u
     let n_channels = n_groups.checked_mul(*per_group)?;
     within(&[sample, channel], &[*n_samples, n_channels])?;
     let kernel: Vec<Dim> = kernel.iter().copied().map(Dim::from).collect();
-    let attributes = window_attributes!(op);
+    let attributes = op.window();
     let kernel = attributes.kernel_of_weight(&kernel).ok()?;
     let axes = attributes.transposed_axes(&kernel, &op.output_padding, op.output_shape.as_deref()).ok()?;
     if axes.len() != spatial.len() || n_inputs != w_inputs {

@@ -9,7 +9,7 @@ use planish_tensor::{DType, Element, Tensor, bf16, f16};
 
 use crate::nd;
 use crate::number::Number;
-use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
+use crate::{EvalError, EvalResult, Evaluation};
 
 /// A function of one element of each operand, in the type in which they are computed with.
 pub(super) type Function<'f, W> = &'f (dyn Fn(&[W]) -> W + Sync);
@@ -34,7 +34,7 @@ pub(super) enum Output {
 /// Applies a definition to operands of one element type, broadcast against each other.
 pub(super) fn apply(cx: &Evaluation<'_>, operands: &[&Tensor], definition: Definition<'_>) -> EvalResult {
     let shape = broadcast_all(cx, operands)?;
-    let dtype = same_type(cx, operands)?;
+    let dtype = cx.common_type(operands)?;
     let undefined = || cx.bad_type(dtype);
     let (real, int) = (definition.real.ok_or_else(undefined), definition.int.ok_or_else(undefined));
     let problem = Problem { cx, operands, shape: &shape, output: definition.output };
@@ -68,24 +68,6 @@ pub(super) fn apply(cx: &Evaluation<'_>, operands: &[&Tensor], definition: Defin
 /// The shape that all operands broadcast to.
 pub(super) fn broadcast_all(cx: &Evaluation<'_>, operands: &[&Tensor]) -> Result<Vec<usize>, EvalError> {
     operands.iter().try_fold(Vec::new(), |shape, operand| nd::broadcast(cx, &shape, operand.shape()))
-}
-
-/// The element type that all operands have.
-fn same_type(cx: &Evaluation<'_>, operands: &[&Tensor]) -> Result<DType, EvalError> {
-    let Some((first, rest)) = operands.split_first() else {
-        return Err(cx.error(EvalErrorKind::MissingInput, "at least one input is needed"));
-    };
-    match rest.iter().find(|other| other.dtype() != first.dtype()) {
-        None => Ok(first.dtype()),
-        Some(other) => {
-            let detail = format!(
-                "operands of types {} and {} do not mix; insert a Cast",
-                first.dtype(),
-                other.dtype()
-            );
-            Err(cx.error(EvalErrorKind::BadType, detail))
-        }
-    }
 }
 
 struct Problem<'a> {

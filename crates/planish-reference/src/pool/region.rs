@@ -6,7 +6,6 @@
 use planish_op::{MaxRoiPool, RoiAlign, RoiAlignCoordinates, RoiAlignMode};
 use planish_tensor::{DType, Tensor};
 
-use crate::scalar::common_float;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 /// More samples in one bin than this come from corrupt coordinates: a bin of 4096 x 4096 pixels has as many.
@@ -94,7 +93,7 @@ fn rounding(dtype: DType) -> impl Fn(f64) -> f64 + Sync {
 /// Bins are cut at whole pixels, outwards; a bin without pixels gives zero.
 pub(crate) fn max_roi_pool(op: &MaxRoiPool, cx: &Evaluation<'_>) -> EvalResult {
     let (x, rois) = (cx.tensor(0)?, cx.tensor(1)?);
-    let dtype = common_float(cx, &[x, rois])?;
+    let dtype = cx.common_float(&[x, rois])?;
     let &[out_height, out_width] = op.pooled_shape.as_slice() else {
         return Err(cx.bad_attribute(format!("pooled_shape is {:?}, not height and width", op.pooled_shape)));
     };
@@ -130,7 +129,7 @@ pub(crate) fn max_roi_pool(op: &MaxRoiPool, cx: &Evaluation<'_>) -> EvalResult {
 
 pub(crate) fn roi_align(op: &RoiAlign, cx: &Evaluation<'_>) -> EvalResult {
     let (x, rois, batches) = (cx.tensor(0)?, cx.tensor(1)?, cx.tensor(2)?);
-    let dtype = common_float(cx, &[x, rois])?;
+    let dtype = cx.common_float(&[x, rois])?;
     if !batches.dtype().is_int() {
         return Err(cx.bad_type(batches.dtype()));
     }

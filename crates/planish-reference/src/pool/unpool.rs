@@ -1,7 +1,7 @@
 //! Reference: unpooling, which puts every maximum back to where its index says.
 
-use planish_op::window::{PlacedAxis, WindowAttributes};
-use planish_op::{AutoPad, MaxUnpool};
+use planish_op::MaxUnpool;
+use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
 use crate::conv::image_shape;
@@ -25,14 +25,7 @@ pub(crate) fn max_unpool(op: &MaxUnpool, cx: &Evaluation<'_>) -> EvalResult {
             x.shape()
         )));
     }
-    let attributes = WindowAttributes {
-        kernel_shape: Some(&op.kernel_shape),
-        strides: &op.strides,
-        dilations: &[],
-        pads: &op.pads,
-        auto_pad: AutoPad::NotSet,
-        ceil_mode: false,
-    };
+    let attributes = op.window();
     let axes: Vec<PlacedAxis> = attributes
         .transposed_axes(&attributes.kernel(), &[], None)
         .and_then(|axes| axes.iter().zip(spatial).map(|(axis, size)| axis.place(*size)).collect())

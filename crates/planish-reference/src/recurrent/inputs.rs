@@ -3,7 +3,6 @@
 use planish_op::RecurrentDirection;
 use planish_tensor::DType;
 
-use crate::wide::floats;
 use crate::{EvalError, EvalErrorKind, Evaluation, nd};
 
 /// The attributes that RNN, GRU and LSTM share.
@@ -88,7 +87,7 @@ impl Inputs {
         }
         // Large enough for the states of every step, the final states and the biases of all gates, so that no
         // product below overflows.
-        nd::output_len(cx, DType::F64, &[seq.saturating_add(2), n_dirs, batch.max(1), 8, hidden])?;
+        nd::result_len(cx, &[seq.saturating_add(2), n_dirs, batch.max(1), 8, hidden])?;
 
         let gate_rows = n_gates * hidden;
         let state = if batch_first { [batch, n_dirs, hidden] } else { [n_dirs, batch, hidden] };
@@ -102,7 +101,7 @@ impl Inputs {
             hidden,
             n_dirs,
             n_gates,
-            x: floats(cx, 0)?,
+            x: cx.floats(0)?,
             w: of_shape(cx, 1, &[n_dirs, gate_rows, input])?,
             r: of_shape(cx, 2, &[n_dirs, gate_rows, hidden])?,
             b: optional(cx, 3, &[n_dirs, 2 * gate_rows])?,
@@ -134,7 +133,7 @@ fn of_shape(cx: &Evaluation<'_>, idx: usize, shape: &[usize]) -> Result<Vec<f64>
     if found != shape {
         return Err(cx.bad_shape(format!("input {idx} must have shape {shape:?}, it has {found:?}")));
     }
-    floats(cx, idx)
+    cx.floats(idx)
 }
 
 /// Zeros if the input is absent.

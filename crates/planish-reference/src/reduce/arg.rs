@@ -4,7 +4,7 @@ use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
 use super::groups::Groups;
-use crate::wide::Numbers;
+use crate::number::Numbers;
 use crate::{EvalResult, Evaluation};
 
 /// Which extreme.

@@ -3,7 +3,7 @@
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
-use crate::wide::{Numbers, floats, wrapped_ints};
+use crate::number::{Numbers, wrapped_ints};
 use crate::{EvalError, EvalResult, Evaluation, nd};
 
 /// Replaces every line along `axis` by what `apply` makes of it, in parallel over what lies outside the axis.
@@ -118,7 +118,7 @@ pub(crate) fn hardmax(axis: i64, cx: &Evaluation<'_>) -> EvalResult {
 fn along(axis: i64, cx: &Evaluation<'_>, apply: impl Fn(&mut [f64]) + Sync) -> EvalResult {
     let x = cx.tensor(0)?;
     let axis = cx.axis(axis, x.rank())?;
-    let values = map_lines(&floats(cx, 0)?, x.shape(), axis, apply);
+    let values = map_lines(&cx.floats(0)?, x.shape(), axis, apply);
     Ok(vec![Value::Tensor(Tensor::from_f64s(x.dtype(), x.shape(), &values)?)])
 }
 

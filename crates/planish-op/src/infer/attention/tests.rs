@@ -76,7 +76,7 @@ fn linear_attention_keeps_a_state() {
     let run = |q, kv, inputs: &[&str]| check("LinearAttention", &heads(q, kv), inputs, 2);
     assert_eq!(run(4, 2, &inputs).unwrap(), ["f16[b,s,128]", "f32[b,2,64,32]"]);
     let unknown = ["f16[*]", "f16[b,s,128]", "f16[*]", "", "f16[b,s,128]"];
-    assert_eq!(run(4, 2, &unknown).unwrap(), ["f16[b,s,4*new2]", "f16[b,2,64,new2]"]);
+    assert_eq!(run(4, 2, &unknown).unwrap(), ["f16[b,s,4*value_size2]", "f16[b,2,64,value_size2]"]);
     assert_eq!(run(4, 2, &inputs[..4]), Err(BadAttribute));
     assert_eq!(run(3, 2, &inputs), Err(BadAttribute));
     assert_eq!(run(i64::MIN, -1, &inputs), Err(BadAttribute));

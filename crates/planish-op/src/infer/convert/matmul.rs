@@ -3,8 +3,8 @@
 use planish_tensor::{DType, Dim, Shape};
 
 use super::{check_scalar, check_zero_type, dtype_of, is_int8, is_single};
-use crate::infer::checks::is_wide_float;
-use crate::infer::linear::{differ, matmul_shape};
+use crate::infer::checks::differ;
+use crate::infer::linear::matmul_shape;
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{MatMulInteger, QLinearMatMul};
 
@@ -78,7 +78,7 @@ pub(in crate::infer) fn qlinear_matmul(_op: &QLinearMatMul, cx: &mut Inference<'
     let a = dtype_of(cx, 0, "a", is_operand)?;
     dtype_of(cx, 3, "b", is_operand)?;
     for (idx, name) in [(1, "a_scale"), (4, "b_scale"), (6, "y_scale")] {
-        dtype_of(cx, idx, name, is_wide_float)?;
+        dtype_of(cx, idx, name, DType::is_wide_float)?;
     }
     check_zero_type(cx, 2, 0)?;
     check_zero_type(cx, 5, 3)?;

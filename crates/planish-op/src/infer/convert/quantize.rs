@@ -3,8 +3,7 @@
 use planish_tensor::{DType, Dim, Shape};
 
 use super::{check_zero_type, dtype_of, is_single};
-use crate::infer::checks::is_wide_float;
-use crate::infer::linear::differ;
+use crate::infer::checks::differ;
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear};
 
@@ -59,8 +58,8 @@ fn check_granularity(cx: &Inference<'_>, axis: i64, block_size: i64) -> Result<(
 }
 
 pub(in crate::infer) fn quantize_linear(op: &QuantizeLinear, cx: &mut Inference<'_>) -> InferResult {
-    dtype_of(cx, 0, "x", |dtype| is_wide_float(dtype) || dtype == DType::I32)?;
-    dtype_of(cx, 1, "y_scale", |dtype| is_wide_float(dtype) || matches!(dtype, DType::I32 | DType::F8E8M0))?;
+    dtype_of(cx, 0, "x", |dtype| dtype.is_wide_float() || dtype == DType::I32)?;
+    dtype_of(cx, 1, "y_scale", |dtype| dtype.is_wide_float() || matches!(dtype, DType::I32 | DType::F8E8M0))?;
     let dtype = match (op.output_dtype, cx.optional_tensor(2)?.map(|ty| ty.dtype)) {
         (Some(output), Some(zero)) if output != zero => {
             let reason = format!("`output_dtype` is {output}, but the zero point has type {zero}");
@@ -72,7 +71,7 @@ pub(in crate::infer) fn quantize_linear(op: &QuantizeLinear, cx: &mut Inference<
     if !is_quantized(dtype) {
         return Err(cx.bad_type(format!("numbers are not quantized to {dtype}")));
     }
-    if let Some(precision) = op.precision.filter(|precision| !is_wide_float(*precision)) {
+    if let Some(precision) = op.precision.filter(|precision| !precision.is_wide_float()) {
         return Err(cx.bad_attribute(format!("`precision` is {precision}; it must be f64, f32, f16 or bf16")));
     }
     check_granularity(cx, op.axis, op.block_size)?;
@@ -81,10 +80,10 @@ pub(in crate::infer) fn quantize_linear(op: &QuantizeLinear, cx: &mut Inference<
 
 pub(in crate::infer) fn dequantize_linear(op: &DequantizeLinear, cx: &mut Inference<'_>) -> InferResult {
     dtype_of(cx, 0, "x", |dtype| is_quantized(dtype) || dtype == DType::I32)?;
-    let scale = dtype_of(cx, 1, "x_scale", |dtype| is_wide_float(dtype) || dtype == DType::F8E8M0)?;
+    let scale = dtype_of(cx, 1, "x_scale", |dtype| dtype.is_wide_float() || dtype == DType::F8E8M0)?;
     check_zero_type(cx, 2, 0)?;
     let dtype = op.output_dtype.unwrap_or(scale);
-    if !is_wide_float(dtype) {
+    if !dtype.is_wide_float() {
         let reason = format!("the output cannot have type {dtype}; set `output_dtype` to f32, f16 or bf16");
         return Err(cx.bad_type(reason));
     }

@@ -3,13 +3,12 @@
 use planish_tensor::Tensor;
 
 use super::*;
+use crate::Attribute;
 use crate::infer::InferErrorKind::{self, BadAttribute, BadShape, BadType};
-use crate::infer::testing_values::{ABSENT, Input, constant, ints, of, output};
-use crate::{Attribute, Op};
+use crate::infer::testing::{ABSENT, Input, constant, first, ints, named, of, output};
 
 fn resize(attributes: &[(&str, Attribute)], inputs: &[Input]) -> Result<String, InferErrorKind> {
-    let list: Vec<_> = attributes.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-    output(Op::from_attributes("Resize", &list).unwrap(), inputs)
+    output(named("Resize", attributes), inputs)
 }
 
 fn scales(values: &[f32]) -> Input {
@@ -77,8 +76,7 @@ fn resize_keeps_the_aspect_ratio() {
 
 #[test]
 fn grids_fit_their_images() {
-    let attributes: &[(String, Attribute)] = &[];
-    let sample = |x, grid| output(Op::from_attributes("GridSample", attributes).unwrap(), &[of(x), of(grid)]);
+    let sample = |x, grid| first("GridSample", &[], &[x, grid]);
     assert_eq!(sample("f32[n,c,h,w]", "f32[n,5,6,2]").unwrap(), "f32[n,c,5,6]");
     assert_eq!(sample("u8[n,c,d,h,w]", "f64[3,4,5,6,3]").unwrap(), "u8[3,c,4,5,6]");
     assert_eq!(sample("f32[*]", "f32[3,4,5,2]").unwrap(), "f32[*]");
@@ -106,7 +104,7 @@ fn affine_grids_are_as_large_as_asked() {
 #[test]
 fn crops_and_selections() {
     let crop = |boxes, batch, size| {
-        let op = Op::from_attributes("CropAndResize", &[]).unwrap();
+        let op = named("CropAndResize", &[]);
         output(op, &[of("f32[b,c,h,w]"), of(boxes), of(batch), size])
     };
     assert_eq!(crop("f32[r,4]", "i32[6]", ints(&["7", "w"])).unwrap(), "f32[6,c,7,w]");

@@ -3,8 +3,9 @@
 use planish_tensor::{Dim, Shape};
 
 use super::{int_indices, place};
+use crate::infer::checks::{checked_dim, same_dim};
 use crate::infer::known::{Known, with_known};
-use crate::infer::layout::{checked_dim, same_dim, with_dim};
+use crate::infer::layout::with_dim;
 use crate::infer::{InferError, InferErrorKind, InferResult, Inference, Inferred};
 
 pub(in crate::infer) fn gather(op: &crate::Gather, cx: &mut Inference<'_>) -> InferResult {
@@ -101,7 +102,7 @@ pub(super) fn slices_shape(cx: &Inference<'_>, n_batch: usize) -> Result<Option<
         return Err(bad());
     }
     let batch: Result<Vec<Dim>, InferError> =
-        tuples[..n_batch].iter().zip(data).map(|(a, b)| same_dim(cx, a, b)).collect();
+        tuples[..n_batch].iter().zip(data).map(|(a, b)| same_dim(cx, "a batch dimension", a, b)).collect();
     let Some(depth) = depth.as_const() else { return Ok(None) };
     let left = usize::try_from(depth).ok().and_then(|depth| data.dims().get(n_batch + depth..));
     Ok(Some(batch?.iter().chain(&tuples[n_batch..]).chain(left.ok_or_else(bad)?).collect()))
@@ -135,7 +136,7 @@ fn known_slices(cx: &Inference<'_>, shape: &Shape, n_batch: usize) -> Option<Kno
 pub(in crate::infer) fn one_hot(op: &crate::OneHot, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(2)?;
     if let Some(values) = cx.shape_of_rank(2, 1)? {
-        same_dim(cx, &values[0], &Dim::from(2i64))?;
+        same_dim(cx, "the number of values", &values[0], &Dim::from(2i64))?;
     }
     // A depth may be a float, which is truncated.
     let depth = match (cx.ints(1), cx.constant(1)) {

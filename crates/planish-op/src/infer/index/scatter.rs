@@ -5,8 +5,8 @@ use planish_tensor::{Dim, Shape};
 use super::gather::{element_axis, slices_shape};
 use super::place;
 use crate::ScatterReduction;
+use crate::infer::checks::{same_dim, same_dtype};
 use crate::infer::known::{Known, with_known};
-use crate::infer::layout::{same_dim, same_dtype};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
 /// The output is like input 0, with elements as far as known.
@@ -23,7 +23,7 @@ fn same_shape(cx: &Inference<'_>, a: &Shape, b: &Shape) -> Result<(), InferError
     if a.rank() != b.rank() {
         return Err(cx.bad_shape(format!("shapes {a} and {b} must be equal")));
     }
-    a.iter().zip(b).try_for_each(|(a, b)| same_dim(cx, a, b).map(|_| ()))
+    a.iter().zip(b).try_for_each(|(a, b)| same_dim(cx, "a dimension", a, b).map(|_| ()))
 }
 
 pub(in crate::infer) fn scatter_elements(op: &crate::ScatterElements, cx: &mut Inference<'_>) -> InferResult {
@@ -81,7 +81,7 @@ pub(in crate::infer) fn tensor_scatter(op: &crate::TensorScatter, cx: &mut Infer
         }
         for (other, (a, b)) in cache.iter().zip(update).enumerate() {
             if other != axis {
-                same_dim(cx, a, b)?;
+                same_dim(cx, "a dimension", a, b)?;
             } else if a.as_const().zip(b.as_const()).is_some_and(|(a, b)| b > a) {
                 return Err(cx.bad_shape(format!("an update of {b} entries does not fit a cache of {a}")));
             }
@@ -90,7 +90,7 @@ pub(in crate::infer) fn tensor_scatter(op: &crate::TensorScatter, cx: &mut Infer
     if cx.has_input(2) {
         let starts = cx.shape_of_rank(2, 1)?;
         if let (Some(starts), Some(cache)) = (starts, cx.shape(0)?) {
-            same_dim(cx, &starts[0], cache.get(0).unwrap_or(&Dim::UNKNOWN))?;
+            same_dim(cx, "the batch size", &starts[0], cache.get(0).unwrap_or(&Dim::UNKNOWN))?;
         }
     }
     like_data(cx, None)

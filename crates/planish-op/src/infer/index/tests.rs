@@ -2,8 +2,8 @@
 
 use planish_tensor::Tensor;
 
-use crate::infer::testing_values::{Input, constant, inferred, ints, of, output};
-use crate::infer::{Content, InferErrorKind};
+use crate::infer::testing::{Input, constant, inferred, ints, numbers, of, output, outputs};
+use crate::infer::{InferErrorKind, testing};
 use crate::*;
 
 type Outcome = Result<String, InferErrorKind>;
@@ -12,27 +12,13 @@ fn is(text: &str) -> Outcome {
     Ok(text.to_string())
 }
 
-fn numbers(values: &[i64]) -> Input {
-    constant(Tensor::vector(values.to_vec()))
-}
-
 fn column(values: &[i64]) -> Input {
     constant(Tensor::new(&[values.len(), 1], values.to_vec()).unwrap())
 }
 
 /// The known elements of the only output.
 fn elements(op: impl Into<Op>, inputs: &[Input]) -> Option<String> {
-    let outputs = inferred(op, inputs, 1).unwrap();
-    let list: Vec<String> = match outputs[0].content.as_ref()? {
-        Content::Ints(ints) => ints.dims.iter().map(|dim| dim.to_string()).collect(),
-        Content::Grid(dims) => dims.iter().map(|dim| dim.to_string()).collect(),
-        Content::Tensor(tensor) => tensor.to_i64s().iter().map(|value| value.to_string()).collect(),
-    };
-    Some(list.join(","))
-}
-
-fn all(op: impl Into<Op>, inputs: &[Input], n: usize) -> Result<Vec<String>, InferErrorKind> {
-    inferred(op, inputs, n).map(|outputs| outputs.iter().map(|output| output.ty.to_string()).collect())
+    testing::elements(&inferred(op, inputs, 1).unwrap()[0])
 }
 
 #[test]
@@ -142,7 +128,7 @@ fn searches_find_an_unknown_number() {
     assert_eq!(output(NonZero {}, &[of("f32[]")]), is("i64[0,nonzero0]"));
     assert_eq!(output(NonZero {}, &[numbers(&[0, 5, 7])]), is("i64[1,2]"));
     assert_eq!(elements(NonZero {}, &[numbers(&[0, 5, 7])]), Some("1,2".into()));
-    let unique = |axis, n| all(Unique { axis, sorted: true }, &[of("f32[n,3]")], n);
+    let unique = |axis, n| outputs(Unique { axis, sorted: true }, &[of("f32[n,3]")], n);
     let texts = |texts: &[&str]| Ok(texts.iter().map(|text| text.to_string()).collect::<Vec<_>>());
     assert_eq!(unique(None, 4), texts(&["f32[unique0]", "i64[unique0]", "i64[3*n]", "i64[unique0]"]));
     assert_eq!(unique(Some(0), 3), texts(&["f32[unique0,3]", "i64[unique0]", "i64[n]"]));
@@ -151,7 +137,8 @@ fn searches_find_an_unknown_number() {
 
 #[test]
 fn top_k_takes_k() {
-    let top = |data: &str, k: Input| all(TopK { sorted: true, largest: true, axis: -1 }, &[of(data), k], 2);
+    let top =
+        |data: &str, k: Input| outputs(TopK { sorted: true, largest: true, axis: -1 }, &[of(data), k], 2);
     let both = |values: &str, indices: &str| Ok(vec![values.to_string(), indices.to_string()]);
     assert_eq!(top("f32[n,9]", numbers(&[4])), both("f32[n,4]", "i64[n,4]"));
     assert_eq!(top("f32[n,m]", ints(&["min(3,m)"])), both("f32[n,min(3,m)]", "i64[n,min(3,m)]"));

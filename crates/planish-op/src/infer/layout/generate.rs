@@ -2,7 +2,8 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::{List, checked_dim, unranked};
+use super::{List, unranked};
+use crate::infer::checks::{checked_dim, same_dtype};
 use crate::infer::context::MAX_FOLLOWED_INTS;
 use crate::infer::known::{Element, Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
@@ -43,7 +44,7 @@ pub(in crate::infer) fn eye_like(op: &crate::EyeLike, cx: &mut Inference<'_>) ->
 pub(in crate::infer) fn range(op: &crate::Range, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
     for idx in 0..3 {
-        super::same_dtype(cx, 0, idx)?;
+        same_dtype(cx, 0, idx)?;
         let shape = cx.shape(idx)?;
         if shape.is_some_and(|shape| shape.element_count().as_const().is_some_and(|count| count != 1)) {
             return Err(cx.bad_shape("start, limit and delta are scalars"));

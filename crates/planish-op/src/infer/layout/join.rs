@@ -2,7 +2,8 @@
 
 use planish_tensor::{Dim, Shape};
 
-use super::{List, checked_dim, same_dim, same_dtype, with_dim};
+use super::{List, with_dim};
+use crate::infer::checks::{checked_dim, same_dim, same_dtype};
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
@@ -25,7 +26,7 @@ pub(in crate::infer) fn concat(op: &crate::Concat, cx: &mut Inference<'_>) -> In
         }
         for (other, dim) in shape.iter().enumerate().filter(|(other, _)| *other != axis) {
             dims[other] = Some(match &dims[other] {
-                Some(known) => same_dim(cx, known, dim)?,
+                Some(known) => same_dim(cx, "a dimension beside the axis", known, dim)?,
                 None => dim.clone(),
             });
         }
@@ -81,7 +82,7 @@ fn given_sizes(cx: &mut Inference<'_>, dim: &Dim, sizes: &List, n: usize) -> Res
     let parts: Vec<Dim> = (0..n).map(|idx| sizes.get(idx).cloned().unwrap_or(Dim::UNKNOWN)).collect();
     let total: Dim = parts.iter().sum();
     if !total.is_unknown() {
-        same_dim(cx, dim, &total)?;
+        same_dim(cx, "the dimension that is split", dim, &total)?;
     } else if parts.iter().all(|part| part.as_const().is_some()) {
         return Err(cx.bad_shape("the parts add up to more than any axis has"));
     }

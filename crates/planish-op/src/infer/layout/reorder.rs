@@ -2,7 +2,8 @@
 
 use planish_tensor::{Dim, Shape};
 
-use super::{List, checked_dim, distinct_axes, list_len, unranked};
+use super::{List, list_len, unranked};
+use crate::infer::checks::{checked_dim, distinct_axes, same_dim};
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
@@ -168,7 +169,7 @@ pub(in crate::infer) fn reverse_sequence(op: &crate::ReverseSequence, cx: &mut I
     }
     let output = like_matrices(cx)?;
     if let (Some(shape), Some(lens)) = (cx.shape(0)?, cx.shape_of_rank(1, 1)?) {
-        super::same_dim(cx, &shape[op.batch_axis as usize], &lens[0])?;
+        same_dim(cx, "the batch size", &shape[op.batch_axis as usize], &lens[0])?;
     }
     Ok(output)
 }

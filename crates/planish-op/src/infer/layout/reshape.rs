@@ -2,7 +2,8 @@
 
 use planish_tensor::{DType, Dim, Shape};
 
-use super::{List, checked_dim, distinct_axes, unranked};
+use super::{List, unranked};
+use crate::infer::checks::{checked_dim, distinct_axes};
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 

@@ -2,8 +2,8 @@
 
 use planish_tensor::{DType, Tensor};
 
-use crate::infer::testing_values::{Input, constant, inferred, ints, of, output};
-use crate::infer::{Content, InferErrorKind, Inferred};
+use crate::infer::testing::{Input, as_input, constant, elements, inferred, ints, numbers, of, output};
+use crate::infer::{InferErrorKind, Inferred};
 use crate::*;
 
 type Outcome = Result<String, InferErrorKind>;
@@ -12,19 +12,12 @@ fn is(text: &str) -> Outcome {
     Ok(text.to_string())
 }
 
-fn numbers(values: &[i64]) -> Input {
-    constant(Tensor::vector(values.to_vec()))
-}
-
 /// Type and contents as text: `i64[2] = n,3`.
 fn described(output: &Inferred) -> String {
-    let elements = match &output.content {
-        None => return output.ty.to_string(),
-        Some(Content::Ints(ints)) => ints.dims.iter().map(|dim| dim.to_string()).collect::<Vec<_>>(),
-        Some(Content::Grid(dims)) => dims.iter().map(|dim| dim.to_string()).collect(),
-        Some(Content::Tensor(tensor)) => tensor.to_f64s().iter().map(|value| value.to_string()).collect(),
-    };
-    format!("{} = {}", output.ty, elements.join(","))
+    match elements(output) {
+        Some(elements) => format!("{} = {elements}", output.ty),
+        None => output.ty.to_string(),
+    }
 }
 
 fn full(op: impl Into<Op>, inputs: &[Input]) -> Outcome {
@@ -33,8 +26,7 @@ fn full(op: impl Into<Op>, inputs: &[Input]) -> Outcome {
 
 /// The only output as an input of the next node.
 fn step(op: impl Into<Op>, inputs: &[Input]) -> Input {
-    let output = inferred(op, inputs, 1).unwrap().remove(0);
-    Some((output.ty, output.content))
+    as_input(inferred(op, inputs, 1).unwrap().remove(0))
 }
 
 fn gather(data: &Input, index: i64) -> Input {

@@ -2,8 +2,9 @@
 
 use planish_tensor::{Dim, Shape};
 
-use super::{List, checked_dim, distinct_axes, same_dtype};
+use super::List;
 use crate::PadMode;
+use crate::infer::checks::{checked_dim, distinct_axes, same_dtype};
 use crate::infer::known::{Element, Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 

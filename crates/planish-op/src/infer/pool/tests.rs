@@ -1,25 +1,14 @@
 //! What inference says of pooling and regions of interest.
 
 use crate::Attribute;
-use crate::infer::InferErrorKind::{self, BadAttribute, BadShape, BadType};
-use crate::infer::testing::{check, ints};
-
-#[track_caller]
-fn gives(op: &str, attributes: &[(&str, Attribute)], inputs: &[&str], expected: &[&str]) {
-    let expected = expected.iter().map(|ty| ty.to_string()).collect::<Vec<String>>();
-    assert_eq!(check(op, attributes, inputs, expected.len()), Ok(expected));
-}
-
-#[track_caller]
-fn refuses(op: &str, attributes: &[(&str, Attribute)], inputs: &[&str], kind: InferErrorKind) {
-    assert_eq!(check(op, attributes, inputs, 1), Err(kind));
-}
+use crate::infer::InferErrorKind::{BadAttribute, BadShape, BadType};
+use crate::infer::testing::{gives, int_list, refuses};
 
 #[test]
 fn windows() {
-    let kernel = ("kernel_shape", ints(&[3, 3]));
+    let kernel = ("kernel_shape", int_list(&[3, 3]));
     let only = [kernel.clone()];
-    let halving = [kernel.clone(), ("strides", ints(&[2, 2])), ("pads", ints(&[1, 1, 1, 1]))];
+    let halving = [kernel.clone(), ("strides", int_list(&[2, 2])), ("pads", int_list(&[1, 1, 1, 1]))];
     gives(
         "MaxPool",
         &halving,
@@ -28,7 +17,7 @@ fn windows() {
     );
     gives("MaxPool", &halving, &["u8[n,64,112,112]"], &["u8[n,64,56,56]"]);
     let ceil: Vec<(&str, Attribute)> =
-        [kernel.clone(), ("strides", ints(&[2, 2])), ("ceil_mode", Attribute::Bool(true))].into();
+        [kernel.clone(), ("strides", int_list(&[2, 2])), ("ceil_mode", Attribute::Bool(true))].into();
     gives("AveragePool", &ceil, &["f32[1,1,4,4]"], &["f32[1,1,2,2]"]);
     gives("LpPool", &ceil, &["f32[1,1,4,h]"], &["f32[1,1,2,floordiv(h,2)]"]);
     gives("AveragePool", &only, &["f16[*]"], &["f16[*]"]);
@@ -43,7 +32,7 @@ fn windows() {
         &["f32[1,1,4,4]"],
         BadAttribute,
     );
-    refuses("MaxPool", &[("kernel_shape", ints(&[i64::MIN, 1]))], &["f32[1,1,4,4]"], BadAttribute);
+    refuses("MaxPool", &[("kernel_shape", int_list(&[i64::MIN, 1]))], &["f32[1,1,4,4]"], BadAttribute);
     refuses("LpPool", &[kernel, ("p", Attribute::Int(0))], &["f32[1,1,4,4]"], BadAttribute);
 }
 
@@ -58,10 +47,15 @@ fn whole_images() {
 
 #[test]
 fn unpooling() {
-    let halved = [("kernel_shape", ints(&[2, 2])), ("strides", ints(&[2, 2]))];
+    let halved = [("kernel_shape", int_list(&[2, 2])), ("strides", int_list(&[2, 2]))];
     gives("MaxUnpool", &halved, &["f32[1,c,2,h]", "i64[1,c,2,h]"], &["f32[1,c,4,2*h]"]);
     gives("MaxUnpool", &halved, &["f32[1,c,2,2]", "i64[1,c,2,2]", "i64=1,1,5,5"], &["f32[1,1,5,5]"]);
-    gives("MaxUnpool", &halved, &["f32[1,c,2,2]", "i64[1,c,2,2]", "i64[4]"], &["f32[new0,new1,new2,new3]"]);
+    gives(
+        "MaxUnpool",
+        &halved,
+        &["f32[1,c,2,2]", "i64[1,c,2,2]", "i64[4]"],
+        &["f32[unpooled0,unpooled1,unpooled2,unpooled3]"],
+    );
     refuses("MaxUnpool", &halved, &["f32[1,c,2,2]", "i64[1,c,2,3]"], BadShape);
     refuses("MaxUnpool", &halved, &["f32[1,c,2,2]", "f32[1,c,2,2]"], BadType);
     refuses("MaxUnpool", &halved, &["f32[1,c,2]", "i64[1,c,2]"], BadAttribute);
@@ -73,7 +67,7 @@ fn unpooling() {
 fn regions() {
     let size = [("output_height", Attribute::Int(7)), ("output_width", Attribute::Int(5))];
     gives("RoiAlign", &size, &["f32[n,c,h,w]", "f32[r,4]", "i64[r]"], &["f32[r,c,7,5]"]);
-    gives("RoiAlign", &size, &["f32[*]", "f32[*]", "i64[*]"], &["f32[new0,new1,7,5]"]);
+    gives("RoiAlign", &size, &["f32[*]", "f32[*]", "i64[*]"], &["f32[regions0,channels1,7,5]"]);
     refuses("RoiAlign", &size, &["f32[n,c,h,w]", "f32[3,5]", "i64[3]"], BadShape);
     refuses("RoiAlign", &size, &["f32[n,c,h,w]", "f32[3,4]", "i64[4]"], BadShape);
     refuses(
@@ -88,8 +82,8 @@ fn regions() {
         &["f32[n,c,h,w]", "f32[3,4]", "i64[3]"],
         BadAttribute,
     );
-    let pooled = [("pooled_shape", ints(&[2, 3]))];
+    let pooled = [("pooled_shape", int_list(&[2, 3]))];
     gives("MaxRoiPool", &pooled, &["f32[n,c,h,w]", "f32[r,5]"], &["f32[r,c,2,3]"]);
     refuses("MaxRoiPool", &pooled, &["f32[n,c,h]", "f32[r,5]"], BadShape);
-    refuses("MaxRoiPool", &[("pooled_shape", ints(&[2]))], &["f32[n,c,h,w]", "f32[r,5]"], BadAttribute);
+    refuses("MaxRoiPool", &[("pooled_shape", int_list(&[2]))], &["f32[n,c,h,w]", "f32[r,5]"], BadAttribute);
 }
