@@ -282,6 +282,19 @@ word_attribute! {
 word_attribute! {
     LinearAttentionRule { Linear = "linear", Gated = "gated", Delta = "delta", GatedDelta = "gated_delta" }
 }
+
+impl LinearAttentionRule {
+    /// Whether the state decays before it is written to, which takes a gate.
+    pub fn decays(self) -> bool {
+        matches!(self, LinearAttentionRule::Gated | LinearAttentionRule::GatedDelta)
+    }
+
+    /// Whether only the difference to what the state has already is written, which takes a rate.
+    pub fn corrects(self) -> bool {
+        matches!(self, LinearAttentionRule::Delta | LinearAttentionRule::GatedDelta)
+    }
+}
+
 word_attribute! {
     TfIdfMode { Tf = "TF", Idf = "IDF", TfIdf = "TFIDF" }
 }

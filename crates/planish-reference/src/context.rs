@@ -98,6 +98,11 @@ impl<'a> Evaluation<'a> {
         planish_tensor::normalize_axis(axis, rank).map_err(|error| self.bad_attribute(error.to_string()))
     }
 
+    /// Axes counted from the front, refused if one is outside the rank or named twice.
+    pub fn distinct_axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, EvalError> {
+        planish_tensor::distinct_axes(axes, rank).map_err(|error| self.bad_attribute(error.to_string()))
+    }
+
     pub fn error(&self, kind: EvalErrorKind, detail: impl Into<String>) -> EvalError {
         EvalError { op: self.op.to_string(), kind, detail: detail.into() }
     }

@@ -13,6 +13,7 @@ pub(crate) use search::{non_zero, topk, unique};
 
 use planish_tensor::Tensor;
 
+use crate::layout::reshaped;
 use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// An index counted from the front; `None` if it is outside `dim`.
@@ -26,6 +27,14 @@ fn place(cx: &Evaluation<'_>, index: i64, dim: usize) -> Result<usize, EvalError
     find_place(index, dim).ok_or_else(|| {
         cx.error(EvalErrorKind::BadValue, format!("index {index} is outside an axis of size {dim}"))
     })
+}
+
+/// A tensor and one of its axes; without an axis, its elements in a row.
+fn along(cx: &Evaluation<'_>, data: &Tensor, axis: Option<i64>) -> Result<(Tensor, usize), EvalError> {
+    match axis {
+        Some(axis) => Ok((data.clone(), cx.axis(axis, data.rank())?)),
+        None => Ok((reshaped(cx, data, &[data.len()])?, 0)),
+    }
 }
 
 /// The elements of an index tensor of any rank.

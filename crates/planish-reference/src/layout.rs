@@ -42,20 +42,6 @@ pub(crate) fn single_int(cx: &Evaluation<'_>, idx: usize) -> Result<i64, EvalErr
     }
 }
 
-/// Axes counted from the front, each at most once.
-pub(crate) fn distinct_axes(cx: &Evaluation<'_>, axes: &[i64], rank: usize) -> Result<Vec<usize>, EvalError> {
-    let mut seen = vec![false; rank];
-    let mut distinct = Vec::with_capacity(axes.len());
-    for &axis in axes {
-        let axis = cx.axis(axis, rank)?;
-        if std::mem::replace(&mut seen[axis], true) {
-            return Err(cx.bad_attribute(format!("axis {axis} is named twice in {axes:?}")));
-        }
-        distinct.push(axis);
-    }
-    Ok(distinct)
-}
-
 /// The value as a size, refused if it is negative.
 pub(crate) fn to_size(cx: &Evaluation<'_>, value: i64, what: &str) -> Result<usize, EvalError> {
     usize::try_from(value)

@@ -116,6 +116,19 @@ pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, ShapeError> {
     valid.ok_or_else(|| ShapeErrorKind::Axis { axis, rank }.into())
 }
 
+/// The axes that these mean (see [`normalize_axis`]), each at most once.
+pub fn distinct_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>, ShapeError> {
+    let mut seen = vec![false; rank];
+    let once = |&axis: &i64| {
+        let axis = normalize_axis(axis, rank)?;
+        match std::mem::replace(&mut seen[axis], true) {
+            true => Err(ShapeErrorKind::RepeatedAxis { axis }.into()),
+            false => Ok(axis),
+        }
+    };
+    axes.iter().map(once).collect()
+}
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;

@@ -5,7 +5,7 @@ mod tests;
 
 use planish_tensor::{DType, Dim, Shape};
 
-use crate::{Attention, LinearAttention, LinearAttentionRule, RotaryEmbedding};
+use crate::{Attention, LinearAttention, RotaryEmbedding};
 
 use super::checks;
 use super::{InferError, InferResult, Inference, Inferred};
@@ -246,12 +246,7 @@ fn check_linear_rule(op: &LinearAttention, cx: &Inference<'_>) -> Result<(), Inf
             "q_num_heads ({q_heads}) must be a positive multiple of kv_num_heads ({kv_heads})"
         )));
     }
-    let (decays, corrects) = match op.update_rule {
-        LinearAttentionRule::Linear => (false, false),
-        LinearAttentionRule::Gated => (true, false),
-        LinearAttentionRule::Delta => (false, true),
-        LinearAttentionRule::GatedDelta => (true, true),
-    };
+    let (decays, corrects) = (op.update_rule.decays(), op.update_rule.corrects());
     for (idx, name, needed) in [(4, "decay", decays), (5, "beta", corrects)] {
         if cx.has_input(idx) != needed {
             let verb = if needed { "needs" } else { "takes no" };

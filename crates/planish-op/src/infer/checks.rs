@@ -58,20 +58,6 @@ pub(super) fn same_dtype(cx: &Inference<'_>, a: usize, b: usize) -> Result<(), I
     Ok(())
 }
 
-/// Axes counted from the front, each at most once.
-pub(super) fn distinct_axes(cx: &Inference<'_>, axes: &[i64], rank: usize) -> Result<Vec<usize>, InferError> {
-    let mut seen = vec![false; rank];
-    let mut distinct = Vec::with_capacity(axes.len().min(rank));
-    for &axis in axes {
-        let axis = cx.axis(axis, rank)?;
-        if std::mem::replace(&mut seen[axis], true) {
-            return Err(cx.bad_attribute(format!("axis {axis} is named twice in {axes:?}")));
-        }
-        distinct.push(axis);
-    }
-    Ok(distinct)
-}
-
 /// Whether two dimensions are different numbers.
 pub(super) fn differ(a: &Dim, b: &Dim) -> bool {
     matches!((a.as_const(), b.as_const()), (Some(a), Some(b)) if a != b)

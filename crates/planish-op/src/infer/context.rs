@@ -222,6 +222,11 @@ impl<'a> Inference<'a> {
         planish_tensor::normalize_axis(axis, rank).map_err(|error| self.bad_attribute(error.to_string()))
     }
 
+    /// Axes counted from the front, refused if one is outside the rank or named twice.
+    pub fn distinct_axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, InferError> {
+        planish_tensor::distinct_axes(axes, rank).map_err(|error| self.bad_attribute(error.to_string()))
+    }
+
     pub(super) fn needs_graph(&self) -> Result<Vec<Inferred>, InferError> {
         Err(self.error(InferErrorKind::NeedsGraph, "control flow is inferred with its bodies"))
     }

@@ -1,6 +1,6 @@
 //! `LinearAttention`: a state per head that every token writes to and every query reads from.
 
-use planish_op::{LinearAttention, LinearAttentionRule, Value};
+use planish_op::{LinearAttention, Value};
 use planish_tensor::Tensor;
 
 use super::{Heads, packed_width};
@@ -176,12 +176,7 @@ impl Inputs {
             Some(_) => cx.floats(3)?,
             None => vec![0.0; nd::result_len(cx, &state_shape)?],
         };
-        let (decays, corrects) = match op.update_rule {
-            LinearAttentionRule::Linear => (false, false),
-            LinearAttentionRule::Gated => (true, false),
-            LinearAttentionRule::Delta => (false, true),
-            LinearAttentionRule::GatedDelta => (true, true),
-        };
+        let (decays, corrects) = (op.update_rule.decays(), op.update_rule.corrects());
         for (idx, name, needed) in [(4, "decay", decays), (5, "beta", corrects)] {
             if cx.optional_value(idx).is_some() != needed {
                 let verb = if needed { "needs" } else { "takes no" };

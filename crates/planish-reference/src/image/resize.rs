@@ -6,7 +6,6 @@ use planish_tensor::Tensor;
 
 use super::taps::{Axis, Taps};
 use crate::cells;
-use crate::layout::distinct_axes;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn resize(op: &Resize, cx: &Evaluation<'_>) -> EvalResult {
@@ -30,7 +29,7 @@ pub(crate) fn resize(op: &Resize, cx: &Evaluation<'_>) -> EvalResult {
 fn axes(op: &Resize, cx: &Evaluation<'_>, input: &Tensor) -> Result<Vec<Axis>, EvalError> {
     let rank = input.rank();
     let resized = match &op.axes {
-        Some(axes) => distinct_axes(cx, axes, rank)?,
+        Some(axes) => cx.distinct_axes(axes, rank)?,
         None => (0..rank).collect(),
     };
     let mut axes: Vec<Axis> = input

@@ -153,19 +153,12 @@ pub(crate) fn compress(op: &Compress, cx: &Evaluation<'_>) -> EvalResult {
     if condition.rank() != 1 {
         return Err(cx.bad_shape(format!("the condition must have rank 1: {:?}", condition.shape())));
     }
-    let flat;
-    let (data, axis) = match op.axis {
-        Some(axis) => (data, cx.axis(axis, data.rank())?),
-        None => {
-            flat = reshaped(cx, data, &[data.len()])?;
-            (&flat, 0)
-        }
-    };
+    let (data, axis) = super::along(cx, data, op.axis)?;
     let condition = condition.elements::<bool>().map_err(|_| cx.bad_type(condition.dtype()))?;
     let taken: Vec<usize> = (0..condition.len()).filter(|&idx| condition[idx]).collect();
     if let Some(idx) = taken.iter().find(|&&idx| idx >= data.shape()[axis]) {
         let detail = format!("the condition takes place {idx} of an axis of size {}", data.shape()[axis]);
         return Err(cx.error(EvalErrorKind::BadValue, detail));
     }
-    Ok(vec![take_places(cx, data, axis, taken)?.into()])
+    Ok(vec![take_places(cx, &data, axis, taken)?.into()])
 }

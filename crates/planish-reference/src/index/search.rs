@@ -6,7 +6,7 @@ use planish_tensor::{DType, Tensor};
 use super::gather::take_places;
 use super::order::keys;
 use crate::cells::pick_runs;
-use crate::layout::{reshaped, single_int, to_size};
+use crate::layout::{single_int, to_size};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn non_zero(_op: &NonZero, cx: &Evaluation<'_>) -> EvalResult {
@@ -70,15 +70,8 @@ pub(crate) fn topk(op: &TopK, cx: &Evaluation<'_>) -> EvalResult {
 
 pub(crate) fn unique(op: &Unique, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
-    let flat;
-    let (data, axis) = match op.axis {
-        Some(axis) => (data, cx.axis(axis, data.rank())?),
-        None => {
-            flat = reshaped(cx, data, &[data.len()])?;
-            (&flat, 0)
-        }
-    };
-    let slices = slice_keys(cx, data, axis)?;
+    let (data, axis) = super::along(cx, data, op.axis)?;
+    let slices = slice_keys(cx, &data, axis)?;
     let dim = data.shape()[axis];
     // Places of equal slices side by side, the first occurrence in front.
     let mut order: Vec<usize> = (0..dim).collect();
@@ -94,7 +87,7 @@ pub(crate) fn unique(op: &Unique, cx: &Evaluation<'_>) -> EvalResult {
     }
     let counts = groups.iter().map(|group| group.len() as i64).collect();
     let indices = first.iter().map(|&place| place as i64).collect();
-    let values = take_places(cx, data, axis, first)?;
+    let values = take_places(cx, &data, axis, first)?;
     let rest = [indices, inverse, counts].map(|list| Tensor::vector(list).into());
     Ok([values.into()].into_iter().chain(rest).take(cx.n_outputs().max(1)).collect())
 }

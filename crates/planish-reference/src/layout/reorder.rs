@@ -5,7 +5,7 @@ use planish_op::{
 };
 use planish_tensor::Tensor;
 
-use super::{distinct_axes, int_list, reshaped, single_int, to_size};
+use super::{int_list, reshaped, single_int, to_size};
 use crate::cells::{Axis, NOWHERE, pick, pick_runs};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
@@ -13,7 +13,7 @@ pub(crate) fn transpose(op: &Transpose, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
     let rank = data.rank();
     let perm = match &op.perm {
-        Some(perm) if perm.len() == rank => distinct_axes(cx, perm, rank)?,
+        Some(perm) if perm.len() == rank => cx.distinct_axes(perm, rank)?,
         Some(perm) => {
             return Err(cx.bad_attribute(format!("perm {perm:?} does not fit the shape {:?}", data.shape())));
         }

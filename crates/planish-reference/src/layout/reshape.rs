@@ -3,7 +3,7 @@
 use planish_op::{Flatten, Reshape, Shape, Size, Squeeze, Unsqueeze};
 use planish_tensor::{Tensor, element_count};
 
-use super::{distinct_axes, int_list, optional_int_list, reshaped};
+use super::{int_list, optional_int_list, reshaped};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
 pub(crate) fn shape(op: &Shape, cx: &Evaluation<'_>) -> EvalResult {
@@ -68,7 +68,7 @@ pub(crate) fn flatten(op: &Flatten, cx: &Evaluation<'_>) -> EvalResult {
 pub(crate) fn squeeze(_op: &Squeeze, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
     let axes = match optional_int_list(cx, 1)? {
-        Some(axes) => distinct_axes(cx, &axes, data.rank())?,
+        Some(axes) => cx.distinct_axes(&axes, data.rank())?,
         None => (0..data.rank()).filter(|&axis| data.shape()[axis] == 1).collect(),
     };
     if let Some(axis) = axes.iter().find(|&&axis| data.shape()[axis] != 1) {
@@ -83,7 +83,7 @@ pub(crate) fn unsqueeze(_op: &Unsqueeze, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
     let axes = int_list(cx, 1)?;
     let rank = data.rank() + axes.len();
-    let axes = distinct_axes(cx, &axes, rank)?;
+    let axes = cx.distinct_axes(&axes, rank)?;
     let mut dims = data.shape().iter();
     let shape: Vec<usize> = (0..rank)
         .map(|axis| if axes.contains(&axis) { 1 } else { dims.next().copied().unwrap_or(1) })

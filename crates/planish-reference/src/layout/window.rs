@@ -3,7 +3,7 @@
 use planish_op::{CenterCropPad, Pad, PadMode, Slice};
 use planish_tensor::Tensor;
 
-use super::{distinct_axes, int_list, optional_int_list, to_size};
+use super::{int_list, optional_int_list, to_size};
 use crate::cells::{Axis, NOWHERE, all_axes, pick};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
@@ -11,7 +11,7 @@ pub(crate) fn slice(_op: &Slice, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
     let (starts, ends) = (int_list(cx, 1)?, int_list(cx, 2)?);
     let named = optional_int_list(cx, 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let axes = distinct_axes(cx, &named, data.rank())?;
+    let axes = cx.distinct_axes(&named, data.rank())?;
     let steps = optional_int_list(cx, 4)?.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), axes.len(), steps.len()].iter().any(|&len| len != starts.len()) {
         return Err(cx.bad_shape("starts, ends, axes and steps differ in length"));
@@ -49,7 +49,7 @@ pub(crate) fn pad(op: &Pad, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
     let pads = int_list(cx, 1)?;
     let axes = match optional_int_list(cx, 3)? {
-        Some(axes) => distinct_axes(cx, &axes, data.rank())?,
+        Some(axes) => cx.distinct_axes(&axes, data.rank())?,
         None => (0..data.rank()).collect(),
     };
     if pads.len() != 2 * axes.len() {
@@ -148,7 +148,7 @@ pub(crate) fn center_crop_pad(op: &CenterCropPad, cx: &Evaluation<'_>) -> EvalRe
     let data = cx.tensor(0)?;
     let target = int_list(cx, 1)?;
     let axes = match &op.axes {
-        Some(axes) => distinct_axes(cx, axes, data.rank())?,
+        Some(axes) => cx.distinct_axes(axes, data.rank())?,
         None => (0..data.rank()).collect(),
     };
     if target.len() != axes.len() {

@@ -51,6 +51,12 @@ pub enum ShapeErrorKind {
         /// The rank of the tensor.
         rank: usize,
     },
+    /// An axis that a list names more than once.
+    #[error("axis {axis} is named twice; each axis may appear once")]
+    RepeatedAxis {
+        /// The axis, counted from the front.
+        axis: usize,
+    },
     /// Text that is not a dimension or shape.
     #[error("expected {expected} at byte {at}, found {}", found_text(found))]
     Syntax {

@@ -1,6 +1,6 @@
 //! Tests of shapes: text, broadcasting, axes.
 
-use super::{Shape, ShapeErrorKind, normalize_axis};
+use super::{Shape, ShapeErrorKind, distinct_axes, normalize_axis};
 use crate::Dim;
 
 fn shape(text: &str) -> Shape {
@@ -73,4 +73,8 @@ fn axes_count_from_either_end() {
     assert_eq!(message(4, 4), "axis 4 does not exist in a tensor of rank 4: it must be in -4..=3");
     assert_eq!(message(0, 0), "axis 0 does not exist in a tensor of rank 0: a scalar has no axes");
     assert!(normalize_axis(i64::MIN, 4).is_err() && normalize_axis(i64::MAX, 4).is_err());
+    assert_eq!(distinct_axes(&[-1, 0], 3), Ok(vec![2, 0]));
+    let twice = distinct_axes(&[2, 0, -1], 3).unwrap_err();
+    assert_eq!(twice.to_string(), "axis 2 is named twice; each axis may appear once");
+    assert!(distinct_axes(&[3], 3).is_err());
 }

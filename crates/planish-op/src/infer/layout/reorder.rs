@@ -3,7 +3,7 @@
 use planish_tensor::{Dim, Shape};
 
 use super::{List, list_len, unranked};
-use crate::infer::checks::{checked_dim, distinct_axes, same_dim};
+use crate::infer::checks::{checked_dim, same_dim};
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
@@ -16,7 +16,7 @@ pub(in crate::infer) fn transpose(op: &crate::Transpose, cx: &mut Inference<'_>)
     };
     let rank = shape.rank();
     let perm = match &op.perm {
-        Some(perm) if perm.len() == rank => distinct_axes(cx, perm, rank)?,
+        Some(perm) if perm.len() == rank => cx.distinct_axes(perm, rank)?,
         Some(perm) => return Err(cx.bad_attribute(format!("perm {perm:?} does not fit {shape}"))),
         None => (0..rank).rev().collect(),
     };

@@ -3,7 +3,7 @@
 use planish_tensor::{DType, Dim, Shape};
 
 use super::{List, unranked};
-use crate::infer::checks::{checked_dim, distinct_axes};
+use crate::infer::checks::checked_dim;
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
@@ -122,7 +122,7 @@ pub(in crate::infer) fn squeeze(_op: &crate::Squeeze, cx: &mut Inference<'_>) ->
     let axes = if cx.has_input(1) { Some(List::of(cx, 1)?) } else { None };
     let Some(shape) = cx.shape(0)? else { return Ok(unranked(dtype)) };
     let axes = match axes.as_ref().map(|axes| (axes.numbers(), axes.len())) {
-        Some((Some(axes), _)) => distinct_axes(cx, &axes, shape.rank())?,
+        Some((Some(axes), _)) => cx.distinct_axes(&axes, shape.rank())?,
         Some((None, Some(n_axes))) => {
             let rank = shape.rank().checked_sub(n_axes);
             let rank = rank.ok_or_else(|| cx.bad_shape(format!("{n_axes} axes of a tensor {shape}")))?;
@@ -150,7 +150,7 @@ pub(in crate::infer) fn unsqueeze(_op: &crate::Unsqueeze, cx: &mut Inference<'_>
         let shape = cx.fresh_shape(rank, "unsqueeze");
         return Ok(vec![Inferred::tensor(dtype, shape)]);
     };
-    let axes = distinct_axes(cx, &axes, rank)?;
+    let axes = cx.distinct_axes(&axes, rank)?;
     let mut dims = shape.iter();
     let one = &Dim::ONE;
     let widened = (0..rank).map(|axis| if axes.contains(&axis) { one } else { dims.next().unwrap_or(one) });

@@ -3,7 +3,7 @@
 use planish_tensor::{Dim, Shape};
 
 use super::{List, unranked};
-use crate::infer::checks::{checked_dim, distinct_axes};
+use crate::infer::checks::checked_dim;
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
@@ -34,7 +34,7 @@ pub(in crate::infer) fn slice(_op: &crate::Slice, cx: &mut Inference<'_>) -> Inf
         let shape = cx.fresh_shape(shape.rank(), "slice");
         return Ok(vec![Inferred::tensor(dtype, shape)]);
     };
-    let axes = distinct_axes(cx, &axes, shape.rank())?;
+    let axes = cx.distinct_axes(&axes, shape.rank())?;
     let mut dims = shape.dims().to_vec();
     for (idx, &axis) in axes.iter().enumerate() {
         let step = steps.as_ref().map_or(Some(&Dim::ONE), |steps| steps.get(idx));

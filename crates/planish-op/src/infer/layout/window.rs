@@ -4,7 +4,7 @@ use planish_tensor::{Dim, Shape};
 
 use super::List;
 use crate::PadMode;
-use crate::infer::checks::{checked_dim, distinct_axes, same_dtype};
+use crate::infer::checks::{checked_dim, same_dtype};
 use crate::infer::known::{Element, Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
@@ -29,7 +29,7 @@ pub(in crate::infer) fn pad(op: &crate::Pad, cx: &mut Inference<'_>) -> InferRes
     }
     let axes = match &axes {
         None => Some((0..shape.rank()).collect()),
-        Some(axes) => axes.numbers().map(|axes| distinct_axes(cx, &axes, shape.rank())).transpose()?,
+        Some(axes) => axes.numbers().map(|axes| cx.distinct_axes(&axes, shape.rank())).transpose()?,
     };
     let Some(axes) = axes else {
         let shape = cx.fresh_shape(shape.rank(), "pad");
@@ -70,7 +70,7 @@ pub(in crate::infer) fn center_crop_pad(op: &crate::CenterCropPad, cx: &mut Infe
     };
     let Some(rank) = rank else { return Ok(super::unranked(dtype)) };
     let axes = match &op.axes {
-        Some(axes) => distinct_axes(cx, axes, rank)?,
+        Some(axes) => cx.distinct_axes(axes, rank)?,
         None => (0..rank).collect(),
     };
     if target.len().is_some_and(|len| len != axes.len()) {
