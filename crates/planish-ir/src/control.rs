@@ -119,7 +119,7 @@ pub(crate) fn infer(
         }
         Op::SequenceMap(_) => {
             let outputs = output_types(&node.bodies[0]);
-            Some(outputs.into_iter().map(|ty| ValueType::Sequence(Box::new(ty.clone()))).collect())
+            Some(outputs.into_iter().map(|ty| ValueType::Sequence(Box::new(of_every_element(ty)))).collect())
         }
         _ => Some(Vec::new()),
     };
@@ -223,6 +223,14 @@ fn feeds(outer: &ValueType, inner: &ValueType) -> bool {
 
 fn output_types(body: &Graph) -> Vec<&ValueType> {
     body.outputs().iter().map(|&id| &body.value(id).ty).collect()
+}
+
+/// The type that the elements of a mapped sequence share: a size that the body finds may differ in each.
+fn of_every_element(ty: &ValueType) -> ValueType {
+    let ValueType::Tensor(TensorType { dtype, shape: Some(shape) }) = ty else { return ty.clone() };
+    let found_in_body = |dim: &Dim| dim.symbols().iter().any(|name| name.contains('\''));
+    let dims = shape.iter().map(|dim| if found_in_body(dim) { Dim::UNKNOWN } else { dim.clone() });
+    ValueType::tensor(*dtype, dims.collect())
 }
 
 /// The type of `element` stacked `length` times along a new axis (counted over the result's rank).
