@@ -118,7 +118,7 @@ fn table() -> Result<bool> {
     let mut ok = true;
     let mut check = |what: &str, value: f64, most: f64| {
         ok &= value < most;
-        println!("{what}: {value:.2}, at most {most}{}", if value < most { "" } else { "  <-- MISSED" });
+        println!("{what}: {value:.4}, at most {most}{}", if value < most { "" } else { "  <-- MISSED" });
     };
     check("seconds for 50,000 nodes", chain_50.seconds, MAX_CHAIN_SECONDS);
     check("seconds for 50,000 nodes of shape arithmetic", shapes_50.seconds, MAX_CHAIN_SECONDS);
