@@ -115,7 +115,12 @@ fn axes_and_sizes() {
             "does not divide by 3",
         ),
         ("groups", image("LRN", "size", Int(0)), infer, "size must be at least 1"),
-        ("parts that do not add up", split(&[4, 4]), Kind::Infer(BadShape), "must be equal"),
+        (
+            "parts that do not add up",
+            split(&[4, 4]),
+            Kind::Infer(BadShape),
+            "is 6 in one place and 8 in another",
+        ),
         ("negative parts", split(&[-2, 8]), Kind::Infer(BadShape), "-2"),
         ("overflowing parts", split(&[i64::MAX, i64::MAX]), Kind::Infer(BadShape), "add up to more"),
         ("three parts", split(&[2, 2, 2]), infer, "3 parts do not fit 2 outputs"),
