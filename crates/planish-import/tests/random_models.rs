@@ -9,7 +9,7 @@ mod check_model;
 
 use check_model::Outcome;
 
-/// Models that are tried. The fuzz target tries a thousand a second.
+/// Models that are tried; the fuzz target goes on from here.
 const N_MODELS: u64 = 4000;
 
 /// The bytes that describe model `seed`: a linear congruential generator, its high bits.
