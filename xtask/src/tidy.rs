@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-reference", &["planish-op", "planish-tensor"]),
     ("planish-onnx", &[]),
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
+    ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     (
         "planish-cli",
