@@ -62,3 +62,29 @@ pub(crate) fn same_interface(before: &Graph, after: &Graph) {
     assert_eq!(list(before, before.inputs()), list(after, after.inputs()), "inputs changed");
     assert_eq!(list(before, before.outputs()), list(after, after.outputs()), "outputs changed");
 }
+
+/// That a pass takes the node away which makes `value`, the graph's only output behind a Neg.
+#[track_caller]
+pub(crate) fn removed(rule: impl Rule + Send + 'static, statements: &str, value: &str) {
+    let (graph, _) = run(Pass::rule(rule), &read_by_neg(statements, value));
+    let left: Vec<&str> = graph.nodes().map(|(_, node)| node.op.name()).collect();
+    assert_eq!(left, ["Neg"], "left of {statements}");
+}
+
+/// That a pass leaves everything as it is, refusing with this reason (empty: without any).
+#[track_caller]
+pub(crate) fn kept(rule: impl Rule + Send + 'static, statements: &str, value: &str, reason: &str) {
+    let (_, report) = run(Pass::rule(rule), &read_by_neg(statements, value));
+    assert_eq!(report.hits, 0, "{statements}");
+    let reasons: Vec<&str> = report.refusals.iter().map(|refusal| &*refusal.reason).collect();
+    assert_eq!(reasons, if reason.is_empty() { vec![] } else { vec![reason] }, "{statements}");
+}
+
+/// The statements with an output that reads `value`, so that its node is not an output itself.
+fn read_by_neg(statements: &str, value: &str) -> String {
+    let probe = graph(&format!("{statements} output %{value}"));
+    let ty = &probe.value(probe.outputs()[0]).ty;
+    let op =
+        if ty.as_tensor().is_some_and(|ty| ty.dtype == planish_tensor::DType::Bool) { "Not" } else { "Neg" };
+    format!("{statements} %result: {ty} = {op}(%{value}) output %result")
+}
