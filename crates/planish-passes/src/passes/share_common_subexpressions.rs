@@ -69,10 +69,11 @@ fn is_same(first: &Node, second: &Node) -> bool {
     first.op.attributes() == second.op.attributes() && first.outputs.iter().zip(&second.outputs).all(gives)
 }
 
-/// Replaces constants by the first that is equal.
+/// Replaces constants by the first that is equal, all in one patch.
 fn share_constants(cx: &View<'_>, first: &mut [ValueId], proposals: &mut Proposals) {
-    // A patch belongs to a node: the first that reads the constant.
     let mut seen: HashMap<(DType, &[usize], u64), Vec<(ValueId, &Tensor)>> = HashMap::new();
+    let mut patch = Patch::new();
+    let mut root = None;
     for (id, value) in cx.graph().values() {
         let (Some(tensor), Some(&reader)) = (value.constant(), cx.readers(id).first()) else { continue };
         if cx.is_output(id) {
@@ -82,10 +83,15 @@ fn share_constants(cx: &View<'_>, first: &mut [ValueId], proposals: &mut Proposa
         match candidates.iter().find(|(_, other)| *other == tensor) {
             Some(&(same, _)) => {
                 first[id.index()] = same;
-                proposals.add(reader, Match::Rewrite(Patch::replacing(id, same)));
+                patch.replace(id, same);
+                // A patch belongs to a node: one that reads a constant.
+                root = Some(reader);
             }
             None => candidates.push((id, tensor)),
         }
+    }
+    if let Some(root) = root {
+        proposals.add(root, Match::Rewrite(patch));
     }
 }
 
