@@ -21,6 +21,7 @@ mod passes;
 mod pipelines;
 mod rebuild;
 mod report;
+mod reshape;
 mod rule;
 #[cfg(test)]
 mod testing;
