@@ -19,6 +19,7 @@ mod error;
 mod layer;
 mod passes;
 mod pipelines;
+mod pointwise;
 mod rebuild;
 mod report;
 mod reshape;
