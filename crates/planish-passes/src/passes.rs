@@ -10,6 +10,7 @@ pub(crate) mod share_common_subexpressions;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;
+pub(crate) mod recognize_depth_to_space;
 pub(crate) mod recognize_gelu;
 pub(crate) mod recognize_group_norm;
 pub(crate) mod recognize_hard_sigmoid;
@@ -22,3 +23,4 @@ pub(crate) mod recognize_rms_norm;
 pub(crate) mod recognize_sigmoid;
 pub(crate) mod recognize_softplus;
 pub(crate) mod recognize_swish;
+pub(crate) mod recognize_transpose;

@@ -4,6 +4,7 @@ use crate::driver::{Pass, Pipeline};
 use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::recognize_attention::RecognizeAttention;
+use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
 use crate::passes::recognize_gelu::RecognizeGelu;
 use crate::passes::recognize_group_norm::RecognizeGroupNorm;
 use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
@@ -16,6 +17,7 @@ use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
 use crate::passes::recognize_sigmoid::RecognizeSigmoid;
 use crate::passes::recognize_softplus::RecognizeSoftplus;
 use crate::passes::recognize_swish::RecognizeSwish;
+use crate::passes::recognize_transpose::RecognizeTranspose;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
@@ -43,6 +45,10 @@ pub fn standard() -> Pipeline {
 /// What exporters take apart, put together again.
 fn recognition() -> Vec<Pass> {
     vec![
+        // Before Transpose, which would take one of the Reshapes away.
+        Pass::rule(RecognizeDepthToSpace),
+        // Early, since attention looks for transposed keys.
+        Pass::rule(RecognizeTranspose),
         // Parts of the activations behind them.
         Pass::rule(RecognizeSigmoid),
         Pass::rule(RecognizeSoftplus),
