@@ -13,8 +13,11 @@ use crate::passes::recognize_instance_norm::RecognizeInstanceNorm;
 use crate::passes::recognize_layer_norm::RecognizeLayerNorm;
 use crate::passes::recognize_mish::RecognizeMish;
 use crate::passes::recognize_prelu::RecognizePrelu;
+use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
+use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
 use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
 use crate::passes::recognize_sigmoid::RecognizeSigmoid;
+use crate::passes::recognize_softmax::RecognizeSoftmax;
 use crate::passes::recognize_softplus::RecognizeSoftplus;
 use crate::passes::recognize_swish::RecognizeSwish;
 use crate::passes::recognize_transpose::RecognizeTranspose;
@@ -59,12 +62,18 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeHardSwish),
         Pass::rule(RecognizeHardSigmoid),
         Pass::rule(RecognizePrelu),
+        // Norms are made of means.
+        Pass::rule(RecognizeReduceMean),
         // Before LayerNorm, which takes the same axes if the parameters do not say otherwise.
         Pass::rule(RecognizeInstanceNorm),
         Pass::rule(RecognizeLayerNorm),
         Pass::rule(RecognizeRmsNorm),
         // Behind InstanceNorm and LayerNorm, which it is made of.
         Pass::rule(RecognizeGroupNorm),
+        // Behind the norms, whose roots are of the same kind.
+        Pass::rule(RecognizeReduceL2),
+        // A part of attention.
+        Pass::rule(RecognizeSoftmax),
         // Behind the norms and activations, since it takes the scales of its operands off.
         Pass::rule(RecognizeAttention),
     ]
