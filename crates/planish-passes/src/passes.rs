@@ -1,12 +1,18 @@
 //! The passes, one file each, named verb and object.
 
+pub(crate) mod canonicalize;
 pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
+pub(crate) mod merge_parallel_gemms;
+pub(crate) mod merge_reshapes;
+pub(crate) mod push_transposes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
+pub(crate) mod simplify_powers;
+pub(crate) mod spell_global_pools;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;
