@@ -13,3 +13,23 @@ pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
 pub(crate) mod spell_global_pools;
+
+// What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
+pub(crate) mod recognize_attention;
+pub(crate) mod recognize_depth_to_space;
+pub(crate) mod recognize_gelu;
+pub(crate) mod recognize_group_norm;
+pub(crate) mod recognize_hard_sigmoid;
+pub(crate) mod recognize_hard_swish;
+pub(crate) mod recognize_instance_norm;
+pub(crate) mod recognize_layer_norm;
+pub(crate) mod recognize_mish;
+pub(crate) mod recognize_prelu;
+pub(crate) mod recognize_reduce_l2;
+pub(crate) mod recognize_reduce_mean;
+pub(crate) mod recognize_rms_norm;
+pub(crate) mod recognize_sigmoid;
+pub(crate) mod recognize_softmax;
+pub(crate) mod recognize_softplus;
+pub(crate) mod recognize_swish;
+pub(crate) mod recognize_transpose;

@@ -9,6 +9,24 @@ use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::push_transposes::PushTransposes;
+use crate::passes::recognize_attention::RecognizeAttention;
+use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
+use crate::passes::recognize_gelu::RecognizeGelu;
+use crate::passes::recognize_group_norm::RecognizeGroupNorm;
+use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
+use crate::passes::recognize_hard_swish::RecognizeHardSwish;
+use crate::passes::recognize_instance_norm::RecognizeInstanceNorm;
+use crate::passes::recognize_layer_norm::RecognizeLayerNorm;
+use crate::passes::recognize_mish::RecognizeMish;
+use crate::passes::recognize_prelu::RecognizePrelu;
+use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
+use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
+use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
+use crate::passes::recognize_sigmoid::RecognizeSigmoid;
+use crate::passes::recognize_softmax::RecognizeSoftmax;
+use crate::passes::recognize_softplus::RecognizeSoftplus;
+use crate::passes::recognize_swish::RecognizeSwish;
+use crate::passes::recognize_transpose::RecognizeTranspose;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
@@ -17,7 +35,7 @@ use crate::passes::spell_global_pools::SpellGlobalPools;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
-    Pipeline::new(vec![
+    let mut passes = vec![
         // Cleaning: what is left is what the model means.
         // First, so that no later pass spends time on what nothing reads.
         Pass::sweep(RemoveDead),
@@ -37,6 +55,11 @@ pub fn standard() -> Pipeline {
         Pass::sweep(ShareCommonSubexpressions),
         // Folding into layers. Before patterns, none of which has a BatchNormalization in it.
         Pass::rule(FoldBatchNorm),
+    ];
+    // Behind constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
+    // them. Before everything that would take parts of a pattern for itself.
+    passes.extend(recognition());
+    passes.extend([
         // Behind patterns, which have transposes of their own (attention), and before whatever looks for the
         // neighbours of a layer.
         Pass::sweep(PushTransposes),
@@ -55,5 +78,40 @@ pub fn standard() -> Pipeline {
         Pass::rule(RemoveIdentity),
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
-    ])
+    ]);
+    Pipeline::new(passes)
+}
+
+/// What exporters take apart, put together again.
+fn recognition() -> Vec<Pass> {
+    vec![
+        // Before Transpose, which would take one of the Reshapes away.
+        Pass::rule(RecognizeDepthToSpace),
+        // Early, since attention looks for transposed keys.
+        Pass::rule(RecognizeTranspose),
+        // Parts of the activations behind them.
+        Pass::rule(RecognizeSigmoid),
+        Pass::rule(RecognizeSoftplus),
+        Pass::rule(RecognizeGelu),
+        Pass::rule(RecognizeSwish),
+        Pass::rule(RecognizeMish),
+        // Before HardSigmoid, which would take the ramp out of it.
+        Pass::rule(RecognizeHardSwish),
+        Pass::rule(RecognizeHardSigmoid),
+        Pass::rule(RecognizePrelu),
+        // Norms are made of means.
+        Pass::rule(RecognizeReduceMean),
+        // Before LayerNorm, which takes the same axes if the parameters do not say otherwise.
+        Pass::rule(RecognizeInstanceNorm),
+        Pass::rule(RecognizeLayerNorm),
+        Pass::rule(RecognizeRmsNorm),
+        // Behind InstanceNorm and LayerNorm, which it is made of.
+        Pass::rule(RecognizeGroupNorm),
+        // Behind the norms, whose roots are of the same kind.
+        Pass::rule(RecognizeReduceL2),
+        // A part of attention.
+        Pass::rule(RecognizeSoftmax),
+        // Behind the norms and activations, since it takes the scales of its operands off.
+        Pass::rule(RecognizeAttention),
+    ]
 }
