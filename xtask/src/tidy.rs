@@ -15,6 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-onnx", &[]),
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
+    ("planish-kernel", &["planish-op", "planish-tensor"]),
+    ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     (
         "planish-cli",
         &[
@@ -29,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates in which `unsafe` may stand.
-const UNSAFE_CRATES: &[&str] = &["planish-tensor"];
+const UNSAFE_CRATES: &[&str] = &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime"];
 
 /// A file beyond this holds more than one idea.
 const MAX_LINES: usize = 800;

@@ -1,0 +1,10 @@
+//! The CPU backend: instruction-set proofs, vector arithmetic, kernels, and the process's thread pool.
+//!
+//! Read in this order: [`isa`] (what this machine can run, as values that prove it), [`simd`] (one vocabulary
+//! of vector arithmetic over the instruction sets), [`team`] (fork and join over the pool), then the kernels.
+
+#![allow(unsafe_code)]
+
+pub mod isa;
+pub mod simd;
+pub mod team;
