@@ -1,1 +1,26 @@
-//! What a backend computes and how: regions, problems, tactics and the `Backend` trait.
+//! What a backend computes and how: the vocabulary that compiler, runtime and backends share.
+//!
+//! - [`Region`]: operators wired together, the *meaning* of one step. The reference can always compute it, so
+//!   every tactic has an oracle, and a plan needs no second description of what its steps do;
+//! - [`Operand`] and [`Layout`]: how a value lies in memory;
+//! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
+//! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
+//! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory.
+//!
+//! Nothing here knows a file format, a graph or a device.
+
+mod backend;
+mod error;
+mod operand;
+mod problem;
+mod region;
+mod tactic;
+mod whole;
+
+pub use backend::{Address, Backend, Call, Event, Kernel, Memory, MemoryKind, Queue, QueueOptions, Target};
+pub use error::{KernelError, KernelErrorKind};
+pub use operand::{Layout, Operand};
+pub use problem::{Numeric, Problem};
+pub use region::{Ref, Region, RegionNode};
+pub use tactic::{Candidate, PackedWeight, Tactic, Want};
+pub use whole::{Proposal, Whole};
