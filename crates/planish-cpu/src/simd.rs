@@ -96,6 +96,7 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
     fn to_int(self, a: Self::F) -> Self::I;
     fn to_float(self, a: Self::I) -> Self::F;
     fn bits(self, a: Self::F) -> Self::I;
+    #[allow(clippy::wrong_self_convention)]
     fn from_bits(self, a: Self::I) -> Self::F;
 
     /// The sum of all lanes, always in the same order.

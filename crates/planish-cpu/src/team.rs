@@ -23,6 +23,11 @@ impl Team {
         Team { n_slots: 1 }
     }
 
+    /// The calling thread and up to `n_threads - 1` idle workers.
+    pub fn new(n_threads: usize) -> Team {
+        Team { n_slots: n_threads.max(1) }
+    }
+
     /// The most threads that can take part; scratch is needed this many times.
     pub fn n_slots(&self) -> usize {
         self.n_slots

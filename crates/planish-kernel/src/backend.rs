@@ -142,6 +142,20 @@ pub trait Backend: Send + Sync + fmt::Debug {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError>;
 
+    /// The weight that was packed: `pack` and back. A packing without a way back (one that transforms) is not
+    /// stored in plans but made when they are opened.
+    fn unpack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        let _ = (problem, input);
+        let message = format!("{tactic} has no way back from `{}`", packed.format);
+        Err(KernelError::unsupported(message))
+    }
+
     /// Makes a kernel for exactly these operands, strides included.
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError>;
 

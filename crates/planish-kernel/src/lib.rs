@@ -21,6 +21,6 @@ pub use backend::{Address, Backend, Call, Event, Kernel, Memory, MemoryKind, Que
 pub use error::{KernelError, KernelErrorKind};
 pub use operand::{Layout, Operand};
 pub use problem::{Numeric, Problem};
-pub use region::{Ref, Region, RegionNode};
+pub use region::{Ref, Region, RegionNode, is_pointwise};
 pub use tactic::{Candidate, PackedWeight, Tactic, Want};
 pub use whole::{Proposal, Whole};
