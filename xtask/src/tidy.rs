@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
+    ("planish-plan", &["planish-kernel", "planish-op", "planish-tensor"]),
     (
         "planish-cli",
         &[
