@@ -73,6 +73,8 @@ pub struct Value {
     pub ty: ValueType,
     pub layout: Layout,
     pub home: Home,
+    /// The backend in whose memory it lies: an index into the plan's targets.
+    pub target: u32,
 }
 
 /// Where a value's memory is.
@@ -117,6 +119,8 @@ pub struct Step {
 pub enum StepKind {
     /// By a kernel: the first variant whose guard holds.
     Kernel { variants: Vec<Variant>, packed: Vec<Option<String>>, slow: bool },
+    /// One value, unchanged, from the memory of its input's target to that of its output's.
+    Transfer,
     /// On host values by the reference: output sizes that only a run can tell, sequences and optionals.
     Evaluate,
     /// If, Loop, Scan or SequenceMap over bodies.
