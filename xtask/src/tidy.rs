@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-plan", &["planish-kernel", "planish-op", "planish-tensor"]),
+    ("planish-runtime", &["planish-kernel", "planish-op", "planish-plan", "planish-tensor"]),
     (
         "planish-cli",
         &[
