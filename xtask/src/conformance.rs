@@ -24,6 +24,9 @@ pub(crate) struct Options {
     /// What runs the models.
     #[arg(long, default_value = "reference", value_parser = ["reference"])]
     backend: String,
+    /// How far the models are compiled before they run: as imported, or behind the passes.
+    #[arg(long, default_value = "raw", value_parser = ["raw", "optimized"])]
+    stage: String,
     /// Only tests whose name contains this text.
     #[arg(long, default_value = "")]
     filter: String,
@@ -40,8 +43,8 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let backend = "reference".to_string();
-        Options { backend, filter: String::new(), suite: None, per_op: false, verbose: false }
+        let (backend, stage) = ("reference".to_string(), "raw".to_string());
+        Options { backend, stage, filter: String::new(), suite: None, per_op: false, verbose: false }
     }
 }
 
@@ -58,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if tests.is_empty() {
         bail!("no test matches the filter `{}`", options.filter);
     }
-    let outcomes = run_all(&tests);
+    let outcomes = run_all(&tests, options.stage == "optimized");
     let gaps = Gaps::load(&options.backend)?;
     let is_partial = !options.filter.is_empty() || options.suite.is_some();
     Ok(report(&tests, &outcomes, &gaps, options, is_partial))
@@ -90,7 +93,7 @@ fn tests(data: &Path, options: &Options) -> Result<Vec<Test>> {
 }
 
 /// The outcome of each test, in order; spread over all cores.
-fn run_all(tests: &[Test]) -> Vec<case::Report> {
+fn run_all(tests: &[Test], is_optimized: bool) -> Vec<case::Report> {
     let next = AtomicUsize::new(0);
     let reports: Mutex<Vec<Option<case::Report>>> = Mutex::new(tests.iter().map(|_| None).collect());
     let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -101,7 +104,7 @@ fn run_all(tests: &[Test]) -> Vec<case::Report> {
                     let idx = next.fetch_add(1, Ordering::Relaxed);
                     tests.get(idx).map(|test| (idx, test))
                 } {
-                    let report = case::run(&test.folder);
+                    let report = case::run(&test.folder, is_optimized);
                     reports.lock().expect("no test thread panics while it holds the lock")[idx] =
                         Some(report);
                 }
@@ -182,7 +185,12 @@ fn report(
     for (suite, count) in &by_suite {
         println!("{}", count.line(suite));
     }
-    println!("\n{n_expected} expected gaps, {} surprises (backend {})", surprises.len(), options.backend);
+    println!(
+        "\n{n_expected} expected gaps, {} surprises (backend {}, {})",
+        surprises.len(),
+        options.backend,
+        options.stage
+    );
     for surprise in &surprises {
         println!("  {surprise}");
     }

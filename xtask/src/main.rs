@@ -5,6 +5,7 @@ mod conformance;
 mod differential;
 mod import_figures;
 mod models;
+mod passes;
 mod python;
 mod test;
 #[cfg(test)]
@@ -36,6 +37,8 @@ enum Command {
     ImportFigures(import_figures::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
+    /// Run models before and behind the passes over the reference, and print which pass did what.
+    Passes(passes::Options),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Differential(options) => differential::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
+        Command::Passes(options) => passes::run(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

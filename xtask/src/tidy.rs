@@ -14,11 +14,26 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-reference", &["planish-op", "planish-tensor"]),
     ("planish-onnx", &[]),
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
+    ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-plan", &["planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-runtime", &["planish-kernel", "planish-op", "planish-plan", "planish-tensor"]),
+    (
+        "planish-compile",
+        &[
+            "planish-cpu",
+            "planish-ir",
+            "planish-kernel",
+            "planish-op",
+            "planish-passes",
+            "planish-plan",
+            "planish-reference",
+            "planish-runtime",
+            "planish-tensor",
+        ],
+    ),
     (
         "planish-cli",
         &[
@@ -33,7 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates in which `unsafe` may stand.
-const UNSAFE_CRATES: &[&str] = &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime"];
+const UNSAFE_CRATES: &[&str] = &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime", "planish-compile"];
 
 /// A file beyond this holds more than one idea.
 const MAX_LINES: usize = 800;

@@ -297,6 +297,30 @@ fn better_dim<'a>(own: &'a Dim, hint: &'a Dim) -> &'a Dim {
     if is_fresh(own) && hint.as_const().is_none() && !is_fresh(hint) { hint } else { own }
 }
 
+/// `before` with what `now` knows beyond it: a rank, numbers, and expressions for bare run-time symbols. Other
+/// symbols stay, so that the values which share them still do.
+pub(crate) fn refine(before: ValueType, now: ValueType) -> ValueType {
+    match (before, now) {
+        (ValueType::Tensor(before), ValueType::Tensor(now)) => {
+            let shape = match (before.shape, now.shape) {
+                (Some(before), Some(now)) => {
+                    let dims = before.into_iter().zip(now);
+                    Some(dims.map(|(before, now)| refined_dim(before, now)).collect())
+                }
+                (before, now) => before.or(now),
+            };
+            ValueType::Tensor(TensorType { dtype: before.dtype, shape })
+        }
+        (before, _) => before,
+    }
+}
+
+fn refined_dim(before: Dim, now: Dim) -> Dim {
+    let is_fresh = |dim: &Dim| dim.as_symbol().is_some_and(|name| name.contains('\''));
+    let knows_more = before.is_unknown() || (is_fresh(&before) && !is_fresh(&now) && !now.is_unknown());
+    if before.as_const().is_none() && (now.as_const().is_some() || knows_more) { now } else { before }
+}
+
 /// Whether one value can have both types.
 pub fn compatible(a: &ValueType, b: &ValueType) -> bool {
     match (a, b) {
@@ -326,6 +350,17 @@ mod tests {
 
     use super::*;
     use crate::graph::NewNode;
+
+    #[test]
+    fn a_rebuilt_value_keeps_its_symbols_and_learns_numbers() {
+        // A word with a `'` is a symbol that a run finds, which the text form of shapes would quote.
+        let dim = |text: &str| if text.contains('\'') { Dim::symbol(text) } else { text.parse().unwrap() };
+        let ty = |text: &str| ValueType::tensor(DType::F32, text.split(',').map(dim).collect());
+        assert_eq!(refine(ty("n,m'0,k'1,m'0"), ty("n'9,n'8,2*n,3")), ty("n,m'0,2*n,3"));
+        assert_eq!(refine(ty("3,2*n"), ty("n,n'7")), ty("3,2*n"));
+        assert_eq!(refine(ValueType::unranked(DType::F32), ty("n'3")), ty("n'3"));
+        assert_eq!(refine(ty("4"), ValueType::unranked(DType::F32)), ty("4"));
+    }
 
     /// The type of an If whose branches have different ranks, under this condition.
     fn chosen(condition: impl Fn(&mut Graph) -> crate::ValueId) -> String {

@@ -78,6 +78,9 @@ pub enum Declared {
     Hint(ValueType),
     /// Replaces what inference says, if compatible: the text form prints final types.
     Exact(ValueType),
+    /// The type that the value had before its graph was rebuilt: its symbols stay, and what inference has
+    /// found out since is taken over.
+    Before(ValueType),
 }
 
 impl NewNode {
@@ -188,6 +191,17 @@ impl Graph {
         Graph { name: name.to_string(), n_fresh_symbols, knowledge, ..Graph::default() }
     }
 
+    /// An empty graph whose fresh symbols are numbered from `n_fresh_symbols`: to rebuild another one into,
+    /// whose symbols stay.
+    pub fn numbered_from(name: &str, n_fresh_symbols: usize) -> Graph {
+        Graph { name: name.to_string(), n_fresh_symbols, ..Graph::default() }
+    }
+
+    /// Above the number of every fresh symbol of this graph.
+    pub fn n_fresh_symbols(&self) -> usize {
+        self.n_fresh_symbols
+    }
+
     /// All nodes, in an order that can be run.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
         self.nodes.iter().enumerate().map(|(idx, node)| (node_id(idx), node))
@@ -277,8 +291,9 @@ impl Graph {
                 Declared::Nothing => ty,
                 Declared::Hint(hint) => control::fill(ty, &hint),
                 Declared::Exact(exact) if control::compatible(&ty, &exact) => exact,
-                Declared::Exact(exact) => {
-                    let detail = format!("output `{value_name}` is declared {exact}, inference says {ty}");
+                Declared::Before(before) if control::compatible(&ty, &before) => control::refine(before, ty),
+                Declared::Exact(declared) | Declared::Before(declared) => {
+                    let detail = format!("output `{value_name}` is declared {declared}, inference says {ty}");
                     return Err(GraphError::new(GraphErrorKind::Invalid(detail), &*name));
                 }
             };

@@ -17,4 +17,5 @@ pub use cost::Work;
 pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
 pub use id::{NodeId, ValueId};
 pub use interpret::{InterpretError, Observer, interpret, interpret_with};
+pub use specialize::is_function;
 pub use text::{ParseError, ParseErrorKind, Printed, parse};

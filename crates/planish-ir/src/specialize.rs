@@ -147,7 +147,7 @@ fn known_value(graph: &Graph, id: ValueId) -> Option<Value> {
 }
 
 /// Whether the same inputs always give the same outputs, and no body or plugin is needed for it.
-fn is_function(op: &Op) -> bool {
+pub fn is_function(op: &Op) -> bool {
     !control::has_bodies(op)
         && !matches!(
             op,

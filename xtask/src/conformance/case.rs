@@ -26,7 +26,7 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
 }
 
-pub(crate) fn run(folder: &Path) -> Report {
+pub(crate) fn run(folder: &Path, is_optimized: bool) -> Report {
     let op = first_op(folder).unwrap_or_else(|| "?".into());
     let imported = match import_file(&folder.join("model.onnx")) {
         Ok(imported) => imported,
@@ -40,7 +40,8 @@ pub(crate) fn run(folder: &Path) -> Report {
         }
     };
     // A panic is a failure of this test, not of the run.
-    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&imported, folder)));
+    let checked =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&imported, folder, is_optimized)));
     let outcome = match checked {
         Ok(Ok(())) => Outcome::Passed,
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
@@ -55,8 +56,15 @@ fn first_op(folder: &Path) -> Option<String> {
     Some(model.graph.nodes.first()?.op_type.to_string())
 }
 
-fn check(imported: &Imported, folder: &Path) -> Result<()> {
-    let graph = &reparsed(&imported.graph)?;
+fn check(imported: &Imported, folder: &Path, is_optimized: bool) -> Result<()> {
+    let mut graph = reparsed(&imported.graph)?;
+    if is_optimized {
+        let options = planish_passes::Options { verify_each: true, ..planish_passes::Options::default() };
+        let (after, _) = planish_passes::standard().run(graph.clone(), &options)?;
+        crate::passes::same_interface(&graph, &after)?;
+        graph = reparsed(&after)?;
+    }
+    let graph = &graph;
     let mut n_sets = 0;
     for set in 0.. {
         let data = folder.join(format!("test_data_set_{set}"));

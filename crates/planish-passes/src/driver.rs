@@ -1,0 +1,239 @@
+//! The driver: runs passes in order, each to a bounded fixed point, inside bodies first, and verifies.
+
+use std::borrow::Cow;
+
+use planish_ir::{Graph, NodeId};
+
+use crate::error::{PassError, PassErrorKind};
+use crate::rebuild::{Changes, rebuild};
+use crate::report::{PassReport, Refusal, Report};
+use crate::rule::{Patch, Proposals, Rule, Sweep};
+use crate::view::View;
+
+/// Looks at one graph before a pass must leave it as it is. Patches that do not overlap go in together, so
+/// what needs many sweeps is a chain in which each rewrite opens the way for the next; real ones are short.
+const MAX_SWEEPS: usize = 32;
+
+/// One step of a pipeline.
+pub enum Pass {
+    /// Asked about every node, in order.
+    Rule(Box<dyn Rule + Send>),
+    /// Asked about the whole graph.
+    Sweep(Box<dyn Sweep + Send>),
+}
+
+impl std::fmt::Debug for Pass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pass").field(&self.name()).finish()
+    }
+}
+
+impl Pass {
+    pub fn rule(rule: impl Rule + Send + 'static) -> Pass {
+        Pass::Rule(Box::new(rule))
+    }
+
+    pub fn sweep(sweep: impl Sweep + Send + 'static) -> Pass {
+        Pass::Sweep(Box::new(sweep))
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Pass::Rule(rule) => rule.name(),
+            Pass::Sweep(sweep) => sweep.name(),
+        }
+    }
+
+    fn propose(&self, cx: &View<'_>) -> Proposals {
+        let mut proposals = Proposals::default();
+        match self {
+            Pass::Rule(rule) => {
+                cx.graph().nodes().for_each(|(id, _)| proposals.add(id, rule.try_at(cx, id)));
+            }
+            Pass::Sweep(sweep) => sweep.propose(cx, &mut proposals),
+        }
+        proposals
+    }
+}
+
+/// What a run may leave out, and what it says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names of passes that do not run.
+    pub disabled: Vec<String>,
+    /// Only the first so many steps of the pipeline run; halving it finds a guilty pass.
+    pub stop_after: Option<usize>,
+    /// Whether the report lists refusals.
+    pub explain: bool,
+    /// Whether the graph is verified after every pass that changed it, not only at the end.
+    pub verify_each: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            disabled: Vec::new(),
+            stop_after: None,
+            explain: false,
+            verify_each: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// Passes in an order.
+#[derive(Debug)]
+pub struct Pipeline {
+    passes: Vec<Pass>,
+}
+
+impl Pipeline {
+    pub fn new(passes: Vec<Pass>) -> Pipeline {
+        Pipeline { passes }
+    }
+
+    /// The names of the steps, in order; a pass may stand more than once.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &'static str> {
+        self.passes.iter().map(Pass::name)
+    }
+
+    /// The graph behind all passes, and what they did. Inputs and outputs keep their names, types and order.
+    pub fn run(&self, graph: Graph, options: &Options) -> Result<(Graph, Report), PassError> {
+        if let Some(unknown) = options.disabled.iter().find(|name| self.names().all(|known| known != *name)) {
+            let mut known: Vec<&'static str> = self.names().collect();
+            known.sort_unstable();
+            known.dedup();
+            return Err(PassError::new(unknown, PassErrorKind::UnknownPass { known }));
+        }
+        let mut run = Run { n_fresh: graph.n_fresh_symbols(), explain: options.explain };
+        let mut report = Report::default();
+        let mut graph = graph;
+        let mut last_change = None;
+        for pass in self.passes.iter().take(options.stop_after.unwrap_or(usize::MAX)) {
+            if options.disabled.iter().any(|name| name == pass.name()) {
+                continue;
+            }
+            let mut entry =
+                PassReport { pass: pass.name(), hits: 0, sweeps: 0, n_nodes: 0, refusals: Vec::new() };
+            if let Some(new) = run.settle(pass, &graph, "", &mut entry)? {
+                graph = new;
+                last_change = Some(pass.name());
+                if options.verify_each {
+                    verify(&graph, pass.name())?;
+                }
+            }
+            entry.n_nodes = graph.nodes().len();
+            report.passes.push(entry);
+        }
+        if let Some(pass) = last_change.filter(|_| !options.verify_each) {
+            verify(&graph, pass)?;
+        }
+        Ok((graph, report))
+    }
+}
+
+fn verify(graph: &Graph, pass: &str) -> Result<(), PassError> {
+    graph.verify().map_err(|error| PassError::new(pass, PassErrorKind::Broken(error)))
+}
+
+/// What is the same for all graphs of a run.
+struct Run {
+    /// Above every fresh symbol made so far: symbols of different graphs must not meet.
+    n_fresh: usize,
+    explain: bool,
+}
+
+impl Run {
+    /// Runs one pass over a graph and its bodies until nothing is left to do; `None` if nothing was.
+    fn settle(
+        &mut self,
+        pass: &Pass,
+        graph: &Graph,
+        place: &str,
+        entry: &mut PassReport,
+    ) -> Result<Option<Graph>, PassError> {
+        let mut current = self.bodies(pass, graph, place, entry)?;
+        for _ in 0..MAX_SWEEPS {
+            let now = current.as_ref().unwrap_or(graph);
+            let view = View::new(now);
+            let proposals = pass.propose(&view);
+            entry.sweeps += 1;
+            let patches = apart(now, proposals.patches);
+            if patches.is_empty() {
+                self.explain(now, proposals.refusals, place, entry);
+                break;
+            }
+            entry.hits += patches.len();
+            let changes = Changes { patches, bodies: Vec::new() };
+            current = Some(self.rebuilt(now, changes, pass.name())?);
+        }
+        Ok(current)
+    }
+
+    /// The graph with the pass run in the bodies of its nodes; `None` if that changed nothing.
+    fn bodies(
+        &mut self,
+        pass: &Pass,
+        graph: &Graph,
+        place: &str,
+        entry: &mut PassReport,
+    ) -> Result<Option<Graph>, PassError> {
+        let mut changed = Vec::new();
+        for (id, node) in graph.nodes().filter(|(_, node)| !node.bodies.is_empty()) {
+            let mut bodies = Vec::with_capacity(node.bodies.len());
+            let mut is_changed = false;
+            for body in &node.bodies {
+                let inside = format!("{place}{}/{}/", node.name, body.name);
+                let settled = self.settle(pass, body, &inside, entry)?;
+                is_changed |= settled.is_some();
+                bodies.push(settled.unwrap_or_else(|| body.clone()));
+            }
+            if is_changed {
+                changed.push((id, bodies));
+            }
+        }
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        let changes = Changes { patches: Vec::new(), bodies: changed };
+        self.rebuilt(graph, changes, pass.name()).map(Some)
+    }
+
+    fn rebuilt(&mut self, graph: &Graph, changes: Changes, pass: &str) -> Result<Graph, PassError> {
+        self.n_fresh = self.n_fresh.max(graph.n_fresh_symbols());
+        let new = rebuild(graph, changes, self.n_fresh).map_err(|kind| PassError::new(pass, kind))?;
+        self.n_fresh = self.n_fresh.max(new.n_fresh_symbols());
+        Ok(new)
+    }
+
+    fn explain(
+        &self,
+        graph: &Graph,
+        refusals: Vec<(NodeId, Cow<'static, str>)>,
+        place: &str,
+        entry: &mut PassReport,
+    ) {
+        if self.explain {
+            entry.refusals.extend(refusals.into_iter().map(|(node, reason)| {
+                let node = format!("{place}{}", graph.node(node).name);
+                Refusal { node, reason: reason.into_owned() }
+            }));
+        }
+    }
+}
+
+/// The patches that do not overlap with one before them; the others are found again by the next sweep.
+fn apart(graph: &Graph, patches: Vec<(NodeId, Patch)>) -> Vec<(NodeId, Patch)> {
+    let mut is_claimed = vec![false; graph.nodes().len()];
+    let mut kept = Vec::with_capacity(patches.len());
+    for (root, patch) in patches {
+        let replaced = patch.replace.iter().filter_map(|(old, _)| graph.value(*old).producer);
+        let claims: Vec<NodeId> =
+            [root].into_iter().chain(replaced).chain(patch.relies_on.iter().copied()).collect();
+        if claims.iter().any(|node| is_claimed[node.index()]) {
+            continue;
+        }
+        claims.iter().for_each(|node| is_claimed[node.index()] = true);
+        kept.push((root, patch));
+    }
+    kept
+}

@@ -1,0 +1,33 @@
+//! Passes: rewrites of a graph into a simpler one with the same meaning.
+//!
+//! A rule proposes ([`Rule`], [`Match`], [`Patch`]), the driver edits, and a refusal has a reason. The order of
+//! the passes stands in `pipelines.rs` and nowhere else; each pass has its own file under `passes/`.
+//!
+//! ```
+//! let graph = planish_ir::parse(
+//!     "graph \"g\" { input %x: f32[2] %a: f32[2] = Identity(%x) %y: f32[2] = Relu(%a) output %y }",
+//!     &[],
+//! )?;
+//! let (graph, report) = planish_passes::standard().run(graph, &planish_passes::Options::default())?;
+//! assert_eq!(graph.nodes().len(), 1);
+//! assert_eq!(report.hits("remove_identity"), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod driver;
+mod error;
+mod passes;
+mod pipelines;
+mod rebuild;
+mod report;
+mod rule;
+#[cfg(test)]
+mod testing;
+mod view;
+
+pub use driver::{Options, Pass, Pipeline};
+pub use error::{PassError, PassErrorKind};
+pub use pipelines::standard;
+pub use report::{PassReport, Refusal, Report};
+pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};
+pub use view::View;

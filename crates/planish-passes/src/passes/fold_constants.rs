@@ -1,0 +1,209 @@
+//! Computes what depends on constants alone, by the reference, so that no run has to.
+//!
+//! Whole chains go at once. Results may not grow a model much: a large tensor made from a few numbers
+//! (ConstantOfShape, Expand) is cheaper to make than to store. Quantization stays in place, since it says which
+//! precision the model wants.
+
+use std::collections::HashMap;
+
+use planish_ir::{Node, ValueId, is_function};
+use planish_op::{Op, Value};
+
+use crate::rule::{Match, Patch, Proposals, Sweep};
+use crate::view::View;
+
+/// Results up to this are stored whatever they are made from: a table of positions, a mask of a long sequence.
+const SMALL_BYTES: usize = 1 << 20;
+/// Beyond it a result may have so many times the bytes of what it is made from: half precision made single,
+/// one byte made four.
+const MAX_GROWTH: usize = 4;
+/// Operations that a build spends on one node: a second of the reference.
+const MAX_FLOPS: i64 = 1 << 30;
+
+/// Nodes whose inputs are all constant.
+pub(crate) struct FoldConstants;
+
+impl Sweep for FoldConstants {
+    fn name(&self) -> &'static str {
+        "fold_constants"
+    }
+
+    fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
+        let mut known: HashMap<ValueId, Value> = HashMap::new();
+        for (id, node) in cx.graph().nodes() {
+            if let Some(found) = fold(cx, node, &mut known) {
+                proposals.add(id, found);
+            }
+        }
+    }
+}
+
+/// What to do with a node; `None` if it is not made from constants.
+fn fold(cx: &View<'_>, node: &Node, known: &mut HashMap<ValueId, Value>) -> Option<Match> {
+    let keeps_meaning = matches!(node.op, Op::Identity(_) | Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
+    if keeps_meaning || !is_function(&node.op) {
+        return None;
+    }
+    for input in node.inputs.iter().flatten() {
+        if !known.contains_key(input) {
+            known.insert(*input, cx.constant(*input)?.clone().into());
+        }
+    }
+    let operands: Vec<Option<&Value>> =
+        node.inputs.iter().map(|input| input.and_then(|input| known.get(&input))).collect();
+    let bytes_in: usize = operands
+        .iter()
+        .flatten()
+        .filter_map(|value| value.as_tensor())
+        .map(|tensor| tensor.bytes().len())
+        .sum();
+    let budget = SMALL_BYTES.max(bytes_in.saturating_mul(MAX_GROWTH));
+    let too_large = "the result would make the model much larger";
+    if node.outputs.iter().flatten().filter_map(|id| bytes(cx, *id)).sum::<usize>() > budget {
+        return Some(Match::blocked(too_large));
+    }
+    let flops = cx.graph().node_flops(node).and_then(|flops| flops.as_const());
+    if flops.is_some_and(|flops| flops > MAX_FLOPS) {
+        return Some(Match::blocked("it takes the build too long to compute"));
+    }
+    let outputs = match planish_reference::evaluate(&node.op, &operands, node.outputs.len()) {
+        Ok(outputs) => outputs,
+        Err(error) => return Some(Match::blocked(format!("it cannot be computed: {error}"))),
+    };
+    let mut patch = Patch::new();
+    for (old, value) in node.outputs.iter().zip(outputs) {
+        let (Some(old), Value::Tensor(tensor)) = (old, &value) else { continue };
+        if tensor.bytes().len() > budget {
+            return Some(Match::blocked(too_large));
+        }
+        let constant = patch.constant(cx.name(*old), tensor.clone());
+        patch.replace(*old, constant);
+        known.insert(*old, value);
+    }
+    // Sequences have no constants.
+    let is_whole = node.outputs.iter().flatten().all(|old| known.contains_key(old));
+    is_whole.then_some(Match::Rewrite(patch))
+}
+
+/// The bytes of a tensor whose shape is known.
+fn bytes(cx: &View<'_>, id: ValueId) -> Option<usize> {
+    let shape = cx.fixed_shape(id)?;
+    // What overflows is too large for any budget.
+    let count = planish_tensor::element_count(&shape).unwrap_or(usize::MAX);
+    Some(cx.dtype(id)?.bytes_for(count).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Pass;
+    use crate::testing::check_pass;
+    use expect_test::expect;
+
+    fn check(before: &str, after: expect_test::Expect) {
+        check_pass(Pass::sweep(FoldConstants), before, after);
+    }
+
+    #[test]
+    fn chains_are_computed_at_once() {
+        check(
+            "input %x: f32[2] const %a: f32[2] = [1, 2] const %b: f32[] = 3 \
+             %c: f32[2] = Mul(%a, %b) \"c\" %d: f32[2] = Sqrt(%c) \"d\" %y: f32[2] = Add(%x, %d) \"e\" output %y",
+            expect![[r#"
+                input %x: f32[2]
+                const %d: f32[2] = [1.7320508, 2.4494898]
+                %y: f32[2] = Add(%x, %d) "e"
+                output %y
+            "#]],
+        );
+    }
+
+    #[test]
+    fn an_output_that_is_constant_stays_a_node() {
+        check(
+            "const %a: f32[] = 4 %y: f32[] = Sqrt(%a) \"s\" output %y",
+            expect![[r#"
+            const %y.1: f32[] = 2
+            %y: f32[] = Identity(%y.1) "s"
+            output %y
+        "#]],
+        );
+    }
+
+    #[test]
+    fn several_outputs_become_several_constants() {
+        check(
+            "const %a: f32[4] = [1, 2, 3, 4] input %x: f32[2] %b: f32[2], %c: f32[2] = Split(%a) {num_outputs=2} \
+             %d: f32[2] = Mul(%x, %b) %y: f32[2] = Add(%d, %c) output %y",
+            expect![[r#"
+                input %x: f32[2]
+                const %b: f32[2] = [1, 2]
+                const %c: f32[2] = [3, 4]
+                %d: f32[2] = Mul(%x, %b)
+                %y: f32[2] = Add(%d, %c)
+                output %y
+            "#]],
+        );
+    }
+
+    #[test]
+    fn large_results_of_small_inputs_are_left_to_the_run() {
+        check(
+            "const %s: i64[2] = [1024, 1024] %y: f32[1024,1024] = ConstantOfShape(%s) \"zeros\" output %y",
+            expect![[r#"
+                const %s: i64[2] = [1024, 1024]
+                %y: f32[1024,1024] = ConstantOfShape(%s) "zeros"
+                output %y
+                refused at zeros: the result would make the model much larger
+            "#]],
+        );
+    }
+
+    #[test]
+    fn random_numbers_quantization_and_what_cannot_be_computed_stay() {
+        check(
+            "const %p: f32[2] = [0.5, 0.5] const %q: u8[2] = [1, 2] const %s: f32[] = 0.5 const %i: i64[1] = [7] \
+             const %d: i64[1] = [0] %a: f32[2] = Bernoulli(%p) %b: f32[2] = DequantizeLinear(%q, %s) \
+             %c: i64[1] = Div(%i, %d) \"by_zero\" output %a, %b, %c",
+            expect![[r#"
+                const %p: f32[2] = [0.5, 0.5]
+                const %q: u8[2] = [1, 2]
+                const %s: f32[] = 0.5
+                const %i: i64[1] = [7]
+                const %d: i64[1] = [0]
+                %a: f32[2] = Bernoulli(%p)
+                %b: f32[2] = DequantizeLinear(%q, %s)
+                %c: i64[1] = Div(%i, %d) "by_zero"
+                output %a, %b, %c
+                refused at by_zero: it cannot be computed: Div: integer division by zero
+            "#]],
+        );
+    }
+
+    #[test]
+    fn bodies_are_folded_too() {
+        check(
+            "input %c: bool[] input %x: f32[] %y: f32[] = If(%c; %x) \"if\" [ \
+             graph \"then\" { input %x: f32[] const %a: f32[] = 2 %b: f32[] = Neg(%a) \"n\" %z: f32[] = Add(%x, %b) output %z }, \
+             graph \"else\" { input %x: f32[] %z: f32[] = Neg(%x) output %z } ] output %y",
+            expect![[r#"
+                input %c: bool[]
+                input %x: f32[]
+                %y: f32[] = If(%c; %x) "if" [
+                  graph "then" {
+                    input %x: f32[]
+                    const %b: f32[] = -2
+                    %z: f32[] = Add(%x, %b)
+                    output %z
+                  },
+                  graph "else" {
+                    input %x: f32[]
+                    %z: f32[] = Neg(%x)
+                    output %z
+                  }
+                ]
+                output %y
+            "#]],
+        );
+    }
+}

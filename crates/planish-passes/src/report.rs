@@ -1,0 +1,51 @@
+//! What a pipeline did: hits of each pass, and refusals with their reasons.
+
+use std::fmt;
+
+/// A place where a pass would have rewritten something, and why it did not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The node, with the nodes and bodies around it in front: `loop/body/conv1`.
+    pub node: String,
+    pub reason: String,
+}
+
+/// One step of the pipeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PassReport {
+    pub pass: &'static str,
+    /// Patches that were put in, those in bodies included.
+    pub hits: usize,
+    /// Times that the graph was looked at; one more than were needed, as a rule.
+    pub sweeps: usize,
+    /// Nodes behind the pass, those in bodies not included.
+    pub n_nodes: usize,
+    /// What the last look at each graph was refused, if it was asked for.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A whole run, in order; a pass that runs twice has two entries.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    pub passes: Vec<PassReport>,
+}
+
+impl Report {
+    /// The patches of all runs of the pass.
+    pub fn hits(&self, pass: &str) -> usize {
+        self.passes.iter().filter(|entry| entry.pass == pass).map(|entry| entry.hits).sum()
+    }
+}
+
+/// A line per pass that did or refused something, with its refusals below.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for entry in self.passes.iter().filter(|entry| entry.hits > 0 || !entry.refusals.is_empty()) {
+            writeln!(f, "{:<32} {:>5} hits, {:>5} nodes left", entry.pass, entry.hits, entry.n_nodes)?;
+            for refusal in &entry.refusals {
+                writeln!(f, "    not at `{}`: {}", refusal.node, refusal.reason)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Tests of passes: text in, text out.
+
+use expect_test::Expect;
+use planish_ir::Graph;
+
+use crate::driver::{Options, Pass, Pipeline};
+use crate::report::PassReport;
+use crate::rule::Rule;
+
+/// The graph of a text that holds all of its constants. `graph "g" { … }` around it may be left out.
+#[track_caller]
+pub(crate) fn graph(text: &str) -> Graph {
+    let whole = match text.trim_start().starts_with("graph") {
+        true => text.to_string(),
+        false => format!("graph \"g\" {{ {text} }}"),
+    };
+    let graph: Graph = whole.parse().unwrap_or_else(|error| panic!("{error} in\n{whole}"));
+    graph.verify().unwrap_or_else(|error| panic!("{error} in\n{whole}"));
+    graph
+}
+
+/// What a pass makes of the graph, verified, and its report.
+#[track_caller]
+pub(crate) fn run(pass: Pass, before: &str) -> (Graph, PassReport) {
+    let before = graph(before);
+    let options = Options { explain: true, verify_each: true, ..Options::default() };
+    let name = pass.name();
+    let (after, mut report) = Pipeline::new(vec![pass])
+        .run(before.clone(), &options)
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    same_interface(&before, &after);
+    (after, report.passes.remove(0))
+}
+
+/// That the graph becomes the expected one: statements only, one a line, and `refused` lines behind them.
+#[track_caller]
+pub(crate) fn check(rule: impl Rule + Send + 'static, before: &str, after: Expect) {
+    check_pass(Pass::rule(rule), before, after);
+}
+
+/// [`check`] for any kind of pass.
+#[track_caller]
+pub(crate) fn check_pass(pass: Pass, before: &str, after: Expect) {
+    let (graph, report) = run(pass, before);
+    let text = graph.print_whole();
+    let lines: Vec<&str> = text.lines().collect();
+    // The first and last line are the braces around the statements.
+    let statements = lines[1..lines.len() - 1].iter().map(|line| line.strip_prefix("  ").unwrap_or(line));
+    let mut shown: String = statements.map(|line| format!("{line}\n")).collect();
+    for refusal in &report.refusals {
+        shown.push_str(&format!("refused at {}: {}\n", refusal.node, refusal.reason));
+    }
+    after.assert_eq(&shown);
+}
+
+/// That names, types and order of inputs and outputs are the same.
+#[track_caller]
+pub(crate) fn same_interface(before: &Graph, after: &Graph) {
+    let list = |graph: &Graph, ids: &[planish_ir::ValueId]| -> Vec<String> {
+        ids.iter().map(|id| format!("{}: {}", graph.value(*id).name, graph.value(*id).ty)).collect()
+    };
+    assert_eq!(list(before, before.inputs()), list(after, after.inputs()), "inputs changed");
+    assert_eq!(list(before, before.outputs()), list(after, after.outputs()), "outputs changed");
+}
+
+/// That a pass takes the node away which makes `value`, the graph's only output behind a Neg.
+#[track_caller]
+pub(crate) fn removed(rule: impl Rule + Send + 'static, statements: &str, value: &str) {
+    let (graph, _) = run(Pass::rule(rule), &read_by_neg(statements, value));
+    let left: Vec<&str> = graph.nodes().map(|(_, node)| node.op.name()).collect();
+    assert_eq!(left, ["Neg"], "left of {statements}");
+}
+
+/// That a pass leaves everything as it is, refusing with this reason (empty: without any).
+#[track_caller]
+pub(crate) fn kept(rule: impl Rule + Send + 'static, statements: &str, value: &str, reason: &str) {
+    let (_, report) = run(Pass::rule(rule), &read_by_neg(statements, value));
+    assert_eq!(report.hits, 0, "{statements}");
+    let reasons: Vec<&str> = report.refusals.iter().map(|refusal| &*refusal.reason).collect();
+    assert_eq!(reasons, if reason.is_empty() { vec![] } else { vec![reason] }, "{statements}");
+}
+
+/// The statements with an output that reads `value`, so that its node is not an output itself.
+fn read_by_neg(statements: &str, value: &str) -> String {
+    let probe = graph(&format!("{statements} output %{value}"));
+    let ty = &probe.value(probe.outputs()[0]).ty;
+    let op =
+        if ty.as_tensor().is_some_and(|ty| ty.dtype == planish_tensor::DType::Bool) { "Not" } else { "Neg" };
+    format!("{statements} %result: {ty} = {op}(%{value}) output %result")
+}
