@@ -16,6 +16,7 @@
 
 mod driver;
 mod error;
+mod layer;
 mod passes;
 mod pipelines;
 mod rebuild;

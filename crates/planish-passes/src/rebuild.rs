@@ -138,7 +138,7 @@ impl<'g> Build<'g> {
             is_output,
             is_read: HashSet::new(),
             takes_over: HashMap::new(),
-            taken_names: graph.values().map(|(_, value)| value.name.clone()).collect(),
+            taken_names: HashSet::new(),
             numbers: HashMap::new(),
             ids: HashMap::new(),
         })
@@ -208,6 +208,14 @@ impl<'g> Build<'g> {
                 self.takes_over.entry(target).or_insert(old);
             }
         }
+        // Names of values that are gone are free again, so that a weight folded thrice is not `w.1.1.1`.
+        let read = self.is_read.iter().filter_map(|source| match source {
+            Source::Old(id) => Some(id),
+            Source::New { .. } => None,
+        });
+        let fixed = self.graph.inputs().iter().chain(self.graph.outputs());
+        let kept = read.chain(fixed).chain(self.takes_over.values());
+        self.taken_names = kept.map(|id| self.graph.value(*id).name.clone()).collect();
     }
 
     fn add_inputs_and_constants(&mut self) -> Result<(), GraphError> {

@@ -2,6 +2,8 @@
 
 use expect_test::Expect;
 use planish_ir::Graph;
+use planish_op::Value;
+use planish_tensor::Tensor;
 
 use crate::driver::{Options, Pass, Pipeline};
 use crate::report::PassReport;
@@ -87,4 +89,47 @@ fn read_by_neg(statements: &str, value: &str) -> String {
     let op =
         if ty.as_tensor().is_some_and(|ty| ty.dtype == planish_tensor::DType::Bool) { "Not" } else { "Neg" };
     format!("{statements} %result: {ty} = {op}(%{value}) output %result")
+}
+
+/// Relative distance of elements before and behind a pass that folds constants: a weight is rounded once more
+/// (6e-8), and the sums of the tests have few terms.
+const ROUNDING: f64 = 1e-6;
+
+/// Runs a pass and checks that the graphs give the same outputs on seeded inputs; gives both graphs.
+#[track_caller]
+pub(crate) fn same_outputs(rule: impl Rule + Send + 'static, before: &str) -> (Graph, Graph) {
+    let (after, report) = run(Pass::rule(rule), before);
+    assert!(report.hits > 0, "nothing was rewritten in {before}");
+    let before = graph(before);
+    assert_same_outputs(&before, &after);
+    (before, after)
+}
+
+/// That two graphs give the same outputs on seeded inputs. Open dimensions get small sizes.
+#[track_caller]
+pub(crate) fn assert_same_outputs(before: &Graph, after: &Graph) {
+    let inputs: Vec<Value> = before.inputs().iter().map(|id| input(&before.value(*id).ty)).collect();
+    let expected = planish_ir::interpret(before, inputs.clone()).unwrap();
+    let actual = planish_ir::interpret(after, inputs).unwrap_or_else(|error| panic!("{error} in {after}"));
+    for (actual, expected) in actual.iter().zip(&expected) {
+        let (Value::Tensor(actual), Value::Tensor(expected)) = (actual, expected) else {
+            panic!("not tensors");
+        };
+        assert_eq!((actual.dtype(), actual.shape()), (expected.dtype(), expected.shape()));
+        for (a, e) in actual.to_f64s().into_iter().zip(expected.to_f64s()) {
+            let is_same = a == e || (a.is_nan() && e.is_nan());
+            assert!(is_same || (a - e).abs() <= ROUNDING * e.abs().max(1.0), "{a}, expected {e} in\n{after}");
+        }
+    }
+}
+
+/// Small numbers of either sign that differ from place to place; whole for integers.
+fn input(ty: &planish_op::ValueType) -> Value {
+    let ty = ty.as_tensor().expect("inputs of these tests are tensors");
+    let shape = ty.shape.as_ref().expect("inputs of these tests have a rank");
+    let shape = shape.eval(&|name| Some(2 + name.len() as i64)).expect("every symbol has a size");
+    let count: usize = shape.iter().product();
+    let number = |place: usize| ((place * 37 + 11) % 23) as f64 / 4.0 - 2.5;
+    let numbers: Vec<f64> = (0..count).map(number).collect();
+    Tensor::from_f64s(ty.dtype, &shape, &numbers).expect("the count fits the shape").into()
 }

@@ -125,8 +125,8 @@ mod tests {
              %y: f32[n,s,2,4] = Reshape(%x, %t) \"heads\" output %y",
             expect![[r#"
                 input %x: f32[n,s,8]
-                const %t.1: i64[4] = [0, 0, 2, 4]
-                %y: f32[n,s,2,4] = Reshape(%x, %t.1) "heads"
+                const %t: i64[4] = [0, 0, 2, 4]
+                %y: f32[n,s,2,4] = Reshape(%x, %t) "heads"
                 output %y
             "#]],
         );
@@ -137,8 +137,8 @@ mod tests {
              %t: i64[2] = Concat(%p, %c) {axis=0} %y: f32[n*s,8] = Reshape(%x, %t) \"rows\" output %y",
             expect![[r#"
                 input %x: f32[n,s,8]
-                const %t.1: i64[2] = [-1, 8]
-                %y: f32[n*s,8] = Reshape(%x, %t.1) "rows"
+                const %t: i64[2] = [-1, 8]
+                %y: f32[n*s,8] = Reshape(%x, %t) "rows"
                 output %y
             "#]],
         );

@@ -1,0 +1,225 @@
+//! Layers: convolutions and matrix products with constant weights, into which a scale and a shift of their
+//! output channels can be folded. Everything is computed in `f64` and rounded once.
+
+use planish_ir::{Node, ValueId};
+use planish_op::{AutoPad, Gemm, Op};
+use planish_tensor::{DType, Tensor};
+
+use crate::rule::{Operand, Patch};
+use crate::view::View;
+
+/// `y · scale + shift` for each channel.
+#[derive(Debug)]
+pub(crate) struct Affine {
+    pub(crate) scale: Vec<f64>,
+    pub(crate) shift: Vec<f64>,
+}
+
+impl Affine {
+    /// Whether every number is one that weights may hold.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.scale.iter().chain(&self.shift).all(|number| number.is_finite())
+    }
+}
+
+/// A convolution or product whose weights (and bias, if any) are constant.
+#[derive(Debug)]
+pub(crate) struct Layer<'g> {
+    node: &'g Node,
+    weight_id: ValueId,
+    weight: &'g Tensor,
+    /// One number per channel; `None` if the layer has no bias.
+    bias: Option<Vec<f64>>,
+    n_channels: usize,
+    /// The rank of the output.
+    rank: usize,
+}
+
+impl<'g> Layer<'g> {
+    /// The layer that a node is; `None` if it is none, an error in words if its weights do not allow folding.
+    pub(crate) fn of(cx: &View<'g>, node: &'g Node) -> Option<Result<Layer<'g>, &'static str>> {
+        if !matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_) | Op::MatMul(_)) {
+            return None;
+        }
+        let (weight_id, output) = (cx.input(node, 1)?, (*node.outputs.first()?)?);
+        let Some(weight) = cx.constant(weight_id) else { return Some(Err("the weights are not constant")) };
+        if !matches!(weight.dtype(), DType::F32 | DType::F64) {
+            return Some(Err("weights of less than single precision would be rounded twice"));
+        }
+        let shape = weight.shape();
+        let n_channels = match (&node.op, shape) {
+            (Op::Conv(_), [out, ..]) => *out,
+            (Op::ConvTranspose(op), [_, per_group, ..]) => per_group * usize::try_from(op.group).ok()?,
+            (Op::Gemm(op), [k, n]) => *if op.trans_b { k } else { n },
+            (Op::MatMul(_), [_, n]) => *n,
+            _ => return Some(Err("the weights are not a matrix")),
+        };
+        let bias = match cx.input(node, 2) {
+            None => None,
+            Some(id) => match cx.constant(id).map(|bias| per_channel(bias, n_channels)) {
+                None => return Some(Err("the bias is not constant")),
+                Some(None) => return Some(Err("the bias is not one number per channel")),
+                Some(bias) => bias,
+            },
+        };
+        let rank = cx.rank(output)?;
+        Some(Ok(Layer { node, weight_id, weight, bias, n_channels, rank }))
+    }
+
+    pub(crate) fn n_channels(&self) -> usize {
+        self.n_channels
+    }
+
+    /// The axis of the output that holds the channels.
+    pub(crate) fn channel_axis(&self) -> usize {
+        match self.node.op {
+            Op::Conv(_) | Op::ConvTranspose(_) => 1,
+            _ => self.rank.saturating_sub(1),
+        }
+    }
+
+    /// Adds the layer with `affine` applied to its output; an error in words if it cannot hold a bias.
+    pub(crate) fn scaled(
+        &self,
+        cx: &View<'_>,
+        patch: &mut Patch,
+        affine: &Affine,
+    ) -> Result<Operand, &'static str> {
+        let weights = self.scaled_weights(|channel, _| affine.scale[channel]);
+        let beta = if let Op::Gemm(op) = &self.node.op { f64::from(op.beta) } else { 1.0 };
+        let bias = |channel: usize| self.bias.as_ref().map_or(0.0, |bias| beta * bias[channel]);
+        let bias = (0..self.n_channels)
+            .map(|channel| bias(channel) * affine.scale[channel] + affine.shift[channel])
+            .collect();
+        let input = self.node.inputs.first().copied().flatten().ok_or("the layer has no input")?;
+        self.emit(cx, patch, input, weights, bias)
+    }
+
+    /// Adds the layer with `affine` applied to the channels of its input; an error in words if it cannot.
+    pub(crate) fn with_scaled_input(
+        &self,
+        cx: &View<'_>,
+        patch: &mut Patch,
+        input: ValueId,
+        affine: &Affine,
+    ) -> Result<Operand, &'static str> {
+        match &self.node.op {
+            Op::Conv(op) => {
+                let is_padded = !matches!(op.auto_pad, AutoPad::NotSet | AutoPad::Valid)
+                    || (op.auto_pad == AutoPad::NotSet && op.pads.iter().any(|&pad| pad != 0));
+                if is_padded && affine.shift.iter().any(|&shift| shift != 0.0) {
+                    return Err("the convolution pads with zeros, which the shift would not reach");
+                }
+            }
+            Op::Gemm(op) if op.trans_a => return Err("the product reads its input transposed"),
+            Op::Gemm(_) => {}
+            Op::MatMul(_) if self.rank == 2 => {}
+            _ => return Err("only convolutions and products of matrices take over a scale of their input"),
+        }
+        let weights = self.scaled_weights(|_, input| affine.scale[input]);
+        let (alpha, beta) = match &self.node.op {
+            Op::Gemm(op) => (f64::from(op.alpha), f64::from(op.beta)),
+            _ => (1.0, 1.0),
+        };
+        let mut bias: Vec<f64> = match &self.bias {
+            Some(bias) => bias.iter().map(|bias| beta * bias).collect(),
+            None => vec![0.0; self.n_channels],
+        };
+        let values = self.weight.to_f64s();
+        self.for_each_weight(|idx, channel, input| {
+            bias[channel] += alpha * values[idx] * affine.shift[input]
+        });
+        self.emit(cx, patch, input, weights, bias)
+    }
+
+    fn scaled_weights(&self, scale: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+        let mut values = self.weight.to_f64s();
+        self.for_each_weight(|idx, channel, input| values[idx] *= scale(channel, input));
+        values
+    }
+
+    /// Calls with the place of each weight, its output channel and its input channel.
+    fn for_each_weight(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        let shape = self.weight.shape();
+        let (rows, columns) = (shape[0], shape[1]);
+        let taps: usize = shape[2..].iter().product();
+        for row in 0..rows {
+            for column in 0..columns {
+                let (output, input) = match &self.node.op {
+                    Op::Conv(op) => {
+                        let per_group = rows / usize::try_from(op.group).unwrap_or(1).max(1);
+                        (row, row / per_group.max(1) * columns + column)
+                    }
+                    Op::ConvTranspose(op) => {
+                        let per_group = rows / usize::try_from(op.group).unwrap_or(1).max(1);
+                        (row / per_group.max(1) * columns + column, row)
+                    }
+                    Op::Gemm(op) if op.trans_b => (row, column),
+                    _ => (column, row),
+                };
+                let start = (row * columns + column) * taps;
+                (start..start + taps).for_each(|idx| visit(idx, output, input));
+            }
+        }
+    }
+
+    fn emit(
+        &self,
+        cx: &View<'_>,
+        patch: &mut Patch,
+        input: ValueId,
+        weights: Vec<f64>,
+        bias: Vec<f64>,
+    ) -> Result<Operand, &'static str> {
+        let dtype = self.weight.dtype();
+        let has_bias = self.bias.is_some() || bias.iter().any(|&bias| bias != 0.0);
+        let op = match &self.node.op {
+            Op::Gemm(op) => Op::from(Gemm { beta: 1.0, ..op.clone() }),
+            Op::MatMul(_) if has_bias && self.rank == 2 => {
+                Op::from(Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: false })
+            }
+            Op::MatMul(_) if has_bias => return Err("a product of more than two dimensions has no bias"),
+            op => op.clone(),
+        };
+        let bad = "the weights do not fit their shape";
+        let weights = Tensor::from_f64s(dtype, self.weight.shape(), &weights).map_err(|_| bad)?;
+        let mut inputs = vec![Some(input.into()), Some(patch.constant(cx.name(self.weight_id), weights))];
+        if has_bias {
+            let tensor = Tensor::from_f64s(dtype, &[bias.len()], &bias).map_err(|_| bad)?;
+            let name = match cx.input(self.node, 2) {
+                Some(id) => cx.name(id).to_string(),
+                None => format!("{}.bias", self.node.name),
+            };
+            inputs.push(Some(patch.constant(&name, tensor)));
+        }
+        patch.node_with(&self.node.name, op, inputs, 1).pop().ok_or(bad)
+    }
+}
+
+/// The numbers of a constant that holds one per channel, in its last or only axis, or one for all.
+fn per_channel(tensor: &Tensor, n_channels: usize) -> Option<Vec<f64>> {
+    let rest = tensor.shape().len().saturating_sub(1);
+    if tensor.shape().iter().take(rest).any(|&size| size != 1) {
+        return None;
+    }
+    spread(tensor.to_f64s(), n_channels)
+}
+
+/// The numbers of a constant that is broadcast over a tensor of rank `rank` with its channels along `axis`, if
+/// it has one number per channel or one for all, and does not make the tensor larger.
+pub(crate) fn along_axis(tensor: &Tensor, rank: usize, axis: usize, n_channels: usize) -> Option<Vec<f64>> {
+    let offset = rank.checked_sub(tensor.rank())?;
+    let is_flat =
+        |(place, &size): (usize, &usize)| size == 1 || (place + offset == axis && size == n_channels);
+    if !tensor.shape().iter().enumerate().all(is_flat) {
+        return None;
+    }
+    spread(tensor.to_f64s(), n_channels)
+}
+
+fn spread(numbers: Vec<f64>, n_channels: usize) -> Option<Vec<f64>> {
+    match numbers[..] {
+        [one] => Some(vec![one; n_channels]),
+        _ => (numbers.len() == n_channels).then_some(numbers),
+    }
+}

@@ -1,0 +1,224 @@
+//! Folds BatchNormalization into the layer before it, or the one behind it, or makes it a product and a sum.
+//!
+//! At inference the statistics are constants, so the node is `x · s + t` per channel with
+//! `s = scale / sqrt(variance + epsilon)` and `t = bias - mean · s`.
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::{Add, BatchNormalization, Mul, Op};
+use planish_tensor::{DType, Tensor};
+
+use crate::layer::{Affine, Layer};
+use crate::rule::{Match, Patch, Rule};
+use crate::view::View;
+
+/// BatchNormalization outside training.
+pub(crate) struct FoldBatchNorm;
+
+impl Rule for FoldBatchNorm {
+    fn name(&self) -> &'static str {
+        "fold_batch_norm"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        let node = cx.node(id);
+        let Op::BatchNormalization(op) = &node.op else { return Match::No };
+        let (Some(input), Some(&Some(output))) = (cx.input(node, 0), node.outputs.first()) else {
+            return Match::No;
+        };
+        if op.training_mode {
+            return Match::blocked("it is in training mode");
+        }
+        let Some(affine) = affine(cx, op, node) else {
+            return Match::blocked("its scale, bias, mean and variance are not all constant");
+        };
+        if !affine.is_finite() {
+            return Match::blocked("a channel's scale or shift is not finite");
+        }
+        if cx.dtype(input).is_none_or(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
+            return Match::blocked("numbers of less than single precision would be rounded twice");
+        }
+        let mut patch = Patch::new();
+        let new = into_layer_before(cx, &mut patch, input, &affine);
+        if let Some(new) = new {
+            patch.replace(output, new);
+            return Match::Rewrite(patch);
+        }
+        if let Some(patch) = into_layer_behind(cx, input, output, &affine) {
+            return Match::Rewrite(patch);
+        }
+        product_and_sum(cx, node, input, output, &affine)
+    }
+}
+
+fn affine(cx: &View<'_>, op: &BatchNormalization, node: &Node) -> Option<Affine> {
+    let numbers = |idx: usize| cx.constant_input(node, idx).map(Tensor::to_f64s);
+    let (scale, bias, mean, variance) = (numbers(1)?, numbers(2)?, numbers(3)?, numbers(4)?);
+    let epsilon = f64::from(op.epsilon);
+    let scale: Vec<f64> =
+        scale.iter().zip(&variance).map(|(scale, variance)| scale / (variance + epsilon).sqrt()).collect();
+    let shift = bias.iter().zip(&mean).zip(&scale).map(|((bias, mean), scale)| bias - mean * scale).collect();
+    Some(Affine { scale, shift })
+}
+
+fn into_layer_before(
+    cx: &View<'_>,
+    patch: &mut Patch,
+    input: ValueId,
+    affine: &Affine,
+) -> Option<crate::rule::Operand> {
+    let (layer_id, layer_node) = cx.producer(input)?;
+    cx.sole_reader(input)?;
+    let layer = Layer::of(cx, layer_node)?.ok()?;
+    if layer.channel_axis() != 1 || layer.n_channels() != affine.scale.len() {
+        return None;
+    }
+    patch.relies_on(layer_id);
+    layer.scaled(cx, patch, affine).ok()
+}
+
+fn into_layer_behind(cx: &View<'_>, input: ValueId, output: ValueId, affine: &Affine) -> Option<Patch> {
+    let (layer_id, layer_node) = cx.sole_reader(output)?;
+    let layer = Layer::of(cx, layer_node)?.ok()?;
+    if cx.input(layer_node, 0) != Some(output) {
+        return None;
+    }
+    let mut patch = Patch::new();
+    patch.relies_on(layer_id);
+    let new = layer.with_scaled_input(cx, &mut patch, input, affine).ok()?;
+    patch.replace((*layer_node.outputs.first()?)?, new);
+    Some(patch)
+}
+
+fn product_and_sum(cx: &View<'_>, node: &Node, input: ValueId, output: ValueId, affine: &Affine) -> Match {
+    let (Some(rank), Some(dtype)) = (cx.rank(input), cx.dtype(input)) else {
+        return Match::blocked("the rank of its input is not known");
+    };
+    let shape: Vec<usize> = [affine.scale.len()].into_iter().chain((2..rank).map(|_| 1)).collect();
+    let (Ok(scale), Ok(shift)) =
+        (Tensor::from_f64s(dtype, &shape, &affine.scale), Tensor::from_f64s(dtype, &shape, &affine.shift))
+    else {
+        return Match::No;
+    };
+    let mut patch = Patch::new();
+    let scale = patch.constant(&format!("{}.scale", node.name), scale);
+    let shift = patch.constant(&format!("{}.shift", node.name), shift);
+    let product = patch.node(&node.name, Mul {}, &[input.into(), scale]);
+    let sum = patch.node(&node.name, Add {}, &[product, shift]);
+    patch.replace(output, sum);
+    Match::Rewrite(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check, kept, same_outputs};
+    use expect_test::expect;
+
+    const STATISTICS: &str = "const %s: f32[2] = [2, 3] const %b: f32[2] = [1, -1] const %m: f32[2] = [4, 0] \
+                              const %v: f32[2] = [0.25, 4]";
+
+    fn text(before: &str) -> String {
+        format!("{STATISTICS} {before}")
+    }
+
+    #[test]
+    fn into_a_convolution() {
+        let before = text(
+            "input %x: f32[n,1,4] const %w: f32[2,1,2] = [1, 2, 3, 4] %c: f32[n,2,3] = Conv(%x, %w) \"conv\" \
+             %y: f32[n,2,3] = BatchNormalization(%c, %s, %b, %m, %v) {epsilon=0} \"bn\" output %y",
+        );
+        check(
+            FoldBatchNorm,
+            &before,
+            expect![[r#"
+                input %x: f32[n,1,4]
+                const %w: f32[2,1,2] = [4, 8, 4.5, 6]
+                const %conv.bias: f32[2] = [-15, -1]
+                %y: f32[n,2,3] = Conv(%x, %w, %conv.bias) "conv"
+                output %y
+            "#]],
+        );
+    }
+
+    #[test]
+    fn into_groups_transposed_convolutions_and_products() {
+        for before in [
+            "input %x: f32[3,4,5] const %w: f32[2,2,2] = [1, 2, 3, 4, 5, 6, 7, 8] const %c: f32[2] = [1, -2] \
+             %a: f32[3,2,4] = Conv(%x, %w, %c) {group=2} %y: f32[3,2,4] = BatchNormalization(%a, %s, %b, %m, %v) output %y",
+            "input %x: f32[3,4,5] const %w: f32[4,1,2] = [1, 2, 3, 4, 5, 6, 7, 8] \
+             %a: f32[3,2,6] = ConvTranspose(%x, %w) {group=2} %y: f32[3,2,6] = BatchNormalization(%a, %s, %b, %m, %v) output %y",
+            "input %x: f32[3,4,5] const %w: f32[4,2,1] = [1, 2, 3, 4, 5, 6, 7, 8] \
+             %a: f32[3,2,5] = ConvTranspose(%x, %w) %y: f32[3,2,5] = BatchNormalization(%a, %s, %b, %m, %v) output %y",
+            "input %x: f32[3,3] const %w: f32[3,2] = [1, 2, 3, 4, 5, 6] %a: f32[3,2] = MatMul(%x, %w) \
+             %y: f32[3,2] = BatchNormalization(%a, %s, %b, %m, %v) output %y",
+            "input %x: f32[3,3] const %w: f32[2,3] = [1, 2, 3, 4, 5, 6] const %c: f32[1] = [3] \
+             %a: f32[3,2] = Gemm(%x, %w, %c) {alpha=0.5, beta=2, trans_b=true} \
+             %y: f32[3,2] = BatchNormalization(%a, %s, %b, %m, %v) output %y",
+        ] {
+            let (_, after) = same_outputs(FoldBatchNorm, &text(before));
+            assert_eq!(after.nodes().len(), 1, "{after}");
+        }
+    }
+
+    #[test]
+    fn into_the_layer_behind() {
+        for before in [
+            "input %x: f32[3,2,5] const %w: f32[3,2,2] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3] \
+             %a: f32[3,2,5] = BatchNormalization(%x, %s, %b, %m, %v) %y: f32[3,3,4] = Conv(%a, %w) output %y",
+            "input %x: f32[3,2,5] const %w: f32[4,1,2] = [1, 2, 3, 4, 5, 6, 7, 8] \
+             %a: f32[3,2,5] = BatchNormalization(%x, %s, %b, %m, %v) %y: f32[3,4,4] = Conv(%a, %w) {group=2} output %y",
+            "input %x: f32[3,2] const %w: f32[2,3] = [1, 2, 3, 4, 5, 6] \
+             %a: f32[3,2] = BatchNormalization(%x, %s, %b, %m, %v) %y: f32[3,3] = MatMul(%a, %w) output %y",
+        ] {
+            let (_, after) = same_outputs(FoldBatchNorm, &text(before));
+            assert_eq!(after.nodes().len(), 1, "{after}");
+        }
+    }
+
+    #[test]
+    fn alone_it_becomes_a_product_and_a_sum() {
+        // The convolution behind it pads, and the one before it is read twice.
+        let before = text(
+            "input %x: f32[3,2,5] const %w: f32[2,2,1] = [1, 2, 3, 4] %c: f32[3,2,5] = Conv(%x, %w) \"c\" \
+             %a: f32[3,2,5] = BatchNormalization(%c, %s, %b, %m, %v) {epsilon=0} \"bn\" \
+             %p: f32[3,2,7] = Conv(%a, %w) {pads=[1,1]} output %p, %c",
+        );
+        check(
+            FoldBatchNorm,
+            &before,
+            expect![[r#"
+            input %x: f32[3,2,5]
+            const %w: f32[2,2,1] = [1, 2, 3, 4]
+            const %bn.scale: f32[2,1] = [4, 1.5]
+            const %bn.shift: f32[2,1] = [-15, -1]
+            %c: f32[3,2,5] = Conv(%x, %w) "c"
+            %bn: f32[3,2,5] = Mul(%c, %bn.scale) "bn"
+            %a: f32[3,2,5] = Add(%bn, %bn.shift) "bn"
+            %p: f32[3,2,7] = Conv(%a, %w) {pads=[1,1]}
+            output %p, %c
+        "#]],
+        );
+        same_outputs(FoldBatchNorm, &before);
+    }
+
+    #[test]
+    fn refusals() {
+        let with = |statistics: &str, op: &str| {
+            format!(
+                "input %x: f32[3,2] {statistics} %y: f32[3,2] = BatchNormalization(%x, %s, %b, %m, %v) {op}"
+            )
+        };
+        let training = "input %x: f32[3,2] const %s: f32[2] = [2, 3] const %b: f32[2] = [1, -1] const %m: f32[2] = [4, 0] \
+             const %v: f32[2] = [0.25, 4] \
+             %y: f32[3,2], %m2: f32[2], %v2: f32[2] = BatchNormalization(%x, %s, %b, %m, %v) {training_mode=true}";
+        kept(FoldBatchNorm, training, "y", "it is in training mode");
+        let open = STATISTICS.replace("const %m: f32[2] = [4, 0]", "input %m: f32[2]");
+        kept(FoldBatchNorm, &with(&open, ""), "y", "its scale, bias, mean and variance are not all constant");
+        let negative = STATISTICS.replace("0.25", "-1");
+        kept(FoldBatchNorm, &with(&negative, ""), "y", "a channel's scale or shift is not finite");
+        let half = with(STATISTICS, "").replace("f32", "f16");
+        kept(FoldBatchNorm, &half, "y", "numbers of less than single precision would be rounded twice");
+        let unranked = with(STATISTICS, "").replace("f32[3,2]", "f32[*]");
+        kept(FoldBatchNorm, &unranked, "y", "the rank of its input is not known");
+    }
+}
