@@ -14,10 +14,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(test)]
+mod agreement;
 mod driver;
 mod error;
 mod layer;
+mod normal;
 mod passes;
+mod pattern;
 mod pipelines;
 mod rebuild;
 mod report;

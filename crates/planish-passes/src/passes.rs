@@ -7,3 +7,18 @@ pub(crate) mod fold_shapes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
+
+// What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
+pub(crate) mod recognize_attention;
+pub(crate) mod recognize_gelu;
+pub(crate) mod recognize_group_norm;
+pub(crate) mod recognize_hard_sigmoid;
+pub(crate) mod recognize_hard_swish;
+pub(crate) mod recognize_instance_norm;
+pub(crate) mod recognize_layer_norm;
+pub(crate) mod recognize_mish;
+pub(crate) mod recognize_prelu;
+pub(crate) mod recognize_rms_norm;
+pub(crate) mod recognize_sigmoid;
+pub(crate) mod recognize_softplus;
+pub(crate) mod recognize_swish;

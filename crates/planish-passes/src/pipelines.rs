@@ -3,13 +3,26 @@
 use crate::driver::{Pass, Pipeline};
 use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_shapes::FoldShapes;
+use crate::passes::recognize_attention::RecognizeAttention;
+use crate::passes::recognize_gelu::RecognizeGelu;
+use crate::passes::recognize_group_norm::RecognizeGroupNorm;
+use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
+use crate::passes::recognize_hard_swish::RecognizeHardSwish;
+use crate::passes::recognize_instance_norm::RecognizeInstanceNorm;
+use crate::passes::recognize_layer_norm::RecognizeLayerNorm;
+use crate::passes::recognize_mish::RecognizeMish;
+use crate::passes::recognize_prelu::RecognizePrelu;
+use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
+use crate::passes::recognize_sigmoid::RecognizeSigmoid;
+use crate::passes::recognize_softplus::RecognizeSoftplus;
+use crate::passes::recognize_swish::RecognizeSwish;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
-    Pipeline::new(vec![
+    let mut passes = vec![
         // First, so that no later pass spends time on what nothing reads.
         Pass::sweep(RemoveDead),
         // Early, so that no later pattern has to look through nodes that do nothing.
@@ -20,5 +33,33 @@ pub fn standard() -> Pipeline {
         Pass::sweep(FoldConstants),
         // Patterns ask whether two values are the same one.
         Pass::sweep(ShareCommonSubexpressions),
-    ])
+    ];
+    // Behind constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
+    // them. Before every fusion, which would take parts of a pattern for itself.
+    passes.extend(recognition());
+    Pipeline::new(passes)
+}
+
+/// What exporters take apart, put together again.
+fn recognition() -> Vec<Pass> {
+    vec![
+        // Parts of the activations behind them.
+        Pass::rule(RecognizeSigmoid),
+        Pass::rule(RecognizeSoftplus),
+        Pass::rule(RecognizeGelu),
+        Pass::rule(RecognizeSwish),
+        Pass::rule(RecognizeMish),
+        // Before HardSigmoid, which would take the ramp out of it.
+        Pass::rule(RecognizeHardSwish),
+        Pass::rule(RecognizeHardSigmoid),
+        Pass::rule(RecognizePrelu),
+        // Before LayerNorm, which takes the same axes if the parameters do not say otherwise.
+        Pass::rule(RecognizeInstanceNorm),
+        Pass::rule(RecognizeLayerNorm),
+        Pass::rule(RecognizeRmsNorm),
+        // Behind InstanceNorm and LayerNorm, which it is made of.
+        Pass::rule(RecognizeGroupNorm),
+        // Behind the norms and activations, since it takes the scales of its operands off.
+        Pass::rule(RecognizeAttention),
+    ]
 }

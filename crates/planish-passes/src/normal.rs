@@ -1,0 +1,217 @@
+//! Reading normalizations written out: `v / √(mean(v²) + ε)`, with or without the mean taken off first, and
+//! the scale and shift behind it.
+
+use planish_ir::{NodeId, ValueId};
+use planish_op::Op;
+use planish_tensor::Tensor;
+
+use crate::pattern::{
+    Found, Miss, blocked, broadcasts_into, made_by, one_input, output, reduced_axes, two_inputs, with_number,
+};
+use crate::rule::{Operand, Patch};
+use crate::view::View;
+
+/// `value / √(mean over axes of value² + epsilon)`
+#[derive(Clone, Debug)]
+pub(crate) struct Normal {
+    pub(crate) value: ValueId,
+    pub(crate) axes: Vec<usize>,
+    pub(crate) epsilon: f64,
+    /// A factor that was put on the reciprocal root before the product, as Keras does.
+    pub(crate) early_scale: Option<ValueId>,
+    /// All nodes but the root, which is the quotient or product.
+    pub(crate) nodes: Vec<NodeId>,
+}
+
+/// Reads the node `root` as a value over its own root mean square.
+pub(crate) fn normal(cx: &View<'_>, root: NodeId) -> Option<Normal> {
+    let node = cx.node(root);
+    let [a, b] = two_inputs(node)?;
+    match node.op {
+        Op::Div(_) => over(cx, a, power(cx, b, 0.5)?, None),
+        Op::Mul(_) => [(a, b), (b, a)].into_iter().find_map(|(value, factor)| {
+            if let Some(root) = reciprocal(cx, factor) {
+                return over(cx, value, root, None);
+            }
+            let (id, product) = made_by(cx, factor, |op| matches!(op, Op::Mul(_)))?;
+            let [c, d] = two_inputs(product)?;
+            [(c, d), (d, c)].into_iter().find_map(|(inner, scale)| {
+                let mut root = reciprocal(cx, inner)?;
+                root.nodes.push(id);
+                over(cx, value, root, Some(scale))
+            })
+        }),
+        _ => None,
+    }
+}
+
+/// What a root is taken of, and the nodes that do.
+struct Root {
+    of: ValueId,
+    nodes: Vec<NodeId>,
+}
+
+/// Reads one over a root.
+fn reciprocal(cx: &View<'_>, factor: ValueId) -> Option<Root> {
+    let (id, node) = cx.producer(factor)?;
+    let inner = match (&node.op, two_inputs(node)) {
+        (Op::Reciprocal(_), None) => one_input(node)?,
+        (Op::Div(_), Some([one, root])) if cx.splat(one) == Some(1.0) => root,
+        _ => return power(cx, factor, -0.5),
+    };
+    let mut root = power(cx, inner, 0.5)?;
+    root.nodes.push(id);
+    Some(root)
+}
+
+/// Reads a power, Sqrt included.
+fn power(cx: &View<'_>, value: ValueId, wanted: f64) -> Option<Root> {
+    let (id, node) = cx.producer(value)?;
+    let of = match (&node.op, two_inputs(node)) {
+        (Op::Sqrt(_), None) if wanted == 0.5 => one_input(node)?,
+        (Op::Pow(_), Some([of, power])) if cx.splat(power) == Some(wanted) => of,
+        _ => return None,
+    };
+    Some(Root { of, nodes: vec![id] })
+}
+
+fn over(cx: &View<'_>, value: ValueId, root: Root, early_scale: Option<ValueId>) -> Option<Normal> {
+    let Root { of, mut nodes } = root;
+    let (id, node) = made_by(cx, of, |op| matches!(op, Op::Add(_)))?;
+    nodes.push(id);
+    let (mean, epsilon) = with_number(cx, two_inputs(node)?)?;
+    let (square, axes, id) = mean_of(cx, mean)?;
+    nodes.push(id);
+    let (id, node) = cx.producer(square)?;
+    nodes.push(id);
+    let [a, b] = two_inputs(node)?;
+    let squared = match node.op {
+        Op::Mul(_) if a == b => a,
+        Op::Pow(_) if cx.splat(b) == Some(2.0) => a,
+        _ => return None,
+    };
+    if squared != value {
+        // Before common subexpressions are merged, the same difference may stand twice.
+        let (x, mean, difference) = centered(cx, value)?;
+        let (other_x, other_mean, other) = centered(cx, squared)?;
+        if x != other_x || mean_of(cx, mean)?.1 != mean_of(cx, other_mean)?.1 {
+            return None;
+        }
+        nodes.extend([difference, other]);
+    }
+    Some(Normal { value, axes, epsilon, early_scale, nodes })
+}
+
+/// The operand and the axes of a ReduceMean that keeps its axes.
+fn mean_of(cx: &View<'_>, value: ValueId) -> Option<(ValueId, Vec<usize>, NodeId)> {
+    let (id, node) = cx.producer(value)?;
+    let Op::ReduceMean(op) = &node.op else { return None };
+    let axes = reduced_axes(cx, node, op.noop_with_empty_axes).filter(|_| op.keepdims)?;
+    Some((cx.input(node, 0)?, axes, id))
+}
+
+/// `x` and the mean of `x - mean`, and the node.
+fn centered(cx: &View<'_>, value: ValueId) -> Option<(ValueId, ValueId, NodeId)> {
+    let (id, node) = made_by(cx, value, |op| matches!(op, Op::Sub(_)))?;
+    let [x, mean] = two_inputs(node)?;
+    (mean_of(cx, mean)?.0 == x).then_some((x, mean, id))
+}
+
+/// What a normal is of once its mean is taken off: `x`, and the nodes of the difference and the mean; `None`
+/// if the mean of other axes, or nothing, was taken off.
+pub(crate) fn off_center(cx: &View<'_>, normal: &Normal) -> Option<(ValueId, [NodeId; 2])> {
+    let (x, mean, difference) = centered(cx, normal.value)?;
+    let (_, axes, mean) = mean_of(cx, mean)?;
+    (axes == normal.axes).then_some((x, [difference, mean]))
+}
+
+/// What follows a normalized value: its last value, and the scale and shift on the way there.
+#[derive(Clone, Debug)]
+pub(crate) struct Affinity {
+    pub(crate) result: ValueId,
+    pub(crate) scale: Option<ValueId>,
+    pub(crate) shift: Option<ValueId>,
+    pub(crate) nodes: Vec<NodeId>,
+}
+
+/// Follows a product and a sum behind `result` as long as `fits` accepts what is multiplied or added.
+pub(crate) fn affinity(
+    cx: &View<'_>,
+    result: ValueId,
+    early_scale: Option<ValueId>,
+    fits: impl Fn(ValueId) -> bool,
+) -> Affinity {
+    let mut found = Affinity { result, scale: early_scale, shift: None, nodes: Vec::new() };
+    for _ in 0..2 {
+        let Some((id, node)) = cx.sole_reader(found.result) else { break };
+        let Some([a, b]) = two_inputs(node) else { break };
+        let other = if a == found.result { b } else { a };
+        let Ok(next) = output(node) else { break };
+        if !fits(other) || !cx.same_type(found.result, next) {
+            break;
+        }
+        match node.op {
+            Op::Mul(_) if found.scale.is_none() && found.shift.is_none() => found.scale = Some(other),
+            Op::Add(_) if found.shift.is_none() => found.shift = Some(other),
+            _ => break,
+        }
+        found.result = next;
+        found.nodes.push(id);
+    }
+    found
+}
+
+/// A parameter as an operand of the given shape: itself, a constant with other axes of size 1, or `otherwise`
+/// in all elements if it is absent.
+pub(crate) fn parameter(
+    cx: &View<'_>,
+    patch: &mut Patch,
+    x: ValueId,
+    given: Option<ValueId>,
+    shape: &[usize],
+    otherwise: f64,
+) -> Found<Operand> {
+    let dtype = cx.dtype(x).ok_or(Miss::No)?;
+    let n: usize = shape.iter().product();
+    let filled = |number| Tensor::from_f64s(dtype, shape, &vec![number; n]).map_err(|_| Miss::No);
+    let Some(given) = given else { return Ok(patch.constant("filled", filled(otherwise)?)) };
+    if cx.fixed_shape(given).is_some_and(|found| found == shape) {
+        return Ok(given.into());
+    }
+    let Some(tensor) = cx.constant(given) else { return blocked("a parameter has another shape") };
+    let tensor = match cx.splat(given) {
+        Some(number) => filled(number)?,
+        None => tensor.reshaped(shape).map_err(|_| Miss::No)?,
+    };
+    Ok(patch.constant(cx.name(given), tensor))
+}
+
+/// Whether a parameter holds one number per element of the axes in `own`: it broadcasts into `x`, is constant
+/// or has exactly these axes, and has size 1 elsewhere.
+pub(crate) fn is_parameter(cx: &View<'_>, id: ValueId, x: ValueId, own: &[usize]) -> bool {
+    let (Some(shape), Some(whole)) = (cx.shape(id), cx.shape(x)) else { return false };
+    if cx.dtype(id) != cx.dtype(x) || !broadcasts_into(shape, whole) {
+        return false;
+    }
+    if cx.splat(id).is_some() {
+        return true;
+    }
+    let missing = whole.rank() - shape.rank();
+    let per_axis = |axis: usize| axis.checked_sub(missing).and_then(|place| shape.get(place));
+    let fits = (0..whole.rank()).all(|axis| match per_axis(axis) {
+        Some(dim) if own.contains(&axis) => *dim == whole[axis],
+        Some(dim) => dim.as_const() == Some(1),
+        None => !own.contains(&axis) || whole[axis].as_const() == Some(1),
+    });
+    fits && (cx.constant(id).is_some() || shape.rank() == own.len())
+}
+
+/// The sizes of the given axes, all of which must be numbers.
+pub(crate) fn fixed_sizes(cx: &View<'_>, x: ValueId, axes: &[usize]) -> Found<Vec<usize>> {
+    let shape = cx.shape(x).ok_or(Miss::No)?;
+    let sizes: Option<Vec<usize>> = axes.iter().map(|&axis| shape.get(axis)?.as_usize()).collect();
+    match sizes {
+        Some(sizes) => Ok(sizes),
+        None => blocked("the size of a normalized axis is not known"),
+    }
+}
