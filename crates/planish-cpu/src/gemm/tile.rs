@@ -8,8 +8,8 @@
 
 use crate::simd::Simd;
 
-/// One tile: `C[i][j] = finish((accumulate ? C[i][j] : 0) + Σ rows[s·rows_stride + i][k] · panel[(s·depth + k)·w + j])`
-/// over segments `s` and depth `k`, where `w` is `n` rounded up to whole vectors.
+/// One tile: `C[i][j] = finish((accumulate ? C[i][j] : 0) + Σ A(s, i, k) · B(s, k, j))` over segments `s` and depth
+/// `k`, where `A(s, i, k) = rows[s·rows_stride + i][k]` and `B(s, k, j) = panel[(s·depth + k)·panel_stride + j]`.
 ///
 /// The order of the sum is fixed by `m`, `n`, `n_segments` and `depth` alone.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +20,11 @@ pub struct TileCall {
     pub n_segments: usize,
     /// Elements of each row that are read.
     pub depth: usize,
-    /// Packed B; columns past `n` must be there but may hold anything. 64-byte alignment avoids split loads.
+    /// B: packed, or rows of any matrix. Columns past `n` are read up to a whole vector but may hold anything.
+    /// 64-byte alignment avoids split loads.
     pub panel: *const f32,
+    /// Elements from one row of B to the next; `Tile::panel_width` of the columns where B is packed.
+    pub panel_stride: usize,
     pub c: *mut f32,
     /// In elements.
     pub c_stride: usize,
@@ -113,12 +116,41 @@ const UNROLL: usize = 4;
 #[inline(always)]
 pub(super) unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, call: &TileCall) {
     let width = NV * S::LANES;
-    let n_sets = const { sets(MR, NV) };
     let mut acc = [[[s.zero(); NV]; MR]; MAX_SETS];
+    // SAFETY: granted by the caller.
+    unsafe {
+        // A stride that is known at compile time is part of the addresses, which is worth 4 % of peak on AVX2.
+        if call.panel_stride == width {
+            accumulate(s, &mut acc, call, width);
+        } else {
+            accumulate(s, &mut acc, call, call.panel_stride);
+        }
+    }
+    let mut sum = match const { sets(MR, NV) } {
+        1 => acc[0],
+        2 => plus(s, acc[0], acc[1]),
+        _ => plus(s, plus(s, acc[0], acc[2]), plus(s, acc[1], acc[3])),
+    };
+    // SAFETY: the caller grants C, bias and residual.
+    unsafe { finish(s, &mut sum, call) };
+}
+
+/// The sum, over segments and depth, dealt out to the copies of the accumulators in turn.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: &mut [[[S::F; NV]; MR]; MAX_SETS],
+    call: &TileCall,
+    stride: usize,
+) {
+    let n_sets = const { sets(MR, NV) };
     let mut panel = call.panel;
     let mut group = call.rows;
-    // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `width`, as the
-    // caller grants; the pointers move no further than one past the end.
+    // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors, as the
+    // caller grants.
     unsafe {
         for _ in 0..call.n_segments {
             let mut rows = [std::ptr::null::<f32>(); MR];
@@ -128,32 +160,19 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, call:
             let mut k = 0;
             while k + UNROLL <= call.depth {
                 for u in 0..UNROLL {
-                    step(s, &mut acc[u % n_sets], &rows, k + u, panel.add(u * width));
+                    step(s, &mut acc[u % n_sets], &rows, k + u, panel.wrapping_add(u * stride));
                 }
-                panel = panel.add(UNROLL * width);
+                panel = panel.wrapping_add(UNROLL * stride);
                 k += UNROLL;
             }
             while k < call.depth {
                 step(s, &mut acc[0], &rows, k, panel);
-                panel = panel.add(width);
+                panel = panel.wrapping_add(stride);
                 k += 1;
             }
             group = group.add(call.rows_stride);
         }
     }
-    let mut step = n_sets / 2;
-    while step > 0 {
-        for set in 0..step {
-            for i in 0..MR {
-                for j in 0..NV {
-                    acc[set][i][j] = s.add(acc[set][i][j], acc[set + step][i][j]);
-                }
-            }
-        }
-        step /= 2;
-    }
-    // SAFETY: the caller grants C, bias and residual.
-    unsafe { finish(s, &mut acc[0], call) };
 }
 
 /// One step of the sum: column `k` of the rows times one row of the panel.
@@ -181,6 +200,16 @@ unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
             }
         }
     }
+}
+
+/// Sums two copies of the accumulators.
+#[inline(always)]
+fn plus<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    a: [[S::F; NV]; MR],
+    b: [[S::F; NV]; MR],
+) -> [[S::F; NV]; MR] {
+    std::array::from_fn(|i| std::array::from_fn(|j| s.add(a[i][j], b[i][j])))
 }
 
 /// Adds what C holds, the bias and the residual, clamps and stores.
