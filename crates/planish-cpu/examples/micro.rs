@@ -1,13 +1,15 @@
-//! Speed of every row of the tile table against the machine's multiply-and-add peak, in this thread's CPU time.
+//! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA]`) against the machine's
+//! multiply-and-add peak, in this thread's CPU time.
 //!
 //! Peak and kernel are measured in turn, so that a busy machine spoils neither alone; medians are printed.
 
 #![allow(unsafe_code)]
 
-use planish_cpu::gemm::table::{TILES, Tile};
-use planish_cpu::gemm::tile::{Finish, TileCall};
+use planish_cpu::gemm::table::TILES;
+use planish_cpu::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
 use planish_cpu::isa::Isa;
 use planish_cpu::simd::{Simd, SimdKernel};
+use planish_cpu::team::Team;
 
 /// Seconds of CPU that this thread has used.
 fn thread_time() -> f64 {
@@ -108,7 +110,78 @@ fn against_peak(isa: Isa, work: impl Fn() -> f64) -> (f64, f64) {
     (median(peaks), median(rates))
 }
 
+/// A product on one thread, its operands as large as they are in memory.
+fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
+    let GemmProblem { m, n, k, .. } = problem;
+    let plan = GemmPlan::with_tile(problem, isa, tile);
+    let a = vec![0.5f32; m * k + 16];
+    let b = vec![0.25f32; PackedB::new(tile, k, n).len().max(k * n) + 16];
+    let c = vec![0.0f32; m * n + 16];
+    let scratch = vec![0.0f32; plan.scratch_bytes(1) / 4 + 16];
+    move || {
+        let at = |v: &Vec<f32>| v[v.as_ptr().align_offset(64)..].as_ptr();
+        let call = GemmCall {
+            a: at(&a),
+            b: at(&b),
+            c: at(&c).cast_mut(),
+            finish: Finish::NONE,
+            hook: None,
+            scratch: at(&scratch).cast_mut(),
+        };
+        let operations = 2.0 * (m * n * k) as f64;
+        let times = (2e8 / operations) as usize + 1;
+        for _ in 0..times {
+            // SAFETY: the operands above have the sizes of the problem.
+            unsafe { plan.run(std::hint::black_box(&call), &Team::alone()) };
+        }
+        operations * times as f64
+    }
+}
+
+fn gemms(isa: Isa, tiles: &[Tile]) {
+    println!("{:24} {:>18} {:>8} {:>9} {:>7}", "gemm", "m n k", "B", "GFLOP/s", "peak");
+    let mut shapes = Vec::new();
+    for (n, k) in [(384, 384), (1536, 384), (384, 1536), (768, 768), (3072, 768), (768, 3072)] {
+        shapes.push((128, n, k));
+    }
+    shapes.extend([(512, 384, 384), (1024, 1024, 1024), (2048, 2048, 2048), (128, 1024, 4096)]);
+    shapes.extend([(196, 256, 1024), (3136, 64, 64), (49, 2048, 512), (784, 128, 256), (100, 10, 300)]);
+    shapes.extend([
+        (1, 1000, 2048),
+        (4, 3072, 768),
+        (8, 768, 768),
+        (16, 768, 768),
+        (128, 128, 32),
+        (128, 32, 128),
+    ]);
+    for (m, n, k) in shapes {
+        for &tile in tiles {
+            for (name, b) in [
+                ("packed", MatrixB::Packed),
+                ("rows", MatrixB::Rows { stride: n }),
+                ("columns", MatrixB::Columns { stride: k }),
+            ] {
+                let problem = GemmProblem { b, ..GemmProblem::dense(m, n, k) };
+                let (peak, rate) = against_peak(isa, gemm_rate(isa, tile, problem));
+                let size = format!("{m} {n} {k}");
+                println!("{:24} {size:>18} {name:>8} {rate:9.1} {:6.1}%", tile.name(), rate / peak * 100.0);
+            }
+        }
+    }
+}
+
 fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("gemm") => {
+            let isa = args.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());
+            gemms(isa, &[Tile::usual(isa)]);
+        }
+        _ => tiles(),
+    }
+}
+
+fn tiles() {
     println!("{:24} {:>9} {:>9} {:>9} {:>7}", "tile", "m x n", "k", "GFLOP/s", "peak");
     for row in TILES {
         let Some(tile) = Tile::named(row.name) else { continue };
