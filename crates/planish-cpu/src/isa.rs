@@ -21,6 +21,15 @@ pub struct Avx512(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
+    /// For code that was reached through a proof that cannot be handed on, as behind a plain function pointer.
+    ///
+    /// # Safety
+    /// [`Avx2::detect`] must have said yes.
+    #[inline(always)]
+    pub(crate) unsafe fn assume() -> Avx2 {
+        Avx2(())
+    }
+
     pub fn detect() -> Option<Avx2> {
         (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Avx2(()))
     }
@@ -28,6 +37,15 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512 {
+    /// For code that was reached through a proof that cannot be handed on, as behind a plain function pointer.
+    ///
+    /// # Safety
+    /// [`Avx512::detect`] must have said yes.
+    #[inline(always)]
+    pub(crate) unsafe fn assume() -> Avx512 {
+        Avx512(())
+    }
+
     pub fn detect() -> Option<Avx512> {
         let wide = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod gemm;
 pub mod isa;
 pub mod simd;
 pub mod team;
