@@ -35,8 +35,24 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "planish",
+        &[
+            "planish-compile",
+            "planish-cpu",
+            "planish-import",
+            "planish-ir",
+            "planish-kernel",
+            "planish-op",
+            "planish-plan",
+            "planish-runtime",
+            "planish-tensor",
+        ],
+    ),
+    (
         "planish-cli",
         &[
+            "planish",
+            "planish-plan",
             "planish-import",
             "planish-ir",
             "planish-onnx",
