@@ -74,8 +74,7 @@ struct Detail {
 
 impl PlanError {
     pub(crate) fn new(kind: PlanErrorKind, what: impl Into<String>) -> PlanError {
-        let detail =
-            Detail { what: what.into(), file: None, section: None, offset: None, hint: kind.hint() };
+        let detail = Detail { what: what.into(), file: None, section: None, offset: None, hint: kind.hint() };
         PlanError { kind, detail: Box::new(detail) }
     }
 

@@ -184,9 +184,8 @@ fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
 /// The weights over the file's own memory.
 fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Vec<Weight>> {
     let data = table.range(Section::Data);
-    let wrong_length = |what: String| {
-        PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Weights.name())
-    };
+    let wrong_length =
+        |what: String| PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Weights.name());
     let mut end = data.start;
     let mut weights = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -223,9 +222,8 @@ fn check_data(bytes: &[u8], table: &Table, plan: &Plan) -> Result<()> {
     let n_threads = n_cores.min(MAX_THREADS).min(n_chunks / CHUNKS_PER_THREAD).max(1);
     let share = |idx: usize| n_chunks * idx / n_threads..n_chunks * (idx + 1) / n_threads;
     let damaged = thread::scope(|scope| {
-        let others: Vec<_> = (1..n_threads)
-            .map(|idx| scope.spawn(move || table.damaged_chunk(bytes, share(idx))))
-            .collect();
+        let others: Vec<_> =
+            (1..n_threads).map(|idx| scope.spawn(move || table.damaged_chunk(bytes, share(idx)))).collect();
         let own = table.damaged_chunk(bytes, share(0));
         let others: Vec<_> = others.into_iter().map(|thread| thread.join()).collect();
         let found = others.into_iter().find_map(|found| match found {

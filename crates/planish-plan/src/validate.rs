@@ -14,6 +14,9 @@ use planish_tensor::{DType, Dim, element_count};
 use crate::error::{PlanError, PlanErrorKind, Result, shorten};
 use crate::record::{Control, Home, Plan, Profile, Program, Step, StepKind, Value, Weight};
 
+/// Parts of parts go no deeper; the runtime walks them for every shape.
+const MAX_PARTS: usize = 64;
+
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
     pub fn validate(&self) -> Result<()> {
@@ -29,15 +32,14 @@ impl Plan {
             validate_weight(weight)
                 .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
         }
+        let n_steps = program(self, &self.program).map_err(wrong)?;
         let mut names = HashSet::new();
         for idx in &self.program.inputs {
-            if let Some(value) = self.program.values.get(*idx as usize)
-                && !names.insert(value.name.as_str())
-            {
-                return Err(wrong(format!("two inputs are called `{}`", shorten(&value.name))));
+            let name = &self.program.values[*idx as usize].name;
+            if !names.insert(name.as_str()) {
+                return Err(wrong(format!("two inputs are called `{}`", shorten(name))));
             }
         }
-        let n_steps = program(self, &self.program).map_err(wrong)?;
         for evidence in &self.evidence {
             if evidence.step as usize >= n_steps {
                 return Err(wrong(format!("evidence for step {} of {n_steps}", evidence.step)));
@@ -152,35 +154,55 @@ fn value(program: &Program, idx: u32) -> Checked<&Value> {
 
 /// For each value the one whose memory it is in, itself where it has its own.
 fn roots(plan: &Plan, program: &Program) -> Checked<Vec<usize>> {
-    const OPEN: usize = usize::MAX;
-    const ON_THE_WAY: usize = usize::MAX - 1;
-    let mut roots = vec![OPEN; program.values.len()];
+    #[derive(Clone, Copy)]
+    enum Found {
+        Open,
+        OnTheWay,
+        Root { root: usize, n_parts: usize },
+    }
+    let mut found = vec![Found::Open; program.values.len()];
     for start in 0..program.values.len() {
         let mut way = Vec::new();
         let mut at = start;
-        let root = loop {
-            match roots[at] {
-                OPEN => {}
-                ON_THE_WAY => {
+        let (root, mut n_parts) = loop {
+            match found[at] {
+                Found::Open => {}
+                Found::OnTheWay => {
                     return Err(format!("`{}` is a part of itself", shorten(&program.values[at].name)));
                 }
-                root => break root,
+                Found::Root { root, n_parts } => break (root, n_parts + 1),
             }
-            roots[at] = ON_THE_WAY;
+            found[at] = Found::OnTheWay;
             way.push(at);
             match validate_home(plan, program, &program.values[at])? {
                 Some(of) => at = of as usize,
-                None => break at,
+                None => break (at, 0),
             }
         };
-        way.into_iter().for_each(|idx| roots[idx] = root);
+        for idx in way.into_iter().rev() {
+            if n_parts > MAX_PARTS {
+                let name = shorten(&program.values[idx].name);
+                return Err(format!("`{name}` is a part of a part, more than {MAX_PARTS} times"));
+            }
+            found[idx] = Found::Root { root, n_parts };
+            n_parts += 1;
+        }
     }
-    Ok(roots)
+    // The loop left nothing open.
+    let root = |(idx, found)| if let Found::Root { root, .. } = found { root } else { idx };
+    Ok(found.into_iter().enumerate().map(root).collect())
 }
 
 /// Checks where one value lives; gives the value that it is in.
 fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<u32>> {
     let name = shorten(&own.name);
+    if own.target as usize >= plan.targets.len() {
+        return Err(format!("`{name}` lies on target {} of {}", own.target, plan.targets.len()));
+    }
+    let parent = |of: u32| match value(program, of)? {
+        other if other.target == own.target => Ok(other),
+        other => Err(format!("`{name}` and `{}` lie on different targets", shorten(&other.name))),
+    };
     let tensor = |value: &Value| match &value.ty {
         ValueType::Tensor(tensor) => Ok(tensor.clone()),
         ValueType::Sequence(_) | ValueType::Optional(_) => {
@@ -212,7 +234,7 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             Ok(None)
         }
         Home::Alias { of } => {
-            let other = value(program, *of)?;
+            let other = parent(*of)?;
             let (ty, other_ty) = (tensor(own)?, tensor(other)?);
             if let (Some(n), Some(other_n)) = (fixed_bytes(&ty), fixed_bytes(&other_ty))
                 && n != other_n
@@ -222,7 +244,7 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             Ok(Some(*of))
         }
         Home::Inside { of, axis, offset } => {
-            let other = value(program, *of)?;
+            let other = parent(*of)?;
             let (ty, other_ty) = (tensor(own)?, tensor(other)?);
             if !lies_inside(&ty, &other_ty, *axis as usize, offset) {
                 return Err(format!("`{name}` is {ty} at {offset} of axis {axis} in {other_ty}"));
@@ -254,9 +276,7 @@ fn lies_inside(part: &TensorType, whole: &TensorType, axis: usize, offset: &Dim)
     });
     let fits = match (offset.as_const(), part_shape[axis].as_const(), whole_shape[axis].as_const()) {
         (Some(offset), ..) if offset < 0 => false,
-        (Some(offset), Some(part), Some(whole)) => {
-            offset.checked_add(part).is_some_and(|end| end <= whole)
-        }
+        (Some(offset), Some(part), Some(whole)) => offset.checked_add(part).is_some_and(|end| end <= whole),
         _ => !offset.is_unknown(),
     };
     others_fit && fits
@@ -270,6 +290,9 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
         value(program, idx)?;
     }
     validate_region(&step.region)?;
+    if let StepKind::Transfer = step.kind {
+        return validate_transfer(program, step);
+    }
     if step.region.n_inputs as usize != step.inputs.len() {
         return Err(format!("{} inputs for a region of {}", step.inputs.len(), step.region.n_inputs));
     }
@@ -286,15 +309,30 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
             }
             for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
                 let value = value(program, idx)?;
+                let name = shorten(&value.name);
                 if value.ty.as_tensor().is_none() {
-                    return Err(format!("a kernel cannot take `{}`, {}", shorten(&value.name), value.ty));
+                    return Err(format!("a kernel cannot take `{name}`, {}", value.ty));
+                }
+                if value.home == Home::Arena && value.target != step.target {
+                    return Err(format!("it runs on target {}, `{name}` is elsewhere", step.target));
                 }
             }
             Ok(())
         }
-        StepKind::Evaluate => Ok(()),
+        StepKind::Evaluate | StepKind::Transfer => Ok(()),
         StepKind::Control(control) => validate_control(step, control),
     }
+}
+
+fn validate_transfer(program: &Program, step: &Step) -> Checked {
+    let (&[Some(input)], &[Some(output)]) = (&*step.inputs, &*step.outputs) else {
+        return Err("a transfer has one input and one output".to_string());
+    };
+    let (from, to) = (value(program, input)?, value(program, output)?);
+    if from.ty != to.ty {
+        return Err(format!("it brings {} to {}", from.ty, to.ty));
+    }
+    Ok(())
 }
 
 fn validate_control(step: &Step, control: &Control) -> Checked {

@@ -58,7 +58,7 @@ stored_struct!(WeightEntry {
     n_bytes: u64,
 });
 stored_struct!(Program { values: Vec<Value>, inputs: Vec<u32>, outputs: Vec<u32>, steps: Vec<Step> });
-stored_struct!(Value { name: String, ty: ValueType, layout: Layout, home: Home });
+stored_struct!(Value { name: String, ty: ValueType, layout: Layout, home: Home, target: u32 });
 stored_struct!(Step {
     name: String,
     kind: StepKind,
@@ -130,18 +130,20 @@ impl Stored for StepKind {
                 to.byte(2);
                 control.write(to);
             }
+            StepKind::Transfer => to.byte(3),
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<StepKind> {
-        Ok(match from.tag("a step", 3)? {
+        Ok(match from.tag("a step", 4)? {
             0 => StepKind::Kernel {
                 variants: Vec::read(from)?,
                 packed: Vec::read(from)?,
                 slow: bool::read(from)?,
             },
             1 => StepKind::Evaluate,
-            _ => StepKind::Control(from.nested(Control::read)?),
+            2 => StepKind::Control(from.nested(Control::read)?),
+            _ => StepKind::Transfer,
         })
     }
 }
