@@ -64,7 +64,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates in which `unsafe` may stand.
-const UNSAFE_CRATES: &[&str] = &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime", "planish-compile"];
+const UNSAFE_CRATES: &[&str] =
+    &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime", "planish-compile"];
 
 /// A file beyond this holds more than one idea.
 const MAX_LINES: usize = 800;

@@ -28,4 +28,5 @@ mod weights;
 pub use build::{Built, build};
 pub use error::{BuildError, BuildErrorKind};
 pub use options::{BuildOptions, Progress};
+pub use planish_passes::Report as PassesReport;
 pub use timing_cache::{TimingCache, TimingEntry, TimingKey};
