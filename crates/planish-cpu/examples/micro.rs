@@ -1,9 +1,11 @@
 //! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA]`) against the machine's
-//! multiply-and-add peak, in this thread's CPU time.
+//! multiply-and-add peak, in this thread's CPU time, and the latency of a fork (`micro fork`).
 //!
 //! Peak and kernel are measured in turn, so that a busy machine spoils neither alone; medians are printed.
 
 #![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_cpu::gemm::table::TILES;
 use planish_cpu::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
@@ -177,7 +179,49 @@ fn main() {
             let isa = args.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());
             gemms(isa, &[Tile::usual(isa)]);
         }
+        Some("fork") => forks(),
         _ => tiles(),
+    }
+}
+
+/// Wall time of a fork of one empty task a thread; of one whose tasks wait until every thread has one; and of one
+/// whose workers have parked meanwhile.
+fn forks() {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    println!(
+        "{:>7} {:>12} {:>12} {:>12} {:>12} {:>12}",
+        "threads", "median", "10th", "90th", "all met", "parked"
+    );
+    for n in (1..=threads).filter(|n| n.is_power_of_two() || *n == threads) {
+        let team = Team::new(n);
+        let fork = || {
+            let start = std::time::Instant::now();
+            team.for_each(n, &|task| {
+                std::hint::black_box(task);
+            });
+            start.elapsed().as_secs_f64() * 1e6
+        };
+        let meet = || {
+            let start = std::time::Instant::now();
+            let here = AtomicUsize::new(0);
+            team.for_each(n, &|_| {
+                here.fetch_add(1, Ordering::SeqCst);
+                while here.load(Ordering::SeqCst) < n {
+                    std::hint::spin_loop();
+                }
+            });
+            start.elapsed().as_secs_f64() * 1e6
+        };
+        let mut warm: Vec<f64> = (0..20_000).map(|_| fork()).collect();
+        warm.sort_by(f64::total_cmp);
+        let parked = (0..200).map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            fork()
+        });
+        let parked = median(parked.collect());
+        let met = median((0..2000).map(|_| meet()).collect());
+        let at = |part: usize| warm[warm.len() * part / 10];
+        println!("{n:7} {:9.2} µs {:9.2} µs {:9.2} µs {met:9.2} µs {parked:9.2} µs", at(5), at(1), at(9));
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod gemm;
 pub mod isa;
+mod pool;
 pub mod simd;
 pub mod team;
 
@@ -19,3 +20,6 @@ mod regions;
 
 pub use backend::Cpu;
 pub use evaluate::evaluate_region;
+
+#[cfg(test)]
+mod team_tests;

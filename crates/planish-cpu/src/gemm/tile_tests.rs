@@ -10,7 +10,7 @@ pub(super) fn bound(magnitude: f64, terms: usize) -> f64 {
 }
 
 /// Reproducible values between -1 and 1.
-pub(super) fn values(n: usize, seed: u32) -> Vec<f32> {
+pub(crate) fn values(n: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
     let mut next = || {
         state ^= state << 13;
