@@ -9,6 +9,7 @@
 pub mod isa;
 pub mod simd;
 pub mod team;
+pub mod vecmath;
 
 mod backend;
 mod evaluate;
