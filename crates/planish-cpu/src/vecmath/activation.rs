@@ -45,7 +45,7 @@ pub fn mish<S: Simd>(s: S, x: S::F) -> S::F {
 #[inline(always)]
 pub fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
     // (1 + tanh(z)) / 2 = sigmoid(2z), and 2·√(2/π) = 1.5957691.
-    const TWICE_ROOT: f32 = 1.595_769_1;
+    const TWICE_ROOT: f32 = 1.595_769;
     // Beyond 20 the sigmoid is 0 or 1, and farther out the cube would overflow.
     let held = hold(s, x, -20.0, 20.0);
     let square = s.mul(held, held);
