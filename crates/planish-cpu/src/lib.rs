@@ -11,6 +11,7 @@ pub mod isa;
 mod pool;
 pub mod simd;
 pub mod team;
+pub mod vecmath;
 
 mod backend;
 mod evaluate;

@@ -99,6 +99,18 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
     #[allow(clippy::wrong_self_convention)]
     fn from_bits(self, a: Self::I) -> Self::F;
 
+    /// `a · 2^n` for whole `n` of magnitude at most 250, rounded once.
+    #[inline(always)]
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F {
+        // Two factors, because 2^n alone may be beyond the largest power of two, or below the smallest.
+        let n = self.to_int(n);
+        let half = self.shift_right::<1>(n);
+        let power = |n| self.from_bits(self.shift_left::<23>(self.add_int(n, self.splat_int(127))));
+        self.mul(self.mul(a, power(half)), power(self.sub_int(n, half)))
+    }
+    /// Whether any lane of the mask is set.
+    fn any(self, mask: Self::M) -> bool;
+
     /// The sum of all lanes, always in the same order.
     fn sum(self, a: Self::F) -> f32;
     /// The largest lane; NaN lanes may be passed over.
@@ -160,6 +172,8 @@ mod tests {
                 out(s.from_bits(s.or_int(s.bits(a), s.splat_int(i32::MIN)))),
                 out(s.to_float(s.shift_left::<3>(s.to_int(a)))),
                 out(s.to_float(s.shift_right::<2>(s.to_int(a)))),
+                out(s.scale(a, s.splat(-130.0))),
+                out(s.scale(s.scale(a, s.splat(-130.0)), s.splat(131.0))),
             ]
         }
     }
@@ -220,6 +234,7 @@ mod tests {
         fn run<S: Simd>(self, s: S) -> (f32, f32, usize) {
             // SAFETY: the slice has 16 elements, no vector has more.
             let v = unsafe { s.load(self.0.as_ptr()) };
+            assert!(s.any(s.eq(v, s.splat(self.0[S::LANES - 1]))) && !s.any(s.lt(v, s.zero())));
             (s.sum(v), s.max_lane(v), S::LANES)
         }
     }

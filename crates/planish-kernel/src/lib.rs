@@ -5,6 +5,7 @@
 //! - [`Operand`] and [`Layout`]: how a value lies in memory;
 //! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
 //! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
+//! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
 //! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory.
 //!
 //! Nothing here knows a file format, a graph or a device.
@@ -12,9 +13,11 @@
 mod backend;
 mod error;
 mod operand;
+pub mod pointwise;
 mod problem;
 mod region;
 mod tactic;
+mod types;
 mod whole;
 
 pub use backend::{Address, Backend, Call, Event, Kernel, Memory, MemoryKind, Queue, QueueOptions, Target};
@@ -23,4 +26,5 @@ pub use operand::{Layout, Operand};
 pub use problem::{Numeric, Problem};
 pub use region::{Ref, Region, RegionNode, is_pointwise};
 pub use tactic::{Candidate, PackedWeight, Tactic, Want};
+pub use types::Inner;
 pub use whole::{Proposal, Whole};

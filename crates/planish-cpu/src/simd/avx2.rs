@@ -220,6 +220,11 @@ impl Simd for Avx2 {
         unsafe { _mm256_castsi256_ps(a) }
     }
     #[inline(always)]
+    fn any(self, mask: __m256) -> bool {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm256_movemask_ps(mask) != 0 }
+    }
+    #[inline(always)]
     fn sum(self, a: __m256) -> f32 {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe {

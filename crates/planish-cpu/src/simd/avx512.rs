@@ -214,6 +214,15 @@ impl Simd for Avx512 {
         unsafe { _mm512_castsi512_ps(a) }
     }
     #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_scalef_ps(a, n) }
+    }
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+    #[inline(always)]
     fn sum(self, a: __m512) -> f32 {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe { _mm512_reduce_add_ps(a) }

@@ -183,6 +183,10 @@ impl Simd for Portable {
         a.map(|x| f32::from_bits(x as u32))
     }
     #[inline(always)]
+    fn any(self, mask: [bool; 8]) -> bool {
+        mask.contains(&true)
+    }
+    #[inline(always)]
     fn sum(self, a: F8) -> f32 {
         ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
     }
