@@ -6,8 +6,12 @@
 
 #![allow(unsafe_code)]
 
+pub mod depthwise;
 pub mod isa;
+#[cfg(test)]
+mod samples;
 pub mod simd;
+pub mod spatial;
 pub mod team;
 
 mod backend;
