@@ -68,8 +68,7 @@ impl RowsCall<'_> {
             let in_row = n * windows.from.batch
                 + at(depth, d, &d_taps) * windows.from.axes[0]
                 + at(height, h, &h_taps) * windows.from.axes[1];
-            let out_row =
-                n * windows.to.batch + d * windows.to.axes[0] + h * windows.to.axes[1];
+            let out_row = n * windows.to.batch + d * windows.to.axes[0] + h * windows.to.axes[1];
             for tile in &plan.tiles {
                 let column = (tile.start * width.stride) as isize - width.pad_begin as isize;
                 let in_pixel = windows.from.axes[2];
@@ -206,13 +205,7 @@ unsafe fn begin<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: 
 /// # Safety
 /// The output must be writable.
 #[inline(always)]
-unsafe fn finish<S: Simd, const PART: bool>(
-    s: S,
-    t: &TileCall<'_>,
-    c: usize,
-    n: usize,
-    sums: [S::F; TILE],
-) {
+unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize, sums: [S::F; TILE]) {
     let (lo, hi) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
     for (pixel, sum) in sums.into_iter().enumerate() {
         if pixel < t.tile.n {
@@ -296,8 +289,7 @@ unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
                         if !is_inside {
                             continue;
                         }
-                        let from =
-                            row.wrapping_add((pixel * width.stride + k * width.dilation) * t.in_pixel);
+                        let from = row.wrapping_add((pixel * width.stride + k * width.dilation) * t.in_pixel);
                         let x = if REPEATS {
                             repeated(s, from, plan.multiplier, c, n)
                         } else {
