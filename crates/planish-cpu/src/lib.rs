@@ -8,6 +8,7 @@
 
 pub mod depthwise;
 pub mod isa;
+pub mod movement;
 pub mod pool;
 #[cfg(test)]
 mod samples;

@@ -1,8 +1,12 @@
 //! What kernel tests share: reproducible numbers, values that lie inside larger buffers, and the reference.
 
-use planish_kernel::{Layout, Operand};
+use planish_kernel::{KernelError, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode, Tactic};
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
+
+use crate::family::Family;
+use crate::isa::Isa;
+use crate::team::Team;
 
 /// Reproducible numbers (xorshift).
 pub(crate) struct Random(u64);
@@ -131,6 +135,112 @@ impl Placed {
         }
         assert!(memory.iter().all(|byte| *byte == BLANK), "memory beside the elements was written");
         Tensor::from_bytes(self.operand.dtype, &self.operand.dims, Bytes::from_vec(bytes)).unwrap()
+    }
+}
+
+/// One input of an operator under test.
+#[derive(Clone)]
+pub(crate) enum Input {
+    /// A value that a run brings.
+    Data(Tensor),
+    /// A constant of the region.
+    Parameter(Tensor),
+    Absent,
+}
+
+impl Input {
+    fn tensor(&self) -> Option<&Tensor> {
+        match self {
+            Input::Data(tensor) | Input::Parameter(tensor) => Some(tensor),
+            Input::Absent => None,
+        }
+    }
+}
+
+/// An operator under test with what it reads, and what the reference makes of it.
+pub(crate) struct Sample {
+    pub(crate) region: Region,
+    pub(crate) data: Vec<Tensor>,
+    pub(crate) want: Vec<Tensor>,
+}
+
+impl Sample {
+    pub(crate) fn new(op: impl Into<Op>, inputs: &[Input], n_outputs: usize) -> Sample {
+        let op = op.into();
+        let tensors: Vec<Option<&Tensor>> = inputs.iter().map(Input::tensor).collect();
+        let want = reference(&op, &tensors, n_outputs);
+        let (mut data, mut constants) = (Vec::new(), Vec::new());
+        let mut place = |input: &Input| match input {
+            Input::Data(tensor) => {
+                data.push(tensor.clone());
+                Some(Ref::Input(data.len() as u32 - 1))
+            }
+            Input::Parameter(tensor) => {
+                constants.push(tensor.clone());
+                Some(Ref::Constant(constants.len() as u32 - 1))
+            }
+            Input::Absent => None,
+        };
+        let node = RegionNode {
+            name: op.name().to_string(),
+            op,
+            inputs: inputs.iter().map(&mut place).collect(),
+            n_outputs: n_outputs as u32,
+        };
+        let region = Region {
+            n_inputs: data.len() as u32,
+            constants,
+            nodes: vec![node],
+            outputs: (0..n_outputs as u32).map(|output| Ref::Node { node: 0, output }).collect(),
+        };
+        Sample { region, data, want }
+    }
+
+    /// The problem with these operands.
+    pub(crate) fn problem(&self, inputs: &[Operand], outputs: &[Operand]) -> Problem {
+        Problem {
+            region: self.region.clone(),
+            inputs: inputs.to_vec(),
+            outputs: outputs.to_vec(),
+            numeric: Numeric::F32,
+            threads: 1,
+        }
+    }
+
+    /// What `family` makes of it where operands lie as given.
+    pub(crate) fn run(
+        &self,
+        family: &dyn Family,
+        isa: Isa,
+        inputs: &[Operand],
+        outputs: &[Operand],
+    ) -> Result<Vec<Tensor>, KernelError> {
+        let work = family.prepare(isa, &self.problem(inputs, outputs), &Tactic::new(family.name(), 1))?;
+        let placed: Vec<Placed> = self.data.iter().zip(inputs).map(|(t, at)| Placed::new(t, at)).collect();
+        let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
+        let from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
+        let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
+        let team = Team::alone();
+        let mut scratch = vec![[0xFFu8; 64]; work.scratch_bytes(team.n_slots()).div_ceil(64)];
+        // SAFETY: the operands describe the memory; the scratch is as large as asked for.
+        unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), &team)? };
+        Ok(made.iter().map(Placed::tensor).collect())
+    }
+
+    /// Checks exact results of all instruction sets, with operands of random layouts inside larger ones.
+    #[track_caller]
+    pub(crate) fn check_exact(&self, family: &dyn Family, random: &mut Random, fixed: Option<Layout>) {
+        for isa in Isa::available() {
+            let mut operand = |tensor: &Tensor| {
+                let both = [Layout::Plain, Layout::ChannelsLast];
+                let layout = fixed.unwrap_or(both[random.below(2)]);
+                random.operand(tensor.dtype(), tensor.shape(), layout)
+            };
+            let inputs: Vec<Operand> = self.data.iter().map(&mut operand).collect();
+            let outputs: Vec<Operand> = self.want.iter().map(&mut operand).collect();
+            let got = self.run(family, isa, &inputs, &outputs).unwrap();
+            assert!(got == self.want, "{isa} {:?} from {inputs:?} to {outputs:?}", self.region.nodes[0].op);
+        }
     }
 }
 
