@@ -11,11 +11,12 @@ use crate::evaluate::{self, Reference};
 use crate::family::{Family, Work};
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
+use crate::movement::{Moving, Picking};
 use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
-const FAMILIES: &[&dyn Family] = &[&Reference];
+const FAMILIES: &[&dyn Family] = &[&Moving, &Picking, &Reference];
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;

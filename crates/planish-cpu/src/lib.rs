@@ -6,11 +6,16 @@
 
 #![allow(unsafe_code)]
 
-pub mod gemm;
 pub mod isa;
-mod pool;
 pub mod simd;
 pub mod team;
+mod workers;
+
+pub mod depthwise;
+pub mod gemm;
+pub mod movement;
+pub mod pool;
+pub mod spatial;
 pub mod vecmath;
 
 mod backend;
@@ -22,5 +27,7 @@ mod regions;
 pub use backend::Cpu;
 pub use evaluate::evaluate_region;
 
+#[cfg(test)]
+mod samples;
 #[cfg(test)]
 mod team_tests;

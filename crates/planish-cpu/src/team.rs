@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::pool::Pool;
+use crate::workers::Pool;
 
 /// The threads that take part in a run: the caller, and workers of the process's pool that happen to be idle.
 ///

@@ -93,7 +93,7 @@ fn sixty_four_callers_share_the_pool() {
 
 #[test]
 fn sixty_four_callers_share_four_workers() {
-    let pool = crate::pool::Pool::start(4);
+    let pool = crate::workers::Pool::start(4);
     std::thread::scope(|scope| {
         for caller in 0..64 {
             scope.spawn(move || {
