@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod conv;
 pub mod gemm;
 pub mod isa;
 mod pool;
