@@ -8,6 +8,7 @@
 pub mod geometry;
 pub mod igemm;
 pub mod pack;
+pub mod winograd;
 
 #[cfg(test)]
 mod igemm_tests;

@@ -27,7 +27,13 @@ pub(super) fn random(seed: u64, len: usize) -> Vec<f32> {
 }
 
 /// An axis whose number of windows follows from the rest.
-pub(super) fn axis(input: usize, kernel: usize, stride: usize, dilation: usize, pads: (usize, usize)) -> PlacedAxis {
+pub(super) fn axis(
+    input: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    pads: (usize, usize),
+) -> PlacedAxis {
     let extent = (kernel - 1) * dilation + 1;
     let output = (input + pads.0 + pads.1 + stride).saturating_sub(extent) / stride;
     PlacedAxis { input, output, kernel, stride, dilation, pad_begin: pads.0, pad_end: pads.1 }
@@ -126,7 +132,12 @@ impl Case {
     /// Runs a plan and gives the output with everything around it.
     ///
     /// `run` gets the call and the team; `scratch` bytes are poisoned with NaN before.
-    pub(super) fn run(&self, weights: &[f32], scratch: usize, run: impl FnOnce(&ConvCall, &Team)) -> Vec<f32> {
+    pub(super) fn run(
+        &self,
+        weights: &[f32],
+        scratch: usize,
+        run: impl FnOnce(&ConvCall, &Team),
+    ) -> Vec<f32> {
         let len = self.geometry.n_images * self.geometry.output.image + 64;
         let mut output = vec![UNTOUCHED; len];
         let mut scratch = Aligned::new(scratch.div_ceil(4));
@@ -207,9 +218,13 @@ impl Case {
         all
     }
 
-    /// Compares element by element and asks that nothing else was written; gives the relative L2 error.
-    pub(super) fn check(&self, got: &[f32], tolerance: f64, what: &str) -> f64 {
+    /// Compares element by element and asks that nothing else was written; gives the relative L2 error. An error
+    /// may be `tolerance` of the sum of its terms' sizes, and `mixed` of the largest such sum anywhere, for
+    /// algorithms in which neighbours' errors mix.
+    pub(super) fn check(&self, got: &[f32], tolerance: f64, mixed: f64, what: &str) -> f64 {
         let expected = self.expected();
+        let largest =
+            expected.iter().map(|(_, _, size)| *size).filter(|size| size.is_finite()).fold(0.0, f64::max);
         let mut around = vec![true; got.len()];
         let (mut error, mut norm) = (0.0, 0.0);
         for &(place, want, size) in &expected {
@@ -217,7 +232,7 @@ impl Case {
             let value = f64::from(got[place]);
             let same = (value.is_nan() && want.is_nan())
                 || value == want
-                || (value - want).abs() <= tolerance * size;
+                || (value - want).abs() <= tolerance * size + mixed * largest;
             assert!(same, "{what}: at {place} {value} instead of {want} in {:?}", self.geometry);
             if want.is_finite() {
                 error += (value - want).powi(2);
