@@ -191,6 +191,7 @@ impl Igemm {
                             n_segments: taps.len(),
                             depth: c_end - c,
                             panel: call.weights.add(class + k0 * depth + (tap * g.c + c) * width),
+                            panel_stride: width,
                             c: call.output.add(place.output + channel),
                             c_stride: out_step,
                             m: place.m,

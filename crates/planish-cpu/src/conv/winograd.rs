@@ -326,6 +326,7 @@ impl Winograd {
                             n_segments: n_taps,
                             depth: g.c,
                             panel: weights,
+                            panel_stride: self.tile.panel_width(n),
                             c: products.add(point * point_stride + tile_rows.start * width + column),
                             c_stride: width,
                             m: tile_rows.len(),
