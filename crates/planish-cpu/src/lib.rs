@@ -6,6 +6,8 @@
 
 #![allow(unsafe_code)]
 
+pub mod conv;
+pub mod gemm;
 pub mod isa;
 pub mod simd;
 pub mod team;
