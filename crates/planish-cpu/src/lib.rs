@@ -6,13 +6,12 @@
 
 #![allow(unsafe_code)]
 
-pub mod conv;
-pub mod gemm;
 pub mod isa;
 pub mod simd;
 pub mod team;
 mod workers;
 
+pub mod conv;
 pub mod depthwise;
 pub mod gemm;
 pub mod movement;

@@ -25,6 +25,7 @@ mod pattern;
 mod pipelines;
 mod rebuild;
 mod report;
+mod reshape;
 mod rule;
 #[cfg(test)]
 mod testing;

@@ -1,9 +1,11 @@
 //! The passes, one file each, named verb and object.
 
+pub(crate) mod canonicalize;
 pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
+pub(crate) mod merge_reshapes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
@@ -22,3 +24,5 @@ pub(crate) mod recognize_rms_norm;
 pub(crate) mod recognize_sigmoid;
 pub(crate) mod recognize_softplus;
 pub(crate) mod recognize_swish;
+pub(crate) mod simplify_powers;
+pub(crate) mod spell_global_pools;

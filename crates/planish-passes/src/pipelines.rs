@@ -1,8 +1,12 @@
 //! The order of the passes, and why each stands where it does. Nothing else knows the order.
 
 use crate::driver::{Pass, Pipeline};
+use crate::passes::canonicalize::Canonicalize;
+use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
+use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
+use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::recognize_attention::RecognizeAttention;
 use crate::passes::recognize_gelu::RecognizeGelu;
 use crate::passes::recognize_group_norm::RecognizeGroupNorm;
@@ -19,10 +23,13 @@ use crate::passes::recognize_swish::RecognizeSwish;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
+use crate::passes::simplify_powers::SimplifyPowers;
+use crate::passes::spell_global_pools::SpellGlobalPools;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
     let mut passes = vec![
+        // Cleaning: what is left is what the model means.
         // First, so that no later pass spends time on what nothing reads.
         Pass::sweep(RemoveDead),
         // Early, so that no later pattern has to look through nodes that do nothing.
@@ -31,12 +38,33 @@ pub fn standard() -> Pipeline {
         Pass::rule(FoldShapes),
         // Behind the sizes, which are among the constants that it needs.
         Pass::sweep(FoldConstants),
+        // One spelling, now that constants can be told from values.
+        Pass::rule(Canonicalize),
+        // Reshapes with constant targets can be told from those that change something.
+        Pass::rule(RemoveIdentity),
+        // Behind the spelling of Squeeze and the like as Reshape.
+        Pass::rule(MergeReshapes),
         // Patterns ask whether two values are the same one.
         Pass::sweep(ShareCommonSubexpressions),
+        // Folding into layers. Before patterns, none of which has a BatchNormalization in it.
+        Pass::rule(FoldBatchNorm),
     ];
     // Behind constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
     // them. Before every fusion, which would take parts of a pattern for itself.
     passes.extend(recognition());
+    passes.extend([
+        // Behind patterns, which begin with such sums and products: HardSigmoid adds 3 to a convolution.
+        Pass::rule(FoldScaleIntoConv),
+        // Behind patterns, which know a square as Pow.
+        Pass::rule(SimplifyPowers),
+        // Behind patterns, which know means as ReduceMean.
+        Pass::rule(SpellGlobalPools),
+        // Cleaning up: folded weights that became equal, nodes that lost their readers.
+        Pass::sweep(FoldConstants),
+        Pass::rule(RemoveIdentity),
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ]);
     Pipeline::new(passes)
 }
 

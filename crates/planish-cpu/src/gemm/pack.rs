@@ -233,7 +233,7 @@ unsafe fn transpose4(from: *const f32, from_stride: usize, to: *mut f32, to_stri
 mod tests {
     use super::*;
     use crate::gemm::table::TILES;
-    use crate::gemm::tile_tests::values;
+    use crate::gemm::test_values as values;
 
     #[test]
     fn unpacking_gives_the_matrix_back_and_padding_is_zero() {

@@ -9,6 +9,7 @@ use planish_op::infer::Content;
 use planish_op::{Op, Reshape};
 use planish_tensor::{Dim, Tensor};
 
+use crate::reshape;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
@@ -25,7 +26,7 @@ impl Rule for FoldShapes {
         match &node.op {
             // An Identity that holds a constant is there because an output must have a node.
             Op::Identity(_) => Match::No,
-            Op::Reshape(op) if contents(cx, node).is_none() => reshape(cx, op, node),
+            Op::Reshape(op) if contents(cx, node).is_none() => constant_target(cx, op, node),
             _ => contents(cx, node).map_or(Match::No, Match::Rewrite),
         }
     }
@@ -62,7 +63,7 @@ fn known(cx: &View<'_>, id: ValueId) -> Option<Tensor> {
 }
 
 /// A Reshape whose target is computed, made one with a constant target.
-fn reshape(cx: &View<'_>, op: &Reshape, node: &Node) -> Match {
+fn constant_target(cx: &View<'_>, op: &Reshape, node: &Node) -> Match {
     let (Some(data), Some(target), Some(&Some(output))) =
         (cx.input(node, 0), cx.input(node, 1), node.outputs.first())
     else {
@@ -71,23 +72,13 @@ fn reshape(cx: &View<'_>, op: &Reshape, node: &Node) -> Match {
     let (Some(from), Some(dims), None) = (cx.shape(data), cx.dims(target), cx.constant(target)) else {
         return Match::No;
     };
-    let mut numbers = Vec::with_capacity(dims.len());
-    for (axis, dim) in dims.iter().enumerate() {
-        numbers.push(match dim.as_const() {
-            Some(0) if op.allowzero => return Match::blocked("a dimension of 0 is meant as such"),
-            Some(number) => number,
-            None if !dim.is_unknown() && from.get(axis) == Some(dim) => 0,
-            None if numbers.contains(&-1) => {
-                return Match::blocked("two dimensions are known only at run time");
-            }
-            None => -1,
-        });
+    if op.allowzero && dims.contains(&Dim::ZERO) {
+        return Match::blocked("a dimension of 0 is meant as such");
     }
-    let is_computed = |(number, dim): (&i64, &Dim)| *number == -1 && dim.as_const() != Some(-1);
-    if numbers.iter().zip(&dims).any(is_computed) && numbers.iter().any(|&number| number == 0) {
-        // With a copied dimension of size 0, the rest could be any size.
-        return Match::blocked("a dimension is known only at run time, and another one may be 0");
-    }
+    let numbers = match reshape::target(from, &dims) {
+        Ok(numbers) => numbers,
+        Err(reason) => return Match::blocked(reason),
+    };
     let mut patch = Patch::new();
     let constant = patch.constant(cx.name(target), Tensor::vector(numbers));
     let new = patch.node(&node.name, Reshape { allowzero: false }, &[data.into(), constant]);
