@@ -6,7 +6,8 @@ use planish_op::Op;
 use planish_tensor::Tensor;
 
 use crate::pattern::{
-    Found, Miss, blocked, broadcasts_into, made_by, one_input, output, reduced_axes, two_inputs, with_number,
+    Found, Miss, Reduction, blocked, broadcasts_into, kept_reduction, made_by, one_input, output, two_inputs,
+    with_number,
 };
 use crate::rule::{Operand, Patch};
 use crate::view::View;
@@ -80,8 +81,8 @@ fn over(cx: &View<'_>, value: ValueId, root: Root, early_scale: Option<ValueId>)
     let (id, node) = made_by(cx, of, |op| matches!(op, Op::Add(_)))?;
     nodes.push(id);
     let (mean, epsilon) = with_number(cx, two_inputs(node)?)?;
-    let (square, axes, id) = mean_of(cx, mean)?;
-    nodes.push(id);
+    let Reduction { of: square, axes, nodes: reducing } = mean_of(cx, mean)?;
+    nodes.extend(reducing);
     let (id, node) = cx.producer(square)?;
     nodes.push(id);
     let [a, b] = two_inputs(node)?;
@@ -94,7 +95,7 @@ fn over(cx: &View<'_>, value: ValueId, root: Root, early_scale: Option<ValueId>)
         // Before common subexpressions are merged, the same difference may stand twice.
         let (x, mean, difference) = centered(cx, value)?;
         let (other_x, other_mean, other) = centered(cx, squared)?;
-        if x != other_x || mean_of(cx, mean)?.1 != mean_of(cx, other_mean)?.1 {
+        if x != other_x || mean_of(cx, mean)?.axes != mean_of(cx, other_mean)?.axes {
             return None;
         }
         nodes.extend([difference, other]);
@@ -102,27 +103,28 @@ fn over(cx: &View<'_>, value: ValueId, root: Root, early_scale: Option<ValueId>)
     Some(Normal { value, axes, epsilon, early_scale, nodes })
 }
 
-/// The operand and the axes of a ReduceMean that keeps its axes.
-fn mean_of(cx: &View<'_>, value: ValueId) -> Option<(ValueId, Vec<usize>, NodeId)> {
-    let (id, node) = cx.producer(value)?;
-    let Op::ReduceMean(op) = &node.op else { return None };
-    let axes = reduced_axes(cx, node, op.noop_with_empty_axes).filter(|_| op.keepdims)?;
-    Some((cx.input(node, 0)?, axes, id))
+/// Reads a mean that broadcasts against what it is the mean of.
+fn mean_of(cx: &View<'_>, value: ValueId) -> Option<Reduction> {
+    kept_reduction(cx, value, |op| match op {
+        Op::ReduceMean(op) => Some((op.keepdims, op.noop_with_empty_axes)),
+        _ => None,
+    })
 }
 
 /// `x` and the mean of `x - mean`, and the node.
 fn centered(cx: &View<'_>, value: ValueId) -> Option<(ValueId, ValueId, NodeId)> {
     let (id, node) = made_by(cx, value, |op| matches!(op, Op::Sub(_)))?;
     let [x, mean] = two_inputs(node)?;
-    (mean_of(cx, mean)?.0 == x).then_some((x, mean, id))
+    (mean_of(cx, mean)?.of == x).then_some((x, mean, id))
 }
 
 /// What a normal is of once its mean is taken off: `x`, and the nodes of the difference and the mean; `None`
 /// if the mean of other axes, or nothing, was taken off.
-pub(crate) fn off_center(cx: &View<'_>, normal: &Normal) -> Option<(ValueId, [NodeId; 2])> {
+pub(crate) fn off_center(cx: &View<'_>, normal: &Normal) -> Option<(ValueId, Vec<NodeId>)> {
     let (x, mean, difference) = centered(cx, normal.value)?;
-    let (_, axes, mean) = mean_of(cx, mean)?;
-    (axes == normal.axes).then_some((x, [difference, mean]))
+    let Reduction { axes, mut nodes, .. } = mean_of(cx, mean)?;
+    nodes.push(difference);
+    (axes == normal.axes).then_some((x, nodes))
 }
 
 /// What follows a normalized value: its last value, and the scale and shift on the way there.

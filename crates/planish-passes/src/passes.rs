@@ -12,6 +12,7 @@ pub(crate) mod share_common_subexpressions;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;
+pub(crate) mod recognize_depth_to_space;
 pub(crate) mod recognize_gelu;
 pub(crate) mod recognize_group_norm;
 pub(crate) mod recognize_hard_sigmoid;
@@ -20,9 +21,13 @@ pub(crate) mod recognize_instance_norm;
 pub(crate) mod recognize_layer_norm;
 pub(crate) mod recognize_mish;
 pub(crate) mod recognize_prelu;
+pub(crate) mod recognize_reduce_l2;
+pub(crate) mod recognize_reduce_mean;
 pub(crate) mod recognize_rms_norm;
 pub(crate) mod recognize_sigmoid;
+pub(crate) mod recognize_softmax;
 pub(crate) mod recognize_softplus;
 pub(crate) mod recognize_swish;
 pub(crate) mod simplify_powers;
 pub(crate) mod spell_global_pools;
+pub(crate) mod recognize_transpose;

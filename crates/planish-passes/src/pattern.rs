@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::Op;
-use planish_tensor::{DType, Shape, normalize_axis};
+use planish_tensor::{DType, Dim, Shape, normalize_axis};
 
 use crate::rule::{Match, Patch};
 use crate::view::View;
@@ -409,6 +409,40 @@ pub(crate) fn reduced_axes(cx: &View<'_>, node: &Node, noop_with_empty_axes: boo
     axes.sort_unstable();
     axes.dedup();
     Some(axes)
+}
+
+/// A reduction whose result broadcasts against its operand.
+#[derive(Clone, Debug)]
+pub(crate) struct Reduction {
+    pub(crate) of: ValueId,
+    pub(crate) axes: Vec<usize>,
+    pub(crate) nodes: Vec<NodeId>,
+}
+
+/// Reads a reduction that keeps its axes, or one whose axes a Reshape or Unsqueeze puts back. `reduces` says of
+/// an operator that it is the one, by its attributes `keepdims` and `noop_with_empty_axes`.
+pub(crate) fn kept_reduction(
+    cx: &View<'_>,
+    value: ValueId,
+    reduces: impl Fn(&Op) -> Option<(bool, bool)>,
+) -> Option<Reduction> {
+    let (id, node) = cx.producer(value)?;
+    if let Some((true, noop)) = reduces(&node.op) {
+        let axes = reduced_axes(cx, node, noop)?;
+        return Some(Reduction { of: cx.input(node, 0)?, axes, nodes: vec![id] });
+    }
+    if !matches!(node.op, Op::Reshape(_) | Op::Unsqueeze(_)) {
+        return None;
+    }
+    let (inner, reduction) = cx.producer(cx.input(node, 0)?)?;
+    let (_, noop) = reduces(&reduction.op)?;
+    let axes = reduced_axes(cx, reduction, noop)?;
+    let of = cx.input(reduction, 0)?;
+    let kept: Shape = (cx.shape(of)?.iter().enumerate())
+        .map(|(axis, dim)| if axes.contains(&axis) { Dim::ONE } else { dim.clone() })
+        .collect();
+    let is_kept = cx.shape(value) == Some(&kept) && !kept.iter().any(Dim::is_unknown);
+    is_kept.then(|| Reduction { of, axes, nodes: vec![id, inner] })
 }
 
 /// Whether a tensor of shape `part` changes nothing in the shape of `whole` when both are combined.

@@ -8,6 +8,7 @@ use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::recognize_attention::RecognizeAttention;
+use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
 use crate::passes::recognize_gelu::RecognizeGelu;
 use crate::passes::recognize_group_norm::RecognizeGroupNorm;
 use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
@@ -16,10 +17,14 @@ use crate::passes::recognize_instance_norm::RecognizeInstanceNorm;
 use crate::passes::recognize_layer_norm::RecognizeLayerNorm;
 use crate::passes::recognize_mish::RecognizeMish;
 use crate::passes::recognize_prelu::RecognizePrelu;
+use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
+use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
 use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
 use crate::passes::recognize_sigmoid::RecognizeSigmoid;
+use crate::passes::recognize_softmax::RecognizeSoftmax;
 use crate::passes::recognize_softplus::RecognizeSoftplus;
 use crate::passes::recognize_swish::RecognizeSwish;
+use crate::passes::recognize_transpose::RecognizeTranspose;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
@@ -71,6 +76,10 @@ pub fn standard() -> Pipeline {
 /// What exporters take apart, put together again.
 fn recognition() -> Vec<Pass> {
     vec![
+        // Before Transpose, which would take one of the Reshapes away.
+        Pass::rule(RecognizeDepthToSpace),
+        // Early, since attention looks for transposed keys.
+        Pass::rule(RecognizeTranspose),
         // Parts of the activations behind them.
         Pass::rule(RecognizeSigmoid),
         Pass::rule(RecognizeSoftplus),
@@ -81,12 +90,18 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeHardSwish),
         Pass::rule(RecognizeHardSigmoid),
         Pass::rule(RecognizePrelu),
+        // Norms are made of means.
+        Pass::rule(RecognizeReduceMean),
         // Before LayerNorm, which takes the same axes if the parameters do not say otherwise.
         Pass::rule(RecognizeInstanceNorm),
         Pass::rule(RecognizeLayerNorm),
         Pass::rule(RecognizeRmsNorm),
         // Behind InstanceNorm and LayerNorm, which it is made of.
         Pass::rule(RecognizeGroupNorm),
+        // Behind the norms, whose roots are of the same kind.
+        Pass::rule(RecognizeReduceL2),
+        // A part of attention.
+        Pass::rule(RecognizeSoftmax),
         // Behind the norms and activations, since it takes the scales of its operands off.
         Pass::rule(RecognizeAttention),
     ]

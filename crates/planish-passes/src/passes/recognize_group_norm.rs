@@ -106,12 +106,12 @@ mod tests {
             RecognizeGroupNorm,
             &form,
             expect![[r#"
-            input %x: f32[n,4,h,w]
-            const %g.1: f32[4] = [1, 2, 3, 4]
-            const %c.1: f32[4] = [0, 1, 0, 1]
-            %y: f32[n,4,h,w] = GroupNormalization(%x, %g.1, %c.1) {num_groups=2, epsilon=0.001} "norm"
-            output %y
-        "#]],
+                input %x: f32[n,4,h,w]
+                const %g: f32[4] = [1, 2, 3, 4]
+                const %c: f32[4] = [0, 1, 0, 1]
+                %y: f32[n,4,h,w] = GroupNormalization(%x, %g, %c) {num_groups=2, epsilon=0.001} "norm"
+                output %y
+            "#]],
         );
         agrees(RecognizeGroupNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }

@@ -83,12 +83,12 @@ mod tests {
             RecognizeInstanceNorm,
             &form,
             expect![[r#"
-            input %x: f32[n,2,h,w]
-            const %g.1: f32[2] = [2, -1]
-            const %c.1: f32[2] = [0.5, 1]
-            %y: f32[n,2,h,w] = InstanceNormalization(%x, %g.1, %c.1)
-            output %y
-        "#]],
+                input %x: f32[n,2,h,w]
+                const %g: f32[2] = [2, -1]
+                const %c: f32[2] = [0.5, 1]
+                %y: f32[n,2,h,w] = InstanceNormalization(%x, %g, %c)
+                output %y
+            "#]],
         );
         agrees(RecognizeInstanceNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }

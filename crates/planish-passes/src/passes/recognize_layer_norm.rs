@@ -93,12 +93,12 @@ mod tests {
             RecognizeLayerNorm,
             &form,
             expect![[r#"
-            input %x: f32[b,s,4]
-            const %w: f32[4] = [1, 2, 3, 4]
-            const %c.1: f32[4] = [0.5, 0, -1, 1]
-            %y: f32[b,s,4] = LayerNormalization(%x, %w, %c.1)
-            output %y
-        "#]],
+                input %x: f32[b,s,4]
+                const %w: f32[4] = [1, 2, 3, 4]
+                const %c: f32[4] = [0.5, 0, -1, 1]
+                %y: f32[b,s,4] = LayerNormalization(%x, %w, %c)
+                output %y
+            "#]],
         );
         agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, ..PLAIN });
         let special = [f64::NAN, f64::INFINITY, 0.0];
@@ -131,12 +131,12 @@ mod tests {
             RecognizeLayerNorm,
             &form,
             expect![[r#"
-            input %x: f32[b,s,4]
-            const %w: f32[4] = [1, 2, 3, 4]
-            const %c.1: f32[4] = [0.5, 0, -1, 1]
-            %y: f32[b,s,4] = LayerNormalization(%x, %w, %c.1)
-            output %y
-        "#]],
+                input %x: f32[b,s,4]
+                const %w: f32[4] = [1, 2, 3, 4]
+                const %c: f32[4] = [0.5, 0, -1, 1]
+                %y: f32[b,s,4] = LayerNormalization(%x, %w, %c)
+                output %y
+            "#]],
         );
         agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }

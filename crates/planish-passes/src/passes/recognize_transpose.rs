@@ -1,0 +1,358 @@
+//! Recognizes transposes between two changes of shape that are a transpose with fewer of them.
+//!
+//! Exporters merge axes, transpose and split them again: `[b,12,s,64] → [12·b,s,64] → [12·b,64,s] →
+//! [b,12,64,s]` is one Transpose. Both shapes are cut into the smallest runs that neither a boundary before
+//! nor one behind goes through; these atoms are what is permuted.
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::{Op, Reshape, Transpose};
+use planish_tensor::{Dim, Shape, Tensor};
+
+use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, private, relying_on};
+use crate::rule::{Match, Operand, Patch, Rule};
+use crate::view::View;
+
+/// Reshape, Transpose, Reshape (or Squeeze, Unsqueeze, Flatten) with at most one change of shape left.
+pub(crate) struct RecognizeTranspose;
+
+impl Rule for RecognizeTranspose {
+    fn name(&self) -> &'static str {
+        "recognize_transpose"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        find(cx, id).into()
+    }
+}
+
+/// Whether a node only changes the shape of its first input.
+fn reshapes(node: &Node) -> bool {
+    matches!(node.op, Op::Reshape(_) | Op::Squeeze(_) | Op::Unsqueeze(_) | Op::Flatten(_))
+}
+
+fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
+    let node = cx.node(root);
+    let y = output(node)?;
+    let turned = cx.input(node, 0).filter(|_| reshapes(node)).ok_or(Miss::No)?;
+    let (transpose, turn) = made_by(cx, turned, |op| matches!(op, Op::Transpose(_))).ok_or(Miss::No)?;
+    let merged = one_input(turn).ok_or(Miss::No)?;
+    let (_, merge) = cx.producer(merged).filter(|(_, node)| reshapes(node)).ok_or(Miss::No)?;
+    let x = cx.input(merge, 0).ok_or(Miss::No)?;
+    let shapes = (cx.shape(x), cx.shape(merged), cx.shape(y));
+    let (Some(before), Some(middle), Some(after)) = shapes else { return Err(Miss::No) };
+    let perm = permutation(&turn.op, middle.rank()).ok_or(Miss::No)?;
+    let move_ = Move::read(before, middle, &perm, after).ok_or(Miss::No)?;
+    if move_.n_reshapes() > 1 {
+        return Err(Miss::No);
+    }
+    private(cx, &[transpose], root)?;
+    let mut patch = Patch::new();
+    let result = move_.build(&mut patch, &turn.name, x, before, after)?;
+    if result == Operand::from(x) && cx.is_output(y) && !cx.can_become_output(x) {
+        return blocked("an output must differ from inputs, constants and other outputs");
+    }
+    patch.replace(y, result);
+    Ok(relying_on(patch, &[transpose]))
+}
+
+/// The permutation of a Transpose.
+fn permutation(op: &Op, rank: usize) -> Option<Vec<usize>> {
+    let Op::Transpose(op) = op else { return None };
+    match &op.perm {
+        Some(perm) => perm.iter().map(|&axis| usize::try_from(axis).ok()).collect(),
+        None => Some((0..rank).rev().collect()),
+    }
+}
+
+/// A run of elements that moves as a whole.
+#[derive(Clone, Debug)]
+struct Atom {
+    size: Dim,
+    /// The axis that it is part of before, and behind.
+    from: usize,
+    to: usize,
+    /// Its place behind.
+    place: usize,
+}
+
+/// Atoms in the order in which they lie before, and whether the axes before and behind are cut by them.
+struct Move {
+    atoms: Vec<Atom>,
+    reshapes_first: bool,
+    reshapes_last: bool,
+}
+
+impl Move {
+    fn read(before: &Shape, middle: &Shape, perm: &[usize], after: &Shape) -> Option<Move> {
+        // Axes of size 1 hold nothing and move freely.
+        let runs = common_runs(&axes_of(before), &axes_of(middle))?;
+        let mut turned: Vec<usize> = Vec::with_capacity(runs.len());
+        for axis in perm {
+            turned.extend((0..runs.len()).filter(|&run| runs[run].second == *axis));
+        }
+        let sizes: Vec<(usize, Dim)> = turned.iter().map(|&run| (run, runs[run].size.clone())).collect();
+        let fine = common_runs(&sizes, &axes_of(after))?;
+        let mut order: Vec<usize> = (0..fine.len()).collect();
+        // Parts of one run keep their order.
+        order.sort_by_key(|&place| (fine[place].first, place));
+        let mut atoms: Vec<Atom> = Vec::with_capacity(order.len());
+        for place in order {
+            let run = &fine[place];
+            let (from, to) = (runs[run.first].first, run.second);
+            match atoms.last_mut() {
+                Some(last) if (last.from, last.to, last.place + 1) == (from, to, place) => {
+                    last.size = &last.size * &run.size;
+                    last.place = place;
+                }
+                _ => atoms.push(Atom { size: run.size.clone(), from, to, place }),
+            }
+        }
+        let is_cut = |axes: Vec<(usize, Dim)>, axis_of: fn(&Atom) -> usize| {
+            axes.iter().any(|(axis, _)| atoms.iter().filter(|atom| axis_of(atom) == *axis).count() != 1)
+        };
+        let reshapes_first = is_cut(axes_of(before), |atom| atom.from);
+        let mut reshapes_last = is_cut(axes_of(after), |atom| atom.to);
+        // Axes of size 1 come and go with a Reshape only.
+        if !reshapes_first && before.rank() != after.rank() {
+            reshapes_last = true;
+        }
+        if reshapes_first && after.rank() != atoms.len() {
+            reshapes_last = true;
+        }
+        Some(Move { atoms, reshapes_first, reshapes_last })
+    }
+
+    fn n_reshapes(&self) -> usize {
+        usize::from(self.reshapes_first) + usize::from(self.reshapes_last)
+    }
+
+    /// The nodes for the move.
+    fn build(
+        &self,
+        patch: &mut Patch,
+        name: &str,
+        x: ValueId,
+        before: &Shape,
+        after: &Shape,
+    ) -> Found<Operand> {
+        let mut result = Operand::from(x);
+        let mut shape = before.clone();
+        if self.reshapes_first {
+            let target: Shape = self.atoms.iter().map(|atom| atom.size.clone()).collect();
+            result = reshape(patch, name, result, &shape, &target)?;
+            shape = target;
+        }
+        let perm = self.perm(before, after);
+        shape = perm.iter().filter_map(|&axis| shape.get(axis).cloned()).collect();
+        if !perm.iter().copied().eq(0..perm.len()) {
+            let perm = perm.into_iter().map(|axis| axis as i64).collect();
+            result = patch.node(name, Transpose { perm: Some(perm) }, &[result]);
+        }
+        match self.reshapes_last {
+            true => reshape(patch, name, result, &shape, after),
+            false => Ok(result),
+        }
+    }
+
+    /// For each axis behind the Transpose the axis before it.
+    fn perm(&self, before: &Shape, after: &Shape) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.atoms.len()).collect();
+        places.sort_by_key(|&idx| self.atoms[idx].place);
+        if self.reshapes_first {
+            return places;
+        }
+        let mut moved = places.into_iter().map(|idx| self.atoms[idx].from);
+        let mut ones = (0..before.rank()).filter(|&axis| before[axis] == Dim::ONE);
+        if self.reshapes_last {
+            return ones.chain(moved).collect();
+        }
+        let of_axis = |dim: &Dim| if *dim == Dim::ONE { ones.next() } else { moved.next() };
+        after.iter().filter_map(of_axis).collect()
+    }
+}
+
+/// The axes that hold anything, with their sizes.
+fn axes_of(shape: &Shape) -> Vec<(usize, Dim)> {
+    shape.iter().cloned().enumerate().filter(|(_, dim)| *dim != Dim::ONE).collect()
+}
+
+/// A run that no boundary of either list goes through.
+struct Run {
+    size: Dim,
+    first: usize,
+    second: usize,
+}
+
+/// Cuts two lists of sizes with the same product at the boundaries of both; `None` if that cannot be done.
+fn common_runs(first: &[(usize, Dim)], second: &[(usize, Dim)]) -> Option<Vec<Run>> {
+    let (mut first, mut second) = (first.iter().cloned(), second.iter().cloned());
+    let (mut a, mut b) = (first.next(), second.next());
+    let mut runs = Vec::new();
+    while let (Some((first_label, left)), Some((second_label, right))) = (&a, &b) {
+        let (size, rest_left, rest_right) = if left == right {
+            (left.clone(), None, None)
+        } else if let Some(rest) = quotient(left, right) {
+            (right.clone(), Some(rest), None)
+        } else {
+            (left.clone(), None, Some(quotient(right, left)?))
+        };
+        if size.is_unknown() {
+            return None;
+        }
+        runs.push(Run { size, first: *first_label, second: *second_label });
+        a = rest_left.map(|rest| (*first_label, rest)).or_else(|| first.next());
+        b = rest_right.map(|rest| (*second_label, rest)).or_else(|| second.next());
+    }
+    (a.is_none() && b.is_none()).then_some(runs)
+}
+
+/// The quotient if the division leaves nothing, whatever the symbols stand for.
+fn quotient(dividend: &Dim, divisor: &Dim) -> Option<Dim> {
+    let quotient = dividend.floor_div(divisor);
+    let is_exact = !quotient.is_unknown() && &quotient * divisor == *dividend && quotient != Dim::ZERO;
+    is_exact.then_some(quotient)
+}
+
+/// A Reshape to this shape, if its sizes can be written down as constants.
+fn reshape(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape) -> Found<Operand> {
+    let mut n_open = 0;
+    let mut n_copied = 0;
+    let sizes: Vec<i64> = to
+        .iter()
+        .enumerate()
+        .map(|(axis, dim)| match dim.as_const() {
+            Some(size) => size,
+            None if from.get(axis) == Some(dim) => {
+                n_copied += 1;
+                0
+            }
+            None => {
+                n_open += 1;
+                -1
+            }
+        })
+        .collect();
+    // A copied size may be 0 at run time, and then -1 has no meaning.
+    if n_open > 1 || (n_open == 1 && n_copied > 0) || to.iter().any(|dim| *dim == Dim::ZERO) {
+        return blocked(format!("the sizes of {to} are known only at run time"));
+    }
+    let shape = patch.constant("shape", Tensor::vector(sizes));
+    Ok(patch.node(name, Reshape { allowzero: false }, &[x, shape]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
+    use crate::testing::check;
+    use expect_test::expect;
+
+    const SIZES: &[(&str, i64)] = &[("b", 2), ("s", 5)];
+
+    #[test]
+    fn axes_merged_around_a_transpose_vanish() {
+        let form = "input %x: f32[b,3,5,4] const %m: i64[3] = [-1,5,4] const %back: i64[4] = [-1,3,4,5] \
+            %a: f32[3*b,5,4] = Reshape(%x, %m) %t: f32[3*b,4,5] = Transpose(%a) {perm=[0,2,1]} \
+            %y: f32[b,3,4,5] = Reshape(%t, %back) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[b,3,5,4]
+            %y: f32[b,3,4,5] = Transpose(%x) {perm=[0,1,3,2]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, Feed { sizes: SIZES, ..PLAIN });
+    }
+
+    #[test]
+    fn one_of_two_reshapes_is_enough() {
+        // Heads of PyTorch's MultiheadAttention, which has the batch in the second axis.
+        let form = "input %x: f32[5,b,12] const %m: i64[3] = [5,-1,4] const %back: i64[4] = [-1,3,5,4] \
+            %a: f32[5,3*b,4] = Reshape(%x, %m) %t: f32[3*b,5,4] = Transpose(%a) {perm=[1,0,2]} \
+            %y: f32[b,3,5,4] = Reshape(%t, %back) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[5,b,12]
+            const %shape: i64[4] = [5, 0, 3, 4]
+            %Reshape: f32[5,b,3,4] = Reshape(%x, %shape)
+            %y: f32[b,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, Feed { sizes: SIZES, ..PLAIN });
+    }
+
+    #[test]
+    fn axes_of_size_one_move_freely() {
+        let form = "input %x: f32[5,b,3,4] const %zero: i64[1] = [0] const %three: i64[1] = [3] \
+            %a: f32[1,5,b,3,4] = Unsqueeze(%x, %zero) %t: f32[3,5,b,1,4] = Transpose(%a) {perm=[3,1,2,0,4]} \
+            %y: f32[3,5,b,4] = Squeeze(%t, %three) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[5,b,3,4]
+            %y: f32[3,5,b,4] = Transpose(%x) {perm=[2,0,1,3]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, Feed { sizes: SIZES, ..PLAIN });
+        let form = "input %x: f32[1,6,4] const %m: i64[3] = [2,3,4] const %back: i64[3] = [12,2,1] \
+            %a: f32[2,3,4] = Reshape(%x, %m) %t: f32[3,4,2] = Transpose(%a) {perm=[1,2,0]} \
+            %y: f32[12,2,1] = Reshape(%t, %back) output %y";
+        leaves(RecognizeTranspose, form);
+    }
+
+    #[test]
+    fn a_transpose_that_moves_nothing_is_a_reshape() {
+        let form = "input %x: f32[2,3,4] const %m: i64[4] = [1,2,3,4] const %back: i64[2] = [2,12] \
+            %a: f32[1,2,3,4] = Reshape(%x, %m) %t: f32[2,1,3,4] = Transpose(%a) {perm=[1,0,2,3]} \
+            %y: f32[2,12] = Reshape(%t, %back) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[2,3,4]
+            const %shape: i64[2] = [2, 12]
+            %y: f32[2,12] = Reshape(%x, %shape)
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, PLAIN);
+    }
+
+    #[test]
+    fn a_shuffle_of_channels_stays() {
+        leaves(
+            RecognizeTranspose,
+            "input %x: f32[b,6,7,7] const %m: i64[5] = [-1,2,3,7,7] const %back: i64[4] = [-1,6,7,7] \
+             %a: f32[b,2,3,7,7] = Reshape(%x, %m) %t: f32[b,3,2,7,7] = Transpose(%a) {perm=[0,2,1,3,4]} \
+             %y: f32[b,6,7,7] = Reshape(%t, %back) output %y",
+        );
+    }
+
+    #[test]
+    fn sizes_of_the_run_are_refused() {
+        refuses(
+            RecognizeTranspose,
+            "input %x: f32[2*b,s] input %m: i64[2] input %back: i64[3] %a: f32[b,2*s] = Reshape(%x, %m) \
+             %t: f32[2*s,b] = Transpose(%a) {perm=[1,0]} %y: f32[2,s,b] = Reshape(%t, %back) output %y",
+            "the sizes of [b,2,s] are known only at run time",
+        );
+    }
+
+    #[test]
+    fn a_transpose_that_others_read_is_refused() {
+        refuses(
+            RecognizeTranspose,
+            "input %x: f32[b,3,5,4] const %m: i64[3] = [-1,5,4] const %back: i64[4] = [-1,3,4,5] \
+             %a: f32[3*b,5,4] = Reshape(%x, %m) %t: f32[3*b,4,5] = Transpose(%a) {perm=[0,2,1]} \
+             %y: f32[b,3,4,5] = Reshape(%t, %back) output %y, %t",
+            "`t` is an output of the graph",
+        );
+    }
+}
