@@ -9,6 +9,7 @@ use planish_tensor::Tensor;
 
 use crate::evaluate::{self, Reference};
 use crate::family::{Family, Work};
+use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
@@ -16,7 +17,12 @@ use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
-const FAMILIES: &[&dyn Family] = &[&Moving, &Picking, &Reference];
+const FAMILIES: &[&dyn Family] = &[
+    // Products of matrices.
+    &Gemm, // Data movement.
+    &Moving, &Picking, // What nothing else computes.
+    &Reference,
+];
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;
