@@ -5,10 +5,14 @@ pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
+pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
+pub(crate) mod push_transposes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
+pub(crate) mod simplify_powers;
+pub(crate) mod spell_global_pools;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;
@@ -28,6 +32,4 @@ pub(crate) mod recognize_sigmoid;
 pub(crate) mod recognize_softmax;
 pub(crate) mod recognize_softplus;
 pub(crate) mod recognize_swish;
-pub(crate) mod simplify_powers;
-pub(crate) mod spell_global_pools;
 pub(crate) mod recognize_transpose;

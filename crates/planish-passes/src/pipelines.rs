@@ -6,7 +6,9 @@ use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
+use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
+use crate::passes::push_transposes::PushTransposes;
 use crate::passes::recognize_attention::RecognizeAttention;
 use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
 use crate::passes::recognize_gelu::RecognizeGelu;
@@ -55,15 +57,22 @@ pub fn standard() -> Pipeline {
         Pass::rule(FoldBatchNorm),
     ];
     // Behind constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
-    // them. Before every fusion, which would take parts of a pattern for itself.
+    // them. Before everything that would take parts of a pattern for itself.
     passes.extend(recognition());
     passes.extend([
+        // Behind patterns, which have transposes of their own (attention), and before whatever looks for the
+        // neighbours of a layer.
+        Pass::sweep(PushTransposes),
         // Behind patterns, which begin with such sums and products: HardSigmoid adds 3 to a convolution.
         Pass::rule(FoldScaleIntoConv),
         // Behind patterns, which know a square as Pow.
         Pass::rule(SimplifyPowers),
         // Behind patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
+        // Transposes that moved nothing have become Reshapes.
+        Pass::rule(MergeReshapes),
+        // Behind all folding: what is to be one layer must look the same.
+        Pass::sweep(MergeParallelGemms),
         // Cleaning up: folded weights that became equal, nodes that lost their readers.
         Pass::sweep(FoldConstants),
         Pass::rule(RemoveIdentity),

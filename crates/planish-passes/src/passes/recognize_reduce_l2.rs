@@ -84,13 +84,17 @@ mod tests {
         let product = format!(
             "{HEAD} %q: f32[n,8] = Mul(%x, %x) %s: f32[n,1] = ReduceSum(%q, %last) %y: f32[n,1] = Sqrt(%s) output %y"
         );
-        check(RecognizeReduceL2, &product, expect![[r#"
+        check(
+            RecognizeReduceL2,
+            &product,
+            expect![[r#"
             input %x: f32[n,8]
             input %z: f32[n,8]
             const %last: i64[1] = [-1]
             %y: f32[n,1] = ReduceL2(%x, %last)
             output %y
-        "#]]);
+        "#]],
+        );
         let power = format!(
             "{HEAD} %q: f32[n,8] = Pow(%x, %two) %s: f32[n] = ReduceSum(%q, %last) {{keepdims=false}} \
              %y: f32[n] = Pow(%s, %half) output %y"

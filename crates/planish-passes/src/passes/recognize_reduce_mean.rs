@@ -77,12 +77,16 @@ mod tests {
     #[test]
     fn quotients_and_products_are_found() {
         let form = format!("{SUM} %y: f32[n,1] = Div(%s, %n8) output %y");
-        check(RecognizeReduceMean, &form, expect![[r#"
+        check(
+            RecognizeReduceMean,
+            &form,
+            expect![[r#"
             input %x: f32[n,8]
             const %last: i64[1] = [1]
             %y: f32[n,1] = ReduceMean(%x, %last) "mean"
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(RecognizeReduceMean, &form, Feed { sizes: &[("n", 9)], ..SPECIAL });
         let form = format!("{SUM} %y: f32[n,1] = Mul(%e, %s) output %y");
         agrees(RecognizeReduceMean, &form, Feed { sizes: &[("n", 9)], ..SPECIAL });

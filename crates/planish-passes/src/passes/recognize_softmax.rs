@@ -162,11 +162,15 @@ mod tests {
     #[test]
     fn the_logarithm_is_found() {
         let form = format!("{HEAD} %l: f32[n,1] = Log(%s) %y: f32[n,6] = Sub(%d, %l) output %y");
-        check(RecognizeSoftmax, &form, expect![[r#"
+        check(
+            RecognizeSoftmax,
+            &form,
+            expect![[r#"
             input %x: f32[n,6]
             %y: f32[n,6] = LogSoftmax(%x)
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(RecognizeSoftmax, &form, Feed { sizes: SIZES, ..SPECIAL });
     }
 

@@ -4,6 +4,7 @@
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::Op;
+use planish_tensor::normalize_axis;
 
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
@@ -76,6 +77,9 @@ fn handed_on(cx: &View<'_>, node: &Node, to: ValueId) -> Found {
             let pads = cx.input(node, 1).and_then(|pads| cx.ints(pads));
             when(pads.is_some_and(|pads| pads.iter().all(|&pad| pad == 0)))
         }
+        Op::Concat(op) if node.inputs.len() > 1 => {
+            rejoined(cx, op.axis, node).map_or(Found::No, Found::Input)
+        }
         Op::Concat(_) | Op::Sum(_) | Op::Mean(_) | Op::Min(_) | Op::Max(_) => when(node.inputs.len() == 1),
         Op::Split(_) => when(node.outputs.len() == 1 && cx.same_type(first, to)),
         Op::MaxPool(op) => when(op.kernel_shape.iter().all(|&size| size == 1) && cx.same_type(first, to)),
@@ -83,6 +87,15 @@ fn handed_on(cx: &View<'_>, node: &Node, to: ValueId) -> Found {
         Op::Add(_) | Op::Sub(_) | Op::Mul(_) | Op::Div(_) | Op::Pow(_) => neutral(cx, node, first, to),
         _ => Found::No,
     }
+}
+
+/// What a Split took apart, if this Concat puts all of it together again.
+fn rejoined(cx: &View<'_>, axis: i64, node: &Node) -> Option<ValueId> {
+    let (_, split) = cx.producer(cx.input(node, 0)?)?;
+    let (Op::Split(op), Some(whole)) = (&split.op, cx.input(split, 0)) else { return None };
+    let rank = cx.rank(whole)?;
+    let is_same_axis = normalize_axis(axis, rank).ok()? == normalize_axis(op.axis, rank).ok()?;
+    (is_same_axis && split.outputs == node.inputs).then_some(whole)
 }
 
 /// Arithmetic with a constant that changes nothing.
@@ -204,6 +217,7 @@ mod tests {
             "const %b: i64[2] = [0, 0] const %e: i64[2] = [9223372036854775807, 2] %y: f32[n,2] = Slice(%x, %b, %e)",
             "const %p: i64[4] = [0,0,0,0] %y: f32[n,2] = Pad(%x, %p)",
             "%y: f32[n,2] = Concat(%x) {axis=0}",
+            "%a: f32[n,1], %b: f32[n,1] = Split(%x) {axis=1, num_outputs=2} %y: f32[n,2] = Concat(%a, %b) {axis=-1}",
             "%y: f32[n,2] = Max(%x)",
             "const %one: f32[1,2] = [1, 1] %y: f32[n,2] = Mul(%one, %x)",
             "const %zero: f32[] = 0 %y: f32[n,2] = Sub(%x, %zero)",
@@ -219,6 +233,7 @@ mod tests {
             "%y: f64[n,2] = Cast(%x) {to=f64}",
             "const %s: i64[2] = [2, -1] %y: f32[2,n] = Reshape(%x, %s)",
             "%y: f32[2,n] = Transpose(%x)",
+            "%a: f32[n,1], %b: f32[n,1] = Split(%x) {axis=1, num_outputs=2} %y: f32[n,2] = Concat(%b, %a) {axis=1}",
             "const %b: i64[1] = [-1] const %e: i64[1] = [-9] const %a: i64[1] = [1] %y: f32[n,2] = Slice(%x, %b, %e, %a, %b)",
             "const %p: i64[4] = [0,1,0,0] %y: f32[n,3] = Pad(%x, %p)",
             "const %one: f32[3,1,1] = [1, 1, 1] %y: f32[3,n,2] = Mul(%one, %x)",

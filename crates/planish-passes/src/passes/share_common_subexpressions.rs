@@ -69,9 +69,12 @@ fn is_same(first: &Node, second: &Node) -> bool {
     first.op.attributes() == second.op.attributes() && first.outputs.iter().zip(&second.outputs).all(gives)
 }
 
+/// Different constants of one type whose sampled bytes are equal.
+type Constants<'g> = Vec<(ValueId, &'g Tensor)>;
+
 /// Replaces constants by the first that is equal, all in one patch.
 fn share_constants(cx: &View<'_>, first: &mut [ValueId], proposals: &mut Proposals) {
-    let mut seen: HashMap<(DType, &[usize], u64), Vec<(ValueId, &Tensor)>> = HashMap::new();
+    let mut seen: HashMap<(DType, &[usize], u64), Constants<'_>> = HashMap::new();
     let mut patch = Patch::new();
     let mut root = None;
     for (id, value) in cx.graph().values() {
