@@ -17,10 +17,11 @@ use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
+#[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
-    // Products of matrices.
-    &Gemm, // Data movement.
-    &Moving, &Picking, // What nothing else computes.
+    &Gemm,
+    &Moving,
+    &Picking,
     &Reference,
 ];
 
