@@ -7,6 +7,7 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::Tensor;
 
+use crate::conv::ConvFamily;
 use crate::evaluate::{self, Reference};
 use crate::family::{Family, Work};
 use crate::gemm::family::Gemm;
@@ -24,6 +25,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Picking,
     &Reference,
 ];
+const FAMILIES: &[&dyn Family] = &[&ConvFamily, &Moving, &Picking, &Reference];
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;
