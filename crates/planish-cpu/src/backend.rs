@@ -13,6 +13,7 @@ use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::pointwise::family::Programs;
 use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
@@ -20,7 +21,8 @@ use crate::regions;
 const FAMILIES: &[&dyn Family] = &[
     // Products of matrices.
     &Gemm, // Data movement.
-    &Moving, &Picking, // What nothing else computes.
+    &Moving, &Picking, // Element by element.
+    &Programs, // What nothing else computes.
     &Reference,
 ];
 
