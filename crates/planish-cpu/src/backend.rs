@@ -14,6 +14,7 @@ use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::pointwise::family::Programs;
 use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
@@ -23,6 +24,10 @@ const FAMILIES: &[&dyn Family] = &[
     &Gemm,
     &Moving,
     &Picking,
+    // Products of matrices.
+    &Gemm, // Data movement.
+    &Moving, &Picking, // Element by element.
+    &Programs, // What nothing else computes.
     &Reference,
 ];
 const FAMILIES: &[&dyn Family] = &[&ConvFamily, &Moving, &Picking, &Reference];

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod isa;
+pub mod pointwise;
 pub mod simd;
 pub mod team;
 mod workers;
@@ -24,6 +25,9 @@ mod evaluate;
 mod family;
 mod host;
 mod regions;
+mod shared;
+#[cfg(test)]
+mod trial;
 
 pub use backend::Cpu;
 pub use evaluate::evaluate_region;
