@@ -23,6 +23,7 @@ mod backend;
 mod evaluate;
 mod family;
 mod host;
+mod price;
 mod regions;
 
 pub use backend::Cpu;
