@@ -8,6 +8,7 @@ use planish_op::Value;
 use planish_tensor::Tensor;
 
 use crate::conv::ConvFamily;
+use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
 use crate::family::{Family, Work};
 use crate::gemm::family::Gemm;
@@ -15,6 +16,7 @@ use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
 use crate::pointwise::family::Programs;
+use crate::pool::PoolFamily;
 use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
@@ -31,6 +33,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Reference,
 ];
 const FAMILIES: &[&dyn Family] = &[&ConvFamily, &Moving, &Picking, &Reference];
+const FAMILIES: &[&dyn Family] = &[&DepthwiseFamily, &PoolFamily, &Moving, &Picking, &Reference];
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;

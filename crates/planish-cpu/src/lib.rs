@@ -24,6 +24,7 @@ mod backend;
 mod evaluate;
 mod family;
 mod host;
+mod price;
 mod regions;
 mod shared;
 #[cfg(test)]
