@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-onnx", &[]),
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
+    ("planish-zoo", &["planish-import", "planish-ir", "planish-op", "planish-tensor"]),
     (
         "planish-cli",
         &[
@@ -24,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planish-op",
             "planish-reference",
             "planish-tensor",
+            "planish-zoo",
         ],
     ),
 ];

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Run a model once and show or save its outputs
     Run(Run),
+    /// Write a model of a known kind with random weights, or list them
+    Zoo(Zoo),
     /// Make a small model, inspect it and run it
     Demo(Demo),
     /// Show what this machine offers: CPU, memory, GPUs, libraries
@@ -65,6 +67,20 @@ pub(crate) struct Run {
     /// Where the outputs go: one .npz file, or a folder of .npy files
     #[arg(short, long, value_name = "OUT.npz|FOLDER")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Zoo {
+    /// The model; without one, all are listed
+    pub(crate) name: Option<String>,
+    /// Where it goes; NAME.onnx in this folder if not given
+    #[arg(short, long, value_name = "FILE.onnx", requires = "name")]
+    pub(crate) output: Option<PathBuf>,
+    /// The seed of the weights
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) json: Json,
 }

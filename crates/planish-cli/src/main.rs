@@ -15,6 +15,7 @@ mod print;
 mod random;
 mod run;
 mod shapes;
+mod zoo;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -99,6 +100,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
     match args.command {
         Command::Inspect(args) => inspect::command(&args, out),
         Command::Run(args) => run::command(&args, out),
+        Command::Zoo(args) => zoo::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),
     }
