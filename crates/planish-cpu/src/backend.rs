@@ -23,17 +23,15 @@ use crate::regions;
 /// no other family does.
 #[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
+    &ConvFamily,
+    &DepthwiseFamily,
     &Gemm,
+    &PoolFamily,
+    &Programs,
     &Moving,
     &Picking,
-    // Products of matrices.
-    &Gemm, // Data movement.
-    &Moving, &Picking, // Element by element.
-    &Programs, // What nothing else computes.
     &Reference,
 ];
-const FAMILIES: &[&dyn Family] = &[&ConvFamily, &Moving, &Picking, &Reference];
-const FAMILIES: &[&dyn Family] = &[&DepthwiseFamily, &PoolFamily, &Moving, &Picking, &Reference];
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;
