@@ -41,9 +41,10 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        let (backend, stage) = ("reference".to_string(), "raw".to_string());
+impl Options {
+    /// All tests on the reference at a stage.
+    pub(crate) fn at_stage(stage: &str) -> Options {
+        let (backend, stage) = ("reference".to_string(), stage.to_string());
         Options { backend, stage, filter: String::new(), suite: None, per_op: false, verbose: false }
     }
 }

@@ -69,6 +69,8 @@ pub fn standard() -> Pipeline {
         Pass::rule(SimplifyPowers),
         // Behind patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
+        // What the passes above brought in gets the same spelling as the rest.
+        Pass::rule(Canonicalize),
         // Transposes that moved nothing have become Reshapes.
         Pass::rule(MergeReshapes),
         // Behind all folding: what is to be one layer must look the same.
