@@ -8,6 +8,7 @@ use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
+use crate::passes::pack_attention_heads::PackAttentionHeads;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::recognize_attention::RecognizeAttention;
 use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
@@ -23,6 +24,7 @@ use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
 use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
 use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
 use crate::passes::recognize_sigmoid::RecognizeSigmoid;
+use crate::passes::recognize_slice::RecognizeSlice;
 use crate::passes::recognize_softmax::RecognizeSoftmax;
 use crate::passes::recognize_softplus::RecognizeSoftplus;
 use crate::passes::recognize_swish::RecognizeSwish;
@@ -89,6 +91,8 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeDepthToSpace),
         // Early, since attention looks for transposed keys.
         Pass::rule(RecognizeTranspose),
+        // Behind Transpose, which joins what exporters do to an axis before they index it.
+        Pass::rule(RecognizeSlice),
         // Parts of the activations behind them.
         Pass::rule(RecognizeSigmoid),
         Pass::rule(RecognizeSoftplus),
@@ -113,5 +117,8 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeSoftmax),
         // Behind the norms and activations, since it takes the scales of its operands off.
         Pass::rule(RecognizeAttention),
+        Pass::rule(PackAttentionHeads),
+        // Around packed heads the batch alone may be left to transpose.
+        Pass::rule(RecognizeTranspose),
     ]
 }
