@@ -2,19 +2,15 @@
 
 usage: model_cases.py LIST OUT [--trace]   LIST: lines of name, model path and input specifications, tab-separated
 
-An input specification is `name=kind(arguments):shape`, a shape `1x3x224x224` (empty for a scalar). Kinds:
-image (smooth picture in 0..1), audio (chirps and noise in -1..1), noise (normal), uniform(low,high),
-ids(limit), ones, zeros, const(value). The element type is the model's. OUT/NAME/test_data_set_0 is written
-last, so that a folder of that name is complete. With --trace, the values between the nodes are written as
-well, to OUT/NAME/trace.
+Input specifications are those of feeds.py. OUT/NAME/test_data_set_0 is written last, so that a folder of that name
+is complete. With --trace, the values between the nodes are written as well, to OUT/NAME/trace.
 """
 
 import os
-import re
 import sys
 import tempfile
-import zlib
 
+import feeds
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -32,57 +28,12 @@ TYPES = {
 }
 
 
-def smooth(rng, shape):
-    """A picture-like array: a few waves of low frequency along the two longest axes, and a little noise."""
-    rows, columns = sorted(range(len(shape)), key=lambda axis: shape[axis])[-2:]
-    array = np.zeros(shape)
-    for _ in range(6):
-        phase = rng.uniform(0, 2 * np.pi, [1 if axis in (rows, columns) else n for axis, n in enumerate(shape)])
-        for axis in (rows, columns):
-            place = np.arange(shape[axis]) / shape[axis]
-            view = [1] * len(shape)
-            view[axis] = -1
-            phase = phase + 2 * np.pi * rng.uniform(0.5, 6) * place.reshape(view)
-        array += np.sin(phase)
-    array += rng.normal(0, 0.2, shape)
-    return (array - array.min()) / (array.max() - array.min())
-
-
-def make(kind, arguments, shape, rng):
-    if kind == "image":
-        return smooth(rng, shape)
-    if kind == "audio":
-        t = np.arange(int(np.prod(shape))) / 16000
-        wave = 0.4 * np.sin(2 * np.pi * (200 + 300 * t) * t) + 0.1 * rng.normal(size=t.shape)
-        return wave.reshape(shape)
-    if kind == "noise":
-        return rng.normal(size=shape)
-    if kind == "uniform":
-        return rng.uniform(arguments[0], arguments[1], shape)
-    if kind == "ids":
-        return rng.integers(0, int(arguments[0]), shape)
-    if kind == "ones":
-        return np.ones(shape)
-    if kind == "zeros":
-        return np.zeros(shape)
-    if kind == "const":
-        return np.full(shape, arguments[0])
-    raise ValueError(f"unknown kind of input: {kind}")
-
-
 def inputs_of(name, session, specification):
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    types = {i.name: i.type for i in session.get_inputs()}
-    feeds = {}
-    for part in specification.split():
-        input_name, kind, arguments, shape = re.fullmatch(r"(.+)=(\w+)(?:\((.*)\))?:([\dx]*)", part).groups()
-        arguments = [float(a) for a in arguments.split(",")] if arguments else []
-        shape = [int(d) for d in shape.split("x")] if shape else []
-        feeds[input_name] = np.asarray(make(kind, arguments, shape, rng)).astype(TYPES[types[input_name]])
-    return [(i.name, feeds[i.name]) for i in session.get_inputs()]
+    types = {i.name: TYPES[i.type] for i in session.get_inputs()}
+    return list(feeds.feeds(name, types, specification).items())
 
 
-def trace(path, feeds, out):
+def trace(path, inputs, out):
     """Every value that the model's nodes make, as TensorProto files that carry the value's name."""
     model = onnx.load(path)
     outputs = {output.name for output in model.graph.output}
@@ -113,14 +64,14 @@ def main():
         if os.path.isdir(final) and not tracing:
             continue
         session = session_of(path)
-        feeds = inputs_of(name, session, specification)
+        inputs = inputs_of(name, session, specification)
         if tracing:
-            trace(path, feeds, os.path.join(out, name, "trace"))
+            trace(path, inputs, os.path.join(out, name, "trace"))
             continue
-        outputs = session.run(None, dict(feeds))
+        outputs = session.run(None, dict(inputs))
         os.makedirs(os.path.dirname(final), exist_ok=True)
         partial = tempfile.mkdtemp(dir=os.path.dirname(final))
-        for idx, (_, array) in enumerate(feeds):
+        for idx, (_, array) in enumerate(inputs):
             save(numpy_helper.from_array(array), os.path.join(partial, f"input_{idx}.pb"))
         for idx, array in enumerate(outputs):
             save(numpy_helper.from_array(np.asarray(array)), os.path.join(partial, f"output_{idx}.pb"))

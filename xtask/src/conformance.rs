@@ -26,7 +26,7 @@ pub(crate) struct Options {
     backend: String,
     /// How far the models are compiled before they run: as imported, or behind the passes.
     #[arg(long, default_value = "raw", value_parser = ["raw", "optimized"])]
-    stage: String,
+    pub(crate) stage: String,
     /// Only tests whose name contains this text.
     #[arg(long, default_value = "")]
     filter: String,

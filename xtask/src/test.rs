@@ -14,13 +14,19 @@ pub(crate) fn check() -> Result<bool> {
         && cargo(&["doc", "--workspace", "--no-deps", "--quiet"])?)
 }
 
-/// The check, all tests, and the conformance suite on the reference.
+/// The check, all tests, and the conformance suite on the reference, as imported and behind the passes.
 pub(crate) fn test() -> Result<bool> {
     if !check()? || !cargo(&["test", "--workspace", "--quiet"])? {
         return Ok(false);
     }
-    println!("== conformance");
-    conformance::run(&conformance::Options::default())
+    for stage in ["raw", "optimized"] {
+        println!("== conformance, {stage}");
+        let options = conformance::Options { stage: stage.to_string(), ..conformance::Options::default() };
+        if !conformance::run(&options)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn cargo(arguments: &[&str]) -> Result<bool> {

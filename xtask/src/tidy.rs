@@ -16,9 +16,43 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
     ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
+    ("planish-kernel", &["planish-op", "planish-tensor"]),
+    ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
+    ("planish-plan", &["planish-kernel", "planish-op", "planish-tensor"]),
+    ("planish-runtime", &["planish-kernel", "planish-op", "planish-plan", "planish-tensor"]),
+    (
+        "planish-compile",
+        &[
+            "planish-cpu",
+            "planish-ir",
+            "planish-kernel",
+            "planish-op",
+            "planish-passes",
+            "planish-plan",
+            "planish-reference",
+            "planish-runtime",
+            "planish-tensor",
+        ],
+    ),
+    (
+        "planish",
+        &[
+            "planish-compile",
+            "planish-cpu",
+            "planish-import",
+            "planish-ir",
+            "planish-kernel",
+            "planish-op",
+            "planish-plan",
+            "planish-runtime",
+            "planish-tensor",
+        ],
+    ),
     (
         "planish-cli",
         &[
+            "planish",
+            "planish-plan",
             "planish-import",
             "planish-ir",
             "planish-onnx",
@@ -30,7 +64,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates in which `unsafe` may stand.
-const UNSAFE_CRATES: &[&str] = &["planish-tensor"];
+const UNSAFE_CRATES: &[&str] =
+    &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime", "planish-compile"];
 
 /// A file beyond this holds more than one idea.
 const MAX_LINES: usize = 800;

@@ -21,8 +21,14 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Show what a model is: inputs, outputs, operators, parameters, work
     Inspect(Inspect),
+    /// Turn a model into a plan: optimized, tuned and checked for this machine
+    Build(Build),
     /// Run a model once and show or save its outputs
     Run(Run),
+    /// Time a model: latency, throughput, memory
+    Bench(Bench),
+    /// Time every layer of a model
+    Profile(Profile),
     /// Make a small model, inspect it and run it
     Demo(Demo),
     /// Show what this machine offers: CPU, memory, GPUs, libraries
@@ -45,10 +51,10 @@ pub(crate) struct Inspect {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Run {
-    /// The model, an .onnx file
+    /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
     /// What runs it
-    #[arg(long, value_enum, default_value_t = Backend::Reference)]
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     pub(crate) backend: Backend,
     /// Inputs by name, one array each, in a numpy .npz file
     #[arg(long, value_name = "FILE.npz")]
@@ -65,6 +71,113 @@ pub(crate) struct Run {
     /// Where the outputs go: one .npz file, or a folder of .npy files
     #[arg(short, long, value_name = "OUT.npz|FOLDER")]
     pub(crate) output: Option<PathBuf>,
+    /// Threads to run with; all that this process may use if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// How hard to tune before the run, see `planish build`
+    #[arg(long, value_name = "0..5", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=5))]
+    pub(crate) tune_level: u32,
+    /// Leave Winograd convolutions out
+    #[arg(long)]
+    pub(crate) no_winograd: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+/// How a plan is built, wherever a model is given instead of a plan.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Building {
+    /// Sizes of the inputs, as in x:1x3x224x224,mask:1x16; the plan is made for these alone
+    #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
+    pub(crate) shapes: Vec<String>,
+    /// The smallest sizes that the plan must take
+    #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',', requires = "max_shapes")]
+    pub(crate) min_shapes: Vec<String>,
+    /// The sizes to tune for
+    #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',', requires = "max_shapes")]
+    pub(crate) opt_shapes: Vec<String>,
+    /// The largest sizes that the plan must take
+    #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
+    pub(crate) max_shapes: Vec<String>,
+    /// A profile as 'min=x:1x3x224x224 opt=x:8x3x224x224 max=x:32x3x224x224'; may be given several times
+    #[arg(long = "profile", value_name = "PROFILE")]
+    pub(crate) profiles: Vec<String>,
+    /// Threads to tune for and to run with; all that this process may use if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// 0 chooses kernels by the cost model, up to 5 measures more and more
+    #[arg(long, value_name = "0..5", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=5))]
+    pub(crate) tune_level: u32,
+    /// Leave Winograd convolutions out: slower, with smaller rounding errors
+    #[arg(long)]
+    pub(crate) no_winograd: bool,
+    /// Refuse what only the slow reference can compute
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Leave a pass out; may be given several times
+    #[arg(long = "disable-pass", value_name = "PASS")]
+    pub(crate) disabled_passes: Vec<String>,
+    /// Stop the optimizer after this many passes, to find a guilty one
+    #[arg(long, value_name = "N")]
+    pub(crate) stop_after: Option<usize>,
+    /// Say what the optimizer did, and why rules refused
+    #[arg(long)]
+    pub(crate) explain: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Build {
+    /// The model, an .onnx file
+    pub(crate) model: PathBuf,
+    /// Where the plan goes; beside the model if not given
+    #[arg(short, long, value_name = "FILE.plan")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Bench {
+    /// The model, an .onnx or a .plan file
+    pub(crate) model: PathBuf,
+    /// Runs before the clock counts, for this long
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = crate::load::duration)]
+    pub(crate) warmup: std::time::Duration,
+    /// Runs that count, for this long
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::load::duration)]
+    pub(crate) duration: std::time::Duration,
+    /// At least this many runs that count
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) iterations: usize,
+    /// Contexts that run at the same time, each in its own thread
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) contexts: usize,
+    /// Share of the runs, in percent, that the trimmed mean leaves out at each end
+    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
+    pub(crate) trim: u32,
+    /// Inputs by name, one array each, in a numpy .npz file; random numbers if not given
+    #[arg(long, value_name = "FILE.npz")]
+    pub(crate) inputs: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Profile {
+    /// The model, an .onnx or a .plan file
+    pub(crate) model: PathBuf,
+    /// Show this many layers, the slowest first; 0 shows all in order
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) top: usize,
+    /// Runs whose median counts
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) iterations: usize,
+    #[command(flatten)]
+    pub(crate) building: Building,
     #[command(flatten)]
     pub(crate) json: Json,
 }

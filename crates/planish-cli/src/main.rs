@@ -3,15 +3,19 @@
 //! 0 done, 1 the answer is "no", 2 bad usage or bad input, 3 the machine cannot do it.
 
 mod args;
+mod bench;
+mod build;
 mod demo;
 mod doctor;
 mod feed;
 mod files;
 mod inspect;
 mod library;
+mod load;
 mod npy;
 mod picture;
 mod print;
+mod profile;
 mod random;
 mod run;
 mod shapes;
@@ -98,7 +102,10 @@ fn outcome(work: impl FnOnce() -> anyhow::Result<Answer>) -> (u8, Option<String>
 fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
     match args.command {
         Command::Inspect(args) => inspect::command(&args, out),
+        Command::Build(args) => build::command(&args, out),
         Command::Run(args) => run::command(&args, out),
+        Command::Bench(args) => bench::command(&args, out),
+        Command::Profile(args) => profile::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),
     }

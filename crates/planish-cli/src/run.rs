@@ -12,31 +12,32 @@ use planish_op::Value;
 use planish_tensor::Tensor;
 use serde_json::json;
 
-use crate::args::{Backend, Run};
+use crate::args::{Backend, Building, Run};
 use crate::feed::{self, Fed, Sources};
-use crate::{Answer, Lacking, files, inspect, npy, print, say_note};
+use crate::{Answer, Lacking, files, inspect, load, npy, print, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
-    match args.backend {
-        Backend::Reference => {}
-        Backend::Cpu => bail!(Lacking("this version has no cpu backend yet; use --backend reference".into())),
-        Backend::Cuda => {
-            bail!(Lacking("this version has no cuda backend yet; use --backend reference".into()))
-        }
+    if args.backend == Backend::Cuda {
+        bail!(Lacking("this version has no cuda backend yet; use --backend cpu".into()));
     }
     if let Some(path) = &args.output {
         check_target(path)?;
     }
-    let imported = inspect::import(&args.model)?;
     let sources = Sources {
         archive: args.inputs.as_ref(),
         files: &args.input,
         random: args.random,
         shapes: &args.shapes,
     };
-    let fed = feed::gather(&imported.graph, &sources)?;
-    fed.notes.iter().for_each(|note| say_note(note));
-    let ran = run(&imported.graph, &fed)?;
+    let (ran, fed) = match args.backend {
+        Backend::Reference => {
+            let imported = inspect::import(&args.model)?;
+            let fed = feed::gather(&imported.graph, &sources)?;
+            fed.notes.iter().for_each(|note| say_note(note));
+            (run(&imported.graph, &fed)?, fed)
+        }
+        Backend::Cpu | Backend::Cuda => run_plan(args, &sources)?,
+    };
     if !args.json.replaces_tables() {
         ran.print(out)?;
     }
@@ -55,6 +56,31 @@ pub(crate) struct Ran {
     /// Named tensors; elements of sequences are numbered, absent optionals `None`.
     outputs: Vec<(String, Option<Tensor>)>,
     time: Duration,
+    backend: &'static str,
+}
+
+/// Runs a plan, or the plan that the model is built into first.
+fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
+    let building = Building {
+        threads: args.threads,
+        tune_level: args.tune_level,
+        no_winograd: args.no_winograd,
+        ..Building::default()
+    };
+    let made = load::plan(&args.model, &building)?;
+    let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
+    let engine = load::engine(made.plan)?;
+    let fed = feed::gather(&load::inputs_of(&engine)?, sources)?;
+    fed.notes.iter().for_each(|note| say_note(note));
+    let mut context = engine.context_with(planish::ContextOptions { threads })?;
+    let start = Instant::now();
+    let values = context.run_values(&fed.values())?;
+    let time = start.elapsed();
+    let mut outputs = Vec::new();
+    for (port, value) in engine.outputs().into_iter().zip(values) {
+        flatten(port.name, value, &mut outputs);
+    }
+    Ok((Ran { outputs, time, backend: "cpu" }, fed))
 }
 
 /// Runs the graph on the reference, with a line of progress where a run is long and somebody watches.
@@ -82,7 +108,7 @@ pub(crate) fn run(graph: &Graph, fed: &Fed) -> Result<Ran> {
     for (&id, value) in graph.outputs().iter().zip(values) {
         flatten(graph.value(id).name.to_string(), value, &mut outputs);
     }
-    Ok(Ran { outputs, time })
+    Ok(Ran { outputs, time, backend: "reference" })
 }
 
 fn flatten(name: String, value: Value, outputs: &mut Vec<(String, Option<Tensor>)>) {
@@ -146,7 +172,7 @@ impl Ran {
             rows.push(row);
         }
         print::table(out, &rows, &[2, 3, 4])?;
-        writeln!(out, "time    {} on the reference", print::seconds(self.time.as_secs_f64()))?;
+        writeln!(out, "time    {} on the {}", print::seconds(self.time.as_secs_f64()), self.backend)?;
         Ok(())
     }
 
@@ -202,7 +228,7 @@ impl Ran {
             .collect();
         json!({
             "model": model.display().to_string(),
-            "backend": "reference",
+            "backend": self.backend,
             "time_ms": self.time.as_secs_f64() * 1e3,
             "inputs": inputs,
             "outputs": outputs,

@@ -23,6 +23,7 @@ mod normal;
 mod passes;
 mod pattern;
 mod pipelines;
+mod pointwise;
 mod rebuild;
 mod report;
 mod reshape;

@@ -36,6 +36,12 @@ pub struct Bytes {
     range: Range<usize>,
 }
 
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        **self == **other
+    }
+}
+
 impl Bytes {
     /// Takes over a vector's memory without copying it.
     pub fn from_vec<T: Element>(elements: Vec<T>) -> Bytes {

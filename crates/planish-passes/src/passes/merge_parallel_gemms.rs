@@ -1,7 +1,9 @@
 //! Makes one wide layer of several that read the same value: products with constant weights (query, key and
 //! value projections) and convolutions with equal windows. A Split hands each reader its part.
 //!
-//! The input is read and packed once, and narrow layers fill the machine together.
+//! The input is read and packed once, and narrow layers fill the machine together. An activation that all of
+//! them end with goes along; where one is finished by arithmetic of its own (a residual sum), nothing is merged:
+//! a kernel does that for free where it stores the layer's output, and behind a Split it cannot.
 
 use std::collections::HashMap;
 
@@ -9,6 +11,7 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Add, Concat, Op, Split, Value};
 use planish_tensor::{DType, Tensor};
 
+use crate::pointwise::{is_broadcast, is_unary};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
@@ -40,7 +43,10 @@ impl Sweep for MergeParallelGemms {
         for key in order {
             let Some(branches) = groups.remove(&key).filter(|branches| branches.len() > 1) else { continue };
             let root = branches[0].id;
-            if key.depth < MIN_DEPTH {
+            if branches.iter().any(|branch| branch.is_finished_later) {
+                let reason = "a layer is finished by arithmetic of its own, which is free there";
+                proposals.add(root, Match::blocked(reason));
+            } else if key.depth < MIN_DEPTH {
                 proposals.add(root, Match::blocked("the sums are too short to make up for a Split"));
             } else if branches.iter().any(|branch| branch.n_columns > MAX_COLUMNS) {
                 proposals.add(root, Match::blocked("each layer is wide enough alone"));
@@ -61,6 +67,8 @@ struct Key {
     /// The weight's shape without the columns.
     shape: Vec<usize>,
     has_bias: bool,
+    /// The activation behind the layer with its attributes, and its further inputs.
+    activation: Option<(String, Vec<Option<ValueId>>)>,
     /// Terms of each sum.
     depth: usize,
 }
@@ -71,8 +79,11 @@ struct Branch<'g> {
     weight: &'g Tensor,
     bias: Option<&'g Tensor>,
     n_columns: usize,
-    /// The layer's output, behind its bias.
+    activation: Option<&'g Node>,
+    /// The layer's output, behind its bias and activation.
     output: ValueId,
+    /// Whether elementwise arithmetic reads the output.
+    is_finished_later: bool,
 }
 
 fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<'g>)> {
@@ -98,6 +109,14 @@ fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<
         (_, Some(bias)) => Some(cx.constant(bias).filter(|bias| bias.shape() == [n_columns])?),
         (_, None) => None,
     };
+    let activation = cx.sole_reader(output).map(|(_, reader)| reader).filter(|reader| is_unary(&reader.op));
+    if let Some(&Some(behind)) = activation.and_then(|activation| activation.outputs.first()) {
+        output = behind;
+    }
+    let is_finished_later = cx.readers(output).iter().any(|reader| {
+        let op = &cx.node(*reader).op;
+        is_unary(op) || is_broadcast(op)
+    });
     let mut shape = weight.shape().to_vec();
     shape.remove(column_axis);
     let key = Key {
@@ -106,9 +125,10 @@ fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<
         dtype: weight.dtype(),
         shape,
         has_bias: bias.is_some(),
+        activation: activation.map(|node| (format!("{:?}", node.op), node.inputs[1..].to_vec())),
         depth,
     };
-    Some((key, Branch { id, node, weight, bias, n_columns, output }))
+    Some((key, Branch { id, node, weight, bias, n_columns, activation, output, is_finished_later }))
 }
 
 /// The constant row that the only reader of a product adds to it, and the sum.
@@ -138,6 +158,11 @@ fn merge(cx: &View<'_>, key: &Key, branches: &[Branch<'_>]) -> Option<Patch> {
     let mut wide = patch.node(&first.node.name, first.node.op.clone(), &inputs);
     if let Some(bias) = bias.filter(|_| is_product) {
         wide = patch.node(&first.node.name, Add {}, &[wide, bias]);
+    }
+    if let Some(activation) = first.activation {
+        let rest = activation.inputs[1..].iter().map(|id| id.map(Operand::from));
+        let inputs = [Some(wide)].into_iter().chain(rest).collect();
+        wide = patch.node_with(&activation.name, activation.op.clone(), inputs, 1)[0];
     }
     let sizes = branches.iter().map(|branch| branch.n_columns as i64).collect();
     let sizes = patch.constant(&format!("{}.sizes", first.node.name), Tensor::vector::<i64>(sizes));
@@ -200,8 +225,9 @@ mod tests {
             + &weight("w", &[32, 2])
             + &weight("b", &[2])
             + "input %x: f32[n,32] %p: f32[n,2] = Gemm(%x, %v, %b) \"p\" %r: f32[n,2] = Gemm(%x, %w, %b) \"r\" \
-               %y: f32[n,2] = Add(%p, %r) output %y";
-        assert_eq!(merged(&text).0, ["Gemm p", "Split p.split", "Add "]);
+               %s: f32[n,2] = Relu(%p) \"s\" %t: f32[n,2] = Relu(%r) %y: f32[n,2] = MatMul(%s, %u) %z: f32[n,2] = MatMul(%t, %u) output %y, %z";
+        let text = weight("u", &[2, 2]) + &text;
+        assert_eq!(merged(&text).0, ["Gemm p", "Relu s", "Split p.split", "MatMul ", "MatMul "]);
         let text = weight("v", &[2, 16, 2])
             + &weight("w", &[3, 16, 2])
             + "input %x: f32[2,16,5] %p: f32[2,2,4] = Conv(%x, %v) \"p\" %r: f32[2,3,4] = Conv(%x, %w) \"r\" output %p, %r";
@@ -214,6 +240,11 @@ mod tests {
             + &weight("w", &[3, 16, 2])
             + "input %x: f32[2,16,5] %p: f32[2,2,4] = Conv(%x, %v) %r: f32[2,3,6] = Conv(%x, %w) {pads=[1,1]} output %p, %r";
         assert_eq!(merged(&text), (vec!["Conv ".to_string(), "Conv ".into()], vec![]));
+        let text = weight("v", &[32, 2])
+            + &weight("w", &[32, 2])
+            + "input %x: f32[n,32] input %z: f32[n,2] %p: f32[n,2] = MatMul(%x, %v) %r: f32[n,2] = MatMul(%x, %w) \
+               %s: f32[n,2] = Add(%p, %z) output %s, %r";
+        assert_eq!(merged(&text).1, ["a layer is finished by arithmetic of its own, which is free there"]);
         let text = weight("v", &[4, 2])
             + &weight("w", &[4, 2])
             + "input %x: f32[n,4] %p: f32[n,2] = MatMul(%x, %v) %r: f32[n,2] = MatMul(%x, %w) output %p, %r";

@@ -5,37 +5,12 @@ use planish_ir::{Node, ValueId};
 use planish_op::{Add, LeakyRelu, Mul, Op};
 use planish_tensor::{DType, Shape, Tensor};
 
+use crate::pointwise::is_broadcast;
 use crate::rule::{Match, Operand, Patch};
 use crate::view::View;
 
-/// Operators that broadcast all of their inputs against one another.
-fn broadcasts(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Add(_)
-            | Op::Sub(_)
-            | Op::Mul(_)
-            | Op::Div(_)
-            | Op::Pow(_)
-            | Op::Mod(_)
-            | Op::Min(_)
-            | Op::Max(_)
-            | Op::Sum(_)
-            | Op::Mean(_)
-            | Op::Equal(_)
-            | Op::Greater(_)
-            | Op::GreaterOrEqual(_)
-            | Op::Less(_)
-            | Op::LessOrEqual(_)
-            | Op::And(_)
-            | Op::Or(_)
-            | Op::Xor(_)
-            | Op::Where(_)
-    )
-}
-
 pub(super) fn simplify(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
-    if !broadcasts(&node.op) {
+    if !is_broadcast(&node.op) || matches!(node.op, Op::PRelu(_)) {
         return Match::No;
     }
     let is_float = cx.dtype(output).is_some_and(|dtype| dtype.is_float());
@@ -97,7 +72,10 @@ fn scalar(cx: &View<'_>, node: &Node, output: ValueId) -> Option<Patch> {
     let shape = cx.shape(output)?;
     for (place, &input) in node.inputs.iter().enumerate() {
         let (Some(input), true) = (input, node.inputs.len() > 1) else { continue };
-        if cx.rank(input) == Some(0) || cx.splat(input).is_none() {
+        let Some(filled) = cx.constant(input).filter(|filled| filled.rank() > 0) else { continue };
+        // One number per channel stays so even if all are equal: that is a bias, and kernels know it as one.
+        let n_axes = filled.shape().iter().filter(|&&size| size != 1).count();
+        if n_axes == 1 || cx.splat(input).is_none() {
             continue;
         }
         let others = node.inputs.iter().enumerate().filter(|(other, _)| *other != place);
@@ -105,9 +83,8 @@ fn scalar(cx: &View<'_>, node: &Node, output: ValueId) -> Option<Patch> {
         if broadcast(&others)? != *shape {
             continue;
         }
-        let tensor = cx.constant(input)?;
-        let width = tensor.dtype().bits() / 8;
-        let first = Tensor::from_bytes(tensor.dtype(), &[], tensor.bytes().slice(0..width)?).ok()?;
+        let width = filled.dtype().bits() / 8;
+        let first = Tensor::from_bytes(filled.dtype(), &[], filled.bytes().slice(0..width)?).ok()?;
         let mut patch = Patch::new();
         let scalar = patch.constant(cx.name(input), first);
         return Some(with_input(patch, node, output, place, scalar));
@@ -192,7 +169,7 @@ mod tests {
 
     #[test]
     fn filled_constants_become_scalars_and_expand_goes() {
-        let before = "input %x: f32[n,2] const %a: f32[1,2] = [3, 3] const %z: f32[] = 1 input %m: bool[n,1] \
+        let before = "input %x: f32[n,2] const %a: f32[1,1] = [3] const %z: f32[] = 1 input %m: bool[n,1] \
              const %s: i64[2] = [1, 2] %w: bool[n,2] = Expand(%m, %s) \"w\" \
              %p: f32[n,2] = Mul(%a, %x) \"p\" %q: f32[n,2] = Where(%w, %p, %z) \"q\" output %q";
         check(
@@ -236,6 +213,7 @@ mod tests {
             "const %a: f32[3,1,1] = [2, 2, 2] %y: f32[3,n,2] = Mul(%a, %x)",
             "const %s: i64[3] = [4, 1, 1] %w: f32[4,n,2] = Expand(%x, %s) %y: f32[4,n,2] = Mul(%w, %x)",
             "const %a: f32[2] = [0.1, 0.2] %y: f32[n,2] = PRelu(%x, %a)",
+            "const %a: f32[2] = [3, 3] %y: f32[n,2] = Add(%x, %a)",
         ] {
             kept(Canonicalize, &format!("input %x: f32[n,2] {node}"), "y", "");
         }

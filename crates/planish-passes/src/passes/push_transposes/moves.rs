@@ -6,6 +6,7 @@ use planish_op::{
 };
 use planish_tensor::{Tensor, normalize_axis};
 
+use crate::pointwise::{is_broadcast, is_unary};
 use crate::view::View;
 
 /// An input of a moved node.
@@ -218,87 +219,6 @@ impl Mover<'_, '_> {
             }
         }
     }
-}
-
-/// Works on each element of its first input alone; further inputs are scalars.
-fn is_unary(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Abs(_)
-            | Op::Acos(_)
-            | Op::Acosh(_)
-            | Op::Asin(_)
-            | Op::Asinh(_)
-            | Op::Atan(_)
-            | Op::Atanh(_)
-            | Op::Ceil(_)
-            | Op::Cos(_)
-            | Op::Cosh(_)
-            | Op::Erf(_)
-            | Op::Exp(_)
-            | Op::Floor(_)
-            | Op::Log(_)
-            | Op::Neg(_)
-            | Op::Reciprocal(_)
-            | Op::Round(_)
-            | Op::Sigmoid(_)
-            | Op::Sign(_)
-            | Op::Sin(_)
-            | Op::Sinh(_)
-            | Op::Sqrt(_)
-            | Op::Tan(_)
-            | Op::Tanh(_)
-            | Op::Not(_)
-            | Op::BitwiseNot(_)
-            | Op::IsNaN(_)
-            | Op::IsInf(_)
-            | Op::Relu(_)
-            | Op::LeakyRelu(_)
-            | Op::Elu(_)
-            | Op::Selu(_)
-            | Op::Celu(_)
-            | Op::Gelu(_)
-            | Op::HardSigmoid(_)
-            | Op::HardSwish(_)
-            | Op::Mish(_)
-            | Op::Softplus(_)
-            | Op::Softsign(_)
-            | Op::Swish(_)
-            | Op::Shrink(_)
-            | Op::ThresholdedRelu(_)
-            | Op::Clip(_)
-            | Op::Cast(_)
-    )
-}
-
-/// Works on each element, with all inputs broadcast against one another.
-fn is_broadcast(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::PRelu(_)
-            | Op::Add(_)
-            | Op::Sub(_)
-            | Op::Mul(_)
-            | Op::Div(_)
-            | Op::Pow(_)
-            | Op::Mod(_)
-            | Op::Min(_)
-            | Op::Max(_)
-            | Op::Sum(_)
-            | Op::Mean(_)
-            | Op::Equal(_)
-            | Op::Greater(_)
-            | Op::GreaterOrEqual(_)
-            | Op::Less(_)
-            | Op::LessOrEqual(_)
-            | Op::And(_)
-            | Op::Or(_)
-            | Op::Xor(_)
-            | Op::BitwiseAnd(_)
-            | Op::BitwiseOr(_)
-            | Op::BitwiseXor(_)
-            | Op::Where(_)
-    )
 }
 
 /// A reduction that leaves the rank as it is.

@@ -1,0 +1,318 @@
+"""What the benchmark found, as lines, CSV and Markdown; and what machine it ran on."""
+
+import csv
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+
+TITLES = {"planish": "Planish", "ort": "ONNX Runtime", "openvino": "OpenVINO"}
+FEATURES = ["avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8"]
+COLUMNS = [
+    "date", "cpu", "model", "batch", "threads", "engine", "version", "median_ms", "spread_pct", "block_medians_ms",
+    "peak_rss_mb", "base_rss_mb", "load_ms", "gflop", "fma_peak_gflops", "ratio_of_planish", "rel_l2", "verdict", "error",
+]  # fmt: skip
+_FMA = {"path": None}
+
+
+class Result:
+    """One engine's blocks in one case."""
+
+    def __init__(self, engine):
+        self.engine, self.version, self.error = engine, "", ""
+        self.blocks, self.peak_mb, self.base_mb, self.load_ms = [], 0.0, None, None
+
+    def median(self):
+        return statistics.median(self.blocks) if self.blocks else None
+
+    def spread(self):
+        """How far the blocks are apart, in percent of their median."""
+        return 100 * (max(self.blocks) - min(self.blocks)) / self.median() if self.blocks else None
+
+
+class Row:
+    """A case when it is done: what is left of it for the report."""
+
+    def __init__(self, case, bound, gflop, fma_peak):
+        self.name, self.batch, self.threads, self.kind = case.name, case.batch, case.threads, case.kind
+        self.results, self.distances = case.results, case.distances
+        self.bound, self.gflop, self.fma_peak = bound, gflop, fma_peak
+
+    @staticmethod
+    def lost(name, batch, threads, engines, error):
+        """A case that never came to its blocks."""
+        row = Row.__new__(Row)
+        row.name, row.batch, row.threads, row.kind = name, batch, threads, "single"
+        row.results = {engine: Result(engine) for engine in engines}
+        for result in row.results.values():
+            result.error = error
+        row.distances, row.bound, row.gflop, row.fma_peak = {}, 0.0, None, None
+        return row
+
+    def ratio(self, peer, own="planish"):
+        """How many times faster `own` is than the peer."""
+        own, peer = self.results.get(own), self.results.get(peer)
+        if not own or not peer or not own.blocks or not peer.blocks:
+            return None
+        return peer.median() / own.median()
+
+    def distance(self, a, b):
+        found = self.distances.get((a, b))
+        return self.distances.get((b, a)) if found is None else found
+
+    def agrees(self, a, b):
+        found = self.distance(a, b)
+        return isinstance(found, float) and found <= self.bound
+
+    def verdict(self):
+        """Whether the outputs are one function's: in words."""
+        failed = [TITLES[name] for name, result in self.results.items() if result.error]
+        said = [f"{', '.join(failed)} failed"] if failed else []
+        pairs = list(self.distances)
+        apart = [pair for pair in pairs if not self.agrees(*pair)]
+        if apart:
+            said += ["differ: " + "; ".join(f"{TITLES[a]} and {TITLES[b]}" for a, b in apart)]
+        elif pairs:
+            said += ["same"]
+        return ", ".join(said) or "not compared"
+
+    def is_wrong(self):
+        """Planish failed, or it stands alone against peers that agree with each other or against its only peer."""
+        planish = self.results.get("planish")
+        if planish is None:
+            return False
+        if planish.error:
+            return True
+        peers = [name for name in self.results if name != "planish" and self.distance("planish", name) is not None]
+        return bool(peers) and not any(self.agrees("planish", name) for name in peers)
+
+    def worst(self):
+        numbers = [found for found in self.distances.values() if isinstance(found, float)]
+        return max(numbers) if numbers else None
+
+    def line(self):
+        parts = [f"{self.name:<24} b{self.batch:<3} t{self.threads:<2}"]
+        for name, result in self.results.items():
+            median = result.median()
+            parts.append(f"{name} {median:9.3f} ms" if median else f"{name} failed: {result.error}")
+        for peer in ("ort", "openvino"):
+            ratio = self.ratio(peer)
+            if ratio:
+                parts.append(f"x{ratio:.2f} {peer}")
+        if "planish" not in self.results and self.ratio("ort", "openvino"):
+            parts.append(f"openvino x{self.ratio('ort', 'openvino'):.2f} ort")
+        parts.append(self.verdict() + (f" ({self.worst():.1e})" if self.worst() is not None else ""))
+        return "  ".join(parts)
+
+
+def geometric_mean(numbers):
+    return math.exp(statistics.fmean(map(math.log, numbers)))
+
+
+def comparisons(engines):
+    """(own, peer) pairs whose ratio is reported: Planish against each peer, or the peers among themselves."""
+    if "planish" in engines:
+        return [("planish", peer) for peer in engines if peer != "planish"]
+    return [("openvino", "ort")] if {"ort", "openvino"} <= set(engines) else []
+
+
+def summary(rows, engines):
+    lines = []
+    for own, peer in comparisons(engines):
+        for threads in sorted({row.threads for row in rows}):
+            found = [(row.ratio(peer, own), row) for row in rows if row.threads == threads]
+            found = [(ratio, row) for ratio, row in found if ratio]
+            if not found:
+                continue
+            worst, row = min(found, key=lambda pair: pair[0])
+            lines.append(
+                f"{TITLES[own]} against {TITLES[peer]}, {threads} thread{'s' * (threads > 1)}: geometric mean "
+                f"{geometric_mean([ratio for ratio, _ in found]):.2f}x over {len(found)} cases, "
+                f"least {worst:.2f}x ({row.name}, batch {row.batch})"
+            )
+    heavy = memory(rows)
+    if heavy:
+        ratio, row = max(heavy, key=lambda pair: pair[0])
+        lines.append(
+            f"Peak resident memory, Planish against ONNX Runtime: geometric mean "
+            f"{geometric_mean([ratio for ratio, _ in heavy]):.2f}x, most {ratio:.2f}x ({row.name}, batch {row.batch})"
+        )
+    troubles = [row for row in rows if row.verdict() != "same"]
+    lines.append(f"{len(rows) - len(troubles)} of {len(rows)} cases ran everywhere with the same outputs")
+    return "\n".join(lines)
+
+
+def memory(rows):
+    found = []
+    for row in rows:
+        own, peer = row.results.get("planish"), row.results.get("ort")
+        if own and peer and own.blocks and peer.blocks:
+            found.append((own.peak_mb / peer.peak_mb, row))
+    return found
+
+
+def write_csv(path, rows, day, machine):
+    partial = path + ".tmp"
+    with open(partial, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in rows:
+            for name, result in row.results.items():
+                others = [row.distance(name, other) for other in row.results if other != name]
+                numbers = [found for found in others if isinstance(found, float)]
+                writer.writerow([
+                    day, machine.cpu, row.name, row.batch, row.threads, name, result.version,
+                    number(result.median(), 4), number(result.spread(), 1),
+                    " ".join(number(block, 4) for block in result.blocks), number(result.peak_mb or None, 1),
+                    number(result.base_mb, 1), number(result.load_ms, 1), number(row.gflop, 3),
+                    number(row.fma_peak, 1), number(row.ratio(name), 3) if name != "planish" else "",
+                    f"{max(numbers):.1e}" if numbers else "", row.verdict(), result.error,
+                ])  # fmt: skip
+    os.replace(partial, path)
+
+
+def number(value, digits):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def cell(value, form):
+    return "–" if value is None else format(value, form)
+
+
+def write_page(path, title, rows, args, machine, day, command):
+    """Puts the section between its markers in the page; the rest of the page stays."""
+    begin, end = f"<!-- bench:{title}:begin -->", f"<!-- bench:{title}:end -->"
+    with open(path) as file:
+        text = file.read()
+    if begin not in text or end not in text:
+        text = text.rstrip("\n") + f"\n\n{begin}\n{end}\n"
+    before, rest = text.split(begin, 1)
+    after = rest.split(end, 1)[1]
+    section = markdown(rows, args, machine, day, command)
+    with open(path + ".tmp", "w") as file:
+        file.write(f"{before}{begin}\n\n{section}\n\n{end}{after}")
+    os.replace(path + ".tmp", path)
+
+
+def markdown(rows, args, machine, day, command):
+    engines = args.engines
+    pairs = comparisons(engines)
+    versions = {name: next((r.results[name].version for r in rows if r.results[name].version), "?") for name in engines}
+    peaks = {}
+    for row in rows:
+        if row.fma_peak:
+            peaks.setdefault(row.threads, []).append(row.fma_peak)
+    measured = ", ".join(
+        f"{max(found):.0f} GFLOP/s on {threads} thread{'s' * (threads > 1)} (median beside the cases "
+        f"{statistics.median(found):.0f})"
+        for threads, found in sorted(peaks.items())
+    )
+    lines = [
+        f"`{command}`, {day}, commit {machine.commit}.",
+        "",
+        f"- Machine: {machine.cpu}, {machine.n_cpus} CPUs, {machine.memory_gb:.0f} GB, {machine.system}; "
+        f"{' '.join(machine.features)}.",
+        f"- Versions: {', '.join(f'{TITLES[name]} {version}' for name, version in versions.items())}, "
+        f"Python {platform.python_version()}.",
+        f"- FMA peak measured: {measured or 'not measured'}.",
+        f"- {args.rounds} blocks of {args.block:g} s an engine; *spread* is the largest distance of two blocks of one "
+        "engine, in percent of their median.",
+    ]
+    if "planish" in engines and not args.bench_takes_inputs:
+        lines.append("- Planish was timed on random inputs of its own; the outputs are compared on the same inputs.")
+    lines += ["", *("- " + line for line in summary(rows, engines).splitlines()), ""]
+    head = ["model", "batch", "threads"] + [f"{TITLES[name]} ms" for name in engines]
+    head += [f"{TITLES[own]} against {TITLES[peer]}" for own, peer in pairs]
+    head += ["spread %"] + [f"{TITLES[name]} peak MB" for name in engines] + ["rel. L2", "outputs"]
+    lines += ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 2) + "|---|"]
+    for row in rows:
+        spreads = [result.spread() for result in row.results.values() if result.blocks]
+        cells = [row.name, str(row.batch), str(row.threads)]
+        cells += [cell(row.results[name].median(), ".2f") for name in engines]
+        cells += [bold(row.ratio(peer, own)) for own, peer in pairs]
+        cells += [cell(max(spreads) if spreads else None, ".0f")]
+        cells += [cell(row.results[name].peak_mb or None, ".0f") for name in engines]
+        cells += [cell(row.worst(), ".0e"), row.verdict()]
+        lines.append("| " + " | ".join(cells) + " |")
+    failures = [(row, result) for row in rows for result in row.results.values() if result.error]
+    if failures:
+        lines += ["", "What failed:", ""]
+        lines += [
+            f"- {row.name}, batch {row.batch}, {row.threads} threads, {TITLES[result.engine]}: {result.error}"
+            for row, result in failures
+        ]
+    return "\n".join(lines)
+
+
+def bold(ratio):
+    """A ratio, bold where the first one is faster."""
+    if ratio is None:
+        return "–"
+    return f"**{ratio:.2f}x**" if ratio >= 1 else f"{ratio:.2f}x"
+
+
+def public_flags(argv):
+    """The command line without what only this machine has: paths."""
+    private = {"--planish", "--models-dir", "--lock", "--csv"}
+    kept, skip = [], False
+    for idx, word in enumerate(argv):
+        if skip or word.split("=")[0] in private:
+            skip = word in private and not skip
+            continue
+        if idx and argv[idx - 1] == "--real" and os.sep in word:
+            continue
+        kept.append(word)
+    return kept
+
+
+class Machine:
+    """What the numbers were measured on."""
+
+
+def machine(root):
+    found = Machine()
+    info = read("/proc/cpuinfo")
+    names = re.findall(r"model name\s*:\s*(.+)", info)
+    found.cpu = names[0].strip() if names else platform.processor() or "unknown CPU"
+    family = re.findall(r"cpu family\s*:\s*(\d+)", info)
+    model = re.findall(r"^model\s*:\s*(\d+)", info, re.M)
+    if family and model:
+        found.cpu += f" (family {family[0]}, model {model[0]})"
+    flags = set(" ".join(re.findall(r"flags\s*:\s*(.+)", info)).split())
+    found.features = [name for name in FEATURES if name in flags]
+    found.n_cpus = os.cpu_count()
+    found.memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    found.system = f"{platform.system()} {platform.release().split('-')[0]}"
+    found.slug = re.sub(r"[^a-z0-9]+", "-", found.cpu.lower()).strip("-")
+    commit = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    found.commit = commit.stdout.strip() or "unknown"
+    return found
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def build_fma_peak(here, scratch):
+    """Compiles fma_peak.rs if there is a rustc; without it the peak is left out."""
+    source, target = os.path.join(here, "fma_peak.rs"), os.path.join(scratch, "fma_peak")
+    command = ["rustc", "--edition", "2024", "-C", "opt-level=3", "-C", "target-cpu=native", "-o", target, source]
+    try:
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            _FMA["path"] = target
+    except OSError:
+        pass
+
+
+def fma_peak(threads):
+    """GFLOP/s of plain multiply-adds now, on this many threads."""
+    if not _FMA["path"]:
+        return None
+    done = subprocess.run([_FMA["path"], str(threads), "0.3"], capture_output=True, text=True)
+    return float(done.stdout) if done.returncode == 0 else None

@@ -1,0 +1,209 @@
+//! `planish bench`: how long a model takes.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use planish::{ContextOptions, Engine, View};
+use planish_tensor::Tensor;
+use serde_json::{Value, json};
+
+use crate::args::Bench;
+use crate::feed::{self, Sources};
+use crate::{Answer, load, print, say_note};
+
+pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
+    let made = load::plan(&args.model, &args.building)?;
+    let record = made.plan.record();
+    let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
+    let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
+    let engine = load::engine(made.plan)?;
+    let sources =
+        Sources { archive: args.inputs.as_ref(), files: &[], random: None, shapes: &args.building.shapes };
+    let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
+    fed.notes.iter().for_each(|note| say_note(note));
+
+    let tensors: Vec<Tensor> = fed.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();
+    let timed = run_all(&engine, &tensors, threads, args)?;
+    let batch = tensors.first().and_then(|tensor| tensor.shape().first().copied()).unwrap_or(1);
+    let stats = Stats::new(&timed.times, args.trim);
+    let qps = timed.times.len() as f64 / timed.wall.as_secs_f64();
+    let mut report = stats.json();
+    let more = json!({
+        "throughput_qps": qps,
+        "samples_per_second": qps * batch as f64,
+        "batch": batch,
+        "threads": threads,
+        "contexts": args.contexts,
+        "device": "cpu",
+        "precision": "fp32",
+        "build_ms": made.time.as_secs_f64() * 1e3,
+        "plan_bytes": plan_bytes,
+        "weight_bytes": engine.weight_bytes(),
+        "arena_bytes": timed.arena_bytes,
+        "runs": timed.times.len(),
+    });
+    if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
+        report.extend(more);
+    }
+    if !args.json.replaces_tables() {
+        print_table(out, &args.model, &stats, &timed, qps, batch, threads, &engine)?;
+    }
+    print::json(out, &args.json, &report)?;
+    Ok(Answer::Yes)
+}
+
+/// What all contexts measured together.
+struct Timed {
+    times: Vec<Duration>,
+    wall: Duration,
+    arena_bytes: usize,
+}
+
+fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) -> Result<Timed> {
+    let one = || -> Result<(Vec<Duration>, Duration, usize)> {
+        let mut context = engine.context_with(ContextOptions { threads })?;
+        let views: Vec<View<'_>> = tensors.iter().map(View::from).collect();
+        let start = Instant::now();
+        // The first run resolves shapes and touches memory: it is warm-up however short that is.
+        context.run_in_order(&views)?;
+        while start.elapsed() < args.warmup {
+            context.run_in_order(&views)?;
+        }
+        let mut times = Vec::with_capacity(1 << 16);
+        let start = Instant::now();
+        while start.elapsed() < args.duration || times.len() < args.iterations {
+            let run = Instant::now();
+            context.run_in_order(&views)?;
+            times.push(run.elapsed());
+        }
+        Ok((times, start.elapsed(), context.arena_bytes()))
+    };
+    let results: Vec<Result<_>> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..args.contexts.max(1)).map(|_| scope.spawn(one)).collect();
+        let mut results = vec![one()];
+        for other in others {
+            results.push(other.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked"))));
+        }
+        results
+    });
+    let mut timed = Timed { times: Vec::new(), wall: Duration::ZERO, arena_bytes: 0 };
+    for result in results {
+        let (times, wall, arena_bytes) = result.context("the run failed")?;
+        timed.times.extend(times);
+        timed.wall = timed.wall.max(wall);
+        timed.arena_bytes += arena_bytes;
+    }
+    Ok(timed)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn print_table(
+    out: &mut dyn Write,
+    model: &Path,
+    stats: &Stats,
+    timed: &Timed,
+    qps: f64,
+    batch: usize,
+    threads: usize,
+    engine: &Engine,
+) -> Result<()> {
+    writeln!(out, "model    {}", model.display())?;
+    writeln!(
+        out,
+        "runs     {} at batch {batch} on {threads} threads",
+        print::count(timed.times.len() as u64)
+    )?;
+    writeln!(
+        out,
+        "latency  mean {:.3} ms, median {:.3}, std {:.3}, trimmed mean {:.3} (std {:.3})",
+        stats.mean, stats.median, stats.std, stats.trimmed_mean, stats.trimmed_std
+    )?;
+    writeln!(
+        out,
+        "memory   weights {}, arena {}",
+        print::bytes(engine.weight_bytes() as u64),
+        print::bytes(timed.arena_bytes as u64)
+    )?;
+    writeln!(out, "samples  {:.2} per second", qps * batch as f64)?;
+    writeln!(out, "Throughput: {qps:.4} qps")?;
+    writeln!(
+        out,
+        "Latency: min = {:.5} ms, max = {:.5} ms, mean = {:.5} ms, median = {:.5} ms, percentile(90%) = {:.5} ms, \
+         percentile(95%) = {:.5} ms, percentile(99%) = {:.5} ms",
+        stats.min, stats.max, stats.mean, stats.median, stats.p90, stats.p95, stats.p99
+    )?;
+    Ok(())
+}
+
+/// Milliseconds.
+struct Stats {
+    mean: f64,
+    median: f64,
+    std: f64,
+    min: f64,
+    max: f64,
+    p90: f64,
+    p95: f64,
+    p99: f64,
+    trimmed_mean: f64,
+    trimmed_std: f64,
+}
+
+impl Stats {
+    fn new(times: &[Duration], trim_percent: u32) -> Stats {
+        let mut ms: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+        ms.sort_by(f64::total_cmp);
+        let moments = |list: &[f64]| {
+            let mean = list.iter().sum::<f64>() / list.len().max(1) as f64;
+            let variance = list.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / list.len().max(1) as f64;
+            (mean, variance.sqrt())
+        };
+        // The nearest rank: the smallest time that this share of the runs did not exceed.
+        let rank = |percent: f64| {
+            let at = (percent / 100.0 * ms.len() as f64).ceil() as usize;
+            ms.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+        };
+        let cut = (ms.len() * trim_percent.min(49) as usize) / 100;
+        let (mean, std) = moments(&ms);
+        let (trimmed_mean, trimmed_std) = moments(&ms[cut..ms.len() - cut]);
+        Stats {
+            mean,
+            median: rank(50.0),
+            std,
+            min: ms.first().copied().unwrap_or(0.0),
+            max: ms.last().copied().unwrap_or(0.0),
+            p90: rank(90.0),
+            p95: rank(95.0),
+            p99: rank(99.0),
+            trimmed_mean,
+            trimmed_std,
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "median_ms": self.median, "mean_ms": self.mean, "std_ms": self.std, "min_ms": self.min,
+            "max_ms": self.max, "p90_ms": self.p90, "p95_ms": self.p95, "p99_ms": self.p99,
+            "trimmed_mean_ms": self.trimmed_mean, "trimmed_std_ms": self.trimmed_std,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        let stats = Stats::new(&times, 10);
+        assert_eq!(
+            (stats.min, stats.median, stats.p90, stats.p99, stats.max),
+            (1.0, 50.0, 90.0, 99.0, 100.0)
+        );
+        assert!((stats.mean - 50.5).abs() < 1e-9 && (stats.trimmed_mean - 50.5).abs() < 1e-9);
+        assert!(stats.trimmed_std < stats.std);
+    }
+}

@@ -1,0 +1,222 @@
+//! A model or a plan on the command line, ready to run: plans are opened, models are built in memory.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use planish::{Builder, Device, Engine, Plan};
+use planish_ir::Graph;
+use planish_plan::{Profile, SymbolRange};
+
+use crate::args::Building;
+use crate::shapes::{self, Sizes};
+use crate::{inspect, say_note};
+
+/// Reads `200ms`, `3s`, `2m` or a number of seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let scale = match unit {
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(format!("`{unit}` is no unit of time; give 200ms, 3s or 2m")),
+    };
+    let seconds: f64 =
+        number.parse().map_err(|_| format!("`{number}` is no number; give 200ms, 3s or 2m"))?;
+    Duration::try_from_secs_f64(seconds * scale).map_err(|_| format!("`{text}` is no length of time"))
+}
+
+/// A built plan.
+pub(crate) struct Made {
+    pub(crate) plan: Plan,
+    pub(crate) time: Duration,
+    pub(crate) report: Option<planish::PassesReport>,
+}
+
+/// Whether the file is a plan, by its first bytes.
+pub(crate) fn is_plan(path: &Path) -> Result<bool> {
+    let mut first = [0u8; 16];
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let n = file.read(&mut first).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(planish_plan::is_plan(&first[..n]))
+}
+
+/// Opens the plan, or builds the model.
+pub(crate) fn plan(path: &Path, building: &Building) -> Result<Made> {
+    if is_plan(path)? {
+        let start = Instant::now();
+        let plan = Plan::open(path).with_context(|| path.display().to_string())?;
+        return Ok(Made { plan, time: start.elapsed(), report: None });
+    }
+    say_note(&format!("building a plan of {} in memory", path.display()));
+    build(path, building)
+}
+
+/// Builds the model.
+pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
+    let start = Instant::now();
+    let imported = inspect::import(path)?;
+    let profiles = profiles(&imported.graph, building)?;
+    let mut builder = Builder::new(path)?
+        .tune_level(building.tune_level)
+        .winograd(!building.no_winograd)
+        .strict(building.strict);
+    if let Some(threads) = building.threads {
+        builder = builder.threads(threads);
+    }
+    let options = builder.options_mut();
+    options.disabled_passes = building.disabled_passes.clone();
+    options.stop_after = building.stop_after;
+    options.explain = building.explain;
+    if profiles.is_empty() {
+        let sizes = shapes::complete(&imported.graph, &Sizes::new())?;
+        if !sizes.is_empty() {
+            let at: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+            say_note(&format!("no shapes given: tuned at {}, runs at any", at.join(" ")));
+        }
+        options.tune_at = sizes.into_iter().collect();
+    }
+    options.profiles = profiles;
+    options.progress = progress();
+    let (built, _) = builder.build_with_report()?;
+    clear_line();
+    Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes) })
+}
+
+/// An engine with the threads asked for.
+pub(crate) fn engine(plan: Plan) -> Result<Engine> {
+    Ok(Engine::new(plan, Device::Auto)?)
+}
+
+/// A graph with the plan's inputs and nothing else: what inputs are checked against.
+pub(crate) fn inputs_of(engine: &Engine) -> Result<Graph> {
+    let mut graph = Graph::new("inputs");
+    for port in engine.inputs() {
+        graph.add_input(&port.name, port.ty)?;
+    }
+    Ok(graph)
+}
+
+/// The profiles that the arguments ask for; none for an open plan.
+fn profiles(graph: &Graph, building: &Building) -> Result<Vec<Profile>> {
+    let n_ways =
+        [!building.shapes.is_empty(), !building.max_shapes.is_empty(), !building.profiles.is_empty()];
+    if n_ways.iter().filter(|&&given| given).count() > 1 {
+        bail!("give one of --shapes, --min-shapes/--opt-shapes/--max-shapes and --profile");
+    }
+    if !building.shapes.is_empty() {
+        let bound = bound(graph, &building.shapes, "--shapes")?;
+        let sizes = shapes::complete(graph, &bound)?;
+        return Ok(vec![ranges(&sizes, &sizes, &sizes)]);
+    }
+    if !building.max_shapes.is_empty() {
+        let or = |list: &'_ Vec<String>, other: &'_ Vec<String>| {
+            if list.is_empty() { other.clone() } else { list.clone() }
+        };
+        let (max, opt) = (&building.max_shapes, or(&building.opt_shapes, &building.max_shapes));
+        let min = or(&building.min_shapes, &opt);
+        return Ok(vec![profile(graph, &min, &opt, max)?]);
+    }
+    building
+        .profiles
+        .iter()
+        .map(|text| {
+            let mut parts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+            for part in text.split_whitespace() {
+                let (name, shapes) = part
+                    .split_once('=')
+                    .filter(|(name, _)| ["min", "opt", "max"].contains(name))
+                    .with_context(|| format!("--profile wants min=… opt=… max=…, not `{part}`"))?;
+                parts.insert(name, shapes.split(',').map(str::to_string).collect());
+            }
+            let max = parts.get("max").context("--profile wants max=…")?;
+            let opt = parts.get("opt").unwrap_or(max);
+            let min = parts.get("min").unwrap_or(opt);
+            profile(graph, min, opt, max)
+        })
+        .collect()
+}
+
+fn profile(graph: &Graph, min: &[String], opt: &[String], max: &[String]) -> Result<Profile> {
+    let max = shapes::complete(graph, &bound(graph, max, "the largest shapes")?)?;
+    let with_rest = |given: Sizes| {
+        let mut sizes = max.clone();
+        sizes.extend(given);
+        sizes
+    };
+    let opt = with_rest(bound(graph, opt, "the shapes to tune for")?);
+    let min = with_rest(bound(graph, min, "the smallest shapes")?);
+    for (symbol, most) in &max {
+        let (least, best) = (min[symbol], opt[symbol]);
+        if least > best || best > *most {
+            bail!("`{symbol}` goes from {least} over {best} to {most}; give min <= opt <= max");
+        }
+    }
+    Ok(ranges(&min, &opt, &max))
+}
+
+fn bound(graph: &Graph, given: &[String], origin: &str) -> Result<Sizes> {
+    let mut sizes = Sizes::new();
+    let inputs = shapes::tensor_inputs(graph)?;
+    for (name, shape) in shapes::parse(given)? {
+        let (_, ty) = inputs.iter().find(|(value, _)| *value.name == *name).with_context(|| {
+            let names: Vec<&str> = inputs.iter().map(|(value, _)| &*value.name).collect();
+            format!("{origin}: the model has no input `{name}`; it takes {}", names.join(", "))
+        })?;
+        let conflicts = shapes::bind(&name, ty, &shape, &mut sizes).with_context(|| origin.to_string())?;
+        if let Some(conflict) = conflicts.first() {
+            bail!("{origin}: {conflict}");
+        }
+    }
+    Ok(sizes)
+}
+
+fn ranges(min: &Sizes, opt: &Sizes, max: &Sizes) -> Profile {
+    let range = |(symbol, &most): (&String, &i64)| SymbolRange {
+        symbol: symbol.clone(),
+        min: min.get(symbol).copied().unwrap_or(most),
+        opt: opt.get(symbol).copied().unwrap_or(most),
+        max: most,
+    };
+    Profile { ranges: max.iter().map(range).collect() }
+}
+
+/// Shows how far the tuner is, where somebody watches.
+fn progress() -> Option<planish::Progress> {
+    use std::io::{IsTerminal, Write};
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let started = Instant::now();
+    let shown = AtomicUsize::new(0);
+    Some(std::sync::Arc::new(move |stage: &str, done: usize, of: usize| {
+        let tenths = started.elapsed().as_millis() as usize / 100;
+        if tenths > 10 && shown.swap(tenths, Ordering::Relaxed) != tenths {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{stage}: {done} of {of}");
+        }
+    }))
+}
+
+fn clear_line() {
+    use std::io::{IsTerminal, Write};
+    if std::io::stderr().is_terminal() {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(duration("3s"), Ok(Duration::from_secs(3)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert!(duration("3h").is_err() && duration("fast").is_err() && duration("-1s").is_err());
+    }
+}

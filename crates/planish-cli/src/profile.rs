@@ -1,0 +1,98 @@
+//! `planish profile`: the time of every layer.
+
+use std::io::Write;
+
+use anyhow::Result;
+use planish::{ContextOptions, View};
+use planish_plan::{Step, StepKind};
+use serde_json::json;
+
+use crate::args::Profile;
+use crate::feed::{self, Sources};
+use crate::{Answer, load, print, say_note};
+
+pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
+    let made = load::plan(&args.model, &args.building)?;
+    let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
+    let engine = load::engine(made.plan)?;
+    let sources = Sources { shapes: &args.building.shapes, ..Sources::default() };
+    let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
+    fed.notes.iter().for_each(|note| say_note(note));
+    let inputs: Vec<(&str, View<'_>)> =
+        fed.tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();
+    let mut context = engine.context_with(ContextOptions { threads })?;
+    for _ in 0..3 {
+        context.run(&inputs)?;
+    }
+    let steps = &engine.record().program.steps;
+    let mut samples: Vec<Vec<u64>> = vec![Vec::new(); steps.len()];
+    let mut totals = Vec::new();
+    for _ in 0..args.iterations.max(1) {
+        let profiled = context.profile(&inputs)?;
+        totals.push(profiled.total_ns);
+        for time in profiled.steps {
+            samples[time.step].push(time.ns);
+        }
+    }
+    let median = |list: &mut Vec<u64>| {
+        list.sort_unstable();
+        list.get(list.len() / 2).copied().unwrap_or(0) as f64 / 1e3
+    };
+    let times: Vec<f64> = samples.iter_mut().map(median).collect();
+    let total = median(&mut totals);
+    let sum: f64 = times.iter().sum();
+    let mut order: Vec<usize> = (0..steps.len()).collect();
+    if args.top > 0 {
+        order.sort_by(|&a, &b| times[b].total_cmp(&times[a]));
+        order.truncate(args.top);
+    }
+    if !args.json.replaces_tables() {
+        let mut rows = vec![["us", "share", "layer", "operators", "kernel"].map(String::from).to_vec()];
+        for &idx in &order {
+            rows.push(vec![
+                format!("{:.1}", times[idx]),
+                format!("{:.1} %", 100.0 * times[idx] / sum.max(1e-9)),
+                shorten(&steps[idx].name, 60),
+                shorten(&steps[idx].region.ops(), 40),
+                tactic(&steps[idx]),
+            ]);
+        }
+        print::table(out, &rows, &[0, 1])?;
+        writeln!(
+            out,
+            "layers  {sum:.1} us in {} steps, the whole run {total:.1} us on {threads} threads",
+            steps.len()
+        )?;
+    }
+    let layers: Vec<_> = (0..steps.len())
+        .map(|idx| {
+            json!({ "name": steps[idx].name, "ops": steps[idx].region.ops(), "kernel": tactic(&steps[idx]), "us": times[idx] })
+        })
+        .collect();
+    print::json(
+        out,
+        &args.json,
+        &json!({ "layers": layers, "sum_us": sum, "total_us": total, "threads": threads }),
+    )?;
+    Ok(Answer::Yes)
+}
+
+fn tactic(step: &Step) -> String {
+    match &step.kind {
+        StepKind::Kernel { variants, .. } => {
+            variants.first().map_or_else(String::new, |variant| variant.tactic.name.clone())
+        }
+        StepKind::Transfer => "transfer".to_string(),
+        StepKind::Evaluate => "reference on host values".to_string(),
+        StepKind::Control(_) => "control flow".to_string(),
+    }
+}
+
+fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_string();
+    }
+    let mut short: String = text.chars().take(most - 1).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,154 @@
+//! The ways to do each step: a backend's candidates, or nothing at all where a value is only seen differently.
+
+use planish_kernel::{Backend, Candidate, Layout, Problem, Region, Tactic, Want};
+use planish_op::Op;
+
+use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::{Draft, DraftKind, DraftStep};
+use crate::options::BuildOptions;
+use crate::sizes::{Sizes, same_memory};
+
+/// One way to do a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Alternative {
+    pub(crate) candidate: Candidate,
+    pub(crate) ns: f64,
+    /// From the cost model only, or measured.
+    pub(crate) measured: bool,
+    /// The output is the input's memory under other dimensions; nothing runs.
+    pub(crate) view: bool,
+}
+
+/// A step's alternatives, and its problem at the tuned sizes.
+#[derive(Clone, Debug)]
+pub(crate) struct Choices {
+    pub(crate) problem: Option<Problem>,
+    pub(crate) list: Vec<Alternative>,
+}
+
+/// The name under which seeing a value differently stands among tactics.
+pub(crate) const VIEW: &str = "view";
+
+/// All alternatives of every step, unpriced but for the cost model.
+pub(crate) fn alternatives(
+    draft: &Draft,
+    backend: &dyn Backend,
+    sizes: &Sizes,
+    options: &BuildOptions,
+) -> Result<Vec<Choices>, BuildError> {
+    draft.steps.iter().map(|step| choices(draft, step, backend, sizes, options)).collect()
+}
+
+fn choices(
+    draft: &Draft,
+    step: &DraftStep,
+    backend: &dyn Backend,
+    sizes: &Sizes,
+    options: &BuildOptions,
+) -> Result<Choices, BuildError> {
+    if !matches!(step.kind, DraftKind::Kernel) {
+        return Ok(Choices { problem: None, list: Vec::new() });
+    }
+    let problem = draft.problem(step, sizes, options.threads);
+    let problem =
+        problem.ok_or_else(|| BuildError::internal(format!("{} has no sizes", step.region.title())))?;
+    let mut list = Vec::new();
+    for (from, to) in views(draft, step) {
+        let n_inputs = step.inputs.len();
+        let mut inputs = vec![Want::inside(Layout::Plain); n_inputs];
+        inputs[0] = Want::dense(from);
+        list.push(Alternative {
+            candidate: Candidate {
+                tactic: Tactic::new(VIEW, 1),
+                inputs,
+                outputs: vec![Want::dense(to)],
+                packed: vec![None; n_inputs],
+                predicted_ns: 0.0,
+                in_place: Vec::new(),
+                slow: false,
+            },
+            ns: 0.0,
+            measured: false,
+            view: true,
+        });
+    }
+    for candidate in backend.candidates(&problem) {
+        if candidate.slow || options.allows(&candidate.tactic.name) {
+            let ns = candidate.predicted_ns;
+            list.push(Alternative { candidate, ns, measured: false, view: false });
+        }
+    }
+    // The slow ways stay only where there is no other.
+    if list.iter().any(|alternative| !alternative.candidate.slow) {
+        list.retain(|alternative| !alternative.candidate.slow);
+    }
+    if list.is_empty() {
+        let message = format!("nothing on this device can compute {}", step.region.title());
+        return Err(BuildError::new(BuildErrorKind::Unsupported, message));
+    }
+    if options.strict && list.iter().all(|alternative| alternative.candidate.slow) {
+        let message = format!(
+            "--strict: only the slow reference can compute `{}` ({}); leave --strict out to accept it",
+            step.region.title(),
+            step.region.ops()
+        );
+        return Err(BuildError::new(BuildErrorKind::Refused, message));
+    }
+    Ok(Choices { problem: Some(problem), list })
+}
+
+/// Layouts (in, out) under which the step only sees its input's memory differently.
+fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
+    let [node] = &step.region.nodes[..] else { return Vec::new() };
+    let (Some(Some(input)), [output]) = (step.inputs.first(), &step.outputs[..]) else { return Vec::new() };
+    if draft.outputs.contains(output) || !reads_first(&step.region) {
+        return Vec::new();
+    }
+    let shape = |value: usize| draft.values[value].ty.as_tensor().and_then(|ty| ty.shape.clone());
+    let (Some(from), Some(_)) = (shape(*input), shape(*output)) else { return Vec::new() };
+    match &node.op {
+        Op::Reshape(_) | Op::Squeeze(_) | Op::Unsqueeze(_) | Op::Flatten(_) => {
+            vec![(Layout::Plain, Layout::Plain)]
+        }
+        Op::Identity(_) | Op::Dropout(_) => {
+            vec![(Layout::Plain, Layout::Plain), (Layout::ChannelsLast, Layout::ChannelsLast)]
+        }
+        Op::Transpose(transpose) => {
+            let rank = from.rank();
+            let perm: Vec<usize> = match &transpose.perm {
+                Some(perm) => perm.iter().filter_map(|&axis| usize::try_from(axis).ok()).collect(),
+                None => (0..rank).rev().collect(),
+            };
+            if perm.len() != rank {
+                return Vec::new();
+            }
+            let mut list = Vec::new();
+            for a in [Layout::Plain, Layout::ChannelsLast] {
+                for b in [Layout::Plain, Layout::ChannelsLast] {
+                    // Memory order of the input's axes, and of the output's axes named as the input's.
+                    let counts = |axis: &usize| from.dims()[*axis].as_const() != Some(1);
+                    let there: Vec<usize> = a.order(rank).into_iter().filter(counts).collect();
+                    let here: Vec<usize> =
+                        b.order(rank).into_iter().map(|axis| perm[axis]).filter(counts).collect();
+                    if there == here {
+                        list.push((a, b));
+                    }
+                }
+            }
+            list
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the region's first input is what its node reads first, and all else are parameters.
+fn reads_first(region: &Region) -> bool {
+    let first = matches!(region.nodes[0].inputs.first(), Some(Some(planish_kernel::Ref::Input(0))));
+    first && region.n_inputs == 1
+}
+
+/// Whether a value in layout `has` can be read as `wants` without a reorder.
+pub(crate) fn readable(draft: &Draft, value: usize, has: Layout, wants: Layout) -> bool {
+    let shape = draft.values[value].ty.as_tensor().and_then(|ty| ty.shape.as_ref());
+    has == wants || shape.is_some_and(|shape| same_memory(shape, has, wants))
+}

@@ -1,0 +1,114 @@
+//! The driver of a build: passes, lowering, prices, selection, schedule.
+
+use std::sync::Arc;
+
+use planish_ir::Graph;
+use planish_kernel::Backend;
+use planish_passes::Report;
+use planish_plan::{Certificate, Plan, PlanTarget, Profile};
+
+use crate::alternatives::alternatives;
+use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::{Draft, DraftKind, lower};
+use crate::measure::measure;
+use crate::options::BuildOptions;
+use crate::schedule::{Decided, schedule};
+use crate::select::select;
+use crate::sizes::Sizes;
+use crate::timing_cache::TimingCache;
+use crate::weights::Weights;
+
+/// A built plan and how it came about.
+#[derive(Debug)]
+pub struct Built {
+    pub plan: Plan,
+    /// What the passes did and refused.
+    pub passes: Report,
+    /// The graph that was lowered.
+    pub graph: Graph,
+}
+
+/// Builds a plan of `graph` for a backend. New times go into `timings`.
+pub fn build(
+    graph: &Graph,
+    backend: &Arc<dyn Backend>,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Built, BuildError> {
+    let fixed = fixed_sizes(&options.profiles);
+    let specialized = match &fixed {
+        Some(sizes) => {
+            let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+            graph.specialize(&lookup).map_err(|error| {
+                let message = format!("the model does not accept these shapes: {error}");
+                BuildError::new(BuildErrorKind::WrongShapes, message)
+            })?
+        }
+        None => graph.clone(),
+    };
+    let pass_options = planish_passes::Options {
+        disabled: options.disabled_passes.clone(),
+        stop_after: options.stop_after,
+        explain: options.explain,
+        ..planish_passes::Options::default()
+    };
+    let (graph, passes) = planish_passes::standard()
+        .run(specialized, &pass_options)
+        .map_err(|error| BuildError::internal(error.to_string()))?;
+
+    let sizes = Sizes::of(&graph, options);
+    let draft = lower(&graph, &**backend, &sizes, options)?;
+    let decided = decide(draft, &**backend, &sizes, options, timings)?;
+    let mut weights = Weights::default();
+    let (program, evidence) = schedule(&decided, &**backend, &sizes, options, &mut weights)?;
+
+    let target = backend.target();
+    let printed = graph.print();
+    let plan = Plan {
+        name: graph.name.clone(),
+        producer: env!("CARGO_PKG_VERSION").to_string(),
+        source: options.source,
+        options: options.text(),
+        targets: vec![PlanTarget { backend: target.backend, needs: target.needs, device: target.device }],
+        profiles: if fixed.is_some() { Vec::new() } else { options.profiles.clone() },
+        tuned_at: sizes.pairs(),
+        threads: options.threads as u32,
+        program,
+        weights: weights.list,
+        graph: printed.text,
+        evidence,
+        certificate: Certificate::default(),
+    };
+    Ok(Built { plan, passes, graph })
+}
+
+/// The sizes of a single profile that allows one size for each symbol.
+fn fixed_sizes(profiles: &[Profile]) -> Option<Vec<(String, i64)>> {
+    let [profile] = profiles else { return None };
+    let fixed = profile.ranges.iter().all(|range| range.min == range.max);
+    fixed.then(|| profile.ranges.iter().map(|range| (range.symbol.clone(), range.opt)).collect())
+}
+
+/// Prices and chooses for a draft and its bodies.
+fn decide(
+    draft: Draft,
+    backend: &dyn Backend,
+    sizes: &Sizes,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Decided, BuildError> {
+    let mut choices = alternatives(&draft, backend, sizes, options)?;
+    measure(&draft, &mut choices, backend, options, timings)?;
+    let chosen = select(&draft, &choices, sizes);
+    let mut bodies = Vec::with_capacity(draft.steps.len());
+    for step in &draft.steps {
+        let mut decided = Vec::new();
+        if let DraftKind::Control { bodies, .. } = &step.kind {
+            for body in bodies {
+                decided.push(decide(body.clone(), backend, sizes, options, timings)?);
+            }
+        }
+        bodies.push(decided);
+    }
+    Ok(Decided { draft, choices, chosen, bodies })
+}

@@ -1,0 +1,41 @@
+//! Why a plan could not be built.
+
+/// Why a plan could not be built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BuildErrorKind {
+    /// The graph cannot be had at the sizes asked for.
+    WrongShapes,
+    /// A pass or a stage of the compiler made a mistake.
+    Internal,
+    /// Nothing can compute a node.
+    Unsupported,
+    /// What `--strict` or a lock of tactics refuses.
+    Refused,
+    /// The self-check found a wrong answer that could not be repaired.
+    CheckFailed,
+    /// The caller asked to stop.
+    Cancelled,
+}
+
+/// A build's refusal or failure.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct BuildError {
+    kind: BuildErrorKind,
+    message: String,
+}
+
+impl BuildError {
+    pub(crate) fn new(kind: BuildErrorKind, message: impl Into<String>) -> BuildError {
+        BuildError { kind, message: message.into() }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> BuildError {
+        BuildError::new(BuildErrorKind::Internal, message)
+    }
+
+    pub fn kind(&self) -> &BuildErrorKind {
+        &self.kind
+    }
+}

@@ -1,0 +1,32 @@
+//! From a graph to a plan.
+//!
+//! ```text
+//! Graph ─passes─▶ Graph ─lower─▶ Draft (steps over regions) ─alternatives─▶ ─measure─▶ ─select─▶ ─schedule─▶ Plan
+//! ```
+//!
+//! - `sizes`: what symbols are tuned at;
+//! - `lower`: a graph to steps, each a region of nodes that one kernel may cover;
+//! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
+//!   seen differently;
+//! - `measure`: what each way costs;
+//! - `select`: the cheapest choice with layout changes priced;
+//! - `schedule`: reorders put in, memory homes decided, weights packed;
+//! - `build`: the driver.
+
+mod alternatives;
+mod build;
+mod error;
+mod lower;
+mod measure;
+mod options;
+mod schedule;
+mod select;
+mod sizes;
+mod timing_cache;
+mod weights;
+
+pub use build::{Built, build};
+pub use error::{BuildError, BuildErrorKind};
+pub use options::{BuildOptions, Progress};
+pub use planish_passes::Report as PassesReport;
+pub use timing_cache::{TimingCache, TimingEntry, TimingKey};

@@ -1,0 +1,296 @@
+//! What each alternative costs, measured on the device as the network would run it.
+//!
+//! Activations stay where the step before would have left them, in cache; weights come from further away, so
+//! several copies are read in turn. Candidates are run in turns, so that a slow moment of the machine meets all
+//! of them, and the median counts.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use planish_kernel::{
+    Address, Backend, Call, Kernel, KernelError, Layout, Memory, Operand, Problem, Queue, QueueOptions,
+};
+use planish_tensor::{DType, Tensor};
+
+use crate::alternatives::Choices;
+use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::{Draft, Source};
+use crate::options::BuildOptions;
+use crate::timing_cache::{TimingCache, TimingEntry, TimingKey};
+
+/// Candidates that the cost model puts this far behind the best are not measured.
+const MAX_PREDICTED_RATIO: f64 = 4.0;
+/// After the first round, candidates this far behind the fastest are dropped.
+const DROP_RATIO: f64 = 1.6;
+/// Rounds by tune level.
+const ROUNDS: [usize; 6] = [0, 3, 5, 7, 11, 21];
+/// A sample runs at least this long, so that the clock does not count.
+const SAMPLE_NS: u64 = 100_000;
+/// Weights are read from copies of at least this many bytes together, where a few copies reach it.
+const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
+const MAX_COPIES: usize = 6;
+
+/// Prices every alternative that has a rival; times come from the cache or go into it.
+pub(crate) fn measure(
+    draft: &Draft,
+    choices: &mut [Choices],
+    backend: &dyn Backend,
+    options: &BuildOptions,
+    cache: &mut TimingCache,
+) -> Result<(), BuildError> {
+    let rounds = ROUNDS[(options.tune_level as usize).min(ROUNDS.len() - 1)];
+    if rounds == 0 {
+        return Ok(());
+    }
+    let device = backend.target().device;
+    let n_steps = choices.len();
+    for (idx, choices) in choices.iter_mut().enumerate() {
+        if options.cancel.load(Ordering::Relaxed) {
+            return Err(BuildError::new(BuildErrorKind::Cancelled, "the build was stopped"));
+        }
+        if let Some(progress) = &options.progress {
+            progress("tune", idx, n_steps);
+        }
+        let Some(problem) = choices.problem.clone() else { continue };
+        let rivals = choices.list.iter().filter(|alternative| !alternative.view).count();
+        if rivals < 2 {
+            continue;
+        }
+        let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
+        let mut open = Vec::new();
+        for (at, alternative) in choices.list.iter_mut().enumerate() {
+            if alternative.view {
+                continue;
+            }
+            let posed = posed(&problem, &alternative.candidate);
+            let key = TimingKey {
+                device: device.clone(),
+                problem: posed.key(),
+                tactic: alternative.candidate.tactic.to_string(),
+            };
+            if let Some(entry) = cache.get(&key) {
+                alternative.ns = entry.median_ns as f64;
+                alternative.measured = true;
+            } else if alternative.ns <= best * MAX_PREDICTED_RATIO {
+                open.push((at, posed, key));
+            }
+        }
+        let step = &draft.steps[idx];
+        let weight = |place: usize| match step.inputs[place].map(|value| &draft.values[value].source) {
+            Some(Source::Weight(tensor)) => Some(tensor),
+            _ => None,
+        };
+        let mut trials = Vec::new();
+        for (at, posed, key) in open {
+            let tactic = &choices.list[at].candidate.tactic;
+            match Trial::new(backend, &posed, tactic, &weight) {
+                Ok(trial) => trials.push((at, key, trial)),
+                // A candidate that cannot be prepared is no candidate.
+                Err(_) => choices.list[at].ns = f64::INFINITY,
+            }
+        }
+        let mut queue = queue(backend, options.threads)?;
+        for round in 0..rounds {
+            for (_, _, trial) in &mut trials {
+                trial.sample(&mut *queue).map_err(|error| {
+                    BuildError::internal(format!(
+                        "`{}` failed while it was timed: {error}",
+                        problem.region.title()
+                    ))
+                })?;
+            }
+            if round == 0 {
+                let fastest = trials.iter().map(|(_, _, trial)| trial.median()).min().unwrap_or(0);
+                for (at, key, trial) in &trials {
+                    if trial.median() as f64 > fastest as f64 * DROP_RATIO {
+                        choices.list[*at].ns = trial.median() as f64;
+                        choices.list[*at].measured = true;
+                        cache.insert(key.clone(), trial.entry());
+                    }
+                }
+                trials.retain(|(_, _, trial)| trial.median() as f64 <= fastest as f64 * DROP_RATIO);
+            }
+            if trials.len() < 2 {
+                break;
+            }
+        }
+        for (at, key, trial) in trials {
+            choices.list[at].ns = trial.median() as f64;
+            choices.list[at].measured = true;
+            cache.insert(key, trial.entry());
+        }
+        // What was not measured is priced by the model, and must not win against what was.
+        let slowest = choices.list.iter().filter(|a| a.measured).map(|a| a.ns).fold(0.0, f64::max);
+        for alternative in choices.list.iter_mut().filter(|a| !a.measured && !a.view) {
+            alternative.ns = alternative.ns.max(slowest);
+        }
+    }
+    Ok(())
+}
+
+fn queue(backend: &dyn Backend, threads: usize) -> Result<Box<dyn Queue>, BuildError> {
+    backend.queue(QueueOptions { threads }).map_err(|error| BuildError::internal(error.to_string()))
+}
+
+/// The problem with its operands as the candidate wants them.
+pub(crate) fn posed(problem: &Problem, candidate: &planish_kernel::Candidate) -> Problem {
+    let mut posed = problem.clone();
+    for (place, (operand, want)) in posed.inputs.iter_mut().zip(&candidate.inputs).enumerate() {
+        let dense = Operand::dense(operand.dtype, &operand.dims, want.layout);
+        *operand = Operand {
+            constant: operand.constant,
+            packed: candidate.packed.get(place).cloned().flatten(),
+            ..dense
+        };
+    }
+    for (operand, want) in posed.outputs.iter_mut().zip(&candidate.outputs) {
+        *operand = Operand::dense(operand.dtype, &operand.dims, want.layout);
+    }
+    posed
+}
+
+/// One candidate with memory to run on.
+struct Trial {
+    kernel: Box<dyn Kernel>,
+    memory: Vec<Box<dyn Memory>>,
+    /// Addresses of the inputs, for each copy of the weights.
+    inputs: Vec<Vec<Address>>,
+    outputs: Vec<Address>,
+    workspace: Address,
+    samples: Vec<u64>,
+    n_runs: usize,
+}
+
+impl Trial {
+    fn new<'a>(
+        backend: &dyn Backend,
+        problem: &Problem,
+        tactic: &planish_kernel::Tactic,
+        weight: &dyn Fn(usize) -> Option<&'a Tensor>,
+    ) -> Result<Trial, KernelError> {
+        let kernel = backend.prepare(problem, tactic)?;
+        let mut trial = Trial {
+            memory: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            workspace: Address::NULL,
+            samples: Vec::new(),
+            n_runs: 0,
+            kernel,
+        };
+        let mut queue = backend.queue(QueueOptions { threads: 1 })?;
+        let mut shared = Vec::new();
+        let mut weights: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (place, operand) in problem.inputs.iter().enumerate() {
+            let bytes = match (weight(place), &operand.packed) {
+                (Some(tensor), Some(_)) => backend.pack(problem, tactic, place, tensor)?.bytes,
+                (Some(tensor), None) if operand.is_dense(Layout::Plain) => tensor.bytes().to_vec(),
+                _ => {
+                    let bytes = filled(operand, place as u64 + 1);
+                    shared.push(trial.put(backend, &mut *queue, &bytes)?);
+                    continue;
+                }
+            };
+            shared.push(Address::NULL);
+            weights.push((place, bytes));
+        }
+        let n_bytes: usize = weights.iter().map(|(_, bytes)| bytes.len()).sum();
+        let n_copies = (WEIGHT_ROTATION_BYTES / n_bytes.max(1)).clamp(1, MAX_COPIES);
+        for _ in 0..n_copies {
+            let mut inputs = shared.clone();
+            for (place, bytes) in &weights {
+                inputs[*place] = trial.put(backend, &mut *queue, bytes)?;
+            }
+            trial.inputs.push(inputs);
+        }
+        for operand in &problem.outputs {
+            let memory = backend.allocate(operand.span_bytes())?;
+            trial.outputs.push(memory.address());
+            trial.memory.push(memory);
+        }
+        let memory = backend.allocate(trial.kernel.workspace_bytes())?;
+        trial.workspace = memory.address();
+        trial.memory.push(memory);
+        queue.synchronize()?;
+        Ok(trial)
+    }
+
+    fn put(
+        &mut self,
+        backend: &dyn Backend,
+        queue: &mut dyn Queue,
+        bytes: &[u8],
+    ) -> Result<Address, KernelError> {
+        let memory = backend.allocate(bytes.len())?;
+        let address = memory.address();
+        // SAFETY: the memory was just allocated with this length.
+        unsafe { queue.upload(address, bytes)? };
+        self.memory.push(memory);
+        Ok(address)
+    }
+
+    fn run(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
+        let inputs = &self.inputs[self.n_runs % self.inputs.len()];
+        self.n_runs += 1;
+        let call = Call { inputs, outputs: &self.outputs, workspace: self.workspace };
+        // SAFETY: every operand has memory of its own that spans it, and nobody else touches it.
+        unsafe { self.kernel.launch(&call, queue) }
+    }
+
+    /// One sample: as many runs as the clock needs.
+    fn sample(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
+        if self.n_runs == 0 {
+            self.run(queue)?;
+            queue.synchronize()?;
+        }
+        let started = Instant::now();
+        let mut n_runs = 0;
+        loop {
+            self.run(queue)?;
+            queue.synchronize()?;
+            n_runs += 1;
+            let ns = started.elapsed().as_nanos() as u64;
+            if ns >= SAMPLE_NS {
+                self.samples.push(ns / n_runs);
+                return Ok(());
+            }
+        }
+    }
+
+    fn sorted(&self) -> Vec<u64> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_unstable();
+        sorted
+    }
+
+    fn median(&self) -> u64 {
+        let sorted = self.sorted();
+        sorted.get(sorted.len() / 2).copied().unwrap_or(u64::MAX)
+    }
+
+    fn entry(&self) -> TimingEntry {
+        let sorted = self.sorted();
+        let at = |share: usize| sorted.get(sorted.len() * share / 4).copied().unwrap_or(0);
+        TimingEntry { median_ns: self.median(), spread_ns: at(3) - at(1), n_samples: sorted.len() as u32 }
+    }
+}
+
+/// Plausible contents of an operand: floats around zero, zeros for everything else (valid as any index).
+fn filled(operand: &Operand, seed: u64) -> Vec<u8> {
+    let n_bytes = operand.span_bytes();
+    if operand.dtype != DType::F32 {
+        return vec![0; n_bytes];
+    }
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(n_bytes);
+    for _ in 0..n_bytes / 4 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let value = (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,88 @@
+//! What a build is asked for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use planish_plan::Profile;
+
+/// Told about the stages of a build: what is done, how many of how many.
+pub type Progress = Arc<dyn Fn(&str, usize, usize) + Send + Sync>;
+
+/// What a build is asked for.
+#[derive(Clone)]
+pub struct BuildOptions {
+    /// Hash of the source model, kept in the plan.
+    pub source: [u8; 32],
+    /// Shapes that the plan may run at; empty for any that the model accepts.
+    pub profiles: Vec<Profile>,
+    /// Sizes to tune at, for symbols that no profile names.
+    pub tune_at: Vec<(String, i64)>,
+    /// Threads that the plan is tuned for.
+    pub threads: usize,
+    /// 0 goes by the cost model, up to 5 measures more and more.
+    pub tune_level: u32,
+    /// Passes that are left out.
+    pub disabled_passes: Vec<String>,
+    /// Stop the pipeline after this many passes.
+    pub stop_after: Option<usize>,
+    /// Say why rules refused.
+    pub explain: bool,
+    /// Tactics whose names contain one of these are left out.
+    pub banned_tactics: Vec<String>,
+    /// Refuse slow kernels.
+    pub strict: bool,
+    /// Whether Winograd convolutions may be used: faster, with a larger rounding error.
+    pub winograd: bool,
+    pub progress: Option<Progress>,
+    /// Set from another thread to stop the build.
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> BuildOptions {
+        BuildOptions {
+            source: [0; 32],
+            profiles: Vec::new(),
+            tune_at: Vec::new(),
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            tune_level: 3,
+            disabled_passes: Vec::new(),
+            stop_after: None,
+            explain: false,
+            banned_tactics: Vec::new(),
+            strict: false,
+            winograd: true,
+            progress: None,
+            cancel: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+impl fmt::Debug for BuildOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl BuildOptions {
+    /// The options that decide what the plan is, one a line.
+    pub(crate) fn text(&self) -> String {
+        let mut lines = vec![
+            format!("threads={}", self.threads),
+            format!("tune_level={}", self.tune_level),
+            format!("strict={}", self.strict),
+            format!("winograd={}", self.winograd),
+        ];
+        lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
+        lines.extend(self.banned_tactics.iter().map(|name| format!("banned_tactic={name}")));
+        lines.sort();
+        lines.join("\n")
+    }
+
+    /// Whether a tactic may be used.
+    pub(crate) fn allows(&self, tactic: &str) -> bool {
+        let banned = self.banned_tactics.iter().any(|part| tactic.contains(part.as_str()));
+        !banned && (self.winograd || !tactic.contains("winograd"))
+    }
+}

@@ -1,0 +1,93 @@
+//! The plan's weights: each stored once, in the form that kernels read where there is a way back.
+
+use std::collections::HashMap;
+
+use planish_kernel::{Backend, Layout, Problem, Tactic};
+use planish_op::Value;
+use planish_plan::Weight;
+use planish_tensor::{Bytes, Tensor};
+
+use crate::error::BuildError;
+
+/// Weights on their way into a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Weights {
+    pub(crate) list: Vec<Weight>,
+    /// Where a tensor's memory lies, its type and layout, to its weight.
+    known: HashMap<(usize, usize, String), u32>,
+    /// Tensors by number: `list` may hold their packed form.
+    tensors: Vec<Tensor>,
+}
+
+impl Weights {
+    /// The number of this tensor in this layout; stored plain until something packs it.
+    pub(crate) fn add(&mut self, name: &str, tensor: &Tensor, layout: Layout) -> Result<u32, BuildError> {
+        let identity = format!("{} {:?} {}", tensor.dtype().name(), tensor.shape(), layout.name());
+        let key = (tensor.bytes().as_ptr().addr(), tensor.bytes().len(), identity);
+        if let Some(&known) = self.known.get(&key) {
+            return Ok(known);
+        }
+        let bytes = match layout {
+            Layout::Plain => tensor.bytes().clone(),
+            other => reordered(tensor, other)?,
+        };
+        let number = self.list.len() as u32;
+        self.list.push(Weight {
+            name: name.to_string(),
+            dtype: tensor.dtype(),
+            dims: tensor.shape().to_vec(),
+            format: None,
+            bytes,
+            packed_for: None,
+        });
+        self.tensors.push(tensor.clone());
+        self.known.insert(key, number);
+        Ok(number)
+    }
+
+    /// Stores a weight packed, if it is stored plain, nothing else reads it plain, and the packing has a way
+    /// back that gives the same bits.
+    pub(crate) fn pack(
+        &mut self,
+        backend: &dyn Backend,
+        problem: &Problem,
+        tactic: &Tactic,
+        (step, input): (usize, usize),
+        number: u32,
+    ) -> Result<(), BuildError> {
+        let weight = &mut self.list[number as usize];
+        if weight.format.is_some() {
+            return Ok(());
+        }
+        let tensor = &self.tensors[number as usize];
+        let fail = |error: planish_kernel::KernelError| {
+            BuildError::internal(format!(
+                "weight `{}` could not be packed for {tactic}: {error}",
+                weight.name
+            ))
+        };
+        let packed = backend.pack(problem, tactic, input, tensor).map_err(fail)?;
+        let Ok(back) = backend.unpack(problem, tactic, input, &packed) else { return Ok(()) };
+        if back != *tensor {
+            return Err(BuildError::internal(format!(
+                "weight `{}` does not come back from the packing `{}`",
+                weight.name, packed.format
+            )));
+        }
+        weight.format = Some(packed.format);
+        weight.bytes = Bytes::from_vec(packed.bytes);
+        weight.packed_for = Some((step as u32, input as u32));
+        Ok(())
+    }
+}
+
+/// A tensor's elements in the order of a layout.
+fn reordered(tensor: &Tensor, layout: Layout) -> Result<Bytes, BuildError> {
+    let perm = layout.order(tensor.rank()).into_iter().map(|axis| axis as i64).collect();
+    let op = planish_op::Transpose { perm: Some(perm) };
+    let value = Value::Tensor(tensor.clone());
+    let outputs = planish_reference::evaluate(&op.into(), &[Some(&value)], 1)
+        .map_err(|error| BuildError::internal(format!("a weight could not be reordered: {error}")))?;
+    let moved = outputs.first().and_then(Value::as_tensor).map(|tensor| tensor.bytes().clone());
+    moved.ok_or_else(|| BuildError::internal("a weight could not be reordered"))
+}

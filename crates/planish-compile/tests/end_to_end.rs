@@ -1,0 +1,109 @@
+//! Graphs built into plans and run: the outputs must be the reference's.
+
+use std::sync::Arc;
+
+use planish_compile::{BuildOptions, TimingCache, build};
+use planish_cpu::Cpu;
+use planish_ir::{Graph, interpret};
+use planish_kernel::Backend;
+use planish_op::Value;
+use planish_runtime::Engine;
+use planish_tensor::Tensor;
+
+/// Relative to the largest output: kernels sum in f32 where the reference sums in f64.
+const TOLERANCE: f64 = 1e-5;
+
+fn random(shape: &[usize], seed: u64) -> Value {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let n: usize = shape.iter().product();
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    Value::Tensor(Tensor::new(shape, (0..n).map(|_| next()).collect()).unwrap())
+}
+
+#[track_caller]
+fn check(text: &str, inputs: &[Value]) {
+    let graph: Graph = text.parse().unwrap();
+    let expected = interpret(&graph, inputs.to_vec()).unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    for tune_level in [0, 1] {
+        let options = BuildOptions { tune_level, threads: 2, ..BuildOptions::default() };
+        let built = build(&graph, &backend, &options, &mut TimingCache::default()).unwrap();
+        let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
+        let mut context = engine.context().unwrap();
+        context.set_poison(true);
+        for _ in 0..2 {
+            let outputs = context.run_values(inputs).unwrap();
+            assert_eq!(outputs.len(), expected.len());
+            for (got, want) in outputs.iter().zip(&expected) {
+                same(got, want);
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn same(got: &Value, want: &Value) {
+    match (got, want) {
+        (Value::Tensor(got), Value::Tensor(want)) => {
+            assert_eq!((got.dtype(), got.shape()), (want.dtype(), want.shape()));
+            let (got, want) = (got.to_f64s(), want.to_f64s());
+            let largest = want.iter().fold(1.0f64, |most, x| most.max(x.abs()));
+            for (x, y) in got.iter().zip(&want) {
+                assert!((x - y).abs() <= TOLERANCE * largest, "{x} against {y}");
+            }
+        }
+        (Value::Sequence(got), Value::Sequence(want)) => {
+            assert_eq!(got.len(), want.len());
+            got.iter().zip(want).for_each(|(got, want)| same(got, want));
+        }
+        _ => panic!("{got:?} is of another kind than {want:?}"),
+    }
+}
+
+#[test]
+fn a_chain_with_a_view_and_two_outputs() {
+    check(
+        r#"graph "g" {
+            input %x: f32[2, 6]
+            %a: f32[2, 6] = Relu(%x)
+            const %s: i64[2] = [3, 4]
+            %b: f32[3, 4] = Reshape(%a, %s)
+            %c: f32[3, 4] = Exp(%b)
+            output %c, %a
+        }"#,
+        &[random(&[2, 6], 1)],
+    );
+}
+
+#[test]
+fn an_output_that_is_an_input() {
+    check(
+        r#"graph "g" {
+            input %x: f32[3]
+            %y: f32[3] = Neg(%x)
+            output %x, %y
+        }"#,
+        &[random(&[3], 1)],
+    );
+}
+
+#[test]
+fn sizes_that_only_a_run_can_tell() {
+    check(
+        r#"graph "g" {
+            input %x: f32[4, 5]
+            %r: f32[4, 5] = Relu(%x)
+            %n: i64[2, "n'0"] = NonZero(%r)
+            %t: i64["n'0", 2] = Transpose(%n) { perm = [1, 0] }
+            %g: f32["n'0"] = GatherND(%r, %t)
+            %e: f32["n'0"] = Exp(%g)
+            output %e, %t
+        }"#,
+        &[random(&[4, 5], 3)],
+    );
+}

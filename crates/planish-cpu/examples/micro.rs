@@ -1,0 +1,254 @@
+//! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA]`) against the machine's
+//! multiply-and-add peak, in this thread's CPU time, and the latency of a fork (`micro fork`).
+//!
+//! Peak and kernel are measured in turn, so that a busy machine spoils neither alone; medians are printed.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use planish_cpu::gemm::table::TILES;
+use planish_cpu::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
+use planish_cpu::isa::Isa;
+use planish_cpu::simd::{Simd, SimdKernel};
+use planish_cpu::team::Team;
+
+/// Seconds of CPU that this thread has used.
+fn thread_time() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Multiply-and-adds on registers alone, in 12 chains (24 where there are 32 registers).
+struct Peak {
+    rounds: usize,
+}
+
+#[inline(always)]
+fn chains<S: Simd, const N: usize>(s: S, rounds: usize) -> f32 {
+    let mut acc = [s.zero(); N];
+    let (a, b) = (s.splat(std::hint::black_box(0.999)), s.splat(std::hint::black_box(0.001)));
+    for _ in 0..rounds {
+        for x in &mut acc {
+            *x = s.mul_add(a, *x, b);
+        }
+    }
+    s.sum(acc.into_iter().fold(s.zero(), |sum, x| s.add(sum, x)))
+}
+
+impl SimdKernel for Peak {
+    /// Floating-point operations.
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f64 {
+        let (n, sum) = match S::REGISTERS {
+            32 => (24, chains::<S, 24>(s, self.rounds)),
+            16 => (12, chains::<S, 12>(s, self.rounds)),
+            _ => (4, chains::<S, 4>(s, self.rounds)),
+        };
+        std::hint::black_box(sum);
+        (2 * n * S::LANES * self.rounds) as f64
+    }
+}
+
+/// Gigaflops of work that returns its operations.
+fn rate(work: impl FnOnce() -> f64) -> f64 {
+    let start = thread_time();
+    let operations = work();
+    operations / (thread_time() - start) * 1e-9
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// One tile over and over on operands that stay in the first cache.
+fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) -> impl Fn() -> f64 {
+    let width = tile.panel_width(n);
+    let stride = depth + 16;
+    let a = vec![0.5f32; m * n_segments * stride];
+    let panel = vec![0.25f32; n_segments * depth * width + 16];
+    let offset = panel.as_ptr().align_offset(64);
+    let mut c = vec![0.0f32; m * n];
+    let rows: Vec<*const f32> = (0..m * n_segments).map(|i| a[i * stride..].as_ptr()).collect();
+    let c_ptr = c.as_mut_ptr();
+    move || {
+        let _keep = (&a, &c);
+        let call = TileCall {
+            rows: rows.as_ptr(),
+            rows_stride: m,
+            n_segments,
+            depth,
+            panel: panel[offset..].as_ptr(),
+            panel_stride: width,
+            c: c_ptr,
+            c_stride: n,
+            m,
+            n,
+            accumulate: false,
+            finish: Finish::NONE,
+        };
+        let operations = (2 * m * n * n_segments * depth) as f64;
+        let times = (2e8 / operations) as usize + 1;
+        for _ in 0..times {
+            // SAFETY: the buffers above have the sizes that the call names.
+            unsafe { tile.run(std::hint::black_box(&call)) };
+        }
+        operations * times as f64
+    }
+}
+
+/// Peak and rate, medians of rounds measured in turn.
+fn against_peak(isa: Isa, work: impl Fn() -> f64) -> (f64, f64) {
+    work();
+    let rounds = 7;
+    let (peaks, rates) = (0..rounds)
+        .map(|_| (rate(|| isa.run(Peak { rounds: 2_000_000 })), rate(&work)))
+        .collect::<(Vec<_>, Vec<_>)>();
+    (median(peaks), median(rates))
+}
+
+/// A product on one thread, its operands as large as they are in memory.
+fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
+    let GemmProblem { m, n, k, .. } = problem;
+    let plan = GemmPlan::with_tile(problem, isa, tile);
+    let a = vec![0.5f32; m * k + 16];
+    let b = vec![0.25f32; PackedB::new(tile, k, n).len().max(k * n) + 16];
+    let c = vec![0.0f32; m * n + 16];
+    let scratch = vec![0.0f32; plan.scratch_bytes(1) / 4 + 16];
+    move || {
+        let at = |v: &Vec<f32>| v[v.as_ptr().align_offset(64)..].as_ptr();
+        let call = GemmCall {
+            a: at(&a),
+            b: at(&b),
+            c: at(&c).cast_mut(),
+            finish: Finish::NONE,
+            hook: None,
+            scratch: at(&scratch).cast_mut(),
+        };
+        let operations = 2.0 * (m * n * k) as f64;
+        let times = (2e8 / operations) as usize + 1;
+        for _ in 0..times {
+            // SAFETY: the operands above have the sizes of the problem.
+            unsafe { plan.run(std::hint::black_box(&call), &Team::alone()) };
+        }
+        operations * times as f64
+    }
+}
+
+fn gemms(isa: Isa, tiles: &[Tile]) {
+    println!("{:24} {:>18} {:>8} {:>9} {:>7}", "gemm", "m n k", "B", "GFLOP/s", "peak");
+    let mut shapes = Vec::new();
+    for (n, k) in [(384, 384), (1536, 384), (384, 1536), (768, 768), (3072, 768), (768, 3072)] {
+        shapes.push((128, n, k));
+    }
+    shapes.extend([(512, 384, 384), (1024, 1024, 1024), (2048, 2048, 2048), (128, 1024, 4096)]);
+    shapes.extend([(196, 256, 1024), (3136, 64, 64), (49, 2048, 512), (784, 128, 256), (100, 10, 300)]);
+    shapes.extend([
+        (1, 1000, 2048),
+        (4, 3072, 768),
+        (8, 768, 768),
+        (16, 768, 768),
+        (128, 128, 32),
+        (128, 32, 128),
+    ]);
+    for (m, n, k) in shapes {
+        for &tile in tiles {
+            for (name, b) in [
+                ("packed", MatrixB::Packed),
+                ("rows", MatrixB::Rows { stride: n }),
+                ("columns", MatrixB::Columns { stride: k }),
+            ] {
+                let problem = GemmProblem { b, ..GemmProblem::dense(m, n, k) };
+                let (peak, rate) = against_peak(isa, gemm_rate(isa, tile, problem));
+                let size = format!("{m} {n} {k}");
+                println!("{:24} {size:>18} {name:>8} {rate:9.1} {:6.1}%", tile.name(), rate / peak * 100.0);
+            }
+        }
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("gemm") => {
+            let isa = args.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());
+            gemms(isa, &[Tile::usual(isa)]);
+        }
+        Some("fork") => forks(),
+        _ => tiles(),
+    }
+}
+
+/// Wall time of a fork of one empty task a thread; of one whose tasks wait until every thread has one; and of one
+/// whose workers have parked meanwhile.
+fn forks() {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    println!(
+        "{:>7} {:>12} {:>12} {:>12} {:>12} {:>12}",
+        "threads", "median", "10th", "90th", "all met", "parked"
+    );
+    for n in (1..=threads).filter(|n| n.is_power_of_two() || *n == threads) {
+        let team = Team::new(n);
+        let fork = || {
+            let start = std::time::Instant::now();
+            team.for_each(n, &|task| {
+                std::hint::black_box(task);
+            });
+            start.elapsed().as_secs_f64() * 1e6
+        };
+        let meet = || {
+            let start = std::time::Instant::now();
+            let here = AtomicUsize::new(0);
+            team.for_each(n, &|_| {
+                here.fetch_add(1, Ordering::SeqCst);
+                while here.load(Ordering::SeqCst) < n {
+                    std::hint::spin_loop();
+                }
+            });
+            start.elapsed().as_secs_f64() * 1e6
+        };
+        let mut warm: Vec<f64> = (0..20_000).map(|_| fork()).collect();
+        warm.sort_by(f64::total_cmp);
+        let parked = (0..200).map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            fork()
+        });
+        let parked = median(parked.collect());
+        let met = median((0..2000).map(|_| meet()).collect());
+        let at = |part: usize| warm[warm.len() * part / 10];
+        println!("{n:7} {:9.2} µs {:9.2} µs {:9.2} µs {met:9.2} µs {parked:9.2} µs", at(5), at(1), at(9));
+    }
+}
+
+fn tiles() {
+    println!("{:24} {:>9} {:>9} {:>9} {:>7}", "tile", "m x n", "k", "GFLOP/s", "peak");
+    for row in TILES {
+        let Some(tile) = Tile::named(row.name) else { continue };
+        let Some(isa) = Isa::named(row.isa) else { continue };
+        let (mr, nr) = (tile.mr(), tile.nr());
+        for (m, n, n_segments, depth) in [
+            (mr, nr, 1, 256),
+            (mr, nr, 9, 64),
+            (mr, nr, 9, 16),
+            (mr - 1, nr, 1, 256),
+            (mr.div_ceil(2), nr, 1, 256),
+            (2, nr, 1, 256),
+            (1, nr, 1, 256),
+            (mr, nr - 1, 1, 256),
+        ] {
+            let (peak, rate) = against_peak(isa, tile_rate(tile, m, n, n_segments, depth));
+            println!(
+                "{:24} {:>9} {:>9} {rate:9.1} {:6.1}%",
+                tile.name(),
+                format!("{m}x{n}"),
+                format!("{n_segments}*{depth}"),
+                rate / peak * 100.0
+            );
+        }
+    }
+}

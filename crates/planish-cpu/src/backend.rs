@@ -1,0 +1,163 @@
+//! `Cpu`: the backend, a table of kernel families over host memory and the thread pool.
+
+use planish_kernel::{
+    Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind,
+    PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+};
+use planish_op::Value;
+use planish_tensor::Tensor;
+
+use crate::evaluate::{self, Reference};
+use crate::family::{Family, Work};
+use crate::host::{HostMemory, HostQueue};
+use crate::isa::Isa;
+use crate::movement::{Moving, Picking};
+use crate::regions;
+
+/// Every family, in the order in which their candidates are listed. The reference is last: it computes what
+/// no other family does.
+const FAMILIES: &[&dyn Family] = &[&Moving, &Picking, &Reference];
+
+/// The most operands of a step whose pointers are kept on the stack of a launch.
+const MAX_STACK_OPERANDS: usize = 16;
+
+/// The CPU of this process, with one instruction set.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    isa: Isa,
+}
+
+impl Default for Cpu {
+    fn default() -> Cpu {
+        Cpu { isa: Isa::best() }
+    }
+}
+
+impl Cpu {
+    /// With the widest instruction set that this machine has.
+    pub fn new() -> Cpu {
+        Cpu::default()
+    }
+
+    /// With a given instruction set, for tests and for plans that were built for it.
+    pub fn with_isa(isa: Isa) -> Cpu {
+        Cpu { isa }
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn family(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
+        let prefix = tactic.name.split('_').next().unwrap_or_default();
+        FAMILIES.iter().copied().find(|family| family.name() == prefix).ok_or_else(|| {
+            KernelError::new(
+                KernelErrorKind::NoSuchTactic,
+                format!("the CPU backend has no tactic `{}`; rebuild the plan", tactic.name),
+            )
+        })
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            backend: "cpu".to_string(),
+            needs: vec![self.isa.name().to_string()],
+            device: crate::host::cpu_model(),
+        }
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
+        regions::propose(whole)
+    }
+
+    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
+        FAMILIES.iter().flat_map(|family| family.candidates(self.isa, problem)).collect()
+    }
+
+    fn pack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        Cpu::family(tactic)?.pack(self.isa, problem, tactic, input, weight)
+    }
+
+    fn unpack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        Cpu::family(tactic)?.unpack(self.isa, problem, tactic, input, packed)
+    }
+
+    fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        let work = Cpu::family(tactic)?.prepare(self.isa, problem, tactic)?;
+        Ok(Box::new(Prepared { workspace: work.scratch_bytes(problem.threads.max(1)), work }))
+    }
+
+    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+        evaluate::evaluate_region(region, inputs)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        Ok(Box::new(HostMemory::new(bytes)?))
+    }
+
+    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        Ok(Box::new(HostQueue::new(options.threads)))
+    }
+}
+
+#[derive(Debug)]
+struct Prepared {
+    work: Box<dyn Work>,
+    workspace: usize,
+}
+
+impl Kernel for Prepared {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace
+    }
+
+    unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError> {
+        let queue = queue.as_any().downcast_mut::<HostQueue>().ok_or_else(|| {
+            KernelError::new(KernelErrorKind::Failed, "a CPU kernel was launched on another backend's queue")
+        })?;
+        let pointer = |address: &Address| std::ptr::with_exposed_provenance_mut::<u8>(address.0 as usize);
+        let scratch = pointer(&call.workspace);
+        let team = queue.team();
+        if call.inputs.len() <= MAX_STACK_OPERANDS && call.outputs.len() <= MAX_STACK_OPERANDS {
+            let mut inputs = [std::ptr::null::<u8>(); MAX_STACK_OPERANDS];
+            let mut outputs = [std::ptr::null_mut::<u8>(); MAX_STACK_OPERANDS];
+            for (to, from) in inputs.iter_mut().zip(call.inputs) {
+                *to = pointer(from).cast_const();
+            }
+            for (to, from) in outputs.iter_mut().zip(call.outputs) {
+                *to = pointer(from);
+            }
+            // SAFETY: the caller of `launch` grants what `run` asks for.
+            unsafe {
+                self.work.run(&inputs[..call.inputs.len()], &outputs[..call.outputs.len()], scratch, team)
+            }
+        } else {
+            let inputs: Vec<*const u8> = call.inputs.iter().map(|at| pointer(at).cast_const()).collect();
+            let outputs: Vec<*mut u8> = call.outputs.iter().map(pointer).collect();
+            // SAFETY: as above.
+            unsafe { self.work.run(&inputs, &outputs, scratch, team) }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Convolution in f32: implicit GEMM, Winograd, kernels for few channels; plain, grouped and transposed.
+//!
+//! Activations have their channels innermost, with any distance between pixels, so that inputs and outputs may
+//! lie inside larger values; an input with few channels may have them outermost. Everything is made in two
+//! steps: a plan for one geometry, which decides blocks and tasks by sizes alone, and a run over addresses,
+//! which allocates nothing. Read in this order: [`geometry`], [`pack`], [`igemm`], then the others.
+
+pub mod geometry;
+pub mod igemm;
+pub mod pack;
+pub mod winograd;
+
+#[cfg(test)]
+mod igemm_tests;
+#[cfg(test)]
+mod testing;
+
+/// The addresses and values of one run; which of them matter, and for how many elements, the plan says.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvCall {
+    pub input: *const f32,
+    /// Packed as the plan wants it, aligned to 64 bytes.
+    pub weights: *const f32,
+    /// One per output channel, or null.
+    pub bias: *const f32,
+    /// Read where the geometry has a residual. It must not overlap the output.
+    pub residual: *const f32,
+    pub output: *mut f32,
+    /// As large as the plan asks for the team's slots, aligned to 64 bytes.
+    pub scratch: *mut u8,
+    /// Bounds of the last step; infinite where there are none.
+    pub lo: f32,
+    pub hi: f32,
+}
+
+// SAFETY: tasks write disjoint parts of the output and of the scratch, as each plan says; the rest is read.
+unsafe impl Sync for ConvCall {}
+// SAFETY: as above: the addresses belong to no thread.
+unsafe impl Send for ConvCall {}
+
+/// A core's second-level cache, at least: what a block of weights or of transformed tiles may fill. Zen 4 has
+/// 1 MiB, Intel's server cores 2 MiB since 2023 and 1 MiB since 2017.
+const L2_BYTES: usize = 1 << 20;
+
+/// The least work of a task, in floating-point operations: some ten microseconds, against about one for
+/// handing a task over.
+const MIN_TASK_FLOPS: f64 = 1e6;
+
+/// As many tasks as a run is cut into where it has the work: three for each of sixteen threads, so that the
+/// last round is a small part of the whole.
+const TARGET_TASKS: usize = 48;
+
+/// How many tasks to aim at for this much work.
+fn wanted_tasks(flops: f64) -> usize {
+    ((flops / MIN_TASK_FLOPS) as usize).clamp(1, TARGET_TASKS)
+}
+
+/// The `idx`th of `parts` even parts of `0..len`.
+fn part(len: usize, parts: usize, idx: usize) -> std::ops::Range<usize> {
+    len * idx / parts..len * (idx + 1) / parts
+}

@@ -1,0 +1,125 @@
+//! Convolution weights as panels: as wide as a tile, depth in the order in which windows are read.
+//!
+//! Elements are ordered by group, class of taps (one for a plain convolution, see [`tap_classes`]), panel of
+//! output channels, tap, input channel, output channel; the last panel of each class is as narrow as its
+//! vectors. Columns that pad it are zero. [`unpack`] gives back exactly what was packed.
+
+use planish_op::window::PlacedAxis;
+
+use super::geometry::{AXES, TapClass, tap_classes};
+use crate::gemm::table::Tile;
+
+/// What a weight is of: its sizes and how its taps are grouped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filter {
+    pub groups: usize,
+    /// Input channels of a group.
+    pub c: usize,
+    /// Output channels of a group.
+    pub k: usize,
+    pub kernel: [usize; AXES],
+    pub transposed: bool,
+    classes: Vec<TapClass>,
+}
+
+impl Filter {
+    pub fn new(groups: usize, c: usize, k: usize, axes: &[PlacedAxis; AXES], transposed: bool) -> Filter {
+        let kernel = [axes[0].kernel, axes[1].kernel, axes[2].kernel];
+        Filter { groups, c, k, kernel, transposed, classes: tap_classes(axes, transposed) }
+    }
+
+    pub fn n_taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Elements of the weight as the model has it.
+    pub fn len(&self) -> usize {
+        self.groups * self.c * self.k * self.n_taps()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Place of an element in the model's weight: `K, C/groups, taps`, or `C, K/groups, taps` if transposed.
+    pub fn place(&self, group: usize, c: usize, k: usize, tap: usize) -> usize {
+        let (outer, n_inner, inner) =
+            if self.transposed { (group * self.c + c, self.k, k) } else { (group * self.k + k, self.c, c) };
+        (outer * n_inner + inner) * self.n_taps() + tap
+    }
+
+    /// Calls `at(packed place, model place)` for every element.
+    fn for_each(&self, tile: Tile, mut at: impl FnMut(usize, usize)) {
+        let mut packed = 0;
+        for group in 0..self.groups {
+            for class in &self.classes {
+                for k0 in (0..self.k).step_by(tile.nr()) {
+                    let n = tile.nr().min(self.k - k0);
+                    for &x in &class[0] {
+                        for &y in &class[1] {
+                            for &z in &class[2] {
+                                let tap = (x * self.kernel[1] + y) * self.kernel[2] + z;
+                                for c in 0..self.c {
+                                    for j in 0..n {
+                                        at(packed + j, self.place(group, c, k0 + j, tap));
+                                    }
+                                    packed += tile.panel_width(n);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Elements of the packed form.
+pub fn packed_len(filter: &Filter, tile: Tile) -> usize {
+    filter.groups * filter.n_taps() * filter.c * tile.panel_width(filter.k)
+}
+
+/// The packed form of a weight of [`Filter::len`] elements.
+pub fn pack(filter: &Filter, tile: Tile, weight: &[f32]) -> Vec<f32> {
+    let mut packed = vec![0.0; packed_len(filter, tile)];
+    filter.for_each(tile, |to, from| packed[to] = weight[from]);
+    packed
+}
+
+/// The weight that was packed.
+pub fn unpack(filter: &Filter, tile: Tile, packed: &[f32]) -> Vec<f32> {
+    let mut weight = vec![0.0; filter.len()];
+    filter.for_each(tile, |from, to| weight[to] = packed[from]);
+    weight
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::geometry::TRIVIAL_AXIS;
+    use super::*;
+    use crate::isa::Isa;
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        for isa in Isa::available() {
+            for tile in Tile::of(isa) {
+                for (groups, c, k, transposed) in [
+                    (1, 3, 1, false),
+                    (2, 5, 33, false),
+                    (1, 4, 70, true),
+                    (3, 2, 17, true),
+                    (1, 1, 16, false),
+                ] {
+                    let axis = |kernel, stride| PlacedAxis { kernel, stride, dilation: 2, ..TRIVIAL_AXIS };
+                    let axes = [axis(1, 1), axis(3, 2), axis(4, 3)];
+                    let filter = Filter::new(groups, c, k, &axes, transposed);
+                    let weight: Vec<f32> = (0..filter.len()).map(|i| i as f32 + 1.0).collect();
+                    let packed = pack(&filter, tile, &weight);
+                    assert_eq!(packed.len(), packed_len(&filter, tile));
+                    assert_eq!(packed.iter().filter(|x| **x != 0.0).count(), weight.len());
+                    assert_eq!(unpack(&filter, tile, &packed), weight);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Winograd's convolution for windows of 3x3, 1x3 and 3x3x3 with stride 1: far fewer multiplications, as many
+//! matrix products as there are points.
+//!
+//! Tiles of pixels are transformed, a matrix product per point runs over tiles and channels, and the products
+//! are transformed back with bias, residual and clamp. Along the depth of a 3-D convolution nothing is
+//! transformed: the three taps lengthen the sums, each slice is transformed once for all three.
+//!
+//! Two ways of cutting the work, which are different tactics. *Fused*: a task takes a block of tiles through all
+//! three steps, with points and products in its cache; right where there are many tiles. *Phased*: the tiles
+//! of a larger block are transformed first, then tasks take blocks of output channels; right where weights are
+//! many and tiles few, because each weight is then read once.
+
+pub mod algebra;
+pub mod pack;
+mod transform;
+
+use std::ops::Range;
+
+use algebra::AxisKind;
+use transform::{InputTile, InputTiles, OutputTile, OutputTiles};
+
+use super::geometry::{AXES, Geometry};
+use super::{ConvCall, L2_BYTES, part, wanted_tasks};
+use crate::gemm::table::Tile;
+use crate::gemm::tile::{Finish, TileCall};
+use crate::isa::Isa;
+use crate::team::{Task, Team};
+
+/// Which transform.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// F(2x2, 3x3): 2.25 times fewer multiplications.
+    Two,
+    /// F(4x4, 3x3): 4 times fewer.
+    Four,
+    /// F(4, 3) along rows: 2 times fewer.
+    Row,
+}
+
+impl Kind {
+    /// Rows, then columns.
+    pub fn axes(self) -> [AxisKind; 2] {
+        match self {
+            Kind::Two => [AxisKind::Two; 2],
+            Kind::Four => [AxisKind::Four; 2],
+            Kind::Row => [AxisKind::One, AxisKind::Four],
+        }
+    }
+
+    pub fn n_points(self) -> usize {
+        self.axes().iter().map(|axis| axis.n_in()).product()
+    }
+
+    /// Whether the transform computes this convolution.
+    pub fn fits(self, geometry: &Geometry) -> bool {
+        let taps = self.axes().map(AxisKind::n_taps);
+        let plain = |axis: usize| geometry.axes[axis].stride == 1 && geometry.axes[axis].dilation == 1;
+        !geometry.transposed
+            && geometry.groups == 1
+            && (0..AXES).all(plain)
+            && [geometry.axes[1].kernel, geometry.axes[2].kernel] == taps
+            && geometry.input.channel == 1
+    }
+}
+
+/// How the work is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// Blocks of about this many tiles, each one task from beginning to end.
+    Fused(usize),
+    /// Blocks of about this many tiles; transformed by all, then multiplied by blocks of channels.
+    Phased(usize),
+}
+
+/// Winograd's convolution for one geometry.
+#[derive(Debug)]
+pub struct Winograd {
+    kind: Kind,
+    cut: Cut,
+    geometry: Geometry,
+    isa: Isa,
+    tile: Tile,
+    /// Tiles along rows and columns of an image.
+    n_tiles: [usize; 2],
+    /// Tiles of all images at one depth, and how many of them, at how many depths, make a block.
+    n_columns: usize,
+    columns_per_block: usize,
+    depths_per_block: usize,
+    /// Channels of a tile in memory: whole vectors.
+    padded_c: usize,
+    /// Panels of a block of channels, and output tiles that are multiplied before they are transformed back.
+    panels_per_block: usize,
+    rows_per_chunk: usize,
+    zeros: Vec<f32>,
+    /// Bytes of the points of a block, of the products and of the pointers of a slot.
+    points_bytes: usize,
+    products_bytes: usize,
+    table_bytes: usize,
+}
+
+/// Tiles that are transformed together: columns, each at a range of depths.
+#[derive(Debug)]
+struct Block {
+    columns: Range<usize>,
+    /// Output depths.
+    depths: Range<usize>,
+    /// Input depths that they read, inside the image.
+    in_depths: Range<usize>,
+    /// From one point to the next of the block's input tiles.
+    point_stride: usize,
+}
+
+impl Block {
+    fn n_inputs(&self) -> usize {
+        self.columns.len() * self.in_depths.len()
+    }
+
+    fn n_rows(&self) -> usize {
+        self.columns.len() * self.depths.len()
+    }
+}
+
+/// A distance of at least `len` elements that is an odd number of cache lines: what lies this far apart is
+/// spread over all sets of a cache.
+fn spread(len: usize) -> usize {
+    (len.div_ceil(16) | 1) * 16
+}
+
+impl Winograd {
+    /// Plans a run; `None` where the transform does not compute this geometry.
+    pub fn new(kind: Kind, cut: Cut, geometry: Geometry, isa: Isa, tile: Tile) -> Option<Winograd> {
+        if !kind.fits(&geometry) {
+            return None;
+        }
+        let outs = kind.axes().map(AxisKind::n_out);
+        let n_tiles = [geometry.out_size(1).div_ceil(outs[0]), geometry.out_size(2).div_ceil(outs[1])];
+        let n_columns = geometry.n_images * n_tiles[0] * n_tiles[1];
+        let depth = geometry.out_size(0);
+        let rows = match cut {
+            Cut::Fused(rows) | Cut::Phased(rows) => rows.max(1),
+        };
+        // Slices beside a block are transformed again by its neighbours, so blocks are deep rather than wide.
+        let most_depths =
+            if geometry.axes[0].kernel == 1 { 1 } else { even_part(depth, rows.min(MOST_DEPTHS)) };
+        let depths_per_block = most_depths.max(1);
+        let columns_per_block = even_part(n_columns, rows.div_ceil(depths_per_block)).max(1);
+        let padded_c = geometry.c.next_multiple_of(tile.lanes());
+        let in_depths = (depths_per_block + geometry.axes[0].kernel - 1).min(geometry.in_size(0));
+        let n_points = kind.n_points();
+        let points_bytes = 4 * n_points * spread(columns_per_block * in_depths * padded_c);
+        let block_rows = columns_per_block * depths_per_block;
+        let n_panels = geometry.k.div_ceil(tile.nr()).max(1);
+        let flops = geometry.flops();
+        // Products of a chunk take at most about a third of the cache.
+        let most_products = L2_BYTES / 3 / (4 * n_points);
+        let (panels_per_block, rows_per_chunk) = match cut {
+            Cut::Fused(_) => {
+                let panels = (most_products / (block_rows * tile.nr())).clamp(1, n_panels);
+                (n_panels.div_ceil(n_panels.div_ceil(panels)), block_rows)
+            }
+            Cut::Phased(_) => {
+                let rows = (most_products / tile.nr()).clamp(tile.mr(), block_rows.max(tile.mr()));
+                let rows = even_part(block_rows, rows - rows % tile.mr()).max(1);
+                let wanted = wanted_tasks(flops / 4.0).div_ceil(block_rows.div_ceil(rows));
+                let panels = (most_products / (rows * tile.nr())).clamp(1, n_panels);
+                (panels.min(n_panels.div_ceil(wanted)).max(1), rows)
+            }
+        };
+        let products_bytes = 4 * n_points * spread(rows_per_chunk * panels_per_block * tile.nr());
+        let table_bytes = (8 * rows_per_chunk * geometry.axes[0].kernel).next_multiple_of(64);
+        Some(Winograd {
+            kind,
+            cut,
+            isa,
+            tile,
+            n_tiles,
+            n_columns,
+            columns_per_block,
+            depths_per_block,
+            padded_c,
+            panels_per_block,
+            rows_per_chunk,
+            zeros: vec![0.0; padded_c],
+            points_bytes,
+            products_bytes,
+            table_bytes,
+            geometry,
+        })
+    }
+
+    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+        match self.cut {
+            Cut::Fused(_) => n_slots * self.slot_bytes(),
+            Cut::Phased(_) => self.points_bytes + n_slots * self.slot_bytes(),
+        }
+    }
+
+    fn slot_bytes(&self) -> usize {
+        let points = if matches!(self.cut, Cut::Fused(_)) { self.points_bytes } else { 0 };
+        points + self.products_bytes + self.table_bytes
+    }
+
+    /// # Safety
+    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// the plan say.
+    pub unsafe fn run(&self, call: &ConvCall, team: &Team) {
+        if self.geometry.k == 0 {
+            return;
+        }
+        let n_depth_blocks = self.geometry.out_size(0).div_ceil(self.depths_per_block);
+        let n_blocks = self.n_columns.div_ceil(self.columns_per_block) * n_depth_blocks;
+        let n_panels = self.geometry.k.div_ceil(self.tile.nr());
+        let n_channel_blocks = n_panels.div_ceil(self.panels_per_block);
+        match self.cut {
+            Cut::Fused(_) => team.for_each(n_blocks, &|task| {
+                let block = self.block(task.idx);
+                // SAFETY: granted by the caller; slots have different scratch, blocks different outputs.
+                unsafe {
+                    let points = call.scratch.add(task.slot * self.slot_bytes());
+                    let rest = points.add(self.points_bytes);
+                    self.transform_inputs(call, &block, 0..block.n_inputs(), points.cast());
+                    for idx in 0..n_channel_blocks {
+                        let panels = part(n_panels, n_channel_blocks, idx);
+                        self.multiply(call, &block, points.cast(), 0..block.n_rows(), panels, rest);
+                    }
+                }
+            }),
+            Cut::Phased(_) => {
+                for idx in 0..n_blocks {
+                    let block = self.block(idx);
+                    let points: Address = Address(call.scratch);
+                    // A tile of 32 channels is some 4,000 operations.
+                    let work = (block.n_inputs() * self.padded_c * self.kind.n_points()) as f64 * 5.0;
+                    let n_chunks = wanted_tasks(work).min(block.n_inputs());
+                    team.for_each(n_chunks, &|task: Task| {
+                        let tiles = part(block.n_inputs(), n_chunks, task.idx);
+                        // SAFETY: granted by the caller; chunks have different points.
+                        unsafe { self.transform_inputs(call, &block, tiles, points.get().cast()) }
+                    });
+                    let n_row_chunks = block.n_rows().div_ceil(self.rows_per_chunk);
+                    team.for_each(n_channel_blocks * n_row_chunks, &|task: Task| {
+                        let rows = part(block.n_rows(), n_row_chunks, task.idx % n_row_chunks);
+                        let panels = part(n_panels, n_channel_blocks, task.idx / n_row_chunks);
+                        // SAFETY: granted by the caller; slots have different scratch, tasks different outputs.
+                        unsafe {
+                            let rest = points.get().add(self.points_bytes + task.slot * self.slot_bytes());
+                            self.multiply(call, &block, points.get().cast(), rows, panels, rest);
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    fn block(&self, idx: usize) -> Block {
+        let g = &self.geometry;
+        let n_column_blocks = self.n_columns.div_ceil(self.columns_per_block);
+        let first = idx % n_column_blocks * self.columns_per_block;
+        let depth = idx / n_column_blocks * self.depths_per_block;
+        let columns = first..(first + self.columns_per_block).min(self.n_columns);
+        let depths = depth..(depth + self.depths_per_block).min(g.out_size(0));
+        let axis = &g.axes[0];
+        let from = depths.start.saturating_sub(axis.pad_begin).min(axis.input);
+        let to = (depths.end + axis.kernel - 1).saturating_sub(axis.pad_begin).min(axis.input);
+        let in_depths = from..to.max(from);
+        let point_stride = spread(columns.len() * in_depths.len() * self.padded_c);
+        Block { columns, depths, in_depths, point_stride }
+    }
+
+    unsafe fn transform_inputs(&self, call: &ConvCall, block: &Block, tiles: Range<usize>, to: *mut f32) {
+        self.isa.run(InputTiles { plan: self, block, input: call.input, tiles, to });
+    }
+
+    /// Multiplies tiles and channels of a block point by point and transforms the products back.
+    ///
+    /// # Safety
+    /// As for [`Winograd::run`]; `scratch` must hold a slot's products and pointers.
+    unsafe fn multiply(
+        &self,
+        call: &ConvCall,
+        block: &Block,
+        points: *const f32,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        scratch: *mut u8,
+    ) {
+        let g = &self.geometry;
+        let nr = self.tile.nr();
+        let n_taps = g.axes[0].kernel;
+        let channels = panels.start * nr..(panels.end * nr).min(g.k);
+        let width = self.tile.panel_width(channels.len());
+        let point_stride = spread(rows.len() * width);
+        let products: *mut f32 = scratch.cast();
+        let depth = n_taps * g.c;
+        let weights_per_point = depth * self.tile.panel_width(g.k);
+        let n_row_tiles = rows.len().div_ceil(self.tile.mr());
+        let n_columns = block.columns.len();
+        // SAFETY: the table lies behind the products; every pointer is to `c` channels of a tile at a point, or
+        // to zeros.
+        unsafe {
+            let table: *mut *const f32 = scratch.add(self.products_bytes).cast();
+            for point in 0..self.kind.n_points() {
+                let tiles = points.add(point * block.point_stride);
+                for tap in 0..n_taps {
+                    for (i, row) in rows.clone().enumerate() {
+                        let depth = block.depths.start + row / n_columns + tap;
+                        let pixel = match depth.checked_sub(g.axes[0].pad_begin) {
+                            Some(depth) if block.in_depths.contains(&depth) => {
+                                let slice = depth - block.in_depths.start;
+                                tiles.add((slice * n_columns + row % n_columns) * self.padded_c)
+                            }
+                            _ => self.zeros.as_ptr(),
+                        };
+                        table.add(tap * rows.len() + i).write(pixel);
+                    }
+                }
+                for panel in panels.clone() {
+                    let n = nr.min(g.k - panel * nr);
+                    let weights = call.weights.add(point * weights_per_point + panel * nr * depth);
+                    for idx in 0..n_row_tiles {
+                        let tile_rows = part(rows.len(), n_row_tiles, idx);
+                        let column = (panel - panels.start) * nr;
+                        self.tile.run(&TileCall {
+                            rows: table.add(tile_rows.start),
+                            rows_stride: rows.len(),
+                            n_segments: n_taps,
+                            depth: g.c,
+                            panel: weights,
+                            panel_stride: self.tile.panel_width(n),
+                            c: products.add(point * point_stride + tile_rows.start * width + column),
+                            c_stride: width,
+                            m: tile_rows.len(),
+                            n,
+                            accumulate: false,
+                            finish: Finish::NONE,
+                        });
+                    }
+                }
+            }
+        }
+        self.isa.run(OutputTiles {
+            plan: self,
+            block,
+            call,
+            tiles: rows,
+            from: products,
+            tile_stride: width,
+            point_stride,
+            channels,
+        });
+    }
+
+    /// Image, row and column of a tile.
+    #[inline(always)]
+    fn locate(&self, column: usize) -> (usize, usize, usize) {
+        let [rows, cols] = self.n_tiles;
+        (column / (rows * cols), column / cols % rows, column % cols)
+    }
+
+    #[inline(always)]
+    fn input_tile(&self, block: &Block, idx: usize, input: *const f32) -> InputTile {
+        let g = &self.geometry;
+        let n_columns = block.columns.len();
+        let depth = block.in_depths.start + idx / n_columns;
+        let (image, row, col) = self.locate(block.columns.start + idx % n_columns);
+        let axes = self.kind.axes();
+        let start = |axis: usize, tile: usize| {
+            (tile * axes[axis - 1].n_out()) as isize - g.axes[axis].pad_begin as isize
+        };
+        let inside = |axis: usize, start: isize| {
+            let n = axes[axis - 1].n_in();
+            let from = (-start).clamp(0, n as isize) as usize;
+            let to = (g.axes[axis].input as isize - start).clamp(from as isize, n as isize) as usize;
+            from..to
+        };
+        let (y, x) = (start(1, row), start(2, col));
+        let [d_stride, y_stride, x_stride] = g.input.axes.map(|stride| stride as isize);
+        let offset =
+            (image * g.input.image) as isize + depth as isize * d_stride + y * y_stride + x * x_stride;
+        InputTile { pixel: input.wrapping_offset(offset), rows: inside(1, y), cols: inside(2, x) }
+    }
+
+    #[inline(always)]
+    fn output_tile(&self, block: &Block, row: usize, call: &ConvCall) -> OutputTile {
+        let g = &self.geometry;
+        let n_columns = block.columns.len();
+        let depth = block.depths.start + row / n_columns;
+        let (image, row, col) = self.locate(block.columns.start + row % n_columns);
+        let [y_kind, x_kind] = self.kind.axes();
+        let (y, x) = (row * y_kind.n_out(), col * x_kind.n_out());
+        let at = |pixels: &super::geometry::Pixels| {
+            image * pixels.image + depth * pixels.axes[0] + y * pixels.axes[1] + x * pixels.axes[2]
+        };
+        OutputTile {
+            output: call.output.wrapping_add(at(&g.output)),
+            residual: g
+                .residual
+                .as_ref()
+                .map_or(std::ptr::null(), |pixels| call.residual.wrapping_add(at(pixels))),
+            rows: (g.out_size(1) - y).min(y_kind.n_out()),
+            cols: (g.out_size(2) - x).min(x_kind.n_out()),
+        }
+    }
+}
+
+/// Depths of a block of a 3-D convolution: with 8, a quarter of the slices is transformed twice.
+const MOST_DEPTHS: usize = 8;
+
+/// `len` cut into even parts of at most `most`.
+fn even_part(len: usize, most: usize) -> usize {
+    len.div_ceil(len.div_ceil(most.max(1)).max(1))
+}
+
+/// An address that tasks share.
+#[derive(Clone, Copy)]
+struct Address(*mut u8);
+
+// SAFETY: tasks use disjoint parts of what is there.
+unsafe impl Sync for Address {}
+
+impl Address {
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

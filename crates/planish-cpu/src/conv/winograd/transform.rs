@@ -1,0 +1,232 @@
+//! Winograd's transforms of whole tiles, vectors of channels at a time: pixels to points, products to pixels.
+
+use std::ops::Range;
+
+use super::algebra::{Axis, Four, One, POINTS, Two};
+use super::{Block, Kind, Winograd};
+use crate::conv::ConvCall;
+use crate::conv::geometry::AXES;
+use crate::simd::{Simd, SimdKernel};
+
+/// Transforms tiles of a block, all channels.
+pub(super) struct InputTiles<'a> {
+    pub(super) plan: &'a Winograd,
+    pub(super) block: &'a Block,
+    pub(super) input: *const f32,
+    /// Which of the block's input tiles.
+    pub(super) tiles: Range<usize>,
+    /// The block's first tile at the first point.
+    pub(super) to: *mut f32,
+}
+
+/// A tile of pixels.
+pub(super) struct InputTile {
+    /// The tile's first pixel; outside the image where there is padding.
+    pub(super) pixel: *const f32,
+    /// The rows and columns of the tile that are inside the image.
+    pub(super) rows: Range<usize>,
+    pub(super) cols: Range<usize>,
+}
+
+impl SimdKernel for InputTiles<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: whoever made it grants the pixels and the points' memory.
+        unsafe {
+            match self.plan.kind {
+                Kind::Two => self.transform::<S, Two, Two>(s),
+                Kind::Four => self.transform::<S, Four, Four>(s),
+                Kind::Row => self.transform::<S, One, Four>(s),
+            }
+        }
+    }
+}
+
+impl InputTiles<'_> {
+    #[inline(always)]
+    unsafe fn transform<S: Simd, Y: Axis, X: Axis>(&self, s: S) {
+        let (c, point_stride) = (self.plan.geometry.c, self.block.point_stride);
+        let [_, row_stride, pixel_stride] = self.plan.geometry.input.axes;
+        for idx in self.tiles.clone() {
+            let tile = self.plan.input_tile(self.block, idx, self.input);
+            // SAFETY: the block has room for its tiles.
+            let to = unsafe { self.to.add(idx * self.plan.padded_c) };
+            let whole = c - c % S::LANES;
+            let tail = c - whole;
+            // SAFETY: pixels inside the image have `c` channels, `zeros` too; points have room for whole
+            // vectors.
+            unsafe {
+                if tile.rows.len() == Y::IN && tile.cols.len() == X::IN {
+                    let at = |y: usize, x: usize| tile.pixel.add(y * row_stride + x * pixel_stride);
+                    for c in (0..whole).step_by(S::LANES) {
+                        input_vector::<S, Y, X>(s, to.add(c), point_stride, |y, x| s.load(at(y, x).add(c)));
+                    }
+                    if tail > 0 {
+                        let load = |y, x| s.load_part(at(y, x).add(whole), tail);
+                        input_vector::<S, Y, X>(s, to.add(whole), point_stride, load);
+                    }
+                    continue;
+                }
+                let mut pixels = [[self.plan.zeros.as_ptr(); POINTS]; POINTS];
+                for y in tile.rows.clone() {
+                    for x in tile.cols.clone() {
+                        pixels[y][x] = tile.pixel.wrapping_add(y * row_stride + x * pixel_stride);
+                    }
+                }
+                for c in (0..whole).step_by(S::LANES) {
+                    input_vector::<S, Y, X>(s, to.add(c), point_stride, |y, x| s.load(pixels[y][x].add(c)));
+                }
+                if tail > 0 {
+                    let load = |y: usize, x: usize| s.load_part(pixels[y][x].add(whole), tail);
+                    input_vector::<S, Y, X>(s, to.add(whole), point_stride, load);
+                }
+            }
+        }
+    }
+}
+
+/// One vector of channels: along rows first, then along columns.
+///
+/// # Safety
+/// `to` must be writable for a vector at every point.
+#[inline(always)]
+unsafe fn input_vector<S: Simd, Y: Axis, X: Axis>(
+    s: S,
+    to: *mut f32,
+    point_stride: usize,
+    load: impl Fn(usize, usize) -> S::F,
+) {
+    let mut half = [[s.zero(); POINTS]; POINTS];
+    for (y, row) in half.iter_mut().enumerate().take(Y::IN) {
+        let mut d = [s.zero(); POINTS];
+        for (x, d) in d.iter_mut().enumerate().take(X::IN) {
+            *d = load(y, x);
+        }
+        *row = X::input(s, d);
+    }
+    for x in 0..X::IN {
+        let mut d = [s.zero(); POINTS];
+        for y in 0..Y::IN {
+            d[y] = half[y][x];
+        }
+        let points = Y::input(s, d);
+        for (y, point) in points.iter().enumerate().take(Y::IN) {
+            // SAFETY: granted by the caller.
+            unsafe { s.store(to.add((y * X::IN + x) * point_stride), *point) };
+        }
+    }
+}
+
+/// Transforms the products of tiles back to pixels, with what follows the sum.
+pub(super) struct OutputTiles<'a> {
+    pub(super) plan: &'a Winograd,
+    pub(super) block: &'a Block,
+    pub(super) call: &'a ConvCall,
+    /// Which of the block's output tiles.
+    pub(super) tiles: Range<usize>,
+    /// The products of the first of `tiles` at the first point.
+    pub(super) from: *const f32,
+    pub(super) tile_stride: usize,
+    pub(super) point_stride: usize,
+    pub(super) channels: Range<usize>,
+}
+
+/// Where a tile's pixels go.
+pub(super) struct OutputTile {
+    pub(super) output: *mut f32,
+    /// Null where nothing is added.
+    pub(super) residual: *const f32,
+    /// How much of the tile is inside the image.
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+impl SimdKernel for OutputTiles<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: whoever made it grants products, pixels, bias and residual.
+        unsafe {
+            match self.plan.kind {
+                Kind::Two => self.transform::<S, Two, Two>(s),
+                Kind::Four => self.transform::<S, Four, Four>(s),
+                Kind::Row => self.transform::<S, One, Four>(s),
+            }
+        }
+    }
+}
+
+impl OutputTiles<'_> {
+    #[inline(always)]
+    unsafe fn transform<S: Simd, Y: Axis, X: Axis>(&self, s: S) {
+        for (idx, row) in self.tiles.clone().enumerate() {
+            let tile = self.plan.output_tile(self.block, row, self.call);
+            for channel in self.channels.clone().step_by(S::LANES) {
+                let n = (self.channels.end - channel).min(S::LANES);
+                // SAFETY: products are stored in whole vectors; pixels have `n` channels from `channel` on.
+                unsafe {
+                    let from = self.from.add(idx * self.tile_stride + channel - self.channels.start);
+                    if n == S::LANES {
+                        let store = |to, value| s.store(to, value);
+                        self.vector::<S, Y, X>(s, &tile, from, channel, |from| s.load(from), store);
+                    } else {
+                        let load = |from| s.load_part(from, n);
+                        let store = |to, value| s.store_part(to, n, value);
+                        self.vector::<S, Y, X>(s, &tile, from, channel, load, store);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One vector of channels: along rows first, then along columns.
+    #[inline(always)]
+    unsafe fn vector<S: Simd, Y: Axis, X: Axis>(
+        &self,
+        s: S,
+        tile: &OutputTile,
+        from: *const f32,
+        channel: usize,
+        load: impl Fn(*const f32) -> S::F,
+        store: impl Fn(*mut f32, S::F),
+    ) {
+        let [_, row_stride, pixel_stride] = self.plan.geometry.output.axes;
+        let residual = self.plan.geometry.residual.map_or([0; AXES], |pixels| pixels.axes);
+        let (lo, hi) = (s.splat(self.call.lo), s.splat(self.call.hi));
+        let mut half = [[s.zero(); POINTS]; POINTS];
+        // SAFETY: granted by the caller.
+        unsafe {
+            for (y, row) in half.iter_mut().enumerate().take(Y::IN) {
+                let mut m = [s.zero(); POINTS];
+                for (x, m) in m.iter_mut().enumerate().take(X::IN) {
+                    *m = s.load(from.add((y * X::IN + x) * self.point_stride));
+                }
+                *row = X::output(s, m);
+            }
+            let bias = if self.call.bias.is_null() { s.zero() } else { load(self.call.bias.add(channel)) };
+            for x in 0..X::OUT {
+                let mut m = [s.zero(); POINTS];
+                for y in 0..Y::IN {
+                    m[y] = half[y][x];
+                }
+                let pixels = Y::output(s, m);
+                for (y, pixel) in pixels.iter().enumerate().take(Y::OUT) {
+                    if y >= tile.rows || x >= tile.cols {
+                        continue;
+                    }
+                    let mut value = s.add(*pixel, bias);
+                    if !tile.residual.is_null() {
+                        let at = y * residual[1] + x * residual[2] + channel;
+                        value = s.add(value, load(tile.residual.add(at)));
+                    }
+                    // The second operand is the answer where one is NaN, so a NaN sum stays.
+                    value = s.min(hi, s.max(lo, value));
+                    store(tile.output.add(y * row_stride + x * pixel_stride + channel), value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Rows of a depthwise convolution: the vector code.
+
+use std::ops::Range;
+
+use super::{Depthwise, DepthwiseArguments, OutputRow, TILE, Tile, pitch};
+use crate::isa::Isa;
+use crate::simd::{Simd, SimdKernel};
+
+/// Output rows to compute.
+pub(super) struct RowsCall<'a> {
+    pub(super) plan: &'a Depthwise,
+    pub(super) arguments: &'a DepthwiseArguments<'a>,
+    pub(super) rows: Range<usize>,
+}
+
+/// `K` taps along the row, `STRIDE` pixels apart, no dilation.
+pub(super) fn sliding<const K: usize, const STRIDE: usize>(isa: Isa, call: &RowsCall<'_>) {
+    isa.run(Sliding::<K, STRIDE>(call));
+}
+
+/// Any taps, strides and dilations; `REPEATS` where an input channel has several output channels.
+pub(super) fn general<const REPEATS: bool>(isa: Isa, call: &RowsCall<'_>) {
+    isa.run(General::<REPEATS>(call));
+}
+
+struct Sliding<'a, const K: usize, const STRIDE: usize>(&'a RowsCall<'a>);
+struct General<'a, const REPEATS: bool>(&'a RowsCall<'a>);
+
+/// A tile of one row with its channels still to be walked. Pointers are those of channel 0.
+struct TileCall<'a> {
+    /// The first column of the tile's first window under the first tap row; may lie before the image.
+    x: *const f32,
+    /// The weights of the first tap row.
+    weights: *const f32,
+    bias: *const f32,
+    y: *mut f32,
+    tile: &'a Tile,
+    /// Tap rows that lie in the image: counts, and elements from one to the next in the input and in the
+    /// weights.
+    depths: TapRows,
+    heights: TapRows,
+    in_pixel: usize,
+    out_pixel: usize,
+    pitch: usize,
+    clamp: (f32, f32),
+}
+
+struct TapRows {
+    n: usize,
+    input: usize,
+    weights: usize,
+}
+
+impl RowsCall<'_> {
+    /// Walks rows and tiles.
+    #[inline(always)]
+    fn for_each_tile(&self, visit: impl Fn(&TileCall<'_>)) {
+        let (plan, windows) = (self.plan, &self.plan.windows);
+        let [depth, height, width] = &windows.axes;
+        let pitch = pitch(windows.channels);
+        for row in self.rows.clone() {
+            let place @ [n, d, h] = windows.row(row);
+            let (d_taps, h_taps) = (depth.taps(d), height.taps(h));
+            let at = |axis: &planish_op::window::PlacedAxis, window: usize, taps: &Range<usize>| {
+                (window * axis.stride + taps.start * axis.dilation).saturating_sub(axis.pad_begin)
+            };
+            let tap_row = (d_taps.start * height.kernel + h_taps.start) * width.kernel;
+            let in_row = n * windows.from.batch
+                + at(depth, d, &d_taps) * windows.from.axes[0]
+                + at(height, h, &h_taps) * windows.from.axes[1];
+            let out_row = n * windows.to.batch + d * windows.to.axes[0] + h * windows.to.axes[1];
+            for tile in &plan.tiles {
+                let column = (tile.start * width.stride) as isize - width.pad_begin as isize;
+                let in_pixel = windows.from.axes[2];
+                visit(&TileCall {
+                    // May point before the image; only columns inside are read.
+                    x: self
+                        .arguments
+                        .x
+                        .wrapping_add(in_row)
+                        .wrapping_offset(column.wrapping_mul(in_pixel as isize)),
+                    weights: self.arguments.weights.wrapping_add(tap_row * pitch),
+                    bias: self.arguments.bias,
+                    y: self.arguments.y.wrapping_add(out_row + tile.start * windows.to.axes[2]),
+                    tile,
+                    depths: TapRows {
+                        n: d_taps.len(),
+                        input: depth.dilation * windows.from.axes[0],
+                        weights: height.kernel * width.kernel * pitch,
+                    },
+                    heights: TapRows {
+                        n: h_taps.len(),
+                        input: height.dilation * windows.from.axes[1],
+                        weights: width.kernel * pitch,
+                    },
+                    in_pixel,
+                    out_pixel: windows.to.axes[2],
+                    pitch,
+                    clamp: plan.clamp,
+                });
+            }
+            if let Some(hook) = self.arguments.hook {
+                hook(OutputRow {
+                    start: self.arguments.y.wrapping_add(out_row),
+                    n_pixels: width.output,
+                    pixel_stride: windows.to.axes[2],
+                    channels: windows.channels,
+                    place,
+                });
+            }
+        }
+    }
+}
+
+impl<const K: usize, const STRIDE: usize> SimdKernel for Sliding<'_, K, STRIDE> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let channels = self.0.plan.windows.channels;
+        self.0.for_each_tile(
+            #[inline(always)]
+            |tile| {
+                // SAFETY: the caller of `Depthwise::run` grants the memory; the columns that are read lie in
+                // the image, and channel vectors end with the last channel.
+                unsafe {
+                    if channels < S::LANES {
+                        slide::<S, K, STRIDE, true, true>(s, tile, 0, channels);
+                    } else if tile.tile.is_inside {
+                        for_each_vector::<S>(channels, |c| {
+                            slide::<S, K, STRIDE, false, false>(s, tile, c, S::LANES)
+                        });
+                    } else {
+                        for_each_vector::<S>(channels, |c| {
+                            slide::<S, K, STRIDE, true, false>(s, tile, c, S::LANES)
+                        });
+                    }
+                }
+            },
+        );
+    }
+}
+
+impl<const REPEATS: bool> SimdKernel for General<'_, REPEATS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.0.plan;
+        let channels = plan.windows.channels;
+        self.0.for_each_tile(
+            #[inline(always)]
+            |tile| {
+                // SAFETY: as for the sliding kernels.
+                unsafe {
+                    if channels < S::LANES {
+                        gather::<S, REPEATS, true>(s, plan, tile, 0, channels);
+                    } else {
+                        for_each_vector::<S>(channels, |c| {
+                            gather::<S, REPEATS, false>(s, plan, tile, c, S::LANES)
+                        });
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Starts of vectors that cover `channels`, at least `LANES` of them; the last may overlap the one before.
+#[inline(always)]
+fn for_each_vector<S: Simd>(channels: usize, mut visit: impl FnMut(usize)) {
+    let mut c = 0;
+    loop {
+        visit(c);
+        if c + S::LANES >= channels {
+            break;
+        }
+        c = (c + S::LANES).min(channels - S::LANES);
+    }
+}
+
+/// A vector, or its first `n` lanes.
+///
+/// # Safety
+/// The lanes must be readable.
+#[inline(always)]
+unsafe fn load<S: Simd, const PART: bool>(s: S, from: *const f32, n: usize) -> S::F {
+    // SAFETY: the caller says so.
+    unsafe { if PART { s.load_part(from, n) } else { s.load(from) } }
+}
+
+/// The accumulators before the first tap.
+///
+/// # Safety
+/// The bias must be null or have the lanes.
+#[inline(always)]
+unsafe fn begin<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize) -> [S::F; TILE] {
+    // SAFETY: the caller says so.
+    let bias = if t.bias.is_null() { s.zero() } else { unsafe { load::<S, PART>(s, t.bias.add(c), n) } };
+    [bias; TILE]
+}
+
+/// Clamps and stores the tile's pixels.
+///
+/// # Safety
+/// The output must be writable.
+#[inline(always)]
+unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize, sums: [S::F; TILE]) {
+    let (lo, hi) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
+    for (pixel, sum) in sums.into_iter().enumerate() {
+        if pixel < t.tile.n {
+            // `min` and `max` give their second operand when one is NaN: it passes.
+            let value = s.min(hi, s.max(lo, sum));
+            // SAFETY: the caller says so.
+            unsafe {
+                let to = t.y.add(pixel * t.out_pixel + c);
+                if PART { s.store_part(to, n, value) } else { s.store(to, value) }
+            }
+        }
+    }
+}
+
+/// One vector of channels of a tile. Every input column is loaded once for each row of taps.
+///
+/// # Safety
+/// The columns that the tile's mask has (all of them where `CHECKED` is false) must be readable from channel
+/// `c` for `n` lanes, the output pixels writable likewise.
+#[inline(always)]
+unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: bool, const PART: bool>(
+    s: S,
+    t: &TileCall<'_>,
+    c: usize,
+    n: usize,
+) {
+    // SAFETY: the caller grants the memory.
+    unsafe {
+        let mut sums = begin::<S, PART>(s, t, c, n);
+        for d in 0..t.depths.n {
+            for h in 0..t.heights.n {
+                let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input + c);
+                let weights = t.weights.add(d * t.depths.weights + h * t.heights.weights + c);
+                let mut taps = [s.zero(); K];
+                for (k, tap) in taps.iter_mut().enumerate() {
+                    *tap = s.load(weights.add(k * t.pitch));
+                }
+                for j in 0..(TILE - 1) * STRIDE + K {
+                    if CHECKED && (t.tile.columns >> j) & 1 == 0 {
+                        continue;
+                    }
+                    let x = load::<S, PART>(s, row.wrapping_add(j * t.in_pixel), n);
+                    for (k, tap) in taps.iter().enumerate() {
+                        if j >= k && (j - k) % STRIDE == 0 && (j - k) / STRIDE < TILE {
+                            let pixel = (j - k) / STRIDE;
+                            sums[pixel] = s.mul_add(x, *tap, sums[pixel]);
+                        }
+                    }
+                }
+            }
+        }
+        finish::<S, PART>(s, t, c, n, sums);
+    }
+}
+
+/// One vector of channels of a tile with any windows: each tap of each pixel is loaded by itself.
+///
+/// # Safety
+/// The image must be readable and the output writable from channel `c` for `n` lanes.
+#[inline(always)]
+unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
+    s: S,
+    plan: &Depthwise,
+    t: &TileCall<'_>,
+    c: usize,
+    n: usize,
+) {
+    let width = &plan.windows.axes[2];
+    // SAFETY: the caller grants the memory.
+    unsafe {
+        let mut sums = begin::<S, PART>(s, t, c, n);
+        for d in 0..t.depths.n {
+            for h in 0..t.heights.n {
+                let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input);
+                let weights = t.weights.add(d * t.depths.weights + h * t.heights.weights + c);
+                for k in 0..width.kernel {
+                    let tap = s.load(weights.add(k * t.pitch));
+                    for (pixel, sum) in sums.iter_mut().enumerate() {
+                        let is_inside = t.tile.is_inside
+                            || (pixel < t.tile.n && width.position(t.tile.start + pixel, k).is_some());
+                        if !is_inside {
+                            continue;
+                        }
+                        let from = row.wrapping_add((pixel * width.stride + k * width.dilation) * t.in_pixel);
+                        let x = if REPEATS {
+                            repeated(s, from, plan.multiplier, c, n)
+                        } else {
+                            load::<S, PART>(s, from.wrapping_add(c), n)
+                        };
+                        *sum = s.mul_add(x, tap, *sum);
+                    }
+                }
+            }
+        }
+        finish::<S, PART>(s, t, c, n, sums);
+    }
+}
+
+/// The inputs of output channels `c..c + n`, each input channel having `multiplier` of them.
+///
+/// # Safety
+/// The pixel at `from` must be readable.
+#[inline(always)]
+unsafe fn repeated<S: Simd>(s: S, from: *const f32, multiplier: usize, c: usize, n: usize) -> S::F {
+    let mut lanes = [0.0; 16];
+    for (lane, value) in lanes.iter_mut().enumerate().take(n) {
+        // SAFETY: the caller grants the pixel.
+        *value = unsafe { *from.wrapping_add((c + lane) / multiplier) };
+    }
+    // SAFETY: no vector has more than 16 lanes.
+    unsafe { s.load(lanes.as_ptr()) }
+}

@@ -1,0 +1,70 @@
+//! Families of kernels as the backend sees them: what each offers for a problem, and how it is prepared.
+//!
+//! A kernel itself is a pure function over pointers with a plan made before; a family turns a `Problem` into
+//! candidates, packs weights for them, and wraps the plan as a [`Work`].
+
+use planish_kernel::{Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_tensor::Tensor;
+
+use crate::isa::Isa;
+use crate::team::Team;
+
+/// A family of tactics. The names of its tactics begin with the family's name and `_`.
+pub(crate) trait Family: Sync {
+    fn name(&self) -> &'static str;
+
+    /// Ways to compute the problem on this instruction set, the likely fastest first. Operands come with dense
+    /// strides; each candidate says which layouts it wants.
+    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate>;
+
+    /// A weight in the form that the tactic reads; asked only for inputs whose candidate names a format.
+    fn pack(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let _ = (isa, problem, input, weight);
+        Err(KernelError::new(
+            KernelErrorKind::NoSuchTactic,
+            format!("{} packs no weights ({tactic})", self.name()),
+        ))
+    }
+
+    /// The weight behind a packed one, where the packing is a permutation with padding.
+    fn unpack(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        let _ = (isa, problem, input);
+        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
+    }
+
+    /// The tactic for exactly these operands, strides included.
+    fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError>;
+}
+
+/// Work that is ready to run: sizes, offsets and the kernel are settled.
+pub(crate) trait Work: Send + Sync + std::fmt::Debug {
+    /// Scratch bytes for a team of `n_slots`.
+    fn scratch_bytes(&self, n_slots: usize) -> usize;
+
+    /// Runs it.
+    ///
+    /// # Safety
+    /// The pointers must be valid for what the problem's operands span, `scratch` for
+    /// `scratch_bytes(team.n_slots())` and aligned to 64 bytes, and nobody else may write them meanwhile.
+    unsafe fn run(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        scratch: *mut u8,
+        team: &Team,
+    ) -> Result<(), KernelError>;
+}

@@ -1,0 +1,24 @@
+//! Matrix products: the register tile, the table of its instances, packing, and the blocked driver.
+//!
+//! Read [`tile`] first, then [`table`]; [`GemmPlan`] decides how a product is cut and computed, and runs it.
+
+mod dots;
+mod drive;
+mod pack;
+mod plan;
+pub mod table;
+pub mod tile;
+
+#[cfg(test)]
+mod drive_tests;
+#[cfg(test)]
+mod tile_tests;
+
+pub use drive::{Block, BlockHook, GemmCall};
+pub use pack::{PackedB, Strides};
+pub use plan::{BatchDim, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB};
+pub use table::Tile;
+pub use tile::{Finish, TileCall};
+
+#[cfg(test)]
+pub(crate) use tile_tests::values as test_values;

@@ -1,0 +1,183 @@
+//! The table of f32 tiles: one row a tile, which drives dispatch, tests and micro-benchmarks.
+//!
+//! Names are `<op>_<dtypes>_<rows>x<columns>_<instruction set>`. A row's kernel is a grid of instances, one for
+//! every number of rows and of vectors up to the tile's, so that edges of a matrix waste nothing.
+
+use super::tile::{TileCall, TileFn, tile};
+use crate::isa::Isa;
+use crate::isa::Portable;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::{Avx2, Avx512};
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct TileRow {
+    pub name: &'static str,
+    /// Name of the instruction set that it needs.
+    pub isa: &'static str,
+    /// Rows of C that a full tile holds.
+    pub mr: usize,
+    /// Vectors of a row of C that a full tile holds.
+    pub nv: usize,
+    lanes: usize,
+    /// `grid[vectors - 1][rows - 1]`.
+    grid: &'static [&'static [TileFn]],
+}
+
+/// A row of the table that this machine can run.
+#[derive(Clone, Copy, Debug)]
+pub struct Tile(&'static TileRow);
+
+macro_rules! instances {
+    ($compiled:ident, $nv:literal, $($mr:literal)*) => { &[$($compiled::<$mr, $nv> as TileFn),*] };
+}
+
+/// Compiles the tile for an instruction set; the instances are reached only through [`Tile`], which exists
+/// only where the instruction set does.
+macro_rules! compiled {
+    ($name:ident, $proof:expr, $(#[$feature:meta])*) => {
+        $(#[$feature])*
+        unsafe fn $name<const MR: usize, const NV: usize>(call: &TileCall) {
+            // SAFETY: the caller has the proof, in the form of a `Tile`, and grants the memory.
+            unsafe { tile::<_, MR, NV>($proof, call) }
+        }
+    };
+}
+
+compiled!(portable, Portable,);
+#[cfg(target_arch = "x86_64")]
+compiled!(avx2, Avx2::assume(), #[target_feature(enable = "avx2,fma")]);
+#[cfg(target_arch = "x86_64")]
+compiled!(avx512, Avx512::assume(), #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]);
+
+/// Eight SSE registers of accumulators.
+const PORTABLE: &[&[TileFn]] = &[instances!(portable, 1, 1 2 3 4)];
+
+/// Twelve accumulators of sixteen registers: the rest holds the panel's row and a broadcast. Four rows of three
+/// vectors would need all sixteen; the compiler spills them (43 % of peak, measured).
+#[cfg(target_arch = "x86_64")]
+const AVX2: &[&[TileFn]] =
+    &[instances!(avx2, 1, 1 2 3 4 5 6), instances!(avx2, 2, 1 2 3 4 5 6), instances!(avx2, 3, 1 2 3 4)];
+
+/// Up to 28 accumulators of 32 registers.
+#[cfg(target_arch = "x86_64")]
+const AVX512: &[&[TileFn]] = &[
+    instances!(avx512, 1, 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    instances!(avx512, 2, 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    instances!(avx512, 3, 1 2 3 4 5 6 7 8),
+    instances!(avx512, 4, 1 2 3 4 5 6),
+];
+
+const fn row(
+    name: &'static str,
+    isa: &'static str,
+    mr: usize,
+    nv: usize,
+    lanes: usize,
+    grid: &'static [&'static [TileFn]],
+) -> TileRow {
+    TileRow { name, isa, mr, nv, lanes, grid }
+}
+
+/// Every tile. Within an instruction set the first is the one to take without measuring.
+pub static TILES: &[TileRow] = &[
+    row("gemm_f32_4x8_portable", "portable", 4, 1, 8, PORTABLE),
+    #[cfg(target_arch = "x86_64")]
+    row("gemm_f32_6x16_avx2", "avx2", 6, 2, 8, AVX2),
+    #[cfg(target_arch = "x86_64")]
+    row("gemm_f32_6x8_avx2", "avx2", 6, 1, 8, AVX2),
+    #[cfg(target_arch = "x86_64")]
+    row("gemm_f32_14x32_avx512", "avx512", 14, 2, 16, AVX512),
+    #[cfg(target_arch = "x86_64")]
+    row("gemm_f32_8x48_avx512", "avx512", 8, 3, 16, AVX512),
+    #[cfg(target_arch = "x86_64")]
+    row("gemm_f32_6x64_avx512", "avx512", 6, 4, 16, AVX512),
+    #[cfg(target_arch = "x86_64")]
+    row("gemm_f32_14x16_avx512", "avx512", 14, 1, 16, AVX512),
+];
+
+impl Tile {
+    /// The tiles of an instruction set, the usual one first.
+    pub fn of(isa: Isa) -> impl Iterator<Item = Tile> + Clone {
+        TILES.iter().filter(move |row| row.isa == isa.name()).map(Tile)
+    }
+
+    /// The tile to take without measuring.
+    pub fn usual(isa: Isa) -> Tile {
+        Tile::of(isa).next().unwrap_or(Tile(&TILES[0]))
+    }
+
+    /// The tile of this name, if this machine runs it.
+    pub fn named(name: &str) -> Option<Tile> {
+        let row = TILES.iter().find(|row| row.name == name)?;
+        Isa::named(row.isa).map(|_| Tile(row))
+    }
+
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Rows of a full tile.
+    #[inline]
+    pub fn mr(self) -> usize {
+        self.0.mr
+    }
+
+    /// Columns of a full tile, and of a full panel of packed B.
+    #[inline]
+    pub fn nr(self) -> usize {
+        self.0.nv * self.0.lanes
+    }
+
+    /// Columns of a vector: panels are this or a multiple wide.
+    #[inline]
+    pub fn lanes(self) -> usize {
+        self.0.lanes
+    }
+
+    /// How wide a panel of `n` columns is stored.
+    #[inline]
+    pub fn panel_width(self, n: usize) -> usize {
+        n.next_multiple_of(self.0.lanes)
+    }
+
+    /// Computes one tile; nothing where `m` or `n` is 0.
+    ///
+    /// # Safety
+    /// What the call names must be readable, and C writable, for `m` rows and `n` columns.
+    #[inline]
+    pub unsafe fn run(self, call: &TileCall) {
+        debug_assert!(call.m <= self.mr() && call.n <= self.nr(), "{}: {call:?}", self.name());
+        if call.m > 0 && call.n > 0 {
+            let instance = self.0.grid[(call.n - 1) / self.0.lanes][call.m - 1];
+            // SAFETY: a `Tile` exists only where the instruction set does; the rest is the caller's.
+            unsafe { instance(call) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_grammar_and_grids_reach_the_tile() {
+        for row in TILES {
+            let columns = row.nv * row.lanes;
+            assert_eq!(row.name, format!("gemm_f32_{}x{columns}_{}", row.mr, row.isa));
+            assert!(row.grid.len() >= row.nv);
+            assert!(row.grid[..row.nv].iter().all(|instances| instances.len() >= row.mr));
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_has_a_tile() {
+        for isa in Isa::available() {
+            assert_eq!(Tile::of(isa).next().map(Tile::name), Some(Tile::usual(isa).name()));
+            assert!(
+                Tile::of(isa).all(|tile| Tile::named(tile.name()).is_some() && tile.lanes() == isa.lanes())
+            );
+        }
+        assert!(Tile::named("gemm_f32_1x1_abacus").is_none());
+    }
+}

@@ -1,0 +1,269 @@
+//! The tile micro-kernel that matrix products, implicit-GEMM convolution and Winograd share: a block of C that
+//! stays in registers while rows of A meet a packed panel of B.
+//!
+//! A comes as pointers to rows, in segments: one segment for a matrix product, one per tap of the window for a
+//! convolution (a tap outside the image points to zeros). So nothing is copied to make A fit, and the same code
+//! serves all. The panel is as wide as the tile's columns rounded up to whole vectors, so that a narrow last
+//! panel costs no more than it computes; every number of rows has its own instance for the same reason.
+
+use crate::simd::Simd;
+
+/// One tile: `C[i][j] = finish((accumulate ? C[i][j] : 0) + Σ A(s, i, k) · B(s, k, j))` over segments `s` and depth
+/// `k`, where `A(s, i, k) = rows[s·rows_stride + i][k]` and `B(s, k, j) = panel[(s·depth + k)·panel_stride + j]`.
+///
+/// The order of the sum is fixed by `m`, `n`, `n_segments` and `depth` alone.
+#[derive(Clone, Copy, Debug)]
+pub struct TileCall {
+    /// `n_segments` groups of row pointers, `rows_stride` apart; the first `m` of each are read.
+    pub rows: *const *const f32,
+    pub rows_stride: usize,
+    pub n_segments: usize,
+    /// Elements of each row that are read.
+    pub depth: usize,
+    /// B: packed, or rows of any matrix. Columns past `n` are read up to a whole vector but may hold anything.
+    /// 64-byte alignment avoids split loads.
+    pub panel: *const f32,
+    /// Elements from one row of B to the next; `Tile::panel_width` of the columns where B is packed.
+    pub panel_stride: usize,
+    pub c: *mut f32,
+    /// In elements.
+    pub c_stride: usize,
+    /// At most the tile's rows.
+    pub m: usize,
+    /// At most the tile's columns.
+    pub n: usize,
+    /// Adds to what C holds: for the second and later blocks of a long sum.
+    pub accumulate: bool,
+    /// [`Finish::NONE`] for all but the last block of a sum.
+    pub finish: Finish,
+}
+
+/// What follows the sum, in registers: `+ bias[j]`, `+ residual[i][j]`, then a clamp to `[lo, hi]`.
+///
+/// NaN passes through the clamp as it does through ONNX's Relu and Clip, and `hi < lo` gives `hi`.
+#[derive(Clone, Copy, Debug)]
+pub struct Finish {
+    /// One per column, or null.
+    pub bias: *const f32,
+    /// The element that belongs to the tile's first, or null. May be C itself.
+    pub residual: *const f32,
+    pub residual_stride: usize,
+    pub lo: f32,
+    pub hi: f32,
+}
+
+impl Finish {
+    /// The sum as it is.
+    pub const NONE: Finish = Finish {
+        bias: std::ptr::null(),
+        residual: std::ptr::null(),
+        residual_stride: 0,
+        lo: f32::NEG_INFINITY,
+        hi: f32::INFINITY,
+    };
+
+    /// The same for the tile that begins `row` and `col` further on.
+    ///
+    /// # Safety
+    /// The non-null pointers must stay inside their allocations.
+    #[inline(always)]
+    pub unsafe fn at(self, row: usize, col: usize) -> Finish {
+        let mut moved = self;
+        if !self.bias.is_null() {
+            // SAFETY: the caller says that the element is there.
+            moved.bias = unsafe { self.bias.add(col) };
+        }
+        if !self.residual.is_null() {
+            // SAFETY: the caller says that the element is there.
+            moved.residual = unsafe { self.residual.add(row * self.residual_stride + col) };
+        }
+        moved
+    }
+
+    /// Whether the clamp does nothing.
+    #[inline(always)]
+    pub fn is_unclamped(&self) -> bool {
+        self.lo == f32::NEG_INFINITY && self.hi == f32::INFINITY
+    }
+}
+
+/// A compiled instance for one number of rows and of vectors a row.
+pub type TileFn = unsafe fn(&TileCall);
+
+/// Independent chains of additions that hide the latency of a fused multiply and add: four cycles on two ports.
+const CHAINS: usize = 8;
+/// More copies of the accumulators than this gain nothing: a one-row tile waits for memory anyway.
+const MAX_SETS: usize = 4;
+
+/// How many copies of the accumulators a tile of `mr` rows of `nv` vectors needs to have enough chains.
+const fn sets(mr: usize, nv: usize) -> usize {
+    let mut sets = 1;
+    while sets < MAX_SETS && sets * mr * nv < CHAINS {
+        sets *= 2;
+    }
+    sets
+}
+
+/// Steps of the sum that are unrolled: the loop's own work, and the reload of row pointers that found no
+/// register, are spread over this many.
+const UNROLL: usize = 4;
+
+/// `MR` rows of `NV` vectors: see [`TileCall`].
+///
+/// # Safety
+/// The memory that the call names must be readable, and C writable, for `MR` rows and the call's `n` columns,
+/// and `n` must need exactly `NV` vectors.
+#[inline(always)]
+pub(super) unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, call: &TileCall) {
+    let width = NV * S::LANES;
+    let mut acc = [[[s.zero(); NV]; MR]; MAX_SETS];
+    // SAFETY: granted by the caller.
+    unsafe {
+        // A stride that is known at compile time is part of the addresses, which is worth 4 % of peak on AVX2.
+        if call.panel_stride == width {
+            accumulate(s, &mut acc, call, width);
+        } else {
+            accumulate(s, &mut acc, call, call.panel_stride);
+        }
+    }
+    let mut sum = match const { sets(MR, NV) } {
+        1 => acc[0],
+        2 => plus(s, acc[0], acc[1]),
+        _ => plus(s, plus(s, acc[0], acc[2]), plus(s, acc[1], acc[3])),
+    };
+    // SAFETY: the caller grants C, bias and residual.
+    unsafe { finish(s, &mut sum, call) };
+}
+
+/// The sum, over segments and depth, dealt out to the copies of the accumulators in turn.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn accumulate<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: &mut [[[S::F; NV]; MR]; MAX_SETS],
+    call: &TileCall,
+    stride: usize,
+) {
+    let n_sets = const { sets(MR, NV) };
+    let mut panel = call.panel;
+    let mut group = call.rows;
+    // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors, as the
+    // caller grants.
+    unsafe {
+        for _ in 0..call.n_segments {
+            let mut rows = [std::ptr::null::<f32>(); MR];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = *group.add(i);
+            }
+            let mut k = 0;
+            while k + UNROLL <= call.depth {
+                for u in 0..UNROLL {
+                    step(s, &mut acc[u % n_sets], &rows, k + u, panel.wrapping_add(u * stride));
+                }
+                panel = panel.wrapping_add(UNROLL * stride);
+                k += UNROLL;
+            }
+            while k < call.depth {
+                step(s, &mut acc[0], &rows, k, panel);
+                panel = panel.wrapping_add(stride);
+                k += 1;
+            }
+            group = group.add(call.rows_stride);
+        }
+    }
+}
+
+/// One step of the sum: column `k` of the rows times one row of the panel.
+///
+/// # Safety
+/// `rows` must be readable at `k`, `panel` for `NV` vectors.
+#[inline(always)]
+unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: &mut [[S::F; NV]; MR],
+    rows: &[*const f32; MR],
+    k: usize,
+    panel: *const f32,
+) {
+    let mut b = [s.zero(); NV];
+    // SAFETY: granted by the caller.
+    unsafe {
+        for (j, b) in b.iter_mut().enumerate() {
+            *b = s.load(panel.add(j * S::LANES));
+        }
+        for i in 0..MR {
+            let a = s.splat(*rows[i].add(k));
+            for j in 0..NV {
+                acc[i][j] = s.mul_add(a, b[j], acc[i][j]);
+            }
+        }
+    }
+}
+
+/// Sums two copies of the accumulators.
+#[inline(always)]
+fn plus<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    a: [[S::F; NV]; MR],
+    b: [[S::F; NV]; MR],
+) -> [[S::F; NV]; MR] {
+    std::array::from_fn(|i| std::array::from_fn(|j| s.add(a[i][j], b[i][j])))
+}
+
+/// Adds what C holds, the bias and the residual, clamps and stores.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: &mut [[S::F; NV]; MR],
+    call: &TileCall,
+) {
+    let last = call.n - (NV - 1) * S::LANES;
+    let whole = last == S::LANES;
+    let load = |from: *const f32, j: usize| {
+        // SAFETY: granted by the caller: all vectors but the last are whole, the last has `last` lanes.
+        unsafe {
+            let from = from.add(j * S::LANES);
+            if j + 1 < NV || whole { s.load(from) } else { s.load_part(from, last) }
+        }
+    };
+    let add = |acc: &mut [[S::F; NV]; MR], from: *const f32, stride: usize| {
+        for (i, row) in acc.iter_mut().enumerate() {
+            for (j, vector) in row.iter_mut().enumerate() {
+                *vector = s.add(*vector, load(from.wrapping_add(i * stride), j));
+            }
+        }
+    };
+    if call.accumulate {
+        add(acc, call.c, call.c_stride);
+    }
+    if !call.finish.bias.is_null() {
+        add(acc, call.finish.bias, 0);
+    }
+    if !call.finish.residual.is_null() {
+        add(acc, call.finish.residual, call.finish.residual_stride);
+    }
+    if !call.finish.is_unclamped() {
+        let (lo, hi) = (s.splat(call.finish.lo), s.splat(call.finish.hi));
+        for row in acc.iter_mut() {
+            for vector in row.iter_mut() {
+                // The second operand is the answer where one is NaN, so a NaN sum stays.
+                *vector = s.min(hi, s.max(lo, *vector));
+            }
+        }
+    }
+    // SAFETY: C is writable for `MR` rows of `n` columns.
+    unsafe {
+        for (i, row) in acc.iter().enumerate() {
+            let c = call.c.add(i * call.c_stride);
+            for (j, vector) in row.iter().enumerate() {
+                let to = c.add(j * S::LANES);
+                if j + 1 < NV || whole { s.store(to, *vector) } else { s.store_part(to, last, *vector) }
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The CPU backend: instruction-set proofs, vector arithmetic, kernels, and the process's thread pool.
+//!
+//! Read in this order: [`isa`] (what this machine can run, as values that prove it), [`simd`] (one vocabulary
+//! of vector arithmetic over the instruction sets), [`team`] (fork and join over the pool), then the kernels,
+//! then [`family`] (how kernels become tactics) and [`backend`] (the table of families).
+
+#![allow(unsafe_code)]
+
+pub mod isa;
+pub mod simd;
+pub mod team;
+mod workers;
+
+pub mod conv;
+pub mod depthwise;
+pub mod gemm;
+pub mod movement;
+pub mod pool;
+pub mod spatial;
+pub mod vecmath;
+
+mod backend;
+mod evaluate;
+mod family;
+mod host;
+mod regions;
+
+pub use backend::Cpu;
+pub use evaluate::evaluate_region;
+
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod team_tests;

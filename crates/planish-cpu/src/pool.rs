@@ -1,0 +1,137 @@
+//! Pooling of f32 images: the largest or the average element under each window, in either layout.
+//!
+//! Channels-last images keep channels in vectors and walk the taps of one output pixel. In the plain layout
+//! columns are in vectors: a first pass folds the rows under a window into one row of scratch, a second folds
+//! along it; both folds commute with the order of taps up to rounding.
+
+mod last;
+mod plain;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use crate::isa::Isa;
+use crate::spatial::{AXES, Windows, units_per_task};
+use crate::team::Team;
+
+/// Elements that a task reads at least.
+const TASK_READS: usize = 1 << 15;
+
+/// Scratch rows begin on cache lines.
+const LINE: usize = 16;
+
+/// What is taken of the elements under a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fold {
+    /// The largest; NaN wins. Minus infinity where the window meets nothing.
+    Max,
+    /// The average of the elements, or of elements and padding, which counts as zeros.
+    Average { include_pad: bool },
+}
+
+/// A pool with everything settled that its sizes settle.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    isa: Isa,
+    windows: Windows,
+    fold: Fold,
+    is_channels_last: bool,
+    /// For each window along an axis: where its first tap inside the image looks, how many are inside, and how
+    /// many count for the average.
+    places: [Vec<Place>; AXES],
+    n_units: usize,
+    units_per_task: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    first: usize,
+    n: usize,
+    n_counted: usize,
+}
+
+/// What a run reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolArguments {
+    pub x: *const f32,
+    pub y: *mut f32,
+    /// [`Pool::scratch_len`] elements for each slot of the team.
+    pub scratch: *mut f32,
+}
+
+// SAFETY: the input is only read, the output is written by one task each, the scratch by one slot each.
+unsafe impl Sync for PoolArguments {}
+
+/// Units to compute: output rows of all channels, or of one channel in the plain layout.
+struct UnitsCall<'a> {
+    plan: &'a Pool,
+    arguments: &'a PoolArguments,
+    units: Range<usize>,
+    scratch: *mut f32,
+}
+
+impl Pool {
+    /// Plans a pool. `None` where neither channels nor columns are innermost on both sides.
+    pub fn plan(isa: Isa, windows: Windows, fold: Fold) -> Option<Pool> {
+        let (from, to) = (&windows.from, &windows.to);
+        let width = &windows.axes[2];
+        let is_channels_last = windows.channels <= 1 || (from.channel == 1 && to.channel == 1);
+        let is_plain = (width.input <= 1 || from.axes[2] == 1) && (width.output <= 1 || to.axes[2] == 1);
+        // One channel lies both ways; columns are then the longer vectors.
+        let is_channels_last = is_channels_last && !(is_plain && windows.channels <= 1);
+        if !is_channels_last && !is_plain {
+            return None;
+        }
+        let places = [0, 1, 2].map(|axis| {
+            let axis = &windows.axes[axis];
+            let place = |window| {
+                let taps = axis.taps(window);
+                let n_counted = match fold {
+                    Fold::Average { include_pad: true } => axis.n_padded_taps(window),
+                    _ => taps.len(),
+                };
+                let first =
+                    (window * axis.stride + taps.start * axis.dilation).saturating_sub(axis.pad_begin);
+                Place { first, n: taps.len(), n_counted }
+            };
+            (0..axis.output).map(place).collect()
+        });
+        let channels_of_unit = if is_channels_last { windows.channels } else { 1 };
+        let n_units = windows.n_rows() * windows.channels.checked_div(channels_of_unit).unwrap_or(0);
+        let reads = width.output * windows.n_taps() * channels_of_unit;
+        let units_per_task = units_per_task(n_units, reads, TASK_READS);
+        Some(Pool { isa, windows, fold, is_channels_last, places, n_units, units_per_task })
+    }
+
+    /// Elements of scratch for one slot.
+    pub fn scratch_len(&self) -> usize {
+        if self.is_channels_last { 0 } else { self.windows.axes[2].input.next_multiple_of(LINE) }
+    }
+
+    /// Computes all of the output.
+    ///
+    /// # Safety
+    /// `x` and `y` must be valid for the elements that the planned operands span, `scratch` for
+    /// [`Pool::scratch_len`] elements for each slot of the team, and nothing else may write them meanwhile.
+    pub unsafe fn run(&self, arguments: &PoolArguments, team: &Team) {
+        if self.windows.axes[2].output == 0 {
+            return;
+        }
+        team.for_each(self.n_units.div_ceil(self.units_per_task), &|task| {
+            let first = task.idx * self.units_per_task;
+            let call = UnitsCall {
+                plan: self,
+                arguments,
+                units: first..(first + self.units_per_task).min(self.n_units),
+                scratch: arguments.scratch.wrapping_add(task.slot * self.scratch_len()),
+            };
+            match (self.is_channels_last, self.fold) {
+                (true, Fold::Max) => self.isa.run(last::Rows::<true>(&call)),
+                (true, Fold::Average { .. }) => self.isa.run(last::Rows::<false>(&call)),
+                (false, Fold::Max) => self.isa.run(plain::Rows::<true>(&call)),
+                (false, Fold::Average { .. }) => self.isa.run(plain::Rows::<false>(&call)),
+            }
+        });
+    }
+}

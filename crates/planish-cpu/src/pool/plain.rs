@@ -1,0 +1,123 @@
+//! Pooling with columns innermost: the rows under a window are folded in vectors, then along the row.
+
+use super::{Place, UnitsCall};
+use crate::simd::{Simd, SimdKernel};
+
+pub(super) struct Rows<'a, const MAX: bool>(pub(super) &'a UnitsCall<'a>);
+
+impl<const MAX: bool> SimdKernel for Rows<'_, MAX> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let call = self.0;
+        let windows = &call.plan.windows;
+        let [depth_axis, height_axis, width_axis] = &windows.axes;
+        // Units are rows of one channel: batch, channel, depth, height.
+        for unit in call.units.clone() {
+            let (rest, h) = (unit / height_axis.output, unit % height_axis.output);
+            let (rest, d) = (rest / depth_axis.output, rest % depth_axis.output);
+            let (n, c) = (rest / windows.channels, rest % windows.channels);
+            let (depth, height) = (&call.plan.places[0][d], &call.plan.places[1][h]);
+            let in_row = n * windows.from.batch
+                + c * windows.from.channel
+                + depth.first * windows.from.axes[0]
+                + height.first * windows.from.axes[1];
+            let out_row = n * windows.to.batch
+                + c * windows.to.channel
+                + d * windows.to.axes[0]
+                + h * windows.to.axes[1];
+            let rows = TapRows {
+                start: call.arguments.x.wrapping_add(in_row),
+                n: [depth.n, height.n],
+                steps: [
+                    depth_axis.dilation * windows.from.axes[0],
+                    height_axis.dilation * windows.from.axes[1],
+                ],
+            };
+            // SAFETY: the rows lie in the image, the scratch holds one of them, the output row is this
+            // unit's; the caller of `Pool::run` grants the memory.
+            unsafe {
+                fold_rows::<S, MAX>(s, &rows, call.scratch, width_axis.input);
+                let n_counted = depth.n_counted * height.n_counted;
+                fold_columns::<MAX>(
+                    call.scratch,
+                    call.arguments.y.wrapping_add(out_row),
+                    &call.plan.places[2],
+                    width_axis.dilation,
+                    n_counted,
+                );
+            }
+        }
+    }
+}
+
+/// The rows under a window.
+struct TapRows {
+    start: *const f32,
+    n: [usize; 2],
+    steps: [usize; 2],
+}
+
+/// Folds the rows into one.
+///
+/// # Safety
+/// Each row must have `width` readable elements, `to` as many writable ones.
+#[inline(always)]
+unsafe fn fold_rows<S: Simd, const MAX: bool>(s: S, rows: &TapRows, to: *mut f32, width: usize) {
+    let mut column = 0;
+    while column < width {
+        let n = (width - column).min(S::LANES);
+        let mut folded = if MAX { s.splat(f32::NEG_INFINITY) } else { s.zero() };
+        let mut nan = s.is_nan(s.zero());
+        for d in 0..rows.n[0] {
+            for h in 0..rows.n[1] {
+                let from = rows.start.wrapping_add(d * rows.steps[0] + h * rows.steps[1] + column);
+                // SAFETY: the caller grants the row.
+                let x = unsafe { if n == S::LANES { s.load(from) } else { s.load_part(from, n) } };
+                if MAX {
+                    nan = s.mask_or(nan, s.is_nan(x));
+                    folded = s.max(x, folded);
+                } else {
+                    folded = s.add(folded, x);
+                }
+            }
+        }
+        let value = if MAX { s.select(nan, s.splat(f32::NAN), folded) } else { folded };
+        // SAFETY: the caller grants the scratch.
+        unsafe { s.store_part(to.add(column), n, value) };
+        column += n;
+    }
+}
+
+/// Folds along the row.
+///
+/// # Safety
+/// The places must lie in `row`; `to` must have one writable element for each.
+#[inline(always)]
+unsafe fn fold_columns<const MAX: bool>(
+    row: *const f32,
+    to: *mut f32,
+    places: &[Place],
+    dilation: usize,
+    n_counted_rows: usize,
+) {
+    for (idx, place) in places.iter().enumerate() {
+        let mut folded = if MAX { f32::NEG_INFINITY } else { 0.0 };
+        for tap in 0..place.n {
+            // SAFETY: the caller says that the places lie in the row.
+            let x = unsafe { *row.add(place.first + tap * dilation) };
+            if MAX {
+                let is_better = x > folded || x.is_nan();
+                folded = if is_better && !folded.is_nan() { x } else { folded };
+            } else {
+                folded += x;
+            }
+        }
+        if !MAX {
+            folded /= (n_counted_rows * place.n_counted).max(1) as f32;
+        }
+        // SAFETY: the caller grants the output row.
+        unsafe { *to.add(idx) = folded };
+    }
+}

@@ -1,0 +1,151 @@
+//! Every instruction set and both layouts against the reference, on edge shapes and random windows.
+
+use planish_kernel::Layout;
+use planish_op::{AutoPad, AveragePool, MaxPool, Op};
+use planish_tensor::{DType, Tensor};
+
+use super::{Fold, Pool, PoolArguments};
+use crate::isa::Isa;
+use crate::samples::{Placed, Random, assert_close, reference};
+use crate::spatial::Windows;
+use crate::team::Team;
+
+/// An average of at most 1,000 numbers below 1: partial sums round by at most half a unit of 1,000 each, and
+/// the division by their number brings the total back to 1,000 halves.
+const AVERAGE_TOLERANCE: f32 = 1000.0 * f32::EPSILON / 2.0;
+
+/// The largest element is one of them.
+const MAX_TOLERANCE: f32 = 0.0;
+
+struct Case {
+    x: Vec<usize>,
+    kernel: Vec<i64>,
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    pads: Vec<i64>,
+    auto_pad: AutoPad,
+    ceil_mode: bool,
+    include_pad: bool,
+}
+
+impl Case {
+    fn check(&self, random: &mut Random) {
+        let mut values = random.floats(&self.x).elements::<f32>().unwrap().to_vec();
+        if random.chance(3) {
+            for value in values.iter_mut().step_by(11) {
+                *value = [f32::NAN, f32::NEG_INFINITY, -0.0][random.below(3)];
+            }
+        }
+        let x = Tensor::new(&self.x, values).unwrap();
+        let max = MaxPool {
+            storage_order: 0,
+            dilations: self.dilations.clone(),
+            ceil_mode: self.ceil_mode,
+            pads: self.pads.clone(),
+            auto_pad: self.auto_pad,
+            strides: self.strides.clone(),
+            kernel_shape: self.kernel.clone(),
+        };
+        let average = AveragePool {
+            count_include_pad: self.include_pad,
+            dilations: self.dilations.clone(),
+            ceil_mode: self.ceil_mode,
+            pads: self.pads.clone(),
+            auto_pad: self.auto_pad,
+            strides: self.strides.clone(),
+            kernel_shape: self.kernel.clone(),
+        };
+        let axes: Vec<_> = max
+            .window()
+            .axes(&max.window().kernel())
+            .unwrap()
+            .iter()
+            .zip(&self.x[2..])
+            .map(|(axis, size)| axis.place(*size).unwrap())
+            .collect();
+        for (op, fold, tolerance) in [
+            (Op::MaxPool(max), Fold::Max, MAX_TOLERANCE),
+            (Op::AveragePool(average), Fold::Average { include_pad: self.include_pad }, AVERAGE_TOLERANCE),
+        ] {
+            let want = reference(&op, &[Some(&x)], 1).remove(0);
+            for layout in [Layout::ChannelsLast, Layout::Plain] {
+                let from = random.operand(DType::F32, x.shape(), layout);
+                let to = random.operand(DType::F32, want.shape(), layout);
+                let placed = Placed::new(&x, &from);
+                for isa in Isa::available() {
+                    let plan = Pool::plan(isa, Windows::new(&axes, &from, &to).unwrap(), fold).unwrap();
+                    let mut y = Placed::blank(&to);
+                    let mut scratch = vec![f32::NAN; plan.scratch_len()];
+                    let arguments = PoolArguments {
+                        x: placed.ptr().cast(),
+                        y: y.mut_ptr().cast(),
+                        scratch: scratch.as_mut_ptr(),
+                    };
+                    // SAFETY: the operands describe the memory.
+                    unsafe { plan.run(&arguments, &Team::alone()) };
+                    let what = format!("{isa} {layout:?} {op:?} on {:?}", self.x);
+                    assert_close(&y.tensor(), &want, tolerance, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pools_of_usual_networks() {
+    let mut random = Random::new(1);
+    for (kernel, stride, pad) in [(2, 2, 0), (3, 2, 1), (3, 1, 1), (7, 7, 0)] {
+        for size in [7, 8, 15, 16, 33] {
+            for channels in [1, 3, 16, 17, 64, 83] {
+                Case {
+                    x: vec![2, channels, size, size + 3],
+                    kernel: vec![kernel; 2],
+                    strides: vec![stride; 2],
+                    dilations: vec![1; 2],
+                    pads: vec![pad; 4],
+                    auto_pad: AutoPad::NotSet,
+                    ceil_mode: false,
+                    include_pad: false,
+                }
+                .check(&mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn any_windows() {
+    let mut random = Random::new(2);
+    for _ in 0..200 {
+        let n = random.between(1, 3);
+        let mut case = Case {
+            x: vec![random.between(0, 2), random.between(1, 40)],
+            kernel: Vec::new(),
+            strides: Vec::new(),
+            dilations: Vec::new(),
+            pads: vec![0; 2 * n],
+            auto_pad: [
+                AutoPad::NotSet,
+                AutoPad::NotSet,
+                AutoPad::SameUpper,
+                AutoPad::SameLower,
+                AutoPad::Valid,
+            ][random.below(5)],
+            ceil_mode: random.chance(2),
+            include_pad: random.chance(2),
+        };
+        for axis in 0..n {
+            let (kernel, dilation) = (random.between(1, 4), random.between(1, 2));
+            case.kernel.push(kernel as i64);
+            case.strides.push(random.between(1, 3) as i64);
+            case.dilations.push(dilation as i64);
+            case.pads[axis] = random.below(kernel) as i64;
+            case.pads[n + axis] = random.below(kernel) as i64;
+            case.x.push((kernel - 1) * dilation + 1 + random.below(9));
+        }
+        if case.auto_pad != AutoPad::NotSet {
+            case.pads.clear();
+        }
+        case.check(&mut random);
+    }
+}

@@ -1,0 +1,251 @@
+//! One vocabulary of f32 vector arithmetic, so that a kernel is written once and compiled for each
+//! instruction set.
+//!
+//! A kernel is a struct with its arguments that implements [`SimdKernel`]; `Isa::run` compiles its `run` for
+//! each instruction set. Everything here is `#[inline(always)]`: the vector code must end up inside the one
+//! function that has the instruction set switched on.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+/// Work that is generic over the instruction set.
+pub trait SimdKernel {
+    type Output;
+
+    /// Must be `#[inline(always)]` in every implementation.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// Vector arithmetic of one instruction set; the value proves that it may run.
+///
+/// Comparisons are false on NaN (`ne` is true). `min` and `max` give the second operand when one is NaN, as
+/// the machine does; kernels that must pass NaN on say so and compare.
+pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
+    /// A vector of `LANES` f32.
+    type F: Copy;
+    /// A vector of `LANES` i32.
+    type I: Copy;
+    /// A truth value per lane.
+    type M: Copy;
+
+    const LANES: usize;
+    /// How many vector registers there are: what a tile may use.
+    const REGISTERS: usize;
+
+    fn splat(self, value: f32) -> Self::F;
+    #[inline(always)]
+    fn zero(self) -> Self::F {
+        self.splat(0.0)
+    }
+    /// # Safety
+    /// `from` must be readable for `LANES` elements; no alignment is needed.
+    unsafe fn load(self, from: *const f32) -> Self::F;
+    /// # Safety
+    /// `to` must be writable for `LANES` elements; no alignment is needed.
+    unsafe fn store(self, to: *mut f32, vector: Self::F);
+    /// The first `n` lanes from memory, zero in the others; `n` beyond `LANES` is all of them.
+    ///
+    /// # Safety
+    /// `from` must be readable for `min(n, LANES)` elements.
+    unsafe fn load_part(self, from: *const f32, n: usize) -> Self::F;
+    /// # Safety
+    /// `to` must be writable for `min(n, LANES)` elements.
+    unsafe fn store_part(self, to: *mut f32, n: usize, vector: Self::F);
+
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once where the machine can.
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c - a * b`.
+    fn neg_mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sqrt(self, a: Self::F) -> Self::F;
+    fn abs(self, a: Self::F) -> Self::F;
+    fn neg(self, a: Self::F) -> Self::F;
+    /// To the nearest whole number, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    fn floor(self, a: Self::F) -> Self::F;
+    fn ceil(self, a: Self::F) -> Self::F;
+    fn trunc(self, a: Self::F) -> Self::F;
+
+    fn eq(self, a: Self::F, b: Self::F) -> Self::M;
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
+    fn le(self, a: Self::F, b: Self::F) -> Self::M;
+    fn is_nan(self, a: Self::F) -> Self::M;
+    fn mask_and(self, a: Self::M, b: Self::M) -> Self::M;
+    fn mask_or(self, a: Self::M, b: Self::M) -> Self::M;
+    fn mask_not(self, a: Self::M) -> Self::M;
+    /// `yes` where the mask is set, else `no`.
+    fn select(self, mask: Self::M, yes: Self::F, no: Self::F) -> Self::F;
+
+    fn splat_int(self, value: i32) -> Self::I;
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn and_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn or_int(self, a: Self::I, b: Self::I) -> Self::I;
+    fn shift_left<const N: i32>(self, a: Self::I) -> Self::I;
+    /// With the sign copied in.
+    fn shift_right<const N: i32>(self, a: Self::I) -> Self::I;
+    /// Nearest, ties to even; out of range gives `i32::MIN`.
+    fn to_int(self, a: Self::F) -> Self::I;
+    fn to_float(self, a: Self::I) -> Self::F;
+    fn bits(self, a: Self::F) -> Self::I;
+    #[allow(clippy::wrong_self_convention)]
+    fn from_bits(self, a: Self::I) -> Self::F;
+
+    /// `a · 2^n` for whole `n` of magnitude at most 250, rounded once.
+    #[inline(always)]
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F {
+        // Two factors, because 2^n alone may be beyond the largest power of two, or below the smallest.
+        let n = self.to_int(n);
+        let half = self.shift_right::<1>(n);
+        let power = |n| self.from_bits(self.shift_left::<23>(self.add_int(n, self.splat_int(127))));
+        self.mul(self.mul(a, power(half)), power(self.sub_int(n, half)))
+    }
+    /// Whether any lane of the mask is set.
+    fn any(self, mask: Self::M) -> bool;
+
+    /// The sum of all lanes, always in the same order.
+    fn sum(self, a: Self::F) -> f32;
+    /// The largest lane; NaN lanes may be passed over.
+    fn max_lane(self, a: Self::F) -> f32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    struct Everything<'a> {
+        a: &'a [f32],
+        b: &'a [f32],
+        n: usize,
+    }
+
+    impl SimdKernel for Everything<'_> {
+        type Output = Vec<Vec<f32>>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Vec<Vec<f32>> {
+            let n = self.n.min(S::LANES);
+            let out = |v: S::F| {
+                let mut all = vec![7.0; S::LANES + 1];
+                // SAFETY: `all` has LANES elements and one more.
+                unsafe { s.store_part(all.as_mut_ptr(), n, v) };
+                assert!(all[n..].iter().all(|&x| x == 7.0), "a partial store wrote beyond its lanes");
+                all.truncate(n);
+                all
+            };
+            // SAFETY: both slices have at least `n` elements.
+            let (a, b) = unsafe { (s.load_part(self.a.as_ptr(), n), s.load_part(self.b.as_ptr(), n)) };
+            let truth = |m: S::M| out(s.select(m, s.splat(1.0), s.zero()));
+            vec![
+                out(s.add(a, b)),
+                out(s.sub(a, b)),
+                out(s.mul(a, b)),
+                out(s.div(a, b)),
+                out(s.mul_add(a, b, s.splat(2.0))),
+                out(s.neg_mul_add(a, b, s.splat(2.0))),
+                out(s.min(a, b)),
+                out(s.max(a, b)),
+                out(s.sqrt(s.abs(a))),
+                out(s.neg(a)),
+                out(s.round(a)),
+                out(s.floor(a)),
+                out(s.ceil(a)),
+                out(s.trunc(a)),
+                truth(s.eq(a, b)),
+                truth(s.lt(a, b)),
+                truth(s.le(a, b)),
+                truth(s.is_nan(a)),
+                truth(s.mask_not(s.mask_or(s.lt(a, b), s.mask_and(s.eq(a, b), s.le(a, b))))),
+                out(s.to_float(s.to_int(a))),
+                out(s.to_float(s.add_int(s.to_int(a), s.splat_int(3)))),
+                out(s.to_float(s.sub_int(s.to_int(a), s.splat_int(3)))),
+                out(s.from_bits(s.and_int(s.bits(a), s.splat_int(i32::MAX)))),
+                out(s.from_bits(s.or_int(s.bits(a), s.splat_int(i32::MIN)))),
+                out(s.to_float(s.shift_left::<3>(s.to_int(a)))),
+                out(s.to_float(s.shift_right::<2>(s.to_int(a)))),
+                out(s.scale(a, s.splat(-130.0))),
+                out(s.scale(s.scale(a, s.splat(-130.0)), s.splat(131.0))),
+            ]
+        }
+    }
+
+    /// The values are dyadic, so that products are exact with and without a fused multiply and add.
+    #[test]
+    fn every_instruction_set_agrees_with_the_portable_one() {
+        let a = [
+            1.5,
+            -2.5,
+            0.0,
+            -0.0,
+            3.25,
+            100.75,
+            -7.0,
+            2.5,
+            f32::NAN,
+            0.0009765625,
+            -1.0,
+            0.5,
+            9.0,
+            4.0,
+            -3.5,
+            8.0,
+        ];
+        let b = [2.0, -2.5, 1.0, 5.0, 3.25, -0.75, 7.0, 1.5, 1.0, 1024.0, -4.0, 0.25, 3.0, 2.0, -1.5, 0.125];
+        for isa in Isa::available() {
+            for n in 0..=isa.lanes() {
+                let got = isa.run(Everything { a: &a, b: &b, n });
+                // The portable vectors are shorter, so its answer is put together from pieces.
+                let mut want: Vec<Vec<f32>> = vec![Vec::new(); got.len()];
+                for start in (0..n).step_by(8) {
+                    let piece = Everything { a: &a[start..], b: &b[start..], n: (n - start).min(8) };
+                    for (whole, part) in want.iter_mut().zip(piece.run(crate::isa::Portable)) {
+                        whole.extend(part);
+                    }
+                }
+                for (idx, (got, want)) in got.iter().zip(&want).enumerate() {
+                    let same = got
+                        .iter()
+                        .zip(want)
+                        .all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()));
+                    assert!(
+                        same && got.len() == want.len(),
+                        "{isa}, n {n}, operation {idx}: {got:?} against {want:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    struct Across<'a>(&'a [f32]);
+
+    impl SimdKernel for Across<'_> {
+        type Output = (f32, f32, usize);
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> (f32, f32, usize) {
+            // SAFETY: the slice has 16 elements, no vector has more.
+            let v = unsafe { s.load(self.0.as_ptr()) };
+            assert!(s.any(s.eq(v, s.splat(self.0[S::LANES - 1]))) && !s.any(s.lt(v, s.zero())));
+            (s.sum(v), s.max_lane(v), S::LANES)
+        }
+    }
+
+    #[test]
+    fn lanes_are_added_and_compared_across() {
+        let values: Vec<f32> = (0..16).map(|i| (i * 37 % 16) as f32).collect();
+        for isa in Isa::available() {
+            let (sum, max, lanes) = isa.run(Across(&values));
+            assert_eq!(sum, values[..lanes].iter().sum::<f32>());
+            assert_eq!(max, values[..lanes].iter().copied().fold(f32::MIN, f32::max));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! AVX-512: 512-bit vectors of sixteen f32, masks in mask registers.
+
+use std::arch::x86_64::*;
+
+use super::Simd;
+use crate::isa::Avx512;
+
+/// A mask whose first `n` lanes are set.
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    if n >= 16 { !0 } else { (1u16 << n) - 1 }
+}
+
+// SAFETY of every block in this implementation: `self` proves that the instruction set is there, and where
+// memory is touched the caller of the method grants it.
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+
+    const LANES: usize = 16;
+    const REGISTERS: usize = 32;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        // SAFETY: the caller grants the memory, `self` is the proof.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, vector: __m512) {
+        // SAFETY: the caller grants the memory, `self` is the proof.
+        unsafe { _mm512_storeu_ps(to, vector) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, n: usize) -> __m512 {
+        // SAFETY: the caller grants the memory, `self` is the proof.
+        unsafe { _mm512_maskz_loadu_ps(first(n), from) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, n: usize, vector: __m512) {
+        // SAFETY: the caller grants the memory, `self` is the proof.
+        unsafe { _mm512_mask_storeu_ps(to, first(n), vector) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    fn neg(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_xor_ps(a, _mm512_set1_ps(-0.0)) }
+    }
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn floor(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn ceil(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn trunc(self, a: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn eq(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn lt(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn le(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn is_nan(self, a: __m512) -> __mmask16 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a) }
+    }
+    #[inline(always)]
+    fn mask_and(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a & b
+    }
+    #[inline(always)]
+    fn mask_or(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a | b
+    }
+    #[inline(always)]
+    fn mask_not(self, a: __mmask16) -> __mmask16 {
+        !a
+    }
+    #[inline(always)]
+    fn select(self, mask: __mmask16, yes: __m512, no: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_mask_blend_ps(mask, no, yes) }
+    }
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    fn add_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn and_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+    #[inline(always)]
+    fn or_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    fn shift_left<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_sllv_epi32(a, _mm512_set1_epi32(N)) }
+    }
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_srav_epi32(a, _mm512_set1_epi32(N)) }
+    }
+    #[inline(always)]
+    fn to_int(self, a: __m512) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    fn to_float(self, a: __m512i) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn bits(self, a: __m512) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_castps_si512(a) }
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m512i) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_castsi512_ps(a) }
+    }
+    #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_scalef_ps(a, n) }
+    }
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+    #[inline(always)]
+    fn sum(self, a: __m512) -> f32 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    fn max_lane(self, a: __m512) -> f32 {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_reduce_max_ps(a) }
+    }
+}

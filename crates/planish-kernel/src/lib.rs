@@ -1,0 +1,30 @@
+//! What a backend computes and how: the vocabulary that compiler, runtime and backends share.
+//!
+//! - [`Region`]: operators wired together, the *meaning* of one step. The reference can always compute it, so
+//!   every tactic has an oracle, and a plan needs no second description of what its steps do;
+//! - [`Operand`] and [`Layout`]: how a value lies in memory;
+//! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
+//! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
+//! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
+//! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory.
+//!
+//! Nothing here knows a file format, a graph or a device.
+
+mod backend;
+mod error;
+mod operand;
+pub mod pointwise;
+mod problem;
+mod region;
+mod tactic;
+mod types;
+mod whole;
+
+pub use backend::{Address, Backend, Call, Event, Kernel, Memory, MemoryKind, Queue, QueueOptions, Target};
+pub use error::{KernelError, KernelErrorKind};
+pub use operand::{Layout, Operand};
+pub use problem::{Numeric, Problem};
+pub use region::{Ref, Region, RegionNode, is_pointwise};
+pub use tactic::{Candidate, PackedWeight, Tactic, Want};
+pub use types::Inner;
+pub use whole::{Proposal, Whole};

@@ -1,0 +1,146 @@
+//! How a value lies in memory: type, sizes in the order the operator sees them, and strides.
+
+use planish_tensor::DType;
+
+/// The order in which the dimensions of a value lie in memory. Sizes are always given as the operator sees
+/// them (`N, C, spatial…`); the layout decides only where elements are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Layout {
+    /// The last dimension is innermost.
+    Plain,
+    /// The second dimension is innermost: `N, spatial…, C`.
+    ChannelsLast,
+}
+
+impl Layout {
+    /// As it stands in plans and timing caches.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Plain => "plain",
+            Layout::ChannelsLast => "channels_last",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Layout> {
+        [Layout::Plain, Layout::ChannelsLast].into_iter().find(|layout| layout.name() == name)
+    }
+
+    /// Axes from outermost to innermost.
+    pub fn order(self, rank: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..rank).collect();
+        if self == Layout::ChannelsLast && rank > 2 {
+            order.remove(1);
+            order.push(1);
+        }
+        order
+    }
+
+    /// Strides in elements of a dense value with these sizes.
+    pub fn strides(self, dims: &[usize]) -> Vec<usize> {
+        let mut strides = vec![0; dims.len()];
+        let mut step = 1usize;
+        for axis in self.order(dims.len()).into_iter().rev() {
+            strides[axis] = step;
+            // Sizes come from values that were allocated, so their product is below usize::MAX.
+            step = step.saturating_mul(dims[axis].max(1));
+        }
+        strides
+    }
+
+    /// Whether both layouts put every element of these sizes at the same place.
+    pub fn same_for(self, other: Layout, dims: &[usize]) -> bool {
+        let (a, b) = (self.strides(dims), other.strides(dims));
+        (0..dims.len()).all(|axis| dims[axis] <= 1 || a[axis] == b[axis])
+    }
+}
+
+/// One input or output of a problem: where its elements are, relative to its address.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Operand {
+    pub dtype: DType,
+    pub dims: Vec<usize>,
+    /// In elements, one per dimension. An operand inside a larger one (a slice, a part of a concatenation)
+    /// has the strides of the larger.
+    pub strides: Vec<usize>,
+    /// Known at build time: a weight, which may be packed.
+    pub constant: bool,
+    /// The format that a weight was packed in (see [`crate::PackedWeight`]); its memory is then what the
+    /// tactic's `pack` made, and strides mean nothing.
+    pub packed: Option<String>,
+}
+
+impl Operand {
+    /// A dense operand.
+    pub fn dense(dtype: DType, dims: &[usize], layout: Layout) -> Operand {
+        Operand { dtype, strides: layout.strides(dims), dims: dims.to_vec(), constant: false, packed: None }
+    }
+
+    /// The same, known at build time.
+    pub fn weight(dtype: DType, dims: &[usize]) -> Operand {
+        Operand { constant: true, ..Operand::dense(dtype, dims, Layout::Plain) }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.dims.contains(&0)
+    }
+
+    /// Whether the elements lie in this layout without gaps (dimensions of size 1 do not matter).
+    pub fn is_dense(&self, layout: Layout) -> bool {
+        let dense = layout.strides(&self.dims);
+        (0..self.rank()).all(|axis| self.dims[axis] <= 1 || self.strides[axis] == dense[axis])
+    }
+
+    /// Whether rows along `axis` are contiguous.
+    pub fn contiguous_along(&self, axis: usize) -> bool {
+        self.dims[axis] <= 1 || self.strides[axis] == 1
+    }
+
+    /// Bytes from the first to behind the last element.
+    pub fn span_bytes(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let last: usize = self.dims.iter().zip(&self.strides).map(|(dim, stride)| (dim - 1) * stride).sum();
+        self.dtype.bytes_for(last + 1).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_last_puts_the_second_dimension_innermost() {
+        assert_eq!(Layout::ChannelsLast.strides(&[2, 3, 4, 5]), [60, 1, 15, 3]);
+        assert_eq!(Layout::Plain.strides(&[2, 3, 4, 5]), [60, 20, 5, 1]);
+        assert_eq!(Layout::ChannelsLast.strides(&[2, 3]), [3, 1]);
+        assert_eq!(Layout::Plain.strides(&[]), [0usize; 0]);
+    }
+
+    #[test]
+    fn layouts_agree_where_only_one_dimension_counts() {
+        assert!(Layout::Plain.same_for(Layout::ChannelsLast, &[8, 512, 1, 1]));
+        assert!(Layout::Plain.same_for(Layout::ChannelsLast, &[8, 1, 7, 7]));
+        assert!(!Layout::Plain.same_for(Layout::ChannelsLast, &[1, 2, 2, 1]));
+    }
+
+    #[test]
+    fn a_part_of_a_larger_value_is_not_dense() {
+        let mut part = Operand::dense(DType::F32, &[1, 3, 4, 4], Layout::ChannelsLast);
+        assert!(part.is_dense(Layout::ChannelsLast));
+        assert_eq!(part.span_bytes(), 48 * 4);
+        part.strides = Layout::ChannelsLast.strides(&[1, 8, 4, 4]);
+        assert!(!part.is_dense(Layout::ChannelsLast));
+        assert_eq!(part.span_bytes(), (15 * 8 + 3) * 4);
+    }
+}

@@ -1,0 +1,276 @@
+//! The instructions of a pointwise program.
+
+use planish_tensor::{DType, Tensor};
+
+/// The type of a value in a program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    F32,
+    I32,
+    I64,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+impl Kind {
+    pub fn of(dtype: DType) -> Option<Kind> {
+        match dtype {
+            DType::F32 => Some(Kind::F32),
+            DType::I32 => Some(Kind::I32),
+            DType::I64 => Some(Kind::I64),
+            DType::Bool => Some(Kind::Bool),
+            _ => None,
+        }
+    }
+
+    pub fn dtype(self) -> DType {
+        match self {
+            Kind::F32 => DType::F32,
+            Kind::I32 => DType::I32,
+            Kind::I64 => DType::I64,
+            Kind::Bool => DType::Bool,
+        }
+    }
+
+    pub fn is_int(self) -> bool {
+        matches!(self, Kind::I32 | Kind::I64)
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Kind::F32 | Kind::I32 => 4,
+            Kind::I64 => 8,
+            Kind::Bool => 1,
+        }
+    }
+}
+
+/// A constant of a program.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Scalar {
+    F32(f32),
+    I32(i32),
+    I64(i64),
+    Bool(bool),
+}
+
+impl Scalar {
+    pub fn kind(self) -> Kind {
+        match self {
+            Scalar::F32(_) => Kind::F32,
+            Scalar::I32(_) => Kind::I32,
+            Scalar::I64(_) => Kind::I64,
+            Scalar::Bool(_) => Kind::Bool,
+        }
+    }
+
+    /// The only element of a tensor.
+    pub fn of(tensor: &Tensor) -> Option<Scalar> {
+        if tensor.len() != 1 {
+            return None;
+        }
+        match tensor.dtype() {
+            DType::F32 => tensor.elements::<f32>().ok().map(|all| Scalar::F32(all[0])),
+            DType::I32 => tensor.elements::<i32>().ok().map(|all| Scalar::I32(all[0])),
+            DType::I64 => tensor.elements::<i64>().ok().map(|all| Scalar::I64(all[0])),
+            DType::Bool => tensor.elements::<bool>().ok().map(|all| Scalar::Bool(all[0])),
+            _ => None,
+        }
+    }
+
+    /// Equal bits: NaN equals itself here, and the zeros differ.
+    pub(super) fn same(self, other: Scalar) -> bool {
+        match (self, other) {
+            (Scalar::F32(a), Scalar::F32(b)) => a.to_bits() == b.to_bits(),
+            _ => self == other,
+        }
+    }
+}
+
+/// A value of a program: the number of the instruction that makes it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Reg(pub u16);
+
+/// Functions of one value. Those without a note take and give f32, and are the reference's functions.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Unary {
+    /// Numbers; integers wrap.
+    Abs,
+    /// Numbers; integers wrap.
+    Neg,
+    /// Numbers.
+    Sign,
+    /// Booleans.
+    Not,
+    /// Integers.
+    BitwiseNot,
+    /// From f32 to a boolean.
+    IsNaN,
+    /// From f32 to a boolean.
+    IsInf {
+        negative: bool,
+        positive: bool,
+    },
+    Acos,
+    Acosh,
+    Asin,
+    Asinh,
+    Atan,
+    Atanh,
+    Ceil,
+    Cos,
+    Cosh,
+    Erf,
+    Exp,
+    Floor,
+    Log,
+    Reciprocal,
+    /// Ties to even.
+    Round,
+    Sigmoid,
+    Sin,
+    Sinh,
+    Sqrt,
+    Tan,
+    Tanh,
+    LeakyRelu {
+        alpha: f32,
+    },
+    Elu {
+        alpha: f32,
+    },
+    Selu {
+        alpha: f32,
+        gamma: f32,
+    },
+    Celu {
+        alpha: f32,
+    },
+    Gelu,
+    GeluTanh,
+    HardSigmoid {
+        alpha: f32,
+        beta: f32,
+    },
+    HardSwish,
+    Mish,
+    Softplus,
+    Softsign,
+    /// `x · sigmoid(alpha · x)`
+    Swish {
+        alpha: f32,
+    },
+    Shrink {
+        bias: f32,
+        lambd: f32,
+    },
+    ThresholdedRelu {
+        alpha: f32,
+    },
+}
+
+/// Functions of two values of one type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Binary {
+    /// Numbers; integers wrap. So do `Sub` and `Mul`.
+    Add,
+    Sub,
+    Mul,
+    /// Numbers; integers are cut towards zero, and their divisor is a constant other than zero.
+    Div,
+    /// f32.
+    Pow,
+    /// Integers, with the sign of the divisor, which is a constant other than zero.
+    Mod,
+    /// The remainder with the sign of the dividend: f32, or integers by a constant other than zero.
+    Fmod,
+    /// Numbers; NaN if either is.
+    Min,
+    Max,
+    /// Numbers: the second times the first where that is below zero.
+    PRelu,
+    /// Two of a kind to a boolean; comparisons with NaN are false.
+    Equal,
+    Less,
+    LessOrEqual,
+    /// Booleans.
+    And,
+    Or,
+    Xor,
+    /// Integers.
+    BitwiseAnd,
+    BitwiseOr,
+    BitwiseXor,
+}
+
+impl Binary {
+    /// Whether the result is a boolean whatever the operands are.
+    pub fn compares(self) -> bool {
+        matches!(self, Binary::Equal | Binary::Less | Binary::LessOrEqual)
+    }
+}
+
+/// One instruction.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Inst {
+    /// The element of an input of the program.
+    Input(u16),
+    /// What the step before left at this place; only in the program of an epilogue.
+    Running,
+    Constant(Scalar),
+    Unary(Unary, Reg),
+    Binary(Binary, Reg, Reg),
+    /// `x < lo ? lo : x`, then `> hi ? hi`: NaN stays. The bounds are of the kind of `x` and `lo <= hi`.
+    Clamp {
+        x: Reg,
+        lo: Scalar,
+        hi: Scalar,
+    },
+    Select {
+        condition: Reg,
+        yes: Reg,
+        no: Reg,
+    },
+    /// To the kind of the instruction's own value. f32 is cut towards zero, and what is out of range becomes
+    /// the lowest number; integers keep their low bits; booleans ask for anything but zero.
+    Cast(Reg),
+}
+
+impl Inst {
+    /// The values that it reads.
+    pub fn operands(&self) -> impl Iterator<Item = Reg> + use<> {
+        let list = match *self {
+            Inst::Input(_) | Inst::Running | Inst::Constant(_) => [None; 3],
+            Inst::Unary(_, x) | Inst::Clamp { x, .. } | Inst::Cast(x) => [Some(x), None, None],
+            Inst::Binary(_, a, b) => [Some(a), Some(b), None],
+            Inst::Select { condition, yes, no } => [Some(condition), Some(yes), Some(no)],
+        };
+        list.into_iter().flatten()
+    }
+
+    /// The same instruction reading other values.
+    pub(super) fn map(self, to: impl Fn(Reg) -> Reg) -> Inst {
+        match self {
+            Inst::Input(_) | Inst::Running | Inst::Constant(_) => self,
+            Inst::Unary(op, x) => Inst::Unary(op, to(x)),
+            Inst::Binary(op, a, b) => Inst::Binary(op, to(a), to(b)),
+            Inst::Clamp { x, lo, hi } => Inst::Clamp { x: to(x), lo, hi },
+            Inst::Select { condition, yes, no } => {
+                Inst::Select { condition: to(condition), yes: to(yes), no: to(no) }
+            }
+            Inst::Cast(x) => Inst::Cast(to(x)),
+        }
+    }
+
+    /// Whether both do the same, NaN bounds and constants included.
+    pub(super) fn same(&self, other: &Inst) -> bool {
+        match (self, other) {
+            (Inst::Constant(a), Inst::Constant(b)) => a.same(*b),
+            (Inst::Clamp { x, lo, hi }, Inst::Clamp { x: y, lo: other_lo, hi: other_hi }) => {
+                x == y && lo.same(*other_lo) && hi.same(*other_hi)
+            }
+            _ => self == other,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A region: operators wired together, the meaning of one step of a plan.
+
+use std::fmt::Write;
+
+use planish_op::Op;
+use planish_tensor::Tensor;
+
+/// Where an operator of a region reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ref {
+    /// An input of the region.
+    Input(u32),
+    /// A small constant that is part of the region: an axis list, a clip bound, a scalar factor.
+    Constant(u32),
+    /// An output of an earlier node of the region.
+    Node { node: u32, output: u32 },
+}
+
+/// One operator of a region.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RegionNode {
+    /// The node of the graph that it came from; for people, no part of the meaning.
+    pub name: String,
+    pub op: Op,
+    /// `None` where an optional input is left out.
+    pub inputs: Vec<Option<Ref>>,
+    pub n_outputs: u32,
+}
+
+/// Operators wired together. Nodes are in an order in which each reads only earlier ones.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Region {
+    pub n_inputs: u32,
+    pub constants: Vec<Tensor>,
+    pub nodes: Vec<RegionNode>,
+    pub outputs: Vec<Ref>,
+}
+
+impl Region {
+    /// A region of one operator whose inputs are the region's, in order.
+    pub fn single(op: Op, n_inputs: u32, n_outputs: u32) -> Region {
+        Region {
+            n_inputs,
+            constants: Vec::new(),
+            nodes: vec![RegionNode {
+                name: op.name().to_string(),
+                op,
+                inputs: (0..n_inputs).map(|idx| Some(Ref::Input(idx))).collect(),
+                n_outputs,
+            }],
+            outputs: (0..n_outputs).map(|output| Ref::Node { node: 0, output }).collect(),
+        }
+    }
+
+    /// The constant behind a reference.
+    pub fn constant(&self, reference: Option<Ref>) -> Option<&Tensor> {
+        match reference? {
+            Ref::Constant(idx) => self.constants.get(idx as usize),
+            Ref::Input(_) | Ref::Node { .. } => None,
+        }
+    }
+
+    /// The nodes that read an output of `node`.
+    pub fn users(&self, node: u32) -> impl Iterator<Item = u32> {
+        self.nodes.iter().enumerate().filter_map(move |(idx, user)| {
+            let reads =
+                user.inputs.iter().flatten().any(|r| matches!(r, Ref::Node { node: n, .. } if *n == node));
+            reads.then_some(idx as u32)
+        })
+    }
+
+    /// Names of the graph's nodes that it covers, joined by ` + `.
+    pub fn title(&self) -> String {
+        self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// The operators alone, as in `Conv+Add+Relu`.
+    pub fn ops(&self) -> String {
+        self.nodes.iter().map(|node| node.op.name()).collect::<Vec<_>>().join("+")
+    }
+
+    /// The whole meaning as one line of text, without the nodes' names: what a timing is filed under.
+    pub fn key(&self) -> String {
+        let mut key = String::new();
+        for node in &self.nodes {
+            key.push_str(node.op.name());
+            for (name, attribute) in node.op.attributes() {
+                let _ = write!(key, " {name}={attribute:?}");
+            }
+            key.push('(');
+            for (idx, input) in node.inputs.iter().enumerate() {
+                if idx > 0 {
+                    key.push(',');
+                }
+                match input {
+                    None => key.push('-'),
+                    Some(Ref::Input(idx)) => {
+                        let _ = write!(key, "i{idx}");
+                    }
+                    Some(Ref::Constant(idx)) => {
+                        let constant = self.constants.get(*idx as usize);
+                        let _ = write!(key, "{}", constant.map(describe).unwrap_or_default());
+                    }
+                    Some(Ref::Node { node, output }) => {
+                        let _ = write!(key, "n{node}.{output}");
+                    }
+                }
+            }
+            key.push_str(");");
+        }
+        for output in &self.outputs {
+            if let Ref::Node { node, output } = output {
+                let _ = write!(key, "->n{node}.{output}");
+            }
+        }
+        key
+    }
+}
+
+/// Whether each element of the one output is made from one element of each input, broadcast to it.
+pub fn is_pointwise(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Abs(_)
+            | Op::Acos(_)
+            | Op::Acosh(_)
+            | Op::Add(_)
+            | Op::And(_)
+            | Op::Asin(_)
+            | Op::Asinh(_)
+            | Op::Atan(_)
+            | Op::Atanh(_)
+            | Op::BitwiseAnd(_)
+            | Op::BitwiseNot(_)
+            | Op::BitwiseOr(_)
+            | Op::BitwiseXor(_)
+            | Op::Cast(_)
+            | Op::Ceil(_)
+            | Op::Celu(_)
+            | Op::Clip(_)
+            | Op::Cos(_)
+            | Op::Cosh(_)
+            | Op::Div(_)
+            | Op::Elu(_)
+            | Op::Equal(_)
+            | Op::Erf(_)
+            | Op::Exp(_)
+            | Op::Floor(_)
+            | Op::Gelu(_)
+            | Op::Greater(_)
+            | Op::GreaterOrEqual(_)
+            | Op::HardSigmoid(_)
+            | Op::HardSwish(_)
+            | Op::IsInf(_)
+            | Op::IsNaN(_)
+            | Op::LeakyRelu(_)
+            | Op::Less(_)
+            | Op::LessOrEqual(_)
+            | Op::Log(_)
+            | Op::Max(_)
+            | Op::Min(_)
+            | Op::Mish(_)
+            | Op::Mod(_)
+            | Op::Mul(_)
+            | Op::Neg(_)
+            | Op::Not(_)
+            | Op::Or(_)
+            | Op::PRelu(_)
+            | Op::Pow(_)
+            | Op::Reciprocal(_)
+            | Op::Relu(_)
+            | Op::Round(_)
+            | Op::Selu(_)
+            | Op::Shrink(_)
+            | Op::Sigmoid(_)
+            | Op::Sign(_)
+            | Op::Sin(_)
+            | Op::Sinh(_)
+            | Op::Softplus(_)
+            | Op::Softsign(_)
+            | Op::Sqrt(_)
+            | Op::Sub(_)
+            | Op::Sum(_)
+            | Op::Swish(_)
+            | Op::Tan(_)
+            | Op::Tanh(_)
+            | Op::ThresholdedRelu(_)
+            | Op::Where(_)
+            | Op::Xor(_)
+    )
+}
+
+/// A constant with all its bytes, so that different values never share a key.
+fn describe(tensor: &Tensor) -> String {
+    let mut text = format!("{}{:?}:", tensor.dtype().name(), tensor.shape());
+    for byte in tensor.bytes().iter() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_op as op;
+
+    #[test]
+    fn keys_tell_attributes_wiring_and_constants_apart() {
+        let relu = Region::single(op::Relu {}.into(), 1, 1);
+        let leaky = Region::single(op::LeakyRelu { alpha: 0.2 }.into(), 1, 1);
+        let leakier = Region::single(op::LeakyRelu { alpha: 0.3 }.into(), 1, 1);
+        let keys = [relu.key(), leaky.key(), leakier.key()];
+        assert_eq!(keys[0], "Relu(i0);->n0.0");
+        assert!(keys[1] != keys[2] && keys[0] != keys[1], "{keys:?}");
+        let mut swapped = Region::single(op::Sub {}.into(), 2, 1);
+        let straight = swapped.key();
+        swapped.nodes[0].inputs.swap(0, 1);
+        assert_ne!(swapped.key(), straight);
+    }
+}

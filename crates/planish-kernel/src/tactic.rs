@@ -1,0 +1,68 @@
+//! Tactics: named ways to solve a problem, and what each one asks for.
+
+use std::fmt;
+
+use crate::Layout;
+
+/// One named way to solve a problem. The name holds all that the backend needs to prepare it again from a
+/// plan, as in `conv_winograd4_f32_14x32_avx512`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Tactic {
+    pub name: String,
+    /// Raised when a kernel changes, so that old timings are not taken for it.
+    pub revision: u32,
+}
+
+impl Tactic {
+    pub fn new(name: impl Into<String>, revision: u32) -> Tactic {
+        Tactic { name: name.into(), revision }
+    }
+}
+
+impl fmt::Display for Tactic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.revision)
+    }
+}
+
+/// How a candidate takes one operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    pub layout: Layout,
+    /// Whether the operand may lie inside a larger one: strides larger than dense, the innermost still 1.
+    pub inside: bool,
+}
+
+impl Want {
+    pub fn dense(layout: Layout) -> Want {
+        Want { layout, inside: false }
+    }
+
+    pub fn inside(layout: Layout) -> Want {
+        Want { layout, inside: true }
+    }
+}
+
+/// A tactic for one problem, with what it wants and what it is expected to cost.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub tactic: Tactic,
+    pub inputs: Vec<Want>,
+    pub outputs: Vec<Want>,
+    /// For each input the format that it must be packed in; only constant inputs can be.
+    pub packed: Vec<Option<String>>,
+    /// Expected nanoseconds, from the cost model: what tune level 0 goes by, and what prunes the search.
+    pub predicted_ns: f64,
+    /// Output `o` may share the memory of input `i`: element by element it reads before it writes.
+    pub in_place: Vec<(usize, usize)>,
+    /// The reference or another slow way, listed as such in the plan.
+    pub slow: bool,
+}
+
+/// A weight in the form that a tactic reads.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PackedWeight {
+    /// Names the arrangement, as in `panels32`; weights of one format and source are stored once.
+    pub format: String,
+    pub bytes: Vec<u8>,
+}

@@ -1,0 +1,175 @@
+//! The structures of a plan in the file, field by field in the order of `record`.
+
+use planish_kernel::{Layout, Numeric, Region, Tactic};
+use planish_op::ValueType;
+use planish_tensor::{DType, Dim};
+
+use super::{Reader, Stored, Writer, stored_struct};
+use crate::error::Result;
+use crate::record::{
+    Certificate, Check, Control, Evidence, Home, Outcome, PlanTarget, Profile, Program, Step, StepKind,
+    SymbolRange, Timing, Value, Variant,
+};
+
+/// What a plan says of itself, ahead of what it runs.
+#[derive(Debug)]
+pub(crate) struct Header {
+    pub(crate) name: String,
+    pub(crate) producer: String,
+    pub(crate) source: [u8; 32],
+    pub(crate) options: String,
+    pub(crate) targets: Vec<PlanTarget>,
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) tuned_at: Vec<(String, i64)>,
+    pub(crate) threads: u32,
+}
+
+/// A weight without its bytes. They follow each other in the data section, in the order of the entries, each
+/// from the next multiple of 64 on.
+#[derive(Debug)]
+pub(crate) struct WeightEntry {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<usize>,
+    pub(crate) format: Option<String>,
+    pub(crate) packed_for: Option<(u32, u32)>,
+    pub(crate) n_bytes: u64,
+}
+
+stored_struct!(Header {
+    name: String,
+    producer: String,
+    source: [u8; 32],
+    options: String,
+    targets: Vec<PlanTarget>,
+    profiles: Vec<Profile>,
+    tuned_at: Vec<(String, i64)>,
+    threads: u32,
+});
+stored_struct!(PlanTarget { backend: String, needs: Vec<String>, device: String });
+stored_struct!(Profile { ranges: Vec<SymbolRange> });
+stored_struct!(SymbolRange { symbol: String, min: i64, opt: i64, max: i64 });
+stored_struct!(WeightEntry {
+    name: String,
+    dtype: DType,
+    dims: Vec<usize>,
+    format: Option<String>,
+    packed_for: Option<(u32, u32)>,
+    n_bytes: u64,
+});
+stored_struct!(Program { values: Vec<Value>, inputs: Vec<u32>, outputs: Vec<u32>, steps: Vec<Step> });
+stored_struct!(Value { name: String, ty: ValueType, layout: Layout, home: Home, target: u32 });
+stored_struct!(Step {
+    name: String,
+    kind: StepKind,
+    region: Region,
+    inputs: Vec<Option<u32>>,
+    outputs: Vec<Option<u32>>,
+    numeric: Numeric,
+    target: u32,
+    stream: u32,
+});
+stored_struct!(Control { bodies: Vec<Program>, n_captured: u32 });
+stored_struct!(Variant { up_to: Vec<(String, i64)>, tactic: Tactic });
+stored_struct!(Tactic { name: String, revision: u32 });
+stored_struct!(Evidence { step: u32, timings: Vec<Timing>, why: String });
+stored_struct!(Timing { tactic: Tactic, ns: u64, measured: bool });
+stored_struct!(Certificate { checks: Vec<Check> });
+stored_struct!(Check { subject: String, n_points: u64, worst: f64, outcome: Outcome });
+
+impl Stored for Home {
+    const MIN_BYTES: usize = 1;
+
+    fn write(&self, to: &mut Writer) {
+        match self {
+            Home::Input => to.byte(0),
+            Home::Weight(idx) => {
+                to.byte(1);
+                idx.write(to);
+            }
+            Home::Arena => to.byte(2),
+            Home::Alias { of } => {
+                to.byte(3);
+                of.write(to);
+            }
+            Home::Inside { of, axis, offset } => {
+                to.byte(4);
+                of.write(to);
+                axis.write(to);
+                offset.write(to);
+            }
+            Home::Own => to.byte(5),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Home> {
+        Ok(match from.tag("a value's home", 6)? {
+            0 => Home::Input,
+            1 => Home::Weight(u32::read(from)?),
+            2 => Home::Arena,
+            3 => Home::Alias { of: u32::read(from)? },
+            4 => Home::Inside { of: u32::read(from)?, axis: u32::read(from)?, offset: Dim::read(from)? },
+            _ => Home::Own,
+        })
+    }
+}
+
+impl Stored for StepKind {
+    const MIN_BYTES: usize = 1;
+
+    fn write(&self, to: &mut Writer) {
+        match self {
+            StepKind::Kernel { variants, packed, slow } => {
+                to.byte(0);
+                variants.write(to);
+                packed.write(to);
+                slow.write(to);
+            }
+            StepKind::Evaluate => to.byte(1),
+            StepKind::Control(control) => {
+                to.byte(2);
+                control.write(to);
+            }
+            StepKind::Transfer => to.byte(3),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<StepKind> {
+        Ok(match from.tag("a step", 4)? {
+            0 => StepKind::Kernel {
+                variants: Vec::read(from)?,
+                packed: Vec::read(from)?,
+                slow: bool::read(from)?,
+            },
+            1 => StepKind::Evaluate,
+            2 => StepKind::Control(from.nested(Control::read)?),
+            _ => StepKind::Transfer,
+        })
+    }
+}
+
+impl Stored for Outcome {
+    const MIN_BYTES: usize = 1;
+
+    fn write(&self, to: &mut Writer) {
+        match self {
+            Outcome::Passed => to.byte(0),
+            Outcome::Skipped(why) => {
+                to.byte(1);
+                why.write(to);
+            }
+            Outcome::Failed(why) => {
+                to.byte(2);
+                why.write(to);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Outcome> {
+        Ok(match from.tag("a check's outcome", 3)? {
+            0 => Outcome::Passed,
+            1 => Outcome::Skipped(String::read(from)?),
+            _ => Outcome::Failed(String::read(from)?),
+        })
+    }
+}

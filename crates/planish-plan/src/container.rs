@@ -1,0 +1,291 @@
+//! The container: where the sections of a plan file lie, and the checksums that guard them.
+//!
+//! ```text
+//! 0    8   magic, "PLANISH\n"
+//! 8    4   format version
+//! 12   4   number of sections
+//! 16   8   length of the file
+//! 24   8   zero
+//! 32  32   BLAKE3 of bytes 0 to 32 and of the table
+//! 64  64   for each section: kind (4), zero (4), offset (8), length (8), zero (8), checksum (32)
+//! ```
+//!
+//! Numbers are little endian. Each section starts at a multiple of 64 behind the one before, the bytes between
+//! are zero, and the file ends with the last one. All kinds are there, each once, in the order of [`Section`];
+//! so there is one way to lay a plan out, and every byte is under a checksum or known to be zero. Weights are
+//! by far the most, so their checksums are kept by the MiB in a section of their own: threads can share the
+//! work, and a failure tells where it is.
+
+use std::ops::Range;
+
+use crate::error::{PlanError, PlanErrorKind, Result};
+
+/// The first bytes of every plan file.
+pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
+
+/// The format that this version writes, and the only one so far.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Sections and weights start at multiples of this: one cache line, one AVX-512 register.
+pub(crate) const ALIGNMENT: usize = 64;
+
+/// Weights are checksummed in chunks of this many bytes. BLAKE3 is at its full speed from 16 KiB on.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+const PREFIX: usize = 64;
+const ENTRY: usize = 64;
+const SUM: usize = 32;
+
+/// The parts of the file, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Section {
+    Header = 1,
+    Program = 2,
+    Weights = 3,
+    Graph = 4,
+    Evidence = 5,
+    Certificate = 6,
+    Sums = 7,
+    Data = 8,
+}
+
+impl Section {
+    pub(crate) const ALL: [Section; 8] = [
+        Section::Header,
+        Section::Program,
+        Section::Weights,
+        Section::Graph,
+        Section::Evidence,
+        Section::Certificate,
+        Section::Sums,
+        Section::Data,
+    ];
+
+    /// How many are written by the codec; the last two are the container's own.
+    pub(crate) const N_CODED: usize = 6;
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Section::Header => "header",
+            Section::Program => "program",
+            Section::Weights => "list of weights",
+            Section::Graph => "graph",
+            Section::Evidence => "evidence",
+            Section::Certificate => "certificate",
+            Section::Sums => "checksums of weights",
+            Section::Data => "weights",
+        }
+    }
+}
+
+/// Checksums of a stream of bytes, chunk by chunk.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkSums {
+    hasher: blake3::Hasher,
+    filled: usize,
+    sums: Vec<u8>,
+    total: usize,
+}
+
+impl ChunkSums {
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
+        self.total += bytes.len();
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(CHUNK - self.filled));
+            self.hasher.update(now);
+            self.filled += now.len();
+            bytes = rest;
+            if self.filled == CHUNK {
+                self.close_chunk();
+            }
+        }
+    }
+
+    fn close_chunk(&mut self) {
+        self.sums.extend_from_slice(self.hasher.finalize().as_bytes());
+        self.hasher.reset();
+        self.filled = 0;
+    }
+
+    /// The sums, one after the other, and how many bytes they are of.
+    fn finish(mut self) -> (Vec<u8>, usize) {
+        if self.filled > 0 {
+            self.close_chunk();
+        }
+        (self.sums, self.total)
+    }
+}
+
+/// Everything of the file up to the weights' data, which follow at once.
+pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: ChunkSums) -> Vec<u8> {
+    let (sums, data_len) = data.finish();
+    // The prefix and the table take a multiple of the alignment.
+    let start = PREFIX + ENTRY * Section::ALL.len();
+    let mut table = Vec::new();
+    let mut body: Vec<u8> = Vec::new();
+    for (section, bytes) in Section::ALL.into_iter().zip(coded.iter().chain([&sums])) {
+        write_entry(&mut table, section, start + body.len(), bytes.len(), blake3::hash(bytes));
+        body.extend_from_slice(bytes);
+        body.resize(body.len().next_multiple_of(ALIGNMENT), 0);
+    }
+    let data_start = start + body.len();
+    write_entry(&mut table, Section::Data, data_start, data_len, blake3::hash(&sums));
+
+    let mut bytes = Vec::with_capacity(start + body.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&(Section::ALL.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&(data_start as u64 + data_len as u64).to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    let sum = table_sum(&bytes, &table);
+    bytes.extend_from_slice(&sum);
+    bytes.extend_from_slice(&table);
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+fn write_entry(table: &mut Vec<u8>, section: Section, offset: usize, len: usize, sum: blake3::Hash) {
+    table.extend_from_slice(&(section as u32).to_le_bytes());
+    table.extend_from_slice(&[0; 4]);
+    table.extend_from_slice(&(offset as u64).to_le_bytes());
+    table.extend_from_slice(&(len as u64).to_le_bytes());
+    table.extend_from_slice(&[0; 8]);
+    table.extend_from_slice(sum.as_bytes());
+}
+
+fn table_sum(prefix: &[u8], table: &[u8]) -> [u8; SUM] {
+    *blake3::Hasher::new().update(prefix).update(table).finalize().as_bytes()
+}
+
+/// Whether these are the first bytes of a plan file, whole or not.
+pub(crate) fn is_plan(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
+/// Where the sections of a file lie.
+#[derive(Debug)]
+pub(crate) struct Table {
+    ranges: [Range<usize>; Section::ALL.len()],
+}
+
+impl Table {
+    /// Reads the table and verifies everything but the weights' data.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Table> {
+        if !is_plan(bytes) {
+            let what = if bytes.is_empty() { "the file is empty" } else { "this is no plan file" };
+            return Err(PlanError::new(PlanErrorKind::NotAPlan, what));
+        }
+        let cut = || truncated(bytes.len(), "ends within its first bytes");
+        let version = u32_at(bytes, 8).ok_or_else(cut)?;
+        if version != FORMAT_VERSION {
+            let what =
+                format!("the plan has format version {version}, this Planish reads version {FORMAT_VERSION}");
+            return Err(PlanError::new(PlanErrorKind::NewerFormat, what).at(8));
+        }
+        let prefix = bytes.get(..PREFIX).ok_or_else(cut)?;
+        let table = bytes.get(PREFIX..PREFIX + ENTRY * Section::ALL.len()).ok_or_else(cut)?;
+        if table_sum(&prefix[..PREFIX - SUM], table) != prefix[PREFIX - SUM..] {
+            return Err(damaged("the checksum of the table of sections does not fit").at(0));
+        }
+        let file_len = u64_at(bytes, 16).ok_or_else(cut)?;
+        if file_len != bytes.len() as u64 {
+            let what = format!("the file has {} bytes, when written it had {file_len}", bytes.len());
+            return Err(PlanError::new(PlanErrorKind::Truncated, what));
+        }
+        if u32_at(bytes, 12) != Some(Section::ALL.len() as u32) || u64_at(bytes, 24) != Some(0) {
+            return Err(PlanError::new(PlanErrorKind::Malformed, "the first bytes are not as they must be"));
+        }
+        let mut ranges = [const { 0..0 }; Section::ALL.len()];
+        let mut end = PREFIX + table.len();
+        for (idx, section) in Section::ALL.into_iter().enumerate() {
+            let at = PREFIX + ENTRY * idx;
+            ranges[idx] = read_entry(bytes, at, section, end)?;
+            end = ranges[idx].end;
+        }
+        if end != bytes.len() {
+            return Err(truncated(bytes.len(), "goes on behind its last section"));
+        }
+        let table = Table { ranges };
+        for section in Section::ALL.into_iter().filter(|section| *section != Section::Data) {
+            table.check_sum(bytes, section, table.bytes(bytes, section))?;
+        }
+        let n_chunks = table.range(Section::Data).len().div_ceil(CHUNK);
+        if table.range(Section::Sums).len() != n_chunks * SUM {
+            let what = format!("{n_chunks} chunks of weights do not have one checksum each");
+            return Err(PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Sums.name()));
+        }
+        // The data's own checksum is that of the chunks' sums; what it guards is compared in `check_data`.
+        table.check_sum(bytes, Section::Data, table.bytes(bytes, Section::Sums))?;
+        Ok(table)
+    }
+
+    pub(crate) fn range(&self, section: Section) -> Range<usize> {
+        self.ranges[section as usize - 1].clone()
+    }
+
+    pub(crate) fn bytes<'a>(&self, bytes: &'a [u8], section: Section) -> &'a [u8] {
+        // `read` saw that the ranges lie inside.
+        &bytes[self.range(section)]
+    }
+
+    fn check_sum(&self, bytes: &[u8], section: Section, content: &[u8]) -> Result<()> {
+        let at = PREFIX + ENTRY * (section as usize - 1) + ENTRY - SUM;
+        if blake3::hash(content).as_bytes() != &bytes[at..at + SUM] {
+            let error = damaged("the checksum does not fit").at(self.range(section).start);
+            return Err(error.in_section(section.name()));
+        }
+        Ok(())
+    }
+
+    /// The first chunk of the weights' data in `chunks` whose checksum does not fit, as a range of the section.
+    pub(crate) fn damaged_chunk(&self, bytes: &[u8], chunks: Range<usize>) -> Option<Range<usize>> {
+        let data = self.bytes(bytes, Section::Data);
+        let sums = self.bytes(bytes, Section::Sums);
+        chunks.map(|idx| idx * CHUNK..(idx * CHUNK + CHUNK).min(data.len())).find(|range| {
+            let sum = range.start / CHUNK * SUM;
+            blake3::hash(&data[range.clone()]).as_bytes() != &sums[sum..sum + SUM]
+        })
+    }
+
+    pub(crate) fn n_chunks(&self) -> usize {
+        self.range(Section::Data).len().div_ceil(CHUNK)
+    }
+}
+
+/// The range of a section, which starts behind `end` with nothing but zeros between.
+fn read_entry(bytes: &[u8], at: usize, section: Section, end: usize) -> Result<Range<usize>> {
+    let malformed = || {
+        let what = format!("the entry of the {} is not as it must be", section.name());
+        PlanError::new(PlanErrorKind::Malformed, what).at(at)
+    };
+    let reserved = (u32_at(bytes, at + 4), u64_at(bytes, at + 24));
+    if u32_at(bytes, at) != Some(section as u32) || reserved != (Some(0), Some(0)) {
+        return Err(malformed());
+    }
+    let number = |at| u64_at(bytes, at).and_then(|value| usize::try_from(value).ok()).ok_or_else(malformed);
+    let (start, len) = (number(at + 8)?, number(at + 16)?);
+    let range = start..start.checked_add(len).ok_or_else(malformed)?;
+    if end.checked_next_multiple_of(ALIGNMENT) != Some(start) || range.end > bytes.len() {
+        return Err(malformed());
+    }
+    match bytes[end..start].iter().position(|byte| *byte != 0) {
+        Some(idx) => Err(damaged("the bytes between sections are not zero").at(end + idx)),
+        None => Ok(range),
+    }
+}
+
+fn damaged(what: &str) -> PlanError {
+    PlanError::new(PlanErrorKind::Damaged, what)
+}
+
+fn truncated(len: usize, how: &str) -> PlanError {
+    PlanError::new(PlanErrorKind::Truncated, format!("the file {how}")).at(len)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
+}

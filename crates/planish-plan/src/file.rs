@@ -1,0 +1,248 @@
+//! A plan as a file: encoded, decoded, written in one piece, opened with its weights left where they are.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use planish_tensor::Bytes;
+
+use crate::codec::{Header, Reader, WeightEntry, from_section, to_section};
+use crate::container::{self, ALIGNMENT, ChunkSums, Section, Table};
+use crate::error::{PlanError, PlanErrorKind, Result};
+use crate::record::{Plan, Weight};
+
+/// Threads that verify weights; more only wait for memory.
+const MAX_THREADS: usize = 8;
+
+/// Below this many chunks (MiB) for a thread, starting it costs more than it saves.
+const CHUNKS_PER_THREAD: usize = 8;
+
+/// Whether weights are read while a plan is opened, to compare them with their checksums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    Nothing,
+    Weights,
+}
+
+/// Whether a file that starts with these bytes is meant to be a plan; eight are enough to tell.
+pub fn is_plan(first_bytes: &[u8]) -> bool {
+    container::is_plan(first_bytes)
+}
+
+impl Plan {
+    /// Writes the plan to a file, which appears under its name only when it is complete. Returns its length.
+    ///
+    /// The bytes depend on the plan alone. A plan that could not be opened again is refused.
+    pub fn write_file(&self, path: &Path) -> Result<u64> {
+        let head = self.head().map_err(|error| error.in_file(path))?;
+        let Some(name) = path.file_name() else {
+            let error = PlanError::new(PlanErrorKind::Io, "this is not the name of a file");
+            return Err(error.in_file(path));
+        };
+        // Threads of one process may write the same plan at the same time.
+        static N_WRITTEN: AtomicU32 = AtomicU32::new(0);
+        let mut temporary = OsString::from(".");
+        temporary.push(name);
+        let n_written = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
+        temporary.push(format!(".{}.{n_written}.tmp", std::process::id()));
+        let temporary = path.with_file_name(temporary);
+        let written = (|| {
+            let mut file = BufWriter::new(File::create(&temporary)?);
+            file.write_all(&head)?;
+            for piece in self.data() {
+                file.write_all(piece)?;
+            }
+            let file = file.into_inner()?;
+            file.sync_all()?;
+            let len = file.metadata()?.len();
+            fs::rename(&temporary, path)?;
+            Ok(len)
+        })();
+        written.map_err(|error: io::Error| {
+            // What is left of a file that could not be finished is of no use.
+            let _ = fs::remove_file(&temporary);
+            PlanError::io("write it", &error).in_file(path)
+        })
+    }
+
+    /// The bytes of the plan's file.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = self.head()?;
+        for piece in self.data() {
+            bytes.extend_from_slice(piece);
+        }
+        Ok(bytes)
+    }
+
+    /// Opens a plan file. All of it is verified, weights included (about 4 GB/s a thread); they stay in the
+    /// mapped file until they are used.
+    ///
+    /// The file may be replaced (by renaming, as [`Plan::write_file`] does) but must not be changed in place
+    /// while the plan lives.
+    pub fn open(path: &Path) -> Result<Plan> {
+        open(path, Trust::Nothing)
+    }
+
+    /// Opens a plan file without reading its weights: for files that nobody can have damaged since they were
+    /// verified. The structure is verified all the same.
+    pub fn open_trusted(path: &Path) -> Result<Plan> {
+        open(path, Trust::Weights)
+    }
+
+    /// The plan that a file with these bytes holds, all of it verified. Weights share the memory and start at
+    /// multiples of 64 bytes from its start.
+    pub fn from_bytes(bytes: Bytes) -> Result<Plan> {
+        decode(&bytes, Trust::Nothing)
+    }
+
+    fn head(&self) -> Result<Vec<u8>> {
+        self.validate()?;
+        let header = Header {
+            name: self.name.clone(),
+            producer: self.producer.clone(),
+            source: self.source,
+            options: self.options.clone(),
+            targets: self.targets.clone(),
+            profiles: self.profiles.clone(),
+            tuned_at: self.tuned_at.clone(),
+            threads: self.threads,
+        };
+        let entry = |weight: &Weight| WeightEntry {
+            name: weight.name.clone(),
+            dtype: weight.dtype,
+            dims: weight.dims.clone(),
+            format: weight.format.clone(),
+            packed_for: weight.packed_for,
+            n_bytes: weight.bytes.len() as u64,
+        };
+        let coded = [
+            to_section(&header),
+            to_section(&self.program),
+            to_section(&self.weights.iter().map(entry).collect::<Vec<_>>()),
+            self.graph.clone().into_bytes(),
+            to_section(&self.evidence),
+            to_section(&self.certificate),
+        ];
+        let mut sums = ChunkSums::default();
+        self.data().for_each(|piece| sums.update(piece));
+        Ok(container::head(&coded, sums))
+    }
+
+    /// The weights' data, with the zeros that bring each weight to its place.
+    fn data(&self) -> impl Iterator<Item = &[u8]> {
+        let last = self.weights.len().saturating_sub(1);
+        self.weights.iter().enumerate().flat_map(move |(idx, weight)| {
+            let len = weight.bytes.len();
+            let padding = if idx == last { 0 } else { len.next_multiple_of(ALIGNMENT) - len };
+            [&*weight.bytes, &[0; ALIGNMENT][..padding]]
+        })
+    }
+}
+
+fn open(path: &Path, trust: Trust) -> Result<Plan> {
+    let bytes = Bytes::map_file(path).map_err(|error| PlanError::io("read it", &error).in_file(path))?;
+    decode(&bytes, trust).map_err(|error| error.in_file(path))
+}
+
+fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
+    let table = Table::read(bytes)?;
+    let reader = |section: Section| {
+        Reader::new(table.bytes(bytes, section), table.range(section).start, section.name())
+    };
+    let header: Header = from_section(reader(Section::Header))?;
+    let entries: Vec<WeightEntry> = from_section(reader(Section::Weights))?;
+    let graph = std::str::from_utf8(table.bytes(bytes, Section::Graph)).map_err(|error| {
+        let at = table.range(Section::Graph).start + error.valid_up_to();
+        let error = PlanError::new(PlanErrorKind::Malformed, "the text is not UTF-8");
+        error.at(at).in_section(Section::Graph.name())
+    })?;
+    let plan = Plan {
+        name: header.name,
+        producer: header.producer,
+        source: header.source,
+        options: header.options,
+        targets: header.targets,
+        profiles: header.profiles,
+        tuned_at: header.tuned_at,
+        threads: header.threads,
+        program: from_section(reader(Section::Program))?,
+        weights: weights(bytes, &table, entries)?,
+        graph: graph.to_owned(),
+        evidence: from_section(reader(Section::Evidence))?,
+        certificate: from_section(reader(Section::Certificate))?,
+    };
+    plan.validate()?;
+    if trust == Trust::Nothing {
+        check_data(bytes, &table, &plan)?;
+    }
+    Ok(plan)
+}
+
+/// The weights over the file's own memory.
+fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Vec<Weight>> {
+    let data = table.range(Section::Data);
+    let wrong_length =
+        |what: String| PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Weights.name());
+    let mut end = data.start;
+    let mut weights = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let start = end.next_multiple_of(ALIGNMENT);
+        let slice = usize::try_from(entry.n_bytes)
+            .ok()
+            .and_then(|len| start.checked_add(len))
+            .filter(|end| *end <= data.end)
+            .and_then(|end| bytes.slice(start..end));
+        let Some(slice) = slice else {
+            let name = crate::error::shorten(&entry.name);
+            return Err(wrong_length(format!("weight `{name}` of {} bytes has no room", entry.n_bytes)));
+        };
+        end = start + slice.len();
+        weights.push(Weight {
+            name: entry.name,
+            dtype: entry.dtype,
+            dims: entry.dims,
+            format: entry.format,
+            bytes: slice,
+            packed_for: entry.packed_for,
+        });
+    }
+    if end != data.end {
+        return Err(wrong_length(format!("{} bytes of weights belong to none", data.end - end)));
+    }
+    Ok(weights)
+}
+
+/// Compares the weights' data with its checksums, on several threads where there is much of it.
+fn check_data(bytes: &[u8], table: &Table, plan: &Plan) -> Result<()> {
+    let n_chunks = table.n_chunks();
+    let n_cores = thread::available_parallelism().map_or(1, usize::from);
+    let n_threads = n_cores.min(MAX_THREADS).min(n_chunks / CHUNKS_PER_THREAD).max(1);
+    let share = |idx: usize| n_chunks * idx / n_threads..n_chunks * (idx + 1) / n_threads;
+    let damaged = thread::scope(|scope| {
+        let others: Vec<_> =
+            (1..n_threads).map(|idx| scope.spawn(move || table.damaged_chunk(bytes, share(idx)))).collect();
+        let own = table.damaged_chunk(bytes, share(0));
+        let others: Vec<_> = others.into_iter().map(|thread| thread.join()).collect();
+        let found = others.into_iter().find_map(|found| match found {
+            Ok(found) => found,
+            // Hashing does not panic; if it did, nothing would be known of these chunks.
+            Err(_) => Some(0..table.range(Section::Data).len()),
+        });
+        own.or(found)
+    });
+    let Some(damaged) = damaged else { return Ok(()) };
+    let start = table.range(Section::Data).start;
+    let touched = |weight: &&Weight| {
+        let at = weight.bytes.as_ptr() as usize - bytes.as_ptr() as usize - start;
+        at < damaged.end && damaged.start < at + weight.bytes.len()
+    };
+    let names: Vec<_> = plan.weights.iter().filter(touched).map(|weight| weight.name.as_str()).collect();
+    let shown = names.iter().take(3).map(|name| crate::error::shorten(name)).collect::<Vec<_>>().join("`, `");
+    let more = if names.len() > 3 { format!(" or {} others", names.len() - 3) } else { String::new() };
+    let what = format!("the checksum of weights does not fit: `{shown}`{more} changed");
+    let error = PlanError::new(PlanErrorKind::Damaged, what).at(start + damaged.start);
+    Err(error.in_section(Section::Data.name()))
+}

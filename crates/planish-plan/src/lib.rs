@@ -1,0 +1,24 @@
+//! The plan: what is run, in which order, with which kernels and weights; and its file.
+//!
+//! - [`record`]: the structures of a plan. They are written for the file: every field has its encoding, and
+//!   what is stored never changes its meaning;
+//! - `codec`: each structure as bytes, and back from bytes that nobody trusts;
+//! - `container`: sections, their places and checksums;
+//! - `validate`: what must hold between the structures before anything is run;
+//! - `file`: [`Plan::write_file`], [`Plan::open`] and their like.
+
+mod codec;
+mod container;
+mod error;
+mod file;
+mod record;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use error::{PlanError, PlanErrorKind};
+pub use file::is_plan;
+pub use record::{
+    Certificate, Check, Control, Evidence, Home, Outcome, Plan, PlanTarget, Profile, Program, Step, StepKind,
+    SymbolRange, Timing, Value, Variant, Weight,
+};

@@ -1,0 +1,203 @@
+//! The structures of a plan, as the compiler writes and the runtime reads them.
+
+use planish_kernel::{Layout, Numeric, Region, Tactic};
+use planish_op::ValueType;
+use planish_tensor::{Bytes, DType, Dim};
+
+/// Everything that a plan file holds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The model's name.
+    pub name: String,
+    /// The version of Planish that built it.
+    pub producer: String,
+    /// Hash of the source model with its external data.
+    pub source: [u8; 32],
+    /// The build's options, one `name=value` a line, sorted.
+    pub options: String,
+    /// What each backend in use must have; steps name them by index.
+    pub targets: Vec<PlanTarget>,
+    /// What shapes it may run at; empty for a plan that runs at any shape the model accepts.
+    pub profiles: Vec<Profile>,
+    /// Sizes that it was tuned at, for each symbol.
+    pub tuned_at: Vec<(String, i64)>,
+    /// The most threads that it was tuned for.
+    pub threads: u32,
+    pub program: Program,
+    pub weights: Vec<Weight>,
+    /// The optimized graph as text, weights named by index, so that another machine can lower it anew.
+    pub graph: String,
+    /// Why each tactic was chosen.
+    pub evidence: Vec<Evidence>,
+    pub certificate: Certificate,
+}
+
+/// What a backend must have for the plan's kernels to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanTarget {
+    pub backend: String,
+    pub needs: Vec<String>,
+    pub device: String,
+}
+
+/// A range for each symbol, and the sizes that were tuned for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profile {
+    pub ranges: Vec<SymbolRange>,
+}
+
+/// The sizes that one symbol may take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SymbolRange {
+    pub symbol: String,
+    pub min: i64,
+    pub opt: i64,
+    pub max: i64,
+}
+
+/// Steps over values. Bodies of control flow are programs too.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Program {
+    pub values: Vec<Value>,
+    /// Indices of values.
+    pub inputs: Vec<u32>,
+    pub outputs: Vec<u32>,
+    pub steps: Vec<Step>,
+}
+
+/// One value of a program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Value {
+    /// The name in the graph; outputs and inputs are found by it.
+    pub name: String,
+    pub ty: ValueType,
+    pub layout: Layout,
+    pub home: Home,
+    /// The backend in whose memory it lies: an index into the plan's targets.
+    pub target: u32,
+}
+
+/// Where a value's memory is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Home {
+    /// The caller's, an input of the program.
+    Input,
+    /// A weight of the plan.
+    Weight(u32),
+    /// The context's arena; where exactly is settled per shape from when it is first written and last read.
+    Arena,
+    /// The memory of another value of the same element count, seen with other dimensions.
+    Alias { of: u32 },
+    /// A part of another value, from `offset` along `axis`: what is written there is a part of it.
+    Inside { of: u32, axis: u32, offset: Dim },
+    /// Memory or a value of its own, kept while the program runs: sizes that only a run can tell, sequences,
+    /// optionals, and what lives longer than a segment.
+    Own,
+}
+
+/// One step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// The nodes of the graph that it covers.
+    pub name: String,
+    pub kind: StepKind,
+    /// Its meaning. For control flow one node without its bodies.
+    pub region: Region,
+    /// Values, in the order of the region's inputs; `None` where an optional input is absent.
+    pub inputs: Vec<Option<u32>>,
+    /// Values, in the order of the region's outputs; `None` where an output is not wanted.
+    pub outputs: Vec<Option<u32>>,
+    pub numeric: Numeric,
+    /// Index into the plan's targets.
+    pub target: u32,
+    /// The stream that it is queued on.
+    pub stream: u32,
+}
+
+/// How a step is run.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StepKind {
+    /// By a kernel: the first variant whose guard holds.
+    Kernel { variants: Vec<Variant>, packed: Vec<Option<String>>, slow: bool },
+    /// One value, unchanged, from the memory of its input's target to that of its output's.
+    Transfer,
+    /// On host values by the reference: output sizes that only a run can tell, sequences and optionals.
+    Evaluate,
+    /// If, Loop, Scan or SequenceMap over bodies.
+    Control(Control),
+}
+
+/// Bodies of a step of control flow. Their trailing inputs are the step's trailing `n_captured` inputs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Control {
+    pub bodies: Vec<Program>,
+    pub n_captured: u32,
+}
+
+/// A tactic, and up to which sizes it is meant.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Variant {
+    /// Holds where every symbol is at most its bound; empty holds everywhere.
+    pub up_to: Vec<(String, i64)>,
+    pub tactic: Tactic,
+}
+
+/// One weight, in the form that kernels read, or plain.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Weight {
+    pub name: String,
+    pub dtype: DType,
+    pub dims: Vec<usize>,
+    /// The format that `bytes` are packed in; `None` for plain elements.
+    pub format: Option<String>,
+    pub bytes: Bytes,
+    /// Which operand of which step it was packed for, where packed: how to unpack it.
+    pub packed_for: Option<(u32, u32)>,
+}
+
+/// What was tried for one problem, and what won.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Evidence {
+    /// Index of the step.
+    pub step: u32,
+    /// All candidates, fastest first. Only times from the timing cache stand here, so that equal caches give
+    /// equal plans.
+    pub timings: Vec<Timing>,
+    /// Why the winner won, in words.
+    pub why: String,
+}
+
+/// One candidate's time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Timing {
+    pub tactic: Tactic,
+    pub ns: u64,
+    /// Measured, or the cost model's.
+    pub measured: bool,
+}
+
+/// What the self-check found.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Certificate {
+    pub checks: Vec<Check>,
+}
+
+/// One check: of a step, of the whole model, of repeats.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Check {
+    /// What was compared, as in `step 12: conv1 + relu1` or `whole model at batch=1`.
+    pub subject: String,
+    pub n_points: u64,
+    /// The largest error, in units of its bound (1 is at the bound).
+    pub worst: f64,
+    pub outcome: Outcome,
+}
+
+/// How a check ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Passed,
+    /// Not done, and why.
+    Skipped(String),
+    Failed(String),
+}

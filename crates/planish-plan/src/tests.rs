@@ -1,0 +1,6 @@
+//! Tests of the file as a whole: round trips, damage, and plans that contradict themselves.
+
+mod consistency;
+mod damage;
+mod round_trip;
+mod sample;

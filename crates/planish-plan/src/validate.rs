@@ -1,0 +1,372 @@
+//! What must hold in a plan before anything is run by it, so that the runtime can trust every index.
+//!
+//! Checked when a plan is read and when it is written: indices are in range, homes form no circles and lie
+//! inside what they are parts of, no step writes into weights or inputs, every value is written once and read
+//! only after, regions are wired forwards. What depends on sizes is checked here where they are numbers, and
+//! by the runtime where they are symbols.
+
+use std::collections::HashSet;
+
+use planish_kernel::{Ref, Region};
+use planish_op::{Op, TensorType, ValueType};
+use planish_tensor::{DType, Dim, element_count};
+
+use crate::error::{PlanError, PlanErrorKind, Result, shorten};
+use crate::record::{Control, Home, Plan, Profile, Program, Step, StepKind, Value, Weight};
+
+/// Parts of parts go no deeper; the runtime walks them for every shape.
+const MAX_PARTS: usize = 64;
+
+impl Plan {
+    /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
+    pub fn validate(&self) -> Result<()> {
+        for (idx, profile) in self.profiles.iter().enumerate() {
+            validate_profile(profile).map_err(|what| wrong(format!("profile {idx}: {what}")))?;
+        }
+        for (symbol, size) in &self.tuned_at {
+            if *size < 0 {
+                return Err(wrong(format!("tuned at {size} for `{}`", shorten(symbol))));
+            }
+        }
+        for (idx, weight) in self.weights.iter().enumerate() {
+            validate_weight(weight)
+                .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
+        }
+        let n_steps = program(self, &self.program).map_err(wrong)?;
+        let mut names = HashSet::new();
+        for idx in &self.program.inputs {
+            let name = &self.program.values[*idx as usize].name;
+            if !names.insert(name.as_str()) {
+                return Err(wrong(format!("two inputs are called `{}`", shorten(name))));
+            }
+        }
+        for evidence in &self.evidence {
+            if evidence.step as usize >= n_steps {
+                return Err(wrong(format!("evidence for step {} of {n_steps}", evidence.step)));
+            }
+        }
+        for (idx, weight) in self.weights.iter().enumerate() {
+            if let Some((step, _)) = weight.packed_for
+                && step as usize >= n_steps
+            {
+                return Err(wrong(format!("weight {idx} is packed for step {step} of {n_steps}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(what: impl Into<String>) -> PlanError {
+    PlanError::new(PlanErrorKind::Inconsistent, what)
+}
+
+/// What is wrong, without where: the callers know that.
+type Checked<T = ()> = std::result::Result<T, String>;
+
+fn validate_profile(profile: &Profile) -> Checked {
+    let mut symbols = HashSet::new();
+    for range in &profile.ranges {
+        let symbol = shorten(&range.symbol);
+        if range.min < 0 || range.min > range.opt || range.opt > range.max {
+            return Err(format!("`{symbol}` has no range in {} ≤ {} ≤ {}", range.min, range.opt, range.max));
+        }
+        if !symbols.insert(range.symbol.as_str()) {
+            return Err(format!("`{symbol}` has two ranges"));
+        }
+    }
+    Ok(())
+}
+
+fn validate_weight(weight: &Weight) -> Checked {
+    let n_bytes = element_count(&weight.dims).and_then(|n| weight.dtype.bytes_for(n));
+    match n_bytes {
+        None => Err(format!("{}{:?} does not fit into memory", weight.dtype, weight.dims)),
+        Some(n) if weight.format.is_none() && n != weight.bytes.len() => {
+            Err(format!("{}{:?} needs {n} bytes, it has {}", weight.dtype, weight.dims, weight.bytes.len()))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Checks a program with its bodies; gives the number of steps in all of them.
+fn program(plan: &Plan, program: &Program) -> Checked<usize> {
+    let roots = roots(plan, program)?;
+    let n_values = program.values.len();
+    let mut is_input = vec![false; n_values];
+    for &idx in &program.inputs {
+        let value = value(program, idx)?;
+        if value.home != Home::Input || std::mem::replace(&mut is_input[idx as usize], true) {
+            return Err(format!("input `{}` is not a value of the caller's, once", shorten(&value.name)));
+        }
+    }
+    for (value, listed) in program.values.iter().zip(&is_input) {
+        if value.home == Home::Input && !listed {
+            return Err(format!("nobody gives `{}`, which is no input", shorten(&value.name)));
+        }
+    }
+    // By roots: a value is there once something was written into its memory.
+    let mut filled: Vec<bool> =
+        program.values.iter().map(|value| matches!(value.home, Home::Input | Home::Weight(_))).collect();
+    let mut written = vec![false; n_values];
+    let mut n_steps = program.steps.len();
+    for (idx, step) in program.steps.iter().enumerate() {
+        let inside = |what| format!("step {idx} (`{}`): {what}", shorten(&step.name));
+        validate_step(plan, program, step).map_err(inside)?;
+        for &input in step.inputs.iter().flatten() {
+            if !filled[roots[input as usize]] {
+                let name = shorten(&program.values[input as usize].name);
+                return Err(inside(format!("it reads `{name}`, which nothing has written yet")));
+            }
+        }
+        for &output in step.outputs.iter().flatten() {
+            let root = roots[output as usize];
+            let name = shorten(&program.values[output as usize].name);
+            if matches!(program.values[root].home, Home::Input | Home::Weight(_)) {
+                return Err(inside(format!("it writes `{name}` over an input or a weight")));
+            }
+            if std::mem::replace(&mut written[output as usize], true) {
+                return Err(inside(format!("it writes `{name}`, which was written before")));
+            }
+            filled[root] = true;
+        }
+        if let StepKind::Control(control) = &step.kind {
+            for (body_idx, body) in control.bodies.iter().enumerate() {
+                let at = |what| inside(format!("body {body_idx}: {what}"));
+                n_steps = n_steps.saturating_add(self::program(plan, body).map_err(at)?);
+            }
+        }
+    }
+    for &output in &program.outputs {
+        let value = value(program, output)?;
+        if !filled[roots[output as usize]] {
+            return Err(format!("nothing writes the output `{}`", shorten(&value.name)));
+        }
+    }
+    Ok(n_steps)
+}
+
+fn value(program: &Program, idx: u32) -> Checked<&Value> {
+    program
+        .values
+        .get(idx as usize)
+        .ok_or_else(|| format!("value {idx} is named, there are {}", program.values.len()))
+}
+
+/// For each value the one whose memory it is in, itself where it has its own.
+fn roots(plan: &Plan, program: &Program) -> Checked<Vec<usize>> {
+    #[derive(Clone, Copy)]
+    enum Found {
+        Open,
+        OnTheWay,
+        Root { root: usize, n_parts: usize },
+    }
+    let mut found = vec![Found::Open; program.values.len()];
+    for start in 0..program.values.len() {
+        let mut way = Vec::new();
+        let mut at = start;
+        let (root, mut n_parts) = loop {
+            match found[at] {
+                Found::Open => {}
+                Found::OnTheWay => {
+                    return Err(format!("`{}` is a part of itself", shorten(&program.values[at].name)));
+                }
+                Found::Root { root, n_parts } => break (root, n_parts + 1),
+            }
+            found[at] = Found::OnTheWay;
+            way.push(at);
+            match validate_home(plan, program, &program.values[at])? {
+                Some(of) => at = of as usize,
+                None => break (at, 0),
+            }
+        };
+        for idx in way.into_iter().rev() {
+            if n_parts > MAX_PARTS {
+                let name = shorten(&program.values[idx].name);
+                return Err(format!("`{name}` is a part of a part, more than {MAX_PARTS} times"));
+            }
+            found[idx] = Found::Root { root, n_parts };
+            n_parts += 1;
+        }
+    }
+    // The loop left nothing open.
+    let root = |(idx, found)| if let Found::Root { root, .. } = found { root } else { idx };
+    Ok(found.into_iter().enumerate().map(root).collect())
+}
+
+/// Checks where one value lives; gives the value that it is in.
+fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<u32>> {
+    let name = shorten(&own.name);
+    if own.target as usize >= plan.targets.len() {
+        return Err(format!("`{name}` lies on target {} of {}", own.target, plan.targets.len()));
+    }
+    let parent = |of: u32| match value(program, of)? {
+        other if other.target == own.target => Ok(other),
+        other => Err(format!("`{name}` and `{}` lie on different targets", shorten(&other.name))),
+    };
+    let tensor = |value: &Value| match &value.ty {
+        ValueType::Tensor(tensor) => Ok(tensor.clone()),
+        ValueType::Sequence(_) | ValueType::Optional(_) => {
+            Err(format!("`{}` is {}, which has no memory of a tensor", shorten(&value.name), value.ty))
+        }
+    };
+    match &own.home {
+        Home::Input | Home::Own => Ok(None),
+        Home::Weight(idx) => {
+            let ty = tensor(own)?;
+            let weight = plan
+                .weights
+                .get(*idx as usize)
+                .ok_or_else(|| format!("`{name}` is weight {idx} of {}", plan.weights.len()))?;
+            let fits = ty.shape.as_ref().is_none_or(|shape| {
+                shape.rank() == weight.dims.len()
+                    && shape.iter().zip(&weight.dims).all(|(dim, size)| *dim == Dim::from(*size as i64))
+            });
+            if ty.dtype != weight.dtype || !fits {
+                return Err(format!("`{name}` is {ty}, its weight is {}{:?}", weight.dtype, weight.dims));
+            }
+            Ok(None)
+        }
+        Home::Arena => {
+            let known = tensor(own)?.shape.is_some_and(|shape| !shape.iter().any(Dim::is_unknown));
+            if !known {
+                return Err(format!("`{name}` is in the arena, but its size {} cannot be known", own.ty));
+            }
+            Ok(None)
+        }
+        Home::Alias { of } => {
+            let other = parent(*of)?;
+            let (ty, other_ty) = (tensor(own)?, tensor(other)?);
+            if let (Some(n), Some(other_n)) = (fixed_bytes(&ty), fixed_bytes(&other_ty))
+                && n != other_n
+            {
+                return Err(format!("`{name}` is {ty} in the memory of {other_ty}"));
+            }
+            Ok(Some(*of))
+        }
+        Home::Inside { of, axis, offset } => {
+            let other = parent(*of)?;
+            let (ty, other_ty) = (tensor(own)?, tensor(other)?);
+            if !lies_inside(&ty, &other_ty, *axis as usize, offset) {
+                return Err(format!("`{name}` is {ty} at {offset} of axis {axis} in {other_ty}"));
+            }
+            Ok(Some(*of))
+        }
+    }
+}
+
+/// Bytes of a tensor whose sizes are numbers; `None` too where they do not fit.
+fn fixed_bytes(ty: &TensorType) -> Option<usize> {
+    let dims = ty.shape.as_ref()?.as_fixed()?;
+    ty.dtype.bytes_for(element_count(&dims)?)
+}
+
+/// Whether a part can be where it is said to be, as far as sizes are numbers.
+fn lies_inside(part: &TensorType, whole: &TensorType, axis: usize, offset: &Dim) -> bool {
+    let (Some(part_shape), Some(whole_shape)) = (&part.shape, &whole.shape) else { return false };
+    // Elements that share bytes cannot be addressed on their own.
+    let addressable = part.dtype == whole.dtype && !DType::is_sub_byte(part.dtype);
+    if !addressable || part_shape.rank() != whole_shape.rank() || axis >= part_shape.rank() {
+        return false;
+    }
+    let others_fit = (0..part_shape.rank()).filter(|other| *other != axis).all(|other| {
+        match (part_shape[other].as_const(), whole_shape[other].as_const()) {
+            (Some(part), Some(whole)) => part == whole,
+            _ => true,
+        }
+    });
+    let fits = match (offset.as_const(), part_shape[axis].as_const(), whole_shape[axis].as_const()) {
+        (Some(offset), ..) if offset < 0 => false,
+        (Some(offset), Some(part), Some(whole)) => offset.checked_add(part).is_some_and(|end| end <= whole),
+        _ => !offset.is_unknown(),
+    };
+    others_fit && fits
+}
+
+fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
+    if step.target as usize >= plan.targets.len() {
+        return Err(format!("it runs on target {} of {}", step.target, plan.targets.len()));
+    }
+    for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
+        value(program, idx)?;
+    }
+    validate_region(&step.region)?;
+    if let StepKind::Transfer = step.kind {
+        return validate_transfer(program, step);
+    }
+    if step.region.n_inputs as usize != step.inputs.len() {
+        return Err(format!("{} inputs for a region of {}", step.inputs.len(), step.region.n_inputs));
+    }
+    if step.region.outputs.len() != step.outputs.len() {
+        return Err(format!("{} outputs for a region of {}", step.outputs.len(), step.region.outputs.len()));
+    }
+    match &step.kind {
+        StepKind::Kernel { variants, packed, slow: _ } => {
+            if variants.is_empty() {
+                return Err("it has no tactic".to_string());
+            }
+            if packed.len() > step.inputs.len() {
+                return Err(format!("{} packings for {} inputs", packed.len(), step.inputs.len()));
+            }
+            for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
+                let value = value(program, idx)?;
+                let name = shorten(&value.name);
+                if value.ty.as_tensor().is_none() {
+                    return Err(format!("a kernel cannot take `{name}`, {}", value.ty));
+                }
+                if value.home == Home::Arena && value.target != step.target {
+                    return Err(format!("it runs on target {}, `{name}` is elsewhere", step.target));
+                }
+            }
+            Ok(())
+        }
+        StepKind::Evaluate | StepKind::Transfer => Ok(()),
+        StepKind::Control(control) => validate_control(step, control),
+    }
+}
+
+fn validate_transfer(program: &Program, step: &Step) -> Checked {
+    let (&[Some(input)], &[Some(output)]) = (&*step.inputs, &*step.outputs) else {
+        return Err("a transfer has one input and one output".to_string());
+    };
+    let (from, to) = (value(program, input)?, value(program, output)?);
+    if from.ty != to.ty {
+        return Err(format!("it brings {} to {}", from.ty, to.ty));
+    }
+    Ok(())
+}
+
+fn validate_control(step: &Step, control: &Control) -> Checked {
+    let [node] = &*step.region.nodes else {
+        return Err(format!("control flow of {} nodes", step.region.nodes.len()));
+    };
+    let n_bodies = match &node.op {
+        Op::If(_) => 2,
+        Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_) => 1,
+        op => return Err(format!("{} is no control flow", shorten(op.name()))),
+    };
+    if control.bodies.len() != n_bodies {
+        return Err(format!("{} with {} bodies", node.op.name(), control.bodies.len()));
+    }
+    let n_captured = control.n_captured as usize;
+    if n_captured > step.inputs.len() || control.bodies.iter().any(|body| n_captured > body.inputs.len()) {
+        return Err(format!("{n_captured} captured values for fewer inputs"));
+    }
+    Ok(())
+}
+
+fn validate_region(region: &Region) -> Checked {
+    let check = |reference: &Ref, n_nodes: usize| {
+        let known = match *reference {
+            Ref::Input(idx) => idx < region.n_inputs,
+            Ref::Constant(idx) => (idx as usize) < region.constants.len(),
+            Ref::Node { node, output } => {
+                (node as usize) < n_nodes && output < region.nodes[node as usize].n_outputs
+            }
+        };
+        if known { Ok(()) } else { Err(format!("the region reads {reference:?}, which is not there")) }
+    };
+    for (idx, node) in region.nodes.iter().enumerate() {
+        node.inputs.iter().flatten().try_for_each(|reference| check(reference, idx))?;
+    }
+    region.outputs.iter().try_for_each(|reference| check(reference, region.nodes.len()))
+}

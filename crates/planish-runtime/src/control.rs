@@ -1,0 +1,217 @@
+//! Steps with bodies: If, Loop, Scan and SequenceMap over programs of their own.
+
+use planish_kernel::Region;
+use planish_op::{Op, Value};
+use planish_plan::{Step, StepKind};
+use planish_tensor::Tensor;
+
+use crate::engine::{Core, Unit};
+use crate::error::{RunError, RunErrorKind};
+use crate::frame::{Feed, Frame, Mode, Queues};
+
+/// Runs a step of control flow on host values.
+pub(crate) fn run_control(
+    core: &Core,
+    step: &Step,
+    units: &[Unit],
+    frames: &mut Vec<Frame>,
+    inputs: &[Option<Value>],
+    queues: &mut Queues,
+    mode: Mode,
+) -> Result<Vec<Value>, RunError> {
+    frames.resize_with(units.len(), Frame::default);
+    let n_captured = match &step.kind {
+        StepKind::Control(control) => control.n_captured as usize,
+        StepKind::Kernel { .. } | StepKind::Transfer | StepKind::Evaluate => 0,
+    };
+    let (own, captured) = inputs.split_at(inputs.len().saturating_sub(n_captured));
+    let mut control = Bodies { core, step, units, frames, own, captured, queues, mode };
+    match step.region.nodes.first().map(|node| &node.op) {
+        Some(Op::If(_)) => control.if_(),
+        Some(Op::Loop(_)) => control.loop_(),
+        Some(Op::Scan(scan)) => control.scan(scan),
+        Some(Op::SequenceMap(_)) => control.sequence_map(),
+        _ => Err(control.bad("it is no control flow; the plan is damaged, rebuild it")),
+    }
+}
+
+struct Bodies<'a> {
+    core: &'a Core,
+    step: &'a Step,
+    units: &'a [Unit],
+    frames: &'a mut [Frame],
+    own: &'a [Option<Value>],
+    captured: &'a [Option<Value>],
+    queues: &'a mut Queues,
+    mode: Mode,
+}
+
+impl Bodies<'_> {
+    fn bad(&self, detail: &str) -> RunError {
+        RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", self.step.name))
+    }
+
+    /// Runs a body on its own inputs followed by the captured ones.
+    fn body(&mut self, idx: usize, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
+        let captured = self.captured.iter().map(Option::as_ref);
+        let all: Option<Vec<&Value>> = inputs.iter().map(Some).chain(captured).collect();
+        let all = all.ok_or_else(|| self.bad("a captured value is missing"))?;
+        let feeds: Vec<Feed<'_>> = all.into_iter().map(Feed::Value).collect();
+        let (unit, frame) = (&self.units[idx], &mut self.frames[idx]);
+        frame.run(self.core, unit, &feeds, self.queues, self.mode, None)?;
+        frame.output_values(unit)
+    }
+
+    fn truth(&self, value: &Value) -> Result<bool, RunError> {
+        match value.as_tensor() {
+            Some(tensor) if tensor.len() == 1 => Ok(tensor.to_f64s()[0] != 0.0),
+            _ => Err(self.bad("the condition must be one boolean")),
+        }
+    }
+
+    fn own_input(&self, idx: usize) -> Result<&Value, RunError> {
+        let value = self.own.get(idx).and_then(Option::as_ref);
+        value.ok_or_else(|| self.bad(&format!("input {idx} is missing")))
+    }
+
+    fn if_(&mut self) -> Result<Vec<Value>, RunError> {
+        let branch = if self.truth(self.own_input(0)?)? { 0 } else { 1 };
+        self.body(branch, &[])
+    }
+
+    fn loop_(&mut self) -> Result<Vec<Value>, RunError> {
+        let max_trips = match self.own.first().and_then(Option::as_ref) {
+            Some(value) => match value.as_tensor().map(Tensor::to_i64s).as_deref() {
+                Some([trips]) => *trips,
+                _ => return Err(self.bad("the trip count must be one integer")),
+            },
+            None => i64::MAX,
+        };
+        let mut go_on = match self.own.get(1).and_then(Option::as_ref) {
+            Some(value) => self.truth(value)?,
+            None => true,
+        };
+        let n_carried = self.own.len().saturating_sub(2);
+        let mut carried: Vec<Value> =
+            (2..self.own.len()).map(|idx| self.own_input(idx).cloned()).collect::<Result<_, _>>()?;
+        let n_outputs = self.units[0].program.outputs.len();
+        let mut scans: Vec<Vec<Value>> = vec![Vec::new(); n_outputs.saturating_sub(1 + n_carried)];
+        let mut trip = 0i64;
+        while go_on && trip < max_trips {
+            let mut inputs = vec![Value::Tensor(Tensor::scalar(trip)), Value::Tensor(Tensor::scalar(go_on))];
+            inputs.append(&mut carried);
+            let mut outputs = self.body(0, &inputs)?.into_iter();
+            let condition = outputs.next().ok_or_else(|| self.bad("the body has no outputs"))?;
+            go_on = self.truth(&condition)?;
+            carried = outputs.by_ref().take(n_carried).collect();
+            for (scan, value) in scans.iter_mut().zip(outputs) {
+                scan.push(value);
+            }
+            trip += 1;
+        }
+        for (idx, parts) in scans.into_iter().enumerate() {
+            carried.push(self.stack(parts, 0, 1 + n_carried + idx)?);
+        }
+        Ok(carried)
+    }
+
+    fn scan(&mut self, scan: &planish_op::Scan) -> Result<Vec<Value>, RunError> {
+        let n_scanned = usize::try_from(scan.num_scan_inputs).unwrap_or(usize::MAX);
+        let n_states = self.own.len().checked_sub(n_scanned);
+        let n_states = n_states.ok_or_else(|| self.bad("num_scan_inputs exceeds the inputs"))?;
+        let mut states: Vec<Value> =
+            (0..n_states).map(|idx| self.own_input(idx).cloned()).collect::<Result<_, _>>()?;
+        let mut scanned = Vec::new();
+        for idx in 0..n_scanned {
+            let tensor = self.own_input(n_states + idx)?.as_tensor();
+            let tensor = tensor.ok_or_else(|| self.bad("a scan input must be a tensor"))?.clone();
+            let axis = scan.scan_input_axes.get(idx).copied().unwrap_or(0);
+            let axis = planish_tensor::normalize_axis(axis, tensor.rank())
+                .map_err(|error| self.bad(&error.to_string()))?;
+            scanned.push((tensor, axis, scan.scan_input_directions.get(idx).copied().unwrap_or(0) == 1));
+        }
+        let lengths: Vec<usize> = scanned.iter().map(|(tensor, axis, _)| tensor.shape()[*axis]).collect();
+        let length = lengths.first().copied().unwrap_or(0);
+        if lengths.iter().any(|&other| other != length) {
+            return Err(self.bad(&format!("scan inputs have lengths {lengths:?}")));
+        }
+        let n_outputs = self.units[0].program.outputs.len().saturating_sub(n_states);
+        let mut collected: Vec<Vec<Value>> = vec![Vec::new(); n_outputs];
+        for trip in 0..length {
+            let mut inputs = std::mem::take(&mut states);
+            for (tensor, axis, backwards) in &scanned {
+                let place = if *backwards { length - 1 - trip } else { trip };
+                inputs.push(self.slice(tensor, *axis, place)?);
+            }
+            let mut outputs = self.body(0, &inputs)?.into_iter();
+            states = outputs.by_ref().take(n_states).collect();
+            for (parts, value) in collected.iter_mut().zip(outputs) {
+                parts.push(value);
+            }
+        }
+        for (idx, mut parts) in collected.into_iter().enumerate() {
+            if scan.scan_output_directions.get(idx).copied().unwrap_or(0) == 1 {
+                parts.reverse();
+            }
+            let axis = scan.scan_output_axes.get(idx).copied().unwrap_or(0);
+            states.push(self.stack(parts, axis, n_states + idx)?);
+        }
+        Ok(states)
+    }
+
+    fn sequence_map(&mut self) -> Result<Vec<Value>, RunError> {
+        let Value::Sequence(first) = self.own_input(0)? else {
+            return Err(self.bad("input 0 must be a sequence"));
+        };
+        let length = first.len();
+        let mut outputs: Vec<Vec<Value>> = vec![Vec::new(); self.units[0].program.outputs.len()];
+        for trip in 0..length {
+            let mut inputs = Vec::new();
+            for idx in 0..self.own.len() {
+                inputs.push(match self.own_input(idx)? {
+                    Value::Sequence(elements) => elements
+                        .get(trip)
+                        .cloned()
+                        .ok_or_else(|| self.bad("the sequences differ in length"))?,
+                    other => other.clone(),
+                });
+            }
+            for (list, value) in outputs.iter_mut().zip(self.body(0, &inputs)?) {
+                list.push(value);
+            }
+        }
+        Ok(outputs.into_iter().map(Value::Sequence).collect())
+    }
+
+    /// The parts along a new axis; without parts, an empty tensor of the inferred type (unknown sizes 0).
+    fn stack(&self, parts: Vec<Value>, axis: i64, output: usize) -> Result<Value, RunError> {
+        if parts.is_empty() {
+            let program = &self.units[0].program;
+            let value = &program.values[program.outputs[output] as usize];
+            let ty = value.ty.as_tensor().ok_or_else(|| self.bad("a scan output must be a tensor"))?;
+            let dims = ty.shape.as_ref().map(|shape| shape.dims().to_vec()).unwrap_or_default();
+            let mut dims: Vec<usize> = dims.iter().map(|dim| dim.as_usize().unwrap_or(0)).collect();
+            let axis = planish_tensor::normalize_axis(axis, dims.len() + 1).unwrap_or(0);
+            dims.insert(axis, 0);
+            let tensor = Tensor::zeros(ty.dtype, &dims).map_err(|error| self.bad(&error.to_string()))?;
+            return Ok(Value::Tensor(tensor));
+        }
+        let op = planish_op::ConcatFromSequence { new_axis: true, axis };
+        self.evaluate(op.into(), vec![Some(Value::Sequence(parts))])
+    }
+
+    /// The element at `place` along `axis`, that axis removed.
+    fn slice(&self, tensor: &Tensor, axis: usize, place: usize) -> Result<Value, RunError> {
+        let index = Value::Tensor(Tensor::scalar(place as i64));
+        let op = planish_op::Gather { axis: axis as i64 };
+        self.evaluate(op.into(), vec![Some(Value::Tensor(tensor.clone())), Some(index)])
+    }
+
+    fn evaluate(&self, op: Op, inputs: Vec<Option<Value>>) -> Result<Value, RunError> {
+        let region = Region::single(op, inputs.len() as u32, 1);
+        let backend = &self.core.backends[self.step.target as usize];
+        let mut outputs =
+            backend.evaluate(&region, &inputs).map_err(|error| RunError::at(&self.step.name, error))?;
+        outputs.pop().ok_or_else(|| self.bad("nothing was made"))
+    }
+}

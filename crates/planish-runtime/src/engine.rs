@@ -1,0 +1,276 @@
+//! `Engine`: a plan with its backends, its weights in place, shared by contexts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use planish_kernel::{Address, Backend, Memory, MemoryKind, QueueOptions};
+use planish_op::ValueType;
+use planish_plan::{Home, Plan, Program, StepKind, Weight};
+use planish_tensor::Tensor;
+
+use crate::bind::Symbols;
+use crate::context::{Context, ContextOptions};
+use crate::error::{RunError, RunErrorKind};
+use crate::outline::Outline;
+use crate::pool::ContextPool;
+use crate::resolve;
+
+/// Weights are used where they lie in the file only if they are aligned like everything else.
+const ALIGNMENT: u64 = 64;
+
+/// A plan that is ready to run. Cloning is cheap; all clones share the weights.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) core: Arc<Core>,
+}
+
+/// A program and its outline, bodies included.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) program: Program,
+    pub(crate) outline: Outline,
+    /// For each step the units of its bodies.
+    pub(crate) bodies: Vec<Vec<Unit>>,
+}
+
+/// One input or output of a model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PortInfo {
+    pub name: String,
+    pub ty: ValueType,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) plan: Plan,
+    pub(crate) unit: Unit,
+    pub(crate) backends: Vec<Arc<dyn Backend>>,
+    pub(crate) input_names: Vec<String>,
+    pub(crate) output_names: Vec<String>,
+    /// (target, weight, format) to where it is.
+    weights: HashMap<(u32, u32, Option<String>), Address>,
+    /// Memory of the weights that do not lie in the plan's file.
+    _memory: Vec<Box<dyn Memory>>,
+    weight_bytes: usize,
+}
+
+impl Unit {
+    fn new(program: &Program) -> Unit {
+        let bodies = program
+            .steps
+            .iter()
+            .map(|step| match &step.kind {
+                StepKind::Control(control) => control.bodies.iter().map(Unit::new).collect(),
+                StepKind::Kernel { .. } | StepKind::Transfer | StepKind::Evaluate => Vec::new(),
+            })
+            .collect();
+        Unit { program: program.clone(), outline: Outline::new(program), bodies }
+    }
+}
+
+impl Core {
+    /// Where a weight is.
+    pub(crate) fn weight(&self, target: u32, weight: u32, format: Option<&str>) -> Result<Address, RunError> {
+        let key = (target, weight, format.map(str::to_string));
+        self.weights.get(&key).copied().ok_or_else(|| {
+            let name = self.plan.weights.get(weight as usize).map_or("?", |weight| weight.name.as_str());
+            let message = format!("weight `{name}` is not in place; the plan is damaged, rebuild it");
+            RunError::new(RunErrorKind::NeedsRebuild, message)
+        })
+    }
+}
+
+impl Engine {
+    /// Puts the plan's weights in place on the backends, one per target of the plan and in that order.
+    pub fn new(plan: Plan, backends: Vec<Arc<dyn Backend>>) -> Result<Engine, RunError> {
+        if backends.len() != plan.targets.len() {
+            let message =
+                format!("the plan runs on {} backends, {} were given", plan.targets.len(), backends.len());
+            return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+        }
+        for (target, backend) in plan.targets.iter().zip(&backends) {
+            let here = backend.target();
+            if here.backend != target.backend || here.needs != target.needs {
+                let message = format!(
+                    "the plan was built for {} with {}, this is {} with {}; rebuild it here with `planish build`",
+                    target.backend,
+                    target.needs.join(" "),
+                    here.backend,
+                    here.needs.join(" ")
+                );
+                return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+            }
+        }
+        let unit = Unit::new(&plan.program);
+        let names = |list: &[u32]| {
+            list.iter().map(|&value| plan.program.values[value as usize].name.clone()).collect::<Vec<_>>()
+        };
+        let (input_names, output_names) = (names(&plan.program.inputs), names(&plan.program.outputs));
+        let mut placing = Placing {
+            plan: &plan,
+            backends: &backends,
+            weights: HashMap::new(),
+            memory: Vec::new(),
+            bytes: 0,
+        };
+        placing.program(&plan.program)?;
+        let (weights, memory, weight_bytes) = (placing.weights, placing.memory, placing.bytes);
+        Ok(Engine {
+            core: Arc::new(Core {
+                plan,
+                unit,
+                backends,
+                input_names,
+                output_names,
+                weights,
+                _memory: memory,
+                weight_bytes,
+            }),
+        })
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.core.plan
+    }
+
+    /// Inputs with their types, in the model's order.
+    pub fn inputs(&self) -> Vec<PortInfo> {
+        self.ports(&self.core.plan.program.inputs)
+    }
+
+    /// Outputs with their types, in the model's order.
+    pub fn outputs(&self) -> Vec<PortInfo> {
+        self.ports(&self.core.plan.program.outputs)
+    }
+
+    fn ports(&self, list: &[u32]) -> Vec<PortInfo> {
+        let port = |&value: &u32| {
+            let value = &self.core.plan.program.values[value as usize];
+            PortInfo { name: value.name.clone(), ty: value.ty.clone() }
+        };
+        list.iter().map(port).collect()
+    }
+
+    /// Bytes of all weights, each in the form that kernels read.
+    pub fn weight_bytes(&self) -> usize {
+        self.core.weight_bytes
+    }
+
+    /// A context with as many threads as the plan was built for.
+    pub fn context(&self) -> Result<Context, RunError> {
+        self.context_with(ContextOptions { threads: self.core.plan.threads.max(1) as usize })
+    }
+
+    pub fn context_with(&self, options: ContextOptions) -> Result<Context, RunError> {
+        Context::new(self.clone(), options)
+    }
+
+    /// A pool of `n_contexts` contexts that threads take in turn.
+    pub fn pool(&self, n_contexts: usize) -> Result<ContextPool, RunError> {
+        ContextPool::new(self, n_contexts, ContextOptions { threads: self.core.plan.threads.max(1) as usize })
+    }
+}
+
+/// Weights being put in place.
+struct Placing<'a> {
+    plan: &'a Plan,
+    backends: &'a [Arc<dyn Backend>],
+    weights: HashMap<(u32, u32, Option<String>), Address>,
+    memory: Vec<Box<dyn Memory>>,
+    bytes: usize,
+}
+
+impl Placing<'_> {
+    fn program(&mut self, program: &Program) -> Result<(), RunError> {
+        let sizes = Symbols::from_pairs(&self.plan.tuned_at);
+        for step in &program.steps {
+            let packed: &[Option<String>] = match &step.kind {
+                StepKind::Kernel { packed, .. } => packed,
+                StepKind::Control(control) => {
+                    for body in &control.bodies {
+                        self.program(body)?;
+                    }
+                    &[]
+                }
+                StepKind::Transfer | StepKind::Evaluate => &[],
+            };
+            for (idx, value) in step.inputs.iter().enumerate() {
+                let Some(value) = value else { continue };
+                let Some(weight_idx) = weight_of(program, *value) else { continue };
+                let format = packed.get(idx).cloned().flatten();
+                let key = (step.target, weight_idx, format.clone());
+                if self.weights.contains_key(&key) {
+                    continue;
+                }
+                let weight = self.plan.weights.get(weight_idx as usize).ok_or_else(|| {
+                    RunError::new(RunErrorKind::NeedsRebuild, "a weight is missing; rebuild the plan")
+                })?;
+                let address = if weight.format == format {
+                    self.put(step.target, &weight.bytes)?
+                } else if let (Some(_), None) = (&format, &weight.format) {
+                    let problem = resolve::problem(program, step, &sizes, self.plan.threads.max(1) as usize)?;
+                    let tactic = resolve::tactic(step, &sizes)?;
+                    let tensor = tensor_of(weight)?;
+                    let packed = self.backends[step.target as usize]
+                        .pack(&problem, tactic, idx, &tensor)
+                        .map_err(|error| RunError::at(&step.name, error))?;
+                    self.copy(step.target, &packed.bytes)?
+                } else {
+                    let message = format!(
+                        "weight `{}` is packed as {:?}, step `{}` reads {format:?}; rebuild the plan",
+                        weight.name, weight.format, step.name
+                    );
+                    return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+                };
+                self.weights.insert(key, address);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes where they lie if the backend can read them there, else a copy.
+    fn put(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
+        let here = bytes.as_ptr().expose_provenance() as u64;
+        let host = self.backends[target as usize].memory_kind() == MemoryKind::Host;
+        if host && here.is_multiple_of(ALIGNMENT) {
+            self.bytes += bytes.len();
+            return Ok(Address(here));
+        }
+        self.copy(target, bytes)
+    }
+
+    fn copy(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
+        let backend = &self.backends[target as usize];
+        let memory = backend.allocate(bytes.len())?;
+        let address = memory.address();
+        let mut queue = backend.queue(QueueOptions { threads: 1 })?;
+        // SAFETY: the memory was just allocated with this length.
+        unsafe { queue.upload(address, bytes)? };
+        queue.synchronize()?;
+        self.bytes += bytes.len();
+        self.memory.push(memory);
+        Ok(address)
+    }
+}
+
+/// The weight that a value is or lies in.
+fn weight_of(program: &Program, value: u32) -> Option<u32> {
+    let mut at = value;
+    for _ in 0..program.values.len() {
+        match &program.values[at as usize].home {
+            Home::Weight(weight) => return Some(*weight),
+            Home::Alias { of } | Home::Inside { of, .. } => at = *of,
+            Home::Input | Home::Arena | Home::Own => return None,
+        }
+    }
+    None
+}
+
+pub(crate) fn tensor_of(weight: &Weight) -> Result<Tensor, RunError> {
+    Tensor::from_bytes(weight.dtype, &weight.dims, weight.bytes.clone()).map_err(|error| {
+        RunError::new(
+            RunErrorKind::NeedsRebuild,
+            format!("weight `{}`: {error}; rebuild the plan", weight.name),
+        )
+    })
+}

@@ -1,0 +1,32 @@
+//! Runs plans. An [`Engine`] is a plan with its weights in place, shared by any number of [`Context`]s; a
+//! context owns its memory and serves one caller at a time; a [`ContextPool`] lends contexts to threads.
+//!
+//! - `bind`: sizes of inputs to symbols, profiles;
+//! - `outline`: what of a program does not depend on sizes: segments, lifetimes, whose memory a value shares;
+//! - `arena`: where values lie at given sizes;
+//! - `resolve`: a segment at given sizes, with its kernels prepared;
+//! - `frame`: one program with its memory, run segment by segment; `control`: bodies;
+//! - `engine`, `context`, `pool`: what users hold.
+//!
+//! The runtime parses no model and compiles nothing: it links neither ONNX nor the compiler.
+
+#![allow(unsafe_code)]
+
+mod arena;
+mod bind;
+mod context;
+mod control;
+mod engine;
+mod error;
+mod frame;
+mod outline;
+mod pool;
+mod resolve;
+mod view;
+
+pub use context::{Context, ContextOptions, Profiled, StepTime};
+pub use engine::{Engine, PortInfo};
+pub use error::{RunError, RunErrorKind};
+pub use pool::{ContextPool, Lease};
+pub use resolve::problem_of;
+pub use view::{Outputs, View};

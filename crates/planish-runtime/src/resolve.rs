@@ -1,0 +1,380 @@
+//! A segment at given sizes: where each operand is, and its kernels, prepared.
+
+use std::collections::{BTreeMap, HashMap};
+
+use planish_kernel::{Address, Backend, Kernel, Operand, Problem};
+use planish_plan::{Home, Program, Step, StepKind, Variant};
+
+use crate::arena::{Piece, place};
+use crate::bind::Symbols;
+use crate::engine::{Core, Unit};
+use crate::error::{RunError, RunErrorKind};
+
+/// Memory that an operand lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Base {
+    /// The offset is an address: a weight.
+    Absolute,
+    /// The arena of a target.
+    Arena(u32),
+    /// What the caller gave for an input.
+    Input(u32),
+    /// Memory of an output, the context's or the caller's.
+    Output(u32),
+    /// Memory of a value's own.
+    Own(u32),
+}
+
+/// Where an operand begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Location {
+    pub(crate) base: Base,
+    pub(crate) offset: u64,
+}
+
+/// One step, ready to be launched.
+#[derive(Debug)]
+pub(crate) struct ResolvedStep {
+    pub(crate) action: Action,
+    pub(crate) inputs: Vec<Location>,
+    pub(crate) outputs: Vec<Location>,
+    /// Earlier steps on other queues that it must wait for.
+    pub(crate) waits: Vec<usize>,
+    /// Whether a later step on another queue waits for it.
+    pub(crate) awaited: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Action {
+    Kernel { kernel: Box<dyn Kernel>, workspace: Location },
+    Transfer { bytes: usize },
+    Evaluate,
+    Control,
+}
+
+/// A segment at given sizes.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) symbols: Symbols,
+    pub(crate) steps: Vec<ResolvedStep>,
+    /// Operands of every value that the segment touches, and of all outputs whose sizes are known.
+    pub(crate) operands: Vec<Option<Operand>>,
+    /// Bytes of each target's arena.
+    pub(crate) arena_bytes: Vec<usize>,
+    /// Bytes of values with memory of their own that kernels of this segment write.
+    pub(crate) own_bytes: Vec<(u32, usize)>,
+    pub(crate) output_bytes: Vec<(u32, usize)>,
+}
+
+/// The operand of a value at these sizes, and how far into its root it begins, in bytes. `None` while sizes
+/// are not known.
+fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Option<(Operand, usize)> {
+    let record = &program.values[value as usize];
+    let ty = record.ty.as_tensor()?;
+    let dims = symbols.eval_shape(ty.shape.as_ref()?)?;
+    let dense = Operand::dense(ty.dtype, &dims, record.layout);
+    Some(match &record.home {
+        Home::Input | Home::Arena | Home::Own => (dense, 0),
+        Home::Weight(_) => (Operand { constant: true, ..dense }, 0),
+        Home::Alias { of } => {
+            let (parent, offset) = operand_of(program, *of, symbols)?;
+            if parent.dims == dims {
+                (Operand { dtype: ty.dtype, ..parent }, offset)
+            } else {
+                (dense, offset)
+            }
+        }
+        Home::Inside { of, axis, offset } => {
+            let (parent, parent_offset) = operand_of(program, *of, symbols)?;
+            let along = usize::try_from(symbols.eval(offset)?).ok()?;
+            let step = parent.strides.get(*axis as usize)?;
+            let bytes = ty.dtype.bytes_for(along.checked_mul(*step)?)?;
+            (Operand { strides: parent.strides, ..dense }, parent_offset + bytes)
+        }
+    })
+}
+
+/// The tactic of the first variant whose guard holds.
+fn variant<'a>(variants: &'a [Variant], symbols: &Symbols) -> Option<&'a Variant> {
+    let holds = |variant: &&Variant| {
+        variant.up_to.iter().all(|(symbol, bound)| symbols.get(symbol).is_none_or(|value| value <= *bound))
+    };
+    variants.iter().find(holds).or(variants.last())
+}
+
+fn unknown_size(step: &Step) -> RunError {
+    let message = format!("step `{}`: a size is not known; the plan is damaged, rebuild it", step.name);
+    RunError::new(RunErrorKind::Failed, message)
+}
+
+/// The problem that a step is at these sizes. Inputs and outputs that are absent are left out of operands as
+/// the region numbers them: an absent input keeps its place with an empty operand.
+pub fn problem_of(
+    program: &Program,
+    step: &Step,
+    sizes: &[(String, i64)],
+    threads: usize,
+) -> Result<Problem, RunError> {
+    problem(program, step, &Symbols::from_pairs(sizes), threads)
+}
+
+pub(crate) fn problem(
+    program: &Program,
+    step: &Step,
+    symbols: &Symbols,
+    threads: usize,
+) -> Result<Problem, RunError> {
+    let packed: &[Option<String>] = match &step.kind {
+        StepKind::Kernel { packed, .. } => packed,
+        StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => &[],
+    };
+    let operand = |value: Option<u32>| match value {
+        Some(value) => {
+            operand_of(program, value, symbols).map(|(operand, _)| operand).ok_or_else(|| unknown_size(step))
+        }
+        None => Ok(Operand::dense(planish_tensor::DType::F32, &[0], planish_kernel::Layout::Plain)),
+    };
+    let mut inputs = Vec::with_capacity(step.inputs.len());
+    for (idx, &value) in step.inputs.iter().enumerate() {
+        let format = packed.get(idx).cloned().flatten();
+        inputs.push(Operand { packed: format, ..operand(value)? });
+    }
+    let outputs = step.outputs.iter().map(|&value| operand(value)).collect::<Result<_, _>>()?;
+    Ok(Problem { region: step.region.clone(), inputs, outputs, numeric: step.numeric, threads })
+}
+
+/// The tactic that a step uses at these sizes.
+pub(crate) fn tactic<'a>(step: &'a Step, symbols: &Symbols) -> Result<&'a planish_kernel::Tactic, RunError> {
+    let StepKind::Kernel { variants, .. } = &step.kind else { return Err(unknown_size(step)) };
+    variant(variants, symbols).map(|variant| &variant.tactic).ok_or_else(|| unknown_size(step))
+}
+
+/// Resolves the steps of a segment.
+pub(crate) fn resolve(
+    core: &Core,
+    unit: &Unit,
+    segment_idx: usize,
+    symbols: &Symbols,
+    threads: usize,
+) -> Result<Resolved, RunError> {
+    let program = &unit.program;
+    let outline = &unit.outline;
+    let segment = &outline.segments[segment_idx];
+    let mut operands: Vec<Option<Operand>> = vec![None; program.values.len()];
+    let mut offsets: Vec<usize> = vec![0; program.values.len()];
+    let steps = &program.steps[segment.first..segment.end];
+    let touched = steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs)).flatten();
+    for &value in touched.chain(&program.outputs) {
+        for value in [value, outline.root[value as usize]] {
+            if operands[value as usize].is_none()
+                && let Some((operand, offset)) = operand_of(program, value, symbols)
+            {
+                operands[value as usize] = Some(operand);
+                offsets[value as usize] = offset;
+            }
+        }
+    }
+
+    // Kernels first: their workspaces take part in the arena.
+    let mut kernels: Vec<Option<Box<dyn Kernel>>> = Vec::with_capacity(steps.len());
+    for step in steps {
+        kernels.push(match &step.kind {
+            StepKind::Kernel { .. } => {
+                let problem = problem(program, step, symbols, threads)?;
+                let backend: &dyn Backend = &*core.backends[step.target as usize];
+                let tactic = tactic(step, symbols)?;
+                Some(backend.prepare(&problem, tactic).map_err(|error| RunError::at(&step.name, error))?)
+            }
+            StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => None,
+        });
+    }
+
+    let layout = lay_out(core, unit, segment_idx, &operands, &kernels)?;
+    let locate = |step: &Step, value: u32, input: Option<usize>| -> Result<Location, RunError> {
+        let root = outline.root[value as usize];
+        let within = offsets[value as usize] as u64;
+        Ok(match (&program.values[root as usize].home, outline.output[root as usize]) {
+            (Home::Weight(weight), _) => {
+                let format = match (&step.kind, input) {
+                    (StepKind::Kernel { packed, .. }, Some(idx)) => packed.get(idx).cloned().flatten(),
+                    _ => None,
+                };
+                let Address(address) = core.weight(step.target, *weight, format.as_deref())?;
+                Location { base: Base::Absolute, offset: address + within }
+            }
+            (Home::Input, _) => {
+                let idx = program.inputs.iter().position(|&input| input == root).unwrap_or(0);
+                Location { base: Base::Input(idx as u32), offset: within }
+            }
+            (_, Some(output)) if !outline.own[root as usize] => {
+                Location { base: Base::Output(output as u32), offset: within }
+            }
+            _ if outline.own[root as usize] => Location { base: Base::Own(root), offset: within },
+            _ => Location {
+                base: Base::Arena(program.values[root as usize].target),
+                offset: layout.offset[root as usize] as u64 + within,
+            },
+        })
+    };
+    let absent = Location { base: Base::Absolute, offset: 0 };
+    let mut resolved = Vec::with_capacity(steps.len());
+    for (idx, (step, kernel)) in steps.iter().zip(kernels).enumerate() {
+        let mut inputs = Vec::with_capacity(step.inputs.len());
+        for (at, value) in step.inputs.iter().enumerate() {
+            inputs.push(value.map_or(Ok(absent), |value| locate(step, value, Some(at)))?);
+        }
+        let mut outputs = Vec::with_capacity(step.outputs.len());
+        for value in &step.outputs {
+            outputs.push(value.map_or(Ok(absent), |value| locate(step, value, None))?);
+        }
+        let action = match (&step.kind, kernel) {
+            (StepKind::Kernel { .. }, Some(kernel)) => {
+                let offset = layout.workspace[idx] as u64;
+                Action::Kernel { kernel, workspace: Location { base: Base::Arena(step.target), offset } }
+            }
+            (StepKind::Transfer, _) => {
+                let source = step.inputs.first().copied().flatten().ok_or_else(|| unknown_size(step))?;
+                let operand = operands[source as usize].as_ref().ok_or_else(|| unknown_size(step))?;
+                Action::Transfer { bytes: operand.span_bytes() }
+            }
+            (StepKind::Control(_), _) => Action::Control,
+            (StepKind::Evaluate | StepKind::Kernel { .. }, _) => Action::Evaluate,
+        };
+        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false });
+    }
+    order_queues(steps, outline, &mut resolved);
+    Ok(Resolved {
+        symbols: symbols.clone(),
+        steps: resolved,
+        operands,
+        arena_bytes: layout.arena_bytes,
+        own_bytes: layout.own_bytes,
+        output_bytes: layout.output_bytes,
+    })
+}
+
+struct Laid {
+    offset: Vec<usize>,
+    workspace: Vec<usize>,
+    arena_bytes: Vec<usize>,
+    own_bytes: Vec<(u32, usize)>,
+    output_bytes: Vec<(u32, usize)>,
+}
+
+/// Places what the segment writes. Memory is shared over time only between values that one queue touches:
+/// order between queues is known for dependencies alone.
+fn lay_out(
+    core: &Core,
+    unit: &Unit,
+    segment_idx: usize,
+    operands: &[Option<Operand>],
+    kernels: &[Option<Box<dyn Kernel>>],
+) -> Result<Laid, RunError> {
+    let (program, outline) = (&unit.program, &unit.outline);
+    let segment = &outline.segments[segment_idx];
+    let steps = &program.steps[segment.first..segment.end];
+    let n_values = program.values.len();
+    let mut queue_of: Vec<Option<Option<u32>>> = vec![None; n_values];
+    for step in steps {
+        for &value in step.inputs.iter().chain(&step.outputs).flatten() {
+            let queue = &mut queue_of[outline.root[value as usize] as usize];
+            *queue = match queue {
+                None => Some(Some(step.stream)),
+                Some(Some(stream)) if *stream == step.stream => Some(Some(*stream)),
+                Some(_) => Some(None),
+            };
+        }
+    }
+    let mut laid = Laid {
+        offset: vec![0; n_values],
+        workspace: vec![0; steps.len()],
+        arena_bytes: vec![0; core.backends.len()],
+        own_bytes: Vec::new(),
+        output_bytes: Vec::new(),
+    };
+    enum Holder {
+        Value(usize),
+        Workspace(usize),
+    }
+    /// A target, and the one queue that touches the pieces, or none for several.
+    type Group = (u32, Option<u32>);
+    let mut groups: BTreeMap<Group, Vec<(Holder, Piece)>> = BTreeMap::new();
+    for (value, queue) in queue_of.iter().enumerate() {
+        let Some(queue) = queue else { continue };
+        if outline.root[value] as usize != value {
+            continue;
+        }
+        let Some(operand) = &operands[value] else { continue };
+        let bytes = operand.span_bytes();
+        let written_here = outline.life[value].0 >= segment.first;
+        match (&program.values[value].home, outline.output[value]) {
+            (Home::Input | Home::Weight(_), _) => {}
+            _ if outline.own[value] => {
+                if written_here {
+                    laid.own_bytes.push((value as u32, bytes));
+                }
+            }
+            (_, Some(output)) => laid.output_bytes.push((output as u32, bytes)),
+            _ => {
+                let (first, last) =
+                    if queue.is_none() { (segment.first, segment.end) } else { outline.life[value] };
+                let group = groups.entry((program.values[value].target, *queue)).or_default();
+                group.push((Holder::Value(value), Piece { bytes, first, last }));
+            }
+        }
+    }
+    for (idx, (step, kernel)) in steps.iter().zip(kernels).enumerate() {
+        let bytes = kernel.as_ref().map_or(0, |kernel| kernel.workspace_bytes());
+        if bytes > 0 {
+            let at = segment.first + idx;
+            let group = groups.entry((step.target, Some(step.stream))).or_default();
+            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at }));
+        }
+    }
+    for ((target, _), group) in groups {
+        let pieces: Vec<Piece> = group.iter().map(|(_, piece)| *piece).collect();
+        let (offsets, bytes) = place(&pieces);
+        let base = laid.arena_bytes[target as usize];
+        for ((holder, _), offset) in group.iter().zip(offsets) {
+            match holder {
+                Holder::Value(value) => laid.offset[*value] = base + offset,
+                Holder::Workspace(idx) => laid.workspace[*idx] = base + offset,
+            }
+        }
+        laid.arena_bytes[target as usize] = base.checked_add(bytes).ok_or_else(|| {
+            RunError::new(RunErrorKind::OutOfMemory, "the arena would be larger than the address space")
+        })?;
+    }
+    Ok(laid)
+}
+
+/// Which steps wait for which, where their queues differ: whoever touches memory that another queue wrote or
+/// read before.
+fn order_queues(steps: &[Step], outline: &crate::outline::Outline, resolved: &mut [ResolvedStep]) {
+    let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
+    if (1..steps.len()).all(|idx| queue(idx) == queue(0)) {
+        return;
+    }
+    let mut writer: HashMap<u32, usize> = Default::default();
+    let mut readers: HashMap<u32, Vec<usize>> = Default::default();
+    for idx in 0..steps.len() {
+        let mut waits = Vec::new();
+        for &value in steps[idx].inputs.iter().flatten() {
+            let root = outline.root[value as usize];
+            waits.extend(writer.get(&root).copied());
+            readers.entry(root).or_default().push(idx);
+        }
+        for &value in steps[idx].outputs.iter().flatten() {
+            let root = outline.root[value as usize];
+            waits.extend(writer.insert(root, idx));
+            waits.extend(readers.remove(&root).unwrap_or_default());
+        }
+        waits.retain(|&earlier| earlier != idx && queue(earlier) != queue(idx));
+        waits.sort_unstable();
+        waits.dedup();
+        for &earlier in &waits {
+            resolved[earlier].awaited = true;
+        }
+        resolved[idx].waits = waits;
+    }
+}

@@ -1,0 +1,117 @@
+//! `Builder`: from a model to a plan.
+
+use std::path::Path;
+
+use planish_compile::{BuildOptions, Built, Progress, TimingCache};
+use planish_ir::Graph;
+use planish_plan::Profile;
+
+use crate::engine::Device;
+use crate::error::{Error, ErrorKind};
+use crate::plan::Plan;
+
+/// A build to be.
+#[derive(Debug)]
+pub struct Builder {
+    graph: Graph,
+    device: Device,
+    options: BuildOptions,
+    timings: TimingCache,
+}
+
+impl Builder {
+    /// A build of the model in this ONNX file.
+    pub fn new(path: impl AsRef<Path>) -> Result<Builder, Error> {
+        let path = path.as_ref();
+        let imported = planish_import::import_file(path)?;
+        let bytes = planish_tensor::Bytes::map_file(path)
+            .map_err(|error| Error::new(ErrorKind::Io, format!("cannot read {}: {error}", path.display())))?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&bytes);
+        // Weights may lie in other files.
+        for (_, value) in imported.graph.values() {
+            if let Some(tensor) = value.constant() {
+                hasher.update(tensor.bytes());
+            }
+        }
+        let mut builder = Builder::from_graph(imported.graph);
+        builder.options.source = *hasher.finalize().as_bytes();
+        Ok(builder)
+    }
+
+    /// A build of a graph that was made otherwise.
+    pub fn from_graph(graph: Graph) -> Builder {
+        let source = *blake3::hash(graph.print_whole().as_bytes()).as_bytes();
+        let options = BuildOptions { source, ..BuildOptions::default() };
+        Builder { graph, device: Device::Auto, options, timings: TimingCache::default() }
+    }
+
+    pub fn device(mut self, device: Device) -> Builder {
+        self.device = device;
+        self
+    }
+
+    /// Adds shapes that the plan may run at.
+    pub fn profile(mut self, profile: Profile) -> Builder {
+        self.options.profiles.push(profile);
+        self
+    }
+
+    /// Threads to tune for.
+    pub fn threads(mut self, threads: usize) -> Builder {
+        self.options.threads = threads.max(1);
+        self
+    }
+
+    /// 0 goes by the cost model, up to 5 measures more and more.
+    pub fn tune_level(mut self, level: u32) -> Builder {
+        self.options.tune_level = level;
+        self
+    }
+
+    /// Whether Winograd convolutions may be used.
+    pub fn winograd(mut self, winograd: bool) -> Builder {
+        self.options.winograd = winograd;
+        self
+    }
+
+    /// Refuses what only the slow reference can compute.
+    pub fn strict(mut self, strict: bool) -> Builder {
+        self.options.strict = strict;
+        self
+    }
+
+    /// Told about the stages of the build.
+    pub fn progress(mut self, progress: Progress) -> Builder {
+        self.options.progress = Some(progress);
+        self
+    }
+
+    /// Times from earlier builds.
+    pub fn timings(mut self, timings: TimingCache) -> Builder {
+        self.timings = timings;
+        self
+    }
+
+    /// All options at once, for what has no method here.
+    pub fn options_mut(&mut self) -> &mut BuildOptions {
+        &mut self.options
+    }
+
+    /// The graph that is built.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Builds the plan.
+    pub fn build(self) -> Result<Plan, Error> {
+        Ok(self.build_with_report()?.0.plan.into())
+    }
+
+    /// Builds the plan, and gives what the passes did and the times that are known now.
+    pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
+        let backend = self.device.backend();
+        let built = planish_compile::build(&self.graph, &backend, &self.options, &mut self.timings)?;
+        Ok((built, self.timings))
+    }
+}

@@ -1,0 +1,86 @@
+//! `Engine`: a plan on a device.
+
+use std::sync::Arc;
+
+use planish_kernel::Backend;
+use planish_runtime::{Context, ContextOptions, ContextPool, PortInfo};
+
+use crate::error::{Error, ErrorKind};
+use crate::plan::Plan;
+
+/// Where a plan runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Device {
+    /// The best that this machine has.
+    #[default]
+    Auto,
+    /// This process's CPU.
+    Cpu,
+}
+
+impl Device {
+    pub(crate) fn backend(self) -> Arc<dyn Backend> {
+        match self {
+            Device::Auto | Device::Cpu => Arc::new(planish_cpu::Cpu::new()),
+        }
+    }
+}
+
+/// A plan that is ready to run, shared by any number of contexts and threads.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: planish_runtime::Engine,
+}
+
+impl Engine {
+    /// Puts the plan's weights in place on the device.
+    pub fn new(plan: Plan, device: Device) -> Result<Engine, Error> {
+        let mut backends = Vec::new();
+        for target in &plan.inner.targets {
+            if target.backend != "cpu" {
+                let message = format!(
+                    "the plan runs on `{}`, which this build of Planish does not have",
+                    target.backend
+                );
+                return Err(Error::new(ErrorKind::Lacking, message));
+            }
+            backends.push(device.backend());
+        }
+        Ok(Engine { inner: planish_runtime::Engine::new(plan.inner, backends)? })
+    }
+
+    /// A context with as many threads as the plan was built for.
+    pub fn context(&self) -> Result<Context, Error> {
+        Ok(self.inner.context()?)
+    }
+
+    pub fn context_with(&self, options: ContextOptions) -> Result<Context, Error> {
+        Ok(self.inner.context_with(options)?)
+    }
+
+    /// Contexts that threads take in turn.
+    pub fn pool(&self, n_contexts: usize) -> Result<ContextPool, Error> {
+        Ok(self.inner.pool(n_contexts)?)
+    }
+
+    /// Inputs with their types, in the model's order.
+    pub fn inputs(&self) -> Vec<PortInfo> {
+        self.inner.inputs()
+    }
+
+    /// Outputs with their types, in the model's order.
+    pub fn outputs(&self) -> Vec<PortInfo> {
+        self.inner.outputs()
+    }
+
+    /// Everything that the plan holds.
+    pub fn record(&self) -> &planish_plan::Plan {
+        self.inner.plan()
+    }
+
+    /// Bytes of all weights, in the form that kernels read.
+    pub fn weight_bytes(&self) -> usize {
+        self.inner.weight_bytes()
+    }
+}

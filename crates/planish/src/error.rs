@@ -1,0 +1,73 @@
+//! One error for everything that users call.
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The model, the plan or the inputs are not usable.
+    BadInput,
+    /// A file could not be read or written.
+    Io,
+    /// This machine cannot do it.
+    Lacking,
+    /// The plan does not fit this machine; it can be rebuilt.
+    NeedsRebuild,
+    /// A mistake of ours, or of the machine.
+    Failed,
+}
+
+/// What went wrong, where, and what to try.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into() }
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl From<planish_runtime::RunError> for Error {
+    fn from(error: planish_runtime::RunError) -> Error {
+        use planish_runtime::RunErrorKind as Run;
+        let kind = match error.kind() {
+            Run::NeedsRebuild => ErrorKind::NeedsRebuild,
+            Run::OutOfMemory => ErrorKind::Lacking,
+            Run::Failed => ErrorKind::Failed,
+            _ => ErrorKind::BadInput,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+impl From<planish_plan::PlanError> for Error {
+    fn from(error: planish_plan::PlanError) -> Error {
+        Error::new(ErrorKind::BadInput, error.to_string())
+    }
+}
+
+#[cfg(feature = "build")]
+impl From<planish_compile::BuildError> for Error {
+    fn from(error: planish_compile::BuildError) -> Error {
+        use planish_compile::BuildErrorKind as Build;
+        let kind = match error.kind() {
+            Build::Internal | Build::CheckFailed => ErrorKind::Failed,
+            _ => ErrorKind::BadInput,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+#[cfg(feature = "build")]
+impl From<planish_import::ImportError> for Error {
+    fn from(error: planish_import::ImportError) -> Error {
+        Error::new(ErrorKind::BadInput, error.to_string())
+    }
+}
