@@ -8,6 +8,7 @@ pub(crate) mod fold_shapes;
 pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
 pub(crate) mod pack_attention_heads;
+pub(crate) mod push_expands;
 pub(crate) mod push_transposes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
@@ -18,6 +19,7 @@ pub(crate) mod spell_global_pools;
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;
 pub(crate) mod recognize_depth_to_space;
+pub(crate) mod recognize_einsum;
 pub(crate) mod recognize_gelu;
 pub(crate) mod recognize_group_norm;
 pub(crate) mod recognize_hard_sigmoid;

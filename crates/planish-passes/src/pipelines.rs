@@ -9,9 +9,11 @@ use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::pack_attention_heads::PackAttentionHeads;
+use crate::passes::push_expands::PushExpands;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::recognize_attention::RecognizeAttention;
 use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
+use crate::passes::recognize_einsum::RecognizeEinsum;
 use crate::passes::recognize_gelu::RecognizeGelu;
 use crate::passes::recognize_group_norm::RecognizeGroupNorm;
 use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
@@ -87,6 +89,10 @@ pub fn standard() -> Pipeline {
 /// What exporters take apart, put together again.
 fn recognition() -> Vec<Pass> {
     vec![
+        // First: products for attention, and transposes for what looks for them.
+        Pass::rule(RecognizeEinsum),
+        // Masks and reductions that need no Expand to broadcast.
+        Pass::rule(PushExpands),
         // Before Transpose, which would take one of the Reshapes away.
         Pass::rule(RecognizeDepthToSpace),
         // Early, since attention looks for transposed keys.
