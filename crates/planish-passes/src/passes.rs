@@ -15,6 +15,7 @@ pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
 pub(crate) mod spell_global_pools;
+pub(crate) mod unmerge_rows;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;

@@ -36,6 +36,7 @@ use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
 use crate::passes::spell_global_pools::SpellGlobalPools;
+use crate::passes::unmerge_rows::UnmergeRows;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
@@ -126,5 +127,7 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(PackAttentionHeads),
         // Around packed heads the batch alone may be left to transpose.
         Pass::rule(RecognizeTranspose),
+        // Layers that keep their axes can be moved to where fewest transposes are left.
+        Pass::rule(UnmergeRows),
     ]
 }

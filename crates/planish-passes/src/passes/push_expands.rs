@@ -6,6 +6,7 @@ use planish_op::{Expand, Op};
 use planish_tensor::{Dim, Shape};
 
 use crate::pattern::{Found, Miss, blocked, made_by, output};
+use crate::pointwise::{is_broadcast, is_unary};
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
@@ -22,31 +23,6 @@ impl Rule for PushExpands {
     }
 }
 
-/// Whether all inputs of an operator broadcast to its result.
-fn broadcasts(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Add(_)
-            | Op::Sub(_)
-            | Op::Mul(_)
-            | Op::Div(_)
-            | Op::Min(_)
-            | Op::Max(_)
-            | Op::Where(_)
-            | Op::Equal(_)
-            | Op::Greater(_)
-            | Op::GreaterOrEqual(_)
-            | Op::Less(_)
-            | Op::LessOrEqual(_)
-            | Op::And(_)
-            | Op::Or(_)
-            | Op::Xor(_)
-            | Op::Not(_)
-            | Op::Neg(_)
-            | Op::Cast(_)
-    )
-}
-
 /// What an Expand is of, and its target.
 fn expanded(cx: &View<'_>, value: ValueId) -> Option<(ValueId, ValueId)> {
     let (_, node) = made_by(cx, value, |op| matches!(op, Op::Expand(_)))?;
@@ -55,7 +31,7 @@ fn expanded(cx: &View<'_>, value: ValueId) -> Option<(ValueId, ValueId)> {
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
-    if !broadcasts(&node.op) {
+    if !is_broadcast(&node.op) && !is_unary(&node.op) {
         return Err(Miss::No);
     }
     let y = output(node)?;
@@ -117,7 +93,10 @@ mod tests {
         let form = "input %m: bool[b,1,1,s] input %x: f32[b,2,s,s] const %zero: f32[1] = [0] const %far: f32[] = [-9] \
             %sh: i64[4] = Shape(%x) %e: bool[b,2,s,s] = Expand(%m, %sh) %n: bool[b,2,s,s] = Not(%e) \
             %w: f32[b,2,s,s] = Where(%n, %far, %zero) %y: f32[b,2,s,s] = Add(%x, %w) output %y";
-        check(PushExpands, form, expect![[r#"
+        check(
+            PushExpands,
+            form,
+            expect![[r#"
             input %m: bool[b,1,1,s]
             input %x: f32[b,2,s,s]
             const %zero: f32[1] = [0]
@@ -126,7 +105,8 @@ mod tests {
             %Where: f32[b,1,1,s] = Where(%Not, %far, %zero)
             %y: f32[b,2,s,s] = Add(%x, %Where)
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(PushExpands, form, FEED);
     }
 

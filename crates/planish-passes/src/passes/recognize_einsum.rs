@@ -206,11 +206,15 @@ mod tests {
     #[test]
     fn one_operand_is_a_transpose() {
         let form = "input %a: f32[b,s,4] %y: f32[4,b,s] = Einsum(%a) {equation=\"ijk->kij\"} output %y";
-        check(RecognizeEinsum, form, expect![[r#"
+        check(
+            RecognizeEinsum,
+            form,
+            expect![[r#"
             input %a: f32[b,s,4]
             %y: f32[4,b,s] = Transpose(%a) {perm=[2,0,1]}
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(RecognizeEinsum, form, FEED);
     }
 
