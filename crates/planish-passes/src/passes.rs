@@ -7,16 +7,20 @@ pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
 pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
+pub(crate) mod pack_attention_heads;
+pub(crate) mod push_expands;
 pub(crate) mod push_transposes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
 pub(crate) mod spell_global_pools;
+pub(crate) mod unmerge_rows;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
 pub(crate) mod recognize_attention;
 pub(crate) mod recognize_depth_to_space;
+pub(crate) mod recognize_einsum;
 pub(crate) mod recognize_gelu;
 pub(crate) mod recognize_group_norm;
 pub(crate) mod recognize_hard_sigmoid;
@@ -29,6 +33,7 @@ pub(crate) mod recognize_reduce_l2;
 pub(crate) mod recognize_reduce_mean;
 pub(crate) mod recognize_rms_norm;
 pub(crate) mod recognize_sigmoid;
+pub(crate) mod recognize_slice;
 pub(crate) mod recognize_softmax;
 pub(crate) mod recognize_softplus;
 pub(crate) mod recognize_swish;
