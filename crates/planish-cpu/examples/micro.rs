@@ -1,4 +1,4 @@
-//! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA]`) against the machine's
+//! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA [M N K]]`) against the machine's
 //! multiply-and-add peak, in this thread's CPU time, and the latency of a fork (`micro fork`).
 //!
 //! Peak and kernel are measured in turn, so that a busy machine spoils neither alone; medians are printed.
@@ -140,7 +140,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
     }
 }
 
-fn gemms(isa: Isa, tiles: &[Tile]) {
+fn gemms(isa: Isa, tiles: &[Tile], only: Option<(usize, usize, usize)>) {
     println!("{:24} {:>18} {:>8} {:>9} {:>7}", "gemm", "m n k", "B", "GFLOP/s", "peak");
     let mut shapes = Vec::new();
     for (n, k) in [(384, 384), (1536, 384), (384, 1536), (768, 768), (3072, 768), (768, 3072)] {
@@ -156,7 +156,7 @@ fn gemms(isa: Isa, tiles: &[Tile]) {
         (128, 128, 32),
         (128, 32, 128),
     ]);
-    for (m, n, k) in shapes {
+    for (m, n, k) in only.map_or(shapes, |shape| vec![shape]) {
         for &tile in tiles {
             for (name, b) in [
                 ("packed", MatrixB::Packed),
@@ -177,7 +177,11 @@ fn main() {
     match args.first().map(String::as_str) {
         Some("gemm") => {
             let isa = args.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());
-            gemms(isa, &[Tile::usual(isa)]);
+            let numbers: Vec<usize> = args.iter().skip(2).filter_map(|arg| arg.parse().ok()).collect();
+            let only = (numbers.len() == 3).then(|| (numbers[0], numbers[1], numbers[2]));
+            // A single shape is measured with every tile.
+            let tiles: Vec<Tile> = Tile::of(isa).take(if only.is_some() { usize::MAX } else { 1 }).collect();
+            gemms(isa, &tiles, only);
         }
         Some("fork") => forks(),
         _ => tiles(),
