@@ -22,6 +22,9 @@ const REVISION: u32 = 1;
 /// Candidates that are expected to take this many times as long as the best are not offered.
 const HOPELESS: f64 = 2.5;
 
+/// The most candidates that are offered; the best without Winograd is always among them.
+const MOST_CANDIDATES: usize = 8;
+
 /// All convolutions but depthwise ones.
 pub(crate) struct ConvFamily;
 
@@ -55,8 +58,10 @@ impl Way {
             let cuts =
                 [Cut::Fused(small), Cut::Fused(2 * small), Cut::Fused(4 * small), Cut::Phased(16 * small)];
             let kinds = [Kind::Two, Kind::Four, Kind::Row];
+            // Tiles of few rows read weights more often than there is bandwidth for.
             let winograds = kinds
                 .into_iter()
+                .filter(move |_| tile.lanes() < 16 || mr >= 8)
                 .flat_map(move |kind| cuts.into_iter().map(move |cut| Algorithm::Winograd(kind, cut)));
             std::iter::once(Algorithm::Igemm).chain(winograds).map(move |algorithm| Way { algorithm, tile })
         });
@@ -171,7 +176,12 @@ impl Family for ConvFamily {
             .collect();
         candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
         let most = candidates.first().map_or(0.0, |best| best.predicted_ns * HOPELESS);
-        candidates.retain(|candidate| candidate.predicted_ns <= most);
+        let exact = candidates.iter().position(|candidate| !candidate.tactic.name.contains("_winograd"));
+        let mut idx = 0;
+        candidates.retain(|candidate| {
+            idx += 1;
+            Some(idx - 1) == exact || (idx <= MOST_CANDIDATES && candidate.predicted_ns <= most)
+        });
         candidates
     }
 
@@ -315,3 +325,6 @@ impl Work for ConvWork {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
