@@ -7,8 +7,10 @@
 #![allow(unsafe_code)]
 
 use planish_cpu::conv::ConvCall;
+use planish_cpu::conv::band::Band;
 use planish_cpu::conv::geometry::{AXES, Geometry, Pixels, TRIVIAL_AXIS};
 use planish_cpu::conv::igemm::Igemm;
+use planish_cpu::conv::narrow::{self, Narrow};
 use planish_cpu::conv::pack;
 use planish_cpu::conv::winograd::{self, Cut, Kind, Winograd};
 use planish_cpu::gemm::Tile;
@@ -165,6 +167,17 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
                 run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
             });
         }
+        if g.c <= 4
+            && let Some(plan) = Band::new(g.clone(), tile)
+        {
+            ways.push(Way {
+                name: format!("band {}x{}", tile.mr(), tile.nr()),
+                weights: Numbers::new(pack::packed_len(&filter, tile)),
+                scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+                // SAFETY: the buffers have the sizes that the plan asks for.
+                run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
+            });
+        }
         for kind in [Kind::Two, Kind::Four] {
             for cut in [Cut::Fused(14), Cut::Fused(28), Cut::Fused(56), Cut::Fused(112), Cut::Phased(256)] {
                 let Some(plan) = Winograd::new(kind, cut, g.clone(), isa, tile) else { continue };
@@ -177,6 +190,15 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
                 });
             }
         }
+    }
+    if let Some(plan) = Narrow::new(g.clone(), isa) {
+        ways.push(Way {
+            name: "narrow".to_string(),
+            weights: Numbers::new(narrow::packed_len(g)),
+            scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+            // SAFETY: the buffers have the sizes that the plan asks for.
+            run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
+        });
     }
     ways
 }

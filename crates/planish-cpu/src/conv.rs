@@ -5,12 +5,15 @@
 //! steps: a plan for one geometry, which decides blocks and tasks by sizes alone, and a run over addresses,
 //! which allocates nothing. Read in this order: [`geometry`], [`pack`], [`igemm`], then the others.
 
+pub mod band;
 mod cost;
 mod family;
 pub mod geometry;
 pub mod igemm;
+pub mod narrow;
 pub mod pack;
 mod region;
+mod windows;
 pub mod winograd;
 
 #[cfg(test)]
@@ -63,4 +66,24 @@ fn wanted_tasks(flops: f64) -> usize {
 /// The `idx`th of `parts` even parts of `0..len`.
 fn part(len: usize, parts: usize, idx: usize) -> std::ops::Range<usize> {
     len * idx / parts..len * (idx + 1) / parts
+}
+
+/// `len` cut into even parts of at most `most`.
+fn even_part(len: usize, most: usize) -> usize {
+    len.div_ceil(len.div_ceil(most.max(1)).max(1))
+}
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// Asks for the cache line at this address, which need not be memory.
+#[inline(always)]
+fn prefetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed, and the instruction is part of the architecture.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

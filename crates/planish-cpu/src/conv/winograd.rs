@@ -20,7 +20,7 @@ use algebra::AxisKind;
 use transform::{InputTile, InputTiles, OutputTile, OutputTiles};
 
 use super::geometry::{AXES, Geometry};
-use super::{ConvCall, L2_BYTES, part, wanted_tasks};
+use super::{ConvCall, L2_BYTES, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
 use crate::isa::Isa;
@@ -423,11 +423,6 @@ impl Winograd {
 
 /// Depths of a block of a 3-D convolution: with 8, a quarter of the slices is transformed twice.
 const MOST_DEPTHS: usize = 8;
-
-/// `len` cut into even parts of at most `most`.
-fn even_part(len: usize, most: usize) -> usize {
-    len.div_ceil(len.div_ceil(most.max(1)).max(1))
-}
 
 /// An address that tasks share.
 #[derive(Clone, Copy)]
