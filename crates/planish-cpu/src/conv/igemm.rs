@@ -31,9 +31,11 @@ pub struct Igemm {
     table_bytes: usize,
 }
 
+/// Phases with the same windows: one pass over the input serves them all.
 #[derive(Debug)]
 struct PhasePlan {
     windows: Windows,
+    members: Vec<Member>,
     n_blocks: usize,
     m_blocks: usize,
     /// Taps, or channels of one tap, that are summed before the next block of depth begins.
@@ -43,29 +45,51 @@ struct PhasePlan {
     first_task: usize,
 }
 
+/// What differs between phases with the same windows.
+#[derive(Debug)]
+struct Member {
+    first_tap: usize,
+    /// Offsets of the first output in output and residual.
+    output: usize,
+    residual: usize,
+}
+
 impl Igemm {
     /// Plans a run. Input and output need their channels innermost.
     pub fn new(geometry: Geometry, tile: Tile) -> Igemm {
         let n_panels = geometry.k.div_ceil(tile.nr());
-        let phases = geometry.phases();
+        let mut phases: Vec<Vec<Phase>> = Vec::new();
+        for phase in geometry.phases() {
+            match phases.iter_mut().find(|group| group[0].same_windows(&phase)) {
+                Some(group) => group.push(phase),
+                None => phases.push(vec![phase]),
+            }
+        }
         let n_phases = phases.len();
         let wanted = wanted_tasks(geometry.flops());
         let mut n_tasks = 0;
         let mut most_taps = 1;
-        let plan = |phase: Phase| {
+        let plan = |mut phases: Vec<Phase>| {
+            let member = |phase: &Phase| Member {
+                first_tap: phase.first_tap,
+                output: phase.first(&geometry.output),
+                residual: geometry.residual.as_ref().map_or(0, |pixels| phase.first(pixels)),
+            };
+            let members: Vec<Member> = phases.iter().map(member).collect();
+            let phase = phases.swap_remove(0);
             let windows = Windows::new(&geometry, phase, tile.mr());
             let n_taps = windows.n_taps();
             most_taps = most_taps.max(n_taps);
             let m_tiles = windows.n_tiles();
             let depth = (n_taps * geometry.c).max(1);
-            let panel_bytes = depth * tile.nr() * size_of::<f32>();
+            let panel_bytes = members.len() * depth * tile.nr() * size_of::<f32>();
             let panels = (WEIGHT_BYTES / panel_bytes).clamp(1, n_panels.max(1));
             let share = wanted.div_ceil(n_phases * geometry.groups.max(1));
             // Few pixels: cut the channels finer, so that there is work for everyone.
             let n_blocks = n_panels.div_ceil(panels).max(share.div_ceil(m_tiles.max(1))).min(n_panels);
             let m_blocks = share.div_ceil(n_blocks.max(1)).clamp(1, m_tiles.max(1));
             let panels = n_panels.div_ceil(n_blocks.max(1)).max(1);
-            let most_depth = (WEIGHT_BYTES / (panels * tile.nr() * size_of::<f32>())).max(64);
+            let most_depth = (WEIGHT_BYTES / (members.len() * panels * tile.nr() * size_of::<f32>())).max(64);
             let (taps_per_block, c_per_block) = if depth <= most_depth {
                 (n_taps.max(1), geometry.c)
             } else {
@@ -74,7 +98,7 @@ impl Igemm {
             };
             let first_task = n_tasks;
             n_tasks += geometry.groups * n_blocks * m_blocks * usize::from(m_tiles > 0);
-            PhasePlan { windows, n_blocks, m_blocks, taps_per_block, c_per_block, first_task }
+            PhasePlan { windows, members, n_blocks, m_blocks, taps_per_block, c_per_block, first_task }
         };
         let phases: Vec<PhasePlan> = phases.into_iter().map(plan).collect();
         let table_bytes = (most_taps * tile.mr() * size_of::<*const f32>()).next_multiple_of(64);
@@ -144,8 +168,11 @@ impl Igemm {
                 // The next tile's pixels are fetched while this one is computed, a part with each panel. With
                 // several taps most of them are here already.
                 let ahead = next.as_ref().filter(|_| n_taps == 1).map_or(0, |place| place.m);
-                for panel in panels.clone() {
-                    let rows_ahead = part(ahead, panels.len(), panel - panels.start);
+                let n_parts = plan.members.len() * panels.len();
+                let members =
+                    plan.members.iter().flat_map(|member| panels.clone().map(move |panel| (member, panel)));
+                for (idx, (member, panel)) in members.enumerate() {
+                    let rows_ahead = part(ahead, n_parts, idx);
                     // SAFETY: the pointers of the next tile are in its table; panels lie inside the packed
                     // weights; output, bias and residual hold all channels of the tile's pixels.
                     unsafe {
@@ -155,7 +182,7 @@ impl Igemm {
                                 prefetch(row.wrapping_add(c));
                             }
                         }
-                        self.tile(call, plan, group, &depth, panel, &place, rows, last);
+                        self.tile(call, plan, member, group, &depth, panel, &place, rows, last);
                     }
                 }
             }
@@ -180,6 +207,7 @@ impl Igemm {
         &self,
         call: &ConvCall,
         plan: &PhasePlan,
+        member: &Member,
         group: usize,
         depth: &Depth,
         panel: usize,
@@ -194,13 +222,13 @@ impl Igemm {
         let channel = group * g.k + k0;
         let step = plan.windows.phase.axes[2].step;
         // The weights of a group, then of a class, are as long as their taps say.
-        let class = (group * g.n_taps() + plan.windows.phase.first_tap) * g.c * self.tile.panel_width(g.k);
+        let class = (group * g.n_taps() + member.first_tap) * g.c * self.tile.panel_width(g.k);
         let first = depth.taps.start * g.c + depth.c.start;
         let at = class + k0 * plan.windows.n_taps() * g.c + first * width;
         let c_stride = step * g.output.axes[2];
         // SAFETY: granted by the caller.
         unsafe {
-            let c = call.output.add(place.output + channel);
+            let c = call.output.add(member.output + place.output + channel);
             // What is stored at the end is asked for at the beginning.
             for i in 0..place.m {
                 for j in (0..n).step_by(LINE) {
@@ -211,7 +239,7 @@ impl Igemm {
                 Finish {
                     bias: if call.bias.is_null() { call.bias } else { call.bias.add(channel) },
                     residual: match g.residual {
-                        Some(_) => call.residual.add(place.residual + channel),
+                        Some(_) => call.residual.add(member.residual + place.residual + channel),
                         None => std::ptr::null(),
                     },
                     residual_stride: g.residual.map_or(0, |pixels| step * pixels.axes[2]),

@@ -181,23 +181,17 @@ impl Tiles<'_> {
         // SAFETY: every tap has `WINDOWS` pointers to `c` channels, and `K` rows of padded weights.
         unsafe {
             for tap in 0..self.plan.windows.n_taps() {
-                let mut step = |c: usize, load: &dyn Fn(*const f32) -> S::F| {
-                    let mut x = [s.zero(); P];
-                    for (i, x) in x.iter_mut().enumerate() {
-                        *x = load((*table.add(tap * WINDOWS + i)).add(c));
-                    }
-                    for k in 0..K {
-                        let w = s.load(weights.add(k * padded + c));
-                        for i in 0..P {
-                            acc[i][k] = s.mul_add(x[i], w, acc[i][k]);
-                        }
-                    }
-                };
+                let mut rows = [std::ptr::null::<f32>(); P];
+                for (i, row) in rows.iter_mut().enumerate() {
+                    *row = *table.add(tap * WINDOWS + i);
+                }
                 for c in (0..whole).step_by(S::LANES) {
-                    step(c, &|from| s.load(from));
+                    let x = std::array::from_fn(|i| s.load(rows[i].add(c)));
+                    step(s, &mut acc, x, weights.add(c), padded);
                 }
                 if whole < c {
-                    step(whole, &|from| s.load_part(from, c - whole));
+                    let x = std::array::from_fn(|i| s.load_part(rows[i].add(whole), c - whole));
+                    step(s, &mut acc, x, weights.add(whole), padded);
                 }
                 weights = weights.add(K * padded);
             }
@@ -209,6 +203,27 @@ impl Tiles<'_> {
             }
         }
         sums
+    }
+}
+
+/// Adds the products of a vector of channels of `P` windows with `K` weights, `stride` apart.
+///
+/// # Safety
+/// `weights` must be readable for `K` vectors.
+#[inline(always)]
+unsafe fn step<S: Simd, const K: usize, const P: usize>(
+    s: S,
+    acc: &mut [[S::F; K]; P],
+    x: [S::F; P],
+    weights: *const f32,
+    stride: usize,
+) {
+    for k in 0..K {
+        // SAFETY: granted by the caller.
+        let w = unsafe { s.load(weights.add(k * stride)) };
+        for i in 0..P {
+            acc[i][k] = s.mul_add(x[i], w, acc[i][k]);
+        }
     }
 }
 

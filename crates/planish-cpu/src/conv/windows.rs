@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::geometry::{AXES, Geometry, Phase};
+use super::geometry::{AXES, Geometry, Phase, Pixels};
 use super::part;
 
 /// The windows of a phase, cut into tiles whose outputs are evenly spaced in memory.
@@ -21,7 +21,7 @@ pub(super) struct Windows {
 
 /// The outputs of one tile.
 pub(super) struct Place {
-    /// Offset of the first one in the output and the residual, in elements.
+    /// Offset of the first one in the output and the residual, in elements, from the phase's first.
     pub(super) output: usize,
     pub(super) residual: usize,
     /// How many there are.
@@ -92,17 +92,16 @@ impl Windows {
             rest /= axes[axis].count;
         }
         let mut image = rest;
-        let mut place = Place { output: image * g.output.image, residual: 0, m };
-        for axis in 0..AXES {
-            place.output += (axes[axis].first + at[axis] * axes[axis].step) * g.output.axes[axis];
-        }
-        if let Some(residual) = g.residual {
-            place.residual = image * residual.image;
-            for axis in 0..AXES {
-                place.residual += (axes[axis].first + at[axis] * axes[axis].step) * residual.axes[axis];
-            }
-        }
-        for i in 0..m {
+        let offset = |pixels: &Pixels| {
+            let along = |axis: usize| at[axis] * axes[axis].step * pixels.axes[axis];
+            image * pixels.image + (0..AXES).map(along).sum::<usize>()
+        };
+        let place = Place { output: offset(&g.output), residual: g.residual.as_ref().map_or(0, offset), m };
+        let step = (axes[AXES - 1].in_step * g.input.axes[AXES - 1]) as isize;
+        let mut i = 0;
+        while i < m {
+            // The windows that lie in one row are evenly spaced in the input too.
+            let n = (m - i).min(axes[AXES - 1].count - at[AXES - 1]);
             let mut origin = (image * g.input.image) as isize;
             let mut inside = true;
             let mut start = [0isize; AXES];
@@ -111,19 +110,36 @@ impl Windows {
                 origin += start[axis] * g.input.axes[axis] as isize;
                 inside &= self.inside(axis, start[axis], g.in_size(axis));
             }
-            let window = input.wrapping_offset(origin);
+            let last = start[AXES - 1] + ((n - 1) * axes[AXES - 1].in_step) as isize;
+            inside &= self.inside(AXES - 1, last, g.in_size(AXES - 1));
             for (slot, (offsets, distance)) in self.taps[taps.clone()].iter().enumerate() {
-                let there = inside
-                    || (0..AXES).all(|axis| {
-                        let at = start[axis] + offsets[axis];
-                        at >= 0 && (at as usize) < g.in_size(axis)
-                    });
-                let pointer = if there { window.wrapping_offset(*distance) } else { zeros };
-                // SAFETY: `slot` is below the number of taps and `i` below `rows`.
-                unsafe { table.add(slot * self.rows + i).write(pointer) };
+                let first = input.wrapping_offset(origin + distance);
+                // SAFETY: `slot` is below the number of taps and `i + n` at most `rows`.
+                let to = unsafe { table.add(slot * self.rows + i) };
+                if inside {
+                    for j in 0..n {
+                        // SAFETY: as above.
+                        unsafe { to.add(j).write(first.wrapping_offset(j as isize * step)) };
+                    }
+                    continue;
+                }
+                let there = |axis: usize, start: isize| {
+                    let at = start + offsets[axis];
+                    at >= 0 && (at as usize) < g.in_size(axis)
+                };
+                let row = (0..AXES - 1).all(|axis| there(axis, start[axis]));
+                for j in 0..n {
+                    let col = start[AXES - 1] + (j * axes[AXES - 1].in_step) as isize;
+                    let inside = row && there(AXES - 1, col);
+                    let pixel = if inside { first.wrapping_offset(j as isize * step) } else { zeros };
+                    // SAFETY: as above.
+                    unsafe { to.add(j).write(pixel) };
+                }
             }
-            // The next pixel, carrying into the outer axes.
-            let mut axis = AXES;
+            i += n;
+            // The next row, carrying into the outer axes.
+            at[AXES - 1] = 0;
+            let mut axis = AXES - 1;
             loop {
                 if axis == 0 {
                     image += 1;
