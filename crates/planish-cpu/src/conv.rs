@@ -13,6 +13,7 @@ pub mod igemm;
 pub mod narrow;
 pub mod pack;
 mod region;
+mod way;
 mod windows;
 pub mod winograd;
 
@@ -21,11 +22,14 @@ mod igemm_tests;
 #[cfg(test)]
 mod testing;
 
+use std::fmt;
+use std::ops::Range;
+
 pub(crate) use family::ConvFamily;
 
 /// The addresses and values of one run; which of them matter, and for how many elements, the plan says.
-#[derive(Clone, Copy, Debug)]
-pub struct ConvCall {
+#[derive(Clone, Copy)]
+pub struct ConvCall<'a> {
     pub input: *const f32,
     /// Packed as the plan wants it, aligned to 64 bytes.
     pub weights: *const f32,
@@ -39,12 +43,41 @@ pub struct ConvCall {
     /// Bounds of the last step; infinite where there are none.
     pub lo: f32,
     pub hi: f32,
+    /// What else is to happen to outputs, while they are in cache.
+    pub after: Option<&'a After<'a>>,
+}
+
+/// Called once for every output, on the thread that stored it.
+pub type After<'a> = dyn Fn(&Finished) + Sync + 'a;
+
+/// Neighbouring outputs that were just stored.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The first channel of the first pixel.
+    pub at: *mut f32,
+    /// From pixel to pixel, in elements.
+    pub stride: usize,
+    /// Pixels, counted over images, depths, rows and columns.
+    pub pixels: Range<usize>,
+    pub channels: Range<usize>,
+    /// Of the thread.
+    pub slot: usize,
+}
+
+impl fmt::Debug for ConvCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConvCall")
+            .field("input", &self.input)
+            .field("weights", &self.weights)
+            .field("output", &self.output)
+            .finish_non_exhaustive()
+    }
 }
 
 // SAFETY: tasks write disjoint parts of the output and of the scratch, as each plan says; the rest is read.
-unsafe impl Sync for ConvCall {}
+unsafe impl Sync for ConvCall<'_> {}
 // SAFETY: as above: the addresses belong to no thread.
-unsafe impl Send for ConvCall {}
+unsafe impl Send for ConvCall<'_> {}
 
 /// A core's second-level cache, at least: what a block of weights or of transformed tiles may fill. Zen 4 has
 /// 1 MiB, Intel's server cores 2 MiB since 2023 and 1 MiB since 2017.
@@ -64,7 +97,7 @@ fn wanted_tasks(flops: f64) -> usize {
 }
 
 /// The `idx`th of `parts` even parts of `0..len`.
-fn part(len: usize, parts: usize, idx: usize) -> std::ops::Range<usize> {
+fn part(len: usize, parts: usize, idx: usize) -> Range<usize> {
     len * idx / parts..len * (idx + 1) / parts
 }
 

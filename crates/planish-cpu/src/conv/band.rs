@@ -6,7 +6,7 @@
 //! are read as networks get them. Weights are packed as for implicit GEMM.
 
 use super::geometry::Geometry;
-use super::{ConvCall, LINE, part, prefetch, wanted_tasks};
+use super::{ConvCall, Finished, LINE, part, prefetch, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
 use crate::team::{Task, Team};
@@ -62,7 +62,7 @@ impl Band {
     /// # Safety
     /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
     /// the plan say.
-    pub unsafe fn run(&self, call: &ConvCall, team: &Team) {
+    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         if self.geometry.out_size(2) == 0 || self.geometry.k == 0 {
             return;
         }
@@ -72,7 +72,7 @@ impl Band {
         });
     }
 
-    unsafe fn task(&self, call: &ConvCall, task: Task) {
+    unsafe fn task(&self, call: &ConvCall<'_>, task: Task) {
         let g = &self.geometry;
         let [z, y, x] = &g.axes;
         let bands = y.output.div_ceil(self.rows_per_task);
@@ -138,6 +138,16 @@ impl Band {
                 };
                 // SAFETY: granted by the caller.
                 unsafe { self.tiles(call, table, outputs.len(), at) };
+                if let Some(after) = call.after {
+                    let first = (plane * y.output + row) * x.output + col;
+                    after(&Finished {
+                        at: call.output.wrapping_add(at(&g.output)),
+                        stride: g.output.axes[2],
+                        pixels: first..first + outputs.len(),
+                        channels: 0..g.k,
+                        slot: task.slot,
+                    });
+                }
             }
         }
     }
@@ -148,7 +158,7 @@ impl Band {
     /// As for [`Band::run`]; `rows` are the pointers of `m` windows.
     unsafe fn tiles(
         &self,
-        call: &ConvCall,
+        call: &ConvCall<'_>,
         rows: *const *const f32,
         m: usize,
         at: impl Fn(&super::geometry::Pixels) -> usize,

@@ -9,7 +9,7 @@
 use super::geometry::{Geometry, Phase};
 use super::pack::{Filter, packed_len};
 use super::windows::{Place, Windows};
-use super::{ConvCall, L2_BYTES, LINE, even_part, part, prefetch, wanted_tasks};
+use super::{ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
 use crate::team::{Task, Team};
@@ -123,15 +123,15 @@ impl Igemm {
 
     /// # Safety
     /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
-    /// the plan say.
-    pub unsafe fn run(&self, call: &ConvCall, team: &Team) {
+    /// the plan say. Nothing may come after a transposed convolution.
+    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| {
             // SAFETY: granted by the caller; tasks have different outputs, slots different scratch.
             unsafe { self.task(call, task) }
         });
     }
 
-    unsafe fn task(&self, call: &ConvCall, task: Task) {
+    unsafe fn task(&self, call: &ConvCall<'_>, task: Task) {
         let g = &self.geometry;
         let nr = self.tile.nr();
         let later = self.phases.partition_point(|phase| phase.first_task <= task.idx);
@@ -185,6 +185,18 @@ impl Igemm {
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last);
                     }
                 }
+                if let Some(after) = call.after.filter(|_| last) {
+                    let channel = group * g.k;
+                    let channels = channel + panels.start * nr..channel + (panels.end * nr).min(g.k);
+                    after(&Finished {
+                        // The one phase of a plain convolution begins at the first output.
+                        at: call.output.wrapping_add(place.output + channels.start),
+                        stride: g.output.axes[2],
+                        pixels: place.first..place.first + place.m,
+                        channels,
+                        slot: task.slot,
+                    });
+                }
             }
             if last {
                 return;
@@ -205,7 +217,7 @@ impl Igemm {
     #[inline]
     unsafe fn tile(
         &self,
-        call: &ConvCall,
+        call: &ConvCall<'_>,
         plan: &PhasePlan,
         member: &Member,
         group: usize,

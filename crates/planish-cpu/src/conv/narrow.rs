@@ -5,6 +5,7 @@
 //! are for nothing.
 
 use super::geometry::{Geometry, Phase};
+use super::pack::Filter;
 use super::windows::Windows;
 use super::{ConvCall, part, wanted_tasks};
 use crate::isa::Isa;
@@ -32,32 +33,31 @@ pub struct Narrow {
 }
 
 /// Elements of the packed weights.
-pub fn packed_len(g: &Geometry) -> usize {
-    g.n_taps() * g.k * g.c.next_multiple_of(CHANNEL_BLOCK)
+pub fn packed_len(filter: &Filter) -> usize {
+    filter.n_taps() * filter.k * filter.c.next_multiple_of(CHANNEL_BLOCK)
 }
 
-/// The weight `K, C, taps` by tap, output channel, input channel, padded with zeros.
-pub fn pack(g: &Geometry, weight: &[f32]) -> Vec<f32> {
-    let padded = g.c.next_multiple_of(CHANNEL_BLOCK);
-    let mut packed = vec![0.0; packed_len(g)];
-    for_each(g, |k, c, tap, from| packed[(tap * g.k + k) * padded + c] = weight[from]);
+/// The weight by tap, output channel, input channel, padded with zeros.
+pub fn pack(filter: &Filter, weight: &[f32]) -> Vec<f32> {
+    let mut packed = vec![0.0; packed_len(filter)];
+    for_each(filter, |to, from| packed[to] = weight[from]);
     packed
 }
 
 /// The weight that was packed.
-pub fn unpack(g: &Geometry, packed: &[f32]) -> Vec<f32> {
-    let padded = g.c.next_multiple_of(CHANNEL_BLOCK);
-    let mut weight = vec![0.0; g.n_taps() * g.k * g.c];
-    for_each(g, |k, c, tap, to| weight[to] = packed[(tap * g.k + k) * padded + c]);
+pub fn unpack(filter: &Filter, packed: &[f32]) -> Vec<f32> {
+    let mut weight = vec![0.0; filter.len()];
+    for_each(filter, |from, to| weight[to] = packed[from]);
     weight
 }
 
-fn for_each(g: &Geometry, mut at: impl FnMut(usize, usize, usize, usize)) {
-    let n_taps = g.n_taps();
-    for k in 0..g.k {
-        for c in 0..g.c {
-            for tap in 0..n_taps {
-                at(k, c, tap, (k * g.c + c) * n_taps + tap);
+/// Calls `at(packed place, model place)` for every element.
+fn for_each(filter: &Filter, mut at: impl FnMut(usize, usize)) {
+    let padded = filter.c.next_multiple_of(CHANNEL_BLOCK);
+    for tap in 0..filter.n_taps() {
+        for k in 0..filter.k {
+            for c in 0..filter.c {
+                at((tap * filter.k + k) * padded + c, filter.place(0, c, k, tap));
             }
         }
     }
@@ -96,7 +96,7 @@ impl Narrow {
     /// # Safety
     /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
     /// the plan say.
-    pub unsafe fn run(&self, call: &ConvCall, team: &Team) {
+    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| self.isa.run(Tiles { plan: self, call, task }));
     }
 }
@@ -104,7 +104,7 @@ impl Narrow {
 /// The tiles of one task.
 struct Tiles<'a> {
     plan: &'a Narrow,
-    call: &'a ConvCall,
+    call: &'a ConvCall<'a>,
     task: Task,
 }
 
@@ -235,8 +235,8 @@ mod tests {
     fn check(case: &Case) {
         for isa in Isa::available() {
             let plan = Narrow::new(case.geometry.clone(), isa).expect("few outputs");
-            let weights = pack(&case.geometry, &case.weight);
-            assert_eq!(unpack(&case.geometry, &weights), case.weight);
+            let weights = pack(&case.filter, &case.weight);
+            assert_eq!(unpack(&case.filter, &weights), case.weight);
             // SAFETY: the case owns what the call names.
             let got = case.run(&weights, plan.scratch_bytes(1), |call, team| unsafe { plan.run(call, team) });
             case.check(&got, SUM_TOLERANCE, 0.0, isa.name());

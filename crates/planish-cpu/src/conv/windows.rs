@@ -24,8 +24,9 @@ pub(super) struct Place {
     /// Offset of the first one in the output and the residual, in elements, from the phase's first.
     pub(super) output: usize,
     pub(super) residual: usize,
-    /// How many there are.
+    /// How many there are, and which is the first, counted over the whole phase.
     pub(super) m: usize,
+    pub(super) first: usize,
 }
 
 impl Windows {
@@ -85,7 +86,8 @@ impl Windows {
         let (run_idx, tile_in_run) = (tile_idx / self.tiles_per_run, tile_idx % self.tiles_per_run);
         let pixels = part(self.run, self.tiles_per_run, tile_in_run);
         let m = pixels.len();
-        let mut rest = run_idx * self.run + pixels.start;
+        let first = run_idx * self.run + pixels.start;
+        let mut rest = first;
         let mut at = [0; AXES];
         for axis in (0..AXES).rev() {
             at[axis] = rest % axes[axis].count;
@@ -96,7 +98,8 @@ impl Windows {
             let along = |axis: usize| at[axis] * axes[axis].step * pixels.axes[axis];
             image * pixels.image + (0..AXES).map(along).sum::<usize>()
         };
-        let place = Place { output: offset(&g.output), residual: g.residual.as_ref().map_or(0, offset), m };
+        let place =
+            Place { output: offset(&g.output), residual: g.residual.as_ref().map_or(0, offset), m, first };
         let step = (axes[AXES - 1].in_step * g.input.axes[AXES - 1]) as isize;
         let mut i = 0;
         while i < m {
