@@ -18,6 +18,7 @@ use crate::movement::{Moving, Picking};
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
+use crate::softmax::family::Softmaxes;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -28,6 +29,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Gemm,
     &PoolFamily,
     &Programs,
+    &Softmaxes,
     &Moving,
     &Picking,
     &Reference,

@@ -17,6 +17,7 @@ pub mod depthwise;
 pub mod gemm;
 pub mod movement;
 pub mod pool;
+pub mod softmax;
 pub mod spatial;
 pub mod vecmath;
 
@@ -25,6 +26,7 @@ mod evaluate;
 mod family;
 mod host;
 mod price;
+mod lines;
 mod regions;
 mod shared;
 #[cfg(test)]
