@@ -18,6 +18,7 @@ use crate::movement::{Moving, Picking};
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
+use crate::resize::ResizeFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -27,6 +28,7 @@ const FAMILIES: &[&dyn Family] = &[
     &DepthwiseFamily,
     &Gemm,
     &PoolFamily,
+    &ResizeFamily,
     &Programs,
     &Moving,
     &Picking,

@@ -17,6 +17,7 @@ pub mod depthwise;
 pub mod gemm;
 pub mod movement;
 pub mod pool;
+pub mod resize;
 pub mod spatial;
 pub mod vecmath;
 

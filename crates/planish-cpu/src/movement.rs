@@ -16,6 +16,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(crate) use blocks::copy_run;
 pub(crate) use family::{Moving, Picking};
 
 use crate::isa::Isa;
