@@ -19,6 +19,7 @@ use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
 use crate::resize::ResizeFamily;
+use crate::topk::TopKFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -32,6 +33,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Programs,
     &Moving,
     &Picking,
+    &TopKFamily,
     &Reference,
 ];
 

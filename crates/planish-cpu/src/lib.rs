@@ -19,6 +19,7 @@ pub mod movement;
 pub mod pool;
 pub mod resize;
 pub mod spatial;
+pub mod topk;
 pub mod vecmath;
 
 mod backend;
