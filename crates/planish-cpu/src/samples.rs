@@ -66,6 +66,11 @@ impl Random {
 /// What memory holds that nobody wrote.
 const BLANK: u8 = 0xA5;
 
+/// A cache line of scratch.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Line(pub(crate) [u8; 64]);
+
 /// A value in memory as an operand describes it.
 #[derive(Clone)]
 pub(crate) struct Placed {
@@ -221,7 +226,7 @@ impl Sample {
         let with = |team: &Team| {
             let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
             let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
-            let mut scratch = vec![[0xFFu64; 8]; work.scratch_bytes(team.n_slots()).div_ceil(64)];
+            let mut scratch = vec![Line([0xFF; 64]); work.scratch_bytes(team.n_slots()).div_ceil(64)];
             // SAFETY: the operands describe the memory; the scratch is as large as asked for.
             unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), team)? };
             Ok(made.iter().map(Placed::tensor).collect::<Vec<_>>())
