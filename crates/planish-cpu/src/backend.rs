@@ -19,6 +19,8 @@ use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
 use crate::softmax::family::Softmaxes;
+use crate::resize::ResizeFamily;
+use crate::topk::TopKFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -28,10 +30,12 @@ const FAMILIES: &[&dyn Family] = &[
     &DepthwiseFamily,
     &Gemm,
     &PoolFamily,
+    &ResizeFamily,
     &Programs,
     &Softmaxes,
     &Moving,
     &Picking,
+    &TopKFamily,
     &Reference,
 ];
 

@@ -18,7 +18,9 @@ pub mod gemm;
 pub mod movement;
 pub mod pool;
 pub mod softmax;
+pub mod resize;
 pub mod spatial;
+pub mod topk;
 pub mod vecmath;
 
 mod backend;
