@@ -18,8 +18,8 @@ use crate::movement::{Moving, Picking};
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
-use crate::softmax::family::Softmaxes;
 use crate::resize::ResizeFamily;
+use crate::softmax::family::Softmaxes;
 use crate::topk::TopKFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
