@@ -42,14 +42,20 @@ pub(crate) enum Command {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Inspect {
-    /// The model, an .onnx file
+    /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
     /// Sizes for inputs with open dimensions, as in x:1x3x224x224,mask:1x16 (for the count of work)
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,
-    /// Print the graph after import in its text form, and nothing else
+    /// Print the graph in its text form, and nothing else: after import, or of a plan after optimization
     #[arg(long)]
     pub(crate) graph: bool,
+    /// Of a plan: every step with its kernel, its rivals and why it won
+    #[arg(long)]
+    pub(crate) layers: bool,
+    /// Of a plan: what its self-check found
+    #[arg(long)]
+    pub(crate) certificate: bool,
     #[command(flatten)]
     pub(crate) json: Json,
 }

@@ -10,6 +10,7 @@ mod doctor;
 mod feed;
 mod files;
 mod inspect;
+mod inspect_plan;
 mod library;
 mod load;
 mod npy;
