@@ -7,6 +7,7 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::Tensor;
 
+use crate::attention::family::Attentions;
 use crate::conv::ConvFamily;
 use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
@@ -26,6 +27,7 @@ use crate::topk::TopKFamily;
 /// no other family does.
 #[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
+    &Attentions,
     &ConvFamily,
     &DepthwiseFamily,
     &Gemm,

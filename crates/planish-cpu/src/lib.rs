@@ -12,6 +12,7 @@ pub mod simd;
 pub mod team;
 mod workers;
 
+mod attention;
 pub mod conv;
 pub mod depthwise;
 pub mod gemm;
