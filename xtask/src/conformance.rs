@@ -26,7 +26,7 @@ pub(crate) struct Options {
     backend: String,
     /// How far the models are compiled before they run: as imported, or behind the passes.
     #[arg(long, default_value = "raw", value_parser = ["raw", "optimized"])]
-    pub(crate) stage: String,
+    stage: String,
     /// Only tests whose name contains this text.
     #[arg(long, default_value = "")]
     filter: String,
@@ -41,9 +41,10 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        let (backend, stage) = ("reference".to_string(), "raw".to_string());
+impl Options {
+    /// All tests on the reference at a stage.
+    pub(crate) fn at_stage(stage: &str) -> Options {
+        let (backend, stage) = ("reference".to_string(), stage.to_string());
         Options { backend, stage, filter: String::new(), suite: None, per_op: false, verbose: false }
     }
 }

@@ -14,8 +14,9 @@ use crate::conformance::case;
 use crate::scratch;
 
 /// Relative L2 distance of single-precision outputs before and behind the passes. Folded weights are rounded
-/// once more (6e-8 each), and deep networks with sharp peaks make some ten times more of it.
-const SINGLE: f64 = 5e-6;
+/// once more and recognized functions fewer times (6e-8 each); a deep network of 650 nodes makes 1e-5 of it,
+/// most stay below 1e-6.
+const SINGLE: f64 = 2e-5;
 /// The same where a node works in half precision: values near the edge between two numbers fall to either
 /// side (5e-4), layer after layer.
 const HALF: f64 = 1e-2;

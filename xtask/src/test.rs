@@ -21,8 +21,7 @@ pub(crate) fn test() -> Result<bool> {
     }
     for stage in ["raw", "optimized"] {
         println!("== conformance, {stage}");
-        let options = conformance::Options { stage: stage.to_string(), ..conformance::Options::default() };
-        if !conformance::run(&options)? {
+        if !conformance::run(&conformance::Options::at_stage(stage))? {
             return Ok(false);
         }
     }

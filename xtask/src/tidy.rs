@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planish-tensor",
         ],
     ),
+    ("planish-zoo", &["planish-import", "planish-ir", "planish-op", "planish-tensor"]),
     (
         "planish-cli",
         &[
@@ -59,6 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planish-op",
             "planish-reference",
             "planish-tensor",
+            "planish-zoo",
         ],
     ),
 ];

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Time every layer of a model
     Profile(Profile),
+    /// Write a model of a known kind with random weights, or list them
+    Zoo(Zoo),
     /// Make a small model, inspect it and run it
     Demo(Demo),
     /// Show what this machine offers: CPU, memory, GPUs, libraries
@@ -178,6 +180,20 @@ pub(crate) struct Profile {
     pub(crate) iterations: usize,
     #[command(flatten)]
     pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Zoo {
+    /// The model; without one, all are listed
+    pub(crate) name: Option<String>,
+    /// Where it goes; NAME.onnx in this folder if not given
+    #[arg(short, long, value_name = "FILE.onnx", requires = "name")]
+    pub(crate) output: Option<PathBuf>,
+    /// The seed of the weights
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) json: Json,
 }

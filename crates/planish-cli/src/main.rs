@@ -19,6 +19,7 @@ mod profile;
 mod random;
 mod run;
 mod shapes;
+mod zoo;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -106,6 +107,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Run(args) => run::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
+        Command::Zoo(args) => zoo::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),
     }

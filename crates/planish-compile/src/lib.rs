@@ -11,6 +11,7 @@
 //! - `measure`: what each way costs;
 //! - `select`: the cheapest choice with layout changes priced;
 //! - `schedule`: reorders put in, memory homes decided, weights packed;
+//! - `parts`: concatenations written in place, slices read in place;
 //! - `build`: the driver.
 
 mod alternatives;
@@ -19,6 +20,7 @@ mod error;
 mod lower;
 mod measure;
 mod options;
+mod parts;
 mod schedule;
 mod select;
 mod sizes;

@@ -1,14 +1,15 @@
 //! A chosen draft to a program: reorders put in, views and in-place outputs made aliases, weights packed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use planish_kernel::{Backend, Layout, Numeric, Region, Tactic};
+use planish_kernel::{Backend, Layout, Numeric, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Home, Program, Step, StepKind, Timing, Value, Variant};
 
 use crate::alternatives::{Alternative, Choices, readable};
 use crate::error::BuildError;
 use crate::lower::{Draft, DraftKind, DraftStep, Source};
 use crate::options::BuildOptions;
+use crate::parts;
 use crate::select::Chosen;
 use crate::sizes::Sizes;
 use crate::weights::Weights;
@@ -43,8 +44,11 @@ pub(crate) fn schedule(
         evidence: Vec::new(),
         packings: Vec::new(),
         in_place: Vec::new(),
+        wants: Vec::new(),
     };
     schedule.run()?;
+    let removed = parts::share_memory(&mut schedule.program, &schedule.wants);
+    schedule.remove(&removed);
     schedule.alias_in_place();
     schedule.pack_weights()?;
     Ok((schedule.program, schedule.evidence))
@@ -65,6 +69,8 @@ struct Schedule<'a> {
     packings: Vec<(usize, usize, u32, usize)>,
     /// (step, output place, input place) that may share memory.
     in_place: Vec<(usize, usize, usize)>,
+    /// How each step takes its inputs and outputs; nothing for steps on the host.
+    wants: Vec<Option<(Vec<Want>, Vec<Want>)>>,
 }
 
 impl Schedule<'_> {
@@ -159,13 +165,22 @@ impl Schedule<'_> {
             BuildError::internal(format!("nothing reorders `{name}` from {way}"))
         })?;
         let to = self.value(value, layout, Home::Arena);
-        let slow = candidate.slow;
-        self.push(region, vec![Some(from)], vec![Some(to)], kernel(candidate.tactic, vec![None], slow));
+        let wants = Some((candidate.inputs, candidate.outputs));
+        let kind = kernel(candidate.tactic, vec![None], candidate.slow);
+        self.push(region, vec![Some(from)], vec![Some(to)], kind, wants);
         Ok(to)
     }
 
-    fn push(&mut self, region: Region, inputs: Vec<Option<u32>>, outputs: Vec<Option<u32>>, kind: StepKind) {
+    fn push(
+        &mut self,
+        region: Region,
+        inputs: Vec<Option<u32>>,
+        outputs: Vec<Option<u32>>,
+        kind: StepKind,
+        wants: Option<(Vec<Want>, Vec<Want>)>,
+    ) {
         let name = region.title();
+        self.wants.push(wants);
         self.program.steps.push(Step {
             name,
             kind,
@@ -185,7 +200,7 @@ impl Schedule<'_> {
         }
         let outputs =
             step.outputs.iter().map(|&value| Some(self.value(value, Layout::Plain, Home::Own))).collect();
-        self.push(step.region.clone(), inputs, outputs, kind);
+        self.push(step.region.clone(), inputs, outputs, kind, None);
         Ok(())
     }
 
@@ -218,8 +233,39 @@ impl Schedule<'_> {
         self.in_place.extend(candidate.in_place.iter().map(|&(output, input)| (at, output, input)));
         self.evidence.push(evidence(at, &choices.list, alternative));
         let kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
-        self.push(step.region.clone(), inputs, outputs, kind);
+        let wants = Some((candidate.inputs.clone(), candidate.outputs.clone()));
+        self.push(step.region.clone(), inputs, outputs, kind, wants);
         Ok(())
+    }
+
+    /// Takes steps out that have nothing left to do.
+    fn remove(&mut self, removed: &BTreeSet<usize>) {
+        let mut kept = 0;
+        let mut place: Vec<Option<usize>> = Vec::with_capacity(self.program.steps.len());
+        for idx in 0..self.program.steps.len() {
+            place.push((!removed.contains(&idx)).then_some(kept));
+            kept += usize::from(!removed.contains(&idx));
+        }
+        let mut idx = 0;
+        self.program.steps.retain(|_| {
+            idx += 1;
+            place[idx - 1].is_some()
+        });
+        self.evidence.retain_mut(|evidence| {
+            let at = place[evidence.step as usize];
+            evidence.step = at.unwrap_or(0) as u32;
+            at.is_some()
+        });
+        self.packings.retain_mut(|packing| {
+            let at = place[packing.0];
+            packing.0 = at.unwrap_or(0);
+            at.is_some()
+        });
+        self.in_place.retain_mut(|sharing| {
+            let at = place[sharing.0];
+            sharing.0 = at.unwrap_or(0);
+            at.is_some()
+        });
     }
 
     /// Lets a step write over an input that nobody reads afterwards.

@@ -7,16 +7,31 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::Tensor;
 
+use crate::conv::ConvFamily;
+use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
 use crate::family::{Family, Work};
+use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::pointwise::family::Programs;
+use crate::pool::PoolFamily;
 use crate::regions;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
-const FAMILIES: &[&dyn Family] = &[&Moving, &Picking, &Reference];
+#[rustfmt::skip]
+const FAMILIES: &[&dyn Family] = &[
+    &ConvFamily,
+    &DepthwiseFamily,
+    &Gemm,
+    &PoolFamily,
+    &Programs,
+    &Moving,
+    &Picking,
+    &Reference,
+];
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;

@@ -5,15 +5,20 @@
 //! steps: a plan for one geometry, which decides blocks and tasks by sizes alone, and a run over addresses,
 //! which allocates nothing. Read in this order: [`geometry`], [`pack`], [`igemm`], then the others.
 
+mod cost;
+mod family;
 pub mod geometry;
 pub mod igemm;
 pub mod pack;
+mod region;
 pub mod winograd;
 
 #[cfg(test)]
 mod igemm_tests;
 #[cfg(test)]
 mod testing;
+
+pub(crate) use family::ConvFamily;
 
 /// The addresses and values of one run; which of them matter, and for how many elements, the plan says.
 #[derive(Clone, Copy, Debug)]

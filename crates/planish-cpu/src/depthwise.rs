@@ -6,9 +6,12 @@
 //! without checks; at the left and right border a mask of columns is tested, at the other borders whole taps
 //! are left out. For every output element the taps are added in the same order whichever way it is computed.
 
+mod family;
 mod rows;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use family::DepthwiseFamily;
 
 use planish_op::window::PlacedAxis;
 

@@ -4,6 +4,7 @@
 
 mod dots;
 mod drive;
+pub(crate) mod family;
 mod pack;
 mod plan;
 pub mod table;

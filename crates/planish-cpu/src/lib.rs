@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod isa;
+pub mod pointwise;
 pub mod simd;
 pub mod team;
 mod workers;
@@ -23,7 +24,11 @@ mod backend;
 mod evaluate;
 mod family;
 mod host;
+mod price;
 mod regions;
+mod shared;
+#[cfg(test)]
+mod trial;
 
 pub use backend::Cpu;
 pub use evaluate::evaluate_region;

@@ -4,10 +4,13 @@
 //! columns are in vectors: a first pass folds the rows under a window into one row of scratch, a second folds
 //! along it; both folds commute with the order of taps up to rounding.
 
+mod family;
 mod last;
 mod plain;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use family::PoolFamily;
 
 use std::ops::Range;
 
@@ -102,6 +105,18 @@ impl Pool {
         let reads = width.output * windows.n_taps() * channels_of_unit;
         let units_per_task = units_per_task(n_units, reads, TASK_READS);
         Some(Pool { isa, windows, fold, is_channels_last, places, n_units, units_per_task })
+    }
+
+    /// Elements that a run folds.
+    pub fn n_reads(&self) -> usize {
+        let windows = &self.windows;
+        windows.n_rows() * windows.axes[2].output * windows.channels * windows.n_taps()
+    }
+
+    /// Elements that are folded along rows, after whole rows were folded in vectors.
+    pub fn n_column_folds(&self) -> usize {
+        let windows = &self.windows;
+        windows.n_rows() * windows.axes[2].output * windows.channels * windows.axes[2].kernel
     }
 
     /// Elements of scratch for one slot.

@@ -85,7 +85,11 @@ impl<'g> Layer<'g> {
         patch: &mut Patch,
         affine: &Affine,
     ) -> Result<Operand, &'static str> {
-        let weights = self.scaled_weights(|channel, _| affine.scale[channel]);
+        // A sum alone leaves the weights as they are, which may be large and mapped from a file.
+        let weights = match affine.scale.iter().all(|&scale| scale == 1.0) {
+            true => None,
+            false => Some(self.scaled_weights(|channel, _| affine.scale[channel])),
+        };
         let beta = if let Op::Gemm(op) = &self.node.op { f64::from(op.beta) } else { 1.0 };
         let bias = |channel: usize| self.bias.as_ref().map_or(0.0, |bias| beta * bias[channel]);
         let bias = (0..self.n_channels)
@@ -116,7 +120,7 @@ impl<'g> Layer<'g> {
             Op::MatMul(_) if self.rank == 2 => {}
             _ => return Err("only convolutions and products of matrices take over a scale of their input"),
         }
-        let weights = self.scaled_weights(|_, input| affine.scale[input]);
+        let weights = Some(self.scaled_weights(|_, input| affine.scale[input]));
         let (alpha, beta) = match &self.node.op {
             Op::Gemm(op) => (f64::from(op.alpha), f64::from(op.beta)),
             _ => (1.0, 1.0),
@@ -168,7 +172,7 @@ impl<'g> Layer<'g> {
         cx: &View<'_>,
         patch: &mut Patch,
         input: ValueId,
-        weights: Vec<f64>,
+        weights: Option<Vec<f64>>,
         bias: Vec<f64>,
     ) -> Result<Operand, &'static str> {
         let dtype = self.weight.dtype();
@@ -182,8 +186,14 @@ impl<'g> Layer<'g> {
             op => op.clone(),
         };
         let bad = "the weights do not fit their shape";
-        let weights = Tensor::from_f64s(dtype, self.weight.shape(), &weights).map_err(|_| bad)?;
-        let mut inputs = vec![Some(input.into()), Some(patch.constant(cx.name(self.weight_id), weights))];
+        let weights = match weights {
+            None => self.weight_id.into(),
+            Some(weights) => {
+                let weights = Tensor::from_f64s(dtype, self.weight.shape(), &weights).map_err(|_| bad)?;
+                patch.constant(cx.name(self.weight_id), weights)
+            }
+        };
+        let mut inputs = vec![Some(input.into()), Some(weights)];
         if has_bias {
             let tensor = Tensor::from_f64s(dtype, &[bias.len()], &bias).map_err(|_| bad)?;
             let name = match cx.input(self.node, 2) {
@@ -205,19 +215,18 @@ fn per_channel(tensor: &Tensor, n_channels: usize) -> Option<Vec<f64>> {
     spread(tensor.to_f64s(), n_channels)
 }
 
-/// The numbers of a constant that is broadcast over a tensor of rank `rank` with its channels along `axis`, if
-/// it has one number per channel or one for all, and does not make the tensor larger.
-pub(crate) fn along_axis(tensor: &Tensor, rank: usize, axis: usize, n_channels: usize) -> Option<Vec<f64>> {
+/// The axis of a tensor of rank `rank` along which a constant that is broadcast over it has its numbers, and
+/// these; without an axis if there is one number for all. `None` if there are several such axes, or the
+/// constant makes the tensor larger in rank.
+pub(crate) fn along(tensor: &Tensor, rank: usize) -> Option<(Option<usize>, Vec<f64>)> {
     let offset = rank.checked_sub(tensor.rank())?;
-    let is_flat =
-        |(place, &size): (usize, &usize)| size == 1 || (place + offset == axis && size == n_channels);
-    if !tensor.shape().iter().enumerate().all(is_flat) {
-        return None;
-    }
-    spread(tensor.to_f64s(), n_channels)
+    let mut axes = tensor.shape().iter().enumerate().filter(|(_, size)| **size != 1).map(|(axis, _)| axis);
+    let axis = axes.next();
+    axes.next().is_none().then(|| (axis.map(|axis| axis + offset), tensor.to_f64s()))
 }
 
-fn spread(numbers: Vec<f64>, n_channels: usize) -> Option<Vec<f64>> {
+/// One number per channel, from as many or from one.
+pub(crate) fn spread(numbers: Vec<f64>, n_channels: usize) -> Option<Vec<f64>> {
     match numbers[..] {
         [one] => Some(vec![one; n_channels]),
         _ => (numbers.len() == n_channels).then_some(numbers),

@@ -3,6 +3,7 @@
 pub(crate) mod canonicalize;
 pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
+pub(crate) mod fold_dequantized_weights;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
 pub(crate) mod merge_parallel_gemms;

@@ -4,6 +4,7 @@ use crate::driver::{Pass, Pipeline};
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
+use crate::passes::fold_dequantized_weights::FoldDequantizedWeights;
 use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
@@ -74,10 +75,14 @@ pub fn standard() -> Pipeline {
         Pass::rule(SimplifyPowers),
         // Behind patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
+        // What the passes above brought in gets the same spelling as the rest.
+        Pass::rule(Canonicalize),
         // Transposes that moved nothing have become Reshapes.
         Pass::rule(MergeReshapes),
         // Behind all folding: what is to be one layer must look the same.
         Pass::sweep(MergeParallelGemms),
+        // At the end, since it forgets which precision the model wants; a build in integers switches it off.
+        Pass::rule(FoldDequantizedWeights),
         // Cleaning up: folded weights that became equal, nodes that lost their readers.
         Pass::sweep(FoldConstants),
         Pass::rule(RemoveIdentity),

@@ -219,6 +219,12 @@ impl Table {
         Ok(table)
     }
 
+    /// The coded sections and the weights' data of a file: what [`crate::seal`] takes.
+    pub(crate) fn unseal(&self, bytes: &[u8]) -> ([Vec<u8>; Section::N_CODED], Vec<u8>) {
+        let coded = std::array::from_fn(|idx| self.bytes(bytes, Section::ALL[idx]).to_vec());
+        (coded, self.bytes(bytes, Section::Data).to_vec())
+    }
+
     pub(crate) fn range(&self, section: Section) -> Range<usize> {
         self.ranges[section as usize - 1].clone()
     }

@@ -32,6 +32,23 @@ pub fn is_plan(first_bytes: &[u8]) -> bool {
     container::is_plan(first_bytes)
 }
 
+/// A file with these contents of the six coded sections and these weights, its checksums in order: what tests
+/// that mistrust the reader start from.
+#[doc(hidden)]
+pub fn seal(coded: &[Vec<u8>; Section::N_CODED], data: &[u8]) -> Vec<u8> {
+    let mut sums = ChunkSums::default();
+    sums.update(data);
+    let mut bytes = container::head(coded, sums);
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+/// The opposite of [`seal`].
+#[doc(hidden)]
+pub fn unseal(bytes: &[u8]) -> Result<([Vec<u8>; Section::N_CODED], Vec<u8>)> {
+    Ok(Table::read(bytes)?.unseal(bytes))
+}
+
 impl Plan {
     /// Writes the plan to a file, which appears under its name only when it is complete. Returns its length.
     ///

@@ -18,6 +18,8 @@ mod validate;
 
 pub use error::{PlanError, PlanErrorKind};
 pub use file::is_plan;
+#[doc(hidden)]
+pub use file::{seal, unseal};
 pub use record::{
     Certificate, Check, Control, Evidence, Home, Outcome, Plan, PlanTarget, Profile, Program, Step, StepKind,
     SymbolRange, Timing, Value, Variant, Weight,

@@ -14,8 +14,9 @@ use planish_tensor::{DType, Dim, element_count};
 use crate::error::{PlanError, PlanErrorKind, Result, shorten};
 use crate::record::{Control, Home, Plan, Profile, Program, Step, StepKind, Value, Weight};
 
-/// Parts of parts go no deeper; the runtime walks them for every shape.
-const MAX_PARTS: usize = 64;
+/// Views of views go no deeper: a run of operators that each write over their input is one view more each,
+/// and the runtime walks them for every shape.
+const MAX_PARTS: usize = 4096;
 
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
@@ -120,12 +121,12 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
         }
         for &output in step.outputs.iter().flatten() {
             let root = roots[output as usize];
-            let name = shorten(&program.values[output as usize].name);
+            let name = || shorten(&program.values[output as usize].name);
             if matches!(program.values[root].home, Home::Input | Home::Weight(_)) {
-                return Err(inside(format!("it writes `{name}` over an input or a weight")));
+                return Err(inside(format!("it writes `{}` over an input or a weight", name())));
             }
             if std::mem::replace(&mut written[output as usize], true) {
-                return Err(inside(format!("it writes `{name}`, which was written before")));
+                return Err(inside(format!("it writes `{}`, which was written before", name())));
             }
             filled[root] = true;
         }
@@ -195,13 +196,13 @@ fn roots(plan: &Plan, program: &Program) -> Checked<Vec<usize>> {
 
 /// Checks where one value lives; gives the value that it is in.
 fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<u32>> {
-    let name = shorten(&own.name);
+    let name = || shorten(&own.name);
     if own.target as usize >= plan.targets.len() {
-        return Err(format!("`{name}` lies on target {} of {}", own.target, plan.targets.len()));
+        return Err(format!("`{}` lies on target {} of {}", name(), own.target, plan.targets.len()));
     }
     let parent = |of: u32| match value(program, of)? {
         other if other.target == own.target => Ok(other),
-        other => Err(format!("`{name}` and `{}` lie on different targets", shorten(&other.name))),
+        other => Err(format!("`{}` and `{}` lie on different targets", name(), shorten(&other.name))),
     };
     let tensor = |value: &Value| match &value.ty {
         ValueType::Tensor(tensor) => Ok(tensor.clone()),
@@ -216,20 +217,20 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             let weight = plan
                 .weights
                 .get(*idx as usize)
-                .ok_or_else(|| format!("`{name}` is weight {idx} of {}", plan.weights.len()))?;
+                .ok_or_else(|| format!("`{}` is weight {idx} of {}", name(), plan.weights.len()))?;
             let fits = ty.shape.as_ref().is_none_or(|shape| {
                 shape.rank() == weight.dims.len()
-                    && shape.iter().zip(&weight.dims).all(|(dim, size)| *dim == Dim::from(*size as i64))
+                    && shape.iter().zip(&weight.dims).all(|(dim, size)| dim.as_usize() == Some(*size))
             });
             if ty.dtype != weight.dtype || !fits {
-                return Err(format!("`{name}` is {ty}, its weight is {}{:?}", weight.dtype, weight.dims));
+                return Err(format!("`{}` is {ty}, its weight is {}{:?}", name(), weight.dtype, weight.dims));
             }
             Ok(None)
         }
         Home::Arena => {
             let known = tensor(own)?.shape.is_some_and(|shape| !shape.iter().any(Dim::is_unknown));
             if !known {
-                return Err(format!("`{name}` is in the arena, but its size {} cannot be known", own.ty));
+                return Err(format!("`{}` is in the arena, but its size {} cannot be known", name(), own.ty));
             }
             Ok(None)
         }
@@ -239,7 +240,7 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             if let (Some(n), Some(other_n)) = (fixed_bytes(&ty), fixed_bytes(&other_ty))
                 && n != other_n
             {
-                return Err(format!("`{name}` is {ty} in the memory of {other_ty}"));
+                return Err(format!("`{}` is {ty} in the memory of {other_ty}", name()));
             }
             Ok(Some(*of))
         }
@@ -247,7 +248,7 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             let other = parent(*of)?;
             let (ty, other_ty) = (tensor(own)?, tensor(other)?);
             if !lies_inside(&ty, &other_ty, *axis as usize, offset) {
-                return Err(format!("`{name}` is {ty} at {offset} of axis {axis} in {other_ty}"));
+                return Err(format!("`{}` is {ty} at {offset} of axis {axis} in {other_ty}", name()));
             }
             Ok(Some(*of))
         }
@@ -309,12 +310,12 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
             }
             for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
                 let value = value(program, idx)?;
-                let name = shorten(&value.name);
+                let name = || shorten(&value.name);
                 if value.ty.as_tensor().is_none() {
-                    return Err(format!("a kernel cannot take `{name}`, {}", value.ty));
+                    return Err(format!("a kernel cannot take `{}`, {}", name(), value.ty));
                 }
                 if value.home == Home::Arena && value.target != step.target {
-                    return Err(format!("it runs on target {}, `{name}` is elsewhere", step.target));
+                    return Err(format!("it runs on target {}, `{}` is elsewhere", step.target, name()));
                 }
             }
             Ok(())

@@ -3,6 +3,7 @@
 mod bad_input;
 mod inspect;
 mod run;
+mod zoo;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -119,6 +119,11 @@ impl Igemm {
         packed_len(&Filter::new(g.groups, g.c, g.k, &g.axes, g.transposed), self.tile)
     }
 
+    /// What the work is cut into.
+    pub fn n_tasks(&self) -> usize {
+        self.n_tasks
+    }
+
     pub fn scratch_bytes(&self, n_slots: usize) -> usize {
         self.slot_bytes * n_slots
     }

@@ -188,6 +188,26 @@ impl Winograd {
         })
     }
 
+    fn n_blocks(&self) -> usize {
+        self.n_columns.div_ceil(self.columns_per_block)
+            * self.geometry.out_size(0).div_ceil(self.depths_per_block)
+    }
+
+    fn n_channel_blocks(&self) -> usize {
+        self.geometry.k.div_ceil(self.tile.nr()).div_ceil(self.panels_per_block)
+    }
+
+    /// What the work is cut into: the tasks that can run at once.
+    pub fn n_tasks(&self) -> usize {
+        match self.cut {
+            Cut::Fused(_) => self.n_blocks(),
+            Cut::Phased(_) => {
+                let rows = self.columns_per_block * self.depths_per_block;
+                self.n_channel_blocks() * rows.div_ceil(self.rows_per_chunk)
+            }
+        }
+    }
+
     pub fn scratch_bytes(&self, n_slots: usize) -> usize {
         match self.cut {
             Cut::Fused(_) => n_slots * self.slot_bytes(),
@@ -207,10 +227,8 @@ impl Winograd {
         if self.geometry.k == 0 {
             return;
         }
-        let n_depth_blocks = self.geometry.out_size(0).div_ceil(self.depths_per_block);
-        let n_blocks = self.n_columns.div_ceil(self.columns_per_block) * n_depth_blocks;
+        let (n_blocks, n_channel_blocks) = (self.n_blocks(), self.n_channel_blocks());
         let n_panels = self.geometry.k.div_ceil(self.tile.nr());
-        let n_channel_blocks = n_panels.div_ceil(self.panels_per_block);
         match self.cut {
             Cut::Fused(_) => team.for_each(n_blocks, &|task| {
                 let block = self.block(task.idx);

@@ -1,11 +1,12 @@
 //! Every instruction set against the reference: borders, strides, dilations, multipliers, edges of vectors
 //! and tiles, operands inside larger ones.
 
-use planish_kernel::{Layout, Operand};
+use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Tensor};
 
-use super::{Depthwise, DepthwiseArguments, OutputRow, pack};
+use super::{Depthwise, DepthwiseArguments, DepthwiseFamily, OutputRow, pack};
+use crate::family::Family;
 use crate::isa::Isa;
 use crate::samples::{Placed, Random, assert_close, reference};
 use crate::spatial::Windows;
@@ -224,4 +225,65 @@ fn the_hook_sees_every_row_once_after_it_is_stored() {
         }));
         assert!(plain.iter().zip(&doubled).all(|(a, b)| 2.0 * a == *b));
     }
+}
+
+/// Conv, Relu and Clip as one region: candidates, packed weight and result as a plan would use them.
+#[test]
+fn a_region_with_clamps_runs_through_the_family() {
+    let mut random = Random::new(6);
+    let (x, w, bias) = (random.floats(&[2, 24, 9, 11]), random.floats(&[24, 1, 3, 3]), random.floats(&[24]));
+    let op: Op = Conv { group: 24, pads: vec![1; 4], ..conv() }.into();
+    let node = |op: Op, inputs: Vec<Option<Ref>>| RegionNode {
+        name: op.name().to_string(),
+        op,
+        inputs,
+        n_outputs: 1,
+    };
+    let before = |node| Some(Ref::Node { node, output: 0 });
+    let mut region = Region {
+        n_inputs: 3,
+        constants: vec![Tensor::scalar(-0.5f32), Tensor::scalar(0.75f32)],
+        nodes: vec![
+            node(op.clone(), (0..3).map(|idx| Some(Ref::Input(idx))).collect()),
+            node(planish_op::Clip {}.into(), vec![before(0), Some(Ref::Constant(0)), Some(Ref::Constant(1))]),
+            node(planish_op::Relu {}.into(), vec![before(1)]),
+        ],
+        outputs: vec![Ref::Node { node: 2, output: 0 }],
+    };
+    let sums = reference(&op, &[Some(&x), Some(&w), Some(&bias)], 1).remove(0);
+    let clamped = sums.elements::<f32>().unwrap().iter().map(|v| v.clamp(0.0, 0.75)).collect();
+    let want = Tensor::new(sums.shape(), clamped).unwrap();
+    let image = Operand::dense(DType::F32, &[2, 24, 9, 11], Layout::Plain);
+    let mut problem = Problem {
+        region: region.clone(),
+        inputs: vec![
+            image.clone(),
+            Operand::weight(DType::F32, w.shape()),
+            Operand::weight(DType::F32, &[24]),
+        ],
+        outputs: vec![image],
+        numeric: Numeric::F32,
+        threads: 1,
+    };
+    for isa in Isa::available() {
+        let candidate = DepthwiseFamily.candidates(isa, &problem).remove(0);
+        assert_eq!(candidate.inputs[0].layout, Layout::ChannelsLast);
+        let packed = DepthwiseFamily.pack(isa, &problem, &candidate.tactic, 1, &w).unwrap();
+        let mut laid = problem.clone();
+        laid.inputs[0] = Operand::dense(DType::F32, x.shape(), Layout::ChannelsLast);
+        laid.outputs[0] = laid.inputs[0].clone();
+        assert!(DepthwiseFamily.prepare(isa, &laid, &candidate.tactic).is_err(), "the weight is not packed");
+        laid.inputs[1].packed = candidate.packed[1].clone();
+        let work = DepthwiseFamily.prepare(isa, &laid, &candidate.tactic).unwrap();
+        let (from, mut to) = (Placed::new(&x, &laid.inputs[0]), Placed::blank(&laid.outputs[0]));
+        let bias = bias.elements::<f32>().unwrap();
+        let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast()];
+        // SAFETY: the operands describe the memory, no scratch is asked for.
+        unsafe { work.run(&inputs, &[to.mut_ptr()], std::ptr::null_mut(), &Team::alone()).unwrap() };
+        assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
+    }
+    // What it cannot do it does not offer.
+    region.nodes[2].op = planish_op::Sigmoid {}.into();
+    problem.region = region;
+    assert!(DepthwiseFamily.candidates(Isa::best(), &problem).is_empty());
 }

@@ -1,12 +1,13 @@
 //! Every instruction set and both layouts against the reference, on edge shapes and random windows.
 
-use planish_kernel::Layout;
-use planish_op::{AutoPad, AveragePool, MaxPool, Op};
+use planish_kernel::{Layout, Operand};
+use planish_op::{AutoPad, AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool, Op};
 use planish_tensor::{DType, Tensor};
 
-use super::{Fold, Pool, PoolArguments};
+use super::{Fold, Pool, PoolArguments, PoolFamily};
+use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Placed, Random, assert_close, reference};
+use crate::samples::{Input, Placed, Random, Sample, assert_close, reference};
 use crate::spatial::Windows;
 use crate::team::Team;
 
@@ -148,4 +149,47 @@ fn any_windows() {
         }
         case.check(&mut random);
     }
+}
+
+#[test]
+fn pools_over_whole_images_run_through_the_family() {
+    let mut random = Random::new(3);
+    for dims in [vec![2, 19, 7, 7], vec![1, 3, 5], vec![2, 8, 3, 4, 5]] {
+        for op in [Op::from(GlobalAveragePool {}), Op::from(GlobalMaxPool {})] {
+            let sample = Sample::new(op, &[Input::Data(random.floats(&dims))], 1);
+            for isa in Isa::available() {
+                let operand = |tensor: &Tensor, layout| Operand::dense(DType::F32, tensor.shape(), layout);
+                let plain = |tensor: &Tensor| operand(tensor, Layout::Plain);
+                let problem = sample.problem(&[plain(&sample.data[0])], &[plain(&sample.want[0])]);
+                let candidates = PoolFamily.candidates(isa, &problem);
+                assert_eq!(candidates.len(), 2);
+                for candidate in candidates {
+                    let (from, to) = (
+                        operand(&sample.data[0], candidate.inputs[0].layout),
+                        operand(&sample.want[0], candidate.outputs[0].layout),
+                    );
+                    let got = sample.run(&PoolFamily, isa, &[from], &[to]).unwrap().remove(0);
+                    assert_close(&got, &sample.want[0], AVERAGE_TOLERANCE, isa.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn indices_of_the_largest_are_left_to_the_reference() {
+    let op = MaxPool {
+        storage_order: 0,
+        dilations: Vec::new(),
+        ceil_mode: false,
+        pads: Vec::new(),
+        auto_pad: AutoPad::NotSet,
+        strides: Vec::new(),
+        kernel_shape: vec![2],
+    };
+    let sample = Sample::new(op, &[Input::Data(Random::new(4).floats(&[1, 1, 4]))], 2);
+    let plain = |tensor: &Tensor| Operand::dense(tensor.dtype(), tensor.shape(), Layout::Plain);
+    let outputs: Vec<Operand> = sample.want.iter().map(plain).collect();
+    let problem = sample.problem(&[plain(&sample.data[0])], &outputs);
+    assert!(PoolFamily.candidates(Isa::best(), &problem).is_empty());
 }

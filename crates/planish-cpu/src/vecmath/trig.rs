@@ -28,9 +28,7 @@ pub fn cos<S: Simd>(s: S, x: S::F) -> S::F {
 /// `sin(x + shift·π/2)`
 #[inline(always)]
 fn wave<S: Simd>(s: S, x: S::F, shift: i32, exact: impl Fn(f32) -> f32) -> S::F {
-    if s.any(s.lt(s.splat(REACH), s.abs(x))) {
-        return each_lane(s, x, exact);
-    }
+    let far = s.lt(s.splat(REACH), s.abs(x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::FRAC_2_PI)));
     let mut r = x;
     for part in QUARTER {
@@ -47,5 +45,7 @@ fn wave<S: Simd>(s: S, x: S::F, shift: i32, exact: impl Fn(f32) -> f32) -> S::F 
     let one = s.bits(s.splat(1.0));
     let sign_of = |bits: S::I| s.from_bits(s.or_int(s.and_int(bits, s.splat_int(i32::MIN)), one));
     let odd = s.lt(sign_of(s.shift_left::<31>(quarter)), s.zero());
-    s.mul(s.select(odd, cosine, sine), sign_of(s.shift_left::<30>(quarter)))
+    let value = s.mul(s.select(odd, cosine, sine), sign_of(s.shift_left::<30>(quarter)));
+    // Only the far lanes change, so that no element's value hangs on its neighbours.
+    if s.any(far) { s.select(far, each_lane(s, x, exact), value) } else { value }
 }

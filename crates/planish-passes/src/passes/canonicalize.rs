@@ -29,6 +29,8 @@ impl Rule for Canonicalize {
         let Some(&Some(output)) = node.outputs.first() else { return Match::No };
         match &node.op {
             Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_) => reshape(cx, node, output),
+            Op::Reshape(op) if op.allowzero => plain_reshape(cx, node, output),
+            Op::Gather(op) => gather_of_all(cx, op.axis, node, output),
             Op::Relu(_) | Op::Clip(_) => clamps::merge(cx, node, output),
             Op::Cast(op) => casts::merge(cx, op, node, output),
             Op::Gemm(op) => layers::plain_gemm(cx, op, node, output),
@@ -67,6 +69,37 @@ fn reshape(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
     Match::Rewrite(patch)
 }
 
+/// A Reshape that takes 0 as a size, without a 0 in its target: then the usual one says the same.
+fn plain_reshape(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
+    let (Some(input), Some(shape)) = (cx.input(node, 0), cx.input(node, 1)) else { return Match::No };
+    if cx.constant(shape).is_none_or(|shape| shape.to_i64s().contains(&0)) {
+        return Match::No;
+    }
+    let mut patch = Patch::new();
+    let new = patch.node(&node.name, Reshape { allowzero: false }, &[input.into(), shape.into()]);
+    patch.replace(output, new);
+    Match::Rewrite(patch)
+}
+
+/// A Gather of all elements of a vector in their order: a Reshape. Exporters write strided views so.
+fn gather_of_all(cx: &View<'_>, axis: i64, node: &Node, output: ValueId) -> Match {
+    let (Some(input), Some(indices)) = (cx.input(node, 0), cx.constant_input(node, 1)) else {
+        return Match::No;
+    };
+    let (Some(&[n]), true) = (cx.fixed_shape(input).as_deref(), axis == 0 || axis == -1) else {
+        return Match::No;
+    };
+    if indices.len() != n || indices.to_i64s().into_iter().zip(0..).any(|(index, place)| index != place) {
+        return Match::No;
+    }
+    let shape: Vec<i64> = indices.shape().iter().map(|&size| size as i64).collect();
+    let mut patch = Patch::new();
+    let shape = patch.constant(&format!("{}.shape", node.name), Tensor::vector(shape));
+    let new = patch.node(&node.name, Reshape { allowzero: false }, &[input.into(), shape]);
+    patch.replace(output, new);
+    Match::Rewrite(patch)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +123,28 @@ mod tests {
                 output %p, %q, %r
             "#]],
         );
+    }
+
+    #[test]
+    fn strided_views_and_odd_reshapes_are_reshapes() {
+        check(
+            Canonicalize,
+            "input %x: f32[4] const %i: i64[2,2] = [0, 1, 2, 3] const %s: i64[2] = [-1, 1] %p: f32[2,2] = Gather(%x, %i) \"p\" \
+             %q: f32[4,1] = Reshape(%x, %s) {allowzero=true} \"q\" output %p, %q",
+            expect![[r#"
+                input %x: f32[4]
+                const %s: i64[2] = [-1, 1]
+                const %p.shape: i64[2] = [2, 2]
+                %p: f32[2,2] = Reshape(%x, %p.shape) "p"
+                %q: f32[4,1] = Reshape(%x, %s) "q"
+                output %p, %q
+            "#]],
+        );
+        kept(Canonicalize, "input %x: f32[4] const %i: i64[2] = [0, 1] %y: f32[2] = Gather(%x, %i)", "y", "");
+        kept(Canonicalize, "input %x: f32[2] const %i: i64[2] = [1, 0] %y: f32[2] = Gather(%x, %i)", "y", "");
+        let zero =
+            "input %x: f32[0,2] const %s: i64[2] = [2, 0] %y: f32[2,0] = Reshape(%x, %s) {allowzero=true}";
+        kept(Canonicalize, zero, "y", "");
     }
 
     #[test]

@@ -61,11 +61,7 @@ impl Stored for Dim {
     fn read(from: &mut Reader<'_>) -> Result<Dim> {
         match from.tag("a dimension", 2)? {
             0 => i64::read(from).map(Dim::from),
-            _ => {
-                let at = from.at();
-                let text = from.text()?;
-                text.parse().map_err(|error| from.malformed(at, format!("{error}")))
-            }
+            _ => from.expression(),
         }
     }
 }

@@ -3,6 +3,10 @@
 //! Memory is taken only for what the section can still hold, and in all only in proportion to its size: a
 //! list of empty structures takes some thirty times its bytes, so a budget stands beside the lengths.
 
+use std::collections::HashMap;
+
+use planish_tensor::Dim;
+
 use super::Stored;
 use crate::error::{PlanError, PlanErrorKind, Result};
 
@@ -64,12 +68,15 @@ pub(crate) struct Reader<'a> {
     section: &'static str,
     depth: u32,
     budget: usize,
+    /// Expressions that were read before: most values of a plan share a few, and parsing one takes longer than
+    /// reading all else of its value.
+    dims: HashMap<&'a str, Dim>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8], start: usize, section: &'static str) -> Reader<'a> {
         let budget = bytes.len().saturating_mul(BUDGET_PER_BYTE).saturating_add(BUDGET_FLOOR);
-        Reader { bytes, pos: 0, start, section, depth: 0, budget }
+        Reader { bytes, pos: 0, start, section, depth: 0, budget, dims: HashMap::new() }
     }
 
     /// Where in the file the next byte is.
@@ -161,6 +168,18 @@ impl<'a> Reader<'a> {
         let at = self.at();
         let bytes = self.blob()?;
         std::str::from_utf8(bytes).map_err(|_| self.malformed(at, "the text is not UTF-8"))
+    }
+
+    /// A dimension that is stored as text.
+    pub(crate) fn expression(&mut self) -> Result<Dim> {
+        let at = self.at();
+        let text = self.text()?;
+        if let Some(dim) = self.dims.get(text) {
+            return Ok(dim.clone());
+        }
+        let dim: Dim = text.parse().map_err(|error| self.malformed(at, format!("{error}")))?;
+        self.dims.insert(text, dim.clone());
+        Ok(dim)
     }
 
     /// Reads something that may hold its own kind.

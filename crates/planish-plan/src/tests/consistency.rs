@@ -56,8 +56,8 @@ fn homes_that_cannot_be() {
     refused("needs 16 bytes, it has 500", |plan| {
         plan.weights[1].bytes = plan.weights[0].bytes.clone();
     });
-    refused("more than 64 times", |plan| {
-        for of in 10..90 {
+    refused("more than 4096 times", |plan| {
+        for of in 10..4200 {
             plan.program.values.push(value("part", "[batch,8]", Home::Alias { of }));
             plan.program.values.last_mut().unwrap().target = 1;
         }

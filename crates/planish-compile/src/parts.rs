@@ -1,0 +1,198 @@
+//! Concatenations written in place and slices read in place: values that are parts of others.
+//!
+//! Where every producer of a concatenation can write into a larger buffer and every other reader can read from
+//! one, the parts are written where they belong and the Concat has nothing left to do. The same holds for Split
+//! and Slice the other way round.
+
+use std::collections::{BTreeSet, HashMap};
+
+use planish_kernel::{Ref, Want};
+use planish_op::{Op, ValueType};
+use planish_plan::{Home, Program, Step, StepKind};
+use planish_tensor::{Dim, normalize_axis};
+
+/// How a step takes its inputs and outputs; nothing for steps on the host.
+type Wants = Option<(Vec<Want>, Vec<Want>)>;
+
+/// Makes parts of values; gives the steps that have nothing left to do.
+pub(crate) fn share_memory(program: &mut Program, wants: &[Wants]) -> BTreeSet<usize> {
+    let mut removed = BTreeSet::new();
+    for idx in 0..program.steps.len() {
+        let uses = || Uses::new(program, &removed);
+        let parts = match kernel_op(&program.steps[idx]) {
+            Some(Op::Concat(concat)) => concatenation(program, wants, &uses(), idx, concat.axis),
+            Some(Op::Split(split)) => division(program, wants, &uses(), idx, split.axis),
+            Some(Op::Slice(_)) => slice(program, wants, &uses(), idx),
+            _ => None,
+        };
+        if let Some(parts) = parts {
+            for Part { value, of, axis, offset } in parts {
+                program.values[value as usize].home = Home::Inside { of, axis: axis as u32, offset };
+            }
+            removed.insert(idx);
+        }
+    }
+    removed
+}
+
+struct Part {
+    value: u32,
+    of: u32,
+    axis: usize,
+    offset: Dim,
+}
+
+/// Who makes and who reads each value.
+struct Uses {
+    maker: HashMap<u32, (usize, usize)>,
+    readers: HashMap<u32, Vec<(usize, usize)>>,
+    /// Values that others are aliases or parts of.
+    shared: BTreeSet<u32>,
+}
+
+impl Uses {
+    fn new(program: &Program, removed: &BTreeSet<usize>) -> Uses {
+        let mut uses = Uses { maker: HashMap::new(), readers: HashMap::new(), shared: BTreeSet::new() };
+        for (idx, step) in program.steps.iter().enumerate() {
+            if removed.contains(&idx) {
+                continue;
+            }
+            for (place, value) in step.outputs.iter().enumerate() {
+                value.map(|value| uses.maker.insert(value, (idx, place)));
+            }
+            for (place, value) in step.inputs.iter().enumerate() {
+                if let Some(value) = value {
+                    uses.readers.entry(*value).or_default().push((idx, place));
+                }
+            }
+        }
+        for value in &program.values {
+            if let Home::Alias { of } | Home::Inside { of, .. } = value.home {
+                uses.shared.insert(of);
+            }
+        }
+        uses
+    }
+}
+
+fn kernel_op(step: &Step) -> Option<&Op> {
+    match (&step.kind, &step.region.nodes[..]) {
+        (StepKind::Kernel { .. }, [node]) => Some(&node.op),
+        _ => None,
+    }
+}
+
+fn dims(ty: &ValueType) -> Option<&[Dim]> {
+    Some(ty.as_tensor()?.shape.as_ref()?.dims())
+}
+
+/// Whether all readers of a value but the step `except` can take it as a part of a larger one.
+fn readers_allow(uses: &Uses, wants: &[Wants], value: u32, except: usize) -> bool {
+    uses.readers.get(&value).is_none_or(|readers| {
+        readers
+            .iter()
+            .filter(|(step, _)| *step != except)
+            .all(|&(step, place)| wants[step].as_ref().is_some_and(|(inputs, _)| inputs[place].inside))
+    })
+}
+
+fn concatenation(
+    program: &Program,
+    wants: &[Wants],
+    uses: &Uses,
+    idx: usize,
+    axis: i64,
+) -> Option<Vec<Part>> {
+    let step = &program.steps[idx];
+    let of = step.outputs.first().copied().flatten()?;
+    let whole = &program.values[of as usize];
+    if whole.home != Home::Arena {
+        return None;
+    }
+    let rank = dims(&whole.ty)?.len();
+    let axis = normalize_axis(axis, rank).ok()?;
+    let mut parts = Vec::new();
+    let mut offset = Dim::from(0);
+    // A region names each value once; one that stands in the list twice cannot be in two places.
+    for reference in &step.region.nodes[0].inputs {
+        let Some(Ref::Input(input)) = reference else { return None };
+        let value = step.inputs[*input as usize]?;
+        let part = &program.values[value as usize];
+        let (maker, place) = *uses.maker.get(&value)?;
+        let fits = part.home == Home::Arena
+            && part.layout == whole.layout
+            && !uses.shared.contains(&value)
+            && !program.outputs.contains(&value)
+            && !parts.iter().any(|known: &Part| known.value == value)
+            && wants[maker].as_ref().is_some_and(|(_, outputs)| outputs[place].inside)
+            && readers_allow(uses, wants, value, idx);
+        if !fits {
+            return None;
+        }
+        let size = dims(&part.ty)?.get(axis)?.clone();
+        parts.push(Part { value, of, axis, offset: offset.clone() });
+        offset = offset + size;
+    }
+    Some(parts)
+}
+
+/// Whether `value` can be read where it lies inside `of`.
+fn can_be_part(program: &Program, wants: &[Wants], uses: &Uses, value: u32, of: u32, idx: usize) -> bool {
+    let (part, whole) = (&program.values[value as usize], &program.values[of as usize]);
+    part.home == Home::Arena
+        && part.layout == whole.layout
+        && !matches!(whole.home, Home::Weight(_) | Home::Own)
+        && !program.outputs.contains(&value)
+        && !uses.shared.contains(&value)
+        && readers_allow(uses, wants, value, idx)
+}
+
+fn division(program: &Program, wants: &[Wants], uses: &Uses, idx: usize, axis: i64) -> Option<Vec<Part>> {
+    let step = &program.steps[idx];
+    let of = step.inputs.first().copied().flatten()?;
+    let axis = normalize_axis(axis, dims(&program.values[of as usize].ty)?.len()).ok()?;
+    // Outputs that nobody wants have no value, and the places of the others would not be known.
+    if step.region.outputs.len() != step.region.nodes[0].n_outputs as usize {
+        return None;
+    }
+    let mut parts = Vec::new();
+    let mut offset = Dim::from(0);
+    for value in &step.outputs {
+        let value = (*value)?;
+        if !can_be_part(program, wants, uses, value, of, idx) {
+            return None;
+        }
+        parts.push(Part { value, of, axis, offset: offset.clone() });
+        offset = offset + dims(&program.values[value as usize].ty)?.get(axis)?.clone();
+    }
+    Some(parts)
+}
+
+/// A slice along one axis with a constant start and step 1.
+fn slice(program: &Program, wants: &[Wants], uses: &Uses, idx: usize) -> Option<Vec<Part>> {
+    let step = &program.steps[idx];
+    let node = &step.region.nodes[0];
+    let of = step.inputs.first().copied().flatten()?;
+    let value = step.outputs.first().copied().flatten()?;
+    let numbers = |place: usize| step.region.constant(node.inputs.get(place).copied()?).map(|t| t.to_i64s());
+    let from = dims(&program.values[of as usize].ty)?;
+    let [start] = numbers(1)?[..] else { return None };
+    let axis = match node.inputs.get(3) {
+        Some(Some(_)) => match numbers(3)?[..] {
+            [axis] => normalize_axis(axis, from.len()).ok()?,
+            _ => return None,
+        },
+        _ => 0,
+    };
+    if matches!(node.inputs.get(4), Some(Some(_))) && numbers(4)?[..] != [1] {
+        return None;
+    }
+    // A start behind the end is pulled back to it, which only known sizes tell.
+    let size = from.get(axis)?;
+    let offset = match size.as_const() {
+        Some(size) => Dim::from(if start < 0 { (size + start).max(0) } else { start.min(size) }),
+        None if start == 0 => Dim::from(0),
+        None => return None,
+    };
+    can_be_part(program, wants, uses, value, of, idx).then(|| vec![Part { value, of, axis, offset }])
+}

@@ -1,0 +1,374 @@
+//! MatMul and Gemm as tactics: which matrices a region multiplies, and how weights are packed for it.
+//!
+//! A rank-1 operand is a matrix of one row or column. Leading dimensions are batches, broadcast as ONNX says;
+//! where B is one matrix for all of them, the batches of A are further rows of one large product.
+
+use planish_kernel::pointwise::Epilogue;
+use planish_kernel::{
+    Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
+};
+use planish_op::Op;
+use planish_tensor::{Bytes, DType, Tensor};
+
+use super::{
+    BatchDim, Finish, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB, PackedB, Strides,
+    Tile,
+};
+use crate::family::{Family, Work};
+use crate::isa::Isa;
+use crate::team::Team;
+
+/// The family of matrix products.
+pub(crate) struct Gemm;
+
+/// Raised when a change makes old timings or packed weights meaningless.
+const REVISION: u32 = 1;
+
+/// Fused multiply-adds per nanosecond and thread, for predictions: what the tiles reach on the machines that
+/// they were measured on.
+fn madds_per_ns(isa: Isa) -> f64 {
+    match isa.name() {
+        "avx512" => 45.0,
+        "avx2" => 40.0,
+        _ => 5.0,
+    }
+}
+
+/// The matrices of a region whose first node is a product.
+struct Product {
+    a: usize,
+    b: usize,
+    trans_a: bool,
+    trans_b: bool,
+    epilogue: Epilogue,
+}
+
+impl Product {
+    fn of(problem: &Problem) -> Option<Product> {
+        let node = problem.region.nodes.first()?;
+        let (trans_a, trans_b) = match &node.op {
+            Op::MatMul(_) => (false, false),
+            Op::Gemm(gemm) => (gemm.trans_a, gemm.trans_b),
+            _ => return None,
+        };
+        let input = |place: usize| match node.inputs.get(place).copied().flatten() {
+            Some(Ref::Input(idx)) => Some(idx as usize),
+            _ => None,
+        };
+        let (a, b) = (input(0)?, input(1)?);
+        let [output] = &problem.outputs[..] else { return None };
+        let floats = [&problem.inputs[a], &problem.inputs[b], output].iter().all(|o| o.dtype == DType::F32);
+        let ranked = problem.inputs[a].rank() > 0 && problem.inputs[b].rank() > 0;
+        if !floats || !ranked {
+            return None;
+        }
+        let epilogue = Epilogue::of(problem, 0).ok()?;
+        let late = epilogue.residual.is_some_and(|residual| residual.after_clamp);
+        if epilogue.program.is_some() || late {
+            return None;
+        }
+        Some(Product { a, b, trans_a, trans_b, epilogue })
+    }
+
+    /// Rows, columns and depth of one product.
+    fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
+        let (a, b) = (&problem.inputs[self.a].dims, &problem.inputs[self.b].dims);
+        let (rows, depth) = match (&a[..], self.trans_a) {
+            ([depth], _) => (1, *depth),
+            ([.., rows, depth], false) | ([.., depth, rows], true) => (*rows, *depth),
+            ([], _) => (0, 0),
+        };
+        let columns = match (&b[..], self.trans_b) {
+            ([_], _) => 1,
+            ([.., _, columns], false) | ([.., columns, _], true) => *columns,
+            ([], _) => 0,
+        };
+        (rows, columns, depth)
+    }
+
+    /// Whether B is one constant matrix, which can be packed.
+    fn packs(&self, problem: &Problem) -> bool {
+        let b = &problem.inputs[self.b];
+        b.constant && b.rank() == 2 && b.len() > 0
+    }
+
+    /// Where the elements of the constant matrix B lie in its tensor.
+    fn strides(&self, problem: &Problem) -> Strides {
+        let columns_stored = problem.inputs[self.b].dims[1];
+        if self.trans_b { Strides { k: 1, n: columns_stored } } else { Strides { k: columns_stored, n: 1 } }
+    }
+
+    /// The product with the operands' strides.
+    fn pose(&self, problem: &Problem) -> Result<GemmProblem, KernelError> {
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("gemm: {what}")));
+        let (m, n, k) = self.sizes(problem);
+        let (a, b, c) = (&problem.inputs[self.a], &problem.inputs[self.b], &problem.outputs[0]);
+        // Matrices of one row or column take the stride that suits.
+        let (a_row, a_col) = match (a.rank(), self.trans_a) {
+            (1, _) => (k.max(1) * a.strides[0].max(1), a.strides[0]),
+            (rank, false) => (a.strides[rank - 2], a.strides[rank - 1]),
+            (rank, true) => (a.strides[rank - 1], a.strides[rank - 2]),
+        };
+        let matrix_a = if a_col == 1 || k <= 1 {
+            MatrixA::Rows { stride: a_row }
+        } else if a_row == 1 || m <= 1 {
+            MatrixA::Columns { stride: a_col }
+        } else {
+            return refuse("neither rows nor columns of A are contiguous");
+        };
+        let matrix_b = if b.packed.is_some() {
+            MatrixB::Packed
+        } else {
+            let (b_row, b_col) = match (b.rank(), self.trans_b) {
+                (1, _) => (b.strides[0], 1),
+                (rank, false) => (b.strides[rank - 2], b.strides[rank - 1]),
+                (rank, true) => (b.strides[rank - 1], b.strides[rank - 2]),
+            };
+            if b_col == 1 || n <= 1 {
+                MatrixB::Rows { stride: b_row }
+            } else if b_row == 1 || k <= 1 {
+                MatrixB::Columns { stride: b_col }
+            } else {
+                return refuse("neither rows nor columns of B are contiguous");
+            }
+        };
+        let (a_tail, b_tail) = (a.rank().min(2), if b.packed.is_some() { 2 } else { b.rank().min(2) });
+        let (has_rows, has_columns) = (a.rank() > 1, b.rank() > 1);
+        let c_tail = usize::from(has_rows) + usize::from(has_columns);
+        if c.rank() < c_tail {
+            return refuse("the output's rank");
+        }
+        let n_batch = c.rank() - c_tail;
+        let (c_row, c_col) = match (has_rows, has_columns) {
+            (true, true) => (c.strides[c.rank() - 2], c.strides[c.rank() - 1]),
+            (true, false) => (c.strides[c.rank() - 1], 1),
+            (false, true) => (n, c.strides[c.rank() - 1]),
+            (false, false) => (1, 1),
+        };
+        if c_col != 1 && n > 1 {
+            return refuse("rows of the output are not contiguous");
+        }
+        let residual = self.epilogue.residual.map(|residual| &problem.inputs[residual.input as usize]);
+        if residual
+            .is_some_and(|r| r.dims != c.dims || (c.rank() > 0 && r.strides[c.rank() - 1] != 1 && n > 1))
+        {
+            return refuse("rows of the residual are not contiguous");
+        }
+        // The stride of an operand along a batch dimension of the output, 0 where it is broadcast.
+        let along = |operand: &Operand, tail: usize, axis: usize| {
+            let own = (operand.rank() - tail + axis).checked_sub(n_batch);
+            own.filter(|&own| operand.dims[own] != 1).map_or(0, |own| operand.strides[own])
+        };
+        let mut dims: Vec<BatchDim> = (0..n_batch)
+            .map(|axis| BatchDim {
+                len: c.dims[axis],
+                a: along(a, a_tail, axis),
+                b: if b.packed.is_some() { 0 } else { along(b, b_tail, axis) },
+                c: c.strides[axis],
+                residual: residual.map_or(0, |residual| residual.strides[axis]),
+            })
+            .collect();
+        let residual_row = match (residual, has_rows, has_columns) {
+            (Some(r), true, true) => r.strides[r.rank() - 2],
+            (Some(r), true, false) => r.strides[r.rank() - 1],
+            (Some(_), false, _) | (None, ..) => n,
+        };
+        // Batches that B does not follow are further rows, where all rows lie evenly.
+        let mut m = m;
+        if let MatrixA::Rows { stride } = matrix_a
+            && has_rows
+        {
+            while let Some(last) = dims.last() {
+                let even = last.b == 0
+                    && last.a == m * stride
+                    && last.c == m * c_row
+                    && (residual.is_none() || last.residual == m * residual_row);
+                if !even {
+                    break;
+                }
+                m *= last.len;
+                dims.pop();
+            }
+        }
+        dims.retain(|dim| dim.len != 1);
+        if dims.len() > MAX_BATCH_DIMS {
+            return refuse("too many batch dimensions");
+        }
+        let mut batch = [BatchDim::ONE; MAX_BATCH_DIMS];
+        let unused = MAX_BATCH_DIMS - dims.len();
+        batch[unused..].copy_from_slice(&dims);
+        Ok(GemmProblem { m, n, k, a: matrix_a, b: matrix_b, c_stride: c_row, batch })
+    }
+
+    /// Elements from one row of the residual to the next.
+    fn residual_stride(&self, problem: &Problem, n: usize) -> usize {
+        let b_is_matrix = problem.inputs[self.b].rank() > 1;
+        match self.epilogue.residual.map(|residual| &problem.inputs[residual.input as usize]) {
+            Some(r) if r.rank() >= 2 && b_is_matrix => r.strides[r.rank() - 2],
+            Some(r) if r.rank() >= 1 && !b_is_matrix => r.strides[r.rank() - 1],
+            _ => n,
+        }
+    }
+}
+
+fn format_of(tile: Tile) -> String {
+    format!("panels{}x{}", tile.nr(), tile.lanes())
+}
+
+fn tile_of(isa: Isa, tactic: &Tactic) -> Result<Tile, KernelError> {
+    Tile::of(isa).find(|tile| tile.name() == tactic.name).ok_or_else(|| {
+        KernelError::new(
+            KernelErrorKind::NoSuchTactic,
+            format!("no tile `{}`; rebuild the plan", tactic.name),
+        )
+    })
+}
+
+fn product_of(problem: &Problem) -> Result<Product, KernelError> {
+    Product::of(problem).ok_or_else(|| KernelError::unsupported("gemm: the region is no product of matrices"))
+}
+
+impl Family for Gemm {
+    fn name(&self) -> &'static str {
+        "gemm"
+    }
+
+    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+        let Some(product) = Product::of(problem) else { return Vec::new() };
+        if product.pose(problem).is_err() {
+            return Vec::new();
+        }
+        let (m, n, k) = product.sizes(problem);
+        let n_rows = problem.outputs[0].len().checked_div(n.max(1)).unwrap_or(m);
+        let packs = product.packs(problem);
+        let wants = |operand: &Operand| {
+            if operand.constant { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) }
+        };
+        Tile::of(isa)
+            .map(|tile| {
+                let mut packed = vec![None; problem.inputs.len()];
+                if packs {
+                    packed[product.b] = Some(format_of(tile));
+                }
+                // Whole tiles are computed, so a tile that fits badly wastes its share.
+                let filled = |n: usize, tile: usize| n.max(1).next_multiple_of(tile) as f64;
+                let work = filled(n_rows, tile.mr()) * filled(n, tile.lanes()) * k as f64;
+                let rate = madds_per_ns(isa) * problem.threads.max(1) as f64;
+                // Panels that are packed on the way are written and read once more.
+                let packing = if packs { 0.0 } else { (k * n) as f64 / 8.0 };
+                Candidate {
+                    tactic: Tactic::new(tile.name(), REVISION),
+                    inputs: problem.inputs.iter().map(wants).collect(),
+                    outputs: vec![Want::inside(Layout::Plain)],
+                    packed,
+                    predicted_ns: 300.0 + work / rate + packing,
+                    in_place: Vec::new(),
+                    slow: false,
+                }
+            })
+            .collect()
+    }
+
+    fn pack(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let product = product_of(problem)?;
+        let tile = tile_of(isa, tactic)?;
+        if input != product.b || weight.shape() != problem.inputs[product.b].dims {
+            return Err(KernelError::unsupported("gemm: only the second matrix is packed"));
+        }
+        let (_, n, k) = product.sizes(problem);
+        let layout = PackedB::new(tile, k, n);
+        let elements =
+            weight.elements::<f32>().map_err(|error| KernelError::unsupported(error.to_string()))?;
+        let mut packed = vec![0.0f32; layout.len()];
+        layout.pack(&elements, product.strides(problem), &mut packed);
+        let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        Ok(PackedWeight { format: format_of(tile), bytes })
+    }
+
+    fn unpack(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        let product = product_of(problem)?;
+        let layout = {
+            let (_, n, k) = product.sizes(problem);
+            PackedB::new(tile_of(isa, tactic)?, k, n)
+        };
+        if input != product.b || packed.bytes.len() != layout.len() * size_of::<f32>() {
+            return Err(KernelError::unsupported("gemm: not a packed matrix of this product"));
+        }
+        let words = packed.bytes.chunks_exact(size_of::<f32>());
+        let from: Vec<f32> =
+            words.map(|word| f32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect();
+        let dims = &problem.inputs[input].dims;
+        let mut elements = vec![0.0f32; dims.iter().product()];
+        layout.unpack(&from, &mut elements, product.strides(problem));
+        Tensor::from_bytes(DType::F32, dims, Bytes::from_vec(elements))
+            .map_err(|error| KernelError::unsupported(error.to_string()))
+    }
+
+    fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
+        let product = product_of(problem)?;
+        let posed = product.pose(problem)?;
+        Ok(Box::new(Multiply {
+            plan: GemmPlan::with_tile(posed, isa, tile_of(isa, tactic)?),
+            residual_stride: product.residual_stride(problem, posed.n),
+            a: product.a,
+            b: product.b,
+            epilogue: product.epilogue,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Multiply {
+    plan: GemmPlan,
+    a: usize,
+    b: usize,
+    residual_stride: usize,
+    epilogue: Epilogue,
+}
+
+impl Work for Multiply {
+    fn scratch_bytes(&self, n_slots: usize) -> usize {
+        self.plan.scratch_bytes(n_slots)
+    }
+
+    unsafe fn run(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        scratch: *mut u8,
+        team: &Team,
+    ) -> Result<(), KernelError> {
+        let input = |idx: Option<u32>| idx.map_or(std::ptr::null(), |idx| inputs[idx as usize].cast::<f32>());
+        let call = GemmCall {
+            a: inputs[self.a].cast(),
+            b: inputs[self.b].cast(),
+            c: outputs[0].cast(),
+            finish: Finish {
+                bias: input(self.epilogue.bias),
+                residual: input(self.epilogue.residual.map(|residual| residual.input)),
+                residual_stride: self.residual_stride,
+                lo: self.epilogue.lo,
+                hi: self.epilogue.hi,
+            },
+            hook: None,
+            scratch: scratch.cast(),
+        };
+        // SAFETY: the caller grants what the operands span, and the plan was made for their strides.
+        unsafe { self.plan.run(&call, team) };
+        Ok(())
+    }
+}

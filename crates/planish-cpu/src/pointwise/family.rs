@@ -1,0 +1,117 @@
+//! The family of pointwise programs.
+
+use planish_kernel::pointwise::{Kind, Program};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+
+use super::Pointwise;
+use super::cost::cost_per_element;
+use crate::family::{Family, Work};
+use crate::isa::Isa;
+use crate::team::Team;
+
+/// Raised when the loops change.
+const REVISION: u32 = 1;
+
+/// Bytes that one core moves in a nanosecond when operands lie in the outer caches.
+pub(crate) const BYTES_PER_NS: f64 = 12.0;
+
+/// What a launch costs before it does anything.
+pub(crate) const LAUNCH_NS: f64 = 300.0;
+
+/// Regions whose nodes are all pointwise.
+pub(crate) struct Programs;
+
+impl Family for Programs {
+    fn name(&self) -> &'static str {
+        "pointwise"
+    }
+
+    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+        let Ok(program) = Program::of_problem(problem) else {
+            return Vec::new();
+        };
+        if !outputs_fit(problem, &program) {
+            return Vec::new();
+        }
+        let n_elements: usize = program.dims.iter().product();
+        // Vectors of eight take twice as long as those of sixteen; loads and stores do not.
+        let compute = n_elements as f64 * cost_per_element(&program) * 16.0 / isa.lanes() as f64;
+        let traffic = problem.traffic_bytes() as f64 / BYTES_PER_NS;
+        let predicted_ns = LAUNCH_NS + compute.max(traffic) / problem.threads.max(1) as f64;
+        layouts_for(&problem.outputs)
+            .map(|layout| Candidate {
+                tactic: Tactic::new(format!("pointwise_{}_{isa}", layout.name()), REVISION),
+                inputs: problem.inputs.iter().map(|input| want(input, &program.dims, layout)).collect(),
+                outputs: vec![Want::inside(layout); problem.outputs.len()],
+                packed: vec![None; problem.inputs.len()],
+                predicted_ns,
+                in_place: in_place(problem, &program),
+                slow: false,
+            })
+            .collect()
+    }
+
+    fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
+        let program = Program::of_problem(problem)?;
+        if !outputs_fit(problem, &program) {
+            return Err(KernelError::unsupported("outputs of other types or sizes than the program makes"));
+        }
+        Ok(Box::new(Pointwise::new(isa, problem, &program)?))
+    }
+}
+
+fn outputs_fit(problem: &Problem, program: &Program) -> bool {
+    problem.outputs.len() == program.outputs.len()
+        && problem.outputs.iter().zip(&program.outputs).all(|(output, reg)| {
+            output.dims == program.dims && Kind::of(output.dtype) == Some(program.kinds[reg.0 as usize])
+        })
+}
+
+/// The layouts in which these outputs differ: one, or both.
+pub(crate) fn layouts_for(outputs: &[Operand]) -> impl Iterator<Item = Layout> {
+    let both = outputs.iter().any(|output| !Layout::Plain.same_for(Layout::ChannelsLast, &output.dims));
+    [Layout::Plain, Layout::ChannelsLast].into_iter().take(if both { 2 } else { 1 })
+}
+
+/// Operands of the output's rank follow its layout; weights and those of lower rank stay plain.
+pub(crate) fn want(input: &Operand, dims: &[usize], layout: Layout) -> Want {
+    match input.constant || input.rank() != dims.len() {
+        true => Want::dense(Layout::Plain),
+        false => Want::inside(layout),
+    }
+}
+
+/// A single output may lie upon an input of its own type and sizes: the last step writes it.
+fn in_place(problem: &Problem, program: &Program) -> Vec<(usize, usize)> {
+    let [output] = &*problem.outputs else {
+        return Vec::new();
+    };
+    let fits = |input: &Operand| !input.constant && input.dtype == output.dtype && input.dims == program.dims;
+    problem.inputs.iter().enumerate().filter(|(_, input)| fits(input)).map(|(idx, _)| (0, idx)).collect()
+}
+
+impl Work for Pointwise {
+    fn scratch_bytes(&self, n_slots: usize) -> usize {
+        n_slots * Pointwise::scratch_bytes(self)
+    }
+
+    unsafe fn run(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        scratch: *mut u8,
+        team: &Team,
+    ) -> Result<(), KernelError> {
+        let shared = crate::shared::Shared { inputs, outputs, scratch };
+        let per_slot = Pointwise::scratch_bytes(self);
+        team.for_each(self.n_tasks(), &|task| {
+            let shared = &shared;
+            // SAFETY: the caller grants the operands and a scratch per slot; tasks write apart.
+            unsafe {
+                let scratch = shared.scratch.add(task.slot * per_slot);
+                self.run_task(task.idx, shared.inputs, shared.outputs, scratch);
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Computes weights that a model stores quantized, for builds that compute in floating point.
+//!
+//! Kernels take constant weights and lay them out once; weights that a node makes at run time they cannot. The
+//! last of the passes that change anything, and to be switched off where integers are computed with: what the
+//! model says about its precision is gone behind it.
+
+use planish_ir::NodeId;
+use planish_op::{Op, Value};
+
+use crate::rule::{Match, Patch, Rule};
+use crate::view::View;
+
+/// DequantizeLinear of constants.
+pub(crate) struct FoldDequantizedWeights;
+
+impl Rule for FoldDequantizedWeights {
+    fn name(&self) -> &'static str {
+        "fold_dequantized_weights"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        let node = cx.node(id);
+        let (Op::DequantizeLinear(_), &[Some(output)]) = (&node.op, &node.outputs[..]) else {
+            return Match::No;
+        };
+        let constants: Option<Vec<Option<Value>>> = node
+            .inputs
+            .iter()
+            .map(|input| match input {
+                None => Some(None),
+                Some(input) => Some(Some(cx.constant(*input)?.clone().into())),
+            })
+            .collect();
+        let Some(constants) = constants else { return Match::No };
+        let operands: Vec<Option<&Value>> = constants.iter().map(Option::as_ref).collect();
+        let values = match planish_reference::evaluate(&node.op, &operands, 1) {
+            Ok(values) => values,
+            Err(error) => return Match::blocked(format!("it cannot be computed: {error}")),
+        };
+        let Some(Value::Tensor(tensor)) = values.into_iter().next() else { return Match::No };
+        let mut patch = Patch::new();
+        let constant = patch.constant(cx.name(output), tensor);
+        patch.replace(output, constant);
+        Match::Rewrite(patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check;
+    use expect_test::expect;
+
+    #[test]
+    fn weights_become_numbers_and_activations_stay() {
+        check(
+            FoldDequantizedWeights,
+            "input %x: u8[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[2] = [0.5, 0.25] const %t: f32[] = 0.5 \
+             %a: f32[n,2] = DequantizeLinear(%x, %t) \"a\" %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" \
+             %y: f32[n,2] = MatMul(%a, %b) \"y\" output %y",
+            expect![[r#"
+                input %x: u8[n,2]
+                const %t: f32[] = 0.5
+                const %b: f32[2,2] = [0.5, -0.5, 1.5, 1]
+                %a: f32[n,2] = DequantizeLinear(%x, %t) "a"
+                %y: f32[n,2] = MatMul(%a, %b) "y"
+                output %y
+            "#]],
+        );
+    }
+
+    #[test]
+    fn an_output_keeps_a_node() {
+        check(
+            FoldDequantizedWeights,
+            "const %w: i8[1,2] = [2, 4] const %s: f32[2] = [0.5, 0.25] %y: f32[1,2] = DequantizeLinear(%w, %s) {axis=1} \"y\" \
+             output %y",
+            expect![[r#"
+                const %y.1: f32[1,2] = [1, 1]
+                %y: f32[1,2] = Identity(%y.1) "y"
+                output %y
+            "#]],
+        );
+    }
+}
