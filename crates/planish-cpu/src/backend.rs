@@ -18,6 +18,9 @@ use crate::movement::{Moving, Picking};
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
+use crate::resize::ResizeFamily;
+use crate::softmax::family::Softmaxes;
+use crate::topk::TopKFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
@@ -27,9 +30,12 @@ const FAMILIES: &[&dyn Family] = &[
     &DepthwiseFamily,
     &Gemm,
     &PoolFamily,
+    &ResizeFamily,
     &Programs,
+    &Softmaxes,
     &Moving,
     &Picking,
+    &TopKFamily,
     &Reference,
 ];
 

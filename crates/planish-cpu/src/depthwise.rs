@@ -65,8 +65,10 @@ pub struct OutputRow {
     /// In elements.
     pub pixel_stride: usize,
     pub channels: usize,
-    /// Batch, depth and height.
-    pub place: [usize; 3],
+    /// The number of its first pixel, counted through the whole output.
+    pub first_pixel: usize,
+    /// The slot of the thread.
+    pub slot: usize,
 }
 
 /// Called for every output row, on the thread that stored it, while the row is still in cache.
@@ -162,7 +164,7 @@ impl Depthwise {
         team.for_each(n_rows.div_ceil(self.rows_per_task), &|task| {
             let first = task.idx * self.rows_per_task;
             let rows = first..(first + self.rows_per_task).min(n_rows);
-            (self.entry)(self.isa, &RowsCall { plan: self, arguments, rows });
+            (self.entry)(self.isa, &RowsCall { plan: self, arguments, rows, slot: task.slot });
         });
     }
 }

@@ -17,13 +17,17 @@ pub mod depthwise;
 pub mod gemm;
 pub mod movement;
 pub mod pool;
+pub mod resize;
+pub mod softmax;
 pub mod spatial;
+pub mod topk;
 pub mod vecmath;
 
 mod backend;
 mod evaluate;
 mod family;
 mod host;
+mod lines;
 mod price;
 mod regions;
 mod shared;

@@ -66,6 +66,11 @@ impl Random {
 /// What memory holds that nobody wrote.
 const BLANK: u8 = 0xA5;
 
+/// A cache line of scratch.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Line(pub(crate) [u8; 64]);
+
 /// A value in memory as an operand describes it.
 #[derive(Clone)]
 pub(crate) struct Placed {
@@ -217,14 +222,18 @@ impl Sample {
     ) -> Result<Vec<Tensor>, KernelError> {
         let work = family.prepare(isa, &self.problem(inputs, outputs), &Tactic::new(family.name(), 1))?;
         let placed: Vec<Placed> = self.data.iter().zip(inputs).map(|(t, at)| Placed::new(t, at)).collect();
-        let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
         let from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
-        let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
-        let team = Team::alone();
-        let mut scratch = vec![[0xFFu8; 64]; work.scratch_bytes(team.n_slots()).div_ceil(64)];
-        // SAFETY: the operands describe the memory; the scratch is as large as asked for.
-        unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), &team)? };
-        Ok(made.iter().map(Placed::tensor).collect())
+        let with = |team: &Team| {
+            let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
+            let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
+            let mut scratch = vec![Line([0xFF; 64]); work.scratch_bytes(team.n_slots()).div_ceil(64)];
+            // SAFETY: the operands describe the memory; the scratch is as large as asked for.
+            unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), team)? };
+            Ok(made.iter().map(Placed::tensor).collect::<Vec<_>>())
+        };
+        let alone = with(&Team::alone())?;
+        assert!(alone == with(&Team::new(3))?, "results depend on the number of threads");
+        Ok(alone)
     }
 
     /// Checks exact results of all instruction sets, with operands of random layouts inside larger ones.

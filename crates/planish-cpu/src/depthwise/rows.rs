@@ -11,6 +11,7 @@ pub(super) struct RowsCall<'a> {
     pub(super) plan: &'a Depthwise,
     pub(super) arguments: &'a DepthwiseArguments<'a>,
     pub(super) rows: Range<usize>,
+    pub(super) slot: usize,
 }
 
 /// `K` taps along the row, `STRIDE` pixels apart, no dilation.
@@ -59,7 +60,7 @@ impl RowsCall<'_> {
         let [depth, height, width] = &windows.axes;
         let pitch = pitch(windows.channels);
         for row in self.rows.clone() {
-            let place @ [n, d, h] = windows.row(row);
+            let [n, d, h] = windows.row(row);
             let (d_taps, h_taps) = (depth.taps(d), height.taps(h));
             let at = |axis: &planish_op::window::PlacedAxis, window: usize, taps: &Range<usize>| {
                 (window * axis.stride + taps.start * axis.dilation).saturating_sub(axis.pad_begin)
@@ -105,7 +106,8 @@ impl RowsCall<'_> {
                     n_pixels: width.output,
                     pixel_stride: windows.to.axes[2],
                     channels: windows.channels,
-                    place,
+                    first_pixel: row * width.output,
+                    slot: self.slot,
                 });
             }
         }

@@ -118,14 +118,18 @@ mod tests {
         let form = format!(
             "{HEAD} %m: f32[5*b,3] = Gemm(%r, %w, %c) \"layer\" %y: f32[5,b,3] = Reshape(%m, %back) output %y"
         );
-        check(UnmergeRows, &form, expect![[r#"
+        check(
+            UnmergeRows,
+            &form,
+            expect![[r#"
             input %x: f32[5,b,2]
             const %w: f32[2,3] = [1, 2, 3, 4, 5, 6]
             const %c: f32[3] = [1, 0, -1]
             %layer: f32[5,b,3] = MatMul(%x, %w) "layer"
             %y: f32[5,b,3] = Add(%layer, %c) "layer"
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(UnmergeRows, &form, FEED);
         let form = format!(
             "{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %a: f32[5*b,3] = Add(%c, %m) \
