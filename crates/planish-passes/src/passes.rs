@@ -33,6 +33,7 @@ pub(crate) mod recognize_prelu;
 pub(crate) mod recognize_reduce_l2;
 pub(crate) mod recognize_reduce_mean;
 pub(crate) mod recognize_rms_norm;
+pub(crate) mod recognize_rotary_embedding;
 pub(crate) mod recognize_sigmoid;
 pub(crate) mod recognize_slice;
 pub(crate) mod recognize_softmax;

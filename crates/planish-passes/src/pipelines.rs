@@ -26,6 +26,7 @@ use crate::passes::recognize_prelu::RecognizePrelu;
 use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
 use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
 use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
+use crate::passes::recognize_rotary_embedding::RecognizeRotaryEmbedding;
 use crate::passes::recognize_sigmoid::RecognizeSigmoid;
 use crate::passes::recognize_slice::RecognizeSlice;
 use crate::passes::recognize_softmax::RecognizeSoftmax;
@@ -125,6 +126,8 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeGroupNorm),
         // Behind the norms, whose roots are of the same kind.
         Pass::rule(RecognizeReduceL2),
+        // Before attention, whose operands it makes.
+        Pass::rule(RecognizeRotaryEmbedding),
         // A part of attention.
         Pass::rule(RecognizeSoftmax),
         // Behind the norms and activations, since it takes the scales of its operands off.
