@@ -15,6 +15,7 @@ use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
@@ -30,6 +31,7 @@ const FAMILIES: &[&dyn Family] = &[
     &PoolFamily,
     &Programs,
     &Softmaxes,
+    &Norms,
     &Moving,
     &Picking,
     &Reference,

@@ -16,6 +16,7 @@ pub mod conv;
 pub mod depthwise;
 pub mod gemm;
 pub mod movement;
+pub mod norm;
 pub mod pool;
 pub mod softmax;
 pub mod spatial;
@@ -25,8 +26,8 @@ mod backend;
 mod evaluate;
 mod family;
 mod host;
-mod price;
 mod lines;
+mod price;
 mod regions;
 mod shared;
 #[cfg(test)]
