@@ -16,6 +16,7 @@ use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
@@ -35,6 +36,7 @@ const FAMILIES: &[&dyn Family] = &[
     &ResizeFamily,
     &Programs,
     &Softmaxes,
+    &Norms,
     &Moving,
     &Picking,
     &TopKFamily,

@@ -17,6 +17,7 @@ pub mod conv;
 pub mod depthwise;
 pub mod gemm;
 pub mod movement;
+pub mod norm;
 pub mod pool;
 pub mod resize;
 pub mod softmax;
