@@ -29,6 +29,9 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Time every layer of a model
     Profile(Profile),
+    /// Look into files of measured times, join them, compare them
+    #[command(subcommand)]
+    Timing(Timing),
     /// Write a model of a known kind with random weights, or list them
     Zoo(Zoo),
     /// Make a small model, inspect it and run it
@@ -39,14 +42,20 @@ pub(crate) enum Command {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Inspect {
-    /// The model, an .onnx file
+    /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
     /// Sizes for inputs with open dimensions, as in x:1x3x224x224,mask:1x16 (for the count of work)
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,
-    /// Print the graph after import in its text form, and nothing else
+    /// Print the graph in its text form, and nothing else: after import, or of a plan after optimization
     #[arg(long)]
     pub(crate) graph: bool,
+    /// Of a plan: every step with its kernel, its rivals and why it won
+    #[arg(long)]
+    pub(crate) layers: bool,
+    /// Of a plan: what its self-check found
+    #[arg(long)]
+    pub(crate) certificate: bool,
     #[command(flatten)]
     pub(crate) json: Json,
 }
@@ -110,6 +119,18 @@ pub(crate) struct Building {
     /// 0 chooses kernels by the cost model, up to 5 measures more and more
     #[arg(long, value_name = "0..5", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=5))]
     pub(crate) tune_level: u32,
+    /// Times of earlier builds are taken from this file, new ones are added to it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timing_cache: Option<PathBuf>,
+    /// Measure nothing; fail where a time is not in the timing cache
+    #[arg(long, requires = "timing_cache")]
+    pub(crate) timing_cache_only: bool,
+    /// Write the tactic of every step to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_tactics: Option<PathBuf>,
+    /// Take the tactics that this file names, and fail if one is gone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load_tactics: Option<PathBuf>,
     /// Leave Winograd convolutions out: slower, with smaller rounding errors
     #[arg(long)]
     pub(crate) no_winograd: bool,
@@ -180,6 +201,50 @@ pub(crate) struct Profile {
     pub(crate) iterations: usize,
     #[command(flatten)]
     pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Timing {
+    /// Show the times of a file, the fastest tactic of each problem first
+    Show(TimingShow),
+    /// Join files into one; where several have a time, the one of more samples stays
+    Merge(TimingMerge),
+    /// Compare two files; the answer is no if a time differs by more than the threshold
+    Diff(TimingDiff),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TimingShow {
+    /// A timing cache, as `planish build --timing-cache` makes it
+    pub(crate) file: PathBuf,
+    /// Only problems, tactics and devices in which this text stands
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TimingMerge {
+    /// Timing caches
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where all of them go; what is in that file already stays
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TimingDiff {
+    pub(crate) left: PathBuf,
+    pub(crate) right: PathBuf,
+    /// Times that differ by at most this many percent count as equal
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    pub(crate) threshold: f64,
     #[command(flatten)]
     pub(crate) json: Json,
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::args::Build;
-use crate::{Answer, load, print};
+use crate::{Answer, inspect_plan, load, print};
 
 pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("plan"));
@@ -17,11 +17,7 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         .program
         .steps
         .iter()
-        .filter(|step| match &step.kind {
-            planish_plan::StepKind::Kernel { slow, .. } => *slow,
-            planish_plan::StepKind::Evaluate => true,
-            planish_plan::StepKind::Transfer | planish_plan::StepKind::Control(_) => false,
-        })
+        .filter(|step| inspect_plan::is_slow(step))
         .map(|step| step.name.as_str())
         .collect();
     if !args.json.replaces_tables() {

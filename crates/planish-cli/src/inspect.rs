@@ -13,9 +13,12 @@ use serde_json::json;
 
 use crate::args::Inspect;
 use crate::shapes::{self, Sizes};
-use crate::{Answer, print, say_note};
+use crate::{Answer, inspect_plan, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
+    if load::is_plan(&args.model)? {
+        return inspect_plan::command(args, out);
+    }
     if args.graph {
         let imported = import(&args.model)?;
         write!(out, "{}", imported.graph)?;

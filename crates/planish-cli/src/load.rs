@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Builder, Device, Engine, Plan};
+use planish::{Builder, Device, Engine, Plan, TacticLock};
 use planish_ir::Graph;
 use planish_plan::{Profile, SymbolRange};
 
@@ -82,8 +82,16 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     }
     options.profiles = profiles;
     options.progress = progress();
-    let (built, _) = builder.build_with_report()?;
+    options.timing_cache = building.timing_cache.clone();
+    options.timing_cache_only = building.timing_cache_only;
+    options.tactics = building.load_tactics.as_deref().map(TacticLock::load).transpose()?;
+    let built = builder.build_with_report();
     clear_line();
+    let (built, _) = built?;
+    built.notes.iter().for_each(|note| say_note(note));
+    if let Some(path) = &building.save_tactics {
+        built.tactics.save(path)?;
+    }
     Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes) })
 }
 

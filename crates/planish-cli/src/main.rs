@@ -10,6 +10,7 @@ mod doctor;
 mod feed;
 mod files;
 mod inspect;
+mod inspect_plan;
 mod library;
 mod load;
 mod npy;
@@ -19,6 +20,7 @@ mod profile;
 mod random;
 mod run;
 mod shapes;
+mod timing;
 mod zoo;
 
 use std::fmt;
@@ -107,6 +109,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Run(args) => run::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
+        Command::Timing(args) => timing::command(&args, out),
         Command::Zoo(args) => zoo::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),

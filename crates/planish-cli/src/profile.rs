@@ -4,11 +4,11 @@ use std::io::Write;
 
 use anyhow::Result;
 use planish::{ContextOptions, View};
-use planish_plan::{Step, StepKind};
 use serde_json::json;
 
 use crate::args::Profile;
 use crate::feed::{self, Sources};
+use crate::inspect_plan::tactic;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
@@ -75,17 +75,6 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
         &json!({ "layers": layers, "sum_us": sum, "total_us": total, "threads": threads }),
     )?;
     Ok(Answer::Yes)
-}
-
-fn tactic(step: &Step) -> String {
-    match &step.kind {
-        StepKind::Kernel { variants, .. } => {
-            variants.first().map_or_else(String::new, |variant| variant.tactic.name.clone())
-        }
-        StepKind::Transfer => "transfer".to_string(),
-        StepKind::Evaluate => "reference on host values".to_string(),
-        StepKind::Control(_) => "control flow".to_string(),
-    }
 }
 
 fn shorten(text: &str, most: usize) -> String {

@@ -72,8 +72,10 @@ fn choices(
             view: true,
         });
     }
+    let selected =
+        |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
     for candidate in backend.candidates(&problem) {
-        if candidate.slow || options.allows(&candidate.tactic.name) {
+        if (candidate.slow || options.allows(&candidate.tactic.name)) && selected(&candidate) {
             let ns = candidate.predicted_ns;
             list.push(Alternative { candidate, ns, measured: false, view: false });
         }
@@ -81,6 +83,9 @@ fn choices(
     // The slow ways stay only where there is no other.
     if list.iter().any(|alternative| !alternative.candidate.slow) {
         list.retain(|alternative| !alternative.candidate.slow);
+    }
+    if let Some(lock) = &options.tactics {
+        lock.hold(&step.region, &mut list)?;
     }
     if list.is_empty() {
         let message = format!("nothing on this device can compute {}", step.region.title());

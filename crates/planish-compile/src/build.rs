@@ -15,6 +15,7 @@ use crate::options::BuildOptions;
 use crate::schedule::{Decided, schedule};
 use crate::select::select;
 use crate::sizes::Sizes;
+use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
 use crate::weights::Weights;
 
@@ -26,6 +27,10 @@ pub struct Built {
     pub passes: Report,
     /// The graph that was lowered.
     pub graph: Graph,
+    /// The tactics that it was built with, for a later build to be held to.
+    pub tactics: TacticLock,
+    /// What whoever asked for the build should know.
+    pub notes: Vec<String>,
 }
 
 /// Builds a plan of `graph` for a backend. New times go into `timings`.
@@ -58,10 +63,25 @@ pub fn build(
 
     let sizes = Sizes::of(&graph, options);
     let draft = lower(&graph, &**backend, &sizes, options)?;
-    let decided = decide(draft, &**backend, &sizes, options, timings)?;
+    let mut notes = Vec::new();
+    if let Some(path) = &options.timing_cache {
+        timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
+        notes.extend(timings.note_for(&backend.target().device));
+    }
+    let n_known = timings.len();
+    let decided = decide(draft, &**backend, &sizes, options, timings);
+    if let Some(path) = &options.timing_cache
+        && timings.len() > n_known
+    {
+        // What was measured is kept even if the build failed or was stopped.
+        timings.save(path)?;
+    }
+    let decided = decided?;
     let mut weights = Weights::default();
     let (program, evidence) = schedule(&decided, &**backend, &sizes, options, &mut weights)?;
 
+    let mut tactics = TacticLock::default();
+    lock(&decided, &mut tactics);
     let target = backend.target();
     let printed = graph.print();
     let plan = Plan {
@@ -79,7 +99,7 @@ pub fn build(
         evidence,
         certificate: Certificate::default(),
     };
-    Ok(Built { plan, passes, graph })
+    Ok(Built { plan, passes, graph, tactics, notes })
 }
 
 /// The sizes of a single profile that allows one size for each symbol.
@@ -111,4 +131,14 @@ fn decide(
         bodies.push(decided);
     }
     Ok(Decided { draft, choices, chosen, bodies })
+}
+
+/// Notes what was chosen, in bodies too.
+fn lock(decided: &Decided, tactics: &mut TacticLock) {
+    for ((step, choices), &chosen) in decided.draft.steps.iter().zip(&decided.choices).zip(&decided.chosen) {
+        if let Some(alternative) = choices.list.get(chosen) {
+            tactics.add(&step.region, &alternative.candidate);
+        }
+    }
+    decided.bodies.iter().flatten().for_each(|body| lock(body, tactics));
 }

@@ -10,8 +10,12 @@ pub enum BuildErrorKind {
     Internal,
     /// Nothing can compute a node.
     Unsupported,
-    /// What `--strict` or a lock of tactics refuses.
+    /// What `--strict`, a lock of tactics or `--timing-cache-only` refuses.
     Refused,
+    /// A file of timings or tactics that cannot be read or written.
+    Io,
+    /// A file of timings or tactics that does not follow its format.
+    BadFile,
     /// The self-check found a wrong answer that could not be repaired.
     CheckFailed,
     /// The caller asked to stop.
@@ -33,6 +37,11 @@ impl BuildError {
 
     pub(crate) fn internal(message: impl Into<String>) -> BuildError {
         BuildError::new(BuildErrorKind::Internal, message)
+    }
+
+    pub(crate) fn in_file(mut self, path: &std::path::Path) -> BuildError {
+        self.message = format!("{}: {}", path.display(), self.message);
+        self
     }
 
     pub fn kind(&self) -> &BuildErrorKind {

@@ -12,7 +12,8 @@
 //! - `select`: the cheapest choice with layout changes priced;
 //! - `schedule`: reorders put in, memory homes decided, weights packed;
 //! - `parts`: concatenations written in place, slices read in place;
-//! - `build`: the driver.
+//! - `build`: the driver;
+//! - `timing_cache` and `tactic_lock`: what builds remember in files.
 
 mod alternatives;
 mod build;
@@ -24,11 +25,14 @@ mod parts;
 mod schedule;
 mod select;
 mod sizes;
+mod tactic_lock;
+mod text_file;
 mod timing_cache;
 mod weights;
 
 pub use build::{Built, build};
 pub use error::{BuildError, BuildErrorKind};
-pub use options::{BuildOptions, Progress};
+pub use options::{BuildOptions, Progress, TacticSelector};
 pub use planish_passes::Report as PassesReport;
-pub use timing_cache::{TimingCache, TimingEntry, TimingKey};
+pub use tactic_lock::TacticLock;
+pub use timing_cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};

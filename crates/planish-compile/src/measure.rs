@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use planish_kernel::{
     Address, Backend, Call, Kernel, KernelError, Layout, Memory, Operand, Problem, Queue, QueueOptions,
@@ -32,6 +32,9 @@ const SAMPLE_NS: u64 = 100_000;
 const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
 const MAX_COPIES: usize = 6;
 
+/// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
 /// Prices every alternative that has a rival; times come from the cache or go into it.
 pub(crate) fn measure(
     draft: &Draft,
@@ -45,6 +48,7 @@ pub(crate) fn measure(
         return Ok(());
     }
     let device = backend.target().device;
+    let mut saved = Instant::now();
     let n_steps = choices.len();
     for (idx, choices) in choices.iter_mut().enumerate() {
         if options.cancel.load(Ordering::Relaxed) {
@@ -91,6 +95,16 @@ pub(crate) fn measure(
                 Err(_) => choices.list[at].ns = f64::INFINITY,
             }
         }
+        if let (true, [(at, ..), ..]) = (options.timing_cache_only, &trials[..]) {
+            let message = format!(
+                "--timing-cache-only: {} of {rivals} times of `{}` are not in the cache, that of {} among them; \
+                 build once without it",
+                trials.len(),
+                problem.region.title(),
+                choices.list[*at].candidate.tactic
+            );
+            return Err(BuildError::new(BuildErrorKind::Refused, message));
+        }
         let mut queue = queue(backend, options.threads)?;
         for round in 0..rounds {
             for (_, _, trial) in &mut trials {
@@ -120,6 +134,12 @@ pub(crate) fn measure(
             choices.list[at].ns = trial.median() as f64;
             choices.list[at].measured = true;
             cache.insert(key, trial.entry());
+        }
+        if let Some(path) = &options.timing_cache
+            && saved.elapsed() >= SAVE_EVERY
+        {
+            cache.save(path)?;
+            saved = Instant::now();
         }
         // What was not measured is priced by the model, and must not win against what was.
         let slowest = choices.list.iter().filter(|a| a.measured).map(|a| a.ns).fold(0.0, f64::max);

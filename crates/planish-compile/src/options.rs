@@ -1,13 +1,21 @@
 //! What a build is asked for.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use planish_kernel::{Candidate, Problem};
 use planish_plan::Profile;
+
+use crate::tactic_lock::TacticLock;
 
 /// Told about the stages of a build: what is done, how many of how many.
 pub type Progress = Arc<dyn Fn(&str, usize, usize) + Send + Sync>;
+
+/// Asked for every problem: whether a candidate may be used. The last one left may be refused too; the build
+/// then fails.
+pub type TacticSelector = Arc<dyn Fn(&Problem, &Candidate) -> bool + Send + Sync>;
 
 /// What a build is asked for.
 #[derive(Clone)]
@@ -34,6 +42,14 @@ pub struct BuildOptions {
     pub strict: bool,
     /// Whether Winograd convolutions may be used: faster, with a larger rounding error.
     pub winograd: bool,
+    /// Tactics that the build must take.
+    pub tactics: Option<TacticLock>,
+    /// Has a say in which tactics may be used.
+    pub selector: Option<TacticSelector>,
+    /// A file of times, read before the build and written while it measures and at its end, however it ends.
+    pub timing_cache: Option<PathBuf>,
+    /// Fail where a time is not in the cache, instead of measuring it.
+    pub timing_cache_only: bool,
     pub progress: Option<Progress>,
     /// Set from another thread to stop the build.
     pub cancel: Arc<AtomicBool>,
@@ -53,6 +69,10 @@ impl Default for BuildOptions {
             banned_tactics: Vec::new(),
             strict: false,
             winograd: true,
+            tactics: None,
+            selector: None,
+            timing_cache: None,
+            timing_cache_only: false,
             progress: None,
             cancel: Arc::new(AtomicBool::new(false)),
         }

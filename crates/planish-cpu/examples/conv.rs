@@ -7,8 +7,10 @@
 #![allow(unsafe_code)]
 
 use planish_cpu::conv::ConvCall;
+use planish_cpu::conv::band::Band;
 use planish_cpu::conv::geometry::{AXES, Geometry, Pixels, TRIVIAL_AXIS};
 use planish_cpu::conv::igemm::Igemm;
+use planish_cpu::conv::narrow::{self, Narrow};
 use planish_cpu::conv::pack;
 use planish_cpu::conv::winograd::{self, Cut, Kind, Winograd};
 use planish_cpu::gemm::Tile;
@@ -147,19 +149,30 @@ struct Way {
     name: String,
     weights: Numbers,
     scratch: Numbers,
-    run: Box<dyn Fn(&ConvCall, &Team)>,
+    run: Box<dyn Fn(&ConvCall<'_>, &Team)>,
 }
 
 fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
     let mut ways = Vec::new();
     let few_outputs = g.k <= 16;
+    let filter = pack::Filter::new(g.groups, g.c, g.k, &g.axes, g.transposed);
     for tile in Tile::of(isa).filter(|tile| tile.nr() == 16 || !few_outputs).take(2) {
-        let filter = pack::Filter::new(g.groups, g.c, g.k, &g.axes, g.transposed);
         if g.input.channel == 1 {
             let plan = Igemm::new(g.clone(), tile);
             ways.push(Way {
                 name: format!("igemm {}x{}", tile.mr(), tile.nr()),
                 weights: Numbers::new(plan.weights_len()),
+                scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+                // SAFETY: the buffers have the sizes that the plan asks for.
+                run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
+            });
+        }
+        if g.c <= 4
+            && let Some(plan) = Band::new(g.clone(), tile)
+        {
+            ways.push(Way {
+                name: format!("band {}x{}", tile.mr(), tile.nr()),
+                weights: Numbers::new(pack::packed_len(&filter, tile)),
                 scratch: Numbers::new(plan.scratch_bytes(1) / 4),
                 // SAFETY: the buffers have the sizes that the plan asks for.
                 run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
@@ -177,6 +190,15 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
                 });
             }
         }
+    }
+    if let Some(plan) = Narrow::new(g.clone(), isa) {
+        ways.push(Way {
+            name: "narrow".to_string(),
+            weights: Numbers::new(narrow::packed_len(&filter)),
+            scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+            // SAFETY: the buffers have the sizes that the plan asks for.
+            run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
+        });
     }
     ways
 }
@@ -221,6 +243,7 @@ fn main() {
                     scratch: way.scratch.at().cast(),
                     lo: 0.0,
                     hi: f32::INFINITY,
+                    after: None,
                 };
                 let repeats = (2e8 / g.flops()) as usize + 1;
                 let start = thread_time();

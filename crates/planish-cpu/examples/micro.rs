@@ -1,7 +1,7 @@
-//! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA]`) against the machine's
+//! Speed of every row of the tile table (`micro`) and of products (`micro gemm [ISA [M N K]]`) against the machine's
 //! multiply-and-add peak, in this thread's CPU time, and the latency of a fork (`micro fork`).
 //!
-//! Peak and kernel are measured in turn, so that a busy machine spoils neither alone; medians are printed.
+//! Peak and kernel are measured in turn, so that a busy machine spoils neither alone.
 
 #![allow(unsafe_code)]
 
@@ -93,7 +93,7 @@ fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) ->
             finish: Finish::NONE,
         };
         let operations = (2 * m * n * n_segments * depth) as f64;
-        let times = (2e8 / operations) as usize + 1;
+        let times = (5e8 / operations) as usize + 1;
         for _ in 0..times {
             // SAFETY: the buffers above have the sizes that the call names.
             unsafe { tile.run(std::hint::black_box(&call)) };
@@ -102,14 +102,12 @@ fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) ->
     }
 }
 
-/// Peak and rate, medians of rounds measured in turn.
+/// Peak and rate, each the best of rounds measured in turn: other load only ever slows a round down.
 fn against_peak(isa: Isa, work: impl Fn() -> f64) -> (f64, f64) {
     work();
-    let rounds = 7;
-    let (peaks, rates) = (0..rounds)
-        .map(|_| (rate(|| isa.run(Peak { rounds: 2_000_000 })), rate(&work)))
-        .collect::<(Vec<_>, Vec<_>)>();
-    (median(peaks), median(rates))
+    (0..15).fold((0.0, 0.0), |(peak, best): (f64, f64), _| {
+        (peak.max(rate(|| isa.run(Peak { rounds: 200_000 }))), best.max(rate(&work)))
+    })
 }
 
 /// A product on one thread, its operands as large as they are in memory.
@@ -131,7 +129,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
             scratch: at(&scratch).cast_mut(),
         };
         let operations = 2.0 * (m * n * k) as f64;
-        let times = (2e8 / operations) as usize + 1;
+        let times = (5e8 / operations) as usize + 1;
         for _ in 0..times {
             // SAFETY: the operands above have the sizes of the problem.
             unsafe { plan.run(std::hint::black_box(&call), &Team::alone()) };
@@ -140,7 +138,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
     }
 }
 
-fn gemms(isa: Isa, tiles: &[Tile]) {
+fn gemms(isa: Isa, tiles: &[Tile], only: Option<(usize, usize, usize)>) {
     println!("{:24} {:>18} {:>8} {:>9} {:>7}", "gemm", "m n k", "B", "GFLOP/s", "peak");
     let mut shapes = Vec::new();
     for (n, k) in [(384, 384), (1536, 384), (384, 1536), (768, 768), (3072, 768), (768, 3072)] {
@@ -156,7 +154,7 @@ fn gemms(isa: Isa, tiles: &[Tile]) {
         (128, 128, 32),
         (128, 32, 128),
     ]);
-    for (m, n, k) in shapes {
+    for (m, n, k) in only.map_or(shapes, |shape| vec![shape]) {
         for &tile in tiles {
             for (name, b) in [
                 ("packed", MatrixB::Packed),
@@ -177,7 +175,11 @@ fn main() {
     match args.first().map(String::as_str) {
         Some("gemm") => {
             let isa = args.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());
-            gemms(isa, &[Tile::usual(isa)]);
+            let numbers: Vec<usize> = args.iter().skip(2).filter_map(|arg| arg.parse().ok()).collect();
+            let only = (numbers.len() == 3).then(|| (numbers[0], numbers[1], numbers[2]));
+            // A single shape is measured with every tile.
+            let tiles: Vec<Tile> = Tile::of(isa).take(if only.is_some() { usize::MAX } else { 1 }).collect();
+            gemms(isa, &tiles, only);
         }
         Some("fork") => forks(),
         _ => tiles(),

@@ -8,14 +8,16 @@
 
 use std::time::Duration;
 
+use planish_cpu::Cpu;
 use planish_cpu::depthwise::{Depthwise, DepthwiseArguments, packed_len};
 use planish_cpu::isa::Isa;
 use planish_cpu::simd::{Simd, SimdKernel};
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
-use planish_kernel::{Layout, Operand};
+use planish_kernel::{Backend, Call, Layout, Numeric, Operand, Problem, QueueOptions, Ref, Region};
 use planish_op::window::PlacedAxis;
-use planish_tensor::DType;
+use planish_op::*;
+use planish_tensor::{DType, Tensor};
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,15 @@ fn main() {
     );
     if wants("depthwise") {
         depthwise();
+    }
+    if wants("copies") {
+        copies();
+    }
+    if wants("pools") {
+        pools();
+    }
+    if wants("resizes") {
+        resizes();
     }
 }
 
@@ -58,7 +69,10 @@ fn seconds(mut call: impl FnMut()) -> f64 {
 
 fn copy_rate(bytes: usize) -> f64 {
     let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
-    let time = seconds(|| to.copy_from_slice(std::hint::black_box(&from)));
+    let time = seconds(|| {
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+    });
     2.0 * bytes as f64 / time / 1e9
 }
 
@@ -70,7 +84,8 @@ impl SimdKernel for Peak {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
         let mut sums = [s.splat(1.0); 12];
-        let (a, b) = (s.splat(0.999), s.splat(0.001));
+        // Unknown to the compiler, or it would do the sums itself.
+        let (a, b) = (s.splat(std::hint::black_box(0.999)), s.splat(std::hint::black_box(0.001)));
         for _ in 0..self.0 {
             for sum in &mut sums {
                 *sum = s.mul_add(*sum, a, b);
@@ -141,5 +156,113 @@ fn depthwise() {
             );
         }
         println!();
+    }
+}
+
+/// A problem of one operator through the backend, in the layouts of one of its candidates.
+fn operator(
+    name: &str,
+    op: impl Into<Op>,
+    constants: Vec<Tensor>,
+    inputs: &[&[usize]],
+    outputs: &[&[usize]],
+) {
+    let dense = |dims: &&[usize]| Operand::dense(DType::F32, dims, Layout::Plain);
+    let mut region = Region::single(op.into(), inputs.len() as u32, outputs.len() as u32);
+    region.nodes[0].inputs.extend((0..constants.len() as u32).map(|idx| Some(Ref::Constant(idx))));
+    region.constants = constants;
+    let problem = Problem {
+        region,
+        inputs: inputs.iter().map(dense).collect(),
+        outputs: outputs.iter().map(dense).collect(),
+        numeric: Numeric::F32,
+        threads: 1,
+    };
+    let cpu = Cpu::new();
+    for candidate in cpu.candidates(&problem).into_iter().filter(|candidate| !candidate.slow) {
+        let mut problem = problem.clone();
+        let sides = [(&mut problem.inputs, &candidate.inputs), (&mut problem.outputs, &candidate.outputs)];
+        for (operands, wants) in sides {
+            for (operand, want) in operands.iter_mut().zip(wants) {
+                operand.strides = want.layout.strides(&operand.dims);
+            }
+        }
+        let Ok(kernel) = cpu.prepare(&problem, &candidate.tactic) else { continue };
+        let allocate = |operand: &Operand| cpu.allocate(operand.span_bytes()).expect("memory");
+        let from: Vec<_> = problem.inputs.iter().map(allocate).collect();
+        let to: Vec<_> = problem.outputs.iter().map(allocate).collect();
+        let workspace = cpu.allocate(kernel.workspace_bytes()).expect("memory");
+        let mut queue = cpu.queue(QueueOptions { threads: 1 }).expect("a queue");
+        let inputs: Vec<_> = from.iter().map(|memory| memory.address()).collect();
+        let outputs: Vec<_> = to.iter().map(|memory| memory.address()).collect();
+        let time = seconds(|| {
+            let call = Call { inputs: &inputs, outputs: &outputs, workspace: workspace.address() };
+            // SAFETY: the memory was allocated for these operands.
+            unsafe { kernel.launch(&call, &mut *queue) }.expect("it runs");
+        });
+        let bytes = problem.traffic_bytes();
+        println!(
+            "{name:34} {:13} -> {:13} {:8.1} µs {:5.1} GB/s ({:.0} % of a copy), predicted {:.1} µs",
+            candidate.inputs[0].layout.name(),
+            candidate.outputs[0].layout.name(),
+            time * 1e6,
+            bytes as f64 / time / 1e9,
+            100.0 * bytes as f64 / time / 1e9 / copy_rate(bytes / 2),
+            candidate.predicted_ns / 1e3,
+        );
+    }
+}
+
+fn copies() {
+    operator("identity 64 x 112²", Identity {}, vec![], &[&[1, 64, 112, 112]], &[&[1, 64, 112, 112]]);
+    operator("identity 256 x 14²", Identity {}, vec![], &[&[1, 256, 14, 14]], &[&[1, 256, 14, 14]]);
+    operator("identity 3 x 224²", Identity {}, vec![], &[&[1, 3, 224, 224]], &[&[1, 3, 224, 224]]);
+    operator("identity 8 x 64 x 256²", Identity {}, vec![], &[&[8, 64, 256, 256]], &[&[8, 64, 256, 256]]);
+    let heads = Transpose { perm: Some(vec![0, 2, 1, 3]) };
+    operator("transpose heads 128 x 12 x 64", heads, vec![], &[&[1, 128, 12, 64]], &[&[1, 12, 128, 64]]);
+    let keys = Transpose { perm: Some(vec![0, 2, 3, 1]) };
+    operator("transpose keys 128 x 12 x 64", keys, vec![], &[&[1, 128, 12, 64]], &[&[1, 12, 64, 128]]);
+    operator("transpose 768 x 768", Transpose { perm: None }, vec![], &[&[768, 768]], &[&[768, 768]]);
+    let pair: [&[usize]; 2] = [&[1, 64, 56, 56], &[1, 96, 56, 56]];
+    operator("concat channels 64 + 96 x 56²", Concat { axis: 1 }, vec![], &pair, &[&[1, 160, 56, 56]]);
+    let pads = Tensor::vector(vec![0i64, 0, 1, 1, 0, 0, 1, 1]);
+    let pad = Pad { mode: PadMode::Constant };
+    operator("pad 1 around 64 x 56²", pad, vec![pads], &[&[1, 64, 56, 56]], &[&[1, 64, 58, 58]]);
+    let shuffle = DepthToSpace { mode: DepthToSpaceMode::Crd, blocksize: 2 };
+    operator("pixel shuffle 64 x 64²", shuffle, vec![], &[&[1, 64, 64, 64]], &[&[1, 16, 128, 128]]);
+    let bounds = vec![vec![0i64], vec![64], vec![1], vec![1]].into_iter().map(Tensor::vector).collect();
+    operator("slice channels 64 of 160 x 56²", Slice {}, bounds, &[&[1, 160, 56, 56]], &[&[1, 64, 56, 56]]);
+}
+
+fn pools() {
+    let max = |kernel: i64, stride: i64, pad: i64| MaxPool {
+        storage_order: 0,
+        dilations: vec![],
+        ceil_mode: false,
+        pads: vec![pad; 4],
+        auto_pad: AutoPad::NotSet,
+        strides: vec![stride; 2],
+        kernel_shape: vec![kernel; 2],
+    };
+    operator("max 3x3/2 64 x 112²", max(3, 2, 1), vec![], &[&[1, 64, 112, 112]], &[&[1, 64, 56, 56]]);
+    operator("max 2x2/2 64 x 256²", max(2, 2, 0), vec![], &[&[1, 64, 256, 256]], &[&[1, 64, 128, 128]]);
+    operator(
+        "global average 1280 x 7²",
+        GlobalAveragePool {},
+        vec![],
+        &[&[1, 1280, 7, 7]],
+        &[&[1, 1280, 1, 1]],
+    );
+}
+
+fn resizes() {
+    for (name, mode) in
+        [("nearest", ResizeMode::Nearest), ("linear", ResizeMode::Linear), ("cubic", ResizeMode::Cubic)]
+    {
+        let Ok(Op::Resize(op)) = Op::from_attributes("Resize", &[]) else { return };
+        let op = Resize { mode, ..op };
+        let scales = vec![Tensor::vector(Vec::<f32>::new()), Tensor::vector(vec![1f32, 1.0, 2.0, 2.0])];
+        let name = format!("{name} x2 64 x 64²");
+        operator(&name, op, scales, &[&[1, 64, 64, 64]], &[&[1, 64, 128, 128]]);
     }
 }

@@ -7,6 +7,7 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::Tensor;
 
+use crate::attention::family::Attentions;
 use crate::conv::ConvFamily;
 use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
@@ -15,21 +16,30 @@ use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
+use crate::resize::ResizeFamily;
+use crate::softmax::family::Softmaxes;
+use crate::topk::TopKFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
 #[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
+    &Attentions,
     &ConvFamily,
     &DepthwiseFamily,
     &Gemm,
     &PoolFamily,
+    &ResizeFamily,
     &Programs,
+    &Softmaxes,
+    &Norms,
     &Moving,
     &Picking,
+    &TopKFamily,
     &Reference,
 ];
 

@@ -5,12 +5,16 @@
 //! steps: a plan for one geometry, which decides blocks and tasks by sizes alone, and a run over addresses,
 //! which allocates nothing. Read in this order: [`geometry`], [`pack`], [`igemm`], then the others.
 
+pub mod band;
 mod cost;
 mod family;
 pub mod geometry;
 pub mod igemm;
+pub mod narrow;
 pub mod pack;
 mod region;
+mod way;
+mod windows;
 pub mod winograd;
 
 #[cfg(test)]
@@ -18,11 +22,14 @@ mod igemm_tests;
 #[cfg(test)]
 mod testing;
 
+use std::fmt;
+use std::ops::Range;
+
 pub(crate) use family::ConvFamily;
 
 /// The addresses and values of one run; which of them matter, and for how many elements, the plan says.
-#[derive(Clone, Copy, Debug)]
-pub struct ConvCall {
+#[derive(Clone, Copy)]
+pub struct ConvCall<'a> {
     pub input: *const f32,
     /// Packed as the plan wants it, aligned to 64 bytes.
     pub weights: *const f32,
@@ -36,12 +43,41 @@ pub struct ConvCall {
     /// Bounds of the last step; infinite where there are none.
     pub lo: f32,
     pub hi: f32,
+    /// What else is to happen to outputs, while they are in cache.
+    pub after: Option<&'a After<'a>>,
+}
+
+/// Called once for every output, on the thread that stored it.
+pub type After<'a> = dyn Fn(&Finished) + Sync + 'a;
+
+/// Neighbouring outputs that were just stored.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The first channel of the first pixel.
+    pub at: *mut f32,
+    /// From pixel to pixel, in elements.
+    pub stride: usize,
+    /// Pixels, counted over images, depths, rows and columns.
+    pub pixels: Range<usize>,
+    pub channels: Range<usize>,
+    /// Of the thread.
+    pub slot: usize,
+}
+
+impl fmt::Debug for ConvCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConvCall")
+            .field("input", &self.input)
+            .field("weights", &self.weights)
+            .field("output", &self.output)
+            .finish_non_exhaustive()
+    }
 }
 
 // SAFETY: tasks write disjoint parts of the output and of the scratch, as each plan says; the rest is read.
-unsafe impl Sync for ConvCall {}
+unsafe impl Sync for ConvCall<'_> {}
 // SAFETY: as above: the addresses belong to no thread.
-unsafe impl Send for ConvCall {}
+unsafe impl Send for ConvCall<'_> {}
 
 /// A core's second-level cache, at least: what a block of weights or of transformed tiles may fill. Zen 4 has
 /// 1 MiB, Intel's server cores 2 MiB since 2023 and 1 MiB since 2017.
@@ -61,6 +97,26 @@ fn wanted_tasks(flops: f64) -> usize {
 }
 
 /// The `idx`th of `parts` even parts of `0..len`.
-fn part(len: usize, parts: usize, idx: usize) -> std::ops::Range<usize> {
+fn part(len: usize, parts: usize, idx: usize) -> Range<usize> {
     len * idx / parts..len * (idx + 1) / parts
+}
+
+/// `len` cut into even parts of at most `most`.
+fn even_part(len: usize, most: usize) -> usize {
+    len.div_ceil(len.div_ceil(most.max(1)).max(1))
+}
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// Asks for the cache line at this address, which need not be memory.
+#[inline(always)]
+fn prefetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed, and the instruction is part of the architecture.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -12,18 +12,24 @@ pub mod simd;
 pub mod team;
 mod workers;
 
+mod attention;
 pub mod conv;
 pub mod depthwise;
 pub mod gemm;
 pub mod movement;
+pub mod norm;
 pub mod pool;
+pub mod resize;
+pub mod softmax;
 pub mod spatial;
+pub mod topk;
 pub mod vecmath;
 
 mod backend;
 mod evaluate;
 mod family;
 mod host;
+mod lines;
 mod price;
 mod regions;
 mod shared;

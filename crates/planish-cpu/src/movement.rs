@@ -16,18 +16,19 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(crate) use blocks::copy_run;
 pub(crate) use family::{Moving, Picking};
 
 use crate::isa::Isa;
+use crate::price::expected_ns;
 use crate::team::Team;
 use copy::{Copy, Core};
 use lower::{Move, Source};
 
-/// Bytes per nanosecond that one thread moves, read and written together, measured on copies out of the last
-/// cache; what is transposed or taken element by element is slower.
-const RUN_RATE: f64 = 12.0;
-const TRANSPOSE_RATE: f64 = 8.0;
-const STRIDED_RATE: f64 = 2.0;
+/// By how much transposing is slower than copying runs, and moving element by element; measured by the example
+/// `movement`.
+const TRANSPOSED: f64 = 1.5;
+const ONE_BY_ONE: f64 = 6.0;
 
 /// Copies that together make the outputs of an operator.
 #[derive(Clone, Debug)]
@@ -87,17 +88,17 @@ impl Moves {
         Some(Moves { parts, n_tasks })
     }
 
-    /// Expected nanoseconds of one thread.
-    pub fn predicted_ns(&self) -> f64 {
+    /// Expected nanoseconds.
+    pub fn predicted_ns(&self, threads: usize) -> f64 {
         let part = |part: &Part| {
-            let rate = match part.copy.core() {
-                Core::Runs | Core::Repeat => RUN_RATE,
-                Core::Transpose => TRANSPOSE_RATE,
-                Core::Strided => STRIDED_RATE,
+            let slower = match part.copy.core() {
+                Core::Runs | Core::Repeat => 1.0,
+                Core::Transpose => TRANSPOSED,
+                Core::Strided => ONE_BY_ONE,
             };
-            2.0 * part.copy.bytes() as f64 / rate
+            2.0 * part.copy.bytes() as f64 * slower
         };
-        self.parts.iter().map(part).sum()
+        expected_ns(Isa::best(), 0.0, self.parts.iter().map(part).sum(), threads)
     }
 
     /// Makes all outputs.

@@ -1,5 +1,7 @@
 //! What kernel tests share: reproducible numbers, values that lie inside larger buffers, and the reference.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use planish_kernel::{KernelError, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode, Tactic};
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
@@ -7,6 +9,9 @@ use planish_tensor::{Bytes, DType, Tensor};
 use crate::family::Family;
 use crate::isa::Isa;
 use crate::team::Team;
+
+/// How many samples ran.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 /// Reproducible numbers (xorshift).
 pub(crate) struct Random(u64);
@@ -65,6 +70,11 @@ impl Random {
 
 /// What memory holds that nobody wrote.
 const BLANK: u8 = 0xA5;
+
+/// A cache line of scratch.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Line(pub(crate) [u8; 64]);
 
 /// A value in memory as an operand describes it.
 #[derive(Clone)]
@@ -217,14 +227,21 @@ impl Sample {
     ) -> Result<Vec<Tensor>, KernelError> {
         let work = family.prepare(isa, &self.problem(inputs, outputs), &Tactic::new(family.name(), 1))?;
         let placed: Vec<Placed> = self.data.iter().zip(inputs).map(|(t, at)| Placed::new(t, at)).collect();
-        let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
         let from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
-        let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
-        let team = Team::alone();
-        let mut scratch = vec![[0xFFu8; 64]; work.scratch_bytes(team.n_slots()).div_ceil(64)];
-        // SAFETY: the operands describe the memory; the scratch is as large as asked for.
-        unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), &team)? };
-        Ok(made.iter().map(Placed::tensor).collect())
+        let with = |team: &Team| {
+            let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
+            let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
+            let mut scratch = vec![Line([0xFF; 64]); work.scratch_bytes(team.n_slots()).div_ceil(64)];
+            // SAFETY: the operands describe the memory; the scratch is as large as asked for.
+            unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), team)? };
+            Ok(made.iter().map(Placed::tensor).collect::<Vec<_>>())
+        };
+        let alone = with(&Team::alone())?;
+        // Threads that wait for each other on a busy machine take their time, so not every run has them.
+        if RUNS.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+            assert!(alone == with(&Team::new(3))?, "results depend on the number of threads");
+        }
+        Ok(alone)
     }
 
     /// Checks exact results of all instruction sets, with operands of random layouts inside larger ones.

@@ -9,9 +9,12 @@ use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
+use crate::passes::pack_attention_heads::PackAttentionHeads;
+use crate::passes::push_expands::PushExpands;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::recognize_attention::RecognizeAttention;
 use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
+use crate::passes::recognize_einsum::RecognizeEinsum;
 use crate::passes::recognize_gelu::RecognizeGelu;
 use crate::passes::recognize_group_norm::RecognizeGroupNorm;
 use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
@@ -23,7 +26,9 @@ use crate::passes::recognize_prelu::RecognizePrelu;
 use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
 use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
 use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
+use crate::passes::recognize_rotary_embedding::RecognizeRotaryEmbedding;
 use crate::passes::recognize_sigmoid::RecognizeSigmoid;
+use crate::passes::recognize_slice::RecognizeSlice;
 use crate::passes::recognize_softmax::RecognizeSoftmax;
 use crate::passes::recognize_softplus::RecognizeSoftplus;
 use crate::passes::recognize_swish::RecognizeSwish;
@@ -33,6 +38,7 @@ use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
 use crate::passes::spell_global_pools::SpellGlobalPools;
+use crate::passes::unmerge_rows::UnmergeRows;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
@@ -90,10 +96,16 @@ pub fn standard() -> Pipeline {
 /// What exporters take apart, put together again.
 fn recognition() -> Vec<Pass> {
     vec![
+        // First: products for attention, and transposes for what looks for them.
+        Pass::rule(RecognizeEinsum),
+        // Masks and reductions that need no Expand to broadcast.
+        Pass::rule(PushExpands),
         // Before Transpose, which would take one of the Reshapes away.
         Pass::rule(RecognizeDepthToSpace),
         // Early, since attention looks for transposed keys.
         Pass::rule(RecognizeTranspose),
+        // Behind Transpose, which joins what exporters do to an axis before they index it.
+        Pass::rule(RecognizeSlice),
         // Parts of the activations behind them.
         Pass::rule(RecognizeSigmoid),
         Pass::rule(RecognizeSoftplus),
@@ -114,9 +126,16 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeGroupNorm),
         // Behind the norms, whose roots are of the same kind.
         Pass::rule(RecognizeReduceL2),
+        // Before attention, whose operands it makes.
+        Pass::rule(RecognizeRotaryEmbedding),
         // A part of attention.
         Pass::rule(RecognizeSoftmax),
         // Behind the norms and activations, since it takes the scales of its operands off.
         Pass::rule(RecognizeAttention),
+        Pass::rule(PackAttentionHeads),
+        // Around packed heads the batch alone may be left to transpose.
+        Pass::rule(RecognizeTranspose),
+        // Layers that keep their axes can be moved to where fewest transposes are left.
+        Pass::rule(UnmergeRows),
     ]
 }

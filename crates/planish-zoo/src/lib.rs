@@ -8,7 +8,7 @@
 //!
 //! ```
 //! let graph = planish_zoo::graph("cifar_cnn", 0)?;
-//! assert_eq!(graph.value(graph.inputs()[0]).ty.to_string(), "f32[batch, 32, 32, 3]");
+//! assert_eq!(graph.value(graph.inputs()[0]).ty.to_string(), "f32[batch,32,32,3]");
 //! # Ok::<(), planish_zoo::ZooError>(())
 //! ```
 

@@ -59,6 +59,7 @@ impl From<planish_compile::BuildError> for Error {
         use planish_compile::BuildErrorKind as Build;
         let kind = match error.kind() {
             Build::Internal | Build::CheckFailed => ErrorKind::Failed,
+            Build::Io => ErrorKind::Io,
             _ => ErrorKind::BadInput,
         };
         Error::new(kind, error.to_string())

@@ -28,7 +28,10 @@ pub use engine::{Device, Engine};
 pub use error::{Error, ErrorKind};
 pub use plan::Plan;
 #[cfg(feature = "build")]
-pub use planish_compile::{BuildOptions, PassesReport, Progress, TimingCache};
+pub use planish_compile::{
+    BuildOptions, PassesReport, Progress, TacticLock, TacticSelector, TimingCache, TimingDiff, TimingEntry,
+    TimingKey,
+};
 pub use planish_op::Value;
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{Context, ContextOptions, ContextPool, Lease, Outputs, PortInfo, Profiled, View};

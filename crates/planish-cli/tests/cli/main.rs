@@ -3,6 +3,7 @@
 mod bad_input;
 mod inspect;
 mod run;
+mod timing;
 mod zoo;
 
 use std::fs;

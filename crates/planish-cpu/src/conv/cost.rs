@@ -74,6 +74,26 @@ pub(super) fn igemm(g: &Geometry, isa: Isa, tile: Tile, n_tasks: usize, threads:
     shared(cycles, n_tasks, threads) + weight_traffic(weights)
 }
 
+/// Bands of few channels.
+pub(super) fn band(g: &Geometry, isa: Isa, tile: Tile, n_tasks: usize, threads: usize) -> f64 {
+    let [z, y, x] = &g.axes;
+    let m = g.n_images * g.out_pixels();
+    let mut cycles = product(isa, tile, m, g.k, z.kernel * y.kernel, x.kernel * g.c);
+    cycles += (m * z.kernel * y.kernel) as f64 * 1.5;
+    // Rows are copied once for each tap of depth, and some twice.
+    cycles += (g.n_images * g.in_size(0) * g.in_size(1) * g.in_size(2) * g.c * z.kernel) as f64 * 1.5;
+    shared(cycles, n_tasks, threads)
+}
+
+/// Few outputs.
+pub(super) fn narrow(g: &Geometry, isa: Isa, n_tasks: usize, threads: usize) -> f64 {
+    let m = (g.n_images * g.out_pixels()) as f64;
+    let vectors = (g.n_taps() * g.c.div_ceil(isa.lanes())) as f64;
+    // Multiplications, a load of the pixel for each of them, pointers, and the sums of lanes.
+    let cycles = vectors * (g.k as f64 + 1.0) / rate(isa) + 2.0 * g.n_taps() as f64 + 12.0 * g.k as f64;
+    shared(m * cycles, n_tasks, threads)
+}
+
 /// Cycles that an axis' transforms take for a vector of channels and all of a tile: measured, with loads and
 /// stores.
 fn transform(kind: Kind) -> (f64, f64) {
@@ -89,8 +109,7 @@ pub(super) fn winograd(
     g: &Geometry,
     isa: Isa,
     tile: Tile,
-    kind: Kind,
-    cut: Cut,
+    (kind, cut): (Kind, Cut),
     n_tasks: usize,
     threads: usize,
 ) -> f64 {

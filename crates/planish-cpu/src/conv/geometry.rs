@@ -185,6 +185,19 @@ impl Phase {
         self.axes.iter().map(|axis| axis.taps.len()).product()
     }
 
+    /// Offset of the first output.
+    pub fn first(&self, pixels: &Pixels) -> usize {
+        (0..AXES).map(|axis| self.axes[axis].first * pixels.axes[axis]).sum()
+    }
+
+    /// Whether the windows of both are the same: only outputs and weights differ.
+    pub fn same_windows(&self, other: &Phase) -> bool {
+        let same = |(a, b): (&AxisPhase, &AxisPhase)| {
+            (a.step, a.count, a.in_step) == (b.step, b.count, b.in_step) && a.taps == b.taps
+        };
+        self.axes.iter().zip(&other.axes).all(same)
+    }
+
     /// The most outputs in a row whose addresses are one distance apart, for these strides: all of them where
     /// images and rows follow each other without gaps.
     pub fn run(&self, n_images: usize, pixels: &[&Pixels]) -> usize {

@@ -1,5 +1,6 @@
 //! Regions as convolutions: which operand is what, and what follows the sum.
 
+use planish_kernel::pointwise::Epilogue;
 use planish_kernel::{Numeric, Operand, Problem, Ref};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
@@ -8,7 +9,7 @@ use planish_tensor::{DType, Dim};
 use super::geometry::{AXES, Geometry, Pixels, TRIVIAL_AXIS};
 use super::pack::Filter;
 
-/// A region that is one convolution with bias, residual and clamp.
+/// A region that is one convolution with what follows it.
 #[derive(Clone, Debug)]
 pub(super) struct Convolution {
     pub(super) groups: usize,
@@ -20,18 +21,15 @@ pub(super) struct Convolution {
     /// Inputs of the region.
     pub(super) x: usize,
     pub(super) weight: usize,
-    pub(super) bias: Option<usize>,
-    pub(super) residual: Option<usize>,
-    pub(super) lo: f32,
-    pub(super) hi: f32,
+    /// What follows: bias, residual and clamp, then a program.
+    pub(super) epilogue: Epilogue,
 }
 
 impl Convolution {
     /// The region's convolution; `None` where it is something else or more.
     pub(super) fn of(problem: &Problem) -> Option<Convolution> {
         let region = &problem.region;
-        let all = problem.inputs.iter().chain(&problem.outputs);
-        if problem.numeric != Numeric::F32 || !all.clone().all(|operand| operand.dtype == DType::F32) {
+        if problem.numeric != Numeric::F32 {
             return None;
         }
         let main = region.nodes.first()?;
@@ -42,6 +40,10 @@ impl Convolution {
         let (x, weight) = (input(0)?, input(1)?);
         let x_dims = &problem.inputs.get(x)?.dims;
         let w_dims = &problem.inputs.get(weight)?.dims;
+        let main_operands = [problem.inputs.get(x)?, problem.inputs.get(weight)?, problem.outputs.first()?];
+        if main_operands.iter().any(|operand| operand.dtype != DType::F32) {
+            return None;
+        }
         let spatial = x_dims.len().checked_sub(2)?;
         if !(1..=AXES).contains(&spatial) || w_dims.len() != x_dims.len() || problem.outputs.len() != 1 {
             return None;
@@ -76,79 +78,22 @@ impl Convolution {
         if groups * c != x_dims[1] {
             return None;
         }
-        let mut found = Convolution {
-            groups,
-            c,
-            k,
-            axes,
-            transposed,
-            x,
-            weight,
-            bias: None,
-            residual: None,
-            lo: f32::NEG_INFINITY,
-            hi: f32::INFINITY,
-        };
-        match main.inputs.get(2).copied().flatten() {
-            None => {}
-            Some(Ref::Input(bias)) => found.bias = Some(bias as usize),
-            Some(_) => return None,
+        let epilogue = Epilogue::of(problem, 0).ok()?;
+        // Whatever is added behind a clamp is left to others.
+        if epilogue.residual.is_some_and(|residual| residual.after_clamp) {
+            return None;
         }
-        (found.out_dims(problem) == problem.outputs[0].dims && found.follow(problem)).then_some(found)
+        let found = Convolution { groups, c, k, axes, transposed, x, weight, epilogue };
+        (found.out_dims(problem) == problem.outputs[0].dims).then_some(found)
     }
 
-    /// Takes the nodes behind the convolution; false where they are more than it can.
-    fn follow(&mut self, problem: &Problem) -> bool {
-        let region = &problem.region;
-        let mut clamped = false;
-        for (idx, node) in region.nodes.iter().enumerate().skip(1) {
-            let last = Some(Ref::Node { node: idx as u32 - 1, output: 0 });
-            match &node.op {
-                Op::Add(_) if !clamped => {
-                    let other = match node.inputs[..] {
-                        [a, Some(Ref::Input(b))] if a == last => b as usize,
-                        [Some(Ref::Input(a)), b] if b == last => a as usize,
-                        _ => return false,
-                    };
-                    let Some(operand) = problem.inputs.get(other) else { return false };
-                    if operand.dims == problem.outputs[0].dims && self.residual.is_none() {
-                        self.residual = Some(other);
-                    } else if self.is_bias(operand, problem.outputs[0].rank())
-                        && self.bias.is_none()
-                        && self.residual.is_none()
-                    {
-                        self.bias = Some(other);
-                    } else {
-                        return false;
-                    }
-                }
-                Op::Relu(_) if !clamped && node.inputs.first() == Some(&last) => {
-                    self.lo = 0.0;
-                    clamped = true;
-                }
-                Op::Clip(_) if !clamped && node.inputs.first() == Some(&last) => {
-                    let bound = |idx: usize, none: f32| match node.inputs.get(idx).copied().flatten() {
-                        None => Some(none),
-                        bound => region.constant(bound)?.elements::<f32>().ok()?.first().copied(),
-                    };
-                    let (Some(lo), Some(hi)) = (bound(1, f32::NEG_INFINITY), bound(2, f32::INFINITY)) else {
-                        return false;
-                    };
-                    (self.lo, self.hi) = (lo, hi);
-                    clamped = true;
-                }
-                _ => return false,
-            }
-        }
-        region.outputs == [Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 }]
+    /// Input of the region that is added to the sums.
+    pub(super) fn residual(&self) -> Option<usize> {
+        self.epilogue.residual.map(|residual| residual.input as usize)
     }
 
-    /// Whether an operand is one number per output channel, as the sum of outputs of this rank sees it.
-    fn is_bias(&self, operand: &Operand, rank: usize) -> bool {
-        let channels = rank - 2;
-        operand.len() == self.groups * self.k
-            && operand.rank() > channels
-            && operand.dims[operand.rank() - 1 - channels] == operand.len()
+    pub(super) fn bias(&self) -> Option<usize> {
+        self.epilogue.bias.map(|bias| bias as usize)
     }
 
     fn out_dims(&self, problem: &Problem) -> Vec<usize> {
@@ -174,7 +119,7 @@ impl Convolution {
             transposed: self.transposed,
             input: pixels(&problem.inputs[self.x]),
             output: pixels(&problem.outputs[0]),
-            residual: self.residual.map(|idx| pixels(&problem.inputs[idx])),
+            residual: self.residual().map(|idx| pixels(&problem.inputs[idx])),
         }
     }
 }

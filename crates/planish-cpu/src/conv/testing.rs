@@ -136,7 +136,7 @@ impl Case {
         &self,
         weights: &[f32],
         scratch: usize,
-        run: impl FnOnce(&ConvCall, &Team),
+        run: impl FnOnce(&ConvCall<'_>, &Team),
     ) -> Vec<f32> {
         let len = self.geometry.n_images * self.geometry.output.image + 64;
         let mut output = vec![UNTOUCHED; len];
@@ -153,6 +153,7 @@ impl Case {
             scratch: scratch.slice(1).as_mut_ptr().cast(),
             lo: self.lo,
             hi: self.hi,
+            after: None,
         };
         run(&call, &Team::alone());
         output

@@ -20,7 +20,7 @@ use algebra::AxisKind;
 use transform::{InputTile, InputTiles, OutputTile, OutputTiles};
 
 use super::geometry::{AXES, Geometry};
-use super::{ConvCall, L2_BYTES, part, wanted_tasks};
+use super::{ConvCall, Finished, L2_BYTES, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
 use crate::isa::Isa;
@@ -223,7 +223,7 @@ impl Winograd {
     /// # Safety
     /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
     /// the plan say.
-    pub unsafe fn run(&self, call: &ConvCall, team: &Team) {
+    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         if self.geometry.k == 0 {
             return;
         }
@@ -241,6 +241,7 @@ impl Winograd {
                         let panels = part(n_panels, n_channel_blocks, idx);
                         self.multiply(call, &block, points.cast(), 0..block.n_rows(), panels, rest);
                     }
+                    self.finished(call, &block, 0..block.n_rows(), 0..self.geometry.k, task.slot);
                 }
             }),
             Cut::Phased(_) => {
@@ -262,7 +263,10 @@ impl Winograd {
                         // SAFETY: granted by the caller; slots have different scratch, tasks different outputs.
                         unsafe {
                             let rest = points.get().add(self.points_bytes + task.slot * self.slot_bytes());
-                            self.multiply(call, &block, points.get().cast(), rows, panels, rest);
+                            let channels = panels.start * self.tile.nr()
+                                ..(panels.end * self.tile.nr()).min(self.geometry.k);
+                            self.multiply(call, &block, points.get().cast(), rows.clone(), panels, rest);
+                            self.finished(call, &block, rows, channels, task.slot);
                         }
                     });
                 }
@@ -285,7 +289,7 @@ impl Winograd {
         Block { columns, depths, in_depths, point_stride }
     }
 
-    unsafe fn transform_inputs(&self, call: &ConvCall, block: &Block, tiles: Range<usize>, to: *mut f32) {
+    unsafe fn transform_inputs(&self, call: &ConvCall<'_>, block: &Block, tiles: Range<usize>, to: *mut f32) {
         self.isa.run(InputTiles { plan: self, block, input: call.input, tiles, to });
     }
 
@@ -295,7 +299,7 @@ impl Winograd {
     /// As for [`Winograd::run`]; `scratch` must hold a slot's products and pointers.
     unsafe fn multiply(
         &self,
-        call: &ConvCall,
+        call: &ConvCall<'_>,
         block: &Block,
         points: *const f32,
         rows: Range<usize>,
@@ -368,6 +372,42 @@ impl Winograd {
         });
     }
 
+    /// Hands finished outputs on: of tiles side by side, row by row.
+    fn finished(
+        &self,
+        call: &ConvCall<'_>,
+        block: &Block,
+        rows: Range<usize>,
+        channels: Range<usize>,
+        slot: usize,
+    ) {
+        let Some(after) = call.after else { return };
+        let g = &self.geometry;
+        let [y_out, x_out] = self.kind.axes().map(AxisKind::n_out);
+        let n_columns = block.columns.len();
+        let mut row = rows.start;
+        while row < rows.end {
+            let depth = block.depths.start + row / n_columns;
+            let (image, y_tile, x_tile) = self.locate(block.columns.start + row % n_columns);
+            let n = (self.n_tiles[1] - x_tile).min(n_columns - row % n_columns).min(rows.end - row);
+            let (y, x) = (y_tile * y_out, x_tile * x_out);
+            let n_pixels = (n * x_out).min(g.out_size(2) - x);
+            for y in y..(y + y_out).min(g.out_size(1)) {
+                let first = ((image * g.out_size(0) + depth) * g.out_size(1) + y) * g.out_size(2) + x;
+                let [d_stride, y_stride, x_stride] = g.output.axes;
+                let offset = image * g.output.image + depth * d_stride + y * y_stride + x * x_stride;
+                after(&Finished {
+                    at: call.output.wrapping_add(offset + channels.start),
+                    stride: x_stride,
+                    pixels: first..first + n_pixels,
+                    channels: channels.clone(),
+                    slot,
+                });
+            }
+            row += n;
+        }
+    }
+
     /// Image, row and column of a tile.
     #[inline(always)]
     fn locate(&self, column: usize) -> (usize, usize, usize) {
@@ -399,7 +439,7 @@ impl Winograd {
     }
 
     #[inline(always)]
-    fn output_tile(&self, block: &Block, row: usize, call: &ConvCall) -> OutputTile {
+    fn output_tile(&self, block: &Block, row: usize, call: &ConvCall<'_>) -> OutputTile {
         let g = &self.geometry;
         let n_columns = block.columns.len();
         let depth = block.depths.start + row / n_columns;
@@ -423,11 +463,6 @@ impl Winograd {
 
 /// Depths of a block of a 3-D convolution: with 8, a quarter of the slices is transformed twice.
 const MOST_DEPTHS: usize = 8;
-
-/// `len` cut into even parts of at most `most`.
-fn even_part(len: usize, most: usize) -> usize {
-    len.div_ceil(len.div_ceil(most.max(1)).max(1))
-}
 
 /// An address that tasks share.
 #[derive(Clone, Copy)]

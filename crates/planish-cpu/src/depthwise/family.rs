@@ -1,22 +1,25 @@
 //! Depthwise convolution as the backend sees it: candidates, packed weights and prepared work.
 
-use planish_kernel::{
-    Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, Tactic, Want,
-};
+use planish_kernel::pointwise::Epilogue;
+use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
-use super::{Depthwise, DepthwiseArguments, pack};
+use super::{Depthwise, DepthwiseArguments, OutputRow, RowHook, pack};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::pointwise::Pointwise;
+use crate::pointwise::cost::cost_per_element;
+use crate::pointwise::family::want;
 use crate::price::expected_ns;
+use crate::shared::Shared;
 use crate::spatial::Windows;
 use crate::team::Team;
 
 /// Taps outermost, channels innermost and rounded up to sixteen.
 const FORMAT: &str = "taps_by_channels16";
 
-/// `Conv` with as many groups as input channels, and a clamp behind it.
+/// `Conv` with as many groups as input channels, and what follows it element by element.
 #[derive(Debug)]
 pub(crate) struct DepthwiseFamily;
 
@@ -25,63 +28,41 @@ struct Parts<'a> {
     conv: &'a Conv,
     x: usize,
     weight: usize,
-    bias: Bias,
-    clamp: (f32, f32),
-}
-
-#[derive(Clone, PartialEq, Debug)]
-enum Bias {
-    None,
-    Input(usize),
-    Constant(Vec<f32>),
+    epilogue: Epilogue,
 }
 
 impl<'a> Parts<'a> {
     fn of(problem: &'a Problem) -> Option<Parts<'a>> {
-        let region = &problem.region;
-        let (main, chain) = region.nodes.split_first()?;
+        let main = problem.region.nodes.first()?;
         let Op::Conv(conv) = &main.op else { return None };
         let input = |idx: usize| match main.inputs.get(idx).copied().flatten() {
             Some(Ref::Input(input)) => Some(input as usize),
             _ => None,
         };
         let (x, weight) = (input(0)?, input(1)?);
-        let bias = match main.inputs.get(2).copied().flatten() {
-            None => Bias::None,
-            Some(Ref::Input(input)) => Bias::Input(input as usize),
-            reference => Bias::Constant(region.constant(reference)?.elements::<f32>().ok()?.into_owned()),
-        };
-        let mut clamp = (f32::NEG_INFINITY, f32::INFINITY);
-        for (idx, node) in chain.iter().enumerate() {
-            let follows = node.inputs.first() == Some(&Some(Ref::Node { node: idx as u32, output: 0 }));
-            let (lo, hi) = bounds(region, &node.op, &node.inputs).filter(|_| follows)?;
-            // Bounds are in order, so clamping twice is clamping once to what the second makes of the first's.
-            let again = |value: f32| if value < lo { lo } else { value.min(hi) };
-            clamp = (again(clamp.0), again(clamp.1));
-        }
-        let last = Ref::Node { node: chain.len() as u32, output: 0 };
         let (from, w, [y]) = (problem.inputs.get(x)?, problem.inputs.get(weight)?, &problem.outputs[..])
         else {
             return None;
         };
-        let operands = [from, w, y];
-        let fits = region.outputs == [last]
-            && operands.iter().all(|operand| operand.dtype == DType::F32 && operand.rank() == y.rank())
-            && (3..=5).contains(&y.rank())
-            && usize::try_from(conv.group).ok() == Some(from.dims[1])
-            && from.dims[1] > 0
-            && w.dims[1] == 1
-            && w.dims[0] == y.dims[1]
-            && w.constant
-            && !w.is_empty();
-        let bias_fits = match &bias {
-            Bias::None => true,
-            Bias::Input(input) => problem.inputs.get(*input).is_some_and(|bias| {
-                bias.dtype == DType::F32 && bias.dims == [y.dims[1]] && bias.contiguous_along(0)
-            }),
-            Bias::Constant(values) => values.len() == y.dims[1],
-        };
-        (fits && bias_fits).then_some(Parts { conv, x, weight, bias, clamp })
+        let fits =
+            [from, w, y].iter().all(|operand| operand.dtype == DType::F32 && operand.rank() == y.rank())
+                && (3..=5).contains(&y.rank())
+                && usize::try_from(conv.group).ok() == Some(from.dims[1])
+                && from.dims[1] > 0
+                && w.dims[1] == 1
+                && w.dims[0] == y.dims[1]
+                && w.constant
+                && !w.is_empty();
+        if !fits {
+            return None;
+        }
+        let epilogue = Epilogue::of(problem, 0).ok()?;
+        let bias_fits = epilogue.bias.is_none_or(|input| {
+            problem.inputs.get(input as usize).is_some_and(|bias| {
+                bias.dtype == DType::F32 && bias.len() == y.dims[1] && bias.is_dense(Layout::Plain)
+            })
+        });
+        (bias_fits && epilogue.residual.is_none()).then_some(Parts { conv, x, weight, epilogue })
     }
 
     fn plan(&self, isa: Isa, x: &Operand, w: &Operand, y: &Operand) -> Option<Depthwise> {
@@ -90,24 +71,15 @@ impl<'a> Parts<'a> {
         let axes = attributes.kernel_of_weight(&kernel).and_then(|kernel| attributes.axes(&kernel)).ok()?;
         let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
         let placed = placed.collect::<Option<Vec<_>>>()?;
-        Depthwise::plan(isa, Windows::new(&placed, x, y)?, x.dims[1], self.clamp)
+        Depthwise::plan(isa, Windows::new(&placed, x, y)?, x.dims[1], (self.epilogue.lo, self.epilogue.hi))
     }
 }
 
-/// The bounds that a node behind the convolution clamps to.
-fn bounds(region: &Region, op: &Op, inputs: &[Option<Ref>]) -> Option<(f32, f32)> {
-    match op {
-        Op::Relu(_) => Some((0.0, f32::INFINITY)),
-        Op::Clip(_) => {
-            let bound = |idx: usize, none: f32| match inputs.get(idx).copied().flatten() {
-                None => Some(none),
-                reference => region.constant(reference)?.elements::<f32>().ok()?.first().copied(),
-            };
-            let (lo, hi) = (bound(1, f32::NEG_INFINITY)?, bound(2, f32::INFINITY)?);
-            (lo <= hi).then_some((lo, hi))
-        }
-        _ => None,
-    }
+/// What follows the clamp, over rows of pixels.
+fn program(isa: Isa, problem: &Problem, epilogue: &Epilogue) -> Result<Option<Pointwise>, KernelError> {
+    let Some(program) = &epilogue.program else { return Ok(None) };
+    let pixels: Vec<usize> = (0..problem.outputs[0].rank()).filter(|axis| *axis != 1).collect();
+    Pointwise::for_blocks(isa, problem, program, &pixels, &[1]).map(Some)
 }
 
 fn unsupported() -> KernelError {
@@ -125,8 +97,22 @@ impl Family for DepthwiseFamily {
         let (x, w, y) =
             (last(&problem.inputs[parts.x]), &problem.inputs[parts.weight], last(&problem.outputs[0]));
         let Some(plan) = parts.plan(isa, &x, w, &y) else { return Vec::new() };
-        let mut inputs = vec![Want::dense(Layout::Plain); problem.inputs.len()];
+        let wanted = |input: &Operand| want(input, &problem.outputs[0].dims, Layout::ChannelsLast);
+        let mut inputs: Vec<Want> = problem.inputs.iter().map(wanted).collect();
         inputs[parts.x] = Want::inside(Layout::ChannelsLast);
+        inputs[parts.weight] = Want::dense(Layout::Plain);
+        if let Some(bias) = parts.epilogue.bias {
+            inputs[bias as usize] = Want::dense(Layout::Plain);
+        }
+        let mut laid = problem.clone();
+        laid.outputs[0] = y.clone();
+        for (operand, want) in laid.inputs.iter_mut().zip(&inputs) {
+            operand.strides = want.layout.strides(&operand.dims);
+        }
+        if program(isa, &laid, &parts.epilogue).is_err() {
+            return Vec::new();
+        }
+        let after = parts.epilogue.program.as_ref().map_or(0.0, cost_per_element);
         let mut packed = vec![None; problem.inputs.len()];
         packed[parts.weight] = Some(FORMAT.to_string());
         let bytes = x.span_bytes() + y.span_bytes();
@@ -135,7 +121,8 @@ impl Family for DepthwiseFamily {
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,
-            predicted_ns: expected_ns(isa, 2.0 * plan.macs() as f64, bytes as f64, problem.threads),
+            predicted_ns: expected_ns(isa, 2.0 * plan.macs() as f64, bytes as f64, problem.threads)
+                + after * y.len() as f64 / problem.threads.max(1) as f64,
             in_place: Vec::new(),
             slow: false,
         }]
@@ -161,7 +148,9 @@ impl Family for DepthwiseFamily {
         let (x, w, y) = (&problem.inputs[parts.x], &problem.inputs[parts.weight], &problem.outputs[0]);
         let is_packed = w.packed.as_deref() == Some(FORMAT);
         let plan = parts.plan(isa, x, w, y).filter(|_| is_packed).ok_or_else(unsupported)?;
-        Ok(Box::new(DepthwiseWork { plan, x: parts.x, weight: parts.weight, bias: parts.bias }))
+        let program = program(isa, problem, &parts.epilogue)?;
+        let bias = parts.epilogue.bias.map(|input| input as usize);
+        Ok(Box::new(DepthwiseWork { plan, x: parts.x, weight: parts.weight, bias, program }))
     }
 }
 
@@ -170,31 +159,46 @@ struct DepthwiseWork {
     plan: Depthwise,
     x: usize,
     weight: usize,
-    bias: Bias,
+    bias: Option<usize>,
+    program: Option<Pointwise>,
+}
+
+impl DepthwiseWork {
+    fn slot_bytes(&self) -> usize {
+        self.program.as_ref().map_or(0, Pointwise::scratch_bytes)
+    }
 }
 
 impl Work for DepthwiseWork {
-    fn scratch_bytes(&self, _n_slots: usize) -> usize {
-        0
+    fn scratch_bytes(&self, n_slots: usize) -> usize {
+        n_slots * self.slot_bytes()
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        _scratch: *mut u8,
+        scratch: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
+        let shared = Shared { inputs, outputs, scratch };
+        let after = |row: OutputRow| {
+            let Shared { inputs, scratch, .. } = { shared };
+            if let Some(program) = &self.program {
+                let scratch = scratch.wrapping_add(row.slot * self.slot_bytes());
+                let pixels = row.first_pixel..row.first_pixel + row.n_pixels;
+                // SAFETY: the row is this task's, the scratch this slot's; the caller grants the inputs.
+                unsafe {
+                    program.run_block(inputs, row.start, row.pixel_stride, pixels, row.channels, scratch)
+                };
+            }
+        };
         let arguments = DepthwiseArguments {
             x: inputs[self.x].cast(),
             weights: inputs[self.weight].cast(),
-            bias: match &self.bias {
-                Bias::None => std::ptr::null(),
-                Bias::Input(input) => inputs[*input].cast(),
-                Bias::Constant(values) => values.as_ptr(),
-            },
+            bias: self.bias.map_or(std::ptr::null(), |input| inputs[input].cast()),
             y: outputs[0].cast(),
-            hook: None,
+            hook: self.program.as_ref().map(|_| &after as &RowHook<'_>),
         };
         // SAFETY: the caller grants what the operands span; packed weights have the length that `pack` gave
         // them.

@@ -8,7 +8,7 @@ use planish_tensor::{DType, Tensor};
 use super::{Depthwise, DepthwiseArguments, DepthwiseFamily, OutputRow, pack};
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Placed, Random, assert_close, reference};
+use crate::samples::{Line, Placed, Random, assert_close, reference};
 use crate::spatial::Windows;
 use crate::team::Team;
 
@@ -217,7 +217,7 @@ fn the_hook_sees_every_row_once_after_it_is_stored() {
         let plain = run(None);
         let doubled = run(Some(&|row: OutputRow| {
             for pixel in 0..row.n_pixels {
-                for channel in 0..row.channels {
+                for channel in 0..row.channels.len() {
                     // SAFETY: the row is the hook's until it returns.
                     unsafe { *row.start.add(pixel * row.pixel_stride + channel) *= 2.0 };
                 }
@@ -227,9 +227,17 @@ fn the_hook_sees_every_row_once_after_it_is_stored() {
     }
 }
 
-/// Conv, Relu and Clip as one region: candidates, packed weight and result as a plan would use them.
+/// Conv, Clip, and Relu or HardSwish as one region: candidates, packed weight and result as a plan uses them.
 #[test]
-fn a_region_with_clamps_runs_through_the_family() {
+fn a_region_with_what_follows_runs_through_the_family() {
+    region_with(planish_op::Relu {}.into(), &|v| v.clamp(0.0, 0.75));
+    region_with(planish_op::HardSwish {}.into(), &|v| {
+        let v = v.clamp(-0.5, 0.75);
+        v * (v / 6.0 + 0.5)
+    });
+}
+
+fn region_with(last: Op, want: &dyn Fn(f32) -> f32) {
     let mut random = Random::new(6);
     let (x, w, bias) = (random.floats(&[2, 24, 9, 11]), random.floats(&[24, 1, 3, 3]), random.floats(&[24]));
     let op: Op = Conv { group: 24, pads: vec![1; 4], ..conv() }.into();
@@ -246,12 +254,12 @@ fn a_region_with_clamps_runs_through_the_family() {
         nodes: vec![
             node(op.clone(), (0..3).map(|idx| Some(Ref::Input(idx))).collect()),
             node(planish_op::Clip {}.into(), vec![before(0), Some(Ref::Constant(0)), Some(Ref::Constant(1))]),
-            node(planish_op::Relu {}.into(), vec![before(1)]),
+            node(last, vec![before(1)]),
         ],
         outputs: vec![Ref::Node { node: 2, output: 0 }],
     };
     let sums = reference(&op, &[Some(&x), Some(&w), Some(&bias)], 1).remove(0);
-    let clamped = sums.elements::<f32>().unwrap().iter().map(|v| v.clamp(0.0, 0.75)).collect();
+    let clamped = sums.elements::<f32>().unwrap().iter().map(|v| want(*v)).collect();
     let want = Tensor::new(sums.shape(), clamped).unwrap();
     let image = Operand::dense(DType::F32, &[2, 24, 9, 11], Layout::Plain);
     let mut problem = Problem {
@@ -278,12 +286,14 @@ fn a_region_with_clamps_runs_through_the_family() {
         let (from, mut to) = (Placed::new(&x, &laid.inputs[0]), Placed::blank(&laid.outputs[0]));
         let bias = bias.elements::<f32>().unwrap();
         let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast()];
-        // SAFETY: the operands describe the memory, no scratch is asked for.
-        unsafe { work.run(&inputs, &[to.mut_ptr()], std::ptr::null_mut(), &Team::alone()).unwrap() };
+        let team = Team::new(2);
+        let mut scratch = vec![Line([0xFF; 64]); work.scratch_bytes(team.n_slots()).div_ceil(64)];
+        // SAFETY: the operands describe the memory, the scratch is as large as asked for.
+        unsafe { work.run(&inputs, &[to.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
         assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
     }
     // What it cannot do it does not offer.
-    region.nodes[2].op = planish_op::Sigmoid {}.into();
+    region.nodes[0].op = Conv { group: 12, ..conv() }.into();
     problem.region = region;
     assert!(DepthwiseFamily.candidates(Isa::best(), &problem).is_empty());
 }

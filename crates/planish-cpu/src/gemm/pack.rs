@@ -36,6 +36,11 @@ impl PackedB {
         self.len() == 0
     }
 
+    /// Rows of the matrix: the length of the sums.
+    pub fn depth(&self) -> usize {
+        self.k
+    }
+
     pub fn n_panels(&self) -> usize {
         self.n.div_ceil(self.nr)
     }
@@ -130,6 +135,11 @@ pub(super) unsafe fn pack_panel(
     }
 }
 
+/// Rows that are asked for ahead.
+const AHEAD: usize = 12;
+/// Elements from which on memcpy pays.
+const LONG_ROW: usize = 128;
+
 /// Copies `rows` rows of `n` elements.
 ///
 /// # Safety
@@ -146,7 +156,17 @@ pub(super) unsafe fn copy_rows(
         // SAFETY: as the caller grants.
         unsafe {
             let (from, to) = (from.wrapping_add(i * from_stride), to.add(i * to_stride));
-            // A panel's row is a few vectors: a call of memcpy would cost more than the copy.
+            // A panel's row is a few vectors: a call of memcpy would cost more than the copy. The rows of a
+            // wide matrix are pages apart, where no hardware prefetcher follows.
+            #[cfg(target_arch = "x86_64")]
+            for line in (0..n).step_by(16) {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD * from_stride + line).cast());
+            }
+            if n >= LONG_ROW {
+                std::ptr::copy_nonoverlapping(from, to, n);
+                continue;
+            }
             let mut j = 0;
             while j + 8 <= n {
                 to.add(j).cast::<[f32; 8]>().write_unaligned(from.add(j).cast::<[f32; 8]>().read_unaligned());

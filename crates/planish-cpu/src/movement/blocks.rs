@@ -11,22 +11,22 @@ pub(super) const MAX_WIDTH: usize = 32;
 
 /// Rows and columns of elements; steps are in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Block {
-    pub from: *const u8,
-    pub to: *mut u8,
-    pub rows: usize,
-    pub cols: usize,
-    pub from_row: isize,
-    pub from_col: isize,
-    pub to_row: isize,
-    pub to_col: isize,
+pub(super) struct Block {
+    pub(super) from: *const u8,
+    pub(super) to: *mut u8,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) from_row: isize,
+    pub(super) from_col: isize,
+    pub(super) to_row: isize,
+    pub(super) to_col: isize,
 }
 
 /// Moves a block.
 ///
 /// # Safety
 /// The block's elements must be readable and writable, and the instruction set of the function present.
-pub type BlockFn = unsafe fn(&Block);
+pub(super) type BlockFn = unsafe fn(&Block);
 
 /// Whether blocks of elements this wide are transposed in registers.
 pub(super) fn transposes(width: usize) -> bool {
@@ -99,7 +99,7 @@ unsafe fn runs<const WIDTH: usize>(block: &Block) {
 /// # Safety
 /// Both sides must be valid for `n` bytes and not overlap.
 #[inline(always)]
-pub(super) unsafe fn copy_run(from: *const u8, to: *mut u8, n: usize) {
+pub(crate) unsafe fn copy_run(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: every access lies within the `n` bytes that the caller grants.
     unsafe {
         match n {
@@ -144,16 +144,18 @@ unsafe fn repeat<T: Copy>(block: &Block) {
     }
 }
 
-/// Element by element.
+/// Element by element, the longer side innermost.
 pub(super) unsafe fn strided<T: Copy>(block: &Block) {
-    for row in 0..block.rows as isize {
-        let from = block.from.wrapping_offset(row * block.from_row);
-        let to = block.to.wrapping_offset(row * block.to_row);
-        for col in 0..block.cols as isize {
+    let Block { from, to, rows, cols, from_row, from_col, to_row, to_col } = *block;
+    let (rows, cols) = ((rows, from_row, to_row), (cols, from_col, to_col));
+    let (outer, inner) = if rows.0 > cols.0 { (cols, rows) } else { (rows, cols) };
+    for at in 0..outer.0 as isize {
+        let (from, to) = (from.wrapping_offset(at * outer.1), to.wrapping_offset(at * outer.2));
+        for at in 0..inner.0 as isize {
             // SAFETY: the caller grants the block.
             unsafe {
-                let value = from.wrapping_offset(col * block.from_col).cast::<T>().read_unaligned();
-                to.wrapping_offset(col * block.to_col).cast::<T>().write_unaligned(value);
+                let value = from.wrapping_offset(at * inner.1).cast::<T>().read_unaligned();
+                to.wrapping_offset(at * inner.2).cast::<T>().write_unaligned(value);
             }
         }
     }

@@ -3,9 +3,10 @@
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use super::pick::{self, PickArguments, Picks};
-use super::{Moves, RUN_RATE, lower};
+use super::{Moves, lower};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::price::expected_ns;
 use crate::team::Team;
 
 /// Nanoseconds that looking up one slice takes.
@@ -63,9 +64,9 @@ impl Family for Moving {
             }
             let laid = with_layouts(problem, from, to);
             let planned = lower::lower(&laid).ok().and_then(|moves| Moves::plan(isa, moves));
-            candidates.extend(
-                planned.map(|moves| candidate("move_copies", problem, (from, to), moves.predicted_ns())),
-            );
+            candidates.extend(planned.map(|moves| {
+                candidate("move_copies", problem, (from, to), moves.predicted_ns(problem.threads))
+            }));
         }
         // Regrouping needs gapless operands; everything else follows strides.
         let is_regrouped = problem.region.nodes.iter().any(|node| {
@@ -118,7 +119,8 @@ impl Family for Picking {
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
         let laid = with_layouts(problem, Layout::Plain, Layout::Plain);
         let Ok((picks, inputs)) = pick::of_problem(isa, &laid) else { return Vec::new() };
-        let ns = 2.0 * picks.bytes() as f64 / RUN_RATE + LOOKUP_NS * picks.n_slices() as f64;
+        let lookups = LOOKUP_NS * picks.n_slices() as f64 / problem.threads.max(1) as f64;
+        let ns = lookups + expected_ns(isa, 0.0, 2.0 * picks.bytes() as f64, problem.threads);
         let mut candidate = candidate("pick_slices", problem, (Layout::Plain, Layout::Plain), ns);
         candidate.inputs[inputs.index].inside = false;
         vec![candidate]

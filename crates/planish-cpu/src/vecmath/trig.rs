@@ -17,7 +17,9 @@ const COSINE: [f32; 3] = [0.041_666_646, -0.001_388_736_2, 0.000_024_437_73];
 
 #[inline(always)]
 pub fn sin<S: Simd>(s: S, x: S::F) -> S::F {
-    wave(s, x, 0, |x| f64::from(x).sin() as f32)
+    let value = wave(s, x, 0, |x| f64::from(x).sin() as f32);
+    // The reduction loses the sign of zero.
+    s.select(s.eq(x, s.zero()), x, value)
 }
 
 #[inline(always)]
@@ -34,8 +36,6 @@ fn wave<S: Simd>(s: S, x: S::F, shift: i32, exact: impl Fn(f32) -> f32) -> S::F 
     for part in QUARTER {
         r = s.neg_mul_add(n, s.splat(part), r);
     }
-    // Exact, and keeps the sign of zero.
-    let r = s.select(s.eq(n, s.zero()), x, r);
     let square = s.mul(r, r);
     let sine = s.mul_add(s.mul(polynomial(s, square, SINE), square), r, r);
     let cosine = s.mul(s.mul(polynomial(s, square, COSINE), square), square);

@@ -426,6 +426,7 @@ mod tests {
                 %c: f32[3,2,1] = Transpose(%max) {perm=[1,0,2]}
                 %y: f32[3,2,2] = MatMul(%c, %w)
                 output %y
+                refused at : moving it to the other side of its Transpose transposes no fewer elements
             "#]],
         );
     }
@@ -435,5 +436,19 @@ mod tests {
         let text = "input %x: f32[2,3] %a: f32[3,2] = Transpose(%x) %b: f32[3,2] = Relu(%a) \
                     %y: f32[2,3] = Transpose(%b) %z: f32[2,3] = Neg(%y) output %b, %z";
         assert_eq!(left(text), 1);
+    }
+
+    #[test]
+    fn rows_of_a_transformer_stay_in_the_order_of_its_input() {
+        // As in PyTorch's MultiheadAttention: the batch is moved behind the sequence and back.
+        let text = "input %x: f32[3,5,4] const %w: f32[4,4] = [1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2] const %g: f32[4] = [1,2,3,4] \
+            %t: f32[5,3,4] = Transpose(%x) {perm=[1,0,2]} %n: f32[5,3,4] = LayerNormalization(%t, %g) \
+            %m: f32[5,3,4] = MatMul(%n, %w) %y: f32[3,5,4] = Transpose(%m) {perm=[1,0,2]} output %y";
+        assert_eq!(left(text), 0);
+        // A product sums along the last axis, which must stay the last.
+        let text = "input %x: f32[3,4,4] const %w: f32[4,4] = [1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2] \
+            %t: f32[3,4,4] = Transpose(%x) {perm=[0,2,1]} %m: f32[3,4,4] = MatMul(%t, %w) \
+            %y: f32[3,4,4] = Transpose(%m) {perm=[0,2,1]} output %y";
+        assert_eq!(left(text), 2);
     }
 }

@@ -4,11 +4,12 @@
 //! [b,12,64,s]` is one Transpose. Both shapes are cut into the smallest runs that neither a boundary before
 //! nor one behind goes through; these atoms are what is permuted.
 
-use planish_ir::{Node, NodeId, ValueId};
+use planish_ir::{NodeId, ValueId};
 use planish_op::{Op, Reshape, Transpose};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, private, relying_on};
+use crate::reshape::{reshaped_input, target};
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
@@ -25,19 +26,14 @@ impl Rule for RecognizeTranspose {
     }
 }
 
-/// Whether a node only changes the shape of its first input.
-fn reshapes(node: &Node) -> bool {
-    matches!(node.op, Op::Reshape(_) | Op::Squeeze(_) | Op::Unsqueeze(_) | Op::Flatten(_))
-}
-
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
     let y = output(node)?;
-    let turned = cx.input(node, 0).filter(|_| reshapes(node)).ok_or(Miss::No)?;
+    let turned = reshaped_input(cx, node).ok_or(Miss::No)?;
     let (transpose, turn) = made_by(cx, turned, |op| matches!(op, Op::Transpose(_))).ok_or(Miss::No)?;
     let merged = one_input(turn).ok_or(Miss::No)?;
-    let (_, merge) = cx.producer(merged).filter(|(_, node)| reshapes(node)).ok_or(Miss::No)?;
-    let x = cx.input(merge, 0).ok_or(Miss::No)?;
+    let (_, merge) = cx.producer(merged).ok_or(Miss::No)?;
+    let x = reshaped_input(cx, merge).ok_or(Miss::No)?;
     let shapes = (cx.shape(x), cx.shape(merged), cx.shape(y));
     let (Some(before), Some(middle), Some(after)) = shapes else { return Err(Miss::No) };
     let perm = permutation(&turn.op, middle.rank()).ok_or(Miss::No)?;
@@ -215,29 +211,16 @@ fn quotient(dividend: &Dim, divisor: &Dim) -> Option<Dim> {
 
 /// A Reshape to this shape, if its sizes can be written down as constants.
 fn reshape(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape) -> Found<Operand> {
-    let mut n_open = 0;
-    let mut n_copied = 0;
-    let sizes: Vec<i64> = to
-        .iter()
-        .enumerate()
-        .map(|(axis, dim)| match dim.as_const() {
-            Some(size) => size,
-            None if from.get(axis) == Some(dim) => {
-                n_copied += 1;
-                0
-            }
-            None => {
-                n_open += 1;
-                -1
-            }
-        })
-        .collect();
-    // A copied size may be 0 at run time, and then -1 has no meaning.
-    if n_open > 1 || (n_open == 1 && n_copied > 0) || to.iter().any(|dim| *dim == Dim::ZERO) {
-        return blocked(format!("the sizes of {to} are known only at run time"));
+    if to.iter().any(|dim| *dim == Dim::ZERO) {
+        return blocked("a dimension is 0");
     }
-    let shape = patch.constant("shape", Tensor::vector(sizes));
-    Ok(patch.node(name, Reshape { allowzero: false }, &[x, shape]))
+    match target(from, to.dims()) {
+        Ok(sizes) => {
+            let shape = patch.constant("shape", Tensor::vector(sizes));
+            Ok(patch.node(name, Reshape { allowzero: false }, &[x, shape]))
+        }
+        Err(reason) => blocked(reason),
+    }
 }
 
 #[cfg(test)]
@@ -341,7 +324,7 @@ mod tests {
             RecognizeTranspose,
             "input %x: f32[2*b,s] input %m: i64[2] input %back: i64[3] %a: f32[b,2*s] = Reshape(%x, %m) \
              %t: f32[2*s,b] = Transpose(%a) {perm=[1,0]} %y: f32[2,s,b] = Reshape(%t, %back) output %y",
-            "the sizes of [b,2,s] are known only at run time",
+            "two dimensions are known only at run time",
         );
     }
 

@@ -123,7 +123,7 @@ unsafe fn input_vector<S: Simd, Y: Axis, X: Axis>(
 pub(super) struct OutputTiles<'a> {
     pub(super) plan: &'a Winograd,
     pub(super) block: &'a Block,
-    pub(super) call: &'a ConvCall,
+    pub(super) call: &'a ConvCall<'a>,
     /// Which of the block's output tiles.
     pub(super) tiles: Range<usize>,
     /// The products of the first of `tiles` at the first point.

@@ -133,6 +133,12 @@ pub(super) fn moved(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Moved>
         Op::DequantizeLinear(op) if op.block_size == 0 => {
             mover.along(DequantizeLinear { axis: mover.scale_axis(op.axis)?, ..op.clone() }.into())
         }
+        // Rows come in any order as long as they stay whole, and weights are the same for all of them.
+        Op::MatMul(_) if mover.keeps_from(rank - 1) && cx.rank(cx.input(node, 1)?) == Some(2) => {
+            mover.along(node.op.clone())
+        }
+        Op::LayerNormalization(op) => mover.rows(op.axis),
+        Op::RMSNormalization(op) => mover.rows(op.axis),
         _ => None,
     }
 }
@@ -153,6 +159,22 @@ impl Mover<'_, '_> {
         let first = self.relaid(0)?;
         let rest = self.node.inputs[1..].iter().map(|id| id.map(Input::Same));
         self.with(op, [Some(first)].into_iter().chain(rest).collect())
+    }
+
+    /// Whether the axes from `first` on stay where they are.
+    fn keeps_from(&self, first: usize) -> bool {
+        (first..self.perm.len()).all(|axis| self.perm[axis] == axis)
+    }
+
+    /// A norm of rows from `axis` on, with parameters for a row and no statistics.
+    fn rows(&self, axis: i64) -> Option<Moved> {
+        let rank = self.perm.len();
+        let first = normalize_axis(axis, rank).ok()?;
+        let parameters = self.node.inputs[1..].iter().flatten();
+        let are_of_rows =
+            parameters.map(|id| self.cx.rank(*id)).all(|own| own.is_some_and(|own| own <= rank - first));
+        let is_plain = self.node.outputs.len() == 1;
+        (self.keeps_from(first) && are_of_rows && is_plain).then(|| self.along(self.node.op.clone()))?
     }
 
     fn relaid(&self, place: usize) -> Option<Input> {

@@ -1,0 +1,170 @@
+//! `planish inspect` of a plan: what it holds, its layers and its certificate.
+
+use std::io::Write;
+
+use anyhow::Result;
+use planish_plan::{Outcome, Plan, Step, StepKind};
+use serde_json::json;
+
+use crate::args::Inspect;
+use crate::{Answer, print};
+
+pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
+    let plan = Plan::open(&args.model)?;
+    if args.graph {
+        write!(out, "{}", plan.graph)?;
+        return Ok(Answer::Yes);
+    }
+    if !args.json.replaces_tables() {
+        if args.layers {
+            layers(&plan, out)?;
+        } else if args.certificate {
+            certificate(&plan, out)?;
+        } else {
+            summary(&plan, out)?;
+        }
+    }
+    print::json(out, &args.json, &report(&plan))?;
+    let failed = plan.certificate.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
+    Ok(if failed { Answer::No } else { Answer::Yes })
+}
+
+/// The kernel of a step in words.
+pub(crate) fn tactic(step: &Step) -> String {
+    match &step.kind {
+        StepKind::Kernel { variants, .. } => {
+            let names: Vec<&str> = variants.iter().map(|variant| variant.tactic.name.as_str()).collect();
+            names.join(" | ")
+        }
+        StepKind::Transfer => "transfer".to_string(),
+        StepKind::Evaluate => "reference on host values".to_string(),
+        StepKind::Control(_) => "control flow".to_string(),
+    }
+}
+
+/// Whether the step is computed by the slow reference.
+pub(crate) fn is_slow(step: &Step) -> bool {
+    match &step.kind {
+        StepKind::Kernel { slow, .. } => *slow,
+        StepKind::Evaluate => true,
+        StepKind::Transfer | StepKind::Control(_) => false,
+    }
+}
+
+fn summary(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "plan        `{}`, built by Planish {}", plan.name, plan.producer)?;
+    for target in &plan.targets {
+        writeln!(
+            out,
+            "target      {} with {}, tuned on {}",
+            target.backend,
+            target.needs.join(" "),
+            target.device
+        )?;
+    }
+    let sizes: Vec<String> = plan.tuned_at.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+    writeln!(out, "tuned       for {} threads {}", plan.threads, sizes.join(" "))?;
+    for (idx, profile) in plan.profiles.iter().enumerate() {
+        let ranges: Vec<String> = profile
+            .ranges
+            .iter()
+            .map(|range| format!("{} {}..{} (tuned at {})", range.symbol, range.min, range.max, range.opt))
+            .collect();
+        writeln!(out, "profile {idx}   {}", ranges.join(", "))?;
+    }
+    let n_bytes: u64 = plan.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
+    writeln!(out, "weights     {} in {} tensors", print::bytes(n_bytes), plan.weights.len())?;
+    let slow: Vec<&str> =
+        plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.as_str()).collect();
+    writeln!(out, "steps       {}, {} of them on the reference", plan.program.steps.len(), slow.len())?;
+    for (title, list) in [("inputs", &plan.program.inputs), ("outputs", &plan.program.outputs)] {
+        for &value in list {
+            let value = &plan.program.values[value as usize];
+            writeln!(out, "{title:11} {} {}", value.name, value.ty)?;
+        }
+    }
+    let checks = &plan.certificate.checks;
+    let count = |wanted: fn(&Outcome) -> bool| checks.iter().filter(|check| wanted(&check.outcome)).count();
+    let (passed, failed) = (
+        count(|outcome| *outcome == Outcome::Passed),
+        count(|outcome| matches!(outcome, Outcome::Failed(_))),
+    );
+    let skipped = checks.len() - passed - failed;
+    match checks.len() {
+        0 => writeln!(out, "certificate none: built with --no-verify")?,
+        _ => writeln!(out, "certificate {passed} checks passed, {failed} failed, {skipped} skipped")?,
+    }
+    Ok(())
+}
+
+fn layers(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    let mut rows = vec![["", "layer", "operators", "kernel", "us", "why"].map(String::from).to_vec()];
+    for (idx, step) in plan.program.steps.iter().enumerate() {
+        let evidence = plan.evidence.iter().find(|evidence| evidence.step as usize == idx);
+        let chosen = evidence.and_then(|evidence| {
+            evidence.timings.iter().find(|timing| tactic(step).starts_with(&timing.tactic.name))
+        });
+        rows.push(vec![
+            idx.to_string(),
+            step.name.clone(),
+            step.region.ops(),
+            tactic(step),
+            chosen.map_or_else(String::new, |timing| format!("{:.1}", timing.ns as f64 / 1e3)),
+            evidence.map_or_else(String::new, |evidence| {
+                format!("{}, of {}", evidence.why, evidence.timings.len())
+            }),
+        ]);
+    }
+    print::table(out, &rows, &[0, 4])?;
+    Ok(())
+}
+
+fn certificate(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+    let mut rows = vec![["check", "points", "worst", "outcome"].map(String::from).to_vec()];
+    for check in &plan.certificate.checks {
+        rows.push(vec![
+            check.subject.clone(),
+            print::count(check.n_points),
+            format!("{:.3}", check.worst),
+            outcome(&check.outcome),
+        ]);
+    }
+    print::table(out, &rows, &[1, 2])?;
+    Ok(())
+}
+
+fn outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Passed => "passed".to_string(),
+        Outcome::Skipped(why) => format!("skipped: {why}"),
+        Outcome::Failed(why) => format!("FAILED: {why}"),
+    }
+}
+
+fn report(plan: &Plan) -> serde_json::Value {
+    let steps: Vec<_> = plan
+        .program
+        .steps
+        .iter()
+        .map(|step| {
+            json!({
+                "name": step.name, "ops": step.region.ops(), "kernel": tactic(step), "slow": is_slow(step),
+            })
+        })
+        .collect();
+    let checks: Vec<_> = plan
+        .certificate
+        .checks
+        .iter()
+        .map(|check| {
+            json!({
+                "subject": check.subject, "points": check.n_points, "worst": check.worst,
+                "outcome": outcome(&check.outcome),
+            })
+        })
+        .collect();
+    json!({
+        "name": plan.name, "producer": plan.producer, "threads": plan.threads, "options": plan.options,
+        "steps": steps, "certificate": checks,
+    })
+}

@@ -1,0 +1,195 @@
+//! The lock of tactics: which one each step was built with, in a text file that holds a later build to it.
+//!
+//! A line per step: its name, what it computes, the tactic, and the layouts that it reads and writes. Sizes and
+//! threads are no part of it, so a lock serves other shapes of the model as long as its tactics can compute them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use planish_kernel::{Candidate, Region, Want};
+
+use crate::alternatives::Alternative;
+use crate::error::{BuildError, BuildErrorKind};
+use crate::text_file::{self, Format, bad_line, escape, unescape};
+
+const FORMAT: Format = Format { name: "tactics", version: 1 };
+const FIELDS: &str = "step, region, tactic@revision, layouts read > layouts written";
+
+/// Tactics that a build must take.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TacticLock {
+    /// By the step's name and its region's key. Steps that agree in both have one line.
+    choices: BTreeMap<(String, String), Locked>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Locked {
+    tactic: String,
+    layouts: String,
+}
+
+impl Locked {
+    fn of(candidate: &Candidate) -> Locked {
+        let names =
+            |wants: &[Want]| wants.iter().map(|want| want.layout.name()).collect::<Vec<_>>().join(",");
+        let layouts = format!("{} > {}", names(&candidate.inputs), names(&candidate.outputs));
+        Locked { tactic: candidate.tactic.to_string(), layouts }
+    }
+
+    /// Whether a candidate is the one that was locked. A newer revision of a kernel is the same tactic.
+    fn is(&self, candidate: &Candidate) -> bool {
+        let name = self.tactic.rsplit_once('@').map_or(self.tactic.as_str(), |(name, _)| name);
+        name == candidate.tactic.name && self.layouts == Locked::of(candidate).layouts
+    }
+}
+
+impl TacticLock {
+    /// How many steps it holds.
+    pub fn len(&self) -> usize {
+        self.choices.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.choices.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, region: &Region, candidate: &Candidate) {
+        self.choices.entry((region.title(), region.key())).or_insert_with(|| Locked::of(candidate));
+    }
+
+    /// Leaves of a step's alternatives only the locked one.
+    pub(crate) fn hold(&self, region: &Region, list: &mut Vec<Alternative>) -> Result<(), BuildError> {
+        let title = region.title();
+        let refuse = |what: String| {
+            let message = format!("{what}; save the tactics of a build without a lock anew");
+            Err(BuildError::new(BuildErrorKind::Refused, message))
+        };
+        let key = (title, region.key());
+        let Some(locked) = self.choices.get(&key) else {
+            return refuse(format!("the lock of tactics does not have the step `{}`", key.0));
+        };
+        match list.iter().position(|alternative| locked.is(&alternative.candidate)) {
+            Some(at) => {
+                list.swap(0, at);
+                list.truncate(1);
+                Ok(())
+            }
+            None => {
+                let there: Vec<String> =
+                    list.iter().map(|alternative| alternative.candidate.tactic.to_string()).collect();
+                refuse(format!(
+                    "step `{}` is locked to {} ({}), which is gone; there are {}",
+                    key.0,
+                    locked.tactic,
+                    locked.layouts,
+                    there.join(", ")
+                ))
+            }
+        }
+    }
+
+    /// Reads a lock file.
+    pub fn load(path: &Path) -> Result<TacticLock, BuildError> {
+        let text = text_file::read(path)?.ok_or_else(|| {
+            let message = format!("there is no file {}; --save-tactics makes it", path.display());
+            BuildError::new(BuildErrorKind::Io, message)
+        })?;
+        TacticLock::from_text(&text).map_err(|error| error.in_file(path))
+    }
+
+    /// Writes a lock file, in one piece.
+    pub fn save(&self, path: &Path) -> Result<(), BuildError> {
+        text_file::write(path, &self.to_text())
+    }
+
+    pub fn to_text(&self) -> String {
+        let line = |((title, region), locked): (&(String, String), &Locked)| {
+            [title, region, &locked.tactic, &locked.layouts].map(|field| escape(field)).join("\t")
+        };
+        FORMAT.text(FIELDS, self.choices.iter().map(line))
+    }
+
+    pub fn from_text(text: &str) -> Result<TacticLock, BuildError> {
+        let mut lock = TacticLock::default();
+        for (number, line) in FORMAT.lines(text)? {
+            let fields: Option<Vec<String>> = line.split('\t').map(unescape).collect();
+            let fields: [String; 4] = fields
+                .and_then(|fields| fields.try_into().ok())
+                .ok_or_else(|| bad_line(number, "four fields separated by tabs belong here"))?;
+            let [title, region, tactic, layouts] = fields;
+            if lock.choices.insert((title, region), Locked { tactic, layouts }).is_some() {
+                return Err(bad_line(number, "the step stands in the file twice"));
+            }
+        }
+        Ok(lock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_kernel::{Layout, Tactic};
+
+    use super::*;
+
+    fn alternative(name: &str, revision: u32, layout: Layout) -> Alternative {
+        let candidate = Candidate {
+            tactic: Tactic::new(name, revision),
+            inputs: vec![Want::dense(layout)],
+            outputs: vec![Want::inside(Layout::Plain)],
+            packed: vec![None],
+            predicted_ns: 1.0,
+            in_place: Vec::new(),
+            slow: false,
+        };
+        Alternative { candidate, ns: 1.0, measured: false, view: false }
+    }
+
+    fn region(name: &str) -> Region {
+        let mut region = Region::single(planish_op::Relu {}.into(), 1, 1);
+        region.nodes[0].name = name.to_string();
+        region
+    }
+
+    fn lock() -> TacticLock {
+        let mut lock = TacticLock::default();
+        lock.add(&region("relu\t1"), &alternative("fast", 1, Layout::ChannelsLast).candidate);
+        lock
+    }
+
+    #[test]
+    fn locks_come_back_from_their_text() {
+        let lock = lock();
+        let text = lock.to_text();
+        assert!(text.contains("\nrelu\\t1\tRelu(i0);->n0.0\tfast@1\tchannels_last > plain\n"), "{text}");
+        assert_eq!(TacticLock::from_text(&text).unwrap(), lock);
+        let line = text.lines().last().unwrap();
+        let error = TacticLock::from_text(&format!("{text}{line}\n")).unwrap_err();
+        assert!(error.to_string().contains("line 4: the step stands in the file twice"), "{error}");
+        assert!(TacticLock::from_text(&format!("{text}a\tb\tc\n")).is_err());
+    }
+
+    #[test]
+    fn only_the_locked_alternative_stays() {
+        let mut list = vec![
+            alternative("faster", 1, Layout::ChannelsLast),
+            alternative("fast", 2, Layout::Plain),
+            alternative("fast", 2, Layout::ChannelsLast),
+        ];
+        lock().hold(&region("relu\t1"), &mut list).unwrap();
+        let [only] = &list[..] else { panic!("{list:?}") };
+        assert_eq!(
+            (only.candidate.inputs[0].layout, only.candidate.tactic.revision),
+            (Layout::ChannelsLast, 2)
+        );
+    }
+
+    #[test]
+    fn what_is_gone_or_unknown_is_refused() {
+        let mut list = vec![alternative("fast", 1, Layout::Plain)];
+        let error = lock().hold(&region("relu\t1"), &mut list).unwrap_err();
+        assert_eq!(*error.kind(), BuildErrorKind::Refused);
+        assert!(error.to_string().contains("is locked to fast@1 (channels_last > plain), which is gone"));
+        let error = lock().hold(&region("relu2"), &mut list).unwrap_err();
+        assert!(error.to_string().contains("does not have the step `relu2`"), "{error}");
+    }
+}

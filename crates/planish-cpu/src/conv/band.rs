@@ -1,0 +1,323 @@
+//! Convolution of inputs with few channels: the rows that a band of outputs looks at are copied with their
+//! padding, channels innermost, so that a row of the window is one run of memory.
+//!
+//! A run of `kernel width · channels` elements is then a segment of the matrix product: 21 instead of 3 for the
+//! first layer of a ResNet. The copy is small beside the outputs, and takes channels in any order, so images
+//! are read as networks get them. Weights are packed as for implicit GEMM.
+
+use super::geometry::Geometry;
+use super::{ConvCall, Finished, LINE, part, prefetch, wanted_tasks};
+use crate::gemm::table::Tile;
+use crate::gemm::tile::{Finish, TileCall};
+use crate::team::{Task, Team};
+
+/// Bytes of copied rows that a task keeps: they are read once for each panel.
+const BAND_BYTES: usize = 64 << 10;
+
+/// A convolution over bands for one geometry.
+#[derive(Debug)]
+pub struct Band {
+    geometry: Geometry,
+    tile: Tile,
+    /// Output rows of a task.
+    rows_per_task: usize,
+    /// Elements of a copied row, its padding included.
+    row_len: usize,
+    slot_bytes: usize,
+    table_bytes: usize,
+}
+
+impl Band {
+    /// Plans a run; `None` where the window has gaps along rows, or the convolution is grouped or transposed.
+    pub fn new(geometry: Geometry, tile: Tile) -> Option<Band> {
+        let [z, y, x] = &geometry.axes;
+        if geometry.transposed || geometry.groups != 1 || x.dilation != 1 {
+            return None;
+        }
+        let row_len = (x.output.max(1) - 1) * x.stride + x.kernel;
+        let row_len = (row_len * geometry.c).next_multiple_of(LINE);
+        let rows = |outputs: usize| (outputs.max(1) - 1) * y.stride + (y.kernel - 1) * y.dilation + 1;
+        let bytes = |outputs: usize| 4 * z.kernel * rows(outputs) * row_len;
+        let n_rows = geometry.n_images * z.output * y.output;
+        let fair = n_rows.div_ceil(wanted_tasks(geometry.flops()));
+        let mut rows_per_task = fair.clamp(1, y.output.max(1));
+        while rows_per_task > 1 && bytes(rows_per_task) > BAND_BYTES {
+            rows_per_task -= 1;
+        }
+        let table_bytes = (8 * z.kernel * y.kernel * tile.mr()).next_multiple_of(64);
+        let slot_bytes = table_bytes + bytes(rows_per_task);
+        Some(Band { geometry, tile, rows_per_task, row_len, slot_bytes, table_bytes })
+    }
+
+    /// What the work is cut into.
+    pub fn n_tasks(&self) -> usize {
+        let g = &self.geometry;
+        g.n_images * g.out_size(0) * g.out_size(1).div_ceil(self.rows_per_task)
+    }
+
+    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+        self.slot_bytes * n_slots
+    }
+
+    /// # Safety
+    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// the plan say.
+    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
+        if self.geometry.out_size(2) == 0 || self.geometry.k == 0 {
+            return;
+        }
+        team.for_each(self.n_tasks(), &|task| {
+            // SAFETY: granted by the caller; tasks have different outputs, slots different scratch.
+            unsafe { self.task(call, task) }
+        });
+    }
+
+    unsafe fn task(&self, call: &ConvCall<'_>, task: Task) {
+        let g = &self.geometry;
+        let [z, y, x] = &g.axes;
+        let bands = y.output.div_ceil(self.rows_per_task);
+        let (plane, band) = (task.idx / bands, task.idx % bands);
+        let (image, depth) = (plane / z.output, plane % z.output);
+        let first = band * self.rows_per_task;
+        let n_rows = self.rows_per_task.min(y.output - first);
+        let rows_copied = (n_rows - 1) * y.stride + (y.kernel - 1) * y.dilation + 1;
+        // SAFETY: a slot has room for the pointers of a tile, then for the copied rows.
+        let (table, copy) = unsafe {
+            let slot = call.scratch.add(task.slot * self.slot_bytes);
+            (slot.cast::<*const f32>(), slot.add(self.table_bytes).cast::<f32>())
+        };
+        for tap in 0..z.kernel {
+            let in_depth = z.position(depth, tap);
+            for row in 0..rows_copied {
+                let in_row = (first * y.stride + row).checked_sub(y.pad_begin).filter(|row| *row < y.input);
+                let from = match (in_depth, in_row) {
+                    (Some(depth), Some(row)) => {
+                        image * g.input.image + depth * g.input.axes[0] + row * g.input.axes[1]
+                    }
+                    _ => usize::MAX,
+                };
+                // SAFETY: the row is inside the image, or not read; the copy has room for it.
+                unsafe {
+                    let to = copy.add((tap * rows_copied + row) * self.row_len);
+                    if from == usize::MAX {
+                        std::ptr::write_bytes(to, 0, self.row_len);
+                    } else {
+                        self.copy_row(call.input.add(from), to);
+                    }
+                }
+            }
+        }
+        // Outputs of several rows make one tile where they are evenly spaced.
+        let even = |pixels: &super::geometry::Pixels| pixels.axes[1] == x.output * pixels.axes[2];
+        let joined = even(&g.output) && g.residual.as_ref().is_none_or(even);
+        let run = if joined { n_rows * x.output } else { x.output };
+        let n_tiles = run.div_ceil(self.tile.mr());
+        for start in (0..n_rows * x.output).step_by(run) {
+            for idx in 0..n_tiles {
+                let outputs = part(run, n_tiles, idx);
+                let outputs = start + outputs.start..start + outputs.end;
+                for (i, output) in outputs.clone().enumerate() {
+                    let (row, col) = (output / x.output, output % x.output);
+                    for z_tap in 0..z.kernel {
+                        for y_tap in 0..y.kernel {
+                            let row = z_tap * rows_copied + row * y.stride + y_tap * y.dilation;
+                            // SAFETY: the table has room for all segments of a tile, the copy for the row.
+                            unsafe {
+                                let pixel = copy.add(row * self.row_len + col * x.stride * g.c);
+                                table.add((z_tap * y.kernel + y_tap) * self.tile.mr() + i).write(pixel);
+                            }
+                        }
+                    }
+                }
+                let (row, col) = (first + outputs.start / x.output, outputs.start % x.output);
+                let at = |pixels: &super::geometry::Pixels| {
+                    image * pixels.image
+                        + depth * pixels.axes[0]
+                        + row * pixels.axes[1]
+                        + col * pixels.axes[2]
+                };
+                // SAFETY: granted by the caller.
+                unsafe { self.tiles(call, table, outputs.len(), at) };
+                if let Some(after) = call.after {
+                    let first = (plane * y.output + row) * x.output + col;
+                    after(&Finished {
+                        at: call.output.wrapping_add(at(&g.output)),
+                        stride: g.output.axes[2],
+                        pixels: first..first + outputs.len(),
+                        channels: 0..g.k,
+                        slot: task.slot,
+                    });
+                }
+            }
+        }
+    }
+
+    /// All panels of one tile of outputs.
+    ///
+    /// # Safety
+    /// As for [`Band::run`]; `rows` are the pointers of `m` windows.
+    unsafe fn tiles(
+        &self,
+        call: &ConvCall<'_>,
+        rows: *const *const f32,
+        m: usize,
+        at: impl Fn(&super::geometry::Pixels) -> usize,
+    ) {
+        let g = &self.geometry;
+        let [z, y, x] = &g.axes;
+        let n_segments = z.kernel * y.kernel;
+        let depth = x.kernel * g.c;
+        let nr = self.tile.nr();
+        for k0 in (0..g.k).step_by(nr) {
+            let n = nr.min(g.k - k0);
+            // SAFETY: panels lie inside the packed weights; output, bias and residual hold all channels.
+            unsafe {
+                let c = call.output.add(at(&g.output) + k0);
+                let c_stride = g.output.axes[2];
+                for i in 0..m {
+                    for j in (0..n).step_by(LINE) {
+                        prefetch(c.wrapping_add(i * c_stride + j));
+                    }
+                }
+                self.tile.run(&TileCall {
+                    rows,
+                    rows_stride: self.tile.mr(),
+                    n_segments,
+                    depth,
+                    panel: call.weights.add(k0 * n_segments * depth),
+                    panel_stride: self.tile.panel_width(n),
+                    c,
+                    c_stride,
+                    m,
+                    n,
+                    accumulate: false,
+                    finish: Finish {
+                        bias: if call.bias.is_null() { call.bias } else { call.bias.add(k0) },
+                        residual: match &g.residual {
+                            Some(pixels) => call.residual.add(at(pixels) + k0),
+                            None => std::ptr::null(),
+                        },
+                        residual_stride: g.residual.map_or(0, |pixels| pixels.axes[2]),
+                        lo: call.lo,
+                        hi: call.hi,
+                    },
+                });
+            }
+        }
+    }
+
+    /// One row of the image with zeros before and behind it, channels innermost.
+    ///
+    /// # Safety
+    /// `from` must be a row of the input, `to` writable for a copied row.
+    unsafe fn copy_row(&self, from: *const f32, to: *mut f32) {
+        let g = &self.geometry;
+        let x = &g.axes[2];
+        let c = g.c;
+        let room = self.row_len / c.max(1);
+        let before = x.pad_begin.min(room);
+        let n = x.input.min(room - before);
+        // SAFETY: `before + n` pixels fit the copied row, and the image has `n` of them.
+        unsafe {
+            std::ptr::write_bytes(to, 0, before * c);
+            std::ptr::write_bytes(to.add((before + n) * c), 0, self.row_len - (before + n) * c);
+            let to = to.add(before * c);
+            let (pixel, channel) = (g.input.axes[2], g.input.channel);
+            if c == 1 && pixel == 1 || channel == 1 && pixel == c {
+                std::ptr::copy_nonoverlapping(from, to, n * c);
+            } else if c == 3 {
+                for i in 0..n {
+                    let from = from.add(i * pixel);
+                    let to = to.add(i * 3);
+                    *to = *from;
+                    *to.add(1) = *from.add(channel);
+                    *to.add(2) = *from.add(2 * channel);
+                }
+            } else {
+                for i in 0..n {
+                    for j in 0..c {
+                        *to.add(i * c + j) = *from.add(i * pixel + j * channel);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pack::pack;
+    use super::super::testing::{Case, SUM_TOLERANCE, axis};
+    use super::*;
+    use crate::isa::Isa;
+
+    fn check(case: &Case) {
+        for isa in Isa::available() {
+            for tile in Tile::of(isa) {
+                let plan = Band::new(case.geometry.clone(), tile).expect("a band fits");
+                let weights = pack(&case.filter, tile, &case.weight);
+                let scratch = plan.scratch_bytes(1);
+                // SAFETY: the case owns what the call names.
+                let got = case.run(&weights, scratch, |call, team| unsafe { plan.run(call, team) });
+                case.check(&got, SUM_TOLERANCE, 0.0, tile.name());
+            }
+        }
+    }
+
+    #[test]
+    fn few_channels_in_any_order() {
+        for c in 1..5 {
+            for (kernel, stride, pads) in [
+                (3, 1, (1, 1)),
+                (7, 2, (3, 3)),
+                (4, 4, (0, 0)),
+                (2, 3, (0, 4)),
+                (5, 1, (7, 2)),
+                (1, 2, (0, 0)),
+            ] {
+                let x = axis(19, kernel, stride, 1, pads);
+                let y = axis(11, kernel, stride, 2, (pads.1, pads.0));
+                check(&Case::new(2, 1, c, 21, &[y, x], false, 0));
+                check(&Case::new(1, 1, c, 33, &[y, x], false, 3).with_residual(0).clamped(0.0, 2.0));
+                check(&Case::new(2, 1, c, 40, &[y, x], false, 0).with_plain_input());
+                check(&Case::new(1, 1, c, 5, &[x], false, 0).with_plain_input());
+                let z = axis(6, 3, 2, 1, (1, 2));
+                check(&Case::new(2, 1, c, 17, &[z, y, x], false, 0).with_plain_input().with_residual(2));
+            }
+        }
+    }
+
+    #[test]
+    fn outputs_with_gaps_between_rows() {
+        let x = axis(9, 3, 1, 1, (1, 1));
+        let mut case = Case::new(2, 1, 3, 18, &[x, x], false, 0).with_plain_input();
+        case.geometry.output.axes[1] += 7;
+        case.geometry.output.image += 7 * 9;
+        check(&case);
+    }
+
+    #[test]
+    fn nothing_to_compute_and_what_is_refused() {
+        let x = axis(4, 3, 1, 1, (1, 1));
+        check(&Case::new(0, 1, 3, 5, &[x, x], false, 0));
+        check(&Case::new(1, 1, 0, 5, &[x, x], false, 0));
+        check(&Case::new(1, 1, 3, 0, &[x, x], false, 0));
+        check(&Case::new(1, 1, 3, 5, &[x, axis(0, 1, 1, 1, (0, 0))], false, 0));
+        let tile = Tile::usual(Isa::best());
+        for case in [
+            Case::new(1, 2, 3, 5, &[x, x], false, 0),
+            Case::new(1, 1, 3, 5, &[x, axis(9, 3, 1, 2, (0, 0))], false, 0),
+        ] {
+            assert!(Band::new(case.geometry.clone(), tile).is_none());
+        }
+    }
+
+    #[test]
+    fn not_a_number_stays_in_its_windows() {
+        let x = axis(9, 3, 2, 1, (1, 1));
+        let mut case = Case::new(1, 1, 3, 18, &[x, x], false, 0).with_plain_input();
+        case.input[20] = f32::NAN;
+        case.input[200] = f32::NEG_INFINITY;
+        check(&case);
+    }
+}

@@ -1,0 +1,254 @@
+//! Every candidate against the reference, through the family as the backend sees it.
+
+use planish_kernel::{Numeric, Operand, Ref, Region, RegionNode};
+use planish_op as op;
+use planish_op::{AutoPad, Op, Value};
+use planish_tensor::DType;
+
+use super::*;
+use crate::evaluate::evaluate_region;
+use crate::samples::{Placed, Random, assert_close};
+
+/// Absolute error of sums of a few dozen terms below 1, with Winograd's F(4x4).
+const TOLERANCE: f32 = 2e-5;
+
+struct Trial {
+    region: Region,
+    inputs: Vec<Tensor>,
+    want: Tensor,
+    problem: Problem,
+}
+
+/// `nodes` are operators with references to inputs; each also reads the node before it where it says `None`.
+fn trial(seed: u64, dims: &[&[usize]], nodes: Vec<(Op, Vec<Option<Ref>>)>, constants: Vec<Tensor>) -> Trial {
+    let mut random = Random::new(seed);
+    let inputs: Vec<Tensor> = dims.iter().map(|dims| random.floats(dims)).collect();
+    let last = nodes.len() as u32 - 1;
+    let region = Region {
+        n_inputs: inputs.len() as u32,
+        constants,
+        nodes: nodes
+            .into_iter()
+            .map(|(op, inputs)| RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 })
+            .collect(),
+        outputs: vec![Ref::Node { node: last, output: 0 }],
+    };
+    let values: Vec<Option<Value>> =
+        inputs.iter().cloned().map(|tensor| Some(Value::Tensor(tensor))).collect();
+    let want = evaluate_region(&region, &values).unwrap().remove(0).as_tensor().unwrap().clone();
+    let mut operands: Vec<Operand> =
+        inputs.iter().map(|tensor| Operand::dense(DType::F32, tensor.shape(), Layout::Plain)).collect();
+    operands[1].constant = true;
+    let problem = Problem {
+        region: region.clone(),
+        inputs: operands,
+        outputs: vec![Operand::dense(DType::F32, want.shape(), Layout::Plain)],
+        numeric: Numeric::F32,
+        threads: 2,
+    };
+    Trial { region, inputs, want, problem }
+}
+
+fn input(idx: u32) -> Option<Ref> {
+    Some(Ref::Input(idx))
+}
+
+fn node(idx: u32) -> Option<Ref> {
+    Some(Ref::Node { node: idx, output: 0 })
+}
+
+/// An operand in the wanted layout, inside a larger one where that is allowed.
+fn lay(operand: &Operand, want: Want, gap: usize) -> Operand {
+    let mut larger = operand.dims.clone();
+    if want.inside
+        && let Some(&innermost) = want.layout.order(larger.len()).last()
+    {
+        larger[innermost] += gap;
+    }
+    Operand { strides: want.layout.strides(&larger), ..operand.clone() }
+}
+
+impl Trial {
+    /// Runs all candidates and gives their names.
+    fn check(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for isa in Isa::available() {
+            let candidates = ConvFamily.candidates(isa, &self.problem);
+            assert!(!candidates.is_empty(), "{}", self.problem.key());
+            assert!(candidates.iter().any(|candidate| !candidate.tactic.name.contains("winograd")));
+            for candidate in candidates {
+                let outputs: Vec<Vec<u8>> = [(0, 1), (3, 1), (3, 4)]
+                    .iter()
+                    .map(|&(gap, threads)| self.run(isa, &candidate, gap, threads))
+                    .collect();
+                assert!(outputs.iter().all(|bits| *bits == outputs[0]), "{}", candidate.tactic);
+                names.push(candidate.tactic.name);
+            }
+        }
+        names
+    }
+
+    /// One run, compared with the reference; its bits.
+    fn run(&self, isa: Isa, candidate: &Candidate, gap: usize, threads: usize) -> Vec<u8> {
+        let mut problem = self.problem.clone();
+        for (operand, want) in problem.inputs.iter_mut().zip(&candidate.inputs) {
+            *operand = lay(operand, *want, gap);
+        }
+        problem.outputs[0] = lay(&problem.outputs[0], candidate.outputs[0], gap);
+        let tactic = &candidate.tactic;
+        let mut placed: Vec<Placed> = Vec::new();
+        let mut weight = Vec::new();
+        for (idx, tensor) in self.inputs.iter().enumerate() {
+            placed.push(Placed::new(tensor, &problem.inputs[idx]));
+            if let Some(format) = &candidate.packed[idx] {
+                let packed = ConvFamily.pack(isa, &problem, tactic, idx, tensor).unwrap();
+                assert_eq!(&packed.format, format);
+                if !tactic.name.contains("winograd") {
+                    assert_eq!(&ConvFamily.unpack(isa, &problem, tactic, idx, &packed).unwrap(), tensor);
+                }
+                problem.inputs[idx].packed = Some(format.clone());
+                weight = packed.bytes;
+            }
+        }
+        let work = ConvFamily.prepare(isa, &problem, tactic).unwrap();
+        let mut aligned = vec![[0u8; 64]; weight.len() / 64 + 1];
+        aligned.as_flattened_mut()[..weight.len()].copy_from_slice(&weight);
+        let from: Vec<*const u8> =
+            (0..placed.len())
+                .map(|idx| {
+                    if candidate.packed[idx].is_some() { aligned.as_ptr().cast() } else { placed[idx].ptr() }
+                })
+                .collect();
+        let mut made = Placed::blank(&problem.outputs[0]);
+        let team = Team::new(threads);
+        let mut scratch = vec![[0xFFu8; 64]; work.scratch_bytes(team.n_slots()).div_ceil(64)];
+        // SAFETY: the operands describe the memory; the scratch is as large as asked for.
+        unsafe { work.run(&from, &[made.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
+        let got = made.tensor();
+        assert_close(&got, &self.want, TOLERANCE, &format!("{tactic} {}", self.region.key()));
+        got.bytes().to_vec()
+    }
+}
+
+fn conv(pads: &[i64]) -> op::Conv {
+    op::Conv {
+        group: 1,
+        pads: pads.to_vec(),
+        auto_pad: AutoPad::NotSet,
+        strides: Vec::new(),
+        dilations: Vec::new(),
+        kernel_shape: None,
+    }
+}
+
+#[test]
+fn bias_residual_and_relu() {
+    let nodes = vec![
+        (conv(&[1, 1, 1, 1]).into(), vec![input(0), input(1), input(2)]),
+        (op::Add {}.into(), vec![input(3), node(0)]),
+        (op::Relu {}.into(), vec![node(1)]),
+    ];
+    let dims: [&[usize]; 4] = [&[2, 5, 9, 7], &[34, 5, 3, 3], &[34], &[2, 34, 9, 7]];
+    let names = trial(1, &dims, nodes, Vec::new()).check();
+    for part in ["igemm", "winograd4", "avx2", "portable", "phased", "fused"] {
+        assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
+    }
+}
+
+#[test]
+fn an_added_bias_and_a_clip() {
+    let bounds = vec![Tensor::new(&[], vec![-0.5f32]).unwrap(), Tensor::new(&[], vec![0.25f32]).unwrap()];
+    let nodes = vec![
+        (conv(&[]).into(), vec![input(0), input(1)]),
+        (op::Add {}.into(), vec![node(0), input(2)]),
+        (op::Clip {}.into(), vec![node(1), Some(Ref::Constant(0)), Some(Ref::Constant(1))]),
+    ];
+    let names = trial(2, &[&[1, 8, 4, 6], &[20, 8, 1, 1], &[20, 1, 1]], nodes, bounds).check();
+    assert!(names.iter().all(|name| name.starts_with("conv_1x1_f32_")), "{names:?}");
+}
+
+#[test]
+fn one_and_three_axes_groups_and_rounding_up() {
+    let nodes = |conv: op::Conv| vec![(conv.into(), vec![input(0), input(1)])];
+    let same = op::Conv { auto_pad: AutoPad::SameUpper, strides: vec![2], ..conv(&[]) };
+    trial(3, &[&[3, 6, 11], &[9, 6, 4]], nodes(same), Vec::new()).check();
+    trial(4, &[&[1, 6, 13], &[9, 6, 3]], nodes(conv(&[1, 1])), Vec::new()).check();
+    let grouped = op::Conv { group: 3, dilations: vec![2, 1], ..conv(&[]) };
+    trial(5, &[&[1, 6, 9, 8], &[12, 2, 2, 3]], nodes(grouped), Vec::new()).check();
+    trial(6, &[&[1, 4, 5, 6, 7], &[17, 4, 3, 3, 3]], nodes(conv(&[1; 6])), Vec::new()).check();
+}
+
+#[test]
+fn transposed() {
+    for (output_padding, group) in [(vec![], 1), (vec![1, 0], 2)] {
+        let op = op::ConvTranspose {
+            group,
+            output_padding,
+            strides: vec![2, 2],
+            auto_pad: AutoPad::NotSet,
+            pads: Vec::new(),
+            dilations: Vec::new(),
+            output_shape: None,
+            kernel_shape: None,
+        };
+        let nodes =
+            vec![(op.into(), vec![input(0), input(1), input(2)]), (op::Relu {}.into(), vec![node(0)])];
+        let k = 9 * group as usize;
+        trial(7, &[&[2, 4, 5, 3], &[4, 9, 2, 2], &[k]], nodes, Vec::new()).check();
+    }
+}
+
+#[test]
+fn few_channels_in_both_layouts_and_few_outputs() {
+    let nodes = || vec![(conv(&[1, 1, 1, 1]).into(), vec![input(0), input(1)])];
+    let names = trial(11, &[&[2, 3, 9, 12], &[24, 3, 3, 3]], nodes(), Vec::new()).check();
+    for part in ["band", "_plain", "_last"] {
+        assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
+    }
+    let names = trial(12, &[&[2, 40, 9, 12], &[2, 40, 3, 3]], nodes(), Vec::new()).check();
+    assert!(names.iter().any(|name| name.contains("narrow")), "{names:?}");
+}
+
+/// Programs over finished outputs: with a factor for each channel, and an operand of the output's sizes.
+#[test]
+fn programs_follow() {
+    let nodes = || {
+        vec![
+            (conv(&[1, 1, 1, 1]).into(), vec![input(0), input(1), input(2)]),
+            (op::Sigmoid {}.into(), vec![node(0)]),
+            (op::Mul {}.into(), vec![node(0), node(1)]),
+            (op::Mul {}.into(), vec![input(3), node(2)]),
+            (op::Add {}.into(), vec![node(3), input(4)]),
+        ]
+    };
+    let dims: [&[usize]; 5] = [&[2, 9, 9, 11], &[36, 9, 3, 3], &[36], &[36, 1, 1], &[2, 36, 9, 11]];
+    let names = trial(13, &dims, nodes(), Vec::new()).check();
+    for part in ["igemm", "winograd4", "phased", "fused"] {
+        assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
+    }
+    let dims: [&[usize]; 5] = [&[1, 2, 9, 11], &[36, 2, 3, 3], &[36], &[36, 1, 1], &[1, 36, 9, 11]];
+    let names = trial(14, &dims, nodes(), Vec::new()).check();
+    assert!(names.iter().any(|name| name.contains("band")), "{names:?}");
+    let groups = op::Conv { group: 2, ..conv(&[1, 1, 1, 1]) };
+    let mut grouped = nodes();
+    grouped[0].0 = groups.into();
+    let dims: [&[usize]; 5] = [&[1, 8, 9, 11], &[36, 4, 3, 3], &[36], &[36, 1, 1], &[1, 36, 9, 11]];
+    trial(15, &dims, grouped, Vec::new()).check();
+}
+
+#[test]
+fn what_is_no_convolution_of_its_kind_has_no_candidates() {
+    let refused = |trial: Trial| {
+        assert!(ConvFamily.candidates(Isa::best(), &trial.problem).is_empty(), "{}", trial.problem.key())
+    };
+    let dims: [&[usize]; 3] = [&[1, 3, 4, 4], &[3, 3, 1, 1], &[1, 3, 4, 4]];
+    let add =
+        || vec![(conv(&[]).into(), vec![input(0), input(1)]), (op::Add {}.into(), vec![node(0), node(0)])];
+    let mut late = add();
+    late[1] = (op::Relu {}.into(), vec![node(0)]);
+    late.push((op::Add {}.into(), vec![node(1), input(2)]));
+    refused(trial(9, &dims, late, Vec::new()));
+    let mut loose = trial(10, &dims[..2], vec![(conv(&[]).into(), vec![input(0), input(1)])], Vec::new());
+    loose.problem.inputs[1].constant = false;
+    refused(loose);
+}

@@ -1,0 +1,221 @@
+//! The ways to convolve, by name: algorithm, tile and cut.
+//!
+//! Names: `conv_igemm_f32_<tile>_<isa>`, `conv_1x1_…` (the same kernel, one tap), `conv_band_…_{plain,last}` by
+//! the input's layout, `conv_narrow_f32_<isa>`, and
+//! `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,phased}<tiles>`.
+
+use planish_kernel::Layout;
+
+use super::band::Band;
+use super::geometry::{Geometry, Pixels};
+use super::igemm::Igemm;
+use super::narrow::{self, Narrow};
+use super::pack::{self, Filter};
+use super::region::Convolution;
+use super::winograd::{self, Cut, Kind, Winograd};
+use super::{ConvCall, cost};
+use crate::gemm::table::Tile;
+use crate::isa::Isa;
+use crate::team::Team;
+
+/// The most input channels of a band: with more, a tap alone is a segment worth its pointers.
+const MOST_BAND_CHANNELS: usize = 8;
+
+/// One way to convolve.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    Igemm(Tile),
+    Band(Tile, Layout),
+    Narrow,
+    Winograd(Tile, Kind, Cut),
+}
+
+/// A plan of any way.
+#[derive(Debug)]
+pub(super) enum Plan {
+    Igemm(Igemm),
+    Band(Band),
+    Narrow(Narrow),
+    Winograd(Winograd),
+}
+
+impl Way {
+    /// Every way for an instruction set.
+    pub(super) fn all(isa: Isa) -> Vec<Way> {
+        let mut ways = vec![Way::Narrow];
+        for tile in Tile::of(isa) {
+            ways.push(Way::Igemm(tile));
+            ways.push(Way::Band(tile, Layout::Plain));
+            ways.push(Way::Band(tile, Layout::ChannelsLast));
+            // Tiles of few rows read transformed weights more often than there is bandwidth for.
+            if tile.lanes() >= 16 && tile.mr() < 8 {
+                continue;
+            }
+            // Blocks of whole tiles, about a dozen rows or more.
+            let small = 12usize.div_ceil(tile.mr()) * tile.mr();
+            for kind in [Kind::Two, Kind::Four, Kind::Row] {
+                for cut in
+                    [Cut::Fused(small), Cut::Fused(2 * small), Cut::Fused(4 * small), Cut::Phased(16 * small)]
+                {
+                    ways.push(Way::Winograd(tile, kind, cut));
+                }
+            }
+        }
+        ways
+    }
+
+    /// What stands in plans.
+    pub(super) fn name(self, isa: Isa, one_tap: bool) -> String {
+        let on = |tile: Tile| format!("f32_{}x{}_{isa}", tile.mr(), tile.nr());
+        match self {
+            Way::Igemm(tile) if one_tap => format!("conv_1x1_{}", on(tile)),
+            Way::Igemm(tile) => format!("conv_igemm_{}", on(tile)),
+            Way::Band(tile, Layout::Plain) => format!("conv_band_{}_plain", on(tile)),
+            Way::Band(tile, _) => format!("conv_band_{}_last", on(tile)),
+            Way::Narrow => format!("conv_narrow_f32_{isa}"),
+            Way::Winograd(tile, kind, cut) => {
+                let kind = match kind {
+                    Kind::Two => "2",
+                    Kind::Four => "4",
+                    Kind::Row => "row",
+                };
+                let cut = match cut {
+                    Cut::Fused(rows) => format!("fused{rows}"),
+                    Cut::Phased(rows) => format!("phased{rows}"),
+                };
+                format!("conv_winograd{kind}_{}_{cut}", on(tile))
+            }
+        }
+    }
+
+    pub(super) fn named(isa: Isa, one_tap: bool, name: &str) -> Option<Way> {
+        Way::all(isa).into_iter().find(|way| way.name(isa, one_tap) == name)
+    }
+
+    /// The layout that it wants the input in.
+    pub(super) fn input_layout(self) -> Layout {
+        match self {
+            Way::Band(_, layout) => layout,
+            _ => Layout::ChannelsLast,
+        }
+    }
+
+    /// Names the arrangement of weights.
+    pub(super) fn format(self, convolution: &Convolution) -> String {
+        let panels = |tile: Tile| format!("panels{}v{}", tile.nr(), tile.lanes());
+        match self {
+            Way::Igemm(tile) | Way::Band(tile, _) if convolution.transposed => {
+                let steps = convolution.axes.map(|axis| format!("{}d{}", axis.stride, axis.dilation));
+                format!("conv_{}_g{}_t{}", panels(tile), convolution.groups, steps.join("x"))
+            }
+            Way::Igemm(tile) | Way::Band(tile, _) => {
+                format!("conv_{}_g{}", panels(tile), convolution.groups)
+            }
+            Way::Narrow => "conv_narrow16".to_string(),
+            Way::Winograd(tile, kind, _) => format!("conv_winograd_{kind:?}_{}", panels(tile)).to_lowercase(),
+        }
+    }
+
+    pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Vec<f32> {
+        match self {
+            Way::Igemm(tile) | Way::Band(tile, _) => pack::pack(filter, tile, weight),
+            Way::Narrow => narrow::pack(filter, weight),
+            Way::Winograd(tile, kind, _) => winograd::pack::pack(kind, filter, tile, weight),
+        }
+    }
+
+    /// The weight behind a packed one; `None` where there is no way back, or the length is wrong.
+    pub(super) fn unpack(self, filter: &Filter, packed: &[f32]) -> Option<Vec<f32>> {
+        match self {
+            Way::Igemm(tile) | Way::Band(tile, _) => {
+                (packed.len() == pack::packed_len(filter, tile)).then(|| pack::unpack(filter, tile, packed))
+            }
+            Way::Narrow => {
+                (packed.len() == narrow::packed_len(filter)).then(|| narrow::unpack(filter, packed))
+            }
+            Way::Winograd(..) => None,
+        }
+    }
+
+    pub(super) fn plan(self, isa: Isa, geometry: Geometry) -> Option<Plan> {
+        let innermost = |pixels: &Pixels| pixels.channel == 1;
+        if ![Some(geometry.output), geometry.residual].iter().flatten().all(innermost) {
+            return None;
+        }
+        match self {
+            Way::Igemm(tile) => innermost(&geometry.input).then(|| Plan::Igemm(Igemm::new(geometry, tile))),
+            Way::Band(tile, _) => Band::new(geometry, tile).map(Plan::Band),
+            Way::Narrow => Narrow::new(geometry, isa).map(Plan::Narrow),
+            Way::Winograd(tile, kind, cut) => {
+                Winograd::new(kind, cut, geometry, isa, tile).map(Plan::Winograd)
+            }
+        }
+    }
+
+    /// Whether it is worth a look: the tile's width suits the channels, a program can follow.
+    pub(super) fn suits(self, convolution: &Convolution) -> bool {
+        let k = convolution.k;
+        let wide = |tile: Tile| {
+            // A wide tile needs a panel to fill; one of a single vector is for few channels, or all there is.
+            let (nr, lanes) = (tile.nr(), tile.lanes());
+            if nr > lanes { k > nr - lanes } else { k <= nr || tile.mr() <= 4 }
+        };
+        let program = convolution.epilogue.program.is_some();
+        match self {
+            Way::Igemm(tile) => wide(tile) && !(program && convolution.transposed),
+            Way::Band(tile, _) => {
+                wide(tile) && convolution.c <= MOST_BAND_CHANNELS && convolution.axes[2].kernel > 1
+            }
+            Way::Narrow => !program,
+            Way::Winograd(tile, ..) => wide(tile),
+        }
+    }
+
+    /// Expected nanoseconds.
+    pub(super) fn cost(self, isa: Isa, geometry: &Geometry, plan: &Plan, threads: usize) -> f64 {
+        let n_tasks = plan.n_tasks();
+        match self {
+            Way::Igemm(tile) => cost::igemm(geometry, isa, tile, n_tasks, threads),
+            Way::Band(tile, _) => cost::band(geometry, isa, tile, n_tasks, threads),
+            Way::Narrow => cost::narrow(geometry, isa, n_tasks, threads),
+            Way::Winograd(tile, kind, cut) => {
+                cost::winograd(geometry, isa, tile, (kind, cut), n_tasks, threads)
+            }
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn n_tasks(&self) -> usize {
+        match self {
+            Plan::Igemm(plan) => plan.n_tasks(),
+            Plan::Band(plan) => plan.n_tasks(),
+            Plan::Narrow(plan) => plan.n_tasks(),
+            Plan::Winograd(plan) => plan.n_tasks(),
+        }
+    }
+
+    pub(super) fn scratch_bytes(&self, n_slots: usize) -> usize {
+        match self {
+            Plan::Igemm(plan) => plan.scratch_bytes(n_slots),
+            Plan::Band(plan) => plan.scratch_bytes(n_slots),
+            Plan::Narrow(plan) => plan.scratch_bytes(n_slots),
+            Plan::Winograd(plan) => plan.scratch_bytes(n_slots),
+        }
+    }
+
+    /// # Safety
+    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// the plan say.
+    pub(super) unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
+        // SAFETY: granted by the caller.
+        unsafe {
+            match self {
+                Plan::Igemm(plan) => plan.run(call, team),
+                Plan::Band(plan) => plan.run(call, team),
+                Plan::Narrow(plan) => plan.run(call, team),
+                Plan::Winograd(plan) => plan.run(call, team),
+            }
+        }
+    }
+}

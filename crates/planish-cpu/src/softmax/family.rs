@@ -1,0 +1,94 @@
+//! The family of softmax.
+
+use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want};
+use planish_op::Op;
+use planish_tensor::{DType, normalize_axis};
+
+use super::Softmax;
+use crate::family::{Family, Work};
+use crate::isa::Isa;
+use crate::pointwise::family::{BYTES_PER_NS, LAUNCH_NS, layouts_for};
+use crate::shared::Shared;
+use crate::team::Team;
+
+/// Raised when the kernel changes.
+const REVISION: u32 = 1;
+
+/// Nanoseconds of an element on vectors of sixteen.
+const ELEMENT_NS: f64 = 0.5;
+
+/// Softmax and LogSoftmax of one f32 input.
+pub(crate) struct Softmaxes;
+
+/// The axis, and whether the logarithm is wanted.
+fn wanted(problem: &Problem) -> Option<(usize, bool)> {
+    let ([node], [x], [y]) = (&*problem.region.nodes, &*problem.inputs, &*problem.outputs) else {
+        return None;
+    };
+    let (axis, log) = match &node.op {
+        Op::Softmax(op) => (op.axis, false),
+        Op::LogSoftmax(op) => (op.axis, true),
+        _ => return None,
+    };
+    let fits = x.dtype == DType::F32 && y.dtype == DType::F32 && x.dims == y.dims;
+    Some((normalize_axis(axis, x.rank()).ok()?, log)).filter(|_| fits)
+}
+
+impl Family for Softmaxes {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+        if wanted(problem).is_none() {
+            return Vec::new();
+        }
+        let compute = problem.outputs[0].len() as f64 * ELEMENT_NS * 16.0 / isa.lanes() as f64;
+        let traffic = problem.traffic_bytes() as f64 / BYTES_PER_NS;
+        layouts_for(&problem.outputs)
+            .map(|layout| Candidate {
+                tactic: Tactic::new(format!("softmax_{}_{isa}", layout.name()), REVISION),
+                inputs: vec![Want::inside(layout)],
+                outputs: vec![Want::inside(layout)],
+                packed: vec![None],
+                predicted_ns: LAUNCH_NS + (compute + traffic) / problem.threads.max(1) as f64,
+                in_place: vec![(0, 0)],
+                slow: false,
+            })
+            .collect()
+    }
+
+    fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
+        let Some((axis, log)) = wanted(problem) else {
+            return Err(KernelError::unsupported(format!("{tactic} computes one f32 softmax")));
+        };
+        let (x, y) = (&problem.inputs[0], &problem.outputs[0]);
+        Ok(Box::new(Softmax::new(isa, &x.dims, &x.strides, &y.strides, axis, log)))
+    }
+}
+
+impl Work for Softmax {
+    fn scratch_bytes(&self, n_slots: usize) -> usize {
+        n_slots * Softmax::scratch_bytes(self)
+    }
+
+    unsafe fn run(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        scratch: *mut u8,
+        team: &Team,
+    ) -> Result<(), KernelError> {
+        let shared = Shared { inputs, outputs, scratch };
+        let per_slot = Softmax::scratch_bytes(self);
+        team.for_each(self.n_tasks(), &|task| {
+            let shared = &shared;
+            // SAFETY: the caller grants the operands and a scratch per slot; tasks write apart.
+            unsafe {
+                let scratch = shared.scratch.add(task.slot * per_slot).cast();
+                self.run_task(task.idx, shared.inputs[0].cast(), shared.outputs[0].cast(), scratch);
+            }
+        });
+        Ok(())
+    }
+}

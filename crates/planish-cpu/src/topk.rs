@@ -1,0 +1,171 @@
+//! TopK: the largest or smallest elements along an axis, in order, with their places.
+//!
+//! Every element becomes a key that sorts as the element does (NaN above everything), the place breaks ties as
+//! ONNX says, so the order is total: what a selection followed by a sort of the selected gives is the only
+//! answer there is.
+
+mod family;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use family::TopKFamily;
+
+use crate::spatial::units_per_task;
+use crate::team::Team;
+
+/// Elements that a task looks at, at least.
+const TASK_ELEMENTS: usize = 1 << 13;
+
+/// Scratch for one element: its key and its place. In the order that is asked for, smaller comes first.
+pub type Entry = (u64, u64);
+
+/// Types whose elements can be ordered here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyType {
+    F32,
+    I32,
+    I64,
+}
+
+/// A dimension beside the axis: its length, and elements from one place to the next in the data and in both
+/// outputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    pub len: usize,
+    pub from: usize,
+    pub values: usize,
+    pub places: usize,
+}
+
+/// A selection with everything settled that its sizes settle.
+#[derive(Clone, Debug)]
+pub struct TopK {
+    pub key_type: KeyType,
+    pub largest: bool,
+    /// Elements along the axis, and how many are taken.
+    pub len: usize,
+    pub k: usize,
+    /// Elements from one place of the axis to the next.
+    pub from: usize,
+    pub values: usize,
+    pub places: usize,
+    pub beside: Vec<Beside>,
+}
+
+/// What a run reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct TopKArguments {
+    pub x: *const u8,
+    pub values: *mut u8,
+    pub places: *mut i64,
+    /// [`TopK::scratch_len`] entries for each slot of the team.
+    pub scratch: *mut Entry,
+}
+
+// SAFETY: the input is only read, the outputs are written by one task each, the scratch by one slot each.
+unsafe impl Sync for TopKArguments {}
+
+impl TopK {
+    /// Lines along the axis.
+    pub fn n_lines(&self) -> usize {
+        if self.k == 0 { 0 } else { self.beside.iter().map(|beside| beside.len).product() }
+    }
+
+    /// Entries of scratch for one slot.
+    pub fn scratch_len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes both outputs.
+    ///
+    /// # Safety
+    /// The pointers must be valid for what the planned operands span, the scratch for
+    /// [`TopK::scratch_len`] entries for each slot of the team, and nothing else may write them meanwhile.
+    pub unsafe fn run(&self, arguments: &TopKArguments, team: &Team) {
+        let n_lines = self.n_lines();
+        let lines_per_task = units_per_task(n_lines, self.len, TASK_ELEMENTS);
+        team.for_each(n_lines.div_ceil(lines_per_task), &|task| {
+            let first = task.idx * lines_per_task;
+            for line in first..(first + lines_per_task).min(n_lines) {
+                // SAFETY: the caller grants the memory; the slot's scratch is this thread's.
+                unsafe { self.line(arguments, line, task.slot) };
+            }
+        });
+    }
+
+    /// # Safety
+    /// As for `run`.
+    unsafe fn line(&self, arguments: &TopKArguments, line: usize, slot: usize) {
+        let (mut from, mut values, mut places, mut rest) = (0, 0, 0, line);
+        for beside in self.beside.iter().rev() {
+            let at = rest % beside.len;
+            rest /= beside.len;
+            from += at * beside.from;
+            values += at * beside.values;
+            places += at * beside.places;
+        }
+        // SAFETY: the scratch has `len` entries for each slot.
+        let entries = unsafe {
+            let start = arguments.scratch.add(slot * self.scratch_len());
+            (0..self.len).for_each(|at| start.add(at).write((0, at as u64)));
+            std::slice::from_raw_parts_mut(start, self.len)
+        };
+        for (at, entry) in entries.iter_mut().enumerate() {
+            // SAFETY: the line lies in the data.
+            let key = unsafe { self.key(arguments.x, from + at * self.from) };
+            entry.0 = if self.largest { !key } else { key };
+        }
+        if self.k < self.len {
+            entries.select_nth_unstable(self.k - 1);
+        }
+        entries[..self.k].sort_unstable();
+        for (rank, entry) in entries[..self.k].iter().enumerate() {
+            let at = entry.1 as usize;
+            // SAFETY: the lines lie in the data and in both outputs.
+            unsafe {
+                self.copy(arguments, from + at * self.from, values + rank * self.values);
+                arguments.places.add(places + rank * self.places).write_unaligned(at as i64);
+            }
+        }
+    }
+
+    /// A number that sorts as the element does.
+    ///
+    /// # Safety
+    /// The element must be readable.
+    #[inline(always)]
+    unsafe fn key(&self, x: *const u8, at: usize) -> u64 {
+        // SAFETY: the caller says so.
+        unsafe {
+            match self.key_type {
+                KeyType::F32 => {
+                    // Both zeros are equal, and all NaNs, above everything else.
+                    let value = x.cast::<f32>().add(at).read_unaligned();
+                    let bits = if value.is_nan() { 0x7FFF_FFFF } else { (value + 0.0).to_bits() };
+                    u64::from(if bits >> 31 == 0 { bits | 1 << 31 } else { !bits })
+                }
+                KeyType::I32 => i64::from(x.cast::<i32>().add(at).read_unaligned()) as u64 ^ 1 << 63,
+                KeyType::I64 => x.cast::<i64>().add(at).read_unaligned() as u64 ^ 1 << 63,
+            }
+        }
+    }
+
+    /// # Safety
+    /// The element must be readable, its place among the values writable.
+    #[inline(always)]
+    unsafe fn copy(&self, arguments: &TopKArguments, from: usize, to: usize) {
+        // SAFETY: the caller says so.
+        unsafe {
+            match self.key_type {
+                KeyType::F32 | KeyType::I32 => {
+                    let value = arguments.x.cast::<u32>().add(from).read_unaligned();
+                    arguments.values.cast::<u32>().add(to).write_unaligned(value);
+                }
+                KeyType::I64 => {
+                    let value = arguments.x.cast::<u64>().add(from).read_unaligned();
+                    arguments.values.cast::<u64>().add(to).write_unaligned(value);
+                }
+            }
+        }
+    }
+}

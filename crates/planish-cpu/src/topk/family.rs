@@ -1,0 +1,114 @@
+//! TopK as the backend sees it: candidates and prepared work.
+
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_op::Op;
+use planish_tensor::DType;
+
+use super::{Beside, Entry, KeyType, TopK, TopKArguments};
+use crate::family::{Family, Work};
+use crate::isa::Isa;
+use crate::team::Team;
+
+/// Nanoseconds for one element: making its key and selecting.
+const ELEMENT_NS: f64 = 5.0;
+
+/// TopK with a constant number of elements.
+#[derive(Debug)]
+pub(crate) struct TopKFamily;
+
+fn plan(problem: &Problem) -> Option<TopK> {
+    let ([node], [x], [values, places]) =
+        (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..])
+    else {
+        return None;
+    };
+    let Op::TopK(op) = &node.op else { return None };
+    let key_type = match x.dtype {
+        DType::F32 => KeyType::F32,
+        DType::I32 => KeyType::I32,
+        DType::I64 => KeyType::I64,
+        _ => return None,
+    };
+    let rank = x.rank() as i64;
+    let axis = usize::try_from(if op.axis < 0 { op.axis + rank } else { op.axis }).ok()?;
+    let k = problem.region.constant(node.inputs.get(1).copied().flatten())?.to_i64s();
+    let k = usize::try_from(*k.first()?).ok()?;
+    let mut expected = x.dims.clone();
+    *expected.get_mut(axis)? = k;
+    let output = |output| Ref::Node { node: 0, output };
+    let fits = node.inputs.first() == Some(&Some(Ref::Input(0)))
+        && problem.region.outputs == [output(0), output(1)]
+        && k <= x.dims[axis]
+        && values.dims == expected
+        && places.dims == expected
+        && values.dtype == x.dtype
+        && places.dtype == DType::I64;
+    let beside = (0..x.rank()).filter(|at| *at != axis).map(|at| Beside {
+        len: x.dims[at],
+        from: x.strides[at],
+        values: values.strides[at],
+        places: places.strides[at],
+    });
+    fits.then(|| TopK {
+        key_type,
+        largest: op.largest,
+        len: x.dims[axis],
+        k,
+        from: x.strides[axis],
+        values: values.strides[axis],
+        places: places.strides[axis],
+        beside: beside.collect(),
+    })
+}
+
+impl Family for TopKFamily {
+    fn name(&self) -> &'static str {
+        "topk"
+    }
+
+    fn candidates(&self, _isa: Isa, problem: &Problem) -> Vec<Candidate> {
+        let Some(plan) = plan(problem) else { return Vec::new() };
+        vec![Candidate {
+            tactic: Tactic::new("topk_select", 1),
+            inputs: vec![Want::inside(Layout::Plain); problem.inputs.len()],
+            outputs: vec![Want::inside(Layout::Plain); problem.outputs.len()],
+            packed: vec![None; problem.inputs.len()],
+            predicted_ns: ELEMENT_NS * (plan.n_lines() * plan.len) as f64,
+            in_place: Vec::new(),
+            slow: false,
+        }]
+    }
+
+    fn prepare(&self, _isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
+        match plan(problem) {
+            Some(plan) => Ok(Box::new(plan)),
+            None => {
+                Err(KernelError::unsupported("TopK of other types, or of a number that only a run can tell"))
+            }
+        }
+    }
+}
+
+impl Work for TopK {
+    fn scratch_bytes(&self, n_slots: usize) -> usize {
+        n_slots * self.scratch_len() * size_of::<Entry>()
+    }
+
+    unsafe fn run(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        scratch: *mut u8,
+        team: &Team,
+    ) -> Result<(), KernelError> {
+        let arguments = TopKArguments {
+            x: inputs[0],
+            values: outputs[0],
+            places: outputs[1].cast(),
+            scratch: scratch.cast(),
+        };
+        // SAFETY: the caller grants what the operands span and the scratch that was asked for.
+        unsafe { TopK::run(self, &arguments, team) };
+        Ok(())
+    }
+}

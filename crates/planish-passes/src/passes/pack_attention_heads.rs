@@ -1,0 +1,241 @@
+//! Lets Attention read and write its heads side by side, `[batch, sequence, heads·size]`, where it now stands
+//! between transposes that take heads apart and put them together: the operator can do that itself.
+
+use planish_ir::{NodeId, ValueId};
+use planish_op::{Attention, Op, Reshape, Transpose};
+use planish_tensor::{Dim, Shape, Tensor};
+
+use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, relying_on};
+use crate::reshape::target;
+use crate::rule::{Match, Operand, Patch, Rule};
+use crate::view::View;
+
+/// Exchanges heads and sequence.
+const HEADS: [usize; 4] = [0, 2, 1, 3];
+
+/// Attention of rank 4 whose operands and result are transposed.
+pub(crate) struct PackAttentionHeads;
+
+impl Rule for PackAttentionHeads {
+    fn name(&self) -> &'static str {
+        "pack_attention_heads"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        find(cx, id).into()
+    }
+}
+
+/// An operand before its Transpose: that, and what is left to do to have `[batch, sequence, heads, size]`.
+struct Source {
+    value: ValueId,
+    perm: [usize; 4],
+    n_heads: i64,
+}
+
+fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
+    let node = cx.node(root);
+    let Op::Attention(op) = &node.op else { return Err(Miss::No) };
+    let y = output(node)?;
+    // A past is of rank 4 anyway.
+    let (&[Some(q), Some(k), Some(v)], mask) = (match &node.inputs[..] {
+        [q, k, v] => (&[*q, *k, *v], None),
+        [q, k, v, mask] => (&[*q, *k, *v], *mask),
+        _ => return Err(Miss::No),
+    }) else {
+        return Err(Miss::No);
+    };
+    if cx.rank(y) != Some(4) {
+        return Err(Miss::No);
+    }
+    let Some((back, turn)) = cx.sole_reader(y).filter(|(_, node)| matches!(node.op, Op::Transpose(_))) else {
+        return blocked("the result is not transposed, or read in other ways too");
+    };
+    let sources = [q, k, v].map(|operand| source(cx, operand));
+    let [Some(q), Some(k), Some(v)] = sources else {
+        return blocked("an operand is not transposed, or the number of its heads is not known");
+    };
+    let turned = output(turn)?;
+    let perm = permutation(&turn.op).ok_or(Miss::No)?.map(|axis| HEADS[axis]);
+    let shape = cx.shape(y).ok_or(Miss::No)?;
+    let [batch, heads, queries, size] = shape.dims() else { return Err(Miss::No) };
+
+    let mut patch = Patch::new();
+    let name = &*node.name;
+    let op = Attention { q_num_heads: Some(q.n_heads), kv_num_heads: Some(k.n_heads), ..op.clone() };
+    let mut inputs = Vec::with_capacity(4);
+    for source in [&q, &k, &v] {
+        inputs.push(Some(packed(cx, &mut patch, name, source)?));
+    }
+    inputs.extend(mask.map(|mask| Some(Operand::from(mask))));
+    let result = patch.node_with(name, op, inputs, 1).pop().ok_or(Miss::No)?;
+    let wide: Shape = [batch.clone(), queries.clone(), heads * size].into_iter().collect();
+    let apart = [batch, queries, heads, size].map(Dim::clone);
+    let mut result = reshape(&mut patch, name, result, &wide, &apart)?;
+    if perm != [0, 1, 2, 3] {
+        let perm = perm.iter().map(|&axis| axis as i64).collect();
+        result = patch.node(&turn.name, Transpose { perm: Some(perm) }, &[result]);
+    }
+    patch.replace(turned, result);
+    Ok(relying_on(patch, &[back]))
+}
+
+fn source(cx: &View<'_>, operand: ValueId) -> Option<Source> {
+    let (_, node) = made_by(cx, operand, |op| matches!(op, Op::Transpose(_)))?;
+    let value = one_input(node)?;
+    let perm = permutation(&node.op)?;
+    // The elements of a head stay together.
+    if perm[3] != 3 {
+        return None;
+    }
+    let n_heads = cx.shape(operand)?.get(1)?.as_const()?;
+    Some(Source { value, perm: HEADS.map(|axis| perm[axis]), n_heads })
+}
+
+fn permutation(op: &Op) -> Option<[usize; 4]> {
+    let Op::Transpose(op) = op else { return None };
+    let perm: Vec<usize> =
+        op.perm.as_ref()?.iter().map(|&axis| usize::try_from(axis).ok()).collect::<Option<_>>()?;
+    <[usize; 4]>::try_from(perm).ok()
+}
+
+/// The operand with its heads side by side.
+fn packed(cx: &View<'_>, patch: &mut Patch, name: &str, source: &Source) -> Found<Operand> {
+    let shape = cx.shape(source.value).ok_or(Miss::No)?;
+    let mut value = Operand::from(source.value);
+    if source.perm != [0, 1, 2, 3] {
+        let perm = source.perm.iter().map(|&axis| axis as i64).collect();
+        value = patch.node(name, Transpose { perm: Some(perm) }, &[value]);
+    }
+    let shape: Shape = source.perm.iter().map(|&axis| shape[axis].clone()).collect();
+    let wide = [shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]];
+    reshape(patch, name, value, &shape, &wide)
+}
+
+fn reshape(patch: &mut Patch, name: &str, value: Operand, from: &Shape, to: &[Dim]) -> Found<Operand> {
+    match target(from, to) {
+        Ok(sizes) => {
+            let sizes = patch.constant("shape", Tensor::vector(sizes));
+            Ok(patch.node(name, Reshape { allowzero: false }, &[value, sizes]))
+        }
+        Err(reason) => blocked(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
+    use crate::testing::check;
+    use expect_test::expect;
+
+    const FEED: Feed<'static> = Feed { sizes: &[("b", 2), ("s", 3), ("t", 5)], ..PLAIN };
+
+    const HEADS_APART: &str = "input %q0: f32[b,s,12] input %k0: f32[b,t,12] input %v0: f32[b,t,6] \
+        const %by4: i64[4] = [0,0,3,4] const %by2: i64[4] = [0,0,3,2] const %back: i64[3] = [0,0,6] \
+        %q1: f32[b,s,3,4] = Reshape(%q0, %by4) %k1: f32[b,t,3,4] = Reshape(%k0, %by4) \
+        %v1: f32[b,t,3,2] = Reshape(%v0, %by2) %q: f32[b,3,s,4] = Transpose(%q1) {perm=[0,2,1,3]} \
+        %k: f32[b,3,t,4] = Transpose(%k1) {perm=[0,2,1,3]} %v: f32[b,3,t,2] = Transpose(%v1) {perm=[0,2,1,3]}";
+
+    #[test]
+    fn transposes_go_into_the_operator() {
+        let form = format!(
+            "{HEADS_APART} input %m: f32[b,1,1,t] %a: f32[b,3,s,2] = Attention(%q, %k, %v, %m) {{scale=0.5}} \"attend\" \
+             %t: f32[b,s,3,2] = Transpose(%a) {{perm=[0,2,1,3]}} %y: f32[b,s,6] = Reshape(%t, %back) output %y"
+        );
+        check(
+            PackAttentionHeads,
+            &form,
+            expect![[r#"
+            input %q0: f32[b,s,12]
+            input %k0: f32[b,t,12]
+            input %v0: f32[b,t,6]
+            input %m: f32[b,1,1,t]
+            const %by4: i64[4] = [0, 0, 3, 4]
+            const %by2: i64[4] = [0, 0, 3, 2]
+            const %back: i64[3] = [0, 0, 6]
+            const %shape: i64[3] = [0, 0, 12]
+            const %shape.1: i64[3] = [0, 0, 12]
+            const %shape.2: i64[3] = [0, 0, 6]
+            const %shape.3: i64[4] = [0, 0, 3, 2]
+            %q1: f32[b,s,3,4] = Reshape(%q0, %by4)
+            %k1: f32[b,t,3,4] = Reshape(%k0, %by4)
+            %v1: f32[b,t,3,2] = Reshape(%v0, %by2)
+            %attend: f32[b,s,12] = Reshape(%q1, %shape) "attend"
+            %attend.1: f32[b,t,12] = Reshape(%k1, %shape.1) "attend"
+            %attend.2: f32[b,t,6] = Reshape(%v1, %shape.2) "attend"
+            %attend.3: f32[b,s,6] = Attention(%attend, %attend.1, %attend.2, %m) {kv_num_heads=3, q_num_heads=3, scale=0.5} "attend"
+            %t: f32[b,s,3,2] = Reshape(%attend.3, %shape.3) "attend"
+            %y: f32[b,s,6] = Reshape(%t, %back)
+            output %y
+        "#]],
+        );
+        agrees(PackAttentionHeads, &form, FEED);
+    }
+
+    #[test]
+    fn other_transposes_keep_what_is_not_about_heads() {
+        let form = "input %q1: f32[s,b,3,4] input %k1: f32[t,b,3,4] input %v1: f32[t,b,3,2] \
+            %q: f32[b,3,s,4] = Transpose(%q1) {perm=[1,2,0,3]} %k: f32[b,3,t,4] = Transpose(%k1) {perm=[1,2,0,3]} \
+            %v: f32[b,3,t,2] = Transpose(%v1) {perm=[1,2,0,3]} %a: f32[b,3,s,2] = Attention(%q, %k, %v) \
+            %y: f32[s,b,3,2] = Transpose(%a) {perm=[2,0,1,3]} output %y";
+        check(
+            PackAttentionHeads,
+            form,
+            expect![[r#"
+            input %q1: f32[s,b,3,4]
+            input %k1: f32[t,b,3,4]
+            input %v1: f32[t,b,3,2]
+            const %shape: i64[3] = [0, 0, 12]
+            const %shape.1: i64[3] = [0, 0, 12]
+            const %shape.2: i64[3] = [0, 0, 6]
+            const %shape.3: i64[4] = [0, 0, 3, 2]
+            %Transpose: f32[b,s,3,4] = Transpose(%q1) {perm=[1,0,2,3]}
+            %Reshape: f32[b,s,12] = Reshape(%Transpose, %shape)
+            %Transpose.1: f32[b,t,3,4] = Transpose(%k1) {perm=[1,0,2,3]}
+            %Reshape.1: f32[b,t,12] = Reshape(%Transpose.1, %shape.1)
+            %Transpose.2: f32[b,t,3,2] = Transpose(%v1) {perm=[1,0,2,3]}
+            %Reshape.2: f32[b,t,6] = Reshape(%Transpose.2, %shape.2)
+            %Attention: f32[b,s,6] = Attention(%Reshape, %Reshape.1, %Reshape.2) {kv_num_heads=3, q_num_heads=3}
+            %Reshape.3: f32[b,s,3,2] = Reshape(%Attention, %shape.3)
+            %y: f32[s,b,3,2] = Transpose(%Reshape.3) {perm=[1,0,2,3]}
+            output %y
+        "#]],
+        );
+        agrees(PackAttentionHeads, form, FEED);
+    }
+
+    #[test]
+    fn a_result_that_stays_apart_is_refused() {
+        refuses(
+            PackAttentionHeads,
+            &format!("{HEADS_APART} %y: f32[b,3,s,2] = Attention(%q, %k, %v) output %y"),
+            "the result is not transposed, or read in other ways too",
+        );
+    }
+
+    #[test]
+    fn an_operand_that_is_not_transposed_is_refused() {
+        refuses(
+            PackAttentionHeads,
+            "input %q: f32[b,3,s,4] %a: f32[b,3,s,4] = Attention(%q, %q, %q) \
+             %y: f32[b,s,3,4] = Transpose(%a) {perm=[0,2,1,3]} output %y",
+            "an operand is not transposed, or the number of its heads is not known",
+        );
+    }
+
+    #[test]
+    fn a_head_size_of_the_run_is_refused() {
+        let form = "input %q1: f32[b,s,3,d] %q: f32[b,3,s,d] = Transpose(%q1) {perm=[0,2,1,3]} \
+            %a: f32[b,3,s,d] = Attention(%q, %q, %q) %y: f32[b,s,3,d] = Transpose(%a) {perm=[0,2,1,3]} output %y";
+        refuses(PackAttentionHeads, form, "a dimension is known only at run time, and another one may be 0");
+    }
+
+    #[test]
+    fn packed_heads_stay() {
+        leaves(
+            PackAttentionHeads,
+            "input %q: f32[b,s,12] %y: f32[b,s,12] = Attention(%q, %q, %q) {kv_num_heads=3, q_num_heads=3} output %y",
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! Recognizes Einsum as what it is: a transpose of one operand, a matrix product of two.
+//!
+//! The letters of two operands fall into four groups: shared by both and the result (batch), of one and the
+//! result (rows, columns), shared and summed. With each operand transposed to `batch, rows, summed` and
+//! `batch, summed, columns`, groups of several letters merged, the rest is one MatMul.
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::einsum::{Equation, Label};
+use planish_op::{MatMul, Op, Reshape, Transpose};
+use planish_tensor::{Dim, Shape, Tensor};
+
+use crate::pattern::{Found, Miss, blocked, output};
+use crate::reshape::target;
+use crate::rule::{Match, Operand, Patch, Rule};
+use crate::view::View;
+
+/// Equations of one or two operands.
+pub(crate) struct RecognizeEinsum;
+
+impl Rule for RecognizeEinsum {
+    fn name(&self) -> &'static str {
+        "recognize_einsum"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        find(cx, id).into()
+    }
+}
+
+/// An operand with a label for every axis.
+#[derive(Clone)]
+struct Labeled {
+    value: Operand,
+    labels: Vec<Label>,
+    shape: Shape,
+}
+
+fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
+    let node = cx.node(root);
+    let Op::Einsum(op) = &node.op else { return Err(Miss::No) };
+    let y = output(node)?;
+    let operands: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
+    let shapes: Option<Vec<&Shape>> = operands.iter().map(|&id| cx.shape(id)).collect();
+    let Some(shapes) = shapes else { return blocked("the rank of an operand is not known") };
+    let ranks: Vec<usize> = shapes.iter().map(|shape| shape.rank()).collect();
+    let equation = Equation::parse(&op.equation).map_err(|_| Miss::No)?;
+    let labels = equation.label(&ranks).map_err(|_| Miss::No)?;
+    let mut terms = Vec::with_capacity(operands.len());
+    for ((id, shape), labels) in operands.into_iter().zip(shapes).zip(labels.inputs) {
+        if (1..labels.len()).any(|idx| labels[..idx].contains(&labels[idx])) {
+            return blocked("an operand has one letter twice: its diagonal is taken");
+        }
+        if shape.iter().any(Dim::is_unknown) {
+            return blocked("the shape of an operand is not known");
+        }
+        terms.push(Labeled { value: id.into(), labels, shape: shape.clone() });
+    }
+    let mut patch = Patch::new();
+    let result = match &terms[..] {
+        [x] => {
+            if x.labels.len() != labels.output.len() {
+                return blocked("a sum of one operand is no product");
+            }
+            x.clone()
+        }
+        [a, b] => product(&mut patch, node, a, b, &labels.output)?,
+        _ => return blocked("more than two operands"),
+    };
+    let result = turned(&mut patch, &node.name, result, &labels.output).ok_or(Miss::No)?;
+    let Operand::New(_) = result.value else { return Err(Miss::No) };
+    if Some(&result.shape) != cx.shape(y) {
+        return blocked("the shape of the result is not that of the product");
+    }
+    patch.replace(y, result.value);
+    Ok(patch)
+}
+
+/// The product with the labels `batch, rows, columns`.
+fn product(patch: &mut Patch, node: &Node, a: &Labeled, b: &Labeled, output: &[Label]) -> Found<Labeled> {
+    let pick = |labels: &[Label], in_other: &[Label], shared: bool, kept: bool| -> Vec<Label> {
+        let fits = |label: &&Label| in_other.contains(label) == shared && output.contains(label) == kept;
+        labels.iter().filter(fits).copied().collect()
+    };
+    let batch: Vec<Label> =
+        output.iter().filter(|l| a.labels.contains(l) && b.labels.contains(l)).copied().collect();
+    let summed = pick(&a.labels, &b.labels, true, false);
+    let rows = pick(&a.labels, &b.labels, false, true);
+    let columns = pick(&b.labels, &a.labels, false, true);
+    let lone =
+        pick(&a.labels, &b.labels, false, false).len() + pick(&b.labels, &a.labels, false, false).len();
+    if lone > 0 {
+        return blocked("an operand is summed alone");
+    }
+    if summed.is_empty() || rows.is_empty() || columns.is_empty() {
+        return blocked("no axis is summed, or an operand has no axis of its own");
+    }
+    let size = |x: &Labeled, label: &Label| {
+        let axis = x.labels.iter().position(|other| other == label)?;
+        x.shape.get(axis).cloned()
+    };
+    if batch.iter().chain(&summed).any(|label| size(a, label) != size(b, label)) {
+        return blocked("an axis is broadcast between the operands");
+    }
+    let order = |groups: [&[Label]; 3]| groups.concat();
+    let name = &*node.name;
+    let a = turned(patch, name, a.clone(), &order([&batch, &rows, &summed])).ok_or(Miss::No)?;
+    let b = turned(patch, name, b.clone(), &order([&batch, &summed, &columns])).ok_or(Miss::No)?;
+    let (n_batch, n_rows) = (batch.len(), rows.len());
+    // Without a batch MatMul takes any number of row axes as they are.
+    let row_groups = if n_batch == 0 { vec![1; n_rows] } else { vec![n_rows] };
+    let a_groups = [vec![1; n_batch], row_groups.clone(), vec![summed.len()]].concat();
+    let b_groups = [vec![1; n_batch], vec![summed.len()], vec![columns.len()]].concat();
+    let left = merged(patch, name, &a, &a_groups)?;
+    let right = merged(patch, name, &b, &b_groups)?;
+    let value = patch.node(name, MatMul {}, &[left.0, right.0]);
+    let whole = order([&batch, &rows, &columns]);
+    let sizes: Shape =
+        a.shape.iter().take(n_batch + n_rows).chain(b.shape.iter().skip(n_batch + summed.len())).collect();
+    let made: Shape = left.1.iter().take(left.1.rank() - 1).chain(right.1.dims().last()).collect();
+    let value = match made == sizes {
+        true => value,
+        false => reshaped(patch, name, value, &made, &sizes)?,
+    };
+    Ok(Labeled { value, labels: whole, shape: sizes })
+}
+
+/// The operand with its axes in the order of `labels`.
+fn turned(patch: &mut Patch, name: &str, x: Labeled, labels: &[Label]) -> Option<Labeled> {
+    if x.labels == labels {
+        return Some(x);
+    }
+    let perm: Vec<usize> =
+        labels.iter().map(|label| x.labels.iter().position(|other| other == label)).collect::<Option<_>>()?;
+    let shape = perm.iter().map(|&axis| x.shape.get(axis).cloned()).collect::<Option<Shape>>()?;
+    let perm = perm.into_iter().map(|axis| axis as i64).collect();
+    let value = patch.node(name, Transpose { perm: Some(perm) }, &[x.value]);
+    Some(Labeled { value, labels: labels.to_vec(), shape })
+}
+
+/// The operand with runs of axes merged.
+fn merged(patch: &mut Patch, name: &str, x: &Labeled, groups: &[usize]) -> Found<(Operand, Shape)> {
+    let mut dims = x.shape.iter();
+    let shape: Shape = groups.iter().map(|&n| dims.by_ref().take(n).product::<Dim>()).collect();
+    match shape == x.shape {
+        true => Ok((x.value, shape)),
+        false => Ok((reshaped(patch, name, x.value, &x.shape, &shape)?, shape)),
+    }
+}
+
+fn reshaped(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape) -> Found<Operand> {
+    match target(from, to.dims()) {
+        Ok(sizes) => {
+            let sizes = patch.constant("shape", Tensor::vector(sizes));
+            Ok(patch.node(name, Reshape { allowzero: false }, &[x, sizes]))
+        }
+        Err(reason) => blocked(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::{Feed, PLAIN, agrees, refuses};
+    use crate::testing::check;
+    use expect_test::expect;
+
+    const FEED: Feed<'static> = Feed { sizes: &[("b", 2), ("s", 3), ("t", 5)], ..PLAIN };
+
+    #[test]
+    fn products_of_every_kind_are_found() {
+        for (equation, a, b, y) in [
+            ("bij,bjk->bik", "[b,s,4]", "[b,4,t]", "[b,s,t]"),
+            ("bhid,bhjd->bhij", "[b,2,s,4]", "[b,2,t,4]", "[b,2,s,t]"),
+            ("bihd,bjhd->bhij", "[b,s,2,4]", "[b,t,2,4]", "[b,2,s,t]"),
+            ("...ij,jk->...ik", "[b,s,4]", "[4,5]", "[b,s,5]"),
+            ("abc,cde->abde", "[b,s,4]", "[4,2,3]", "[b,s,2,3]"),
+            ("abde,dec->abc", "[b,s,2,3]", "[2,3,4]", "[b,s,4]"),
+            ("ij,kj->ki", "[s,4]", "[t,4]", "[t,s]"),
+        ] {
+            let form = format!(
+                "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
+            );
+            agrees(RecognizeEinsum, &form, FEED);
+        }
+    }
+
+    #[test]
+    fn heads_are_merged_and_split_around_the_product() {
+        check(
+            RecognizeEinsum,
+            "input %a: f32[b,s,4] input %b: f32[4,2,3] \
+             %y: f32[b,s,2,3] = Einsum(%a, %b) {equation=\"abc,cde->abde\"} \"heads\" output %y",
+            expect![[r#"
+                input %a: f32[b,s,4]
+                input %b: f32[4,2,3]
+                const %shape: i64[2] = [4, 6]
+                const %shape.1: i64[4] = [0, 0, 2, 3]
+                %heads: f32[4,6] = Reshape(%b, %shape) "heads"
+                %heads.1: f32[b,s,6] = MatMul(%a, %heads) "heads"
+                %y: f32[b,s,2,3] = Reshape(%heads.1, %shape.1) "heads"
+                output %y
+            "#]],
+        );
+    }
+
+    #[test]
+    fn one_operand_is_a_transpose() {
+        let form = "input %a: f32[b,s,4] %y: f32[4,b,s] = Einsum(%a) {equation=\"ijk->kij\"} output %y";
+        check(
+            RecognizeEinsum,
+            form,
+            expect![[r#"
+            input %a: f32[b,s,4]
+            %y: f32[4,b,s] = Transpose(%a) {perm=[2,0,1]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeEinsum, form, FEED);
+    }
+
+    #[test]
+    fn what_is_no_product_is_refused() {
+        for (equation, a, b, y, reason) in [
+            (
+                "iij,jk->ik",
+                "[3,3,4]",
+                "[4,5]",
+                "[3,5]",
+                "an operand has one letter twice: its diagonal is taken",
+            ),
+            ("i,j->ij", "[3]", "[4]", "[3,4]", "no axis is summed, or an operand has no axis of its own"),
+            ("bij,jk->ik", "[2,3,4]", "[4,5]", "[3,5]", "an operand is summed alone"),
+            ("bij,bjk->bik", "[2,3,4]", "[1,4,5]", "[2,3,5]", "an axis is broadcast between the operands"),
+        ] {
+            let form = format!(
+                "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
+            );
+            refuses(RecognizeEinsum, &form, reason);
+        }
+        refuses(
+            RecognizeEinsum,
+            "input %a: f32[2,3] %y: f32[2] = Einsum(%a) {equation=\"ij->i\"} output %y",
+            "a sum of one operand is no product",
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Lets products with a matrix keep the axes of their rows, which exporters merge before and split behind:
+//! MatMul takes any number of them, and what stands around the product can then be seen as one.
+
+use planish_ir::{NodeId, ValueId};
+use planish_op::{Add, Gemm, MatMul, Op};
+use planish_tensor::{Dim, Shape};
+
+use crate::pattern::{Found, Miss, blocked, made_by, output, private, relying_on, two_inputs};
+use crate::rule::{Match, Patch, Rule};
+use crate::view::View;
+
+/// Reshape, product, Reshape with the same leading axes at both ends.
+pub(crate) struct UnmergeRows;
+
+impl Rule for UnmergeRows {
+    fn name(&self) -> &'static str {
+        "unmerge_rows"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        find(cx, id).into()
+    }
+}
+
+/// A product of merged rows: its first operand, the weights, what is added, its nodes.
+struct Layer {
+    rows: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+    nodes: Vec<NodeId>,
+}
+
+fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
+    let node = cx.node(root);
+    let Op::Reshape(_) = node.op else { return Err(Miss::No) };
+    let y = output(node)?;
+    let layer = layer(cx, cx.input(node, 0).ok_or(Miss::No)?).ok_or(Miss::No)?;
+    let (_, merge) = made_by(cx, layer.rows, |op| matches!(op, Op::Reshape(_))).ok_or(Miss::No)?;
+    let x = cx.input(merge, 0).ok_or(Miss::No)?;
+    let shapes = (cx.shape(x), cx.shape(layer.weight), cx.shape(y));
+    let (Some(before), Some(weight), Some(after)) = shapes else { return Err(Miss::No) };
+    if !keeps_rows(before, weight, after) {
+        return Err(Miss::No);
+    }
+    // A bias of its own for each row cannot be told apart from its shape once rows have several axes.
+    let is_per_column = |id: ValueId| {
+        cx.shape(id).is_some_and(|shape| shape.iter().rev().skip(1).all(|dim| *dim == Dim::ONE))
+    };
+    if layer.bias.is_some_and(|bias| !is_per_column(bias)) {
+        return blocked("what is added differs from row to row");
+    }
+    private(cx, &layer.nodes, root)?;
+    let mut patch = Patch::new();
+    let name = layer.nodes.last().map_or(&*node.name, |&id| &*cx.node(id).name);
+    let mut result = patch.node(name, MatMul {}, &[x.into(), layer.weight.into()]);
+    if let Some(bias) = layer.bias {
+        result = patch.node(name, Add {}, &[result, bias.into()]);
+    }
+    patch.replace(y, result);
+    Ok(relying_on(patch, &layer.nodes))
+}
+
+fn layer(cx: &View<'_>, value: ValueId) -> Option<Layer> {
+    const PLAIN: Gemm = Gemm { beta: 1.0, trans_b: false, alpha: 1.0, trans_a: false };
+    let (id, node) = cx.producer(value)?;
+    let is_matrix = |id: ValueId| cx.rank(id) == Some(2);
+    match &node.op {
+        Op::MatMul(_) => {
+            let [rows, weight] = two_inputs(node)?;
+            (is_matrix(rows) && is_matrix(weight)).then(|| Layer {
+                rows,
+                weight,
+                bias: None,
+                nodes: vec![id],
+            })
+        }
+        Op::Gemm(op) if *op == PLAIN => {
+            let (rows, weight) = (cx.input(node, 0)?, cx.input(node, 1)?);
+            Some(Layer { rows, weight, bias: cx.input(node, 2), nodes: vec![id] })
+        }
+        Op::Add(_) => {
+            let [a, b] = two_inputs(node)?;
+            [(a, b), (b, a)].into_iter().find_map(|(product, bias)| {
+                let mut found = layer(cx, product).filter(|found| found.bias.is_none())?;
+                cx.constant(bias)?;
+                found.bias = Some(bias);
+                found.nodes.insert(0, id);
+                Some(found)
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a product of `before` with a matrix has the shape `after`.
+fn keeps_rows(before: &Shape, weight: &Shape, after: &Shape) -> bool {
+    let ([rows @ .., depth], [others @ .., columns]) = (before.dims(), after.dims()) else { return false };
+    rows.len() > 1
+        && rows == others
+        && *depth == weight[0]
+        && *columns == weight[1]
+        && !before.iter().chain(after).any(Dim::is_unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
+    use crate::testing::check;
+    use expect_test::expect;
+
+    const FEED: Feed<'static> = Feed { sizes: &[("b", 3)], ..PLAIN };
+    const HEAD: &str = "input %x: f32[5,b,2] const %flat: i64[2] = [-1,2] const %back: i64[3] = [5,-1,3] \
+        const %w: f32[2,3] = [1,2,3,4,5,6] const %c: f32[3] = [1,0,-1] %r: f32[5*b,2] = Reshape(%x, %flat)";
+
+    #[test]
+    fn rows_keep_their_axes() {
+        let form = format!(
+            "{HEAD} %m: f32[5*b,3] = Gemm(%r, %w, %c) \"layer\" %y: f32[5,b,3] = Reshape(%m, %back) output %y"
+        );
+        check(
+            UnmergeRows,
+            &form,
+            expect![[r#"
+            input %x: f32[5,b,2]
+            const %w: f32[2,3] = [1, 2, 3, 4, 5, 6]
+            const %c: f32[3] = [1, 0, -1]
+            %layer: f32[5,b,3] = MatMul(%x, %w) "layer"
+            %y: f32[5,b,3] = Add(%layer, %c) "layer"
+            output %y
+        "#]],
+        );
+        agrees(UnmergeRows, &form, FEED);
+        let form = format!(
+            "{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %a: f32[5*b,3] = Add(%c, %m) \
+             %y: f32[5,b,3] = Reshape(%a, %back) output %y"
+        );
+        agrees(UnmergeRows, &form, FEED);
+        let form =
+            format!("{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[5,b,3] = Reshape(%m, %back) output %y");
+        agrees(UnmergeRows, &form, FEED);
+    }
+
+    #[test]
+    fn rows_that_are_split_in_another_way_stay() {
+        leaves(
+            UnmergeRows,
+            &format!("{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[b,5,3] = Reshape(%m, %n) output %y")
+                .replace("const %back: i64[3] = [5,-1,3]", "const %n: i64[3] = [-1,5,3]"),
+        );
+    }
+
+    #[test]
+    fn an_addend_for_every_row_is_refused() {
+        refuses(
+            UnmergeRows,
+            "input %x: f32[2,2,2] const %flat: i64[2] = [4,2] const %back: i64[3] = [2,2,1] const %w: f32[2,1] = [1,2] \
+             const %c: f32[4,1] = [1,0,-1,2] %r: f32[4,2] = Reshape(%x, %flat) %m: f32[4,1] = Gemm(%r, %w, %c) \
+             %y: f32[2,2,1] = Reshape(%m, %back) output %y",
+            "what is added differs from row to row",
+        );
+    }
+
+    #[test]
+    fn a_product_that_others_read_is_refused() {
+        refuses(
+            UnmergeRows,
+            &format!(
+                "{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[5,b,3] = Reshape(%m, %back) output %y, %m"
+            ),
+            "`m` is an output of the graph",
+        );
+    }
+}
