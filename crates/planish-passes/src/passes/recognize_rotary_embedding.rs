@@ -222,7 +222,10 @@ mod tests {
     #[test]
     fn computed_tables_are_found() {
         let form = format!("{TABLES} {HALVES} {SUM}");
-        check(RecognizeRotaryEmbedding, &form, expect![[r#"
+        check(
+            RecognizeRotaryEmbedding,
+            &form,
+            expect![[r#"
             input %x: f32[b,3,5,4]
             input %f: f32[b,5,2]
             const %one: i64[1] = [1]
@@ -245,7 +248,8 @@ mod tests {
             %rope.3: f32[b,5,2] = Reshape(%rope.2, %shape.1) "rope"
             %y: f32[b,3,5,4] = RotaryEmbedding(%x, %rope.1, %rope.3) "rope"
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(RecognizeRotaryEmbedding, &form, FEED);
     }
 
