@@ -18,6 +18,7 @@
 mod agreement;
 mod driver;
 mod error;
+mod formula;
 mod layer;
 mod normal;
 mod passes;

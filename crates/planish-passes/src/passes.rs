@@ -18,7 +18,7 @@ pub(crate) mod simplify_powers;
 pub(crate) mod spell_global_pools;
 pub(crate) mod unmerge_rows;
 
-// What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`.
+// What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`, `formula.rs`.
 pub(crate) mod recognize_attention;
 pub(crate) mod recognize_depth_to_space;
 pub(crate) mod recognize_einsum;

@@ -1,9 +1,9 @@
 //! Moves Expand down through pointwise operators, and drops it where they broadcast by themselves: masks stay
-//! as small as they were made.
+//! as small as they were made. A tensor of one number in all elements is that number, expanded.
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Expand, Op};
-use planish_tensor::{Dim, Shape};
+use planish_tensor::{DType, Dim, Shape, Tensor};
 
 use crate::pattern::{Found, Miss, blocked, made_by, output};
 use crate::pointwise::{is_broadcast, is_unary};
@@ -29,17 +29,45 @@ fn expanded(cx: &View<'_>, value: ValueId) -> Option<(ValueId, ValueId)> {
     Some((cx.input(node, 0)?, cx.input(node, 1)?))
 }
 
+/// The number that a ConstantOfShape fills a tensor with.
+fn number(cx: &View<'_>, value: ValueId) -> Option<Tensor> {
+    let (_, node) = made_by(cx, value, |op| matches!(op, Op::ConstantOfShape(_)))?;
+    let Op::ConstantOfShape(op) = &node.op else { return None };
+    match &op.value {
+        Some(tensor) => tensor.reshaped(&[]).ok(),
+        None => Tensor::zeros(DType::F32, &[]).ok(),
+    }
+}
+
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
     if !is_broadcast(&node.op) && !is_unary(&node.op) {
         return Err(Miss::No);
     }
     let y = output(node)?;
-    let wide = node.inputs.iter().flatten().find_map(|&id| Some((id, expanded(cx, id)?)));
-    let (wide, (narrow, target)) = wide.ok_or(Miss::No)?;
+    let given = || node.inputs.iter().flatten().copied();
+    let filled = given().find_map(|id| Some((id, number(cx, id)?)));
+    let wide = given().find_map(|id| Some((id, expanded(cx, id)?)));
+    if filled.is_none() && wide.is_none() {
+        return Err(Miss::No);
+    }
     let Some(shape) = cx.shape(y).filter(|shape| !shape.iter().any(Dim::is_unknown)) else {
         return blocked("the shape of the result is not known");
     };
+    if let Some((filled, number)) = filled {
+        let others: Vec<Option<ValueId>> =
+            node.inputs.iter().map(|id| id.filter(|&id| id != filled)).collect();
+        if joint_shape(cx, &others).as_ref() == Some(shape) {
+            let mut patch = Patch::new();
+            let number = patch.constant(cx.name(filled), number);
+            let inputs =
+                node.inputs.iter().map(|id| id.map(|id| if id == filled { number } else { id.into() }));
+            let result = patch.node_with(&node.name, node.op.clone(), inputs.collect(), 1);
+            patch.replace(y, result[0]);
+            return Ok(patch);
+        }
+    }
+    let (wide, (narrow, target)) = wide.ok_or(Miss::No)?;
     let with_narrow = |id: ValueId| if id == wide { narrow } else { id };
     let inputs: Vec<Option<ValueId>> = node.inputs.iter().map(|id| id.map(with_narrow)).collect();
     let small = joint_shape(cx, &inputs).ok_or(Miss::No)?;
@@ -108,6 +136,24 @@ mod tests {
         "#]],
         );
         agrees(PushExpands, form, FEED);
+    }
+
+    #[test]
+    fn a_filled_tensor_is_a_number() {
+        let form = "input %x: f32[b,s] %sh: i64[2] = Shape(%x) %o: f32[b,s] = ConstantOfShape(%sh) {value=f32[1] [2]} \
+            %y: f32[b,s] = Sub(%o, %x) output %y";
+        check(PushExpands, form, expect![[r#"
+            input %x: f32[b,s]
+            const %o: f32[] = 2
+            %y: f32[b,s] = Sub(%o, %x)
+            output %y
+        "#]]);
+        agrees(PushExpands, form, FEED);
+        leaves(
+            PushExpands,
+            "input %x: f32[1,s] input %sh: i64[2] %o: f32[b,s] = ConstantOfShape(%sh) \
+             %y: f32[b,s] = Sub(%o, %x) output %y",
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Recognizes attention: `softmax(scale · Q·Kᵀ + mask) · V`, which becomes one Attention.
 //!
 //! The scale may stand on the scores, on Q, on K or in parts on both; masks are numbers that are added, and
-//! keep their own shape. Products of rank 2 and 3 get axes of size 1. `V·softmax(…)ᵀ`, as convolutional
+//! keep their own shape. Products of rank 2 and 3 are those of one head. `V·softmax(…)ᵀ`, as convolutional
 //! networks write it, is the transpose of the usual form.
 //!
 //! A row of scores that is minus infinity throughout has NaN for weights in both forms. Newer exporters put

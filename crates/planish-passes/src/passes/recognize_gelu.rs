@@ -5,9 +5,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use planish_ir::{NodeId, ValueId};
 use planish_op::{Gelu, GeluApproximation, Op};
 
+use crate::formula::{Gated, affine, gated, polynomial};
 use crate::pattern::{
-    Found, Gated, Miss, affine, blocked, first_found, gated, is_number, made_by, one_input, output,
-    polynomial, rewrite_unary,
+    Found, Miss, blocked, first_found, is_number, made_by, one_input, output, rewrite_unary,
 };
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;

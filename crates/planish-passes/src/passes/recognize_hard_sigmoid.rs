@@ -3,9 +3,8 @@
 use planish_ir::{NodeId, ValueId};
 use planish_op::{HardSigmoid, Op};
 
-use crate::pattern::{
-    Found, Miss, affine, blocked, is_number, output, polynomial, ramp, rewrite_unary, two_inputs, with_number,
-};
+use crate::formula::{affine, polynomial, ramp};
+use crate::pattern::{Found, Miss, blocked, is_number, output, rewrite_unary, two_inputs, with_number};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 

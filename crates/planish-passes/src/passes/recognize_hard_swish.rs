@@ -3,9 +3,9 @@
 use planish_ir::{NodeId, ValueId};
 use planish_op::{HardSwish, Op};
 
+use crate::formula::{Gated, gated, polynomial, ramp};
 use crate::pattern::{
-    Found, Gated, Miss, blocked, first_found, gated, is_number, made_by, one_input, output, polynomial, ramp,
-    rewrite_unary,
+    Found, Miss, blocked, first_found, is_number, made_by, one_input, output, rewrite_unary,
 };
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;

@@ -3,7 +3,8 @@
 use planish_ir::NodeId;
 use planish_op::{Mish, Op};
 
-use crate::pattern::{Found, Gated, Miss, first_found, gated, made_by, one_input, rewrite_unary};
+use crate::formula::{Gated, gated};
+use crate::pattern::{Found, Miss, first_found, made_by, one_input, rewrite_unary};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 

@@ -3,7 +3,8 @@
 use planish_ir::NodeId;
 use planish_op::{Op, Swish};
 
-use crate::pattern::{Found, Gated, Miss, first_found, gated, made_by, one_input, polynomial, rewrite_unary};
+use crate::formula::{Gated, gated, polynomial};
+use crate::pattern::{Found, Miss, first_found, made_by, one_input, rewrite_unary};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 

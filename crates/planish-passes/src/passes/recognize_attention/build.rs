@@ -17,9 +17,9 @@ pub(super) fn patch(cx: &View<'_>, root: NodeId, parts: Parts, operands: Operand
     let mut patch = Patch::new();
     let mut value = turn(&mut patch, name, value);
     let mut inputs = vec![Operand::from(query), turn(&mut patch, name, key), value];
-    let axes = missing_axes(rank);
-    if !axes.is_empty() {
-        let axes = patch.constant("axes", Tensor::vector(axes.clone()));
+    // Rank 3 is what the operator calls packed heads, here one.
+    if rank == 2 {
+        let axes = patch.constant("axes", Tensor::vector(vec![0i64]));
         inputs.iter_mut().for_each(|input| *input = patch.node(name, Unsqueeze {}, &[*input, axes]));
         value = inputs[2];
     }
@@ -33,15 +33,16 @@ pub(super) fn patch(cx: &View<'_>, root: NodeId, parts: Parts, operands: Operand
     }
     let mask_rank = parts.masks.iter().map(|&mask| cx.rank(mask)).max().flatten();
     if let (Some(wide), 3, Some(3)) = (mask, rank, mask_rank) {
-        let axes = patch.constant("axes", Tensor::vector(missing_axes(3)));
+        // The scores have an axis for the head.
+        let axes = patch.constant("axes", Tensor::vector(vec![1i64]));
         mask = Some(patch.node(name, Unsqueeze {}, &[wide, axes]));
     }
     let op = Attention {
         qk_matmul_output_mode: 0,
         softcap: 0.0,
         softmax_precision: None,
-        kv_num_heads: None,
-        q_num_heads: None,
+        kv_num_heads: (rank < 4).then_some(1),
+        q_num_heads: (rank < 4).then_some(1),
         scale: Some(scale as f32),
         is_causal: false,
     };
@@ -59,8 +60,8 @@ pub(super) fn patch(cx: &View<'_>, root: NodeId, parts: Parts, operands: Operand
         let is_nan = patch.node(name, IsNaN {}, &[result]);
         result = patch.node(name, Where {}, &[is_nan, nothing, result]);
     }
-    if !axes.is_empty() {
-        let axes = patch.constant("axes", Tensor::vector(axes));
+    if rank == 2 {
+        let axes = patch.constant("axes", Tensor::vector(vec![0i64]));
         result = patch.node(name, Squeeze {}, &[result, axes]);
     }
     if parts.is_transposed {
@@ -69,16 +70,6 @@ pub(super) fn patch(cx: &View<'_>, root: NodeId, parts: Parts, operands: Operand
     }
     patch.replace(y, result);
     Ok(relying_on(patch, &parts.nodes))
-}
-
-/// The axes that make a product of this rank one of rank 4: the first axis of three is the batch, so that it
-/// stays what symbols are expected at.
-fn missing_axes(rank: usize) -> Vec<i64> {
-    match rank {
-        2 => vec![0, 1],
-        3 => vec![1],
-        _ => Vec::new(),
-    }
 }
 
 fn turn(patch: &mut Patch, name: &str, turned: Turned) -> Operand {

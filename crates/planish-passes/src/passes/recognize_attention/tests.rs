@@ -134,22 +134,16 @@ fn columns_are_turned_into_rows() {
         RecognizeAttention,
         form,
         expect![[r#"
-        input %q0: f32[b,8,s]
-        input %k: f32[b,8,s]
-        input %v: f32[b,8,s]
-        const %axes: i64[1] = [1]
-        const %axes.1: i64[1] = [1]
-        %q: f32[b,s,8] = Transpose(%q0) {perm=[0,2,1]}
-        %Transpose: f32[b,s,8] = Transpose(%v) {perm=[0,2,1]}
-        %Transpose.1: f32[b,s,8] = Transpose(%k) {perm=[0,2,1]}
-        %Unsqueeze: f32[b,1,s,8] = Unsqueeze(%q, %axes)
-        %Unsqueeze.1: f32[b,1,s,8] = Unsqueeze(%Transpose.1, %axes)
-        %Unsqueeze.2: f32[b,1,s,8] = Unsqueeze(%Transpose, %axes)
-        %Attention: f32[b,1,s,8] = Attention(%Unsqueeze, %Unsqueeze.1, %Unsqueeze.2) {scale=0.25}
-        %Squeeze: f32[b,s,8] = Squeeze(%Attention, %axes.1)
-        %y: f32[b,8,s] = Transpose(%Squeeze) {perm=[0,2,1]}
-        output %y
-    "#]],
+            input %q0: f32[b,8,s]
+            input %k: f32[b,8,s]
+            input %v: f32[b,8,s]
+            %q: f32[b,s,8] = Transpose(%q0) {perm=[0,2,1]}
+            %Transpose: f32[b,s,8] = Transpose(%v) {perm=[0,2,1]}
+            %Transpose.1: f32[b,s,8] = Transpose(%k) {perm=[0,2,1]}
+            %Attention: f32[b,s,8] = Attention(%q, %Transpose.1, %Transpose) {kv_num_heads=1, q_num_heads=1, scale=0.25}
+            %y: f32[b,8,s] = Transpose(%Attention) {perm=[0,2,1]}
+            output %y
+        "#]],
     );
     agrees(RecognizeAttention, form, Feed { sizes: SIZES, ..PLAIN });
 }
@@ -163,22 +157,16 @@ fn heads_in_the_first_axis_keep_their_masks() {
         RecognizeAttention,
         form,
         expect![[r#"
-        input %q: f32[6,s,4]
-        input %k: f32[6,4,t]
-        input %v: f32[6,t,2]
-        input %m: f32[6,1,t]
-        const %axes: i64[1] = [1]
-        const %axes.1: i64[1] = [1]
-        const %axes.2: i64[1] = [1]
-        %Transpose: f32[6,t,4] = Transpose(%k) {perm=[0,2,1]}
-        %Unsqueeze: f32[6,1,s,4] = Unsqueeze(%q, %axes)
-        %Unsqueeze.1: f32[6,1,t,4] = Unsqueeze(%Transpose, %axes)
-        %Unsqueeze.2: f32[6,1,t,2] = Unsqueeze(%v, %axes)
-        %Unsqueeze.3: f32[6,1,1,t] = Unsqueeze(%m, %axes.1)
-        %Attention: f32[6,1,s,2] = Attention(%Unsqueeze, %Unsqueeze.1, %Unsqueeze.2, %Unsqueeze.3) {scale=1}
-        %y: f32[6,s,2] = Squeeze(%Attention, %axes.2)
-        output %y
-    "#]],
+            input %q: f32[6,s,4]
+            input %k: f32[6,4,t]
+            input %v: f32[6,t,2]
+            input %m: f32[6,1,t]
+            const %axes: i64[1] = [1]
+            %Transpose: f32[6,t,4] = Transpose(%k) {perm=[0,2,1]}
+            %Unsqueeze: f32[6,1,1,t] = Unsqueeze(%m, %axes)
+            %y: f32[6,s,2] = Attention(%q, %Transpose, %v, %Unsqueeze) {kv_num_heads=1, q_num_heads=1, scale=1}
+            output %y
+        "#]],
     );
     agrees(RecognizeAttention, form, Feed { sizes: SIZES, ..PLAIN });
 }
@@ -191,18 +179,18 @@ fn plain_matrices_are_one_head() {
         RecognizeAttention,
         form,
         expect![[r#"
-        input %q: f32[s,4]
-        input %k: f32[t,4]
-        input %v: f32[t,2]
-        const %axes: i64[2] = [0, 1]
-        const %axes.1: i64[2] = [0, 1]
-        %Unsqueeze: f32[1,1,s,4] = Unsqueeze(%q, %axes)
-        %Unsqueeze.1: f32[1,1,t,4] = Unsqueeze(%k, %axes)
-        %Unsqueeze.2: f32[1,1,t,2] = Unsqueeze(%v, %axes)
-        %Attention: f32[1,1,s,2] = Attention(%Unsqueeze, %Unsqueeze.1, %Unsqueeze.2) {scale=1}
-        %y: f32[s,2] = Squeeze(%Attention, %axes.1)
-        output %y
-    "#]],
+            input %q: f32[s,4]
+            input %k: f32[t,4]
+            input %v: f32[t,2]
+            const %axes: i64[1] = [0]
+            const %axes.1: i64[1] = [0]
+            %Unsqueeze: f32[1,s,4] = Unsqueeze(%q, %axes)
+            %Unsqueeze.1: f32[1,t,4] = Unsqueeze(%k, %axes)
+            %Unsqueeze.2: f32[1,t,2] = Unsqueeze(%v, %axes)
+            %Attention: f32[1,s,2] = Attention(%Unsqueeze, %Unsqueeze.1, %Unsqueeze.2) {kv_num_heads=1, q_num_heads=1, scale=1}
+            %y: f32[s,2] = Squeeze(%Attention, %axes.1)
+            output %y
+        "#]],
     );
     agrees(RecognizeAttention, form, Feed { sizes: SIZES, ..PLAIN });
 }
