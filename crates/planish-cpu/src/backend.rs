@@ -18,6 +18,7 @@ use crate::movement::{Moving, Picking};
 use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
+use crate::reduce::family::Reductions;
 use crate::regions;
 use crate::softmax::family::Softmaxes;
 
@@ -32,6 +33,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Programs,
     &Softmaxes,
     &Norms,
+    &Reductions,
     &Moving,
     &Picking,
     &Reference,

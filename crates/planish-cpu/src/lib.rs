@@ -18,6 +18,7 @@ pub mod gemm;
 pub mod movement;
 pub mod norm;
 pub mod pool;
+pub mod reduce;
 pub mod softmax;
 pub mod spatial;
 pub mod vecmath;
