@@ -137,6 +137,9 @@ pub(crate) struct Building {
     /// Refuse what only the slow reference can compute
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Leave the self-check out
+    #[arg(long)]
+    pub(crate) no_verify: bool,
     /// Leave a pass out; may be given several times
     #[arg(long = "disable-pass", value_name = "PASS")]
     pub(crate) disabled_passes: Vec<String>,

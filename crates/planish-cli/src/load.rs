@@ -70,6 +70,7 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     }
     let options = builder.options_mut();
     options.disabled_passes = building.disabled_passes.clone();
+    options.verify = !building.no_verify;
     options.stop_after = building.stop_after;
     options.explain = building.explain;
     if profiles.is_empty() {

@@ -6,8 +6,10 @@ use planish_ir::Graph;
 use planish_kernel::Backend;
 use planish_passes::Report;
 use planish_plan::{Certificate, Plan, PlanTarget, Profile};
+use planish_tensor::Tensor;
 
 use crate::alternatives::alternatives;
+use crate::check::check;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, lower};
 use crate::measure::measure;
@@ -57,17 +59,51 @@ pub fn build(
         explain: options.explain,
         ..planish_passes::Options::default()
     };
+    let original = specialized.clone();
     let (graph, passes) = planish_passes::standard()
         .run(specialized, &pass_options)
         .map_err(|error| BuildError::internal(error.to_string()))?;
 
-    let sizes = Sizes::of(&graph, options);
-    let draft = lower(&graph, &**backend, &sizes, options)?;
     let mut notes = Vec::new();
     if let Some(path) = &options.timing_cache {
         timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
         notes.extend(timings.note_for(&backend.target().device));
     }
+    let mut options = options.clone();
+    for _ in 0..MAX_REPAIRS {
+        let (mut plan, tactics, tensors) = assemble(&graph, fixed.is_some(), backend, &options, timings)?;
+        if !options.verify {
+            return Ok(Built { plan, passes, graph, tactics, notes });
+        }
+        let findings = check(&original, &plan, &tensors, backend, &options)?;
+        let Some(failure) = findings.failure() else {
+            plan.certificate = findings.certificate;
+            return Ok(Built { plan, passes, graph, tactics, notes });
+        };
+        let Some(guilty) = findings.guilty else {
+            let message = format!("the plan does not compute the model: {failure}; please report it");
+            return Err(BuildError::new(BuildErrorKind::CheckFailed, message));
+        };
+        notes.push(format!("{} gave a wrong answer and is left out: {}", guilty.tactic.name, guilty.what));
+        options.banned_tactics.push(guilty.tactic.name);
+    }
+    let message = format!("no plan passed its check: {}; please report it", notes.join("; "));
+    Err(BuildError::new(BuildErrorKind::CheckFailed, message))
+}
+
+/// Tactics that may turn out wrong before a build gives up.
+const MAX_REPAIRS: usize = 4;
+
+/// A plan of an optimized graph, unchecked; the tactics it uses, and its weights as the graph has them.
+fn assemble(
+    graph: &Graph,
+    is_fixed: bool,
+    backend: &Arc<dyn Backend>,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<(Plan, TacticLock, Vec<Tensor>), BuildError> {
+    let sizes = Sizes::of(graph, options);
+    let draft = lower(graph, &**backend, &sizes, options)?;
     let n_known = timings.len();
     let decided = decide(draft, &**backend, &sizes, options, timings);
     if let Some(path) = &options.timing_cache
@@ -79,27 +115,25 @@ pub fn build(
     let decided = decided?;
     let mut weights = Weights::default();
     let (program, evidence) = schedule(&decided, &**backend, &sizes, options, &mut weights)?;
-
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
     let target = backend.target();
-    let printed = graph.print();
     let plan = Plan {
         name: graph.name.clone(),
         producer: env!("CARGO_PKG_VERSION").to_string(),
         source: options.source,
         options: options.text(),
         targets: vec![PlanTarget { backend: target.backend, needs: target.needs, device: target.device }],
-        profiles: if fixed.is_some() { Vec::new() } else { options.profiles.clone() },
+        profiles: if is_fixed { Vec::new() } else { options.profiles.clone() },
         tuned_at: sizes.pairs(),
         threads: options.threads as u32,
         program,
         weights: weights.list,
-        graph: printed.text,
+        graph: graph.print().text,
         evidence,
         certificate: Certificate::default(),
     };
-    Ok(Built { plan, passes, graph, tactics, notes })
+    Ok((plan, tactics, weights.tensors))
 }
 
 /// The sizes of a single profile that allows one size for each symbol.

@@ -17,6 +17,7 @@
 
 mod alternatives;
 mod build;
+mod check;
 mod error;
 mod lower;
 mod measure;

@@ -50,6 +50,8 @@ pub struct BuildOptions {
     pub timing_cache: Option<PathBuf>,
     /// Fail where a time is not in the cache, instead of measuring it.
     pub timing_cache_only: bool,
+    /// Whether the plan is checked against the reference and itself before it is handed out.
+    pub verify: bool,
     pub progress: Option<Progress>,
     /// Set from another thread to stop the build.
     pub cancel: Arc<AtomicBool>,
@@ -69,6 +71,7 @@ impl Default for BuildOptions {
             banned_tactics: Vec::new(),
             strict: false,
             winograd: true,
+            verify: true,
             tactics: None,
             selector: None,
             timing_cache: None,

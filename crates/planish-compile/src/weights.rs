@@ -15,8 +15,8 @@ pub(crate) struct Weights {
     pub(crate) list: Vec<Weight>,
     /// Where a tensor's memory lies, its type and layout, to its weight.
     known: HashMap<(usize, usize, String), u32>,
-    /// Tensors by number: `list` may hold their packed form.
-    tensors: Vec<Tensor>,
+    /// Tensors by number, as the graph has them: `list` may hold another layout or their packed form.
+    pub(crate) tensors: Vec<Tensor>,
 }
 
 impl Weights {

@@ -5,7 +5,7 @@ use planish_op::Value;
 
 use crate::engine::Engine;
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Feed, Frame, Mode, Queues};
+use crate::frame::{Feed, Frame, Mode, Observed, Queues, Watch};
 use crate::view::{Outputs, View};
 
 /// How a context runs.
@@ -70,7 +70,7 @@ impl Context {
     pub fn run(&mut self, inputs: &[(&str, View<'_>)]) -> Result<Outputs<'_>, RunError> {
         let feeds = self.feeds(inputs)?;
         let core = &self.engine.core;
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, None)?;
+        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, Watch::default())?;
         Ok(self.outputs())
     }
 
@@ -78,8 +78,9 @@ impl Context {
     pub fn run_in_order(&mut self, inputs: &[View<'_>]) -> Result<(), RunError> {
         const MAX_STACK_INPUTS: usize = 16;
         let core = &self.engine.core;
-        let mut run =
-            |feeds: &[Feed<'_>]| self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, None);
+        let mut run = |feeds: &[Feed<'_>]| {
+            self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, Watch::default())
+        };
         match inputs {
             [] => run(&[]),
             [first, ..] if inputs.len() <= MAX_STACK_INPUTS => {
@@ -102,7 +103,7 @@ impl Context {
     pub fn run_values(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
         let feeds: Vec<Feed<'_>> = inputs.iter().map(Feed::Value).collect();
         let core = &self.engine.core;
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, None)?;
+        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, Watch::default())?;
         self.frame.output_values(&core.unit)
     }
 
@@ -112,10 +113,24 @@ impl Context {
         let core = &self.engine.core;
         let mut times = Vec::with_capacity(core.plan.program.steps.len());
         let started = std::time::Instant::now();
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, Some(&mut times))?;
+        let watch = Watch { times: Some(&mut times), observer: None };
+        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, watch)?;
         let total_ns = started.elapsed().as_nanos() as u64;
         let steps = times.into_iter().enumerate().map(|(step, ns)| StepTime { step, ns }).collect();
         Ok(Profiled { steps, total_ns })
+    }
+
+    /// Runs once, and shows what every kernel step read and wrote.
+    pub fn observe(
+        &mut self,
+        inputs: &[Value],
+        observer: &mut dyn FnMut(Observed),
+    ) -> Result<Vec<Value>, RunError> {
+        let feeds: Vec<Feed<'_>> = inputs.iter().map(Feed::Value).collect();
+        let core = &self.engine.core;
+        let watch = Watch { times: None, observer: Some(observer) };
+        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, watch)?;
+        self.frame.output_values(&core.unit)
     }
 
     /// Sizes of the outputs for inputs of these sizes, in the model's order, without running; `None` where

@@ -7,7 +7,7 @@ use planish_tensor::Tensor;
 
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Feed, Frame, Mode, Queues};
+use crate::frame::{Feed, Frame, Mode, Queues, Watch};
 
 /// Runs a step of control flow on host values.
 pub(crate) fn run_control(
@@ -58,7 +58,7 @@ impl Bodies<'_> {
         let all = all.ok_or_else(|| self.bad("a captured value is missing"))?;
         let feeds: Vec<Feed<'_>> = all.into_iter().map(Feed::Value).collect();
         let (unit, frame) = (&self.units[idx], &mut self.frames[idx]);
-        frame.run(self.core, unit, &feeds, self.queues, self.mode, None)?;
+        frame.run(self.core, unit, &feeds, self.queues, self.mode, Watch::default())?;
         frame.output_values(unit)
     }
 

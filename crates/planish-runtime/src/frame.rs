@@ -58,6 +58,23 @@ pub(crate) enum Own {
     Memory(Box<dyn Memory>),
 }
 
+/// What a kernel step read and wrote, as plain tensors; weights are left out.
+#[derive(Debug)]
+pub struct Observed {
+    /// Index of the step in the plan's program.
+    pub step: usize,
+    pub inputs: Vec<Option<Tensor>>,
+    pub outputs: Vec<Option<Tensor>>,
+}
+
+/// Who looks on while a program runs.
+#[derive(Default)]
+pub(crate) struct Watch<'a> {
+    /// Gets the nanoseconds of every step.
+    pub(crate) times: Option<&'a mut Vec<u64>>,
+    pub(crate) observer: Option<&'a mut dyn FnMut(Observed)>,
+}
+
 /// How a frame runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mode {
@@ -99,7 +116,7 @@ impl Frame {
         self.n_resolved
     }
 
-    /// Runs the program on these inputs; `times` gets the nanoseconds of every step.
+    /// Runs the program on these inputs.
     pub(crate) fn run(
         &mut self,
         core: &Core,
@@ -107,7 +124,7 @@ impl Frame {
         feeds: &[Feed<'_>],
         queues: &mut Queues,
         mode: Mode,
-        mut times: Option<&mut Vec<u64>>,
+        mut watch: Watch<'_>,
     ) -> Result<(), RunError> {
         check_types(&unit.program, feeds)?;
         let n_values = unit.program.values.len();
@@ -125,7 +142,7 @@ impl Frame {
         if same && unit.outline.segments.len() == 1 {
             let resolved = self.current[0].clone();
             self.take_inputs(unit, feeds);
-            return self.segment(core, unit, 0, &resolved, feeds, queues, mode, &mut times).map(|_| ());
+            return self.segment(core, unit, 0, &resolved, feeds, queues, mode, &mut watch).map(|_| ());
         }
         let dims: Vec<Option<&[usize]>> = feeds.iter().map(Feed::dims).collect();
         let mut symbols = bind_inputs(&unit.program, &dims)?;
@@ -139,7 +156,7 @@ impl Frame {
             let resolved = self.resolved(core, unit, idx, &symbols, mode)?;
             self.current.push(resolved.clone());
             if let Some(learned) =
-                self.segment(core, unit, idx, &resolved, feeds, queues, mode, &mut times)?
+                self.segment(core, unit, idx, &resolved, feeds, queues, mode, &mut watch)?
             {
                 symbols = learned;
             }
@@ -235,7 +252,7 @@ impl Frame {
         feeds: &[Feed<'_>],
         queues: &mut Queues,
         mode: Mode,
-        times: &mut Option<&mut Vec<u64>>,
+        watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
         if mode.poison {
             self.poison(queues)?;
@@ -248,7 +265,7 @@ impl Frame {
         }
         for (at, step) in resolved.steps.iter().enumerate() {
             let record = &unit.program.steps[first + at];
-            let started = times.is_some().then(Instant::now);
+            let started = watch.times.is_some().then(Instant::now);
             for &earlier in &step.waits {
                 if let Some(Some(event)) = self.events.get(earlier) {
                     queues.get(record.target, record.stream).wait_for(&**event)?;
@@ -262,13 +279,22 @@ impl Frame {
                         addresses.push(self.address(*location, feeds));
                     }
                     let workspace = self.address(*workspace, feeds);
+                    let read = match watch.observer {
+                        Some(_) => self.copies(unit, resolved, &record.inputs, &addresses, record, queues)?,
+                        None => Vec::new(),
+                    };
                     let (inputs, outputs) = addresses.split_at(step.inputs.len());
                     let call = Call { inputs, outputs, workspace };
                     // SAFETY: the arena was laid out for these operands: what is alive together does not
                     // overlap; weights and inputs are only read; `&mut self` keeps other callers away.
                     let done = unsafe { kernel.launch(&call, queues.get(record.target, record.stream)) };
-                    self.addresses = addresses;
                     done.map_err(|error| RunError::at(&record.name, error))?;
+                    if let Some(observer) = &mut watch.observer {
+                        let outputs =
+                            self.copies(unit, resolved, &record.outputs, outputs, record, queues)?;
+                        observer(Observed { step: first + at, inputs: read, outputs });
+                    }
+                    self.addresses = addresses;
                 }
                 Action::Transfer { bytes } => {
                     self.transfer(
@@ -299,7 +325,7 @@ impl Frame {
             if step.awaited {
                 self.events[at] = Some(queues.get(record.target, record.stream).record()?);
             }
-            if let (Some(times), Some(started)) = (times.as_deref_mut(), started) {
+            if let (Some(times), Some(started)) = (watch.times.as_deref_mut(), started) {
                 queues.get(record.target, record.stream).synchronize()?;
                 times.push(started.elapsed().as_nanos() as u64);
             }
@@ -310,6 +336,37 @@ impl Frame {
             }
         }
         Ok(learned)
+    }
+
+    /// Plain copies of a kernel step's operands, weights left out.
+    fn copies(
+        &self,
+        unit: &Unit,
+        resolved: &Resolved,
+        values: &[Option<u32>],
+        addresses: &[Address],
+        record: &planish_plan::Step,
+        queues: &mut Queues,
+    ) -> Result<Vec<Option<Tensor>>, RunError> {
+        let mut copies = Vec::with_capacity(values.len());
+        for (value, &address) in values.iter().zip(addresses) {
+            let operand = value.and_then(|value| {
+                let root = unit.outline.root[value as usize];
+                let is_weight = matches!(unit.program.values[root as usize].home, Home::Weight(_));
+                resolved.operands[value as usize].as_ref().filter(|_| !is_weight)
+            });
+            let Some(operand) = operand else {
+                copies.push(None);
+                continue;
+            };
+            let mut bytes = vec![0u8; operand.span_bytes()];
+            let queue = queues.get(record.target, record.stream);
+            queue.synchronize()?;
+            // SAFETY: the operand spans these bytes of the backend's memory.
+            unsafe { queue.download(&mut bytes, address)? };
+            copies.push(Some(plain(operand, &bytes)?));
+        }
+        Ok(copies)
     }
 
     fn address(&self, location: Location, feeds: &[Feed<'_>]) -> Address {
@@ -529,6 +586,35 @@ impl Frame {
             })
             .collect()
     }
+}
+
+/// The elements of an operand, gathered from the bytes that it spans.
+fn plain(operand: &Operand, bytes: &[u8]) -> Result<Tensor, RunError> {
+    let damaged = |detail: String| RunError::new(RunErrorKind::Failed, detail);
+    let gathered = if operand.is_dense(Layout::Plain) {
+        bytes.to_vec()
+    } else {
+        let Some(size) = operand.dtype.bytes_for(1).filter(|_| !operand.dtype.is_sub_byte()) else {
+            return Err(damaged(format!("{} cannot be gathered", operand.dtype.name())));
+        };
+        let mut gathered = Vec::with_capacity(operand.len() * size);
+        let mut index = vec![0usize; operand.rank()];
+        for _ in 0..operand.len() {
+            let offset: usize =
+                index.iter().zip(&operand.strides).map(|(place, stride)| place * stride).sum();
+            gathered.extend_from_slice(&bytes[offset * size..(offset + 1) * size]);
+            for axis in (0..index.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < operand.dims[axis] {
+                    break;
+                }
+                index[axis] = 0;
+            }
+        }
+        gathered
+    };
+    Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(gathered))
+        .map_err(|error| damaged(error.to_string()))
 }
 
 fn check_types(program: &Program, feeds: &[Feed<'_>]) -> Result<(), RunError> {

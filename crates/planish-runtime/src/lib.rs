@@ -27,6 +27,7 @@ mod view;
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use engine::{Engine, PortInfo};
 pub use error::{RunError, RunErrorKind};
+pub use frame::Observed;
 pub use pool::{ContextPool, Lease};
 pub use resolve::problem_of;
 pub use view::{Outputs, View};

@@ -1,0 +1,176 @@
+//! Every step against the reference, on tensors that the plan itself produced.
+
+use planish_op::{Op, Value};
+use planish_plan::{Check, Home, Outcome, Plan, Step, StepKind};
+use planish_runtime::{Engine, Observed};
+use planish_tensor::Tensor;
+
+use super::points::{Allowance, expected, is_sum_of_products, sample};
+use super::{Guilty, skipped};
+use crate::error::BuildError;
+
+/// Half the distance between 1 and the next f32.
+const EPSILON: f64 = 5.96e-8;
+/// Sums in f32 of n terms err by about the square root of n roundings; this many times that is allowed.
+const SUM_SLACK: f64 = 2.0;
+/// Winograd's transforms add and multiply intermediate values that are larger than the result: F(4x4) has
+/// factors up to 5 in each of three transforms, F(2x2) none above 1.
+const WINOGRAD4_SLACK: f64 = 16.0;
+const WINOGRAD2_SLACK: f64 = 4.0;
+/// Transcendental functions and norms in f32: a few units in the last place of the largest intermediate value.
+const FUNCTION_SLACK: f64 = 64.0;
+
+/// Runs the plan once under observation and compares every kernel step.
+pub(super) fn check(
+    engine: &Engine,
+    plan: &Plan,
+    weights: &[Tensor],
+    inputs: &[Value],
+    checks: &mut Vec<Check>,
+) -> Result<Option<Guilty>, BuildError> {
+    let mut guilty = None;
+    let mut observe = |observed: Observed| {
+        let step = &plan.program.steps[observed.step];
+        let check = check_step(plan, weights, step, &observed);
+        if let (Outcome::Failed(why), StepKind::Kernel { variants, .. }) = (&check.outcome, &step.kind)
+            && guilty.is_none()
+        {
+            let tactic = variants[0].tactic.clone();
+            guilty = Some(Guilty { what: format!("`{}` by {}: {why}", step.name, tactic.name), tactic });
+        }
+        checks.push(check);
+    };
+    let ran = engine.context().and_then(|mut context| context.observe(inputs, &mut observe));
+    if let Err(error) = ran {
+        // Made-up inputs may be outside what the model defines; that says nothing against the plan.
+        checks.push(skipped("steps behind this", format!("the run on made-up inputs ended: {error}")));
+    }
+    Ok(guilty)
+}
+
+fn check_step(plan: &Plan, weights: &[Tensor], step: &Step, observed: &Observed) -> Check {
+    let subject = format!("step {}: {}", observed.step, step.name);
+    if matches!(&step.kind, StepKind::Kernel { slow: true, .. }) {
+        return skipped(&subject, "it is the reference".to_string());
+    }
+    let weight = |value: u32| match &plan.program.values[value as usize].home {
+        Home::Weight(weight) => weights.get(*weight as usize).cloned(),
+        _ => None,
+    };
+    let inputs: Vec<Option<Value>> = step
+        .inputs
+        .iter()
+        .zip(&observed.inputs)
+        .map(|(value, seen)| seen.clone().or_else(|| value.and_then(weight)).map(Value::Tensor))
+        .collect();
+    let mut worst = 0.0f64;
+    let mut n_points = 0;
+    for (output, got) in observed.outputs.iter().enumerate() {
+        let Some(got) = got else { continue };
+        let points = sample(got.shape(), observed.step as u64);
+        let values = got.to_f64s();
+        let largest = values.iter().filter(|x| x.is_finite()).fold(0.0f64, |most, x| most.max(x.abs()));
+        let expected =
+            match expected(&step.region, &inputs, output, &points, allowance(step, &inputs), largest) {
+                Ok(expected) => expected,
+                Err(why) => return skipped(&subject, why),
+            };
+        for ((point, want), bound) in points.iter().zip(&expected.values).zip(&expected.bounds) {
+            let got = values[flat(point, got.shape())];
+            n_points += 1;
+            let same = got == *want || (got.is_nan() && want.is_nan());
+            let error = (got - want).abs();
+            let share = if same { 0.0 } else { error / bound.max(f64::MIN_POSITIVE) };
+            if share.is_nan() || share > 1.0 {
+                let outcome = Outcome::Failed(format!("{got:e} instead of {want:e} at {point:?}"));
+                return Check {
+                    subject,
+                    n_points,
+                    worst: if share.is_nan() { f64::INFINITY } else { share },
+                    outcome,
+                };
+            }
+            worst = worst.max(share);
+        }
+    }
+    Check { subject, n_points, worst, outcome: Outcome::Passed }
+}
+
+fn flat(point: &[usize], shape: &[usize]) -> usize {
+    point.iter().zip(shape).fold(0, |flat, (place, dim)| flat * dim + place)
+}
+
+/// How far the step may be off.
+fn allowance(step: &Step, inputs: &[Option<Value>]) -> Allowance {
+    let tactic = match &step.kind {
+        StepKind::Kernel { variants, .. } => variants[0].tactic.name.as_str(),
+        StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => "",
+    };
+    let moves_only = step.region.nodes.iter().all(|node| is_movement(&node.op));
+    if moves_only {
+        return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };
+    }
+    let main = step.region.nodes.iter().find(|node| is_sum_of_products(&node.op));
+    let terms = main.map_or(1, |main| n_terms(&main.op, inputs));
+    let kind = if tactic.contains("winograd4") {
+        WINOGRAD4_SLACK
+    } else if tactic.contains("winograd") {
+        WINOGRAD2_SLACK
+    } else {
+        1.0
+    };
+    let of_largest = match main {
+        // Winograd mixes neighbouring outputs, so its error follows the largest of them.
+        Some(_) if kind > 1.0 => 4.0 * kind * EPSILON,
+        Some(_) => 2.0 * EPSILON,
+        None => FUNCTION_SLACK * EPSILON,
+    };
+    Allowance {
+        of_terms: SUM_SLACK * kind * EPSILON * (1.0 + (terms as f64).sqrt()),
+        of_value: FUNCTION_SLACK * EPSILON,
+        of_largest,
+    }
+}
+
+/// How many products make one output.
+fn n_terms(op: &Op, inputs: &[Option<Value>]) -> usize {
+    let shape =
+        |idx: usize| inputs.get(idx).and_then(Option::as_ref).and_then(Value::as_tensor).map(Tensor::shape);
+    match op {
+        Op::Conv(_) => shape(1).map_or(1, |dims| dims[1..].iter().product()),
+        Op::ConvTranspose(_) => shape(1).map_or(1, |dims| dims[0] * dims[2..].iter().product::<usize>()),
+        _ => shape(0).and_then(|dims| dims.last().copied()).unwrap_or(1),
+    }
+    .max(1)
+}
+
+/// Operators whose outputs are elements of their inputs.
+fn is_movement(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Identity(_)
+            | Op::Transpose(_)
+            | Op::Reshape(_)
+            | Op::Concat(_)
+            | Op::Split(_)
+            | Op::Slice(_)
+            | Op::Gather(_)
+            | Op::GatherElements(_)
+            | Op::GatherND(_)
+            | Op::ScatterND(_)
+            | Op::ScatterElements(_)
+            | Op::Expand(_)
+            | Op::Tile(_)
+            | Op::Pad(_)
+            | Op::DepthToSpace(_)
+            | Op::SpaceToDepth(_)
+            | Op::Squeeze(_)
+            | Op::Unsqueeze(_)
+            | Op::Flatten(_)
+            | Op::MaxPool(_)
+            | Op::GlobalMaxPool(_)
+            | Op::ArgMax(_)
+            | Op::ArgMin(_)
+            | Op::TopK(_)
+    )
+}

@@ -1,0 +1,155 @@
+//! The whole plan: against the reference where that is cheap, and against itself.
+
+use planish_ir::{Graph, interpret};
+use planish_op::Value;
+use planish_plan::{Check, Outcome};
+use planish_runtime::{ContextOptions, Engine, RunError};
+use planish_tensor::Tensor;
+
+use super::skipped;
+
+/// The reference does some three of these a second on two cores; a check should not take longer than one.
+const MAX_REFERENCE_FLOPS: u64 = 2_500_000_000;
+/// Relative L2 error of the outputs: f32 against f64 through a deep network, Winograd included.
+const MODEL_TOLERANCE: f64 = 2e-4;
+
+/// The model's outputs against the reference's.
+pub(super) fn against_reference(graph: &Graph, engine: &Engine, inputs: &[Value], checks: &mut Vec<Check>) {
+    let subject = "whole model against the reference";
+    let sizes = &engine.plan().tuned_at;
+    let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    // Nodes that cannot be counted are small: their sizes come from values.
+    let flops = graph.work(&lookup).flops;
+    if flops > MAX_REFERENCE_FLOPS {
+        let why =
+            format!("{:.1} GFLOP are too many for the reference; steps were checked", flops as f64 / 1e9);
+        checks.push(skipped(subject, why));
+        return;
+    }
+    let Ok(expected) = interpret(graph, inputs.to_vec()) else {
+        checks.push(skipped(subject, "the reference refuses made-up inputs".to_string()));
+        return;
+    };
+    let got = engine.context().and_then(|mut context| context.run_values(inputs));
+    let outcome = got.map_err(|error| error.to_string()).and_then(|got| {
+        let mut worst = 0.0f64;
+        for (got, want) in got.iter().zip(&expected) {
+            worst = worst.max(distance(got, want)? / MODEL_TOLERANCE);
+        }
+        Ok(worst)
+    });
+    checks.push(match outcome {
+        Ok(worst) if worst <= 1.0 => passed(subject, worst),
+        Ok(worst) => failed(subject, worst, format!("relative L2 error {:.1e}", worst * MODEL_TOLERANCE)),
+        Err(why) => failed(subject, f64::INFINITY, why),
+    });
+}
+
+/// Relative L2 distance of two values; sequences element by element.
+fn distance(got: &Value, want: &Value) -> Result<f64, String> {
+    match (got, want) {
+        (Value::Tensor(got), Value::Tensor(want)) => {
+            if got.shape() != want.shape() || got.dtype() != want.dtype() {
+                return Err(format!("an output of shape {:?} instead of {:?}", got.shape(), want.shape()));
+            }
+            let (mut error, mut norm) = (0.0, 0.0);
+            for (x, y) in got.to_f64s().into_iter().zip(want.to_f64s()) {
+                if x != y && !(x.is_nan() && y.is_nan()) {
+                    error += (x - y).powi(2);
+                }
+                if y.is_finite() {
+                    norm += y * y;
+                }
+            }
+            Ok(if error == 0.0 { 0.0 } else { (error / norm.max(f64::MIN_POSITIVE)).sqrt() })
+        }
+        (Value::Sequence(got), Value::Sequence(want)) if got.len() == want.len() => {
+            let mut distances = got.iter().zip(want).map(|(got, want)| distance(got, want));
+            distances.try_fold(0.0f64, |most, distance| Ok(most.max(distance?)))
+        }
+        (Value::Optional(None), Value::Optional(None)) => Ok(0.0),
+        (Value::Optional(Some(got)), Value::Optional(Some(want))) => distance(got, want),
+        _ => Err("an output of another kind".to_string()),
+    }
+}
+
+/// Repeats, interleaved contexts, poisoned memory, other numbers of threads, other neighbours in the batch: the
+/// bits must be the same.
+pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, checks: &mut Vec<Check>) {
+    if engine.plan().program.steps.iter().any(|step| step.region.nodes.iter().any(|node| is_random(&node.op)))
+    {
+        checks.push(skipped("repeats", "the model draws random numbers".to_string()));
+        return;
+    }
+    let first = match run(engine, threads, inputs, false) {
+        Ok(first) => first,
+        // The steps' check has already said what stops the run.
+        Err(_) => return,
+    };
+    let mut compare = |subject: &str, outputs: Result<Vec<Value>, RunError>| {
+        checks.push(match outputs {
+            Ok(outputs) if same(&outputs, &first) => passed(subject, 0.0),
+            Ok(_) => failed(subject, f64::INFINITY, "the bits differ".to_string()),
+            Err(error) => failed(subject, f64::INFINITY, error.to_string()),
+        });
+    };
+    let interleaved = || -> Result<Vec<Value>, RunError> {
+        let (mut one, mut two) = (engine.context()?, engine.context()?);
+        one.run_values(inputs)?;
+        let other = super::inputs::random(engine.plan(), 1).unwrap_or_else(|| inputs.to_vec());
+        // Other values may be outside what the model defines; the context must stay usable all the same.
+        let _ = two.run_values(&other);
+        let _ = one.run_values(&other);
+        one.run_values(inputs)
+    };
+    compare("a second run, another context in between", interleaved());
+    compare("memory filled with NaN before the run", run(engine, threads, inputs, true));
+    for other in [1, 2, 3] {
+        if other != threads {
+            compare(&format!("{other} threads against {threads}"), run(engine, other, inputs, false));
+        }
+    }
+}
+
+fn run(engine: &Engine, threads: usize, inputs: &[Value], poison: bool) -> Result<Vec<Value>, RunError> {
+    let mut context = engine.context_with(ContextOptions { threads })?;
+    context.set_poison(poison);
+    context.run_values(inputs)
+}
+
+/// The same bits; NaN equals NaN.
+fn same(a: &[Value], b: &[Value]) -> bool {
+    let tensor =
+        |a: &Tensor, b: &Tensor| a.shape() == b.shape() && a.dtype() == b.dtype() && a.bytes() == b.bytes();
+    a.len() == b.len()
+        && a.iter().zip(b).all(|pair| match pair {
+            (Value::Tensor(a), Value::Tensor(b)) => tensor(a, b),
+            (Value::Sequence(a), Value::Sequence(b)) => same(a, b),
+            (Value::Optional(None), Value::Optional(None)) => true,
+            (Value::Optional(Some(a)), Value::Optional(Some(b))) => {
+                same(std::slice::from_ref(a), std::slice::from_ref(b))
+            }
+            _ => false,
+        })
+}
+
+fn is_random(op: &planish_op::Op) -> bool {
+    use planish_op::Op;
+    matches!(
+        op,
+        Op::RandomNormal(_)
+            | Op::RandomNormalLike(_)
+            | Op::RandomUniform(_)
+            | Op::RandomUniformLike(_)
+            | Op::Bernoulli(_)
+            | Op::Multinomial(_)
+    )
+}
+
+fn passed(subject: &str, worst: f64) -> Check {
+    Check { subject: subject.to_string(), n_points: 0, worst, outcome: Outcome::Passed }
+}
+
+fn failed(subject: &str, worst: f64, why: String) -> Check {
+    Check { subject: subject.to_string(), n_points: 0, worst, outcome: Outcome::Failed(why) }
+}
