@@ -142,12 +142,16 @@ mod tests {
     fn a_filled_tensor_is_a_number() {
         let form = "input %x: f32[b,s] %sh: i64[2] = Shape(%x) %o: f32[b,s] = ConstantOfShape(%sh) {value=f32[1] [2]} \
             %y: f32[b,s] = Sub(%o, %x) output %y";
-        check(PushExpands, form, expect![[r#"
+        check(
+            PushExpands,
+            form,
+            expect![[r#"
             input %x: f32[b,s]
             const %o: f32[] = 2
             %y: f32[b,s] = Sub(%o, %x)
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(PushExpands, form, FEED);
         leaves(
             PushExpands,
