@@ -7,6 +7,7 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::Tensor;
 
+use crate::attention::family::Attentions;
 use crate::conv::ConvFamily;
 use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
@@ -15,6 +16,7 @@ use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
 use crate::movement::{Moving, Picking};
+use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
 use crate::regions;
@@ -26,6 +28,7 @@ use crate::topk::TopKFamily;
 /// no other family does.
 #[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
+    &Attentions,
     &ConvFamily,
     &DepthwiseFamily,
     &Gemm,
@@ -33,6 +36,7 @@ const FAMILIES: &[&dyn Family] = &[
     &ResizeFamily,
     &Programs,
     &Softmaxes,
+    &Norms,
     &Moving,
     &Picking,
     &TopKFamily,

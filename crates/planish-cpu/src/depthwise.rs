@@ -13,6 +13,8 @@ mod tests;
 
 pub(crate) use family::DepthwiseFamily;
 
+use std::ops::Range;
+
 use planish_op::window::PlacedAxis;
 
 use crate::isa::Isa;
@@ -28,7 +30,14 @@ pub(crate) const TILE: usize = 8;
 const CHANNEL_BLOCK: usize = 16;
 
 /// Multiply-adds that a task has at least.
-const TASK_MACS: usize = 1 << 17;
+const TASK_MACS: usize = 1 << 16;
+
+/// Rows that a task has where there are as many: the input rows that it shares with its neighbours are then few.
+const TASK_ROWS: usize = 8;
+
+/// What the input rows under one output row may take of the first-level cache (usually 32 KiB or more), so that
+/// the next output row finds them there. Channels are cut into blocks for it.
+const CACHED_BYTES: usize = 20 << 10;
 
 /// A depthwise convolution with everything settled that its sizes settle.
 #[derive(Clone, Debug)]
@@ -40,6 +49,7 @@ pub struct Depthwise {
     tiles: Vec<Tile>,
     clamp: (f32, f32),
     rows_per_task: usize,
+    channels_per_task: usize,
     entry: fn(Isa, &RowsCall<'_>),
 }
 
@@ -56,22 +66,22 @@ struct Tile {
     is_inside: bool,
 }
 
-/// An output row that was just stored, for what follows it element by element.
-#[derive(Clone, Copy, Debug)]
+/// Some channels of an output row that were just stored, for what follows them element by element.
+#[derive(Clone, Debug)]
 pub struct OutputRow {
-    /// The first channel of the first pixel.
+    /// The first of the channels of the first pixel.
     pub start: *mut f32,
     pub n_pixels: usize,
     /// In elements.
     pub pixel_stride: usize,
-    pub channels: usize,
+    pub channels: Range<usize>,
     /// The number of its first pixel, counted through the whole output.
     pub first_pixel: usize,
     /// The slot of the thread.
     pub slot: usize,
 }
 
-/// Called for every output row, on the thread that stored it, while the row is still in cache.
+/// Called for all channels of every output row, on the thread that stored them, while they are still in cache.
 pub type RowHook<'a> = dyn Fn(OutputRow) + Sync + 'a;
 
 /// What a run reads and writes.
@@ -140,9 +150,22 @@ impl Depthwise {
             (_, _, _, 0 | 1) => rows::general::<false>,
             _ => rows::general::<true>,
         };
-        let row = width.output * windows.channels * windows.n_taps();
+        let n_tap_rows = windows.axes[0].kernel * windows.axes[1].kernel;
+        let cached = CACHED_BYTES / size_of::<f32>() / (n_tap_rows * width.input).max(1);
+        let channels_per_task = (cached / CHANNEL_BLOCK * CHANNEL_BLOCK)
+            .clamp(CHANNEL_BLOCK, windows.channels.max(CHANNEL_BLOCK));
+        let row = width.output * channels_per_task * windows.n_taps();
         let rows_per_task = units_per_task(windows.n_rows(), row, TASK_MACS);
-        Some(Depthwise { isa, tiles: tiles(width), windows, multiplier, clamp, rows_per_task, entry })
+        Some(Depthwise {
+            isa,
+            tiles: tiles(width),
+            rows_per_task: rows_per_task.max(TASK_ROWS.min(windows.n_rows())).max(1),
+            channels_per_task,
+            windows,
+            multiplier,
+            clamp,
+            entry,
+        })
     }
 
     /// Multiply-adds of a run, those that meet padding counted as well.
@@ -157,14 +180,19 @@ impl Depthwise {
     /// [`packed_len`] elements, `bias` for one element per output channel or null, and nothing else may write
     /// them meanwhile. `y` must not overlap what is read.
     pub unsafe fn run(&self, arguments: &DepthwiseArguments<'_>, team: &Team) {
-        let n_rows = self.windows.n_rows();
-        if n_rows == 0 || self.windows.channels == 0 {
-            return;
-        }
-        team.for_each(n_rows.div_ceil(self.rows_per_task), &|task| {
-            let first = task.idx * self.rows_per_task;
-            let rows = first..(first + self.rows_per_task).min(n_rows);
-            (self.entry)(self.isa, &RowsCall { plan: self, arguments, rows, slot: task.slot });
+        let (n_rows, n_channels) = (self.windows.n_rows(), self.windows.channels);
+        let n_channel_blocks = n_channels.div_ceil(self.channels_per_task);
+        team.for_each(n_rows.div_ceil(self.rows_per_task) * n_channel_blocks, &|task| {
+            let row = task.idx / n_channel_blocks * self.rows_per_task;
+            let channel = task.idx % n_channel_blocks * self.channels_per_task;
+            let call = RowsCall {
+                plan: self,
+                arguments,
+                rows: row..(row + self.rows_per_task).min(n_rows),
+                channels: channel..(channel + self.channels_per_task).min(n_channels),
+                slot: task.slot,
+            };
+            (self.entry)(self.isa, &call);
         });
     }
 }

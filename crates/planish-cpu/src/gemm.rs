@@ -13,6 +13,8 @@ pub mod tile;
 #[cfg(test)]
 mod drive_tests;
 #[cfg(test)]
+mod family_tests;
+#[cfg(test)]
 mod tile_tests;
 
 pub use drive::{Block, BlockHook, GemmCall};

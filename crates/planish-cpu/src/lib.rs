@@ -12,10 +12,12 @@ pub mod simd;
 pub mod team;
 mod workers;
 
+mod attention;
 pub mod conv;
 pub mod depthwise;
 pub mod gemm;
 pub mod movement;
+pub mod norm;
 pub mod pool;
 pub mod resize;
 pub mod softmax;

@@ -132,39 +132,99 @@ const BLOCK: usize = 4096;
 /// `from` must be readable for `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn sum_along<S: Simd>(s: S, from: *const f32, n: usize, map: impl Fn(S::F) -> S::F) -> f64 {
-    let mut total = 0.0;
+    // SAFETY: the caller grants it.
+    let [sum] = unsafe { sums_along(s, from, n, |v| [map(v)]) };
+    sum
+}
+
+/// The sums of what `map` makes of `n` elements.
+///
+/// # Safety
+/// `from` must be readable for `n` elements.
+#[inline(always)]
+pub(crate) unsafe fn sums_along<S: Simd, const K: usize>(
+    s: S,
+    from: *const f32,
+    n: usize,
+    map: impl Fn(S::F) -> [S::F; K],
+) -> [f64; K] {
+    let mut totals = [0.0; K];
     let mut start = 0;
     while start < n {
         let end = (start + BLOCK).min(n);
         // SAFETY: the caller grants all of it.
-        total += f64::from(unsafe { block_sum(s, from.add(start), end - start, &map) });
+        let sums = unsafe { block_sums(s, from.add(start), end - start, &map) };
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(sum));
         start = end;
     }
-    total
+    totals
 }
 
 #[inline(always)]
-unsafe fn block_sum<S: Simd>(s: S, from: *const f32, n: usize, map: &impl Fn(S::F) -> S::F) -> f32 {
-    let mut sums = [s.zero(); 4];
+unsafe fn block_sums<S: Simd, const K: usize>(
+    s: S,
+    from: *const f32,
+    n: usize,
+    map: &impl Fn(S::F) -> [S::F; K],
+) -> [f32; K] {
+    let mut sums = [[s.zero(); K]; 4];
+    let add = |sums: &mut [S::F; K], terms: [S::F; K]| {
+        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum = s.add(*sum, term));
+    };
     let mut at = 0;
     // SAFETY: the caller grants `n` elements.
     unsafe {
         while at + 4 * S::LANES <= n {
-            for (part, sum) in sums.iter_mut().enumerate() {
-                *sum = s.add(*sum, map(s.load(from.add(at + part * S::LANES))));
+            for (part, sums) in sums.iter_mut().enumerate() {
+                add(sums, map(s.load(from.add(at + part * S::LANES))));
             }
             at += 4 * S::LANES;
         }
         while at + S::LANES <= n {
-            sums[0] = s.add(sums[0], map(s.load(from.add(at))));
+            add(&mut sums[0], map(s.load(from.add(at))));
             at += S::LANES;
         }
         if at < n {
+            let mask = first_lanes(s, n - at);
             let rest = map(s.load_part(from.add(at), n - at));
-            sums[1] = s.add(sums[1], s.select(first_lanes(s, n - at), rest, s.zero()));
+            add(&mut sums[1], rest.map(|term| s.select(mask, term, s.zero())));
         }
     }
-    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+    std::array::from_fn(|k| s.sum(s.add(s.add(sums[0][k], sums[1][k]), s.add(sums[2][k], sums[3][k]))))
+}
+
+/// The mean of `n` elements and the sum of squares around it. The second walk also finds by how much the first
+/// one's mean is off, so that a mean of many deviations costs no digits.
+///
+/// # Safety
+/// `runs` must be readable for `len` elements each.
+#[inline(always)]
+pub(crate) unsafe fn moments_along<S: Simd>(
+    s: S,
+    runs: impl Iterator<Item = *const f32> + Clone,
+    len: usize,
+) -> (f64, f64) {
+    let count = (runs.clone().count() * len) as f64;
+    let mut sum = 0.0;
+    for run in runs.clone() {
+        // SAFETY: the caller grants it.
+        sum += unsafe { sum_along(s, run, len, |v| v) };
+    }
+    let near = (sum / count) as f32;
+    let center = s.splat(near);
+    let (mut off, mut squares) = (0.0, 0.0);
+    for run in runs {
+        // SAFETY: the caller grants it.
+        let sums = unsafe {
+            sums_along(s, run, len, |v| {
+                let d = s.sub(v, center);
+                [d, s.mul(d, d)]
+            })
+        };
+        off += sums[0];
+        squares += sums[1];
+    }
+    (f64::from(near) + off / count, (squares - off * off / count).max(0.0))
 }
 
 /// The largest of `n` elements; NaN may be passed over. Minus infinity of none.

@@ -30,6 +30,8 @@ pub(crate) struct Layer<'g> {
     weight: &'g Tensor,
     /// One number per channel; `None` if the layer has no bias.
     bias: Option<Vec<f64>>,
+    group: usize,
+    n_inputs: usize,
     n_channels: usize,
     /// The rank of the output.
     rank: usize,
@@ -47,11 +49,19 @@ impl<'g> Layer<'g> {
             return Some(Err("weights of less than single precision would be rounded twice"));
         }
         let shape = weight.shape();
-        let n_channels = match (&node.op, shape) {
-            (Op::Conv(_), [out, ..]) => *out,
-            (Op::ConvTranspose(op), [_, per_group, ..]) => per_group * usize::try_from(op.group).ok()?,
-            (Op::Gemm(op), [k, n]) => *if op.trans_b { k } else { n },
-            (Op::MatMul(_), [_, n]) => *n,
+        let group = match &node.op {
+            Op::Conv(op) => usize::try_from(op.group).ok()?,
+            Op::ConvTranspose(op) => usize::try_from(op.group).ok()?,
+            _ => 1,
+        };
+        if group == 0 || shape.first()? % group != 0 {
+            return Some(Err("the groups do not divide the weights"));
+        }
+        let (n_inputs, n_channels) = match (&node.op, shape) {
+            (Op::Conv(_), [out, per_group, ..]) => (per_group.checked_mul(group)?, *out),
+            (Op::ConvTranspose(_), [n_inputs, per_group, ..]) => (*n_inputs, per_group.checked_mul(group)?),
+            (Op::Gemm(op), [n, k]) if op.trans_b => (*k, *n),
+            (Op::Gemm(_) | Op::MatMul(_), [k, n]) => (*k, *n),
             _ => return Some(Err("the weights are not a matrix")),
         };
         let bias = match cx.input(node, 2) {
@@ -63,7 +73,7 @@ impl<'g> Layer<'g> {
             },
         };
         let rank = cx.rank(output)?;
-        Some(Ok(Layer { node, weight_id, weight, bias, n_channels, rank }))
+        Some(Ok(Layer { node, weight_id, weight, bias, group, n_inputs, n_channels, rank }))
     }
 
     pub(crate) fn n_channels(&self) -> usize {
@@ -107,6 +117,9 @@ impl<'g> Layer<'g> {
         input: ValueId,
         affine: &Affine,
     ) -> Result<Operand, &'static str> {
+        if affine.scale.len() != self.n_inputs {
+            return Err("the layer reads another number of channels");
+        }
         match &self.node.op {
             Op::Conv(op) => {
                 let is_padded = !matches!(op.auto_pad, AutoPad::NotSet | AutoPad::Valid)
@@ -147,17 +160,12 @@ impl<'g> Layer<'g> {
         let shape = self.weight.shape();
         let (rows, columns) = (shape[0], shape[1]);
         let taps: usize = shape[2..].iter().product();
+        let per_group = rows / self.group;
         for row in 0..rows {
             for column in 0..columns {
                 let (output, input) = match &self.node.op {
-                    Op::Conv(op) => {
-                        let per_group = rows / usize::try_from(op.group).unwrap_or(1).max(1);
-                        (row, row / per_group.max(1) * columns + column)
-                    }
-                    Op::ConvTranspose(op) => {
-                        let per_group = rows / usize::try_from(op.group).unwrap_or(1).max(1);
-                        (row / per_group.max(1) * columns + column, row)
-                    }
+                    Op::Conv(_) => (row, row / per_group * columns + column),
+                    Op::ConvTranspose(_) => (row / per_group * columns + column, row),
                     Op::Gemm(op) if op.trans_b => (row, column),
                     _ => (column, row),
                 };

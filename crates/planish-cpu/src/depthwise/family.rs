@@ -189,7 +189,7 @@ impl Work for DepthwiseWork {
                 let pixels = row.first_pixel..row.first_pixel + row.n_pixels;
                 // SAFETY: the row is this task's, the scratch this slot's; the caller grants the inputs.
                 unsafe {
-                    program.run_block(inputs, row.start, row.pixel_stride, pixels, 0..row.channels, scratch)
+                    program.run_block(inputs, row.start, row.pixel_stride, pixels, row.channels, scratch)
                 };
             }
         };

@@ -11,6 +11,7 @@ pub(super) struct RowsCall<'a> {
     pub(super) plan: &'a Depthwise,
     pub(super) arguments: &'a DepthwiseArguments<'a>,
     pub(super) rows: Range<usize>,
+    pub(super) channels: Range<usize>,
     pub(super) slot: usize,
 }
 
@@ -102,10 +103,10 @@ impl RowsCall<'_> {
             }
             if let Some(hook) = self.arguments.hook {
                 hook(OutputRow {
-                    start: self.arguments.y.wrapping_add(out_row),
+                    start: self.arguments.y.wrapping_add(out_row + self.channels.start),
                     n_pixels: width.output,
                     pixel_stride: windows.to.axes[2],
-                    channels: windows.channels,
+                    channels: self.channels.clone(),
                     first_pixel: row * width.output,
                     slot: self.slot,
                 });
@@ -119,23 +120,26 @@ impl<const K: usize, const STRIDE: usize> SimdKernel for Sliding<'_, K, STRIDE> 
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let channels = self.0.plan.windows.channels;
+        let Range { start, end } = self.0.channels;
         self.0.for_each_tile(
             #[inline(always)]
             |tile| {
+                let mut c = start;
                 // SAFETY: the caller of `Depthwise::run` grants the memory; the columns that are read lie in
                 // the image, and channel vectors end with the last channel.
                 unsafe {
-                    if channels < S::LANES {
-                        slide::<S, K, STRIDE, true, true>(s, tile, 0, channels);
-                    } else if tile.tile.is_inside {
-                        for_each_vector::<S>(channels, |c| {
-                            slide::<S, K, STRIDE, false, false>(s, tile, c, S::LANES)
-                        });
-                    } else {
-                        for_each_vector::<S>(channels, |c| {
-                            slide::<S, K, STRIDE, true, false>(s, tile, c, S::LANES)
-                        });
+                    if tile.tile.is_inside {
+                        while c + S::LANES <= end {
+                            slide::<S, K, STRIDE, false, false>(s, tile, c, S::LANES);
+                            c += S::LANES;
+                        }
+                    }
+                    while c + S::LANES <= end {
+                        slide::<S, K, STRIDE, true, false>(s, tile, c, S::LANES);
+                        c += S::LANES;
+                    }
+                    if c < end {
+                        slide::<S, K, STRIDE, true, true>(s, tile, c, end - c);
                     }
                 }
             },
@@ -149,35 +153,23 @@ impl<const REPEATS: bool> SimdKernel for General<'_, REPEATS> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let plan = self.0.plan;
-        let channels = plan.windows.channels;
+        let Range { start, end } = self.0.channels;
         self.0.for_each_tile(
             #[inline(always)]
             |tile| {
+                let mut c = start;
                 // SAFETY: as for the sliding kernels.
                 unsafe {
-                    if channels < S::LANES {
-                        gather::<S, REPEATS, true>(s, plan, tile, 0, channels);
-                    } else {
-                        for_each_vector::<S>(channels, |c| {
-                            gather::<S, REPEATS, false>(s, plan, tile, c, S::LANES)
-                        });
+                    while c + S::LANES <= end {
+                        gather::<S, REPEATS, false>(s, plan, tile, c, S::LANES);
+                        c += S::LANES;
+                    }
+                    if c < end {
+                        gather::<S, REPEATS, true>(s, plan, tile, c, end - c);
                     }
                 }
             },
         );
-    }
-}
-
-/// Starts of vectors that cover `channels`, at least `LANES` of them; the last may overlap the one before.
-#[inline(always)]
-fn for_each_vector<S: Simd>(channels: usize, mut visit: impl FnMut(usize)) {
-    let mut c = 0;
-    loop {
-        visit(c);
-        if c + S::LANES >= channels {
-            break;
-        }
-        c = (c + S::LANES).min(channels - S::LANES);
     }
 }
 

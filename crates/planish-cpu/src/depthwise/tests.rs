@@ -217,7 +217,7 @@ fn the_hook_sees_every_row_once_after_it_is_stored() {
         let plain = run(None);
         let doubled = run(Some(&|row: OutputRow| {
             for pixel in 0..row.n_pixels {
-                for channel in 0..row.channels {
+                for channel in 0..row.channels.len() {
                     // SAFETY: the row is the hook's until it returns.
                     unsafe { *row.start.add(pixel * row.pixel_stride + channel) *= 2.0 };
                 }

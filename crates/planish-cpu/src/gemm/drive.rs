@@ -19,6 +19,8 @@ pub struct Block {
     /// The block's first element.
     pub c: *mut f32,
     pub c_stride: usize,
+    /// Of the thread that computed it, for scratch of the hook's own.
+    pub slot: usize,
 }
 
 /// What else is to happen to a block of C once its sum is final. Blocks do not overlap.
@@ -98,7 +100,7 @@ impl GemmPlan {
             if let Some(hook) = call.hook {
                 let c_stride = self.problem.c_stride;
                 let c = call.c.add(rows.start * c_stride + columns.start);
-                hook(&Block { batch, rows, columns, c, c_stride });
+                hook(&Block { batch, rows, columns, c, c_stride, slot: task.slot });
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A rank-1 operand is a matrix of one row or column. Leading dimensions are batches, broadcast as ONNX says;
 //! where B is one matrix for all of them, the batches of A are further rows of one large product.
 
-use planish_kernel::pointwise::Epilogue;
+use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{
     Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
 };
@@ -11,11 +11,13 @@ use planish_op::Op;
 use planish_tensor::{Bytes, DType, Tensor};
 
 use super::{
-    BatchDim, Finish, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB, PackedB, Strides,
-    Tile,
+    BatchDim, Block, BlockHook, Finish, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB,
+    PackedB, Strides, Tile,
 };
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::pointwise::Pointwise;
+use crate::pointwise::cost::cost_per_element;
 use crate::team::Team;
 
 /// The family of matrix products.
@@ -62,10 +64,11 @@ impl Product {
         if !floats || !ranked {
             return None;
         }
-        let epilogue = Epilogue::of(problem, 0).ok()?;
-        let late = epilogue.residual.is_some_and(|residual| residual.after_clamp);
-        if epilogue.program.is_some() || late {
-            return None;
+        let mut epilogue = Epilogue::of(problem, 0).ok()?;
+        if epilogue.residual.is_some_and(|residual| residual.after_clamp) {
+            // The tile adds before it clamps; a program can do both in any order.
+            let program = Program::epilogue(problem, 0).ok()?;
+            epilogue = Epilogue { program: Some(program), ..Epilogue::NONE };
         }
         Some(Product { a, b, trans_a, trans_b, epilogue })
     }
@@ -200,6 +203,15 @@ impl Product {
         Ok(GemmProblem { m, n, k, a: matrix_a, b: matrix_b, c_stride: c_row, batch })
     }
 
+    /// The pointwise nodes that the tile does not know, over blocks of C as a matrix of all its rows.
+    fn rest(&self, isa: Isa, problem: &Problem) -> Result<Option<Pointwise>, KernelError> {
+        let Some(program) = &self.epilogue.program else { return Ok(None) };
+        let axes: Vec<usize> = (0..problem.outputs[0].rank()).collect();
+        let b_is_matrix = problem.inputs[self.b].rank() > 1;
+        let (rows, columns) = axes.split_at(axes.len() - usize::from(b_is_matrix));
+        Pointwise::for_blocks(isa, problem, program, rows, columns).map(Some)
+    }
+
     /// Elements from one row of the residual to the next.
     fn residual_stride(&self, problem: &Problem, n: usize) -> usize {
         let b_is_matrix = problem.inputs[self.b].rank() > 1;
@@ -235,9 +247,13 @@ impl Family for Gemm {
 
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
         let Some(product) = Product::of(problem) else { return Vec::new() };
-        if product.pose(problem).is_err() {
+        if product.pose(problem).is_err() || product.rest(isa, problem).is_err() {
             return Vec::new();
         }
+        let rest = product.epilogue.program.as_ref().map_or(0.0, |program| {
+            let n_elements = problem.outputs[0].len() as f64 / problem.threads.max(1) as f64;
+            n_elements * cost_per_element(program) * 16.0 / isa.lanes() as f64
+        });
         let (m, n, k) = product.sizes(problem);
         let n_rows = problem.outputs[0].len().checked_div(n.max(1)).unwrap_or(m);
         let packs = product.packs(problem);
@@ -261,7 +277,7 @@ impl Family for Gemm {
                     inputs: problem.inputs.iter().map(wants).collect(),
                     outputs: vec![Want::inside(Layout::Plain)],
                     packed,
-                    predicted_ns: 300.0 + work / rate + packing,
+                    predicted_ns: 300.0 + work / rate + packing + rest,
                     in_place: Vec::new(),
                     slow: false,
                 }
@@ -323,6 +339,7 @@ impl Family for Gemm {
         let posed = product.pose(problem)?;
         Ok(Box::new(Multiply {
             plan: GemmPlan::with_tile(posed, isa, tile_of(isa, tactic)?),
+            rest: product.rest(isa, problem)?,
             residual_stride: product.residual_stride(problem, posed.n),
             a: product.a,
             b: product.b,
@@ -334,15 +351,27 @@ impl Family for Gemm {
 #[derive(Debug)]
 struct Multiply {
     plan: GemmPlan,
+    rest: Option<Pointwise>,
     a: usize,
     b: usize,
     residual_stride: usize,
     epilogue: Epilogue,
 }
 
+/// What the threads of a run share beside the matrices.
+struct Operands<'a> {
+    inputs: &'a [*const u8],
+    /// Of the pointwise nodes, per slot.
+    scratch: *mut u8,
+}
+
+// SAFETY: inputs are read only, and each thread uses the scratch of its slot.
+unsafe impl Sync for Operands<'_> {}
+
 impl Work for Multiply {
     fn scratch_bytes(&self, n_slots: usize) -> usize {
-        self.plan.scratch_bytes(n_slots)
+        let rest = self.rest.as_ref().map_or(0, Pointwise::scratch_bytes);
+        self.plan.scratch_bytes(n_slots).next_multiple_of(64) + n_slots * rest
     }
 
     unsafe fn run(
@@ -353,6 +382,19 @@ impl Work for Multiply {
         team: &Team,
     ) -> Result<(), KernelError> {
         let input = |idx: Option<u32>| idx.map_or(std::ptr::null(), |idx| inputs[idx as usize].cast::<f32>());
+        let behind = self.plan.scratch_bytes(team.n_slots()).next_multiple_of(64);
+        let operands = Operands { inputs, scratch: scratch.wrapping_add(behind) };
+        let operands = &operands;
+        let m = self.plan.problem().m;
+        let run_rest = |rest: &Pointwise, block: &Block| {
+            let scratch = operands.scratch.wrapping_add(block.slot * rest.scratch_bytes());
+            // Batches are whole blocks of rows, outermost first.
+            let rows = block.batch * m + block.rows.start..block.batch * m + block.rows.end;
+            let columns = block.columns.clone();
+            // SAFETY: the block is the task's own, the slot's scratch this thread's.
+            unsafe { rest.run_block(operands.inputs, block.c, block.c_stride, rows, columns, scratch) };
+        };
+        let hook = self.rest.as_ref().map(|rest| move |block: &Block| run_rest(rest, block));
         let call = GemmCall {
             a: inputs[self.a].cast(),
             b: inputs[self.b].cast(),
@@ -364,7 +406,7 @@ impl Work for Multiply {
                 lo: self.epilogue.lo,
                 hi: self.epilogue.hi,
             },
-            hook: None,
+            hook: hook.as_ref().map(|hook| hook as &BlockHook<'_>),
             scratch: scratch.cast(),
         };
         // SAFETY: the caller grants what the operands span, and the plan was made for their strides.

@@ -36,6 +36,11 @@ impl PackedB {
         self.len() == 0
     }
 
+    /// Rows of the matrix: the length of the sums.
+    pub fn depth(&self) -> usize {
+        self.k
+    }
+
     pub fn n_panels(&self) -> usize {
         self.n.div_ceil(self.nr)
     }

@@ -144,16 +144,18 @@ unsafe fn repeat<T: Copy>(block: &Block) {
     }
 }
 
-/// Element by element.
+/// Element by element, the longer side innermost.
 pub(super) unsafe fn strided<T: Copy>(block: &Block) {
-    for row in 0..block.rows as isize {
-        let from = block.from.wrapping_offset(row * block.from_row);
-        let to = block.to.wrapping_offset(row * block.to_row);
-        for col in 0..block.cols as isize {
+    let Block { from, to, rows, cols, from_row, from_col, to_row, to_col } = *block;
+    let (rows, cols) = ((rows, from_row, to_row), (cols, from_col, to_col));
+    let (outer, inner) = if rows.0 > cols.0 { (cols, rows) } else { (rows, cols) };
+    for at in 0..outer.0 as isize {
+        let (from, to) = (from.wrapping_offset(at * outer.1), to.wrapping_offset(at * outer.2));
+        for at in 0..inner.0 as isize {
             // SAFETY: the caller grants the block.
             unsafe {
-                let value = from.wrapping_offset(col * block.from_col).cast::<T>().read_unaligned();
-                to.wrapping_offset(col * block.to_col).cast::<T>().write_unaligned(value);
+                let value = from.wrapping_offset(at * inner.1).cast::<T>().read_unaligned();
+                to.wrapping_offset(at * inner.2).cast::<T>().write_unaligned(value);
             }
         }
     }

@@ -15,7 +15,7 @@ const MAX_OUTER: usize = 12;
 /// Bytes of one call of the innermost loops: its overhead vanishes, and a block stays in the first-level cache.
 const BLOCK_BYTES: usize = 1 << 14;
 
-/// Elements along either side of a block that is transposed.
+/// Elements along either side of a block that is transposed, at least.
 const TRANSPOSED_SIDE: usize = 64;
 
 /// Bytes that a task moves at least.
@@ -82,7 +82,11 @@ impl Copy {
         };
         let call = blocks::choose(isa, core, width)?;
         let (row_block, col_block) = match core {
-            Core::Transpose => (TRANSPOSED_SIDE, TRANSPOSED_SIDE),
+            // Blocks that are narrow one way are long the other.
+            Core::Transpose => {
+                let beside = |len: usize| (BLOCK_BYTES / (width * len.max(1))).max(TRANSPOSED_SIDE);
+                (beside(cols.len), beside(rows.len))
+            }
             _ => {
                 let col_block = cols.len.min((BLOCK_BYTES / width).max(1));
                 ((BLOCK_BYTES / (width * col_block.max(1))).max(1), col_block)

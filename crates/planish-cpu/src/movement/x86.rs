@@ -52,6 +52,10 @@ unsafe fn tiled<T: Copy, const ROWS: usize, const COLS: usize>(
 /// The block must be granted, and AVX2 present.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn transpose_4(block: &Block) {
+    if block.cols == 3 && block.to_row == 12 {
+        // SAFETY: the caller grants the block.
+        return unsafe { interleave_3(block) };
+    }
     let tile = |from: *const u8, to: *mut u8| {
         let source = |col: isize, half: usize| {
             // SAFETY: sixteen bytes of a column of the tile.
@@ -82,6 +86,36 @@ pub(super) unsafe fn transpose_4(block: &Block) {
     };
     // SAFETY: the caller grants the block.
     unsafe { tiled::<u32, 8, 8>(block, tile) }
+}
+
+/// Three columns of four-byte elements interleaved, as the planes of a picture are: `a b c a b c …`.
+///
+/// # Safety
+/// The block must be granted, its rows lie side by side in the destination.
+unsafe fn interleave_3(block: &Block) {
+    let whole = block.rows / 4 * 4;
+    let col = |col: isize| block.from.wrapping_offset(col * block.from_col).cast::<f32>();
+    for row in (0..whole).step_by(4) {
+        // SAFETY: four rows of the block; SSE is part of the architecture.
+        unsafe {
+            let [a, b, c] = [0, 1, 2].map(|at| _mm_loadu_ps(col(at).wrapping_add(row)));
+            let first = _mm_shuffle_ps::<0x84>(_mm_unpacklo_ps(a, b), _mm_shuffle_ps::<0x50>(c, a));
+            let second = _mm_shuffle_ps::<0x88>(_mm_shuffle_ps::<0x55>(b, c), _mm_shuffle_ps::<0xAA>(a, b));
+            let third = _mm_shuffle_ps::<0x88>(_mm_shuffle_ps::<0xFA>(c, a), _mm_shuffle_ps::<0xFF>(b, c));
+            let to = block.to.cast::<f32>().wrapping_add(3 * row);
+            _mm_storeu_ps(to, first);
+            _mm_storeu_ps(to.wrapping_add(4), second);
+            _mm_storeu_ps(to.wrapping_add(8), third);
+        }
+    }
+    let rest = Block {
+        from: block.from.wrapping_add(4 * whole),
+        to: block.to.wrapping_add(12 * whole),
+        rows: block.rows - whole,
+        ..*block
+    };
+    // SAFETY: the last rows of the block.
+    unsafe { strided::<u32>(&rest) }
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use planish_op::{Add, BatchNormalization, Mul, Op};
 use planish_tensor::{DType, Tensor};
 
 use crate::layer::{Affine, Layer};
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
 /// BatchNormalization outside training.
@@ -53,6 +53,9 @@ impl Rule for FoldBatchNorm {
 fn affine(cx: &View<'_>, op: &BatchNormalization, node: &Node) -> Option<Affine> {
     let numbers = |idx: usize| cx.constant_input(node, idx).map(Tensor::to_f64s);
     let (scale, bias, mean, variance) = (numbers(1)?, numbers(2)?, numbers(3)?, numbers(4)?);
+    if [bias.len(), mean.len(), variance.len()] != [scale.len(); 3] {
+        return None;
+    }
     let epsilon = f64::from(op.epsilon);
     let scale: Vec<f64> =
         scale.iter().zip(&variance).map(|(scale, variance)| scale / (variance + epsilon).sqrt()).collect();
@@ -60,12 +63,7 @@ fn affine(cx: &View<'_>, op: &BatchNormalization, node: &Node) -> Option<Affine>
     Some(Affine { scale, shift })
 }
 
-fn into_layer_before(
-    cx: &View<'_>,
-    patch: &mut Patch,
-    input: ValueId,
-    affine: &Affine,
-) -> Option<crate::rule::Operand> {
+fn into_layer_before(cx: &View<'_>, patch: &mut Patch, input: ValueId, affine: &Affine) -> Option<Operand> {
     let (layer_id, layer_node) = cx.producer(input)?;
     cx.sole_reader(input)?;
     let layer = Layer::of(cx, layer_node)?.ok()?;

@@ -17,6 +17,8 @@ const SMALL_BYTES: usize = 1 << 20;
 /// Beyond it a result may have so many times the bytes of what it is made from: half precision made single,
 /// one byte made four.
 const MAX_GROWTH: usize = 4;
+/// What all results together may add to a model whose constants are small: a thousand small ones are not.
+const MAX_GROWN_BYTES: usize = 64 << 20;
 /// Operations that a build spends on one node: a second of the reference.
 const MAX_FLOPS: i64 = 1 << 30;
 
@@ -30,8 +32,11 @@ impl Sweep for FoldConstants {
 
     fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
         let mut known: HashMap<ValueId, Value> = HashMap::new();
+        let stored = cx.graph().values().filter_map(|(_, value)| value.constant());
+        let stored: usize = stored.map(|tensor| tensor.bytes().len()).sum();
+        let mut room = MAX_GROWN_BYTES.max(stored.saturating_mul(MAX_GROWTH));
         for (id, node) in cx.graph().nodes() {
-            if let Some(found) = fold(cx, node, &mut known) {
+            if let Some(found) = fold(cx, node, &mut known, &mut room) {
                 proposals.add(id, found);
             }
         }
@@ -39,7 +44,7 @@ impl Sweep for FoldConstants {
 }
 
 /// What to do with a node; `None` if it is not made from constants.
-fn fold(cx: &View<'_>, node: &Node, known: &mut HashMap<ValueId, Value>) -> Option<Match> {
+fn fold(cx: &View<'_>, node: &Node, known: &mut HashMap<ValueId, Value>, room: &mut usize) -> Option<Match> {
     let keeps_meaning = matches!(node.op, Op::Identity(_) | Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
     if keeps_meaning || !is_function(&node.op) {
         return None;
@@ -59,9 +64,13 @@ fn fold(cx: &View<'_>, node: &Node, known: &mut HashMap<ValueId, Value>) -> Opti
         .sum();
     let budget = SMALL_BYTES.max(bytes_in.saturating_mul(MAX_GROWTH));
     let too_large = "the result would make the model much larger";
-    if node.outputs.iter().flatten().filter_map(|id| bytes(cx, *id)).sum::<usize>() > budget {
+    let sizes = node.outputs.iter().flatten().filter_map(|id| bytes(cx, *id));
+    let bytes_out = sizes.fold(0, usize::saturating_add);
+    let growth = bytes_out.saturating_sub(bytes_in);
+    if bytes_out > budget || growth > *room {
         return Some(Match::blocked(too_large));
     }
+    *room -= growth;
     let flops = cx.graph().node_flops(node).and_then(|flops| flops.as_const());
     if flops.is_some_and(|flops| flops > MAX_FLOPS) {
         return Some(Match::blocked("it takes the build too long to compute"));

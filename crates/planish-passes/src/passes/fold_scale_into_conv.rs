@@ -107,7 +107,11 @@ fn fold(
                 Some(perm) => distinct_axes(perm, rank).map_err(|_| "the axes are not an order")?,
                 None => (0..rank).rev().collect(),
             };
-            let new = fold(cx, patch, input, axis.map(|axis| perm[axis]), affine)?;
+            let axis = match axis {
+                Some(axis) => Some(*perm.get(axis).ok_or("the axes are not an order")?),
+                None => None,
+            };
+            let new = fold(cx, patch, input, axis, affine)?;
             Ok(patch.node(&node.name, op.clone(), &[new]))
         }
         (Op::Add(_), _) => {

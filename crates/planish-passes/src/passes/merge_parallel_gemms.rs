@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Add, Concat, Op, Split, Value};
+use planish_op::{Add, Concat, Gemm, Op, Split, Value};
 use planish_tensor::{DType, Tensor};
 
 use crate::pointwise::{is_broadcast, is_unary};
@@ -90,11 +90,9 @@ fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<
     let (input, weight) = (cx.input(node, 0)?, cx.constant_input(node, 1)?);
     let mut output = (*node.outputs.first()?)?;
     let (column_axis, depth) = match &node.op {
-        Op::Conv(op) if op.group == 1 => (0, weight.shape()[1..].iter().product()),
+        Op::Conv(op) if op.group == 1 && weight.rank() > 2 => (0, weight.shape()[1..].iter().product()),
         Op::MatMul(_) if weight.rank() == 2 && cx.constant(input).is_none() => (1, weight.shape()[0]),
-        Op::Gemm(op) if op.alpha == 1.0 && op.beta == 1.0 && !op.trans_a && !op.trans_b => {
-            (1, weight.shape()[0])
-        }
+        Op::Gemm(op) if is_plain(op) && weight.rank() == 2 => (1, weight.shape()[0]),
         _ => return None,
     };
     let n_columns = weight.shape()[column_axis];
@@ -129,6 +127,10 @@ fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<
         depth,
     };
     Some((key, Branch { id, node, weight, bias, n_columns, activation, output, is_finished_later }))
+}
+
+fn is_plain(op: &Gemm) -> bool {
+    op.alpha == 1.0 && op.beta == 1.0 && !op.trans_a && !op.trans_b
 }
 
 /// The constant row that the only reader of a product adds to it, and the sum.

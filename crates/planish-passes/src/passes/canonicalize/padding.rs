@@ -32,7 +32,9 @@ pub(super) fn merge(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
         AutoPad::NotSet if !own.is_empty() => own.to_vec(),
         _ => vec![0; pads.len()],
     };
-    let sum = |own: Vec<i64>| own.iter().zip(&pads).map(|(own, pad)| own + pad).collect::<Vec<i64>>();
+    let sum = |own: Vec<i64>| {
+        own.iter().zip(&pads).map(|(own, pad)| own.saturating_add(*pad)).collect::<Vec<i64>>()
+    };
     let automatic = "its own padding follows from sizes";
     let op: Op = match &node.op {
         Op::Conv(op) if is_explicit(op.auto_pad) => {
@@ -72,7 +74,9 @@ fn spatial_pads(cx: &View<'_>, pad: &Node, source: ValueId) -> Option<Vec<i64>> 
         None => (0..rank).collect(),
         Some(id) => planish_tensor::distinct_axes(&cx.ints(id)?, rank).ok()?,
     };
-    if given.len() != 2 * axes.len() || given.iter().any(|&pad| pad < 0) {
+    // Beyond it sums of pads could overflow.
+    let is_sound = |pad: &i64| (0..i64::from(i32::MAX)).contains(pad);
+    if given.len() != 2 * axes.len() || !given.iter().all(is_sound) {
         return None;
     }
     let mut pads = vec![0; 2 * rank.checked_sub(2)?];

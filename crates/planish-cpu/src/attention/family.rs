@@ -1,0 +1,164 @@
+//! The family of attention: which operand is what, for inputs of rank 3 and 4.
+
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_op::Op;
+use planish_tensor::DType;
+
+use super::{Attention, HeadStrides, MaskPlace};
+use crate::family::{Family, Work};
+use crate::gemm::Tile;
+use crate::isa::Isa;
+use crate::price::expected_ns;
+use crate::shared::Shared;
+use crate::team::Team;
+
+/// Raised when the kernel changes.
+const REVISION: u32 = 1;
+
+/// Operations that an exponential counts as, beside the products.
+const EXP_OPERATIONS: f64 = 40.0;
+
+/// Attention over new keys and values, with or without a mask.
+pub(crate) struct Attentions;
+
+/// An operand seen as `[batch, head, step, feature]`: sizes and strides.
+fn heads(operand: &Operand, n_heads: Option<i64>) -> Option<([usize; 4], HeadStrides)> {
+    let (sizes, strides) = match (&operand.dims[..], &operand.strides[..]) {
+        (&[batch, heads, seq, size], &[b, h, s, f]) if f == 1 || size <= 1 => {
+            ([batch, heads, seq, size], HeadStrides { batch: b, head: h, step: s })
+        }
+        (&[batch, seq, hidden], &[b, s, f]) if f == 1 || hidden <= 1 => {
+            let heads = usize::try_from(n_heads?).ok().filter(|&n| n > 0 && hidden % n == 0)?;
+            let size = hidden / heads;
+            ([batch, heads, seq, size], HeadStrides { batch: b, head: size, step: s })
+        }
+        _ => return None,
+    };
+    Some((sizes, strides))
+}
+
+fn plan(isa: Isa, problem: &Problem, tile: Tile) -> Option<Attention> {
+    let ([node], [out]) = (&problem.region.nodes[..], &problem.outputs[..]) else { return None };
+    let Op::Attention(op) = &node.op else { return None };
+    let input = |place: usize| match node.inputs.get(place).copied().flatten() {
+        Some(Ref::Input(idx)) => Some(idx as usize),
+        _ => None,
+    };
+    let absent = |place: usize| node.inputs.get(place).copied().flatten().is_none();
+    if node.n_outputs != 1 || !(4..=6).all(absent) || (!absent(3) && input(3).is_none()) {
+        return None;
+    }
+    let (q, k, v) = (input(0)?, input(1)?, input(2)?);
+    let floats = [&problem.inputs[q], &problem.inputs[k], &problem.inputs[v], out];
+    if floats.iter().any(|operand| operand.dtype != DType::F32) {
+        return None;
+    }
+    let (q_sizes, q_strides) = heads(&problem.inputs[q], op.q_num_heads)?;
+    let (k_sizes, k_strides) = heads(&problem.inputs[k], op.kv_num_heads)?;
+    let (v_sizes, v_strides) = heads(&problem.inputs[v], op.kv_num_heads)?;
+    let (out_sizes, out_strides) = heads(out, op.q_num_heads)?;
+    let [batch, n_heads, n_queries, size] = q_sizes;
+    let [_, kv_heads, n_keys, _] = k_sizes;
+    let value_size = v_sizes[3];
+    let fits = k_sizes == [batch, kv_heads, n_keys, size]
+        && v_sizes == [batch, kv_heads, n_keys, value_size]
+        && out_sizes == [batch, n_heads, n_queries, value_size]
+        && kv_heads > 0
+        && n_heads.is_multiple_of(kv_heads);
+    if !fits {
+        return None;
+    }
+    let mask = match input(3) {
+        None => None,
+        Some(idx) => Some(mask(&problem.inputs[idx], idx, [batch, n_heads, n_queries, n_keys])?),
+    };
+    Some(Attention {
+        isa,
+        tile,
+        batch,
+        heads: n_heads,
+        group: n_heads / kv_heads,
+        n_queries,
+        n_keys,
+        size,
+        value_size,
+        q: (q, q_strides),
+        k: (k, k_strides),
+        v: (v, v_strides),
+        out: out_strides,
+        mask,
+        scale: op.scale.unwrap_or_else(|| (1.0 / (size as f64).sqrt()) as f32),
+        softcap: op.softcap,
+        causal: op.is_causal,
+    })
+}
+
+/// The mask's strides along batch, head, query and key; its last axis may be shorter than the keys.
+fn mask(operand: &Operand, input: usize, scores: [usize; 4]) -> Option<MaskPlace> {
+    let rank = operand.rank();
+    if rank > 4 || !matches!(operand.dtype, DType::F32 | DType::Bool) {
+        return None;
+    }
+    let stride = |axis: usize| {
+        let own = (axis + rank).checked_sub(4);
+        own.map_or(Some(0), |own| match operand.dims[own] {
+            1 => Some(0),
+            dim if dim == scores[axis] => Some(operand.strides[own]),
+            _ => None,
+        })
+    };
+    let (key, n_keys) = match rank {
+        0 => (0, scores[3]),
+        _ => (operand.strides[rank - 1], operand.dims[rank - 1]),
+    };
+    if n_keys > scores[3] {
+        return None;
+    }
+    let strides = HeadStrides { batch: stride(0)?, head: stride(1)?, step: stride(2)? };
+    Some(MaskPlace { input, boolean: operand.dtype == DType::Bool, strides, key, n_keys })
+}
+
+impl Family for Attentions {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+        let Some(plan) = plan(isa, problem, Tile::usual(isa)) else { return Vec::new() };
+        let n_scores = (plan.batch * plan.heads * plan.n_queries * plan.n_keys) as f64;
+        let operations = n_scores * (2.0 * (plan.size + plan.value_size) as f64 + EXP_OPERATIONS);
+        vec![Candidate {
+            tactic: Tactic::new(format!("attention_f32_{isa}"), REVISION),
+            inputs: vec![Want::inside(Layout::Plain); problem.inputs.len()],
+            outputs: vec![Want::inside(Layout::Plain)],
+            packed: vec![None; problem.inputs.len()],
+            predicted_ns: expected_ns(isa, operations, problem.traffic_bytes() as f64, problem.threads),
+            in_place: Vec::new(),
+            slow: false,
+        }]
+    }
+
+    fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
+        let plan = plan(isa, problem, Tile::usual(isa));
+        let plan = plan.ok_or_else(|| KernelError::unsupported(format!("{tactic}: not this attention")))?;
+        Ok(Box::new(plan))
+    }
+}
+
+impl Work for Attention {
+    fn scratch_bytes(&self, n_slots: usize) -> usize {
+        Attention::scratch_bytes(self, n_slots)
+    }
+
+    unsafe fn run(
+        &self,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        scratch: *mut u8,
+        team: &Team,
+    ) -> Result<(), KernelError> {
+        // SAFETY: the caller grants what the operands span.
+        unsafe { Attention::run(self, Shared { inputs, outputs, scratch }, team) };
+        Ok(())
+    }
+}
