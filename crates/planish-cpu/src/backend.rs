@@ -19,6 +19,7 @@ use crate::movement::{Moving, Picking};
 use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
+use crate::reduce::family::Reductions;
 use crate::regions;
 use crate::resize::ResizeFamily;
 use crate::softmax::family::Softmaxes;
@@ -37,6 +38,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Programs,
     &Softmaxes,
     &Norms,
+    &Reductions,
     &Moving,
     &Picking,
     &TopKFamily,

@@ -20,6 +20,7 @@ pub mod movement;
 pub mod norm;
 pub mod pool;
 pub mod resize;
+pub mod reduce;
 pub mod softmax;
 pub mod spatial;
 pub mod topk;

@@ -26,15 +26,10 @@ pub(crate) struct Gemm;
 /// Raised when a change makes old timings or packed weights meaningless.
 const REVISION: u32 = 1;
 
-/// Fused multiply-adds per nanosecond and thread, for predictions: what the tiles reach on the machines that
-/// they were measured on.
-fn madds_per_ns(isa: Isa) -> f64 {
-    match isa.name() {
-        "avx512" => 45.0,
-        "avx2" => 40.0,
-        _ => 5.0,
-    }
-}
+/// Cycles a nanosecond of the machines that the tiles were measured on.
+const CYCLES_PER_NS: f64 = 3.6;
+/// How much longer the plain fallback takes than one multiply and add of a vector a cycle.
+const PORTABLE_FACTOR: f64 = 4.0;
 
 /// The matrices of a region whose first node is a product.
 struct Product {
@@ -92,7 +87,7 @@ impl Product {
     /// Whether B is one constant matrix, which can be packed.
     fn packs(&self, problem: &Problem) -> bool {
         let b = &problem.inputs[self.b];
-        b.constant && b.rank() == 2 && b.len() > 0
+        b.constant && b.rank() == 2 && !b.is_empty()
     }
 
     /// Where the elements of the constant matrix B lie in its tensor.
@@ -247,37 +242,36 @@ impl Family for Gemm {
 
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
         let Some(product) = Product::of(problem) else { return Vec::new() };
-        if product.pose(problem).is_err() || product.rest(isa, problem).is_err() {
+        let Ok(mut posed) = product.pose(problem) else { return Vec::new() };
+        if product.rest(isa, problem).is_err() {
             return Vec::new();
+        }
+        let packs = product.packs(problem);
+        if packs {
+            posed.b = MatrixB::Packed;
         }
         let rest = product.epilogue.program.as_ref().map_or(0.0, |program| {
             let n_elements = problem.outputs[0].len() as f64 / problem.threads.max(1) as f64;
             n_elements * cost_per_element(program) * 16.0 / isa.lanes() as f64
         });
-        let (m, n, k) = product.sizes(problem);
-        let n_rows = problem.outputs[0].len().checked_div(n.max(1)).unwrap_or(m);
-        let packs = product.packs(problem);
         let wants = |operand: &Operand| {
             if operand.constant { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) }
         };
-        Tile::of(isa)
+        let cycles_per_ns =
+            if isa.name() == "portable" { CYCLES_PER_NS / PORTABLE_FACTOR } else { CYCLES_PER_NS };
+        Tile::suited(isa, posed.n)
             .map(|tile| {
                 let mut packed = vec![None; problem.inputs.len()];
                 if packs {
                     packed[product.b] = Some(format_of(tile));
                 }
-                // Whole tiles are computed, so a tile that fits badly wastes its share.
-                let filled = |n: usize, tile: usize| n.max(1).next_multiple_of(tile) as f64;
-                let work = filled(n_rows, tile.mr()) * filled(n, tile.lanes()) * k as f64;
-                let rate = madds_per_ns(isa) * problem.threads.max(1) as f64;
-                // Panels that are packed on the way are written and read once more.
-                let packing = if packs { 0.0 } else { (k * n) as f64 / 8.0 };
+                let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
                 Candidate {
                     tactic: Tactic::new(tile.name(), REVISION),
                     inputs: problem.inputs.iter().map(wants).collect(),
                     outputs: vec![Want::inside(Layout::Plain)],
                     packed,
-                    predicted_ns: 300.0 + work / rate + packing + rest,
+                    predicted_ns: 300.0 + cycles / cycles_per_ns + rest,
                     in_place: Vec::new(),
                     slow: false,
                 }

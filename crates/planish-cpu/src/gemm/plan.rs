@@ -227,24 +227,37 @@ impl GemmPlan {
         best.1
     }
 
-    /// Time relative to the ideal, summed over numbers of threads.
-    fn badness(&self, row_cuts: usize, column_cuts: usize) -> f64 {
+    /// Rough cycles of a run on so many threads of a core that does one multiply and add of a vector a cycle.
+    pub fn expected_cycles(&self, threads: usize) -> f64 {
+        if self.problem.n_batches() == 0 {
+            0.0
+        } else {
+            self.cycles(self.row_cuts, self.column_cuts, threads)
+        }
+    }
+
+    fn cycles(&self, row_cuts: usize, column_cuts: usize, threads: usize) -> f64 {
         let task = self.task_cycles(row_cuts, column_cuts);
         let n_tasks = self.problem.n_batches().max(1) * row_cuts * column_cuts;
+        if n_tasks == 1 || threads <= 1 {
+            return n_tasks as f64 * task;
+        }
+        // Threads neither begin nor run alike: the last to finish is late by a part of a task.
+        (n_tasks.div_ceil(threads) as f64 + 0.3) * task + FORK_CYCLES
+    }
+
+    /// Time relative to the ideal, summed over numbers of threads.
+    fn badness(&self, row_cuts: usize, column_cuts: usize) -> f64 {
         let ideal = self.task_cycles(1, 1) * self.problem.n_batches().max(1) as f64;
         [(1, 4.0), (2, 4.0), (4, 2.0), (8, 2.0), (16, 1.0)]
             .iter()
             .map(|&(threads, weight)| {
-                let fork = if n_tasks > 1 && threads > 1 { FORK_CYCLES } else { 0.0 };
-                // Threads neither begin nor run alike: the last to finish is late by a part of a task.
-                let late = if n_tasks > 1 && threads > 1 { 0.3 * task } else { 0.0 };
-                let time = n_tasks.div_ceil(threads) as f64 * task + late + fork;
-                weight * time * threads as f64 / ideal
+                weight * self.cycles(row_cuts, column_cuts, threads) * threads as f64 / ideal
             })
             .sum()
     }
 
-    /// Rough cycles of the largest task of a cut, on a core that does one multiply and add of a vector a cycle.
+    /// Rough cycles of the largest task of a cut.
     fn task_cycles(&self, row_cuts: usize, column_cuts: usize) -> f64 {
         let k = self.problem.k as f64;
         let tiles = self.n_row_tiles.div_ceil(row_cuts) as f64;

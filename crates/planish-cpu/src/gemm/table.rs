@@ -102,6 +102,15 @@ impl Tile {
         TILES.iter().filter(move |row| row.isa == isa.name()).map(Tile)
     }
 
+    /// The tiles of an instruction set that may be fastest for `n` columns: none wider than they are, and none
+    /// of one vector where two are filled, since each load of A then serves half as much.
+    pub fn suited(isa: Isa, n: usize) -> impl Iterator<Item = Tile> + Clone {
+        let width = n.max(1).next_multiple_of(isa.lanes());
+        let fits = move |tile: &Tile| tile.nr() <= width && (tile.0.nv > 1 || width == tile.lanes());
+        let usual = if Tile::of(isa).any(|tile| fits(&tile)) { None } else { Some(Tile::usual(isa)) };
+        Tile::of(isa).filter(fits).chain(usual)
+    }
+
     /// The tile to take without measuring.
     pub fn usual(isa: Isa) -> Tile {
         Tile::of(isa).next().unwrap_or(Tile(&TILES[0]))
@@ -179,5 +188,18 @@ mod tests {
             );
         }
         assert!(Tile::named("gemm_f32_1x1_abacus").is_none());
+    }
+
+    #[test]
+    fn suited_tiles_are_filled() {
+        for isa in Isa::available() {
+            let lanes = isa.lanes();
+            for n in [0, 1, lanes, lanes + 1, 2 * lanes, 3 * lanes, 500] {
+                let tiles: Vec<Tile> = Tile::suited(isa, n).collect();
+                assert!(!tiles.is_empty());
+                assert!(tiles.iter().all(|tile| tile.nr() < n.max(1) + lanes), "{isa} {n}: {tiles:?}");
+            }
+            assert_eq!(Tile::suited(isa, 500).next().map(Tile::name), Some(Tile::usual(isa).name()));
+        }
     }
 }

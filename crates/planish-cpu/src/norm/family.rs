@@ -75,6 +75,9 @@ impl Family for Norms {
     }
 }
 
+/// Makes the epilogue for rows and columns of these axes, if there is one.
+type MakeEpilogue<'a> = dyn Fn(&[usize], &[usize]) -> Result<Option<Pointwise>, KernelError> + 'a;
+
 fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
     Err(KernelError::unsupported(reason))
 }
@@ -236,7 +239,7 @@ impl Norm {
         node: &RegionNode,
         n_groups: usize,
         epsilon: f32,
-        epilogue: &dyn Fn(&[usize], &[usize]) -> Result<Option<Pointwise>, KernelError>,
+        epilogue: &MakeEpilogue<'_>,
     ) -> Result<Norm, KernelError> {
         let output = &problem.outputs[0];
         let (Some((x, from)), Some((scale, scales)), Some((bias, biases))) =
@@ -245,7 +248,7 @@ impl Norm {
             return refuse("a parameter is missing");
         };
         let dims = &output.dims;
-        if dims.len() < 2 || from.dims != *dims || n_groups == 0 || dims[1] % n_groups != 0 {
+        if dims.len() < 2 || from.dims != *dims || n_groups == 0 || !dims[1].is_multiple_of(n_groups) {
             return refuse("channels that do not divide into groups");
         }
         if [scales, biases].iter().any(|p| p.dims != [dims[1]] || !p.is_dense(Layout::Plain)) {

@@ -123,10 +123,10 @@ impl GroupNorm {
             return;
         }
         let operands = Operands { shared, x, scale, bias };
-        // SAFETY: the caller grants everything, the slots apart; tasks write apart.
         if !self.is_channels_last() {
-            team.for_each(self.n_samples * self.n_groups, &|task| unsafe {
-                self.group(task.idx, &operands, self.slot_scratch(shared, task.slot));
+            team.for_each(self.n_samples * self.n_groups, &|task| {
+                // SAFETY: the caller grants everything, the slots apart; tasks write apart.
+                unsafe { self.group(task.idx, &operands, self.slot_scratch(shared, task.slot)) };
             });
             return;
         }

@@ -1,0 +1,339 @@
+//! Reductions over any axes, in any layout: sums, means, extremes, norms, logarithms of sums; where extremes
+//! lie; running sums.
+//!
+//! Axes are joined as far as memory allows. If the innermost ones are reduced, vectors go along them and every
+//! result is a row's; if the innermost are kept, vectors go across and every lane is a result's. Sums are in
+//! f32 over blocks and in f64 beyond, so that their error does not grow with their length.
+
+mod arg;
+pub(crate) mod family;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+pub use arg::ArgExtreme;
+pub use scan::RunningSum;
+
+use std::ops::Range;
+
+use crate::isa::Isa;
+use crate::lines::{Outside, load_or, offsets, sum_along};
+use crate::simd::{Simd, SimdKernel};
+use crate::vecmath;
+
+/// Elements of a task.
+const TASK_ELEMENTS: usize = 1 << 16;
+
+/// What is made of the elements that are brought together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reduction {
+    L1,
+    L2,
+    LogSum,
+    LogSumExp,
+    Max,
+    /// NaN of nothing.
+    Mean,
+    /// 0 of nothing.
+    Average,
+    Min,
+    Prod,
+    Sum,
+    SumSquare,
+}
+
+/// A reduction with its places settled.
+#[derive(Clone, Debug)]
+pub struct Reduce {
+    isa: Isa,
+    reduction: Reduction,
+    /// Where each result's first element lies, and where the result goes.
+    kept: Vec<Outside>,
+    /// Where the other elements of a result lie; the last in this list are neighbours where `form` is `Along`.
+    reduced: Vec<Outside>,
+    form: Form,
+    n_reduced: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// Elements of a result lie in runs of this length.
+    Along(usize),
+    /// So many results lie side by side.
+    Across(usize),
+    /// Neither: element by element.
+    Single,
+}
+
+impl Reduce {
+    /// `to` has a stride for every axis of the input; those of reduced axes are not looked at.
+    pub fn new(
+        isa: Isa,
+        reduction: Reduction,
+        dims: &[usize],
+        from: &[usize],
+        to: &[usize],
+        is_reduced: &[bool],
+    ) -> Reduce {
+        let mut order: Vec<usize> = (0..dims.len()).filter(|axis| dims[*axis] != 1).collect();
+        order.sort_by_key(|axis| std::cmp::Reverse(from[*axis]));
+        let pick = |wanted: bool| -> Vec<Outside> {
+            let all = order.iter().filter(|axis| is_reduced[**axis] == wanted);
+            let stride = |axis: usize| if wanted { from[axis] } else { to[axis] };
+            crate::lines::merged(
+                all.map(|&axis| Outside { dim: dims[axis], from: from[axis], to: stride(axis) }).collect(),
+            )
+        };
+        let (mut kept, mut reduced) = (pick(false), pick(true));
+        let n_reduced = reduced.iter().map(|outside| outside.dim).product();
+        let vectors = reduction != Reduction::Prod;
+        let form = match (kept.last().copied(), reduced.last().copied()) {
+            (_, Some(Outside { dim, from: 1, .. })) if vectors => {
+                reduced.pop();
+                Form::Along(dim)
+            }
+            (Some(Outside { dim, from: 1, to: 1 }), _) if vectors => {
+                kept.pop();
+                Form::Across(dim)
+            }
+            _ => Form::Single,
+        };
+        Reduce { isa, reduction, kept, reduced, form, n_reduced }
+    }
+
+    /// Results, or vectors of results side by side.
+    fn n_units(&self) -> usize {
+        let n_kept: usize = self.kept.iter().map(|outside| outside.dim).product();
+        match self.form {
+            Form::Across(width) => n_kept * width.div_ceil(self.isa.lanes()),
+            Form::Along(_) | Form::Single => n_kept,
+        }
+    }
+
+    fn per_task(&self) -> usize {
+        let lanes = if matches!(self.form, Form::Across(_)) { self.isa.lanes() } else { 1 };
+        (TASK_ELEMENTS / (self.n_reduced.max(1) * lanes)).max(1)
+    }
+
+    /// How many tasks: a matter of sizes alone.
+    pub fn n_tasks(&self) -> usize {
+        self.n_units().div_ceil(self.per_task())
+    }
+
+    /// Runs one task.
+    ///
+    /// # Safety
+    /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
+    /// meanwhile, nobody else.
+    pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32) {
+        let units = task * self.per_task()..((task + 1) * self.per_task()).min(self.n_units());
+        self.isa.run(Run { plan: self, units, from, to });
+    }
+
+    /// The result, from the sum (or for `LogSumExp` the sum of exponentials beside `most`).
+    #[inline(always)]
+    fn finish(&self, sum: f64, most: f32) -> f32 {
+        let n = self.n_reduced as f64;
+        match self.reduction {
+            Reduction::Mean => (sum / n) as f32,
+            Reduction::Average => (sum / n.max(1.0)) as f32,
+            Reduction::L2 => sum.sqrt() as f32,
+            Reduction::LogSum => sum.ln() as f32,
+            Reduction::LogSumExp if most.is_infinite() => most,
+            Reduction::LogSumExp => (sum.ln() + f64::from(most)) as f32,
+            Reduction::Max | Reduction::Min => most,
+            Reduction::L1 | Reduction::Prod | Reduction::Sum | Reduction::SumSquare => sum as f32,
+        }
+    }
+
+    /// What a sum has of one element.
+    #[inline(always)]
+    fn term<S: Simd>(&self, s: S, v: S::F, most: S::F) -> S::F {
+        match self.reduction {
+            Reduction::L1 => s.abs(v),
+            Reduction::L2 | Reduction::SumSquare => s.mul(v, v),
+            Reduction::LogSumExp => vecmath::exp(s, s.sub(v, most)),
+            _ => v,
+        }
+    }
+
+    fn needs_most(&self) -> bool {
+        matches!(self.reduction, Reduction::Max | Reduction::Min | Reduction::LogSumExp)
+    }
+
+    fn needs_sum(&self) -> bool {
+        !matches!(self.reduction, Reduction::Max | Reduction::Min)
+    }
+
+    /// The extreme of nothing.
+    fn worst(&self) -> f32 {
+        if self.reduction == Reduction::Min { f32::INFINITY } else { f32::NEG_INFINITY }
+    }
+
+    /// The more extreme of two; NaN wins.
+    #[inline(always)]
+    fn extreme<S: Simd>(&self, s: S, most: S::F, v: S::F) -> S::F {
+        let beats = if self.reduction == Reduction::Min { s.lt(v, most) } else { s.lt(most, v) };
+        s.select(s.mask_or(beats, s.is_nan(v)), v, most)
+    }
+
+    fn extreme_of(&self, most: f32, v: f32) -> f32 {
+        let beats = if self.reduction == Reduction::Min { v < most } else { v > most };
+        if beats || v.is_nan() { v } else { most }
+    }
+}
+
+struct Run<'a> {
+    plan: &'a Reduce,
+    units: Range<usize>,
+    from: *const f32,
+    to: *mut f32,
+}
+
+impl SimdKernel for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let plan = self.plan;
+        for unit in self.units {
+            // SAFETY: the caller of `run_task` grants the operands.
+            unsafe {
+                match plan.form {
+                    Form::Along(len) => {
+                        let (from, to) = offsets(&plan.kept, unit);
+                        *self.to.add(to) = along(s, plan, self.from.add(from), len);
+                    }
+                    Form::Across(width) => {
+                        let n_vectors = width.div_ceil(S::LANES);
+                        let (from, to) = offsets(&plan.kept, unit / n_vectors);
+                        let first = unit % n_vectors * S::LANES;
+                        let (from, to) = (self.from.add(from + first), self.to.add(to + first));
+                        across(s, plan, from, to, width - first);
+                    }
+                    Form::Single => {
+                        let (from, to) = offsets(&plan.kept, unit);
+                        *self.to.add(to) = single(plan, self.from.add(from));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// All elements of the result must be readable.
+#[inline(always)]
+unsafe fn along<S: Simd>(s: S, plan: &Reduce, from: *const f32, len: usize) -> f32 {
+    let n_runs = if len == 0 { 0 } else { plan.n_reduced / len };
+    // SAFETY: the caller grants it.
+    unsafe {
+        let run = |idx: usize| from.add(offsets(&plan.reduced, idx).0);
+        let mut most = plan.worst();
+        if plan.needs_most() {
+            let mut both = [s.splat(most); 2];
+            for idx in 0..n_runs {
+                let run = run(idx);
+                let mut at = 0;
+                while at + 2 * S::LANES <= len {
+                    both[0] = plan.extreme(s, both[0], s.load(run.add(at)));
+                    both[1] = plan.extreme(s, both[1], s.load(run.add(at + S::LANES)));
+                    at += 2 * S::LANES;
+                }
+                while at < len {
+                    both[0] = plan.extreme(s, both[0], load_or(s, run.add(at), len - at, most));
+                    at += S::LANES;
+                }
+            }
+            let mut lanes = [0.0; vecmath::MAX_LANES];
+            s.store(lanes.as_mut_ptr(), plan.extreme(s, both[0], both[1]));
+            most = lanes[..S::LANES].iter().fold(most, |most, v| plan.extreme_of(most, *v));
+        }
+        let mut sum = 0.0;
+        if plan.needs_sum() {
+            let center = s.splat(most);
+            for idx in 0..n_runs {
+                sum += sum_along(s, run(idx), len, |v| plan.term(s, v, center));
+            }
+        }
+        plan.finish(sum, most)
+    }
+}
+
+/// Elements that are added in f32 before the sums go on in f64.
+const BLOCK: usize = 64;
+
+/// Up to a vector of results side by side.
+///
+/// # Safety
+/// All elements of the results must be readable, and the results writable.
+#[inline(always)]
+unsafe fn across<S: Simd>(s: S, plan: &Reduce, from: *const f32, to: *mut f32, width: usize) {
+    // The innermost reduced dimension is walked by its stride, the others by their number.
+    let (outer, inner) = match plan.reduced.split_last() {
+        Some((inner, outer)) => (outer, *inner),
+        None => (&[][..], Outside { dim: 1, from: 0, to: 0 }),
+    };
+    let n_outer = outer.iter().map(|outside| outside.dim).product::<usize>();
+    // SAFETY: the caller grants it; lanes beyond `width` are never stored.
+    unsafe {
+        let mut most = s.splat(plan.worst());
+        let mut sums = [0f64; vecmath::MAX_LANES];
+        if plan.needs_most() {
+            for idx in 0..n_outer {
+                let from = from.add(offsets(outer, idx).0);
+                for idx in 0..inner.dim {
+                    most = plan.extreme(s, most, s.load_part(from.add(idx * inner.from), width));
+                }
+            }
+        }
+        if plan.needs_sum() {
+            for idx in 0..n_outer {
+                let from = from.add(offsets(outer, idx).0);
+                for start in (0..inner.dim).step_by(BLOCK) {
+                    let end = (start + BLOCK).min(inner.dim);
+                    let mut both = [s.zero(); 2];
+                    let load = |idx: usize| s.load_part(from.add(idx * inner.from), width);
+                    let mut idx = start;
+                    while idx + 1 < end {
+                        both[0] = s.add(both[0], plan.term(s, load(idx), most));
+                        both[1] = s.add(both[1], plan.term(s, load(idx + 1), most));
+                        idx += 2;
+                    }
+                    if idx < end {
+                        both[0] = s.add(both[0], plan.term(s, load(idx), most));
+                    }
+                    let mut lanes = [0f32; vecmath::MAX_LANES];
+                    s.store(lanes.as_mut_ptr(), s.add(both[0], both[1]));
+                    sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += f64::from(lane));
+                }
+            }
+        }
+        let mut mosts = [0f32; vecmath::MAX_LANES];
+        s.store(mosts.as_mut_ptr(), most);
+        for lane in 0..width.min(S::LANES) {
+            *to.add(lane) = plan.finish(sums[lane], mosts[lane]);
+        }
+    }
+}
+
+/// # Safety
+/// All elements of the result must be readable.
+unsafe fn single(plan: &Reduce, from: *const f32) -> f32 {
+    // SAFETY: the caller grants it.
+    let at = |idx: usize| unsafe { *from.add(offsets(&plan.reduced, idx).0) };
+    let all = || (0..plan.n_reduced).map(at);
+    let most = match plan.needs_most() {
+        true => all().fold(plan.worst(), |most, v| plan.extreme_of(most, v)),
+        false => plan.worst(),
+    };
+    let wide = || all().map(f64::from);
+    let sum = match plan.reduction {
+        Reduction::Prod => wide().product(),
+        Reduction::L1 => wide().map(f64::abs).sum(),
+        Reduction::L2 | Reduction::SumSquare => wide().map(|v| v * v).sum(),
+        Reduction::LogSumExp => wide().map(|v| (v - f64::from(most)).exp()).sum(),
+        _ => wide().sum::<f64>(),
+    };
+    plan.finish(sum, most)
+}
