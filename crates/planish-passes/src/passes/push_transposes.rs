@@ -76,6 +76,11 @@ fn behind(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().map(|&axis| first[axis]).collect()
 }
 
+fn sorted(mut ids: Vec<NodeId>) -> Vec<NodeId> {
+    ids.sort_unstable();
+    ids
+}
+
 fn is_identity(perm: &[usize]) -> bool {
     perm.iter().enumerate().all(|(axis, &from)| axis == from)
 }
@@ -118,6 +123,39 @@ struct Region<'a, 'g> {
     perm: &'a [usize],
 }
 
+/// On which of two sides nodes and values are.
+#[derive(Default)]
+struct Sides {
+    nodes: HashMap<NodeId, bool>,
+    values: HashMap<ValueId, bool>,
+}
+
+/// Nodes that are connected, by their side.
+#[derive(Default)]
+struct Group {
+    sides: [Vec<NodeId>; 2],
+    /// Values still to be followed.
+    open: Vec<(ValueId, bool)>,
+    /// Whether something is on both sides.
+    is_torn: bool,
+}
+
+impl Sides {
+    /// Puts a node on a side of the group; whether it is new there.
+    fn enter(&mut self, id: NodeId, side: bool, group: &mut Group) -> bool {
+        match self.nodes.insert(id, side) {
+            None => {
+                group.sides[usize::from(side)].push(id);
+                true
+            }
+            Some(known) => {
+                group.is_torn |= known != side;
+                false
+            }
+        }
+    }
+}
+
 impl Region<'_, '_> {
     fn propose(&self, proposals: &mut Proposals) {
         let nodes = self.cx.graph().nodes();
@@ -126,19 +164,77 @@ impl Region<'_, '_> {
         if movable.is_empty() {
             return;
         }
-        let (present, best, chosen) = self.choose(&movable);
         let order = || self.cx.graph().nodes().map(|(id, _)| id);
-        if best >= present || chosen.is_empty() {
-            if let Some(first) = order().find(|id| movable.contains_key(id) && self.touches_transpose(*id)) {
-                let reason = "moving it to the other side of its Transpose transposes no fewer elements";
-                proposals.add(first, Match::blocked(reason));
+        let mut is_moved = false;
+        for sides in self.sides(&movable) {
+            let cheaper = sides.iter().filter_map(|ids| {
+                let (present, best, chosen) = self.choose(ids, &movable);
+                (best < present && !chosen.is_empty()).then_some((present - best, chosen))
+            });
+            // The first of equals, so that equal choices do not differ from run to run.
+            let Some((_, chosen)) = cheaper.reduce(|a, b| if b.0 > a.0 { b } else { a }) else { continue };
+            let chosen: Vec<NodeId> = order().filter(|id| chosen.contains(id)).collect();
+            if let (Some(&first), Some(patch)) = (chosen.first(), self.patch(&chosen, &movable)) {
+                proposals.add(first, Match::Rewrite(patch));
+                is_moved = true;
             }
-            return;
         }
-        let chosen: Vec<NodeId> = order().filter(|id| chosen.contains(id)).collect();
-        if let (Some(&first), Some(patch)) = (chosen.first(), self.patch(&chosen, &movable)) {
-            proposals.add(first, Match::Rewrite(patch));
+        let touching = || order().find(|id| movable.contains_key(id) && self.touches_transpose(*id));
+        if let Some(first) = touching().filter(|_| !is_moved) {
+            let reason = "moving it to the other side of its Transpose transposes no fewer elements";
+            proposals.add(first, Match::blocked(reason));
         }
+    }
+
+    /// The movable nodes, in groups that have nothing to do with each other and alternatives within a group.
+    ///
+    /// A Transpose that is its own inverse vanishes if what is before it moves or if what is behind it does,
+    /// but not if both do: of such a pair of sides one may move.
+    fn sides(&self, movable: &HashMap<NodeId, Moved>) -> Vec<Vec<Vec<NodeId>>> {
+        let ids: Vec<NodeId> =
+            self.cx.graph().nodes().map(|(id, _)| id).filter(|id| movable.contains_key(id)).collect();
+        if !is_identity(&behind(self.perm, self.perm)) {
+            return vec![vec![ids]];
+        }
+        let mut sides_of = Sides::default();
+        let mut groups = Vec::new();
+        for &start in &ids {
+            if sides_of.nodes.contains_key(&start) {
+                continue;
+            }
+            let mut group = Group::default();
+            sides_of.enter(start, false, &mut group);
+            let outputs = self.cx.node(start).outputs.iter().flatten().copied();
+            group.open.extend(movable[&start].relaid().chain(outputs).map(|value| (value, false)));
+            while let Some((value, side)) = group.open.pop() {
+                if let Some(known) = sides_of.values.insert(value, side) {
+                    group.is_torn |= known != side;
+                    continue;
+                }
+                let maker = self.cx.producer(value);
+                for &reader in self.cx.readers(value).iter().chain(maker.iter().map(|(id, _)| id)) {
+                    if let Some(moved) = movable.get(&reader) {
+                        if sides_of.enter(reader, side, &mut group) {
+                            let outputs = self.cx.node(reader).outputs.iter().flatten().copied();
+                            group.open.extend(moved.relaid().chain(outputs).map(|value| (value, side)));
+                        }
+                        continue;
+                    }
+                    // A Transpose has the other side at its other end.
+                    let node = self.cx.node(reader);
+                    let Some((input, perm)) = transposed(self.cx, node) else { continue };
+                    if perm == self.perm {
+                        let ends = node.outputs.iter().flatten().copied().chain([input]);
+                        group.open.extend(ends.filter(|&end| end != value).map(|end| (end, !side)));
+                    }
+                }
+            }
+            // A node that reads a value both ways is on neither side.
+            if !group.is_torn {
+                groups.push(group.sides.into_iter().filter(|ids| !ids.is_empty()).map(sorted).collect());
+            }
+        }
+        groups
     }
 
     fn touches_transpose(&self, id: NodeId) -> bool {
@@ -155,20 +251,15 @@ impl Region<'_, '_> {
     }
 
     /// What the transposes around movable nodes cost now and at best, and which nodes move for that.
-    fn choose(&self, movable: &HashMap<NodeId, Moved>) -> (u64, u64, BTreeSet<NodeId>) {
+    /// The nodes come in the order of the graph: another one would make equal choices differ from run to run.
+    fn choose(&self, ids: &[NodeId], movable: &HashMap<NodeId, Moved>) -> (u64, u64, BTreeSet<NodeId>) {
         let mut network = Network::new();
         let mut present = 0u64;
-        // In order of the graph: a hash map's own order would make equal choices differ from run to run.
-        let ids: Vec<NodeId> =
-            self.cx.graph().nodes().map(|(id, _)| id).filter(|id| movable.contains_key(id)).collect();
         let vertex: HashMap<NodeId, usize> = ids.iter().map(|&id| (id, network.vertex())).collect();
         let mut values: BTreeSet<ValueId> = BTreeSet::new();
-        for id in &ids {
+        for id in ids {
             values.extend(self.cx.node(*id).outputs.iter().flatten());
-            values.extend(movable[id].inputs.iter().flatten().filter_map(|input| match input {
-                Input::Relaid(id) => Some(*id),
-                Input::Same(_) | Input::Fresh(..) => None,
-            }));
+            values.extend(movable[id].relaid());
         }
         for value in values {
             let price = self.price(value);
@@ -207,7 +298,7 @@ impl Region<'_, '_> {
             }
         }
         let (best, side) = network.cut();
-        let chosen = ids.into_iter().filter(|id| side[vertex[id]]).collect();
+        let chosen = ids.iter().copied().filter(|id| side[vertex[id]]).collect();
         (present, best, chosen)
     }
 
@@ -450,5 +541,41 @@ mod tests {
             %t: f32[3,4,4] = Transpose(%x) {perm=[0,2,1]} %m: f32[3,4,4] = MatMul(%t, %w) \
             %y: f32[3,4,4] = Transpose(%m) {perm=[0,2,1]} output %y";
         assert_eq!(left(text), 2);
+    }
+
+    #[test]
+    fn nothing_is_computed_twice() {
+        let mut text = String::from(
+            "input %a0: f32[b,5,2] const %w: f32[2,2] = [1,2,3,4] const %ws: f32[2,6] = [1,2,3,4,5,6,7,8,9,8,7,6] \
+             const %g: f32[2] = [1,2] const %n0: i64[1] = [0] const %n2: i64[1] = [2] const %n4: i64[1] = [4] const %n6: i64[1] = [6] ",
+        );
+        for layer in 0..3 {
+            let next = layer + 1;
+            let slices: String = [("q", "%n0, %n2"), ("k", "%n2, %n4"), ("v", "%n4, %n6")]
+                .iter()
+                .map(|(name, bounds)| {
+                    format!(
+                        "%{name}s{layer}: f32[5,b,2] = Slice(%m{layer}, {bounds}, %n2) \
+                         %{name}{layer}: f32[b,5,2] = Transpose(%{name}s{layer}) {{perm=[1,0,2]}} "
+                    )
+                })
+                .collect();
+            text.push_str(&format!(
+                "%l{layer}: f32[b,5,2] = LayerNormalization(%a{layer}, %g) \
+                 %t{layer}: f32[5,b,2] = Transpose(%l{layer}) {{perm=[1,0,2]}} \
+                 %m{layer}: f32[5,b,6] = MatMul(%t{layer}, %ws) {slices} \
+                 %at{layer}: f32[b,5,2] = Attention(%q{layer}, %k{layer}, %v{layer}) {{kv_num_heads=1, q_num_heads=1}} \
+                 %s{layer}: f32[5,b,2] = Transpose(%at{layer}) {{perm=[1,0,2]}} %z{layer}: f32[5,b,2] = MatMul(%s{layer}, %w) \
+                 %u{layer}: f32[b,5,2] = Transpose(%z{layer}) {{perm=[1,0,2]}} \
+                 %b{layer}: f32[b,5,2] = Add(%a{layer}, %u{layer}) %o{layer}: f32[b,5,2] = LayerNormalization(%b{layer}, %g) \
+                 %p{layer}: f32[b,5,2] = MatMul(%o{layer}, %w) %c{layer}: f32[b,5,2] = Add(%p{layer}, %g) \
+                 %r{layer}: f32[b,5,2] = Gelu(%c{layer}) %a{next}: f32[b,5,2] = Add(%b{layer}, %r{layer}) "
+            ));
+        }
+        text.push_str("output %a3");
+        let (after, _) = run(Pass::sweep(PushTransposes), &text);
+        let count = |wanted: fn(&Op) -> bool| after.nodes().filter(|(_, node)| wanted(&node.op)).count();
+        assert_eq!(count(|op| matches!(op, Op::Transpose(_))), 0, "{after}");
+        assert_eq!(count(|op| matches!(op, Op::Gelu(_))), 3, "{after}");
     }
 }

@@ -25,6 +25,16 @@ pub(super) struct Moved {
     pub(super) inputs: Vec<Option<Input>>,
 }
 
+impl Moved {
+    /// The inputs that are laid out anew.
+    pub(super) fn relaid(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.inputs.iter().flatten().filter_map(|input| match input {
+            Input::Relaid(id) => Some(*id),
+            Input::Same(_) | Input::Fresh(..) => None,
+        })
+    }
+}
+
 /// `node` with its tensors of rank `perm.len()` laid out so that axis `a` becomes axis `perm[a]`; `None` if
 /// the node cannot be said that way.
 pub(super) fn moved(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Moved> {
