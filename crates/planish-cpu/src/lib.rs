@@ -19,6 +19,7 @@ pub mod gemm;
 pub mod movement;
 pub mod norm;
 pub mod pool;
+pub mod reduce;
 pub mod resize;
 pub mod reduce;
 pub mod softmax;
