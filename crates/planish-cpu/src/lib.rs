@@ -21,6 +21,8 @@ pub mod norm;
 pub mod pool;
 pub mod reduce;
 pub mod resize;
+pub mod reduce;
+pub mod resize;
 pub mod softmax;
 pub mod spatial;
 pub mod topk;

@@ -225,7 +225,7 @@ impl SimdKernel for Run<'_> {
 /// All elements of the result must be readable.
 #[inline(always)]
 unsafe fn along<S: Simd>(s: S, plan: &Reduce, from: *const f32, len: usize) -> f32 {
-    let n_runs = if len == 0 { 0 } else { plan.n_reduced / len };
+    let n_runs = plan.n_reduced.checked_div(len).unwrap_or(0);
     // SAFETY: the caller grants it.
     unsafe {
         let run = |idx: usize| from.add(offsets(&plan.reduced, idx).0);
