@@ -56,6 +56,9 @@ pub(crate) struct Inspect {
     /// Of a plan: what its self-check found
     #[arg(long)]
     pub(crate) certificate: bool,
+    /// Of a plan: all that it holds but the weights' elements, to be read or compared line by line
+    #[arg(long)]
+    pub(crate) text: bool,
     #[command(flatten)]
     pub(crate) json: Json,
 }

@@ -15,6 +15,10 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
         write!(out, "{}", plan.graph)?;
         return Ok(Answer::Yes);
     }
+    if args.text {
+        write!(out, "{}", plan.describe())?;
+        return Ok(Answer::Yes);
+    }
     if !args.json.replaces_tables() {
         if args.layers {
             layers(&plan, out)?;

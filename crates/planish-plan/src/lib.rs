@@ -5,10 +5,12 @@
 //! - `codec`: each structure as bytes, and back from bytes that nobody trusts;
 //! - `container`: sections, their places and checksums;
 //! - `validate`: what must hold between the structures before anything is run;
-//! - `file`: [`Plan::write_file`], [`Plan::open`] and their like.
+//! - `file`: [`Plan::write_file`], [`Plan::open`] and their like;
+//! - `describe`: a plan as text for people.
 
 mod codec;
 mod container;
+mod describe;
 mod error;
 mod file;
 mod record;

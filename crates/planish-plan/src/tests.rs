@@ -4,3 +4,4 @@ mod consistency;
 mod damage;
 mod round_trip;
 mod sample;
+mod text;
