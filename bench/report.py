@@ -5,15 +5,20 @@ import math
 import os
 import platform
 import re
+import resource
 import statistics
 import subprocess
+import time
 
 TITLES = {"planish": "Planish", "ort": "ONNX Runtime", "openvino": "OpenVINO"}
 FEATURES = ["avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8"]
 COLUMNS = [
     "date", "cpu", "model", "batch", "threads", "engine", "version", "median_ms", "spread_pct", "block_medians_ms",
+    "cpu_ms", "others_pct",
     "peak_rss_mb", "base_rss_mb", "load_ms", "gflop", "fma_peak_gflops", "ratio_of_planish", "rel_l2", "verdict", "error",
 ]  # fmt: skip
+# Above this share of the processors in other hands, times by the clock are marked.
+BUSY = 0.1
 _FMA = {"path": None}
 
 
@@ -22,10 +27,16 @@ class Result:
 
     def __init__(self, engine):
         self.engine, self.version, self.error = engine, "", ""
+        self.cpu_blocks = []
         self.blocks, self.peak_mb, self.base_mb, self.load_ms = [], 0.0, None, None
 
     def median(self):
         return statistics.median(self.blocks) if self.blocks else None
+
+    def cpu(self):
+        """Processor time of a run, all threads together."""
+        found = [block for block in self.cpu_blocks if block]
+        return statistics.median(found) if found else None
 
     def spread(self):
         """How far the blocks are apart, in percent of their median."""
@@ -38,7 +49,7 @@ class Row:
     def __init__(self, case, bound, gflop, fma_peak):
         self.name, self.batch, self.threads, self.kind = case.name, case.batch, case.threads, case.kind
         self.results, self.distances = case.results, case.distances
-        self.bound, self.gflop, self.fma_peak = bound, gflop, fma_peak
+        self.bound, self.gflop, self.fma_peak, self.others = bound, gflop, fma_peak, case.others
 
     @staticmethod
     def lost(name, batch, threads, engines, error):
@@ -48,7 +59,7 @@ class Row:
         row.results = {engine: Result(engine) for engine in engines}
         for result in row.results.values():
             result.error = error
-        row.distances, row.bound, row.gflop, row.fma_peak = {}, 0.0, None, None
+        row.distances, row.bound, row.gflop, row.fma_peak, row.others = {}, 0.0, None, None, None
         return row
 
     def ratio(self, peer, own="planish"):
@@ -58,6 +69,15 @@ class Row:
             return None
         return peer.median() / own.median()
 
+    def cpu_ratio(self, peer, own="planish"):
+        """The same by processor time, which other work on the machine does not touch much. Only on one thread:
+        threads that wait by spinning count as if they worked.
+        """
+        own, peer = self.results.get(own), self.results.get(peer)
+        if self.threads != 1 or not own or not peer or not own.cpu() or not peer.cpu():
+            return None
+        return peer.cpu() / own.cpu()
+
     def distance(self, a, b):
         found = self.distances.get((a, b))
         return self.distances.get((b, a)) if found is None else found
@@ -65,6 +85,10 @@ class Row:
     def agrees(self, a, b):
         found = self.distance(a, b)
         return isinstance(found, float) and found <= self.bound
+
+    def is_busy(self):
+        """Whether others had so much of the machine that the clock says little."""
+        return self.others is not None and self.others > BUSY
 
     def verdict(self):
         """Whether the outputs are one function's: in words."""
@@ -100,11 +124,37 @@ class Row:
         for peer in ("ort", "openvino"):
             ratio = self.ratio(peer)
             if ratio:
-                parts.append(f"x{ratio:.2f} {peer}")
+                cpu = self.cpu_ratio(peer)
+                parts.append(f"x{ratio:.2f} {peer}" + (f" (cpu x{cpu:.2f})" if cpu else ""))
         if "planish" not in self.results and self.ratio("ort", "openvino"):
             parts.append(f"openvino x{self.ratio('ort', 'openvino'):.2f} ort")
+        if self.is_busy():
+            parts.append(f"busy {100 * self.others:.0f} %")
         parts.append(self.verdict() + (f" ({self.worst():.1e})" if self.worst() is not None else ""))
         return "  ".join(parts)
+
+
+class Others:
+    """What other processes take of the processors, from now on."""
+
+    def __init__(self):
+        self.start = self.now()
+
+    @staticmethod
+    def now():
+        """Seconds of work of all processes, of our children alone, and on the clock."""
+        found = re.match(r"cpu +(.+)", read("/proc/stat"))
+        ticks = [int(text) for text in found.group(1).split()[:8]] if found else [0] * 8
+        # user nice system idle iowait irq softirq steal
+        busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        own = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return busy, own, time.monotonic()
+
+    def share(self):
+        busy, own, clock = (after - before for before, after in zip(self.start, self.now()))
+        if busy <= 0 or clock <= 0:
+            return None
+        return max(0.0, busy - own) / (clock * os.cpu_count())
 
 
 def geometric_mean(numbers):
@@ -122,16 +172,19 @@ def summary(rows, engines):
     lines = []
     for own, peer in comparisons(engines):
         for threads in sorted({row.threads for row in rows}):
-            found = [(row.ratio(peer, own), row) for row in rows if row.threads == threads]
-            found = [(ratio, row) for ratio, row in found if ratio]
-            if not found:
-                continue
-            worst, row = min(found, key=lambda pair: pair[0])
-            lines.append(
-                f"{TITLES[own]} against {TITLES[peer]}, {threads} thread{'s' * (threads > 1)}: geometric mean "
-                f"{geometric_mean([ratio for ratio, _ in found]):.2f}x over {len(found)} cases, "
-                f"least {worst:.2f}x ({row.name}, batch {row.batch})"
-            )
+            able = [row for row in rows if row.threads == threads and row.ratio(peer, own)]
+            quiet = [(row.ratio(peer, own), row) for row in able if not row.is_busy()]
+            by_cpu = [(row.cpu_ratio(peer, own), row) for row in able if row.cpu_ratio(peer, own)]
+            said = [kind + " " + spoken(found) for kind, found in [("by the clock", quiet), ("by CPU time", by_cpu)] if found]
+            if able:
+                where = f"{TITLES[own]} against {TITLES[peer]}, {threads} thread{'s' * (threads > 1)}"
+                lines.append(f"{where}: " + ("; ".join(said) or "the machine was too busy to tell"))
+    n_busy = sum(row.is_busy() for row in rows)
+    if n_busy:
+        lines.append(
+            f"{n_busy} of {len(rows)} cases are left out by the clock: other processes had more than "
+            f"{100 * BUSY:.0f} % of the processors"
+        )
     heavy = memory(rows)
     if heavy:
         ratio, row = max(heavy, key=lambda pair: pair[0])
@@ -142,6 +195,14 @@ def summary(rows, engines):
     troubles = [row for row in rows if row.verdict() != "same"]
     lines.append(f"{len(rows) - len(troubles)} of {len(rows)} cases ran everywhere with the same outputs")
     return "\n".join(lines)
+
+
+def spoken(found):
+    """Mean and least of (ratio, row) pairs."""
+    least, row = min(found, key=lambda pair: pair[0])
+    mean = geometric_mean([ratio for ratio, _ in found])
+    cases = f"{len(found)} case{'s' * (len(found) != 1)}"
+    return f"geometric mean {mean:.2f}x over {cases}, least {least:.2f}x ({row.name}, batch {row.batch})"
 
 
 def memory(rows):
@@ -165,7 +226,9 @@ def write_csv(path, rows, day, machine):
                 writer.writerow([
                     day, machine.cpu, row.name, row.batch, row.threads, name, result.version,
                     number(result.median(), 4), number(result.spread(), 1),
-                    " ".join(number(block, 4) for block in result.blocks), number(result.peak_mb or None, 1),
+                    " ".join(number(block, 4) for block in result.blocks), number(result.cpu(), 4),
+                    number(None if row.others is None else 100 * row.others, 0),
+                    number(result.peak_mb or None, 1),
                     number(result.base_mb, 1), number(result.load_ms, 1), number(row.gflop, 3),
                     number(row.fma_peak, 1), number(row.ratio(name), 3) if name != "planish" else "",
                     f"{max(numbers):.1e}" if numbers else "", row.verdict(), result.error,
@@ -218,20 +281,22 @@ def markdown(rows, args, machine, day, command):
         f"Python {platform.python_version()}.",
         f"- FMA peak measured: {measured or 'not measured'}.",
         f"- {args.rounds} blocks of {args.block:g} s an engine; *spread* is the largest distance of two blocks of one "
-        "engine, in percent of their median.",
+        "engine, in percent of their median; *others* is the share of the processors that other processes had meanwhile.",
     ]
-    if "planish" in engines and not args.bench_takes_inputs:
-        lines.append("- Planish was timed on random inputs of its own; the outputs are compared on the same inputs.")
     lines += ["", *("- " + line for line in summary(rows, engines).splitlines()), ""]
     head = ["model", "batch", "threads"] + [f"{TITLES[name]} ms" for name in engines]
     head += [f"{TITLES[own]} against {TITLES[peer]}" for own, peer in pairs]
-    head += ["spread %"] + [f"{TITLES[name]} peak MB" for name in engines] + ["rel. L2", "outputs"]
+    has_cpu = any(row.cpu_ratio(peer, own) for row in rows for own, peer in pairs)
+    head += [f"against {TITLES[peer]} by CPU time" for _, peer in pairs] if has_cpu else []
+    head += ["others %", "spread %"] + [f"{TITLES[name]} peak MB" for name in engines] + ["rel. L2", "outputs"]
     lines += ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 2) + "|---|"]
     for row in rows:
         spreads = [result.spread() for result in row.results.values() if result.blocks]
         cells = [row.name, str(row.batch), str(row.threads)]
         cells += [cell(row.results[name].median(), ".2f") for name in engines]
-        cells += [bold(row.ratio(peer, own)) for own, peer in pairs]
+        cells += ["busy" if row.is_busy() else bold(row.ratio(peer, own)) for own, peer in pairs]
+        cells += [bold(row.cpu_ratio(peer, own)) for own, peer in pairs] if has_cpu else []
+        cells += [cell(None if row.others is None else 100 * row.others, ".0f")]
         cells += [cell(max(spreads) if spreads else None, ".0f")]
         cells += [cell(row.results[name].peak_mb or None, ".0f") for name in engines]
         cells += [cell(row.worst(), ".0e"), row.verdict()]

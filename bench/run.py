@@ -242,7 +242,7 @@ class Case:
         shapes = ["--shapes", self.shapes] if self.shapes else []
         self.planish_shapes = shapes
         command = [args.binary, "build", self.path, "-o", plan, *shapes, "--threads", str(self.threads)]
-        command += ["--timing-cache", os.path.join(SCRATCH, "timing-cache"), *shlex.split(args.build)]
+        command += [*args.timing_cache, *shlex.split(args.build)]
         start = time.monotonic()
         child(command)
         self.results["planish"].load_ms = (time.monotonic() - start) * 1e3
@@ -260,14 +260,14 @@ class Case:
                 self.plan = self.build()
             target = self.file("bench.json")
             command = [args.binary, "bench", self.plan, *self.planish_shapes, "--threads", str(self.threads)]
-            command += ["--duration", f"{args.block}s", f"--json={target}"]
-            if args.bench_takes_inputs:
-                command += ["--inputs", self.inputs]
+            command += ["--duration", f"{args.block}s", "--iterations", "3", f"--json={target}"]
+            command += ["--inputs", self.inputs]
             _, peak = child(command)
             with open(target) as file:
                 answer = json.load(file)
             result.version = args.planish_version
         result.blocks.append(answer["median_ms"])
+        result.cpu_blocks.append(answer.get("cpu_ms"))
         result.peak_mb = max(result.peak_mb, peak)
 
     def time(self):
@@ -315,7 +315,9 @@ def measure(args, name, path, specification, batch, threads):
             fcntl.flock(lock, fcntl.LOCK_EX)
         case = Case(args, name, path, specification, batch, threads)
         try:
+            others = report.Others()
             case.time()
+            case.others = others.share()
             case.check()
             peak = report.fma_peak(threads)
             return report.Row(case, BOUNDS[case.kind], case.work(), peak)
@@ -328,15 +330,14 @@ def main():
     # Anchored, so that it does not matter where the command is given.
     os.makedirs(SCRATCH, exist_ok=True)
     args.python = environment(False)
-    args.planish_version, args.bench_takes_inputs = "", False
+    args.planish_version, args.timing_cache = "", []
     if "planish" in args.engines or args.zoo:
         args.binary = planish_binary(args)
         args.planish_version = child([args.binary, "--version"])[0].split()[-1]
     if "planish" in args.engines:
-        try:
-            args.bench_takes_inputs = "--inputs" in child([args.binary, "bench", "--help"])[0]
-        except Failed as error:
-            sys.exit(f"{args.binary} has no bench command ({error}); try --peers ort,openvino")
+        # One cache for all cases, where the build takes one: layers of one size are measured once.
+        if "--timing-cache" in child([args.binary, "build", "--help"])[0]:
+            args.timing_cache = ["--timing-cache", os.path.join(SCRATCH, "timing-cache")]
     globs = args.models.split(",")
 
     def wanted(name):

@@ -27,6 +27,7 @@ LEAST_RUNS = 3
 # error near 1e-7, which is all there is of an output whose every probability is tiny.
 RMS_FLOOR = 1e-2
 
+
 def peak_mb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -120,15 +121,18 @@ def measure(peer, model, inputs_path, threads, seconds, out=None):
     if out:
         save(out, outputs)
     times = []
+    cpu = time.process_time()
     end = time.perf_counter() + seconds
     while len(times) < LEAST_RUNS or time.perf_counter() < end:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
+    cpu = time.process_time() - cpu
     return {
         "version": version,
         "median_ms": statistics.median(times) * 1e3,
         "n_runs": len(times),
+        "cpu_ms": cpu * 1e3 / len(times),
         "load_ms": load_ms,
         "base_mb": base,
         "peak_mb": peak_mb(),

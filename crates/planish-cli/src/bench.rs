@@ -43,6 +43,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         "weight_bytes": engine.weight_bytes(),
         "arena_bytes": timed.arena_bytes,
         "runs": timed.times.len(),
+        "cpu_ms": timed.cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / timed.times.len().max(1) as f64),
     });
     if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
         report.extend(more);
@@ -59,10 +60,23 @@ struct Timed {
     times: Vec<Duration>,
     wall: Duration,
     arena_bytes: usize,
+    /// What all threads together worked, from the first warm-up's end on.
+    cpu: Option<Duration>,
+}
+
+/// The time that this process's threads have run on a processor: beside other work on the machine it says more
+/// than the clock. `None` where the system does not tell.
+fn cpu_time() -> Option<Duration> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let nanoseconds = tasks.flatten().filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(Duration::from_nanos(nanoseconds.sum())).filter(|time| !time.is_zero())
 }
 
 fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) -> Result<Timed> {
-    let one = || -> Result<(Vec<Duration>, Duration, usize)> {
+    let one = || -> Result<(Vec<Duration>, Duration, usize, Option<Duration>)> {
         let mut context = engine.context_with(ContextOptions { threads })?;
         let views: Vec<View<'_>> = tensors.iter().map(View::from).collect();
         let start = Instant::now();
@@ -72,13 +86,16 @@ fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) ->
             context.run_in_order(&views)?;
         }
         let mut times = Vec::with_capacity(1 << 16);
+        let cpu = cpu_time();
         let start = Instant::now();
         while start.elapsed() < args.duration || times.len() < args.iterations {
             let run = Instant::now();
             context.run_in_order(&views)?;
             times.push(run.elapsed());
         }
-        Ok((times, start.elapsed(), context.arena_bytes()))
+        let wall = start.elapsed();
+        let cpu = cpu_time().zip(cpu).map(|(end, start)| end.saturating_sub(start));
+        Ok((times, wall, context.arena_bytes(), cpu))
     };
     let results: Vec<Result<_>> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..args.contexts.max(1)).map(|_| scope.spawn(one)).collect();
@@ -88,10 +105,12 @@ fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) ->
         }
         results
     });
-    let mut timed = Timed { times: Vec::new(), wall: Duration::ZERO, arena_bytes: 0 };
+    let mut timed = Timed { times: Vec::new(), wall: Duration::ZERO, arena_bytes: 0, cpu: None };
     for result in results {
-        let (times, wall, arena_bytes) = result.context("the run failed")?;
+        let (times, wall, arena_bytes, cpu) = result.context("the run failed")?;
         timed.times.extend(times);
+        // Each counts the whole process, over nearly the same time.
+        timed.cpu = timed.cpu.max(cpu);
         timed.wall = timed.wall.max(wall);
         timed.arena_bytes += arena_bytes;
     }
