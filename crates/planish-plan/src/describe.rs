@@ -54,7 +54,11 @@ impl Plan {
                 Outcome::Failed(why) => format!("FAILED: {why}"),
             };
             let (points, worst) = (check.n_points, check.worst);
-            writeln!(to, "check {}: {outcome}, {points} points, worst {worst:.3} of its bound", check.subject)?;
+            writeln!(
+                to,
+                "check {}: {outcome}, {points} points, worst {worst:.3} of its bound",
+                check.subject
+            )?;
         }
         Ok(())
     }
