@@ -20,8 +20,6 @@ pub mod movement;
 pub mod norm;
 pub mod pool;
 pub mod reduce;
-pub mod reduce;
-pub mod resize;
 pub mod resize;
 pub mod softmax;
 pub mod spatial;
