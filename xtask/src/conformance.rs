@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 
 use crate::python::unpacked_wheel;
-use case::Outcome;
+use case::{Outcome, Stage};
 use gaps::Gaps;
 
 /// The last release whose wheels carry the node tests.
@@ -24,9 +24,10 @@ pub(crate) struct Options {
     /// What runs the models.
     #[arg(long, default_value = "reference", value_parser = ["reference"])]
     backend: String,
-    /// How far the models are compiled before they run: as imported, or behind the passes.
-    #[arg(long, default_value = "raw", value_parser = ["raw", "optimized"])]
-    stage: String,
+    /// How far the models are compiled before they run: as imported, behind the passes, or as a plan that was
+    /// written and read back.
+    #[arg(long, default_value = "raw")]
+    stage: Stage,
     /// Only tests whose name contains this text.
     #[arg(long, default_value = "")]
     filter: String,
@@ -43,8 +44,8 @@ pub(crate) struct Options {
 
 impl Options {
     /// All tests on the reference at a stage.
-    pub(crate) fn at_stage(stage: &str) -> Options {
-        let (backend, stage) = ("reference".to_string(), stage.to_string());
+    pub(crate) fn at_stage(stage: Stage) -> Options {
+        let backend = "reference".to_string();
         Options { backend, stage, filter: String::new(), suite: None, per_op: false, verbose: false }
     }
 }
@@ -62,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if tests.is_empty() {
         bail!("no test matches the filter `{}`", options.filter);
     }
-    let outcomes = run_all(&tests, options.stage == "optimized");
+    let outcomes = run_all(&tests, options.stage);
     let gaps = Gaps::load(&options.backend)?;
     let is_partial = !options.filter.is_empty() || options.suite.is_some();
     Ok(report(&tests, &outcomes, &gaps, options, is_partial))
@@ -94,7 +95,7 @@ fn tests(data: &Path, options: &Options) -> Result<Vec<Test>> {
 }
 
 /// The outcome of each test, in order; spread over all cores.
-fn run_all(tests: &[Test], is_optimized: bool) -> Vec<case::Report> {
+fn run_all(tests: &[Test], stage: Stage) -> Vec<case::Report> {
     let next = AtomicUsize::new(0);
     let reports: Mutex<Vec<Option<case::Report>>> = Mutex::new(tests.iter().map(|_| None).collect());
     let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -105,7 +106,7 @@ fn run_all(tests: &[Test], is_optimized: bool) -> Vec<case::Report> {
                     let idx = next.fetch_add(1, Ordering::Relaxed);
                     tests.get(idx).map(|test| (idx, test))
                 } {
-                    let report = case::run(&test.folder, is_optimized);
+                    let report = case::run(&test.folder, stage);
                     reports.lock().expect("no test thread panics while it holds the lock")[idx] =
                         Some(report);
                 }

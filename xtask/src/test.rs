@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use crate::conformance::case::Stage;
 use crate::{conformance, root};
 
 /// Formatting, lints and documentation, warnings being errors.
@@ -14,12 +15,12 @@ pub(crate) fn check() -> Result<bool> {
         && cargo(&["doc", "--workspace", "--no-deps", "--quiet"])?)
 }
 
-/// The check, all tests, and the conformance suite on the reference, as imported and behind the passes.
+/// The check, all tests, and the conformance suite: as imported, behind the passes, and as plans.
 pub(crate) fn test() -> Result<bool> {
     if !check()? || !cargo(&["test", "--workspace", "--quiet"])? {
         return Ok(false);
     }
-    for stage in ["raw", "optimized"] {
+    for stage in [Stage::Raw, Stage::Optimized, Stage::Plan] {
         println!("== conformance, {stage}");
         if !conformance::run(&conformance::Options::at_stage(stage))? {
             return Ok(false);

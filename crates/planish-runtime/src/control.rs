@@ -1,6 +1,6 @@
 //! Steps with bodies: If, Loop, Scan and SequenceMap over programs of their own.
 
-use planish_kernel::Region;
+use planish_kernel::{Ref, Region};
 use planish_op::{Op, Value};
 use planish_plan::{Step, StepKind};
 use planish_tensor::Tensor;
@@ -26,13 +26,19 @@ pub(crate) fn run_control(
     };
     let (own, captured) = inputs.split_at(inputs.len().saturating_sub(n_captured));
     let mut control = Bodies { core, step, units, frames, own, captured, queues, mode };
-    match step.region.nodes.first().map(|node| &node.op) {
+    let all = match step.region.nodes.first().map(|node| &node.op) {
         Some(Op::If(_)) => control.if_(),
         Some(Op::Loop(_)) => control.loop_(),
         Some(Op::Scan(scan)) => control.scan(scan),
         Some(Op::SequenceMap(_)) => control.sequence_map(),
         _ => Err(control.bad("it is no control flow; the plan is damaged, rebuild it")),
-    }
+    }?;
+    // The step names only the outputs that somebody wants.
+    let wanted = step.region.outputs.iter().map(|reference| match reference {
+        Ref::Node { output, .. } => all.get(*output as usize).cloned(),
+        Ref::Input(_) | Ref::Constant(_) => None,
+    });
+    wanted.collect::<Option<Vec<_>>>().ok_or_else(|| control.bad("an output was not made"))
 }
 
 struct Bodies<'a> {

@@ -13,6 +13,27 @@ use crate::compare::{Tolerance, difference};
 /// What ONNX's own runner grants every backend.
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
 
+/// How far a model is compiled before it runs.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// As imported, on the reference.
+    Raw,
+    /// Behind the passes, on the reference.
+    Optimized,
+    /// As a plan that was written to bytes and read back, on the CPU backend.
+    Plan,
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Stage::Raw => "raw",
+            Stage::Optimized => "optimized",
+            Stage::Plan => "plan",
+        })
+    }
+}
+
 pub(crate) enum Outcome {
     Passed,
     Failed(String),
@@ -26,7 +47,7 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
 }
 
-pub(crate) fn run(folder: &Path, is_optimized: bool) -> Report {
+pub(crate) fn run(folder: &Path, stage: Stage) -> Report {
     let op = first_op(folder).unwrap_or_else(|| "?".into());
     let imported = match import_file(&folder.join("model.onnx")) {
         Ok(imported) => imported,
@@ -40,8 +61,7 @@ pub(crate) fn run(folder: &Path, is_optimized: bool) -> Report {
         }
     };
     // A panic is a failure of this test, not of the run.
-    let checked =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&imported, folder, is_optimized)));
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&imported, folder, stage)));
     let outcome = match checked {
         Ok(Ok(())) => Outcome::Passed,
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
@@ -56,15 +76,19 @@ fn first_op(folder: &Path) -> Option<String> {
     Some(model.graph.nodes.first()?.op_type.to_string())
 }
 
-fn check(imported: &Imported, folder: &Path, is_optimized: bool) -> Result<()> {
+fn check(imported: &Imported, folder: &Path, stage: Stage) -> Result<()> {
     let mut graph = reparsed(&imported.graph)?;
-    if is_optimized {
+    if stage == Stage::Optimized {
         let options = planish_passes::Options { verify_each: true, ..planish_passes::Options::default() };
         let (after, _) = planish_passes::standard().run(graph.clone(), &options)?;
         crate::passes::same_interface(&graph, &after)?;
         graph = reparsed(&after)?;
     }
     let graph = &graph;
+    let mut context = match stage {
+        Stage::Raw | Stage::Optimized => None,
+        Stage::Plan => Some(reloaded(graph)?.context()?),
+    };
     let mut n_sets = 0;
     for set in 0.. {
         let data = folder.join(format!("test_data_set_{set}"));
@@ -74,7 +98,10 @@ fn check(imported: &Imported, folder: &Path, is_optimized: bool) -> Result<()> {
         n_sets += 1;
         let type_of = |ids: &[planish_ir::ValueId], idx: usize| ids.get(idx).map(|&id| &graph.value(id).ty);
         let inputs = values(&data, "input", |idx| type_of(graph.inputs(), idx).map(kind_of_type))?;
-        let actual = planish_ir::interpret(graph, inputs)?;
+        let actual = match &mut context {
+            Some(context) => context.run_values(&inputs)?,
+            None => planish_ir::interpret(graph, inputs)?,
+        };
         let expected = values(&data, "output", |idx| actual.get(idx).map(kind_of_value))?;
         if actual.len() != expected.len() {
             return Err(anyhow!("{} outputs, expected {}", actual.len(), expected.len()));
@@ -95,6 +122,18 @@ fn check(imported: &Imported, folder: &Path, is_optimized: bool) -> Result<()> {
         }
     }
     if n_sets == 0 { Err(anyhow!("the test has no data")) } else { Ok(()) }
+}
+
+/// An engine of the graph's plan, after a trip through the plan's bytes.
+fn reloaded(graph: &Graph) -> Result<planish::Engine> {
+    let mut builder = planish::Builder::from_graph(graph.clone()).tune_level(0).threads(2);
+    // The answers are compared right after this, with inputs that mean something.
+    builder.options_mut().verify = false;
+    let plan = builder.build()?;
+    let bytes = plan.record().to_bytes()?;
+    let read = planish_plan::Plan::from_bytes(planish_tensor::Bytes::from_vec(bytes))?;
+    anyhow::ensure!(read == *plan.record(), "the plan is another after it was written and read");
+    Ok(planish::Engine::new(read.into(), planish::Device::Cpu)?)
 }
 
 /// The graph, verified, printed as text and parsed back; an error if that is not the same graph. What runs is the
