@@ -8,6 +8,7 @@
 
 mod cut;
 mod moves;
+mod sides;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,6 +21,7 @@ use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 use cut::{NEVER, Network, SINK, SOURCE};
 use moves::{Input, Moved, moved};
+use sides::sides;
 
 /// Orders of axes that are tried in one sweep; more are only in hostile graphs.
 const MAX_ORDERS: usize = 16;
@@ -76,11 +78,6 @@ fn behind(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().map(|&axis| first[axis]).collect()
 }
 
-fn sorted(mut ids: Vec<NodeId>) -> Vec<NodeId> {
-    ids.sort_unstable();
-    ids
-}
-
 fn is_identity(perm: &[usize]) -> bool {
     perm.iter().enumerate().all(|(axis, &from)| axis == from)
 }
@@ -123,39 +120,6 @@ struct Region<'a, 'g> {
     perm: &'a [usize],
 }
 
-/// On which of two sides nodes and values are.
-#[derive(Default)]
-struct Sides {
-    nodes: HashMap<NodeId, bool>,
-    values: HashMap<ValueId, bool>,
-}
-
-/// Nodes that are connected, by their side.
-#[derive(Default)]
-struct Group {
-    sides: [Vec<NodeId>; 2],
-    /// Values still to be followed.
-    open: Vec<(ValueId, bool)>,
-    /// Whether something is on both sides.
-    is_torn: bool,
-}
-
-impl Sides {
-    /// Puts a node on a side of the group; whether it is new there.
-    fn enter(&mut self, id: NodeId, side: bool, group: &mut Group) -> bool {
-        match self.nodes.insert(id, side) {
-            None => {
-                group.sides[usize::from(side)].push(id);
-                true
-            }
-            Some(known) => {
-                group.is_torn |= known != side;
-                false
-            }
-        }
-    }
-}
-
 impl Region<'_, '_> {
     fn propose(&self, proposals: &mut Proposals) {
         let nodes = self.cx.graph().nodes();
@@ -166,7 +130,7 @@ impl Region<'_, '_> {
         }
         let order = || self.cx.graph().nodes().map(|(id, _)| id);
         let mut is_moved = false;
-        for sides in self.sides(&movable) {
+        for sides in sides(self.cx, self.perm, &movable) {
             let cheaper = sides.iter().filter_map(|ids| {
                 let (present, best, chosen) = self.choose(ids, &movable);
                 (best < present && !chosen.is_empty()).then_some((present - best, chosen))
@@ -184,57 +148,6 @@ impl Region<'_, '_> {
             let reason = "moving it to the other side of its Transpose transposes no fewer elements";
             proposals.add(first, Match::blocked(reason));
         }
-    }
-
-    /// The movable nodes, in groups that have nothing to do with each other and alternatives within a group.
-    ///
-    /// A Transpose that is its own inverse vanishes if what is before it moves or if what is behind it does,
-    /// but not if both do: of such a pair of sides one may move.
-    fn sides(&self, movable: &HashMap<NodeId, Moved>) -> Vec<Vec<Vec<NodeId>>> {
-        let ids: Vec<NodeId> =
-            self.cx.graph().nodes().map(|(id, _)| id).filter(|id| movable.contains_key(id)).collect();
-        if !is_identity(&behind(self.perm, self.perm)) {
-            return vec![vec![ids]];
-        }
-        let mut sides_of = Sides::default();
-        let mut groups = Vec::new();
-        for &start in &ids {
-            if sides_of.nodes.contains_key(&start) {
-                continue;
-            }
-            let mut group = Group::default();
-            sides_of.enter(start, false, &mut group);
-            let outputs = self.cx.node(start).outputs.iter().flatten().copied();
-            group.open.extend(movable[&start].relaid().chain(outputs).map(|value| (value, false)));
-            while let Some((value, side)) = group.open.pop() {
-                if let Some(known) = sides_of.values.insert(value, side) {
-                    group.is_torn |= known != side;
-                    continue;
-                }
-                let maker = self.cx.producer(value);
-                for &reader in self.cx.readers(value).iter().chain(maker.iter().map(|(id, _)| id)) {
-                    if let Some(moved) = movable.get(&reader) {
-                        if sides_of.enter(reader, side, &mut group) {
-                            let outputs = self.cx.node(reader).outputs.iter().flatten().copied();
-                            group.open.extend(moved.relaid().chain(outputs).map(|value| (value, side)));
-                        }
-                        continue;
-                    }
-                    // A Transpose has the other side at its other end.
-                    let node = self.cx.node(reader);
-                    let Some((input, perm)) = transposed(self.cx, node) else { continue };
-                    if perm == self.perm {
-                        let ends = node.outputs.iter().flatten().copied().chain([input]);
-                        group.open.extend(ends.filter(|&end| end != value).map(|end| (end, !side)));
-                    }
-                }
-            }
-            // A node that reads a value both ways is on neither side.
-            if !group.is_torn {
-                groups.push(group.sides.into_iter().filter(|ids| !ids.is_empty()).map(sorted).collect());
-            }
-        }
-        groups
     }
 
     fn touches_transpose(&self, id: NodeId) -> bool {
