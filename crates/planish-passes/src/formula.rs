@@ -231,7 +231,7 @@ pub(crate) struct Ramp {
     pub(crate) nodes: Vec<NodeId>,
 }
 
-/// Reads Clip between numbers, and the minimum of a Relu and a number.
+/// Reads Clip between numbers, the minimum of a Relu and a number, and the Relu of a minimum.
 pub(crate) fn ramp(cx: &View<'_>, value: ValueId) -> Option<Ramp> {
     let (id, node) = cx.producer(value)?;
     match node.op {
@@ -243,6 +243,11 @@ pub(crate) fn ramp(cx: &View<'_>, value: ValueId) -> Option<Ramp> {
             let (relu, high) = with_number(cx, two_inputs(node)?)?;
             let (relu, node) = made_by(cx, relu, |op| matches!(op, Op::Relu(_)))?;
             Some(Ramp { arg: one_input(node)?, low: 0.0, high, nodes: vec![id, relu] })
+        }
+        Op::Relu(_) => {
+            let (min, node) = made_by(cx, one_input(node)?, |op| matches!(op, Op::Min(_)))?;
+            let (arg, high) = with_number(cx, two_inputs(node)?).filter(|(_, high)| *high >= 0.0)?;
+            Some(Ramp { arg, low: 0.0, high, nodes: vec![id, min] })
         }
         _ => None,
     }

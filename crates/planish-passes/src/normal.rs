@@ -81,16 +81,16 @@ fn over(cx: &View<'_>, value: ValueId, root: Root, early_scale: Option<ValueId>)
     let (id, node) = made_by(cx, of, |op| matches!(op, Op::Add(_)))?;
     nodes.push(id);
     let (mean, epsilon) = with_number(cx, two_inputs(node)?)?;
+    if let Some((x, axes, variance)) = difference_of_squares(cx, mean) {
+        let (of, own, centering) = centered(cx, value)?;
+        nodes.extend(variance.into_iter().chain([centering]));
+        let is_same = of == x && mean_of(cx, own)?.axes == axes;
+        return is_same.then_some(Normal { value, axes, epsilon, early_scale, nodes });
+    }
     let Reduction { of: square, axes, nodes: reducing } = mean_of(cx, mean)?;
     nodes.extend(reducing);
-    let (id, node) = cx.producer(square)?;
+    let (squared, id) = squared(cx, square)?;
     nodes.push(id);
-    let [a, b] = two_inputs(node)?;
-    let squared = match node.op {
-        Op::Mul(_) if a == b => a,
-        Op::Pow(_) if cx.splat(b) == Some(2.0) => a,
-        _ => return None,
-    };
     if squared != value {
         // Before common subexpressions are merged, the same difference may stand twice.
         let (x, mean, difference) = centered(cx, value)?;
@@ -101,6 +101,31 @@ fn over(cx: &View<'_>, value: ValueId, root: Root, early_scale: Option<ValueId>)
         nodes.extend([difference, other]);
     }
     Some(Normal { value, axes, epsilon, early_scale, nodes })
+}
+
+/// Reads a variance as ONNX's own bodies have it, `mean(x²) - mean(x)²`: `x`, the axes and the nodes. The norms
+/// compute the same without its loss of digits.
+fn difference_of_squares(cx: &View<'_>, value: ValueId) -> Option<(ValueId, Vec<usize>, Vec<NodeId>)> {
+    let (id, node) = made_by(cx, value, |op| matches!(op, Op::Sub(_)))?;
+    let [of_square, of_mean] = two_inputs(node)?;
+    let of_square = mean_of(cx, of_square)?;
+    let (x, square) = squared(cx, of_square.of)?;
+    let (mean, mean_square) = squared(cx, of_mean)?;
+    let mean = mean_of(cx, mean)?;
+    let mut nodes = vec![id, square, mean_square];
+    nodes.extend(of_square.nodes.into_iter().chain(mean.nodes));
+    (mean.of == x && mean.axes == of_square.axes).then_some((x, mean.axes, nodes))
+}
+
+/// What a value is the square of, and the node.
+fn squared(cx: &View<'_>, value: ValueId) -> Option<(ValueId, NodeId)> {
+    let (id, node) = cx.producer(value)?;
+    let [a, b] = two_inputs(node)?;
+    match node.op {
+        Op::Mul(_) if a == b => Some((a, id)),
+        Op::Pow(_) if cx.splat(b) == Some(2.0) => Some((a, id)),
+        _ => None,
+    }
 }
 
 /// Reads a mean that broadcasts against what it is the mean of.

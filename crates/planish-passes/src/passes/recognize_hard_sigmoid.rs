@@ -26,7 +26,7 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let y = output(node)?;
     // The number that the ramp is multiplied with.
     let (value, factor) = match (&node.op, two_inputs(node)) {
-        (Op::Clip(_) | Op::Min(_), _) => (y, 1.0),
+        (Op::Clip(_) | Op::Min(_) | Op::Relu(_), _) => (y, 1.0),
         (Op::Mul(_), Some(pair)) => with_number(cx, pair).ok_or(Miss::No)?,
         (Op::Div(_), Some([value, number])) => (value, 1.0 / cx.splat(number).ok_or(Miss::No)?),
         _ => return Err(Miss::No),
@@ -110,6 +110,15 @@ mod tests {
             %y: f32[16] = HardSigmoid(%x)
             output %y
         "#]],
+        );
+        agrees(RecognizeHardSigmoid, &form, SPECIAL);
+    }
+
+    #[test]
+    fn the_body_of_onnx_is_found() {
+        let form = format!(
+            "{HEAD} %m: f32[16] = Mul(%x, %a) %s: f32[16] = Add(%m, %h) %n: f32[16] = Min(%s, %one) \
+             %y: f32[16] = Relu(%n) output %y"
         );
         agrees(RecognizeHardSigmoid, &form, SPECIAL);
     }

@@ -161,6 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn the_body_of_onnx_is_found() {
+        let form = "input %x: f32[2,6] const %last: i64[1] = [1] const %eps: f32[] = [0.001] \
+            %mean: f32[2,1] = ReduceMean(%x, %last) %sq: f32[2,6] = Mul(%x, %x) %ms: f32[2,1] = ReduceMean(%sq, %last) \
+            %sm: f32[2,1] = Mul(%mean, %mean) %var: f32[2,1] = Sub(%ms, %sm) %ve: f32[2,1] = Add(%var, %eps) \
+            %dev: f32[2,1] = Sqrt(%ve) %d: f32[2,6] = Sub(%x, %mean) %y: f32[2,6] = Div(%d, %dev) output %y";
+        check(RecognizeLayerNorm, form, expect![[r#"
+            input %x: f32[2,6]
+            const %filled: f32[6] = [1, 1, 1, 1, 1, 1]
+            %y: f32[2,6] = LayerNormalization(%x, %filled) {epsilon=0.001}
+            output %y
+        "#]]);
+        agrees(RecognizeLayerNorm, form, PLAIN);
+    }
+
+    #[test]
     fn a_scale_per_row_stays_behind() {
         let form =
             format!("input %k: f32[s,1] {PLAIN_FORM} {QUOTIENT} %y: f32[b,s,4] = Mul(%n, %k) output %y");
