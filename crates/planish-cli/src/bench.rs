@@ -19,8 +19,13 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
     let engine = load::engine(made.plan)?;
-    let sources =
-        Sources { archive: args.inputs.as_ref(), files: &[], random: None, shapes: &args.building.shapes };
+    let sources = Sources {
+        archive: args.inputs.as_ref(),
+        files: &[],
+        random: None,
+        shapes: &args.building.shapes,
+        defaults: &engine.record().tuned_at,
+    };
     let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
 

@@ -19,6 +19,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) files: &'a [String],
     pub(crate) random: Option<u64>,
     pub(crate) shapes: &'a [String],
+    /// Sizes for symbols that nothing else binds: what a plan was tuned at.
+    pub(crate) defaults: &'a [(String, i64)],
 }
 
 /// A value for every input.
@@ -91,6 +93,9 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         ),
     };
     if !missing.is_empty() {
+        for (symbol, size) in sources.defaults {
+            sizes.entry(symbol.clone()).or_insert(*size);
+        }
         let complete = if conflicts.is_empty() { shapes::complete(graph, &sizes)? } else { sizes.clone() };
         let mut random = Random::new(seed);
         let mut chosen = Vec::new();

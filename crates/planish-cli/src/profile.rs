@@ -15,7 +15,8 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     let made = load::plan(&args.model, &args.building)?;
     let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(made.plan)?;
-    let sources = Sources { shapes: &args.building.shapes, ..Sources::default() };
+    let sources =
+        Sources { shapes: &args.building.shapes, defaults: &engine.record().tuned_at, ..Sources::default() };
     let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
     let inputs: Vec<(&str, View<'_>)> =

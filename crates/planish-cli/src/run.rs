@@ -28,6 +28,7 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
         files: &args.input,
         random: args.random,
         shapes: &args.shapes,
+        defaults: &[],
     };
     let (ran, fed) = match args.backend {
         Backend::Reference => {
@@ -70,7 +71,8 @@ fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
     let made = load::plan(&args.model, &building)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(made.plan)?;
-    let fed = feed::gather(&load::inputs_of(&engine)?, sources)?;
+    let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
+    let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
     let mut context = engine.context_with(planish::ContextOptions { threads })?;
     let start = Instant::now();

@@ -48,10 +48,16 @@ impl Problem {
             let mut cx = Inference::new(node.op.name(), &operands, node.n_outputs as usize, &mut fresh);
             let outputs = infer(&node.op, &mut cx).map_err(|error| wrong(error.to_string()))?;
             let mut inner = Vec::with_capacity(outputs.len());
-            for output in &outputs {
+            for (place, output) in outputs.iter().enumerate() {
+                let here = Ref::Node { node: known.len() as u32, output: place as u32 };
                 let found = output.ty.as_tensor().and_then(|tensor| {
-                    let dims = tensor.shape.as_ref()?.as_fixed()?;
-                    Some(Inner { dtype: tensor.dtype, dims })
+                    let dims = tensor.shape.as_ref()?.as_fixed();
+                    // What inference cannot follow, a shape that is computed, the problem knows of its outputs.
+                    let given = || {
+                        let place = self.region.outputs.iter().position(|output| *output == here)?;
+                        self.outputs.get(place).map(|operand| operand.dims.clone())
+                    };
+                    Some(Inner { dtype: tensor.dtype, dims: dims.or_else(given)? })
                 });
                 inner.push(found.ok_or_else(|| wrong(format!("the sizes of {} are not known", output.ty)))?);
             }

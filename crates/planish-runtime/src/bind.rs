@@ -19,6 +19,21 @@ impl Symbols {
         Symbols { list: pairs.iter().map(|(name, value)| (Arc::from(name.as_str()), *value)).collect() }
     }
 
+    /// The same, with a size for every symbol that these programs name and nobody knows yet: for questions
+    /// whose answer does not depend on it, such as how a weight is packed.
+    pub(crate) fn with_guesses(mut self, program: &Program) -> Symbols {
+        const GUESS: i64 = 16;
+        for value in &program.values {
+            let shape = value.ty.as_tensor().and_then(|ty| ty.shape.as_ref());
+            for symbol in shape.into_iter().flatten().flat_map(Dim::symbols) {
+                if self.get(&symbol).is_none() {
+                    self.set(&symbol, GUESS);
+                }
+            }
+        }
+        self
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<i64> {
         self.list.iter().find(|(known, _)| &**known == name).map(|(_, value)| *value)
     }
@@ -31,8 +46,10 @@ impl Symbols {
         dim.eval(&|name| self.get(name))
     }
 
+    /// The sizes of a shape. A size below zero is none: a window that is larger than what it moves over has no
+    /// place, as the reference says too.
     pub(crate) fn eval_shape(&self, shape: &Shape) -> Option<Vec<usize>> {
-        shape.eval(&|name| self.get(name))
+        shape.iter().map(|dim| self.eval(dim).map(|size| usize::try_from(size).unwrap_or(0))).collect()
     }
 
     /// Takes over the symbols that stand alone in `shape` from a value of sizes `dims`; `what` names it in the

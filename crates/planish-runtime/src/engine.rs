@@ -182,7 +182,7 @@ struct Placing<'a> {
 
 impl Placing<'_> {
     fn program(&mut self, program: &Program) -> Result<(), RunError> {
-        let sizes = Symbols::from_pairs(&self.plan.tuned_at);
+        let sizes = Symbols::from_pairs(&self.plan.tuned_at).with_guesses(program);
         for step in &program.steps {
             let packed: &[Option<String>] = match &step.kind {
                 StepKind::Kernel { packed, .. } => packed,

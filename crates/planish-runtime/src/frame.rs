@@ -510,11 +510,20 @@ impl Frame {
         for ((&value, location), result) in record.outputs.iter().zip(&step.outputs).zip(results) {
             let Some(value) = value else { continue };
             let ty = &unit.program.values[value as usize].ty;
+            let mut result = result;
             if let (Some(tensor), Some(shape)) =
                 (result.as_tensor(), ty.as_tensor().and_then(|ty| ty.shape.as_ref()))
             {
                 let what = format!("step `{}`: its output", record.name);
-                symbols.bind(&what, shape, tensor.shape())?;
+                match (symbols.bind(&what, shape, tensor.shape()), symbols.eval_shape(shape)) {
+                    (Ok(()), _) => {}
+                    // One element is one element: models declare [] where they make [1], and the other way.
+                    (Err(_), Some(dims)) if tensor.len() == 1 && dims.iter().all(|&dim| dim == 1) => {
+                        let seen = tensor.reshaped(&dims).map_err(|error| wrong(&error.to_string()))?;
+                        result = Value::Tensor(seen);
+                    }
+                    (Err(error), _) => return Err(error),
+                }
             }
             if let Base::Own(_) = location.base {
                 self.own[value as usize] = Own::Host(result);

@@ -1,17 +1,21 @@
 //! The whole plan: against the reference where that is cheap, and against itself.
 
 use planish_ir::{Graph, interpret};
-use planish_op::Value;
+use planish_op::{Op, Value};
 use planish_plan::{Check, Outcome};
 use planish_runtime::{ContextOptions, Engine, RunError};
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use super::skipped;
 
 /// The reference does some three of these a second on two cores; a check should not take longer than one.
 const MAX_REFERENCE_FLOPS: u64 = 2_500_000_000;
-/// Relative L2 error of the outputs: f32 against f64 through a deep network, Winograd included.
-const MODEL_TOLERANCE: f64 = 2e-4;
+/// Relative L2 error of the outputs. Sound f32 plans are some 1e-6 off; a variance written as a difference of
+/// squares was seen to make 6e-4 of that. Every step has been checked far more tightly before.
+const MODEL_TOLERANCE: f64 = 2e-3;
+/// The same where values are rounded to few bits on the way: one that falls to the other side of a boundary moves
+/// by a whole step, 2^-8 of the range in 8 bits. The largest seen was 7e-3.
+const COARSE_TOLERANCE: f64 = 5e-2;
 
 /// The model's outputs against the reference's.
 pub(super) fn against_reference(graph: &Graph, engine: &Engine, inputs: &[Value], checks: &mut Vec<Check>) {
@@ -26,6 +30,12 @@ pub(super) fn against_reference(graph: &Graph, engine: &Engine, inputs: &[Value]
         checks.push(skipped(subject, why));
         return;
     }
+    if let Some(node) = graph.nodes().map(|(_, node)| node).find(|node| decides(&node.op)) {
+        let why = format!("`{}` decides by comparing, and rounding may decide otherwise", node.name);
+        checks.push(skipped(subject, why));
+        return;
+    }
+    let tolerance = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
     let Ok(expected) = interpret(graph, inputs.to_vec()) else {
         checks.push(skipped(subject, "the reference refuses made-up inputs".to_string()));
         return;
@@ -34,15 +44,36 @@ pub(super) fn against_reference(graph: &Graph, engine: &Engine, inputs: &[Value]
     let outcome = got.map_err(|error| error.to_string()).and_then(|got| {
         let mut worst = 0.0f64;
         for (got, want) in got.iter().zip(&expected) {
-            worst = worst.max(distance(got, want)? / MODEL_TOLERANCE);
+            worst = worst.max(distance(got, want)? / tolerance);
         }
         Ok(worst)
     });
     checks.push(match outcome {
         Ok(worst) if worst <= 1.0 => passed(subject, worst),
-        Ok(worst) => failed(subject, worst, format!("relative L2 error {:.1e}", worst * MODEL_TOLERANCE)),
+        Ok(worst) => failed(subject, worst, format!("relative L2 error {:.1e}", worst * tolerance)),
         Err(why) => failed(subject, f64::INFINITY, why),
     });
+}
+
+/// Operators that turn a small difference into a large one: which of two nearly equal values is larger.
+fn decides(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::TopK(_)
+            | Op::NonMaxSuppression(_)
+            | Op::NonZero(_)
+            | Op::ArgMax(_)
+            | Op::ArgMin(_)
+            | Op::Unique(_)
+    )
+}
+
+/// Whether values of few bits are computed anywhere.
+fn is_coarse(graph: &Graph) -> bool {
+    let coarse =
+        |dtype: DType| !matches!(dtype, DType::F64 | DType::F32 | DType::I64 | DType::I32 | DType::Bool);
+    graph.values().any(|(_, value)| value.ty.as_tensor().is_some_and(|ty| coarse(ty.dtype)))
+        || graph.nodes().any(|(_, node)| node.bodies.iter().any(is_coarse))
 }
 
 /// Relative L2 distance of two values; sequences element by element.
@@ -133,8 +164,7 @@ fn same(a: &[Value], b: &[Value]) -> bool {
         })
 }
 
-fn is_random(op: &planish_op::Op) -> bool {
-    use planish_op::Op;
+fn is_random(op: &Op) -> bool {
     matches!(
         op,
         Op::RandomNormal(_)

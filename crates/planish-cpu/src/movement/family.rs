@@ -1,6 +1,7 @@
 //! Movement as the backend sees it: candidates and prepared work.
 
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_op::Op;
 
 use super::pick::{self, PickArguments, Picks};
 use super::{Moves, lower};
@@ -53,13 +54,15 @@ impl Family for Moving {
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
         const BOTH: [Layout; 2] = [Layout::Plain, Layout::ChannelsLast];
         let mut candidates: Vec<Candidate> = Vec::new();
+        let is_reorder = matches!(&problem.region.nodes[..], [node] if matches!(node.op, Op::Identity(_)));
         for (from, to) in BOTH.into_iter().flat_map(|from| BOTH.map(|to| (from, to))) {
-            // Where both layouts are the same, one of them is enough.
+            // Where both layouts are the same, one of them is enough, but for reorders: they are asked for by
+            // their layouts, and other sizes may tell the layouts apart.
             let differs = |layout: Layout, operands: &[Operand]| {
                 layout == Layout::Plain
                     || operands.iter().any(|operand| !layout.same_for(Layout::Plain, &operand.dims))
             };
-            if !differs(from, &problem.inputs) || !differs(to, &problem.outputs) {
+            if !is_reorder && (!differs(from, &problem.inputs) || !differs(to, &problem.outputs)) {
                 continue;
             }
             let laid = with_layouts(problem, from, to);
@@ -70,7 +73,6 @@ impl Family for Moving {
         }
         // Regrouping needs gapless operands; everything else follows strides.
         let is_regrouped = problem.region.nodes.iter().any(|node| {
-            use planish_op::Op;
             matches!(node.op, Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_))
         });
         if is_regrouped {
