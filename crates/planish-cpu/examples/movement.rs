@@ -14,7 +14,9 @@ use planish_cpu::isa::Isa;
 use planish_cpu::simd::{Simd, SimdKernel};
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
-use planish_kernel::{Backend, Call, Layout, Numeric, Operand, Problem, QueueOptions, Ref, Region};
+use planish_kernel::{
+    Backend, Call, Layout, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
+};
 use planish_op::window::PlacedAxis;
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
@@ -38,6 +40,9 @@ fn main() {
     }
     if wants("resizes") {
         resizes();
+    }
+    if wants("bottlenecks") {
+        bottlenecks();
     }
 }
 
@@ -264,5 +269,113 @@ fn resizes() {
         let scales = vec![Tensor::vector(Vec::<f32>::new()), Tensor::vector(vec![1f32, 1.0, 2.0, 2.0])];
         let name = format!("{name} x2 64 x 64²");
         operator(&name, op, scales, &[&[1, 64, 64, 64]], &[&[1, 64, 128, 128]]);
+    }
+}
+
+/// Seconds of every candidate of a problem that is not slow, with zeros for weights.
+fn measured(problem: &Problem) -> Vec<(String, f64)> {
+    let cpu = Cpu::new();
+    let mut times = Vec::new();
+    for candidate in cpu.candidates(problem).into_iter().filter(|candidate| !candidate.slow) {
+        let mut laid = problem.clone();
+        for (operand, want) in laid.inputs.iter_mut().zip(&candidate.inputs) {
+            operand.strides = want.layout.strides(&operand.dims);
+        }
+        for (operand, want) in laid.outputs.iter_mut().zip(&candidate.outputs) {
+            operand.strides = want.layout.strides(&operand.dims);
+        }
+        let mut memories = Vec::new();
+        for (idx, format) in candidate.packed.iter().enumerate() {
+            let bytes = match format {
+                None => laid.inputs[idx].span_bytes(),
+                Some(format) => {
+                    laid.inputs[idx].packed = Some(format.clone());
+                    let weight = Tensor::zeros(DType::F32, &laid.inputs[idx].dims).expect("a small weight");
+                    cpu.pack(problem, &candidate.tactic, idx, &weight).expect("it packs").bytes.len()
+                }
+            };
+            memories.push(cpu.allocate(bytes).expect("memory"));
+        }
+        let kernel = cpu.prepare(&laid, &candidate.tactic).expect("it prepares");
+        let output = cpu.allocate(laid.outputs[0].span_bytes()).expect("memory");
+        let workspace = cpu.allocate(kernel.workspace_bytes()).expect("memory");
+        let mut queue = cpu.queue(QueueOptions { threads: 1 }).expect("a queue");
+        let inputs: Vec<_> = memories.iter().map(|memory| memory.address()).collect();
+        let time = seconds(|| {
+            let call = Call { inputs: &inputs, outputs: &[output.address()], workspace: workspace.address() };
+            // SAFETY: the memory was allocated for these operands.
+            unsafe { kernel.launch(&call, &mut *queue) }.expect("it runs");
+        });
+        times.push((
+            format!("{} (predicted {:.0} µs)", candidate.tactic.name, candidate.predicted_ns / 1e3),
+            time,
+        ));
+    }
+    times
+}
+
+fn bottlenecks() {
+    let Ok(Op::Conv(plain)) = Op::from_attributes("Conv", &[]) else { return };
+    for (c, width, k, size, stride) in
+        [(16, 96, 24, 112, 2), (24, 144, 24, 56, 1), (24, 144, 32, 56, 2), (32, 192, 32, 28, 1)]
+    {
+        let out = (size - 1) / stride + 1;
+        let image = |channels: usize, size: usize| {
+            Operand::dense(DType::F32, &[1, channels, size, size], Layout::Plain)
+        };
+        // Nodes of each stage: a convolution of what came before, and a clamp behind the first two.
+        let stage = |group: usize, stride: usize, n: u32, at: u32, image: Ref| {
+            let pad = if group > 1 { 1 } else { 0 };
+            let strides = vec![stride as i64; 2];
+            let op: Op = Conv { group: group as i64, pads: vec![pad; 4], strides, ..plain.clone() }.into();
+            let node = |op: Op, inputs| RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 };
+            let mut nodes = vec![node(op, vec![Some(image), Some(Ref::Input(n)), Some(Ref::Input(n + 1))])];
+            if at < 4 {
+                let x = Some(Ref::Node { node: at, output: 0 });
+                nodes.push(node(Clip {}.into(), vec![x, Some(Ref::Constant(0)), Some(Ref::Constant(1))]));
+            }
+            nodes
+        };
+        let problem = |nodes: Vec<RegionNode>, inputs: Vec<Operand>, output: Operand| Problem {
+            region: Region {
+                n_inputs: inputs.len() as u32,
+                constants: vec![Tensor::scalar(0f32), Tensor::scalar(6f32)],
+                outputs: vec![Ref::Node { node: nodes.len() as u32 - 1, output: 0 }],
+                nodes,
+            },
+            inputs,
+            outputs: vec![output],
+            numeric: Numeric::F32,
+            threads: 1,
+        };
+        let weights = |k: usize, c: usize, kernel: usize| {
+            [Operand::weight(DType::F32, &[k, c, kernel, kernel]), Operand::weight(DType::F32, &[k])]
+        };
+        let (w0, w1, w2) = (weights(width, c, 1), weights(width, 1, 3), weights(k, width, 1));
+        let first = Ref::Input(0);
+        let alone = [
+            problem(stage(1, 1, 1, 0, first), [&[image(c, size)], &w0[..]].concat(), image(width, size)),
+            problem(
+                stage(width, stride, 1, 0, first),
+                [&[image(width, size)], &w1[..]].concat(),
+                image(width, out),
+            ),
+            problem(stage(1, 1, 1, 4, first), [&[image(width, out)], &w2[..]].concat(), image(k, out)),
+        ];
+        let behind = |node| Ref::Node { node, output: 0 };
+        let mut nodes = stage(1, 1, 1, 0, first);
+        nodes.extend(stage(width, stride, 3, 2, behind(1)));
+        let inputs = [&[image(c, size)], &w0[..], &w1[..]].concat();
+        let two = problem(nodes.clone(), inputs.clone(), image(width, out));
+        nodes.extend(stage(1, 1, 5, 4, behind(3)));
+        let three = problem(nodes, [inputs, w2.to_vec()].concat(), image(k, out));
+        println!("bottleneck {c} -> {width} -> {k}, {size}²/{stride}:");
+        for problem in alone.iter().chain([&two, &three]) {
+            let mut times = measured(problem);
+            times.sort_by(|a, b| a.1.total_cmp(&b.1));
+            for (name, time) in times.iter().take(2) {
+                println!("  {:24} {:8.1} µs  {name}", problem.region.ops(), time * 1e6);
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use planish_op::Value;
 use planish_tensor::Tensor;
 
 use crate::attention::family::Attentions;
+use crate::bottleneck::Bottlenecks;
 use crate::conv::ConvFamily;
 use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
@@ -30,6 +31,7 @@ use crate::topk::TopKFamily;
 #[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
     &Attentions,
+    &Bottlenecks,
     &ConvFamily,
     &DepthwiseFamily,
     &Gemm,

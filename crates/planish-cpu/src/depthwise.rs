@@ -11,14 +11,14 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use family::DepthwiseFamily;
+pub(crate) use family::{DepthwiseFamily, FORMAT};
 
 use std::ops::Range;
 
 use planish_op::window::PlacedAxis;
 
 use crate::isa::Isa;
-use crate::spatial::{Windows, units_per_task};
+use crate::spatial::Windows;
 use crate::team::Team;
 use rows::RowsCall;
 
@@ -32,12 +32,8 @@ const CHANNEL_BLOCK: usize = 16;
 /// Multiply-adds that a task has at least.
 const TASK_MACS: usize = 1 << 16;
 
-/// Rows that a task has where there are as many: the input rows that it shares with its neighbours are then few.
-const TASK_ROWS: usize = 8;
-
-/// What the input rows under one output row may take of the first-level cache (usually 32 KiB or more), so that
-/// the next output row finds them there. Channels are cut into blocks for it.
-const CACHED_BYTES: usize = 20 << 10;
+/// Tasks that rows alone should make; where there are too few rows, channels are cut as well.
+const ROW_TASKS: usize = 8;
 
 /// A depthwise convolution with everything settled that its sizes settle.
 #[derive(Clone, Debug)]
@@ -150,17 +146,17 @@ impl Depthwise {
             (_, _, _, 0 | 1) => rows::general::<false>,
             _ => rows::general::<true>,
         };
-        let n_tap_rows = windows.axes[0].kernel * windows.axes[1].kernel;
-        let cached = CACHED_BYTES / size_of::<f32>() / (n_tap_rows * width.input).max(1);
-        let channels_per_task = (cached / CHANNEL_BLOCK * CHANNEL_BLOCK)
-            .clamp(CHANNEL_BLOCK, windows.channels.max(CHANNEL_BLOCK));
-        let row = width.output * channels_per_task * windows.n_taps();
-        let rows_per_task = units_per_task(windows.n_rows(), row, TASK_MACS);
+        let row = width.output * windows.channels * windows.n_taps();
+        let n_rows = windows.n_rows();
+        let n_tasks = (n_rows * row / TASK_MACS).max(1);
+        let n_row_tasks = n_tasks.min(n_rows.div_ceil(2)).max(1);
+        let n_channel_tasks = (n_tasks.min(ROW_TASKS) / n_row_tasks).max(1);
+        let channels_per_task = windows.channels.div_ceil(n_channel_tasks).next_multiple_of(CHANNEL_BLOCK);
         Some(Depthwise {
             isa,
             tiles: tiles(width),
-            rows_per_task: rows_per_task.max(TASK_ROWS.min(windows.n_rows())).max(1),
-            channels_per_task,
+            rows_per_task: n_rows.div_ceil(n_row_tasks).max(1),
+            channels_per_task: channels_per_task.max(CHANNEL_BLOCK),
             windows,
             multiplier,
             clamp,
@@ -171,6 +167,15 @@ impl Depthwise {
     /// Multiply-adds of a run, those that meet padding counted as well.
     pub fn macs(&self) -> usize {
         self.windows.n_rows() * self.windows.axes[2].output * self.windows.channels * self.windows.n_taps()
+    }
+
+    /// Computes some rows of the output, on the calling thread.
+    ///
+    /// # Safety
+    /// As for [`Depthwise::run`], for what these rows read and write.
+    pub unsafe fn run_rows(&self, arguments: &DepthwiseArguments<'_>, rows: Range<usize>) {
+        let channels = 0..self.windows.channels;
+        (self.entry)(self.isa, &RowsCall { plan: self, arguments, rows, channels, slot: 0 });
     }
 
     /// Computes all of the output.
@@ -197,13 +202,12 @@ impl Depthwise {
     }
 }
 
-/// The tiles of a row. The last one of a long row overlaps the one before instead of being short.
+/// The tiles of a row; only the last may be short.
 fn tiles(width: &PlacedAxis) -> Vec<Tile> {
     let mut tiles = Vec::new();
     let mut from = 0;
     while from < width.output {
-        let start = if width.output >= TILE { from.min(width.output - TILE) } else { 0 };
-        let n = (width.output - start).min(TILE);
+        let (start, n) = (from, (width.output - from).min(TILE));
         // Only kernels with few columns read the mask: at most 7 strides of 2 and 7 taps.
         let (mut columns, mut is_inside) = (0, n == TILE);
         for pixel in 0..n {

@@ -5,7 +5,7 @@
 mod dots;
 mod drive;
 pub(crate) mod family;
-mod pack;
+pub(crate) mod pack;
 mod plan;
 pub mod table;
 pub mod tile;

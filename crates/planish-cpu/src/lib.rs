@@ -13,6 +13,7 @@ pub mod team;
 mod workers;
 
 mod attention;
+mod bottleneck;
 pub mod conv;
 pub mod depthwise;
 pub mod gemm;

@@ -17,6 +17,9 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     let n_nodes = whole.region.nodes.len() as u32;
     let mut taken = vec![false; n_nodes as usize];
     for node in 0..n_nodes {
+        proposals.extend(bottlenecks(whole, node));
+    }
+    for node in 0..n_nodes {
         if takes_epilogue(&whole.region.nodes[node as usize].op) {
             let chain = epilogue(whole, node);
             // Shorter forms stay on offer: what a kernel cannot take at once it may take in part.
@@ -56,6 +59,40 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
         }
     }
     proposals
+}
+
+/// A widening 1x1 convolution, a depthwise one behind it, and perhaps a 1x1 convolution behind that, each with
+/// all that follows it: the longest first.
+fn bottlenecks(whole: &Whole, widen: u32) -> Vec<Proposal> {
+    let conv = |node: u32| match &whole.region.nodes[node as usize].op {
+        Op::Conv(conv) => Some(conv),
+        _ => None,
+    };
+    // The convolution that alone reads the end of a chain, as its image.
+    let next = |chain: &[u32]| {
+        let last = *chain.last()?;
+        let user = whole.only_user(last)?;
+        let image = whole.region.nodes[user as usize].inputs.first()?;
+        (*image == Some(Ref::Node { node: last, output: 0 }) && conv(user).is_some()).then_some(user)
+    };
+    if conv(widen).is_none_or(|conv| conv.group != 1) {
+        return Vec::new();
+    }
+    let mut nodes = epilogue(whole, widen);
+    let Some(depthwise) = next(&nodes).filter(|node| conv(*node).is_some_and(|conv| conv.group > 1)) else {
+        return Vec::new();
+    };
+    nodes.extend(epilogue(whole, depthwise));
+    let short = Proposal { nodes: nodes.clone(), main: widen };
+    let Some(narrow) = next(&nodes).filter(|node| conv(*node).is_some_and(|conv| conv.group == 1)) else {
+        return vec![short];
+    };
+    let before = nodes.len();
+    nodes.extend(epilogue(whole, narrow));
+    // What follows the last convolution may be more than the kernel takes at once.
+    let whole_ones =
+        (before + 1..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: widen });
+    whole_ones.chain([short]).collect()
 }
 
 /// Operators whose kernels can go on with each element while it is in a register or in cache.

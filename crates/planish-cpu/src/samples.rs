@@ -74,7 +74,14 @@ const BLANK: u8 = 0xA5;
 /// A cache line of scratch.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(crate) struct Line(pub(crate) [u8; 64]);
+pub(crate) struct Line {
+    _bytes: [u8; 64],
+}
+
+/// Scratch that holds anything, on cache lines.
+pub(crate) fn scratch(bytes: usize) -> Vec<Line> {
+    vec![Line { _bytes: [0xFF; 64] }; bytes.div_ceil(64)]
+}
 
 /// A value in memory as an operand describes it.
 #[derive(Clone)]
@@ -231,7 +238,7 @@ impl Sample {
         let with = |team: &Team| {
             let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
             let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
-            let mut scratch = vec![Line([0xFF; 64]); work.scratch_bytes(team.n_slots()).div_ceil(64)];
+            let mut scratch = scratch(work.scratch_bytes(team.n_slots()));
             // SAFETY: the operands describe the memory; the scratch is as large as asked for.
             unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), team)? };
             Ok(made.iter().map(Placed::tensor).collect::<Vec<_>>())

@@ -17,7 +17,7 @@ use crate::spatial::Windows;
 use crate::team::Team;
 
 /// Taps outermost, channels innermost and rounded up to sixteen.
-const FORMAT: &str = "taps_by_channels16";
+pub(crate) const FORMAT: &str = "taps_by_channels16";
 
 /// `Conv` with as many groups as input channels, and what follows it element by element.
 #[derive(Debug)]

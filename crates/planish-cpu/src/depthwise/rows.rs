@@ -173,6 +173,18 @@ impl<const REPEATS: bool> SimdKernel for General<'_, REPEATS> {
     }
 }
 
+/// Asks for a cache line to be brought into the second-level cache; the address need not be memory.
+#[inline(always)]
+fn prefetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed, and the instruction is part of the architecture.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// A vector, or its first `n` lanes.
 ///
 /// # Safety
@@ -232,6 +244,15 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
         for d in 0..t.depths.n {
             for h in 0..t.heights.n {
                 let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input + c);
+                if !CHECKED && h + 1 == t.heights.n {
+                    // The rows that the next output row reads for the first time.
+                    for new in 1..=STRIDE {
+                        let next = row.wrapping_add(new * t.heights.input);
+                        for j in 0..TILE * STRIDE {
+                            prefetch(next.wrapping_add(j * t.in_pixel));
+                        }
+                    }
+                }
                 let weights = t.weights.add(d * t.depths.weights + h * t.heights.weights + c);
                 let mut taps = [s.zero(); K];
                 for (k, tap) in taps.iter_mut().enumerate() {

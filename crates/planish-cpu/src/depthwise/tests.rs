@@ -8,7 +8,7 @@ use planish_tensor::{DType, Tensor};
 use super::{Depthwise, DepthwiseArguments, DepthwiseFamily, OutputRow, pack};
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Line, Placed, Random, assert_close, reference};
+use crate::samples::{Placed, Random, assert_close, reference, scratch};
 use crate::spatial::Windows;
 use crate::team::Team;
 
@@ -287,7 +287,7 @@ fn region_with(last: Op, want: &dyn Fn(f32) -> f32) {
         let bias = bias.elements::<f32>().unwrap();
         let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast()];
         let team = Team::new(2);
-        let mut scratch = vec![Line([0xFF; 64]); work.scratch_bytes(team.n_slots()).div_ceil(64)];
+        let mut scratch = scratch(work.scratch_bytes(team.n_slots()));
         // SAFETY: the operands describe the memory, the scratch is as large as asked for.
         unsafe { work.run(&inputs, &[to.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
         assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
