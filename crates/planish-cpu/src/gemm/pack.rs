@@ -156,16 +156,17 @@ pub(super) unsafe fn copy_rows(
         // SAFETY: as the caller grants.
         unsafe {
             let (from, to) = (from.wrapping_add(i * from_stride), to.add(i * to_stride));
-            // A panel's row is a few vectors: a call of memcpy would cost more than the copy. The rows of a
-            // wide matrix are pages apart, where no hardware prefetcher follows.
+            // A panel's row is a few vectors: a call of memcpy would cost more than the copy.
+            if n >= LONG_ROW {
+                std::ptr::copy_nonoverlapping(from, to, n);
+                continue;
+            }
+            // Rows of a wide matrix are pages apart, where no hardware prefetcher follows. Not for long rows:
+            // those that are copied share cache sets and would push each other out before they are read.
             #[cfg(target_arch = "x86_64")]
             for line in (0..n).step_by(16) {
                 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
                 _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD * from_stride + line).cast());
-            }
-            if n >= LONG_ROW {
-                std::ptr::copy_nonoverlapping(from, to, n);
-                continue;
             }
             let mut j = 0;
             while j + 8 <= n {
