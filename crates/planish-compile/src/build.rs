@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::Backend;
+use planish_kernel::{Backend, Region, is_pointwise};
 use planish_passes::Report;
 use planish_plan::{Certificate, Plan, PlanTarget, Profile};
 use planish_tensor::Tensor;
@@ -15,7 +15,7 @@ use crate::lower::{Draft, DraftKind, lower};
 use crate::measure::measure;
 use crate::options::BuildOptions;
 use crate::schedule::{Decided, schedule};
-use crate::select::select;
+use crate::select::{STEP_NS, select};
 use crate::sizes::Sizes;
 use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
@@ -103,9 +103,8 @@ fn assemble(
     timings: &mut TimingCache,
 ) -> Result<(Plan, TacticLock, Vec<Tensor>), BuildError> {
     let sizes = Sizes::of(graph, options);
-    let draft = lower(graph, &**backend, &sizes, options)?;
     let n_known = timings.len();
-    let decided = decide(draft, &**backend, &sizes, options, timings);
+    let decided = cover(graph, &**backend, &sizes, options, timings);
     if let Some(path) = &options.timing_cache
         && timings.len() > n_known
     {
@@ -143,23 +142,67 @@ fn fixed_sizes(profiles: &[Profile]) -> Option<Vec<(String, i64)>> {
     fixed.then(|| profile.ranges.iter().map(|range| (range.symbol.clone(), range.opt)).collect())
 }
 
-/// Prices and chooses for a draft and its bodies.
+/// Lowers and decides. Regions that hold several steps' main work are taken only where they are cheaper than the
+/// steps that they replace.
+fn cover(
+    graph: &Graph,
+    backend: &dyn Backend,
+    sizes: &Sizes,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Decided, BuildError> {
+    let is_wide = |region: &Region| region.nodes.iter().filter(|node| !is_pointwise(&node.op)).count() > 1;
+    let with = lower(graph, backend, sizes, options, &|_, _| true)?;
+    if !with.steps.iter().any(|step| is_wide(&step.region)) {
+        return decide(with, backend, sizes, options, timings, false);
+    }
+    let without = lower(graph, backend, sizes, options, &|region, _| !is_wide(region))?;
+    let with = decide(with, backend, sizes, options, timings, true)?;
+    let without = decide(without, backend, sizes, options, timings, true)?;
+    let price = |decided: &Decided, nodes: &[u32]| -> f64 {
+        let inside = |idx: &usize| {
+            let own = &decided.draft.steps[*idx].nodes;
+            !own.is_empty() && own.iter().all(|node| nodes.contains(node))
+        };
+        (0..decided.draft.steps.len()).filter(inside).map(|idx| step_ns(decided, idx)).sum()
+    };
+    let mut kept: Vec<Vec<u32>> = Vec::new();
+    for step in with.draft.steps.iter().filter(|step| is_wide(&step.region)) {
+        if price(&with, &step.nodes) < price(&without, &step.nodes) {
+            kept.push(step.nodes.clone());
+        }
+    }
+    let allows = |region: &Region, nodes: &[u32]| !is_wide(region) || kept.iter().any(|known| known == nodes);
+    let draft = lower(graph, backend, sizes, options, &allows)?;
+    decide(draft, backend, sizes, options, timings, true)
+}
+
+/// What a decided step costs.
+fn step_ns(decided: &Decided, idx: usize) -> f64 {
+    match decided.choices[idx].list.get(decided.chosen[idx]) {
+        Some(alternative) if !alternative.view => alternative.ns + STEP_NS,
+        _ => 0.0,
+    }
+}
+
+/// Prices and chooses for a draft and its bodies; `alone` prices steps without a choice too.
 fn decide(
     draft: Draft,
     backend: &dyn Backend,
     sizes: &Sizes,
     options: &BuildOptions,
     timings: &mut TimingCache,
+    alone: bool,
 ) -> Result<Decided, BuildError> {
     let mut choices = alternatives(&draft, backend, sizes, options)?;
-    measure(&draft, &mut choices, backend, options, timings)?;
+    measure(&draft, &mut choices, backend, options, timings, alone)?;
     let chosen = select(&draft, &choices, sizes);
     let mut bodies = Vec::with_capacity(draft.steps.len());
     for step in &draft.steps {
         let mut decided = Vec::new();
         if let DraftKind::Control { bodies, .. } = &step.kind {
             for body in bodies {
-                decided.push(decide(body.clone(), backend, sizes, options, timings)?);
+                decided.push(decide(body.clone(), backend, sizes, options, timings, false)?);
             }
         }
         bodies.push(decided);

@@ -41,6 +41,8 @@ pub(crate) enum DraftKind {
 /// A step over a region.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftStep {
+    /// The nodes of the graph that it covers, ascending.
+    pub(crate) nodes: Vec<u32>,
     pub(crate) region: Region,
     pub(crate) inputs: Vec<Option<usize>>,
     pub(crate) outputs: Vec<usize>,
@@ -78,12 +80,17 @@ impl Draft {
     }
 }
 
-/// Lowers a graph for a backend: regions are taken where the backend has a kernel for them at these sizes.
+/// Whether a region of these nodes of the graph may be taken.
+pub(crate) type Allows<'a> = &'a dyn Fn(&Region, &[u32]) -> bool;
+
+/// Lowers a graph for a backend: regions are taken where they are allowed and the backend has a kernel for them
+/// at these sizes. Bodies take every region.
 pub(crate) fn lower(
     graph: &Graph,
     backend: &dyn Backend,
     sizes: &Sizes,
     options: &BuildOptions,
+    allows: Allows<'_>,
 ) -> Result<Draft, BuildError> {
     let node_ids = graph.nodes().map(|(id, _)| id).collect();
     let mut lowering = Lowering { graph, node_ids, draft: Draft::default(), value_of: HashMap::new() };
@@ -96,6 +103,9 @@ pub(crate) fn lower(
             continue;
         }
         let step = lowering.step(&whole, &nodes);
+        if !allows(&step.region, &nodes) {
+            continue;
+        }
         let Some(problem) = lowering.draft.problem(&step, sizes, options.threads) else { continue };
         let usable = |candidate: &Candidate| !candidate.slow && options.allows(&candidate.tactic.name);
         if backend.candidates(&problem).iter().any(usable) {
@@ -120,7 +130,7 @@ pub(crate) fn lower(
         let node = nodes[region[0] as usize];
         let is_control = matches!(node.op, Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_));
         if is_control {
-            let bodies = node.bodies.iter().map(|body| lower(body, backend, sizes, options));
+            let bodies = node.bodies.iter().map(|body| lower(body, backend, sizes, options, &|_, _| true));
             let bodies = bodies.collect::<Result<_, _>>()?;
             step.kind = DraftKind::Control { bodies, n_captured: node.n_captured };
         } else if !lowering.is_sized(&step, &known) {
@@ -273,7 +283,7 @@ impl Lowering<'_> {
             region.outputs.push(Ref::Node { node: last as u32, output: output as u32 });
             outputs.push(self.value_of[id]);
         }
-        DraftStep { region, inputs, outputs, kind: DraftKind::Kernel }
+        DraftStep { nodes: nodes.to_vec(), region, inputs, outputs, kind: DraftKind::Kernel }
     }
 
     /// Whether the sizes of everything the step touches are known before it runs.
@@ -305,7 +315,8 @@ impl Lowering<'_> {
             let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
             region.nodes[0].name = format!("copy of {name}");
             let kind = if is_tensor { DraftKind::Kernel } else { DraftKind::Evaluate };
-            self.draft.steps.push(DraftStep { region, inputs: vec![Some(value)], outputs: vec![copy], kind });
+            let (inputs, outputs) = (vec![Some(value)], vec![copy]);
+            self.draft.steps.push(DraftStep { nodes: Vec::new(), region, inputs, outputs, kind });
             self.draft.outputs[idx] = copy;
         }
     }

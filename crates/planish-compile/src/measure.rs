@@ -35,13 +35,15 @@ const MAX_COPIES: usize = 6;
 /// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// Prices every alternative that has a rival; times come from the cache or go into it.
+/// Prices every alternative that has a rival, and with `alone` those without too; times come from the cache or go
+/// into it.
 pub(crate) fn measure(
     draft: &Draft,
     choices: &mut [Choices],
     backend: &dyn Backend,
     options: &BuildOptions,
     cache: &mut TimingCache,
+    alone: bool,
 ) -> Result<(), BuildError> {
     let rounds = ROUNDS[(options.tune_level as usize).min(ROUNDS.len() - 1)];
     if rounds == 0 {
@@ -59,7 +61,7 @@ pub(crate) fn measure(
         }
         let Some(problem) = choices.problem.clone() else { continue };
         let rivals = choices.list.iter().filter(|alternative| !alternative.view).count();
-        if rivals < 2 {
+        if rivals < 2 && !alone {
             continue;
         }
         let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);

@@ -149,6 +149,7 @@ impl Schedule<'_> {
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
         region.nodes[0].name = format!("{name} to {}", layout.name());
         let step = DraftStep {
+            nodes: Vec::new(),
             region: region.clone(),
             inputs: vec![Some(value)],
             outputs: vec![value],

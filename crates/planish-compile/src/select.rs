@@ -12,7 +12,7 @@ use crate::sizes::Sizes;
 /// Bytes per nanosecond that a reorder moves, read and written once each: what the movement kernels reach.
 const REORDER_BYTES_PER_NS: f64 = 8.0;
 /// A step's fixed price: launching it and waiting for the slowest thread.
-const STEP_NS: f64 = 1_500.0;
+pub(crate) const STEP_NS: f64 = 1_500.0;
 /// More sweeps have never changed anything.
 const MAX_SWEEPS: usize = 8;
 
