@@ -1,6 +1,7 @@
 //! Lines along one axis: what softmax, running sums and their like walk over, and sums that stay exact.
 
 use crate::simd::Simd;
+use crate::vecmath;
 
 /// A dimension outside the axis: its size, and its strides in input and output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,71 +127,120 @@ pub(crate) unsafe fn load_or<S: Simd>(s: S, from: *const f32, n: usize, fill: f3
 /// chains, so that the error of a sum does not grow with its length.
 const BLOCK: usize = 4096;
 
-/// The sum of what `map` makes of `n` elements.
-///
-/// # Safety
-/// `from` must be readable for `n` elements.
-#[inline(always)]
-pub(crate) unsafe fn sum_along<S: Simd>(s: S, from: *const f32, n: usize, map: impl Fn(S::F) -> S::F) -> f64 {
-    // SAFETY: the caller grants it.
-    let [sum] = unsafe { sums_along(s, from, n, |v| [map(v)]) };
-    sum
+/// What a sum has of one element, beside a center. Types instead of closures, which are not inlined for
+/// certain and would then be compiled without the instruction set.
+pub(crate) trait Term: Copy {
+    fn of<S: Simd>(s: S, v: S::F, center: S::F) -> S::F;
 }
 
-/// The sums of what `map` makes of `n` elements.
+/// The element itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Own;
+/// Its magnitude.
+#[derive(Clone, Copy)]
+pub(crate) struct Magnitude;
+/// Its square.
+#[derive(Clone, Copy)]
+pub(crate) struct Square;
+/// `e` to the distance from the center.
+#[derive(Clone, Copy)]
+pub(crate) struct Exponential;
+
+impl Term for Own {
+    #[inline(always)]
+    fn of<S: Simd>(_: S, v: S::F, _: S::F) -> S::F {
+        v
+    }
+}
+
+impl Term for Magnitude {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, v: S::F, _: S::F) -> S::F {
+        s.abs(v)
+    }
+}
+
+impl Term for Square {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, v: S::F, _: S::F) -> S::F {
+        s.mul(v, v)
+    }
+}
+
+impl Term for Exponential {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, v: S::F, center: S::F) -> S::F {
+        vecmath::exp(s, s.sub(v, center))
+    }
+}
+
+/// The sum of the terms of `n` elements.
 ///
 /// # Safety
 /// `from` must be readable for `n` elements.
 #[inline(always)]
-pub(crate) unsafe fn sums_along<S: Simd, const K: usize>(
-    s: S,
-    from: *const f32,
-    n: usize,
-    map: impl Fn(S::F) -> [S::F; K],
-) -> [f64; K] {
-    let mut totals = [0.0; K];
+pub(crate) unsafe fn sum_along<S: Simd, T: Term>(s: S, from: *const f32, n: usize, center: S::F) -> f64 {
+    let mut total = 0.0;
     let mut start = 0;
     while start < n {
         let end = (start + BLOCK).min(n);
-        // SAFETY: the caller grants all of it.
-        let sums = unsafe { block_sums(s, from.add(start), end - start, &map) };
-        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(sum));
+        let mut sums = [s.zero(); 4];
+        let mut at = start;
+        // SAFETY: the caller grants `n` elements.
+        unsafe {
+            while at + 4 * S::LANES <= end {
+                for (part, sum) in sums.iter_mut().enumerate() {
+                    *sum = s.add(*sum, T::of(s, s.load(from.add(at + part * S::LANES)), center));
+                }
+                at += 4 * S::LANES;
+            }
+            while at < end {
+                let term = T::of(s, s.load_part(from.add(at), end - at), center);
+                sums[0] = s.add(sums[0], s.select(first_lanes(s, end - at), term, s.zero()));
+                at += S::LANES;
+            }
+        }
+        total += f64::from(s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))));
+        start = end;
+    }
+    total
+}
+
+/// The sum of distances of `n` elements from the center, and that of their squares.
+///
+/// # Safety
+/// `from` must be readable for `n` elements.
+#[inline(always)]
+unsafe fn sums_around<S: Simd>(s: S, from: *const f32, n: usize, center: S::F) -> (f64, f64) {
+    let mut totals = (0.0, 0.0);
+    let mut start = 0;
+    while start < n {
+        let end = (start + BLOCK).min(n);
+        let (mut off, mut squares) = ([s.zero(); 4], [s.zero(); 4]);
+        let mut at = start;
+        // SAFETY: the caller grants `n` elements.
+        unsafe {
+            while at + 4 * S::LANES <= end {
+                for part in 0..4 {
+                    let d = s.sub(s.load(from.add(at + part * S::LANES)), center);
+                    off[part] = s.add(off[part], d);
+                    squares[part] = s.mul_add(d, d, squares[part]);
+                }
+                at += 4 * S::LANES;
+            }
+            while at < end {
+                let d = s.sub(s.load_part(from.add(at), end - at), center);
+                let d = s.select(first_lanes(s, end - at), d, s.zero());
+                off[0] = s.add(off[0], d);
+                squares[0] = s.mul_add(d, d, squares[0]);
+                at += S::LANES;
+            }
+        }
+        totals.0 += f64::from(s.sum(s.add(s.add(off[0], off[1]), s.add(off[2], off[3]))));
+        totals.1 += f64::from(s.sum(s.add(s.add(squares[0], squares[1]), s.add(squares[2], squares[3]))));
         start = end;
     }
     totals
-}
-
-#[inline(always)]
-unsafe fn block_sums<S: Simd, const K: usize>(
-    s: S,
-    from: *const f32,
-    n: usize,
-    map: &impl Fn(S::F) -> [S::F; K],
-) -> [f32; K] {
-    let mut sums = [[s.zero(); K]; 4];
-    let add = |sums: &mut [S::F; K], terms: [S::F; K]| {
-        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum = s.add(*sum, term));
-    };
-    let mut at = 0;
-    // SAFETY: the caller grants `n` elements.
-    unsafe {
-        while at + 4 * S::LANES <= n {
-            for (part, sums) in sums.iter_mut().enumerate() {
-                add(sums, map(s.load(from.add(at + part * S::LANES))));
-            }
-            at += 4 * S::LANES;
-        }
-        while at + S::LANES <= n {
-            add(&mut sums[0], map(s.load(from.add(at))));
-            at += S::LANES;
-        }
-        if at < n {
-            let mask = first_lanes(s, n - at);
-            let rest = map(s.load_part(from.add(at), n - at));
-            add(&mut sums[1], rest.map(|term| s.select(mask, term, s.zero())));
-        }
-    }
-    std::array::from_fn(|k| s.sum(s.add(s.add(sums[0][k], sums[1][k]), s.add(sums[2][k], sums[3][k]))))
 }
 
 /// The mean of `n` elements and the sum of squares around it. The second walk also finds by how much the first
@@ -208,21 +258,16 @@ pub(crate) unsafe fn moments_along<S: Simd>(
     let mut sum = 0.0;
     for run in runs.clone() {
         // SAFETY: the caller grants it.
-        sum += unsafe { sum_along(s, run, len, |v| v) };
+        sum += unsafe { sum_along::<S, Own>(s, run, len, s.zero()) };
     }
     let near = (sum / count) as f32;
     let center = s.splat(near);
     let (mut off, mut squares) = (0.0, 0.0);
     for run in runs {
         // SAFETY: the caller grants it.
-        let sums = unsafe {
-            sums_along(s, run, len, |v| {
-                let d = s.sub(v, center);
-                [d, s.mul(d, d)]
-            })
-        };
-        off += sums[0];
-        squares += sums[1];
+        let sums = unsafe { sums_around(s, run, len, center) };
+        off += sums.0;
+        squares += sums.1;
     }
     (f64::from(near) + off / count, (squares - off * off / count).max(0.0))
 }
@@ -250,6 +295,26 @@ pub(crate) unsafe fn max_along<S: Simd>(s: S, from: *const f32, n: usize) -> f32
     }
     s.max_lane(s.max(s.max(most[0], most[1]), s.max(most[2], most[3])))
 }
+
+/// The body for every vector of `n` elements, with its first element and how many are left: all lanes of a
+/// vector but for the last. A macro, because the body stands twice and a closure would not be inlined for
+/// certain.
+macro_rules! each_vector {
+    ($simd:ty, $n:expr, |$at:ident, $rest:ident| $body:expr) => {{
+        let n: usize = $n;
+        let mut start = 0;
+        while start + <$simd>::LANES <= n {
+            let ($at, $rest) = (start, <$simd>::LANES);
+            $body;
+            start += <$simd>::LANES;
+        }
+        if start < n {
+            let ($at, $rest) = (start, n - start);
+            $body;
+        }
+    }};
+}
+pub(crate) use each_vector;
 
 #[cfg(test)]
 mod tests {

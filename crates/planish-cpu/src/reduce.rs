@@ -17,7 +17,7 @@ pub use scan::RunningSum;
 use std::ops::Range;
 
 use crate::isa::Isa;
-use crate::lines::{Outside, load_or, offsets, sum_along};
+use crate::lines::{Exponential, Magnitude, Outside, Own, Square, Term, load_or, offsets, sum_along};
 use crate::simd::{Simd, SimdKernel};
 use crate::vecmath;
 
@@ -127,7 +127,16 @@ impl Reduce {
     /// meanwhile, nobody else.
     pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32) {
         let units = task * self.per_task()..((task + 1) * self.per_task()).min(self.n_units());
-        self.isa.run(Run { plan: self, units, from, to });
+        match self.reduction {
+            Reduction::L1 => self.run_units::<Magnitude>(units, from, to),
+            Reduction::L2 | Reduction::SumSquare => self.run_units::<Square>(units, from, to),
+            Reduction::LogSumExp => self.run_units::<Exponential>(units, from, to),
+            _ => self.run_units::<Own>(units, from, to),
+        }
+    }
+
+    fn run_units<T: Term>(&self, units: Range<usize>, from: *const f32, to: *mut f32) {
+        self.isa.run(Run::<T> { term: std::marker::PhantomData, plan: self, units, from, to });
     }
 
     /// The result, from the sum (or for `LogSumExp` the sum of exponentials beside `most`).
@@ -143,17 +152,6 @@ impl Reduce {
             Reduction::LogSumExp => (sum.ln() + f64::from(most)) as f32,
             Reduction::Max | Reduction::Min => most,
             Reduction::L1 | Reduction::Prod | Reduction::Sum | Reduction::SumSquare => sum as f32,
-        }
-    }
-
-    /// What a sum has of one element.
-    #[inline(always)]
-    fn term<S: Simd>(&self, s: S, v: S::F, most: S::F) -> S::F {
-        match self.reduction {
-            Reduction::L1 => s.abs(v),
-            Reduction::L2 | Reduction::SumSquare => s.mul(v, v),
-            Reduction::LogSumExp => vecmath::exp(s, s.sub(v, most)),
-            _ => v,
         }
     }
 
@@ -183,14 +181,15 @@ impl Reduce {
     }
 }
 
-struct Run<'a> {
+struct Run<'a, T> {
+    term: std::marker::PhantomData<T>,
     plan: &'a Reduce,
     units: Range<usize>,
     from: *const f32,
     to: *mut f32,
 }
 
-impl SimdKernel for Run<'_> {
+impl<T: Term> SimdKernel for Run<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -202,14 +201,14 @@ impl SimdKernel for Run<'_> {
                 match plan.form {
                     Form::Along(len) => {
                         let (from, to) = offsets(&plan.kept, unit);
-                        *self.to.add(to) = along(s, plan, self.from.add(from), len);
+                        *self.to.add(to) = along::<S, T>(s, plan, self.from.add(from), len);
                     }
                     Form::Across(width) => {
                         let n_vectors = width.div_ceil(S::LANES);
                         let (from, to) = offsets(&plan.kept, unit / n_vectors);
                         let first = unit % n_vectors * S::LANES;
                         let (from, to) = (self.from.add(from + first), self.to.add(to + first));
-                        across(s, plan, from, to, width - first);
+                        across::<S, T>(s, plan, from, to, width - first);
                     }
                     Form::Single => {
                         let (from, to) = offsets(&plan.kept, unit);
@@ -224,7 +223,7 @@ impl SimdKernel for Run<'_> {
 /// # Safety
 /// All elements of the result must be readable.
 #[inline(always)]
-unsafe fn along<S: Simd>(s: S, plan: &Reduce, from: *const f32, len: usize) -> f32 {
+unsafe fn along<S: Simd, T: Term>(s: S, plan: &Reduce, from: *const f32, len: usize) -> f32 {
     let n_runs = plan.n_reduced.checked_div(len).unwrap_or(0);
     // SAFETY: the caller grants it.
     unsafe {
@@ -253,7 +252,7 @@ unsafe fn along<S: Simd>(s: S, plan: &Reduce, from: *const f32, len: usize) -> f
         if plan.needs_sum() {
             let center = s.splat(most);
             for idx in 0..n_runs {
-                sum += sum_along(s, run(idx), len, |v| plan.term(s, v, center));
+                sum += sum_along::<S, T>(s, run(idx), len, center);
             }
         }
         plan.finish(sum, most)
@@ -268,7 +267,7 @@ const BLOCK: usize = 64;
 /// # Safety
 /// All elements of the results must be readable, and the results writable.
 #[inline(always)]
-unsafe fn across<S: Simd>(s: S, plan: &Reduce, from: *const f32, to: *mut f32, width: usize) {
+unsafe fn across<S: Simd, T: Term>(s: S, plan: &Reduce, from: *const f32, to: *mut f32, width: usize) {
     // The innermost reduced dimension is walked by its stride, the others by their number.
     let (outer, inner) = match plan.reduced.split_last() {
         Some((inner, outer)) => (outer, *inner),
@@ -296,12 +295,12 @@ unsafe fn across<S: Simd>(s: S, plan: &Reduce, from: *const f32, to: *mut f32, w
                     let load = |idx: usize| s.load_part(from.add(idx * inner.from), width);
                     let mut idx = start;
                     while idx + 1 < end {
-                        both[0] = s.add(both[0], plan.term(s, load(idx), most));
-                        both[1] = s.add(both[1], plan.term(s, load(idx + 1), most));
+                        both[0] = s.add(both[0], T::of(s, load(idx), most));
+                        both[1] = s.add(both[1], T::of(s, load(idx + 1), most));
                         idx += 2;
                     }
                     if idx < end {
-                        both[0] = s.add(both[0], plan.term(s, load(idx), most));
+                        both[0] = s.add(both[0], T::of(s, load(idx), most));
                     }
                     let mut lanes = [0f32; vecmath::MAX_LANES];
                     s.store(lanes.as_mut_ptr(), s.add(both[0], both[1]));

@@ -9,7 +9,7 @@ pub(crate) mod family;
 mod tests;
 
 use crate::isa::Isa;
-use crate::lines::{Lines, first_lanes, load_or, max_along, sum_along};
+use crate::lines::{Exponential, Lines, each_vector, first_lanes, load_or, max_along, sum_along};
 use crate::simd::{Simd, SimdKernel};
 use crate::vecmath;
 
@@ -116,13 +116,19 @@ unsafe fn line<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize, log: boo
         // A NaN in the line makes the sum NaN, whatever the maximum is.
         let most = s.splat(max_along(s, from, n));
         if log {
-            let sum = sum_along(s, from, n, |x| vecmath::exp(s, s.sub(x, most)));
+            let sum = sum_along::<S, Exponential>(s, from, n, most);
             let log_sum = s.splat(sum.ln() as f32);
-            map(s, from, to, n, |x| s.sub(s.sub(x, most), log_sum));
+            each_vector!(S, n, |at, rest| {
+                let x = s.load_part(from.add(at), rest);
+                s.store_part(to.add(at), rest, s.sub(s.sub(x, most), log_sum));
+            });
         } else {
             let sum = exponentials(s, from, to, n, most);
             let inverse = s.splat((1.0 / sum) as f32);
-            map(s, to, to, n, |x| s.mul(x, inverse));
+            each_vector!(S, n, |at, rest| {
+                let x = s.load_part(to.add(at), rest);
+                s.store_part(to.add(at), rest, s.mul(x, inverse));
+            });
         }
     }
 }
@@ -164,23 +170,6 @@ unsafe fn exponentials<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize, 
         start = end;
     }
     total
-}
-
-/// # Safety
-/// Both must be good for `n` elements.
-#[inline(always)]
-unsafe fn map<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize, map: impl Fn(S::F) -> S::F) {
-    let mut at = 0;
-    // SAFETY: the caller grants it.
-    unsafe {
-        while at + S::LANES <= n {
-            s.store(to.add(at), map(s.load(from.add(at))));
-            at += S::LANES;
-        }
-        if at < n {
-            s.store_part(to.add(at), n - at, map(s.load_part(from.add(at), n - at)));
-        }
-    }
 }
 
 /// Up to a vector of lines side by side.

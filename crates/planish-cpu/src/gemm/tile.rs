@@ -224,28 +224,17 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
 ) {
     let last = call.n - (NV - 1) * S::LANES;
     let whole = last == S::LANES;
-    let load = |from: *const f32, j: usize| {
-        // SAFETY: granted by the caller: all vectors but the last are whole, the last has `last` lanes.
-        unsafe {
-            let from = from.add(j * S::LANES);
-            if j + 1 < NV || whole { s.load(from) } else { s.load_part(from, last) }
+    // SAFETY: granted by the caller: all vectors but the last are whole, the last has `last` lanes.
+    unsafe {
+        if call.accumulate {
+            add_rows(s, acc, call.c, call.c_stride, last);
         }
-    };
-    let add = |acc: &mut [[S::F; NV]; MR], from: *const f32, stride: usize| {
-        for (i, row) in acc.iter_mut().enumerate() {
-            for (j, vector) in row.iter_mut().enumerate() {
-                *vector = s.add(*vector, load(from.wrapping_add(i * stride), j));
-            }
+        if !call.finish.bias.is_null() {
+            add_rows(s, acc, call.finish.bias, 0, last);
         }
-    };
-    if call.accumulate {
-        add(acc, call.c, call.c_stride);
-    }
-    if !call.finish.bias.is_null() {
-        add(acc, call.finish.bias, 0);
-    }
-    if !call.finish.residual.is_null() {
-        add(acc, call.finish.residual, call.finish.residual_stride);
+        if !call.finish.residual.is_null() {
+            add_rows(s, acc, call.finish.residual, call.finish.residual_stride, last);
+        }
     }
     if !call.finish.is_unclamped() {
         let (lo, hi) = (s.splat(call.finish.lo), s.splat(call.finish.hi));
@@ -264,6 +253,31 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
                 let to = c.add(j * S::LANES);
                 if j + 1 < NV || whole { s.store(to, *vector) } else { s.store_part(to, last, *vector) }
             }
+        }
+    }
+}
+
+/// Adds rows of memory to the sums. A function, because a closure that is called thrice is not inlined, and is
+/// then compiled without the instruction set.
+///
+/// # Safety
+/// `from` must be readable for `MR` rows of `NV` vectors, the last of `last` lanes.
+#[inline(always)]
+unsafe fn add_rows<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: &mut [[S::F; NV]; MR],
+    from: *const f32,
+    stride: usize,
+    last: usize,
+) {
+    for (i, row) in acc.iter_mut().enumerate() {
+        for (j, vector) in row.iter_mut().enumerate() {
+            // SAFETY: granted by the caller.
+            let term = unsafe {
+                let from = from.add(i * stride + j * S::LANES);
+                if j + 1 < NV || last == S::LANES { s.load(from) } else { s.load_part(from, last) }
+            };
+            *vector = s.add(*vector, term);
         }
     }
 }

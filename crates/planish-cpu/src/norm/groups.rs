@@ -5,10 +5,9 @@
 //! the squares around that mean; these are joined; a second fork scales and shifts. Blocks are a matter of
 //! sizes alone, and so is the order in which they are joined.
 
-use super::rows::each;
 use super::split;
 use crate::isa::Isa;
-use crate::lines::moments_along;
+use crate::lines::{each_vector, moments_along};
 use crate::pointwise::Pointwise;
 use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
@@ -162,11 +161,17 @@ impl GroupNorm {
                 let from = operands.x().add(sample * self.from.sample + channel * self.from.channel);
                 let to = operands.y().add(sample * self.to.sample + channel * self.to.channel);
                 self.isa.run(Run { from, to, n: self.plane, hi, factor: factor as f32, shift: shift as f32 });
-                if let Some(epilogue) = &self.epilogue {
-                    let row = sample * self.n_channels + channel;
-                    let inputs = operands.shared.inputs;
-                    epilogue.run_block(inputs, to, self.plane, row..row + 1, 0..self.plane, scratch);
-                }
+            }
+        }
+        if let Some(epilogue) = &self.epilogue {
+            let first = group * per_group;
+            let row = sample * self.n_channels + first;
+            let inputs = operands.shared.inputs;
+            // SAFETY: as above.
+            unsafe {
+                let to = operands.y().add(sample * self.to.sample + first * self.to.channel);
+                let rows = row..row + per_group;
+                epilogue.run_block(inputs, to, self.to.channel, rows, 0..self.plane, scratch);
             }
         }
     }
@@ -295,10 +300,12 @@ impl SimdKernel for Run {
     fn run<S: Simd>(self, s: S) {
         let (hi, factor, shift) = (s.splat(self.hi), s.splat(self.factor), s.splat(self.shift));
         // SAFETY: the caller grants both runs.
-        each(s, self.n, |at, rest| unsafe {
-            let off = s.sub(s.load_part(self.from.add(at), rest), hi);
-            s.store_part(self.to.add(at), rest, s.mul_add(off, factor, shift));
-        });
+        unsafe {
+            each_vector!(S, self.n, |at, rest| {
+                let off = s.sub(s.load_part(self.from.add(at), rest), hi);
+                s.store_part(self.to.add(at), rest, s.mul_add(off, factor, shift));
+            });
+        }
     }
 }
 
@@ -330,21 +337,12 @@ impl SimdKernel for Measure<'_> {
                 (0..per_group).map(|idx| f64::from(*row.add(group * per_group + idx))).sum::<f64>()
             };
             let moments = plan.moments(self.operands.shared, sample, self.block % plan.n_blocks());
-            block.sums(s, n, [sums], |_| s.zero(), |v, _| [v]);
+            block.sums(s, n, sums);
             for group in 0..plan.n_groups {
                 let mean = (of_group(sums, group) / count) as f32;
                 (0..per_group).for_each(|idx| *means.add(group * per_group + idx) = mean);
             }
-            block.sums(
-                s,
-                n,
-                [sums, squares],
-                |at| s.load_part(means.add(at), n - at),
-                |v, mean| {
-                    let off = s.sub(v, mean);
-                    [off, s.mul(off, off)]
-                },
-            );
+            block.moments(s, n, means, sums, squares);
             for group in 0..plan.n_groups {
                 // By so much the rounded mean is off.
                 let off = of_group(sums, group);
@@ -364,41 +362,70 @@ struct Pixels {
 }
 
 impl Pixels {
-    /// For each of `n` channels the sums over all pixels of what `map` makes of an element and what `own` gives
-    /// for its channel.
+    /// Channels `at..at + rest` of a pixel.
+    ///
+    /// # Safety
+    /// The pixels must be good for them.
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, s: S, pixel: usize, at: usize, rest: usize) -> S::F {
+        // SAFETY: the caller grants it.
+        unsafe { s.load_part(self.first.add(pixel * self.step + at), rest) }
+    }
+
+    /// For each of `n` channels the sum over all pixels.
     ///
     /// # Safety
     /// Pixels and sums must be good for `n` channels.
     #[inline(always)]
-    unsafe fn sums<S: Simd, const K: usize>(
-        &self,
-        s: S,
-        n: usize,
-        sums: [*mut f32; K],
-        own: impl Fn(usize) -> S::F,
-        map: impl Fn(S::F, S::F) -> [S::F; K],
-    ) {
-        each(s, n, |at, rest| {
+    unsafe fn sums<S: Simd>(&self, s: S, n: usize, sums: *mut f32) {
+        let mut at = 0;
+        while at < n {
+            let rest = n - at;
             // SAFETY: the caller grants it.
             unsafe {
-                let own = own(at);
-                let mut both = [[s.zero(); K]; 2];
-                let add = |sums: &mut [S::F; K], pixel: usize| {
-                    let terms = map(s.load_part(self.first.add(pixel * self.step + at), rest), own);
-                    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum = s.add(*sum, term));
-                };
+                let mut both = [s.zero(); 2];
                 for pair in 0..self.n / 2 {
-                    add(&mut both[0], 2 * pair);
-                    add(&mut both[1], 2 * pair + 1);
+                    both[0] = s.add(both[0], self.load(s, 2 * pair, at, rest));
+                    both[1] = s.add(both[1], self.load(s, 2 * pair + 1, at, rest));
                 }
                 if self.n % 2 == 1 {
-                    add(&mut both[0], self.n - 1);
+                    both[0] = s.add(both[0], self.load(s, self.n - 1, at, rest));
                 }
-                for k in 0..K {
-                    s.store_part(sums[k].add(at), rest, s.add(both[0][k], both[1][k]));
-                }
+                s.store_part(sums.add(at), rest, s.add(both[0], both[1]));
             }
-        });
+            at += S::LANES;
+        }
+    }
+
+    /// For each of `n` channels the sums over all pixels of distances from `means`, and of their squares.
+    ///
+    /// # Safety
+    /// Pixels and all rows must be good for `n` channels.
+    #[inline(always)]
+    unsafe fn moments<S: Simd>(&self, s: S, n: usize, means: *const f32, sums: *mut f32, squares: *mut f32) {
+        let mut at = 0;
+        while at < n {
+            let rest = n - at;
+            // SAFETY: the caller grants it.
+            unsafe {
+                let mean = s.load_part(means.add(at), rest);
+                let (mut off, mut square) = ([s.zero(); 2], [s.zero(); 2]);
+                for pair in 0..self.n / 2 {
+                    let a = s.sub(self.load(s, 2 * pair, at, rest), mean);
+                    let b = s.sub(self.load(s, 2 * pair + 1, at, rest), mean);
+                    off = [s.add(off[0], a), s.add(off[1], b)];
+                    square = [s.mul_add(a, a, square[0]), s.mul_add(b, b, square[1])];
+                }
+                if self.n % 2 == 1 {
+                    let a = s.sub(self.load(s, self.n - 1, at, rest), mean);
+                    off[0] = s.add(off[0], a);
+                    square[0] = s.mul_add(a, a, square[0]);
+                }
+                s.store_part(sums.add(at), rest, s.add(off[0], off[1]));
+                s.store_part(squares.add(at), rest, s.add(square[0], square[1]));
+            }
+            at += S::LANES;
+        }
     }
 }
 
@@ -426,7 +453,7 @@ impl SimdKernel for Scale<'_> {
             let to = self.operands.y().add(sample * plan.to.sample + pixels.start * plan.to.pixel);
             for pixel in 0..pixels.len() {
                 let (from, to) = (from.add(pixel * plan.from.pixel), to.add(pixel * plan.to.pixel));
-                each(s, n, |at, rest| {
+                each_vector!(S, n, |at, rest| {
                     let off = s.sub(s.load_part(from.add(at), rest), s.load_part(hi.add(at), rest));
                     let (factor, shift) =
                         (s.load_part(factor.add(at), rest), s.load_part(shift.add(at), rest));

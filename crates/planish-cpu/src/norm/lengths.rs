@@ -1,9 +1,8 @@
 //! Lp normalization: every line along an axis divided by its length, the sum of magnitudes or the root of the
 //! sum of squares.
 
-use super::rows::each;
 use crate::isa::Isa;
-use crate::lines::{Lines, sum_along};
+use crate::lines::{Lines, Magnitude, Square, each_vector, sum_along};
 use crate::simd::{Simd, SimdKernel};
 
 /// Elements of a task.
@@ -77,9 +76,12 @@ impl SimdKernel for Run<'_> {
             unsafe {
                 let (from, to) = (self.from.add(from + first), self.to.add(to + first));
                 if lines.is_along() {
-                    let sum = sum_along(s, from, lines.len, grown);
-                    let length = s.splat(if squares { sum.sqrt() } else { sum } as f32);
-                    each(s, lines.len, |at, rest| {
+                    let length = match squares {
+                        true => sum_along::<S, Square>(s, from, lines.len, s.zero()).sqrt(),
+                        false => sum_along::<S, Magnitude>(s, from, lines.len, s.zero()),
+                    };
+                    let length = s.splat(length as f32);
+                    each_vector!(S, lines.len, |at, rest| {
                         s.store_part(to.add(at), rest, quotient(s.load_part(from.add(at), rest), length));
                     });
                 } else {

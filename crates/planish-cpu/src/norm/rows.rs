@@ -2,7 +2,7 @@
 
 use super::split;
 use crate::isa::Isa;
-use crate::lines::{Outside, moments_along, offsets, sum_along};
+use crate::lines::{Outside, Square, each_vector, moments_along, offsets, sum_along};
 use crate::pointwise::Pointwise;
 use crate::simd::{Simd, SimdKernel};
 
@@ -112,7 +112,7 @@ impl SimdKernel for Row<'_> {
         // SAFETY: the caller of `run_task` grants a row of each.
         unsafe {
             if let Some(residual) = self.residual {
-                each(s, n, |at, rest| {
+                each_vector!(S, n, |at, rest| {
                     let sum = s.add(s.load_part(x.add(at), rest), s.load_part(residual.add(at), rest));
                     s.store_part(y.add(at), rest, sum);
                 });
@@ -123,40 +123,26 @@ impl SimdKernel for Row<'_> {
                     let (mean, squares) = moments_along(s, std::iter::once(x), n);
                     (mean, squares / count)
                 }
-                RowKind::Rms => (0.0, sum_along(s, x, n, |v| s.mul(v, v)) / count),
+                RowKind::Rms => (0.0, sum_along::<S, Square>(s, x, n, s.zero()) / count),
             };
             let inverse = (1.0 / (square + f64::from(self.plan.epsilon)).sqrt()) as f32;
             let (hi, lo) = split(mean);
             let (hi, lo, inverse) = (s.splat(hi), s.splat(lo), s.splat(inverse));
             let normal = |v: S::F| s.mul(s.sub(s.sub(v, hi), lo), inverse);
             match (scale.is_null(), bias.is_null()) {
-                (false, false) => each(s, n, |at, rest| {
+                (false, false) => each_vector!(S, n, |at, rest| {
                     let v = normal(s.load_part(x.add(at), rest));
                     let (scale, bias) = (s.load_part(scale.add(at), rest), s.load_part(bias.add(at), rest));
                     s.store_part(y.add(at), rest, s.mul_add(v, scale, bias));
                 }),
-                (false, true) => each(s, n, |at, rest| {
+                (false, true) => each_vector!(S, n, |at, rest| {
                     let v = normal(s.load_part(x.add(at), rest));
                     s.store_part(y.add(at), rest, s.mul(v, s.load_part(scale.add(at), rest)));
                 }),
-                (true, _) => each(s, n, |at, rest| {
+                (true, _) => each_vector!(S, n, |at, rest| {
                     s.store_part(y.add(at), rest, normal(s.load_part(x.add(at), rest)));
                 }),
             }
         }
-    }
-}
-
-/// Calls `work` for every vector of `n` elements with its first element and how many are left, which for all
-/// but the last is a constant the compiler sees.
-#[inline(always)]
-pub(super) fn each<S: Simd>(_: S, n: usize, mut work: impl FnMut(usize, usize)) {
-    let mut at = 0;
-    while at + S::LANES <= n {
-        work(at, S::LANES);
-        at += S::LANES;
-    }
-    if at < n {
-        work(at, n - at);
     }
 }

@@ -139,10 +139,23 @@ pub(super) unsafe fn gather(size: usize, from: *const u8, step: usize, to: *mut 
     unsafe {
         match (step, size) {
             (1, _) => std::ptr::copy_nonoverlapping(from, to, n * size),
+            (0, 4) => repeat(from, to, n),
             (_, 4) => strided::<u32>(from, step, to, 1, n),
             (_, 8) => strided::<u64>(from, step, to, 1, n),
             _ => strided::<u8>(from, step, to, 1, n),
         }
+    }
+}
+
+/// One element of four bytes, `n` times.
+///
+/// # Safety
+/// As for [`gather`]; `to` is aligned for them.
+unsafe fn repeat(from: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: the caller grants both.
+    unsafe {
+        let element = from.cast::<u32>().read_unaligned();
+        std::slice::from_raw_parts_mut(to.cast::<u32>(), n).fill(element);
     }
 }
 
