@@ -151,6 +151,11 @@ fn cover(
     options: &BuildOptions,
     timings: &mut TimingCache,
 ) -> Result<Decided, BuildError> {
+    if let Some(lock) = &options.tactics {
+        // The regions were chosen when the lock was made.
+        let draft = lower(graph, backend, sizes, options, &|region, _| lock.has(region))?;
+        return decide(draft, backend, sizes, options, timings, false);
+    }
     let is_wide = |region: &Region| region.nodes.iter().filter(|node| !is_pointwise(&node.op)).count() > 1;
     let with = lower(graph, backend, sizes, options, &|_, _| true)?;
     if !with.steps.iter().any(|step| is_wide(&step.region)) {

@@ -53,6 +53,11 @@ impl TacticLock {
         self.choices.is_empty()
     }
 
+    /// Whether a step of this region was built.
+    pub(crate) fn has(&self, region: &Region) -> bool {
+        self.choices.contains_key(&(region.title(), region.key()))
+    }
+
     pub(crate) fn add(&mut self, region: &Region, candidate: &Candidate) {
         self.choices.entry((region.title(), region.key())).or_insert_with(|| Locked::of(candidate));
     }
@@ -189,6 +194,7 @@ mod tests {
         let error = lock().hold(&region("relu\t1"), &mut list).unwrap_err();
         assert_eq!(*error.kind(), BuildErrorKind::Refused);
         assert!(error.to_string().contains("is locked to fast@1 (channels_last > plain), which is gone"));
+        assert!(lock().has(&region("relu\t1")) && !lock().has(&region("relu2")));
         let error = lock().hold(&region("relu2"), &mut list).unwrap_err();
         assert!(error.to_string().contains("does not have the step `relu2`"), "{error}");
     }
