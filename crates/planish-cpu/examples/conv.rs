@@ -1,5 +1,5 @@
 //! Speed of convolutions on layers of well-known models, every way that computes them, against the machine's
-//! multiply-and-add peak, in this thread's CPU time: `conv [FILTER] [ISA]`.
+//! multiply-and-add peak, in this thread's CPU time: `conv [LAYER [ISA [WAY]]]`.
 //!
 //! Rates count the operations of the plain algorithm, so Winograd's may pass the peak. Peak and kernels are
 //! measured in turn, so that a busy machine spoils none alone; medians are printed.
@@ -145,11 +145,13 @@ impl Numbers {
     }
 }
 
+type Run = dyn Fn(&ConvCall<'_>, &Team);
+
 struct Way {
     name: String,
     weights: Numbers,
     scratch: Numbers,
-    run: Box<dyn Fn(&ConvCall<'_>, &Team)>,
+    run: Box<Run>,
 }
 
 fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
@@ -228,6 +230,9 @@ fn main() {
         let mut output = Numbers::new(g.n_images * g.output.image);
         let bias = Numbers::new(k);
         let mut ways = ways(&g, isa);
+        if let Some(only) = arguments.get(2) {
+            ways.retain(|way| way.name.contains(only));
+        }
         let rounds = 5;
         let mut peaks = Vec::new();
         let mut times = vec![Vec::new(); ways.len()];

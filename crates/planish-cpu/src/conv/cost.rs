@@ -68,7 +68,7 @@ pub(super) fn igemm(g: &Geometry, isa: Isa, tile: Tile, n_tasks: usize, threads:
         taps += phase.n_taps();
     }
     // Rows whose distance is a multiple of 4 KiB share a set of the first cache, which has 8 places.
-    let crowded = tile.mr() > 8 && g.n_taps() == 1 && g.input.axes[2] % 1024 == 0;
+    let crowded = tile.mr() > 8 && g.n_taps() == 1 && g.input.axes[2].is_multiple_of(1024);
     let cycles = if crowded { cycles * 1.3 } else { cycles };
     let weights = 4.0 * (taps * g.groups * g.c * g.k) as f64;
     shared(cycles, n_tasks, threads) + weight_traffic(weights)

@@ -218,11 +218,11 @@ unsafe fn step<S: Simd, const K: usize, const P: usize>(
     weights: *const f32,
     stride: usize,
 ) {
-    for k in 0..K {
-        // SAFETY: granted by the caller.
-        let w = unsafe { s.load(weights.add(k * stride)) };
-        for i in 0..P {
-            acc[i][k] = s.mul_add(x[i], w, acc[i][k]);
+    // SAFETY: granted by the caller.
+    let w: [S::F; K] = std::array::from_fn(|k| unsafe { s.load(weights.add(k * stride)) });
+    for (acc, x) in acc.iter_mut().zip(x) {
+        for (acc, w) in acc.iter_mut().zip(w) {
+            *acc = s.mul_add(x, w, *acc);
         }
     }
 }

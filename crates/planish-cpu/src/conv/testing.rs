@@ -1,5 +1,7 @@
 //! A convolution by definition, in f64, and random cases: what every kernel is compared with.
 
+use std::cell::OnceCell;
+
 use planish_op::window::PlacedAxis;
 
 use super::ConvCall;
@@ -63,6 +65,8 @@ pub(super) struct Case {
     pub(super) residual: Vec<f32>,
     pub(super) lo: f32,
     pub(super) hi: f32,
+    /// What [`Case::expected`] found.
+    answers: OnceCell<Vec<(usize, f64, f64)>>,
 }
 
 impl Case {
@@ -104,6 +108,7 @@ impl Case {
             filter,
             lo: f32::NEG_INFINITY,
             hi: f32::INFINITY,
+            answers: OnceCell::new(),
         }
     }
 
@@ -160,7 +165,7 @@ impl Case {
     }
 
     /// Place in the output, value and sum of the terms' sizes of every output element.
-    pub(super) fn expected(&self) -> Vec<(usize, f64, f64)> {
+    fn expected(&self) -> Vec<(usize, f64, f64)> {
         let g = &self.geometry;
         let outs: Vec<usize> = (0..AXES).map(|axis| g.out_size(axis)).collect();
         let ins: Vec<usize> = (0..AXES).map(|axis| g.in_size(axis)).collect();
@@ -223,12 +228,12 @@ impl Case {
     /// may be `tolerance` of the sum of its terms' sizes, and `mixed` of the largest such sum anywhere, for
     /// algorithms in which neighbours' errors mix.
     pub(super) fn check(&self, got: &[f32], tolerance: f64, mixed: f64, what: &str) -> f64 {
-        let expected = self.expected();
+        let expected = self.answers.get_or_init(|| self.expected());
         let largest =
             expected.iter().map(|(_, _, size)| *size).filter(|size| size.is_finite()).fold(0.0, f64::max);
         let mut around = vec![true; got.len()];
         let (mut error, mut norm) = (0.0, 0.0);
-        for &(place, want, size) in &expected {
+        for &(place, want, size) in expected {
             around[place] = false;
             let value = f64::from(got[place]);
             let same = (value.is_nan() && want.is_nan())

@@ -92,6 +92,8 @@ pub struct Winograd {
     panels_per_block: usize,
     rows_per_chunk: usize,
     zeros: Vec<f32>,
+    /// Whether pixels are asked for before their turn: where they come from further away than the second cache.
+    prefetches: bool,
     /// Bytes of the points of a block, of the products and of the pointers of a slot.
     points_bytes: usize,
     products_bytes: usize,
@@ -181,6 +183,7 @@ impl Winograd {
             panels_per_block,
             rows_per_chunk,
             zeros: vec![0.0; padded_c],
+            prefetches: 4 * geometry.n_images * geometry.input.image > L2_BYTES,
             points_bytes,
             products_bytes,
             table_bytes,
@@ -317,24 +320,29 @@ impl Winograd {
         let weights_per_point = depth * self.tile.panel_width(g.k);
         let n_row_tiles = rows.len().div_ceil(self.tile.mr());
         let n_columns = block.columns.len();
+        let zeros = self.zeros.as_ptr();
         // SAFETY: the table lies behind the products; every pointer is to `c` channels of a tile at a point, or
         // to zeros.
         unsafe {
             let table: *mut *const f32 = scratch.add(self.products_bytes).cast();
+            for tap in 0..n_taps {
+                for (i, row) in rows.clone().enumerate() {
+                    let depth = block.depths.start + row / n_columns + tap;
+                    let pixel = match depth.checked_sub(g.axes[0].pad_begin) {
+                        Some(depth) if block.in_depths.contains(&depth) => {
+                            let slice = depth - block.in_depths.start;
+                            points.add((slice * n_columns + row % n_columns) * self.padded_c)
+                        }
+                        _ => zeros,
+                    };
+                    table.add(tap * rows.len() + i).write(pixel);
+                }
+            }
             for point in 0..self.kind.n_points() {
-                let tiles = points.add(point * block.point_stride);
-                for tap in 0..n_taps {
-                    for (i, row) in rows.clone().enumerate() {
-                        let depth = block.depths.start + row / n_columns + tap;
-                        let pixel = match depth.checked_sub(g.axes[0].pad_begin) {
-                            Some(depth) if block.in_depths.contains(&depth) => {
-                                let slice = depth - block.in_depths.start;
-                                tiles.add((slice * n_columns + row % n_columns) * self.padded_c)
-                            }
-                            _ => self.zeros.as_ptr(),
-                        };
-                        table.add(tap * rows.len() + i).write(pixel);
-                    }
+                for row in 0..if point > 0 { n_taps * rows.len() } else { 0 } {
+                    let pixel = *table.add(row);
+                    let next = if pixel == zeros { zeros } else { pixel.add(block.point_stride) };
+                    table.add(row).write(next);
                 }
                 for panel in panels.clone() {
                     let n = nr.min(g.k - panel * nr);

@@ -14,34 +14,54 @@ pub fn packed_len(kind: Kind, filter: &Filter, tile: Tile) -> usize {
 }
 
 /// The packed form of a weight of [`Filter::len`] elements.
+///
+/// It is made whenever a plan is opened, so loops run along the output channels of a panel.
 pub fn pack(kind: Kind, filter: &Filter, tile: Tile, weight: &[f32]) -> Vec<f32> {
     let [y_axis, x_axis] = kind.axes();
     let (rows, cols) = (y_axis.weights(), x_axis.weights());
     let (n_y, n_x) = (y_axis.n_taps(), x_axis.n_taps());
-    let per_point = filter.kernel[0] * filter.c * tile.panel_width(filter.k);
+    let depth = filter.kernel[0] * filter.c;
+    let per_point = depth * tile.panel_width(filter.k);
     let mut packed = vec![0.0; packed_len(kind, filter, tile)];
-    let mut half = vec![0.0f64; rows.len() * n_x];
-    for k in 0..filter.k {
-        let panel = k / tile.nr() * tile.nr();
-        let width = tile.panel_width(tile.nr().min(filter.k - panel));
+    // A row for each tap, then for each tap of a transformed row, of one value for each output channel.
+    let mut taps = vec![0.0f64; n_y * n_x * tile.nr()];
+    let mut half = vec![0.0f64; rows.len() * n_x * tile.nr()];
+    let mut sum = vec![0.0f64; tile.nr()];
+    for panel in (0..filter.k).step_by(tile.nr()) {
+        let n = tile.nr().min(filter.k - panel);
+        let width = tile.panel_width(n);
         for z in 0..filter.kernel[0] {
             for c in 0..filter.c {
-                let at = filter.place(0, c, k, z * n_y * n_x);
-                let taps = &weight[at..at + n_y * n_x];
-                for (y, row) in rows.iter().enumerate() {
-                    for x in 0..n_x {
-                        half[y * n_x + x] = (0..n_y).map(|t| row[t] * f64::from(taps[t * n_x + x])).sum();
+                for k in 0..n {
+                    let at = filter.place(0, c, panel + k, z * n_y * n_x);
+                    for tap in 0..n_y * n_x {
+                        taps[tap * n + k] = f64::from(weight[at + tap]);
                     }
                 }
-                let place = panel * filter.kernel[0] * filter.c + (z * filter.c + c) * width + k - panel;
+                for (y, row) in rows.iter().enumerate() {
+                    for x in 0..n_x {
+                        let at = |t: usize| (t * n_x + x) * n..(t * n_x + x + 1) * n;
+                        combine(&mut half[(y * n_x + x) * n..][..n], row, |t| &taps[at(t)]);
+                    }
+                }
+                let place = panel * depth + (z * filter.c + c) * width;
                 for y in 0..rows.len() {
                     for (x, col) in cols.iter().enumerate() {
-                        let value: f64 = (0..n_x).map(|t| col[t] * half[y * n_x + t]).sum();
-                        packed[(y * cols.len() + x) * per_point + place] = value as f32;
+                        combine(&mut sum[..n], col, |t| &half[(y * n_x + t) * n..][..n]);
+                        let to = &mut packed[(y * cols.len() + x) * per_point + place..][..n];
+                        to.iter_mut().zip(&sum).for_each(|(to, from)| *to = *from as f32);
                     }
                 }
             }
         }
     }
     packed
+}
+
+/// The sum of rows, each with its factor.
+fn combine<'a>(to: &mut [f64], factors: &[f64], row: impl Fn(usize) -> &'a [f64]) {
+    to.fill(0.0);
+    for (t, factor) in factors.iter().enumerate() {
+        to.iter_mut().zip(row(t)).for_each(|(to, from)| *to += factor * from);
+    }
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::algebra::{Axis, Four, One, POINTS, Two};
 use super::{Block, Kind, Winograd};
-use crate::conv::ConvCall;
 use crate::conv::geometry::AXES;
+use crate::conv::{ConvCall, LINE, prefetch};
 use crate::simd::{Simd, SimdKernel};
 
 /// Transforms tiles of a block, all channels.
@@ -55,6 +55,15 @@ impl InputTiles<'_> {
             let to = unsafe { self.to.add(idx * self.plan.padded_c) };
             let whole = c - c % S::LANES;
             let tail = c - whole;
+            // The pixels that the next tile but one does not share with the next, if it lies in the same row.
+            let ahead = tile.pixel.wrapping_add((X::IN + X::OUT) * pixel_stride);
+            let rows_ahead = if self.plan.prefetches { tile.rows.clone() } else { 0..0 };
+            for y in rows_ahead {
+                for x in 0..X::OUT {
+                    let pixel = ahead.wrapping_add(y * row_stride + x * pixel_stride);
+                    (0..c).step_by(LINE).for_each(|c| prefetch(pixel.wrapping_add(c)));
+                }
+            }
             // SAFETY: pixels inside the image have `c` channels, `zeros` too; points have room for whole
             // vectors.
             unsafe {
@@ -87,7 +96,9 @@ impl InputTiles<'_> {
     }
 }
 
-/// One vector of channels: along rows first, then along columns.
+/// One vector of channels, along columns first, then along rows. The 36 values between the two would not fit
+/// the registers and stores are what the transform waits for, so six points are made in two halves, for which
+/// the pixels are loaded twice.
 ///
 /// # Safety
 /// `to` must be writable for a vector at every point.
@@ -98,21 +109,45 @@ unsafe fn input_vector<S: Simd, Y: Axis, X: Axis>(
     point_stride: usize,
     load: impl Fn(usize, usize) -> S::F,
 ) {
-    let mut half = [[s.zero(); POINTS]; POINTS];
-    for (y, row) in half.iter_mut().enumerate().take(Y::IN) {
-        let mut d = [s.zero(); POINTS];
-        for (x, d) in d.iter_mut().enumerate().take(X::IN) {
-            *d = load(y, x);
+    // SAFETY: granted by the caller.
+    unsafe {
+        if Y::IN == POINTS {
+            input_rows::<S, Y, X>(s, to, point_stride, 0..POINTS / 2, &load);
+            input_rows::<S, Y, X>(s, to, point_stride, POINTS / 2..POINTS, &load);
+        } else {
+            input_rows::<S, Y, X>(s, to, point_stride, 0..Y::IN, &load);
         }
-        *row = X::input(s, d);
     }
+}
+
+/// The points of some rows; what the others need is not computed.
+///
+/// # Safety
+/// As for [`input_vector`].
+#[inline(always)]
+unsafe fn input_rows<S: Simd, Y: Axis, X: Axis>(
+    s: S,
+    to: *mut f32,
+    point_stride: usize,
+    rows: Range<usize>,
+    load: &impl Fn(usize, usize) -> S::F,
+) {
+    let mut half = [[s.zero(); POINTS]; POINTS];
+    // Written column by column, read row by row.
+    #[allow(clippy::needless_range_loop)]
     for x in 0..X::IN {
         let mut d = [s.zero(); POINTS];
-        for y in 0..Y::IN {
-            d[y] = half[y][x];
+        for (y, d) in d.iter_mut().enumerate().take(Y::IN) {
+            *d = load(y, x);
         }
         let points = Y::input(s, d);
-        for (y, point) in points.iter().enumerate().take(Y::IN) {
+        for y in rows.clone() {
+            half[y][x] = points[y];
+        }
+    }
+    for y in rows {
+        let points = X::input(s, half[y]);
+        for (x, point) in points.iter().enumerate().take(X::IN) {
             // SAFETY: granted by the caller.
             unsafe { s.store(to.add((y * X::IN + x) * point_stride), *point) };
         }
@@ -164,6 +199,14 @@ impl OutputTiles<'_> {
     unsafe fn transform<S: Simd, Y: Axis, X: Axis>(&self, s: S) {
         for (idx, row) in self.tiles.clone().enumerate() {
             let tile = self.plan.output_tile(self.block, row, self.call);
+            // Where the next tile's pixels go, if it lies in the same row.
+            let [_, row_stride, pixel_stride] = self.plan.geometry.output.axes;
+            for y in 0..if self.plan.prefetches { tile.rows } else { 0 } {
+                for x in X::OUT..2 * X::OUT {
+                    let pixel = tile.output.wrapping_add(y * row_stride + x * pixel_stride);
+                    self.channels.clone().step_by(LINE).for_each(|c| prefetch(pixel.wrapping_add(c)));
+                }
+            }
             for channel in self.channels.clone().step_by(S::LANES) {
                 let n = (self.channels.end - channel).min(S::LANES);
                 // SAFETY: products are stored in whole vectors; pixels have `n` channels from `channel` on.
@@ -207,11 +250,10 @@ impl OutputTiles<'_> {
                 *row = X::output(s, m);
             }
             let bias = if self.call.bias.is_null() { s.zero() } else { load(self.call.bias.add(channel)) };
+            // Written row by row, read column by column.
+            #[allow(clippy::needless_range_loop)]
             for x in 0..X::OUT {
-                let mut m = [s.zero(); POINTS];
-                for y in 0..Y::IN {
-                    m[y] = half[y][x];
-                }
+                let m = std::array::from_fn(|y| half[y][x]);
                 let pixels = Y::output(s, m);
                 for (y, pixel) in pixels.iter().enumerate().take(Y::OUT) {
                     if y >= tile.rows || x >= tile.cols {
