@@ -166,12 +166,16 @@ mod tests {
             %mean: f32[2,1] = ReduceMean(%x, %last) %sq: f32[2,6] = Mul(%x, %x) %ms: f32[2,1] = ReduceMean(%sq, %last) \
             %sm: f32[2,1] = Mul(%mean, %mean) %var: f32[2,1] = Sub(%ms, %sm) %ve: f32[2,1] = Add(%var, %eps) \
             %dev: f32[2,1] = Sqrt(%ve) %d: f32[2,6] = Sub(%x, %mean) %y: f32[2,6] = Div(%d, %dev) output %y";
-        check(RecognizeLayerNorm, form, expect![[r#"
+        check(
+            RecognizeLayerNorm,
+            form,
+            expect![[r#"
             input %x: f32[2,6]
             const %filled: f32[6] = [1, 1, 1, 1, 1, 1]
             %y: f32[2,6] = LayerNormalization(%x, %filled) {epsilon=0.001}
             output %y
-        "#]]);
+        "#]],
+        );
         agrees(RecognizeLayerNorm, form, PLAIN);
     }
 
