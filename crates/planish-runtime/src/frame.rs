@@ -255,7 +255,7 @@ impl Frame {
         watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
         if mode.poison {
-            self.poison(queues)?;
+            self.poison(unit, idx == 0, queues)?;
         }
         let first = unit.outline.segments[idx].first;
         let mut learned: Option<Symbols> = None;
@@ -545,13 +545,26 @@ impl Frame {
         Ok(())
     }
 
-    fn poison(&mut self, queues: &mut Queues) -> Result<(), RunError> {
-        for (target, arena) in self.arenas.iter().enumerate() {
-            let Some(arena) = arena else { continue };
+    /// Fills the arenas with NaN; before the first segment also what lives longer than one.
+    fn poison(&mut self, unit: &Unit, is_first: bool, queues: &mut Queues) -> Result<(), RunError> {
+        let target_of = |value: u32| unit.program.values[value as usize].target;
+        let arenas = self.arenas.iter().enumerate().map(|(target, arena)| (target as u32, arena.as_ref()));
+        let outputs = unit.program.outputs.iter().zip(&self.outputs);
+        let outputs = outputs.map(|(&value, memory)| (target_of(value), memory.as_ref()));
+        let own = self.own.iter().enumerate().map(|(value, own)| match own {
+            Own::Memory(memory) => (target_of(value as u32), Some(memory)),
+            Own::Nothing | Own::Host(_) => (0, None),
+        });
+        let lasting = outputs.chain(own).filter(|_| is_first);
+        for (target, memory) in arenas.chain(lasting) {
+            let Some(memory) = memory else { continue };
             // 0xFF bytes are NaN in every float type.
-            let bytes = vec![0xFFu8; arena.len()];
-            // SAFETY: the arena is this long, and nothing runs.
-            unsafe { queues.get(target as u32, 0).upload(arena.address(), &bytes)? };
+            let bytes = vec![0xFFu8; memory.len()];
+            let queue = queues.get(target, 0);
+            // SAFETY: the memory is this long, and nothing runs.
+            unsafe { queue.upload(memory.address(), &bytes)? };
+            // Other streams of the target may be the first to write there.
+            queue.synchronize()?;
         }
         Ok(())
     }

@@ -1,0 +1,324 @@
+//! A backend that is the CPU's but for one kernel, whose results are spoiled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use planish_cpu::{Cpu, evaluate_region};
+use planish_kernel::{
+    Backend, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, Operand, PackedWeight, Problem,
+    Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+};
+use planish_op::Value;
+use planish_tensor::{Bytes, DType, Tensor};
+
+/// Scratch that a fault which reads its scratch asks for where the kernel needs none.
+const SCRATCH_BYTES: usize = 256;
+
+/// What a spoiled launch knows, and what it may change: the elements of the first output, in plain order.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) region: Region,
+    pub(crate) dims: Vec<usize>,
+    pub(crate) inputs: Vec<Option<Tensor>>,
+    pub(crate) out: Vec<f32>,
+    /// What the output's memory held before.
+    pub(crate) before: Vec<f32>,
+    /// What the scratch memory held before.
+    pub(crate) scratch: Vec<f32>,
+    pub(crate) threads: usize,
+    /// Launches of this kernel before this one.
+    pub(crate) n_before: usize,
+}
+
+impl Launch {
+    /// Changes elements by their place.
+    pub(crate) fn each(&mut self, mut change: impl FnMut(&[usize], f32) -> f32) {
+        let mut place = vec![0; self.dims.len()];
+        for value in &mut self.out {
+            *value = change(&place, *value);
+            for axis in (0..place.len()).rev() {
+                place[axis] += 1;
+                if place[axis] < self.dims[axis] {
+                    break;
+                }
+                place[axis] = 0;
+            }
+        }
+    }
+
+    /// The element at a place, as it was computed.
+    pub(crate) fn at(&self, place: &[usize]) -> f32 {
+        self.out[place.iter().zip(&self.dims).fold(0, |flat, (at, dim)| flat * dim + at)]
+    }
+
+    /// What the region makes of other inputs: element `place` of input `input` becomes what `change` says.
+    pub(crate) fn instead(&self, input: usize, mut change: impl FnMut(&[usize], f32) -> f32) -> Vec<f32> {
+        let mut inputs: Vec<Option<Value>> =
+            self.inputs.iter().map(|tensor| tensor.clone().map(Value::Tensor)).collect();
+        let tensor = self.inputs[input].as_ref().expect("the fault's model has this input");
+        let mut changed = Launch {
+            region: Region::default(),
+            dims: tensor.shape().to_vec(),
+            inputs: Vec::new(),
+            out: tensor.to_f64s().iter().map(|x| *x as f32).collect(),
+            before: Vec::new(),
+            scratch: Vec::new(),
+            threads: 1,
+            n_before: 0,
+        };
+        changed.each(&mut change);
+        inputs[input] = Some(Value::Tensor(Tensor::new(tensor.shape(), changed.out).expect("same shape")));
+        self.evaluated(&self.region, &inputs)
+    }
+
+    /// What another region makes of the inputs.
+    pub(crate) fn by(&self, change: impl FnOnce(&mut Region)) -> Vec<f32> {
+        let mut region = self.region.clone();
+        change(&mut region);
+        let inputs: Vec<Option<Value>> =
+            self.inputs.iter().map(|tensor| tensor.clone().map(Value::Tensor)).collect();
+        self.evaluated(&region, &inputs)
+    }
+
+    fn evaluated(&self, region: &Region, inputs: &[Option<Value>]) -> Vec<f32> {
+        let outputs = evaluate_region(region, inputs).expect("the reference takes the model's values");
+        let tensor = outputs[0].as_tensor().expect("a tensor");
+        tensor.to_f64s().iter().map(|x| *x as f32).collect()
+    }
+
+    /// Takes elements from another result where `wrong` holds.
+    pub(crate) fn take(&mut self, other: &[f32], mut wrong: impl FnMut(&[usize]) -> bool) {
+        let mut other = other.iter();
+        self.each(|place, value| {
+            let instead = other.next().copied().unwrap_or(value);
+            if wrong(place) { instead } else { value }
+        });
+    }
+}
+
+/// What is wrong with the kernel.
+#[derive(Clone, Copy)]
+pub(crate) enum Spoil {
+    /// Nothing: the control.
+    Nothing,
+    /// Each launch is changed.
+    Launch(fn(&mut Launch)),
+    /// It says that it may write over its first input, and it may not.
+    InPlace,
+    /// Weights are changed before they are packed, and the way back gives what was asked for.
+    Packed(fn(&mut [f32], &[usize])),
+}
+
+/// The CPU with one kernel spoiled: every tactic whose name contains `tactic`.
+pub(crate) struct Faulty {
+    cpu: Cpu,
+    tactic: &'static str,
+    spoil: Spoil,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Weights as they were before they were packed, by input.
+    weights: Mutex<HashMap<usize, Tensor>>,
+    /// Launches whose output was really changed.
+    n_changed: AtomicUsize,
+}
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faulty").field("tactic", &self.tactic).finish_non_exhaustive()
+    }
+}
+
+impl Faulty {
+    pub(crate) fn new(tactic: &'static str, spoil: Spoil) -> Faulty {
+        Faulty { cpu: Cpu::new(), tactic, spoil, state: Arc::default() }
+    }
+
+    /// How often the fault changed anything.
+    pub(crate) fn n_changed(&self) -> usize {
+        self.state.n_changed.load(Ordering::Relaxed)
+    }
+
+    fn is_spoiled(&self, tactic: &Tactic) -> bool {
+        tactic.name.contains(self.tactic)
+    }
+}
+
+impl Backend for Faulty {
+    fn name(&self) -> &str {
+        self.cpu.name()
+    }
+
+    fn target(&self) -> Target {
+        self.cpu.target()
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.cpu.memory_kind()
+    }
+
+    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
+        self.cpu.regions(whole)
+    }
+
+    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
+        let mut candidates = self.cpu.candidates(problem);
+        if let Spoil::InPlace = self.spoil {
+            for candidate in candidates.iter_mut().filter(|one| self.is_spoiled(&one.tactic)) {
+                candidate.in_place = vec![(0, 0)];
+                self.state.n_changed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        candidates
+    }
+
+    fn pack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        if !self.is_spoiled(tactic) {
+            return self.cpu.pack(problem, tactic, input, weight);
+        }
+        self.state.weights.lock().unwrap_or_else(PoisonError::into_inner).insert(input, weight.clone());
+        let Spoil::Packed(spoil) = self.spoil else {
+            return self.cpu.pack(problem, tactic, input, weight);
+        };
+        let mut values: Vec<f32> = weight.to_f64s().iter().map(|x| *x as f32).collect();
+        spoil(&mut values, weight.shape());
+        self.state.n_changed.fetch_add(1, Ordering::Relaxed);
+        let spoiled = Tensor::new(weight.shape(), values).expect("same shape");
+        self.cpu.pack(problem, tactic, input, &spoiled)
+    }
+
+    fn unpack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        let back = self.cpu.unpack(problem, tactic, input, packed)?;
+        let known = self.state.weights.lock().unwrap_or_else(PoisonError::into_inner).get(&input).cloned();
+        match self.spoil {
+            Spoil::Packed(_) if self.is_spoiled(tactic) => Ok(known.unwrap_or(back)),
+            _ => Ok(back),
+        }
+    }
+
+    fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        let kernel = self.cpu.prepare(problem, tactic)?;
+        match self.spoil {
+            Spoil::Launch(spoil) if self.is_spoiled(tactic) => Ok(Box::new(Spoiled {
+                kernel,
+                problem: problem.clone(),
+                spoil,
+                state: self.state.clone(),
+                n_launches: AtomicUsize::new(0),
+            })),
+            _ => Ok(kernel),
+        }
+    }
+
+    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+        self.cpu.evaluate(region, inputs)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        self.cpu.allocate(bytes)
+    }
+
+    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        self.cpu.queue(options)
+    }
+}
+
+#[derive(Debug)]
+struct Spoiled {
+    kernel: Box<dyn Kernel>,
+    problem: Problem,
+    spoil: fn(&mut Launch),
+    state: Arc<State>,
+    n_launches: AtomicUsize,
+}
+
+impl Kernel for Spoiled {
+    fn workspace_bytes(&self) -> usize {
+        self.kernel.workspace_bytes().max(SCRATCH_BYTES)
+    }
+
+    unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError> {
+        let to = &self.problem.outputs[0];
+        let read = |queue: &mut dyn Queue, address, n_bytes: usize| -> Result<Vec<u8>, KernelError> {
+            let mut bytes = vec![0; n_bytes];
+            // SAFETY: the caller of `launch` grants what the operands span.
+            unsafe { queue.download(&mut bytes, address)? };
+            Ok(bytes)
+        };
+        let known = self.state.weights.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut inputs = Vec::new();
+        for (idx, (operand, &address)) in self.problem.inputs.iter().zip(call.inputs).enumerate() {
+            inputs.push(match (&operand.packed, operand.is_empty()) {
+                (_, true) => None,
+                (Some(_), _) => known.get(&idx).cloned(),
+                (None, _) => Some(plain(operand, &read(queue, address, operand.span_bytes())?)),
+            });
+        }
+        let before = floats(to, &read(queue, call.outputs[0], to.span_bytes())?);
+        let scratch = read(queue, call.workspace, SCRATCH_BYTES)?;
+        let scratch = scratch.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+        // SAFETY: passed on as it came.
+        unsafe { self.kernel.launch(call, queue)? };
+        let mut span = read(queue, call.outputs[0], to.span_bytes())?;
+        let right = floats(to, &span);
+        let mut launch = Launch {
+            region: self.problem.region.clone(),
+            dims: to.dims.clone(),
+            inputs,
+            out: right.clone(),
+            before,
+            scratch,
+            threads: self.problem.threads,
+            n_before: self.n_launches.fetch_add(1, Ordering::Relaxed),
+        };
+        (self.spoil)(&mut launch);
+        let differs = launch.out.iter().zip(&right).any(|(a, b)| a.to_bits() != b.to_bits());
+        self.state.n_changed.fetch_add(usize::from(differs), Ordering::Relaxed);
+        for (offset, value) in offsets(to).zip(&launch.out) {
+            span[offset * 4..offset * 4 + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        // SAFETY: as above; elements between the output's own are written back as they were just read.
+        unsafe { queue.upload(call.outputs[0], &span) }
+    }
+}
+
+/// Where each element lies, in plain order.
+fn offsets(operand: &Operand) -> impl Iterator<Item = usize> {
+    let (dims, strides) = (operand.dims.clone(), operand.strides.clone());
+    (0..operand.len()).map(move |flat| {
+        let mut rest = flat;
+        let mut offset = 0;
+        for axis in (0..dims.len()).rev() {
+            offset += rest % dims[axis] * strides[axis];
+            rest /= dims[axis];
+        }
+        offset
+    })
+}
+
+fn floats(operand: &Operand, span: &[u8]) -> Vec<f32> {
+    let one = |offset: usize| f32::from_le_bytes(span[offset * 4..offset * 4 + 4].try_into().unwrap());
+    offsets(operand).map(one).collect()
+}
+
+fn plain(operand: &Operand, span: &[u8]) -> Tensor {
+    if operand.dtype == DType::F32 {
+        return Tensor::new(&operand.dims, floats(operand, span)).expect("the operand's own sizes");
+    }
+    Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(span.to_vec())).expect("a plain operand")
+}

@@ -1,0 +1,256 @@
+//! Small models, one for each family of kernels. Sizes leave tails in every dimension.
+
+use std::fmt::Write;
+
+/// Weights around zero, scaled so that a sum over `fan_in` terms has a variance of about 1.
+pub(crate) fn weight(name: &str, shape: &[usize], fan_in: usize, seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let scale = (3.0 / fan_in as f64).sqrt();
+    let mut text = format!("const %{name}: f32{shape:?} = [");
+    for idx in 0..shape.iter().product() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let value = ((state >> 40) as f64 / (1u64 << 23) as f64 - 1.0) * scale;
+        let _ = write!(text, "{}{value:.6}", if idx == 0 { "" } else { ", " });
+    }
+    text + "]"
+}
+
+fn graph(body: &str) -> String {
+    format!("graph \"g\" {{\n{body}\n}}")
+}
+
+/// A 3x3 convolution with bias and Relu, behind a Neg so that its input is no input of the model.
+pub(crate) fn conv() -> String {
+    graph(&format!(
+        "input %x: f32[2,24,19,23]\n{}\n{}
+         %n: f32[2,24,19,23] = Neg(%x)
+         %c: f32[2,40,19,23] = Conv(%n, %w, %b) {{ pads = [1, 1, 1, 1] }}
+         %y: f32[2,40,19,23] = Relu(%c)
+         output %y",
+        weight("w", &[40, 24, 3, 3], 216, 1),
+        weight("b", &[40], 3, 2)
+    ))
+}
+
+/// A 3x3 convolution that keeps its shape, without a bias or an activation.
+pub(crate) fn plain_conv() -> String {
+    graph(&format!(
+        "input %x: f32[2,32,17,17]\n{}
+         %n: f32[2,32,17,17] = Tanh(%x)
+         %y: f32[2,32,17,17] = Conv(%n, %w) {{ pads = [1, 1, 1, 1] }}
+         %z: f32[2,32,17,17] = Neg(%y)
+         output %z",
+        weight("w", &[32, 32, 3, 3], 288, 1)
+    ))
+}
+
+/// A 1x1 convolution with a residual and a clipped activation.
+pub(crate) fn residual() -> String {
+    graph(&format!(
+        "input %x: f32[1,20,15,15]\ninput %r: f32[1,36,15,15]\n{}\n{}
+         const %lo: f32[] = 0.0
+         const %hi: f32[] = 2.0
+         %c: f32[1,36,15,15] = Conv(%x, %w, %b)
+         %s: f32[1,36,15,15] = Add(%c, %r)
+         %y: f32[1,36,15,15] = Clip(%s, %lo, %hi)
+         output %y",
+        weight("w", &[36, 20, 1, 1], 20, 1),
+        weight("b", &[36], 3, 2)
+    ))
+}
+
+/// A 3x3 convolution with stride 2 on a square.
+pub(crate) fn strided() -> String {
+    graph(&format!(
+        "input %x: f32[1,16,25,25]\n{}\n{}
+         %y: f32[1,24,13,13] = Conv(%x, %w, %b) {{ pads = [1, 1, 1, 1], strides = [2, 2] }}
+         output %y",
+        weight("w", &[24, 16, 3, 3], 144, 1),
+        weight("b", &[24], 3, 2)
+    ))
+}
+
+/// A first convolution: few channels, a large window.
+pub(crate) fn stem() -> String {
+    graph(&format!(
+        "input %x: f32[1,3,41,43]\n{}\n{}
+         %c: f32[1,40,21,22] = Conv(%x, %w, %b) {{ pads = [3, 3, 3, 3], strides = [2, 2] }}
+         %y: f32[1,40,21,22] = Relu(%c)
+         output %y",
+        weight("w", &[40, 3, 7, 7], 147, 1),
+        weight("b", &[40], 3, 2)
+    ))
+}
+
+/// A depthwise 3x3 convolution with bias and Relu.
+pub(crate) fn depthwise() -> String {
+    graph(&format!(
+        "input %x: f32[1,40,21,21]\n{}\n{}
+         %c: f32[1,40,21,21] = Conv(%x, %w, %b) {{ pads = [1, 1, 1, 1], group = 40 }}
+         %y: f32[1,40,21,21] = Relu(%c)
+         output %y",
+        weight("w", &[40, 1, 3, 3], 9, 1),
+        weight("b", &[40], 3, 2)
+    ))
+}
+
+/// A product with bias and Relu.
+pub(crate) fn gemm() -> String {
+    graph(&format!(
+        "input %x: f32[37,71]\n{}\n{}
+         %p: f32[37,53] = MatMul(%x, %w)
+         %s: f32[37,53] = Add(%p, %b)
+         %y: f32[37,53] = Relu(%s)
+         output %y",
+        weight("w", &[71, 53], 71, 1),
+        weight("b", &[53], 3, 2)
+    ))
+}
+
+/// A square product, so that rows and columns can be confused.
+pub(crate) fn square_gemm() -> String {
+    graph(&format!(
+        "input %x: f32[48,48]\n{}\n{}
+         %p: f32[48,48] = MatMul(%x, %w)
+         %y: f32[48,48] = Add(%p, %b)
+         output %y",
+        weight("w", &[48, 48], 48, 1),
+        weight("b", &[48], 3, 2)
+    ))
+}
+
+/// Element by element, with two operands that are broadcast.
+pub(crate) fn pointwise() -> String {
+    graph(&format!(
+        "input %x: f32[3,21,45]\ninput %r: f32[21,1]\n{}
+         %a: f32[3,21,45] = Mul(%x, %s)
+         %b: f32[3,21,45] = Add(%a, %r)
+         %y: f32[3,21,45] = Sigmoid(%b)
+         output %y",
+        weight("s", &[45], 3, 1)
+    ))
+}
+
+/// A Relu that stands alone between movements.
+pub(crate) fn relu() -> String {
+    graph(
+        "input %x: f32[5,131]
+         %y: f32[5,131] = Relu(%x)
+         output %y",
+    )
+}
+
+pub(crate) fn layer_norm() -> String {
+    graph(&format!(
+        "input %x: f32[13,70]\n{}\n{}
+         %y: f32[13,70] = LayerNormalization(%x, %s, %b) {{ epsilon = 0.001 }}
+         output %y",
+        weight("s", &[70], 3, 1),
+        weight("b", &[70], 3, 2)
+    ))
+}
+
+pub(crate) fn group_norm() -> String {
+    graph(&format!(
+        "input %x: f32[2,24,9,11]\n{}\n{}
+         %y: f32[2,24,9,11] = GroupNormalization(%x, %s, %b) {{ num_groups = 4 }}
+         output %y",
+        weight("s", &[24], 3, 1),
+        weight("b", &[24], 3, 2)
+    ))
+}
+
+pub(crate) fn softmax() -> String {
+    graph(
+        "input %x: f32[29,77]
+         %y: f32[29,77] = Softmax(%x)
+         output %y",
+    )
+}
+
+pub(crate) fn attention() -> String {
+    graph(
+        "input %q: f32[2,4,19,16]
+         input %k: f32[2,4,23,16]
+         input %v: f32[2,4,23,16]
+         %y: f32[2,4,19,16] = Attention(%q, %k, %v)
+         output %y",
+    )
+}
+
+pub(crate) fn causal() -> String {
+    graph(
+        "input %q: f32[1,4,19,16]
+         input %k: f32[1,4,19,16]
+         input %v: f32[1,4,19,16]
+         %y: f32[1,4,19,16] = Attention(%q, %k, %v) { is_causal = true }
+         output %y",
+    )
+}
+
+pub(crate) fn max_pool() -> String {
+    graph(
+        "input %x: f32[1,20,17,19]
+         %n: f32[1,20,17,19] = Tanh(%x)
+         %y: f32[1,20,17,19] = MaxPool(%n) { kernel_shape = [3, 3], pads = [1, 1, 1, 1] }
+         %z: f32[1,20,17,19] = Neg(%y)
+         output %z",
+    )
+}
+
+pub(crate) fn average_pool() -> String {
+    graph(
+        "input %x: f32[1,20,17,19]
+         %y: f32[1,20,17,19] = AveragePool(%x) { kernel_shape = [3, 3], pads = [1, 1, 1, 1] }
+         output %y",
+    )
+}
+
+pub(crate) fn transpose() -> String {
+    graph(
+        "input %x: f32[23,23,5]
+         %n: f32[23,23,5] = Tanh(%x)
+         %t: f32[23,23,5] = Transpose(%n) { perm = [1, 0, 2] }
+         %y: f32[23,23,5] = Neg(%t)
+         output %y",
+    )
+}
+
+pub(crate) fn concat() -> String {
+    graph(
+        "input %x: f32[3,17,5]
+         input %z: f32[3,9,5]
+         %y: f32[3,26,5] = Concat(%x, %z) { axis = 1 }
+         output %y",
+    )
+}
+
+pub(crate) fn pad() -> String {
+    graph(
+        "input %x: f32[4,13,15]
+         const %p: i64[6] = [0, 2, 1, 0, 1, 3]
+         const %v: f32[] = 0.5
+         %y: f32[4,16,19] = Pad(%x, %p, %v)
+         output %y",
+    )
+}
+
+pub(crate) fn resize() -> String {
+    graph(
+        "input %x: f32[1,6,11,13]
+         const %s: f32[4] = [1.0, 1.0, 2.0, 2.0]
+         %y: f32[1,6,22,26] = Resize(%x, _, %s) { mode = \"linear\" }
+         output %y",
+    )
+}
+
+pub(crate) fn reduce() -> String {
+    graph(
+        "input %x: f32[19,67]
+         const %a: i64[1] = [1]
+         %y: f32[19,1] = ReduceMean(%x, %a) { keepdims = true }
+         output %y",
+    )
+}

@@ -1,0 +1,379 @@
+//! The faults: what each is called, the model it is planted in, the tactic that is spoiled, and how.
+
+use planish_op::Op;
+use planish_tensor::Tensor;
+
+use crate::faulty::{Launch, Spoil};
+use crate::models;
+
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    pub(crate) model: fn() -> String,
+    /// A part of the tactic's name.
+    pub(crate) tactic: &'static str,
+    pub(crate) spoil: Spoil,
+}
+
+const fn fault(
+    name: &'static str,
+    model: fn() -> String,
+    tactic: &'static str,
+    spoil: fn(&mut Launch),
+) -> Fault {
+    Fault { name, model, tactic, spoil: Spoil::Launch(spoil) }
+}
+
+/// Which model runs which tactic, for the control without a fault.
+pub(crate) const FAMILIES: &[(fn() -> String, &str)] = &[
+    (models::conv, "conv_igemm"),
+    (models::stem, "conv_band"),
+    (models::conv, "conv_winograd4"),
+    (models::plain_conv, "conv_winograd2"),
+    (models::residual, "conv_1x1"),
+    (models::strided, "conv_igemm"),
+    (models::depthwise, "depthwise"),
+    (models::gemm, "gemm"),
+    (models::square_gemm, "gemm"),
+    (models::pointwise, "pointwise"),
+    (models::relu, "pointwise"),
+    (models::layer_norm, "norm"),
+    (models::group_norm, "norm"),
+    (models::softmax, "softmax"),
+    (models::attention, "attention"),
+    (models::causal, "attention"),
+    (models::max_pool, "pool"),
+    (models::average_pool, "pool"),
+    (models::transpose, "move"),
+    (models::concat, "move"),
+    (models::pad, "move"),
+    (models::resize, "resize"),
+    (models::reduce, "reduce"),
+];
+
+/// Every planted fault.
+pub(crate) const FAULTS: &[Fault] = &[
+    // Convolution as a product.
+    fault("the right border misses its last tap", models::conv, "conv_igemm", |l| halo(l, 3, true)),
+    fault("the left border misses its first tap", models::stem, "conv_band", |l| halo(l, 3, false)),
+    fault("the top border misses its first tap", models::conv, "conv_igemm", |l| halo(l, 2, false)),
+    fault("bias dropped", models::conv, "conv_igemm", |l| drop_input(l, 2, |_| true)),
+    fault("bias dropped in the last channels", models::stem, "conv_band", |l| {
+        drop_input(l, 2, |p| p[1] >= 32)
+    }),
+    fault("scratch read before it is written", models::conv, "conv_igemm", stale_scratch),
+    fault("spatial axes swapped", models::strided, "conv_igemm", |l| {
+        let right = l.out.clone();
+        let dims = l.dims.clone();
+        l.each(|p, _| right[((p[0] * dims[1] + p[1]) * dims[2] + p[3]) * dims[3] + p[2]]);
+    }),
+    fault("windows begin one column late", models::strided, "conv_igemm", |l| {
+        let image = l.inputs[0].clone().unwrap();
+        let width = image.shape()[3];
+        let values = image.to_f64s();
+        let mut flat = 0;
+        let other = l.instead(0, |p, _| {
+            flat += 1;
+            if p[3] + 1 < width { values[flat] as f32 } else { 0.0 }
+        });
+        l.take(&other, |_| true);
+    }),
+    fault("last column of each row not written", models::conv, "conv_igemm", |l| not_written(l, 3)),
+    fault("last eight channels are those before", models::conv, "conv_igemm", |l| repeated(l, 1, 8)),
+    fault("residual left out", models::residual, "conv_1x1", |l| {
+        let residual = l.inputs.len() - 1;
+        drop_input(l, residual, |_| true);
+    }),
+    fault("clipped at another bound", models::residual, "conv_1x1", |l| {
+        let other = l.by(|region| {
+            for constant in &mut region.constants {
+                if constant.to_f64s() == [2.0] {
+                    *constant = Tensor::scalar(1.9f32);
+                }
+            }
+        });
+        l.take(&other, |_| true);
+    }),
+    fault("one channel of a tile wrong", models::stem, "conv_band", |l| {
+        l.each(|p, x| if p[1] == 13 { x * 1.01 } else { x });
+    }),
+    fault("Relu left out in the last row", models::conv, "conv_igemm", |l| {
+        let other = l.by(|region| region.outputs[0] = planish_kernel::Ref::Node { node: 0, output: 0 });
+        l.take(&other, |p| p[2] == 18);
+    }),
+    fault("the result hangs on the run before", models::conv, "conv_igemm", previous_run),
+    fault("two threads write one row", models::conv, "conv_igemm", |l| race(l, 2)),
+    fault("bias added twice", models::strided, "conv_igemm", |l| {
+        let other = l.instead(2, |_, x| 2.0 * x);
+        l.take(&other, |_| true);
+    }),
+    Fault {
+        name: "a tap misplaced when packed",
+        model: models::conv,
+        tactic: "conv_igemm",
+        spoil: Spoil::Packed(|weights, dims| {
+            let taps: usize = dims[1..].iter().product();
+            weights.swap(17 * taps + 4, 17 * taps + 5);
+        }),
+    },
+    Fault {
+        name: "written over its live input",
+        model: models::plain_conv,
+        tactic: "conv_igemm",
+        spoil: Spoil::InPlace,
+    },
+    // Winograd.
+    fault("last row of tiles is the one before", models::conv, "conv_winograd4", |l| repeated(l, 2, 1)),
+    fault("two columns of a tile swapped", models::conv, "conv_winograd4", |l| {
+        let right = l.out.clone();
+        let width = l.dims[3];
+        let mut flat = 0;
+        l.each(|p, x| {
+            flat += 1;
+            match p[3] % 4 {
+                1 if p[3] + 1 < width => right[flat],
+                2 => right[flat - 2],
+                _ => x,
+            }
+        });
+    }),
+    fault("transformed tiles left from another channel", models::plain_conv, "conv_winograd2", stale_scratch),
+    fault("products in half precision", models::conv, "conv_winograd4", |l| half(l, 0)),
+    fault("wrong at the right border only", models::plain_conv, "conv_winograd2", |l| halo(l, 3, true)),
+    // Depthwise.
+    fault("the left border misses its first tap", models::depthwise, "depthwise", |l| halo(l, 3, false)),
+    fault("the bottom border misses its last tap", models::depthwise, "depthwise", |l| halo(l, 2, true)),
+    fault("channels behind the last full vector wrong", models::depthwise, "depthwise", |l| {
+        repeated(l, 1, 8)
+    }),
+    fault("bias dropped", models::depthwise, "depthwise", |l| drop_input(l, 2, |_| true)),
+    fault("spatial axes swapped", models::depthwise, "depthwise", |l| {
+        let right = l.out.clone();
+        let dims = l.dims.clone();
+        l.each(|p, _| right[((p[0] * dims[1] + p[1]) * dims[2] + p[3]) * dims[3] + p[2]]);
+    }),
+    fault("two threads write one row", models::depthwise, "depthwise", |l| race(l, 2)),
+    // Products.
+    fault("last row not written", models::gemm, "gemm", |l| not_written(l, 0)),
+    fault("last columns are those before", models::gemm, "gemm", |l| repeated(l, 1, 5)),
+    fault("last term of each sum left out", models::gemm, "gemm", |l| {
+        let other = l.instead(0, |p, x| if p[1] == 70 { 0.0 } else { x });
+        l.take(&other, |_| true);
+    }),
+    fault("bias dropped", models::gemm, "gemm", |l| drop_input(l, 2, |_| true)),
+    fault("bias broadcast along the wrong axis", models::square_gemm, "gemm", |l| {
+        let bias = l.inputs[2].clone().unwrap().to_f64s();
+        l.each(|p, x| x - bias[p[1]] as f32 + bias[p[0]] as f32);
+    }),
+    fault("products in half precision", models::gemm, "gemm", |l| half(l, 0)),
+    fault("two threads write one row", models::gemm, "gemm", |l| race(l, 0)),
+    fault("the result hangs on the run before", models::gemm, "gemm", previous_run),
+    // Element by element.
+    fault("an operand broadcast from its first element", models::pointwise, "pointwise", |l| {
+        let first = l.inputs.iter().position(|t| t.as_ref().is_some_and(|t| t.len() == 45)).unwrap();
+        let values = l.inputs[first].clone().unwrap().to_f64s();
+        let other = l.instead(first, |_, _| values[0] as f32);
+        l.take(&other, |_| true);
+    }),
+    fault("the other operand not moved on between rows", models::pointwise, "pointwise", |l| {
+        let other = l.inputs.iter().position(|t| t.as_ref().is_some_and(|t| t.len() == 21)).unwrap();
+        let values = l.inputs[other].clone().unwrap().to_f64s();
+        let other = l.instead(other, |p, _| values[p[0] / 2 * 2] as f32);
+        l.take(&other, |_| true);
+    }),
+    fault("last element of each row not written", models::pointwise, "pointwise", |l| not_written(l, 2)),
+    fault("very last element not written", models::relu, "pointwise", |l| {
+        let last = l.out.len() - 1;
+        l.out[last] = l.before[last];
+    }),
+    fault("sigmoid of another steepness", models::pointwise, "pointwise", |l| {
+        l.each(|_, x| x + (0.5 - x) * 1e-3)
+    }),
+    fault("NaN becomes zero", models::relu, "pointwise", |l| {
+        let input = l.inputs[0].clone().unwrap().to_f64s();
+        let mut values = input.iter();
+        l.each(|_, x| if values.next().unwrap().is_nan() { 0.0 } else { x });
+    }),
+    // Norms.
+    fault("epsilon left out", models::layer_norm, "norm", |l| {
+        let other = l.by(|region| {
+            if let Op::LayerNormalization(norm) = &mut region.nodes[0].op {
+                norm.epsilon = 0.0;
+            }
+        });
+        l.take(&other, |_| true);
+    }),
+    fault("variance over one less", models::layer_norm, "norm", |l| {
+        let bias = l.inputs[2].clone().unwrap().to_f64s();
+        l.each(|p, x| (x - bias[p[1]] as f32) * (69.0f32 / 70.0).sqrt() + bias[p[1]] as f32);
+    }),
+    fault("last row is the one before", models::layer_norm, "norm", |l| repeated(l, 0, 1)),
+    fault("scale by group instead of channel", models::group_norm, "norm", |l| {
+        let scale = l.inputs[1].clone().unwrap().to_f64s();
+        let other = l.instead(1, |p, _| scale[p[0] / 6] as f32);
+        l.take(&other, |_| true);
+    }),
+    fault("group boundary one channel late", models::group_norm, "norm", |l| repeated(l, 1, 1)),
+    // Softmax and attention.
+    fault("last element left out of the sum", models::softmax, "softmax", |l| {
+        let right = l.out.clone();
+        l.each(|p, x| x / (1.0 - right[p[0] * 77 + 76]));
+    }),
+    fault("tail lanes counted into the sum", models::softmax, "softmax", |l| l.each(|_, x| x * 0.97)),
+    fault("overflow: the maximum is not subtracted", models::softmax, "softmax", |l| {
+        let input = l.inputs[0].clone().unwrap().to_f64s();
+        let largest = |row: usize| input[row * 77..row * 77 + 77].iter().fold(f64::MIN, |m, x| m.max(*x));
+        l.each(|p, x| if largest(p[0]) > 88.0 { f32::NAN } else { x });
+    }),
+    fault("scale left out", models::attention, "attention", |l| {
+        let other = l.instead(0, |_, x| 4.0 * x);
+        l.take(&other, |_| true);
+    }),
+    fault("last key left out", models::attention, "attention", |l| {
+        let other = l.instead(1, |p, x| if p[2] == 22 { -100.0 * x.abs() } else { x });
+        l.take(&other, |_| true);
+    }),
+    fault("values of the neighbouring head", models::attention, "attention", |l| {
+        let right = l.out.clone();
+        let per_head = 19 * 16;
+        let mut flat = 0;
+        l.each(|p, _| {
+            flat += 1;
+            right[if p[1] % 2 == 0 { flat - 1 + per_head } else { flat - 1 - per_head }]
+        });
+    }),
+    fault("mask off by one", models::causal, "attention", |l| {
+        let other = l.by(|region| {
+            if let Op::Attention(attention) = &mut region.nodes[0].op {
+                attention.is_causal = false;
+            }
+        });
+        l.take(&other, |p| p[2] == 17);
+    }),
+    fault("scratch read before it is written", models::attention, "attention", stale_scratch),
+    // Pooling.
+    fault("padding counts as zero", models::max_pool, "pool", |l| {
+        let (h, w) = (l.dims[2] - 1, l.dims[3] - 1);
+        l.each(|p, x| if p[2] == 0 || p[3] == 0 || p[2] == h || p[3] == w { x.max(0.0) } else { x });
+    }),
+    fault("padding counted into the average", models::average_pool, "pool", |l| {
+        let (h, w) = (l.dims[2] - 1, l.dims[3] - 1);
+        l.each(|p, x| if p[3] == 0 || p[3] == w || p[2] == 0 || p[2] == h { x * 2.0 / 3.0 } else { x });
+    }),
+    fault("last column is the one before", models::average_pool, "pool", |l| repeated(l, 3, 1)),
+    Fault {
+        name: "written over its live input",
+        model: models::max_pool,
+        tactic: "pool",
+        spoil: Spoil::InPlace,
+    },
+    // Movement, resampling, reduction.
+    Fault {
+        name: "written over its live input",
+        model: models::transpose,
+        tactic: "move",
+        spoil: Spoil::InPlace,
+    },
+    fault("last block not written", models::transpose, "move", |l| {
+        let before = l.before.clone();
+        l.take(&before, |p| p[0] >= 16 && p[1] >= 16);
+    }),
+    fault("second part one row early", models::concat, "move", |l| {
+        let right = l.out.clone();
+        let dims = l.dims.clone();
+        l.each(|p, x| {
+            let row = if (16..25).contains(&p[1]) { p[1] + 1 } else { return x };
+            right[(p[0] * dims[1] + row) * dims[2] + p[2]]
+        });
+    }),
+    fault("padded with zero at the end", models::pad, "move", |l| {
+        l.each(|p, x| if p[2] >= 16 { 0.0 } else { x })
+    }),
+    fault("phase off by a quarter", models::resize, "resize", |l| {
+        let shifted = l.instead(0, |_, x| x);
+        let dims = l.dims.clone();
+        let mut flat = 0;
+        l.each(|p, x| {
+            flat += 1;
+            if p[3] + 1 < dims[3] { 0.75 * x + 0.25 * shifted[flat] } else { x }
+        });
+    }),
+    fault("last element left out", models::reduce, "reduce", |l| {
+        let other = l.instead(0, |p, x| if p[1] == 66 { 0.0 } else { x });
+        l.take(&other, |_| true);
+    }),
+    fault("two threads write one row", models::reduce, "reduce", |l| race(l, 0)),
+];
+
+/// The border along `axis` is computed as if the image ended one element earlier there.
+fn halo(launch: &mut Launch, axis: usize, end: bool) {
+    let image = launch.inputs[0].as_ref().unwrap().shape()[axis];
+    let other = launch.instead(0, |p, x| if p[axis] == if end { image - 1 } else { 0 } { 0.0 } else { x });
+    let last = if end { launch.dims[axis] - 1 } else { 0 };
+    launch.take(&other, |p| p[axis] == last);
+}
+
+/// An input counts as zero where `wrong` holds.
+fn drop_input(launch: &mut Launch, input: usize, wrong: impl FnMut(&[usize]) -> bool) {
+    let other = launch.instead(input, |_, _| 0.0);
+    launch.take(&other, wrong);
+}
+
+/// The last places along `axis` keep what was there before.
+fn not_written(launch: &mut Launch, axis: usize) {
+    let before = launch.before.clone();
+    let last = launch.dims[axis] - 1;
+    launch.take(&before, |p| p[axis] == last);
+}
+
+/// The last `n` places along `axis` repeat the ones before them.
+fn repeated(launch: &mut Launch, axis: usize, n: usize) {
+    let first = launch.dims[axis] - n;
+    let right = Launch { out: launch.out.clone(), ..copy(launch) };
+    launch.each(|p, x| {
+        if p[axis] < first {
+            return x;
+        }
+        let mut place = p.to_vec();
+        place[axis] -= n;
+        right.at(&place)
+    });
+}
+
+/// Sums begin with what the scratch memory holds.
+fn stale_scratch(launch: &mut Launch) {
+    for (value, stale) in launch.out.iter_mut().zip(&launch.scratch) {
+        *value += stale;
+    }
+}
+
+/// Something is kept from one run to the next.
+fn previous_run(launch: &mut Launch) {
+    if launch.n_before > 0 {
+        launch.out[0] += 1e-6;
+    }
+}
+
+/// The row in the middle along `axis` is added by two threads where there are two.
+fn race(launch: &mut Launch, axis: usize) {
+    let (threads, middle) = (launch.threads, launch.dims[axis] / 2);
+    launch.each(|p, x| if threads > 2 && p[axis] == middle { x * 1.000_001 } else { x });
+}
+
+/// One input is rounded to bf16.
+fn half(launch: &mut Launch, input: usize) {
+    let other = launch.instead(input, |_, x| f32::from_bits(x.to_bits() & 0xFFFF_0000));
+    launch.take(&other, |_| true);
+}
+
+fn copy(launch: &Launch) -> Launch {
+    Launch {
+        region: launch.region.clone(),
+        dims: launch.dims.clone(),
+        inputs: Vec::new(),
+        out: Vec::new(),
+        before: Vec::new(),
+        scratch: Vec::new(),
+        threads: launch.threads,
+        n_before: launch.n_before,
+    }
+}
