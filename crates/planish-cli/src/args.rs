@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 #[command(
     name = "planish",
     version,
-    about = "Look into trained models (ONNX) and run them",
+    about = "Trained models (ONNX) to tuned and checked plans, run fast",
     after_help = "Start with `planish demo`. Exit codes: 0 done, 1 the answer is no, 2 bad usage or bad input, \
                   3 this machine cannot do it."
 )]
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Timing(Timing),
     /// Write a model of a known kind with random weights, or list them
     Zoo(Zoo),
-    /// Make a small model, inspect it and run it
+    /// Make a model, build, check, time and compare it: everything at once
     Demo(Demo),
     /// Show what this machine offers: CPU, memory, GPUs, libraries
     Doctor(Doctor),

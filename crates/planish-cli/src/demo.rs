@@ -1,27 +1,27 @@
-//! `planish demo`: a small residual network, made here, inspected and run.
+//! `planish demo`: a model made here, built into a plan, checked, timed and compared with the reference.
 
 use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use planish_onnx::{
-    Attribute, AttributeValue, DataType, Dimension, Graph, Model, Node, OpsetImport, Tensor, ValueInfo,
-};
+use anyhow::{Context, Result, ensure};
+use planish::{ContextOptions, View};
+use planish_op::Value;
+use planish_plan::Outcome;
 
-use crate::args::Demo;
+use crate::args::{Building, Demo};
 use crate::feed::{self, Sources};
 use crate::inspect::{self, Report};
-use crate::random::Random;
-use crate::{Answer, files, run, say_note};
+use crate::{Answer, files, load, print, run, say_note};
 
-/// The seed of the weights; the inputs take the next one.
+/// The network, and the seed of its weights; the inputs take the next one.
+const NETWORK: &str = "resnet18_224";
 const SEED: u64 = 2026;
-/// Channels of the three stages; the later two halve the image.
-const STAGES: [i64; 3] = [16, 32, 64];
-const BLOCKS_PER_STAGE: usize = 2;
-const CLASSES: i64 = 10;
-const IMAGE: i64 = 32;
+/// How long the plan is timed.
+const TIMED: Duration = Duration::from_secs(2);
+/// How far the plan may be from the reference: f32 through a deep network, Winograd included.
+const TOLERANCE: f64 = 2e-5;
 
 pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let folder = match &args.folder {
@@ -31,25 +31,79 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let model = folder.join("demo.onnx");
-    let bytes = planish_onnx::write(&network());
+    let bytes = planish_zoo::onnx(NETWORK, SEED)?;
     files::write(&model, |file| file.write_all(&bytes))?;
-    writeln!(out, "A residual network for {IMAGE}x{IMAGE} images with random weights:\n")?;
+    writeln!(out, "A model: {NETWORK} with random weights.\n")?;
     Report::new(&model, &[])?.print(out)?;
+    out.flush()?;
+
+    writeln!(out, "\nA plan of it, optimized, tuned and checked for this machine:\n")?;
+    let made = load::build(&model, &Building { tune_level: 3, ..Building::default() })?;
+    let path = folder.join("demo.plan");
+    let n_bytes = made.plan.save(&path)?;
+    let record = made.plan.record();
+    let n_passed = record.certificate.checks.iter().filter(|check| check.outcome == Outcome::Passed).count();
+    let n_checks = record.certificate.checks.len();
+    writeln!(out, "plan        {} in {} steps", print::bytes(n_bytes), record.program.steps.len())?;
+    writeln!(out, "built       in {}", print::seconds(made.time.as_secs_f64()))?;
+    writeln!(out, "certificate {n_passed} checks passed of {n_checks}, the rest skipped with a reason")?;
+    out.flush()?;
 
     let imported = inspect::import(&model)?;
     let sources = Sources { random: Some(SEED + 1), ..Sources::default() };
     let fed = feed::gather(&imported.graph, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
-    writeln!(out, "\nOne run on random input:\n")?;
-    let ran = run::run(&imported.graph, &fed)?;
-    ran.print(out)?;
+    let reference = run::run(&imported.graph, &fed)?;
+
+    let threads = record.threads as usize;
+    let engine = load::engine(made.plan)?;
+    let mut context = engine.context_with(ContextOptions { threads })?;
+    let values = context.run_values(&fed.values())?;
+    let views: Vec<View<'_>> = fed.tensors.iter().map(|(_, tensor)| View::from(tensor)).collect();
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < TIMED {
+        let run = Instant::now();
+        context.run_in_order(&views)?;
+        times.push(run.elapsed());
+    }
+    times.sort_unstable();
+    let median = times[times.len() / 2];
+    let error = distance(&values, &reference)?;
+    let slow = reference.time();
+    let mut rows = vec![["", "median", "relative L2 error"].map(String::from).to_vec()];
+    rows.push(vec!["reference, unoptimized".into(), print::seconds(slow.as_secs_f64()), "0".into()]);
+    let plan = format!("plan on {threads} threads");
+    rows.push(vec![plan, print::seconds(median.as_secs_f64()), format!("{error:.1e}")]);
+    writeln!(out, "\nOne against the other, on the same random input:\n")?;
+    print::table(out, &rows, &[1, 2])?;
+    writeln!(out, "\nThe plan is {:.0} times as fast.", slow.as_secs_f64() / median.as_secs_f64())?;
+    ensure!(error <= TOLERANCE, "the plan's answer is {error:.1e} off the reference's; please report it");
+
     let (inputs, outputs) = (folder.join("input.npz"), folder.join("output.npz"));
     run::save_archive(&inputs, &fed.tensors)?;
-    run::save_archive(&outputs, &ran.tensors())?;
-    writeln!(out, "\nThe files are in {}. The same by hand:\n", folder.display())?;
+    run::save_archive(&outputs, &reference.tensors())?;
+    writeln!(out, "The files are in {}. The same by hand:\n", folder.display())?;
     writeln!(out, "  planish inspect {}", shell(&model))?;
-    writeln!(out, "  planish run {} --inputs {} -o {}", shell(&model), shell(&inputs), shell(&outputs))?;
+    writeln!(out, "  planish build {} -o {}", shell(&model), shell(&path))?;
+    writeln!(out, "  planish bench {}", shell(&path))?;
+    writeln!(out, "  planish profile {}", shell(&path))?;
+    writeln!(out, "  planish run {} --inputs {} -o {}", shell(&path), shell(&inputs), shell(&outputs))?;
     Ok(Answer::Yes)
+}
+
+/// Relative L2 distance of the plan's outputs from the reference's.
+fn distance(values: &[Value], reference: &run::Ran) -> Result<f64> {
+    let (mut error, mut norm) = (0.0, 0.0);
+    for (value, (name, want)) in values.iter().zip(reference.tensors()) {
+        let got = value.as_tensor().with_context(|| format!("output `{name}` is no tensor"))?;
+        ensure!(got.shape() == want.shape(), "output `{name}` has another shape than the reference's");
+        for (x, y) in got.to_f64s().into_iter().zip(want.to_f64s()) {
+            error += (x - y).powi(2);
+            norm += y * y;
+        }
+    }
+    Ok((error / f64::max(norm, f64::MIN_POSITIVE)).sqrt())
 }
 
 /// A path as a shell takes it.
@@ -57,120 +111,4 @@ fn shell(path: &Path) -> Cow<'_, str> {
     let text = path.to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     if text.chars().all(is_plain) { text } else { Cow::Owned(format!("'{}'", text.replace('\'', "'\\''"))) }
-}
-
-/// Collects the nodes and weights of the network.
-struct Builder {
-    random: Random,
-    nodes: Vec<Node<'static>>,
-    initializers: Vec<Tensor<'static>>,
-}
-
-impl Builder {
-    fn weight(&mut self, name: &str, dims: &[i64], value: impl Fn(&mut Random) -> f64) -> String {
-        let n: i64 = dims.iter().product();
-        let bytes: Vec<u8> = (0..n).flat_map(|_| (value(&mut self.random) as f32).to_le_bytes()).collect();
-        self.initializers.push(Tensor::raw(name.to_string(), DataType::Float, dims.to_vec(), bytes));
-        name.to_string()
-    }
-
-    fn node(
-        &mut self,
-        op_type: &'static str,
-        name: &str,
-        inputs: Vec<String>,
-        attributes: Vec<Attribute<'static>>,
-    ) -> String {
-        let output = format!("{name}_out");
-        self.nodes.push(Node {
-            name: name.to_string().into(),
-            op_type: op_type.into(),
-            inputs: inputs.into_iter().map(Cow::Owned).collect(),
-            outputs: vec![output.clone().into()],
-            attributes,
-            ..Node::default()
-        });
-        output
-    }
-
-    /// A convolution with weights that keep the variance (He and others, 2015), then batch normalization.
-    fn convolution(&mut self, name: &str, x: String, channels: [i64; 2], kernel: i64, stride: i64) -> String {
-        let [from, to] = channels;
-        let deviation = (2.0 / (from * kernel * kernel) as f64).sqrt();
-        let filter = self.weight(&format!("{name}.weight"), &[to, from, kernel, kernel], |random| {
-            random.normal() * deviation
-        });
-        let pad = kernel / 2;
-        let attributes = vec![
-            Attribute::new("strides", AttributeValue::Ints(vec![stride; 2])),
-            Attribute::new("pads", AttributeValue::Ints(vec![pad; 4])),
-            Attribute::new("kernel_shape", AttributeValue::Ints(vec![kernel; 2])),
-        ];
-        let y = self.node("Conv", &format!("{name}.conv"), vec![x, filter], attributes);
-        let near = |center: f64| move |random: &mut Random| center + 0.1 * random.normal();
-        let scale = self.weight(&format!("{name}.scale"), &[to], near(1.0));
-        let shift = self.weight(&format!("{name}.shift"), &[to], near(0.0));
-        let mean = self.weight(&format!("{name}.mean"), &[to], near(0.0));
-        let variance = self.weight(&format!("{name}.variance"), &[to], |random| 0.5 + random.unit());
-        let inputs = vec![y, scale, shift, mean, variance];
-        self.node("BatchNormalization", &format!("{name}.norm"), inputs, Vec::new())
-    }
-
-    /// Two convolutions and a way around them.
-    fn block(&mut self, name: &str, x: String, channels: [i64; 2], stride: i64) -> String {
-        let y = self.convolution(&format!("{name}.a"), x.clone(), channels, 3, stride);
-        let y = self.node("Relu", &format!("{name}.a.relu"), vec![y], Vec::new());
-        let y = self.convolution(&format!("{name}.b"), y, [channels[1]; 2], 3, 1);
-        let around = if stride == 1 && channels[0] == channels[1] {
-            x
-        } else {
-            self.convolution(&format!("{name}.around"), x, channels, 1, stride)
-        };
-        let sum = self.node("Add", &format!("{name}.add"), vec![y, around], Vec::new());
-        self.node("Relu", &format!("{name}.relu"), vec![sum], Vec::new())
-    }
-}
-
-/// The network: a convolution, three stages of residual blocks, the mean over the image, a linear layer.
-fn network() -> Model<'static> {
-    let mut builder = Builder { random: Random::new(SEED), nodes: Vec::new(), initializers: Vec::new() };
-    let mut x = builder.convolution("stem", "image".into(), [3, STAGES[0]], 3, 1);
-    x = builder.node("Relu", "stem.relu", vec![x], Vec::new());
-    let mut from = STAGES[0];
-    for (stage, to) in STAGES.into_iter().enumerate() {
-        for block in 0..BLOCKS_PER_STAGE {
-            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            x = builder.block(&format!("stage{}.block{}", stage + 1, block + 1), x, [from, to], stride);
-            from = to;
-        }
-    }
-    x = builder.node("GlobalAveragePool", "pool", vec![x], Vec::new());
-    x = builder.node("Flatten", "flatten", vec![x], Vec::new());
-    let deviation = (1.0 / from as f64).sqrt();
-    let weight = builder.weight("classes.weight", &[CLASSES, from], |random| random.normal() * deviation);
-    let bias = builder.weight("classes.bias", &[CLASSES], |random| 0.1 * random.normal());
-    let transposed = vec![Attribute::new("transB", AttributeValue::Int(1))];
-    x = builder.node("Gemm", "classes", vec![x, weight, bias], transposed);
-    builder.node("Softmax", "softmax", vec![x], Vec::new());
-    if let Some(last) = builder.nodes.last_mut() {
-        last.outputs = vec!["probabilities".into()];
-    }
-    let batch = || Dimension::Param("batch".into());
-    let sizes = |list: &[i64]| list.iter().map(|&size| Dimension::Value(size)).collect::<Vec<_>>();
-    let with_batch = |list: &[i64]| std::iter::once(batch()).chain(sizes(list)).collect::<Vec<_>>();
-    Model {
-        ir_version: 10,
-        opset_imports: vec![OpsetImport { domain: "".into(), version: 21 }],
-        producer_name: "planish".into(),
-        producer_version: env!("CARGO_PKG_VERSION").into(),
-        graph: Graph {
-            name: "demo".into(),
-            nodes: builder.nodes,
-            initializers: builder.initializers,
-            inputs: vec![ValueInfo::tensor("image", DataType::Float, with_batch(&[3, IMAGE, IMAGE]))],
-            outputs: vec![ValueInfo::tensor("probabilities", DataType::Float, with_batch(&[CLASSES]))],
-            ..Graph::default()
-        },
-        ..Model::default()
-    }
 }

@@ -24,17 +24,6 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Normal with mean 0 and deviation 1, by the polar form of Box and Muller.
-    pub(crate) fn normal(&mut self) -> f64 {
-        loop {
-            let (a, b) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
-            let square = a * a + b * b;
-            if square > 0.0 && square < 1.0 {
-                return a * (-2.0 * square.ln() / square).sqrt();
-            }
-        }
-    }
-
     /// Values that most models take: floats between -1 and 1, bytes over their range, other integers 0 or 1
     /// (token numbers and masks of any vocabulary).
     pub(crate) fn tensor(&mut self, dtype: DType, shape: &[usize]) -> Result<Tensor, TensorError> {

@@ -152,6 +152,11 @@ fn type_text(tensor: &Tensor) -> String {
 }
 
 impl Ran {
+    /// How long the run took.
+    pub(crate) fn time(&self) -> Duration {
+        self.time
+    }
+
     pub(crate) fn print(&self, out: &mut dyn Write) -> Result<()> {
         let heading = ["output", "type", "min", "max", "mean", ""].map(String::from).to_vec();
         let mut rows = vec![heading];
