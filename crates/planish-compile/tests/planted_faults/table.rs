@@ -6,9 +6,12 @@ use planish_tensor::Tensor;
 use crate::faulty::{Launch, Spoil};
 use crate::models;
 
+/// The text of a graph.
+pub(crate) type Model = fn() -> String;
+
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    pub(crate) model: fn() -> String,
+    pub(crate) model: Model,
     /// A part of the tactic's name.
     pub(crate) tactic: &'static str,
     pub(crate) spoil: Spoil,
@@ -16,7 +19,7 @@ pub(crate) struct Fault {
 
 const fn fault(
     name: &'static str,
-    model: fn() -> String,
+    model: Model,
     tactic: &'static str,
     spoil: fn(&mut Launch),
 ) -> Fault {
@@ -24,7 +27,7 @@ const fn fault(
 }
 
 /// Which model runs which tactic, for the control without a fault.
-pub(crate) const FAMILIES: &[(fn() -> String, &str)] = &[
+pub(crate) const FAMILIES: &[(Model, &str)] = &[
     (models::conv, "conv_igemm"),
     (models::stem, "conv_band"),
     (models::conv, "conv_winograd4"),
