@@ -1,8 +1,9 @@
 //! The ways to do each step: a backend's candidates, or nothing at all where a value is only seen differently.
 
-use planish_kernel::{Backend, Candidate, Layout, Problem, Region, Tactic, Want};
+use planish_kernel::{Candidate, Layout, Problem, Region, Tactic, Want};
 use planish_op::Op;
 
+use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::options::BuildOptions;
@@ -32,17 +33,17 @@ pub(crate) const VIEW: &str = "view";
 /// All alternatives of every step, unpriced but for the cost model.
 pub(crate) fn alternatives(
     draft: &Draft,
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
 ) -> Result<Vec<Choices>, BuildError> {
-    draft.steps.iter().map(|step| choices(draft, step, backend, sizes, options)).collect()
+    draft.steps.iter().map(|step| choices(draft, step, backends, sizes, options)).collect()
 }
 
 fn choices(
     draft: &Draft,
     step: &DraftStep,
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
 ) -> Result<Choices, BuildError> {
@@ -74,7 +75,7 @@ fn choices(
     }
     let selected =
         |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
-    for candidate in backend.candidates(&problem) {
+    for candidate in backends.get(step.target).candidates(&problem) {
         if (candidate.slow || options.allows(&candidate.tactic.name)) && selected(&candidate) {
             let ns = candidate.predicted_ns;
             list.push(Alternative { candidate, ns, measured: false, view: false });

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::{Backend, Region, is_pointwise};
+use planish_kernel::{Backend, Region, Target, is_pointwise};
 use planish_passes::Report;
-use planish_plan::{Certificate, Plan, PlanTarget, Profile};
+use planish_plan::{Certificate, Plan, PlanTarget, Profile, StepKind};
 use planish_tensor::Tensor;
 
 use crate::alternatives::alternatives;
+use crate::backends::{Backends, HOST};
 use crate::check::check;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, lower};
@@ -35,13 +36,15 @@ pub struct Built {
     pub notes: Vec<String>,
 }
 
-/// Builds a plan of `graph` for a backend. New times go into `timings`.
+/// Builds a plan of `graph` for backends: the first is the host's, where inputs and outputs are; the others are
+/// devices, the preferred first, and compute all that they have kernels for. New times go into `timings`.
 pub fn build(
     graph: &Graph,
-    backend: &Arc<dyn Backend>,
+    backends: &[Arc<dyn Backend>],
     options: &BuildOptions,
     timings: &mut TimingCache,
 ) -> Result<Built, BuildError> {
+    let backends = Backends::new(backends)?;
     let fixed = fixed_sizes(&options.profiles);
     let specialized = match &fixed {
         Some(sizes) => {
@@ -67,17 +70,20 @@ pub fn build(
     let mut notes = Vec::new();
     if let Some(path) = &options.timing_cache {
         timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
-        notes.extend(timings.note_for(&backend.target().device));
+        notes.extend(backends.all().iter().filter_map(|one| timings.note_for(&one.target().device)));
     }
     let mut options = options.clone();
     for _ in 0..MAX_REPAIRS {
-        let (mut plan, tactics, tensors) = assemble(&graph, fixed.is_some(), backend, &options, timings)?;
+        let (mut plan, tactics, tensors) = assemble(&graph, fixed.is_some(), backends, &options, timings)?;
+        let spread = spread(&plan);
         if !options.verify {
+            notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes });
         }
-        let findings = check(&original, &plan, &tensors, backend, &options)?;
+        let findings = check(&original, &plan, &tensors, backends.all(), &options)?;
         let Some(failure) = findings.failure() else {
             plan.certificate = findings.certificate;
+            notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes });
         };
         let Some(guilty) = findings.guilty else {
@@ -98,13 +104,13 @@ const MAX_REPAIRS: usize = 4;
 fn assemble(
     graph: &Graph,
     is_fixed: bool,
-    backend: &Arc<dyn Backend>,
+    backends: Backends<'_>,
     options: &BuildOptions,
     timings: &mut TimingCache,
 ) -> Result<(Plan, TacticLock, Vec<Tensor>), BuildError> {
     let sizes = Sizes::of(graph, options);
     let n_known = timings.len();
-    let decided = cover(graph, &**backend, &sizes, options, timings);
+    let decided = cover(graph, backends, &sizes, options, timings);
     if let Some(path) = &options.timing_cache
         && timings.len() > n_known
     {
@@ -113,16 +119,19 @@ fn assemble(
     }
     let decided = decided?;
     let mut weights = Weights::default();
-    let (program, evidence) = schedule(&decided, &**backend, &sizes, options, &mut weights)?;
+    let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
-    let target = backend.target();
+    let target = |backend: &Arc<dyn Backend>| {
+        let Target { backend, needs, device } = backend.target();
+        PlanTarget { backend, needs, device }
+    };
     let plan = Plan {
         name: graph.name.clone(),
         producer: env!("CARGO_PKG_VERSION").to_string(),
         source: options.source,
         options: options.text(),
-        targets: vec![PlanTarget { backend: target.backend, needs: target.needs, device: target.device }],
+        targets: backends.all().iter().map(target).collect(),
         profiles: if is_fixed { Vec::new() } else { options.profiles.clone() },
         tuned_at: sizes.pairs(),
         threads: options.threads as u32,
@@ -133,6 +142,21 @@ fn assemble(
         certificate: Certificate::default(),
     };
     Ok((plan, tactics, weights.tensors))
+}
+
+/// Which steps of a plan for a device run on the host all the same.
+fn spread(plan: &Plan) -> Option<String> {
+    let device = plan.targets.get(HOST as usize + 1)?;
+    let steps = || plan.program.steps.iter().filter(|step| !matches!(step.kind, StepKind::Transfer));
+    let on_host: Vec<String> = steps()
+        .filter(|step| step.target == HOST)
+        .map(|step| format!("`{}` ({})", step.name, step.region.ops()))
+        .collect();
+    let host = &plan.targets[HOST as usize].backend;
+    (!on_host.is_empty()).then(|| {
+        let (n, all, device) = (on_host.len(), steps().count(), &device.backend);
+        format!("{n} of {all} steps run on {host}, {device} has no kernel for them: {}", on_host.join(", "))
+    })
 }
 
 /// The sizes of a single profile that allows one size for each symbol.
@@ -146,24 +170,24 @@ fn fixed_sizes(profiles: &[Profile]) -> Option<Vec<(String, i64)>> {
 /// steps that they replace.
 fn cover(
     graph: &Graph,
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
     timings: &mut TimingCache,
 ) -> Result<Decided, BuildError> {
     if let Some(lock) = &options.tactics {
         // The regions were chosen when the lock was made.
-        let draft = lower(graph, backend, sizes, options, &|region, _| lock.has(region))?;
-        return decide(draft, backend, sizes, options, timings, false);
+        let draft = lower(graph, backends, sizes, options, &|region, _| lock.has(region))?;
+        return decide(draft, backends, sizes, options, timings, false);
     }
     let is_wide = |region: &Region| region.nodes.iter().filter(|node| !is_pointwise(&node.op)).count() > 1;
-    let with = lower(graph, backend, sizes, options, &|_, _| true)?;
+    let with = lower(graph, backends, sizes, options, &|_, _| true)?;
     if !with.steps.iter().any(|step| is_wide(&step.region)) {
-        return decide(with, backend, sizes, options, timings, false);
+        return decide(with, backends, sizes, options, timings, false);
     }
-    let without = lower(graph, backend, sizes, options, &|region, _| !is_wide(region))?;
-    let with = decide(with, backend, sizes, options, timings, true)?;
-    let without = decide(without, backend, sizes, options, timings, true)?;
+    let without = lower(graph, backends, sizes, options, &|region, _| !is_wide(region))?;
+    let with = decide(with, backends, sizes, options, timings, true)?;
+    let without = decide(without, backends, sizes, options, timings, true)?;
     let price = |decided: &Decided, nodes: &[u32]| -> f64 {
         let inside = |idx: &usize| {
             let own = &decided.draft.steps[*idx].nodes;
@@ -178,8 +202,8 @@ fn cover(
         }
     }
     let allows = |region: &Region, nodes: &[u32]| !is_wide(region) || kept.iter().any(|known| known == nodes);
-    let draft = lower(graph, backend, sizes, options, &allows)?;
-    decide(draft, backend, sizes, options, timings, true)
+    let draft = lower(graph, backends, sizes, options, &allows)?;
+    decide(draft, backends, sizes, options, timings, true)
 }
 
 /// What a decided step costs.
@@ -193,21 +217,21 @@ fn step_ns(decided: &Decided, idx: usize) -> f64 {
 /// Prices and chooses for a draft and its bodies; `alone` prices steps without a choice too.
 fn decide(
     draft: Draft,
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
     timings: &mut TimingCache,
     alone: bool,
 ) -> Result<Decided, BuildError> {
-    let mut choices = alternatives(&draft, backend, sizes, options)?;
-    measure(&draft, &mut choices, backend, options, timings, alone)?;
+    let mut choices = alternatives(&draft, backends, sizes, options)?;
+    measure(&draft, &mut choices, backends, options, timings, alone)?;
     let chosen = select(&draft, &choices, sizes);
     let mut bodies = Vec::with_capacity(draft.steps.len());
     for step in &draft.steps {
         let mut decided = Vec::new();
         if let DraftKind::Control { bodies, .. } = &step.kind {
             for body in bodies {
-                decided.push(decide(body.clone(), backend, sizes, options, timings, false)?);
+                decided.push(decide(body.clone(), backends, sizes, options, timings, false)?);
             }
         }
         bodies.push(decided);

@@ -52,10 +52,10 @@ pub(crate) fn check(
     graph: &Graph,
     plan: &Plan,
     weights: &[Tensor],
-    backend: &Arc<dyn Backend>,
+    backends: &[Arc<dyn Backend>],
     options: &BuildOptions,
 ) -> Result<Findings, BuildError> {
-    let engine = Engine::new(plan.clone(), vec![backend.clone()])
+    let engine = Engine::new(plan.clone(), backends.to_vec())
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
     let Some(inputs) = inputs::random(plan, 0) else {

@@ -4,18 +4,20 @@
 //! Graph ─passes─▶ Graph ─lower─▶ Draft (steps over regions) ─alternatives─▶ ─measure─▶ ─select─▶ ─schedule─▶ Plan
 //! ```
 //!
+//! - `backends`: the host's, and devices with memory of their own;
 //! - `sizes`: what symbols are tuned at;
 //! - `lower`: a graph to steps, each a region of nodes that one kernel may cover;
 //! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
 //!   seen differently;
 //! - `measure`: what each way costs;
 //! - `select`: the cheapest choice with layout changes priced;
-//! - `schedule`: reorders put in, memory homes decided, weights packed;
+//! - `schedule`: reorders and transfers put in, memory homes decided, weights packed;
 //! - `parts`: concatenations written in place, slices read in place;
 //! - `build`: the driver;
 //! - `timing_cache` and `tactic_lock`: what builds remember in files.
 
 mod alternatives;
+mod backends;
 mod build;
 mod check;
 mod error;

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Graph, Node, NodeId, ValueId};
-use planish_kernel::{Backend, Candidate, Numeric, Problem, Proposal, Ref, Region, RegionNode, Whole};
+use planish_kernel::{Candidate, Numeric, Problem, Proposal, Ref, Region, RegionNode, Whole};
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
 
+use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::sizes::Sizes;
@@ -47,6 +48,8 @@ pub(crate) struct DraftStep {
     pub(crate) inputs: Vec<Option<usize>>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) kind: DraftKind,
+    /// The backend that runs it, by index.
+    pub(crate) target: u32,
 }
 
 /// A graph as steps in an order that can be run.
@@ -83,11 +86,11 @@ impl Draft {
 /// Whether a region of these nodes of the graph may be taken.
 pub(crate) type Allows<'a> = &'a dyn Fn(&Region, &[u32]) -> bool;
 
-/// Lowers a graph for a backend: regions are taken where they are allowed and the backend has a kernel for them
-/// at these sizes. Bodies take every region.
+/// Lowers a graph: regions are taken where they are allowed and a backend has a kernel for them at these sizes.
+/// Devices choose before the host does, which takes what is left. Bodies take every region.
 pub(crate) fn lower(
     graph: &Graph,
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
     allows: Allows<'_>,
@@ -96,47 +99,53 @@ pub(crate) fn lower(
     let mut lowering = Lowering { graph, node_ids, draft: Draft::default(), value_of: HashMap::new() };
     lowering.values();
     let whole = lowering.whole();
-    let mut taken: Vec<Option<usize>> = vec![None; graph.nodes().len()];
-    let mut regions: Vec<Vec<u32>> = Vec::new();
-    for Proposal { nodes, .. } in backend.regions(&whole) {
-        if nodes.iter().any(|&node| taken[node as usize].is_some()) {
-            continue;
+    let n_nodes = graph.nodes().len() as u32;
+    let mut taken = vec![false; n_nodes as usize];
+    let mut regions: Vec<(Vec<u32>, u32)> = Vec::new();
+    for target in backends.by_preference() {
+        let backend = backends.get(target);
+        let mut offers: Vec<Vec<u32>> =
+            backend.regions(&whole).into_iter().map(|Proposal { nodes, .. }| nodes).collect();
+        if target != HOST {
+            offers.extend((0..n_nodes).map(|node| vec![node]));
         }
-        let step = lowering.step(&whole, &nodes);
-        if !allows(&step.region, &nodes) {
-            continue;
-        }
-        let Some(problem) = lowering.draft.problem(&step, sizes, options.threads) else { continue };
-        let usable = |candidate: &Candidate| !candidate.slow && options.allows(&candidate.tactic.name);
-        if backend.candidates(&problem).iter().any(usable) {
-            nodes.iter().for_each(|&node| taken[node as usize] = Some(regions.len()));
-            regions.push(nodes);
+        for nodes in offers {
+            if nodes.iter().any(|&node| taken[node as usize]) {
+                continue;
+            }
+            let step = lowering.step(&whole, &nodes, target);
+            if !allows(&step.region, &nodes) {
+                continue;
+            }
+            let Some(problem) = lowering.draft.problem(&step, sizes, options.threads) else { continue };
+            let usable = |candidate: &Candidate| !candidate.slow && options.allows(&candidate.tactic.name);
+            if backend.candidates(&problem).iter().any(usable) {
+                nodes.iter().for_each(|&node| taken[node as usize] = true);
+                regions.push((nodes, target));
+            }
         }
     }
-    for node in 0..graph.nodes().len() as u32 {
-        if taken[node as usize].is_none() {
-            regions.push(vec![node]);
-        }
-    }
+    regions.extend((0..n_nodes).filter(|&node| !taken[node as usize]).map(|node| (vec![node], HOST)));
     // A region's output is made by its last node, so ordering by that keeps producers before readers.
-    regions.sort_by_key(|nodes| nodes.last().copied());
+    regions.sort_by_key(|(nodes, _)| nodes.last().copied());
     let mut known: HashSet<String> = HashSet::new();
     for &input in graph.inputs() {
         learn(&graph.value(input).ty, &mut known);
     }
     let nodes: Vec<&Node> = graph.nodes().map(|(_, node)| node).collect();
-    for region in &regions {
-        let mut step = lowering.step(&whole, region);
+    for (region, target) in &regions {
+        let mut step = lowering.step(&whole, region, *target);
         let node = nodes[region[0] as usize];
         let is_control = matches!(node.op, Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_));
         if is_control {
-            let bodies = node.bodies.iter().map(|body| lower(body, backend, sizes, options, &|_, _| true));
+            let bodies = node.bodies.iter().map(|body| lower(body, backends, sizes, options, &|_, _| true));
             let bodies = bodies.collect::<Result<_, _>>()?;
             step.kind = DraftKind::Control { bodies, n_captured: node.n_captured };
         } else if !lowering.is_sized(&step, &known) {
             step.kind = DraftKind::Evaluate;
         }
         if !matches!(step.kind, DraftKind::Kernel) {
+            step.target = HOST;
             for &output in &step.outputs {
                 learn(&lowering.draft.values[output].ty, &mut known);
             }
@@ -230,7 +239,7 @@ impl Lowering<'_> {
     }
 
     /// A step over some nodes of the graph, ascending.
-    fn step(&self, whole: &Whole, nodes: &[u32]) -> DraftStep {
+    fn step(&self, whole: &Whole, nodes: &[u32], target: u32) -> DraftStep {
         let graph_nodes: Vec<&Node> =
             nodes.iter().map(|&node| self.graph.node(self.node_ids[node as usize])).collect();
         let mut region = Region::default();
@@ -283,7 +292,7 @@ impl Lowering<'_> {
             region.outputs.push(Ref::Node { node: last as u32, output: output as u32 });
             outputs.push(self.value_of[id]);
         }
-        DraftStep { nodes: nodes.to_vec(), region, inputs, outputs, kind: DraftKind::Kernel }
+        DraftStep { nodes: nodes.to_vec(), region, inputs, outputs, kind: DraftKind::Kernel, target }
     }
 
     /// Whether the sizes of everything the step touches are known before it runs.
@@ -316,7 +325,14 @@ impl Lowering<'_> {
             region.nodes[0].name = format!("copy of {name}");
             let kind = if is_tensor { DraftKind::Kernel } else { DraftKind::Evaluate };
             let (inputs, outputs) = (vec![Some(value)], vec![copy]);
-            self.draft.steps.push(DraftStep { nodes: Vec::new(), region, inputs, outputs, kind });
+            self.draft.steps.push(DraftStep {
+                nodes: Vec::new(),
+                region,
+                inputs,
+                outputs,
+                kind,
+                target: HOST,
+            });
             self.draft.outputs[idx] = copy;
         }
     }

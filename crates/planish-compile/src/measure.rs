@@ -15,6 +15,7 @@ use planish_kernel::{
 use planish_tensor::{DType, Tensor};
 
 use crate::alternatives::Choices;
+use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, Source};
 use crate::options::BuildOptions;
@@ -40,7 +41,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) fn measure(
     draft: &Draft,
     choices: &mut [Choices],
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     options: &BuildOptions,
     cache: &mut TimingCache,
     alone: bool,
@@ -49,7 +50,6 @@ pub(crate) fn measure(
     if rounds == 0 {
         return Ok(());
     }
-    let device = backend.target().device;
     let mut saved = Instant::now();
     let n_steps = choices.len();
     for (idx, choices) in choices.iter_mut().enumerate() {
@@ -60,6 +60,8 @@ pub(crate) fn measure(
             progress("tune", idx, n_steps);
         }
         let Some(problem) = choices.problem.clone() else { continue };
+        let backend = backends.get(draft.steps[idx].target);
+        let device = backend.target().device;
         let rivals = choices.list.iter().filter(|alternative| !alternative.view).count();
         if rivals < 2 && !alone {
             continue;

@@ -1,11 +1,12 @@
-//! A chosen draft to a program: reorders put in, views and in-place outputs made aliases, weights packed.
+//! A chosen draft to a program: reorders and transfers put in, views and in-place outputs made aliases, weights packed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use planish_kernel::{Backend, Layout, Numeric, Region, Tactic, Want};
+use planish_kernel::{Candidate, Layout, Numeric, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Home, Program, Step, StepKind, Timing, Value, Variant};
 
 use crate::alternatives::{Alternative, Choices, readable};
+use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::lower::{Draft, DraftKind, DraftStep, Source};
 use crate::options::BuildOptions;
@@ -27,14 +28,14 @@ pub(crate) struct Decided {
 /// Makes the program and fills the list of weights.
 pub(crate) fn schedule(
     decided: &Decided,
-    backend: &dyn Backend,
+    backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
     weights: &mut Weights,
 ) -> Result<(Program, Vec<Evidence>), BuildError> {
     let mut schedule = Schedule {
         decided,
-        backend,
+        backends,
         sizes,
         options,
         weights,
@@ -56,14 +57,15 @@ pub(crate) fn schedule(
 
 struct Schedule<'a> {
     decided: &'a Decided,
-    backend: &'a dyn Backend,
+    backends: Backends<'a>,
     sizes: &'a Sizes,
     options: &'a BuildOptions,
     weights: &'a mut Weights,
     program: Program,
-    /// Values of the draft, and their reordered forms, to values of the program.
-    plan_value: HashMap<(usize, Layout), u32>,
-    weight_value: BTreeMap<u32, u32>,
+    /// Values of the draft, in each layout and memory that they are in, to values of the program.
+    plan_value: HashMap<(usize, Layout, u32), u32>,
+    /// Weights by the memory they are in.
+    weight_value: BTreeMap<(u32, u32), u32>,
     evidence: Vec<Evidence>,
     /// (step, place, weight, step of the draft) for each packed weight.
     packings: Vec<(usize, usize, u32, usize)>,
@@ -77,7 +79,7 @@ impl Schedule<'_> {
     fn run(&mut self) -> Result<(), BuildError> {
         let draft = &self.decided.draft;
         for &value in &draft.inputs {
-            let at = self.value(value, Layout::Plain, Home::Input);
+            let at = self.value(value, Layout::Plain, Home::Input, HOST);
             self.program.inputs.push(at);
         }
         for (idx, step) in draft.steps.iter().enumerate() {
@@ -88,7 +90,7 @@ impl Schedule<'_> {
                     let mut bodies = Vec::new();
                     for body in &self.decided.bodies[idx] {
                         let (program, _) =
-                            schedule(body, self.backend, self.sizes, self.options, self.weights)?;
+                            schedule(body, self.backends, self.sizes, self.options, self.weights)?;
                         bodies.push(program);
                     }
                     let control = Control { bodies, n_captured: *n_captured as u32 };
@@ -97,7 +99,7 @@ impl Schedule<'_> {
             }
         }
         for &value in &draft.outputs {
-            let at = self.read(value, Layout::Plain)?;
+            let at = self.read(value, Layout::Plain, HOST)?;
             // The name belongs to the output, whatever was reordered on the way.
             self.program.values[at as usize].name = draft.values[value].name.clone();
             self.program.outputs.push(at);
@@ -105,7 +107,7 @@ impl Schedule<'_> {
         Ok(())
     }
 
-    fn value(&mut self, value: usize, layout: Layout, home: Home) -> u32 {
+    fn value(&mut self, value: usize, layout: Layout, home: Home, target: u32) -> u32 {
         let from = &self.decided.draft.values[value];
         let at = self.program.values.len() as u32;
         self.program.values.push(Value {
@@ -113,63 +115,113 @@ impl Schedule<'_> {
             ty: from.ty.clone(),
             layout,
             home,
-            target: 0,
+            target,
         });
-        self.plan_value.insert((value, layout), at);
+        self.plan_value.insert((value, layout, target), at);
         at
     }
 
-    /// A value in a layout, reordered if it is not there yet.
-    fn read(&mut self, value: usize, layout: Layout) -> Result<u32, BuildError> {
-        if let Some(&at) = self.plan_value.get(&(value, layout)) {
+    /// A value in a layout and a memory, reordered and transferred if it is not there yet.
+    fn read(&mut self, value: usize, layout: Layout, target: u32) -> Result<u32, BuildError> {
+        if let Some(&at) = self.plan_value.get(&(value, layout, target)) {
             return Ok(at);
         }
         let draft = &self.decided.draft;
         if let Source::Weight(tensor) = &draft.values[value].source {
             let layout = if readable(draft, value, Layout::Plain, layout) { Layout::Plain } else { layout };
             let weight = self.weights.add(&draft.values[value].name, tensor, layout)?;
-            let at = match self.weight_value.get(&weight) {
+            let at = match self.weight_value.get(&(weight, target)) {
                 Some(&at) => at,
-                None => self.value(value, layout, Home::Weight(weight)),
+                None => self.value(value, layout, Home::Weight(weight), target),
             };
-            self.weight_value.insert(weight, at);
-            self.plan_value.insert((value, layout), at);
+            self.weight_value.insert((weight, target), at);
+            self.plan_value.insert((value, layout, target), at);
             return Ok(at);
         }
         let other = match layout {
             Layout::Plain => Layout::ChannelsLast,
             _ => Layout::Plain,
         };
-        let name = &draft.values[value].name;
-        let from = self.plan_value.get(&(value, other)).copied();
-        let from = from.ok_or_else(|| BuildError::internal(format!("`{name}` is read before it is made")))?;
-        if readable(draft, value, other, layout) {
-            return Ok(from);
+        if let Some(&from) = self.plan_value.get(&(value, other, target)) {
+            if readable(draft, value, other, layout) {
+                return Ok(from);
+            }
+            if let Some(candidate) = self.reordering(value, other, layout, target)? {
+                return Ok(self.reorder(value, from, candidate, target));
+            }
         }
+        // Only the host's backend is sure to reorder, so that is done there, on the way.
+        if target != HOST {
+            let from = self.read(value, layout, HOST)?;
+            return Ok(self.transfer(value, from, target));
+        }
+        let elsewhere = self.backends.by_preference().find_map(|device| {
+            let there = |layout| self.plan_value.get(&(value, layout, device)).map(|&from| (from, layout));
+            there(layout).or_else(|| there(other)).filter(|_| device != HOST)
+        });
+        let name = &draft.values[value].name;
+        let Some((from, layout_there)) = elsewhere else {
+            let is_here = self.plan_value.contains_key(&(value, other, HOST));
+            let way = format!("{} to {}", other.name(), layout.name());
+            return Err(BuildError::internal(match is_here {
+                true => format!("nothing reorders `{name}` from {way}"),
+                false => format!("`{name}` is read before it is made"),
+            }));
+        };
+        let here = self.transfer(value, from, HOST);
+        if layout_there == layout { Ok(here) } else { self.read(value, layout, HOST) }
+    }
+
+    /// How a backend brings a value from one layout to another, if it does.
+    fn reordering(
+        &self,
+        value: usize,
+        from: Layout,
+        to: Layout,
+        target: u32,
+    ) -> Result<Option<(Region, Candidate)>, BuildError> {
+        let draft = &self.decided.draft;
+        let name = &draft.values[value].name;
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
-        region.nodes[0].name = format!("{name} to {}", layout.name());
+        region.nodes[0].name = format!("{name} to {}", to.name());
         let step = DraftStep {
             nodes: Vec::new(),
             region: region.clone(),
             inputs: vec![Some(value)],
             outputs: vec![value],
             kind: DraftKind::Kernel,
+            target,
         };
         let problem = draft.problem(&step, self.sizes, self.options.threads);
         let problem = problem.ok_or_else(|| BuildError::internal(format!("`{name}` has no sizes")))?;
-        let candidate =
-            self.backend.candidates(&problem).into_iter().find(|candidate| {
-                candidate.inputs[0].layout == other && candidate.outputs[0].layout == layout
-            });
-        let candidate = candidate.ok_or_else(|| {
-            let way = format!("{} to {}", other.name(), layout.name());
-            BuildError::internal(format!("nothing reorders `{name}` from {way}"))
-        })?;
-        let to = self.value(value, layout, Home::Arena);
+        let mut candidates = self.backends.get(target).candidates(&problem).into_iter();
+        let fits = |one: &Candidate| one.inputs[0].layout == from && one.outputs[0].layout == to;
+        Ok(candidates.find(fits).map(|candidate| (region, candidate)))
+    }
+
+    fn reorder(
+        &mut self,
+        value: usize,
+        from: u32,
+        (region, candidate): (Region, Candidate),
+        target: u32,
+    ) -> u32 {
+        let to = self.value(value, candidate.outputs[0].layout, Home::Arena, target);
         let wants = Some((candidate.inputs, candidate.outputs));
         let kind = kernel(candidate.tactic, vec![None], candidate.slow);
-        self.push(region, vec![Some(from)], vec![Some(to)], kind, wants);
-        Ok(to)
+        self.push(region, vec![Some(from)], vec![Some(to)], kind, wants, target);
+        to
+    }
+
+    /// Brings a value into another memory as it is. One of the two is the host's; the device queues it.
+    fn transfer(&mut self, value: usize, from: u32, target: u32) -> u32 {
+        let Value { layout, target: source, .. } = self.program.values[from as usize];
+        let to = self.value(value, layout, Home::Arena, target);
+        let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
+        let name = &self.decided.draft.values[value].name;
+        region.nodes[0].name = format!("{name} to {}", self.backends.get(target).name());
+        self.push(region, vec![Some(from)], vec![Some(to)], StepKind::Transfer, None, target.max(source));
+        to
     }
 
     fn push(
@@ -179,6 +231,7 @@ impl Schedule<'_> {
         outputs: Vec<Option<u32>>,
         kind: StepKind,
         wants: Option<(Vec<Want>, Vec<Want>)>,
+        target: u32,
     ) {
         let name = region.title();
         self.wants.push(wants);
@@ -189,7 +242,7 @@ impl Schedule<'_> {
             inputs,
             outputs,
             numeric: Numeric::F32,
-            target: 0,
+            target,
             stream: 0,
         });
     }
@@ -197,11 +250,11 @@ impl Schedule<'_> {
     fn on_host(&mut self, step: &DraftStep, kind: StepKind) -> Result<(), BuildError> {
         let mut inputs = Vec::with_capacity(step.inputs.len());
         for value in &step.inputs {
-            inputs.push(value.map(|value| self.read(value, Layout::Plain)).transpose()?);
+            inputs.push(value.map(|value| self.read(value, Layout::Plain, HOST)).transpose()?);
         }
-        let outputs =
-            step.outputs.iter().map(|&value| Some(self.value(value, Layout::Plain, Home::Own))).collect();
-        self.push(step.region.clone(), inputs, outputs, kind, None);
+        let own = |value: &usize| Some(self.value(*value, Layout::Plain, Home::Own, HOST));
+        let outputs = step.outputs.iter().map(own).collect();
+        self.push(step.region.clone(), inputs, outputs, kind, None, HOST);
         Ok(())
     }
 
@@ -209,19 +262,20 @@ impl Schedule<'_> {
         let choices = &self.decided.choices[idx];
         let alternative = &choices.list[self.decided.chosen[idx]];
         let candidate = &alternative.candidate;
+        let target = if alternative.view { self.whereabouts(step) } else { step.target };
         let mut inputs = Vec::with_capacity(step.inputs.len());
         for (place, value) in step.inputs.iter().enumerate() {
             let wants = candidate.inputs[place].layout;
-            inputs.push(value.map(|value| self.read(value, wants)).transpose()?);
+            inputs.push(value.map(|value| self.read(value, wants, target)).transpose()?);
         }
         if alternative.view {
             let of = inputs[0].ok_or_else(|| BuildError::internal("a view of nothing"))?;
-            self.value(step.outputs[0], candidate.outputs[0].layout, Home::Alias { of });
+            self.value(step.outputs[0], candidate.outputs[0].layout, Home::Alias { of }, target);
             return Ok(());
         }
         let mut outputs = Vec::with_capacity(step.outputs.len());
         for (place, &value) in step.outputs.iter().enumerate() {
-            outputs.push(Some(self.value(value, candidate.outputs[place].layout, Home::Arena)));
+            outputs.push(Some(self.value(value, candidate.outputs[place].layout, Home::Arena, target)));
         }
         let at = self.program.steps.len();
         for (place, format) in candidate.packed.iter().enumerate() {
@@ -235,8 +289,20 @@ impl Schedule<'_> {
         self.evidence.push(evidence(at, &choices.list, alternative));
         let kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
         let wants = Some((candidate.inputs.clone(), candidate.outputs.clone()));
-        self.push(step.region.clone(), inputs, outputs, kind, wants);
+        self.push(step.region.clone(), inputs, outputs, kind, wants, target);
         Ok(())
+    }
+
+    /// The memory in which the first input of a step was made: what only sees it differently stays there.
+    fn whereabouts(&self, step: &DraftStep) -> u32 {
+        let is_there = |target: &u32| {
+            let in_layout = |layout| {
+                let value = step.inputs.first().copied().flatten()?;
+                self.plan_value.get(&(value, layout, *target)).map(|_| ())
+            };
+            in_layout(Layout::Plain).or_else(|| in_layout(Layout::ChannelsLast)).is_some()
+        };
+        self.backends.by_preference().find(is_there).unwrap_or(HOST)
     }
 
     /// Takes steps out that have nothing left to do.
@@ -322,9 +388,12 @@ impl Schedule<'_> {
                 StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => None,
             };
             let wanted = format(&self.program.steps[step], place);
+            let target = self.program.steps[step].target;
             let alone = self.program.steps.iter().all(|other| {
                 other.inputs.iter().enumerate().all(|(at, value)| match value {
-                    Some(value) if self.is_weight(*value, weight) => format(other, at) == wanted,
+                    Some(value) if self.is_weight(*value, weight) => {
+                        format(other, at) == wanted && other.target == target
+                    }
                     _ => true,
                 })
             });
@@ -335,7 +404,7 @@ impl Schedule<'_> {
             };
             if alone {
                 let tactic = variants[0].tactic.clone();
-                self.weights.pack(self.backend, problem, &tactic, (step, place), weight)?;
+                self.weights.pack(self.backends.get(target), problem, &tactic, (step, place), weight)?;
             }
         }
         Ok(())

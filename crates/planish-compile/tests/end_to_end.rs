@@ -32,7 +32,8 @@ fn check(text: &str, inputs: &[Value]) {
     let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
     for tune_level in [0, 1] {
         let options = BuildOptions { tune_level, threads: 2, ..BuildOptions::default() };
-        let built = build(&graph, &backend, &options, &mut TimingCache::default()).unwrap();
+        let built =
+            build(&graph, std::slice::from_ref(&backend), &options, &mut TimingCache::default()).unwrap();
         let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
         let mut context = engine.context().unwrap();
         context.set_poison(true);

@@ -101,6 +101,14 @@ impl Engine {
                 return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
             }
         }
+        for &value in plan.program.inputs.iter().chain(&plan.program.outputs) {
+            let value = &plan.program.values[value as usize];
+            let backend = backends.get(value.target as usize);
+            if backend.is_none_or(|backend| backend.memory_kind() != MemoryKind::Host) {
+                let message = format!("`{}` is not in the caller's memory; rebuild the plan", value.name);
+                return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+            }
+        }
         let unit = Unit::new(&plan.program);
         let names = |list: &[u32]| {
             list.iter().map(|&value| plan.program.values[value as usize].name.clone()).collect::<Vec<_>>()

@@ -267,7 +267,11 @@ impl Frame {
             let record = &unit.program.steps[first + at];
             let started = watch.times.is_some().then(Instant::now);
             for &earlier in &step.waits {
-                if let Some(Some(event)) = self.events.get(earlier) {
+                let other = &unit.program.steps[first + earlier];
+                if other.target != record.target {
+                    // An event means something to its own backend alone.
+                    queues.get(other.target, other.stream).synchronize()?;
+                } else if let Some(Some(event)) = self.events.get(earlier) {
                     queues.get(record.target, record.stream).wait_for(&**event)?;
                 }
             }
@@ -410,25 +414,29 @@ impl Frame {
         let sink = unit.program.values[value(&record.outputs)].target;
         let kind = |target: u32| core.backends[target as usize].memory_kind();
         let (from, to) = (self.address(from, feeds), self.address(to, feeds));
+        // Copies are queued on the step's own stream, so that they come behind what it waited for.
+        let stream = |target: u32| if target == record.target { record.stream } else { 0 };
         // SAFETY: the locations of both operands span `bytes`; host addresses are this process's memory, and
         // the two are different values, so they do not overlap.
         unsafe {
             match (kind(source), kind(sink)) {
                 (Host, _) => {
                     let bytes = std::slice::from_raw_parts(pointer(from).cast_const(), bytes);
-                    queues.get(sink, 0).upload(to, bytes)?;
-                    queues.get(sink, 0).synchronize()?;
+                    queues.get(sink, stream(sink)).upload(to, bytes)?;
                 }
                 (Device, Host) => {
                     let bytes = std::slice::from_raw_parts_mut(pointer(to), bytes);
-                    queues.get(source, 0).download(bytes, from)?;
+                    queues.get(source, stream(source)).download(bytes, from)?;
                 }
                 (Device, Device) => {
                     let mut staging = vec![0u8; bytes];
-                    queues.get(source, 0).download(&mut staging, from)?;
-                    queues.get(sink, 0).upload(to, &staging)?;
-                    queues.get(sink, 0).synchronize()?;
+                    queues.get(source, stream(source)).download(&mut staging, from)?;
+                    queues.get(sink, stream(sink)).upload(to, &staging)?;
                 }
+            }
+            if sink != record.target {
+                // Whoever waits for this step waits for its own queue.
+                queues.get(sink, 0).synchronize()?;
             }
         }
         Ok(())

@@ -111,7 +111,7 @@ impl Builder {
     /// Builds the plan, and gives what the passes did and the times that are known now.
     pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
         let backend = self.device.backend();
-        let built = planish_compile::build(&self.graph, &backend, &self.options, &mut self.timings)?;
+        let built = planish_compile::build(&self.graph, &[backend], &self.options, &mut self.timings)?;
         Ok((built, self.timings))
     }
 }

@@ -47,7 +47,7 @@ fn options(tactic: &'static str) -> BuildOptions {
 fn plant(model: &Graph, tactic: &'static str, spoil: Spoil) -> (Verdict, usize) {
     let faulty = Arc::new(Faulty::new(tactic, spoil));
     let backend: Arc<dyn Backend> = faulty.clone();
-    let verdict = match build(model, &backend, &options(tactic), &mut TimingCache::default()) {
+    let verdict = match build(model, &[backend], &options(tactic), &mut TimingCache::default()) {
         Ok(built) => match built.notes.iter().find(|note| note.contains("gave a wrong answer")) {
             Some(note) => Verdict::Caught(note.clone()),
             None => Verdict::Missed,
@@ -63,7 +63,7 @@ fn without_a_fault_every_family_passes_and_is_used() {
     for &(model, tactic) in FAMILIES {
         let graph: Graph = model().parse().unwrap();
         let backend: Arc<dyn Backend> = Arc::new(Faulty::new(tactic, Spoil::Nothing));
-        let built = build(&graph, &backend, &options(tactic), &mut TimingCache::default())
+        let built = build(&graph, &[backend], &options(tactic), &mut TimingCache::default())
             .unwrap_or_else(|error| panic!("{tactic}: {error}"));
         let failed = built.plan.certificate.checks.iter().find(|c| matches!(c.outcome, Outcome::Failed(_)));
         assert!(failed.is_none() && built.notes.is_empty(), "{tactic}: {failed:?} {:?}", built.notes);

@@ -17,12 +17,7 @@ pub(crate) struct Fault {
     pub(crate) spoil: Spoil,
 }
 
-const fn fault(
-    name: &'static str,
-    model: Model,
-    tactic: &'static str,
-    spoil: fn(&mut Launch),
-) -> Fault {
+const fn fault(name: &'static str, model: Model, tactic: &'static str, spoil: fn(&mut Launch)) -> Fault {
     Fault { name, model, tactic, spoil: Spoil::Launch(spoil) }
 }
 
