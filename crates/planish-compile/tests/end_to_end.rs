@@ -108,3 +108,29 @@ fn sizes_that_only_a_run_can_tell() {
         &[random(&[4, 5], 3)],
     );
 }
+
+/// The transpose may be a view of its input in another layout, and with equal sizes nothing but the layout tells
+/// the two apart.
+#[test]
+fn transposes_of_squares_and_cubes() {
+    check(
+        r#"graph "g" {
+            input %x: f32[2, 16, 16]
+            input %y: f32[2, 16, 16]
+            %t: f32[2, 16, 16] = Transpose(%x) { perm = [0, 2, 1] }
+            %m: f32[2, 16, 16] = MatMul(%t, %y)
+            %r: f32[2, 16, 16] = Relu(%t)
+            output %m, %r
+        }"#,
+        &[random(&[2, 16, 16], 1), random(&[2, 16, 16], 2)],
+    );
+    check(
+        r#"graph "g" {
+            input %x: f32[2, 8, 8, 8]
+            %t: f32[2, 8, 8, 8] = Transpose(%x) { perm = [0, 2, 3, 1] }
+            %r: f32[2, 8, 8, 8] = Exp(%t)
+            output %r
+        }"#,
+        &[random(&[2, 8, 8, 8], 3)],
+    );
+}

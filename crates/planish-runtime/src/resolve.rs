@@ -78,7 +78,8 @@ fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Option<(Opera
         Home::Weight(_) => (Operand { constant: true, ..dense }, 0),
         Home::Alias { of } => {
             let (parent, offset) = operand_of(program, *of, symbols)?;
-            if parent.dims == dims {
+            // A transposed view of a square has its parent's sizes, but not its strides.
+            if parent.dims == dims && program.values[*of as usize].layout == record.layout {
                 (Operand { dtype: ty.dtype, ..parent }, offset)
             } else {
                 (dense, offset)
