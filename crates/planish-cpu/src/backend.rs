@@ -20,6 +20,7 @@ use crate::movement::{Moving, Picking};
 use crate::norm::family::Norms;
 use crate::pointwise::family::Programs;
 use crate::pool::PoolFamily;
+use crate::recurrent::family::Recurrents;
 use crate::reduce::family::Reductions;
 use crate::regions;
 use crate::resize::ResizeFamily;
@@ -41,6 +42,7 @@ const FAMILIES: &[&dyn Family] = &[
     &Softmaxes,
     &Norms,
     &Reductions,
+    &Recurrents,
     &Moving,
     &Picking,
     &TopKFamily,

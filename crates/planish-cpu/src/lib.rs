@@ -20,6 +20,7 @@ pub mod gemm;
 pub mod movement;
 pub mod norm;
 pub mod pool;
+mod recurrent;
 pub mod reduce;
 pub mod resize;
 pub mod softmax;

@@ -176,6 +176,20 @@ pub(crate) fn resolve(
         }
     }
 
+    // A plan is not trusted: a part or another view must lie inside the memory that it shares.
+    for (value, operand) in operands.iter().enumerate() {
+        let root = outline.root[value] as usize;
+        if let (Some(operand), Some(whole)) = (operand, &operands[root])
+            && root != value
+            && offsets[value].saturating_add(operand.span_bytes()) > whole.span_bytes()
+        {
+            let names = (&program.values[value].name, &program.values[root].name);
+            let message =
+                format!("`{}` does not fit into `{}`; the plan is damaged, rebuild it", names.0, names.1);
+            return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+        }
+    }
+
     // Kernels first: their workspaces take part in the arena.
     let mut kernels: Vec<Option<Box<dyn Kernel>>> = Vec::with_capacity(steps.len());
     for step in steps {
