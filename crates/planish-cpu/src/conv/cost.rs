@@ -17,7 +17,7 @@ const GIGAHERTZ: f64 = 3.6;
 const FORK_NS: f64 = 2_000.0;
 
 /// Time to hand one task to a thread.
-const TASK_NS: f64 = 300.0;
+const TASK_NS: f64 = 100.0;
 
 /// Bytes a nanosecond from the last-level cache, and from memory.
 const CACHE_RATE: f64 = 25.0;
@@ -128,9 +128,19 @@ pub(super) fn winograd(
     let rows = match cut {
         Cut::Fused(rows) | Cut::Phased(rows) => rows.min(tiles).max(1),
     };
+    // Points and products that outgrow the second cache wait for the third: seen are a tenth for each doubling
+    // from a quarter of the cache on, then a quarter in all.
+    let held = (4 * kind.n_points() * rows * (g.c + g.k.min(64))) as f64;
+    let spill = (held / (super::L2_BYTES as f64 / 4.0)).log2().clamp(0.0, 2.5);
+    let cycles = cycles * (1.0 + 0.1 * spill);
     // Each block of tiles reads all weights again; what the second cache holds costs nothing extra.
     let again = if weights > super::L2_BYTES as f64 { (tiles / rows) as f64 * 0.1 } else { 0.0 };
-    let fork =
-        if threads > 1 && matches!(cut, Cut::Phased(_)) { FORK_NS * tiles as f64 / rows as f64 } else { 0.0 };
+    let (fork, n_tasks) = match cut {
+        Cut::Fused(_) => (0.0, n_tasks),
+        Cut::Phased(_) => {
+            let n_blocks = tiles.div_ceil(rows);
+            (if threads > 1 { 2.0 * FORK_NS * n_blocks as f64 } else { 0.0 }, n_tasks * n_blocks)
+        }
+    };
     shared(cycles, n_tasks, threads) + weight_traffic(weights) * (1.0 + again) + fork
 }

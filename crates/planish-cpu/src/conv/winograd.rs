@@ -163,9 +163,13 @@ impl Winograd {
             Cut::Phased(_) => {
                 let rows = (most_products / tile.nr()).clamp(tile.mr(), block_rows.max(tile.mr()));
                 let rows = even_part(block_rows, rows - rows % tile.mr()).max(1);
-                let wanted = wanted_tasks(flops / 4.0).div_ceil(block_rows.div_ceil(rows));
+                // Channels are cut first: every part of the rows reads the weights again.
+                let wanted = wanted_tasks(flops / 4.0).min(PHASED_TASKS);
                 let panels = (most_products / (rows * tile.nr())).clamp(1, n_panels);
-                (panels.min(n_panels.div_ceil(wanted)).max(1), rows)
+                let panels = panels.min(n_panels / wanted.div_ceil(block_rows.div_ceil(rows))).max(1);
+                let n_parts = wanted.div_ceil(n_panels.div_ceil(panels));
+                let rows = rows.min(block_rows.div_ceil(n_parts).max(tile.mr().min(rows)));
+                (panels, rows)
             }
         };
         let products_bytes = 4 * n_points * spread(rows_per_chunk * panels_per_block * tile.nr());
@@ -468,6 +472,9 @@ impl Winograd {
         }
     }
 }
+
+/// Tasks that the products of a phase are cut into at least, where there is the work.
+const PHASED_TASKS: usize = 16;
 
 /// Depths of a block of a 3-D convolution: with 8, a quarter of the slices is transformed twice.
 const MOST_DEPTHS: usize = 8;
