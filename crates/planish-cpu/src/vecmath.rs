@@ -18,7 +18,7 @@ pub use activation::{
     GELU_TANH_ULPS, HARD_ULPS, MISH_ULPS, SIGMOID_ULPS, SWISH_ULPS, TAIL, celu, elu, gelu_tanh, hard_sigmoid,
     hard_swish, leaky_relu, mish, shrink, sigmoid, sign, softsign, swish, thresholded_relu,
 };
-pub use erf::{ERF_ULPS, GELU_ULPS, erf, gelu};
+pub use erf::{ERF_ULPS, GELU_TAIL_ULPS, GELU_ULPS, erf, gelu};
 pub use exp::{EXP_M1_ULPS, EXP_ULPS, TANH_ULPS, exp, exp_m1, tanh};
 pub use log::{LOG_ULPS, SOFTPLUS_ULPS, log, softplus};
 pub use trig::{TRIG_ULPS, cos, sin};

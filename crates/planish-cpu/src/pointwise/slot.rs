@@ -193,6 +193,11 @@ impl Slot<'_> {
         let n = rows.len() * cols.len();
         // SAFETY: rows and columns lie in the space or block, and make at most a chunk.
         unsafe {
+            // A block whose rows follow each other is worked on where it is.
+            let (running, staged) = match self.block {
+                Some(block) if block.row_stride == cols.len() => (block.row(rows.start), false),
+                _ => (self.running(), true),
+            };
             for (idx, filled) in self.plan.places.iter().enumerate() {
                 match *filled {
                     Filled::Input(input) => {
@@ -221,11 +226,13 @@ impl Slot<'_> {
                         };
                         *self.place(idx) = Place { at, step: 1 };
                     }
-                    Filled::Running => *self.place(idx) = Place { at: self.running(), step: 1 },
+                    Filled::Running => *self.place(idx) = Place { at: running, step: 1 },
                     Filled::Constant(_) | Filled::Buffer(_) => {}
                 }
             }
-            if let Some(block) = self.block {
+            if let Some(block) = self.block
+                && staged
+            {
                 let bytes = cols.len() * size_of::<f32>();
                 for (count, row) in rows.clone().enumerate() {
                     let from = block.row(row).add((cols.start - block.first_col) * size_of::<f32>());

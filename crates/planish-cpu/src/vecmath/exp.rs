@@ -40,18 +40,6 @@ pub(super) fn hold<S: Simd>(s: S, x: S::F, lo: f32, hi: f32) -> S::F {
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, r) = split(s, hold(s, x, LOWEST, HIGHEST));
-    finish(s, n, r)
-}
-
-/// `e^(hi + lo)`, where `lo` is small beside 1 and keeps what rounding took from `hi`; `hi` is not above 0.
-#[inline(always)]
-pub(super) fn exp_of_sum<S: Simd>(s: S, hi: S::F, lo: S::F) -> S::F {
-    let (n, r) = split(s, s.max(s.splat(LOWEST), hi));
-    finish(s, n, s.add(r, lo))
-}
-
-#[inline(always)]
-fn finish<S: Simd>(s: S, n: S::F, r: S::F) -> S::F {
     let rest = polynomial(s, r, REST);
     let power = s.add(s.mul_add(rest, s.mul(r, r), r), s.splat(1.0));
     s.scale(power, n)
