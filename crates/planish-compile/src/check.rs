@@ -2,11 +2,14 @@
 //!
 //! (a) Every step, on tensors that the plan itself produced, against the reference at sampled output points,
 //! with a bound from its own terms; (b) the whole model against the reference, where that is cheap enough;
-//! (c) what needs no reference: repeats, another context in between, poisoned memory, one thread against many,
+//! (c) kernels alone on NaN and very large values; (d) what needs no reference: repeats, another context in between, poisoned memory, one thread against many,
 //! and other values in the neighbouring rows of the batch.
 //!
 //! What is checked depends on the plan alone, never on the clock, so that equal plans have equal certificates.
 
+#![allow(unsafe_code)]
+
+mod hard;
 mod inputs;
 mod points;
 mod steps;
@@ -63,7 +66,10 @@ pub(crate) fn check(
         checks.push(skipped("all", why));
         return Ok(Findings { certificate: Certificate { checks }, guilty: None });
     };
-    let guilty = steps::check(&engine, plan, weights, &inputs, &mut checks)?;
+    let mut guilty = steps::check(&engine, plan, weights, &inputs, &mut checks)?;
+    if guilty.is_none() {
+        guilty = hard::check(plan, backends, &mut checks);
+    }
     if guilty.is_none() {
         whole::against_reference(graph, &engine, &inputs, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
