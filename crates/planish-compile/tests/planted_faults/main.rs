@@ -14,7 +14,7 @@ use std::sync::Arc;
 use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
 use planish_ir::Graph;
 use planish_kernel::Backend;
-use planish_plan::{Outcome, StepKind};
+use planish_plan::{Outcome, Profile, StepKind, SymbolRange};
 
 use faulty::{Faulty, Spoil};
 use table::{FAMILIES, FAULTS};
@@ -31,8 +31,11 @@ enum Verdict {
 }
 
 /// Two threads, so that one and three are tried against them; no clock, so that the tactic is the one asked for.
-fn options(tactic: &'static str) -> BuildOptions {
+fn options(graph: &Graph, tactic: &'static str) -> BuildOptions {
+    let is_symbolic = graph.inputs().iter().any(|&input| graph.value(input).ty.to_string().contains("n,"));
+    let range = SymbolRange { symbol: "n".into(), min: 1, opt: 4, max: 9 };
     BuildOptions {
+        profiles: if is_symbolic { vec![Profile { ranges: vec![range] }] } else { Vec::new() },
         tune_level: 0,
         threads: 2,
         selector: Some(Arc::new(move |_, candidate| {
@@ -47,7 +50,7 @@ fn options(tactic: &'static str) -> BuildOptions {
 fn plant(model: &Graph, tactic: &'static str, spoil: Spoil) -> (Verdict, usize) {
     let faulty = Arc::new(Faulty::new(tactic, spoil));
     let backend: Arc<dyn Backend> = faulty.clone();
-    let verdict = match build(model, &[backend], &options(tactic), &mut TimingCache::default()) {
+    let verdict = match build(model, &[backend], &options(model, tactic), &mut TimingCache::default()) {
         Ok(built) => match built.notes.iter().find(|note| note.contains("gave a wrong answer")) {
             Some(note) => Verdict::Caught(note.clone()),
             None => Verdict::Missed,
@@ -63,7 +66,7 @@ fn without_a_fault_every_family_passes_and_is_used() {
     for &(model, tactic) in FAMILIES {
         let graph: Graph = model().parse().unwrap();
         let backend: Arc<dyn Backend> = Arc::new(Faulty::new(tactic, Spoil::Nothing));
-        let built = build(&graph, &[backend], &options(tactic), &mut TimingCache::default())
+        let built = build(&graph, &[backend], &options(&graph, tactic), &mut TimingCache::default())
             .unwrap_or_else(|error| panic!("{tactic}: {error}"));
         let failed = built.plan.certificate.checks.iter().find(|c| matches!(c.outcome, Outcome::Failed(_)));
         assert!(failed.is_none() && built.notes.is_empty(), "{tactic}: {failed:?} {:?}", built.notes);
