@@ -1,12 +1,15 @@
 //! The self-check: does the plan compute the model?
 //!
 //! (a) Every step, on tensors that the plan itself produced, against the reference at sampled output points,
-//! with a bound from its own terms; (b) the whole model against the reference, where that is cheap enough;
-//! (c) what needs no reference: repeats, another context in between, poisoned memory, one thread against many,
-//! and other values in the neighbouring rows of the batch.
+//! with a bound from its own terms: at the tuned sizes, and at the smallest and largest of the profiles; (b) kernels
+//! alone on NaN and very large values; (c) the whole model against the reference, where that is cheap enough;
+//! (d) what needs no reference: repeats, another context in between, poisoned memory, one thread against many.
 //!
 //! What is checked depends on the plan alone, never on the clock, so that equal plans have equal certificates.
 
+#![allow(unsafe_code)]
+
+mod hard;
 mod inputs;
 mod points;
 mod steps;
@@ -22,6 +25,9 @@ use planish_tensor::Tensor;
 
 use crate::error::BuildError;
 use crate::options::BuildOptions;
+
+/// Profiles whose smallest and largest sizes are checked.
+const MAX_PROFILES: usize = 2;
 
 /// What a check found: all that was done, and the tactic of the first step that failed.
 #[derive(Debug)]
@@ -58,17 +64,55 @@ pub(crate) fn check(
     let engine = Engine::new(plan.clone(), backends.to_vec())
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
-    let Some(inputs) = inputs::random(plan, 0) else {
+    let Some(inputs) = inputs::random(plan, &plan.tuned_at, 0) else {
         let why = "inputs that are no tensors, or of unknown rank, are not made up".to_string();
         checks.push(skipped("all", why));
         return Ok(Findings { certificate: Certificate { checks }, guilty: None });
     };
-    let guilty = steps::check(&engine, plan, weights, &inputs, &mut checks)?;
+    let mut guilty = steps::check(&engine, plan, weights, &inputs, "", &mut checks)?;
+    for sizes in corners(plan) {
+        if guilty.is_some() {
+            break;
+        }
+        let listed: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+        let at = format!(" at {}", listed.join(" "));
+        let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+        let flops = graph.work(&lookup).flops;
+        if flops > whole::MAX_REFERENCE_FLOPS {
+            let why =
+                format!("{:.1} GFLOP are too many; it was checked at smaller sizes", flops as f64 / 1e9);
+            checks.push(skipped(&format!("steps{at}"), why));
+        } else if let Some(inputs) = inputs::random(plan, &sizes, 0) {
+            guilty = steps::check(&engine, plan, weights, &inputs, &at, &mut checks)?;
+        }
+    }
+    if guilty.is_none() {
+        guilty = hard::check(plan, backends, &mut checks);
+    }
     if guilty.is_none() {
         whole::against_reference(graph, &engine, &inputs, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
     }
     Ok(Findings { certificate: Certificate { checks }, guilty })
+}
+
+/// The smallest and the largest sizes of the plan's first profiles, but for those that it was tuned at.
+fn corners(plan: &Plan) -> Vec<Vec<(String, i64)>> {
+    let mut corners: Vec<Vec<(String, i64)>> = Vec::new();
+    for profile in plan.profiles.iter().take(MAX_PROFILES) {
+        for largest in [false, true] {
+            let mut sizes = plan.tuned_at.clone();
+            for (symbol, size) in &mut sizes {
+                if let Some(range) = profile.ranges.iter().find(|range| range.symbol == *symbol) {
+                    *size = if largest { range.max } else { range.min };
+                }
+            }
+            if sizes != plan.tuned_at && !corners.contains(&sizes) {
+                corners.push(sizes);
+            }
+        }
+    }
+    corners
 }
 
 fn skipped(subject: &str, why: String) -> Check {

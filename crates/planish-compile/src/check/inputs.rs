@@ -42,10 +42,10 @@ impl Numbers {
     }
 }
 
-/// Values for the plan's inputs at the sizes that it was tuned at.
-pub(super) fn random(plan: &Plan, seed: u64) -> Option<Vec<Value>> {
+/// Values for the plan's inputs at these sizes.
+pub(super) fn random(plan: &Plan, sizes: &[(String, i64)], seed: u64) -> Option<Vec<Value>> {
     let mut numbers = Numbers::new(seed + 1);
-    let lookup = |name: &str| plan.tuned_at.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
     let mut values = Vec::with_capacity(plan.program.inputs.len());
     for &input in &plan.program.inputs {
         let ty = plan.program.values[input as usize].ty.as_tensor()?;

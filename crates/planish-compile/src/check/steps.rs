@@ -20,30 +20,36 @@ const WINOGRAD2_SLACK: f64 = 4.0;
 /// Transcendental functions and norms in f32: a few units in the last place of the largest intermediate value.
 const FUNCTION_SLACK: f64 = 64.0;
 
-/// Runs the plan once under observation and compares every kernel step.
+/// Runs the plan once under observation and compares every kernel step. `at` says at which sizes, if not those
+/// that it was tuned at.
 pub(super) fn check(
     engine: &Engine,
     plan: &Plan,
     weights: &[Tensor],
     inputs: &[Value],
+    at: &str,
     checks: &mut Vec<Check>,
 ) -> Result<Option<Guilty>, BuildError> {
     let mut guilty = None;
     let mut observe = |observed: Observed| {
         let step = &plan.program.steps[observed.step];
-        let check = check_step(plan, weights, step, &observed);
+        let mut check = check_step(plan, weights, step, &observed);
+        check.subject.push_str(at);
         if let (Outcome::Failed(why), StepKind::Kernel { variants, .. }) = (&check.outcome, &step.kind)
             && guilty.is_none()
         {
             let tactic = variants[0].tactic.clone();
-            guilty = Some(Guilty { what: format!("`{}` by {}: {why}", step.name, tactic.name), tactic });
+            guilty = Some(Guilty { what: format!("`{}` by {}{at}: {why}", step.name, tactic.name), tactic });
         }
         checks.push(check);
     };
     let ran = engine.context().and_then(|mut context| context.observe(inputs, &mut observe));
     if let Err(error) = ran {
         // Made-up inputs may be outside what the model defines; that says nothing against the plan.
-        checks.push(skipped("steps behind this", format!("the run on made-up inputs ended: {error}")));
+        checks.push(skipped(
+            &format!("steps behind this{at}"),
+            format!("the run on made-up inputs ended: {error}"),
+        ));
     }
     Ok(guilty)
 }

@@ -9,7 +9,7 @@ use planish_tensor::{DType, Tensor};
 use super::skipped;
 
 /// The reference does some three of these a second on two cores; a check should not take longer than one.
-const MAX_REFERENCE_FLOPS: u64 = 2_500_000_000;
+pub(super) const MAX_REFERENCE_FLOPS: u64 = 2_500_000_000;
 /// Relative L2 error of the outputs. Sound f32 plans are some 1e-6 off; a variance written as a difference of
 /// squares was seen to make 6e-4 of that. Every step has been checked far more tightly before.
 const MODEL_TOLERANCE: f64 = 2e-3;
@@ -104,8 +104,7 @@ fn distance(got: &Value, want: &Value) -> Result<f64, String> {
     }
 }
 
-/// Repeats, interleaved contexts, poisoned memory, other numbers of threads, other neighbours in the batch: the
-/// bits must be the same.
+/// Repeats, interleaved contexts, poisoned memory, other numbers of threads: the bits must be the same.
 pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, checks: &mut Vec<Check>) {
     if engine.plan().program.steps.iter().any(|step| step.region.nodes.iter().any(|node| is_random(&node.op)))
     {
@@ -127,7 +126,8 @@ pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, 
     let interleaved = || -> Result<Vec<Value>, RunError> {
         let (mut one, mut two) = (engine.context()?, engine.context()?);
         one.run_values(inputs)?;
-        let other = super::inputs::random(engine.plan(), 1).unwrap_or_else(|| inputs.to_vec());
+        let other = super::inputs::random(engine.plan(), &engine.plan().tuned_at, 1)
+            .unwrap_or_else(|| inputs.to_vec());
         // Other values may be outside what the model defines; the context must stay usable all the same.
         let _ = two.run_values(&other);
         let _ = one.run_values(&other);

@@ -133,7 +133,26 @@ pub(crate) fn pointwise() -> String {
     ))
 }
 
-/// A Relu that stands alone between movements.
+/// Element by element, of `n` rows.
+pub(crate) fn rows() -> String {
+    graph(
+        "input %x: f32[n,131]
+         %y: f32[n,131] = Tanh(%x)
+         output %y",
+    )
+}
+
+/// A product of `n` rows.
+pub(crate) fn product_of_rows() -> String {
+    graph(&format!(
+        "input %x: f32[n,71]\n{}
+         %y: f32[n,53] = MatMul(%x, %w)
+         output %y",
+        weight("w", &[71, 53], 71, 1)
+    ))
+}
+
+/// A Relu that stands alone.
 pub(crate) fn relu() -> String {
     graph(
         "input %x: f32[5,131]

@@ -34,6 +34,8 @@ pub(crate) const FAMILIES: &[(Model, &str)] = &[
     (models::square_gemm, "gemm"),
     (models::pointwise, "pointwise"),
     (models::relu, "pointwise"),
+    (models::rows, "pointwise"),
+    (models::product_of_rows, "gemm"),
     (models::layer_norm, "norm"),
     (models::group_norm, "norm"),
     (models::softmax, "softmax"),
@@ -190,6 +192,14 @@ pub(crate) const FAULTS: &[Fault] = &[
         let input = l.inputs[0].clone().unwrap().to_f64s();
         let mut values = input.iter();
         l.each(|_, x| if values.next().unwrap().is_nan() { 0.0 } else { x });
+    }),
+    // Other sizes than the tuned ones.
+    fault("wrong behind the tuned number of rows", models::rows, "pointwise", |l| {
+        l.each(|p, x| if p[0] >= 4 { 0.0 } else { x });
+    }),
+    fault("wrong for a single row", models::product_of_rows, "gemm", |l| {
+        let single = l.dims[0] == 1;
+        l.each(|p, x| if single && p[1] == 52 { 0.0 } else { x });
     }),
     // Norms.
     fault("epsilon left out", models::layer_norm, "norm", |l| {
