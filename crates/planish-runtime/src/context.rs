@@ -237,6 +237,18 @@ impl Context {
         Frame::output_dims(&self.engine.core.unit, &self.engine.core, &dims)
     }
 
+    /// Prepares kernels and memory for inputs of these sizes, so that their first run need not. Parts behind
+    /// sizes that only a run can tell are prepared by that run.
+    pub fn resolve(&mut self, inputs: &[(&str, &[usize])]) -> Result<(), RunError> {
+        let state = self.state()?;
+        let core = &state.engine.core;
+        let mut dims = vec![None; core.input_names.len()];
+        for (name, given) in inputs {
+            dims[core.input_idx(name)?] = Some(*given);
+        }
+        state.frame.resolve_ahead(core, &core.unit, &dims, state.mode)
+    }
+
     /// Bytes of the arena and the outputs, as large as runs have needed so far.
     pub fn arena_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.frame.arena_bytes())

@@ -219,6 +219,24 @@ impl Frame {
         Ok(())
     }
 
+    /// Prepares the first segment for inputs of these sizes. Outputs of an earlier run are gone: their memory may
+    /// have moved.
+    pub(crate) fn resolve_ahead(
+        &mut self,
+        core: &Core,
+        unit: &Unit,
+        dims: &[Option<&[usize]>],
+        mode: Mode,
+    ) -> Result<(), RunError> {
+        self.prepare(core, unit);
+        let symbols = bind_inputs(&unit.program, dims)?;
+        choose_profile(&core.plan.profiles, &symbols)?;
+        self.current.clear();
+        self.last_dims.clear();
+        self.resolved(core, unit, 0, &symbols, mode)?;
+        Ok(())
+    }
+
     /// Sizes of the outputs for inputs of these sizes, without running; `None` where only a run can tell.
     pub(crate) fn output_dims(
         unit: &Unit,

@@ -20,8 +20,11 @@
 //! # #[cfg(feature = "build")] {
 //! use planish::{Bindings, Builder, Device, Engine};
 //!
-//! let graph = r#"graph "g" { input %x: f32[n,4]; %y: f32[n,4] = Relu(%x); output %y }"#;
-//! # let graph = graph.replace(';', "\n").replace('{', "{\n").replace('}', "\n}");
+//! let graph = r#"graph "g" {
+//!     input %x: f32[n,4]
+//!     %y: f32[n,4] = Relu(%x)
+//!     output %y
+//! }"#;
 //! let plan = Builder::from_graph(graph.parse()?).tune_level(0).build()?;
 //! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
 //!
