@@ -7,6 +7,7 @@ mod import_figures;
 mod models;
 mod passes;
 mod python;
+mod runtime;
 mod test;
 #[cfg(test)]
 mod tidy;
@@ -39,6 +40,12 @@ enum Command {
     Models(models::Options),
     /// Run models before and behind the passes over the reference, and print which pass did what.
     Passes(passes::Options),
+    /// Print what a call of the smallest engine costs; build with --release to measure.
+    Overhead,
+    /// Let 64 threads lease 3 contexts and count results that differ from those of a context alone.
+    Contexts(runtime::ContextsOptions),
+    /// Meet many distinct shapes in a row on a transformer; print resolve times and memory.
+    Shapes(runtime::ShapesOptions),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +57,9 @@ fn main() -> ExitCode {
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Passes(options) => passes::run(&options),
+        Command::Overhead => runtime::overhead(),
+        Command::Contexts(options) => runtime::contexts(&options),
+        Command::Shapes(options) => runtime::shapes(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,12 +1,19 @@
 //! `Context`: one caller's memory and queues over a shared engine.
 
-use planish_kernel::QueueOptions;
+use planish_kernel::{Address, QueueOptions};
 use planish_op::Value;
 
-use crate::engine::Engine;
+use crate::buffer::{Bindings, HostBuffer};
+use crate::engine::{Core, Engine};
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Feed, Frame, Mode, Observed, Queues, Watch};
+use crate::frame::{Bound, Feed, Frame, Mode, Observed, Queues, Watch};
+use crate::runner::{Pending, Runner};
 use crate::view::{Outputs, View};
+
+/// Inputs up to which a run keeps its list of them on the stack.
+const MAX_STACK_INPUTS: usize = 16;
+/// Of memory that kernels write in place.
+const ALIGNMENT: usize = 64;
 
 /// How a context runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +25,16 @@ pub struct ContextOptions {
 /// What a run needs beside the shared engine: memory and queues. Serves one caller at a time.
 #[derive(Debug)]
 pub struct Context {
+    engine: Engine,
+    /// Absent only while the runner has it.
+    pub(crate) state: Option<Box<State>>,
+    /// Started by the first `run_async`.
+    pub(crate) runner: Option<Runner>,
+}
+
+/// What moves to the runner for a run.
+#[derive(Debug)]
+pub(crate) struct State {
     engine: Engine,
     frame: Frame,
     queues: Queues,
@@ -53,68 +70,146 @@ impl Context {
             }
             list.push(streams);
         }
-        let mode = Mode { threads, poison: false };
-        Ok(Context { engine, frame: Frame::default(), queues: Queues { list }, mode })
+        let (frame, mode) = (Frame::default(), Mode { threads, poison: false });
+        let state = State { engine: engine.clone(), frame, queues: Queues { list }, mode };
+        Ok(Context { engine, state: Some(Box::new(state)), runner: None })
     }
 
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
+    /// The state, back from a run whose handle was forgotten if need be.
+    fn state(&mut self) -> Result<&mut State, RunError> {
+        if self.state.is_none() {
+            drop(self.finish());
+        }
+        self.state.as_deref_mut().ok_or_else(lost)
+    }
+
     /// Fills memory with NaN before each run from now on: what reads what nobody wrote then shows.
     pub fn set_poison(&mut self, poison: bool) {
-        self.mode.poison = poison;
+        if let Ok(state) = self.state() {
+            state.mode.poison = poison;
+        }
     }
 
-    /// Runs the model on inputs by name and waits. The outputs lie in the context until its next run.
+    /// Runs the model on inputs by name and waits. The outputs lie in the context until its next run. Allocates
+    /// nothing for sizes that the last run had, up to 16 inputs.
     pub fn run(&mut self, inputs: &[(&str, View<'_>)]) -> Result<Outputs<'_>, RunError> {
-        let feeds = self.feeds(inputs)?;
-        let core = &self.engine.core;
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, Watch::default())?;
-        Ok(self.outputs())
+        let state = self.state()?;
+        state.run_named(inputs, Watch::default())?;
+        Ok(Outputs { core: &state.engine.core, frame: &state.frame })
     }
 
-    /// Runs the model on inputs in its own order and waits, without allocating once sizes were seen.
+    /// Runs the model on inputs in its own order and waits, without allocating for sizes that the last run had.
     pub fn run_in_order(&mut self, inputs: &[View<'_>]) -> Result<(), RunError> {
-        const MAX_STACK_INPUTS: usize = 16;
-        let core = &self.engine.core;
-        let mut run = |feeds: &[Feed<'_>]| {
-            self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, Watch::default())
-        };
+        let state = self.state()?;
         match inputs {
-            [] => run(&[]),
             [first, ..] if inputs.len() <= MAX_STACK_INPUTS => {
                 let mut feeds = [Feed::View(*first); MAX_STACK_INPUTS];
                 for (feed, input) in feeds.iter_mut().zip(inputs) {
                     *feed = Feed::View(*input);
                 }
-                run(&feeds[..inputs.len()])
+                state.run(&feeds[..inputs.len()], Watch::default())
             }
-            _ => run(&inputs.iter().map(|input| Feed::View(*input)).collect::<Vec<_>>()),
+            _ => {
+                let feeds = inputs.iter().map(|input| Feed::View(*input)).collect::<Vec<_>>();
+                state.run(&feeds, Watch::default())
+            }
         }
     }
 
-    /// Output number `idx` of the last run, if it is a tensor.
+    /// Output number `idx` of the last run, if that succeeded and it is a tensor.
     pub fn output(&self, idx: usize) -> Option<View<'_>> {
-        self.frame.output(&self.engine.core.unit, idx).0
+        self.state.as_ref()?.frame.output(&self.engine.core.unit, idx).0
     }
 
     /// Runs the model on values of any kind, in the model's order of inputs.
     pub fn run_values(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
         let feeds: Vec<Feed<'_>> = inputs.iter().map(Feed::Value).collect();
+        let state = self.state()?;
+        state.run(&feeds, Watch::default())?;
+        state.frame.output_values(&state.engine.core.unit)
+    }
+
+    /// A zeroed buffer for input `name` at these sizes.
+    pub fn input_buffer(&self, name: &str, dims: &[usize]) -> Result<HostBuffer, RunError> {
         let core = &self.engine.core;
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, Watch::default())?;
-        self.frame.output_values(&core.unit)
+        buffer(core, "input", name, core.plan.program.inputs[core.input_idx(name)?], dims)
+    }
+
+    /// A zeroed buffer for output `name`, large enough for these sizes.
+    pub fn output_buffer(&self, name: &str, dims: &[usize]) -> Result<HostBuffer, RunError> {
+        let core = &self.engine.core;
+        buffer(core, "output", name, core.plan.program.outputs[core.output_idx(name)?], dims)
+    }
+
+    /// Runs on buffers and waits; outputs that have a buffer are written there in place.
+    pub fn run_bound(&mut self, bindings: &mut Bindings) -> Result<(), RunError> {
+        self.state()?.run_bound(bindings)
+    }
+
+    /// Starts a run on the context's own thread. The buffers are the run's until [`Pending::wait`] gives them
+    /// back, so nobody can change or free them under it.
+    pub fn run_async(&mut self, bindings: Bindings) -> Result<Pending<'_>, RunError> {
+        self.state()?;
+        if self.runner.is_none() {
+            self.runner = Some(Runner::start()?);
+        }
+        if let (Some(runner), Some(state)) = (&self.runner, self.state.take()) {
+            runner.start_run(state, bindings);
+        }
+        Ok(Pending { context: self })
+    }
+
+    /// Waits for the run that is under way and takes the state back.
+    pub(crate) fn finish(&mut self) -> (Bindings, Result<(), RunError>) {
+        match self.runner.as_ref().and_then(Runner::take_back) {
+            Some(done) => {
+                self.state = Some(done.state);
+                (done.bindings, done.result)
+            }
+            None => (Bindings::new(), Err(lost())),
+        }
+    }
+
+    /// Has output `name` written to foreign memory by every run from now on, until [`Context::unbind_outputs`].
+    /// [`Context::run_bound`] does the same on memory that it can vouch for.
+    ///
+    /// # Safety
+    /// `to` must be aligned to 64 bytes, valid for reads and writes of `bytes` bytes until the output is unbound
+    /// or the context dropped, and touched by nobody else while the context runs or a view of the output lives.
+    pub unsafe fn bind_output(&mut self, name: &str, to: *mut u8, bytes: usize) -> Result<(), RunError> {
+        let state = self.state()?;
+        let core = &state.engine.core;
+        let idx = core.output_idx(name)?;
+        let refuse = |why: &str| {
+            Err(RunError::new(RunErrorKind::WrongInputs, format!("output `{name}` cannot be bound: {why}")))
+        };
+        if !to.addr().is_multiple_of(ALIGNMENT) {
+            return refuse("its memory must be aligned to 64 bytes");
+        }
+        let bound = Bound { to: Address(to.expose_provenance() as u64), bytes };
+        if !state.frame.bind(core, &core.unit, idx, Some(bound)) {
+            return refuse("only a run can tell its size, or its memory is another value's; copy it instead");
+        }
+        Ok(())
+    }
+
+    /// Has all outputs written to the context's memory again.
+    pub fn unbind_outputs(&mut self) {
+        if let Ok(state) = self.state() {
+            state.unbind();
+        }
     }
 
     /// Runs once and times every step.
     pub fn profile(&mut self, inputs: &[(&str, View<'_>)]) -> Result<Profiled, RunError> {
-        let feeds = self.feeds(inputs)?;
-        let core = &self.engine.core;
-        let mut times = Vec::with_capacity(core.plan.program.steps.len());
+        let mut times = Vec::with_capacity(self.engine.core.plan.program.steps.len());
         let started = std::time::Instant::now();
         let watch = Watch { times: Some(&mut times), observer: None };
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, watch)?;
+        self.state()?.run_named(inputs, watch)?;
         let total_ns = started.elapsed().as_nanos() as u64;
         let steps = times.into_iter().enumerate().map(|(step, ns)| StepTime { step, ns }).collect();
         Ok(Profiled { steps, total_ns })
@@ -127,10 +222,9 @@ impl Context {
         observer: &mut dyn FnMut(Observed),
     ) -> Result<Vec<Value>, RunError> {
         let feeds: Vec<Feed<'_>> = inputs.iter().map(Feed::Value).collect();
-        let core = &self.engine.core;
-        let watch = Watch { times: None, observer: Some(observer) };
-        self.frame.run(core, &core.unit, &feeds, &mut self.queues, self.mode, watch)?;
-        self.frame.output_values(&core.unit)
+        let state = self.state()?;
+        state.run(&feeds, Watch { times: None, observer: Some(observer) })?;
+        state.frame.output_values(&state.engine.core.unit)
     }
 
     /// Sizes of the outputs for inputs of these sizes, in the model's order, without running; `None` where
@@ -138,51 +232,158 @@ impl Context {
     pub fn output_dims(&self, inputs: &[(&str, &[usize])]) -> Result<Vec<Option<Vec<usize>>>, RunError> {
         let mut dims = vec![None; self.engine.core.input_names.len()];
         for (name, given) in inputs {
-            dims[self.input_idx(name)?] = Some(*given);
+            dims[self.engine.core.input_idx(name)?] = Some(*given);
         }
         Frame::output_dims(&self.engine.core.unit, &self.engine.core, &dims)
     }
 
+    /// Prepares kernels and memory for inputs of these sizes, so that their first run need not. Parts behind
+    /// sizes that only a run can tell are prepared by that run.
+    pub fn resolve(&mut self, inputs: &[(&str, &[usize])]) -> Result<(), RunError> {
+        let state = self.state()?;
+        let core = &state.engine.core;
+        let mut dims = vec![None; core.input_names.len()];
+        for (name, given) in inputs {
+            dims[core.input_idx(name)?] = Some(*given);
+        }
+        state.frame.resolve_ahead(core, &core.unit, &dims, state.mode)
+    }
+
     /// Bytes of the arena and the outputs, as large as runs have needed so far.
     pub fn arena_bytes(&self) -> usize {
-        self.frame.arena_bytes()
+        self.state.as_ref().map_or(0, |state| state.frame.arena_bytes())
     }
 
     /// How often sizes were met that had to be resolved.
     pub fn n_resolved(&self) -> usize {
-        self.frame.n_resolved()
+        self.state.as_ref().map_or(0, |state| state.frame.n_resolved())
     }
+}
 
-    fn outputs(&self) -> Outputs<'_> {
+impl State {
+    fn run(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
         let core = &self.engine.core;
-        let both = (0..core.output_names.len()).map(|idx| self.frame.output(&core.unit, idx));
-        let (values, others) = both.map(|(view, other)| (view, other.cloned())).unzip();
-        Outputs { names: &core.output_names, values, others }
+        self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, watch)
     }
 
-    fn input_idx(&self, name: &str) -> Result<usize, RunError> {
-        let names = &self.engine.core.input_names;
-        names.iter().position(|known| known == name).ok_or_else(|| {
-            let message = format!("the model has no input `{name}`; it takes {}", names.join(", "));
-            RunError::new(RunErrorKind::WrongInputs, message)
-        })
+    fn run_named(&mut self, inputs: &[(&str, View<'_>)], watch: Watch<'_>) -> Result<(), RunError> {
+        let named = inputs.iter().map(|(name, view)| (*name, *view));
+        self.run_feeds(named, inputs.len(), watch)
     }
 
-    fn feeds<'a>(&self, inputs: &[(&str, View<'a>)]) -> Result<Vec<Feed<'a>>, RunError> {
+    /// Puts inputs in the model's order and runs.
+    fn run_feeds<'a>(
+        &mut self,
+        inputs: impl Iterator<Item = (&'a str, View<'a>)>,
+        n_given: usize,
+        watch: Watch<'_>,
+    ) -> Result<(), RunError> {
         let names = &self.engine.core.input_names;
-        let mut feeds: Vec<Option<Feed<'a>>> = vec![None; names.len()];
+        let refuse = |message: String| Err(RunError::new(RunErrorKind::WrongInputs, message));
+        // On the stack where they fit, so that a run allocates nothing.
+        let nothing = Feed::Absent;
+        let mut few = [nothing; MAX_STACK_INPUTS];
+        let mut many = Vec::new();
+        let feeds = match few.get_mut(..names.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(names.len(), nothing);
+                &mut many[..]
+            }
+        };
         for (name, view) in inputs {
-            let idx = self.input_idx(name)?;
-            if feeds[idx].replace(Feed::View(*view)).is_some() {
-                let message = format!("input `{name}` was given twice");
-                return Err(RunError::new(RunErrorKind::WrongInputs, message));
+            let feed = &mut feeds[self.engine.core.input_idx(name)?];
+            if !matches!(feed, Feed::Absent) {
+                return refuse(format!("input `{name}` was given twice"));
+            }
+            *feed = Feed::View(view);
+        }
+        if n_given < names.len()
+            && let Some(idx) = feeds.iter().position(|feed| matches!(feed, Feed::Absent))
+        {
+            return refuse(format!("input `{}` is missing", names[idx]));
+        }
+        let core = &self.engine.core;
+        self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, watch)
+    }
+
+    fn unbind(&mut self) {
+        let core = &self.engine.core;
+        for idx in 0..core.output_names.len() {
+            self.frame.bind(core, &core.unit, idx, None);
+        }
+    }
+
+    /// Runs on buffers, outputs in place where that can be and copied where not.
+    pub(crate) fn run_bound(&mut self, bindings: &mut Bindings) -> Result<(), RunError> {
+        let result = self.try_run_bound(bindings);
+        // Also when it failed: nothing may point at the buffers when they go back.
+        self.unbind();
+        result
+    }
+
+    fn try_run_bound(&mut self, bindings: &mut Bindings) -> Result<(), RunError> {
+        let engine = self.engine.clone();
+        let core = &engine.core;
+        let refuse = |kind, message: String| Err(RunError::new(kind, message));
+        let mut places = Vec::with_capacity(bindings.outputs.len());
+        for (name, buffer) in &mut bindings.outputs {
+            let idx = core.output_idx(name)?;
+            if places.iter().any(|&(known, _)| known == idx) {
+                return refuse(RunErrorKind::WrongInputs, format!("output `{name}` was given twice"));
+            }
+            let ty = &core.plan.program.values[core.plan.program.outputs[idx] as usize].ty;
+            let (wanted, given) = (ty.as_tensor().map(|ty| ty.dtype), buffer.dtype());
+            if wanted != Some(given) {
+                let is = wanted.map_or("no tensor", |dtype| dtype.name());
+                let message = format!("output `{name}` is {is}, its buffer is for {}", given.name());
+                return refuse(RunErrorKind::WrongType, message);
+            }
+            let to = Address(buffer.pointer().expose_provenance() as u64);
+            let bound = Bound { to, bytes: buffer.capacity() };
+            places.push((idx, self.frame.bind(core, &core.unit, idx, Some(bound))));
+        }
+        let inputs = bindings.inputs.iter().map(|(name, buffer)| (name.as_str(), buffer.view()));
+        self.run_feeds(inputs, bindings.inputs.len(), Watch::default())?;
+        // Copies first: one may be of an output that lies in another buffer.
+        for pass in [false, true] {
+            for ((name, buffer), &(idx, direct)) in bindings.outputs.iter_mut().zip(&places) {
+                if direct != pass {
+                    continue;
+                }
+                let missing = || RunError::new(RunErrorKind::Failed, format!("output `{name}` was not made"));
+                let view = self.frame.output(&core.unit, idx).0.ok_or_else(missing)?;
+                if !buffer.set_dims(view.dims()) {
+                    let (needs, has) = (view.bytes().len(), buffer.capacity());
+                    let message = format!("output `{name}` needs {needs} bytes here, its buffer has {has}");
+                    return refuse(RunErrorKind::WrongShape, message);
+                }
+                if !direct {
+                    buffer.bytes_mut().copy_from_slice(view.bytes());
+                }
             }
         }
-        let missing = feeds.iter().position(Option::is_none);
-        if let Some(idx) = missing {
-            let message = format!("input `{}` is missing", names[idx]);
-            return Err(RunError::new(RunErrorKind::WrongInputs, message));
-        }
-        Ok(feeds.into_iter().flatten().collect())
+        Ok(())
     }
+}
+
+/// A buffer for an input or output, its rank checked; sizes are when it is used.
+fn buffer(core: &Core, what: &str, name: &str, value: u32, dims: &[usize]) -> Result<HostBuffer, RunError> {
+    let ty = &core.plan.program.values[value as usize].ty;
+    let Some(tensor) = ty.as_tensor() else {
+        let message = format!("{what} `{name}` is no tensor; use run_values");
+        return Err(RunError::new(RunErrorKind::WrongType, message));
+    };
+    if let Some(shape) = &tensor.shape
+        && shape.rank() != dims.len()
+    {
+        let message = format!("{what} `{name}` has shape {shape}, not {dims:?}");
+        return Err(RunError::new(RunErrorKind::WrongShape, message));
+    }
+    HostBuffer::zeros(tensor.dtype, dims)
+}
+
+/// A runner that ended without giving the state back, which only a mistake of ours can bring about.
+fn lost() -> RunError {
+    RunError::new(RunErrorKind::Failed, "the context's run was lost; make a new context")
 }

@@ -69,6 +69,14 @@ impl Unit {
 }
 
 impl Core {
+    pub(crate) fn input_idx(&self, name: &str) -> Result<usize, RunError> {
+        port_idx("input", &self.input_names, name)
+    }
+
+    pub(crate) fn output_idx(&self, name: &str) -> Result<usize, RunError> {
+        port_idx("output", &self.output_names, name)
+    }
+
     /// Where a weight is.
     pub(crate) fn weight(&self, target: u32, weight: u32, format: Option<&str>) -> Result<Address, RunError> {
         let key = (target, weight, format.map(str::to_string));
@@ -78,6 +86,13 @@ impl Core {
             RunError::new(RunErrorKind::NeedsRebuild, message)
         })
     }
+}
+
+fn port_idx(what: &str, names: &[String], name: &str) -> Result<usize, RunError> {
+    names.iter().position(|known| known == name).ok_or_else(|| {
+        let message = format!("the model has no {what} `{name}`; it has {}", names.join(", "));
+        RunError::new(RunErrorKind::WrongInputs, message)
+    })
 }
 
 impl Engine {

@@ -1,5 +1,7 @@
 //! One program with its memory: resolved at the sizes of its inputs, then run segment by segment.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +24,8 @@ const MAX_RESOLVED: usize = 32;
 /// What is fed to one input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Feed<'a> {
+    /// Not given yet; no run begins with one.
+    Absent,
     View(View<'a>),
     Value(&'a Value),
 }
@@ -29,6 +33,7 @@ pub(crate) enum Feed<'a> {
 impl Feed<'_> {
     fn dims(&self) -> Option<&[usize]> {
         match self {
+            Feed::Absent => None,
             Feed::View(view) => Some(view.dims()),
             Feed::Value(value) => value.as_tensor().map(Tensor::shape),
         }
@@ -67,6 +72,13 @@ pub struct Observed {
     pub outputs: Vec<Option<Tensor>>,
 }
 
+/// The caller's memory for one output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub(crate) to: Address,
+    pub(crate) bytes: usize,
+}
+
 /// Who looks on while a program runs.
 #[derive(Default)]
 pub(crate) struct Watch<'a> {
@@ -89,7 +101,7 @@ pub(crate) struct Frame {
     arenas: Vec<Option<Box<dyn Memory>>>,
     outputs: Vec<Option<Box<dyn Memory>>>,
     /// Where the caller wants an output written.
-    pub(crate) bound: Vec<Option<Address>>,
+    bound: Vec<Option<Bound>>,
     own: Vec<Own>,
     /// Most recently used first.
     cache: Vec<(usize, Arc<Resolved>)>,
@@ -116,17 +128,8 @@ impl Frame {
         self.n_resolved
     }
 
-    /// Runs the program on these inputs.
-    pub(crate) fn run(
-        &mut self,
-        core: &Core,
-        unit: &Unit,
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-        mode: Mode,
-        mut watch: Watch<'_>,
-    ) -> Result<(), RunError> {
-        check_types(&unit.program, feeds)?;
+    /// Makes room for what is known per value, step, input and output.
+    fn prepare(&mut self, core: &Core, unit: &Unit) {
         let n_values = unit.program.values.len();
         if self.own.len() < n_values {
             self.own.resize_with(n_values, Own::default);
@@ -136,6 +139,57 @@ impl Frame {
             self.bodies.resize_with(unit.program.steps.len(), Vec::new);
             self.staging.resize_with(unit.program.inputs.len(), Vec::new);
         }
+    }
+
+    /// Has output `idx` written to the caller's memory from now on, or not. Gives whether that can be: outputs
+    /// whose size only a run can tell, that are another output too, or on a device have memory of their own.
+    pub(crate) fn bind(&mut self, core: &Core, unit: &Unit, idx: usize, bound: Option<Bound>) -> bool {
+        self.prepare(core, unit);
+        let value = unit.program.outputs[idx] as usize;
+        let record = &unit.program.values[value];
+        let direct = matches!(record.home, Home::Arena)
+            && !unit.outline.own[value]
+            && unit.outline.output[value] == Some(idx)
+            && core.backends[record.target as usize].memory_kind() == planish_kernel::MemoryKind::Host;
+        self.bound[idx] = bound.filter(|_| direct);
+        direct
+    }
+
+    /// Runs the program on these inputs. Whatever goes wrong, nothing is under way when this returns, and the
+    /// next run starts anew.
+    pub(crate) fn run(
+        &mut self,
+        core: &Core,
+        unit: &Unit,
+        feeds: &[Feed<'_>],
+        queues: &mut Queues,
+        mode: Mode,
+        watch: Watch<'_>,
+    ) -> Result<(), RunError> {
+        let run = || self.try_run(core, unit, feeds, queues, mode, watch);
+        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
+        if result.is_err() {
+            self.last_dims.clear();
+            self.current.clear();
+            for queue in queues.list.iter_mut().flatten() {
+                // The first error is the one to tell; what matters here is that nothing writes any more.
+                let _ = queue.synchronize();
+            }
+        }
+        result
+    }
+
+    fn try_run(
+        &mut self,
+        core: &Core,
+        unit: &Unit,
+        feeds: &[Feed<'_>],
+        queues: &mut Queues,
+        mode: Mode,
+        mut watch: Watch<'_>,
+    ) -> Result<(), RunError> {
+        check_types(&unit.program, feeds)?;
+        self.prepare(core, unit);
         let same = self.last_dims.len() == feeds.len()
             && !self.current.is_empty()
             && feeds.iter().zip(&self.last_dims).all(|(feed, last)| feed.dims().unwrap_or(&[]) == *last);
@@ -162,6 +216,24 @@ impl Frame {
             }
         }
         self.last_dims = dims.iter().map(|dims| dims.unwrap_or(&[]).to_vec()).collect();
+        Ok(())
+    }
+
+    /// Prepares the first segment for inputs of these sizes. Outputs of an earlier run are gone: their memory may
+    /// have moved.
+    pub(crate) fn resolve_ahead(
+        &mut self,
+        core: &Core,
+        unit: &Unit,
+        dims: &[Option<&[usize]>],
+        mode: Mode,
+    ) -> Result<(), RunError> {
+        self.prepare(core, unit);
+        let symbols = bind_inputs(&unit.program, dims)?;
+        choose_profile(&core.plan.profiles, &symbols)?;
+        self.current.clear();
+        self.last_dims.clear();
+        self.resolved(core, unit, 0, &symbols, mode)?;
         Ok(())
     }
 
@@ -224,6 +296,7 @@ impl Frame {
         for (idx, (&value, feed)) in unit.program.inputs.iter().zip(feeds).enumerate() {
             self.staging[idx].clear();
             let bytes: &[u8] = match feed {
+                Feed::Absent => continue,
                 Feed::View(view) => view.bytes(),
                 Feed::Value(Value::Tensor(tensor)) => tensor.bytes(),
                 Feed::Value(other) => {
@@ -254,6 +327,7 @@ impl Frame {
         mode: Mode,
         watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
+        self.check_bound(unit, resolved)?;
         if mode.poison {
             self.poison(unit, idx == 0, queues)?;
         }
@@ -342,6 +416,21 @@ impl Frame {
         Ok(learned)
     }
 
+    /// Whether the caller's memory for outputs is large enough.
+    fn check_bound(&self, unit: &Unit, resolved: &Resolved) -> Result<(), RunError> {
+        for &(output, bytes) in &resolved.output_bytes {
+            if let Some(bound) = self.bound[output as usize]
+                && bound.bytes < bytes
+            {
+                let name = &unit.program.values[unit.program.outputs[output as usize] as usize].name;
+                let has = bound.bytes;
+                let message = format!("output `{name}` needs {bytes} bytes here, its buffer has {has}");
+                return Err(RunError::new(RunErrorKind::WrongShape, message));
+            }
+        }
+        Ok(())
+    }
+
     /// Plain copies of a kernel step's operands, weights left out.
     fn copies(
         &self,
@@ -378,12 +467,14 @@ impl Frame {
             Base::Absolute => Address(0),
             Base::Arena(target) => address_of(&self.arenas[target as usize]),
             Base::Output(output) => {
-                self.bound[output as usize].unwrap_or_else(|| address_of(&self.outputs[output as usize]))
+                let own = || address_of(&self.outputs[output as usize]);
+                self.bound[output as usize].map_or_else(own, |bound| bound.to)
             }
             Base::Input(input) => match &feeds[input as usize] {
                 _ if !self.staging[input as usize].is_empty() => {
                     Address(self.staging[input as usize].as_ptr().expose_provenance() as u64)
                 }
+                Feed::Absent => Address::NULL,
                 Feed::View(view) => address_in(view.bytes()),
                 Feed::Value(value) => value.as_tensor().map_or(Address::NULL, |t| address_in(t.bytes())),
             },
@@ -467,6 +558,7 @@ impl Frame {
                 (_, Home::Input) if root == value => {
                     let idx = unit.program.inputs.iter().position(|&input| input == root).unwrap_or(0);
                     match &feeds[idx] {
+                        Feed::Absent => None,
                         Feed::Value(value) => Some((*value).clone()),
                         Feed::View(view) => Some(Value::Tensor(view.to_tensor())),
                     }
@@ -579,7 +671,10 @@ impl Frame {
 
     /// Output number `idx` of the last run: a view of a tensor, or another value.
     pub(crate) fn output<'a>(&'a self, unit: &Unit, idx: usize) -> (Option<View<'a>>, Option<&'a Value>) {
-        let value = unit.program.outputs[idx];
+        let Some(&value) = unit.program.outputs.get(idx) else { return (None, None) };
+        if self.current.is_empty() {
+            return (None, None);
+        }
         if let Own::Host(held) = &self.own[value as usize] {
             return match held.as_tensor() {
                 Some(tensor) => (Some(View::from(tensor)), None),
@@ -593,7 +688,7 @@ impl Frame {
         let address = match &self.own[value as usize] {
             Own::Memory(memory) => memory.address(),
             Own::Nothing | Own::Host(_) => {
-                self.bound[first].unwrap_or_else(|| address_of(&self.outputs[first]))
+                self.bound[first].map_or_else(|| address_of(&self.outputs[first]), |bound| bound.to)
             }
         };
         let n_bytes = operand.span_bytes();
@@ -647,6 +742,13 @@ fn plain(operand: &Operand, bytes: &[u8]) -> Result<Tensor, RunError> {
         .map_err(|error| damaged(error.to_string()))
 }
 
+/// A panic of a kernel or of a thread, as an error.
+fn panicked(payload: &(dyn Any + Send)) -> RunError {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    RunError::new(RunErrorKind::Failed, format!("a kernel panicked: {text}; this is a mistake of Planish"))
+}
+
 fn check_types(program: &Program, feeds: &[Feed<'_>]) -> Result<(), RunError> {
     if program.inputs.len() != feeds.len() {
         let message = format!("the model takes {} inputs, {} were given", program.inputs.len(), feeds.len());
@@ -655,6 +757,7 @@ fn check_types(program: &Program, feeds: &[Feed<'_>]) -> Result<(), RunError> {
     for (&value, feed) in program.inputs.iter().zip(feeds) {
         let value = &program.values[value as usize];
         let given = match feed {
+            Feed::Absent => None,
             Feed::View(view) => Some(view.dtype()),
             Feed::Value(value) => value.as_tensor().map(Tensor::dtype),
         };

@@ -6,7 +6,7 @@
 //! - `arena`: where values lie at given sizes;
 //! - `resolve`: a segment at given sizes, with its kernels prepared;
 //! - `frame`: one program with its memory, run segment by segment; `control`: bodies;
-//! - `engine`, `context`, `pool`: what users hold.
+//! - `engine`, `context`, `pool`: what users hold; `buffer`, `runner`: owned memory and runs beside the caller.
 //!
 //! The runtime parses no model and compiles nothing: it links neither ONNX nor the compiler.
 
@@ -14,6 +14,7 @@
 
 mod arena;
 mod bind;
+mod buffer;
 mod context;
 mod control;
 mod engine;
@@ -22,12 +23,15 @@ mod frame;
 mod outline;
 mod pool;
 mod resolve;
+mod runner;
 mod view;
 
+pub use buffer::{Bindings, HostBuffer};
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use engine::{Engine, PortInfo};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
 pub use pool::{ContextPool, Lease};
 pub use resolve::problem_of;
+pub use runner::Pending;
 pub use view::{Outputs, View};

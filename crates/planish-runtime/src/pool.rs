@@ -78,7 +78,9 @@ impl DerefMut for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(context) = self.context.take() {
+        if let Some(mut context) = self.context.take() {
+            // The next one to lease it knows nothing of this one's memory.
+            context.unbind_outputs();
             self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).push(context);
             self.shared.returned.notify_one();
         }

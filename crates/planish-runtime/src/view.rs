@@ -1,8 +1,12 @@
 //! Tensors as callers hand them in and get them out: borrowed, typed, plain.
 
+use std::fmt;
+
 use planish_tensor::{Bytes, DType, Element, Tensor};
 
+use crate::engine::Core;
 use crate::error::{RunError, RunErrorKind};
+use crate::frame::Frame;
 
 /// A borrowed plain tensor.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,6 +46,12 @@ impl<'a> View<'a> {
         self.bytes
     }
 
+    /// The elements, if they are of this type and lie where it may be read. Booleans other than 0 and 1 have
+    /// no slice.
+    pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
+        elements_of(self.dtype, self.bytes)
+    }
+
     /// A copy that owns its memory.
     pub fn to_tensor(&self) -> Tensor {
         let dtype = self.dtype;
@@ -64,6 +74,16 @@ impl<'a> From<&'a Tensor> for View<'a> {
     }
 }
 
+/// Bytes as elements, if that is what they are.
+pub(crate) fn elements_of<T: Element>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
+    let valid = T::DTYPE == dtype
+        && bytes.as_ptr().cast::<T>().is_aligned()
+        && (dtype != DType::Bool || bytes.iter().all(|&byte| byte <= 1));
+    // SAFETY: aligned, as many whole elements as fit, and every element type but bool accepts any bits; those
+    // of bool were looked at.
+    valid.then(|| unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
+}
+
 fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
     let mut elements = vec![T::default(); bytes.len() / size_of::<T>()];
     // SAFETY: both are this long, and the types this is called for accept any bits.
@@ -73,50 +93,48 @@ fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
     elements
 }
 
-/// The outputs of a run, in the context's memory until its next run.
-#[derive(Debug)]
+/// The outputs of a run, in the context's memory until its next run. Looking at them allocates nothing.
 pub struct Outputs<'a> {
-    pub(crate) names: &'a [String],
-    pub(crate) values: Vec<Option<View<'a>>>,
-    /// Sequences and optionals, which have no view.
-    pub(crate) others: Vec<Option<planish_op::Value>>,
+    pub(crate) core: &'a Core,
+    pub(crate) frame: &'a Frame,
+}
+
+impl fmt::Debug for Outputs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outputs").field("names", &self.names()).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Outputs<'a> {
     pub fn names(&self) -> &'a [String] {
-        self.names
+        &self.core.output_names
     }
 
     pub fn len(&self) -> usize {
-        self.names.len()
+        self.names().len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.names().is_empty()
     }
 
     /// The tensor that is output `name`.
     pub fn get(&self, name: &str) -> Option<View<'a>> {
-        let idx = self.names.iter().position(|known| known == name)?;
-        self.values[idx]
+        self.at(self.names().iter().position(|known| known == name)?)
     }
 
     /// Output number `idx`, if it is a tensor.
     pub fn at(&self, idx: usize) -> Option<View<'a>> {
-        self.values.get(idx).copied().flatten()
+        self.frame.output(&self.core.unit, idx).0
     }
 
     /// Every output as a value of its own.
     pub fn to_values(&self) -> Vec<planish_op::Value> {
-        let tensor = |view: &View<'_>| planish_op::Value::Tensor(view.to_tensor());
-        self.values
-            .iter()
-            .zip(&self.others)
-            .map(|(view, other)| match (view, other) {
-                (Some(view), _) => tensor(view),
-                (None, Some(other)) => other.clone(),
-                (None, None) => planish_op::Value::Sequence(Vec::new()),
-            })
-            .collect()
+        let value = |idx| match self.frame.output(&self.core.unit, idx) {
+            (Some(view), _) => planish_op::Value::Tensor(view.to_tensor()),
+            (None, Some(other)) => other.clone(),
+            (None, None) => planish_op::Value::Sequence(Vec::new()),
+        };
+        (0..self.len()).map(value).collect()
     }
 }
