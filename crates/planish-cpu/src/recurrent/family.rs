@@ -1,6 +1,6 @@
 //! The family of recurrent layers: LSTM and GRU with their usual functions.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op::{Op, RecurrentDirection};
 use planish_tensor::DType;
 
@@ -165,6 +165,6 @@ impl Work for Recurrent {
 /// Only dense operands have a meaning here; a helper for tests that lay them out.
 #[cfg(test)]
 pub(super) fn is_offered(problem: &Problem) -> bool {
-    let dense = |operand: &Operand| operand.is_dense(Layout::Plain);
+    let dense = |operand: &planish_kernel::Operand| operand.is_dense(Layout::Plain);
     problem.inputs.iter().all(dense) && plan(Isa::best(), problem).is_some()
 }
