@@ -101,7 +101,7 @@ pub fn build(
 const MAX_REPAIRS: usize = 4;
 
 /// A plan of an optimized graph, unchecked; the tactics it uses, and its weights as the graph has them.
-fn assemble(
+pub(crate) fn assemble(
     graph: &Graph,
     is_fixed: bool,
     backends: Backends<'_>,

@@ -1,9 +1,10 @@
 //! The self-check: does the plan compute the model?
 //!
 //! (a) Every step, on tensors that the plan itself produced, against the reference at sampled output points,
-//! with a bound from its own terms: at the tuned sizes, and at the smallest and largest of the profiles; (b) kernels
-//! alone on NaN and very large values; (c) the whole model against the reference, where that is cheap enough;
-//! (d) what needs no reference: repeats, another context in between, poisoned memory, one thread against many.
+//! with a bound from its own terms: at the tuned sizes, and at the smallest and largest of the profiles. Values
+//! must be read as they were written. (b) Kernels alone on NaN and very large values. (c) The whole model against
+//! the reference, where that is cheap enough. (d) What needs no reference: repeats, another context in between,
+//! poisoned memory, one thread against many.
 //!
 //! What is checked depends on the plan alone, never on the clock, so that equal plans have equal certificates.
 
@@ -13,6 +14,8 @@ mod hard;
 mod inputs;
 mod points;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod whole;
 
 use std::sync::Arc;

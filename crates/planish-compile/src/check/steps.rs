@@ -1,5 +1,8 @@
 //! Every step against the reference, on tensors that the plan itself produced.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
 use planish_op::{Op, Value};
 use planish_plan::{Check, Home, Outcome, Plan, Step, StepKind};
 use planish_runtime::{Engine, Observed};
@@ -31,8 +34,14 @@ pub(super) fn check(
     checks: &mut Vec<Check>,
 ) -> Result<Option<Guilty>, BuildError> {
     let mut guilty = None;
+    let mut written = Written::default();
     let mut observe = |observed: Observed| {
         let step = &plan.program.steps[observed.step];
+        if let Some(why) = written.changed(plan, step, &observed) {
+            let subject = format!("memory of step {}: {}{at}", observed.step, step.name);
+            checks.push(Check { subject, n_points: 0, worst: f64::INFINITY, outcome: Outcome::Failed(why) });
+        }
+        written.keep(step, &observed);
         let mut check = check_step(plan, weights, step, &observed);
         check.subject.push_str(at);
         if let (Outcome::Failed(why), StepKind::Kernel { variants, .. }) = (&check.outcome, &step.kind)
@@ -52,6 +61,40 @@ pub(super) fn check(
         ));
     }
     Ok(guilty)
+}
+
+/// What values were when they were written: a step compared on what it read would not show that something else
+/// was written there in between.
+#[derive(Default)]
+struct Written {
+    hashes: HashMap<u32, (u64, usize)>,
+}
+
+impl Written {
+    fn hash(tensor: &Tensor) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(tensor.bytes());
+        hasher.finish()
+    }
+
+    /// Why a value that the step reads is not what was written.
+    fn changed(&self, plan: &Plan, step: &Step, observed: &Observed) -> Option<String> {
+        step.inputs.iter().zip(&observed.inputs).find_map(|(value, seen)| {
+            let (value, seen) = ((*value)?, seen.as_ref()?);
+            let (hash, maker) = self.hashes.get(&value)?;
+            let name = &plan.program.values[value as usize].name;
+            (Written::hash(seen) != *hash)
+                .then(|| format!("`{name}` is no longer what step {maker} wrote: its memory was used again"))
+        })
+    }
+
+    fn keep(&mut self, step: &Step, observed: &Observed) {
+        for (value, made) in step.outputs.iter().zip(&observed.outputs) {
+            if let (Some(value), Some(made)) = (value, made) {
+                self.hashes.insert(*value, (Written::hash(made), observed.step));
+            }
+        }
+    }
 }
 
 fn check_step(plan: &Plan, weights: &[Tensor], step: &Step, observed: &Observed) -> Check {

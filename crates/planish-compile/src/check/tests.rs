@@ -1,0 +1,132 @@
+//! Faults planted in plans rather than kernels: memory that two live values share, wires and weights crossed.
+
+use std::sync::Arc;
+
+use planish_cpu::Cpu;
+use planish_ir::Graph;
+use planish_kernel::Backend;
+use planish_plan::{Home, Plan, StepKind};
+use planish_tensor::Dim;
+
+use super::{Findings, check};
+use crate::backends::Backends;
+use crate::build::assemble;
+use crate::options::BuildOptions;
+use crate::timing_cache::TimingCache;
+
+/// Two products with a residual around them, a concatenation, a difference: something to confuse everywhere.
+const MODEL: &str = r#"graph "g" {
+    input %x: f32[6, 8]
+    const %v: f32[8, 8] = [V]
+    const %w: f32[8, 8] = [W]
+    %a: f32[6, 8] = MatMul(%x, %v)
+    %b: f32[6, 8] = Softmax(%a)
+    %c: f32[6, 8] = MatMul(%b, %w)
+    %d: f32[6, 8] = Softmax(%c)
+    %e: f32[6, 8] = Sub(%a, %d)
+    %s: f32[6, 8] = Softmax(%e)
+    %t: f32[6, 16] = Concat(%s, %d) { axis = 1 }
+    %y: f32[6, 16] = Softmax(%t)
+    output %y, %e
+}"#;
+
+fn weight(seed: u64) -> String {
+    let mut numbers = super::inputs::Numbers::new(seed);
+    (0..64).map(|_| format!("{:.3}", numbers.below(2000) as f64 / 1000.0 - 1.0)).collect::<Vec<_>>().join(",")
+}
+
+/// Assembles the model's plan, plants a fault, and checks it.
+fn planted(plant: impl FnOnce(&mut Plan)) -> Findings {
+    let graph: Graph = MODEL
+        .replace("[V]", &format!("[{}]", weight(1)))
+        .replace("[W]", &format!("[{}]", weight(2)))
+        .parse()
+        .unwrap();
+    let list: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
+    let backends = Backends::new(&list).unwrap();
+    let (mut plan, _, tensors) =
+        assemble(&graph, true, backends, &options, &mut TimingCache::default()).unwrap();
+    plant(&mut plan);
+    check(&graph, &plan, &tensors, &list, &options).unwrap()
+}
+
+fn value(plan: &Plan, name: &str) -> u32 {
+    plan.program.values.iter().position(|value| value.name == name).unwrap() as u32
+}
+
+/// The step that makes a value.
+fn maker(plan: &Plan, name: &str) -> usize {
+    let made = Some(value(plan, name));
+    plan.program.steps.iter().position(|step| step.outputs.contains(&made)).unwrap()
+}
+
+#[track_caller]
+fn caught(name: &str, plant: impl FnOnce(&mut Plan)) -> String {
+    let findings = planted(plant);
+    let failure = findings.failure();
+    assert!(failure.is_some(), "{name} was not seen: {:?}", findings.certificate.checks);
+    let failure = failure.unwrap_or_default();
+    println!("caught  {name}: {failure}");
+    failure
+}
+
+#[test]
+fn the_plan_passes_without_a_fault() {
+    let findings = planted(|_| {});
+    assert_eq!(findings.failure(), None);
+}
+
+#[test]
+fn memory_reused_while_it_is_live() {
+    // `a` is read again after `c` is made. The steps' check must see it alone: large models are not compared whole.
+    let failure = caught("a live value is written over", |plan| {
+        let (live, other) = (value(plan, "a"), value(plan, "c"));
+        plan.program.values[other as usize].home = Home::Alias { of: live };
+    });
+    assert!(failure.contains("its memory was used again"), "{failure}");
+}
+
+#[test]
+fn parts_of_a_concatenation_that_overlap() {
+    caught("a part one column early", |plan| {
+        let mut inside = None;
+        for value in &mut plan.program.values {
+            if let Home::Inside { offset, .. } = &mut value.home
+                && offset.as_const() == Some(8)
+            {
+                *offset = Dim::from(7);
+                inside = Some(());
+            }
+        }
+        assert!(inside.is_some(), "the concatenation is not written in place");
+    });
+}
+
+#[test]
+fn wires_and_weights_crossed() {
+    caught("operands of a difference exchanged", |plan| {
+        let step = maker(plan, "e");
+        plan.program.steps[step].inputs.swap(0, 1);
+    });
+    caught("a step reads another value", |plan| {
+        let step = maker(plan, "d");
+        let (right, wrong) = (Some(value(plan, "c")), Some(value(plan, "a")));
+        for input in plan.program.steps[step].inputs.iter_mut().filter(|input| **input == right) {
+            *input = wrong;
+        }
+    });
+    caught("two layers' weights exchanged", |plan| {
+        let (one, two) = (plan.weights[0].bytes.clone(), plan.weights[1].bytes.clone());
+        (plan.weights[0].bytes, plan.weights[1].bytes) = (two, one);
+    });
+}
+
+#[test]
+fn a_step_left_out() {
+    caught("a step is missing", |plan| {
+        let step = maker(plan, "s");
+        assert!(matches!(plan.program.steps[step].kind, StepKind::Kernel { .. }));
+        plan.program.steps.remove(step);
+    });
+}
