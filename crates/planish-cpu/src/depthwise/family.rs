@@ -47,8 +47,9 @@ impl<'a> Parts<'a> {
         let fits = [from, w, y].iter().all(|operand| operand.dtype == DType::F32 && operand.rank() == y.rank())
                 && (3..=5).contains(&y.rank())
                 && usize::try_from(conv.group).ok() == Some(from.dims[1])
-                // One channel to many is no work for vectors along channels.
-            && from.dims[1] > 1
+                // One group of one channel is a convolution like any other.
+            && (from.dims[1] > 1 || y.dims[1] == 1)
+            && from.dims[1] > 0
                 && w.dims[1] == 1
                 && w.dims[0] == y.dims[1]
                 && w.constant
@@ -112,6 +113,8 @@ impl Family for DepthwiseFamily {
         if program(isa, &laid, &parts.epilogue).is_err() {
             return Vec::new();
         }
+        // Repeated channels are put together element by element.
+        let slower = if y.dims[1] == x.dims[1] { 1.0 } else { isa.lanes() as f64 };
         let after = parts.epilogue.program.as_ref().map_or(0.0, cost_per_element);
         let mut packed = vec![None; problem.inputs.len()];
         packed[parts.weight] = Some(FORMAT.to_string());
@@ -121,7 +124,7 @@ impl Family for DepthwiseFamily {
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,
-            predicted_ns: expected_ns(isa, 2.0 * plan.macs() as f64, bytes as f64, problem.threads)
+            predicted_ns: expected_ns(isa, 2.0 * slower * plan.macs() as f64, bytes as f64, problem.threads)
                 + after * y.len() as f64 / problem.threads.max(1) as f64,
             in_place: Vec::new(),
             slow: false,
