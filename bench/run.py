@@ -83,6 +83,7 @@ def arguments():
     parser.add_argument("--doc", action="store_true", help="write docs/performance.md for part of the suite too")
     parser.add_argument("--no-doc", action="store_true", help="leave docs/performance.md alone")
     parser.add_argument("--csv", help="where the CSV goes")
+    parser.add_argument("--python", help="take the peers from this Python instead of an environment of our own")
     parser.add_argument("--lock", metavar="FILE", help="hold this file's lock while timing")
     args = parser.parse_args()
     args.engines = [name for name in args.peers.split(",") if name]
@@ -329,7 +330,7 @@ def main():
     args = arguments()
     # Anchored, so that it does not matter where the command is given.
     os.makedirs(SCRATCH, exist_ok=True)
-    args.python = environment(False)
+    args.python = args.python or environment(False)
     args.planish_version, args.timing_cache = "", []
     if "planish" in args.engines or args.zoo:
         args.binary = planish_binary(args)
