@@ -20,6 +20,7 @@ mod control;
 mod engine;
 mod error;
 mod frame;
+mod gather;
 mod outline;
 mod pool;
 mod resolve;
