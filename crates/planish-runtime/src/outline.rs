@@ -1,9 +1,10 @@
 //! What of a program does not depend on sizes: which value's memory a value shares, how long it is needed, and
 //! where segments end.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use planish_plan::{Home, Program, StepKind};
+use planish_kernel::RegionNode;
+use planish_plan::{Home, Program, Step, StepKind};
 
 /// A run of steps whose sizes are all known before the first of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +26,9 @@ pub(crate) struct Outline {
     pub(crate) own: Vec<bool>,
     /// For each value the number of the output that it is, counted over the program's outputs.
     pub(crate) output: Vec<Option<usize>>,
+    /// For each step the first that does the same, itself if none: at equal operands they share a kernel. The
+    /// layers of a network are mostly alike, so few kernels are prepared when it meets a new size.
+    pub(crate) twin: Vec<usize>,
 }
 
 impl Outline {
@@ -56,8 +60,38 @@ impl Outline {
                 matches!(program.values[root[value] as usize].home, Home::Own) || crosses
             })
             .collect();
-        Outline { root, life, segments, own, output }
+        Outline { root, life, segments, own, output, twin: twins(&program.steps) }
     }
+}
+
+fn twins(steps: &[Step]) -> Vec<usize> {
+    let mut twin: Vec<usize> = (0..steps.len()).collect();
+    // First steps of their kind, by the tactic that they begin with: few have that in common and differ.
+    let mut firsts: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (idx, step) in steps.iter().enumerate() {
+        let StepKind::Kernel { variants, .. } = &step.kind else { continue };
+        let name = variants.first().map_or("", |variant| variant.tactic.name.as_str());
+        let known = firsts.entry(name).or_default();
+        match known.iter().find(|&&first| same_work(&steps[first], step)) {
+            Some(&first) => twin[idx] = first,
+            None => known.push(idx),
+        }
+    }
+    twin
+}
+
+/// Whether two steps are the same but for their names and operands.
+fn same_work(a: &Step, b: &Step) -> bool {
+    let node = |(a, b): (&RegionNode, &RegionNode)| {
+        a.op == b.op && a.inputs == b.inputs && a.n_outputs == b.n_outputs
+    };
+    a.kind == b.kind
+        && (a.target, a.stream, a.numeric) == (b.target, b.stream, b.numeric)
+        && a.region.n_inputs == b.region.n_inputs
+        && a.region.outputs == b.region.outputs
+        && a.region.constants == b.region.constants
+        && a.region.nodes.len() == b.region.nodes.len()
+        && a.region.nodes.iter().zip(&b.region.nodes).all(node)
 }
 
 fn root_of(program: &Program, value: u32) -> u32 {

@@ -1,6 +1,7 @@
 //! A segment at given sizes: where each operand is, and its kernels, prepared.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use planish_kernel::{Address, Backend, Kernel, Operand, Problem};
 use planish_plan::{Home, Program, Step, StepKind, Variant};
@@ -46,7 +47,7 @@ pub(crate) struct ResolvedStep {
 
 #[derive(Debug)]
 pub(crate) enum Action {
-    Kernel { kernel: Box<dyn Kernel>, workspace: Location },
+    Kernel { kernel: Arc<dyn Kernel>, workspace: Location },
     Transfer { bytes: usize },
     Evaluate,
     Control,
@@ -133,8 +134,32 @@ pub(crate) fn problem(
         Some(value) => {
             operand_of(program, value, symbols).map(|(operand, _)| operand).ok_or_else(|| unknown_size(step))
         }
-        None => Ok(Operand::dense(planish_tensor::DType::F32, &[0], planish_kernel::Layout::Plain)),
+        None => Ok(absent()),
     };
+    pose(step, packed, threads, operand)
+}
+
+/// The operand of an input that is left out.
+fn absent() -> Operand {
+    Operand::dense(planish_tensor::DType::F32, &[0], planish_kernel::Layout::Plain)
+}
+
+/// Whether two steps have operands of the same types, sizes and strides.
+fn same_operands(a: &Step, b: &Step, operands: &[Option<Operand>]) -> bool {
+    let same = |a: &[Option<u32>], b: &[Option<u32>]| {
+        let operand = |value: &Option<u32>| value.map(|value| operands[value as usize].as_ref());
+        a.len() == b.len() && a.iter().map(operand).eq(b.iter().map(operand))
+    };
+    same(&a.inputs, &b.inputs) && same(&a.outputs, &b.outputs)
+}
+
+/// The problem of a step from the operands of its values.
+fn pose(
+    step: &Step,
+    packed: &[Option<String>],
+    threads: usize,
+    operand: impl Fn(Option<u32>) -> Result<Operand, RunError>,
+) -> Result<Problem, RunError> {
     let mut inputs = Vec::with_capacity(step.inputs.len());
     for (idx, &value) in step.inputs.iter().enumerate() {
         let format = packed.get(idx).cloned().flatten();
@@ -191,17 +216,29 @@ pub(crate) fn resolve(
     }
 
     // Kernels first: their workspaces take part in the arena.
-    let mut kernels: Vec<Option<Box<dyn Kernel>>> = Vec::with_capacity(steps.len());
-    for step in steps {
-        kernels.push(match &step.kind {
-            StepKind::Kernel { .. } => {
-                let problem = problem(program, step, symbols, threads)?;
-                let backend: &dyn Backend = &*core.backends[step.target as usize];
-                let tactic = tactic(step, symbols)?;
-                Some(backend.prepare(&problem, tactic).map_err(|error| RunError::at(&step.name, error))?)
-            }
-            StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => None,
-        });
+    let mut kernels: Vec<Option<Arc<dyn Kernel>>> = Vec::with_capacity(steps.len());
+    let operand = |step: &Step, value: Option<u32>| match value {
+        Some(value) => operands[value as usize].clone().ok_or_else(|| unknown_size(step)),
+        None => Ok(absent()),
+    };
+    for (idx, step) in steps.iter().enumerate() {
+        let StepKind::Kernel { packed, .. } = &step.kind else {
+            kernels.push(None);
+            continue;
+        };
+        // A twin in an earlier segment was prepared at sizes that are not at hand here.
+        let twin = outline.twin[segment.first + idx].checked_sub(segment.first).filter(|&twin| twin < idx);
+        if let Some(twin) = twin
+            && same_operands(&steps[twin], step, &operands)
+        {
+            let shared = kernels[twin].clone();
+            kernels.push(shared);
+            continue;
+        }
+        let problem = pose(step, packed, threads, |value| operand(step, value))?;
+        let backend: &dyn Backend = &*core.backends[step.target as usize];
+        let kernel = backend.prepare(&problem, tactic(step, symbols)?);
+        kernels.push(Some(Arc::from(kernel.map_err(|error| RunError::at(&step.name, error))?)));
     }
 
     let layout = lay_out(core, unit, segment_idx, &operands, &kernels)?;
@@ -231,16 +268,16 @@ pub(crate) fn resolve(
             },
         })
     };
-    let absent = Location { base: Base::Absolute, offset: 0 };
+    let nowhere = Location { base: Base::Absolute, offset: 0 };
     let mut resolved = Vec::with_capacity(steps.len());
     for (idx, (step, kernel)) in steps.iter().zip(kernels).enumerate() {
         let mut inputs = Vec::with_capacity(step.inputs.len());
         for (at, value) in step.inputs.iter().enumerate() {
-            inputs.push(value.map_or(Ok(absent), |value| locate(step, value, Some(at)))?);
+            inputs.push(value.map_or(Ok(nowhere), |value| locate(step, value, Some(at)))?);
         }
         let mut outputs = Vec::with_capacity(step.outputs.len());
         for value in &step.outputs {
-            outputs.push(value.map_or(Ok(absent), |value| locate(step, value, None))?);
+            outputs.push(value.map_or(Ok(nowhere), |value| locate(step, value, None))?);
         }
         let action = match (&step.kind, kernel) {
             (StepKind::Kernel { .. }, Some(kernel)) => {
@@ -283,7 +320,7 @@ fn lay_out(
     unit: &Unit,
     segment_idx: usize,
     operands: &[Option<Operand>],
-    kernels: &[Option<Box<dyn Kernel>>],
+    kernels: &[Option<Arc<dyn Kernel>>],
 ) -> Result<Laid, RunError> {
     let (program, outline) = (&unit.program, &unit.outline);
     let segment = &outline.segments[segment_idx];

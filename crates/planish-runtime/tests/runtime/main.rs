@@ -1,5 +1,7 @@
 //! Contexts as their users see them: buffers, errors, profiles, determinism, many threads.
 
+#![allow(unsafe_code)]
+
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -8,6 +10,7 @@ use planish::{Profile, SymbolRange};
 mod buffers;
 mod determinism;
 mod leases;
+mod panics;
 mod shapes;
 
 fn profile(min: i64, opt: i64, max: i64) -> Profile {

@@ -8,6 +8,9 @@ use crate::profile;
 /// Of probabilities: at another batch other kernels may sum in another order.
 const TOLERANCE: f32 = 1e-6;
 
+/// Of tanh of sums of 16 products: the reference sums in f64.
+const SUM_TOLERANCE: f64 = 1e-5;
+
 fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]))
 }
@@ -77,4 +80,34 @@ fn many_sizes_in_a_row_keep_memory_bounded() {
     let n_resolved = context.n_resolved();
     run(&mut context, 20).unwrap();
     assert_eq!(context.n_resolved(), n_resolved);
+}
+
+/// Layers that are alike share their kernels, not their weights.
+#[test]
+fn layers_that_are_alike_are_right_at_every_size() {
+    let weight = |idx: u64| {
+        let bytes = numbers(16 * 16, 50 + idx).into_iter().flat_map(f32::to_le_bytes);
+        let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+        format!("const %w{idx}: f32[16,16] = hex \"{hex}\"\n")
+    };
+    let layer = |idx: u64, from: &str| {
+        format!("%m{idx}: f32[batch,16] = MatMul(%{from}, %w{idx})\n%t{idx}: f32[batch,16] = Tanh(%m{idx})\n")
+    };
+    let layers = layer(0, "x") + &layer(1, "t0") + &layer(2, "t1");
+    let weights: String = (0..3).map(weight).collect();
+    let graph: planish_ir::Graph =
+        format!("graph \"layers\" {{\ninput %x: f32[batch,16]\n{weights}{layers}output %t2\n}}")
+            .parse()
+            .unwrap();
+    let mut context = engine(graph.clone(), &[]).context().unwrap();
+    for batch in [1, 2, 3, 7, 16, 33, 2, 1] {
+        let x = planish::Tensor::new(&[batch, 16], numbers(batch * 16, batch as u64)).unwrap();
+        let expected = planish_ir::interpret(&graph, vec![x.clone().into()]).unwrap();
+        let expected = expected[0].as_tensor().unwrap().to_f64s();
+        let outputs = context.run(&[("x", View::from(&x))]).unwrap();
+        let got = outputs.at(0).unwrap().as_slice::<f32>().unwrap();
+        assert_eq!(got.len(), expected.len());
+        let near = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= SUM_TOLERANCE;
+        assert!(got.iter().zip(&expected).all(near), "batch {batch}");
+    }
 }
