@@ -44,11 +44,12 @@ impl<'a> Parts<'a> {
         else {
             return None;
         };
-        let fits = [from, w, y].iter().all(|operand| operand.dtype == DType::F32 && operand.rank() == y.rank())
+        // One channel to many is no work for vectors along channels.
+        let fits =
+            [from, w, y].iter().all(|operand| operand.dtype == DType::F32 && operand.rank() == y.rank())
                 && (3..=5).contains(&y.rank())
                 && usize::try_from(conv.group).ok() == Some(from.dims[1])
-                // One channel to many is no work for vectors along channels.
-            && from.dims[1] > 1
+                && from.dims[1] > 1
                 && w.dims[1] == 1
                 && w.dims[0] == y.dims[1]
                 && w.constant
