@@ -181,7 +181,7 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
             });
         }
         for kind in [Kind::Two, Kind::Four] {
-            for cut in [Cut::Fused(14), Cut::Fused(28), Cut::Fused(56), Cut::Fused(112), Cut::Phased(256)] {
+            for cut in [Cut::Fused(14), Cut::Fused(28), Cut::Fused(56), Cut::Live(112), Cut::Phased(256)] {
                 let Some(plan) = Winograd::new(kind, cut, g.clone(), isa, tile) else { continue };
                 ways.push(Way {
                     name: format!("wino{kind:?} {cut:?} {}x{}", tile.mr(), tile.nr()),

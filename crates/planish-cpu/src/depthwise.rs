@@ -1,6 +1,6 @@
 //! Depthwise convolution over channels-last images: every output channel reads one input channel.
 //!
-//! A vector holds neighbouring channels of one pixel, a tile holds [`TILE`] neighbouring output pixels of a
+//! A vector holds neighbouring channels of one pixel, a tile holds `TILE` neighbouring output pixels of a
 //! row. In the common kernels (3, 5 or 7 taps along the row, stride 1 or 2) a loaded input vector serves every
 //! tap that meets it, so loads stay well below multiplications. Tiles whose windows lie inside the image run
 //! without checks; at the left and right border a mask of columns is tested, at the other borders whole taps

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`isa`] (what this machine can run, as values that prove it), [`simd`] (one vocabulary
 //! of vector arithmetic over the instruction sets), [`team`] (fork and join over the pool), then the kernels,
-//! then [`family`] (how kernels become tactics) and [`backend`] (the table of families).
+//! then `family` (how kernels become tactics) and `backend` (the table of families).
 
 #![allow(unsafe_code)]
 

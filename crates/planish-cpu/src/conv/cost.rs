@@ -124,10 +124,14 @@ pub(super) fn winograd(
     cycles += tiles as f64 * g.k.div_ceil(tile.lanes()) as f64 * output * width;
     let products = product(isa, tile, tiles, g.k, g.axes[0].kernel, g.c);
     cycles += kind.n_points() as f64 * products;
-    let weights = 4.0 * (kind.n_points() * g.axes[0].kernel * g.c * g.k) as f64;
-    let rows = match cut {
-        Cut::Fused(rows) | Cut::Phased(rows) => rows.min(tiles).max(1),
-    };
+    let rows = cut.rows().min(tiles).max(1);
+    let mut weights = 4.0 * (kind.n_points() * g.axes[0].kernel * g.c * g.k) as f64;
+    if matches!(cut, Cut::Live(_)) {
+        // Two cycles to store a vector at each point, and the sums.
+        let vectors = (g.axes[0].kernel * g.c * g.k.div_ceil(tile.lanes())) as f64;
+        cycles += tiles.div_ceil(rows) as f64 * vectors * 2.2 * kind.n_points() as f64;
+        weights = 4.0 * (g.n_taps() * g.c * g.k) as f64;
+    }
     // Points and products that outgrow the second cache wait for the third: seen are a tenth for each doubling
     // from a quarter of the cache on, then a quarter in all.
     let held = (4 * kind.n_points() * rows * (g.c + g.k.min(64))) as f64;
@@ -137,7 +141,7 @@ pub(super) fn winograd(
     let again = if weights > super::L2_BYTES as f64 { (tiles / rows) as f64 * 0.1 } else { 0.0 };
     let (fork, n_tasks) = match cut {
         Cut::Fused(_) => (0.0, n_tasks),
-        Cut::Phased(_) => {
+        Cut::Phased(_) | Cut::Live(_) => {
             let n_blocks = tiles.div_ceil(rows);
             (if threads > 1 { 2.0 * FORK_NS * n_blocks as f64 } else { 0.0 }, n_tasks * n_blocks)
         }

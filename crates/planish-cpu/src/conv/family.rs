@@ -22,6 +22,9 @@ const HOPELESS: f64 = 2.5;
 /// The most candidates that are offered; the best without Winograd is always among them.
 const MOST_CANDIDATES: usize = 8;
 
+/// The most that differ in tiles and sizes of blocks alone.
+const MOST_ALIKE: usize = 2;
+
 /// All convolutions but depthwise ones.
 pub(crate) struct ConvFamily;
 
@@ -60,20 +63,21 @@ impl Family for ConvFamily {
             })
         };
         let ways = Way::all(isa).into_iter().filter(|way| way.suits(&convolution));
-        let mut candidates: Vec<Candidate> = ways.filter_map(candidate).collect();
-        candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
-        let most = candidates.first().map_or(0.0, |best| best.predicted_ns * HOPELESS);
+        let mut all: Vec<(Way, Candidate)> = ways.filter_map(|way| Some((way, candidate(way)?))).collect();
+        all.sort_by(|(_, a), (_, b)| a.predicted_ns.total_cmp(&b.predicted_ns));
+        let most = all.first().map_or(0.0, |(_, best)| best.predicted_ns * HOPELESS);
         // What `--no-winograd` and a channels-last network go by.
-        let exact = candidates.iter().position(|candidate| {
-            !candidate.tactic.name.contains("_winograd")
-                && candidate.inputs[convolution.x].layout == Layout::ChannelsLast
-        });
-        let mut idx = 0;
-        candidates.retain(|candidate| {
-            idx += 1;
-            Some(idx - 1) == exact || (idx <= MOST_CANDIDATES && candidate.predicted_ns <= most)
-        });
-        candidates
+        let exact =
+            all.iter().position(|(way, _)| !way.is_winograd() && way.input_layout() == Layout::ChannelsLast);
+        let mut kept: Vec<(Way, Candidate)> = Vec::new();
+        for (idx, (way, candidate)) in all.into_iter().enumerate() {
+            let alike = kept.iter().filter(|(other, _)| other.is_like(way)).count();
+            let worth = kept.len() < MOST_CANDIDATES && alike < MOST_ALIKE && candidate.predicted_ns <= most;
+            if worth || Some(idx) == exact {
+                kept.push((way, candidate));
+            }
+        }
+        kept.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
     fn pack(

@@ -2,7 +2,7 @@
 //!
 //! Names: `conv_igemm_f32_<tile>_<isa>`, `conv_1x1_…` (the same kernel, one tap), `conv_band_…_{plain,last}` by
 //! the input's layout, `conv_narrow_f32_<isa>`, and
-//! `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,phased}<tiles>`.
+//! `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,phased,live}<tiles>`.
 
 use planish_kernel::Layout;
 
@@ -54,9 +54,8 @@ impl Way {
             // Blocks of whole tiles, about a dozen rows or more.
             let small = 12usize.div_ceil(tile.mr()) * tile.mr();
             for kind in [Kind::Two, Kind::Four, Kind::Row] {
-                for cut in
-                    [Cut::Fused(small), Cut::Fused(2 * small), Cut::Fused(4 * small), Cut::Phased(16 * small)]
-                {
+                let fused = [1, 2, 4].map(|times| Cut::Fused(times * small));
+                for cut in fused.into_iter().chain([Cut::Phased(16 * small), Cut::Live(8 * small)]) {
                     ways.push(Way::Winograd(tile, kind, cut));
                 }
             }
@@ -82,6 +81,7 @@ impl Way {
                 let cut = match cut {
                     Cut::Fused(rows) => format!("fused{rows}"),
                     Cut::Phased(rows) => format!("phased{rows}"),
+                    Cut::Live(rows) => format!("live{rows}"),
                 };
                 format!("conv_winograd{kind}_{}_{cut}", on(tile))
             }
@@ -90,6 +90,22 @@ impl Way {
 
     pub(super) fn named(isa: Isa, one_tap: bool, name: &str) -> Option<Way> {
         Way::all(isa).into_iter().find(|way| way.name(isa, one_tap) == name)
+    }
+
+    pub(super) fn is_winograd(self) -> bool {
+        matches!(self, Way::Winograd(..))
+    }
+
+    /// Whether both differ in their tile and the size of blocks alone.
+    pub(super) fn is_like(self, other: Way) -> bool {
+        use std::mem::discriminant;
+        match (self, other) {
+            (Way::Band(_, a), Way::Band(_, b)) => a == b,
+            (Way::Winograd(_, kind, cut), Way::Winograd(_, other_kind, other_cut)) => {
+                kind == other_kind && discriminant(&cut) == discriminant(&other_cut)
+            }
+            _ => discriminant(&self) == discriminant(&other),
+        }
     }
 
     /// The layout that it wants the input in.
@@ -108,7 +124,7 @@ impl Way {
                 let steps = convolution.axes.map(|axis| format!("{}d{}", axis.stride, axis.dilation));
                 format!("conv_{}_g{}_t{}", panels(tile), convolution.groups, steps.join("x"))
             }
-            Way::Igemm(tile) | Way::Band(tile, _) => {
+            Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
                 format!("conv_{}_g{}", panels(tile), convolution.groups)
             }
             Way::Narrow => "conv_narrow16".to_string(),
@@ -118,7 +134,9 @@ impl Way {
 
     pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Vec<f32> {
         match self {
-            Way::Igemm(tile) | Way::Band(tile, _) => pack::pack(filter, tile, weight),
+            Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
+                pack::pack(filter, tile, weight)
+            }
             Way::Narrow => narrow::pack(filter, weight),
             Way::Winograd(tile, kind, _) => winograd::pack::pack(kind, filter, tile, weight),
         }
@@ -127,7 +145,7 @@ impl Way {
     /// The weight behind a packed one; `None` where there is no way back, or the length is wrong.
     pub(super) fn unpack(self, filter: &Filter, packed: &[f32]) -> Option<Vec<f32>> {
         match self {
-            Way::Igemm(tile) | Way::Band(tile, _) => {
+            Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
                 (packed.len() == pack::packed_len(filter, tile)).then(|| pack::unpack(filter, tile, packed))
             }
             Way::Narrow => {

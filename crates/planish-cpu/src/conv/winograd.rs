@@ -5,12 +5,14 @@
 //! are transformed back with bias, residual and clamp. Along the depth of a 3-D convolution nothing is
 //! transformed: the three taps lengthen the sums, each slice is transformed once for all three.
 //!
-//! Two ways of cutting the work, which are different tactics. *Fused*: a task takes a block of tiles through all
+//! Three ways of cutting the work, which are different tactics. *Fused*: a task takes a block of tiles through all
 //! three steps, with points and products in its cache; right where there are many tiles. *Phased*: the tiles
 //! of a larger block are transformed first, then tasks take blocks of output channels; right where weights are
-//! many and tiles few, because each weight is then read once.
+//! many and tiles few, because each weight is then read once. *Live*: as phased, with weights as the model has
+//! them, which are transformed as they are used; right where the transformed ones are too many to read or keep.
 
 pub mod algebra;
+mod live;
 pub mod pack;
 mod transform;
 
@@ -70,6 +72,17 @@ pub enum Cut {
     Fused(usize),
     /// Blocks of about this many tiles; transformed by all, then multiplied by blocks of channels.
     Phased(usize),
+    /// Blocks of about this many tiles, weights packed as for implicit GEMM.
+    Live(usize),
+}
+
+impl Cut {
+    /// About how many tiles a block has.
+    pub fn rows(self) -> usize {
+        match self {
+            Cut::Fused(rows) | Cut::Phased(rows) | Cut::Live(rows) => rows.max(1),
+        }
+    }
 }
 
 /// Winograd's convolution for one geometry.
@@ -98,6 +111,8 @@ pub struct Winograd {
     points_bytes: usize,
     products_bytes: usize,
     table_bytes: usize,
+    /// Bytes of the weights that a slot transforms, if it does.
+    weights_bytes: usize,
 }
 
 /// Tiles that are transformed together: columns, each at a range of depths.
@@ -138,9 +153,7 @@ impl Winograd {
         let n_tiles = [geometry.out_size(1).div_ceil(outs[0]), geometry.out_size(2).div_ceil(outs[1])];
         let n_columns = geometry.n_images * n_tiles[0] * n_tiles[1];
         let depth = geometry.out_size(0);
-        let rows = match cut {
-            Cut::Fused(rows) | Cut::Phased(rows) => rows.max(1),
-        };
+        let rows = cut.rows();
         // Slices beside a block are transformed again by its neighbours, so blocks are deep rather than wide.
         let most_depths =
             if geometry.axes[0].kernel == 1 { 1 } else { even_part(depth, rows.min(MOST_DEPTHS)) };
@@ -160,6 +173,7 @@ impl Winograd {
                 let panels = (most_products / (block_rows * tile.nr())).clamp(1, n_panels);
                 (n_panels.div_ceil(n_panels.div_ceil(panels)), block_rows)
             }
+            Cut::Live(_) => (1, block_rows),
             Cut::Phased(_) => {
                 let rows = (most_products / tile.nr()).clamp(tile.mr(), block_rows.max(tile.mr()));
                 let rows = even_part(block_rows, rows - rows % tile.mr()).max(1);
@@ -174,6 +188,10 @@ impl Winograd {
         };
         let products_bytes = 4 * n_points * spread(rows_per_chunk * panels_per_block * tile.nr());
         let table_bytes = (8 * rows_per_chunk * geometry.axes[0].kernel).next_multiple_of(64);
+        let weights_bytes = match cut {
+            Cut::Live(_) => live::weights_bytes(kind, tile, geometry.c),
+            _ => 0,
+        };
         Some(Winograd {
             kind,
             cut,
@@ -191,6 +209,7 @@ impl Winograd {
             points_bytes,
             products_bytes,
             table_bytes,
+            weights_bytes,
             geometry,
         })
     }
@@ -208,7 +227,7 @@ impl Winograd {
     pub fn n_tasks(&self) -> usize {
         match self.cut {
             Cut::Fused(_) => self.n_blocks(),
-            Cut::Phased(_) => {
+            Cut::Phased(_) | Cut::Live(_) => {
                 let rows = self.columns_per_block * self.depths_per_block;
                 self.n_channel_blocks() * rows.div_ceil(self.rows_per_chunk)
             }
@@ -218,13 +237,13 @@ impl Winograd {
     pub fn scratch_bytes(&self, n_slots: usize) -> usize {
         match self.cut {
             Cut::Fused(_) => n_slots * self.slot_bytes(),
-            Cut::Phased(_) => self.points_bytes + n_slots * self.slot_bytes(),
+            Cut::Phased(_) | Cut::Live(_) => self.points_bytes + n_slots * self.slot_bytes(),
         }
     }
 
     fn slot_bytes(&self) -> usize {
         let points = if matches!(self.cut, Cut::Fused(_)) { self.points_bytes } else { 0 };
-        points + self.products_bytes + self.table_bytes
+        points + self.products_bytes + self.table_bytes + self.weights_bytes
     }
 
     /// # Safety
@@ -251,7 +270,7 @@ impl Winograd {
                     self.finished(call, &block, 0..block.n_rows(), 0..self.geometry.k, task.slot);
                 }
             }),
-            Cut::Phased(_) => {
+            Cut::Phased(_) | Cut::Live(_) => {
                 for idx in 0..n_blocks {
                     let block = self.block(idx);
                     let points: Address = Address(call.scratch);
@@ -342,11 +361,15 @@ impl Winograd {
                     table.add(tap * rows.len() + i).write(pixel);
                 }
             }
-            for point in 0..self.kind.n_points() {
-                for row in 0..if point > 0 { n_taps * rows.len() } else { 0 } {
-                    let pixel = *table.add(row);
-                    let next = if pixel == zeros { zeros } else { pixel.add(block.point_stride) };
-                    table.add(row).write(next);
+            let live = matches!(self.cut, Cut::Live(_));
+            if live {
+                let weights = scratch.add(self.products_bytes + self.table_bytes).cast();
+                let panel = panels.start;
+                self.live_products(call, block, rows.clone(), panel, table, weights, products, point_stride);
+            }
+            for point in 0..if live { 0 } else { self.kind.n_points() } {
+                if point > 0 {
+                    live::advance(table, n_taps * rows.len(), zeros, block.point_stride as isize);
                 }
                 for panel in panels.clone() {
                     let n = nr.min(g.k - panel * nr);

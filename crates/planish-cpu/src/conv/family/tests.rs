@@ -9,8 +9,9 @@ use super::*;
 use crate::evaluate::evaluate_region;
 use crate::samples::{Placed, Random, assert_close};
 
-/// Absolute error of sums of a few dozen terms below 1, with Winograd's F(4x4).
-const TOLERANCE: f32 = 2e-5;
+/// Absolute error of sums of up to 360 terms below 1, whose sizes add up to about 90: Winograd's F(4x4) errs by
+/// less than 1e-6 of that.
+const TOLERANCE: f32 = 9e-5;
 
 struct Trial {
     region: Region,
@@ -103,7 +104,7 @@ impl Trial {
             if let Some(format) = &candidate.packed[idx] {
                 let packed = ConvFamily.pack(isa, &problem, tactic, idx, tensor).unwrap();
                 assert_eq!(&packed.format, format);
-                if !tactic.name.contains("winograd") {
+                if !tactic.name.contains("winograd") || tactic.name.contains("_live") {
                     assert_eq!(&ConvFamily.unpack(isa, &problem, tactic, idx, &packed).unwrap(), tensor);
                 }
                 problem.inputs[idx].packed = Some(format.clone());
@@ -150,7 +151,7 @@ fn bias_residual_and_relu() {
     ];
     let dims: [&[usize]; 4] = [&[2, 5, 9, 7], &[34, 5, 3, 3], &[34], &[2, 34, 9, 7]];
     let names = trial(1, &dims, nodes, Vec::new()).check();
-    for part in ["igemm", "winograd4", "avx2", "portable", "phased", "fused"] {
+    for part in ["igemm", "winograd4", "avx2", "portable", "live", "fused"] {
         assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
     }
 }
@@ -221,9 +222,9 @@ fn programs_follow() {
             (op::Add {}.into(), vec![node(3), input(4)]),
         ]
     };
-    let dims: [&[usize]; 5] = [&[2, 9, 9, 11], &[36, 9, 3, 3], &[36], &[36, 1, 1], &[2, 36, 9, 11]];
+    let dims: [&[usize]; 5] = [&[2, 40, 17, 22], &[36, 40, 3, 3], &[36], &[36, 1, 1], &[2, 36, 17, 22]];
     let names = trial(13, &dims, nodes(), Vec::new()).check();
-    for part in ["igemm", "winograd4", "phased", "fused"] {
+    for part in ["igemm", "winograd4", "phased", "live", "fused"] {
         assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
     }
     let dims: [&[usize]; 5] = [&[1, 2, 9, 11], &[36, 2, 3, 3], &[36], &[36, 1, 1], &[1, 36, 9, 11]];

@@ -78,7 +78,13 @@ pub(super) trait Axis {
 
     /// The products at the points to the first `OUT` outputs.
     fn output<S: Simd>(s: S, m: [S::F; POINTS]) -> [S::F; POINTS];
+
+    /// The first `IN - OUT + 1` taps to the values at the points, in f32.
+    fn taps<S: Simd>(s: S, g: [S::F; TAPS]) -> [S::F; POINTS];
 }
+
+/// The most taps of an axis.
+pub(super) const TAPS: usize = 3;
 
 pub(super) struct One;
 pub(super) struct Two;
@@ -96,6 +102,12 @@ impl Axis for One {
     #[inline(always)]
     fn output<S: Simd>(_: S, m: [S::F; POINTS]) -> [S::F; POINTS] {
         m
+    }
+
+    #[inline(always)]
+    fn taps<S: Simd>(s: S, g: [S::F; TAPS]) -> [S::F; POINTS] {
+        let zero = s.zero();
+        [g[0], zero, zero, zero, zero, zero]
     }
 }
 
@@ -116,6 +128,13 @@ impl Axis for Two {
         let second = s.add(s.sub(m[1], m[2]), m[3]);
         [first, second, zero, zero, zero, zero]
     }
+
+    #[inline(always)]
+    fn taps<S: Simd>(s: S, g: [S::F; TAPS]) -> [S::F; POINTS] {
+        let (zero, half) = (s.zero(), s.splat(0.5));
+        let (even, odd) = (s.mul(s.add(g[0], g[2]), half), s.mul(g[1], half));
+        [s.neg(g[0]), s.add(even, odd), s.sub(even, odd), g[2], zero, zero]
+    }
 }
 
 /// The points of F(4,3) besides 0 and infinity are ±A and ±B.
@@ -123,6 +142,10 @@ const A: f64 = 0.625;
 const B: f64 = 1.5;
 const A2: f32 = (A * A) as f32;
 const B2: f32 = (B * B) as f32;
+/// What the values of weights at 0, ±A and ±B are divided by.
+const SCALE_0: f64 = A * A * B * B;
+const SCALE_A: f64 = 2.0 * A * A * (A * A - B * B);
+const SCALE_B: f64 = 2.0 * B * B * (B * B - A * A);
 
 impl Axis for Four {
     const IN: usize = 6;
@@ -164,6 +187,24 @@ impl Axis for Four {
             zero,
         ]
     }
+
+    #[inline(always)]
+    fn taps<S: Simd>(s: S, g: [S::F; TAPS]) -> [S::F; POINTS] {
+        let at = |point: f64, scale: f64| {
+            let [one, two] = [1.0 / scale, point * point / scale].map(|factor| s.splat(factor as f32));
+            let even = s.mul_add(g[2], two, s.mul(g[0], one));
+            (even, s.mul(g[1], s.splat((point / scale) as f32)))
+        };
+        let ((even_a, odd_a), (even_b, odd_b)) = (at(A, SCALE_A), at(B, SCALE_B));
+        [
+            s.mul(g[0], s.splat((1.0 / SCALE_0) as f32)),
+            s.add(even_a, odd_a),
+            s.sub(even_a, odd_a),
+            s.add(even_b, odd_b),
+            s.sub(even_b, odd_b),
+            g[2],
+        ]
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +227,11 @@ mod tests {
         for i in 0..A::IN {
             let weight: f64 = weights[i].iter().zip(&g).map(|(w, g)| w * g).sum();
             products[i] = s.mul(points[i], [weight as f32; 8]);
+        }
+        let live = A::taps(s, g.map(|tap| [tap as f32; 8]));
+        for i in 0..A::IN {
+            let weight: f64 = weights[i].iter().zip(&g).map(|(w, g)| w * g).sum();
+            assert!((f64::from(live[i][0]) - weight).abs() < 1e-6, "{kind:?} {i}: {live:?} for {weight}");
         }
         let outputs = A::output(s, products);
         for o in 0..A::OUT {

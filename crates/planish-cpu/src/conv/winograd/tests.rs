@@ -14,14 +14,17 @@ fn check(case: &Case, kinds: &[Kind]) {
     for isa in Isa::available() {
         for tile in Tile::of(isa) {
             for &kind in kinds {
-                let weights = pack::pack(kind, &case.filter, tile, &case.weight);
-                assert_eq!(weights.len(), pack::packed_len(kind, &case.filter, tile));
-                for cut in [Cut::Fused(1), Cut::Fused(28), Cut::Phased(5), Cut::Phased(256)] {
+                let transformed = pack::pack(kind, &case.filter, tile, &case.weight);
+                assert_eq!(transformed.len(), pack::packed_len(kind, &case.filter, tile));
+                let plain = super::super::pack::pack(&case.filter, tile, &case.weight);
+                let cuts = [Cut::Fused(1), Cut::Fused(28), Cut::Phased(5), Cut::Phased(256), Cut::Live(40)];
+                for cut in cuts {
+                    let weights = if matches!(cut, Cut::Live(_)) { &plain } else { &transformed };
                     let plan = Winograd::new(kind, cut, case.geometry.clone(), isa, tile)
                         .expect("the transform fits");
                     let scratch = plan.scratch_bytes(1);
                     // SAFETY: the case owns what the call names.
-                    let got = case.run(&weights, scratch, |call, team| unsafe { plan.run(call, team) });
+                    let got = case.run(weights, scratch, |call, team| unsafe { plan.run(call, team) });
                     let what = format!("{kind:?} {cut:?} {}", tile.name());
                     let error = case.check(&got, 0.0, POINT_TOLERANCE, &what);
                     assert!(error < LAYER_TOLERANCE, "{what}: {error:e}");
@@ -112,9 +115,13 @@ fn layers_stay_within_the_stated_error() {
     let isa = Isa::best();
     let tile = Tile::usual(isa);
     let case = Case::new(1, 1, 256, 32, &[one, one], false, 0);
-    for (kind, bound) in [(Kind::Two, 1e-6), (Kind::Four, LAYER_TOLERANCE)] {
-        let plan = Winograd::new(kind, Cut::Fused(28), case.geometry.clone(), isa, tile).expect("fits");
-        let weights = pack::pack(kind, &case.filter, tile, &case.weight);
+    let ways = [(Kind::Two, Cut::Fused(28), 1e-6), (Kind::Four, Cut::Fused(28), LAYER_TOLERANCE)];
+    for (kind, cut, bound) in ways.into_iter().chain([(Kind::Four, Cut::Live(28), LAYER_TOLERANCE)]) {
+        let plan = Winograd::new(kind, cut, case.geometry.clone(), isa, tile).expect("fits");
+        let weights = match cut {
+            Cut::Live(_) => super::super::pack::pack(&case.filter, tile, &case.weight),
+            _ => pack::pack(kind, &case.filter, tile, &case.weight),
+        };
         // SAFETY: the case owns what the call names.
         let got = case.run(&weights, plan.scratch_bytes(1), |call, team| unsafe { plan.run(call, team) });
         let error = case.check(&got, 0.0, POINT_TOLERANCE, "layer");
