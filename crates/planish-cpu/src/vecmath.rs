@@ -15,8 +15,9 @@ mod tests;
 mod trig;
 
 pub use activation::{
-    GELU_TANH_ULPS, HARD_ULPS, MISH_ULPS, SIGMOID_ULPS, SWISH_ULPS, TAIL, celu, elu, gelu_tanh, hard_sigmoid,
-    hard_swish, leaky_relu, mish, shrink, sigmoid, sign, softsign, swish, thresholded_relu,
+    GELU_TANH_ULPS, HARD_ULPS, MISH_ULPS, SIGMOID_ULPS, SWISH_TAIL, SWISH_TAIL_ULPS, SWISH_ULPS, TAIL, celu,
+    elu, gelu_tanh, hard_sigmoid, hard_swish, leaky_relu, mish, shrink, sigmoid, sign, softsign, swish,
+    thresholded_relu,
 };
 pub use erf::{ERF_ULPS, GELU_TAIL_ULPS, GELU_ULPS, erf, gelu};
 pub use exp::{EXP_M1_ULPS, EXP_ULPS, TANH_ULPS, exp, exp_m1, tanh};

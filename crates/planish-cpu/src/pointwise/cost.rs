@@ -5,6 +5,10 @@ use planish_kernel::pointwise::{Binary, Inst, Program, Unary};
 /// Work of a task: long beside the fork and join, short beside a whole layer.
 pub(crate) const TASK_NS: f64 = 20_000.0;
 
+/// Operations of f32 that a thread with AVX-512 is priced at for a nanosecond: what turns the nanoseconds below
+/// into what narrower vectors take.
+pub(crate) const OPERATIONS_PER_NS: f64 = 96.0;
+
 /// Nanoseconds that an element is expected to take, on a machine with AVX-512.
 pub(crate) fn cost_per_element(program: &Program) -> f64 {
     let of = |inst: &Inst| match inst {

@@ -4,19 +4,15 @@ use planish_kernel::pointwise::{Kind, Program};
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use super::Pointwise;
-use super::cost::cost_per_element;
+use super::cost::{OPERATIONS_PER_NS, cost_per_element};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::price::expected_ns;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when the loops change.
 const REVISION: u32 = 1;
-
-/// Bytes that one core moves in a nanosecond when operands lie in the outer caches.
-pub(crate) const BYTES_PER_NS: f64 = 12.0;
-
-/// What a launch costs before it does anything.
-pub(crate) const LAUNCH_NS: f64 = 300.0;
 
 /// Regions whose nodes are all pointwise.
 pub(crate) struct Programs;
@@ -34,10 +30,9 @@ impl Family for Programs {
             return Vec::new();
         }
         let n_elements: usize = program.dims.iter().product();
-        // Vectors of eight take twice as long as those of sixteen; loads and stores do not.
-        let compute = n_elements as f64 * cost_per_element(&program) * 16.0 / isa.lanes() as f64;
-        let traffic = problem.traffic_bytes() as f64 / BYTES_PER_NS;
-        let predicted_ns = LAUNCH_NS + compute.max(traffic) / problem.threads.max(1) as f64;
+        let operations = n_elements as f64 * cost_per_element(&program) * OPERATIONS_PER_NS;
+        let bytes = problem.traffic_bytes() as f64;
+        let predicted_ns = expected_ns(isa, operations, bytes, problem.threads);
         layouts_for(&problem.outputs)
             .map(|layout| Candidate {
                 tactic: Tactic::new(format!("pointwise_{}_{isa}", layout.name()), REVISION),
@@ -102,7 +97,7 @@ impl Work for Pointwise {
         scratch: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let shared = crate::shared::Shared { inputs, outputs, scratch };
+        let shared = Shared { inputs, outputs, scratch };
         let per_slot = Pointwise::scratch_bytes(self);
         team.for_each(self.n_tasks(), &|task| {
             let shared = &shared;

@@ -117,6 +117,18 @@ fn every_operator_of_two_with_special_values() {
 }
 
 #[test]
+fn powers_by_constants_are_those_of_the_reference() {
+    let values = vec![1.5f32, -2.25, 0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3.0, 1e-40, 1e30];
+    for power in [0.0f32, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 2.5, -3.0] {
+        for exponent in [Tensor::scalar(power), Tensor::new(&[1], vec![power]).unwrap()] {
+            let one = region(1, vec![exponent], vec![(op::Pow {}.into(), vec![input(0), constant(0)])]);
+            let x = Tensor::vector(values.clone());
+            trial::check(&Programs, &one, &[x], Tolerance { relative: 2e-7, ..ONE_ROUNDING });
+        }
+    }
+}
+
+#[test]
 fn integers_and_booleans_wrap_and_compare() {
     let mut numbers = Numbers::new(2);
     for dtype in [DType::I32, DType::I64] {

@@ -7,7 +7,9 @@ use planish_tensor::{DType, normalize_axis};
 use super::Softmax;
 use crate::family::{Family, Work};
 use crate::isa::Isa;
-use crate::pointwise::family::{BYTES_PER_NS, LAUNCH_NS, layouts_for};
+use crate::pointwise::cost::OPERATIONS_PER_NS;
+use crate::pointwise::family::layouts_for;
+use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::team::Team;
 
@@ -43,15 +45,16 @@ impl Family for Softmaxes {
         if wanted(problem).is_none() {
             return Vec::new();
         }
-        let compute = problem.outputs[0].len() as f64 * ELEMENT_NS * 16.0 / isa.lanes() as f64;
-        let traffic = problem.traffic_bytes() as f64 / BYTES_PER_NS;
+        let operations = problem.outputs[0].len() as f64 * ELEMENT_NS * OPERATIONS_PER_NS;
+        let bytes = problem.traffic_bytes() as f64;
+        let predicted_ns = expected_ns(isa, operations, bytes, problem.threads);
         layouts_for(&problem.outputs)
             .map(|layout| Candidate {
                 tactic: Tactic::new(format!("softmax_{}_{isa}", layout.name()), REVISION),
                 inputs: vec![Want::inside(layout)],
                 outputs: vec![Want::inside(layout)],
                 packed: vec![None],
-                predicted_ns: LAUNCH_NS + (compute + traffic) / problem.threads.max(1) as f64,
+                predicted_ns,
                 in_place: vec![(0, 0)],
                 slow: false,
             })

@@ -1,10 +1,14 @@
 //! Activations that are made of an exponential, or of comparisons.
 
-use super::exp::{exp, exp_m1, hold};
+use super::exp::{exp, exp_m1, exp2, hold};
 use crate::simd::Simd;
 
 pub const SIGMOID_ULPS: f64 = 3.0;
-pub const SWISH_ULPS: f64 = 4.0;
+/// From -2 on; below, the rounded exponent costs about as many ULPs as `x` is large: see [`SWISH_TAIL_ULPS`].
+pub const SWISH_ULPS: f64 = 5.0;
+pub const SWISH_TAIL_ULPS: f64 = 100.0;
+/// From -88.7 on downwards the result is zero; nearer to zero than this, errors count as at this number.
+pub const SWISH_TAIL: f64 = 1e-30;
 pub const MISH_ULPS: f64 = 5.0;
 /// The argument of the hyperbolic tangent is rounded before it is exponentiated, so that far on the negative
 /// side the small result is known to fewer digits: ULPs here are those of results from 2^-7 on.
@@ -26,10 +30,15 @@ pub fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
 /// `x · sigmoid(alpha·x)`
 #[inline(always)]
 pub fn swish<S: Simd>(s: S, x: S::F, alpha: f32) -> S::F {
-    let gate = s.mul(x, s.splat(alpha));
-    let small = exp(s, s.neg(s.abs(gate)));
-    let one = s.splat(1.0);
-    s.div(s.mul(x, s.select(s.lt(gate, s.zero()), small, one)), s.add(small, one))
+    over_logistic(s, x, s.mul(x, s.splat(-alpha * std::f32::consts::LOG2_E)))
+}
+
+/// `x / (1 + 2^exponent)`
+#[inline(always)]
+fn over_logistic<S: Simd>(s: S, x: S::F, exponent: S::F) -> S::F {
+    // Below -126 the sum is 1 anyway; from 128 on it is infinite and the quotient zero.
+    let power = exp2(s, hold(s, exponent, -126.0, 129.0));
+    s.div(x, s.add(power, s.splat(1.0)))
 }
 
 /// `x · tanh(ln(1 + e^x))`; with `n = e^x·(e^x + 2)` this is `x · n / (n + 2)`.
@@ -49,10 +58,9 @@ pub fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
     // Beyond 20 the sigmoid is 0 or 1, and farther out the cube would overflow.
     let held = hold(s, x, -20.0, 20.0);
     let square = s.mul(held, held);
-    let inner = s.mul(held, s.mul_add(square, s.splat(0.044_715 * TWICE_ROOT), s.splat(TWICE_ROOT)));
-    let small = exp(s, s.neg(s.abs(inner)));
-    let one = s.splat(1.0);
-    s.div(s.mul(x, s.select(s.lt(x, s.zero()), small, one)), s.add(small, one))
+    const FACTOR: f32 = -TWICE_ROOT * std::f32::consts::LOG2_E;
+    let exponent = s.mul(held, s.mul_add(square, s.splat(0.044_715 * FACTOR), s.splat(FACTOR)));
+    over_logistic(s, x, exponent)
 }
 
 /// `alpha·(e^x - 1)` below zero.

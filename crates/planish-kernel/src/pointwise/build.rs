@@ -499,6 +499,11 @@ impl Builder<'_> {
                 self.binary(Binary::Mul, square, x)
             }
             Some(-1.0) => self.unary(Unary::Reciprocal, x),
+            Some(0.5) => self.half_power(x),
+            Some(-0.5) => {
+                let root = self.half_power(x)?;
+                self.unary(Unary::Reciprocal, root)
+            }
             Some(power) if f64::from(power as f32) == power || power.is_nan() => {
                 let exponent = self.constant(Scalar::F32(power as f32))?;
                 self.binary(Binary::Pow, x, exponent)
@@ -507,6 +512,17 @@ impl Builder<'_> {
             None if self.kind(exponent) == Kind::F32 => self.binary(Binary::Pow, x, exponent),
             None => refuse("Pow with integer exponents"),
         }
+    }
+
+    /// The square root, but for what powers say of minus zero (zero) and minus infinity (infinity).
+    fn half_power(&mut self, x: Reg) -> Built<Reg> {
+        let zero = self.constant(Scalar::F32(0.0))?;
+        let positive = self.binary(Binary::Add, x, zero)?;
+        let root = self.unary(Unary::Sqrt, positive)?;
+        let lowest = self.constant(Scalar::F32(f32::NEG_INFINITY))?;
+        let highest = self.constant(Scalar::F32(f32::INFINITY))?;
+        let is_lowest = self.binary(Binary::Equal, x, lowest)?;
+        self.select(is_lowest, highest, root)
     }
 
     fn batch_normalization(&mut self, node: &RegionNode, epsilon: f32) -> Built<Reg> {
