@@ -196,6 +196,39 @@ fn regrouping_is_a_run_where_both_sides_are_dense() {
     assert!(sample.run(&Moving, Isa::best(), &[last], &[to]).is_err());
 }
 
+#[test]
+fn what_sizes_settle_is_made_once() {
+    let mut random = Random::new(13);
+    for dims in [vec![], vec![3], vec![2, 0, 5], vec![4, 5, 6, 7]] {
+        let x = data(&mut random, &dims);
+        for (start, end) in [(0, None), (-2, None), (1, Some(-1)), (9, Some(-9))] {
+            Sample::new(Shape { start, end }, &[x.clone()], 1).check_exact(&Moving, &mut random, None);
+        }
+        Sample::new(Size {}, &[x], 1).check_exact(&Moving, &mut random, None);
+        // Sizes that only a run brings are the output's all the same.
+        let sizes: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+        let sizes = Input::Data(Tensor::vector(sizes));
+        for value in [None, Some(Tensor::scalar(7u8)), Some(Tensor::vector(vec![-1i64]))] {
+            Sample::new(ConstantOfShape { value }, &[sizes.clone()], 1).check_exact(
+                &Moving,
+                &mut random,
+                None,
+            );
+        }
+        let one = Input::Data(random.raw(DType::F32, &vec![1; dims.len()]));
+        Sample::new(Expand {}, &[one.clone(), sizes.clone()], 1).check_exact(&Moving, &mut random, None);
+        Sample::new(Tile {}, &[one, sizes], 1).check_exact(&Moving, &mut random, None);
+    }
+    for [start, limit, delta] in [[0i64, 9, 1], [5, -7, -3], [2, 2, 1]] {
+        let inputs = [
+            Input::Parameter(Tensor::scalar(start)),
+            Input::Data(Tensor::scalar(limit)),
+            Input::Parameter(Tensor::scalar(delta)),
+        ];
+        Sample::new(Range { stash_type: 1 }, &inputs, 1).check_exact(&Moving, &mut random, None);
+    }
+}
+
 /// Indices between minus and plus the size.
 fn indices(random: &mut Random, dims: &[usize], below: &dyn Fn(usize) -> usize) -> Tensor {
     let values: Vec<i64> = (0..dims.iter().product())
