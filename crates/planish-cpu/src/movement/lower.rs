@@ -21,6 +21,16 @@ pub enum Source {
     Constant(Bytes),
 }
 
+impl Source {
+    /// Where it begins in a run with these inputs.
+    pub(super) fn start(&self, inputs: &[*const u8]) -> *const u8 {
+        match self {
+            Source::Input(input) => inputs[*input],
+            Source::Constant(bytes) => bytes.as_ptr(),
+        }
+    }
+}
+
 /// One copy between operands.
 #[derive(Clone, Debug)]
 pub struct Move {
