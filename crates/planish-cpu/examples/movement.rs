@@ -15,7 +15,7 @@ use planish_cpu::simd::{Simd, SimdKernel};
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
 use planish_kernel::{
-    Backend, Call, Layout, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
+    Backend, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::*;
@@ -115,6 +115,7 @@ fn axis(input: usize, kernel: usize, stride: usize) -> PlacedAxis {
 }
 
 fn depthwise() {
+    let cpu = Cpu::new();
     for (size, channels, kernel, stride) in [
         // All in the first-level cache.
         (16, 16, 3, 1),
@@ -136,9 +137,12 @@ fn depthwise() {
         let x = Operand::dense(DType::F32, &[1, channels, size, size], Layout::ChannelsLast);
         let out = axes[0].output;
         let y = Operand::dense(DType::F32, &[1, channels, out, out], Layout::ChannelsLast);
-        let (data, weights) = (vec![0.5f32; x.len()], vec![0.25f32; packed_len(channels, kernel * kernel)]);
-        let bias = vec![0.125f32; channels];
-        let mut result = vec![0f32; y.len()];
+        // Memory of the backend begins on cache lines; vectors that cross them would cost twice.
+        let allocate = |n: usize| cpu.allocate(4 * n).expect("memory");
+        let pointer =
+            |memory: &dyn Memory| std::ptr::with_exposed_provenance_mut::<f32>(memory.address().0 as usize);
+        let (data, weights) = (allocate(x.len()), allocate(packed_len(channels, kernel * kernel)));
+        let (bias, result) = (allocate(channels), allocate(y.len()));
         print!("depthwise {kernel}x{kernel}/{stride} {channels:5} x {size:3}²:");
         for isa in Isa::available() {
             let windows = Windows::new(&axes, &x, &y).expect("sizes fit");
@@ -146,10 +150,10 @@ fn depthwise() {
             let team = Team::alone();
             let time = seconds(|| {
                 let arguments = DepthwiseArguments {
-                    x: data.as_ptr(),
-                    weights: weights.as_ptr(),
-                    bias: bias.as_ptr(),
-                    y: result.as_mut_ptr(),
+                    x: pointer(&*data),
+                    weights: pointer(&*weights),
+                    bias: pointer(&*bias),
+                    y: pointer(&*result),
                     hook: None,
                 };
                 // SAFETY: the buffers have the sizes of the operands.

@@ -62,10 +62,7 @@ impl Pointers<'_> {
     /// # Safety
     /// The part's walks must lie within the operands.
     unsafe fn copy(&self, part: &Part, task: usize) {
-        let from = match &part.source {
-            Source::Input(input) => self.inputs[*input],
-            Source::Constant(bytes) => bytes.as_ptr(),
-        };
+        let from = part.source.start(self.inputs);
         let to = self.outputs[part.output];
         // SAFETY: the caller says so.
         unsafe { part.copy.run(task, from.wrapping_add(part.from), to.wrapping_add(part.to)) };

@@ -3,6 +3,7 @@
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 use planish_op::Op;
 
+use super::lower::Source;
 use super::pick::{self, PickArguments, Picks};
 use super::{Moves, lower};
 use crate::family::{Family, Work};
@@ -124,7 +125,9 @@ impl Family for Picking {
         let lookups = LOOKUP_NS * picks.n_slices() as f64 / problem.threads.max(1) as f64;
         let ns = lookups + expected_ns(isa, 0.0, 2.0 * picks.bytes() as f64, problem.threads);
         let mut candidate = candidate("pick_slices", problem, (Layout::Plain, Layout::Plain), ns);
-        candidate.inputs[inputs.index].inside = false;
+        if let Source::Input(index) = inputs.index {
+            candidate.inputs[index].inside = false;
+        }
         vec![candidate]
     }
 
@@ -153,9 +156,9 @@ impl Work for PickWork {
         team: &Team,
     ) -> Result<(), KernelError> {
         let arguments = PickArguments {
-            data: inputs[self.inputs.data],
-            index: inputs[self.inputs.index],
-            updates: self.inputs.updates.map_or(std::ptr::null(), |updates| inputs[updates]),
+            data: self.inputs.data.start(inputs),
+            index: self.inputs.index.start(inputs),
+            updates: self.inputs.updates.as_ref().map_or(std::ptr::null(), |updates| updates.start(inputs)),
             y: outputs[0],
         };
         // SAFETY: the caller grants what the operands span.

@@ -2,6 +2,7 @@
 //! views of its operands.
 
 mod cut;
+mod made;
 mod pad;
 mod permute;
 
@@ -18,6 +19,16 @@ pub enum Source {
     Input(usize),
     /// A constant of the region, dense.
     Constant(Bytes),
+}
+
+impl Source {
+    /// Where it begins in a run with these inputs.
+    pub(super) fn start(&self, inputs: &[*const u8]) -> *const u8 {
+        match self {
+            Source::Input(input) => inputs[*input],
+            Source::Constant(bytes) => bytes.as_ptr(),
+        }
+    }
 }
 
 /// One copy between operands.
@@ -109,6 +120,10 @@ pub fn lower(problem: &Problem) -> Result<Vec<Move>, KernelError> {
         Op::DepthToSpace(op) => permute::depth_to_space(cx, op),
         Op::SpaceToDepth(op) => permute::space_to_depth(cx, op),
         Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_) => permute::reshape(cx),
+        Op::Shape(op) => made::shape(cx, op),
+        Op::Size(_) => made::size(cx),
+        Op::ConstantOfShape(op) => made::constant_of_shape(cx, op),
+        Op::Range(_) => made::range(cx),
         Op::Concat(op) => cut::concat(cx, op),
         Op::Split(op) => cut::split(cx, op),
         Op::Slice(_) => cut::slice(cx),

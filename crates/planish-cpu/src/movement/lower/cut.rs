@@ -27,7 +27,6 @@ pub(super) fn concat(cx: &Lowering<'_>, op: &Concat) -> Result<Vec<Move>, Kernel
 /// The parts' sizes are the outputs'.
 pub(super) fn split(cx: &Lowering<'_>, op: &Split) -> Result<Vec<Move>, KernelError> {
     let (source, x) = cx.data(0)?;
-    cx.parameter(1)?;
     let axis = cx.axis(op.axis, x.rank())?;
     let from = View::of(&x);
     let mut start = 0;

@@ -20,7 +20,6 @@ pub(super) fn transpose(cx: &Lowering<'_>, op: &Transpose) -> Result<Vec<Move>, 
 pub(super) fn expand(cx: &Lowering<'_>) -> Result<Vec<Move>, KernelError> {
     let (source, x) = cx.data(0)?;
     cx.same_type(&x, 0)?;
-    cx.parameter(1)?;
     let y = cx.output(0)?;
     let mut from = View::of(&x);
     let added = y.rank().checked_sub(x.rank()).ok_or_else(|| cx.unfit())?;
@@ -35,18 +34,18 @@ pub(super) fn expand(cx: &Lowering<'_>) -> Result<Vec<Move>, KernelError> {
     Ok(vec![cx.copy(&source, &from, 0, &View::of(y))?])
 }
 
+/// How often each axis is repeated, the sizes say; where an axis is empty it does not matter.
 pub(super) fn tile(cx: &Lowering<'_>) -> Result<Vec<Move>, KernelError> {
     let (source, x) = cx.data(0)?;
     cx.same_type(&x, 0)?;
-    let repeats = cx.ints(1)?.ok_or_else(|| cx.unfit())?;
     let (mut from, mut to) = (View::of(&x), View::of(cx.output(0)?));
-    if repeats.len() != x.rank() || to.dims.len() != x.rank() {
+    if to.dims.len() != x.rank() {
         return Err(cx.unfit());
     }
     // From the last axis on, so that the places of those before stay.
     for axis in (0..x.rank()).rev() {
-        let repeat = usize::try_from(repeats[axis]).map_err(|_| cx.unfit())?;
-        if x.dims[axis].checked_mul(repeat) != Some(to.dims[axis]) {
+        let repeat = to.dims[axis].checked_div(x.dims[axis]).unwrap_or(0);
+        if x.dims[axis] * repeat != to.dims[axis] {
             return Err(cx.unfit());
         }
         to = to.split(axis, x.dims[axis]);

@@ -7,13 +7,14 @@ use planish_tensor::DType;
 use super::{IndexType, Indexed, LOOKUP_BYTES, MAX_TUPLE_DIMS, Picks, Slice, TASK_BYTES, TupleDim};
 use crate::isa::Isa;
 use crate::movement::copy::{Copy, Walk};
+use crate::movement::lower::Source;
 
-/// What the lookup reads, as inputs of the problem.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What the lookup reads.
+#[derive(Clone, Debug)]
 pub struct PickInputs {
-    pub data: usize,
-    pub index: usize,
-    pub updates: Option<usize>,
+    pub data: Source,
+    pub index: Source,
+    pub updates: Option<Source>,
 }
 
 /// Sizes and steps, brought together per operator. Steps are in elements until the plan is made.
@@ -26,7 +27,7 @@ struct Form {
     writes: bool,
 }
 
-/// The lookup of a problem that is one of these operators with data and indices as inputs.
+/// The lookup of a problem that is one of these operators.
 pub fn of_problem(isa: Isa, problem: &Problem) -> Result<(Picks, PickInputs), KernelError> {
     let unfit = || KernelError::unsupported("no operator that looks slices up in inputs of whole bytes");
     let ([node], [output], [y]) =
@@ -34,12 +35,19 @@ pub fn of_problem(isa: Isa, problem: &Problem) -> Result<(Picks, PickInputs), Ke
     else {
         return Err(unfit());
     };
-    let input = |idx: usize| match node.inputs.get(idx).copied().flatten() {
-        Some(Ref::Input(input)) if (input as usize) < problem.inputs.len() => Some(input as usize),
+    let read = |idx: usize| match node.inputs.get(idx).copied().flatten() {
+        Some(Ref::Input(input)) => {
+            Some((Source::Input(input as usize), problem.inputs.get(input as usize)?.clone()))
+        }
+        Some(reference @ Ref::Constant(_)) => {
+            let tensor = problem.region.constant(Some(reference))?;
+            let operand = Operand::dense(tensor.dtype(), tensor.shape(), Layout::Plain);
+            Some((Source::Constant(tensor.bytes().clone()), operand))
+        }
         _ => None,
     };
-    let (data, index) = (input(0).ok_or_else(unfit)?, input(1).ok_or_else(unfit)?);
-    let (x, indices) = (&problem.inputs[data], &problem.inputs[index]);
+    let ((data, x), (index, indices)) = (read(0).ok_or_else(unfit)?, read(1).ok_or_else(unfit)?);
+    let (x, indices) = (&x, &indices);
     let index_type = match indices.dtype {
         DType::I32 => IndexType::I32,
         DType::I64 => IndexType::I64,
@@ -52,11 +60,8 @@ pub fn of_problem(isa: Isa, problem: &Problem) -> Result<(Picks, PickInputs), Ke
     if !fits {
         return Err(unfit());
     }
-    let updates = if matches!(node.op, Op::ScatterElements(_) | Op::ScatterND(_)) { input(2) } else { None };
-    let other = match updates {
-        Some(updates) => &problem.inputs[updates],
-        None => y,
-    };
+    let updates = if matches!(node.op, Op::ScatterElements(_) | Op::ScatterND(_)) { read(2) } else { None };
+    let other = updates.as_ref().map_or(y, |(_, operand)| operand);
     let form = match &node.op {
         Op::Gather(op) => gather(x, indices, y, op.axis),
         Op::GatherElements(op) => elements(x, indices, y, op.axis, false),
@@ -74,7 +79,7 @@ pub fn of_problem(isa: Isa, problem: &Problem) -> Result<(Picks, PickInputs), Ke
         return Err(unfit());
     }
     let picks = plan(isa, x, y, index_type, &form).ok_or_else(unfit)?;
-    Ok((picks, PickInputs { data, index, updates }))
+    Ok((picks, PickInputs { data, index, updates: updates.map(|(source, _)| source) }))
 }
 
 fn plan(isa: Isa, x: &Operand, y: &Operand, index_type: IndexType, form: &Form) -> Option<Picks> {
