@@ -1,6 +1,6 @@
 //! The plan: what is run, in which order, with which kernels and weights; and its file.
 //!
-//! - [`record`]: the structures of a plan. They are written for the file: every field has its encoding, and
+//! - `record`: the structures of a plan. They are written for the file: every field has its encoding, and
 //!   what is stored never changes its meaning;
 //! - `codec`: each structure as bytes, and back from bytes that nobody trusts;
 //! - `container`: sections, their places and checksums;
