@@ -16,7 +16,7 @@ use crate::shapes::{self, Sizes};
 use crate::{Answer, inspect_plan, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
-    if load::is_plan(&args.model)? {
+    if load::is_plan(&args.model) {
         return inspect_plan::command(args, out);
     }
     if args.graph {

@@ -37,17 +37,16 @@ pub(crate) struct Made {
     pub(crate) report: Option<planish::PassesReport>,
 }
 
-/// Whether the file is a plan, by its first bytes.
-pub(crate) fn is_plan(path: &Path) -> Result<bool> {
+/// Whether the file is a plan, by its first bytes. What cannot be read is none; who reads it as a model says why.
+pub(crate) fn is_plan(path: &Path) -> bool {
     let mut first = [0u8; 16];
-    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let n = file.read(&mut first).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(planish_plan::is_plan(&first[..n]))
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut first));
+    read.is_ok_and(|n| planish_plan::is_plan(&first[..n]))
 }
 
 /// Opens the plan, or builds the model.
 pub(crate) fn plan(path: &Path, building: &Building) -> Result<Made> {
-    if is_plan(path)? {
+    if is_plan(path) {
         let start = Instant::now();
         let plan = Plan::open(path).with_context(|| path.display().to_string())?;
         return Ok(Made { plan, time: start.elapsed(), report: None });

@@ -68,11 +68,21 @@ fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
         no_winograd: args.no_winograd,
         ..Building::default()
     };
+    // A model's inputs are checked before anything is built for them.
+    let given = match load::is_plan(&args.model) {
+        true => None,
+        false => Some(feed::gather(&inspect::import(&args.model)?.graph, sources)?),
+    };
     let made = load::plan(&args.model, &building)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(made.plan)?;
-    let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
-    let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
+    let fed = match given {
+        Some(fed) => fed,
+        None => {
+            let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
+            feed::gather(&load::inputs_of(&engine)?, &sources)?
+        }
+    };
     fed.notes.iter().for_each(|note| say_note(note));
     let mut context = engine.context_with(planish::ContextOptions { threads })?;
     let start = Instant::now();

@@ -188,12 +188,6 @@ fn outputs_that_cannot_be_written() {
 fn backends_that_are_not_here() {
     let folder = Folder::new("backend");
     let model = folder.put("linear.onnx", &linear());
-    for backend in ["cpu", "cuda"] {
-        fails(
-            &folder,
-            &["run", &model, "--backend", backend],
-            3,
-            &format!("this version has no {backend} backend yet; use --backend reference"),
-        );
-    }
+    let message = "this version has no cuda backend yet; use --backend cpu";
+    fails(&folder, &["run", &model, "--backend", "cuda"], 3, message);
 }
