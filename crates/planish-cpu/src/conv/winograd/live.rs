@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::algebra::{Axis, AxisKind, Four, One, POINTS, TAPS, Two};
-use super::{Block, Kind, Winograd};
+use super::{Block, Kind, Winograd, spread};
 use crate::conv::{ConvCall, even_part};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
@@ -24,7 +24,7 @@ pub(super) fn channels_per_block(kind: Kind, tile: Tile, c: usize) -> usize {
 
 /// Bytes that they take.
 pub(super) fn weights_bytes(kind: Kind, tile: Tile, c: usize) -> usize {
-    4 * kind.n_points() * channels_per_block(kind, tile, c) * tile.nr()
+    4 * kind.n_points() * spread(channels_per_block(kind, tile, c) * tile.nr())
 }
 
 /// Weights of some channels to all points.
@@ -116,14 +116,14 @@ impl Winograd {
                 let table = table.add(tap * rows.len());
                 for c in (0..g.c.max(1)).step_by(per_block) {
                     let depth = per_block.min(g.c - c);
-                    let point_stride = depth * width;
+                    let point_stride = spread(depth * width);
                     self.isa.run(Weights {
                         kind: self.kind,
                         from: panel.add((tap * taps * g.c + c) * width),
                         tap_stride: g.c * width,
                         to: weights,
                         point_stride,
-                        n: point_stride,
+                        n: depth * width,
                     });
                     for point in 0..self.kind.n_points() {
                         for idx in 0..n_row_tiles {
