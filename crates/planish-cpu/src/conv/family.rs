@@ -249,7 +249,7 @@ impl Work for ConvWork {
         let call = ConvCall {
             input: input(Some(self.convolution.x)),
             weights: input(Some(self.convolution.weight)),
-            bias: input(self.convolution.bias()),
+            bias: self.convolution.bias(inputs),
             residual: input(self.convolution.residual()),
             output: outputs[0].cast(),
             scratch,

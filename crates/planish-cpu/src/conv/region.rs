@@ -21,6 +21,8 @@ pub(super) struct Convolution {
     /// Inputs of the region.
     pub(super) x: usize,
     pub(super) weight: usize,
+    /// The bias, where it is part of the region.
+    constant_bias: Option<Vec<f32>>,
     /// What follows: bias, residual and clamp, then a program.
     pub(super) epilogue: Epilogue,
 }
@@ -78,12 +80,29 @@ impl Convolution {
         if groups * c != x_dims[1] {
             return None;
         }
-        let epilogue = Epilogue::of(problem, 0).ok()?;
+        // A bias that is part of the region, as those of one channel are, is taken out of what follows.
+        let bias = main.inputs.get(2).copied().flatten();
+        let constant_bias = match region.constant(bias) {
+            Some(tensor) => Some(tensor.elements::<f32>().ok()?.into_owned()),
+            None => None,
+        };
+        let epilogue = match &constant_bias {
+            None => Epilogue::of(problem, 0).ok()?,
+            Some(bias) => {
+                let mut bare = problem.clone();
+                bare.region.nodes[0].inputs.truncate(2);
+                let epilogue = Epilogue::of(&bare, 0).ok()?;
+                if bias.len() != groups * k || epilogue.bias.is_some() {
+                    return None;
+                }
+                epilogue
+            }
+        };
         // Whatever is added behind a clamp is left to others.
         if epilogue.residual.is_some_and(|residual| residual.after_clamp) {
             return None;
         }
-        let found = Convolution { groups, c, k, axes, transposed, x, weight, epilogue };
+        let found = Convolution { groups, c, k, axes, transposed, x, weight, constant_bias, epilogue };
         (found.out_dims(problem) == problem.outputs[0].dims).then_some(found)
     }
 
@@ -92,8 +111,13 @@ impl Convolution {
         self.epilogue.residual.map(|residual| residual.input as usize)
     }
 
-    pub(super) fn bias(&self) -> Option<usize> {
-        self.epilogue.bias.map(|bias| bias as usize)
+    /// The bias among the region's inputs or constants; null where there is none.
+    pub(super) fn bias(&self, inputs: &[*const u8]) -> *const f32 {
+        match (&self.constant_bias, self.epilogue.bias) {
+            (Some(bias), _) => bias.as_ptr(),
+            (None, Some(input)) => inputs[input as usize].cast(),
+            (None, None) => std::ptr::null(),
+        }
     }
 
     fn out_dims(&self, problem: &Problem) -> Vec<usize> {

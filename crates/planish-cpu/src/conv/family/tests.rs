@@ -210,6 +210,17 @@ fn few_channels_in_both_layouts_and_few_outputs() {
     assert!(names.iter().any(|name| name.contains("narrow")), "{names:?}");
 }
 
+#[test]
+fn a_bias_that_is_part_of_the_region() {
+    let bias = vec![Tensor::new(&[1], vec![0.75f32]).unwrap()];
+    let nodes = vec![
+        (conv(&[]).into(), vec![input(0), input(1), Some(Ref::Constant(0))]),
+        (op::Relu {}.into(), vec![node(0)]),
+    ];
+    let names = trial(16, &[&[1, 20, 5, 6], &[1, 20, 1, 1]], nodes, bias).check();
+    assert!(names.iter().any(|name| name.contains("narrow")), "{names:?}");
+}
+
 /// Programs over finished outputs: with a factor for each channel, and an operand of the output's sizes.
 #[test]
 fn programs_follow() {
