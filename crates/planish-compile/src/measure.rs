@@ -155,7 +155,7 @@ pub(crate) fn measure(
 }
 
 fn queue(backend: &dyn Backend, threads: usize) -> Result<Box<dyn Queue>, BuildError> {
-    backend.queue(QueueOptions { threads }).map_err(|error| BuildError::internal(error.to_string()))
+    backend.queue(QueueOptions::new(threads)).map_err(|error| BuildError::internal(error.to_string()))
 }
 
 /// The problem with its operands as the candidate wants them.
@@ -204,7 +204,7 @@ impl Trial {
             n_runs: 0,
             kernel,
         };
-        let mut queue = backend.queue(QueueOptions { threads: 1 })?;
+        let mut queue = backend.queue(QueueOptions::new(1))?;
         let mut shared = Vec::new();
         let mut weights: Vec<(usize, Vec<u8>)> = Vec::new();
         for (place, operand) in problem.inputs.iter().enumerate() {

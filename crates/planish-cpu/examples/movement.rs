@@ -204,7 +204,7 @@ fn operator(
         let from: Vec<_> = problem.inputs.iter().map(allocate).collect();
         let to: Vec<_> = problem.outputs.iter().map(allocate).collect();
         let workspace = cpu.allocate(kernel.workspace_bytes()).expect("memory");
-        let mut queue = cpu.queue(QueueOptions { threads: 1 }).expect("a queue");
+        let mut queue = cpu.queue(QueueOptions::new(1)).expect("a queue");
         let inputs: Vec<_> = from.iter().map(|memory| memory.address()).collect();
         let outputs: Vec<_> = to.iter().map(|memory| memory.address()).collect();
         let time = seconds(|| {
@@ -306,7 +306,7 @@ fn measured(problem: &Problem) -> Vec<(String, f64)> {
         let kernel = cpu.prepare(&laid, &candidate.tactic).expect("it prepares");
         let output = cpu.allocate(laid.outputs[0].span_bytes()).expect("memory");
         let workspace = cpu.allocate(kernel.workspace_bytes()).expect("memory");
-        let mut queue = cpu.queue(QueueOptions { threads: 1 }).expect("a queue");
+        let mut queue = cpu.queue(QueueOptions::new(1)).expect("a queue");
         let inputs: Vec<_> = memories.iter().map(|memory| memory.address()).collect();
         let time = seconds(|| {
             let call = Call { inputs: &inputs, outputs: &[output.address()], workspace: workspace.address() };

@@ -6,13 +6,15 @@
 
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::fmt;
 
 use planish_op::Value;
 use planish_tensor::Tensor;
 
-use crate::{Candidate, KernelError, PackedWeight, Problem, Proposal, Region, Tactic, Whole};
+use crate::{
+    Candidate, Code, Event, KernelError, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region,
+    Tactic, Whole,
+};
 
 /// An address in a backend's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -55,43 +57,37 @@ pub trait Memory: Send + Sync + fmt::Debug {
     }
 }
 
-/// How a queue is to run.
+/// How much memory a device has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QueueOptions {
-    /// CPU threads that a launch may use, the caller included.
-    pub threads: usize,
+pub struct MemoryInfo {
+    pub free: usize,
+    pub total: usize,
 }
 
-/// A point in a queue that other queues can wait for.
-pub trait Event: Send + Sync + fmt::Debug {
-    fn as_any(&self) -> &dyn Any;
+/// What a step costs beside its kernel, in nanoseconds: by this the compiler weighs alternatives that have more
+/// or fewer steps, and copies that were not measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Prices {
+    /// One more step in a run: launching it and fetching its operands' descriptions.
+    pub step_ns: f64,
+    /// Bringing a value from one layout to another in this memory.
+    pub reorder_ns_per_byte: f64,
+    /// Bringing a value into this memory or out of it; not used for host memory.
+    pub transfer_ns_per_byte: f64,
+    /// The fixed part of such a transfer.
+    pub transfer_ns: f64,
 }
 
-/// Where launches are put, one after the other: a thread team that runs them at once, or a stream.
-pub trait Queue: Send + fmt::Debug {
-    /// Copies from host memory; done when the queue gets there. The source is read before this returns.
-    ///
-    /// # Safety
-    /// `to` must be the backend's memory, writable for the bytes of `from`.
-    unsafe fn upload(&mut self, to: Address, from: &[u8]) -> Result<(), KernelError>;
+impl Prices {
+    /// A host: a step costs what cold descriptions and a fork and join cost, a reorder reads and writes at some
+    /// 8 bytes a nanosecond, and nothing is transferred.
+    pub const HOST: Prices =
+        Prices { step_ns: 1_500.0, reorder_ns_per_byte: 0.25, transfer_ns_per_byte: 0.0, transfer_ns: 0.0 };
 
-    /// Waits for what is queued, then copies to host memory.
-    ///
-    /// # Safety
-    /// `from` must be the backend's memory, readable for the bytes of `to`.
-    unsafe fn download(&mut self, to: &mut [u8], from: Address) -> Result<(), KernelError>;
-
-    /// Waits until everything queued is done; errors of launches surface here at the latest.
-    fn synchronize(&mut self) -> Result<(), KernelError>;
-
-    /// Marks the current end of the queue.
-    fn record(&mut self) -> Result<Box<dyn Event>, KernelError>;
-
-    /// Holds what is queued from here on back until `event` is reached.
-    fn wait_for(&mut self, event: &dyn Event) -> Result<(), KernelError>;
-
-    /// The backend's own view of it.
-    fn as_any(&mut self) -> &mut dyn Any;
+    /// Bringing `bytes` from one layout to another, as a step of its own.
+    pub fn reorder_ns(&self, bytes: usize) -> f64 {
+        self.step_ns + bytes as f64 * self.reorder_ns_per_byte
+    }
 }
 
 /// The arguments of one launch.
@@ -159,6 +155,24 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Makes a kernel for exactly these operands, strides included.
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError>;
 
+    /// Compiled code that `prepare` needs for this problem and tactic, to be kept in the plan. Empty where
+    /// kernels are part of the program or of a library.
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        let _ = (problem, tactic);
+        Ok(Vec::new())
+    }
+
+    /// Takes code that a plan carries, before anything of the plan is prepared. Code that is known is left out.
+    fn add_code(&self, code: &[Code]) -> Result<(), KernelError> {
+        let _ = code;
+        Ok(())
+    }
+
+    /// What steps and copies cost here.
+    fn prices(&self) -> Prices {
+        Prices::HOST
+    }
+
     /// Computes a region on values in host memory by the reference: for operators whose output sizes only a
     /// run can tell, for sequences and optionals, and where no kernel exists.
     fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError>;
@@ -167,4 +181,31 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError>;
 
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError>;
+
+    /// Host memory, aligned to at least 64 bytes, that this backend's queues copy from and to without a copy in
+    /// between: pinned for a device. `None` where ordinary memory is as good.
+    fn allocate_pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, KernelError> {
+        let _ = bytes;
+        Ok(None)
+    }
+
+    /// Memory of the device; `None` for the host's.
+    fn memory_info(&self) -> Option<MemoryInfo> {
+        None
+    }
+
+    /// An event to be recorded again and again by [`Queue::record_at`]; `timed` if times between are asked for.
+    fn event(&self, timed: bool) -> Result<Box<dyn Event>, KernelError> {
+        let _ = timed;
+        Err(KernelError::unsupported(format!("{} makes no events ahead", self.name())))
+    }
+
+    /// A queue over a stream of the caller, as the backend's own interface names it (a `CUstream` for CUDA).
+    ///
+    /// # Safety
+    /// The handle must be a stream of this device and outlive the queue.
+    unsafe fn queue_over(&self, stream: u64, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        let _ = (stream, options);
+        Err(KernelError::unsupported(format!("{} takes no streams of the caller", self.name())))
+    }
 }

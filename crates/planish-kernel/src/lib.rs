@@ -6,24 +6,30 @@
 //! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
 //! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
-//! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory.
+//! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory;
+//! - [`Queue`], [`Event`] and [`Recording`]: where launches are put, in what order, and how they are replayed;
+//! - [`Code`]: compiled code that a plan carries for its kernels.
 //!
 //! Nothing here knows a file format, a graph or a device.
 
 mod backend;
+mod code;
 mod error;
 mod operand;
 pub mod pointwise;
 mod problem;
+mod queue;
 mod region;
 mod tactic;
 mod types;
 mod whole;
 
-pub use backend::{Address, Backend, Call, Event, Kernel, Memory, MemoryKind, Queue, QueueOptions, Target};
+pub use backend::{Address, Backend, Call, Kernel, Memory, MemoryInfo, MemoryKind, Prices, Target};
+pub use code::Code;
 pub use error::{KernelError, KernelErrorKind};
 pub use operand::{Layout, Operand};
-pub use problem::{Numeric, Problem};
+pub use problem::{Arithmetic, Numeric, Problem};
+pub use queue::{Event, Queue, QueueOptions, Recording, Wait};
 pub use region::{Ref, Region, RegionNode, is_pointwise};
 pub use tactic::{Candidate, PackedWeight, Tactic, Want};
 pub use types::Inner;

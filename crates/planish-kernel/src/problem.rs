@@ -4,11 +4,51 @@ use planish_tensor::DType;
 
 use crate::{Operand, Region};
 
+/// What products are taken in. Not always a type that values are stored in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Arithmetic {
+    F64,
+    F32,
+    /// f32 storage whose factors are rounded to 10 bits of mantissa before they are multiplied.
+    Tf32,
+    F16,
+    Bf16,
+    I8,
+}
+
+impl Arithmetic {
+    const ALL: [Arithmetic; 6] = [
+        Arithmetic::F64,
+        Arithmetic::F32,
+        Arithmetic::Tf32,
+        Arithmetic::F16,
+        Arithmetic::Bf16,
+        Arithmetic::I8,
+    ];
+
+    /// As it stands in plans and timing caches.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arithmetic::F64 => "f64",
+            Arithmetic::F32 => "f32",
+            Arithmetic::Tf32 => "tf32",
+            Arithmetic::F16 => "f16",
+            Arithmetic::Bf16 => "bf16",
+            Arithmetic::I8 => "i8",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Arithmetic> {
+        Arithmetic::ALL.into_iter().find(|arithmetic| arithmetic.name() == name)
+    }
+}
+
 /// The number types of a computation. Storage types stand in the operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Numeric {
     /// What products are taken in.
-    pub element: DType,
+    pub element: Arithmetic,
     /// What sums are kept in.
     pub accumulator: DType,
     /// What quantization scales are applied in.
@@ -17,7 +57,17 @@ pub struct Numeric {
 
 impl Numeric {
     /// Everything in f32.
-    pub const F32: Numeric = Numeric { element: DType::F32, accumulator: DType::F32, scale: DType::F32 };
+    pub const F32: Numeric = Numeric::summed_in_f32(Arithmetic::F32);
+    /// Products of f32 values rounded to tf32, sums in f32.
+    pub const TF32: Numeric = Numeric::summed_in_f32(Arithmetic::Tf32);
+    /// Products of f16 values, sums in f32.
+    pub const F16: Numeric = Numeric::summed_in_f32(Arithmetic::F16);
+    /// Products of bf16 values, sums in f32.
+    pub const BF16: Numeric = Numeric::summed_in_f32(Arithmetic::Bf16);
+
+    const fn summed_in_f32(element: Arithmetic) -> Numeric {
+        Numeric { element, accumulator: DType::F32, scale: DType::F32 }
+    }
 }
 
 /// What is to be computed: a region over operands of known sizes.
@@ -63,5 +113,18 @@ impl Problem {
     /// Bytes that inputs and outputs span: the least traffic of one run.
     pub fn traffic_bytes(&self) -> usize {
         self.inputs.iter().chain(&self.outputs).map(Operand::span_bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetics_have_names_of_their_own() {
+        for arithmetic in Arithmetic::ALL {
+            assert_eq!(Arithmetic::named(arithmetic.name()), Some(arithmetic));
+        }
+        assert_eq!(Arithmetic::named("f8"), None);
     }
 }

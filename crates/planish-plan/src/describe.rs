@@ -111,7 +111,7 @@ fn write_step(to: &mut String, idx: usize, step: &Step, indent: &str) -> fmt::Re
         values.iter().map(one).collect::<String>()
     };
     let Step { name, region, kind, inputs, outputs, numeric, target, stream } = step;
-    let kinds = [numeric.element, numeric.accumulator, numeric.scale].map(|dtype| dtype.name()).join("/");
+    let kinds = [numeric.element.name(), numeric.accumulator.name(), numeric.scale.name()].join("/");
     writeln!(to, "{indent}step {idx} {name:?} {} on {target}.{stream}", region.ops())?;
     writeln!(to, "{indent}  {} in {kinds}:{} ->{}", kind.describe(), list(inputs), list(outputs))?;
     match kind {

@@ -66,7 +66,7 @@ impl Context {
             let n_streams = steps.map(|step| step.stream + 1).max().unwrap_or(1);
             let mut streams = Vec::new();
             for _ in 0..n_streams {
-                streams.push(backend.queue(QueueOptions { threads })?);
+                streams.push(backend.queue(QueueOptions::new(threads))?);
             }
             list.push(streams);
         }

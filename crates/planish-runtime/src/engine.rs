@@ -266,7 +266,7 @@ impl Placing<'_> {
         let backend = &self.backends[target as usize];
         let memory = backend.allocate(bytes.len())?;
         let address = memory.address();
-        let mut queue = backend.queue(QueueOptions { threads: 1 })?;
+        let mut queue = backend.queue(QueueOptions::new(1))?;
         // SAFETY: the memory was just allocated with this length.
         unsafe { queue.upload(address, bytes)? };
         queue.synchronize()?;

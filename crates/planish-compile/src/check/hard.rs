@@ -135,7 +135,7 @@ fn launch(
     inputs: &[Option<Tensor>],
 ) -> Result<Vec<Vec<f32>>, KernelError> {
     let kernel = backend.prepare(problem, tactic)?;
-    let mut queue = backend.queue(QueueOptions { threads: problem.threads })?;
+    let mut queue = backend.queue(QueueOptions::new(problem.threads))?;
     let mut memory = Vec::new();
     let mut addresses: Vec<Address> = Vec::new();
     for (operand, tensor) in problem.inputs.iter().zip(inputs) {

@@ -151,6 +151,15 @@ impl Reached {
 }
 
 impl Event for Reached {
+    fn is_reached(&self) -> Result<bool, KernelError> {
+        Ok(*lock(&self.flag.0))
+    }
+
+    fn wait(&self) -> Result<(), KernelError> {
+        Reached::wait(self);
+        Ok(())
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -201,6 +210,10 @@ impl Queue for FakeQueue {
         self.synchronize()?;
         to.copy_from_slice(&self.table.read(from, to.len())?);
         Ok(())
+    }
+
+    unsafe fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), KernelError> {
+        self.push(move |table| table.write(to, &table.read(from, bytes)?))
     }
 
     fn synchronize(&mut self) -> Result<(), KernelError> {

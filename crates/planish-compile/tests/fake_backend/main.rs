@@ -234,7 +234,7 @@ fn a_tactic_of_another_backend_is_refused() {
     let problem = Problem { region, inputs, outputs, numeric: Numeric::F32, threads: 1 };
     assert!(fake.prepare(&problem, &Tactic::new("pointwise_plain_avx512", 1)).is_err());
     let kernel = Cpu::new().prepare(&problem, &Cpu::new().candidates(&problem)[0].tactic).unwrap();
-    let mut queue = fake.queue(planish_kernel::QueueOptions { threads: 1 }).unwrap();
+    let mut queue = fake.queue(planish_kernel::QueueOptions::new(1)).unwrap();
     let call = planish_kernel::Call {
         inputs: &[planish_kernel::Address(1)],
         outputs: &[planish_kernel::Address(1)],

@@ -1,6 +1,6 @@
 //! Element types, dimensions, value types and tensors in the file.
 
-use planish_kernel::{Layout, Numeric};
+use planish_kernel::{Arithmetic, Layout, Numeric};
 use planish_op::{TensorType, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
@@ -39,7 +39,23 @@ impl Stored for Layout {
     }
 }
 
-stored_struct!(Numeric { element: DType, accumulator: DType, scale: DType });
+impl Stored for Arithmetic {
+    const MIN_BYTES: usize = 3;
+
+    fn write(&self, to: &mut Writer) {
+        to.text(self.name());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Arithmetic> {
+        let at = from.at();
+        let name = from.text()?;
+        Arithmetic::named(name).ok_or_else(|| {
+            from.error(PlanErrorKind::Unknown, at, format!("no arithmetic is called `{}`", shorten(name)))
+        })
+    }
+}
+
+stored_struct!(Numeric { element: Arithmetic, accumulator: DType, scale: DType });
 
 /// Numbers as they are, expressions as the text that they print.
 impl Stored for Dim {

@@ -1,0 +1,150 @@
+//! The driver's functions and what their status codes mean.
+
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute,
+    CUgraph, CUgraphExec, CUgraphNode, CUlaunchConfig, CUmemPool_attribute, CUmemoryPool, CUmodule, CUstream,
+    CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
+};
+
+use crate::error::{CudaError, CudaErrorKind};
+use crate::find::{self, Which};
+use crate::library::library;
+
+library! {
+    /// The driver's functions.
+    Driver over sys, status sys::CUresult {
+        fn cuInit(c_uint);
+        fn cuGetErrorName(sys::CUresult, *mut *const c_char);
+        fn cuDeviceGetCount(*mut c_int);
+        fn cuDeviceGet(*mut CUdevice, c_int);
+        fn cuDeviceGetName(*mut c_char, c_int, CUdevice);
+        fn cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
+        fn cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
+        fn cuDeviceTotalMem_v2(*mut usize, CUdevice);
+        fn cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
+        fn cuDevicePrimaryCtxRelease_v2(CUdevice);
+        fn cuCtxSetCurrent(CUcontext);
+        fn cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int);
+        fn cuStreamDestroy_v2(CUstream);
+        fn cuStreamSynchronize(CUstream);
+        fn cuStreamQuery(CUstream);
+        fn cuStreamWaitEvent(CUstream, CUevent, c_uint);
+        fn cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode);
+        fn cuStreamEndCapture(CUstream, *mut CUgraph);
+        fn cuEventCreate(*mut CUevent, c_uint);
+        fn cuEventDestroy_v2(CUevent);
+        fn cuEventRecord(CUevent, CUstream);
+        fn cuEventSynchronize(CUevent);
+        fn cuEventQuery(CUevent);
+        fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
+        fn cuMemAlloc_v2(*mut CUdeviceptr, usize);
+        fn cuMemFree_v2(CUdeviceptr);
+        fn cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
+        fn cuMemFreeAsync(CUdeviceptr, CUstream);
+        fn cuMemAllocManaged(*mut CUdeviceptr, usize, c_uint);
+        fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+        fn cuMemFreeHost(*mut c_void);
+        fn cuMemGetInfo_v2(*mut usize, *mut usize);
+        fn cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
+        fn cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
+        fn cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
+        fn cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
+        fn cuDeviceGetDefaultMemPool(*mut CUmemoryPool, CUdevice);
+        fn cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
+        fn cuModuleLoadData(*mut CUmodule, *const c_void);
+        fn cuModuleUnload(CUmodule);
+        fn cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
+        fn cuFuncSetAttribute(CUfunction, CUfunction_attribute, c_int);
+        fn cuFuncGetAttribute(*mut c_int, CUfunction_attribute, CUfunction);
+        fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
+        fn cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
+        fn cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
+        fn cuGraphLaunch(CUgraphExec, CUstream);
+        fn cuGraphUpload(CUgraphExec, CUstream);
+        fn cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize);
+        fn cuGraphDestroy(CUgraph);
+        fn cuGraphExecDestroy(CUgraphExec);
+        fn cuTensorMapEncodeTiled(
+            *mut CUtensorMap, CUtensorMapDataType, u32, *mut c_void, *const u64, *const u64, *const u32,
+            *const u32, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+            CUtensorMapFloatOOBfill
+        );
+    } plain {}
+}
+
+/// The driver, loaded and initialized once in the process.
+pub(crate) fn driver() -> Result<&'static Driver, CudaError> {
+    static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
+    let load = || {
+        let found = find::find(Which::Driver)?;
+        let driver = Driver::load(found.library)
+            .map_err(|lacks| CudaError::new(CudaErrorKind::NoDriver, format!("{found} lacks {lacks}")))?;
+        // SAFETY: cuInit may be called at any time; 0 is the only flag.
+        match unsafe { (driver.cuInit)(0) } {
+            0 => Ok(driver),
+            100 => Err(CudaError::new(
+                CudaErrorKind::NoDevice,
+                format!(
+                    "{found} sees no GPU; if there is one, `nvidia-smi` says more (in a container: --gpus all)"
+                ),
+            )),
+            code => Err(CudaError::new(
+                CudaErrorKind::NoDriver,
+                format!("{found} could not start ({}); `nvidia-smi` says more", driver.code_name(code)),
+            )),
+        }
+    };
+    DRIVER.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+/// Status codes behind which the context is unusable: illegal addresses, instructions and the like.
+const LOST: [u32; 15] = [46, 101, 201, 214, 220, 226, 700, 702, 709, 714, 715, 716, 717, 718, 719];
+
+impl Driver {
+    /// Nothing, or the error behind a status code.
+    pub(crate) fn check(&self, code: u32, what: &str) -> Result<(), CudaError> {
+        if code == 0 { Ok(()) } else { Err(self.error(code, what)) }
+    }
+
+    /// The error behind a status code that is not 0.
+    #[cold]
+    pub(crate) fn error(&self, code: u32, what: &str) -> CudaError {
+        let name = self.code_name(code);
+        match code {
+            2 => CudaError::new(CudaErrorKind::OutOfMemory, format!("{what}: out of device memory ({name})")),
+            code if LOST.contains(&code) => CudaError::new(
+                CudaErrorKind::LostDevice,
+                format!(
+                    "{what}: the GPU is lost to this process ({name}); start again, and if it comes back look at `nvidia-smi` and the kernel log for Xid lines"
+                ),
+            ),
+            209 | 222 => CudaError::new(
+                CudaErrorKind::Unsupported,
+                format!(
+                    "{what}: the kernels are not for this GPU and driver ({name}); rebuild the plan here"
+                ),
+            ),
+            801 => CudaError::new(CudaErrorKind::Unsupported, format!("{what}: not supported here ({name})")),
+            _ => CudaError::new(CudaErrorKind::Failed, format!("{what} failed: {name}")),
+        }
+    }
+
+    /// `CUDA_ERROR_…`, as NVIDIA's pages list them.
+    pub(crate) fn code_name(&self, code: u32) -> String {
+        // SAFETY: the two types have one size; the driver takes any number and refuses those it does not know.
+        let ask: unsafe extern "C" fn(u32, *mut *const c_char) -> u32 =
+            unsafe { std::mem::transmute(self.cuGetErrorName) };
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: the driver writes a pointer to a string that it keeps.
+        let known = unsafe { ask(code, &raw mut name) } == 0 && !name.is_null();
+        if !known {
+            return format!("code {code}");
+        }
+        // SAFETY: as above, it ends with a null byte.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+}

@@ -1,0 +1,194 @@
+//! Memory on the device, and pinned memory of the host that the device reads and writes by itself.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use planish_kernel::{Address, Memory};
+
+use super::context::Context;
+use crate::error::{CudaError, CudaErrorKind};
+
+/// How memory was taken, which is how it is freed.
+#[derive(Clone, Copy, Debug)]
+enum Taken {
+    Nothing,
+    Pool,
+    Plain,
+}
+
+/// Device memory; freed when dropped, behind the work that is on this process's own streams by then.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    context: Arc<Context>,
+    address: u64,
+    len: usize,
+    taken: Taken,
+}
+
+/// An address for what has no bytes: aligned, and never read.
+const NOWHERE: u64 = 256;
+
+impl DeviceMemory {
+    /// From the pool: microseconds once the pool has it.
+    pub fn new(context: &Arc<Context>, len: usize) -> Result<DeviceMemory, CudaError> {
+        let made = |address, taken| DeviceMemory { context: Arc::clone(context), address, len, taken };
+        if len == 0 {
+            return Ok(made(NOWHERE, Taken::Nothing));
+        }
+        let Some(pool) = context.pool else {
+            return DeviceMemory::plain(context, len);
+        };
+        context.bind()?;
+        let mut address = 0;
+        // SAFETY: the context is current.
+        let code = unsafe { (context.api.cuMemAllocAsync)(&raw mut address, len, pool.taking) };
+        refuse(context, code, len, "device")?;
+        let memory = made(address, Taken::Pool);
+        // SAFETY: the stream lives. Nothing else is on it, so that this returns at once, and from here on any
+        // stream may use the memory.
+        let code = unsafe { (context.api.cuStreamSynchronize)(pool.taking) };
+        context.api.check(code, "taking device memory")?;
+        Ok(memory)
+    }
+
+    /// Outside of the pool; slower to take, and freeing waits for the device.
+    pub fn plain(context: &Arc<Context>, len: usize) -> Result<DeviceMemory, CudaError> {
+        context.bind()?;
+        let mut address = 0;
+        // SAFETY: the context is current, the size is not 0.
+        let code = unsafe { (context.api.cuMemAlloc_v2)(&raw mut address, len.max(1)) };
+        refuse(context, code, len, "device")?;
+        Ok(DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain })
+    }
+
+    /// Managed memory: pages move to the device when it reads them, so that more weights than the device has
+    /// memory can be used, slowly.
+    pub fn managed(context: &Arc<Context>, len: usize) -> Result<DeviceMemory, CudaError> {
+        context.bind()?;
+        let mut address = 0;
+        // SAFETY: the context is current; 1 is CU_MEM_ATTACH_GLOBAL: any stream may read it.
+        let code = unsafe { (context.api.cuMemAllocManaged)(&raw mut address, len.max(1), 1) };
+        refuse(context, code, len, "managed")?;
+        Ok(DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain })
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.context.bind().is_err() {
+            return;
+        }
+        match self.taken {
+            Taken::Nothing => {}
+            Taken::Pool => self.context.free_pooled(self.address),
+            Taken::Plain => {
+                // SAFETY: taken in `plain` or `managed`; the driver waits for work that uses it.
+                let _ = unsafe { (self.context.api.cuMemFree_v2)(self.address) };
+            }
+        }
+    }
+}
+
+impl Memory for DeviceMemory {
+    fn address(&self) -> Address {
+        Address(self.address)
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Host memory that never leaves its place, so that copies run beside the CPU at the link's full rate.
+#[derive(Debug)]
+pub struct Pinned {
+    context: Arc<Context>,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for Pinned {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    pub fn new(context: &Arc<Context>, len: usize) -> Result<Pinned, CudaError> {
+        context.bind()?;
+        let mut start: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the context is current; 1 is CU_MEMHOSTALLOC_PORTABLE: pinned for every device.
+        let code = unsafe { (context.api.cuMemHostAlloc)(&raw mut start, len.max(1), 1) };
+        refuse(context, code, len, "pinned host")?;
+        let start = NonNull::new(start.cast::<u8>())
+            .ok_or_else(|| CudaError::new(CudaErrorKind::OutOfMemory, "pinned memory at no address"))?;
+        // SAFETY: just taken, `len` bytes; zeroed so that no byte of it is uninitialized.
+        unsafe { start.as_ptr().write_bytes(0, len) };
+        Ok(Pinned { context: Arc::clone(context), start, len })
+    }
+
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its bytes; the caller knows that no copy from the device is on its way into them.
+    ///
+    /// # Safety
+    /// No copy into it may be under way.
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: owned, initialized, and the caller says that nobody writes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// Its bytes, to write.
+    ///
+    /// # Safety
+    /// No copy from or into it may be under way.
+    pub unsafe fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: owned, borrowed alone, and the caller says that the device does not use it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: taken in `new`.
+            let _ = unsafe { (self.context.api.cuMemFreeHost)(self.start.as_ptr().cast()) };
+        }
+    }
+}
+
+/// Says what was asked for, what is free and what to lower.
+fn refuse(context: &Context, code: u32, asked: usize, kind: &str) -> Result<(), CudaError> {
+    match code {
+        0 => Ok(()),
+        2 => {
+            let free = match context.memory_info() {
+                Ok((free, total)) => format!("{} of {} are free", mebibytes(free), mebibytes(total)),
+                Err(_) => "how much is free is not known".to_string(),
+            };
+            let message = format!(
+                "{} of {kind} memory could not be had on cuda:{} ({}): {free}; lower the batch size, the \
+                 profile's maximum or the number of contexts",
+                mebibytes(asked),
+                context.index(),
+                context.gpu().name
+            );
+            Err(CudaError::new(CudaErrorKind::OutOfMemory, message))
+        }
+        code => Err(context.api.error(code, &format!("taking {} of {kind} memory", mebibytes(asked)))),
+    }
+}
+
+fn mebibytes(bytes: usize) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}

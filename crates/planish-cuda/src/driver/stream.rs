@@ -1,0 +1,159 @@
+//! Streams: work put one behind the other.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUstream;
+
+use super::context::Context;
+use super::event::{Event, Timing};
+use crate::error::{CudaError, CudaErrorKind};
+
+/// How to wait for a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Wait {
+    /// Asks again and again: least delay, one busy core.
+    #[default]
+    Spin,
+    /// Sleeps until the device interrupts: tens of microseconds later, no busy core.
+    Block,
+}
+
+/// The code of a stream that is not done yet.
+const NOT_READY: u32 = 600;
+
+/// A stream that does not wait for the default one. Destroyed when dropped, unless it is a caller's.
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) context: Arc<Context>,
+    pub(crate) raw: CUstream,
+    owned: bool,
+}
+
+// SAFETY: streams may be used from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub fn new(context: &Arc<Context>) -> Result<Stream, CudaError> {
+        let raw = context.make_stream()?;
+        context.enter_stream(raw);
+        Ok(Stream { context: Arc::clone(context), raw, owned: true })
+    }
+
+    /// A stream that someone else made and destroys.
+    ///
+    /// # Safety
+    /// `raw` must be a stream of the context's device, and live as long as this value; memory that work on it
+    /// uses must not be dropped before that work is done.
+    pub unsafe fn foreign(context: &Arc<Context>, raw: CUstream) -> Stream {
+        Stream { context: Arc::clone(context), raw, owned: false }
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Waits until everything on it is done; what kernels did wrong is said here at the latest.
+    pub fn synchronize(&self, wait: Wait) -> Result<(), CudaError> {
+        self.context.bind()?;
+        let api = self.context.api;
+        match wait {
+            Wait::Spin => loop {
+                // SAFETY: the stream lives.
+                match unsafe { (api.cuStreamQuery)(self.raw) } {
+                    NOT_READY => std::hint::spin_loop(),
+                    code => return api.check(code, "running on the GPU"),
+                }
+            },
+            Wait::Block => {
+                let event = Event::new(&self.context, Timing::Blocking)?;
+                event.record(self)?;
+                event.synchronize()
+            }
+        }
+    }
+
+    /// Whether everything on it is done.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        self.context.bind()?;
+        let api = self.context.api;
+        // SAFETY: the stream lives.
+        match unsafe { (api.cuStreamQuery)(self.raw) } {
+            NOT_READY => Ok(false),
+            code => api.check(code, "running on the GPU").map(|()| true),
+        }
+    }
+
+    /// Holds what comes behind back until the event was reached.
+    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        self.context.bind()?;
+        // SAFETY: stream and event live.
+        let code = unsafe { (self.context.api.cuStreamWaitEvent)(self.raw, event.raw, 0) };
+        self.context.api.check(code, "waiting for an event")
+    }
+
+    /// Copies host memory to the device.
+    ///
+    /// # Safety
+    /// `from` must stay as it is until the copy is done (pageable memory is read before this returns), `to`
+    /// must be writable for its bytes.
+    pub unsafe fn upload(&self, to: u64, from: *const u8, len: usize) -> Result<(), CudaError> {
+        // SAFETY: the caller grants both.
+        let code = unsafe { (self.context.api.cuMemcpyHtoDAsync_v2)(to, from.cast(), len, self.raw) };
+        self.context.api.check(code, "copying to the GPU")
+    }
+
+    /// Copies device memory to the host.
+    ///
+    /// # Safety
+    /// `to` must not be touched until the copy is done, `from` must be readable for as many bytes.
+    pub unsafe fn download(&self, to: *mut u8, from: u64, len: usize) -> Result<(), CudaError> {
+        // SAFETY: the caller grants both.
+        let code = unsafe { (self.context.api.cuMemcpyDtoHAsync_v2)(to.cast(), from, len, self.raw) };
+        self.context.api.check(code, "copying from the GPU")
+    }
+
+    /// Copies within the device.
+    ///
+    /// # Safety
+    /// Both must be memory of the device for `len` bytes, and stay so until the copy is done.
+    pub unsafe fn copy(&self, to: u64, from: u64, len: usize) -> Result<(), CudaError> {
+        // SAFETY: the caller grants both.
+        let code = unsafe { (self.context.api.cuMemcpyDtoDAsync_v2)(to, from, len, self.raw) };
+        self.context.api.check(code, "copying on the GPU")
+    }
+
+    /// Sets every byte.
+    ///
+    /// # Safety
+    /// `to` must be memory of the device for `len` bytes, and stay so until it is done.
+    pub unsafe fn fill(&self, to: u64, byte: u8, len: usize) -> Result<(), CudaError> {
+        // SAFETY: the caller grants it.
+        let code = unsafe { (self.context.api.cuMemsetD8Async)(to, byte, len, self.raw) };
+        self.context.api.check(code, "filling memory")
+    }
+
+    /// Refuses a stream of another device.
+    pub(crate) fn must_be_of(&self, context: &Context) -> Result<(), CudaError> {
+        if self.context.raw == context.raw {
+            return Ok(());
+        }
+        let message =
+            format!("work for cuda:{} was put on a stream of cuda:{}", context.index(), self.context.index());
+        Err(CudaError::new(CudaErrorKind::Failed, message))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
+        self.context.leave_stream(self.raw);
+        if self.context.bind().is_ok() {
+            // SAFETY: made in `new`; what is still on it goes on to its end.
+            let _ = unsafe { (self.context.api.cuStreamDestroy_v2)(self.raw) };
+        }
+    }
+}

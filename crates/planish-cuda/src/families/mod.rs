@@ -1,0 +1,1 @@
+//! The families of our own kernels, one file or folder each.

@@ -1,0 +1,78 @@
+//! Families of kernels as the backend sees them: what each offers for a problem, the code that it needs, and how
+//! it is prepared.
+
+use std::sync::Arc;
+
+use planish_kernel::{Call, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_tensor::Tensor;
+
+use crate::backend::Cuda;
+use crate::driver::{Module, Stream};
+use crate::gpu::Gpu;
+use crate::source::Source;
+
+/// A family of tactics. The names of its tactics begin with the family's name and `_`.
+pub(crate) trait Family: Sync {
+    fn name(&self) -> &'static str;
+
+    /// Ways to compute the problem on this GPU, the likely fastest first. Operands come with dense strides;
+    /// each candidate says which layouts it wants. Pure but for library families, which ask their library.
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate>;
+
+    /// A weight in the form that the tactic reads; asked only for inputs whose candidate names a format.
+    fn pack(
+        &self,
+        gpu: &Gpu,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let _ = (gpu, problem, input, weight);
+        Err(KernelError::new(
+            KernelErrorKind::NoSuchTactic,
+            format!("{} packs no weights ({tactic})", self.name()),
+        ))
+    }
+
+    /// The weight behind a packed one, where the packing is a permutation with padding.
+    fn unpack(
+        &self,
+        gpu: &Gpu,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        let _ = (gpu, problem, input);
+        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
+    }
+
+    /// The code that the tactic needs for the problem: pure, needs no GPU. Sizes are arguments of the kernels
+    /// unless a specialisation is worth a compilation. Nothing for library families.
+    fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError>;
+
+    /// The tactic for exactly these operands, strides included. `code` holds one module per source.
+    fn prepare(
+        &self,
+        cuda: &Cuda,
+        problem: &Problem,
+        tactic: &Tactic,
+        code: &[Arc<Module>],
+    ) -> Result<Box<dyn Work>, KernelError>;
+
+    /// Problems that between them ask for each of the family's kernels: what the tests compile and run.
+    fn samples(&self) -> Vec<Problem>;
+}
+
+/// Work that is ready to be put on a stream.
+pub(crate) trait Work: Send + Sync + std::fmt::Debug {
+    /// Scratch bytes of one run.
+    fn workspace_bytes(&self) -> usize;
+
+    /// Puts one run on the stream; allocates nothing and waits for nothing, so that it can be captured.
+    ///
+    /// # Safety
+    /// As [`planish_kernel::Kernel::launch`]; the stream's context must be current.
+    unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError>;
+}

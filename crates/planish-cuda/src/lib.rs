@@ -1,0 +1,28 @@
+//! The CUDA backend: kernel families over NVIDIA's driver, compiled through NVRTC, beside cuBLASLt and cuDNN.
+//!
+//! Nothing of CUDA is linked: driver and libraries are found at run time (`find`), and without them everything
+//! else works. What needs no GPU (candidates, sources, prices) is asked of a [`Gpu`], which is plain data.
+
+// The driver and the libraries are C interfaces; every call states why it may be made.
+#![allow(unsafe_code)]
+
+mod backend;
+pub mod driver;
+mod error;
+mod families;
+mod family;
+pub mod find;
+mod gpu;
+#[allow(dead_code, reason = "for families, which are still to come")]
+mod launch;
+mod library;
+pub mod nvrtc;
+pub mod offline;
+mod queue;
+mod source;
+
+pub use backend::Cuda;
+pub use error::{CudaError, CudaErrorKind};
+pub use gpu::Gpu;
+pub use queue::CudaQueue;
+pub use source::{OPTIONS, PRELUDE, Source};

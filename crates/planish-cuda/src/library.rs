@@ -1,0 +1,51 @@
+//! A shared library as a table of functions, taken from a file that was found and checked before.
+//!
+//! `cudarc` gives the signatures, and the compiler checks each line of a table against them; its own loading is
+//! not used. Status codes are read as numbers: a newer library may return one that no enum of ours has.
+
+/// Declares a table: `status` functions return the library's status type, `plain` ones what they say.
+macro_rules! library {
+    (
+        $(#[$meta:meta])*
+        $name:ident over $sys:ident, status $status:ty {
+            $(fn $f:ident($($t:ty),* $(,)?);)*
+        } plain {
+            $(fn $g:ident($($u:ty),* $(,)?) -> $r:ty;)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[allow(non_snake_case)]
+        pub(crate) struct $name {
+            $(pub(crate) $f: unsafe extern "C" fn($($t),*) -> u32,)*
+            $(pub(crate) $g: unsafe extern "C" fn($($u),*) -> $r,)*
+        }
+
+        $(const _: unsafe fn($($t),*) -> $status = $sys::$f;)*
+        $(const _: unsafe fn($($u),*) -> $r = $sys::$g;)*
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+
+        impl $name {
+            /// Takes every function from a library that stays loaded; the name of the first that it lacks.
+            pub(crate) fn load(library: &'static libloading::Library) -> Result<$name, &'static str> {
+                Ok($name {
+                    // SAFETY: the symbol is a function of this name, whose signature stands in the
+                    // library's header of the major version that was checked.
+                    $($f: unsafe {
+                        *library.get(stringify!($f).as_bytes()).map_err(|_| stringify!($f))?
+                    },)*
+                    // SAFETY: as above.
+                    $($g: unsafe {
+                        *library.get(stringify!($g).as_bytes()).map_err(|_| stringify!($g))?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use library;

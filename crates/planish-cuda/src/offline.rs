@@ -1,0 +1,43 @@
+//! What can be asked without a GPU: which tactics there would be on one, and the code that they need.
+
+use planish_kernel::{Candidate, KernelError, Problem, Tactic};
+
+use crate::backend::{FAMILIES, family_of};
+use crate::gpu::Gpu;
+use crate::source::Source;
+
+/// The families' names, in the order in which their candidates are listed.
+pub fn families() -> Vec<&'static str> {
+    FAMILIES.iter().map(|family| family.name()).collect()
+}
+
+/// Problems that between them ask for each of a family's kernels.
+pub fn samples(family: &str) -> Vec<Problem> {
+    FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.samples()).collect()
+}
+
+/// The candidates of one family.
+pub fn candidates(family: &str, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    let known = FAMILIES.iter().filter(|known| known.name() == family);
+    known.flat_map(|family| family.candidates(gpu, problem)).collect()
+}
+
+/// The problem as the candidate wants it: operands in its layouts, weights marked as packed.
+pub fn arranged(problem: &Problem, candidate: &Candidate) -> Problem {
+    let mut arranged = problem.clone();
+    for (operand, want) in arranged.inputs.iter_mut().zip(&candidate.inputs) {
+        operand.strides = want.layout.strides(&operand.dims);
+    }
+    for (operand, want) in arranged.outputs.iter_mut().zip(&candidate.outputs) {
+        operand.strides = want.layout.strides(&operand.dims);
+    }
+    for (operand, packed) in arranged.inputs.iter_mut().zip(&candidate.packed) {
+        operand.packed = packed.clone();
+    }
+    arranged
+}
+
+/// The code that a tactic needs.
+pub fn sources(gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
+    family_of(tactic)?.sources(gpu, problem, tactic)
+}
