@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod cache;
 pub mod driver;
 mod error;
 mod families;
@@ -19,6 +20,7 @@ mod library;
 pub mod nvrtc;
 pub mod offline;
 mod queue;
+mod regions;
 mod source;
 
 pub use backend::Cuda;
