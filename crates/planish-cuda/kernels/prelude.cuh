@@ -163,6 +163,10 @@ PL_INLINE void store_shared16(u32 to, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+PL_INLINE void store_shared(u32 to, f16 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(v.bits) : "memory"); }
+PL_INLINE void store_shared(u32 to, bf16 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(v.bits) : "memory"); }
+PL_INLINE void store_shared(u32 to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); }
+
 // ---------------------------------------------------------------------------------------------------------
 // Matrix fragments. A matrix of ldmatrix is 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix
 // l / 8, and holds of each matrix word l % 4 of row l / 4.
@@ -262,20 +266,76 @@ PL_INLINE float4 load_cluster16(u32 at) {
 // ---------------------------------------------------------------------------------------------------------
 // Functions of generated programs, as the reference has them
 
-PL_INLINE float pl_infinity() { return __int_as_float(0x7f800000); }
 PL_INLINE float pl_min(float a, float b) { return (a != a || a < b) ? a : b; }
 PL_INLINE float pl_max(float a, float b) { return (a != a || a > b) ? a : b; }
-PL_INLINE float pl_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-PL_INLINE float pl_softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-PL_INLINE float pl_gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
-PL_INLINE float pl_gelu_tanh(float x) {
-  return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-}
-// Floats are cut towards zero; what is out of range becomes the lowest number.
-PL_INLINE i32 pl_to_i32(float v) { return (v >= -2147483648.0f && v < 2147483648.0f) ? (i32)v : (i32)0x80000000; }
-PL_INLINE i64 pl_to_i64(float v) {
-  return (v >= -9223372036854775808.0f && v < 9223372036854775808.0f) ? (i64)v : (i64)0x8000000000000000ULL;
-}
+PL_INLINE i32 pl_min(i32 a, i32 b) { return a < b ? a : b; }
+PL_INLINE i32 pl_max(i32 a, i32 b) { return a > b ? a : b; }
+PL_INLINE i64 pl_min(i64 a, i64 b) { return a < b ? a : b; }
+PL_INLINE i64 pl_max(i64 a, i64 b) { return a > b ? a : b; }
+PL_INLINE float pl_abs(float v) { return fabsf(v); }
+PL_INLINE i32 pl_abs(i32 v) { return v < 0 ? (i32)(0u - (u32)v) : v; }
+PL_INLINE i64 pl_abs(i64 v) { return v < 0 ? (i64)(0ull - (u64)v) : v; }
+// Integers wrap.
+PL_INLINE float pl_neg(float v) { return -v; }
+PL_INLINE i32 pl_neg(i32 v) { return (i32)(0u - (u32)v); }
+PL_INLINE i64 pl_neg(i64 v) { return (i64)(0ull - (u64)v); }
+PL_INLINE float pl_add(float a, float b) { return a + b; }
+PL_INLINE i32 pl_add(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+PL_INLINE i64 pl_add(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+PL_INLINE float pl_sub(float a, float b) { return a - b; }
+PL_INLINE i32 pl_sub(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
+PL_INLINE i64 pl_sub(i64 a, i64 b) { return (i64)((u64)a - (u64)b); }
+PL_INLINE float pl_mul(float a, float b) { return a * b; }
+PL_INLINE i32 pl_mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+PL_INLINE i64 pl_mul(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
+PL_INLINE float pl_fmod(float a, float b) { return fmodf(a, b); }
+PL_INLINE i32 pl_fmod(i32 a, i32 b) { return b == -1 ? 0 : a % b; }
+PL_INLINE i64 pl_fmod(i64 a, i64 b) { return b == -1 ? 0 : a % b; }
+PL_INLINE float pl_div(float a, float b) { return a / b; }
+PL_INLINE i32 pl_div(i32 a, i32 b) { return b == -1 ? pl_neg(a) : a / b; }
+PL_INLINE i64 pl_div(i64 a, i64 b) { return b == -1 ? pl_neg(a) : a / b; }
+PL_INLINE float pl_sign(float v) { return v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : v != v ? v : 0.0f; }
+PL_INLINE i32 pl_sign(i32 v) { return (v > 0) - (v < 0); }
+PL_INLINE i64 pl_sign(i64 v) { return (v > 0) - (v < 0); }
 // The remainder with the sign of the divisor.
-template <class T> PL_INLINE T pl_mod(T a, T b) { T r = a % b; return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r; }
-template <class T> PL_INLINE T pl_sign(T v) { return (T)((v > (T)0) - (v < (T)0)); }
+template <class T> PL_INLINE T pl_mod(T a, T b) {
+  T r = pl_fmod(a, b);
+  return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
+}
+template <class T> PL_INLINE T pl_prelu(T x, T slope) { return x < (T)0 ? pl_mul(slope, x) : x; }
+// NaN stays.
+template <class T> PL_INLINE T pl_clamp(T x, T lo, T hi) { x = x < lo ? lo : x; return x > hi ? hi : x; }
+
+PL_INLINE float pl_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+PL_INLINE float pl_softplus(float x) { return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x)); }
+PL_INLINE float pl_gelu(float x) { return 0.5f * x * erfcf(-0.70710678118654752f * x); }
+PL_INLINE float pl_gelu_tanh(float x) {
+  return x * pl_sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x));
+}
+PL_INLINE float pl_hard_sigmoid(float x, float alpha, float beta) {
+  return pl_max(0.0f, pl_min(1.0f, alpha * x + beta));
+}
+PL_INLINE float pl_elu(float x, float alpha) { return x < 0.0f ? alpha * expm1f(x) : x; }
+PL_INLINE float pl_celu(float x, float alpha) { return pl_max(0.0f, x) + pl_min(0.0f, alpha * expm1f(x / alpha)); }
+PL_INLINE float pl_shrink(float x, float bias, float lambd) {
+  return x < -lambd ? x + bias : x > lambd ? x - bias : 0.0f;
+}
+PL_INLINE bool pl_is_infinite(float x, bool negative, bool positive) {
+  return (positive && x == __int_as_float(0x7f800000)) || (negative && x == __int_as_float(0xff800000));
+}
+
+// Conversions of generated programs: floats are cut towards zero, and what is out of range becomes the lowest
+// number; integers keep their low bits; booleans ask for anything but zero.
+template <class T> struct PlCast { template <class F> static PL_INLINE T of(F v) { return (T)v; } };
+template <> struct PlCast<bool> { template <class F> static PL_INLINE bool of(F v) { return v != (F)0; } };
+template <> struct PlCast<i32> {
+  template <class F> static PL_INLINE i32 of(F v) { return (i32)v; }
+  static PL_INLINE i32 of(float v) { return (v >= -2147483648.0f && v < 2147483648.0f) ? (i32)v : (i32)0x80000000; }
+};
+template <> struct PlCast<i64> {
+  template <class F> static PL_INLINE i64 of(F v) { return (i64)v; }
+  static PL_INLINE i64 of(float v) {
+    return (v >= -9223372036854775808.0f && v < 9223372036854775808.0f) ? (i64)v : (i64)0x8000000000000000ull;
+  }
+};
+template <class T, class F> PL_INLINE T pl_cast(F v) { return PlCast<T>::of(v); }
