@@ -12,7 +12,7 @@ struct Conv {
   int n_images, groups, c, n;
   int k, k_row;             // taps times channels, and the length of a row of weights
   int in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-  int tiles_m, tiles_n;
+  int tiles_m, tiles_n, split;
 };
 
 // Coordinates of an output pixel.
@@ -232,19 +232,20 @@ PL_INLINE void finish_row(const Conv& p, const Addresses& a, float (&v)[8], int 
 // `parts` holds the parts of split sums, with SPLIT_MEMORY.
 #define ARGUMENTS \
   const void* x, const void* w, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts
-#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
-
-#if SPLIT > 1 && !SPLIT_MEMORY
-extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS)
+#if CONSTANT_BIAS
+#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
 #else
-extern "C" __global__ void __launch_bounds__(THREADS)
+#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
 #endif
+
+extern "C" __global__ void __launch_bounds__(THREADS)
 conv(ARGUMENTS, const __grid_constant__ Conv p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
-  const int part = blockIdx.x % SPLIT;
-  int tile = blockIdx.x / SPLIT;
+  const int split = (SPLIT_CLUSTER || SPLIT_MEMORY) ? p.split : 1;
+  const int part = blockIdx.x % split;
+  int tile = blockIdx.x / split;
   const int column_tile = tile % p.tiles_n;
   tile /= p.tiles_n;
   const int row_tile = tile % p.tiles_m, group = tile / p.tiles_m;
@@ -254,9 +255,8 @@ conv(ARGUMENTS, const __grid_constant__ Conv p) {
   const int m = p.n_images * p.out[0] * p.out[1] * p.out[2];
   t.rows = m - t.m0 < BM ? m - t.m0 : BM;
   t.columns = p.n - t.n0 < BN ? p.n - t.n0 : BN;
-  t.split = part;
   const int all_steps = (p.k + KSTEP - 1) / KSTEP;
-  const int from = (int)((i64)all_steps * part / SPLIT), until = (int)((i64)all_steps * (part + 1) / SPLIT);
+  const int from = (int)((i64)all_steps * part / split), until = (int)((i64)all_steps * (part + 1) / split);
 
   RowsWide<BN> b;
   b.start((const ELEM*)w + ((i64)group * p.n + t.n0) * p.k_row, p.k_row, t.columns, from * KSTEP, p.k_row);
@@ -268,9 +268,9 @@ conv(ARGUMENTS, const __grid_constant__ Conv p) {
   a.start(p, (const X_T*)x, t.m0, t.rows, group, from * KSTEP);
   Sums sums;
   sum_up(sums, a, b, until - from, shared_address(memory), true);
-  give_out(sums, (float*)memory, t, [&](int row, int column, float(&v)[8]) {
+  give_out(sums, (float*)memory, t, split, [&](int row, int column, float(&v)[8]) {
     const int n = t.n0 + column;
-#if SPLIT > 1 && SPLIT_MEMORY
+#if SPLIT_MEMORY
     const i64 ld = (i64)p.tiles_n * BN;
     Eight<float>::store(parts + (((i64)part * p.groups + group) * m + t.m0 + row) * ld + n, v);
 #else
@@ -280,7 +280,7 @@ conv(ARGUMENTS, const __grid_constant__ Conv p) {
 #endif
 }
 
-#if SPLIT > 1 && SPLIT_MEMORY
+#if SPLIT_MEMORY
 // Adds the parts up, first to last.
 extern "C" __global__ void __launch_bounds__(128) conv_reduce(ARGUMENTS, const __grid_constant__ Conv p) {
 #if defined(__CUDA_ARCH__)
@@ -297,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(128) conv_reduce(ARGUMENTS, const _
   float v[8];
   Eight<float>::load(v, parts + row * ld + column);
 #pragma unroll 4
-  for (int s = 1; s < SPLIT; s++) {
+  for (int s = 1; s < p.split; s++) {
     float o[8];
     Eight<float>::load(o, parts + (s * (i64)p.groups * m + row) * ld + column);
 #pragma unroll

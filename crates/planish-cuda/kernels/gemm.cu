@@ -10,7 +10,7 @@ struct Gemm {
   i64 b_column, b_k, b_batch[3];
   int m, n, k, k_b;        // k_b: where the rows of B end, at least k
   int batch[3];
-  int tiles_m, tiles_n;
+  int tiles_m, tiles_n, split;
 };
 
 PL_INLINE void batch_of(const Gemm& p, int idx, int (&q)[4]) {
@@ -23,19 +23,20 @@ PL_INLINE void batch_of(const Gemm& p, int idx, int (&q)[4]) {
 // `parts` holds the parts of split sums, with SPLIT_MEMORY.
 #define ARGUMENTS \
   const void* a, const void* b, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts
-#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
-
-#if SPLIT > 1 && !SPLIT_MEMORY
-extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS)
+#if CONSTANT_BIAS
+#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
 #else
-extern "C" __global__ void __launch_bounds__(THREADS)
+#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
 #endif
+
+extern "C" __global__ void __launch_bounds__(THREADS)
 gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
-  const int part = blockIdx.x % SPLIT;
-  int tile = blockIdx.x / SPLIT;
+  const int split = (SPLIT_CLUSTER || SPLIT_MEMORY) ? p.split : 1;
+  const int part = blockIdx.x % split;
+  int tile = blockIdx.x / split;
   const int column_tile = tile % p.tiles_n;
   tile /= p.tiles_n;
   const int row_tile = tile % p.tiles_m, batch = tile / p.tiles_m;
@@ -46,9 +47,8 @@ gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
   t.n0 = column_tile * BN;
   t.rows = p.m - t.m0 < BM ? p.m - t.m0 : BM;
   t.columns = p.n - t.n0 < BN ? p.n - t.n0 : BN;
-  t.split = part;
   const int all_steps = (p.k + KSTEP - 1) / KSTEP;
-  const int from = (int)((i64)all_steps * part / SPLIT), until = (int)((i64)all_steps * (part + 1) / SPLIT);
+  const int from = (int)((i64)all_steps * part / split), until = (int)((i64)all_steps * (part + 1) / split);
 
   const A_T* first_a = (const A_T*)a + at.q[0] * p.a_batch[0] + at.q[1] * p.a_batch[1] + at.q[2] * p.a_batch[2] +
                        t.m0 * p.a_row;
@@ -70,9 +70,9 @@ gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
 #endif
   Sums sums;
   sum_up(sums, rows, columns, until - from, shared_address(memory), B_WEIGHT);
-  give_out(sums, (float*)memory, t, [&](int row, int column, float(&v)[8]) {
+  give_out(sums, (float*)memory, t, split, [&](int row, int column, float(&v)[8]) {
     const int n = t.n0 + column;
-#if SPLIT > 1 && SPLIT_MEMORY
+#if SPLIT_MEMORY
     const i64 ld = (i64)p.tiles_n * BN, n_batch = (i64)p.batch[0] * p.batch[1] * p.batch[2];
     Eight<float>::store(parts + ((part * n_batch + batch) * p.m + t.m0 + row) * ld + n, v);
 #else
@@ -83,7 +83,7 @@ gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
 #endif
 }
 
-#if SPLIT > 1 && SPLIT_MEMORY
+#if SPLIT_MEMORY
 // Adds the parts up, first to last.
 extern "C" __global__ void __launch_bounds__(128) gemm_reduce(ARGUMENTS, const __grid_constant__ Gemm p) {
 #if defined(__CUDA_ARCH__)
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(128) gemm_reduce(ARGUMENTS, const _
   float v[8];
   Eight<float>::load(v, parts + row * ld + column);
 #pragma unroll 4
-  for (int s = 1; s < SPLIT; s++) {
+  for (int s = 1; s < p.split; s++) {
     float o[8];
     Eight<float>::load(o, parts + (s * rows + row) * ld + column);
 #pragma unroll

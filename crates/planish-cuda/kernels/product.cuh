@@ -10,12 +10,14 @@
 //   CHUNKS           16-byte chunks of k in one stage of a row, 4 or 8
 //   WM WN WK         warps along rows, columns and k; warps along k take turns in the chunks of a stage
 //   STAGES           stages in flight
-//   SPLIT            blocks that share the k of one tile
-//   SPLIT_MEMORY     0: they are a cluster and add up through shared memory (sm_90); 1: through the workspace,
-//                    with `product_reduce` launched behind
+//   SPLIT_CLUSTER    1: the blocks of a cluster share the k of one tile and add up through shared memory (sm_90)
+//   SPLIT_MEMORY     1: blocks share the k of one tile and leave their sums in the workspace, where a second
+//                    kernel adds them up
 //   BIAS_T RES_T OUT_T   storage types
 //   N_EXTRA          further inputs of the program behind the sums; AFTER is 1 where there is a program, whose
 //                    text follows this file's
+//   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
+//   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
 //   PLAIN_OUT        1 where the output's channels are outermost: neighbouring threads take neighbouring rows
 //
 // A tile's row in shared memory is CHUNKS chunks of 16 bytes; their order within the row is turned by the row's
@@ -51,11 +53,10 @@ PL_INLINE bool aligned16(const void* at) { return ((u64)at & 15u) == 0; }
 
 struct Finish {
   View out, bias, residual;
-  View extra[N_EXTRA ? N_EXTRA : 1];
+  View extra[4];
   float lo, hi;
   // 0: no residual, 1: before the clamp, 2: behind it.
   int residual_when;
-  float alpha;
   int unused;
 };
 
@@ -107,8 +108,6 @@ PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n
 #endif
 
 PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
-#pragma unroll
-  for (int j = 0; j < 8; j++) v[j] *= f.alpha;
   if (a.bias) {
     float b[8];
     load8_float<BIAS_T>(b, a.bias, f.bias, at, n, count);
@@ -361,7 +360,7 @@ template <int ROWS, class T> struct RowsStrided {
 // ---------------------------------------------------------------------------------------------------------
 // The block
 
-struct Tile { int m0, n0, rows, columns, split; };
+struct Tile { int m0, n0, rows, columns; };
 
 #if defined(__CUDA_ARCH__)
 // Runs `steps` stages of both loaders. Weights do not depend on earlier kernels, so they start before the wait.
@@ -417,13 +416,13 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
 
 // Puts the warps' sums together in `tile` (shared memory), then gives every eight neighbours of a row, added up
 // over warps and over the blocks of a cluster, in an order that is always the same, to `take(row, column, v)`.
-template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& t, F take) {
+template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& t, int split, F take) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
   sums.put(tile + wk * BM * TILE_LD, wm, wn, lane);
   constexpr int GROUPS = BM * BN / 8;
   int first = threadIdx.x, step = THREADS;
-#if SPLIT > 1 && !SPLIT_MEMORY
+#if SPLIT_CLUSTER
   if (WK > 1) {
     __syncthreads();
     for (int g = threadIdx.x; g < BM * BN / 4; g += THREADS) {
@@ -439,7 +438,7 @@ template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& 
   }
   cluster_sync();
   first += cluster_rank() * THREADS;
-  step *= SPLIT;
+  step *= split;
   const u32 here = shared_address(tile);
 #else
   __syncthreads();
@@ -452,10 +451,10 @@ template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& 
     const int row = g / (BN / 8), column = g % (BN / 8) * 8;
 #endif
     float v[8];
-#if SPLIT > 1 && !SPLIT_MEMORY
+#if SPLIT_CLUSTER
     const u32 at = here + (row * TILE_LD + column) * 4;
-#pragma unroll
-    for (int s = 0; s < SPLIT; s++) {
+#pragma unroll 4
+    for (int s = 0; s < split; s++) {
       const u32 there = cluster_address(at, s);
       const float4 x = load_cluster16(there), y = load_cluster16(there + 16);
       const float o[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
@@ -475,7 +474,7 @@ template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& 
 #endif
     if (row < t.rows && column < t.columns) take(row, column, v);
   }
-#if SPLIT > 1 && !SPLIT_MEMORY
+#if SPLIT_CLUSTER
   // Nobody leaves while others read its shared memory.
   cluster_sync();
 #endif
