@@ -18,6 +18,7 @@
 //                    text follows this file's
 //   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
 //   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
+//   NEED_PLACE       1: a constant of the program is read by a row's place
 //   PLAIN_OUT        1 where the output's channels are outermost: neighbouring threads take neighbouring rows
 //
 // A tile's row in shared memory is CHUNKS chunks of 16 bytes; their order within the row is turned by the row's

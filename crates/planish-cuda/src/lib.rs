@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod codegen;
 pub mod driver;
 mod error;
 mod families;

@@ -157,14 +157,17 @@ impl Ending {
     /// Whether every operand has its rows one step apart.
     pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
         let finish = self.finish(problem, rows);
-        let constants = self.epilogue.program.iter().flat_map(|program| &program.inputs).all(|input| {
+        let residual = self.epilogue.residual.is_none() || finish.residual.linear != 0;
+        let extra = finish.extra[..self.extra.len()].iter().all(|view| view.linear != 0);
+        finish.out.linear != 0 && residual && extra && self.constants_are_linear(problem, rows)
+    }
+
+    fn constants_are_linear(&self, problem: &Problem, rows: &Rows) -> bool {
+        self.epilogue.program.iter().flat_map(|program| &program.inputs).all(|input| {
             let From::Constant(place) = input.source else { return true };
             let Some(tensor) = problem.region.constants.get(place as usize) else { return false };
             rows.view(&spread(input, tensor.shape(), rank(problem)), input.dtype).linear != 0
-        });
-        let residual = self.epilogue.residual.is_none() || finish.residual.linear != 0;
-        let extra = finish.extra[..self.extra.len()].iter().all(|view| view.linear != 0);
-        finish.out.linear != 0 && residual && extra && constants
+        })
     }
 
     /// The source with types and arguments; the program's text goes behind the block's and before the kernel's.
@@ -243,6 +246,7 @@ impl Ending {
             .define("PLAIN_OUT", u32::from(plain.c != 1 && plain.s[3] == 1))
             .define("EXTRA_ARGUMENTS", arguments)
             .define("EXTRA_NAMES", names.join(", "))
+            .define("NEED_PLACE", u32::from(!self.constants_are_linear(problem, rows)))
             .define("CONSTANT_BIAS", u32::from(self.constant_bias.is_some()))
     }
 
