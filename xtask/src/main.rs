@@ -1,5 +1,6 @@
 //! Developer commands: `cargo xtask COMMAND`.
 
+mod accuracy;
 mod compare;
 mod conformance;
 mod differential;
@@ -8,6 +9,7 @@ mod models;
 mod passes;
 mod python;
 mod runtime;
+mod sharing;
 mod test;
 #[cfg(test)]
 mod tidy;
@@ -40,10 +42,14 @@ enum Command {
     Models(models::Options),
     /// Run models before and behind the passes over the reference, and print which pass did what.
     Passes(passes::Options),
+    /// Hold plans of models against the reference, with and without Winograd.
+    Accuracy(accuracy::Options),
     /// Print what a call of the smallest engine costs; build with --release to measure.
     Overhead,
     /// Let 64 threads lease 3 contexts and count results that differ from those of a context alone.
     Contexts(runtime::ContextsOptions),
+    /// Measure what sharing costs: two contexts, engines in turn, busy processes beside; build with --release.
+    Sharing(sharing::Options),
     /// Meet many distinct shapes in a row on a transformer; print resolve times and memory.
     Shapes(runtime::ShapesOptions),
 }
@@ -57,8 +63,10 @@ fn main() -> ExitCode {
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Passes(options) => passes::run(&options),
+        Command::Accuracy(options) => accuracy::run(&options),
         Command::Overhead => runtime::overhead(),
         Command::Contexts(options) => runtime::contexts(&options),
+        Command::Sharing(options) => sharing::run(&options),
         Command::Shapes(options) => runtime::shapes(&options),
     };
     match result {

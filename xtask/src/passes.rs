@@ -58,22 +58,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let mut files = Vec::new();
-    for path in &options.paths {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-            files.extend(entries.flatten().map(|entry| entry.path()));
-        } else {
-            files.push(path.clone());
-        }
-    }
-    files.retain(|file| {
-        file.extension().is_some_and(|end| end == "onnx") && stem(file).contains(&options.filter)
-    });
-    files.sort();
-    if files.is_empty() {
-        bail!("no model matches; give .onnx files or folders that hold them");
-    }
+    let files = models(&options.paths, &options.filter)?;
     println!("{:<32} {:>6} {:>6} {:>9} {:>9}  verdict", "model", "nodes", "left", "passes ms", "rel. L2");
     let mut n_failed = 0;
     for file in &files {
@@ -86,7 +71,26 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(n_failed == 0)
 }
 
-fn stem(file: &Path) -> String {
+/// The ONNX files among `paths` and in folders among them, whose names contain `filter`, sorted.
+pub(crate) fn models(paths: &[PathBuf], filter: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+            files.extend(entries.flatten().map(|entry| entry.path()));
+        } else {
+            files.push(path.clone());
+        }
+    }
+    files.retain(|file| file.extension().is_some_and(|end| end == "onnx") && stem(file).contains(filter));
+    files.sort();
+    if files.is_empty() {
+        bail!("no model matches; give .onnx files or folders that hold them");
+    }
+    Ok(files)
+}
+
+pub(crate) fn stem(file: &Path) -> String {
     file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
@@ -182,7 +186,7 @@ pub(crate) fn same_interface(before: &Graph, after: &Graph) -> Result<()> {
 }
 
 /// The inputs that `cargo xtask models` keeps for a model of this name, else random ones.
-fn inputs(file: &Path, graph: &Graph) -> Result<Vec<Value>> {
+pub(crate) fn inputs(file: &Path, graph: &Graph) -> Result<Vec<Value>> {
     let stored = scratch().join("models").join(stem(file)).join("test_data_set_0");
     if stored.is_dir() {
         return case::values(&stored, "input", |_| Some(case::Kind::Tensor));

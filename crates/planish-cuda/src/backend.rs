@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use planish_kernel::{
-    Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind, PackedWeight,
-    Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
+    MemoryKind, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
-use planish_tensor::Tensor;
+use planish_tensor::{Bytes, Tensor};
 
-use crate::driver::{Context, DeviceMemory, Module, Wait};
+use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
 use crate::error::CudaError;
 use crate::family::{Family, Work};
 use crate::find::{self, Which};
 use crate::gpu::Gpu;
 use crate::nvrtc;
-use crate::queue::CudaQueue;
+use crate::queue::{CudaQueue, Point};
+use crate::regions;
 use crate::source::Source;
 
 /// Every family, in the order in which their candidates are listed.
@@ -40,7 +41,6 @@ pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelEr
 #[derive(Clone, Debug)]
 pub struct Cuda {
     shared: Arc<Shared>,
-    wait: Wait,
 }
 
 #[derive(Debug)]
@@ -48,8 +48,8 @@ struct Shared {
     context: Arc<Context>,
     /// Loaded code by the key of its source.
     modules: Mutex<HashMap<String, Arc<Module>>>,
-    /// Compiled code that plans brought, by key.
-    brought: Mutex<HashMap<String, Arc<[u8]>>>,
+    /// Compiled code by the same key: what plans brought, and what was compiled here.
+    code: Mutex<HashMap<String, Bytes>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,14 +61,8 @@ impl Cuda {
     /// The GPU `cuda:index`; the error says what is missing on a machine without one.
     pub fn open(index: usize) -> Result<Cuda, CudaError> {
         let context = Context::open(index)?;
-        let shared = Shared { context, modules: Mutex::default(), brought: Mutex::default() };
-        Ok(Cuda { shared: Arc::new(shared), wait: Wait::default() })
-    }
-
-    /// Queues that are made from here on wait like this.
-    pub fn with_wait(mut self, wait: Wait) -> Cuda {
-        self.wait = wait;
-        self
+        let shared = Shared { context, modules: Mutex::default(), code: Mutex::default() };
+        Ok(Cuda { shared: Arc::new(shared) })
     }
 
     pub fn gpu(&self) -> &Gpu {
@@ -79,18 +73,24 @@ impl Cuda {
         &self.shared.context
     }
 
-    /// The module of a source: loaded before, brought by a plan, or compiled now.
-    pub(crate) fn module(&self, source: &Source) -> Result<Arc<Module>, KernelError> {
+    /// The compiled form of a source: brought by a plan, compiled before, or compiled now.
+    fn compiled(&self, source: &Source) -> Result<Code, KernelError> {
         let key = source.key(self.gpu());
-        if let Some(module) = lock(&self.shared.modules).get(&key) {
+        if let Some(bytes) = lock(&self.shared.code).get(&key) {
+            return Ok(Code { key, bytes: bytes.clone() });
+        }
+        let bytes = Bytes::from_vec(nvrtc::compile_cached(source, self.gpu())?);
+        let bytes = lock(&self.shared.code).entry(key.clone()).or_insert(bytes).clone();
+        Ok(Code { key, bytes })
+    }
+
+    /// The module of a source.
+    fn module(&self, source: &Source) -> Result<Arc<Module>, KernelError> {
+        if let Some(module) = lock(&self.shared.modules).get(&source.key(self.gpu())) {
             return Ok(Arc::clone(module));
         }
-        let brought = lock(&self.shared.brought).get(&key).cloned();
-        let module = match brought {
-            Some(cubin) => Module::new(&self.shared.context, &cubin)?,
-            None => Module::new(&self.shared.context, &nvrtc::compile(source, self.gpu())?)?,
-        };
-        let module = Arc::new(module);
+        let Code { key, bytes } = self.compiled(source)?;
+        let module = Arc::new(Module::new(&self.shared.context, &bytes)?);
         // Two threads may have loaded it; the first stays.
         Ok(Arc::clone(lock(&self.shared.modules).entry(key).or_insert(module)))
     }
@@ -115,8 +115,8 @@ impl Backend for Cuda {
         MemoryKind::Device
     }
 
-    fn regions(&self, _whole: &Whole) -> Vec<Proposal> {
-        Vec::new()
+    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
+        regions::propose(whole)
     }
 
     fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
@@ -152,6 +152,19 @@ impl Backend for Cuda {
         Ok(Box::new(Prepared { work, context: Arc::clone(&self.shared.context) }))
     }
 
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        let sources = family_of(tactic)?.sources(self.gpu(), problem, tactic)?;
+        sources.iter().map(|source| self.compiled(source)).collect()
+    }
+
+    fn add_code(&self, code: &[Code]) -> Result<(), KernelError> {
+        let mut known = lock(&self.shared.code);
+        for Code { key, bytes } in code {
+            known.entry(key.clone()).or_insert_with(|| bytes.clone());
+        }
+        Ok(())
+    }
+
     fn evaluate(&self, region: &Region, _inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
         Err(KernelError::unsupported(format!("{} is not evaluated on a GPU", region.ops())))
     }
@@ -160,8 +173,42 @@ impl Backend for Cuda {
         Ok(Box::new(DeviceMemory::new(&self.shared.context, bytes)?))
     }
 
-    fn queue(&self, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
-        Ok(Box::new(CudaQueue::new(&self.shared.context, self.wait)?))
+    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        Ok(Box::new(CudaQueue::new(&self.shared.context, options.wait)?))
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, KernelError> {
+        Ok(Some(Box::new(PinnedMemory(Pinned::new(&self.shared.context, bytes)?))))
+    }
+
+    fn memory_info(&self) -> Option<MemoryInfo> {
+        self.shared.context.memory_info().ok().map(|(free, total)| MemoryInfo { free, total })
+    }
+
+    fn event(&self, timed: bool) -> Result<Box<dyn Event>, KernelError> {
+        let timing = if timed { Timing::Timed } else { Timing::None };
+        Ok(Box::new(Point::new(&self.shared.context, timing)?))
+    }
+
+    unsafe fn queue_over(&self, stream: u64, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        let raw = std::ptr::with_exposed_provenance_mut(stream as usize);
+        // SAFETY: the caller promises a stream of this device that outlives the queue.
+        let stream = unsafe { Stream::foreign(&self.shared.context, raw) };
+        Ok(Box::new(CudaQueue::on(Arc::new(stream), options.wait)))
+    }
+}
+
+/// Pinned memory as the runtime sees it.
+#[derive(Debug)]
+struct PinnedMemory(Pinned);
+
+impl Memory for PinnedMemory {
+    fn address(&self) -> Address {
+        Address(self.0.as_ptr().expose_provenance() as u64)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
     }
 }
 

@@ -1,6 +1,6 @@
 //! `Gpu`: what is known of a device without asking it, so that candidates, sources and prices are pure.
 
-use planish_tensor::DType;
+use planish_kernel::Arithmetic;
 
 /// A GPU as plain data.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,9 +74,9 @@ impl Gpu {
         }
     }
 
-    /// Multiply-adds count twice. Tensor cores for half types (and for tf32), the plain units for f32.
+    /// Operations a second, multiply-adds counted twice: tensor cores for half types and tf32, the plain units else.
     /// Per multiprocessor and clock: dense f16 1024 on Volta to Ada's data-centre parts, 4096 on Hopper.
-    pub fn flops(&self, element: DType, tf32: bool) -> f64 {
+    pub fn flops(&self, element: Arithmetic) -> f64 {
         let half = match self.sm {
             ..80 => 1024.0,
             80 => 2048.0,
@@ -86,8 +86,8 @@ impl Gpu {
             _ => 1024.0,
         };
         let per_clock = match element {
-            DType::F16 | DType::BF16 => half,
-            DType::F32 if tf32 && self.sm >= 80 => half / 2.0,
+            Arithmetic::F16 | Arithmetic::Bf16 => half,
+            Arithmetic::Tf32 if self.sm >= 80 => half / 2.0,
             _ => match self.sm {
                 ..80 => 128.0,
                 80 => 128.0,
@@ -122,9 +122,9 @@ mod tests {
     fn an_h200_has_about_its_rated_speed() {
         let gpu = Gpu::known("h200").unwrap();
         // The datasheet says 989 and 67 TFLOP/s at 1.83 GHz; this is at the highest clock.
-        let half = gpu.flops(DType::F16, false);
+        let half = gpu.flops(Arithmetic::F16);
         assert!((0.9e15..1.2e15).contains(&half), "{half:e}");
-        let single = gpu.flops(DType::F32, false);
+        let single = gpu.flops(Arithmetic::F32);
         assert!((60e12..80e12).contains(&single), "{single:e}");
     }
 }

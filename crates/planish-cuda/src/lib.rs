@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod cache;
 mod codegen;
 pub mod driver;
 mod error;
@@ -20,6 +21,7 @@ mod library;
 pub mod nvrtc;
 pub mod offline;
 mod queue;
+mod regions;
 mod source;
 
 pub use backend::Cuda;

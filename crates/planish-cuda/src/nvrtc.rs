@@ -1,10 +1,11 @@
-//! NVRTC: CUDA C++ to machine code for one architecture.
+//! NVRTC: CUDA C++ to machine code for one architecture, remembered on disk.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
 
+use crate::cache::Cache;
 use crate::error::{CudaError, CudaErrorKind};
 use crate::find::{self, Which};
 use crate::gpu::Gpu;
@@ -39,6 +40,24 @@ fn functions() -> Result<&'static Functions, CudaError> {
 /// The version of NVRTC that compiles here.
 pub fn version() -> Result<String, CudaError> {
     Ok(find::find(Which::Nvrtc)?.version.clone())
+}
+
+/// The machine code of a source, from the user's cache if it was compiled before by this version of NVRTC.
+pub fn compile_cached(source: &Source, gpu: &Gpu) -> Result<Vec<u8>, CudaError> {
+    compile_through(Cache::of_user().as_ref(), source, gpu)
+}
+
+fn compile_through(cache: Option<&Cache>, source: &Source, gpu: &Gpu) -> Result<Vec<u8>, CudaError> {
+    let Some(cache) = cache else {
+        return compile(source, gpu);
+    };
+    let key = blake3::hash(format!("{} {}", source.key(gpu), version()?).as_bytes()).to_hex();
+    if let Some(code) = cache.get(&key) {
+        return Ok(code);
+    }
+    let code = compile(source, gpu)?;
+    cache.put(&key, &code);
+    Ok(code)
 }
 
 /// Compiles a source for a GPU's architecture; the error holds the compiler's log.
@@ -128,5 +147,71 @@ impl Drop for Program {
             // SAFETY: it was made by NVRTC and is destroyed once.
             let _ = unsafe { (self.nvrtc.nvrtcDestroyProgram)(&raw mut self.raw) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_missing() -> bool {
+        let missing = find::find(Which::Nvrtc).err();
+        if let Some(missing) = &missing {
+            eprintln!("skipped: {missing}");
+        }
+        missing.is_some()
+    }
+
+    fn scale() -> Source {
+        let text = "extern \"C\" __global__ void scale(float* x, int n) {\n\
+                    int i = blockIdx.x * blockDim.x + threadIdx.x;\n\
+                    if (i < n) x[i] *= FACTOR;\n}\n";
+        Source::new("scale.cu", text, "scale").define("FACTOR", "3.0f")
+    }
+
+    #[test]
+    fn machine_code_comes_out_for_every_architecture() {
+        if is_missing() {
+            return;
+        }
+        for gpu in Gpu::every_architecture() {
+            let cubin = compile(&scale(), &gpu).unwrap();
+            assert!(cubin.starts_with(b"\x7fELF"), "{}", gpu.architecture());
+            let named = cubin.windows(5).any(|window| window == b"scale");
+            assert!(named, "no kernel of that name for {}", gpu.architecture());
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_shown_with_its_file_and_line() {
+        if is_missing() {
+            return;
+        }
+        let source =
+            Source::new("wrong.cu", "\nextern \"C\" __global__ void wrong() { missing(); }", "wrong");
+        let error = compile(&source, &Gpu::known("h200").unwrap()).unwrap_err();
+        assert_eq!(error.kind(), CudaErrorKind::Compile);
+        let message = error.to_string();
+        assert!(message.contains("wrong.cu(2)") && message.contains("missing"), "{message}");
+    }
+
+    #[test]
+    fn the_second_compilation_is_read_from_disk() {
+        if is_missing() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("planish-nvrtc-{}", std::process::id()));
+        let cache = Cache::at(&folder);
+        let gpu = Gpu::known("a100").unwrap();
+        let first = compile_through(Some(&cache), &scale(), &gpu).unwrap();
+        let files: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        // What is read is what lies there, not what would be compiled.
+        let key = files[0].file_stem().unwrap().to_str().unwrap();
+        cache.put(key, b"\x7fELF of another kind");
+        let second = compile_through(Some(&cache), &scale(), &gpu).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(first.starts_with(b"\x7fELF"));
+        assert_eq!(second, b"\x7fELF of another kind");
     }
 }

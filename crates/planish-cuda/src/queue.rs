@@ -3,11 +3,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use planish_kernel::{Address, KernelError, KernelErrorKind, Queue};
+use planish_kernel::{Address, KernelError, KernelErrorKind, Queue, Recording, Wait};
 
-use crate::driver::{Context, Event, Pinned, Stream, Timing, Wait};
-use crate::error::CudaError;
+use crate::driver::{CapturedGraph, Capturing, Context, Event, Pinned, Stream, Timing};
+use crate::error::{CudaError, CudaErrorKind};
 
 /// Bytes of one piece. At 50 GB/s on the link 1 MiB takes 20 µs, ten times what putting a copy on a stream costs.
 const PIECE: usize = 1 << 20;
@@ -20,8 +21,9 @@ pub struct CudaQueue {
     stream: Arc<Stream>,
     wait: Wait,
     staging: [Option<Stage>; 2],
-    /// Which of the two was not used last.
+    /// Which of the two was used last.
     turn: usize,
+    capturing: Option<Capturing>,
 }
 
 /// One piece of pinned memory, and the point at which its last copy is done.
@@ -33,9 +35,52 @@ struct Stage {
 
 /// A point in a queue.
 #[derive(Debug)]
-pub(crate) struct Reached(pub(crate) Event);
+pub(crate) struct Point {
+    event: Event,
+    /// Waited for without sleeping, as the queue that it was recorded on is.
+    spins: AtomicBool,
+}
 
-impl planish_kernel::Event for Reached {
+impl Point {
+    pub(crate) fn new(context: &Arc<Context>, timing: Timing) -> Result<Point, CudaError> {
+        Ok(Point { event: Event::new(context, timing)?, spins: AtomicBool::new(false) })
+    }
+
+    fn of(event: &dyn planish_kernel::Event) -> Result<&Point, KernelError> {
+        event.as_any().downcast_ref::<Point>().ok_or_else(|| {
+            KernelError::new(KernelErrorKind::Failed, "another backend's event was given to a CUDA queue")
+        })
+    }
+}
+
+impl planish_kernel::Event for Point {
+    fn is_reached(&self) -> Result<bool, KernelError> {
+        Ok(self.event.is_reached()?)
+    }
+
+    fn wait(&self) -> Result<(), KernelError> {
+        let wait = if self.spins.load(Ordering::Relaxed) { Wait::Spin } else { Wait::Block };
+        Ok(self.event.wait(wait)?)
+    }
+
+    fn ns_since(&self, earlier: &dyn planish_kernel::Event) -> Result<f64, KernelError> {
+        Ok(self.event.ns_since(&Point::of(earlier)?.event)?)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A captured graph as the runtime sees it.
+#[derive(Debug)]
+struct Recorded(CapturedGraph);
+
+impl Recording for Recorded {
+    fn len(&self) -> usize {
+        self.0.n_nodes()
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -48,7 +93,7 @@ impl CudaQueue {
 
     /// A queue over a stream that exists.
     pub fn on(stream: Arc<Stream>, wait: Wait) -> CudaQueue {
-        CudaQueue { stream, wait, staging: [None, None], turn: 0 }
+        CudaQueue { stream, wait, staging: [None, None], turn: 0, capturing: None }
     }
 
     pub fn stream(&self) -> &Arc<Stream> {
@@ -57,17 +102,31 @@ impl CudaQueue {
 
     /// The next piece, free to be written: the copy that last used it is done.
     fn stage(&mut self, bytes: usize) -> Result<&mut Stage, CudaError> {
+        if self.capturing.is_some() {
+            let message = "ordinary memory cannot be copied while launches are recorded";
+            return Err(CudaError::new(CudaErrorKind::Failed, message));
+        }
         self.turn ^= 1;
         let slot = &mut self.staging[self.turn];
         let context = self.stream.context();
         if let Some(stage) = slot {
-            stage.done.synchronize()?;
+            stage.done.wait(self.wait)?;
         }
         if slot.as_ref().is_none_or(|stage| stage.memory.len() < bytes) {
             let memory = Pinned::new(context, bytes.max(LEAST).next_power_of_two())?;
             *slot = Some(Stage { memory, done: Event::new(context, Timing::None)? });
         }
-        slot.as_mut().ok_or_else(|| CudaError::new(crate::CudaErrorKind::Failed, "no staging memory"))
+        slot.as_mut().ok_or_else(|| CudaError::new(CudaErrorKind::Failed, "no staging memory"))
+    }
+
+    /// Waits for the piece in a stage and copies it out.
+    fn take_out(&mut self, turn: usize, piece: &mut [u8]) -> Result<(), CudaError> {
+        if let Some(stage) = &self.staging[turn] {
+            stage.done.wait(self.wait)?;
+            // SAFETY: the copy into it is done.
+            piece.copy_from_slice(unsafe { &stage.memory.bytes()[..piece.len()] });
+        }
+        Ok(())
     }
 }
 
@@ -107,21 +166,75 @@ impl Queue for CudaQueue {
         }
     }
 
+    unsafe fn upload_pinned(&mut self, to: Address, from: &[u8]) -> Result<(), KernelError> {
+        self.stream.context().bind()?;
+        // SAFETY: the caller grants `to`, and that `from` stays until the queue has passed.
+        unsafe { self.stream.upload(to.0, from.as_ptr(), from.len()) }.map_err(KernelError::from)
+    }
+
+    unsafe fn download_pinned(
+        &mut self,
+        to: *mut u8,
+        from: Address,
+        bytes: usize,
+    ) -> Result<(), KernelError> {
+        self.stream.context().bind()?;
+        // SAFETY: the caller grants `from`, and that nobody touches `to` until the queue has passed.
+        unsafe { self.stream.download(to, from.0, bytes) }.map_err(KernelError::from)
+    }
+
+    unsafe fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), KernelError> {
+        self.stream.context().bind()?;
+        // SAFETY: the caller grants both.
+        unsafe { self.stream.copy(to.0, from.0, bytes) }.map_err(KernelError::from)
+    }
+
     fn synchronize(&mut self) -> Result<(), KernelError> {
         Ok(self.stream.synchronize(self.wait)?)
     }
 
     fn record(&mut self) -> Result<Box<dyn planish_kernel::Event>, KernelError> {
-        let event = Event::new(self.stream.context(), Timing::None)?;
-        event.record(&self.stream)?;
-        Ok(Box::new(Reached(event)))
+        let point = Point::new(self.stream.context(), Timing::None)?;
+        self.record_at(&point)?;
+        Ok(Box::new(point))
+    }
+
+    fn record_at(&mut self, event: &dyn planish_kernel::Event) -> Result<(), KernelError> {
+        let point = Point::of(event)?;
+        point.spins.store(self.wait == Wait::Spin, Ordering::Relaxed);
+        Ok(point.event.record(&self.stream)?)
     }
 
     fn wait_for(&mut self, event: &dyn planish_kernel::Event) -> Result<(), KernelError> {
-        let event = event.as_any().downcast_ref::<Reached>().ok_or_else(|| {
-            KernelError::new(KernelErrorKind::Failed, "a CUDA queue cannot wait for another backend's event")
+        Ok(self.stream.wait_for(&Point::of(event)?.event)?)
+    }
+
+    fn can_capture(&self) -> bool {
+        true
+    }
+
+    fn begin_capture(&mut self) -> Result<(), KernelError> {
+        if self.capturing.is_some() {
+            return Err(KernelError::new(KernelErrorKind::Failed, "launches are recorded already"));
+        }
+        self.capturing = Some(Capturing::begin(&self.stream)?);
+        Ok(())
+    }
+
+    fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
+        let capturing = self
+            .capturing
+            .take()
+            .ok_or_else(|| KernelError::new(KernelErrorKind::Failed, "no launches are recorded"))?;
+        Ok(Box::new(Recorded(capturing.end()?)))
+    }
+
+    unsafe fn replay(&mut self, recording: &dyn Recording) -> Result<(), KernelError> {
+        let recorded = recording.as_any().downcast_ref::<Recorded>().ok_or_else(|| {
+            KernelError::new(KernelErrorKind::Failed, "another backend's recording was given to a CUDA queue")
         })?;
-        Ok(self.stream.wait_for(&event.0)?)
+        // SAFETY: the caller promises that memory is there, and that it is under way nowhere else.
+        unsafe { recorded.0.launch(&self.stream) }.map_err(KernelError::from)
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -129,29 +242,9 @@ impl Queue for CudaQueue {
     }
 }
 
-impl CudaQueue {
-    /// Waits for the piece in a stage and copies it out.
-    fn take_out(&mut self, turn: usize, piece: &mut [u8]) -> Result<(), CudaError> {
-        let wait = self.wait;
-        let Some(stage) = &self.staging[turn] else {
-            return Ok(());
-        };
-        match wait {
-            Wait::Spin => {
-                while !stage.done.is_reached()? {
-                    std::hint::spin_loop();
-                }
-            }
-            Wait::Block => stage.done.synchronize()?,
-        }
-        // SAFETY: the copy into it is done.
-        piece.copy_from_slice(unsafe { &stage.memory.bytes()[..piece.len()] });
-        Ok(())
-    }
-}
-
 impl Drop for CudaQueue {
     fn drop(&mut self) {
+        self.capturing = None;
         // The staging memory must outlive the copies; an error here was or will be met elsewhere.
         let _ = self.stream.synchronize(Wait::Block);
     }

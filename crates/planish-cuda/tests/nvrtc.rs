@@ -23,7 +23,7 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
                 continue;
             };
             for source in sources {
-                if let Err(error) = nvrtc::compile(&source, &gpu) {
+                if let Err(error) = nvrtc::compile_cached(&source, &gpu) {
                     failures.push(format!("{tactic}: {error}"));
                 }
             }

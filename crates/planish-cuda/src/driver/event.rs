@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUevent_flags};
+use planish_kernel::Wait;
 
 use super::context::Context;
 use super::stream::Stream;
@@ -13,8 +14,6 @@ use crate::error::CudaError;
 pub enum Timing {
     /// Order alone: cheapest.
     None,
-    /// Order, and a thread that waits for it sleeps.
-    Blocking,
     /// Time between two of them can be told.
     Timed,
 }
@@ -34,12 +33,11 @@ unsafe impl Sync for Event {}
 impl Event {
     pub fn new(context: &Arc<Context>, timing: Timing) -> Result<Event, CudaError> {
         context.bind()?;
+        // A thread may sleep until it is reached; one that spins asks instead.
+        let sleeping = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         let flags = match timing {
-            Timing::None => CUevent_flags::CU_EVENT_DISABLE_TIMING as u32,
-            Timing::Blocking => {
-                CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32
-            }
-            Timing::Timed => 0,
+            Timing::None => sleeping | CUevent_flags::CU_EVENT_DISABLE_TIMING as u32,
+            Timing::Timed => sleeping,
         };
         let mut raw: CUevent = std::ptr::null_mut();
         // SAFETY: the context is current.
@@ -58,11 +56,21 @@ impl Event {
     }
 
     /// Waits until it was reached.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
-        self.context.bind()?;
-        // SAFETY: the event lives.
-        let code = unsafe { (self.context.api.cuEventSynchronize)(self.raw) };
-        self.context.api.check(code, "running on the GPU")
+    pub fn wait(&self, wait: Wait) -> Result<(), CudaError> {
+        match wait {
+            Wait::Spin => {
+                while !self.is_reached()? {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            }
+            Wait::Block => {
+                self.context.bind()?;
+                // SAFETY: the event lives.
+                let code = unsafe { (self.context.api.cuEventSynchronize)(self.raw) };
+                self.context.api.check(code, "running on the GPU")
+            }
+        }
     }
 
     /// Whether it was reached.

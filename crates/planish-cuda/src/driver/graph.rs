@@ -8,7 +8,69 @@ use super::context::Context;
 use super::stream::Stream;
 use crate::error::CudaError;
 
-/// A graph that can be started again and again. Starts of one graph do not overlap.
+/// A capture under way: what is put on the stream is recorded instead of run. Dropped without an end, it stops
+/// and what was recorded is gone.
+///
+/// Other streams take part if they wait for an event of this one and this one waits for them at the end.
+#[derive(Debug)]
+pub struct Capturing {
+    stream: Arc<Stream>,
+    open: bool,
+}
+
+impl Capturing {
+    pub fn begin(stream: &Arc<Stream>) -> Result<Capturing, CudaError> {
+        let context = stream.context();
+        context.bind()?;
+        context.begin_capture();
+        let mut capturing = Capturing { stream: Arc::clone(stream), open: false };
+        // Relaxed: neither this thread nor others are kept from taking memory and loading modules meanwhile.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream lives and is not the default one.
+        let code = unsafe { (context.api.cuStreamBeginCapture_v2)(stream.raw, mode) };
+        context.api.check(code, "beginning a capture")?;
+        capturing.open = true;
+        Ok(capturing)
+    }
+
+    /// Ends it, and makes what was recorded ready to be started.
+    pub fn end(mut self) -> Result<CapturedGraph, CudaError> {
+        let graph = self.stop()?;
+        let context = self.stream.context();
+        let made = instantiate(context, graph);
+        // SAFETY: the graph came out of the capture; what was made of it does not need it.
+        unsafe { (context.api.cuGraphDestroy)(graph) };
+        let made = made?;
+        // SAFETY: graph and stream live. Uploading now keeps the first start as quick as the others.
+        let code = unsafe { (context.api.cuGraphUpload)(made.raw, self.stream.raw) };
+        context.api.check(code, "uploading a graph")?;
+        Ok(made)
+    }
+
+    fn stop(&mut self) -> Result<CUgraph, CudaError> {
+        self.open = false;
+        let api = self.stream.context().api;
+        let mut graph: CUgraph = std::ptr::null_mut();
+        // SAFETY: the stream is capturing.
+        let code = unsafe { (api.cuStreamEndCapture)(self.stream.raw, &raw mut graph) };
+        api.check(code, "ending a capture")?;
+        Ok(graph)
+    }
+}
+
+impl Drop for Capturing {
+    fn drop(&mut self) {
+        if self.open
+            && let Ok(graph) = self.stop()
+        {
+            // SAFETY: it came out of the capture, and nobody has it.
+            unsafe { (self.stream.context().api.cuGraphDestroy)(graph) };
+        }
+        self.stream.context().end_capture();
+    }
+}
+
+/// A graph that can be started again and again; the driver lets starts of one graph follow each other.
 #[derive(Debug)]
 pub struct CapturedGraph {
     context: Arc<Context>,
@@ -16,76 +78,15 @@ pub struct CapturedGraph {
     n_nodes: usize,
 }
 
-// SAFETY: starting takes `&mut`; the driver orders starts of one graph by itself.
+// SAFETY: graphs may be started from any thread, one at a time, which `launch` asks for.
 unsafe impl Send for CapturedGraph {}
-// SAFETY: nothing is done through a shared reference.
-unsafe impl Sync for CapturedGraph {}
-
-/// Ends a capture that was not ended properly, so that the stream can be used again.
-struct Ending<'a> {
-    stream: &'a Stream,
-    open: bool,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.stop();
-        self.stream.context.end_capture();
-    }
-}
-
-impl Ending<'_> {
-    fn stop(&mut self) {
-        if self.open {
-            let mut graph: CUgraph = std::ptr::null_mut();
-            let api = self.stream.context.api;
-            // SAFETY: the stream is capturing; a graph that comes out is destroyed.
-            unsafe {
-                (api.cuStreamEndCapture)(self.stream.raw, &raw mut graph);
-                if !graph.is_null() {
-                    (api.cuGraphDestroy)(graph);
-                }
-            }
-        }
-    }
-}
 
 impl CapturedGraph {
-    /// Records what `queue` puts on the stream instead of running it. Other streams take part if they wait for
-    /// an event of this one and this one waits for them at the end.
-    pub fn capture<E: From<CudaError>>(
-        stream: &Stream,
-        queue: impl FnOnce(&Stream) -> Result<(), E>,
-    ) -> Result<CapturedGraph, E> {
-        let context = &stream.context;
-        let api = context.api;
-        context.bind()?;
-        // Thread-local: other threads of the process may allocate meanwhile.
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        context.begin_capture();
-        let mut ending = Ending { stream, open: false };
-        // SAFETY: the stream lives and is not the default one.
-        let code = unsafe { (api.cuStreamBeginCapture_v2)(stream.raw, mode) };
-        api.check(code, "beginning a capture")?;
-        ending.open = true;
-        queue(stream)?;
-        ending.open = false;
-        let mut graph: CUgraph = std::ptr::null_mut();
-        // SAFETY: the stream is capturing.
-        let code = unsafe { (api.cuStreamEndCapture)(stream.raw, &raw mut graph) };
-        api.check(code, "ending a capture")?;
-        let made = instantiate(context, graph);
-        // SAFETY: the graph came out of the capture; what was made of it does not need it.
-        unsafe { (api.cuGraphDestroy)(graph) };
-        let made = made?;
-        // SAFETY: graph and stream live. Uploading now keeps the first start as quick as the others.
-        let code = unsafe { (api.cuGraphUpload)(made.raw, stream.raw) };
-        api.check(code, "uploading a graph")?;
-        Ok(made)
-    }
-
     /// Starts it behind what is on the stream.
-    pub fn launch(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    ///
+    /// # Safety
+    /// All memory that its launches name must still be there, and no other thread may start it at this moment.
+    pub unsafe fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         stream.must_be_of(&self.context)?;
         self.context.bind()?;
         // SAFETY: graph and stream live.

@@ -12,8 +12,8 @@ mod tensor_map;
 
 pub use context::{Context, count};
 pub use event::{Event, Timing};
-pub use graph::CapturedGraph;
+pub use graph::{CapturedGraph, Capturing};
 pub use memory::{DeviceMemory, Pinned};
 pub use module::{Function, Module};
-pub use stream::{Stream, Wait};
+pub use stream::Stream;
 pub use tensor_map::{Swizzle, TensorMap};

@@ -1,22 +1,13 @@
 //! Streams: work put one behind the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::CUstream;
+use planish_kernel::Wait;
 
 use super::context::Context;
 use super::event::{Event, Timing};
 use crate::error::{CudaError, CudaErrorKind};
-
-/// How to wait for a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Wait {
-    /// Asks again and again: least delay, one busy core.
-    #[default]
-    Spin,
-    /// Sleeps until the device interrupts: tens of microseconds later, no busy core.
-    Block,
-}
 
 /// The code of a stream that is not done yet.
 const NOT_READY: u32 = 600;
@@ -27,6 +18,8 @@ pub struct Stream {
     pub(crate) context: Arc<Context>,
     pub(crate) raw: CUstream,
     owned: bool,
+    /// What a thread that sleeps waits for.
+    end: OnceLock<Event>,
 }
 
 // SAFETY: streams may be used from any thread.
@@ -38,7 +31,7 @@ impl Stream {
     pub fn new(context: &Arc<Context>) -> Result<Stream, CudaError> {
         let raw = context.make_stream()?;
         context.enter_stream(raw);
-        Ok(Stream { context: Arc::clone(context), raw, owned: true })
+        Ok(Stream { context: Arc::clone(context), raw, owned: true, end: OnceLock::new() })
     }
 
     /// A stream that someone else made and destroys.
@@ -47,7 +40,12 @@ impl Stream {
     /// `raw` must be a stream of the context's device, and live as long as this value; memory that work on it
     /// uses must not be dropped before that work is done.
     pub unsafe fn foreign(context: &Arc<Context>, raw: CUstream) -> Stream {
-        Stream { context: Arc::clone(context), raw, owned: false }
+        Stream { context: Arc::clone(context), raw, owned: false, end: OnceLock::new() }
+    }
+
+    /// As the driver names it.
+    pub fn handle(&self) -> u64 {
+        self.raw.expose_provenance() as u64
     }
 
     pub fn context(&self) -> &Arc<Context> {
@@ -67,9 +65,15 @@ impl Stream {
                 }
             },
             Wait::Block => {
-                let event = Event::new(&self.context, Timing::Blocking)?;
+                let event = match self.end.get() {
+                    Some(event) => event,
+                    None => {
+                        let event = Event::new(&self.context, Timing::None)?;
+                        self.end.get_or_init(|| event)
+                    }
+                };
                 event.record(self)?;
-                event.synchronize()
+                event.wait(Wait::Block)
             }
         }
     }

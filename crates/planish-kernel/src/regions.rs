@@ -1,0 +1,118 @@
+//! Which nodes one kernel may cover together, as most backends have it: a product or norm with the pointwise nodes
+//! behind it, and groups of pointwise nodes.
+//!
+//! Every value between nodes of a region is read inside the region only, so a region can never come between
+//! nodes that depend on each other through the outside.
+
+use planish_op::Op;
+use planish_tensor::{DType, Shape};
+
+use crate::{Proposal, Ref, Whole, is_pointwise};
+
+/// Longer chains gain nothing: their values no longer pass through memory already.
+const MAX_NODES: usize = 24;
+
+/// What a backend's fused kernels take.
+#[derive(Clone, Copy, Debug)]
+pub struct Fusion {
+    /// Operators whose kernels can go on with each element while it is in a register or in cache.
+    pub takes_epilogue: fn(&Op) -> bool,
+    /// Types that such a kernel's result and what follows may have.
+    pub epilogue_types: &'static [DType],
+    /// Types that fused pointwise kernels compute.
+    pub pointwise_types: &'static [DType],
+}
+
+impl Fusion {
+    /// Chains behind products and groups of pointwise nodes, longer ones before their parts.
+    pub fn propose(&self, whole: &Whole) -> Vec<Proposal> {
+        let mut proposals = Vec::new();
+        let n_nodes = whole.region.nodes.len() as u32;
+        let mut taken = vec![false; n_nodes as usize];
+        for node in 0..n_nodes {
+            if (self.takes_epilogue)(&whole.region.nodes[node as usize].op) {
+                let chain = self.epilogue(whole, node);
+                // Shorter forms stay on offer: what a kernel cannot take at once it may take in part.
+                for end in (2..=chain.len()).rev() {
+                    proposals.push(Proposal { nodes: chain[..end].to_vec(), main: node });
+                }
+                chain.iter().for_each(|&node| taken[node as usize] = true);
+            }
+        }
+        // Groups grow backwards from the last node, which has no pointwise reader of its own.
+        for sink in (0..n_nodes).rev() {
+            if taken[sink as usize] || !self.computes(whole, sink) {
+                continue;
+            }
+            let group = self.group(whole, sink, &taken);
+            group.iter().for_each(|&node| taken[node as usize] = true);
+            if group.len() > 1 {
+                proposals.push(Proposal { main: sink, nodes: group });
+            }
+        }
+        proposals
+    }
+
+    /// `main` and the chain of pointwise nodes behind it that keep its shape.
+    pub fn epilogue(&self, whole: &Whole, main: u32) -> Vec<u32> {
+        let mut chain = vec![main];
+        let goes_on = |dtype: DType| self.epilogue_types.contains(&dtype);
+        if output_type(whole, main).is_none_or(|(dtype, _)| !goes_on(dtype)) {
+            return chain;
+        }
+        let mut last = main;
+        while let Some(user) = whole.only_user(last) {
+            let fits = chain.len() < MAX_NODES
+                && self.computes(whole, user)
+                && output_type(whole, user).is_some_and(|(dtype, _)| goes_on(dtype))
+                && shape(whole, user) == shape(whole, main);
+            if !fits {
+                break;
+            }
+            chain.push(user);
+            last = user;
+        }
+        chain
+    }
+
+    /// The pointwise nodes of one shape that only `sink` and each other read, ascending.
+    fn group(&self, whole: &Whole, sink: u32, taken: &[bool]) -> Vec<u32> {
+        let mut group = vec![sink];
+        let mut idx = 0;
+        while idx < group.len() {
+            for reference in whole.region.nodes[group[idx] as usize].inputs.iter().flatten() {
+                let Ref::Node { node, .. } = *reference else { continue };
+                let inside = !taken[node as usize]
+                    && !group.contains(&node)
+                    && group.len() < MAX_NODES
+                    && self.computes(whole, node)
+                    && !whole.is_output(node)
+                    && whole.users(node).iter().all(|user| group.contains(user))
+                    && shape(whole, node) == shape(whole, sink);
+                if inside {
+                    group.push(node);
+                }
+            }
+            idx += 1;
+        }
+        group.sort_unstable();
+        group
+    }
+
+    /// One output, made element by element from inputs that are broadcast to it.
+    fn computes(&self, whole: &Whole, node: u32) -> bool {
+        let at = &whole.region.nodes[node as usize];
+        at.n_outputs == 1
+            && output_type(whole, node).is_some_and(|(dtype, _)| self.pointwise_types.contains(&dtype))
+            && is_pointwise(&at.op)
+    }
+}
+
+fn output_type(whole: &Whole, node: u32) -> Option<(DType, &Shape)> {
+    let ty = whole.outputs[node as usize].first()?.as_tensor()?;
+    Some((ty.dtype, ty.shape.as_ref()?))
+}
+
+fn shape(whole: &Whole, node: u32) -> Option<&Shape> {
+    output_type(whole, node).map(|(_, shape)| shape)
+}
