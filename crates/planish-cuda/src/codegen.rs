@@ -117,6 +117,8 @@ fn unary(op: Unary, x: &str) -> String {
         Unary::Log => simple("logf"),
         Unary::Reciprocal => format!("1.0f / {x}"),
         Unary::Round => simple("rintf"),
+        Unary::RoundF16 => format!("to_f32(from_f32<f16>({x}))"),
+        Unary::RoundBf16 => format!("to_f32(from_f32<bf16>({x}))"),
         Unary::Sigmoid => simple("pl_sigmoid"),
         Unary::Sin => simple("sinf"),
         Unary::Sinh => simple("sinhf"),
@@ -234,7 +236,10 @@ mod tests {
     #[test]
     fn constants_keep_their_bits() {
         let tensor = Tensor::vector(vec![1.0f32, -2.0]);
-        assert_eq!(constant(&tensor, "c").unwrap(), "__device__ const u32 c[] = {0x3f800000, 0xc0000000, };\n");
+        assert_eq!(
+            constant(&tensor, "c").unwrap(),
+            "__device__ const u32 c[] = {0x3f800000, 0xc0000000, };\n"
+        );
         assert!(constant(&Tensor::vector(vec![0.0f32; MAX_CONSTANT + 1]), "c").is_err());
     }
 }

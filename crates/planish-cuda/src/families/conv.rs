@@ -11,9 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use planish_kernel::{
-    Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Tactic, Want,
-};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::Tensor;
 
 use self::region::Convolution;
@@ -229,7 +227,8 @@ impl Family for Conv {
             && x.dtype == way.math.dtype()
             && convolution.c.is_multiple_of(per_chunk)
             && (x.dims[0] <= 1 || pixels.image.is_multiple_of(per_chunk))
-            && (0..3).all(|axis| convolution.axes[axis].input <= 1 || pixels.axes[axis].is_multiple_of(per_chunk));
+            && (0..3)
+                .all(|axis| convolution.axes[axis].input <= 1 || pixels.axes[axis].is_multiple_of(per_chunk));
         if reading == Reading::Wide && !whole {
             return refuse("its input does not lie in chunks of 16 bytes");
         }

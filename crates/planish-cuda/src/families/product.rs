@@ -11,7 +11,7 @@ mod tile;
 mod tests;
 
 pub(crate) use price::Work as Amount;
-pub(crate) use tile::{Math, Split, Tile, Way};
+pub(crate) use tile::{Math, Split, Tile, Way, numeric_of};
 
 use planish_kernel::{Candidate, KernelError, KernelErrorKind, Tactic};
 use planish_tensor::{DType, Tensor};

@@ -1,13 +1,13 @@
 //! Regions as convolutions: which operand is what, sizes, and where packed weights have each element.
 
-use planish_kernel::{KernelError, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim};
 
 use super::{Arguments, Pixels};
 use crate::families::product::finish::{Ending, Rows, ending};
-use crate::families::product::{Math, Way};
+use crate::families::product::{Math, Way, numeric_of};
 
 /// An axis of size 1 under a window of one tap.
 const TRIVIAL_AXIS: PlacedAxis =
@@ -203,7 +203,7 @@ pub(super) fn sample(
             Operand::weight(dtype, &[n]),
         ],
         outputs: vec![Operand::dense(dtype, &out, Layout::Plain)],
-        numeric: Numeric { element: dtype, accumulator: DType::F32, scale: DType::F32 },
+        numeric: numeric_of(dtype),
         threads: 1,
     }
 }

@@ -1,11 +1,11 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
-use planish_kernel::{KernelError, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{self as op, Op};
 use planish_tensor::DType;
 
-use crate::families::product::Math;
 use crate::families::product::finish::{Ending, Rows, ending};
+use crate::families::product::{Math, numeric_of};
 
 /// Dimensions of batches that a kernel takes.
 const BATCHES: usize = 3;
@@ -151,7 +151,13 @@ impl Product {
             batch: [1; BATCHES],
             a: Factor { dtype: a.dtype, row: a_row, k: a_k, batch: [0; BATCHES] },
             b: Factor { dtype: b.dtype, row: b_column, k: b_k, batch: [0; BATCHES] },
-            rows: Rows { sizes: [1, 1, 1, m], axes: [None, None, None, row_axis], column, group, first: BATCHES },
+            rows: Rows {
+                sizes: [1, 1, 1, m],
+                axes: [None, None, None, row_axis],
+                column,
+                group,
+                first: BATCHES,
+            },
         };
         // Batches that B does not follow are further rows, where all rows lie evenly: in A, in the output, and in
         // whatever is read behind the sums.
@@ -258,7 +264,7 @@ pub(super) fn sample(dtype: DType, a: &[usize], b: &[usize], weight: bool, behin
         region,
         inputs,
         outputs: vec![Operand::dense(dtype, &dims, Layout::Plain)],
-        numeric: Numeric { element: dtype, accumulator: DType::F32, scale: DType::F32 },
+        numeric: numeric_of(dtype),
         threads: 1,
     }
 }

@@ -224,7 +224,8 @@ impl Ending {
         let names: Vec<String> = (0..self.extra.len()).map(|idx| format!("e{idx}")).collect();
         let arguments: String = names.iter().map(|name| format!("const void* {name}, ")).collect();
         // Views of constants are part of the text: their strides never change.
-        for (idx, input) in self.epilogue.program.iter().flat_map(|program| program.inputs.iter().enumerate()) {
+        for (idx, input) in self.epilogue.program.iter().flat_map(|program| program.inputs.iter().enumerate())
+        {
             if let From::Constant(place) = input.source
                 && let Some(tensor) = problem.region.constants.get(place as usize)
             {
@@ -253,7 +254,8 @@ impl Ending {
     /// The arguments behind the two factors: bias, residual, the program's inputs, output, parts.
     pub(crate) fn arguments(&self, params: Params) -> Params {
         let residual = self.epilogue.residual.map(|residual| residual.input as usize);
-        let params = params.optional_input(self.epilogue.bias.map(|idx| idx as usize)).optional_input(residual);
+        let params =
+            params.optional_input(self.epilogue.bias.map(|idx| idx as usize)).optional_input(residual);
         self.extra.iter().fold(params, |params, idx| params.input(*idx)).output(0).workspace(0)
     }
 
@@ -317,4 +319,3 @@ pub(crate) fn ending(problem: &Problem, bias_place: usize) -> Result<Ending, Ker
         _ => Ending::new(problem, Epilogue::stored(problem, 0)?, None),
     }
 }
-

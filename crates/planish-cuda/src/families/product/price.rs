@@ -28,7 +28,7 @@ const FILL: f64 = 1_200.0;
 const FINISH: f64 = 800.0;
 /// Clocks of one stage at least: a barrier, fragments, dependent products.
 const STEP: f64 = 110.0;
-/// Clocks that adding up through a cluster's shared memory takes; through the workspace, with a second launch.
+/// Clocks that adding up through a cluster's shared memory takes in each wave; through the workspace, with a second launch.
 const CLUSTER: f64 = 900.0;
 const MEMORY: f64 = 4_500.0;
 /// Element by element, a chunk takes about this many clocks of a multiprocessor.
@@ -44,7 +44,7 @@ impl Work {
         let depth = tile.depth(way.math);
         let steps = (self.k.div_ceil(depth) as f64 / parts).ceil();
         // Multiply-adds a clock and multiprocessor.
-        let peak = gpu.flops(way.math.dtype(), way.math == Math::TF32) / 2.0 / n_sms / gpu.clock_hz;
+        let peak = gpu.flops(way.math.arithmetic()) / 2.0 / n_sms / gpu.clock_hz;
         let share = if gpu.sm >= 90 && way.math != Math::F32 { SHARE_HOPPER } else { SHARE };
         // A warp's products keep one tensor core busy only if there are a few of them.
         let per_warp = f64::from((tile.bm / tile.wm) * (tile.bn / tile.wn));
@@ -62,8 +62,10 @@ impl Work {
         let waves = (per_sm / together).ceil();
         let split = match way.split {
             Split::None => 0.0,
-            Split::Cluster(_) => CLUSTER,
-            Split::Memory(_) => MEMORY + blocks * f64::from(tile.bm * tile.bn * 8) / (n_sms * BYTES_PER_CLOCK),
+            Split::Cluster(_) => CLUSTER * waves,
+            Split::Memory(_) => {
+                MEMORY + blocks * f64::from(tile.bm * tile.bn * 8) / (n_sms * BYTES_PER_CLOCK)
+            }
         };
         let latency = waves * (steps * STEP + FINISH);
         let clocks = LAUNCH + FILL + busy.max(latency) + FINISH + split;

@@ -35,7 +35,8 @@ fn names_can_be_read_back() {
     for way in ways {
         assert_eq!(Way::named(&way.name()), Some(way));
     }
-    for wrong in ["", "f16", "f16_7x7x8_w1x1x1_s3", "f16_64x64x8_w2x2x1_s3_x4", "f16_64x64x8_w2x2x1_s3_c4_c4"] {
+    for wrong in ["", "f16", "f16_7x7x8_w1x1x1_s3", "f16_64x64x8_w2x2x1_s3_x4", "f16_64x64x8_w2x2x1_s3_c4_c4"]
+    {
         assert_eq!(Way::named(wrong), None, "{wrong}");
     }
 }

@@ -1,6 +1,6 @@
 //! Tiles, number types and splits of a product, and their names in tactics.
 
-use planish_kernel::{Numeric, Problem};
+use planish_kernel::{Arithmetic, Numeric, Problem};
 use planish_tensor::DType;
 
 use crate::gpu::Gpu;
@@ -19,13 +19,14 @@ impl Math {
     /// Ways to multiply that the problem's number types allow on this GPU; elements are stored in one type.
     pub(crate) fn of(gpu: &Gpu, problem: &Problem, stored: DType) -> Vec<Math> {
         let Numeric { element, accumulator, .. } = problem.numeric;
-        if accumulator != DType::F32 && accumulator != element {
+        if accumulator != DType::F32 {
             return Vec::new();
         }
-        match stored {
-            DType::F16 => vec![Math::F16],
-            DType::BF16 if gpu.sm >= 80 => vec![Math::BF16],
-            DType::F32 => vec![Math::F32],
+        match (stored, element) {
+            (DType::F16, Arithmetic::F16) => vec![Math::F16],
+            (DType::BF16, Arithmetic::Bf16) if gpu.sm >= 80 => vec![Math::BF16],
+            (DType::F32, Arithmetic::Tf32) if gpu.sm >= 80 => vec![Math::TF32],
+            (DType::F32, Arithmetic::F32 | Arithmetic::Tf32) => vec![Math::F32],
             _ => Vec::new(),
         }
     }
@@ -61,6 +62,15 @@ impl Math {
         }
     }
 
+    pub(crate) fn arithmetic(self) -> Arithmetic {
+        match self {
+            Math::F16 => Arithmetic::F16,
+            Math::BF16 => Arithmetic::Bf16,
+            Math::TF32 => Arithmetic::Tf32,
+            Math::F32 => Arithmetic::F32,
+        }
+    }
+
     pub(crate) fn dtype(self) -> DType {
         match self {
             Math::F16 => DType::F16,
@@ -75,6 +85,15 @@ impl Math {
             Math::F16 | Math::BF16 => 8,
             Math::TF32 | Math::F32 => 4,
         }
+    }
+}
+
+/// The number types of products of values that are stored in a type.
+pub(crate) fn numeric_of(dtype: DType) -> Numeric {
+    match dtype {
+        DType::F16 => Numeric::F16,
+        DType::BF16 => Numeric::BF16,
+        _ => Numeric::F32,
     }
 }
 
@@ -222,7 +241,7 @@ impl Way {
     pub(crate) fn all(gpu: &Gpu, math: Math, m: usize, n: usize, k: usize) -> Vec<Way> {
         let mut ways = Vec::new();
         for tile in Tile::all(gpu) {
-            let fills = |block: u32, size: usize| block <= 16 || (block as usize) < 2 * size.max(1);
+            let fills = |block: u32, size: usize| block <= 32 || (block as usize) < 2 * size.max(1);
             if !fills(tile.bm, m) || !fills(tile.bn, n) {
                 continue;
             }
