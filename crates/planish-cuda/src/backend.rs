@@ -25,6 +25,11 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::Conv,
     &crate::families::gemm::Gemm,
+    &crate::families::pointwise::Pointwise,
+    &crate::families::movement::Movement,
+    &crate::families::pool::Pool,
+    &crate::families::softmax::Softmax,
+    &crate::families::reduce::Reduce,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {

@@ -2,4 +2,9 @@
 
 pub(crate) mod conv;
 pub(crate) mod gemm;
+pub(crate) mod movement;
+pub(crate) mod pointwise;
+pub(crate) mod pool;
 pub(crate) mod product;
+pub(crate) mod reduce;
+pub(crate) mod softmax;
