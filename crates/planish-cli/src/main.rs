@@ -11,7 +11,6 @@ mod feed;
 mod files;
 mod inspect;
 mod inspect_plan;
-mod library;
 mod load;
 mod npy;
 mod picture;

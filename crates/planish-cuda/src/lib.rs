@@ -17,14 +17,17 @@ mod gpu;
 #[allow(dead_code, reason = "for families, which are still to come")]
 mod launch;
 mod library;
+pub mod nvml;
 pub mod nvrtc;
 pub mod offline;
 mod queue;
 mod regions;
+mod report;
 mod source;
 
 pub use backend::Cuda;
 pub use error::{CudaError, CudaErrorKind};
 pub use gpu::Gpu;
 pub use queue::CudaQueue;
+pub use report::{LibraryReport, Report};
 pub use source::{OPTIONS, PRELUDE, Source};

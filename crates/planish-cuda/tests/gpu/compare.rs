@@ -31,7 +31,7 @@ fn bound(problem: &Problem, output: DType) -> f64 {
 
 /// The largest error as a share of its bound; an error names the first element beyond it. Integers and booleans
 /// must be the same.
-pub fn compare(problem: &Problem, got: &Tensor, want: &Tensor, slack: f64) -> Result<f64, String> {
+pub(crate) fn compare(problem: &Problem, got: &Tensor, want: &Tensor, slack: f64) -> Result<f64, String> {
     if got.shape() != want.shape() {
         return Err(format!("shape {:?}, not {:?}", got.shape(), want.shape()));
     }

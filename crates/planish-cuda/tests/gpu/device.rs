@@ -14,19 +14,19 @@ use crate::memory::{GAP, Numbers, collect, lay_out, widened};
 use crate::{compare, exact};
 
 /// How a candidate did.
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The largest error as a share of its bound.
-    pub error: f64,
+    pub(crate) error: f64,
     /// Nanoseconds of one launch among many in a recording.
-    pub ns: f64,
+    pub(crate) ns: f64,
 }
 
 /// What went wrong with one.
 #[derive(Debug)]
-pub struct Wrong {
+pub(crate) struct Wrong {
     what: String,
     /// The device cannot be used any more.
-    pub is_lost: bool,
+    pub(crate) is_lost: bool,
 }
 
 impl fmt::Display for Wrong {
@@ -55,7 +55,7 @@ const GAP_ELEMENTS: usize = 8;
 const N_TIMED: usize = 20;
 
 /// Runs a candidate on dense operands and, where it allows that, on parts of larger ones.
-pub fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate) -> Result<Outcome, Wrong> {
+pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate) -> Result<Outcome, Wrong> {
     let mut numbers = Numbers::new(7);
     let inputs: Vec<Tensor> = trial
         .problem
@@ -200,7 +200,7 @@ fn replay(
 }
 
 /// Bytes of every size go up and come back, through staging and pinned memory, and from place to place.
-pub fn copies_come_back(cuda: &Cuda) {
+pub(crate) fn copies_come_back(cuda: &Cuda) {
     let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
     for len in [0usize, 1, 63, 64 << 10, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (5 << 20) + 3] {
         let bytes: Vec<u8> = (0..len).map(|idx| (idx * 7 + idx / 251) as u8).collect();
@@ -233,7 +233,7 @@ pub fn copies_come_back(cuda: &Cuda) {
 }
 
 /// A recorded copy happens when it is replayed, not when it is recorded.
-pub fn recordings_replay(cuda: &Cuda) {
+pub(crate) fn recordings_replay(cuda: &Cuda) {
     let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
     let (one, two) = (cuda.allocate(256).unwrap(), cuda.allocate(256).unwrap());
     let mut back = [0u8; 256];
@@ -260,7 +260,7 @@ pub fn recordings_replay(cuda: &Cuda) {
 }
 
 /// Events are reached in order, hold other queues back, and tell the time between.
-pub fn events_tell_order_and_time(cuda: &Cuda) {
+pub(crate) fn events_tell_order_and_time(cuda: &Cuda) {
     let (mut first, mut second) =
         (cuda.queue(QueueOptions::new(1)).unwrap(), cuda.queue(QueueOptions::new(1)).unwrap());
     let len = 64 << 20;
@@ -285,7 +285,7 @@ pub fn events_tell_order_and_time(cuda: &Cuda) {
 }
 
 /// What cannot be had is refused with what was asked and what is free.
-pub fn memory_runs_out_with_a_clear_message(cuda: &Cuda) {
+pub(crate) fn memory_runs_out_with_a_clear_message(cuda: &Cuda) {
     let info = cuda.memory_info().unwrap();
     assert!(info.free <= info.total && info.total > 0);
     let error = cuda.allocate(2 * info.total).unwrap_err();

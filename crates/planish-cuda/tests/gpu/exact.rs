@@ -17,7 +17,7 @@ fn promoted(tensor: &Tensor) -> Tensor {
 
 /// The region's outputs on these inputs. Reals are computed in f64, so that results differ from a kernel's by
 /// the kernel's own rounding alone.
-pub fn evaluate(region: &Region, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
+pub(crate) fn evaluate(region: &Region, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let inputs: Vec<Value> = inputs.iter().map(promoted).map(Value::Tensor).collect();
     let constants: Vec<Value> = region.constants.iter().map(promoted).map(Value::Tensor).collect();
     let mut made: Vec<Vec<Value>> = Vec::new();

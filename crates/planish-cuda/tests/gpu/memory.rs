@@ -4,10 +4,10 @@ use planish_kernel::{Layout, Operand};
 use planish_tensor::{Bytes, DType, Tensor};
 
 /// A repeatable stream of numbers (xorshift).
-pub struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub fn new(seed: u64) -> Numbers {
+    pub(crate) fn new(seed: u64) -> Numbers {
         Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -19,7 +19,7 @@ impl Numbers {
     }
 
     /// Reals between -1 and 1, 0 or 1 of integers (indices that are valid nearly everywhere), booleans.
-    pub fn tensor(&mut self, dtype: DType, dims: &[usize]) -> Tensor {
+    pub(crate) fn tensor(&mut self, dtype: DType, dims: &[usize]) -> Tensor {
         let n = dims.iter().product();
         let values: Vec<f64> = (0..n)
             .map(|_| match dtype {
@@ -35,10 +35,10 @@ impl Numbers {
 
 /// What lies between the elements before a run and must lie there after. As a float of any width it is NaN, so
 /// that reading it shows too.
-pub const GAP: u8 = 0xff;
+pub(crate) const GAP: u8 = 0xff;
 
 /// The operand inside of a larger one: `gap` elements behind each run of the innermost dimension.
-pub fn widened(operand: &Operand, layout: Layout, gap: usize) -> Operand {
+pub(crate) fn widened(operand: &Operand, layout: Layout, gap: usize) -> Operand {
     let mut larger = operand.dims.clone();
     if let Some(&innermost) = layout.order(larger.len()).last() {
         larger[innermost] += gap;
@@ -47,7 +47,7 @@ pub fn widened(operand: &Operand, layout: Layout, gap: usize) -> Operand {
 }
 
 /// A tensor's elements in the memory of an operand.
-pub fn lay_out(operand: &Operand, tensor: &Tensor) -> Vec<u8> {
+pub(crate) fn lay_out(operand: &Operand, tensor: &Tensor) -> Vec<u8> {
     let size = operand.dtype.bytes_for(1).unwrap();
     let mut bytes = vec![GAP; operand.span_bytes()];
     let from = tensor.bytes();
@@ -58,7 +58,7 @@ pub fn lay_out(operand: &Operand, tensor: &Tensor) -> Vec<u8> {
 }
 
 /// The way back; an error where a gap was written to.
-pub fn collect(operand: &Operand, bytes: &[u8]) -> Result<Tensor, String> {
+pub(crate) fn collect(operand: &Operand, bytes: &[u8]) -> Result<Tensor, String> {
     let size = operand.dtype.bytes_for(1).unwrap();
     let mut written = vec![false; bytes.len()];
     let mut out = Vec::with_capacity(operand.len() * size);
