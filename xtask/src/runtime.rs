@@ -53,7 +53,7 @@ pub(crate) fn overhead() -> Result<bool> {
     let views = [View::new(&dims, &a)?, View::new(&dims, &b)?];
     let mut good = true;
     for threads in [1, 2] {
-        let mut context = engine.context_with(ContextOptions { threads })?;
+        let mut context = engine.context_with(ContextOptions::new(threads))?;
         let mut time = |what: &str, run: &mut dyn FnMut(&mut Context) -> Result<()>| -> Result<()> {
             for _ in 0..1_000 {
                 run(&mut context)?;
@@ -155,7 +155,7 @@ pub(crate) fn shapes(options: &ShapesOptions) -> Result<bool> {
     let graph = transformer(options.layers).parse()?;
     let engine = build(graph, Some(Profile { ranges: vec![range] }), 1)?;
     let n_steps = engine.record().program.steps.len();
-    let mut context = engine.context_with(ContextOptions { threads: 1 })?;
+    let mut context = engine.context_with(ContextOptions::new(1))?;
     let mut times = Vec::with_capacity(options.n_shapes);
     let mut cpu_times = 0.0;
     let resident = resident_kib()?;

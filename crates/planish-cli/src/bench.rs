@@ -82,7 +82,7 @@ fn cpu_time() -> Option<Duration> {
 
 fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) -> Result<Timed> {
     let one = || -> Result<(Vec<Duration>, Duration, usize, Option<Duration>)> {
-        let mut context = engine.context_with(ContextOptions { threads })?;
+        let mut context = engine.context_with(ContextOptions::new(threads))?;
         let views: Vec<View<'_>> = tensors.iter().map(View::from).collect();
         let start = Instant::now();
         // The first run resolves shapes and touches memory: it is warm-up however short that is.

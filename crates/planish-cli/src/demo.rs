@@ -57,7 +57,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
 
     let threads = record.threads as usize;
     let engine = load::engine(made.plan)?;
-    let mut context = engine.context_with(ContextOptions { threads })?;
+    let mut context = engine.context_with(ContextOptions::new(threads))?;
     let values = context.run_values(&fed.values())?;
     let views: Vec<View<'_>> = fed.tensors.iter().map(|(_, tensor)| View::from(tensor)).collect();
     let mut times = Vec::new();

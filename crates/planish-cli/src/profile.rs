@@ -21,7 +21,7 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     fed.notes.iter().for_each(|note| say_note(note));
     let inputs: Vec<(&str, View<'_>)> =
         fed.tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();
-    let mut context = engine.context_with(ContextOptions { threads })?;
+    let mut context = engine.context_with(ContextOptions::new(threads))?;
     for _ in 0..3 {
         context.run(&inputs)?;
     }

@@ -84,7 +84,7 @@ fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
         }
     };
     fed.notes.iter().for_each(|note| say_note(note));
-    let mut context = engine.context_with(planish::ContextOptions { threads })?;
+    let mut context = engine.context_with(planish::ContextOptions::new(threads))?;
     let start = Instant::now();
     let values = context.run_values(&fed.values())?;
     let time = start.elapsed();

@@ -11,12 +11,14 @@ use planish_tensor::Tensor;
 use crate::alternatives::alternatives;
 use crate::backends::{Backends, HOST};
 use crate::check::check;
+use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, lower};
 use crate::measure::measure;
 use crate::options::BuildOptions;
+use crate::precision::lower_precision;
 use crate::schedule::{Decided, schedule};
-use crate::select::{STEP_NS, select};
+use crate::select::select;
 use crate::sizes::Sizes;
 use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
@@ -63,11 +65,12 @@ pub fn build(
         ..planish_passes::Options::default()
     };
     let original = specialized.clone();
-    let (graph, passes) = planish_passes::standard()
+    let (graph, mut passes) = planish_passes::standard()
         .run(specialized, &pass_options)
         .map_err(|error| BuildError::internal(error.to_string()))?;
-
     let mut notes = Vec::new();
+    let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+
     if let Some(path) = &options.timing_cache {
         timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
         notes.extend(backends.all().iter().filter_map(|one| timings.note_for(&one.target().device)));
@@ -122,8 +125,12 @@ pub(crate) fn assemble(
     let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
-    let target = |backend: &Arc<dyn Backend>| {
-        let Target { backend, needs, device } = backend.target();
+    let needed = needs_and_code(&program, backends, &sizes, options)?;
+    let target = |(at, backend): (usize, &Arc<dyn Backend>)| {
+        let Target { backend, mut needs, device } = backend.target();
+        needs.extend(
+            needed.needs.iter().filter(|(target, _)| *target == at as u32).map(|(_, need)| need.clone()),
+        );
         PlanTarget { backend, needs, device }
     };
     let plan = Plan {
@@ -131,7 +138,7 @@ pub(crate) fn assemble(
         producer: env!("CARGO_PKG_VERSION").to_string(),
         source: options.source,
         options: options.text(),
-        targets: backends.all().iter().map(target).collect(),
+        targets: backends.all().iter().enumerate().map(target).collect(),
         profiles: if is_fixed { Vec::new() } else { options.profiles.clone() },
         tuned_at: sizes.pairs(),
         threads: options.threads as u32,
@@ -140,6 +147,7 @@ pub(crate) fn assemble(
         graph: graph.print().text,
         evidence,
         certificate: Certificate::default(),
+        code: needed.code,
     };
     Ok((plan, tactics, weights.tensors))
 }
@@ -193,7 +201,7 @@ fn cover(
             let own = &decided.draft.steps[*idx].nodes;
             !own.is_empty() && own.iter().all(|node| nodes.contains(node))
         };
-        (0..decided.draft.steps.len()).filter(inside).map(|idx| step_ns(decided, idx)).sum()
+        (0..decided.draft.steps.len()).filter(inside).map(|idx| step_ns(decided, backends, idx)).sum()
     };
     let mut kept: Vec<Vec<u32>> = Vec::new();
     for step in with.draft.steps.iter().filter(|step| is_wide(&step.region)) {
@@ -207,9 +215,10 @@ fn cover(
 }
 
 /// What a decided step costs.
-fn step_ns(decided: &Decided, idx: usize) -> f64 {
+fn step_ns(decided: &Decided, backends: Backends<'_>, idx: usize) -> f64 {
+    let target = decided.draft.steps[idx].target;
     match decided.choices[idx].list.get(decided.chosen[idx]) {
-        Some(alternative) if !alternative.view => alternative.ns + STEP_NS,
+        Some(alternative) if !alternative.view => alternative.ns + backends.get(target).prices().step_ns,
         _ => 0.0,
     }
 }
@@ -225,7 +234,7 @@ fn decide(
 ) -> Result<Decided, BuildError> {
     let mut choices = alternatives(&draft, backends, sizes, options)?;
     measure(&draft, &mut choices, backends, options, timings, alone)?;
-    let chosen = select(&draft, &choices, sizes);
+    let chosen = select(&draft, &choices, backends, sizes);
     let mut bodies = Vec::with_capacity(draft.steps.len());
     for step in &draft.steps {
         let mut decided = Vec::new();

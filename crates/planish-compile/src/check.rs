@@ -93,7 +93,7 @@ pub(crate) fn check(
         guilty = hard::check(plan, backends, &mut checks);
     }
     if guilty.is_none() {
-        whole::against_reference(graph, &engine, &inputs, &mut checks);
+        whole::against_reference(graph, &engine, &inputs, options.precision, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
     }
     Ok(Findings { certificate: Certificate { checks }, guilty })

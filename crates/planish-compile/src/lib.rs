@@ -6,6 +6,7 @@
 //!
 //! - `backends`: the host's, and devices with memory of their own;
 //! - `sizes`: what symbols are tuned at;
+//! - `precision`: the graph in the number types that were asked for;
 //! - `lower`: a graph to steps, each a region of nodes that one kernel may cover;
 //! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
 //!   seen differently;
@@ -13,6 +14,7 @@
 //! - `select`: the cheapest choice with layout changes priced;
 //! - `schedule`: reorders and transfers put in, memory homes decided, weights packed;
 //! - `parts`: concatenations written in place, slices read in place;
+//! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
 //! - `build`: the driver;
 //! - `timing_cache` and `tactic_lock`: what builds remember in files.
 
@@ -20,11 +22,13 @@ mod alternatives;
 mod backends;
 mod build;
 mod check;
+mod code;
 mod error;
 mod lower;
 mod measure;
 mod options;
 mod parts;
+mod precision;
 mod schedule;
 mod select;
 mod sizes;
@@ -35,7 +39,7 @@ mod weights;
 
 pub use build::{Built, build};
 pub use error::{BuildError, BuildErrorKind};
-pub use options::{BuildOptions, Progress, TacticSelector};
+pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::Report as PassesReport;
 pub use tactic_lock::TacticLock;
 pub use timing_cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Graph, Node, NodeId, ValueId};
-use planish_kernel::{Candidate, Numeric, Problem, Proposal, Ref, Region, RegionNode, Whole};
+use planish_kernel::{Candidate, Operand, Problem, Proposal, Ref, Region, RegionNode, Whole};
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
 
 use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::options::{BuildOptions, Precision};
+use crate::precision::numeric;
 use crate::sizes::Sizes;
 
 /// Integer constants up to this many elements are parameters (axes, shapes, pads), part of a region.
@@ -59,6 +60,7 @@ pub(crate) struct Draft {
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) steps: Vec<DraftStep>,
+    pub(crate) precision: Precision,
 }
 
 impl Draft {
@@ -73,11 +75,12 @@ impl Draft {
         let absent =
             planish_kernel::Operand::dense(planish_tensor::DType::F32, &[0], planish_kernel::Layout::Plain);
         let input = |value: &Option<usize>| value.map_or(Some(absent.clone()), operand);
+        let inputs: Vec<Operand> = step.inputs.iter().map(input).collect::<Option<_>>()?;
         Some(Problem {
             region: step.region.clone(),
-            inputs: step.inputs.iter().map(input).collect::<Option<_>>()?,
+            numeric: numeric(self.precision, &step.region, inputs.iter().map(|operand| operand.dtype)),
+            inputs,
             outputs: step.outputs.iter().map(|&value| operand(value)).collect::<Option<_>>()?,
-            numeric: Numeric::F32,
             threads,
         })
     }
@@ -96,7 +99,8 @@ pub(crate) fn lower(
     allows: Allows<'_>,
 ) -> Result<Draft, BuildError> {
     let node_ids = graph.nodes().map(|(id, _)| id).collect();
-    let mut lowering = Lowering { graph, node_ids, draft: Draft::default(), value_of: HashMap::new() };
+    let draft = Draft { precision: options.precision, ..Draft::default() };
+    let mut lowering = Lowering { graph, node_ids, draft, value_of: HashMap::new() };
     lowering.values();
     let whole = lowering.whole();
     let n_nodes = graph.nodes().len() as u32;

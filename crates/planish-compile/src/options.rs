@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use planish_kernel::{Candidate, Problem};
+use planish_kernel::{Arithmetic, Candidate, Problem};
 use planish_plan::Profile;
+use planish_tensor::DType;
 
 use crate::tactic_lock::TacticLock;
 
@@ -17,6 +18,56 @@ pub type Progress = Arc<dyn Fn(&str, usize, usize) + Send + Sync>;
 /// then fails.
 pub type TacticSelector = Arc<dyn Fn(&Problem, &Candidate) -> bool + Send + Sync>;
 
+/// What the model is computed in, where operators allow it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Precision {
+    #[default]
+    Fp32,
+    /// Values in f32, products of factors rounded to tf32.
+    Tf32,
+    /// Values in f16, sums in f32.
+    Fp16,
+    /// Values in bf16, sums in f32.
+    Bf16,
+}
+
+impl Precision {
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Fp32 => "fp32",
+            Precision::Tf32 => "tf32",
+            Precision::Fp16 => "fp16",
+            Precision::Bf16 => "bf16",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Precision> {
+        let all = [Precision::Fp32, Precision::Tf32, Precision::Fp16, Precision::Bf16];
+        all.into_iter().find(|precision| precision.name() == name)
+    }
+
+    /// What its products are taken in.
+    pub fn arithmetic(self) -> Arithmetic {
+        match self {
+            Precision::Fp32 => Arithmetic::F32,
+            Precision::Tf32 => Arithmetic::Tf32,
+            Precision::Fp16 => Arithmetic::F16,
+            Precision::Bf16 => Arithmetic::Bf16,
+        }
+    }
+
+    /// What its values are stored in, where that is not f32.
+    pub(crate) fn storage(self) -> Option<DType> {
+        match self {
+            Precision::Fp32 | Precision::Tf32 => None,
+            Precision::Fp16 => Some(DType::F16),
+            Precision::Bf16 => Some(DType::BF16),
+        }
+    }
+}
+
 /// What a build is asked for.
 #[derive(Clone)]
 pub struct BuildOptions {
@@ -26,6 +77,10 @@ pub struct BuildOptions {
     pub profiles: Vec<Profile>,
     /// Sizes to tune at, for symbols that no profile names.
     pub tune_at: Vec<(String, i64)>,
+    /// What the model is computed in.
+    pub precision: Precision,
+    /// Patterns of names (`*` for any letters, `?` for one) of nodes that stay in f32.
+    pub fp32_layers: Vec<String>,
     /// Threads that the plan is tuned for.
     pub threads: usize,
     /// 0 goes by the cost model, up to 5 measures more and more.
@@ -38,7 +93,7 @@ pub struct BuildOptions {
     pub explain: bool,
     /// Tactics whose names contain one of these are left out.
     pub banned_tactics: Vec<String>,
-    /// Refuse slow kernels.
+    /// Refuse slow kernels, and steps on the host where a device was asked for.
     pub strict: bool,
     /// Whether Winograd convolutions may be used: faster, with a larger rounding error.
     pub winograd: bool,
@@ -63,6 +118,8 @@ impl Default for BuildOptions {
             source: [0; 32],
             profiles: Vec::new(),
             tune_at: Vec::new(),
+            precision: Precision::default(),
+            fp32_layers: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             tune_level: 3,
             disabled_passes: Vec::new(),
@@ -92,11 +149,13 @@ impl BuildOptions {
     /// The options that decide what the plan is, one a line.
     pub(crate) fn text(&self) -> String {
         let mut lines = vec![
+            format!("precision={}", self.precision.name()),
             format!("threads={}", self.threads),
             format!("tune_level={}", self.tune_level),
             format!("strict={}", self.strict),
             format!("winograd={}", self.winograd),
         ];
+        lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
         lines.extend(self.banned_tactics.iter().map(|name| format!("banned_tactic={name}")));
         lines.sort();

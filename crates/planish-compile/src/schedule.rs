@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use planish_kernel::{Candidate, Layout, Numeric, Region, Tactic, Want};
+use planish_kernel::{Candidate, Layout, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Home, Program, Step, StepKind, Timing, Value, Variant};
 
 use crate::alternatives::{Alternative, Choices, readable};
@@ -11,6 +11,7 @@ use crate::error::BuildError;
 use crate::lower::{Draft, DraftKind, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::parts;
+use crate::precision::numeric;
 use crate::select::Chosen;
 use crate::sizes::Sizes;
 use crate::weights::Weights;
@@ -234,17 +235,13 @@ impl Schedule<'_> {
         target: u32,
     ) {
         let name = region.title();
+        let types = inputs
+            .iter()
+            .flatten()
+            .filter_map(|&value| self.program.values[value as usize].ty.as_tensor().map(|ty| ty.dtype));
+        let numeric = numeric(self.decided.draft.precision, &region, types);
         self.wants.push(wants);
-        self.program.steps.push(Step {
-            name,
-            kind,
-            region,
-            inputs,
-            outputs,
-            numeric: Numeric::F32,
-            target,
-            stream: 0,
-        });
+        self.program.steps.push(Step { name, kind, region, inputs, outputs, numeric, target, stream: 0 });
     }
 
     fn on_host(&mut self, step: &DraftStep, kind: StepKind) -> Result<(), BuildError> {

@@ -3,16 +3,13 @@
 //! First forwards, each step given its producers' layouts; then sweeps in which each step may change its mind
 //! given both its producers and its readers, until nothing gets cheaper.
 
-use planish_kernel::Layout;
+use planish_kernel::{Layout, Prices};
 
 use crate::alternatives::{Choices, readable};
+use crate::backends::Backends;
 use crate::lower::{Draft, DraftKind, Source};
 use crate::sizes::Sizes;
 
-/// Bytes per nanosecond that a reorder moves, read and written once each: what the movement kernels reach.
-const REORDER_BYTES_PER_NS: f64 = 8.0;
-/// A step's fixed price: launching it and waiting for the slowest thread.
-pub(crate) const STEP_NS: f64 = 1_500.0;
 /// More sweeps have never changed anything.
 const MAX_SWEEPS: usize = 8;
 
@@ -48,7 +45,8 @@ pub(crate) fn makers(draft: &Draft) -> Vec<Option<(usize, usize)>> {
 }
 
 /// Chooses an alternative for every step.
-pub(crate) fn select(draft: &Draft, choices: &[Choices], sizes: &Sizes) -> Chosen {
+pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>, sizes: &Sizes) -> Chosen {
+    let prices: Vec<Prices> = backends.all().iter().map(|backend| backend.prices()).collect();
     let made_by = makers(draft);
     let mut readers: Vec<Vec<(usize, usize)>> = vec![Vec::new(); draft.values.len()];
     for (idx, step) in draft.steps.iter().enumerate() {
@@ -58,15 +56,15 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], sizes: &Sizes) -> Chose
             }
         }
     }
-    let reorder_ns = |value: usize| {
+    let reorder_ns = |value: usize, target: u32| {
         let bytes = sizes.operand(&draft.values[value].ty, Layout::Plain).map_or(0, |o| o.span_bytes());
-        STEP_NS + 2.0 * bytes as f64 / REORDER_BYTES_PER_NS
+        prices[target as usize].reorder(bytes)
     };
     // Weights are reordered when the plan is built.
-    let reorder = |value: usize, has: Layout, wants: Layout| {
+    let reorder = |value: usize, has: Layout, wants: Layout, target: u32| {
         let free =
             readable(draft, value, has, wants) || matches!(draft.values[value].source, Source::Weight(_));
-        if free { 0.0 } else { reorder_ns(value) }
+        if free { 0.0 } else { reorder_ns(value, target) }
     };
     let mut chosen: Chosen = vec![0; draft.steps.len()];
     for sweep in 0..MAX_SWEEPS {
@@ -79,11 +77,12 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], sizes: &Sizes) -> Chose
             }
             let mut best = (f64::INFINITY, 0);
             for (at, alternative) in list.iter().enumerate() {
-                let mut ns = alternative.ns + if alternative.view { 0.0 } else { STEP_NS };
+                let mut ns = alternative.ns
+                    + if alternative.view { 0.0 } else { prices[step.target as usize].step_ns };
                 for (place, value) in step.inputs.iter().enumerate() {
                     let Some(value) = value else { continue };
                     let has = layout_of(draft, choices, &chosen, &made_by, *value);
-                    ns += reorder(*value, has, alternative.candidate.inputs[place].layout);
+                    ns += reorder(*value, has, alternative.candidate.inputs[place].layout, step.target);
                 }
                 // On the first sweep readers have not chosen yet.
                 if sweep > 0 {
@@ -96,12 +95,12 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], sizes: &Sizes) -> Chose
                                 None => Layout::Plain,
                             };
                             if !paid.contains(&wants) {
-                                ns += reorder(value, has, wants);
+                                ns += reorder(value, has, wants, step.target);
                                 paid.push(wants);
                             }
                         }
                         if draft.outputs.contains(&value) && !paid.contains(&Layout::Plain) {
-                            ns += reorder(value, has, Layout::Plain);
+                            ns += reorder(value, has, Layout::Plain, step.target);
                         }
                     }
                 }

@@ -12,8 +12,8 @@ use planish_op::Value;
 use planish_tensor::Tensor;
 
 use crate::{
-    Candidate, Code, Event, KernelError, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region,
-    Tactic, Whole,
+    Arithmetic, Candidate, Code, Event, KernelError, PackedWeight, Problem, Proposal, Queue, QueueOptions,
+    Region, Tactic, Whole,
 };
 
 /// An address in a backend's memory.
@@ -70,7 +70,9 @@ pub struct MemoryInfo {
 pub struct Prices {
     /// One more step in a run: launching it and fetching its operands' descriptions.
     pub step_ns: f64,
-    /// Bringing a value from one layout to another in this memory.
+    /// Bringing a value from one layout to another in this memory, as a step of its own.
+    pub reorder_ns: f64,
+    /// The part of it that grows with the value, read and written once each.
     pub reorder_ns_per_byte: f64,
     /// Bringing a value into this memory or out of it; not used for host memory.
     pub transfer_ns_per_byte: f64,
@@ -81,12 +83,28 @@ pub struct Prices {
 impl Prices {
     /// A host: a step costs what cold descriptions and a fork and join cost, a reorder reads and writes at some
     /// 8 bytes a nanosecond, and nothing is transferred.
-    pub const HOST: Prices =
-        Prices { step_ns: 1_500.0, reorder_ns_per_byte: 0.25, transfer_ns_per_byte: 0.0, transfer_ns: 0.0 };
+    pub const HOST: Prices = Prices {
+        step_ns: 1_500.0,
+        reorder_ns: 1_500.0,
+        reorder_ns_per_byte: 0.25,
+        transfer_ns_per_byte: 0.0,
+        transfer_ns: 0.0,
+    };
 
-    /// Bringing `bytes` from one layout to another, as a step of its own.
-    pub fn reorder_ns(&self, bytes: usize) -> f64 {
-        self.step_ns + bytes as f64 * self.reorder_ns_per_byte
+    /// A device whose launches are replayed: what lies between two of them is part of their measured times, so a
+    /// step costs little besides. Memory moves some 2,000 bytes a nanosecond, read and written; a bus 25 bytes a
+    /// nanosecond, behind some microseconds.
+    pub const DEVICE: Prices = Prices {
+        step_ns: 300.0,
+        reorder_ns: 2_500.0,
+        reorder_ns_per_byte: 0.001,
+        transfer_ns_per_byte: 0.04,
+        transfer_ns: 8_000.0,
+    };
+
+    /// Bringing `bytes` from one layout to another.
+    pub fn reorder(&self, bytes: usize) -> f64 {
+        self.reorder_ns + bytes as f64 * self.reorder_ns_per_byte
     }
 }
 
@@ -168,9 +186,31 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// What a tactic needs beyond the target's own needs, as in `cudnn9`: written into plans that use it.
+    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
+        let _ = tactic;
+        Vec::new()
+    }
+
+    /// Whether something that a plan needs is here.
+    fn provides(&self, need: &str) -> bool {
+        self.target().needs.iter().any(|own| own == need)
+    }
+
     /// What steps and copies cost here.
     fn prices(&self) -> Prices {
-        Prices::HOST
+        match self.memory_kind() {
+            MemoryKind::Host => Prices::HOST,
+            MemoryKind::Device => Prices::DEVICE,
+        }
+    }
+
+    /// What products can be taken in.
+    fn arithmetics(&self) -> &[Arithmetic] {
+        match self.memory_kind() {
+            MemoryKind::Host => &[Arithmetic::F32],
+            MemoryKind::Device => &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16],
+        }
     }
 
     /// Computes a region on values in host memory by the reference: for operators whose output sizes only a

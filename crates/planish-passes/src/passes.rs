@@ -1,11 +1,13 @@
 //! The passes, one file each, named verb and object.
 
+pub(crate) mod cancel_casts;
 pub(crate) mod canonicalize;
 pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
 pub(crate) mod fold_dequantized_weights;
 pub(crate) mod fold_scale_into_conv;
 pub(crate) mod fold_shapes;
+pub(crate) mod lower_precision;
 pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
 pub(crate) mod pack_attention_heads;

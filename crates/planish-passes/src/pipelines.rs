@@ -1,12 +1,16 @@
 //! The order of the passes, and why each stands where it does. Nothing else knows the order.
 
+use planish_tensor::DType;
+
 use crate::driver::{Pass, Pipeline};
+use crate::passes::cancel_casts::CancelCasts;
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_dequantized_weights::FoldDequantizedWeights;
 use crate::passes::fold_scale_into_conv::FoldScaleIntoConv;
 use crate::passes::fold_shapes::FoldShapes;
+use crate::passes::lower_precision::LowerPrecision;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::pack_attention_heads::PackAttentionHeads;
@@ -91,6 +95,19 @@ pub fn standard() -> Pipeline {
         Pass::sweep(RemoveDead),
     ]);
     Pipeline::new(passes)
+}
+
+/// The passes that bring an optimized graph to a float type of 16 bits; nodes whose names match one of `pins`
+/// (`*` stands for any letters, `?` for one) stay in f32.
+pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
+    Pipeline::new(vec![
+        Pass::sweep(LowerPrecision { to, pins }),
+        // Lowered nodes that follow each other meet in casts to f32 and back.
+        Pass::rule(CancelCasts),
+        // A value that several lowered nodes read was cast for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
 }
 
 /// What exporters take apart, put together again.

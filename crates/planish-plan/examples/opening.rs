@@ -50,6 +50,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
         graph: "%0 = Conv(%1)\n".repeat(n_steps),
         evidence: Vec::new(),
         certificate: Certificate::default(),
+        code: Vec::new(),
     };
     let mut last = 0;
     for idx in 0..n_steps {

@@ -23,8 +23,8 @@ use crate::error::{PlanError, PlanErrorKind, Result};
 /// The first bytes of every plan file.
 pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
 
-/// The format that this version writes, and the only one so far.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The format that this version writes, and the only one that it reads. Version 1 had no code.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Sections and weights start at multiples of this: one cache line, one AVX-512 register.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -45,24 +45,26 @@ pub(crate) enum Section {
     Graph = 4,
     Evidence = 5,
     Certificate = 6,
-    Sums = 7,
-    Data = 8,
+    Code = 7,
+    Sums = 8,
+    Data = 9,
 }
 
 impl Section {
-    pub(crate) const ALL: [Section; 8] = [
+    pub(crate) const ALL: [Section; 9] = [
         Section::Header,
         Section::Program,
         Section::Weights,
         Section::Graph,
         Section::Evidence,
         Section::Certificate,
+        Section::Code,
         Section::Sums,
         Section::Data,
     ];
 
     /// How many are written by the codec; the last two are the container's own.
-    pub(crate) const N_CODED: usize = 6;
+    pub(crate) const N_CODED: usize = 7;
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -72,6 +74,7 @@ impl Section {
             Section::Graph => "graph",
             Section::Evidence => "evidence",
             Section::Certificate => "certificate",
+            Section::Code => "code",
             Section::Sums => "checksums of weights",
             Section::Data => "weights",
         }
@@ -180,7 +183,11 @@ impl Table {
         if version != FORMAT_VERSION {
             let what =
                 format!("the plan has format version {version}, this Planish reads version {FORMAT_VERSION}");
-            return Err(PlanError::new(PlanErrorKind::NewerFormat, what).at(8));
+            let kind = match version < FORMAT_VERSION {
+                true => PlanErrorKind::OlderFormat,
+                false => PlanErrorKind::NewerFormat,
+            };
+            return Err(PlanError::new(kind, what).at(8));
         }
         let prefix = bytes.get(..PREFIX).ok_or_else(cut)?;
         let table = bytes.get(PREFIX..PREFIX + ENTRY * Section::ALL.len()).ok_or_else(cut)?;

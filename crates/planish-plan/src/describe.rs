@@ -39,6 +39,9 @@ impl Plan {
             let (dtype, dims, len) = (weight.dtype, &weight.dims, weight.bytes.len());
             writeln!(to, "weight {idx} {:?} {dtype}{dims:?}{format}, {len} bytes", weight.name)?;
         }
+        for code in &self.code {
+            writeln!(to, "code {:?}, {} bytes", code.key, code.bytes.len())?;
+        }
         write_program(to, &self.program, "")?;
         for evidence in &self.evidence {
             writeln!(to, "evidence for step {}: {}", evidence.step, evidence.why)?;

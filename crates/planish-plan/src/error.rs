@@ -27,6 +27,8 @@ pub enum PlanErrorKind {
     NotAPlan,
     /// The plan was written in a format that this version does not know.
     NewerFormat,
+    /// The plan was written in a format that this version no longer reads.
+    OlderFormat,
     /// The file ends too early, or goes on behind its end.
     Truncated,
     /// A checksum does not fit, or padding is not empty: the file was changed after it was written.
@@ -48,6 +50,7 @@ impl PlanErrorKind {
         match self {
             PlanErrorKind::Io => "check the path and its permissions",
             PlanErrorKind::NotAPlan => "give the path of a plan, made with `planish build MODEL.onnx`",
+            PlanErrorKind::OlderFormat => "rebuild the plan with this version's `planish build`",
             PlanErrorKind::NewerFormat => "update Planish, or rebuild the plan with this `planish build`",
             PlanErrorKind::Truncated | PlanErrorKind::Damaged => {
                 "copy the plan again, or rebuild it with `planish build`"

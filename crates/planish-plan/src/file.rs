@@ -32,7 +32,7 @@ pub fn is_plan(first_bytes: &[u8]) -> bool {
     container::is_plan(first_bytes)
 }
 
-/// A file with these contents of the six coded sections and these weights, its checksums in order: what tests
+/// A file with these contents of the coded sections and these weights, its checksums in order: what tests
 /// that mistrust the reader start from.
 #[doc(hidden)]
 pub fn seal(coded: &[Vec<u8>; Section::N_CODED], data: &[u8]) -> Vec<u8> {
@@ -142,6 +142,7 @@ impl Plan {
             self.graph.clone().into_bytes(),
             to_section(&self.evidence),
             to_section(&self.certificate),
+            to_section(&self.code),
         ];
         let mut sums = ChunkSums::default();
         self.data().for_each(|piece| sums.update(piece));
@@ -190,6 +191,7 @@ fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
         graph: graph.to_owned(),
         evidence: from_section(reader(Section::Evidence))?,
         certificate: from_section(reader(Section::Certificate))?,
+        code: from_section(reader(Section::Code))?,
     };
     plan.validate()?;
     if trust == Trust::Nothing {

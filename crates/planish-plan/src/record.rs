@@ -1,6 +1,6 @@
 //! The structures of a plan, as the compiler writes and the runtime reads them.
 
-use planish_kernel::{Layout, Numeric, Region, Tactic};
+use planish_kernel::{Code, Layout, Numeric, Region, Tactic};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
@@ -30,6 +30,8 @@ pub struct Plan {
     /// Why each tactic was chosen.
     pub evidence: Vec<Evidence>,
     pub certificate: Certificate,
+    /// Compiled code that backends need for the plan's kernels, by ascending key, each once.
+    pub code: Vec<Code>,
 }
 
 /// What a backend must have for the plan's kernels to run.

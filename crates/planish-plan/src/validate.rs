@@ -33,6 +33,12 @@ impl Plan {
             validate_weight(weight)
                 .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
         }
+        if let Some(code) = self.code.iter().find(|code| code.key.is_empty() || code.bytes.is_empty()) {
+            return Err(wrong(format!("code `{}` has no key or no bytes", shorten(&code.key))));
+        }
+        if let Some(pair) = self.code.windows(2).find(|pair| pair[0].key >= pair[1].key) {
+            return Err(wrong(format!("code `{}` stands twice or out of order", shorten(&pair[1].key))));
+        }
         let n_steps = program(self, &self.program).map_err(wrong)?;
         let mut names = HashSet::new();
         for idx in &self.program.inputs {

@@ -1,6 +1,6 @@
 //! `Context`: one caller's memory and queues over a shared engine.
 
-use planish_kernel::{Address, QueueOptions};
+use planish_kernel::{Address, QueueOptions, Wait};
 use planish_op::Value;
 
 use crate::buffer::{Bindings, HostBuffer};
@@ -20,6 +20,17 @@ const ALIGNMENT: usize = 64;
 pub struct ContextOptions {
     /// CPU threads that a run may use, the caller included. Results do not depend on it.
     pub threads: usize,
+    /// How a run waits for a device.
+    pub wait: Wait,
+    /// Whether launches on a device are recorded at the second run of a size and replayed from then on.
+    pub recorded: bool,
+}
+
+impl ContextOptions {
+    /// With this many threads, waiting blocked, launches recorded.
+    pub fn new(threads: usize) -> ContextOptions {
+        ContextOptions { threads, wait: Wait::default(), recorded: true }
+    }
 }
 
 /// What a run needs beside the shared engine: memory and queues. Serves one caller at a time.
@@ -66,7 +77,7 @@ impl Context {
             let n_streams = steps.map(|step| step.stream + 1).max().unwrap_or(1);
             let mut streams = Vec::new();
             for _ in 0..n_streams {
-                streams.push(backend.queue(QueueOptions::new(threads))?);
+                streams.push(backend.queue(QueueOptions { threads, wait: options.wait })?);
             }
             list.push(streams);
         }

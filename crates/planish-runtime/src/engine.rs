@@ -105,7 +105,12 @@ impl Engine {
         }
         for (target, backend) in plan.targets.iter().zip(&backends) {
             let here = backend.target();
-            if here.backend != target.backend || here.needs != target.needs {
+            // What tactics need besides stands behind the target's own needs.
+            let own = target.needs.get(..here.needs.len());
+            if here.backend != target.backend
+                || own != Some(&here.needs[..])
+                || !target.needs.iter().all(|need| backend.provides(need))
+            {
                 let message = format!(
                     "the plan was built for {} with {}, this is {} with {}; rebuild it here with `planish build`",
                     target.backend,
@@ -122,6 +127,12 @@ impl Engine {
             if backend.is_none_or(|backend| backend.memory_kind() != MemoryKind::Host) {
                 let message = format!("`{}` is not in the caller's memory; rebuild the plan", value.name);
                 return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+            }
+        }
+        // Each piece of code names what it is made for; a backend that cannot use one leaves it.
+        if !plan.code.is_empty() {
+            for backend in backends.iter().filter(|backend| backend.memory_kind() == MemoryKind::Device) {
+                backend.add_code(&plan.code)?;
             }
         }
         let unit = Unit::new(&plan.program);
@@ -181,7 +192,7 @@ impl Engine {
 
     /// A context with as many threads as the plan was built for.
     pub fn context(&self) -> Result<Context, RunError> {
-        self.context_with(ContextOptions { threads: self.core.plan.threads.max(1) as usize })
+        self.context_with(ContextOptions::new(self.core.plan.threads.max(1) as usize))
     }
 
     pub fn context_with(&self, options: ContextOptions) -> Result<Context, RunError> {
@@ -190,7 +201,7 @@ impl Engine {
 
     /// A pool of `n_contexts` contexts that threads take in turn.
     pub fn pool(&self, n_contexts: usize) -> Result<ContextPool, RunError> {
-        ContextPool::new(self, n_contexts, ContextOptions { threads: self.core.plan.threads.max(1) as usize })
+        ContextPool::new(self, n_contexts, ContextOptions::new(self.core.plan.threads.max(1) as usize))
     }
 }
 

@@ -32,6 +32,7 @@ pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use engine::{Engine, PortInfo};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
+pub use planish_kernel::Wait;
 pub use pool::{ContextPool, Lease};
 pub use resolve::problem_of;
 pub use runner::Pending;

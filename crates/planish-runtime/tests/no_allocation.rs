@@ -38,7 +38,7 @@ fn runs_of_known_sizes_allocate_nothing() {
     let x = common::numbers(2 * common::ROW, 7);
     let dims = [2, 3, 12, 12];
     for threads in [1, 2] {
-        let mut context = engine.context_with(ContextOptions { threads }).unwrap();
+        let mut context = engine.context_with(ContextOptions::new(threads)).unwrap();
         let view = View::new(&dims, &x).unwrap();
         for _ in 0..3 {
             context.run_in_order(&[view]).unwrap();

@@ -13,7 +13,7 @@ use planish_kernel::{
 use planish_op::{Op, Value};
 use planish_plan::{Check, Outcome, Plan, StepKind};
 use planish_runtime::problem_of;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use super::Guilty;
 use super::inputs::Numbers;
@@ -72,7 +72,11 @@ fn applies(problem: &Problem) -> bool {
     let elementwise = |op: &Op| is_pointwise(op) && !matches!(op, Op::Cast(_));
     (softmax || nodes.iter().all(|node| elementwise(&node.op)))
         && operands().all(|operand| operand.packed.is_none() && operand.len() <= MAX_ELEMENTS)
-        && problem.outputs.iter().all(|output| output.dtype == DType::F32 && !output.is_empty())
+        && problem.outputs.iter().all(|output| is_checked(output.dtype) && !output.is_empty())
+}
+
+fn is_checked(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// Compares the kernel with the reference at points; gives how many, or what differs.
@@ -93,7 +97,7 @@ fn compare(backend: &dyn Backend, problem: &Problem, tactic: &Tactic, seed: u64)
         let Ok(expected) = expected(&problem.region, &values, idx, &points, none, 0.0) else { return Ok(0) };
         for (point, want) in points.iter().zip(&expected.values) {
             let flat = point.iter().zip(&output.dims).fold(0, |flat, (place, dim)| flat * dim + place);
-            let (got, want) = (f64::from(got[flat]), f64::from(*want as f32));
+            let (got, want) = (got[flat], rounded(*want, output.dtype));
             n_points += 1;
             let alike = match (got.is_finite(), want.is_finite()) {
                 (true, true) => (got - want).abs() <= TOLERANCE * want.abs().max(1.0),
@@ -105,6 +109,11 @@ fn compare(backend: &dyn Backend, problem: &Problem, tactic: &Tactic, seed: u64)
         }
     }
     Ok(n_points)
+}
+
+/// A number as a type holds it.
+fn rounded(value: f64, dtype: DType) -> f64 {
+    Tensor::from_f64s(dtype, &[], &[value]).map_or(value, |tensor| tensor.to_f64s()[0])
 }
 
 /// Ordinary numbers with hard ones among them. Softmax makes a whole row of one NaN, so it gets one.
@@ -133,7 +142,7 @@ fn launch(
     problem: &Problem,
     tactic: &Tactic,
     inputs: &[Option<Tensor>],
-) -> Result<Vec<Vec<f32>>, KernelError> {
+) -> Result<Vec<Vec<f64>>, KernelError> {
     let kernel = backend.prepare(problem, tactic)?;
     let mut queue = backend.queue(QueueOptions::new(problem.threads))?;
     let mut memory = Vec::new();
@@ -162,11 +171,11 @@ fn launch(
         let mut bytes = vec![0; operand.span_bytes()];
         // SAFETY: the operand spans these bytes.
         unsafe { queue.download(&mut bytes, address)? };
-        let element = |offset: usize| {
-            let four = [0, 1, 2, 3].map(|byte| bytes[offset * size_of::<f32>() + byte]);
-            f32::from_le_bytes(four)
-        };
-        results.push(offsets(operand).map(element).collect());
+        let size = operand.dtype.bytes_for(1).unwrap_or(1);
+        let plain: Vec<u8> =
+            offsets(operand).flat_map(|at| bytes[at * size..(at + 1) * size].iter().copied()).collect();
+        let tensor = Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(plain));
+        results.push(tensor.map_err(|error| KernelError::unsupported(error.to_string()))?.to_f64s());
     }
     Ok(results)
 }

@@ -3,7 +3,7 @@
 use planish_kernel::{Ref, Region, is_pointwise};
 use planish_op::{Op, Value};
 use planish_reference::{evaluate, evaluate_at};
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use super::inputs::Numbers;
 
@@ -68,7 +68,8 @@ pub(super) struct Allowance {
     pub(super) of_largest: f64,
 }
 
-/// The reference at `points` of output number `output`; `None` if the region cannot be evaluated at points.
+/// The reference at `points` of output number `output`; `None` if the region cannot be evaluated at points. Values
+/// of 16 bits are taken as they are and nothing between is rounded, as kernels do that compute in f32.
 pub(super) fn expected(
     region: &Region,
     inputs: &[Option<Value>],
@@ -77,6 +78,7 @@ pub(super) fn expected(
     allowance: Allowance,
     largest: f64,
 ) -> Result<Expected, String> {
+    let (region, inputs) = (&widened_region(region), &inputs.iter().map(widened).collect::<Vec<_>>()[..]);
     let Some(Ref::Node { node, output }) = region.outputs.get(output).copied() else {
         return Err("the output is no node's".to_string());
     };
@@ -117,6 +119,36 @@ pub(super) fn expected(
     Ok(Expected { values, bounds })
 }
 
+/// A float of 16 bits as f32, which holds it as it is.
+fn widened(value: &Option<Value>) -> Option<Value> {
+    let tensor = value.as_ref()?.as_tensor().filter(|tensor| is_low(tensor.dtype()));
+    let wide =
+        tensor.and_then(|tensor| Tensor::from_f64s(DType::F32, tensor.shape(), &tensor.to_f64s()).ok());
+    wide.map(Value::Tensor).or_else(|| value.clone())
+}
+
+fn is_low(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// The region with its values of 16 bits in f32.
+fn widened_region(region: &Region) -> Region {
+    let mut region = region.clone();
+    for constant in &mut region.constants {
+        if let Some(Value::Tensor(wide)) = widened(&Some(Value::Tensor(constant.clone()))) {
+            *constant = wide;
+        }
+    }
+    for node in &mut region.nodes {
+        if let Op::Cast(cast) = &mut node.op
+            && is_low(cast.to)
+        {
+            cast.to = DType::F32;
+        }
+    }
+    region
+}
+
 /// The only node that is not pointwise.
 fn main_node(region: &Region) -> Option<u32> {
     region.nodes.iter().position(|node| !is_pointwise(&node.op)).map(|idx| idx as u32)
@@ -146,10 +178,23 @@ impl At<'_> {
         node.inputs
             .iter()
             .map(|reference| match (reference, self.operand(*reference)) {
+                (Some(Ref::Node { node, output: 0 }), None) => self.ahead(*node).map(Some),
                 (Some(_), None) => Err("the main node reads another of the region".to_string()),
                 (_, value) => Ok(value),
             })
             .collect()
+    }
+
+    /// The whole output of a pointwise node in front of the main one.
+    fn ahead(&self, node: u32) -> Result<Value, String> {
+        let at = &self.region.nodes[node as usize];
+        if !is_pointwise(&at.op) {
+            return Err("the main node reads another of the region".to_string());
+        }
+        let operands = self.operands(node)?;
+        let operands: Vec<Option<&Value>> = operands.iter().map(Option::as_ref).collect();
+        let outputs = evaluate(&at.op, &operands, 1).map_err(|error| error.to_string())?;
+        outputs.into_iter().next().ok_or_else(|| "a pointwise node made nothing".to_string())
     }
 
     fn evaluated(&self, node: u32, output: u32, operands: &[Option<Value>]) -> Result<Vec<f64>, String> {
@@ -184,7 +229,7 @@ impl At<'_> {
         let mut made: Vec<Option<Value>> = vec![None; self.region.nodes.len()];
         for (idx, node) in self.region.nodes.iter().enumerate().take(last as usize + 1) {
             if main == Some(idx as u32) {
-                let tensor = Tensor::from_f64s(planish_tensor::DType::F32, &[centre.len()], centre);
+                let tensor = Tensor::from_f64s(DType::F32, &[centre.len()], centre);
                 made[idx] = Some(Value::Tensor(tensor.map_err(|error| error.to_string())?));
                 continue;
             }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
+use planish_kernel::Arithmetic;
 use planish_op::{Op, Value};
 use planish_plan::{Check, Home, Outcome, Plan, Step, StepKind};
 use planish_runtime::{Engine, Observed};
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use super::points::{Allowance, expected, is_sum_of_products, sample};
 use super::{Guilty, skipped};
@@ -22,6 +23,20 @@ const WINOGRAD4_SLACK: f64 = 16.0;
 const WINOGRAD2_SLACK: f64 = 4.0;
 /// Transcendental functions and norms in f32: a few units in the last place of the largest intermediate value.
 const FUNCTION_SLACK: f64 = 64.0;
+
+/// Half the distance between 1 and the next f16, bf16 and tf32.
+const F16_EPSILON: f64 = 1.0 / 2048.0;
+const BF16_EPSILON: f64 = 1.0 / 256.0;
+const TF32_EPSILON: f64 = 1.0 / 2048.0;
+/// A result of 16 bits is rounded once where a kernel does all in one; a kernel that keeps a value between two
+/// nodes of its region in 16 bits (probabilities of attention) rounds twice.
+const LOW_ROUNDINGS: f64 = 2.0;
+/// Tensor cores add products of 16 bits in f32 and cut off instead of rounding, some bits short of f32: errors of
+/// one sign add up to several times those of rounded sums.
+const TENSOR_CORE_SLACK: f64 = 8.0;
+/// Both factors of a product are rounded to tf32, in either direction: over n terms such errors add up like the
+/// square root of n. This many times that is allowed.
+const TF32_SLACK: f64 = 6.0;
 
 /// Runs the plan once under observation and compares every kernel step. `at` says at which sizes, if not those
 /// that it was tuned at.
@@ -119,11 +134,17 @@ fn check_step(plan: &Plan, weights: &[Tensor], step: &Step, observed: &Observed)
         let points = sample(got.shape(), observed.step as u64);
         let values = got.to_f64s();
         let largest = values.iter().filter(|x| x.is_finite()).fold(0.0f64, |most, x| most.max(x.abs()));
-        let expected =
-            match expected(&step.region, &inputs, output, &points, allowance(step, &inputs), largest) {
-                Ok(expected) => expected,
-                Err(why) => return skipped(&subject, why),
-            };
+        let expected = match expected(
+            &step.region,
+            &inputs,
+            output,
+            &points,
+            allowance(step, &inputs, got.dtype()),
+            largest,
+        ) {
+            Ok(expected) => expected,
+            Err(why) => return skipped(&subject, why),
+        };
         for ((point, want), bound) in points.iter().zip(&expected.values).zip(&expected.bounds) {
             let got = values[flat(point, got.shape())];
             n_points += 1;
@@ -150,7 +171,7 @@ fn flat(point: &[usize], shape: &[usize]) -> usize {
 }
 
 /// How far the step may be off.
-fn allowance(step: &Step, inputs: &[Option<Value>]) -> Allowance {
+fn allowance(step: &Step, inputs: &[Option<Value>], output: DType) -> Allowance {
     let tactic = match &step.kind {
         StepKind::Kernel { variants, .. } => variants[0].tactic.name.as_str(),
         StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => "",
@@ -174,11 +195,20 @@ fn allowance(step: &Step, inputs: &[Option<Value>]) -> Allowance {
         Some(_) => 2.0 * EPSILON,
         None => FUNCTION_SLACK * EPSILON,
     };
-    Allowance {
-        of_terms: SUM_SLACK * kind * EPSILON * (1.0 + (terms as f64).sqrt()),
-        of_value: FUNCTION_SLACK * EPSILON,
-        of_largest,
-    }
+    // What the result is rounded to, on top of what it is computed in.
+    let low = LOW_ROUNDINGS
+        * match output {
+            DType::F16 => F16_EPSILON,
+            DType::BF16 => BF16_EPSILON,
+            _ => 0.0,
+        };
+    let root = (terms as f64).sqrt();
+    let of_terms = match step.numeric.element {
+        Arithmetic::F16 | Arithmetic::Bf16 => TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
+        Arithmetic::Tf32 => 2.0 * TF32_EPSILON * (TF32_SLACK / root).min(1.0),
+        _ => SUM_SLACK * kind * EPSILON * (1.0 + root),
+    };
+    Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }
 }
 
 /// How many products make one output.

@@ -7,6 +7,7 @@ use planish_runtime::{ContextOptions, Engine, RunError};
 use planish_tensor::{DType, Tensor};
 
 use super::skipped;
+use crate::options::Precision;
 
 /// The reference does some three of these a second on two cores; a check should not take longer than one.
 pub(super) const MAX_REFERENCE_FLOPS: u64 = 2_500_000_000;
@@ -17,8 +18,21 @@ const MODEL_TOLERANCE: f64 = 2e-3;
 /// by a whole step, 2^-8 of the range in 8 bits. The largest seen was 7e-3.
 const COARSE_TOLERANCE: f64 = 5e-2;
 
+/// The same for plans of lower precision against the model in f32: loose, since every layer of a deep network adds
+/// its rounding, and made-up inputs are harsher than pictures. Real models err by some 2e-3 in f16 and tf32, and
+/// eight times that in bf16.
+const F16_TOLERANCE: f64 = 3e-2;
+const TF32_TOLERANCE: f64 = 2e-2;
+const BF16_TOLERANCE: f64 = 2e-1;
+
 /// The model's outputs against the reference's.
-pub(super) fn against_reference(graph: &Graph, engine: &Engine, inputs: &[Value], checks: &mut Vec<Check>) {
+pub(super) fn against_reference(
+    graph: &Graph,
+    engine: &Engine,
+    inputs: &[Value],
+    precision: Precision,
+    checks: &mut Vec<Check>,
+) {
     let subject = "whole model against the reference";
     let sizes = &engine.plan().tuned_at;
     let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
@@ -35,7 +49,13 @@ pub(super) fn against_reference(graph: &Graph, engine: &Engine, inputs: &[Value]
         checks.push(skipped(subject, why));
         return;
     }
-    let tolerance = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
+    let own = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
+    let tolerance = own.max(match precision {
+        Precision::Fp32 => 0.0,
+        Precision::Tf32 => TF32_TOLERANCE,
+        Precision::Fp16 => F16_TOLERANCE,
+        Precision::Bf16 => BF16_TOLERANCE,
+    });
     let Ok(expected) = interpret(graph, inputs.to_vec()) else {
         checks.push(skipped(subject, "the reference refuses made-up inputs".to_string()));
         return;
@@ -104,6 +124,9 @@ fn distance(got: &Value, want: &Value) -> Result<f64, String> {
     }
 }
 
+/// Runs of one context before the one that is compared: plain, recorded, replayed.
+const N_REPLAYS: usize = 3;
+
 /// Repeats, interleaved contexts, poisoned memory, other numbers of threads: the bits must be the same.
 pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, checks: &mut Vec<Check>) {
     if engine.plan().program.steps.iter().any(|step| step.region.nodes.iter().any(|node| is_random(&node.op)))
@@ -134,6 +157,17 @@ pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, 
         one.run_values(inputs)
     };
     compare("a second run, another context in between", interleaved());
+    if engine.plan().targets.len() > 1 {
+        // The first run launches step by step, the second records, those behind it replay.
+        let replayed = || -> Result<Vec<Value>, RunError> {
+            let mut context = engine.context_with(ContextOptions::new(threads))?;
+            for _ in 0..N_REPLAYS {
+                context.run_values(inputs)?;
+            }
+            context.run_values(inputs)
+        };
+        compare("launches recorded and replayed", replayed());
+    }
     compare("memory filled with NaN before the run", run(engine, threads, inputs, true));
     for other in [1, 2, 3] {
         if other != threads {
@@ -143,7 +177,7 @@ pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, 
 }
 
 fn run(engine: &Engine, threads: usize, inputs: &[Value], poison: bool) -> Result<Vec<Value>, RunError> {
-    let mut context = engine.context_with(ContextOptions { threads })?;
+    let mut context = engine.context_with(ContextOptions::new(threads))?;
     context.set_poison(poison);
     context.run_values(inputs)
 }

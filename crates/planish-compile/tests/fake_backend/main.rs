@@ -78,6 +78,7 @@ impl Writer {
             graph: String::new(),
             evidence: Vec::new(),
             certificate: Certificate::default(),
+            code: Vec::new(),
         };
         Writer { plan }
     }

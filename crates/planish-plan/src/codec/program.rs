@@ -1,8 +1,8 @@
 //! The structures of a plan in the file, field by field in the order of `record`.
 
-use planish_kernel::{Layout, Numeric, Region, Tactic};
+use planish_kernel::{Code, Layout, Numeric, Region, Tactic};
 use planish_op::ValueType;
-use planish_tensor::{DType, Dim};
+use planish_tensor::{Bytes, DType, Dim};
 
 use super::{Reader, Stored, Writer, stored_struct};
 use crate::error::Result;
@@ -46,6 +46,20 @@ stored_struct!(Header {
     tuned_at: Vec<(String, i64)>,
     threads: u32,
 });
+/// Copied out of the file: devices take code from aligned memory, and there is little of it.
+impl Stored for Code {
+    const MIN_BYTES: usize = 2;
+
+    fn write(&self, to: &mut Writer) {
+        to.text(&self.key);
+        to.blob(&self.bytes);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Code> {
+        Ok(Code { key: from.text()?.to_owned(), bytes: Bytes::from_vec(from.blob()?.to_vec()) })
+    }
+}
+
 stored_struct!(PlanTarget { backend: String, needs: Vec<String>, device: String });
 stored_struct!(Profile { ranges: Vec<SymbolRange> });
 stored_struct!(SymbolRange { symbol: String, min: i64, opt: i64, max: i64 });

@@ -120,6 +120,16 @@ fn regions_and_steps_that_do_not_fit() {
 }
 
 #[test]
+fn code_that_stands_twice_or_is_empty() {
+    refused("stands twice or out of order", |plan| plan.code[1].key = plan.code[0].key.clone());
+    refused("stands twice or out of order", |plan| plan.code.reverse());
+    refused("has no key or no bytes", |plan| plan.code[0].key.clear());
+    refused("has no key or no bytes", |plan| {
+        plan.code[1].bytes = planish_tensor::Bytes::from_vec(vec![0u8; 0])
+    });
+}
+
+#[test]
 fn profiles_that_are_no_ranges() {
     refused("`batch` has no range", |plan| plan.profiles[0].ranges[0].opt = 33);
     refused("`batch` has no range", |plan| plan.profiles[0].ranges[0].min = -1);

@@ -50,11 +50,18 @@ fn errors_say_what_where_and_what_next() {
     );
     assert!(text(Vec::new()).starts_with("the file is empty; "));
     let mut newer = bytes.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     assert_eq!(
         text(newer),
-        "byte 8: the plan has format version 2, this Planish reads version 1; update Planish, or rebuild the \
+        "byte 8: the plan has format version 3, this Planish reads version 2; update Planish, or rebuild the \
          plan with this `planish build`"
+    );
+    let mut older = bytes.clone();
+    older[8] = 1;
+    assert_eq!(
+        text(older),
+        "byte 8: the plan has format version 1, this Planish reads version 2; rebuild the plan with this \
+         version's `planish build`"
     );
     let mut changed = bytes.clone();
     let last = changed.len() - 1;

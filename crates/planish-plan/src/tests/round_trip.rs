@@ -38,6 +38,7 @@ fn an_empty_plan_comes_back() {
         graph: String::new(),
         evidence: Vec::new(),
         certificate: Certificate::default(),
+        code: Vec::new(),
         ..plan
     };
     assert_eq!(check(&empty), empty);

@@ -1,6 +1,6 @@
 //! A small plan with one of everything that a plan can hold.
 
-use planish_kernel::{Layout, Numeric, Ref, Region, RegionNode, Tactic};
+use planish_kernel::{Code, Layout, Numeric, Ref, Region, RegionNode, Tactic};
 use planish_op::{self as op, Attribute, Op, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
@@ -173,5 +173,9 @@ pub(crate) fn plan() -> Plan {
                 },
             ],
         },
+        code: vec![
+            Code { key: "gemm fake9 6a".to_string(), bytes: Bytes::from_vec(vec![0x7fu8, 0x45, 0x4c]) },
+            Code { key: "gemm fake9 6b".to_string(), bytes: Bytes::from_vec(vec![1u8; 200]) },
+        ],
     }
 }

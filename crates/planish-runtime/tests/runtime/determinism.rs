@@ -24,7 +24,7 @@ fn threads_do_not_change_bits() {
     let engine = engine(small_model("4"), &[]);
     let x = numbers(4 * ROW, 21);
     let run = |threads| {
-        let mut context = engine.context_with(ContextOptions { threads }).unwrap();
+        let mut context = engine.context_with(ContextOptions::new(threads)).unwrap();
         let outputs = context.run(&[("x", View::new(&[4, 3, 12, 12], &x).unwrap())]).unwrap();
         [0, 1].map(|idx| outputs.at(idx).unwrap().bytes().to_vec())
     };

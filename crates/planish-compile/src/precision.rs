@@ -1,0 +1,111 @@
+//! The graph in the number types that were asked for, and what of it stays in f32.
+
+use std::collections::BTreeMap;
+
+use planish_ir::Graph;
+use planish_kernel::{Numeric, Region};
+use planish_op::Op;
+use planish_passes::{Options, Report};
+use planish_tensor::DType;
+
+use crate::backends::Backends;
+use crate::error::{BuildError, BuildErrorKind};
+use crate::options::{BuildOptions, Precision};
+
+/// Reasons that the note about what stays in f32 spells out.
+const MAX_LISTED: usize = 6;
+
+/// Brings an optimized graph to the precision that was asked for, refused where no backend computes in it. What
+/// stays in f32 is noted.
+pub(crate) fn lower_precision(
+    graph: Graph,
+    backends: Backends<'_>,
+    options: &BuildOptions,
+    passes: &mut Report,
+    notes: &mut Vec<String>,
+) -> Result<Graph, BuildError> {
+    let precision = options.precision;
+    if !backends.all().iter().any(|backend| backend.arithmetics().contains(&precision.arithmetic())) {
+        let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
+        let message = format!(
+            "--precision {}: {} has no kernels for it; build with --precision fp32, or for a GPU with --device cuda",
+            precision.name(),
+            names.join(" and ")
+        );
+        return Err(BuildError::new(BuildErrorKind::Refused, message));
+    }
+    let Some(storage) = precision.storage() else { return Ok(graph) };
+    let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone());
+    // Refusals are what stayed in f32: they are asked for always, and listed only where that was asked for.
+    let pass_options = Options { explain: true, ..Options::default() };
+    let (graph, mut report) =
+        pipeline.run(graph, &pass_options).map_err(|error| BuildError::internal(error.to_string()))?;
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pass in &mut report.passes {
+        if pass.pass == "lower_precision" {
+            for refusal in &pass.refusals {
+                reasons.entry(refusal.reason.clone()).or_default().push(refusal.node.clone());
+            }
+        }
+        if !options.explain {
+            pass.refusals.clear();
+        }
+    }
+    notes.extend(stays(&graph, precision, &reasons));
+    passes.passes.append(&mut report.passes);
+    Ok(graph)
+}
+
+/// What computes in f32, and why.
+fn stays(graph: &Graph, precision: Precision, reasons: &BTreeMap<String, Vec<String>>) -> Option<String> {
+    let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
+    let n_kept: usize = reasons.values().map(Vec::len).sum();
+    let mut listed: Vec<(&String, &Vec<String>)> = reasons.iter().collect();
+    listed.sort_by_key(|(reason, nodes)| (std::cmp::Reverse(nodes.len()), *reason));
+    let shown: Vec<String> = listed
+        .iter()
+        .take(MAX_LISTED)
+        .map(|(reason, nodes)| match &nodes[..] {
+            [only] => format!("`{only}`: {reason}"),
+            [first, ..] => format!("`{first}` and {} more: {reason}", nodes.len() - 1),
+            [] => String::new(),
+        })
+        .collect();
+    let more = listed.len().saturating_sub(MAX_LISTED);
+    let more = if more > 0 { format!("; {more} more reasons, see --explain") } else { String::new() };
+    let precision = precision.name();
+    (n_kept > 0).then(|| {
+        format!(
+            "--precision {precision}: {n_kept} of {n_nodes} nodes stay in fp32: {}{more}",
+            shown.join("; ")
+        )
+    })
+}
+
+/// The number types that a region over operands of these types computes in.
+pub(crate) fn numeric(precision: Precision, region: &Region, inputs: impl Iterator<Item = DType>) -> Numeric {
+    let mut element = None;
+    for dtype in inputs {
+        element = match dtype {
+            DType::F16 => Some(Numeric::F16),
+            DType::BF16 => Some(Numeric::BF16),
+            _ => element,
+        };
+    }
+    let multiplies = region.nodes.iter().any(|node| {
+        matches!(
+            node.op,
+            Op::Conv(_)
+                | Op::ConvTranspose(_)
+                | Op::MatMul(_)
+                | Op::Gemm(_)
+                | Op::Einsum(_)
+                | Op::Attention(_)
+        )
+    });
+    match element {
+        Some(element) => element,
+        None if precision == Precision::Tf32 && multiplies => Numeric::TF32,
+        None => Numeric::F32,
+    }
+}

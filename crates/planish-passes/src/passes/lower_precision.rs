@@ -1,0 +1,393 @@
+//! Computes in f16 or bf16 what can be: products, norms, pools and what lies between them.
+//!
+//! A node that is lowered reads its operands through casts and is read through one, so that nothing around it
+//! changes; `cancel_casts` takes those away that meet. Constants are converted here, once. Names and types of the
+//! graph's inputs and outputs stay as they are.
+//!
+//! What is lowered is a matter of the operator, and of where its operands come from:
+//! - products (convolutions, matrix products, attention), norms, softmax and pools always: kernels sum and divide
+//!   in f32 inside, so only what they read and write is rounded;
+//! - element-wise operators and movement only where every operand is low already or comes from outside: between
+//!   operators that stay in f32 they stay there too, so that an epsilon that f16 cannot hold is not lost on the way
+//!   to a root;
+//! - never what leaves the range of f16 or adds up many values: Exp, Pow, Log, Reciprocal, squares, sums, running
+//!   sums, coordinates, anything that makes numbers from nothing.
+//!
+//! A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32.
+
+use std::collections::HashSet;
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::{Cast, CastRounding, Op};
+use planish_tensor::{DType, Tensor};
+
+use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
+use crate::view::View;
+
+/// Rounding a tensor may change it by this many units of the type's own rounding, in the L2 norm. Normal numbers
+/// change by less than one; two means that some have fallen out of the type's range.
+const MAX_ROUNDINGS: f64 = 2.0;
+
+/// Lowers nodes to a type of 16 bits, but for those with a name that a pattern matches.
+pub(crate) struct LowerPrecision {
+    pub(crate) to: DType,
+    /// Patterns of names with `*` for any letters and `?` for one.
+    pub(crate) pins: Vec<String>,
+}
+
+/// When an operator is lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum When {
+    /// Wherever it stands.
+    Always,
+    /// Where all of its operands are low or come from outside.
+    Among,
+    Never,
+}
+
+impl Sweep for LowerPrecision {
+    fn name(&self) -> &'static str {
+        "lower_precision"
+    }
+
+    fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
+        // Values that are low, or will be once the patches are in.
+        let mut low: HashSet<ValueId> = HashSet::new();
+        for (id, node) in cx.graph().nodes() {
+            if let Op::Cast(Cast { to: DType::F32, .. }) = node.op
+                && let (Some(from), Some(&Some(output))) = (cx.input(node, 0), node.outputs.first())
+                && cx.dtype(from) == Some(self.to)
+            {
+                low.insert(output);
+                continue;
+            }
+            match self.lowered(cx, id, node, &low) {
+                Ok(Some(patch)) => {
+                    low.extend(node.outputs.iter().flatten().filter(|id| cx.dtype(**id) == Some(DType::F32)));
+                    proposals.add(id, Match::Rewrite(patch));
+                }
+                Ok(None) => {}
+                Err(reason) => proposals.add(id, Match::blocked(reason)),
+            }
+        }
+    }
+}
+
+impl LowerPrecision {
+    /// The patch that lowers a node; `None` where there is nothing to lower, and why not where it may not be.
+    fn lowered(
+        &self,
+        cx: &View<'_>,
+        id: NodeId,
+        node: &Node,
+        low: &HashSet<ValueId>,
+    ) -> Result<Option<Patch>, String> {
+        let is_f32 = |value: &Option<ValueId>| value.is_some_and(|id| cx.dtype(id) == Some(DType::F32));
+        let makes_f32 = node.outputs.iter().any(is_f32);
+        let data: Vec<usize> = (0..node.inputs.len())
+            .filter(|&place| is_data(&node.op, place) && is_f32(&node.inputs[place]))
+            .collect();
+        if !makes_f32 || data.is_empty() || !node.bodies.is_empty() || matches!(node.op, Op::Cast(_)) {
+            return Ok(None);
+        }
+        let name = node.op.name();
+        if self.pins.iter().any(|pin| matches(pin, &node.name)) {
+            return Err("--layer-precision keeps it in f32".to_string());
+        }
+        let is_constant = |place: &usize| cx.constant_input(node, *place).is_some();
+        let variable = || data.iter().filter(|place| !is_constant(place)).filter_map(|&at| node.inputs[at]);
+        match when(&node.op) {
+            When::Never => return Err(format!("{name} needs the range and precision of f32")),
+            When::Always => {}
+            When::Among => {
+                let is_near = |id: ValueId| low.contains(&id) || cx.is_input(id);
+                // A table that is looked up in is worth its half; other nodes over constants would be folded.
+                if variable().next().is_none() && !matches!(node.op, Op::Gather(_)) {
+                    return Ok(None);
+                }
+                if let Some(other) = variable().find(|&id| !is_near(id)) {
+                    return Err(format!("`{}` is made in f32", cx.name(other)));
+                }
+            }
+        }
+        let mut operands = variable();
+        if let (Op::Mul(_), Some(first)) = (&node.op, operands.next())
+            && operands.next() == Some(first)
+        {
+            return Err("a square leaves the range of f16 early".to_string());
+        }
+        let mut patch = Patch::new();
+        let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
+        for &place in &data {
+            let Some(value) = node.inputs[place] else { continue };
+            inputs[place] = Some(match cx.constant(value) {
+                Some(tensor) => {
+                    let converted = self.converted(tensor).map_err(|why| {
+                        format!("its constant `{}` {why} in {}", cx.name(value), self.to.name())
+                    })?;
+                    patch.constant(cx.name(value), converted)
+                }
+                None => patch.node(
+                    &format!("{} to {}", cx.name(value), self.to.name()),
+                    cast(self.to),
+                    &[value.into()],
+                ),
+            });
+        }
+        let made = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
+        for (old, new) in node.outputs.iter().zip(made) {
+            let Some(old) = *old else { continue };
+            if cx.dtype(old) == Some(DType::F32) {
+                let back = patch.node(&format!("{} to f32", cx.name(old)), cast(DType::F32), &[new]);
+                patch.replace(old, back);
+            } else {
+                patch.replace(old, new);
+            }
+        }
+        debug_assert_eq!(cx.node(id).name, node.name);
+        Ok(Some(patch))
+    }
+
+    /// A constant in the lower type, unless that loses more than rounding.
+    fn converted(&self, tensor: &Tensor) -> Result<Tensor, &'static str> {
+        let values = tensor.to_f64s();
+        let converted =
+            Tensor::from_f64s(self.to, tensor.shape(), &values).map_err(|_| "cannot be stored")?;
+        let (mut error, mut norm) = (0.0, 0.0);
+        for (rounded, value) in converted.to_f64s().into_iter().zip(values) {
+            if rounded.is_finite() != value.is_finite() {
+                return Err("is too large");
+            }
+            if value.is_finite() {
+                error += (rounded - value).powi(2);
+                norm += value * value;
+            }
+        }
+        if error > norm * (MAX_ROUNDINGS * rounding(self.to)).powi(2) {
+            return Err("loses its small values");
+        }
+        Ok(converted)
+    }
+}
+
+/// Half the distance between 1 and the next number.
+fn rounding(dtype: DType) -> f64 {
+    if dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) }
+}
+
+fn cast(to: DType) -> Cast {
+    Cast { to, saturate: true, round_mode: CastRounding::Up }
+}
+
+/// Whether an input is of the type that the operator computes in: not indices, sizes, coordinates or factors of
+/// sizes, which have a type of their own.
+fn is_data(op: &Op, place: usize) -> bool {
+    match op {
+        Op::Resize(_) | Op::GridSample(_) | Op::BatchNormalization(_) => place == 0,
+        _ => true,
+    }
+}
+
+fn when(op: &Op) -> When {
+    match op {
+        Op::Conv(_)
+        | Op::ConvTranspose(_)
+        | Op::Gemm(_)
+        | Op::MatMul(_)
+        | Op::Attention(_)
+        | Op::LayerNormalization(_)
+        | Op::RMSNormalization(_)
+        | Op::GroupNormalization(_)
+        | Op::InstanceNormalization(_)
+        | Op::Softmax(_)
+        | Op::AveragePool(_)
+        | Op::GlobalAveragePool(_) => When::Always,
+        Op::Abs(_)
+        | Op::Add(_)
+        | Op::BatchNormalization(_)
+        | Op::Celu(_)
+        | Op::Clip(_)
+        | Op::Concat(_)
+        | Op::DepthToSpace(_)
+        | Op::Div(_)
+        | Op::Elu(_)
+        | Op::Erf(_)
+        | Op::Expand(_)
+        | Op::Flatten(_)
+        | Op::Gather(_)
+        | Op::GatherElements(_)
+        | Op::Gelu(_)
+        | Op::GlobalMaxPool(_)
+        | Op::GridSample(_)
+        | Op::HardSigmoid(_)
+        | Op::HardSwish(_)
+        | Op::Identity(_)
+        | Op::LeakyRelu(_)
+        | Op::Max(_)
+        | Op::MaxPool(_)
+        | Op::Min(_)
+        | Op::Mish(_)
+        | Op::Mul(_)
+        | Op::Neg(_)
+        | Op::PRelu(_)
+        | Op::Pad(_)
+        | Op::ReduceMax(_)
+        | Op::ReduceMean(_)
+        | Op::ReduceMin(_)
+        | Op::Relu(_)
+        | Op::Reshape(_)
+        | Op::Resize(_)
+        | Op::RotaryEmbedding(_)
+        | Op::Selu(_)
+        | Op::Sigmoid(_)
+        | Op::Slice(_)
+        | Op::Softplus(_)
+        | Op::Softsign(_)
+        | Op::SpaceToDepth(_)
+        | Op::Split(_)
+        | Op::Squeeze(_)
+        | Op::Sub(_)
+        | Op::Sum(_)
+        | Op::Swish(_)
+        | Op::Tanh(_)
+        | Op::Tile(_)
+        | Op::Transpose(_)
+        | Op::Unsqueeze(_)
+        | Op::Where(_) => When::Among,
+        _ => When::Never,
+    }
+}
+
+/// Whether a name fits a pattern with `*` for any letters and `?` for one.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut place) = (0, 0);
+    // Where the last star was, and what it had taken by then.
+    let mut star: Option<(usize, usize)> = None;
+    while place < name.len() {
+        if at < pattern.len() && (pattern[at] == '?' || (pattern[at] == name[place] && pattern[at] != '*')) {
+            (at, place) = (at + 1, place + 1);
+        } else if at < pattern.len() && pattern[at] == '*' {
+            star = Some((at, place));
+            at += 1;
+        } else if let Some((star_at, taken)) = star {
+            star = Some((star_at, taken + 1));
+            (at, place) = (star_at + 1, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|&letter| letter == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Pass;
+    use crate::testing::{check_pass, run};
+    use expect_test::expect;
+
+    fn pass(to: DType) -> Pass {
+        Pass::sweep(LowerPrecision { to, pins: vec!["keep*".to_string()] })
+    }
+
+    #[test]
+    fn layers_and_what_lies_between_are_lowered() {
+        check_pass(
+            pass(DType::F16),
+            "input %x: f32[2,3] const %w: f32[3,4] = [1,2,3,4,5,6,7,8,9,10,11,12] \
+             %p: f32[2,4] = MatMul(%x, %w) \"p\" %r: f32[2,4] = Relu(%p) \"r\" output %r",
+            expect![[r#"
+                input %x: f32[2,3]
+                const %w: f16[3,4] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+                %"x to f16": f16[2,3] = Cast(%x) {to=f16} "x to f16"
+                %p.1: f16[2,4] = MatMul(%"x to f16", %w) "p"
+                %p: f32[2,4] = Cast(%p.1) {to=f32} "p to f32"
+                %"p to f16": f16[2,4] = Cast(%p) {to=f16} "p to f16"
+                %r.1: f16[2,4] = Relu(%"p to f16") "r"
+                %r: f32[2,4] = Cast(%r.1) {to=f32} "r to f32"
+                output %r
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_leaves_the_range_stays_and_says_why() {
+        check_pass(
+            pass(DType::F16),
+            "input %x: f32[2,4] const %e: f32[] = [1e-12] const %huge: f32[] = [1e6] const %one: f32[] = [1] \
+             %s: f32[2,4] = Softmax(%x) \"s\" %q: f32[2,4] = Mul(%s, %s) \"q\" %a: f32[2,4] = Add(%s, %e) \"a\" \
+             %b: f32[2,4] = Mul(%s, %huge) \"b\" %c: f32[2,4] = Add(%q, %one) \"c\" \
+             %d: f32[2,4] = Exp(%s) \"d\" %k: f32[2,4] = Neg(%s) \"keep.1\" output %a, %b, %c, %d, %k",
+            expect![[r#"
+                input %x: f32[2,4]
+                const %e: f32[] = 1e-12
+                const %huge: f32[] = 1000000
+                const %one: f32[] = 1
+                %"x to f16": f16[2,4] = Cast(%x) {to=f16} "x to f16"
+                %s.1: f16[2,4] = Softmax(%"x to f16") "s"
+                %s: f32[2,4] = Cast(%s.1) {to=f32} "s to f32"
+                %q: f32[2,4] = Mul(%s, %s) "q"
+                %a: f32[2,4] = Add(%s, %e) "a"
+                %b: f32[2,4] = Mul(%s, %huge) "b"
+                %c: f32[2,4] = Add(%q, %one) "c"
+                %d: f32[2,4] = Exp(%s) "d"
+                %k: f32[2,4] = Neg(%s) "keep.1"
+                output %a, %b, %c, %d, %k
+                refused at q: a square leaves the range of f16 early
+                refused at a: its constant `e` loses its small values in f16
+                refused at b: its constant `huge` is too large in f16
+                refused at c: `q` is made in f32
+                refused at d: Exp needs the range and precision of f32
+                refused at keep.1: --layer-precision keeps it in f32
+            "#]],
+        );
+    }
+
+    #[test]
+    fn sizes_indices_and_coordinates_keep_their_types() {
+        check_pass(
+            pass(DType::BF16),
+            "input %x: f32[1,2,4,4] input %c: bool[1,2,8,8] const %f: f32[4] = [1,1,2,2] \
+             %y: f32[1,2,8,8] = Resize(%x, _, %f) \"y\" %z: f32[1,2,8,8] = Where(%c, %y, %y) \"z\" output %z",
+            expect![[r#"
+                input %x: f32[1,2,4,4]
+                input %c: bool[1,2,8,8]
+                const %f: f32[4] = [1, 1, 2, 2]
+                %"x to bf16": bf16[1,2,4,4] = Cast(%x) {to=bf16} "x to bf16"
+                %y.1: bf16[1,2,8,8] = Resize(%"x to bf16", _, %f) "y"
+                %y: f32[1,2,8,8] = Cast(%y.1) {to=f32} "y to f32"
+                %"y to bf16": bf16[1,2,8,8] = Cast(%y) {to=bf16} "y to bf16"
+                %"y to bf16.1": bf16[1,2,8,8] = Cast(%y) {to=bf16} "y to bf16"
+                %z.1: bf16[1,2,8,8] = Where(%c, %"y to bf16", %"y to bf16.1") "z"
+                %z: f32[1,2,8,8] = Cast(%z.1) {to=f32} "z to f32"
+                output %z
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_lowered_graph_stays_as_it_is() {
+        let (graph, _) = run(
+            pass(DType::F16),
+            "input %x: f32[2,4] %s: f32[2,4] = Softmax(%x) \"s\" %r: f32[2,4] = Relu(%s) \"r\" output %r",
+        );
+        let again = run(pass(DType::F16), &graph.print_whole());
+        assert_eq!(again.1.hits, 0, "{}", again.0.print_whole());
+    }
+
+    #[test]
+    fn patterns_match_names() {
+        for (pattern, name, fits) in [
+            ("conv*", "conv1/a", true),
+            ("*/out?", "block/out1", true),
+            ("*a*b", "xaybzb", true),
+            ("conv", "conv1", false),
+            ("*a*b", "xayb1", false),
+            ("", "x", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+}
