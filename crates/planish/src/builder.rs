@@ -8,6 +8,7 @@ use planish_plan::Profile;
 
 use crate::engine::Device;
 use crate::error::{Error, ErrorKind};
+use crate::network::NetworkBuilder;
 use crate::plan::Plan;
 
 /// A build to be.
@@ -44,6 +45,28 @@ impl Builder {
         let source = *blake3::hash(graph.print_whole().as_bytes()).as_bytes();
         let options = BuildOptions { source, ..BuildOptions::default() };
         Builder { graph, device: Device::Auto, options, timings: TimingCache::default() }
+    }
+
+    /// A build of a network that was defined by hand.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, NetworkBuilder, Profile, SymbolRange};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let y = net.mul(x, 0.5)?;
+    /// net.output("y", y)?;
+    /// let batch = SymbolRange { symbol: "batch".into(), min: 1, opt: 8, max: 32 };
+    /// let plan = Builder::from_network(net)?
+    ///     .profile(Profile { ranges: vec![batch] })
+    ///     .threads(2)
+    ///     .tune_level(0)
+    ///     .build()?;
+    /// assert_eq!(plan.record().profiles.len(), 1);
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn from_network(network: NetworkBuilder) -> Result<Builder, Error> {
+        Ok(Builder::from_graph(network.finish()?))
     }
 
     pub fn device(mut self, device: Device) -> Builder {
