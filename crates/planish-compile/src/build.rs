@@ -87,7 +87,7 @@ pub fn build(
             notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes });
         }
-        let findings = check(&original, &plan, &tensors, backends.all(), &options)?;
+        let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
         let Some(failure) = findings.failure() else {
             plan.certificate = findings.certificate;
             notes.extend(spread);
