@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use planish_compile::{BuildOptions, Built, Progress, TimingCache};
+use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
 use planish_ir::Graph;
 use planish_plan::Profile;
 
-use crate::engine::Device;
+use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::network::NetworkBuilder;
 use crate::plan::Plan;
@@ -69,8 +69,15 @@ impl Builder {
         Ok(Builder::from_graph(network.finish()?))
     }
 
+    /// Where the plan is going to run.
     pub fn device(mut self, device: Device) -> Builder {
         self.device = device;
+        self
+    }
+
+    /// What the model is computed in, where its operators allow it.
+    pub fn precision(mut self, precision: Precision) -> Builder {
+        self.options.precision = precision;
         self
     }
 
@@ -98,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Refuses what only the slow reference can compute.
+    /// Refuses what only the slow reference can compute, and steps on the CPU in a plan for a GPU.
     pub fn strict(mut self, strict: bool) -> Builder {
         self.options.strict = strict;
         self
@@ -133,8 +140,8 @@ impl Builder {
 
     /// Builds the plan, and gives what the passes did and the times that are known now.
     pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
-        let backend = self.device.backend();
-        let built = planish_compile::build(&self.graph, &[backend], &self.options, &mut self.timings)?;
+        let backends = self.device.backends()?;
+        let built = planish_compile::build(&self.graph, &backends, &self.options, &mut self.timings)?;
         Ok((built, self.timings))
     }
 }

@@ -146,6 +146,7 @@
 
 #[cfg(feature = "build")]
 mod builder;
+mod device;
 mod engine;
 mod error;
 #[cfg(feature = "build")]
@@ -154,21 +155,22 @@ mod plan;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
-pub use engine::{Device, Engine};
+pub use device::Device;
+pub use engine::Engine;
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "build")]
 pub use network::{Body, Heads, IntoShape, NetworkBuilder, Operand, Window, Wire};
 pub use plan::Plan;
 #[cfg(feature = "build")]
 pub use planish_compile::{
-    BuildOptions, PassesReport, Progress, TacticLock, TacticSelector, TimingCache, TimingDiff, TimingEntry,
-    TimingKey,
+    BuildOptions, PassesReport, Precision, Progress, TacticLock, TacticSelector, TimingCache, TimingDiff,
+    TimingEntry, TimingKey,
 };
 pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
     Bindings, Context, ContextOptions, ContextPool, HostBuffer, Lease, Outputs, Pending, PortInfo, Profiled,
-    View,
+    View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 

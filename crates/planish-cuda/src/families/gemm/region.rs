@@ -278,6 +278,6 @@ pub(super) fn samples() -> Vec<Problem> {
         sample(DType::F16, &[2, 3, 20, 32], &[2, 3, 32, 20], false, None),
         sample(DType::BF16, &[40, 100], &[100, 30], true, Some(op::Tanh {}.into())),
         sample(DType::F32, &[33, 47], &[47, 29], true, None),
-        sample(DType::F32, &[2, 1, 10, 16], &[3, 16, 24], false, None),
+        sample(DType::F32, &[2, 3, 10, 16], &[3, 16, 24], false, None),
     ]
 }
