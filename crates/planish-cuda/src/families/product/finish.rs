@@ -150,10 +150,6 @@ impl Ending {
         Ok(Ending { epilogue, types: [bias, residual, output], constant_bias, extra })
     }
 
-    pub(crate) fn epilogue(&self) -> &Epilogue {
-        &self.epilogue
-    }
-
     /// Whether every operand has its rows one step apart.
     pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
         let finish = self.finish(problem, rows);
