@@ -1,7 +1,7 @@
 //! Moving data: operators whose output elements are input elements, brought elsewhere.
 //!
 //! Most of them (Transpose, Concat, Split, Slice, Pad, Expand, Tile, DepthToSpace, reorders between layouts)
-//! are a few strided copies each: [`lower`] finds them, [`copy`] plans one, `blocks` has its innermost loops.
+//! are a few strided copies each: `planish_kernel::movement` finds them, [`copy`] plans one, `blocks` has its innermost loops.
 //! Operators that take places from an index tensor are in [`pick`].
 //!
 //! Only the width of elements matters here, never their type, and results are exact.
@@ -9,7 +9,6 @@
 mod blocks;
 pub mod copy;
 mod family;
-pub mod lower;
 pub mod pick;
 #[cfg(test)]
 mod tests;
@@ -23,7 +22,7 @@ use crate::isa::Isa;
 use crate::price::expected_ns;
 use crate::team::Team;
 use copy::{Copy, Core};
-use lower::{Move, Source};
+use planish_kernel::movement::{Move, Source};
 
 /// By how much transposing is slower than copying runs, and moving element by element; measured by the example
 /// `movement`.
@@ -48,6 +47,14 @@ struct Part {
     first_task: usize,
 }
 
+/// Where a copy's source begins in a run with these inputs.
+fn start(source: &Source, inputs: &[*const u8]) -> *const u8 {
+    match source {
+        Source::Input(input) => inputs[*input],
+        Source::Constant(bytes) => bytes.as_ptr(),
+    }
+}
+
 struct Pointers<'a> {
     inputs: &'a [*const u8],
     outputs: &'a [*mut u8],
@@ -62,7 +69,7 @@ impl Pointers<'_> {
     /// # Safety
     /// The part's walks must lie within the operands.
     unsafe fn copy(&self, part: &Part, task: usize) {
-        let from = part.source.start(self.inputs);
+        let from = start(&part.source, self.inputs);
         let to = self.outputs[part.output];
         // SAFETY: the caller says so.
         unsafe { part.copy.run(task, from.wrapping_add(part.from), to.wrapping_add(part.to)) };

@@ -1,4 +1,9 @@
-// What every kernel can use: integer types and the index of a thread. Nothing is included from a toolkit.
+// The ground every kernel stands on: number types, conversions, wide loads and stores, asynchronous copies,
+// matrix fragments and products, all by inline PTX. Nothing here or behind it includes a toolkit's header.
+//
+// `__CUDA_ARCH__` decides what an instruction becomes: from sm_80 on copies are asynchronous and products take
+// f16, bf16 and tf32; sm_75 has f16 products of half the depth and copies through registers.
+#pragma once
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -8,3 +13,338 @@ typedef int i32;
 typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
+
+#define PL_INLINE __device__ __forceinline__
+
+// ---------------------------------------------------------------------------------------------------------
+// Number types
+
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+PL_INLINE float to_f32(float v) { return v; }
+PL_INLINE float to_f32(f16 v) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits)); return r; }
+PL_INLINE float to_f32(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
+PL_INLINE float to_f32(i32 v) { return (float)v; }
+PL_INLINE float to_f32(i64 v) { return (float)v; }
+PL_INLINE float to_f32(u8 v) { return (float)v; }
+PL_INLINE float to_f32(i8 v) { return (float)v; }
+PL_INLINE float to_f32(bool v) { return v ? 1.0f : 0.0f; }
+
+template <class T> struct Of32;
+template <> struct Of32<float> { static PL_INLINE float make(float v) { return v; } };
+template <> struct Of32<f16> {
+  static PL_INLINE f16 make(float v) { f16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v)); return r; }
+};
+template <> struct Of32<bf16> {
+  static PL_INLINE bf16 make(float v) {
+    bf16 r;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+    // To nearest, ties to even; NaN keeps a mantissa bit.
+    u32 u = __float_as_uint(v);
+    r.bits = (u & 0x7fffffffu) > 0x7f800000u ? (u16)((u >> 16) | 0x40u)
+                                              : (u16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+#endif
+    return r;
+  }
+};
+// Rounds to nearest, ties to even.
+template <class T> PL_INLINE T from_f32(float v) { return Of32<T>::make(v); }
+
+// Two numbers in one word, `lo` in the lower half.
+template <class T> struct Pair;
+template <> struct Pair<f16> {
+  static PL_INLINE u32 pack(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+#else
+    return (u32)from_f32<f16>(lo).bits | ((u32)from_f32<f16>(hi).bits << 16);
+#endif
+  }
+  static PL_INLINE float lo(u32 v) { f16 h = {(u16)v}; return to_f32(h); }
+  static PL_INLINE float hi(u32 v) { f16 h = {(u16)(v >> 16)}; return to_f32(h); }
+};
+template <> struct Pair<bf16> {
+  static PL_INLINE u32 pack(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+#else
+    return (u32)from_f32<bf16>(lo).bits | ((u32)from_f32<bf16>(hi).bits << 16);
+#endif
+  }
+  static PL_INLINE float lo(u32 v) { return __uint_as_float(v << 16); }
+  static PL_INLINE float hi(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+};
+
+// The bits of tf32 nearest to a number, ties away from zero.
+PL_INLINE u32 to_tf32(u32 v) {
+#if __CUDA_ARCH__ >= 800
+  u32 r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(v)));
+  return r;
+#else
+  return v;
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Eight numbers at once (16 or 32 bytes). Addresses are aligned to 16 bytes.
+
+template <class T> struct Eight;
+template <class H> struct EightOfPairs {
+  static PL_INLINE void load(float (&v)[8], const void* at) {
+    uint4 w = *(const uint4*)at;
+    u32 words[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) { v[2 * i] = Pair<H>::lo(words[i]); v[2 * i + 1] = Pair<H>::hi(words[i]); }
+  }
+  static PL_INLINE void store(void* at, const float (&v)[8]) {
+    uint4 w;
+    w.x = Pair<H>::pack(v[0], v[1]);
+    w.y = Pair<H>::pack(v[2], v[3]);
+    w.z = Pair<H>::pack(v[4], v[5]);
+    w.w = Pair<H>::pack(v[6], v[7]);
+    *(uint4*)at = w;
+  }
+};
+template <> struct Eight<f16> : EightOfPairs<f16> {};
+template <> struct Eight<bf16> : EightOfPairs<bf16> {};
+template <> struct Eight<float> {
+  static PL_INLINE void load(float (&v)[8], const void* at) {
+    float4 a = ((const float4*)at)[0], b = ((const float4*)at)[1];
+    v[0] = a.x; v[1] = a.y; v[2] = a.z; v[3] = a.w;
+    v[4] = b.x; v[5] = b.y; v[6] = b.z; v[7] = b.w;
+  }
+  static PL_INLINE void store(void* at, const float (&v)[8]) {
+    ((float4*)at)[0] = make_float4(v[0], v[1], v[2], v[3]);
+    ((float4*)at)[1] = make_float4(v[4], v[5], v[6], v[7]);
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------
+// Shared memory and asynchronous copies
+
+PL_INLINE u32 shared_address(const void* p) {
+  u32 r;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(r) : "l"(p));
+  return r;
+}
+
+// 16 bytes from global to shared memory; zeros where `there` is false (the address is then not read).
+PL_INLINE void copy_async16(u32 to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  u32 bytes = there ? 16u : 0u;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#else
+  uint4 v = make_uint4(0u, 0u, 0u, 0u);
+  if (there) v = *(const uint4*)from;
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+#endif
+}
+// The same through the first-level cache, for what the block reads again soon.
+PL_INLINE void copy_async16_cached(u32 to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  u32 bytes = there ? 16u : 0u;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#else
+  copy_async16(to, from, there);
+#endif
+}
+PL_INLINE void copy_async_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits until at most `N` of this thread's committed groups are under way.
+template <int N> PL_INLINE void copy_async_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+PL_INLINE void store_shared16(u32 to, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+PL_INLINE void store_shared(u32 to, f16 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(v.bits) : "memory"); }
+PL_INLINE void store_shared(u32 to, bf16 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(v.bits) : "memory"); }
+PL_INLINE void store_shared(u32 to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); }
+
+// ---------------------------------------------------------------------------------------------------------
+// Matrix fragments. A matrix of ldmatrix is 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix
+// l / 8, and holds of each matrix word l % 4 of row l / 4.
+
+PL_INLINE void load_matrix4(u32 (&r)[4], u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+PL_INLINE void load_matrix2(u32& a, u32& b, u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
+}
+PL_INLINE void load_matrix4_transposed(u32 (&r)[4], u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// d (16x8, f32) += a (16 rows of 32 bytes) times b (32 bytes of 8 columns): a depth of 16 for the half types,
+// of 8 for tf32. Lane l holds of d: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next.
+struct tf32 {};
+template <class T> PL_INLINE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
+template <> PL_INLINE void multiply<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+#if __CUDA_ARCH__ >= 800
+template <> PL_INLINE void multiply<bf16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <> PL_INLINE void multiply<tf32>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
+// ---------------------------------------------------------------------------------------------------------
+// Warps
+
+PL_INLINE float warp_sum(float v) {
+#pragma unroll
+  for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
+  return v;
+}
+PL_INLINE float warp_max(float v) {
+#pragma unroll
+  for (int step = 16; step > 0; step >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
+  return v;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Dependent launches (sm_90 and later; nothing elsewhere). A kernel calls `wait_for_inputs` before it reads or
+// writes what kernels before it touch, and `let_next_begin` when the next may occupy what it leaves free.
+
+PL_INLINE void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+PL_INLINE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Clusters (sm_90 and later)
+
+#if __CUDA_ARCH__ >= 900
+PL_INLINE u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+PL_INLINE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// The address of the same place in the shared memory of block `rank` of the cluster.
+PL_INLINE u32 cluster_address(u32 at, u32 rank) {
+  u32 r;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+  return r;
+}
+PL_INLINE float4 load_cluster16(u32 at) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
+  return v;
+}
+#endif
+
+// ---------------------------------------------------------------------------------------------------------
+// Functions of generated programs, as the reference has them
+
+PL_INLINE float pl_min(float a, float b) { return (a != a || a < b) ? a : b; }
+PL_INLINE float pl_max(float a, float b) { return (a != a || a > b) ? a : b; }
+PL_INLINE i32 pl_min(i32 a, i32 b) { return a < b ? a : b; }
+PL_INLINE i32 pl_max(i32 a, i32 b) { return a > b ? a : b; }
+PL_INLINE i64 pl_min(i64 a, i64 b) { return a < b ? a : b; }
+PL_INLINE i64 pl_max(i64 a, i64 b) { return a > b ? a : b; }
+PL_INLINE float pl_abs(float v) { return fabsf(v); }
+PL_INLINE i32 pl_abs(i32 v) { return v < 0 ? (i32)(0u - (u32)v) : v; }
+PL_INLINE i64 pl_abs(i64 v) { return v < 0 ? (i64)(0ull - (u64)v) : v; }
+// Integers wrap.
+PL_INLINE float pl_neg(float v) { return -v; }
+PL_INLINE i32 pl_neg(i32 v) { return (i32)(0u - (u32)v); }
+PL_INLINE i64 pl_neg(i64 v) { return (i64)(0ull - (u64)v); }
+PL_INLINE float pl_add(float a, float b) { return a + b; }
+PL_INLINE i32 pl_add(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+PL_INLINE i64 pl_add(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+PL_INLINE float pl_sub(float a, float b) { return a - b; }
+PL_INLINE i32 pl_sub(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
+PL_INLINE i64 pl_sub(i64 a, i64 b) { return (i64)((u64)a - (u64)b); }
+PL_INLINE float pl_mul(float a, float b) { return a * b; }
+PL_INLINE i32 pl_mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+PL_INLINE i64 pl_mul(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
+PL_INLINE float pl_fmod(float a, float b) { return fmodf(a, b); }
+PL_INLINE i32 pl_fmod(i32 a, i32 b) { return b == -1 ? 0 : a % b; }
+PL_INLINE i64 pl_fmod(i64 a, i64 b) { return b == -1 ? 0 : a % b; }
+PL_INLINE float pl_div(float a, float b) { return a / b; }
+PL_INLINE i32 pl_div(i32 a, i32 b) { return b == -1 ? pl_neg(a) : a / b; }
+PL_INLINE i64 pl_div(i64 a, i64 b) { return b == -1 ? pl_neg(a) : a / b; }
+PL_INLINE float pl_sign(float v) { return v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : v != v ? v : 0.0f; }
+PL_INLINE i32 pl_sign(i32 v) { return (v > 0) - (v < 0); }
+PL_INLINE i64 pl_sign(i64 v) { return (v > 0) - (v < 0); }
+// The remainder with the sign of the divisor.
+template <class T> PL_INLINE T pl_mod(T a, T b) {
+  T r = pl_fmod(a, b);
+  return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
+}
+template <class T> PL_INLINE T pl_prelu(T x, T slope) { return x < (T)0 ? pl_mul(slope, x) : x; }
+// NaN stays.
+template <class T> PL_INLINE T pl_clamp(T x, T lo, T hi) { x = x < lo ? lo : x; return x > hi ? hi : x; }
+
+PL_INLINE float pl_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+PL_INLINE float pl_softplus(float x) { return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x)); }
+PL_INLINE float pl_gelu(float x) { return 0.5f * x * erfcf(-0.70710678118654752f * x); }
+PL_INLINE float pl_gelu_tanh(float x) {
+  return x * pl_sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x));
+}
+PL_INLINE float pl_hard_sigmoid(float x, float alpha, float beta) {
+  return pl_max(0.0f, pl_min(1.0f, alpha * x + beta));
+}
+PL_INLINE float pl_elu(float x, float alpha) { return x < 0.0f ? alpha * expm1f(x) : x; }
+PL_INLINE float pl_celu(float x, float alpha) { return pl_max(0.0f, x) + pl_min(0.0f, alpha * expm1f(x / alpha)); }
+PL_INLINE float pl_shrink(float x, float bias, float lambd) {
+  return x < -lambd ? x + bias : x > lambd ? x - bias : 0.0f;
+}
+PL_INLINE bool pl_is_infinite(float x, bool negative, bool positive) {
+  return (positive && x == __int_as_float(0x7f800000)) || (negative && x == __int_as_float(0xff800000));
+}
+
+// Conversions of generated programs: floats are cut towards zero, and what is out of range becomes the lowest
+// number; integers keep their low bits; booleans ask for anything but zero.
+template <class T> struct PlCast { template <class F> static PL_INLINE T of(F v) { return (T)v; } };
+template <> struct PlCast<bool> { template <class F> static PL_INLINE bool of(F v) { return v != (F)0; } };
+template <> struct PlCast<i32> {
+  template <class F> static PL_INLINE i32 of(F v) { return (i32)v; }
+  static PL_INLINE i32 of(float v) { return (v >= -2147483648.0f && v < 2147483648.0f) ? (i32)v : (i32)0x80000000; }
+};
+template <> struct PlCast<i64> {
+  template <class F> static PL_INLINE i64 of(F v) { return (i64)v; }
+  static PL_INLINE i64 of(float v) {
+    return (v >= -9223372036854775808.0f && v < 9223372036854775808.0f) ? (i64)v : (i64)0x8000000000000000ull;
+  }
+};
+template <class T, class F> PL_INLINE T pl_cast(F v) { return PlCast<T>::of(v); }

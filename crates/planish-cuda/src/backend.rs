@@ -23,6 +23,8 @@ use crate::source::Source;
 /// Every family, in the order in which their candidates are listed.
 #[rustfmt::skip]
 pub(crate) const FAMILIES: &[&dyn Family] = &[
+    &crate::families::conv::Conv,
+    &crate::families::gemm::Gemm,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {

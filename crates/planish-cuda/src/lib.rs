@@ -8,6 +8,7 @@
 
 mod backend;
 mod cache;
+mod codegen;
 pub mod driver;
 mod error;
 mod families;

@@ -51,6 +51,12 @@ pub fn trials(family: &str) -> Vec<Trial> {
     FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.trials()).collect()
 }
 
+/// Whether families that choose among many tactics by price offer all of them: for measuring how good the prices
+/// are. Holds for the whole process.
+pub fn offer_everything(everything: bool) {
+    crate::families::product::offer_everything(everything);
+}
+
 /// The candidates of one family.
 pub fn candidates(family: &str, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
     let known = FAMILIES.iter().filter(|known| known.name() == family);

@@ -5,6 +5,7 @@
 //! - [`Operand`] and [`Layout`]: how a value lies in memory;
 //! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
 //! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
+//! - [`movement`]: operators that only move data, as strided copies;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
 //! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory;
@@ -16,6 +17,7 @@
 mod backend;
 mod code;
 mod error;
+pub mod movement;
 mod operand;
 pub mod pointwise;
 mod problem;

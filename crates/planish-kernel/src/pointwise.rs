@@ -14,7 +14,7 @@ mod tests;
 pub use epilogue::{Epilogue, Residual};
 pub use ops::{Binary, Inst, Kind, Reg, Scalar, Unary};
 
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use crate::{KernelError, Problem, Region};
 
@@ -41,7 +41,10 @@ impl Source {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProgramInput {
     pub source: Source,
+    /// What it is computed in.
     pub kind: Kind,
+    /// What it is stored in: `kind`'s own type, or f16 or bf16 for f32.
+    pub dtype: DType,
     pub dims: Vec<usize>,
     /// The tensor is a vector along axis 1 of the output (a parameter of BatchNormalization, the bias of a
     /// convolution) instead of being aligned at the last axis.
@@ -65,6 +68,16 @@ impl ProgramInput {
     }
 }
 
+/// Which floating-point types a program is made of. Kernels that know no f16 must never be given one, so they
+/// have to ask for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Floats {
+    /// f32 alone.
+    Single,
+    /// f16 and bf16 too, as storage.
+    Stored,
+}
+
 /// Straight-line code for one element of the outputs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Program {
@@ -76,19 +89,31 @@ pub struct Program {
     /// The type of each value.
     pub kinds: Vec<Kind>,
     pub outputs: Vec<Reg>,
+    /// What each output is stored in: the type of its kind, or f16 or bf16 for f32.
+    pub output_types: Vec<DType>,
 }
 
 impl Program {
     /// The program of a problem whose nodes are all pointwise. All outputs must have the same sizes.
     pub fn of_problem(problem: &Problem) -> Result<Program, KernelError> {
-        build::program(problem, None)
+        build::program(problem, None, Floats::Single)
+    }
+
+    /// As [`Program::of_problem`], over inputs and outputs that may be stored in f16 or bf16.
+    pub fn stored(problem: &Problem) -> Result<Program, KernelError> {
+        build::program(problem, None, Floats::Stored)
     }
 
     /// The program of the nodes behind `main`, whose first output is the running value ([`Inst::Running`]).
     /// A bias that is an input of `main` itself (Conv's `B`, Gemm's `C` with its factors) comes first. The
     /// problem must have one output, and it must have the sizes of `main`'s.
     pub fn epilogue(problem: &Problem, main: u32) -> Result<Program, KernelError> {
-        build::program(problem, Some(main))
+        build::program(problem, Some(main), Floats::Single)
+    }
+
+    /// As [`Program::epilogue`], over operands that may be stored in f16 or bf16. The running value is f32.
+    pub fn stored_epilogue(problem: &Problem, main: u32) -> Result<Program, KernelError> {
+        build::program(problem, Some(main), Floats::Stored)
     }
 
     /// The values that an instruction reads.

@@ -5,9 +5,10 @@
 //! regular, and picks what the two innermost loops do: copy runs, repeat an element, transpose blocks in
 //! registers, or take elements one by one. The rest is an odometer.
 
-use crate::isa::Isa;
+use planish_kernel::movement::Walk;
 
 use super::blocks::{self, Block, BlockFn};
+use crate::isa::Isa;
 
 /// The most dimensions that remain around the two innermost loops; ONNX models have far fewer.
 const MAX_OUTER: usize = 12;
@@ -20,14 +21,6 @@ const TRANSPOSED_SIDE: usize = 64;
 
 /// Bytes that a task moves at least.
 const TASK_BYTES: usize = 1 << 16;
-
-/// One dimension of a copy; steps are in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Walk {
-    pub len: usize,
-    pub from: isize,
-    pub to: isize,
-}
 
 /// What the two innermost loops do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,11 @@
 //! Movement as the backend sees it: candidates and prepared work.
 
+use planish_kernel::movement::{Source, lower};
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 use planish_op::Op;
 
-use super::lower::Source;
 use super::pick::{self, PickArguments, Picks};
-use super::{Moves, lower};
+use super::{Moves, start};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -67,7 +67,7 @@ impl Family for Moving {
                 continue;
             }
             let laid = with_layouts(problem, from, to);
-            let planned = lower::lower(&laid).ok().and_then(|moves| Moves::plan(isa, moves));
+            let planned = lower(&laid).ok().and_then(|moves| Moves::plan(isa, moves));
             candidates.extend(planned.map(|moves| {
                 candidate("move_copies", problem, (from, to), moves.predicted_ns(problem.threads))
             }));
@@ -90,7 +90,7 @@ impl Family for Moving {
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let moves = Moves::plan(isa, lower::lower(problem)?)
+        let moves = Moves::plan(isa, lower(problem)?)
             .ok_or_else(|| KernelError::unsupported("a copy of more dimensions than kernels hold"))?;
         Ok(Box::new(moves))
     }
@@ -156,9 +156,9 @@ impl Work for PickWork {
         team: &Team,
     ) -> Result<(), KernelError> {
         let arguments = PickArguments {
-            data: self.inputs.data.start(inputs),
-            index: self.inputs.index.start(inputs),
-            updates: self.inputs.updates.as_ref().map_or(std::ptr::null(), |updates| updates.start(inputs)),
+            data: start(&self.inputs.data, inputs),
+            index: start(&self.inputs.index, inputs),
+            updates: self.inputs.updates.as_ref().map_or(std::ptr::null(), |updates| start(updates, inputs)),
             y: outputs[0],
         };
         // SAFETY: the caller grants what the operands span.

@@ -1,11 +1,12 @@
 //! Every movement operator against the reference, bit by bit, over element widths, edge sizes and operands of
 //! either layout that lie inside larger ones.
 
+use planish_kernel::movement::Walk;
 use planish_kernel::{Layout, Operand, Ref};
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
 
-use super::copy::{Copy, Core, Walk};
+use super::copy::{Copy, Core};
 use super::{Moving, Picking};
 use crate::family::Family;
 use crate::isa::Isa;

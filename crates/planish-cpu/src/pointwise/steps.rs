@@ -209,6 +209,8 @@ fn float_unary(op: Unary) -> Loop {
         Unary::Log => unary_of!(|s, x| vecmath::log(s, x)),
         Unary::Reciprocal => unary_of!(|s, x| s.div(s.splat(1.0), x)),
         Unary::Round => unary_of!(|s, x| s.round(x)),
+        Unary::RoundF16 => exact!(|x| planish_tensor::rounding::f16_from_f64(x).to_f64()),
+        Unary::RoundBf16 => exact!(|x| planish_tensor::rounding::bf16_from_f64(x).to_f64()),
         Unary::Sigmoid => unary_of!(|s, x| vecmath::sigmoid(s, x)),
         Unary::Sin => unary_of!(|s, x| vecmath::sin(s, x)),
         Unary::Sinh => exact!(f64::sinh),

@@ -408,3 +408,31 @@ fn tasks_cover_everything_and_hang_on_sizes_alone() {
     assert_eq!(LIES[0].layout, Layout::Plain);
     trial::check(&Programs, &program, &inputs, FUSED);
 }
+
+/// Kernels of f32 must never be handed f16 or bf16 elements: no family but the reference may offer itself.
+#[test]
+fn half_operands_are_left_to_the_reference() {
+    use planish_kernel::Backend;
+    let half = |region: &Region, inputs: &[Tensor]| {
+        let (mut problem, _) = trial::pose(region, inputs, LIES[0]);
+        for dtype in [DType::F16, DType::BF16] {
+            problem.inputs.iter_mut().chain(&mut problem.outputs).for_each(|operand| operand.dtype = dtype);
+            for candidate in crate::Cpu::new().candidates(&problem) {
+                assert!(candidate.slow, "{} of {dtype}", candidate.tactic);
+            }
+        }
+    };
+    let mut numbers = Numbers::new(11);
+    let square = numbers.tensor(DType::F32, &[8, 8], 1.0);
+    let vector = numbers.tensor(DType::F32, &[8], 1.0);
+    let two = [square.clone(), square.clone()];
+    half(&region(2, vec![], vec![(op::Add {}.into(), vec![input(0), input(1)])]), &two);
+    let fused = vec![
+        (op::MatMul {}.into(), vec![input(0), input(1)]),
+        (op::Add {}.into(), vec![node(0), input(2)]),
+        (op::Relu {}.into(), vec![node(1)]),
+    ];
+    half(&region(3, vec![], fused), &[square.clone(), square.clone(), vector.clone()]);
+    let norm = op::LayerNormalization { axis: -1, epsilon: 1e-5, stash_type: 1 };
+    half(&region(2, vec![], vec![(norm.into(), vec![input(0), input(1)])]), &[square, vector]);
+}

@@ -4,7 +4,7 @@ use planish_op::{GeluApproximation, Op};
 use planish_tensor::DType;
 
 use super::ops::{Binary, Inst, Kind, Reg, Scalar, Unary};
-use super::{Program, ProgramInput, Source};
+use super::{Floats, Program, ProgramInput, Source};
 use crate::types::Inner;
 use crate::{KernelError, Problem, Ref, RegionNode};
 
@@ -18,12 +18,13 @@ fn refuse<T>(reason: impl Into<String>) -> Built<T> {
 }
 
 /// The program of the whole problem, or of what comes behind `main`.
-pub(super) fn program(problem: &Problem, main: Option<u32>) -> Built<Program> {
+pub(super) fn program(problem: &Problem, main: Option<u32>, floats: Floats) -> Built<Program> {
     let types = problem.inner_types()?;
     let mut builder = Builder {
         problem,
         types: &types,
         main,
+        floats,
         values: vec![None; problem.region.nodes.len()],
         code: Vec::new(),
         kinds: Vec::new(),
@@ -40,17 +41,20 @@ pub(super) fn program(problem: &Problem, main: Option<u32>) -> Built<Program> {
         builder.start_behind(main)?;
     }
     let mut regs = Vec::with_capacity(outputs.len());
+    let mut output_types = Vec::with_capacity(outputs.len());
     for output in outputs {
-        if builder.dims_of(*output)? != dims {
+        let inner = builder.inner(*output)?;
+        if inner.dims != dims {
             return refuse(format!("outputs of other sizes than {dims:?}"));
         }
         regs.push(builder.value(*output)?);
+        output_types.push(inner.dtype);
     }
     let Builder { code, kinds, inputs, .. } = builder;
     if let Some(input) = inputs.iter().find(|input| !reaches(input, &dims)) {
         return refuse(format!("an input of sizes {:?} does not spread over {dims:?}", input.dims));
     }
-    Ok(Program { dims, inputs, code, kinds, outputs: regs }.without_dead_code())
+    Ok(Program { dims, inputs, code, kinds, outputs: regs, output_types }.without_dead_code())
 }
 
 /// Whether broadcasting the input gives elements of `dims` and no more.
@@ -67,6 +71,7 @@ struct Builder<'a> {
     problem: &'a Problem,
     types: &'a [Vec<Inner>],
     main: Option<u32>,
+    floats: Floats,
     /// What each node that was built left in its first output.
     values: Vec<Option<Reg>>,
     code: Vec<Inst>,
@@ -106,7 +111,7 @@ impl Builder<'_> {
     /// The running value of an epilogue, and the bias that the main node itself has.
     fn start_behind(&mut self, main: u32) -> Built<()> {
         let dtype = self.main_output(main)?.dtype;
-        let Some(kind) = Kind::of(dtype) else {
+        let Some(kind) = self.kind_of(dtype) else {
             return refuse(format!("a running value of type {dtype}"));
         };
         let mut running = self.emit(Inst::Running, kind)?;
@@ -155,6 +160,14 @@ impl Builder<'_> {
         self.emit(Inst::Constant(value), value.kind())
     }
 
+    /// What elements of a type are computed in, if this program may hold them.
+    fn kind_of(&self, dtype: DType) -> Option<Kind> {
+        match self.floats {
+            Floats::Single => Kind::of(dtype),
+            Floats::Stored => Kind::stored(dtype),
+        }
+    }
+
     fn kind(&self, reg: Reg) -> Kind {
         self.kinds[reg.0 as usize]
     }
@@ -191,7 +204,10 @@ impl Builder<'_> {
         let source = match reference {
             Ref::Input(idx) => Source::Input(idx),
             Ref::Constant(idx) => {
-                if let Some(scalar) = self.problem.region.constants.get(idx as usize).and_then(Scalar::of) {
+                let constant = self.problem.region.constants.get(idx as usize);
+                if let Some(tensor) = constant.filter(|tensor| self.kind_of(tensor.dtype()).is_some())
+                    && let Some(scalar) = Scalar::of(tensor)
+                {
                     return self.constant(scalar);
                 }
                 Source::Constant(idx)
@@ -199,10 +215,10 @@ impl Builder<'_> {
             Ref::Node { .. } => return refuse("a parameter that is computed"),
         };
         let Inner { dtype, dims } = self.inner(reference)?;
-        let Some(kind) = Kind::of(dtype) else {
+        let Some(kind) = self.kind_of(dtype) else {
             return refuse(format!("elements of type {dtype}"));
         };
-        let input = ProgramInput { source, kind, dims, channel };
+        let input = ProgramInput { source, kind, dtype, dims, channel };
         let idx = self.inputs.iter().position(|known| *known == input).unwrap_or_else(|| {
             self.inputs.push(input);
             self.inputs.len() - 1
@@ -427,7 +443,10 @@ impl Builder<'_> {
     fn clip(&mut self, node: &RegionNode) -> Built<Reg> {
         let x = self.operand(node, 0)?;
         let (low, high) = match self.kind(x) {
-            Kind::F32 => (Scalar::F32(f32::MIN), Scalar::F32(f32::MAX)),
+            Kind::F32 => {
+                let most = self.largest(node)?;
+                (Scalar::F32(-most), Scalar::F32(most))
+            }
             Kind::I32 => (Scalar::I32(i32::MIN), Scalar::I32(i32::MAX)),
             Kind::I64 => (Scalar::I64(i64::MIN), Scalar::I64(i64::MAX)),
             Kind::Bool => return refuse("Clip of booleans"),
@@ -468,12 +487,31 @@ impl Builder<'_> {
         self.select(above, high, raised)
     }
 
+    /// The largest finite number of the type that a node reads first.
+    fn largest(&self, node: &RegionNode) -> Built<f32> {
+        let Some(x) = node.inputs.first().copied().flatten() else {
+            return refuse(format!("{} without an input", node.op.name()));
+        };
+        Ok(match self.inner(x)?.dtype {
+            DType::F16 => 65504.0,
+            // The upper half of the bits of f32::MAX.
+            DType::BF16 => f32::from_bits(0x7f7f_0000),
+            _ => f32::MAX,
+        })
+    }
+
     fn cast(&mut self, node: &RegionNode, to: DType) -> Built<Reg> {
-        let x = self.operand(node, 0)?;
-        match Kind::of(to) {
-            Some(kind) if kind == self.kind(x) => Ok(x),
-            Some(kind) => self.emit(Inst::Cast(x), kind),
-            None => refuse(format!("Cast to {to}")),
+        let mut x = self.operand(node, 0)?;
+        let Some(kind) = self.kind_of(to) else {
+            return refuse(format!("Cast to {to}"));
+        };
+        if kind != self.kind(x) {
+            x = self.emit(Inst::Cast(x), kind)?;
+        }
+        match to {
+            DType::F16 => self.unary(Unary::RoundF16, x),
+            DType::BF16 => self.unary(Unary::RoundBf16, x),
+            _ => Ok(x),
         }
     }
 
@@ -573,6 +611,6 @@ impl Program {
             kinds.push(self.kinds[idx]);
         }
         let outputs = self.outputs.iter().map(|reg| renamed[reg.0 as usize]).collect();
-        Program { dims: self.dims, inputs, code, kinds, outputs }
+        Program { dims: self.dims, inputs, code, kinds, outputs, output_types: self.output_types }
     }
 }

@@ -37,7 +37,16 @@ impl Epilogue {
 
     /// The epilogue of `main` in this problem. The bias that `main` takes itself is part of it.
     pub fn of(problem: &Problem, main: u32) -> Result<Epilogue, KernelError> {
-        let program = Program::epilogue(problem, main)?;
+        Epilogue::behind(problem, main, Program::epilogue(problem, main)?)
+    }
+
+    /// As [`Epilogue::of`], over operands that may be stored in f16 or bf16: look at the types of the bias and
+    /// the residual.
+    pub fn stored(problem: &Problem, main: u32) -> Result<Epilogue, KernelError> {
+        Epilogue::behind(problem, main, Program::stored_epilogue(problem, main)?)
+    }
+
+    fn behind(problem: &Problem, main: u32, program: Program) -> Result<Epilogue, KernelError> {
         let Some(node) = problem.region.nodes.get(main as usize) else {
             return Err(KernelError::unsupported(format!("the region has no node {main}")));
         };

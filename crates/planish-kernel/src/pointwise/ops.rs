@@ -23,6 +23,15 @@ impl Kind {
         }
     }
 
+    /// The kind that elements of a stored type are computed in: f16 and bf16 are widened to f32 when they are
+    /// read and rounded once when they are written.
+    pub fn stored(dtype: DType) -> Option<Kind> {
+        match dtype {
+            DType::F16 | DType::BF16 => Some(Kind::F32),
+            _ => Kind::of(dtype),
+        }
+    }
+
     pub fn dtype(self) -> DType {
         match self {
             Kind::F32 => DType::F32,
@@ -75,6 +84,8 @@ impl Scalar {
             DType::I32 => tensor.elements::<i32>().ok().map(|all| Scalar::I32(all[0])),
             DType::I64 => tensor.elements::<i64>().ok().map(|all| Scalar::I64(all[0])),
             DType::Bool => tensor.elements::<bool>().ok().map(|all| Scalar::Bool(all[0])),
+            // Every f16 and bf16 is an f32.
+            DType::F16 | DType::BF16 => Some(Scalar::F32(tensor.to_f64s()[0] as f32)),
             _ => None,
         }
     }
@@ -128,6 +139,10 @@ pub enum Unary {
     Reciprocal,
     /// Ties to even.
     Round,
+    /// To the nearest f16, ties to even: what an explicit Cast leaves. Only in programs over stored types.
+    RoundF16,
+    /// To the nearest bf16, likewise.
+    RoundBf16,
     Sigmoid,
     Sin,
     Sinh,

@@ -250,3 +250,49 @@ fn nodes_beside_the_main_one_may_join_behind_it() {
     let reason = Epilogue::of(&through, 0).unwrap_err().to_string();
     assert_eq!(reason, "Softmax stands behind the main node and is not pointwise");
 }
+
+#[test]
+fn small_floats_are_storage_and_only_for_those_who_ask() {
+    let mut halves = problem(
+        &[&[2, 3], &[3]],
+        vec![],
+        vec![
+            (op::Add {}.into(), vec![X, input(1)]),
+            (cast(DType::BF16), vec![node(0)]),
+            (cast(DType::F16), vec![node(1)]),
+        ],
+    );
+    halves.inputs.iter_mut().for_each(|operand| operand.dtype = DType::F16);
+    assert_eq!(Program::of_problem(&halves).unwrap_err().to_string(), "elements of type f16");
+    let program = Program::stored(&halves).unwrap();
+    assert_eq!(program.inputs[0].dtype, DType::F16);
+    assert!(program.kinds.iter().all(|kind| *kind == Kind::F32));
+    assert_eq!(program.output_types, [DType::F16]);
+    let rounds = [Inst::Unary(Unary::RoundBf16, Reg(2)), Inst::Unary(Unary::RoundF16, Reg(3))];
+    assert_eq!(program.code[3..], rounds);
+    let mut clip = problem(&[&[4]], vec![], vec![(op::Clip {}.into(), vec![X])]);
+    clip.inputs[0].dtype = DType::F16;
+    let bounds = Inst::Clamp { x: Reg(0), lo: Scalar::F32(-65504.0), hi: Scalar::F32(65504.0) };
+    assert_eq!(Program::stored(&clip).unwrap().code[1], bounds);
+}
+
+fn cast(to: DType) -> Op {
+    op::Cast { round_mode: op::CastRounding::Up, saturate: true, to }.into()
+}
+
+#[test]
+fn epilogues_of_half_products_are_built_only_as_stored() {
+    let mut product = problem(
+        &[&[4, 5], &[5, 6], &[6], &[4, 6]],
+        vec![],
+        vec![
+            (op::MatMul {}.into(), vec![X, input(1)]),
+            (op::Add {}.into(), vec![node(0), input(2)]),
+            (op::Add {}.into(), vec![node(1), input(3)]),
+        ],
+    );
+    product.inputs.iter_mut().for_each(|operand| operand.dtype = DType::BF16);
+    assert!(Epilogue::of(&product, 0).is_err());
+    let found = Epilogue::stored(&product, 0).unwrap();
+    assert_eq!((found.bias, found.residual.map(|residual| residual.input)), (Some(2), Some(3)));
+}

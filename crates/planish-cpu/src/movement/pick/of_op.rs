@@ -1,13 +1,13 @@
 //! From operators to lookups.
 
+use planish_kernel::movement::{Source, Walk};
 use planish_kernel::{KernelError, Layout, Operand, Problem, Ref};
 use planish_op::{Op, ScatterReduction};
 use planish_tensor::DType;
 
 use super::{IndexType, Indexed, LOOKUP_BYTES, MAX_TUPLE_DIMS, Picks, Slice, TASK_BYTES, TupleDim};
 use crate::isa::Isa;
-use crate::movement::copy::{Copy, Walk};
-use crate::movement::lower::Source;
+use crate::movement::copy::Copy;
 
 /// What the lookup reads.
 #[derive(Clone, Debug)]

@@ -1,16 +1,23 @@
-//! From operators to copies: each operator that only moves data becomes a list of [`Move`]s between strided
-//! views of its operands.
+//! Operators that only move data, as lists of strided copies ([`Move`]) between views of their operands: what
+//! every backend copies by kernels of its own.
 
 mod cut;
 mod made;
 mod pad;
 mod permute;
 
-use planish_kernel::{KernelError, Operand, Problem, Ref, RegionNode};
 use planish_op::Op;
 use planish_tensor::{Bytes, Tensor};
 
-use super::copy::Walk;
+use crate::{KernelError, Operand, Problem, Ref, RegionNode};
+
+/// One dimension of a copy; steps are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walk {
+    pub len: usize,
+    pub from: isize,
+    pub to: isize,
+}
 
 /// What a copy reads.
 #[derive(Clone, Debug)]
@@ -19,16 +26,6 @@ pub enum Source {
     Input(usize),
     /// A constant of the region, dense.
     Constant(Bytes),
-}
-
-impl Source {
-    /// Where it begins in a run with these inputs.
-    pub(super) fn start(&self, inputs: &[*const u8]) -> *const u8 {
-        match self {
-            Source::Input(input) => inputs[*input],
-            Source::Constant(bytes) => bytes.as_ptr(),
-        }
-    }
 }
 
 /// One copy between operands.
@@ -151,7 +148,7 @@ impl Lowering<'_> {
             }
             Some(reference @ Ref::Constant(_)) => {
                 let tensor = self.problem.region.constant(Some(reference)).ok_or_else(|| self.unfit())?;
-                let layout = planish_kernel::Layout::Plain;
+                let layout = crate::Layout::Plain;
                 let operand = Operand::dense(tensor.dtype(), tensor.shape(), layout);
                 Ok((Source::Constant(tensor.bytes().clone()), operand))
             }

@@ -1,6 +1,6 @@
 //! Pad: what is kept, and around it the constant, or the kept elements again in the order of the mode.
 
-use planish_kernel::KernelError;
+use crate::KernelError;
 use planish_op::{Pad, PadMode};
 use planish_tensor::Bytes;
 

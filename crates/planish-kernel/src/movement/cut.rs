@@ -1,6 +1,6 @@
 //! Operators that put values behind each other along an axis, or take them apart.
 
-use planish_kernel::KernelError;
+use crate::KernelError;
 use planish_op::{Concat, Gather, Split};
 
 use super::{Lowering, Move, View};

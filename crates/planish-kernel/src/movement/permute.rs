@@ -1,6 +1,6 @@
 //! Operators that put axes elsewhere, repeat them, or regroup them.
 
-use planish_kernel::{KernelError, Layout};
+use crate::{KernelError, Layout};
 use planish_op::{DepthToSpace, DepthToSpaceMode, SpaceToDepth, Transpose};
 
 use super::{Lowering, Move, View};

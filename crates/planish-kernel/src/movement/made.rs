@@ -1,6 +1,6 @@
 //! Operators whose output sizes alone settle, together with constants: it is made once, then copied.
 
-use planish_kernel::KernelError;
+use crate::KernelError;
 use planish_op::{ConstantOfShape, Shape};
 use planish_tensor::{Bytes, DType, Tensor};
 

@@ -1,0 +1,316 @@
+// Convolution as an implicit matrix product: rows are output pixels over all images, columns the output channels
+// of a group, k runs over the window's taps and, within a tap, the group's input channels. product.cuh stands in
+// front and says what is set from outside; besides:
+//   X_T          what the input is stored in
+//   X_WIDE       1: channels are innermost and lie in whole chunks of 16 bytes; 0: any strides
+//   X_CACHED     with X_WIDE 1: through the first-level cache, where the taps of neighbours meet
+//   MANY_TAPS    1: windows of more than 32 taps
+//   FEW_C        with X_WIDE 0: the channels of a group, or 0 where they come at run time
+
+struct Conv {
+  Finish finish;
+  i64 sn, sc, ss[3];        // strides of the input, in elements; ss: depth, row, column
+  int n_images, groups, c, n;
+  int k, k_row;             // taps times channels, and the length of a row of weights
+  int in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+  int tiles_m, tiles_n, split;
+};
+
+// Coordinates of an output pixel.
+PL_INLINE void pixel(const Conv& p, int m, int (&q)[4]) {
+  u32 rest = (u32)m;
+  const u32 ow = rest % (u32)p.out[2];
+  rest /= (u32)p.out[2];
+  const u32 oh = rest % (u32)p.out[1];
+  rest /= (u32)p.out[1];
+  q[3] = (int)ow;
+  q[2] = (int)oh;
+  q[1] = (int)(rest % (u32)p.out[0]);
+  q[0] = (int)(rest / (u32)p.out[0]);
+}
+
+// Where k is: a tap and a channel.
+struct Tap {
+  int c, s, r, d, idx;
+  PL_INLINE void start(const Conv& p, int k) {
+    const int tap = k / p.c;
+    c = k - tap * p.c;
+    idx = tap;
+    s = tap % p.kernel[2];
+    const int rest = tap / p.kernel[2];
+    r = rest % p.kernel[1];
+    d = rest / p.kernel[1];
+  }
+  PL_INLINE void next_tap(const Conv& p) {
+    idx++;
+    if (++s == p.kernel[2]) {
+      s = 0;
+      if (++r == p.kernel[1]) { r = 0; d++; }
+    }
+  }
+  PL_INLINE void advance(const Conv& p, int by) {
+    c += by;
+#pragma unroll 1
+    while (c >= p.c) { c -= p.c; next_tap(p); }
+  }
+};
+
+// Pixels as rows, in whole chunks.
+template <class T> struct PixelsWide {
+  static constexpr int PER = (BM * CHUNKS + THREADS - 1) / THREADS;
+  static constexpr bool RAGGED = BM * CHUNKS % THREADS != 0;
+  static constexpr bool THROUGH_REGISTERS = false;
+  const Conv* p;
+  const T* whole;
+  bool is_aligned;
+  const T* at[PER];   // the window's origin, perhaps outside
+#if MANY_TAPS
+  int origin[PER][3];
+#else
+  u32 taps[PER];      // bit t: tap t is inside the image
+#endif
+  Tap tap;
+  int n_taps;
+
+  PL_INLINE void start(const Conv& conv, const T* x, int m0, int rows, int group, int k0) {
+    p = &conv;
+    n_taps = conv.kernel[0] * conv.kernel[1] * conv.kernel[2];
+    tap.start(conv, k0 + (int)(threadIdx.x % CHUNKS) * EPC);
+    whole = x;
+    is_aligned = aligned16(x);
+    x += (i64)group * conv.c;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int row = threadIdx.x / CHUNKS + i * (THREADS / CHUNKS);
+      int q[4];
+      pixel(conv, m0 + row, q);
+      const bool exists = row < rows;
+      int o[3];
+      i64 offset = (i64)q[0] * conv.sn;
+#pragma unroll
+      for (int axis = 0; axis < 3; axis++) {
+        o[axis] = q[axis + 1] * conv.stride[axis] - conv.pad[axis];
+        offset += (i64)o[axis] * conv.ss[axis];
+      }
+      at[i] = x + (exists ? offset : 0);
+#if MANY_TAPS
+#pragma unroll
+      for (int axis = 0; axis < 3; axis++) origin[i][axis] = exists ? o[axis] : -0x40000000;
+#else
+      u32 along = 0;
+#pragma unroll 1
+      for (int s = 0; s < conv.kernel[2]; s++)
+        if ((u32)(o[2] + s * conv.dilation[2]) < (u32)conv.in[2]) along |= 1u << s;
+      u32 all = 0;
+      int shift = 0;
+#pragma unroll 1
+      for (int d = 0; d < conv.kernel[0]; d++)
+#pragma unroll 1
+        for (int r = 0; r < conv.kernel[1]; r++) {
+          const bool in = (u32)(o[0] + d * conv.dilation[0]) < (u32)conv.in[0] &&
+                          (u32)(o[1] + r * conv.dilation[1]) < (u32)conv.in[1];
+          if (in) all |= along << shift;
+          shift += conv.kernel[2];
+        }
+      taps[i] = exists ? all : 0;
+#endif
+    }
+  }
+  PL_INLINE void load(u32 to) {
+    const Conv& conv = *p;
+    const int dd = tap.d * conv.dilation[0], dr = tap.r * conv.dilation[1], ds = tap.s * conv.dilation[2];
+    const i64 offset = dd * conv.ss[0] + dr * conv.ss[1] + ds * conv.ss[2] + tap.c;
+    const bool inside = tap.idx < n_taps;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int row = threadIdx.x / CHUNKS + i * (THREADS / CHUNKS);
+#if MANY_TAPS
+      const bool ok = inside && (u32)(origin[i][0] + dd) < (u32)conv.in[0] &&
+                      (u32)(origin[i][1] + dr) < (u32)conv.in[1] && (u32)(origin[i][2] + ds) < (u32)conv.in[2];
+#else
+      const bool ok = inside && (taps[i] >> tap.idx & 1);
+#endif
+      if (!RAGGED || row < BM) {
+        const T* from = ok ? at[i] + offset : whole;
+        const u32 there = to + place(row, threadIdx.x % CHUNKS);
+        if (is_aligned) {
+#if X_CACHED
+          copy_async16_cached(there, from, ok);
+#else
+          copy_async16(there, from, ok);
+#endif
+        } else {
+#pragma unroll 1
+          for (int e = 0; e < EPC; e++) store_shared(there + e * (u32)sizeof(T), ok ? from[e] : Zero<T>::make());
+        }
+      }
+    }
+    tap.advance(conv, KSTEP);
+  }
+  PL_INLINE void fetch() {}
+  PL_INLINE void store(u32) {}
+};
+
+// Pixels as rows, element by element: few channels, channels outermost, another type.
+template <class T> struct PixelsStrided {
+  static constexpr int PER = (BM * CHUNKS + THREADS - 1) / THREADS;
+  static constexpr int ROWS = BM > THREADS ? BM / THREADS : 1;   // rows of a thread
+  static constexpr bool THROUGH_REGISTERS = true;
+  const Conv* p;
+  const T* at[ROWS];
+  int origin[ROWS][3];
+  int k;
+  u32 w[PER][4];
+
+  PL_INLINE void start(const Conv& conv, const T* x, int m0, int rows, int group, int k0) {
+    p = &conv;
+    k = k0;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      const int row = threadIdx.x % BM + i * THREADS;
+      int q[4];
+      pixel(conv, m0 + row, q);
+      i64 offset = (i64)q[0] * conv.sn + (i64)group * conv.c * conv.sc;
+#pragma unroll
+      for (int axis = 0; axis < 3; axis++) {
+        origin[i][axis] = q[axis + 1] * conv.stride[axis] - conv.pad[axis];
+        offset += (i64)origin[i][axis] * conv.ss[axis];
+        if (row >= rows) origin[i][axis] = -0x40000000;
+      }
+      at[i] = x + offset;
+    }
+  }
+  PL_INLINE void load(u32) {}
+  PL_INLINE void fetch() {
+    const Conv& conv = *p;
+    const int c = FEW_C ? FEW_C : conv.c;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int idx = threadIdx.x + i * THREADS, mine = i % ROWS;
+      const int first = k + idx / BM * EPC;
+      T v[EPC];
+      // Places in k one after the other: channel first, then tap.
+      int tap = first / c, channel = first - tap * c;
+      int s = tap % conv.kernel[2], rest = tap / conv.kernel[2];
+      int r = rest % conv.kernel[1], d = rest / conv.kernel[1];
+#pragma unroll
+      for (int e = 0; e < EPC; e++) {
+        const int dd = d * conv.dilation[0], dr = r * conv.dilation[1], ds = s * conv.dilation[2];
+        const bool ok = first + e < conv.k && (u32)(origin[mine][0] + dd) < (u32)conv.in[0] &&
+                        (u32)(origin[mine][1] + dr) < (u32)conv.in[1] &&
+                        (u32)(origin[mine][2] + ds) < (u32)conv.in[2] && (BM * CHUNKS % THREADS == 0 || idx < BM * CHUNKS);
+        v[e] = Zero<T>::make();
+        if (ok) v[e] = at[mine][dd * conv.ss[0] + dr * conv.ss[1] + ds * conv.ss[2] + channel * conv.sc];
+        if (++channel == c) {
+          channel = 0;
+          if (++s == conv.kernel[2]) {
+            s = 0;
+            if (++r == conv.kernel[1]) { r = 0; d++; }
+          }
+        }
+      }
+      Packed<ELEM, T>::pack(w[i], v);
+    }
+    k += KSTEP;
+  }
+  PL_INLINE void store(u32 to) {
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int idx = threadIdx.x + i * THREADS;
+      if (BM * CHUNKS % THREADS == 0 || idx < BM * CHUNKS)
+        store_shared16(to + place(idx % BM, idx / BM), w[i][0], w[i][1], w[i][2], w[i][3]);
+    }
+  }
+};
+
+PL_INLINE void finish_row(const Conv& p, const Addresses& a, float (&v)[8], int m, int n, int count) {
+  Place at;
+  at.m = m;
+  const Finish& f = p.finish;
+  bool all_linear = !NEED_PLACE && f.out.linear && (!f.residual_when || f.residual.linear);
+#pragma unroll
+  for (int i = 0; i < N_EXTRA; i++) all_linear = all_linear && f.extra[i].linear;
+  if (!all_linear) pixel(p, m, at.q);
+  finish8(f, a, v, at, n, count);
+}
+
+// `parts` holds the parts of split sums, with SPLIT_MEMORY.
+#define ARGUMENTS \
+  const void* x, const void* w, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts
+#if CONSTANT_BIAS
+#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
+#else
+#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+conv(ARGUMENTS, const __grid_constant__ Conv p) {
+#if defined(__CUDA_ARCH__)
+  const Addresses addresses = ADDRESSES;
+  extern __shared__ __align__(128) u8 memory[];
+  const int split = (SPLIT_CLUSTER || SPLIT_MEMORY) ? p.split : 1;
+  const int part = blockIdx.x % split;
+  int tile = blockIdx.x / split;
+  const int column_tile = tile % p.tiles_n;
+  tile /= p.tiles_n;
+  const int row_tile = tile % p.tiles_m, group = tile / p.tiles_m;
+  Tile t;
+  t.m0 = row_tile * BM;
+  t.n0 = column_tile * BN;
+  const int m = p.n_images * p.out[0] * p.out[1] * p.out[2];
+  t.rows = m - t.m0 < BM ? m - t.m0 : BM;
+  t.columns = p.n - t.n0 < BN ? p.n - t.n0 : BN;
+  const int all_steps = (p.k + KSTEP - 1) / KSTEP;
+  const int from = (int)((i64)all_steps * part / split), until = (int)((i64)all_steps * (part + 1) / split);
+
+  RowsWide<BN> b;
+  b.start((const ELEM*)w + ((i64)group * p.n + t.n0) * p.k_row, p.k_row, t.columns, from * KSTEP, p.k_row);
+#if X_WIDE
+  PixelsWide<X_T> a;
+#else
+  PixelsStrided<X_T> a;
+#endif
+  a.start(p, (const X_T*)x, t.m0, t.rows, group, from * KSTEP);
+  Sums sums;
+  sum_up(sums, a, b, until - from, shared_address(memory), true);
+  give_out(sums, (float*)memory, t, split, [&](int row, int column, float(&v)[8]) {
+    const int n = t.n0 + column;
+#if SPLIT_MEMORY
+    const i64 ld = (i64)p.tiles_n * BN;
+    Eight<float>::store(parts + (((i64)part * p.groups + group) * m + t.m0 + row) * ld + n, v);
+#else
+    finish_row(p, addresses, v, t.m0 + row, group * p.n + n, p.n - n < 8 ? p.n - n : 8);
+#endif
+  });
+#endif
+}
+
+#if SPLIT_MEMORY
+// Adds the parts up, first to last.
+extern "C" __global__ void __launch_bounds__(128) conv_reduce(ARGUMENTS, const __grid_constant__ Conv p) {
+#if defined(__CUDA_ARCH__)
+  const Addresses addresses = ADDRESSES;
+  wait_for_inputs();
+  let_next_begin();
+  const int m = p.n_images * p.out[0] * p.out[1] * p.out[2];
+  const int per_row = (p.n + 7) / 8;
+  const i64 ld = (i64)p.tiles_n * BN, total = (i64)p.groups * m * per_row;
+  const i64 g = (i64)blockIdx.x * 128 + threadIdx.x;
+  if (g >= total) return;
+  const int column = (int)(g % per_row) * 8;
+  const i64 row = g / per_row;
+  float v[8];
+  Eight<float>::load(v, parts + row * ld + column);
+#pragma unroll 4
+  for (int s = 1; s < p.split; s++) {
+    float o[8];
+    Eight<float>::load(o, parts + (s * (i64)p.groups * m + row) * ld + column);
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += o[j];
+  }
+  const int group = (int)(row / m);
+  const int count = p.n - column < 8 ? p.n - column : 8;
+  finish_row(p, addresses, v, (int)(row % m), group * p.n + column, count);
+#endif
+}
+#endif

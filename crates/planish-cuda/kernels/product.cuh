@@ -1,0 +1,483 @@
+// Matrix products in tiles, D[m][n] = sum over k of A[m][k] B[n][k]: what convolutions and GEMMs share. Loaders
+// bring A and B into shared memory, stage by stage; this file multiplies them, adds up the parts of a sum and
+// finishes each element.
+//
+// Set from outside:
+//   SIMT             1: products on the plain units, in f32; 0: on tensor cores
+//   MATH             f16, bf16, tf32: what tensor cores take products in
+//   ELEM             what lies in shared memory: f16, bf16 or float
+//   BM BN            rows and columns of a block's tile
+//   CHUNKS           16-byte chunks of k in one stage of a row, 4 or 8
+//   WM WN WK         warps along rows, columns and k; warps along k take turns in the chunks of a stage
+//   STAGES           stages in flight
+//   SPLIT_CLUSTER    1: the blocks of a cluster share the k of one tile and add up through shared memory (sm_90)
+//   SPLIT_MEMORY     1: blocks share the k of one tile and leave their sums in the workspace, where a second
+//                    kernel adds them up
+//   BIAS_T RES_T OUT_T   storage types
+//   N_EXTRA          further inputs of the program behind the sums; AFTER is 1 where there is a program, whose
+//                    text follows this file's
+//   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
+//   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
+//   NEED_PLACE       1: a constant of the program is read by a row's place
+//   PLAIN_OUT        1 where the output's channels are outermost: neighbouring threads take neighbouring rows
+//
+// A tile's row in shared memory is CHUNKS chunks of 16 bytes; their order within the row is turned by the row's
+// number, so that eight rows at one place in k lie in different banks.
+
+constexpr int EPC = 16 / (int)sizeof(ELEM);
+constexpr int KSTEP = CHUNKS * EPC;
+constexpr int ROW_BYTES = CHUNKS * 16;
+constexpr int THREADS = 32 * WM * WN * WK;
+constexpr int A_BYTES = BM * ROW_BYTES;
+constexpr int STAGE_BYTES = (BM + BN) * ROW_BYTES;
+constexpr int TILE_LD = BN + 8;  // floats; rows of sums start in different banks
+
+template <class A, class B> struct Same { static constexpr bool yes = false; };
+template <class A> struct Same<A, A> { static constexpr bool yes = true; };
+
+PL_INLINE u32 place(int row, int chunk) {
+  int turn = CHUNKS == 8 ? row & 7 : (row >> 1) & 3;
+  return (u32)(row * ROW_BYTES + ((chunk ^ turn) << 4));
+}
+
+// Where an operand's elements are: four strides for the place among rows and one along columns, in elements.
+struct View {
+  i64 s[4];
+  i64 c;
+  // All rows are one step of s[3] apart.
+  int linear;
+  // Eight neighbours along columns are aligned where the address is: s multiples of 16 bytes, c one.
+  int wide;
+};
+
+PL_INLINE bool aligned16(const void* at) { return ((u64)at & 15u) == 0; }
+
+struct Finish {
+  View out, bias, residual;
+  View extra[4];
+  float lo, hi;
+  // 0: no residual, 1: before the clamp, 2: behind it.
+  int residual_when;
+  int unused;
+};
+
+// The addresses of one launch; the bias and the residual may be null.
+struct Addresses {
+  void* out;
+  const void* bias;
+  const void* residual;
+  const void* extra[N_EXTRA ? N_EXTRA : 1];
+};
+
+// The place of a row, for views that are not linear: set by whoever knows what rows are.
+struct Place { int m; int q[4]; };
+
+template <class T> PL_INLINE i64 view_row(const View& v, const Place& at) {
+  if (v.linear) return (i64)at.m * v.s[3];
+  return (i64)at.q[0] * v.s[0] + (i64)at.q[1] * v.s[1] + (i64)at.q[2] * v.s[2] + (i64)at.q[3] * v.s[3];
+}
+
+template <class T> struct Plain { typedef T type; static PL_INLINE T read(T v) { return v; } };
+template <> struct Plain<f16> { typedef float type; static PL_INLINE float read(f16 v) { return to_f32(v); } };
+template <> struct Plain<bf16> { typedef float type; static PL_INLINE float read(bf16 v) { return to_f32(v); } };
+template <> struct Plain<u8> { typedef bool type; static PL_INLINE bool read(u8 v) { return v != 0; } };
+
+template <class T> PL_INLINE void load8(typename Plain<T>::type (&v)[8], const void* base, const View& view,
+                                            const Place& at, int n, int count) {
+  const T* from = (const T*)base + view_row<T>(view, at) + (i64)n * view.c;
+  if (view.c == 0) {
+    typename Plain<T>::type one = Plain<T>::read(*from);
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] = one;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] = j < count ? Plain<T>::read(from[(i64)j * view.c]) : (typename Plain<T>::type)0;
+  }
+}
+// As above for floats, at once where they are aligned.
+template <class T> PL_INLINE void load8_float(float (&v)[8], const void* base, const View& view, const Place& at, int n,
+                                                  int count) {
+  if (view.wide && count == 8 && aligned16(base)) {
+    Eight<T>::load(v, (const T*)base + view_row<T>(view, at) + n);
+  } else {
+    load8<T>(v, base, view, at, n, count);
+  }
+}
+
+#if AFTER
+PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n, int count, float (&v)[8]);
+#endif
+
+PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
+  if (a.bias) {
+    float b[8];
+    load8_float<BIAS_T>(b, a.bias, f.bias, at, n, count);
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += b[j];
+  }
+  float r[8];
+  if (f.residual_when) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
+  if (f.residual_when == 1) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += r[j];
+  }
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+    v[j] = v[j] < f.lo ? f.lo : v[j];
+    v[j] = v[j] > f.hi ? f.hi : v[j];
+  }
+  if (f.residual_when == 2) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += r[j];
+  }
+#if AFTER
+  after(f, a, at, n, count, v);
+#endif
+  OUT_T* to = (OUT_T*)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
+  if (f.out.wide && count == 8 && aligned16(a.out)) {
+    Eight<OUT_T>::store(to, v);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      if (j < count) to[(i64)j * f.out.c] = from_f32<OUT_T>(v[j]);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Sums of one warp
+
+#if defined(__CUDA_ARCH__)
+constexpr int MT = BM / WM / 16, NT = BN / WN / 8;   // products of a warp's tile, on tensor cores
+constexpr int TM = BM / WM / 4, TN = BN / WN / 8;    // elements of a lane, on the plain units
+
+struct Sums {
+  static constexpr int COUNT = (BM / WM) * (BN / WN) / 32;
+  float v[COUNT];
+
+  PL_INLINE void clear() {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) v[i] = 0.0f;
+  }
+
+  // One stage: chunks wk, wk + WK, … of k (in pairs on tensor cores).
+  PL_INLINE void step(u32 a, u32 b, int wm, int wn, int wk, int lane) {
+#if SIMT
+    {
+      const int my = lane >> 3, nx = lane & 7;
+#pragma unroll 1
+      for (int i = 0; i < CHUNKS / WK; i++) {
+        const int chunk = i * WK + wk;
+        float4 av[TM], bv[TN];
+#pragma unroll
+        for (int m = 0; m < TM; m++) av[m] = load4(a + place(wm * (BM / WM) + m * 4 + my, chunk));
+#pragma unroll
+        for (int n = 0; n < TN; n++) bv[n] = load4(b + place(wn * (BN / WN) + n * 8 + nx, chunk));
+#pragma unroll
+        for (int m = 0; m < TM; m++)
+#pragma unroll
+          for (int n = 0; n < TN; n++) {
+            float& s = v[m * TN + n];
+            s = fmaf(av[m].x, bv[n].x, s);
+            s = fmaf(av[m].y, bv[n].y, s);
+            s = fmaf(av[m].z, bv[n].z, s);
+            s = fmaf(av[m].w, bv[n].w, s);
+          }
+      }
+    }
+#else
+    {
+      const int a_row = wm * (BM / WM) + (lane & 15), a_chunk = lane >> 4;
+      const int b_row = wn * (BN / WN) + ((lane >> 4) << 3) + (lane & 7), b_chunk = (lane >> 3) & 1;
+#pragma unroll
+      for (int i = 0; i < CHUNKS / 2 / WK; i++) {
+        const int pair = i * WK + wk;
+        u32 af[MT][4], bf[(NT + 1) / 2][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) load_matrix4(af[m], a + place(a_row + m * 16, 2 * pair + a_chunk));
+        if constexpr (NT == 1) {
+          load_matrix2(bf[0][0], bf[0][1], b + place(wn * (BN / WN) + (lane & 7), 2 * pair + b_chunk));
+        } else {
+#pragma unroll
+          for (int n = 0; n < NT / 2; n++) load_matrix4(bf[n], b + place(b_row + n * 16, 2 * pair + b_chunk));
+        }
+        if constexpr (Same<MATH, tf32>::yes) {
+#pragma unroll
+          for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) af[m][j] = to_tf32(af[m][j]);
+#pragma unroll
+          for (int n = 0; n < (NT + 1) / 2; n++)
+#pragma unroll
+            for (int j = 0; j < (NT == 1 ? 2 : 4); j++) bf[n][j] = to_tf32(bf[n][j]);
+        }
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+          for (int n = 0; n < NT; n++) {
+            float(&d)[4] = *(float(*)[4])(v + 4 * (m * NT + n));
+            multiply<MATH>(d, af[m], bf[n / 2][2 * (n & 1)], bf[n / 2][2 * (n & 1) + 1]);
+          }
+      }
+    }
+#endif
+  }
+
+  // To shared memory, rows of TILE_LD.
+  PL_INLINE void put(float* tile, int wm, int wn, int lane) {
+    if constexpr (SIMT) {
+      float* to = tile + (wm * (BM / WM) + (lane >> 3)) * TILE_LD + wn * (BN / WN) + (lane & 7);
+#pragma unroll
+      for (int m = 0; m < TM; m++)
+#pragma unroll
+        for (int n = 0; n < TN; n++) to[m * 4 * TILE_LD + n * 8] = v[m * TN + n];
+    } else {
+      float* to = tile + (wm * (BM / WM) + (lane >> 2)) * TILE_LD + wn * (BN / WN) + 2 * (lane & 3);
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+          const float* d = v + 4 * (m * NT + n);
+          *(float2*)(to + m * 16 * TILE_LD + n * 8) = make_float2(d[0], d[1]);
+          *(float2*)(to + (m * 16 + 8) * TILE_LD + n * 8) = make_float2(d[2], d[3]);
+        }
+    }
+  }
+
+  static PL_INLINE float4 load4(u32 at) {
+    float4 r;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(at) : "memory");
+    return r;
+  }
+};
+#endif
+
+// ---------------------------------------------------------------------------------------------------------
+// Rows of 16-byte chunks: weights as they are packed, matrices with k innermost.
+
+// Chunks of ROWS rows, each thread the same place in k of several rows.
+template <int ROWS> struct RowsWide {
+  static constexpr int PER = (ROWS * CHUNKS + THREADS - 1) / THREADS;
+  static constexpr bool RAGGED = ROWS * CHUNKS % THREADS != 0;
+  const ELEM* at;
+  i64 ld;
+  int there;  // bit i: row i of this thread exists
+  int k, k_end;
+
+  // `from` is the first row of the tile, of which `rows` exist.
+  PL_INLINE void start(const ELEM* from, i64 row_step, int rows, int k0, int n_k) {
+    const int row = threadIdx.x / CHUNKS;
+    k = k0 + (int)(threadIdx.x % CHUNKS) * EPC;
+    k_end = n_k;
+    ld = row_step * (THREADS / CHUNKS);
+    at = from + row * row_step;
+    there = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int r = row + i * (THREADS / CHUNKS);
+      if (r < rows && r < ROWS) there |= 1 << i;
+    }
+  }
+  PL_INLINE void load(u32 to) {
+    const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    const bool inside = k < k_end;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int r = row + i * (THREADS / CHUNKS);
+      const bool ok = inside && (there >> i & 1);
+      if (!RAGGED || r < ROWS) copy_async16(to + place(r, chunk), at + (ok ? i * ld + k : 0), ok);
+    }
+    k += KSTEP;
+  }
+  // Loads are under way already.
+  PL_INLINE void fetch() {}
+  PL_INLINE void store(u32) {}
+  static constexpr bool THROUGH_REGISTERS = false;
+};
+
+// Elements one by one, any strides and type; neighbouring threads take neighbouring rows.
+template <class E, class T> struct Packed;
+template <class H, class T> struct PackedHalf {
+  static PL_INLINE void pack(u32 (&w)[4], const T (&v)[8]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = Pair<H>::pack(to_f32(v[2 * i]), to_f32(v[2 * i + 1]));
+  }
+};
+template <class H> struct PackedSame {
+  static PL_INLINE void pack(u32 (&w)[4], const H (&v)[8]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = (u32)v[2 * i].bits | ((u32)v[2 * i + 1].bits << 16);
+  }
+};
+template <class T> struct Packed<f16, T> : PackedHalf<f16, T> {};
+template <class T> struct Packed<bf16, T> : PackedHalf<bf16, T> {};
+template <> struct Packed<f16, f16> : PackedSame<f16> {};
+template <> struct Packed<bf16, bf16> : PackedSame<bf16> {};
+template <class T> struct Packed<float, T> {
+  static PL_INLINE void pack(u32 (&w)[4], const T (&v)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = __float_as_uint(to_f32(v[i]));
+  }
+};
+template <class T> struct Zero { static PL_INLINE T make() { return (T)0; } };
+template <> struct Zero<f16> { static PL_INLINE f16 make() { f16 r = {0}; return r; } };
+template <> struct Zero<bf16> { static PL_INLINE bf16 make() { bf16 r = {0}; return r; } };
+
+template <int ROWS, class T> struct RowsStrided {
+  static constexpr int PER = (ROWS * CHUNKS + THREADS - 1) / THREADS;
+  static constexpr bool THROUGH_REGISTERS = true;
+  const T* at;
+  i64 row_step, k_step;
+  int rows, k, k_end;
+  u32 w[PER][4];
+
+  PL_INLINE void start(const T* from, i64 step, i64 along_k, int n_rows, int k0, int n_k) {
+    at = from; row_step = step; k_step = along_k; rows = n_rows < ROWS ? n_rows : ROWS; k = k0; k_end = n_k;
+  }
+  PL_INLINE void load(u32) {}
+  PL_INLINE void fetch() {
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int idx = threadIdx.x + i * THREADS, row = idx % ROWS, first = k + idx / ROWS * EPC;
+      T v[EPC];
+#pragma unroll
+      for (int e = 0; e < EPC; e++) {
+        v[e] = Zero<T>::make();
+        if (row < rows && first + e < k_end && idx < ROWS * CHUNKS) v[e] = at[row * row_step + (first + e) * k_step];
+      }
+      Packed<ELEM, T>::pack(w[i], v);
+    }
+    k += KSTEP;
+  }
+  PL_INLINE void store(u32 to) {
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const int idx = threadIdx.x + i * THREADS;
+      if (idx < ROWS * CHUNKS) store_shared16(to + place(idx % ROWS, idx / ROWS), w[i][0], w[i][1], w[i][2], w[i][3]);
+    }
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------
+// The block
+
+struct Tile { int m0, n0, rows, columns; };
+
+#if defined(__CUDA_ARCH__)
+// Runs `steps` stages of both loaders. Weights do not depend on earlier kernels, so they start before the wait.
+template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int steps, u32 shared, bool b_is_weight) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
+  constexpr int AHEAD = STAGES - 1;
+  if (b_is_weight && !B::THROUGH_REGISTERS) {
+#pragma unroll 1
+    for (int s = 0; s < AHEAD; s++)
+      if (s < steps) b.load(shared + s * STAGE_BYTES + A_BYTES);
+  }
+  wait_for_inputs();
+  let_next_begin();
+#pragma unroll 1
+  for (int s = 0; s < AHEAD; s++) {
+    if (s < steps) {
+      const u32 at = shared + s * STAGE_BYTES;
+      a.load(at);
+      if (!b_is_weight || B::THROUGH_REGISTERS) b.load(at + A_BYTES);
+      if (A::THROUGH_REGISTERS) { a.fetch(); a.store(at); }
+      if (B::THROUGH_REGISTERS) { b.fetch(); b.store(at + A_BYTES); }
+    }
+    copy_async_commit();
+  }
+  sums.clear();
+  int slot = 0, next = AHEAD;
+#pragma unroll 1
+  for (int t = 0; t < steps; t++) {
+    copy_async_wait<AHEAD - 1>();
+    __syncthreads();
+    const u32 to = shared + next * STAGE_BYTES;
+    const bool more = t + AHEAD < steps;
+    if (more) {
+      a.load(to);
+      b.load(to + A_BYTES);
+      if (A::THROUGH_REGISTERS) a.fetch();
+      if (B::THROUGH_REGISTERS) b.fetch();
+    }
+    copy_async_commit();
+    const u32 from = shared + slot * STAGE_BYTES;
+    sums.step(from, from + A_BYTES, wm, wn, wk, lane);
+    if (more) {
+      if (A::THROUGH_REGISTERS) a.store(to);
+      if (B::THROUGH_REGISTERS) b.store(to + A_BYTES);
+    }
+    slot = slot + 1 == STAGES ? 0 : slot + 1;
+    next = next + 1 == STAGES ? 0 : next + 1;
+  }
+  copy_async_wait<0>();
+  __syncthreads();
+}
+
+// Puts the warps' sums together in `tile` (shared memory), then gives every eight neighbours of a row, added up
+// over warps and over the blocks of a cluster, in an order that is always the same, to `take(row, column, v)`.
+template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& t, int split, F take) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
+  sums.put(tile + wk * BM * TILE_LD, wm, wn, lane);
+  constexpr int GROUPS = BM * BN / 8;
+  int first = threadIdx.x, step = THREADS;
+#if SPLIT_CLUSTER
+  if (WK > 1) {
+    __syncthreads();
+    for (int g = threadIdx.x; g < BM * BN / 4; g += THREADS) {
+      float4* at = (float4*)(tile + g / (BN / 4) * TILE_LD + g % (BN / 4) * 4);
+      float4 s = *at;
+#pragma unroll
+      for (int w = 1; w < WK; w++) {
+        float4 o = at[w * (BM * TILE_LD / 4)];
+        s.x += o.x; s.y += o.y; s.z += o.z; s.w += o.w;
+      }
+      *at = s;
+    }
+  }
+  cluster_sync();
+  first += cluster_rank() * THREADS;
+  step *= split;
+  const u32 here = shared_address(tile);
+#else
+  __syncthreads();
+#endif
+#pragma unroll 1
+  for (int g = first; g < GROUPS; g += step) {
+#if PLAIN_OUT
+    const int row = g % BM, column = g / BM * 8;
+#else
+    const int row = g / (BN / 8), column = g % (BN / 8) * 8;
+#endif
+    float v[8];
+#if SPLIT_CLUSTER
+    const u32 at = here + (row * TILE_LD + column) * 4;
+#pragma unroll 4
+    for (int s = 0; s < split; s++) {
+      const u32 there = cluster_address(at, s);
+      const float4 x = load_cluster16(there), y = load_cluster16(there + 16);
+      const float o[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+#pragma unroll
+      for (int j = 0; j < 8; j++) v[j] = s == 0 ? o[j] : v[j] + o[j];
+    }
+#else
+    const float* at = tile + row * TILE_LD + column;
+    Eight<float>::load(v, at);
+#pragma unroll
+    for (int w = 1; w < WK; w++) {
+      float o[8];
+      Eight<float>::load(o, at + w * BM * TILE_LD);
+#pragma unroll
+      for (int j = 0; j < 8; j++) v[j] += o[j];
+    }
+#endif
+    if (row < t.rows && column < t.columns) take(row, column, v);
+  }
+#if SPLIT_CLUSTER
+  // Nobody leaves while others read its shared memory.
+  cluster_sync();
+#endif
+}
+#endif

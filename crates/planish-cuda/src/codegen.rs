@@ -1,0 +1,245 @@
+//! Pointwise programs as CUDA text: one inline function that makes the outputs of one element.
+//!
+//! The functions named `pl_…` stand in the prelude and mean what the reference means. Numbers are written by
+//! their bits, so that the text computes with exactly the program's constants.
+
+use std::fmt::Write;
+
+use planish_kernel::KernelError;
+use planish_kernel::pointwise::{Binary, Inst, Kind, Program, Scalar, Unary};
+use planish_tensor::{DType, Tensor};
+
+/// Constants of more elements are not made part of a kernel's text.
+const MAX_CONSTANT: usize = 4096;
+
+/// The type of a value in registers.
+pub(crate) fn c_type(kind: Kind) -> &'static str {
+    match kind {
+        Kind::F32 => "float",
+        Kind::I32 => "i32",
+        Kind::I64 => "i64",
+        Kind::Bool => "bool",
+    }
+}
+
+/// The type of an element in memory.
+pub(crate) fn storage_type(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F32 => Some("float"),
+        DType::F16 => Some("f16"),
+        DType::BF16 => Some("bf16"),
+        DType::I32 => Some("i32"),
+        DType::I64 => Some("i64"),
+        DType::Bool => Some("u8"),
+        _ => None,
+    }
+}
+
+/// A number by its bits.
+pub(crate) fn number(value: f32) -> String {
+    format!("__int_as_float(0x{:08x})", value.to_bits())
+}
+
+fn scalar(value: Scalar) -> String {
+    match value {
+        Scalar::F32(value) => number(value),
+        Scalar::I32(value) => format!("(i32)0x{value:08x}u"),
+        Scalar::I64(value) => format!("(i64)0x{value:016x}ull"),
+        Scalar::Bool(value) => value.to_string(),
+    }
+}
+
+/// `void name(running, i0, i1, …, o0&, o1&, …)`: the outputs of one element. `running` is there if the program
+/// reads it; inputs and outputs have the types of [`c_type`].
+pub(crate) fn function(program: &Program, name: &str) -> String {
+    let mut arguments = Vec::new();
+    if has_running(program) {
+        arguments.push("float running".to_string());
+    }
+    for (idx, input) in program.inputs.iter().enumerate() {
+        arguments.push(format!("{} i{idx}", c_type(input.kind)));
+    }
+    for (idx, output) in program.outputs.iter().enumerate() {
+        arguments.push(format!("{}& o{idx}", c_type(program.kinds[output.0 as usize])));
+    }
+    let mut text = format!("PL_INLINE void {name}({}) {{\n", arguments.join(", "));
+    for (idx, inst) in program.code.iter().enumerate() {
+        let kind = c_type(program.kinds[idx]);
+        let _ = writeln!(text, "  const {kind} v{idx} = {};", expression(inst, kind));
+    }
+    for (idx, output) in program.outputs.iter().enumerate() {
+        let _ = writeln!(text, "  o{idx} = v{};", output.0);
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// Whether the program goes on from a value of the step before it.
+pub(crate) fn has_running(program: &Program) -> bool {
+    program.code.contains(&Inst::Running)
+}
+
+fn expression(inst: &Inst, kind: &str) -> String {
+    match *inst {
+        Inst::Input(idx) => format!("i{idx}"),
+        Inst::Running => "running".to_string(),
+        Inst::Constant(value) => scalar(value),
+        Inst::Unary(op, x) => unary(op, &format!("v{}", x.0)),
+        Inst::Binary(op, a, b) => binary(op, &format!("v{}", a.0), &format!("v{}", b.0)),
+        Inst::Clamp { x, lo, hi } => format!("pl_clamp(v{}, {}, {})", x.0, scalar(lo), scalar(hi)),
+        Inst::Select { condition, yes, no } => format!("v{} ? v{} : v{}", condition.0, yes.0, no.0),
+        Inst::Cast(x) => format!("pl_cast<{kind}>(v{})", x.0),
+    }
+}
+
+fn unary(op: Unary, x: &str) -> String {
+    let simple = |function: &str| format!("{function}({x})");
+    match op {
+        Unary::Abs => simple("pl_abs"),
+        Unary::Neg => simple("pl_neg"),
+        Unary::Sign => simple("pl_sign"),
+        Unary::Not => format!("!{x}"),
+        Unary::BitwiseNot => format!("~{x}"),
+        Unary::IsNaN => format!("{x} != {x}"),
+        Unary::IsInf { negative, positive } => format!("pl_is_infinite({x}, {negative}, {positive})"),
+        Unary::Acos => simple("acosf"),
+        Unary::Acosh => simple("acoshf"),
+        Unary::Asin => simple("asinf"),
+        Unary::Asinh => simple("asinhf"),
+        Unary::Atan => simple("atanf"),
+        Unary::Atanh => simple("atanhf"),
+        Unary::Ceil => simple("ceilf"),
+        Unary::Cos => simple("cosf"),
+        Unary::Cosh => simple("coshf"),
+        Unary::Erf => simple("erff"),
+        Unary::Exp => simple("expf"),
+        Unary::Floor => simple("floorf"),
+        Unary::Log => simple("logf"),
+        Unary::Reciprocal => format!("1.0f / {x}"),
+        Unary::Round => simple("rintf"),
+        Unary::RoundF16 => format!("to_f32(from_f32<f16>({x}))"),
+        Unary::RoundBf16 => format!("to_f32(from_f32<bf16>({x}))"),
+        Unary::Sigmoid => simple("pl_sigmoid"),
+        Unary::Sin => simple("sinf"),
+        Unary::Sinh => simple("sinhf"),
+        Unary::Sqrt => simple("sqrtf"),
+        Unary::Tan => simple("tanf"),
+        Unary::Tanh => simple("tanhf"),
+        Unary::LeakyRelu { alpha } => format!("pl_prelu({x}, {})", number(alpha)),
+        Unary::Elu { alpha } => format!("pl_elu({x}, {})", number(alpha)),
+        Unary::Selu { alpha, gamma } => format!("{} * pl_elu({x}, {})", number(gamma), number(alpha)),
+        Unary::Celu { alpha } => format!("pl_celu({x}, {})", number(alpha)),
+        Unary::Gelu => simple("pl_gelu"),
+        Unary::GeluTanh => simple("pl_gelu_tanh"),
+        Unary::HardSigmoid { alpha, beta } => {
+            format!("pl_hard_sigmoid({x}, {}, {})", number(alpha), number(beta))
+        }
+        Unary::HardSwish => format!("{x} * pl_hard_sigmoid({x}, {}, 0.5f)", number(1.0 / 6.0)),
+        Unary::Mish => format!("{x} * tanhf(pl_softplus({x}))"),
+        Unary::Softplus => simple("pl_softplus"),
+        Unary::Softsign => format!("{x} / (1.0f + fabsf({x}))"),
+        Unary::Swish { alpha: 1.0 } => format!("{x} * pl_sigmoid({x})"),
+        Unary::Swish { alpha } => format!("{x} * pl_sigmoid({} * {x})", number(alpha)),
+        Unary::Shrink { bias, lambd } => format!("pl_shrink({x}, {}, {})", number(bias), number(lambd)),
+        Unary::ThresholdedRelu { alpha } => format!("{x} > {} ? {x} : 0.0f", number(alpha)),
+    }
+}
+
+fn binary(op: Binary, a: &str, b: &str) -> String {
+    let call = |function: &str| format!("{function}({a}, {b})");
+    let sign = |sign: &str| format!("{a} {sign} {b}");
+    match op {
+        Binary::Add => call("pl_add"),
+        Binary::Sub => call("pl_sub"),
+        Binary::Mul => call("pl_mul"),
+        Binary::Div => call("pl_div"),
+        Binary::Pow => call("powf"),
+        Binary::Mod => call("pl_mod"),
+        Binary::Fmod => call("pl_fmod"),
+        Binary::Min => call("pl_min"),
+        Binary::Max => call("pl_max"),
+        Binary::PRelu => call("pl_prelu"),
+        Binary::Equal => sign("=="),
+        Binary::Less => sign("<"),
+        Binary::LessOrEqual => sign("<="),
+        Binary::And => sign("&&"),
+        Binary::Or => sign("||"),
+        Binary::Xor => sign("!="),
+        Binary::BitwiseAnd => sign("&"),
+        Binary::BitwiseOr => sign("|"),
+        Binary::BitwiseXor => sign("^"),
+    }
+}
+
+/// A constant of a region as an array of its storage type in device memory, by its bits.
+pub(crate) fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelError> {
+    let (word, bytes_each) = match tensor.dtype() {
+        DType::F32 | DType::I32 => ("u32", 4),
+        DType::F16 | DType::BF16 => ("u16", 2),
+        DType::I64 => ("u64", 8),
+        DType::Bool => ("u8", 1),
+        dtype => return Err(KernelError::unsupported(format!("a constant of type {dtype} in a kernel"))),
+    };
+    if tensor.len() > MAX_CONSTANT {
+        let message = format!("a constant of {} elements in a kernel, at most {MAX_CONSTANT}", tensor.len());
+        return Err(KernelError::unsupported(message));
+    }
+    let mut text = format!("__device__ const {word} {name}[] = {{");
+    for bytes in tensor.bytes().chunks_exact(bytes_each) {
+        let value = bytes.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+        let _ = write!(text, "0x{value:x}, ");
+    }
+    text.push_str("};\n");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+    use planish_op::{self as op, Op};
+
+    fn node(op: Op, inputs: &[Ref]) -> RegionNode {
+        let inputs = inputs.iter().map(|input| Some(*input)).collect();
+        RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 }
+    }
+
+    #[test]
+    fn a_program_becomes_a_function_of_its_inputs() {
+        let dims = [2, 3];
+        let first = Ref::Node { node: 0, output: 0 };
+        let region = Region {
+            n_inputs: 2,
+            constants: vec![],
+            nodes: vec![
+                node(op::Add {}.into(), &[Ref::Input(0), Ref::Input(1)]),
+                node(op::LeakyRelu { alpha: 0.5 }.into(), &[first]),
+            ],
+            outputs: vec![Ref::Node { node: 1, output: 0 }],
+        };
+        let operand = Operand::dense(DType::F32, &dims, Layout::Plain);
+        let problem = Problem {
+            region,
+            inputs: vec![operand.clone(), operand.clone()],
+            outputs: vec![operand],
+            numeric: Numeric::F32,
+            threads: 1,
+        };
+        let program = Program::of_problem(&problem).unwrap();
+        let expected = "PL_INLINE void f(float i0, float i1, float& o0) {\n  const float v0 = i0;\n  \
+                        const float v1 = i1;\n  const float v2 = pl_add(v0, v1);\n  \
+                        const float v3 = pl_prelu(v2, __int_as_float(0x3f000000));\n  o0 = v3;\n}\n";
+        assert_eq!(function(&program, "f"), expected);
+        assert!(!has_running(&program));
+    }
+
+    #[test]
+    fn constants_keep_their_bits() {
+        let tensor = Tensor::vector(vec![1.0f32, -2.0]);
+        assert_eq!(
+            constant(&tensor, "c").unwrap(),
+            "__device__ const u32 c[] = {0x3f800000, 0xc0000000, };\n"
+        );
+        assert!(constant(&Tensor::vector(vec![0.0f32; MAX_CONSTANT + 1]), "c").is_err());
+    }
+}

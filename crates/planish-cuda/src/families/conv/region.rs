@@ -1,0 +1,223 @@
+//! Regions as convolutions: which operand is what, sizes, and where packed weights have each element.
+
+use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
+use planish_op::window::PlacedAxis;
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, Dim};
+
+use super::{Arguments, Pixels};
+use crate::families::product::finish::{Ending, Rows, ending};
+use crate::families::product::{Math, Way, numeric_of};
+
+/// An axis of size 1 under a window of one tap.
+const TRIVIAL_AXIS: PlacedAxis =
+    PlacedAxis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad_begin: 0, pad_end: 0 };
+
+/// A region that is one convolution with what follows it.
+#[derive(Clone, Debug)]
+pub(super) struct Convolution {
+    pub(super) n_images: usize,
+    pub(super) groups: usize,
+    /// Input and output channels of a group.
+    pub(super) c: usize,
+    pub(super) n: usize,
+    /// Depth, rows, columns; those that the model does not have are trivial.
+    pub(super) axes: [PlacedAxis; 3],
+    /// Inputs of the region.
+    pub(super) x: usize,
+    pub(super) weight: usize,
+    pub(super) ending: Ending,
+    spatial: usize,
+}
+
+impl Convolution {
+    /// The region's convolution; refused where it is something else or more.
+    pub(super) fn of(problem: &Problem) -> Result<Convolution, KernelError> {
+        let refuse = |what: &str| KernelError::unsupported(format!("conv: {what}"));
+        let region = &problem.region;
+        let Some(main) = region.nodes.first() else { return Err(refuse("an empty region")) };
+        let Op::Conv(conv) = &main.op else { return Err(refuse("the region begins with something else")) };
+        let input = |idx: usize| match main.inputs.get(idx).copied().flatten() {
+            Some(Ref::Input(input)) if (input as usize) < problem.inputs.len() => Ok(input as usize),
+            _ => Err(refuse("image or weight are no inputs of the region")),
+        };
+        let (x, weight) = (input(0)?, input(1)?);
+        let (x_dims, w_dims) = (&problem.inputs[x].dims, &problem.inputs[weight].dims);
+        let spatial = x_dims.len().saturating_sub(2);
+        if !(1..=3).contains(&spatial) || w_dims.len() != x_dims.len() || problem.outputs.len() != 1 {
+            return Err(refuse("an image of other than one to three axes"));
+        }
+        let kernel: Vec<Dim> = w_dims[2..].iter().map(|size| Dim::from(*size)).collect();
+        let window = conv.window();
+        let wrong = |error: op::window::WindowError| KernelError::unsupported(format!("conv: {error}"));
+        let placed = window.axes(&window.kernel_of_weight(&kernel).map_err(wrong)?).map_err(wrong)?;
+        let mut axes = [TRIVIAL_AXIS; 3];
+        for (idx, axis) in placed.iter().enumerate() {
+            axes[3 - spatial + idx] = axis.place(x_dims[2 + idx]).map_err(wrong)?;
+        }
+        let groups = usize::try_from(conv.group).ok().filter(|groups| *groups > 0);
+        let groups = groups.ok_or_else(|| refuse("no groups"))?;
+        let (c, n) = (w_dims[1], w_dims[0] / groups);
+        let mut out = vec![x_dims[0], groups * n];
+        out.extend(axes[3 - spatial..].iter().map(|axis| axis.output));
+        if groups * c != x_dims[1] || groups * n != w_dims[0] || out != problem.outputs[0].dims || c == 0 {
+            return Err(refuse("sizes that do not fit together"));
+        }
+        let size = |dims: &[usize]| dims.iter().product::<usize>();
+        if size(&out) >= 1 << 31 || size(x_dims) >= 1 << 31 || size(w_dims) >= 1 << 31 {
+            return Err(refuse("2^31 elements or more"));
+        }
+        let ending = ending(problem, 2)?;
+        Ok(Convolution { n_images: x_dims[0], groups, c, n, axes, x, weight, ending, spatial })
+    }
+
+    pub(super) fn n_taps(&self) -> usize {
+        self.axes.iter().map(|axis| axis.kernel).product()
+    }
+
+    /// Rows of the product: output pixels.
+    pub(super) fn m(&self) -> usize {
+        self.n_images * self.axes.iter().map(|axis| axis.output).product::<usize>()
+    }
+
+    pub(super) fn k(&self) -> usize {
+        self.n_taps() * self.c
+    }
+
+    /// How rows and columns lie in the output.
+    pub(super) fn rows(&self) -> Rows {
+        let [d, h, w] = [0, 1, 2].map(|axis| self.axes[axis].output);
+        let axis = |idx: usize| (idx + self.spatial).checked_sub(3).map(|idx| idx + 2);
+        Rows {
+            sizes: [self.n_images, d, h, w],
+            axes: [Some(0), axis(0), axis(1), axis(2)],
+            column: Some(1),
+            group: if self.groups == 1 { 8 } else { self.n },
+            first: 0,
+        }
+    }
+
+    pub(super) fn packing(&self, math: Math) -> Packing {
+        Packing {
+            rows: self.groups * self.n,
+            taps: self.n_taps(),
+            c: self.c,
+            row: self.k().next_multiple_of(math.per_chunk()),
+        }
+    }
+
+    pub(super) fn arguments(
+        &self,
+        problem: &Problem,
+        way: &Way,
+        pixels: &Pixels,
+    ) -> Result<Arguments, KernelError> {
+        let each = |of: fn(&PlacedAxis) -> usize| [0, 1, 2].map(|axis| of(&self.axes[axis]) as i32);
+        Ok(Arguments {
+            finish: self.ending.finish(problem, &self.rows()),
+            sn: pixels.image as i64,
+            sc: pixels.channel as i64,
+            ss: pixels.axes.map(|stride| stride as i64),
+            n_images: self.n_images as i32,
+            groups: self.groups as i32,
+            c: self.c as i32,
+            n: self.n as i32,
+            k: self.k() as i32,
+            k_row: self.packing(way.math).row as i32,
+            sizes: each(|axis| axis.input),
+            out: each(|axis| axis.output),
+            kernel: each(|axis| axis.kernel),
+            stride: each(|axis| axis.stride),
+            dilation: each(|axis| axis.dilation),
+            pad: each(|axis| axis.pad_begin),
+            tiles_m: way.tile.rows(self.m()) as i32,
+            tiles_n: way.tile.columns(self.n) as i32,
+            split: way.split.parts() as i32,
+        })
+    }
+}
+
+/// Weights as the kernel reads them: a row for each output channel, taps and then channels within it, padded to
+/// whole chunks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Packing {
+    rows: usize,
+    taps: usize,
+    c: usize,
+    pub(super) row: usize,
+}
+
+impl Packing {
+    pub(super) fn len(&self) -> usize {
+        self.rows * self.row
+    }
+
+    /// Which element of the weight (output channel, channel, taps) lies at a place.
+    pub(super) fn place(&self, idx: usize) -> Option<usize> {
+        let (row, k) = (idx / self.row, idx % self.row);
+        let (tap, c) = (k / self.c, k % self.c);
+        (tap < self.taps).then(|| (row * self.c + c) * self.taps + tap)
+    }
+}
+
+/// A convolution with bias and ReLU: image sizes, output channels, kernel, and the rest.
+pub(super) fn sample(
+    dtype: DType,
+    x: &[usize],
+    n: usize,
+    kernel: &[usize],
+    change: impl FnOnce(&mut op::Conv),
+) -> Problem {
+    let spatial = kernel.len();
+    let mut conv = op::Conv {
+        auto_pad: op::AutoPad::NotSet,
+        dilations: vec![1; spatial],
+        group: 1,
+        kernel_shape: None,
+        pads: kernel.iter().chain(kernel).map(|size| (*size / 2) as i64).collect(),
+        strides: vec![1; spatial],
+    };
+    change(&mut conv);
+    let mut weight = vec![n, x[1] / conv.group as usize];
+    weight.extend(kernel);
+    let mut out = vec![x[0], n];
+    for axis in 0..spatial {
+        let extent = (kernel[axis] as i64 - 1) * conv.dilations[axis] + 1;
+        let padded = x[2 + axis] as i64 + conv.pads[axis] + conv.pads[spatial + axis];
+        out.push(((padded - extent) / conv.strides[axis] + 1) as usize);
+    }
+    let relu = RegionNode {
+        name: "relu".to_string(),
+        op: op::Relu {}.into(),
+        inputs: vec![Some(Ref::Node { node: 0, output: 0 })],
+        n_outputs: 1,
+    };
+    let mut region = Region::single(conv.into(), 3, 1);
+    region.nodes.push(relu);
+    region.outputs = vec![Ref::Node { node: 1, output: 0 }];
+    Problem {
+        region,
+        inputs: vec![
+            Operand::dense(dtype, x, Layout::Plain),
+            Operand::weight(dtype, &weight),
+            Operand::weight(dtype, &[n]),
+        ],
+        outputs: vec![Operand::dense(dtype, &out, Layout::Plain)],
+        numeric: numeric_of(dtype),
+        threads: 1,
+    }
+}
+
+/// Problems that between them ask for each loader, type and way to add up.
+pub(super) fn samples() -> Vec<Problem> {
+    vec![
+        sample(DType::F16, &[1, 64, 14, 14], 64, &[3, 3], |_| {}),
+        sample(DType::F16, &[2, 3, 20, 20], 16, &[7, 7], |conv| conv.strides = vec![2, 2]),
+        sample(DType::F16, &[1, 20, 9, 9], 24, &[3, 3], |conv| conv.dilations = vec![2, 2]),
+        sample(DType::F16, &[1, 16, 6, 7, 8], 16, &[3, 3, 3], |_| {}),
+        sample(DType::F16, &[1, 32, 12, 12], 32, &[3, 3], |conv| conv.group = 2),
+        sample(DType::BF16, &[1, 64, 14, 14], 40, &[1, 1], |_| {}),
+        sample(DType::F32, &[1, 12, 14, 14], 40, &[3, 3], |_| {}),
+        sample(DType::F32, &[1, 6, 33], 10, &[5], |conv| conv.pads = vec![4, 0]),
+    ]
+}

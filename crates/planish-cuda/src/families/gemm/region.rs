@@ -1,0 +1,283 @@
+//! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
+
+use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
+use planish_op::{self as op, Op};
+use planish_tensor::DType;
+
+use crate::families::product::finish::{Ending, Rows, ending};
+use crate::families::product::{Math, numeric_of};
+
+/// Dimensions of batches that a kernel takes.
+const BATCHES: usize = 3;
+
+/// A region whose first node is a product of matrices.
+#[derive(Clone, Debug)]
+pub(super) struct Product {
+    /// Inputs of the region.
+    pub(super) a: usize,
+    pub(super) b: usize,
+    trans_a: bool,
+    trans_b: bool,
+    pub(super) ending: Ending,
+}
+
+/// One factor: strides from row to row (A) or column to column (B), along k, and of the batches.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Factor {
+    pub(super) dtype: DType,
+    pub(super) row: usize,
+    pub(super) k: usize,
+    pub(super) batch: [usize; BATCHES],
+}
+
+impl Factor {
+    /// Whether k lies in whole aligned chunks.
+    pub(super) fn in_chunks(&self, per_chunk: usize, depth: usize) -> bool {
+        self.k == 1
+            && depth.is_multiple_of(per_chunk)
+            && self.row.is_multiple_of(per_chunk)
+            && self.batch.iter().all(|stride| stride.is_multiple_of(per_chunk))
+    }
+}
+
+/// A product with its operands' strides.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Posed {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    /// Where rows of B end: k, with padding where it is packed.
+    pub(super) k_b: usize,
+    pub(super) batch: [usize; BATCHES],
+    pub(super) a: Factor,
+    pub(super) b: Factor,
+    pub(super) rows: Rows,
+}
+
+impl Product {
+    pub(super) fn of(problem: &Problem) -> Result<Product, KernelError> {
+        let refuse = |what: &str| KernelError::unsupported(format!("gemm: {what}"));
+        let Some(node) = problem.region.nodes.first() else { return Err(refuse("an empty region")) };
+        let (trans_a, trans_b) = match &node.op {
+            Op::MatMul(_) => (false, false),
+            Op::Gemm(gemm) => (gemm.trans_a, gemm.trans_b),
+            _ => return Err(refuse("the region begins with something else")),
+        };
+        let input = |place: usize| match node.inputs.get(place).copied().flatten() {
+            Some(Ref::Input(idx)) if (idx as usize) < problem.inputs.len() => Ok(idx as usize),
+            _ => Err(refuse("a factor that is no input of the region")),
+        };
+        let (a, b) = (input(0)?, input(1)?);
+        if problem.outputs.len() != 1 || problem.inputs[a].rank() == 0 || problem.inputs[b].rank() == 0 {
+            return Err(refuse("several outputs, or a factor without axes"));
+        }
+        let floating = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        if problem.inputs[a].dtype != problem.inputs[b].dtype || !floating(problem.inputs[a].dtype) {
+            return Err(refuse("factors of different or other types than f32, f16 and bf16"));
+        }
+        Ok(Product { a, b, trans_a, trans_b, ending: ending(problem, 2)? })
+    }
+
+    /// Rows, columns and depth of one product.
+    fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
+        let (a, b) = (&problem.inputs[self.a].dims, &problem.inputs[self.b].dims);
+        let (rows, depth) = match (&a[..], self.trans_a) {
+            ([depth], _) => (1, *depth),
+            ([.., rows, depth], false) | ([.., depth, rows], true) => (*rows, *depth),
+            ([], _) => (0, 0),
+        };
+        let columns = match (&b[..], self.trans_b) {
+            ([_], _) => 1,
+            ([.., _, columns], false) | ([.., columns, _], true) => *columns,
+            ([], _) => 0,
+        };
+        (rows, columns, depth)
+    }
+
+    /// Whether B is one constant matrix, which is packed.
+    pub(super) fn packs(&self, problem: &Problem) -> bool {
+        let b = &problem.inputs[self.b];
+        b.constant && b.rank() == 2 && !b.is_empty()
+    }
+
+    pub(super) fn packing(&self, problem: &Problem, math: Math) -> Packing {
+        let (_, n, k) = self.sizes(problem);
+        Packing { n, k, row: k.next_multiple_of(math.per_chunk()), trans: self.trans_b }
+    }
+
+    /// The product with the operands' strides.
+    pub(super) fn pose(&self, problem: &Problem, math: Math) -> Result<Posed, KernelError> {
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("gemm: {what}")));
+        let (m, n, k) = self.sizes(problem);
+        let (a, b, c) = (&problem.inputs[self.a], &problem.inputs[self.b], &problem.outputs[0]);
+        let (has_rows, has_columns) = (a.rank() > 1, b.rank() > 1);
+        let tail = usize::from(has_rows) + usize::from(has_columns);
+        if c.rank() < tail {
+            return refuse("an output of too few axes");
+        }
+        let n_batch = c.rank() - tail;
+        let (a_row, a_k) = match (a.rank(), self.trans_a) {
+            (1, _) => (0, a.strides[0]),
+            (rank, false) => (a.strides[rank - 2], a.strides[rank - 1]),
+            (rank, true) => (a.strides[rank - 1], a.strides[rank - 2]),
+        };
+        let packing = self.packing(problem, math);
+        let (b_column, b_k) = match (b.packed.is_some(), b.rank(), self.trans_b) {
+            (true, ..) => (packing.row, 1),
+            (_, 1, _) => (0, b.strides[0]),
+            (_, rank, false) => (b.strides[rank - 1], b.strides[rank - 2]),
+            (_, rank, true) => (b.strides[rank - 2], b.strides[rank - 1]),
+        };
+        let along = |operand: &Operand, axis: usize| {
+            let own = (operand.rank() + axis).checked_sub(operand.rank().min(2) + n_batch);
+            match own.filter(|own| *own + operand.rank().min(2) < operand.rank() && operand.dims[*own] != 1) {
+                Some(own) if operand.packed.is_none() => operand.strides[own],
+                _ => 0,
+            }
+        };
+        let row_axis = has_rows.then_some(n_batch);
+        let column = has_columns.then(|| c.rank() - 1);
+        // Outermost first: size, strides of A and B, axis of the output.
+        let mut dims: Vec<(usize, usize, usize, usize)> = (0..n_batch)
+            .map(|axis| (c.dims[axis], along(a, axis), along(b, axis), axis))
+            .filter(|dim| dim.0 != 1)
+            .collect();
+        let group = 8;
+        let mut posed = Posed {
+            m,
+            n,
+            k,
+            k_b: if b.packed.is_some() { packing.row } else { k },
+            batch: [1; BATCHES],
+            a: Factor { dtype: a.dtype, row: a_row, k: a_k, batch: [0; BATCHES] },
+            b: Factor { dtype: b.dtype, row: b_column, k: b_k, batch: [0; BATCHES] },
+            rows: Rows {
+                sizes: [1, 1, 1, m],
+                axes: [None, None, None, row_axis],
+                column,
+                group,
+                first: BATCHES,
+            },
+        };
+        // Batches that B does not follow are further rows, where all rows lie evenly: in A, in the output, and in
+        // whatever is read behind the sums.
+        let folds = !dims.is_empty()
+            && dims.len() <= BATCHES
+            && (m == 1 || has_rows)
+            && dims.iter().all(|dim| dim.2 == 0)
+            && {
+                let mut expected = if m == 1 { None } else { Some(a_row * m) };
+                dims.iter().rev().all(|dim| {
+                    let even = expected.is_none_or(|expected| dim.1 == expected);
+                    expected = Some(dim.1 * dim.0);
+                    even
+                })
+            };
+        if folds {
+            let mut folded = posed;
+            let innermost = dims.last().map_or(0, |dim| dim.1);
+            folded.a.row = if m == 1 { innermost } else { a_row };
+            folded.m = m * dims.iter().map(|dim| dim.0).product::<usize>();
+            let start = BATCHES - dims.len();
+            for (idx, dim) in dims.iter().enumerate() {
+                folded.rows.sizes[start + idx] = dim.0;
+                folded.rows.axes[start + idx] = Some(dim.3);
+            }
+            folded.rows.first = 0;
+            if self.ending.is_linear(problem, &folded.rows) {
+                return Ok(folded);
+            }
+        }
+        // Neighbouring batches that continue each other in everything could be one; few models have more than
+        // three, so more are refused.
+        if dims.len() > BATCHES {
+            return refuse("more than three dimensions of batches");
+        }
+        while dims.len() < BATCHES {
+            dims.insert(0, (1, 0, 0, usize::MAX));
+        }
+        for (idx, dim) in dims.iter().enumerate() {
+            posed.batch[idx] = dim.0;
+            posed.a.batch[idx] = dim.1;
+            posed.b.batch[idx] = dim.2;
+            posed.rows.sizes[idx] = dim.0;
+            posed.rows.axes[idx] = (dim.3 != usize::MAX).then_some(dim.3);
+        }
+        Ok(posed)
+    }
+}
+
+/// A constant B as the kernel reads it: a row for each column, k innermost, padded to whole chunks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Packing {
+    n: usize,
+    k: usize,
+    row: usize,
+    trans: bool,
+}
+
+impl Packing {
+    pub(super) fn len(&self) -> usize {
+        self.n * self.row
+    }
+
+    /// Which element of the matrix lies at a place.
+    pub(super) fn place(&self, idx: usize) -> Option<usize> {
+        let (n, k) = (idx / self.row, idx % self.row);
+        (k < self.k).then_some(if self.trans { n * self.k + k } else { k * self.n + n })
+    }
+}
+
+/// A MatMul with a bias and, behind it, `op`.
+pub(super) fn sample(dtype: DType, a: &[usize], b: &[usize], weight: bool, behind: Option<Op>) -> Problem {
+    let columns = b[b.len() - 1];
+    let mut dims = if a.len() >= b.len() { a.to_vec() } else { b.to_vec() };
+    let rank = dims.len();
+    dims[rank - 2] = a[a.len() - 2];
+    dims[rank - 1] = columns;
+    let mut region = Region::single(op::MatMul {}.into(), 2, 1);
+    let mut inputs = vec![
+        Operand::dense(dtype, a, Layout::Plain),
+        Operand { constant: weight, ..Operand::dense(dtype, b, Layout::Plain) },
+    ];
+    if weight {
+        region.n_inputs = 3;
+        inputs.push(Operand::weight(dtype, &[columns]));
+        region.nodes.push(RegionNode {
+            name: "bias".to_string(),
+            op: op::Add {}.into(),
+            inputs: vec![Some(Ref::Node { node: 0, output: 0 }), Some(Ref::Input(2))],
+            n_outputs: 1,
+        });
+    }
+    if let Some(op) = behind {
+        let last = region.nodes.len() as u32 - 1;
+        region.nodes.push(RegionNode {
+            name: op.name().to_string(),
+            op,
+            inputs: vec![Some(Ref::Node { node: last, output: 0 })],
+            n_outputs: 1,
+        });
+    }
+    region.outputs = vec![Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 }];
+    Problem {
+        region,
+        inputs,
+        outputs: vec![Operand::dense(dtype, &dims, Layout::Plain)],
+        numeric: numeric_of(dtype),
+        threads: 1,
+    }
+}
+
+/// Problems that between them ask for each loader, type and way to add up.
+pub(super) fn samples() -> Vec<Problem> {
+    let gelu = || Some(op::Gelu { approximate: op::GeluApproximation::None }.into());
+    vec![
+        sample(DType::F16, &[2, 60, 96], &[96, 72], true, gelu()),
+        sample(DType::F16, &[1, 512], &[512, 100], true, None),
+        sample(DType::F16, &[2, 3, 20, 32], &[2, 3, 32, 20], false, None),
+        sample(DType::BF16, &[40, 100], &[100, 30], true, Some(op::Tanh {}.into())),
+        sample(DType::F32, &[33, 47], &[47, 29], true, None),
+        sample(DType::F32, &[2, 3, 10, 16], &[3, 16, 24], false, None),
+    ]
+}

@@ -1,0 +1,317 @@
+//! What follows each sum of a product, as the kernels take it: views of the operands, bounds, and the text of a
+//! program.
+
+use std::fmt::Write;
+
+use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Source as From};
+use planish_kernel::{KernelError, Operand, Problem};
+use planish_tensor::{DType, Tensor};
+
+use crate::codegen;
+use crate::launch::Params;
+use crate::source::Source;
+
+/// The most further inputs of a program.
+pub(crate) const MAX_EXTRA: usize = 4;
+
+/// As `View` in product.cuh: strides for the place among rows (outermost first) and along columns, in elements.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[repr(C)]
+pub(crate) struct View {
+    pub(crate) s: [i64; 4],
+    pub(crate) c: i64,
+    pub(crate) linear: i32,
+    pub(crate) wide: i32,
+}
+
+/// As `Finish` in product.cuh.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[repr(C)]
+pub(crate) struct Finish {
+    out: View,
+    bias: View,
+    residual: View,
+    extra: [View; MAX_EXTRA],
+    lo: f32,
+    hi: f32,
+    residual_when: i32,
+    unused: i32,
+}
+
+/// How a product's rows and columns lie in its output: sizes of the four row dimensions, outermost first, and
+/// the output's axes that they and the columns are.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Rows {
+    pub(crate) sizes: [usize; 4],
+    pub(crate) axes: [Option<usize>; 4],
+    pub(crate) column: Option<usize>,
+    /// Columns of one group start at a multiple of this.
+    pub(crate) group: usize,
+    /// Row dimensions before this are blocks of their own (batches), so rows run over the others.
+    pub(crate) first: usize,
+}
+
+impl Rows {
+    /// A view with these strides of the output's axes.
+    pub(crate) fn view(&self, strides: &[usize], dtype: DType) -> View {
+        let stride = |axis: Option<usize>| axis.map_or(0, |axis| strides[axis] as i64);
+        let mut s = self.axes.map(stride);
+        let c = stride(self.column);
+        // Rows are one step apart where every dimension continues the one inside it.
+        let (mut step, mut span, mut linear) = (None, 1i64, true);
+        for axis in (0..4).rev() {
+            if self.sizes[axis] <= 1 {
+                s[axis] = 0;
+                continue;
+            }
+            if axis < self.first {
+                // A batch: linear only if it does not move.
+                linear &= s[axis] == 0;
+                continue;
+            }
+            match step {
+                None => step = Some(s[axis]),
+                Some(step) => linear &= s[axis] == step * span,
+            }
+            span *= self.sizes[axis] as i64;
+        }
+        let per_chunk = 16 / dtype.bytes_for(1).unwrap_or(16).max(1) as i64;
+        let aligned = s.iter().all(|step| step % per_chunk == 0) && self.group.is_multiple_of(8);
+        if linear {
+            s = [0, 0, 0, step.unwrap_or(0)];
+        }
+        View { s, c, linear: i32::from(linear), wide: i32::from(aligned && c == 1) }
+    }
+
+    fn operand(&self, operand: &Operand) -> View {
+        self.view(&operand.strides, operand.dtype)
+    }
+}
+
+/// An epilogue with all that a source and a launch need of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    epilogue: Epilogue,
+    /// Types in memory: bias, residual, output.
+    types: [&'static str; 3],
+    /// The bias, where it is a constant of the region.
+    constant_bias: Option<Tensor>,
+    /// Inputs of the region that the program reads, in order.
+    extra: Vec<usize>,
+}
+
+impl Ending {
+    /// Refused where types or numbers of inputs are beyond the kernels.
+    pub(crate) fn new(
+        problem: &Problem,
+        epilogue: Epilogue,
+        constant_bias: Option<Tensor>,
+    ) -> Result<Ending, KernelError> {
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("behind a product: {what}")));
+        let floating = |dtype: DType| match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => codegen::storage_type(dtype),
+            _ => None,
+        };
+        let input = |idx: Option<u32>| match idx {
+            None => Some("float"),
+            Some(idx) => floating(problem.inputs[idx as usize].dtype),
+        };
+        let bias = match &constant_bias {
+            Some(tensor) => floating(tensor.dtype()),
+            None => input(epilogue.bias),
+        };
+        let types = [
+            bias,
+            input(epilogue.residual.map(|residual| residual.input)),
+            problem.outputs.first().and_then(|output| floating(output.dtype)),
+        ];
+        let [Some(bias), Some(residual), Some(output)] = types else {
+            return refuse("a type that is not f32, f16 or bf16");
+        };
+        let mut extra = Vec::new();
+        if let Some(program) = &epilogue.program {
+            let made = program.outputs.first().map(|reg| program.kinds[reg.0 as usize]);
+            if program.outputs.len() != 1 || made != Some(Kind::F32) {
+                return refuse("a program that makes no f32");
+            }
+            for input in &program.inputs {
+                match input.source {
+                    From::Input(idx) => extra.push(idx as usize),
+                    From::Constant(_) => {}
+                }
+                if codegen::storage_type(input.dtype).is_none() {
+                    return refuse("an input of a type that programs do not read");
+                }
+            }
+        }
+        if extra.len() > MAX_EXTRA {
+            return refuse("a program with more than four inputs");
+        }
+        Ok(Ending { epilogue, types: [bias, residual, output], constant_bias, extra })
+    }
+
+    /// Whether every operand has its rows one step apart.
+    pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
+        let finish = self.finish(problem, rows);
+        let residual = self.epilogue.residual.is_none() || finish.residual.linear != 0;
+        let extra = finish.extra[..self.extra.len()].iter().all(|view| view.linear != 0);
+        finish.out.linear != 0 && residual && extra && self.constants_are_linear(problem, rows)
+    }
+
+    fn constants_are_linear(&self, problem: &Problem, rows: &Rows) -> bool {
+        self.epilogue.program.iter().flat_map(|program| &program.inputs).all(|input| {
+            let From::Constant(place) = input.source else { return true };
+            let Some(tensor) = problem.region.constants.get(place as usize) else { return false };
+            rows.view(&spread(input, tensor.shape(), rank(problem)), input.dtype).linear != 0
+        })
+    }
+
+    /// The source with types and arguments; the program's text goes behind the block's and before the kernel's.
+    pub(crate) fn text(&self, problem: &Problem) -> Result<String, KernelError> {
+        let mut text = String::new();
+        if let Some(tensor) = &self.constant_bias {
+            text.push_str(&codegen::constant(tensor, "constant_bias")?);
+        }
+        let Some(program) = &self.epilogue.program else { return Ok(text) };
+        text.push_str(&codegen::function(program, "program"));
+        let mut body = String::new();
+        let mut arguments = Vec::new();
+        if codegen::has_running(program) {
+            arguments.push("v[j]".to_string());
+        }
+        let mut n_extra = 0;
+        for (idx, input) in program.inputs.iter().enumerate() {
+            let storage = codegen::storage_type(input.dtype).unwrap_or("float");
+            let function = match input.dtype {
+                DType::F32 | DType::F16 | DType::BF16 => "load8_float",
+                _ => "load8",
+            };
+            let from = match input.source {
+                From::Input(_) => {
+                    n_extra += 1;
+                    format!("a.extra[{}], f.extra[{}]", n_extra - 1, n_extra - 1)
+                }
+                From::Constant(place) => {
+                    let name = format!("constant_{idx}");
+                    let Some(tensor) = problem.region.constants.get(place as usize) else {
+                        return Err(KernelError::unsupported("a constant that the region does not have"));
+                    };
+                    text.push_str(&codegen::constant(tensor, &name)?);
+                    let _ = writeln!(text, "__device__ const View view_{idx} = {{VIEW_{idx}}};");
+                    format!("{name}, view_{idx}")
+                }
+            };
+            let _ = writeln!(body, "  {} e{idx}[8];", codegen::c_type(input.kind));
+            let _ = writeln!(body, "  {function}<{storage}>(e{idx}, {from}, at, n, count);");
+            arguments.push(format!("e{idx}[j]"));
+        }
+        arguments.push("v[j]".to_string());
+        let _ = write!(
+            text,
+            "PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n, int count, \
+             float (&v)[8]) {{\n{body}#pragma unroll\n  for (int j = 0; j < 8; j++) program({});\n}}\n",
+            arguments.join(", ")
+        );
+        Ok(text)
+    }
+
+    /// The source with types and arguments.
+    pub(crate) fn define(&self, mut source: Source, problem: &Problem, rows: &Rows) -> Source {
+        let names: Vec<String> = (0..self.extra.len()).map(|idx| format!("e{idx}")).collect();
+        let arguments: String = names.iter().map(|name| format!("const void* {name}, ")).collect();
+        // Views of constants are part of the text: their strides never change.
+        for (idx, input) in self.epilogue.program.iter().flat_map(|program| program.inputs.iter().enumerate())
+        {
+            if let From::Constant(place) = input.source
+                && let Some(tensor) = problem.region.constants.get(place as usize)
+            {
+                let view = rows.view(&spread(input, tensor.shape(), rank(problem)), input.dtype);
+                let [a, b, c, d] = view.s;
+                // Arrays in the text are aligned to their elements only.
+                let value = format!("{{{a}, {b}, {c}, {d}}}, {}, {}, 0", view.c, view.linear);
+                source = source.define(&format!("VIEW_{idx}"), value);
+            }
+        }
+        let [bias, residual, output] = self.types;
+        let plain = rows.view(&problem.outputs[0].strides, problem.outputs[0].dtype);
+        source
+            .define("BIAS_T", bias)
+            .define("RES_T", residual)
+            .define("OUT_T", output)
+            .define("N_EXTRA", self.extra.len())
+            .define("AFTER", u32::from(self.epilogue.program.is_some()))
+            .define("PLAIN_OUT", u32::from(plain.c != 1 && plain.s[3] == 1))
+            .define("EXTRA_ARGUMENTS", arguments)
+            .define("EXTRA_NAMES", names.join(", "))
+            .define("NEED_PLACE", u32::from(!self.constants_are_linear(problem, rows)))
+            .define("CONSTANT_BIAS", u32::from(self.constant_bias.is_some()))
+    }
+
+    /// The arguments behind the two factors: bias, residual, the program's inputs, output, parts.
+    pub(crate) fn arguments(&self, params: Params) -> Params {
+        let residual = self.epilogue.residual.map(|residual| residual.input as usize);
+        let params =
+            params.optional_input(self.epilogue.bias.map(|idx| idx as usize)).optional_input(residual);
+        self.extra.iter().fold(params, |params, idx| params.input(*idx)).output(0).workspace(0)
+    }
+
+    /// Strides and bounds.
+    pub(crate) fn finish(&self, problem: &Problem, rows: &Rows) -> Finish {
+        let mut extra = [View::default(); MAX_EXTRA];
+        let mut n_extra = 0;
+        for input in self.epilogue.program.iter().flat_map(|program| &program.inputs) {
+            if let From::Input(idx) = input.source {
+                let operand = &problem.inputs[idx as usize];
+                let axes = input.axes(rank(problem));
+                let strides: Vec<usize> =
+                    axes.iter().map(|axis| axis.map_or(0, |axis| operand.strides[axis])).collect();
+                extra[n_extra] = rows.view(&strides, operand.dtype);
+                n_extra += 1;
+            }
+        }
+        let residual = self.epilogue.residual;
+        let groups_align = i32::from(rows.group.is_multiple_of(8) && self.constant_bias.is_none());
+        Finish {
+            out: rows.operand(&problem.outputs[0]),
+            bias: View { s: [0; 4], c: 1, linear: 1, wide: groups_align },
+            residual: residual
+                .map_or(View::default(), |residual| rows.operand(&problem.inputs[residual.input as usize])),
+            extra,
+            lo: self.epilogue.lo,
+            hi: self.epilogue.hi,
+            residual_when: residual.map_or(0, |residual| if residual.after_clamp { 2 } else { 1 }),
+            unused: 0,
+        }
+    }
+}
+
+fn rank(problem: &Problem) -> usize {
+    problem.outputs[0].rank()
+}
+
+/// Strides of a dense constant along the output's axes.
+fn spread(input: &ProgramInput, dims: &[usize], rank: usize) -> Vec<usize> {
+    let own = planish_kernel::Layout::Plain.strides(dims);
+    input.axes(rank).iter().map(|axis| axis.map_or(0, |axis| own[axis])).collect()
+}
+
+/// Behind a product: what the problem's region does with the sums of its first node. A bias of the node that is
+/// a constant of the region is taken out of the program.
+pub(crate) fn ending(problem: &Problem, bias_place: usize) -> Result<Ending, KernelError> {
+    let main = &problem.region.nodes[0];
+    let bias = main.inputs.get(bias_place).copied().flatten();
+    let constant = problem.region.constant(bias).cloned();
+    let is_conv = matches!(main.op, planish_op::Op::Conv(_));
+    match constant {
+        Some(tensor) if is_conv => {
+            let mut bare = problem.clone();
+            bare.region.nodes[0].inputs.truncate(bias_place);
+            let epilogue = Epilogue::stored(&bare, 0)?;
+            if epilogue.bias.is_some() {
+                return Err(KernelError::unsupported("two biases behind a convolution"));
+            }
+            Ending::new(problem, epilogue, Some(tensor))
+        }
+        _ => Ending::new(problem, Epilogue::stored(problem, 0)?, None),
+    }
+}
