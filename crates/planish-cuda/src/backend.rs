@@ -25,6 +25,9 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::Conv,
     &crate::families::gemm::Gemm,
+    &crate::families::wconv::WConv,
+    &crate::families::wgemm::WGemm,
+    &crate::families::whalo::WHalo,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {

@@ -3,3 +3,7 @@
 pub(crate) mod conv;
 pub(crate) mod gemm;
 pub(crate) mod product;
+pub(crate) mod wconv;
+pub(crate) mod wgemm;
+pub(crate) mod whalo;
+mod wproduct;
