@@ -28,6 +28,11 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::wconv::WConv,
     &crate::families::wgemm::WGemm,
     &crate::families::whalo::WHalo,
+    &crate::families::pointwise::Pointwise,
+    &crate::families::movement::Movement,
+    &crate::families::pool::Pool,
+    &crate::families::softmax::Softmax,
+    &crate::families::reduce::Reduce,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
