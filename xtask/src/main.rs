@@ -6,6 +6,7 @@ mod conformance;
 mod differential;
 mod import_figures;
 mod models;
+mod nvrtc;
 mod passes;
 mod python;
 mod runtime;
@@ -40,6 +41,8 @@ enum Command {
     ImportFigures(import_figures::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
+    /// Compile every CUDA kernel that any family asks for, for every architecture.
+    Nvrtc(nvrtc::Options),
     /// Run models before and behind the passes over the reference, and print which pass did what.
     Passes(passes::Options),
     /// Hold plans of models against the reference, with and without Winograd.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Differential(options) => differential::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
+        Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),
         Command::Accuracy(options) => accuracy::run(&options),
         Command::Overhead => runtime::overhead(),

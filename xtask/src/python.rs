@@ -8,6 +8,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::{root, scratch};
 
+/// The compiler of CUDA kernels, in the version that the project is tested with.
+const NVRTC: &str = "nvidia-cuda-nvrtc==13.0.88";
+
 /// The wheel of `requirement` (`name==version`), unpacked; fetched once and kept.
 pub(crate) fn unpacked_wheel(requirement: &str) -> Result<PathBuf> {
     let folder = scratch().join("wheels").join(requirement.replace("==", "-"));
@@ -58,6 +61,11 @@ pub(crate) fn venv() -> Result<PathBuf> {
     run(pip.arg(&requirements))?;
     fs::write(&stamp, text)?;
     Ok(python)
+}
+
+/// The folder of NVRTC, which compiles CUDA kernels without a GPU; fetched once and kept.
+pub(crate) fn nvrtc_folder() -> Result<PathBuf> {
+    Ok(unpacked_wheel(NVRTC)?.join("nvidia/cu13/lib"))
 }
 
 /// Runs a command to its end; its error output becomes the error.

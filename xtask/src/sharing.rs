@@ -63,7 +63,7 @@ impl Caller {
         let dims = shape.eval(&|_: &str| Some(1)).context("an input of unknown size")?;
         let n: usize = dims.iter().product();
         let pixels = (0..n).map(|idx| (idx * 7_919 % 1_009) as f32 / 1_009.0 - 0.5).collect();
-        let mut caller = Caller { context: engine.context_with(ContextOptions { threads })?, dims, pixels };
+        let mut caller = Caller { context: engine.context_with(ContextOptions::new(threads))?, dims, pixels };
         caller.run()?;
         Ok(caller)
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::conformance::case::Stage;
+use crate::python::nvrtc_folder;
 use crate::{conformance, root};
 
 /// Formatting, lints and documentation, warnings being errors.
@@ -32,8 +33,11 @@ pub(crate) fn test() -> Result<bool> {
 fn cargo(arguments: &[&str]) -> Result<bool> {
     println!("== cargo {}", arguments.join(" "));
     let start = Instant::now();
+    // CUDA kernels are compiled in the tests wherever NVRTC can be had, with a GPU or without.
+    let nvrtc = nvrtc_folder().context("cannot fetch NVRTC")?;
     let status = Command::new(env!("CARGO"))
         .args(arguments)
+        .env("PLANISH_CUDA_PATH", nvrtc)
         .env("RUSTDOCFLAGS", "--deny warnings")
         .current_dir(root())
         .status()

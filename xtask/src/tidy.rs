@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
+    ("planish-cuda", &["planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-plan", &["planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-runtime", &["planish-kernel", "planish-op", "planish-plan", "planish-tensor"]),
     (
@@ -39,6 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "planish-compile",
             "planish-cpu",
+            "planish-cuda",
             "planish-import",
             "planish-ir",
             "planish-kernel",
@@ -66,8 +68,14 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates in which `unsafe` may stand.
-const UNSAFE_CRATES: &[&str] =
-    &["planish-tensor", "planish-kernel", "planish-cpu", "planish-runtime", "planish-compile"];
+const UNSAFE_CRATES: &[&str] = &[
+    "planish-tensor",
+    "planish-kernel",
+    "planish-cpu",
+    "planish-cuda",
+    "planish-runtime",
+    "planish-compile",
+];
 
 /// A file beyond this holds more than one idea.
 const MAX_LINES: usize = 800;

@@ -67,9 +67,15 @@ pub(crate) struct Inspect {
 pub(crate) struct Run {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
-    /// What runs it
-    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
-    pub(crate) backend: Backend,
+    /// What runs it: short for --device, and the reference besides
+    #[arg(long, value_enum, conflicts_with = "device")]
+    pub(crate) backend: Option<Backend>,
+    /// Where it runs: cpu, cuda, cuda:1, or auto, which takes a GPU where there is one
+    #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
+    pub(crate) device: planish::Device,
+    /// What the model is computed in: fp32, tf32, fp16 or bf16
+    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
+    pub(crate) precision: planish::Precision,
     /// Inputs by name, one array each, in a numpy .npz file
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) inputs: Option<PathBuf>,
@@ -101,6 +107,15 @@ pub(crate) struct Run {
 /// How a plan is built, wherever a model is given instead of a plan.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Building {
+    /// Where the plan runs: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto, which takes a GPU where there is one
+    #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
+    pub(crate) device: planish::Device,
+    /// What the model is computed in: fp32, tf32, fp16 or bf16
+    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
+    pub(crate) precision: planish::Precision,
+    /// Keep layers in fp32 by their names, as in 'encoder/*:fp32' (* stands for any letters, ? for one)
+    #[arg(long, value_name = "GLOB:fp32", value_parser = crate::load::layer_precision)]
+    pub(crate) layer_precision: Vec<String>,
     /// Sizes of the inputs, as in x:1x3x224x224,mask:1x16; the plan is made for these alone
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,
@@ -137,7 +152,7 @@ pub(crate) struct Building {
     /// Leave Winograd convolutions out: slower, with smaller rounding errors
     #[arg(long)]
     pub(crate) no_winograd: bool,
-    /// Refuse what only the slow reference can compute
+    /// Refuse what only the slow reference can compute, and steps on the CPU in a plan for a GPU
     #[arg(long)]
     pub(crate) strict: bool,
     /// Leave the self-check out

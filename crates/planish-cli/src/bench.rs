@@ -18,7 +18,8 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
-    let engine = load::engine(made.plan)?;
+    let engine = load::engine(made.plan, args.building.device)?;
+    let (device, precision) = load::device_and_precision(&engine);
     let sources = Sources {
         archive: args.inputs.as_ref(),
         files: &[],
@@ -41,8 +42,8 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         "batch": batch,
         "threads": threads,
         "contexts": args.contexts,
-        "device": "cpu",
-        "precision": "fp32",
+        "device": device,
+        "precision": precision,
         "build_ms": made.time.as_secs_f64() * 1e3,
         "plan_bytes": plan_bytes,
         "weight_bytes": engine.weight_bytes(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use planish::{ContextOptions, View};
+use planish::{ContextOptions, Device, View};
 use planish_op::Value;
 use planish_plan::Outcome;
 
@@ -38,7 +38,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     out.flush()?;
 
     writeln!(out, "\nA plan of it, optimized, tuned and checked for this machine:\n")?;
-    let made = load::build(&model, &Building { tune_level: 3, ..Building::default() })?;
+    let made = load::build(&model, &Building { tune_level: 3, device: Device::Cpu, ..Building::default() })?;
     let path = folder.join("demo.plan");
     let n_bytes = made.plan.save(&path)?;
     let record = made.plan.record();
@@ -56,7 +56,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let reference = run::run(&imported.graph, &fed)?;
 
     let threads = record.threads as usize;
-    let engine = load::engine(made.plan)?;
+    let engine = load::engine(made.plan, Device::Cpu)?;
     let mut context = engine.context_with(ContextOptions::new(threads))?;
     let values = context.run_values(&fed.values())?;
     let views: Vec<View<'_>> = fed.tensors.iter().map(|(_, tensor)| View::from(tensor)).collect();

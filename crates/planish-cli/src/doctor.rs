@@ -1,14 +1,16 @@
-//! `planish doctor`: what this machine offers and what is missing, read from the file system alone.
+//! `planish doctor`: what this machine offers and what is missing: read from the file system, and asked of
+//! NVIDIA's driver and libraries where they are.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use planish_cuda::{CudaErrorKind, Gpu, Report};
 use serde_json::json;
 
 use crate::args::Doctor;
-use crate::{Answer, library, print};
+use crate::{Answer, print};
 
 /// CPU features that kernels will ask for, as `/proc/cpuinfo` spells them.
 const FEATURES: [&str; 15] = [
@@ -29,49 +31,89 @@ const FEATURES: [&str; 15] = [
     "amx_bf16",
 ];
 
-/// What runs on NVIDIA GPUs will ask for: the library, what for, and where it comes from.
-const LIBRARIES: [(&str, &str, &str); 4] = [
-    ("libcuda.so.1", "the driver, to run anything", "install the NVIDIA driver"),
-    ("libnvrtc.so", "compiles kernels when building", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"),
-    ("libcublasLt.so", "matrix products, optional", "pip install nvidia-cublas, or the CUDA toolkit"),
-    (
-        "libcudnn.so",
-        "convolutions and attention, optional",
-        "pip install nvidia-cudnn-cu13, or NVIDIA's packages",
-    ),
-];
-
 pub(crate) fn command(args: &Doctor, out: &mut dyn Write) -> Result<Answer> {
     let machine = Machine::look(Path::new("/"));
-    let folders = library::folders();
-    let libraries: Vec<(&str, Option<PathBuf>)> =
-        LIBRARIES.iter().map(|(name, _, _)| (*name, library::find(&folders, name))).collect();
+    let cuda = Report::look();
     if !args.json.replaces_tables() {
         machine.print(out)?;
-        writeln!(out, "libraries")?;
-        let rows: Vec<Vec<String>> = LIBRARIES
-            .iter()
-            .zip(&libraries)
-            .map(|((name, purpose, source), (_, path))| {
-                let found = match path {
-                    Some(path) => path.display().to_string(),
-                    None => format!("missing ({purpose}): {source}"),
-                };
-                vec![name.to_string(), found]
-            })
-            .collect();
-        print::table(out, &rows, &[])?;
-        writeln!(out, "backends    reference (this version has no cpu and no cuda backend yet)")?;
+        print_cuda(&cuda, out)?;
     }
-    let libraries: serde_json::Map<String, serde_json::Value> = libraries
-        .into_iter()
-        .map(|(name, path)| (name.to_string(), json!(path.map(|path| path.display().to_string()))))
-        .collect();
     let mut report = machine.json();
-    report["libraries"] = libraries.into();
-    report["backends"] = json!(["reference"]);
+    let libraries = cuda.libraries.iter().map(|library| {
+        let about = match &library.found {
+            Ok(found) => json!({ "path": found.path.display().to_string(), "version": found.version }),
+            Err(missing) => json!({ "missing": missing.to_string(), "install": library.which.install() }),
+        };
+        (library.which.file().to_string(), about)
+    });
+    report["libraries"] = libraries.collect::<serde_json::Map<_, _>>().into();
+    report["cuda"] = match &cuda.gpus {
+        Ok(gpus) => gpus.iter().map(|(gpu, free)| gpu_json(gpu, *free)).collect(),
+        Err(why) => json!({ "missing": why.to_string() }),
+    };
+    report["backends"] = backends(&cuda).into();
     print::json(out, &args.json, &report)?;
     Ok(Answer::Yes)
+}
+
+/// The backends that work here.
+fn backends(cuda: &Report) -> Vec<&'static str> {
+    let has_gpu = cuda.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
+    if has_gpu { vec!["cpu", "cuda"] } else { vec!["cpu"] }
+}
+
+fn print_cuda(cuda: &Report, out: &mut dyn Write) -> Result<()> {
+    match &cuda.gpus {
+        Ok(gpus) => {
+            for (index, (gpu, free)) in gpus.iter().enumerate() {
+                writeln!(
+                    out,
+                    "cuda:{index}      {}, sm_{}, {} multiprocessors, {} ({} free)",
+                    gpu.name,
+                    gpu.sm,
+                    gpu.n_sms,
+                    print::bytes(gpu.memory_bytes as u64),
+                    print::bytes(*free as u64)
+                )?;
+            }
+        }
+        Err(why) => writeln!(out, "cuda        {why}")?,
+    }
+    writeln!(out, "libraries")?;
+    let rows: Vec<Vec<String>> = cuda
+        .libraries
+        .iter()
+        .map(|library| {
+            let which = library.which;
+            let found = match &library.found {
+                Ok(found) => format!("{} {}", found.version, found.path.display()),
+                Err(missing) if missing.kind() == CudaErrorKind::WrongVersion => missing.to_string(),
+                Err(_) => format!("missing ({}): {}", which.purpose(), which.install()),
+            };
+            vec![which.file().to_string(), found]
+        })
+        .collect();
+    print::table(out, &rows, &[])?;
+    writeln!(out, "backends    {}", backends(cuda).join(", "))?;
+    Ok(())
+}
+
+fn gpu_json(gpu: &Gpu, free: usize) -> serde_json::Value {
+    json!({
+        "name": gpu.name,
+        "sm": gpu.sm,
+        "multiprocessors": gpu.n_sms,
+        "memory_bytes": gpu.memory_bytes,
+        "memory_free_bytes": free,
+    })
+}
+
+/// What a folder holds, in order; nothing if it cannot be read.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(list) = fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = list.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
 }
 
 /// What the file system says; `None` where it is silent.
@@ -105,7 +147,7 @@ impl Machine {
             let text = field(&meminfo, name)?;
             text.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
         };
-        let gpus = library::entries(&root.join("proc/driver/nvidia/gpus")).into_iter().filter_map(|folder| {
+        let gpus = entries(&root.join("proc/driver/nvidia/gpus")).into_iter().filter_map(|folder| {
             let text = fs::read_to_string(folder.join("information")).ok()?;
             field(&text, "Model")
         });

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Builder, Device, Engine, Plan, TacticLock};
+use planish::{Builder, Device, Engine, Plan, Precision, TacticLock};
 use planish_ir::Graph;
 use planish_plan::{Profile, SymbolRange};
 
@@ -28,6 +28,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds: f64 =
         number.parse().map_err(|_| format!("`{number}` is no number; give 200ms, 3s or 2m"))?;
     Duration::try_from_secs_f64(seconds * scale).map_err(|_| format!("`{text}` is no length of time"))
+}
+
+/// Reads a precision.
+pub(crate) fn precision(text: &str) -> Result<Precision, String> {
+    Precision::named(text).ok_or_else(|| match text {
+        "int8" | "auto" => format!("this version has no {text}; give fp32, tf32, fp16 or bf16"),
+        _ => format!("`{text}` is no precision; give fp32, tf32, fp16 or bf16"),
+    })
+}
+
+/// Reads `GLOB:fp32`; gives the pattern.
+pub(crate) fn layer_precision(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((pattern, "fp32")) if !pattern.is_empty() => Ok(pattern.to_string()),
+        _ => Err(format!("`{text}` keeps no layer; give NAMES:fp32, as in 'encoder/*:fp32'")),
+    }
 }
 
 /// A built plan.
@@ -58,9 +74,17 @@ pub(crate) fn plan(path: &Path, building: &Building) -> Result<Made> {
 /// Builds the model.
 pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     let start = Instant::now();
+    // Settled before anything takes time: a GPU that is not there is said at once.
+    let device = building.device.settled();
+    let describe = device.describe()?;
     let imported = inspect::import(path)?;
     let profiles = profiles(&imported.graph, building)?;
+    if building.device == Device::Auto && device != Device::Cpu {
+        say_note(&format!("building for {device}, {describe}; --device cpu takes the CPU"));
+    }
     let mut builder = Builder::new(path)?
+        .device(device)
+        .precision(building.precision)
         .tune_level(building.tune_level)
         .winograd(!building.no_winograd)
         .strict(building.strict);
@@ -72,6 +96,7 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     options.verify = !building.no_verify;
     options.stop_after = building.stop_after;
     options.explain = building.explain;
+    options.fp32_layers = building.layer_precision.clone();
     if profiles.is_empty() {
         let sizes = shapes::complete(&imported.graph, &Sizes::new())?;
         if !sizes.is_empty() {
@@ -95,9 +120,17 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes) })
 }
 
-/// An engine with the threads asked for.
-pub(crate) fn engine(plan: Plan) -> Result<Engine> {
-    Ok(Engine::new(plan, Device::Auto)?)
+/// An engine on the device asked for.
+pub(crate) fn engine(plan: Plan, device: Device) -> Result<Engine> {
+    Ok(Engine::new(plan, device)?)
+}
+
+/// The device that an engine's plan runs on, and what it computes in, as the plan has them.
+pub(crate) fn device_and_precision(engine: &Engine) -> (String, String) {
+    let record = engine.record();
+    let device = record.targets.last().map_or("cpu", |target| target.backend.as_str());
+    let precision = record.options.lines().find_map(|line| line.strip_prefix("precision="));
+    (device.to_string(), precision.unwrap_or("fp32").to_string())
 }
 
 /// A graph with the plan's inputs and nothing else: what inputs are checked against.
@@ -219,6 +252,14 @@ fn clear_line() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn precisions_have_names() {
+        assert_eq!(precision("bf16"), Ok(Precision::Bf16));
+        assert!(precision("int8").unwrap_err().contains("this version has no int8"));
+        assert_eq!(layer_precision("a:b/*:fp32"), Ok("a:b/*".to_string()));
+        assert!(layer_precision("a:fp16").is_err() && layer_precision(":fp32").is_err());
+    }
 
     #[test]
     fn times_have_units() {

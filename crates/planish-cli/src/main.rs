@@ -11,7 +11,6 @@ mod feed;
 mod files;
 mod inspect;
 mod inspect_plan;
-mod library;
 mod load;
 mod npy;
 mod picture;
@@ -90,7 +89,7 @@ fn outcome(work: impl FnOnce() -> anyhow::Result<Answer>) -> (u8, Option<String>
         Ok(Ok(Answer::No)) => (1, None),
         // Whoever read our output has seen enough.
         Ok(Err(error)) if is_broken_pipe(&error) => (0, None),
-        Ok(Err(error)) => (if error.is::<Lacking>() { 3 } else { 2 }, one_line(format!("{error:#}"))),
+        Ok(Err(error)) => (if is_lacking(&error) { 3 } else { 2 }, one_line(format!("{error:#}"))),
         Err(payload) => {
             let said = || match payload.downcast_ref::<String>() {
                 Some(text) => text.clone(),
@@ -114,6 +113,13 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),
     }
+}
+
+/// Whether the machine cannot do it, as we or the library say.
+fn is_lacking(error: &anyhow::Error) -> bool {
+    let lacks = |error: &planish::Error| error.kind() == planish::ErrorKind::Lacking;
+    error.is::<Lacking>()
+        || error.chain().any(|cause| cause.downcast_ref::<planish::Error>().is_some_and(lacks))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

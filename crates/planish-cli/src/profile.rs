@@ -14,7 +14,7 @@ use crate::{Answer, load, print, say_note};
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     let made = load::plan(&args.model, &args.building)?;
     let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
-    let engine = load::engine(made.plan)?;
+    let engine = load::engine(made.plan, args.building.device)?;
     let sources =
         Sources { shapes: &args.building.shapes, defaults: &engine.record().tuned_at, ..Sources::default() };
     let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;

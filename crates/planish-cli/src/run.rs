@@ -6,7 +6,8 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use planish::Device;
 use planish_ir::{Graph, interpret_with};
 use planish_op::Value;
 use planish_tensor::Tensor;
@@ -14,12 +15,14 @@ use serde_json::json;
 
 use crate::args::{Backend, Building, Run};
 use crate::feed::{self, Fed, Sources};
-use crate::{Answer, Lacking, files, inspect, load, npy, print, say_note};
+use crate::{Answer, files, inspect, load, npy, print, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
-    if args.backend == Backend::Cuda {
-        bail!(Lacking("this version has no cuda backend yet; use --backend cpu".into()));
-    }
+    let device = match args.backend {
+        Some(Backend::Cpu) => Device::Cpu,
+        Some(Backend::Cuda) => Device::Cuda(0),
+        Some(Backend::Reference) | None => args.device,
+    };
     if let Some(path) = &args.output {
         check_target(path)?;
     }
@@ -31,13 +34,13 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
         defaults: &[],
     };
     let (ran, fed) = match args.backend {
-        Backend::Reference => {
+        Some(Backend::Reference) => {
             let imported = inspect::import(&args.model)?;
             let fed = feed::gather(&imported.graph, &sources)?;
             fed.notes.iter().for_each(|note| say_note(note));
             (run(&imported.graph, &fed)?, fed)
         }
-        Backend::Cpu | Backend::Cuda => run_plan(args, &sources)?,
+        _ => run_plan(args, device, &sources)?,
     };
     if !args.json.replaces_tables() {
         ran.print(out)?;
@@ -57,15 +60,17 @@ pub(crate) struct Ran {
     /// Named tensors; elements of sequences are numbered, absent optionals `None`.
     outputs: Vec<(String, Option<Tensor>)>,
     time: Duration,
-    backend: &'static str,
+    backend: String,
 }
 
 /// Runs a plan, or the plan that the model is built into first.
-fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
+fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
     let building = Building {
         threads: args.threads,
         tune_level: args.tune_level,
         no_winograd: args.no_winograd,
+        device,
+        precision: args.precision,
         ..Building::default()
     };
     // A model's inputs are checked before anything is built for them.
@@ -75,7 +80,7 @@ fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
     };
     let made = load::plan(&args.model, &building)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
-    let engine = load::engine(made.plan)?;
+    let engine = load::engine(made.plan, device)?;
     let fed = match given {
         Some(fed) => fed,
         None => {
@@ -92,7 +97,8 @@ fn run_plan(args: &Run, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
     for (port, value) in engine.outputs().into_iter().zip(values) {
         flatten(port.name, value, &mut outputs);
     }
-    Ok((Ran { outputs, time, backend: "cpu" }, fed))
+    let (backend, _) = load::device_and_precision(&engine);
+    Ok((Ran { outputs, time, backend }, fed))
 }
 
 /// Runs the graph on the reference, with a line of progress where a run is long and somebody watches.
@@ -120,7 +126,7 @@ pub(crate) fn run(graph: &Graph, fed: &Fed) -> Result<Ran> {
     for (&id, value) in graph.outputs().iter().zip(values) {
         flatten(graph.value(id).name.to_string(), value, &mut outputs);
     }
-    Ok(Ran { outputs, time, backend: "reference" })
+    Ok(Ran { outputs, time, backend: "reference".to_string() })
 }
 
 fn flatten(name: String, value: Value, outputs: &mut Vec<(String, Option<Tensor>)>) {

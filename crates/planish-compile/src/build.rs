@@ -79,11 +79,15 @@ pub fn build(
     for _ in 0..MAX_REPAIRS {
         let (mut plan, tactics, tensors) = assemble(&graph, fixed.is_some(), backends, &options, timings)?;
         let spread = spread(&plan);
+        if let (true, Some(spread)) = (options.strict, &spread) {
+            let message = format!("--strict: {spread}; leave --strict out to accept it");
+            return Err(BuildError::new(BuildErrorKind::Refused, message));
+        }
         if !options.verify {
             notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes });
         }
-        let findings = check(&original, &plan, &tensors, backends.all(), &options)?;
+        let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
         let Some(failure) = findings.failure() else {
             plan.certificate = findings.certificate;
             notes.extend(spread);
@@ -157,7 +161,7 @@ fn spread(plan: &Plan) -> Option<String> {
     let device = plan.targets.get(HOST as usize + 1)?;
     let steps = || plan.program.steps.iter().filter(|step| !matches!(step.kind, StepKind::Transfer));
     let on_host: Vec<String> = steps()
-        .filter(|step| step.target == HOST)
+        .filter(|step| step.target == HOST && step.region.ops() != "Identity")
         .map(|step| format!("`{}` ({})", step.name, step.region.ops()))
         .collect();
     let host = &plan.targets[HOST as usize].backend;

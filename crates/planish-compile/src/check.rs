@@ -1,10 +1,13 @@
 //! The self-check: does the plan compute the model?
 //!
+//! First without running: every step computes the node that the graph has on the values that the graph says, and
+//! finds them in memory, whatever shares it (`wires`, `replay`), at the tuned sizes and the ends of the profiles.
+//!
 //! (a) Every step, on tensors that the plan itself produced, against the reference at sampled output points,
 //! with a bound from its own terms: at the tuned sizes, and at the smallest and largest of the profiles. Values
 //! must be read as they were written. (b) Kernels alone on NaN and very large values. (c) The whole model against
 //! the reference, where that is cheap enough. (d) What needs no reference: repeats, another context in between,
-//! poisoned memory, one thread against many.
+//! poisoned memory, one thread against many, and other values in the rows around one.
 //!
 //! What is checked depends on the plan alone, never on the clock, so that equal plans have equal certificates.
 
@@ -12,11 +15,20 @@
 
 mod hard;
 mod inputs;
+mod neighbours;
+mod origins;
 mod points;
+#[cfg(test)]
+mod proof_tests;
+mod replay;
+mod rows;
+#[cfg(test)]
+mod rows_tests;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod whole;
+mod wires;
 
 use std::sync::Arc;
 
@@ -56,9 +68,11 @@ impl Findings {
     }
 }
 
-/// Checks a plan. `weights` are the plan's weights as they were before packing.
+/// Checks a plan of `graph`, which was optimized to `optimized`. `weights` are the plan's weights as they were before
+/// packing.
 pub(crate) fn check(
     graph: &Graph,
+    optimized: &Graph,
     plan: &Plan,
     weights: &[Tensor],
     backends: &[Arc<dyn Backend>],
@@ -67,18 +81,24 @@ pub(crate) fn check(
     let engine = Engine::new(plan.clone(), backends.to_vec())
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
+    let corners = corners(plan);
+    let all_sizes: Vec<Vec<(String, i64)>> =
+        std::iter::once(&plan.tuned_at).chain(&corners).cloned().collect();
+    prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
+    if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
+        return Ok(Findings { certificate: Certificate { checks }, guilty: None });
+    }
     let Some(inputs) = inputs::random(plan, &plan.tuned_at, 0) else {
         let why = "inputs that are no tensors, or of unknown rank, are not made up".to_string();
         checks.push(skipped("all", why));
         return Ok(Findings { certificate: Certificate { checks }, guilty: None });
     };
     let mut guilty = steps::check(&engine, plan, weights, &inputs, "", &mut checks)?;
-    for sizes in corners(plan) {
+    for sizes in corners {
         if guilty.is_some() {
             break;
         }
-        let listed: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
-        let at = format!(" at {}", listed.join(" "));
+        let at = at(&sizes);
         let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
         let flops = graph.work(&lookup).flops;
         if flops > whole::MAX_REFERENCE_FLOPS {
@@ -93,10 +113,55 @@ pub(crate) fn check(
         guilty = hard::check(plan, backends, &mut checks);
     }
     if guilty.is_none() {
-        whole::against_reference(graph, &engine, &inputs, options.precision, &mut checks);
+        whole::against_reference(graph, &engine, &all_sizes, options.precision, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
+        guilty = neighbours::check(&engine, [graph, optimized], &all_sizes, &mut checks);
     }
     Ok(Findings { certificate: Certificate { checks }, guilty })
+}
+
+/// What can be shown without running: wires, and what memory holds when it is read.
+fn prove(
+    graph: &Graph,
+    engine: &Engine,
+    weights: &[Tensor],
+    all_sizes: &[Vec<(String, i64)>],
+    threads: usize,
+    checks: &mut Vec<Check>,
+) {
+    let program = &engine.plan().program;
+    let mut wires = wires::Wires::new(graph);
+    let compared = wires::compare(&mut wires, program, weights);
+    checks.push(proven("wires of all steps", compared));
+    for (idx, sizes) in all_sizes.iter().enumerate() {
+        let mut subject = "memory replayed".to_string();
+        if idx > 0 {
+            subject.push_str(&at(sizes));
+        }
+        match engine.placement(sizes, threads) {
+            Ok(placement) => {
+                if placement.steps.len() < placement.n_steps {
+                    let n = placement.steps.len();
+                    subject.push_str(&format!(", the first {n} of {} steps", placement.n_steps));
+                }
+                checks.push(proven(&subject, replay::replay(graph, &wires, program, &placement, sizes)));
+            }
+            Err(error) => checks.push(skipped(&subject, error.to_string())),
+        }
+    }
+}
+
+fn proven(subject: &str, shown: Result<u64, String>) -> Check {
+    let (n_points, worst, outcome) = match shown {
+        Ok(n) => (n, 0.0, Outcome::Passed),
+        Err(why) => (0, f64::INFINITY, Outcome::Failed(why)),
+    };
+    Check { subject: subject.to_string(), n_points, worst, outcome }
+}
+
+fn at(sizes: &[(String, i64)]) -> String {
+    let listed: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+    format!(" at {}", listed.join(" "))
 }
 
 /// The smallest and the largest sizes of the plan's first profiles, but for those that it was tuned at.

@@ -1,12 +1,14 @@
 //! What the plan's tactics need of a machine, and the compiled code that the plan carries for them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use planish_kernel::{Code, MemoryKind};
+use planish_kernel::{Backend, Code, MemoryKind, Problem, Tactic};
 use planish_plan::{Program, StepKind};
 use planish_tensor::Bytes;
 
-use crate::backends::Backends;
+use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::sizes::Sizes;
@@ -42,10 +44,41 @@ pub(crate) fn needs_and_code(
             }
         }
     }
+    for target in backends.by_preference().filter(|&target| target != HOST) {
+        let mut work = Vec::new();
+        for step in program.steps.iter().filter(|step| step.target == target) {
+            let StepKind::Kernel { variants, .. } = &step.kind else { continue };
+            let problems = all
+                .iter()
+                .filter_map(|sizes| planish_runtime::problem_of(program, step, sizes, options.threads).ok());
+            work.extend(problems.flat_map(|problem| {
+                variants.iter().map(move |variant| (problem.clone(), variant.tactic.clone()))
+            }));
+        }
+        compile_ahead(backends.get(target), &work);
+    }
     let mut collected = Collected { needs: BTreeSet::new(), code: BTreeMap::new() };
     collected.program(program, backends, &all, options.threads)?;
     let code = collected.code.into_iter().map(|(key, bytes)| Code { key, bytes }).collect();
     Ok(Needed { needs: collected.needs, code })
+}
+
+/// Has the backend compile the code of all of this, on every core at once: it keeps what it compiled. Whatever
+/// cannot be compiled says so when it is prepared.
+pub(crate) fn compile_ahead(backend: &dyn Backend, work: &[(Problem, Tactic)]) {
+    let next = AtomicUsize::new(0);
+    let compile = || {
+        while let Some((problem, tactic)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let _ = backend.code(problem, tactic);
+        }
+    };
+    let n_threads = thread::available_parallelism().map_or(1, usize::from).min(work.len());
+    thread::scope(|scope| {
+        for _ in 1..n_threads {
+            scope.spawn(compile);
+        }
+        compile();
+    });
 }
 
 struct Collected {

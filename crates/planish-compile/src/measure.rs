@@ -3,19 +3,25 @@
 //! Activations stay where the step before would have left them, in cache; weights come from further away, so
 //! several copies are read in turn. Candidates are run in turns, so that a slow moment of the machine meets all
 //! of them, and the median counts.
+//!
+//! A device's launches are recorded as a run would record them, several with rotating weights in one recording, and
+//! timed by the device's own events around a replay: gaps between launches count as they will in a run.
 
 #![allow(unsafe_code)]
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use planish_kernel::{
-    Address, Backend, Call, Kernel, KernelError, Layout, Memory, Operand, Problem, Queue, QueueOptions,
+    Address, Backend, Call, Event, Kernel, KernelError, Layout, Memory, MemoryKind, Operand, Problem, Queue,
+    QueueOptions, Recording, Wait,
 };
 use planish_tensor::{DType, Tensor};
 
 use crate::alternatives::Choices;
 use crate::backends::Backends;
+use crate::code::compile_ahead;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, Source};
 use crate::options::BuildOptions;
@@ -32,6 +38,14 @@ const SAMPLE_NS: u64 = 100_000;
 /// Weights are read from copies of at least this many bytes together, where a few copies reach it.
 const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
 const MAX_COPIES: usize = 6;
+/// A device's weights are read from copies of as many bytes as the model has, as a run passes over all of them
+/// before it meets one again; more than this is beyond every cache.
+const MAX_DEVICE_ROTATION_BYTES: usize = 192 << 20;
+/// Launches in one recording: enough that its own start, some microseconds, counts little.
+const RECORDED_RUNS: usize = 16;
+/// Replays in one sample last at least this long on the device, at most so many.
+const DEVICE_SAMPLE_NS: f64 = 150_000.0;
+const MAX_REPLAYS: usize = 16;
 
 /// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -50,6 +64,8 @@ pub(crate) fn measure(
     if rounds == 0 {
         return Ok(());
     }
+    let rotation = rotation_bytes(draft);
+    compile_open(draft, choices, backends, cache);
     let mut saved = Instant::now();
     let n_steps = choices.len();
     for (idx, choices) in choices.iter_mut().enumerate() {
@@ -93,7 +109,7 @@ pub(crate) fn measure(
         let mut trials = Vec::new();
         for (at, posed, key) in open {
             let tactic = &choices.list[at].candidate.tactic;
-            match Trial::new(backend, &posed, tactic, &weight) {
+            match Trial::new(backend, &posed, tactic, &weight, rotation) {
                 Ok(trial) => trials.push((at, key, trial)),
                 // A candidate that cannot be prepared is no candidate.
                 Err(_) => choices.list[at].ns = f64::INFINITY,
@@ -155,7 +171,50 @@ pub(crate) fn measure(
 }
 
 fn queue(backend: &dyn Backend, threads: usize) -> Result<Box<dyn Queue>, BuildError> {
-    backend.queue(QueueOptions::new(threads)).map_err(|error| BuildError::internal(error.to_string()))
+    let options = QueueOptions { threads, wait: Wait::Spin };
+    backend.queue(options).map_err(|error| BuildError::internal(error.to_string()))
+}
+
+/// Bytes of the model's weights, within bounds.
+fn rotation_bytes(draft: &Draft) -> usize {
+    let bytes = |value: &crate::lower::DraftValue| match &value.source {
+        Source::Weight(tensor) => tensor.bytes().len(),
+        Source::Input | Source::Step => 0,
+    };
+    draft.values.iter().map(bytes).sum::<usize>().min(MAX_DEVICE_ROTATION_BYTES)
+}
+
+/// Has devices compile all that is going to be measured, on every core at once.
+fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cache: &TimingCache) {
+    for target in backends.by_preference() {
+        let backend = backends.get(target);
+        if backend.memory_kind() == MemoryKind::Host {
+            continue;
+        }
+        let device = backend.target().device;
+        let mut seen = HashSet::new();
+        let mut work = Vec::new();
+        for (step, choices) in draft.steps.iter().zip(choices).filter(|(step, _)| step.target == target) {
+            let Some(problem) = &choices.problem else { continue };
+            let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
+            debug_assert_eq!(step.target, target);
+            for alternative in &choices.list {
+                if alternative.view || alternative.ns > best * MAX_PREDICTED_RATIO {
+                    continue;
+                }
+                let posed = posed(problem, &alternative.candidate);
+                let key = TimingKey {
+                    device: device.clone(),
+                    problem: posed.key(),
+                    tactic: alternative.candidate.tactic.to_string(),
+                };
+                if cache.get(&key).is_none() && seen.insert((key.problem, key.tactic)) {
+                    work.push((posed, alternative.candidate.tactic.clone()));
+                }
+            }
+        }
+        compile_ahead(backend, &work);
+    }
 }
 
 /// The problem with its operands as the candidate wants them.
@@ -185,6 +244,16 @@ struct Trial {
     workspace: Address,
     samples: Vec<u64>,
     n_runs: usize,
+    /// Made at the first sample, where the device records.
+    replay: Option<Replay>,
+}
+
+/// Launches that are timed together.
+struct Replay {
+    recording: Box<dyn Recording>,
+    begin: Box<dyn Event>,
+    end: Box<dyn Event>,
+    n_replays: usize,
 }
 
 impl Trial {
@@ -193,6 +262,7 @@ impl Trial {
         problem: &Problem,
         tactic: &planish_kernel::Tactic,
         weight: &dyn Fn(usize) -> Option<&'a Tensor>,
+        device_rotation: usize,
     ) -> Result<Trial, KernelError> {
         let kernel = backend.prepare(problem, tactic)?;
         let mut trial = Trial {
@@ -202,6 +272,7 @@ impl Trial {
             workspace: Address::NULL,
             samples: Vec::new(),
             n_runs: 0,
+            replay: None,
             kernel,
         };
         let mut queue = backend.queue(QueueOptions::new(1))?;
@@ -221,7 +292,10 @@ impl Trial {
             weights.push((place, bytes));
         }
         let n_bytes: usize = weights.iter().map(|(_, bytes)| bytes.len()).sum();
-        let n_copies = (WEIGHT_ROTATION_BYTES / n_bytes.max(1)).clamp(1, MAX_COPIES);
+        let n_copies = match backend.memory_kind() {
+            MemoryKind::Host => (WEIGHT_ROTATION_BYTES / n_bytes.max(1)).clamp(1, MAX_COPIES),
+            MemoryKind::Device => (device_rotation / n_bytes.max(1)).clamp(1, RECORDED_RUNS),
+        };
         for _ in 0..n_copies {
             let mut inputs = shared.clone();
             for (place, bytes) in &weights {
@@ -238,7 +312,28 @@ impl Trial {
         trial.workspace = memory.address();
         trial.memory.push(memory);
         queue.synchronize()?;
+        if queue.can_capture() {
+            trial.record(backend, &mut *queue)?;
+        }
         Ok(trial)
+    }
+
+    /// Launches once, so that nothing is left to be done at the first launch, then records.
+    fn record(&mut self, backend: &dyn Backend, queue: &mut dyn Queue) -> Result<(), KernelError> {
+        let (Ok(begin), Ok(end)) = (backend.event(true), backend.event(true)) else { return Ok(()) };
+        self.run(queue)?;
+        queue.synchronize()?;
+        queue.begin_capture()?;
+        let recorded = (0..RECORDED_RUNS).try_for_each(|_| self.run(queue));
+        let recording = queue.end_capture();
+        recorded?;
+        let mut replay = Replay { recording: recording?, begin, end, n_replays: 1 };
+        // The first replay pays for what the driver puts off until then, the second tells how long one takes.
+        replay.sample_ns(queue)?;
+        let ns = replay.sample_ns(queue)? * RECORDED_RUNS as f64;
+        replay.n_replays = ((DEVICE_SAMPLE_NS / ns.max(1.0)).ceil() as usize).clamp(1, MAX_REPLAYS);
+        self.replay = Some(replay);
+        Ok(())
     }
 
     fn put(
@@ -265,6 +360,10 @@ impl Trial {
 
     /// One sample: as many runs as the clock needs.
     fn sample(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
+        if let Some(replay) = &mut self.replay {
+            self.samples.push(replay.sample_ns(queue)?.round() as u64);
+            return Ok(());
+        }
         if self.n_runs == 0 {
             self.run(queue)?;
             queue.synchronize()?;
@@ -301,20 +400,66 @@ impl Trial {
     }
 }
 
+impl Replay {
+    /// The time of one launch.
+    fn sample_ns(&mut self, queue: &mut dyn Queue) -> Result<f64, KernelError> {
+        queue.record_at(&*self.begin)?;
+        for _ in 0..self.n_replays {
+            // SAFETY: the trial's memory is there as long as the trial, and nothing else runs on the queue.
+            unsafe { queue.replay(&*self.recording)? };
+        }
+        queue.record_at(&*self.end)?;
+        queue.synchronize()?;
+        Ok(self.end.ns_since(&*self.begin)? / (self.n_replays * RECORDED_RUNS) as f64)
+    }
+}
+
 /// Plausible contents of an operand: floats around zero, zeros for everything else (valid as any index).
 fn filled(operand: &Operand, seed: u64) -> Vec<u8> {
     let n_bytes = operand.span_bytes();
-    if operand.dtype != DType::F32 {
+    if !matches!(operand.dtype, DType::F32 | DType::F16 | DType::BF16) {
         return vec![0; n_bytes];
     }
+    let size = if operand.dtype == DType::F32 { 4 } else { 2 };
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(n_bytes);
-    for _ in 0..n_bytes / 4 {
+    for _ in 0..n_bytes / size {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let value = (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
-        bytes.extend_from_slice(&value.to_le_bytes());
+        match operand.dtype {
+            DType::F16 => bytes.extend_from_slice(&half_bits(value).to_le_bytes()),
+            // The upper half of an f32 is a bf16.
+            DType::BF16 => bytes.extend_from_slice(&value.to_le_bytes()[2..]),
+            _ => bytes.extend_from_slice(&value.to_le_bytes()),
+        }
     }
     bytes
+}
+
+/// An f16 near a number between -1 and 1; those below the smallest normal one become zero.
+fn half_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let exponent = (bits >> 23 & 0xff) as i32 - 127 + 15;
+    let sign = (bits >> 16) as u16 & 0x8000;
+    if exponent <= 0 { sign } else { sign | (exponent as u16) << 10 | (bits >> 13) as u16 & 0x3ff }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_tensor::Bytes;
+
+    #[test]
+    fn made_up_operands_are_numbers_around_zero_in_every_float_type() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let operand = Operand::dense(dtype, &[1000], Layout::Plain);
+            let tensor = Tensor::from_bytes(dtype, &[1000], Bytes::from_vec(filled(&operand, 3))).unwrap();
+            let values = tensor.to_f64s();
+            let mean: f64 = values.iter().sum::<f64>() / 1000.0;
+            assert!(values.iter().all(|value| value.abs() <= 1.0) && mean.abs() < 0.1, "{dtype}: {mean}");
+            assert!(values.iter().filter(|value| value.abs() > 0.5).count() > 300, "{dtype}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 // front and says what is set from outside; besides:
 //   X_T          what the input is stored in
 //   X_WIDE       1: channels are innermost and lie in whole chunks of 16 bytes; 0: any strides
+//   X_CACHED     with X_WIDE 1: through the first-level cache, where the taps of neighbours meet
 //   MANY_TAPS    1: windows of more than 32 taps
 //   FEW_C        with X_WIDE 0: the channels of a group, or 0 where they come at run time
 
@@ -133,7 +134,11 @@ template <class T> struct PixelsWide {
         const T* from = ok ? at[i] + offset : whole;
         const u32 there = to + place(row, threadIdx.x % CHUNKS);
         if (is_aligned) {
+#if X_CACHED
+          copy_async16_cached(there, from, ok);
+#else
           copy_async16(there, from, ok);
+#endif
         } else {
 #pragma unroll 1
           for (int e = 0; e < EPC; e++) store_shared(there + e * (u32)sizeof(T), ok ? from[e] : Zero<T>::make());

@@ -148,6 +148,15 @@ PL_INLINE void copy_async16(u32 to, const void* from, bool there) {
                : "memory");
 #endif
 }
+// The same through the first-level cache, for what the block reads again soon.
+PL_INLINE void copy_async16_cached(u32 to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  u32 bytes = there ? 16u : 0u;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#else
+  copy_async16(to, from, there);
+#endif
+}
 PL_INLINE void copy_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -9,6 +9,7 @@ use planish_tensor::Tensor;
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
 use crate::gpu::Gpu;
+use crate::offline::Trial;
 use crate::source::Source;
 
 /// A family of tactics. The names of its tactics begin with the family's name and `_`.
@@ -61,8 +62,13 @@ pub(crate) trait Family: Sync {
         code: &[Arc<Module>],
     ) -> Result<Box<dyn Work>, KernelError>;
 
-    /// Problems that between them ask for each of the family's kernels: what the tests compile and run.
+    /// Problems that between them ask for each of the family's kernels: what the tests compile.
     fn samples(&self) -> Vec<Problem>;
+
+    /// What the tests run on a GPU and compare with the reference: edges of tiles, tails, odd sizes, every type.
+    fn trials(&self) -> Vec<Trial> {
+        self.samples().into_iter().map(Trial::new).collect()
+    }
 }
 
 /// Work that is ready to be put on a stream.

@@ -355,7 +355,9 @@ fn toolkits() -> Vec<PathBuf> {
     installed.sort();
     roots.extend(installed);
     roots.push(PathBuf::from("/opt/cuda"));
-    let target = format!("targets/{}-linux/lib", std::env::consts::ARCH);
+    // NVIDIA calls 64-bit ARM servers `sbsa`.
+    let arch = if cfg!(target_arch = "aarch64") { "sbsa" } else { std::env::consts::ARCH };
+    let target = format!("targets/{arch}-linux/lib");
     let inside = |root: &PathBuf| ["lib64", &target, "lib"].map(|lib| root.join(lib));
     roots.iter().flat_map(inside).collect()
 }

@@ -11,7 +11,7 @@ use planish_kernel::pointwise::Program;
 
 use crate::codegen::{self, c_type};
 use crate::space::{self, Axis, divisor};
-use crate::steps::{Arg, MAX_INTS, Plan, Slot, Code};
+use crate::steps::{Arg, Code, MAX_INTS, Plan, Slot};
 
 /// Threads of a block.
 const THREADS: usize = 256;
@@ -157,8 +157,7 @@ impl<'a> Shape<'a> {
     fn widest(&self) -> usize {
         let last = self.axes.len() - 1;
         let dense = || self.map.operands().enumerate().filter(|(idx, _)| self.inner[*idx] == Inner::Dense);
-        let mut lanes =
-            dense().map(|(_, operand)| 16 / operand.size).max().unwrap_or(1).clamp(1, MAX_LANES);
+        let mut lanes = dense().map(|(_, operand)| 16 / operand.size).max().unwrap_or(1).clamp(1, MAX_LANES);
         let fits = |lanes: usize| {
             self.axes[last].dim >= lanes
                 && dense().all(|(idx, _)| {
@@ -316,10 +315,9 @@ impl<'a> Shape<'a> {
             let idx = self.n_inputs() + output;
             let (storage, step) = (self.storage(idx), strides_at + idx * n_axes);
             let _ = match (self.inner[idx], tails) {
-                (Inner::Dense, true) => writeln!(
-                    text,
-                    "  po_store_part<{storage}, {lanes}>(p{idx} + x{idx}, o{output}, left);"
-                ),
+                (Inner::Dense, true) => {
+                    writeln!(text, "  po_store_part<{storage}, {lanes}>(p{idx} + x{idx}, o{output}, left);")
+                }
                 (Inner::Dense, false) => {
                     writeln!(text, "  po_store<{storage}, {lanes}>(p{idx} + x{idx}, o{output});")
                 }
@@ -454,11 +452,8 @@ impl<'a> Shape<'a> {
         );
         for idx in (0..self.inner.len()).filter(|idx| self.inner[*idx] != Inner::Tiled) {
             let at = strides_at + idx * n_axes;
-            let _ = writeln!(
-                text,
-                "  const int x{idx} = z{idx} + ax * a.v[{at}] + bx * a.v[{}];",
-                at + b_axis
-            );
+            let _ =
+                writeln!(text, "  const int x{idx} = z{idx} + ax * a.v[{at}] + bx * a.v[{}];", at + b_axis);
         }
         self.element_text(&mut text, strides_at, true);
         text.push_str("  }\n}\n");

@@ -1,6 +1,7 @@
 //! What can be asked without a GPU: which tactics there would be on one, and the code that they need.
 
 use planish_kernel::{Candidate, KernelError, Problem, Tactic};
+use planish_tensor::Tensor;
 
 use crate::backend::{FAMILIES, family_of};
 use crate::gpu::Gpu;
@@ -14,6 +15,46 @@ pub fn families() -> Vec<&'static str> {
 /// Problems that between them ask for each of a family's kernels.
 pub fn samples(family: &str) -> Vec<Problem> {
     FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.samples()).collect()
+}
+
+/// A problem to run on a GPU and compare with the reference.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    pub problem: Problem,
+    /// Inputs whose values must be these and not any: indices, sizes, axes.
+    pub given: Vec<(usize, Tensor)>,
+    /// How much farther than its number types explain the result may be from the reference; 1 for most.
+    pub slack: f64,
+}
+
+impl Trial {
+    /// On random values.
+    pub fn new(problem: Problem) -> Trial {
+        Trial { problem, given: Vec::new(), slack: 1.0 }
+    }
+
+    /// With the values of an input.
+    pub fn given(mut self, input: usize, values: Tensor) -> Trial {
+        self.given.push((input, values));
+        self
+    }
+
+    /// With more room for error, for a reason that stands where it is said.
+    pub fn slack(mut self, slack: f64) -> Trial {
+        self.slack = slack;
+        self
+    }
+}
+
+/// What the tests run of a family on a GPU.
+pub fn trials(family: &str) -> Vec<Trial> {
+    FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.trials()).collect()
+}
+
+/// Whether families that choose among many tactics by price offer all of them: for measuring how good the prices
+/// are. Holds for the whole process.
+pub fn offer_everything(everything: bool) {
+    crate::families::product::offer_everything(everything);
 }
 
 /// The candidates of one family.

@@ -89,8 +89,7 @@ impl Sample {
     /// The problem; its outputs are what inference finds, empty where it finds none.
     pub(crate) fn problem(self) -> Problem {
         let Sample { region, inputs, outputs } = self;
-        let mut problem =
-            Problem { region, inputs, outputs: Vec::new(), numeric: Numeric::F32, threads: 1 };
+        let mut problem = Problem { region, inputs, outputs: Vec::new(), numeric: Numeric::F32, threads: 1 };
         if let Some(outputs) = outputs {
             problem.outputs = outputs;
             return problem;

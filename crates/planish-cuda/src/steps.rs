@@ -12,8 +12,8 @@ use crate::backend::Cuda;
 use crate::driver::Module;
 use crate::family::{Family, Work};
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params};
 pub(crate) use crate::launch::Slot;
+use crate::launch::{Launch, Launches, Params};
 use crate::source::Source;
 
 /// One argument of a kernel.

@@ -108,9 +108,7 @@ fn evaluate(region: &Region, inputs: &[Tensor]) -> Vec<Tensor> {
 /// The same numbers in f32: what is computed with is f32 whatever it is stored in.
 fn wide(tensor: &Tensor) -> Tensor {
     match tensor.dtype() {
-        DType::F16 | DType::BF16 => {
-            Tensor::from_f64s(DType::F32, tensor.shape(), &tensor.to_f64s()).unwrap()
-        }
+        DType::F16 | DType::BF16 => Tensor::from_f64s(DType::F32, tensor.shape(), &tensor.to_f64s()).unwrap(),
         _ => tensor.clone(),
     }
 }
@@ -307,7 +305,8 @@ fn compiled(source: &Source) -> Entry {
     }
     text.push_str(SHIM);
     // The functions of programs are plain C++ and stand at the prelude's end.
-    let functions = PRELUDE.split_once("// Functions of generated programs").expect("the prelude's last part").1;
+    let functions =
+        PRELUDE.split_once("// Functions of generated programs").expect("the prelude's last part").1;
     text.push_str("//");
     text.push_str(functions);
     text.push_str(&source.text);
@@ -323,7 +322,16 @@ fn compiled(source: &Source) -> Entry {
     let (file, library) = (folder.join(format!("{key}.cc")), folder.join(format!("{key}.so")));
     std::fs::write(&file, &text).unwrap();
     let output = std::process::Command::new("g++")
-        .args(["-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-o"])
+        .args([
+            "-std=c++17",
+            "-O0",
+            "-w",
+            "-shared",
+            "-fPIC",
+            "-fno-strict-aliasing",
+            "-ffp-contract=off",
+            "-o",
+        ])
         .args([&library, &file])
         .output()
         .expect("a C++ compiler");
@@ -402,7 +410,8 @@ impl Aligned {
     fn of(bytes: &[u8]) -> Aligned {
         // A vector of lines is aligned to 8 only; one line more leaves room to begin at the right place.
         let n_lines = bytes.len() / 64 + 4;
-        let mut memory = Aligned { words: vec![[u64::from_ne_bytes([FENCE; 8]); 8]; n_lines], len: bytes.len() };
+        let mut memory =
+            Aligned { words: vec![[u64::from_ne_bytes([FENCE; 8]); 8]; n_lines], len: bytes.len() };
         let start = memory.start();
         memory.all_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         memory

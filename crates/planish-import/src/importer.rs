@@ -25,6 +25,15 @@ pub(crate) struct Importer<'m> {
     frames: Vec<Frame<'m>>,
 }
 
+/// What a formal input of a body is.
+#[derive(Clone, Debug)]
+pub(crate) enum Formal {
+    /// An input of this type.
+    Own(ValueType),
+    /// A value of the graph around, the same in every step: no input, but captured.
+    Outer(ValueId),
+}
+
 /// The domain as it is looked up: the standard one has two spellings.
 pub(crate) fn domain_key(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
@@ -89,19 +98,30 @@ impl<'m> Importer<'m> {
             return Ok(None);
         }
         let Some(outer_id) = self.lookup_at(name, depth - 1)? else { return Ok(None) };
+        let own_name = self.frames[depth].unique_name(name);
+        let id = self.capture(outer_id, own_name, depth)?;
+        self.frames[depth].define_captured(name, id);
+        Ok(Some(id))
+    }
+
+    /// Makes a value of the graph around the one at `depth` known in it.
+    fn capture(&mut self, outer_id: ValueId, name: String, depth: usize) -> Result<ValueId, ImportError> {
         let outer = self.frames[depth - 1].graph.value(outer_id).clone();
         let frame = &mut self.frames[depth];
-        let own_name = frame.unique_name(name);
-        let id = match (&outer.content, outer.producer) {
+        Ok(match (&outer.content, outer.producer) {
             // Constants are shared memory: a body holds its own reference instead of capturing.
-            (Some(Content::Tensor(tensor)), None) => frame.graph.add_constant(&own_name, tensor.clone())?,
+            (Some(Content::Tensor(tensor)), None) => frame.graph.add_constant(&name, tensor.clone())?,
             _ => {
+                let id = frame.graph.add_known_input(&name, outer.ty, outer.content)?;
                 frame.captured.push(outer_id);
-                frame.graph.add_known_input(&own_name, outer.ty, outer.content)?
+                id
             }
-        };
-        frame.define_captured(name, id);
-        Ok(Some(id))
+        })
+    }
+
+    /// How many graphs the one under construction lies in.
+    pub(crate) fn depth(&self) -> usize {
+        self.frames.len()
     }
 
     /// Imports the outermost graph.
@@ -128,11 +148,24 @@ impl<'m> Importer<'m> {
         Ok(self.frames.pop().expect("the frame pushed above").graph)
     }
 
-    /// Imports a body whose formal inputs have these types. Gives the graph and the captured outer values.
+    /// Imports a body with these formal inputs. Gives the graph and the captured outer values. After an error
+    /// the importer is as before, and may try again with other types.
     pub(crate) fn body(
         &mut self,
         body: &'m planish_onnx::Graph<'m>,
-        formals: Vec<ValueType>,
+        formals: &[Formal],
+        numbered_after: Option<&Graph>,
+    ) -> Result<(Graph, Vec<ValueId>), ImportError> {
+        let depth = self.frames.len();
+        let imported = self.try_body(body, formals, numbered_after);
+        self.frames.truncate(depth);
+        imported
+    }
+
+    fn try_body(
+        &mut self,
+        body: &'m planish_onnx::Graph<'m>,
+        formals: &[Formal],
         numbered_after: Option<&Graph>,
     ) -> Result<(Graph, Vec<ValueId>), ImportError> {
         let constants: HashSet<&str> = constant_names(body).collect();
@@ -149,9 +182,19 @@ impl<'m> Importer<'m> {
         let outer = numbered_after.unwrap_or(&self.frames[self.frames.len() - 1].graph);
         let graph = Graph::body(&body.name, outer);
         self.push_frame(graph, body)?;
-        for (input, ty) in inputs.into_iter().zip(formals) {
-            let id = self.graph().add_input(&input.name, ty)?;
-            self.frame().define(&input.name, id);
+        // Those of the loop itself come first; what is captured follows.
+        for (input, formal) in inputs.iter().zip(formals) {
+            if let Formal::Own(ty) = formal {
+                let id = self.graph().add_input(&input.name, ty.clone())?;
+                self.frame().define(&input.name, id);
+            }
+        }
+        let innermost = self.frames.len() - 1;
+        for (input, formal) in inputs.iter().zip(formals) {
+            if let Formal::Outer(outer) = *formal {
+                let id = self.capture(outer, input.name.to_string(), innermost)?;
+                self.frame().define(&input.name, id);
+            }
         }
         self.nodes(body)?;
         self.outputs(body)?;

@@ -54,6 +54,15 @@ impl<'p> Weights<'p> {
         Err(ImportError::new(ImportErrorKind::TooLarge { detail }))
     }
 
+    /// What was counted so far, to be given back if what it was made for is thrown away.
+    pub(crate) fn charged(&self) -> usize {
+        self.n_made
+    }
+
+    pub(crate) fn uncharge_to(&mut self, n_made: usize) {
+        self.n_made = n_made;
+    }
+
     pub(crate) fn tensor(&mut self, tensor: &planish_onnx::Tensor<'_>) -> Result<Tensor, ImportError> {
         let dtype = dtype(tensor.data_type)?;
         tensor.element_count()?;

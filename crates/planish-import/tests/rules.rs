@@ -454,3 +454,53 @@ fn quantized_addition_goes_through_real_numbers() {
             }
         "#]]);
 }
+
+/// `Loop(n, , state, weight, growing)` over a body that multiplies the state with a weight that it hands on.
+fn looped(outputs: &[&'static str]) -> Case {
+    let step = Graph {
+        name: "step".into(),
+        inputs: ["i: int64", "go: bool", "s: float a 3", "w: float b c", "g: float d 3"].map(value).to_vec(),
+        outputs: ["go", "next", "w_out", "grown", "next"]
+            .map(|name| ValueInfo { name: name.into(), ..ValueInfo::default() })
+            .to_vec(),
+        nodes: vec![
+            node("Identity", &["w"], &["w_out"]),
+            node("MatMul", &["s", "w"], &["next"]),
+            node("Concat", &["g", "s"], &["grown"]).int("axis", 0),
+        ],
+        ..Graph::default()
+    };
+    let mut case = Case::opset(17).input("n: int64").input("x: float k 3").node(
+        node("Loop", &["n", "", "x", "weight", "x"], outputs)
+            .with("body", AttributeValue::Graph(step.into())),
+    );
+    let zeros = vec![0; 36];
+    case.graph.initializers.push(Tensor::raw("weight", DataType::Float, vec![3, 3], zeros));
+    case
+}
+
+#[test]
+fn what_a_loop_hands_on_unchanged_is_captured_and_shapes_that_stay_are_known() {
+    looped(&["last", "w_last", "long", "all"]).check(expect![[r#"
+        graph "case" {
+          input %n: i64[]
+          input %x: f32[k,3]
+          const %weight: f32[3,3] = [0, 0, 0, 0, 0, 0, 0, 0, 0]
+          %w_last: f32[3,3] = Identity(%weight) "node"
+          %last: f32[k,3], %long: f32["either'1",3], %all: f32["iterations'2",k,3] = Loop(%n, _, %x, %x) "node" [
+            graph "step" {
+              input %i: i64[]
+              input %go: bool[]
+              input %s: f32[k,3]
+              input %g: f32["either'0",3]
+              const %w: f32[3,3] = [0, 0, 0, 0, 0, 0, 0, 0, 0]
+              %w_out: f32[3,3] = Identity(%w) "node"
+              %next: f32[k,3] = MatMul(%s, %w) "node"
+              %grown: f32["either'0"+k,3] = Concat(%g, %s) {axis=0} "node"
+              output %go, %next, %grown, %next
+            }
+          ]
+          output %last, %w_last, %long, %all
+        }
+    "#]]);
+}

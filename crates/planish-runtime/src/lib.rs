@@ -4,7 +4,7 @@
 //! - `bind`: sizes of inputs to symbols, profiles;
 //! - `outline`: what of a program does not depend on sizes: segments, lifetimes, whose memory a value shares;
 //! - `arena`: where values lie at given sizes;
-//! - `resolve`: a segment at given sizes, with its kernels prepared;
+//! - `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
 //! - `frame`: one program with its memory, run segment by segment; `control`: bodies;
 //! - `engine`, `context`, `pool`: what users hold; `buffer`, `runner`: owned memory and runs beside the caller.
 //!
@@ -22,6 +22,7 @@ mod error;
 mod frame;
 mod gather;
 mod outline;
+mod placement;
 mod pool;
 mod resolve;
 mod runner;
@@ -32,6 +33,7 @@ pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use engine::{Engine, PortInfo};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
+pub use placement::{Place, PlacedStep, Placement, Space};
 pub use planish_kernel::Wait;
 pub use pool::{ContextPool, Lease};
 pub use resolve::problem_of;

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use planish_compile::{BuildOptions, Built, Progress, TimingCache};
+use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
 use planish_ir::Graph;
 use planish_plan::Profile;
 
-use crate::engine::Device;
+use crate::device::Device;
 use crate::error::{Error, ErrorKind};
+use crate::network::NetworkBuilder;
 use crate::plan::Plan;
 
 /// A build to be.
@@ -46,8 +47,37 @@ impl Builder {
         Builder { graph, device: Device::Auto, options, timings: TimingCache::default() }
     }
 
+    /// A build of a network that was defined by hand.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, NetworkBuilder, Profile, SymbolRange};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let y = net.mul(x, 0.5)?;
+    /// net.output("y", y)?;
+    /// let batch = SymbolRange { symbol: "batch".into(), min: 1, opt: 8, max: 32 };
+    /// let plan = Builder::from_network(net)?
+    ///     .profile(Profile { ranges: vec![batch] })
+    ///     .threads(2)
+    ///     .tune_level(0)
+    ///     .build()?;
+    /// assert_eq!(plan.record().profiles.len(), 1);
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn from_network(network: NetworkBuilder) -> Result<Builder, Error> {
+        Ok(Builder::from_graph(network.finish()?))
+    }
+
+    /// Where the plan is going to run.
     pub fn device(mut self, device: Device) -> Builder {
         self.device = device;
+        self
+    }
+
+    /// What the model is computed in, where its operators allow it.
+    pub fn precision(mut self, precision: Precision) -> Builder {
+        self.options.precision = precision;
         self
     }
 
@@ -75,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Refuses what only the slow reference can compute.
+    /// Refuses what only the slow reference can compute, and steps on the CPU in a plan for a GPU.
     pub fn strict(mut self, strict: bool) -> Builder {
         self.options.strict = strict;
         self
@@ -110,8 +140,8 @@ impl Builder {
 
     /// Builds the plan, and gives what the passes did and the times that are known now.
     pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
-        let backend = self.device.backend();
-        let built = planish_compile::build(&self.graph, &[backend], &self.options, &mut self.timings)?;
+        let backends = self.device.backends()?;
+        let built = planish_compile::build(&self.graph, &backends, &self.options, &mut self.timings)?;
         Ok((built, self.timings))
     }
 }

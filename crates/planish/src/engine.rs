@@ -1,31 +1,10 @@
 //! `Engine`: a plan on a device.
 
-use std::sync::Arc;
-
-use planish_kernel::Backend;
 use planish_runtime::{Context, ContextOptions, ContextPool, PortInfo};
 
+use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::plan::Plan;
-
-/// Where a plan runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Device {
-    /// The best that this machine has.
-    #[default]
-    Auto,
-    /// This process's CPU.
-    Cpu,
-}
-
-impl Device {
-    pub(crate) fn backend(self) -> Arc<dyn Backend> {
-        match self {
-            Device::Auto | Device::Cpu => Arc::new(planish_cpu::Cpu::new()),
-        }
-    }
-}
 
 /// A plan that is ready to run, shared by any number of contexts and threads.
 #[derive(Clone, Debug)]
@@ -36,17 +15,15 @@ pub struct Engine {
 impl Engine {
     /// Puts the plan's weights in place on the device.
     pub fn new(plan: Plan, device: Device) -> Result<Engine, Error> {
-        let mut backends = Vec::new();
-        for target in &plan.inner.targets {
-            if target.backend != "cpu" {
-                let message = format!(
-                    "the plan runs on `{}`, which this build of Planish does not have",
-                    target.backend
-                );
-                return Err(Error::new(ErrorKind::Lacking, message));
-            }
-            backends.push(device.backend());
+        let targets = &plan.inner.targets;
+        if let Device::Cuda(_) = device
+            && !targets.iter().any(|target| target.backend == "cuda")
+        {
+            let message = "the plan runs on the CPU, a GPU was asked for; rebuild it with `planish build --device cuda`";
+            return Err(Error::new(ErrorKind::NeedsRebuild, message));
         }
+        let backends =
+            targets.iter().map(|target| device.backend_for(&target.backend)).collect::<Result<_, _>>()?;
         Ok(Engine { inner: planish_runtime::Engine::new(plan.inner, backends)? })
     }
 

@@ -13,8 +13,112 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Context`] serves one caller at a time. [`Context::run`] blocks and may borrow; [`Context::run_async`] owns:
-//! the buffers move into the run and come back when it is waited for, so nobody can change them under it.
+//! # Networks by hand
+//!
+//! A [`NetworkBuilder`] defines a network layer by layer; [`Builder::from_network`] builds it with the same options
+//! as a model from a file, and [`NetworkBuilder::save_onnx`] writes one.
+//!
+//! ```
+//! # #[cfg(feature = "build")] {
+//! use planish::{Builder, DType, Device, Engine, NetworkBuilder, Tensor, View};
+//!
+//! let mut net = NetworkBuilder::new("perceptron");
+//! let x = net.input("x", DType::F32, "batch,2")?;
+//! let hidden = net.linear(x, Tensor::new(&[3, 2], vec![1f32, -1., 2., 0., 0., 1.])?, None)?;
+//! let hidden = net.relu(hidden)?;
+//! let y = net.linear(hidden, Tensor::new(&[1, 3], vec![1f32, 1., 1.])?, Some(0.5.into()))?;
+//! net.output("y", y)?;
+//!
+//! let plan = Builder::from_network(net)?.tune_level(0).build()?;
+//! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+//! let outputs = context.run(&[("x", View::new(&[1, 2], &[3f32, 1.])?)])?;
+//! assert_eq!(outputs.get("y").unwrap().as_slice::<f32>().unwrap(), [2. + 6. + 1. + 0.5]);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Sizes and profiles
+//!
+//! Sizes that the model leaves open are symbols. Without a profile a plan runs at any that the model accepts; a
+//! [`Profile`] says which are allowed and for which the plan is tuned, and anything else is an error that names the
+//! dimension and the range. Several profiles may be given; the first that allows the sizes of a run serves it.
+//!
+//! ```
+//! # #[cfg(feature = "build")] {
+//! use planish::{Builder, DType, Device, Engine, NetworkBuilder, Profile, SymbolRange, View};
+//!
+//! let mut net = NetworkBuilder::new("softmax");
+//! let x = net.input("x", DType::F32, "rows,8")?;
+//! let y = net.softmax(x, -1)?;
+//! net.output("y", y)?;
+//! let rows = SymbolRange { symbol: "rows".into(), min: 1, opt: 4, max: 16 };
+//! let plan = Builder::from_network(net)?.profile(Profile { ranges: vec![rows] }).tune_level(0).build()?;
+//!
+//! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+//! assert_eq!(context.output_dims(&[("x", &[3, 8])])?, [Some(vec![3, 8])]);     // without running
+//! context.resolve(&[("x", &[16, 8])])?;                                        // memory for the largest, now
+//! context.run(&[("x", View::new(&[16, 8], &[0f32; 128])?)])?;
+//! let error = context.run(&[("x", View::new(&[17, 8], &[0f32; 136])?)]).unwrap_err().to_string();
+//! assert!(error.contains("rows") && error.contains("16"), "{error}");
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Plans in files
+//!
+//! [`Plan::open`] takes a plan from its file and checks every byte; [`Plan::open_trusted`] maps the weights unread.
+//! Without the feature `build` that is the only way to a plan: a program that only runs plans links no parser of
+//! models and no compiler.
+//!
+//! ```
+//! # #[cfg(feature = "build")] {
+//! use planish::{Builder, DType, Device, Engine, NetworkBuilder, Plan};
+//!
+//! # let mut net = NetworkBuilder::new("saved");
+//! # let x = net.input("x", DType::F32, "n")?;
+//! # let y = net.exp(x)?;
+//! # net.output("y", y)?;
+//! # let path = std::env::temp_dir().join(format!("planish-doc-{}.plan", std::process::id()));
+//! Builder::from_network(net)?.tune_level(0).build()?.save(&path)?;
+//! let engine = Engine::new(Plan::open(&path)?, Device::Cpu)?;
+//! assert_eq!(engine.inputs()[0].name, "x");
+//! # std::fs::remove_file(&path)?;
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Contexts, pools and runs beside the caller
+//!
+//! An [`Engine`] is shared; a [`Context`] has the memory of a run and serves one caller at a time. A [`ContextPool`]
+//! leases contexts to any number of threads.
+//!
+//! ```
+//! # #[cfg(feature = "build")] {
+//! use planish::{Builder, DType, Device, Engine, NetworkBuilder, View};
+//!
+//! # let mut net = NetworkBuilder::new("pooled");
+//! # let x = net.input("x", DType::F32, "n")?;
+//! # let y = net.add(x, 1.0)?;
+//! # net.output("y", y)?;
+//! # let plan = Builder::from_network(net)?.tune_level(0).threads(1).build()?;
+//! let pool = Engine::new(plan, Device::Cpu)?.pool(2)?;
+//! std::thread::scope(|scope| {
+//!     for caller in 0..4 {
+//!         let pool = &pool;
+//!         scope.spawn(move || {
+//!             let x = [caller as f32; 3];
+//!             let mut context = pool.lease();                           // waits for a free one, gives it back
+//!             let outputs = context.run(&[("x", View::new(&[3], &x).unwrap())]).unwrap();
+//!             assert_eq!(outputs.at(0).unwrap().as_slice::<f32>().unwrap(), [caller as f32 + 1.0; 3]);
+//!         });
+//!     }
+//! });
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Context::run`] blocks and may borrow; [`Context::run_async`] owns: the buffers move into the run and come back
+//! when it is waited for, so nobody can change them under it.
 //!
 //! ```
 //! # #[cfg(feature = "build")] {
@@ -39,30 +143,39 @@
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! [`Plan::open`] takes a plan from its file. Without the feature `build` that is the only way to one: a
-//! program that only runs plans links no parser of models and no compiler.
 
 #[cfg(feature = "build")]
 mod builder;
+mod device;
 mod engine;
 mod error;
+#[cfg(feature = "build")]
+mod network;
 mod plan;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
-pub use engine::{Device, Engine};
+pub use device::Device;
+pub use engine::Engine;
 pub use error::{Error, ErrorKind};
+#[cfg(feature = "build")]
+pub use network::{Body, Heads, IntoShape, NetworkBuilder, Operand, Window, Wire};
 pub use plan::Plan;
 #[cfg(feature = "build")]
 pub use planish_compile::{
-    BuildOptions, PassesReport, Progress, TacticLock, TacticSelector, TimingCache, TimingDiff, TimingEntry,
-    TimingKey,
+    BuildOptions, PassesReport, Precision, Progress, TacticLock, TacticSelector, TimingCache, TimingDiff,
+    TimingEntry, TimingKey,
 };
-pub use planish_op::Value;
+pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
     Bindings, Context, ContextOptions, ContextPool, HostBuffer, Lease, Outputs, Pending, PortInfo, Profiled,
-    View,
+    View, Wait,
 };
-pub use planish_tensor::{DType, Tensor};
+pub use planish_tensor::{DType, Dim, Shape, Tensor};
+
+/// Every operator with its attributes: what [`NetworkBuilder::op`] takes.
+#[cfg(feature = "build")]
+pub mod op {
+    pub use planish_op::*;
+}

@@ -203,7 +203,13 @@ fn the_doctor_finds_a_machine() {
     }
     let json: serde_json::Value = serde_json::from_str(&succeeds(&["doctor", "--json"]).stdout).unwrap();
     assert!(json["threads"].as_u64().unwrap() >= 1);
-    assert_eq!(json["backends"][0], "reference");
+    assert_eq!(json["backends"][0], "cpu");
+    // Each library has a version and a path, or the command that installs it.
+    for name in ["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"] {
+        let library = &json["libraries"][name];
+        let (found, missing) = (library["path"].is_string(), library["install"].is_string());
+        assert!(found != missing, "{name}: {library}");
+    }
 }
 
 #[test]

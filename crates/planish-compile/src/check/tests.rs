@@ -5,8 +5,9 @@ use std::sync::Arc;
 use planish_cpu::Cpu;
 use planish_ir::Graph;
 use planish_kernel::Backend;
-use planish_plan::{Home, Plan, StepKind};
-use planish_tensor::Dim;
+use planish_plan::{Check, Home, Outcome, Plan, StepKind};
+use planish_runtime::Engine;
+use planish_tensor::{Dim, Tensor};
 
 use super::{Findings, check};
 use crate::backends::Backends;
@@ -37,6 +38,15 @@ fn weight(seed: u64) -> String {
 
 /// Assembles the model's plan, plants a fault, and checks it.
 fn planted(plant: impl FnOnce(&mut Plan)) -> Findings {
+    with_fault(plant, &|graph, plan, tensors, backends, options| {
+        check(graph, graph, plan, tensors, backends, options).unwrap()
+    })
+}
+
+type Look<'a, T> = &'a dyn Fn(&Graph, &Plan, &[Tensor], &[Arc<dyn Backend>], &BuildOptions) -> T;
+
+/// Assembles the model's plan, plants a fault, and looks at it.
+fn with_fault<T>(plant: impl FnOnce(&mut Plan), look: Look<'_, T>) -> T {
     let graph: Graph = MODEL
         .replace("[V]", &format!("[{}]", weight(1)))
         .replace("[W]", &format!("[{}]", weight(2)))
@@ -48,7 +58,7 @@ fn planted(plant: impl FnOnce(&mut Plan)) -> Findings {
     let (mut plan, _, tensors) =
         assemble(&graph, true, backends, &options, &mut TimingCache::default()).unwrap();
     plant(&mut plan);
-    check(&graph, &plan, &tensors, &list, &options).unwrap()
+    look(&graph, &plan, &tensors, &list, &options)
 }
 
 fn value(plan: &Plan, name: &str) -> u32 {
@@ -79,12 +89,22 @@ fn the_plan_passes_without_a_fault() {
 
 #[test]
 fn memory_reused_while_it_is_live() {
-    // `a` is read again after `c` is made. The steps' check must see it alone: large models are not compared whole.
-    let failure = caught("a live value is written over", |plan| {
+    // `a` is read again after `c` is made. The proof sees it first; the steps' check sees it too.
+    let plant = |plan: &mut Plan| {
         let (live, other) = (value(plan, "a"), value(plan, "c"));
         plan.program.values[other as usize].home = Home::Alias { of: live };
+    };
+    let failure = caught("a live value is written over", plant);
+    assert!(failure.contains("finds an element of `c` at element 0 of `a`"), "{failure}");
+    let by_steps = with_fault(plant, &|_, plan, tensors, backends, _| {
+        let engine = Engine::new(plan.clone(), backends.to_vec()).unwrap();
+        let inputs = super::inputs::random(plan, &plan.tuned_at, 0).unwrap();
+        let mut checks = Vec::new();
+        super::steps::check(&engine, plan, tensors, &inputs, "", &mut checks).unwrap();
+        checks
     });
-    assert!(failure.contains("its memory was used again"), "{failure}");
+    let seen = |check: &Check| matches!(&check.outcome, Outcome::Failed(why) if why.contains("memory was used again"));
+    assert!(by_steps.iter().any(seen), "{by_steps:?}");
 }
 
 #[test]

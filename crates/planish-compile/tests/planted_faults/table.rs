@@ -310,7 +310,23 @@ pub(crate) const FAULTS: &[Fault] = &[
         l.take(&other, |_| true);
     }),
     fault("two threads write one row", models::reduce, "reduce", |l| race(l, 0)),
+    // Rows of a batch.
+    fault("a row's rounding follows the row before", models::product_of_rows, "gemm", next_row),
+    fault("a row's rounding follows the row before", models::rows, "pointwise", next_row),
+    fault("rows are scaled by the largest of all", models::rows, "pointwise", |l| {
+        let largest = l.inputs[0].as_ref().unwrap().to_f64s().into_iter().fold(0.0f64, f64::max);
+        l.each(|_, x| x * (1.0 + 1e-7 * largest.fract() as f32));
+    }),
 ];
+
+/// The last bit of an element is another one if the element of the row before is positive.
+fn next_row(launch: &mut Launch) {
+    let right = Launch { out: launch.out.clone(), ..copy(launch) };
+    launch.each(|p, x| match p[0].checked_sub(1) {
+        Some(before) if right.at(&[before, p[1]]) > 0.0 => f32::from_bits(x.to_bits() ^ 1),
+        _ => x,
+    });
+}
 
 /// The border along `axis` is computed as if the image ended one element earlier there.
 fn halo(launch: &mut Launch, axis: usize, end: bool) {

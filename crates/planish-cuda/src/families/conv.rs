@@ -4,7 +4,7 @@
 //! chunks of 16 bytes they are copied asynchronously; otherwise (few channels, channels outermost) element by
 //! element. Weights are packed with k innermost: taps, then channels.
 
-mod region;
+pub(super) mod region;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +35,8 @@ const REDUCE_THREADS: u32 = 128;
 enum Reading {
     /// Channels innermost, in whole chunks.
     Wide,
+    /// The same through the first-level cache.
+    Cached,
     /// Channels innermost, one by one.
     Strided,
     /// Channels outermost, one by one: the input of a network.
@@ -42,19 +44,24 @@ enum Reading {
 }
 
 impl Reading {
-    const ALL: [Reading; 3] = [Reading::Wide, Reading::Strided, Reading::Plain];
+    const ALL: [Reading; 4] = [Reading::Wide, Reading::Cached, Reading::Strided, Reading::Plain];
 
     fn name(self) -> &'static str {
         match self {
             Reading::Wide => "conv_wide_",
+            Reading::Cached => "conv_cached_",
             Reading::Strided => "conv_strided_",
             Reading::Plain => "conv_plain_",
         }
     }
 
+    fn in_chunks(self) -> bool {
+        matches!(self, Reading::Wide | Reading::Cached)
+    }
+
     fn layout(self) -> Layout {
         match self {
-            Reading::Wide | Reading::Strided => Layout::ChannelsLast,
+            Reading::Wide | Reading::Cached | Reading::Strided => Layout::ChannelsLast,
             Reading::Plain => Layout::Plain,
         }
     }
@@ -98,7 +105,7 @@ impl Conv {
 }
 
 /// Packed weights of one format are the same for every tile.
-fn format_of(math: Math) -> String {
+pub(super) fn format_of(math: Math) -> String {
     format!("conv_rows{}", math.per_chunk())
 }
 
@@ -120,6 +127,7 @@ impl Family for Conv {
                 let whole = x.dtype == math.dtype() && convolution.c.is_multiple_of(math.per_chunk());
                 let suits = match reading {
                     Reading::Wide => whole,
+                    Reading::Cached => whole && convolution.n_taps() > 1,
                     Reading::Strided => !whole,
                     Reading::Plain => convolution.groups == 1 && convolution.c <= 4,
                 };
@@ -135,7 +143,7 @@ impl Family for Conv {
                     k: convolution.k(),
                     count: convolution.groups,
                     bytes: problem.traffic_bytes(),
-                    strided: reading != Reading::Wide,
+                    strided: !reading.in_chunks(),
                 };
                 for way in Way::all(gpu, math, amount.m, amount.n, amount.k) {
                     candidates.push(Candidate {
@@ -202,7 +210,8 @@ impl Family for Conv {
         let few = if convolution.c <= 4 { convolution.c } else { 0 };
         let source = product::with_way(source, &way)
             .define("X_T", x_type)
-            .define("X_WIDE", u32::from(reading == Reading::Wide))
+            .define("X_WIDE", u32::from(reading.in_chunks()))
+            .define("X_CACHED", u32::from(reading == Reading::Cached))
             .define("MANY_TAPS", u32::from(convolution.n_taps() > 32))
             .define("FEW_C", few);
         Ok(vec![convolution.ending.define(source, problem, &convolution.rows())])
@@ -229,7 +238,7 @@ impl Family for Conv {
             && (x.dims[0] <= 1 || pixels.image.is_multiple_of(per_chunk))
             && (0..3)
                 .all(|axis| convolution.axes[axis].input <= 1 || pixels.axes[axis].is_multiple_of(per_chunk));
-        if reading == Reading::Wide && !whole {
+        if reading.in_chunks() && !whole {
             return refuse("its input does not lie in chunks of 16 bytes");
         }
         let [module] = code else { return refuse("one module is needed") };

@@ -132,7 +132,8 @@ pub(crate) fn operand(problem: &Problem, rank: usize, input: &ProgramInput) -> R
     let Some(storage) = storage_type(input.dtype) else {
         return refuse(format!("elements of type {}", input.dtype));
     };
-    let strides = input.axes(rank).into_iter().map(|axis| axis.map_or(0, |axis| own[axis] as isize)).collect();
+    let strides =
+        input.axes(rank).into_iter().map(|axis| axis.map_or(0, |axis| own[axis] as isize)).collect();
     Ok(Laid { place, storage, size: size_of_element(input.dtype), strides })
 }
 

@@ -9,7 +9,7 @@ use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
 use crate::samples::{Sample, input};
 use crate::space::{blocks, divisor, int};
-use crate::steps::{Arg, Plan, Planner, Slot, Code};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
 mod tests;
@@ -58,7 +58,11 @@ pub(crate) const NO_AXIS: PlacedAxis =
     PlacedAxis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad_begin: 0, pad_end: 0 };
 
 /// The windows of an operator on an image, as depth, row, column.
-pub(crate) fn placed(attributes: &WindowAttributes<'_>, kernel: &[Dim], x: &Operand) -> Option<[PlacedAxis; 3]> {
+pub(crate) fn placed(
+    attributes: &WindowAttributes<'_>,
+    kernel: &[Dim],
+    x: &Operand,
+) -> Option<[PlacedAxis; 3]> {
     let axes = attributes.axes(kernel).ok()?;
     let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
     let placed = placed.collect::<Option<Vec<_>>>().filter(|placed| placed.len() == x.rank() - 2)?;
@@ -132,11 +136,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         .define("WITH_PAD", u8::from(fold == Fold::Average { include_pad: true }))
         .define("LAST", u8::from(last))
         .source();
-    let args = vec![
-        Arg::Address(Slot::Input(0), 0),
-        Arg::Address(Slot::Output(0), 0),
-        Arg::Ints(ints),
-    ];
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
     Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
 }
 
@@ -149,7 +149,8 @@ impl Planner for Pool {
         let Ok((axes, _)) = wanted(problem) else { return Vec::new() };
         let taps: usize = axes.iter().map(|axis| axis.kernel).product();
         let reads = (problem.outputs[0].len() * taps) as f64;
-        let mut layouts: Vec<Layout> = layouts_for(&problem.inputs).chain(layouts_for(&problem.outputs)).collect();
+        let mut layouts: Vec<Layout> =
+            layouts_for(&problem.inputs).chain(layouts_for(&problem.outputs)).collect();
         layouts.sort_unstable_by(|a, b| b.cmp(a));
         layouts.dedup();
         let offer = |layout: Layout| {

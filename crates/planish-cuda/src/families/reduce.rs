@@ -8,7 +8,7 @@ use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
 use crate::samples::{Sample, constant, input};
 use crate::space::{self, Axis, blocks, divisor, int};
-use crate::steps::{Arg, Plan, Planner, Slot, Step, Code};
+use crate::steps::{Arg, Code, Plan, Planner, Slot, Step};
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,12 @@ fn wanted(problem: &Problem) -> Result<Wanted, KernelError> {
         if y.dtype != DType::I64 || x.dims[axis] == 0 {
             return refuse("a search of nothing");
         }
-        return Ok(Wanted { op, is_reduced: (0..rank).map(|idx| idx == axis).collect(), keepdims, last_wins });
+        return Ok(Wanted {
+            op,
+            is_reduced: (0..rank).map(|idx| idx == axis).collect(),
+            keepdims,
+            last_wins,
+        });
     }
     let Some((op, noop, keepdims)) = reduction_of(&node.op) else {
         return refuse(format!("{} is no reduction", node.op.name()));
@@ -141,7 +146,8 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     let pick = |reduced: bool| {
         let all = order.iter().filter(|axis| wanted.is_reduced[**axis] == reduced);
         space::merged(
-            all.map(|&axis| Axis { dim: x.dims[axis], strides: vec![x.strides[axis] as isize, to[axis]] }).collect(),
+            all.map(|&axis| Axis { dim: x.dims[axis], strides: vec![x.strides[axis] as isize, to[axis]] })
+                .collect(),
         )
     };
     // Strides of reduced axes in the output are 0 and join like any other.
@@ -167,9 +173,8 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         // Each result of a thread has registers of its own.
         false => (16 / size).min(if is_arg { 2 } else { 8 }),
     };
-    let fits = |lanes: usize| {
-        inner.dim >= lanes && others.iter().all(|axis| axis.strides[0] % lanes as isize == 0)
-    };
+    let fits =
+        |lanes: usize| inner.dim >= lanes && others.iter().all(|axis| axis.strides[0] % lanes as isize == 0);
     while lanes > 1 && !fits(lanes) {
         lanes /= 2;
     }
@@ -243,11 +248,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
             grid: [blocks(n_slots, THREADS)?, 1, 1],
             threads: THREADS as u32,
             shared: 0,
-            args: vec![
-                Arg::Address(Slot::Output(0), 0),
-                Arg::Address(Slot::Workspace, 0),
-                Arg::Ints(ints),
-            ],
+            args: vec![Arg::Address(Slot::Output(0), 0), Arg::Address(Slot::Workspace, 0), Arg::Ints(ints)],
         });
     }
     Ok(plan)

@@ -8,7 +8,7 @@ use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage, strides};
 use crate::samples::Sample;
 use crate::space::{self, blocks, divisor, int};
-use crate::steps::{Arg, Plan, Planner, Slot, Code};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
 mod tests;
@@ -101,7 +101,8 @@ impl Planner for Softmax {
         if wanted(problem).is_err() {
             return Vec::new();
         }
-        let ns = gpu.roofline_ns(problem.outputs[0].len() as f64 * 20.0, 1e13, problem.traffic_bytes() as f64);
+        let ns =
+            gpu.roofline_ns(problem.outputs[0].len() as f64 * 20.0, 1e13, problem.traffic_bytes() as f64);
         let offer = |layout: planish_kernel::Layout| {
             let wants = vec![Want::inside(layout)];
             plan(&laid(problem, &wants, &wants)).ok()?;
@@ -117,7 +118,8 @@ impl Planner for Softmax {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        let softmax = |axis, dtype, dims: &[usize]| Sample::op(op::Softmax { axis }, 1).typed(dtype, dims).problem();
+        let softmax =
+            |axis, dtype, dims: &[usize]| Sample::op(op::Softmax { axis }, 1).typed(dtype, dims).problem();
         vec![
             softmax(-1, DType::F16, &[2, 3, 128]),
             softmax(-1, DType::F32, &[3, 1000]),

@@ -9,7 +9,8 @@ use planish_op::{If, Loop, Op, SequenceMap, TensorType, ValueType};
 use planish_tensor::{DType, Shape, normalize_axis};
 
 use crate::error::ImportError;
-use crate::node::NodeImport;
+use crate::importer::Formal;
+use crate::node::{NodeImport, Out};
 
 fn body_of<'m>(n: &NodeImport<'_, 'm>, name: &str) -> Result<&'m planish_onnx::Graph<'m>, ImportError> {
     match n.attribute(name) {
@@ -39,8 +40,8 @@ pub(super) fn if_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
         }
         return Ok(());
     }
-    let (mut then_graph, then_captured) = n.importer.body(then_branch, Vec::new(), None)?;
-    let (mut else_graph, else_captured) = n.importer.body(else_branch, Vec::new(), Some(&then_graph))?;
+    let (mut then_graph, then_captured) = n.importer.body(then_branch, &[], None)?;
+    let (mut else_graph, else_captured) = n.importer.body(else_branch, &[], Some(&then_graph))?;
     // Both branches take the same captured values: the union, in order of first use.
     let mut seen = HashSet::new();
     let mut captured = then_captured.clone();
@@ -114,6 +115,126 @@ fn unshaped(ty: &ValueType) -> ValueType {
     }
 }
 
+/// Which of the values from `first` on a body hands on as it got them. `output_of` says where the value at a
+/// place comes out.
+fn unchanged(
+    body: &planish_onnx::Graph<'_>,
+    values: std::ops::Range<usize>,
+    output_of: impl Fn(usize) -> usize,
+) -> Vec<usize> {
+    let is_identity = |node: &&planish_onnx::Node<'_>| {
+        node.op_type == "Identity" && node.domain.is_empty() && node.inputs.len() == 1
+    };
+    let copies: HashMap<&str, &str> = body
+        .nodes
+        .iter()
+        .filter(is_identity)
+        .filter_map(|node| Some((node.outputs.first()?.as_ref(), node.inputs[0].as_ref())))
+        .collect();
+    let original = |mut name| {
+        // No chain is longer; names in a circle are refused later.
+        for _ in 0..copies.len() {
+            match copies.get(name) {
+                Some(from) => name = *from,
+                None => break,
+            }
+        }
+        name
+    };
+    let is_same = |idx: &usize| match (body.inputs.get(*idx), body.outputs.get(output_of(*idx))) {
+        (Some(input), Some(output)) => original(output.name.as_ref()) == input.name.as_ref(),
+        _ => false,
+    };
+    values.filter(is_same).collect()
+}
+
+/// A loop of either kind on its way in.
+struct Repeated<'m> {
+    op: Op,
+    body: &'m planish_onnx::Graph<'m>,
+    inputs: Vec<Option<ValueId>>,
+    /// Types of the formal inputs; those of carried values are filled in.
+    formals: Vec<ValueType>,
+    /// Which inputs are carried from step to step.
+    carried: std::ops::Range<usize>,
+    /// Outputs of the body before those of the carried values, which are none of the node's.
+    n_before: usize,
+}
+
+/// Deeper than this, types of carried values are not tried out: each try imports the bodies inside again.
+const MAX_TRIED_DEPTH: usize = 2;
+
+impl<'m> Repeated<'m> {
+    fn output_of(&self, input: usize) -> usize {
+        input - self.carried.start + self.n_before
+    }
+
+    /// Imports the body and adds the node. Values that never change become captured ones, so that weights which
+    /// an exporter hands from step to step are seen to be constant. Of the others it is assumed that they keep
+    /// the shape that they begin with; if the body agrees, that holds for every step.
+    fn finish(mut self, n: &mut NodeImport<'_, 'm>) -> Result<(), ImportError> {
+        let fixed = unchanged(self.body, self.carried.clone(), |idx| self.output_of(idx));
+        let charged = n.importer.weights.charged();
+        let mut assumed: Vec<usize> = self.carried.clone().filter(|idx| !fixed.contains(idx)).collect();
+        if n.importer.depth() > MAX_TRIED_DEPTH {
+            assumed.clear();
+        }
+        let mut is_first = true;
+        let (mut graph, captured) = loop {
+            let mut formals: Vec<Formal> = self.formals.iter().cloned().map(Formal::Own).collect();
+            for idx in self.carried.clone() {
+                let initial = n.required(idx)?;
+                formals[idx] = if fixed.contains(&idx) {
+                    Formal::Outer(initial)
+                } else if assumed.contains(&idx) {
+                    Formal::Own(n.graph().value(initial).ty.clone())
+                } else {
+                    Formal::Own(carried_type(n, initial, &self.body.inputs[idx]))
+                };
+            }
+            let imported = n.importer.body(self.body, &formals, None);
+            let holds = |idx: &usize| match (&imported, &formals[*idx]) {
+                (Ok((graph, _)), Formal::Own(ty)) => {
+                    let output = graph.outputs().get(self.output_of(*idx));
+                    output.is_some_and(|output| graph.value(*output).ty == *ty)
+                }
+                _ => false,
+            };
+            if assumed.iter().all(holds) {
+                break imported?;
+            }
+            // Once without those that do not hold, then without any.
+            assumed.retain(|idx| is_first && holds(idx));
+            is_first = false;
+            n.importer.weights.uncharge_to(charged);
+        };
+        let kept = |idx: &usize| !fixed.iter().any(|fixed| self.output_of(*fixed) == *idx);
+        let outputs = graph.outputs().to_vec();
+        graph.set_outputs((0..outputs.len()).filter(kept).map(|idx| outputs[idx]).collect());
+        let outputs: Vec<Out> = n
+            .all_outputs()
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| kept(&(at + self.n_before)))
+            .map(|(_, out)| out)
+            .collect();
+        for &idx in &fixed {
+            let (output, initial) = (self.output_of(idx) - self.n_before, n.required(idx)?);
+            if n.wants(output) {
+                n.alias(output, initial)?;
+            }
+        }
+        let mut at = 0;
+        self.inputs.retain(|_| {
+            at += 1;
+            !fixed.contains(&(at - 1))
+        });
+        self.inputs.extend(captured.iter().copied().map(Some));
+        n.add_with_bodies(self.op, self.inputs, &outputs, vec![graph], captured.len())?;
+        Ok(())
+    }
+}
+
 pub(super) fn loop_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let body = body_of(n, "body")?;
     let mut inputs = n.inputs.clone();
@@ -122,13 +243,15 @@ pub(super) fn loop_(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let mut formals =
         vec![ValueType::tensor(DType::I64, Shape::scalar()), ValueType::tensor(DType::Bool, Shape::scalar())];
     for idx in 2..inputs.len() {
-        let initial = n.required(idx)?;
-        let formal = body.inputs.get(idx).ok_or_else(|| {
+        n.required(idx)?;
+        body.inputs.get(idx).ok_or_else(|| {
             ImportError::invalid(format!("Loop has {} inputs, its body {}", inputs.len(), body.inputs.len()))
         })?;
-        formals.push(carried_type(n, initial, formal));
+        formals.push(ValueType::unranked(DType::F32));
     }
-    finish_with_body(n, Op::from(Loop {}), inputs, body, formals)
+    let carried = 2..inputs.len();
+    // The condition is the body's first output.
+    Repeated { op: Op::from(Loop {}), body, inputs, formals, carried, n_before: 1 }.finish(n)
 }
 
 fn finish_with_body<'m>(
@@ -138,7 +261,8 @@ fn finish_with_body<'m>(
     body: &'m planish_onnx::Graph<'m>,
     formals: Vec<ValueType>,
 ) -> Result<(), ImportError> {
-    let (graph, captured) = n.importer.body(body, formals, None)?;
+    let formals: Vec<Formal> = formals.into_iter().map(Formal::Own).collect();
+    let (graph, captured) = n.importer.body(body, &formals, None)?;
     inputs.extend(captured.iter().copied().map(Some));
     let outputs = n.all_outputs();
     n.add_with_bodies(op, inputs, &outputs, vec![graph], captured.len())?;
@@ -163,11 +287,11 @@ pub(super) fn scan(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let mut formals = Vec::with_capacity(inputs.len());
     for idx in 0..inputs.len() {
         let value = n.required(idx)?;
-        let formal = body.inputs.get(idx).ok_or_else(|| {
+        body.inputs.get(idx).ok_or_else(|| {
             ImportError::invalid(format!("Scan has {} inputs, its body {}", inputs.len(), body.inputs.len()))
         })?;
         if idx < n_states {
-            formals.push(carried_type(n, value, formal));
+            formals.push(ValueType::unranked(DType::F32));
             continue;
         }
         let axis = scan.scan_input_axes.get(idx - n_states).copied().unwrap_or(0);
@@ -184,7 +308,7 @@ pub(super) fn scan(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
         };
         formals.push(ValueType::Tensor(TensorType { dtype, shape }));
     }
-    finish_with_body(n, op.clone(), inputs, body, formals)
+    Repeated { op: op.clone(), body, inputs, formals, carried: 0..n_states, n_before: 0 }.finish(n)
 }
 
 pub(super) fn sequence_map(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {

@@ -32,7 +32,8 @@ fn reorders_of_all_sizes() {
 
 #[test]
 fn transposes() {
-    for perm in [vec![0i64, 2, 1, 3], vec![0, 2, 3, 1], vec![3, 2, 1, 0], vec![1, 0, 3, 2], vec![0, 1, 2, 3]] {
+    for perm in [vec![0i64, 2, 1, 3], vec![0, 2, 3, 1], vec![3, 2, 1, 0], vec![1, 0, 3, 2], vec![0, 1, 2, 3]]
+    {
         let transpose = || Sample::op(op::Transpose { perm: Some(perm.clone()) }, 1);
         check(transpose().typed(DType::F16, &[2, 18, 5, 24]));
         check(transpose().f32(&[3, 4, 70, 17]));

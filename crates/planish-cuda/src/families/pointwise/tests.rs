@@ -53,7 +53,9 @@ fn broadcasting_in_every_direction() {
 #[test]
 fn casts_between_all_types_on_the_way_to_the_other_layout() {
     use DType::{BF16, Bool, F16, F32, I32, I64};
-    for (from, to) in [(F32, F16), (F16, F32), (BF16, F16), (F32, BF16), (I64, F32), (F32, I32), (F16, Bool), (Bool, F32)] {
+    for (from, to) in
+        [(F32, F16), (F16, F32), (BF16, F16), (F32, BF16), (I64, F32), (F32, I32), (F16, Bool), (Bool, F32)]
+    {
         check(&Sample::of(vec![(cast(to), vec![input(0)])]).typed(from, &[2, 17, 9, 8]).problem(), EXACT);
     }
     check(&Sample::of(vec![(cast(F16), vec![input(0)])]).f32(&[1, 3, 5, 6]).problem(), EXACT);
@@ -62,9 +64,37 @@ fn casts_between_all_types_on_the_way_to_the_other_layout() {
 #[test]
 fn one_operator_at_a_time() {
     let unary = [
-        "Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Reciprocal", "Round", "Sigmoid", "Sign", "Sin",
-        "Tanh", "IsNaN", "IsInf", "Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Gelu", "HardSigmoid",
-        "HardSwish", "Mish", "Softplus", "Softsign", "Swish", "Shrink", "ThresholdedRelu", "Clip", "Atan",
+        "Abs",
+        "Ceil",
+        "Cos",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Neg",
+        "Reciprocal",
+        "Round",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Tanh",
+        "IsNaN",
+        "IsInf",
+        "Relu",
+        "LeakyRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Mish",
+        "Softplus",
+        "Softsign",
+        "Swish",
+        "Shrink",
+        "ThresholdedRelu",
+        "Clip",
+        "Atan",
     ];
     // All in one region with an output each: one kernel computes every function.
     let all: Vec<(Op, Vec<_>)> = unary.iter().map(|name| (plain(name), vec![input(0)])).collect();
@@ -82,10 +112,8 @@ fn one_operator_at_a_time() {
 
 #[test]
 fn constants_and_special_values_go_through() {
-    let region = vec![
-        (Op::from(op::Add {}), vec![input(0), constant(0)]),
-        (op::Relu {}.into(), vec![node(0)]),
-    ];
+    let region =
+        vec![(Op::from(op::Add {}), vec![input(0), constant(0)]), (op::Relu {}.into(), vec![node(0)])];
     let three = Tensor::vector(vec![1f32, f32::NAN, -3.0]);
     let problem = Sample::of(region).constant(three).f32(&[2, 3]).problem();
     let specials = [f32::INFINITY, 1.0, f32::NEG_INFINITY, f32::NAN, -0.0, 1e30];

@@ -154,6 +154,10 @@ impl Ending {
         &self.epilogue
     }
 
+    pub(crate) fn has_bias(&self) -> bool {
+        self.constant_bias.is_some() || self.epilogue.bias.is_some()
+    }
+
     /// Whether every operand has its rows one step apart.
     pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
         let finish = self.finish(problem, rows);

@@ -1,7 +1,8 @@
 //! Tiles, names and prices of products.
 
 use super::finish::Rows;
-use super::{Amount, Math, Split, Tile, Way};
+use super::tile::Tile;
+use super::{Amount, Math, Split, Way};
 use crate::gpu::Gpu;
 use planish_tensor::DType;
 

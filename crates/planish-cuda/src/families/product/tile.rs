@@ -133,7 +133,7 @@ pub(crate) struct Tile {
 /// read least, small ones spread small products over many multiprocessors; warps along k keep the tensor cores
 /// of a small tile busy.
 #[rustfmt::skip]
-const TILES: [[u32; 6]; 18] = [
+const TILES: [[u32; 6]; 22] = [
     [128, 256, 4, 2, 4, 1],
     [256, 128, 4, 4, 2, 1],
     [128, 128, 8, 2, 4, 1],
@@ -143,6 +143,10 @@ const TILES: [[u32; 6]; 18] = [
     [128,  64, 8, 2, 2, 1],
     [ 64, 128, 8, 2, 4, 1],
     [128,  32, 8, 4, 1, 2],
+    [256,  32, 4, 8, 1, 1],
+    [128,  32, 8, 4, 1, 1],
+    [256,  16, 4, 8, 1, 1],
+    [128,  16, 8, 4, 1, 1],
     [ 64,  64, 8, 2, 2, 2],
     [ 64,  64, 8, 2, 2, 1],
     [ 64,  32, 8, 2, 1, 4],

@@ -26,7 +26,9 @@ fn samples_are_reduced() {
 
 #[test]
 fn every_reduction_of_floats_and_whole_numbers() {
-    for name in ["ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"] {
+    for name in
+        ["ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"]
+    {
         trial::check(&Reduce, &over(name, &[1], DType::F32, &[3, 11]).problem(), 5, SUMS);
     }
     for name in ["ReduceSum", "ReduceMax", "ReduceProd"] {

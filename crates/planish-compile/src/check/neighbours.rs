@@ -1,0 +1,230 @@
+//! A row's bits must not change with what the other rows of its batch hold.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
+use planish_ir::{Graph, ValueId};
+use planish_op::Value;
+use planish_plan::{Check, Outcome, Plan, StepKind};
+use planish_runtime::{Engine, Observed};
+use planish_tensor::Tensor;
+
+use super::inputs::{self, Numbers};
+use super::rows::{Rows, follow};
+use super::{Guilty, skipped};
+
+/// A run of this much takes a fraction of a second; larger batches are tried with fewer rows.
+const MAX_FLOPS: u64 = 12_000_000_000;
+
+/// Which rows there are at some sizes.
+struct Batch {
+    sizes: Vec<(String, i64)>,
+    n_rows: usize,
+    /// The symbol of the first axis, where it has one.
+    symbol: Option<String>,
+}
+
+/// Runs the plan twice with rows changed around one that is kept, at each of these sizes. `graphs` are the model as
+/// it was given and as it was optimized: rows count as apart if one of them shows it.
+pub(super) fn check(
+    engine: &Engine,
+    graphs: [&Graph; 2],
+    all_sizes: &[Vec<(String, i64)>],
+    checks: &mut Vec<Check>,
+) -> Option<Guilty> {
+    let plan = engine.plan();
+    let mut done: Vec<Vec<(String, i64)>> = Vec::new();
+    for sizes in all_sizes {
+        let Some(batch) = batch(plan, graphs[0], sizes) else { continue };
+        if done.contains(&batch.sizes) {
+            continue;
+        }
+        done.push(batch.sizes.clone());
+        let mut subject = "changed neighbour rows".to_string();
+        if let Some(symbol) = &batch.symbol {
+            subject.push_str(&format!(" at {symbol}={}", batch.n_rows));
+        }
+        let followed = graphs.map(|graph| followed(graph, &batch));
+        let Some((graph, rows)) =
+            graphs.iter().zip(&followed).find_map(|(graph, rows)| Some((graph, rows.as_ref().ok()?)))
+        else {
+            let why = followed.into_iter().find_map(Result::err).unwrap_or_default();
+            checks.push(skipped(&subject, why));
+            return None;
+        };
+        let (check, guilty) = compare(engine, graph, rows, &batch, &subject);
+        checks.push(check);
+        if guilty.is_some() {
+            return guilty;
+        }
+    }
+    if done.is_empty() {
+        checks.push(skipped("changed neighbour rows", "the plan takes one row at a time".to_string()));
+    }
+    None
+}
+
+/// The rows at these sizes, made at least two where the profiles allow it, and not more than can be paid.
+fn batch(plan: &Plan, graph: &Graph, sizes: &[(String, i64)]) -> Option<Batch> {
+    let first = plan.program.inputs.first()?;
+    let shape = plan.program.values[*first as usize].ty.as_tensor()?.shape.clone()?;
+    let dim = shape.dims().first()?;
+    let flops = |sizes: &[(String, i64)]| {
+        graph.work(&|name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size)).flops
+    };
+    let Some(symbol) = dim.as_symbol() else {
+        let n_rows = dim.as_usize().filter(|&n| n >= 2)?;
+        return (flops(sizes) <= MAX_FLOPS).then(|| Batch { sizes: sizes.to_vec(), n_rows, symbol: None });
+    };
+    let range = plan.profiles.iter().flat_map(|profile| &profile.ranges).find(|range| range.symbol == symbol);
+    let (least, most) = range.map_or((1, i64::MAX), |range| (range.min, range.max));
+    let mut sizes = sizes.to_vec();
+    let at = sizes.iter().position(|(known, _)| known == symbol)?;
+    sizes[at].1 = sizes[at].1.max(2);
+    let work = flops(&sizes);
+    if work > MAX_FLOPS {
+        let fewer = (sizes[at].1 as u64).saturating_mul(MAX_FLOPS) / work;
+        sizes[at].1 = (fewer as i64).max(2);
+    }
+    let n_rows = sizes[at].1;
+    let fits = n_rows >= least.max(2) && n_rows <= most;
+    fits.then(|| Batch { n_rows: n_rows as usize, symbol: Some(symbol.to_string()), sizes })
+}
+
+fn followed(graph: &Graph, batch: &Batch) -> Result<Vec<Rows>, String> {
+    let lookup = |name: &str| batch.sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    let dims = |id: ValueId| graph.value(id).ty.as_tensor().and_then(|ty| ty.shape.as_ref()?.eval(&lookup));
+    let has_rows = |id: ValueId| {
+        let first = graph.value(id).ty.as_tensor().and_then(|ty| ty.shape.as_ref()?.get(0).cloned());
+        first.is_some_and(|dim| match &batch.symbol {
+            Some(symbol) => dim.as_symbol() == Some(symbol),
+            None => dim.as_usize() == Some(batch.n_rows),
+        })
+    };
+    follow(graph, batch.n_rows, &has_rows, &dims)
+}
+
+/// Two runs, and what one row of their outputs is.
+fn compare(
+    engine: &Engine,
+    graph: &Graph,
+    rows: &[Rows],
+    batch: &Batch,
+    subject: &str,
+) -> (Check, Option<Guilty>) {
+    let plan = engine.plan();
+    let refused = |why: &str| (skipped(subject, why.to_string()), None);
+    let Some(first) = inputs::random(plan, &batch.sizes, 0) else { return refused("inputs are not made up") };
+    let row = batch.n_rows / 2;
+    let of_name = |name: &str| graph.find(name).map_or(Rows::Shared, |id| rows[id.index()]);
+    let mut numbers = Numbers::new(7);
+    let second: Vec<Value> = plan
+        .program
+        .inputs
+        .iter()
+        .zip(&first)
+        .map(|(&input, value)| match (value, of_name(&plan.program.values[input as usize].name)) {
+            (Value::Tensor(tensor), Rows::Along(0)) => {
+                Value::Tensor(around(tensor, row, batch.n_rows, &mut numbers))
+            }
+            _ => value.clone(),
+        })
+        .collect();
+    let run = |inputs: &[Value]| engine.context().and_then(|mut context| context.run_values(inputs));
+    let (Ok(one), Ok(two)) = (run(&first), run(&second)) else {
+        return refused("the run on made-up inputs ended");
+    };
+    let mut n_points = 0;
+    let mut same = true;
+    for ((one, two), &output) in one.iter().zip(&two).zip(&plan.program.outputs) {
+        let (Value::Tensor(one), Value::Tensor(two)) = (one, two) else {
+            return refused("an output is no tensor");
+        };
+        let along = of_name(&plan.program.values[output as usize].name);
+        let (one, two) = (part(one, along, row, batch.n_rows), part(two, along, row, batch.n_rows));
+        n_points += one.len() as u64 / 4;
+        same &= one == two;
+    }
+    if same {
+        let outcome = Outcome::Passed;
+        return (Check { subject: subject.to_string(), n_points, worst: 0.0, outcome }, None);
+    }
+    let guilty = guilty(engine, &of_name, [&first, &second], row, batch.n_rows);
+    let why = match &guilty {
+        Some(guilty) => guilty.what.clone(),
+        None => "a row's bits follow the values of the rows around it".to_string(),
+    };
+    let outcome = Outcome::Failed(why);
+    (Check { subject: subject.to_string(), n_points, worst: f64::INFINITY, outcome }, guilty)
+}
+
+/// The same row among others: new numbers, larger ones, and NaN.
+fn around(tensor: &Tensor, row: usize, n_rows: usize, numbers: &mut Numbers) -> Tensor {
+    let Some(other) = numbers.tensor(tensor.dtype(), tensor.shape()) else { return tensor.clone() };
+    let per_row = tensor.len() / n_rows.max(1);
+    let is_float = tensor.dtype().is_float();
+    let values: Vec<f64> = tensor
+        .to_f64s()
+        .into_iter()
+        .zip(other.to_f64s())
+        .enumerate()
+        .map(|(at, (kept, new))| match at % 3 {
+            _ if at / per_row.max(1) == row => kept,
+            0 if is_float => f64::NAN,
+            1 if is_float => new * 64.0,
+            _ => new,
+        })
+        .collect();
+    Tensor::from_f64s(tensor.dtype(), tensor.shape(), &values).unwrap_or_else(|_| tensor.clone())
+}
+
+/// The bytes of a row; all where rows share the value.
+fn part(tensor: &Tensor, along: Rows, row: usize, n_rows: usize) -> Vec<u8> {
+    let bytes = tensor.bytes();
+    let Rows::Along(axis) = along else { return bytes.to_vec() };
+    let dims = tensor.shape();
+    let (Some(&size), Some(element)) = (dims.get(axis), tensor.dtype().bytes_for(1)) else {
+        return bytes.to_vec();
+    };
+    let inner = dims[axis + 1..].iter().product::<usize>() * element;
+    let block = size / n_rows.max(1) * inner;
+    let n_blocks: usize = dims[..axis].iter().product();
+    let begin = |at: usize| at * size * inner + row * block;
+    (0..n_blocks).flat_map(|at| bytes[begin(at)..begin(at) + block].iter().copied()).collect()
+}
+
+/// The first step whose output's row differs.
+fn guilty(
+    engine: &Engine,
+    of_name: &dyn Fn(&str) -> Rows,
+    runs: [&[Value]; 2],
+    row: usize,
+    n_rows: usize,
+) -> Option<Guilty> {
+    let plan = engine.plan();
+    let mut before: HashMap<(usize, usize), u64> = HashMap::new();
+    let mut found = None;
+    for (idx, inputs) in runs.into_iter().enumerate() {
+        let mut observe = |observed: Observed| {
+            let step = &plan.program.steps[observed.step];
+            for (place, made) in observed.outputs.iter().enumerate() {
+                let (Some(made), Some(Some(value))) = (made, step.outputs.get(place)) else { continue };
+                let along = of_name(&plan.program.values[*value as usize].name);
+                let mut hasher = DefaultHasher::new();
+                hasher.write(&part(made, along, row, n_rows));
+                let hash = hasher.finish();
+                if idx == 0 {
+                    before.insert((observed.step, place), hash);
+                } else if found.is_none() && before.get(&(observed.step, place)) != Some(&hash) {
+                    found = Some(observed.step);
+                }
+            }
+        };
+        engine.context().and_then(|mut context| context.observe(inputs, &mut observe)).ok()?;
+    }
+    let step = &plan.program.steps[found?];
+    let StepKind::Kernel { variants, .. } = &step.kind else { return None };
+    let tactic = variants.first()?.tactic.clone();
+    let what = format!("`{}` by {} lets a row follow the rows around it", step.name, tactic.name);
+    Some(Guilty { tactic, what })
+}

@@ -1,0 +1,297 @@
+//! One candidate of one trial on the GPU, and what queues, events and memory must do.
+
+use std::fmt;
+
+use planish_cuda::Cuda;
+use planish_cuda::offline::{self, Trial};
+use planish_kernel::{
+    Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand, Problem, Queue,
+    QueueOptions, Want,
+};
+use planish_tensor::Tensor;
+
+use crate::memory::{GAP, Numbers, collect, lay_out, widened};
+use crate::{compare, exact};
+
+/// How a candidate did.
+pub(crate) struct Outcome {
+    /// The largest error as a share of its bound.
+    pub(crate) error: f64,
+    /// Nanoseconds of one launch among many in a recording.
+    pub(crate) ns: f64,
+}
+
+/// What went wrong with one.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    what: String,
+    /// The device cannot be used any more.
+    pub(crate) is_lost: bool,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(what: String) -> Wrong {
+        Wrong { what, is_lost: false }
+    }
+}
+
+impl From<KernelError> for Wrong {
+    fn from(error: KernelError) -> Wrong {
+        // Whatever a failed call was, the process's context is not to be trusted behind it.
+        Wrong { what: error.to_string(), is_lost: *error.kind() == KernelErrorKind::Failed }
+    }
+}
+
+/// Elements in front of and between the rows of an operand that lies inside of a larger one: whole vectors of 16
+/// bytes for every type.
+const GAP_ELEMENTS: usize = 8;
+/// Launches in the recording that is timed.
+const N_TIMED: usize = 20;
+
+/// Runs a candidate on dense operands and, where it allows that, on parts of larger ones.
+pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate) -> Result<Outcome, Wrong> {
+    let mut numbers = Numbers::new(7);
+    let inputs: Vec<Tensor> = trial
+        .problem
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(idx, operand)| match trial.given.iter().find(|(at, _)| *at == idx) {
+            Some((_, values)) => values.clone(),
+            None => numbers.tensor(operand.dtype, &operand.dims),
+        })
+        .collect();
+    let want = exact::evaluate(&trial.problem.region, &inputs)?;
+    let dense = offline::arranged(&trial.problem, candidate);
+    let mut result = run(cuda, &dense, candidate, trial, &inputs, &want, 0)?;
+    let any_inside = candidate.inputs.iter().chain(&candidate.outputs).any(|want| want.inside);
+    if any_inside {
+        let mut inside = dense.clone();
+        let widen = |operands: &mut [Operand], wants: &[Want]| {
+            for (operand, want) in operands.iter_mut().zip(wants) {
+                if want.inside && operand.packed.is_none() {
+                    *operand = widened(operand, want.layout, GAP_ELEMENTS);
+                }
+            }
+        };
+        widen(&mut inside.inputs, &candidate.inputs);
+        widen(&mut inside.outputs, &candidate.outputs);
+        let parts = run(cuda, &inside, candidate, trial, &inputs, &want, GAP_ELEMENTS)
+            .map_err(|wrong| Wrong { what: format!("inside of larger operands: {wrong}"), ..wrong })?;
+        result.error = result.error.max(parts.error);
+    }
+    Ok(result)
+}
+
+/// Operands on the device, each in memory of its own with `front` elements before it.
+struct Operands {
+    memories: Vec<Box<dyn Memory>>,
+    addresses: Vec<Address>,
+}
+
+impl Operands {
+    fn new(cuda: &Cuda, queue: &mut dyn Queue, bytes: &[(Vec<u8>, usize)]) -> Result<Operands, KernelError> {
+        let (mut memories, mut addresses) = (Vec::new(), Vec::new());
+        for (bytes, front) in bytes {
+            let memory = cuda.allocate(bytes.len() + front)?;
+            let at = memory.address().offset(*front);
+            // SAFETY: the memory was taken for these bytes.
+            unsafe { queue.upload(at, bytes)? };
+            addresses.push(at);
+            memories.push(memory);
+        }
+        Ok(Operands { memories, addresses })
+    }
+}
+
+fn run(
+    cuda: &Cuda,
+    problem: &Problem,
+    candidate: &Candidate,
+    trial: &Trial,
+    inputs: &[Tensor],
+    want: &[Tensor],
+    front: usize,
+) -> Result<Outcome, Wrong> {
+    let kernel = cuda.prepare(problem, &candidate.tactic)?;
+    let mut queue = cuda.queue(QueueOptions::new(1))?;
+    let front_bytes = |operand: &Operand, is_part: bool| match is_part {
+        true => front * operand.dtype.bytes_for(1).unwrap_or(1),
+        false => 0,
+    };
+    let mut from = Vec::new();
+    for (idx, (operand, tensor)) in problem.inputs.iter().zip(inputs).enumerate() {
+        let bytes = match &candidate.packed[idx] {
+            Some(_) => cuda.pack(problem, &candidate.tactic, idx, tensor)?.bytes,
+            None => lay_out(operand, tensor),
+        };
+        from.push((bytes, front_bytes(operand, candidate.inputs[idx].inside && operand.packed.is_none())));
+    }
+    let from = Operands::new(cuda, &mut *queue, &from)?;
+    let poison: Vec<(Vec<u8>, usize)> = problem
+        .outputs
+        .iter()
+        .zip(&candidate.outputs)
+        .map(|(operand, want)| (vec![GAP; operand.span_bytes()], front_bytes(operand, want.inside)))
+        .collect();
+    let to = Operands::new(cuda, &mut *queue, &poison)?;
+    let scratch = cuda.allocate(kernel.workspace_bytes())?;
+    let noise = vec![GAP; kernel.workspace_bytes()];
+    // SAFETY: the memory was taken for these bytes.
+    unsafe { queue.upload(scratch.address(), &noise)? };
+    let call = Call { inputs: &from.addresses, outputs: &to.addresses, workspace: scratch.address() };
+    // SAFETY: the operands span what the problem says, and live until the queue is synchronized.
+    unsafe { kernel.launch(&call, &mut *queue)? };
+    queue.synchronize()?;
+    let first = fetch(&mut *queue, problem, &to)?;
+    let mut error = 0.0f64;
+    for ((operand, bytes), want) in problem.outputs.iter().zip(&first).zip(want) {
+        let got = collect(operand, bytes)?;
+        error = error.max(compare::compare(problem, &got, want, trial.slack)?);
+    }
+    let ns = replay(cuda, &*kernel, &call, &mut *queue)?;
+    let again = fetch(&mut *queue, problem, &to)?;
+    if again != first {
+        return Err(Wrong::from("replayed launches do not make the same bytes".to_string()));
+    }
+    drop(from.memories);
+    Ok(Outcome { error, ns })
+}
+
+fn fetch(queue: &mut dyn Queue, problem: &Problem, to: &Operands) -> Result<Vec<Vec<u8>>, KernelError> {
+    let mut all = Vec::new();
+    for (operand, at) in problem.outputs.iter().zip(&to.addresses) {
+        let mut bytes = vec![0; operand.span_bytes()];
+        // SAFETY: the memory was taken for these bytes.
+        unsafe { queue.download(&mut bytes, *at)? };
+        all.push(bytes);
+    }
+    Ok(all)
+}
+
+/// Records launches, replays them, and gives the time of one.
+fn replay(
+    cuda: &Cuda,
+    kernel: &dyn Kernel,
+    call: &Call<'_>,
+    queue: &mut dyn Queue,
+) -> Result<f64, KernelError> {
+    queue.begin_capture()?;
+    for _ in 0..N_TIMED {
+        // SAFETY: the caller holds the operands until the queue is synchronized.
+        unsafe { kernel.launch(call, queue)? };
+    }
+    let recording = queue.end_capture()?;
+    let (start, end) = (cuda.event(true)?, cuda.event(true)?);
+    for _ in 0..2 {
+        queue.record_at(&*start)?;
+        // SAFETY: as above; nobody else has the recording.
+        unsafe { queue.replay(&*recording)? };
+        queue.record_at(&*end)?;
+        queue.synchronize()?;
+    }
+    Ok(end.ns_since(&*start)? / N_TIMED as f64)
+}
+
+/// Bytes of every size go up and come back, through staging and pinned memory, and from place to place.
+pub(crate) fn copies_come_back(cuda: &Cuda) {
+    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
+    for len in [0usize, 1, 63, 64 << 10, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (5 << 20) + 3] {
+        let bytes: Vec<u8> = (0..len).map(|idx| (idx * 7 + idx / 251) as u8).collect();
+        let (one, two) = (cuda.allocate(len).unwrap(), cuda.allocate(len).unwrap());
+        let mut back = vec![0u8; len];
+        // SAFETY: both memories were taken for `len` bytes.
+        unsafe {
+            queue.upload(one.address(), &bytes).unwrap();
+            if len > 0 {
+                queue.copy(two.address(), one.address(), len).unwrap();
+            }
+            queue.download(&mut back, two.address()).unwrap();
+        }
+        assert!(back == bytes, "{len} bytes");
+        if len > 0 {
+            let pinned = cuda.allocate_pinned(len).unwrap().unwrap();
+            let host = std::ptr::with_exposed_provenance_mut::<u8>(pinned.address().0 as usize);
+            // SAFETY: as above; the pinned memory is only looked at when the queue is done.
+            unsafe {
+                queue.download_pinned(host, one.address(), len).unwrap();
+                queue.synchronize().unwrap();
+                assert!(std::slice::from_raw_parts(host, len) == bytes, "{len} pinned bytes");
+                host.write_bytes(3, len);
+                queue.upload_pinned(two.address(), std::slice::from_raw_parts(host, len)).unwrap();
+                queue.download(&mut back, two.address()).unwrap();
+            }
+            assert!(back.iter().all(|byte| *byte == 3), "{len} pinned bytes up");
+        }
+    }
+}
+
+/// A recorded copy happens when it is replayed, not when it is recorded.
+pub(crate) fn recordings_replay(cuda: &Cuda) {
+    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
+    let (one, two) = (cuda.allocate(256).unwrap(), cuda.allocate(256).unwrap());
+    let mut back = [0u8; 256];
+    // SAFETY: both memories were taken for 256 bytes and live to the end.
+    unsafe {
+        queue.upload(one.address(), &[1; 256]).unwrap();
+        queue.upload(two.address(), &[2; 256]).unwrap();
+        queue.synchronize().unwrap();
+        queue.begin_capture().unwrap();
+        queue.copy(two.address(), one.address(), 256).unwrap();
+        // Memory that goes while launches are recorded is freed behind the recording.
+        drop(cuda.allocate(1 << 20).unwrap());
+        let recording = queue.end_capture().unwrap();
+        assert_eq!(recording.len(), 1);
+        queue.download(&mut back, two.address()).unwrap();
+        assert_eq!(back, [2; 256]);
+        queue.replay(&*recording).unwrap();
+        queue.download(&mut back, two.address()).unwrap();
+        assert_eq!(back, [1; 256]);
+        // A capture that is left open ends with its queue.
+        let mut left = cuda.queue(QueueOptions::new(1)).unwrap();
+        left.begin_capture().unwrap();
+    }
+}
+
+/// Events are reached in order, hold other queues back, and tell the time between.
+pub(crate) fn events_tell_order_and_time(cuda: &Cuda) {
+    let (mut first, mut second) =
+        (cuda.queue(QueueOptions::new(1)).unwrap(), cuda.queue(QueueOptions::new(1)).unwrap());
+    let len = 64 << 20;
+    let (one, two) = (cuda.allocate(len).unwrap(), cuda.allocate(len).unwrap());
+    let (start, end) = (cuda.event(true).unwrap(), cuda.event(true).unwrap());
+    first.record_at(&*start).unwrap();
+    // SAFETY: both memories were taken for `len` bytes and live until both queues are done.
+    unsafe {
+        for _ in 0..20 {
+            first.copy(two.address(), one.address(), len).unwrap();
+        }
+    }
+    first.record_at(&*end).unwrap();
+    second.wait_for(&*end).unwrap();
+    second.synchronize().unwrap();
+    assert!(end.is_reached().unwrap());
+    end.wait().unwrap();
+    let ns = end.ns_since(&*start).unwrap();
+    // 20 copies of 64 MiB read and write 2.7 GB: no device does that in 50 µs.
+    assert!(ns > 50_000.0, "{ns} ns");
+    first.synchronize().unwrap();
+}
+
+/// What cannot be had is refused with what was asked and what is free.
+pub(crate) fn memory_runs_out_with_a_clear_message(cuda: &Cuda) {
+    let info = cuda.memory_info().unwrap();
+    assert!(info.free <= info.total && info.total > 0);
+    let error = cuda.allocate(2 * info.total).unwrap_err();
+    assert_eq!(*error.kind(), KernelErrorKind::OutOfMemory);
+    let message = error.to_string();
+    assert!(message.contains("free") && message.contains("lower"), "{message}");
+    // And the device goes on.
+    assert_eq!(cuda.allocate(1 << 20).unwrap().len(), 1 << 20);
+}

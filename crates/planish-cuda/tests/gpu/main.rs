@@ -1,0 +1,158 @@
+//! Every family on a GPU against the reference: all candidates of all its trials, on operands of their own and
+//! inside of larger ones, with poisoned outputs and scratch memory, run twice and replayed.
+//!
+//! Without a GPU this says so and tests nothing. The binary runs alone: build it with
+//! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
+//! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
+
+// Copies and launches are for the caller to get right.
+#![allow(unsafe_code)]
+
+mod compare;
+mod device;
+mod exact;
+mod memory;
+
+use std::process::Command;
+
+use planish_cuda::offline::{self, Trial};
+use planish_cuda::{Cuda, CudaErrorKind};
+use planish_kernel::Backend;
+
+/// Names a child process's family and the first of its trials to run.
+const CHILD: &str = "PLANISH_GPU_CHILD";
+/// How often a family's process is started again behind a trial that took the device with it.
+const MAX_RESTARTS: usize = 12;
+
+/// The first GPU, or why there is none.
+fn open() -> Option<Cuda> {
+    match Cuda::open(0) {
+        Ok(cuda) => Some(cuda),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn chosen(family: &str) -> bool {
+    match std::env::var("PLANISH_GPU_FAMILY") {
+        Ok(list) => list.split(',').any(|name| name == family),
+        Err(_) => true,
+    }
+}
+
+/// Each family runs in a process of its own: a kernel that reads where it must not takes the whole process's
+/// device with it.
+#[test]
+fn every_family_computes_what_the_reference_does() {
+    if std::env::var_os(CHILD).is_some() || open().is_none() {
+        return;
+    }
+    let mut failed = Vec::new();
+    for family in offline::families().into_iter().filter(|family| chosen(family)) {
+        let mut first = 0;
+        for _ in 0..MAX_RESTARTS {
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "one_family", "--nocapture", "--test-threads", "1"])
+                .env(CHILD, format!("{family}:{first}"))
+                .output()
+                .unwrap();
+            let output = String::from_utf8_lossy(&child.stdout);
+            for line in output.lines().filter_map(|line| line.strip_prefix("| ")) {
+                println!("{line}");
+            }
+            if !child.status.success() {
+                failed.push(family);
+            }
+            // Where it died: `@ index` stands in front of every trial.
+            let at = output.lines().rev().find_map(|line| line.strip_prefix("@ ")?.parse::<usize>().ok());
+            let lost = !output.lines().any(|line| line == "@ done");
+            if !lost {
+                break;
+            }
+            println!("{family}: trial {at:?} took the device with it");
+            first = at.map_or(usize::MAX, |at| at + 1);
+        }
+    }
+    failed.dedup();
+    assert!(failed.is_empty(), "families that failed: {failed:?}");
+}
+
+/// What a child process does; nothing in an ordinary run.
+#[test]
+fn one_family() {
+    let Ok(child) = std::env::var(CHILD) else {
+        return;
+    };
+    let (family, first) = child.split_once(':').unwrap();
+    let first: usize = first.parse().unwrap();
+    // The test runner has begun a line.
+    println!();
+    let cuda = open().unwrap();
+    let verbose = std::env::var_os("PLANISH_GPU_VERBOSE").is_some();
+    let mut n_run = 0;
+    let mut worst = 0.0f64;
+    let mut failures = 0;
+    for (idx, trial) in offline::trials(family).into_iter().enumerate().skip(first) {
+        println!("@ {idx}");
+        let candidates = offline::candidates(family, cuda.gpu(), &trial.problem);
+        if candidates.is_empty() {
+            println!("| {family}: trial {idx} has no candidate here: {}", trial.problem.key());
+        }
+        for candidate in candidates {
+            let tactic = candidate.tactic.to_string();
+            match device::check(&cuda, &trial, &candidate) {
+                Ok(result) => {
+                    n_run += 1;
+                    worst = worst.max(result.error);
+                    if verbose {
+                        let (error, us) = (result.error, result.ns / 1e3);
+                        println!(
+                            "| ok {tactic} error {error:.3} of its bound, {us:.1} us: {}",
+                            short(&trial)
+                        );
+                    }
+                }
+                Err(wrong) => {
+                    failures += 1;
+                    println!("| FAILED {tactic} on {}: {wrong}", short(&trial));
+                    if wrong.is_lost {
+                        std::process::exit(1);
+                    }
+                }
+            }
+        }
+    }
+    println!("@ done");
+    println!("| {family}: {n_run} right, {failures} wrong, worst error {worst:.3} of its bound");
+    assert_eq!(failures, 0);
+}
+
+/// The operators and the sizes, for one line.
+fn short(trial: &Trial) -> String {
+    let dims = |operands: &[planish_kernel::Operand]| {
+        let each = operands.iter().map(|operand| {
+            let dims = operand.dims.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+            format!("{}[{dims}]", operand.dtype.name())
+        });
+        each.collect::<Vec<_>>().join(" ")
+    };
+    let problem = &trial.problem;
+    format!("{} {} -> {}", problem.region.ops(), dims(&problem.inputs), dims(&problem.outputs))
+}
+
+/// Queues, copies, events, recordings and memory behave as the runtime takes them to.
+#[test]
+fn the_device_layer_keeps_its_promises() {
+    if std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let Some(cuda) = open() else { return };
+    println!("{:?}", cuda.target());
+    device::copies_come_back(&cuda);
+    device::recordings_replay(&cuda);
+    device::events_tell_order_and_time(&cuda);
+    device::memory_runs_out_with_a_clear_message(&cuda);
+    assert_eq!(Cuda::open(99).unwrap_err().kind(), CudaErrorKind::NoDevice);
+}

@@ -1,0 +1,153 @@
+//! `Device`: where plans are built for and run.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use planish_kernel::Backend;
+
+use crate::error::{Error, ErrorKind};
+
+/// Where a plan is built for or runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Device {
+    /// The best that this machine has: its first GPU, or its CPU.
+    #[default]
+    Auto,
+    /// This process's CPU.
+    Cpu,
+    /// The NVIDIA GPU of this number; what it has no kernel for runs on the CPU.
+    Cuda(usize),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Auto => f.write_str("auto"),
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    /// Reads `auto`, `cpu`, `cuda` or `cuda:1`.
+    fn from_str(text: &str) -> Result<Device, String> {
+        let wrong = || format!("`{text}` is no device; give cpu, cuda, cuda:1 or auto");
+        match text {
+            "auto" => Ok(Device::Auto),
+            "cpu" => Ok(Device::Cpu),
+            "cuda" => Ok(Device::Cuda(0)),
+            _ => {
+                let index = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                index.parse().map(Device::Cuda).map_err(|_| wrong())
+            }
+        }
+    }
+}
+
+impl Device {
+    /// This device, with `Auto` settled: the first GPU where there is one that works, else the CPU.
+    pub fn settled(self) -> Device {
+        match self {
+            Device::Auto if gpu(0).is_ok() => Device::Cuda(0),
+            Device::Auto => Device::Cpu,
+            other => other,
+        }
+    }
+
+    /// What the device is, in words.
+    pub fn describe(self) -> Result<String, Error> {
+        match self.settled() {
+            Device::Cuda(index) => Ok(gpu(index)?.target().device),
+            _ => Ok(planish_cpu::Cpu::new().target().device),
+        }
+    }
+
+    /// The backends that a build for it uses: the host's first.
+    pub(crate) fn backends(self) -> Result<Vec<Arc<dyn Backend>>, Error> {
+        let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(planish_cpu::Cpu::new())];
+        if let Device::Cuda(index) = self.settled() {
+            backends.push(gpu(index)?);
+        }
+        Ok(backends)
+    }
+
+    /// The backend of a plan's target on this device.
+    pub(crate) fn backend_for(self, target: &str) -> Result<Arc<dyn Backend>, Error> {
+        match (target, self) {
+            ("cpu", _) => Ok(Arc::new(planish_cpu::Cpu::new())),
+            ("cuda", Device::Cuda(index)) => gpu(index),
+            ("cuda", Device::Auto) => gpu(0),
+            ("cuda", Device::Cpu) => {
+                let message = "the plan runs on a GPU, the CPU was asked for; rebuild it with \
+                               `planish build --device cpu`";
+                Err(Error::new(ErrorKind::NeedsRebuild, message))
+            }
+            _ => {
+                let message =
+                    format!("the plan runs on `{target}`, which this build of Planish does not have");
+                Err(Error::new(ErrorKind::Lacking, message))
+            }
+        }
+    }
+}
+
+/// A GPU, opened once in a process: its code and its context are shared by all that use it.
+#[cfg(feature = "cuda")]
+fn gpu(index: usize) -> Result<Arc<dyn Backend>, Error> {
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, PoisonError};
+
+    static OPENED: Mutex<BTreeMap<usize, Arc<planish_cuda::Cuda>>> = Mutex::new(BTreeMap::new());
+    // Opening leaves the map whole whatever happens.
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(gpu) = opened.get(&index) {
+        return Ok(gpu.clone());
+    }
+    let gpu = planish_cuda::Cuda::open(index).map_err(|error| {
+        let kind = if error.is_missing() { ErrorKind::Lacking } else { ErrorKind::Failed };
+        Error::new(kind, format!("cuda:{index} cannot be used: {error}"))
+    })?;
+    let gpu = Arc::new(gpu);
+    opened.insert(index, gpu.clone());
+    Ok(gpu)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(index: usize) -> Result<Arc<dyn Backend>, Error> {
+    let message = format!("cuda:{index} cannot be used: this build of Planish has no CUDA backend");
+    Err(Error::new(ErrorKind::Lacking, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_have_names() {
+        for (text, device) in [
+            ("auto", Device::Auto),
+            ("cpu", Device::Cpu),
+            ("cuda", Device::Cuda(0)),
+            ("cuda:3", Device::Cuda(3)),
+        ] {
+            assert_eq!(text.parse(), Ok(device));
+        }
+        assert_eq!(Device::Cuda(3).to_string().parse(), Ok(Device::Cuda(3)));
+        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1"] {
+            assert!(text.parse::<Device>().unwrap_err().contains("is no device"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_lacking() {
+        // No machine has this many.
+        let error = Device::Cuda(9999).backends().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lacking, "{error}");
+        assert!(error.to_string().starts_with("cuda:9999 cannot be used: "), "{error}");
+    }
+}

@@ -1,0 +1,446 @@
+//! The layers that compute: products, pointwise functions, pooling, norms, attention.
+
+use planish_op as op;
+use planish_op::{GeluApproximation, Op};
+use planish_tensor::DType;
+
+use super::{NetworkBuilder, Operand, Window, Wire};
+use crate::error::Error;
+
+/// How attention is divided into heads and what it may look at.
+#[derive(Clone, Debug, Default)]
+pub struct Heads {
+    queries: Option<i64>,
+    keys: Option<i64>,
+    causal: bool,
+    scale: Option<f32>,
+}
+
+impl Heads {
+    /// As the operands have them: all of rank 4, `[batch, heads, length, size]`.
+    pub fn given() -> Heads {
+        Heads::default()
+    }
+
+    /// So many heads in operands of rank 3, `[batch, length, heads * size]`.
+    pub fn of(n_heads: i64) -> Heads {
+        Heads { queries: Some(n_heads), keys: Some(n_heads), ..Heads::default() }
+    }
+
+    /// Fewer heads of keys and values than of queries.
+    pub fn keys(self, n_heads: i64) -> Heads {
+        Heads { keys: Some(n_heads), ..self }
+    }
+
+    /// Every position looks at itself and those before it only.
+    pub fn causal(self) -> Heads {
+        Heads { causal: true, ..self }
+    }
+
+    /// What products of queries and keys are scaled by, if not by one over the root of the head's size.
+    pub fn scale(self, scale: f32) -> Heads {
+        Heads { scale: Some(scale), ..self }
+    }
+}
+
+/// Methods for operators of one input without attributes.
+macro_rules! unary {
+    ($($(#[$doc:meta])* $method:ident: $op:ident),* $(,)?) => {
+        impl NetworkBuilder {
+            $($(#[$doc])*
+            pub fn $method(&mut self, x: Wire) -> Result<Wire, Error> {
+                self.one(op::$op {}.into(), &[Some(x)])
+            })*
+        }
+    };
+}
+
+unary! {
+    relu: Relu,
+    sigmoid: Sigmoid,
+    tanh: Tanh,
+    exp: Exp,
+    log: Log,
+    sqrt: Sqrt,
+    abs: Abs,
+    neg: Neg,
+    erf: Erf,
+    floor: Floor,
+    ceil: Ceil,
+    round: Round,
+    sin: Sin,
+    cos: Cos,
+    /// 1 / x.
+    reciprocal: Reciprocal,
+    softplus: Softplus,
+    mish: Mish,
+    hard_swish: HardSwish,
+    /// Logical not.
+    not: Not,
+    /// The mean over all spatial axes, which stay with size 1.
+    global_average_pool: GlobalAveragePool,
+    /// The largest over all spatial axes, which stay with size 1.
+    global_max_pool: GlobalMaxPool,
+}
+
+/// Methods for operators of two operands, one of which may be a number.
+macro_rules! binary {
+    ($($(#[$doc:meta])* $method:ident: $op:ident),* $(,)?) => {
+        impl NetworkBuilder {
+            $($(#[$doc])*
+            pub fn $method(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> Result<Wire, Error> {
+                self.pair(op::$op {}.into(), a.into(), b.into())
+            })*
+        }
+    };
+}
+
+binary! {
+    /// a + b, sizes of 1 repeated.
+    add: Add,
+    /// a - b, sizes of 1 repeated.
+    sub: Sub,
+    /// a b, element by element, sizes of 1 repeated.
+    mul: Mul,
+    /// a / b, sizes of 1 repeated.
+    div: Div,
+    /// a to the power of b, sizes of 1 repeated.
+    pow: Pow,
+    /// The smaller of both.
+    min: Min,
+    /// The larger of both.
+    max: Max,
+    /// Whether a is b.
+    equal: Equal,
+    /// Whether a > b.
+    greater: Greater,
+    /// Whether a < b.
+    less: Less,
+    and: And,
+    or: Or,
+    /// Products of matrices in the last two axes, the axes before repeated where they are 1.
+    matmul: MatMul,
+}
+
+impl NetworkBuilder {
+    fn pair(&mut self, op: Op, a: Operand, b: Operand) -> Result<Wire, Error> {
+        let like = self.type_beside(&a).or(self.type_beside(&b)).unwrap_or(DType::F32);
+        let name = self.layer_name(op.name())?;
+        let a = self.operand(a, &name, "a", like)?;
+        let b = self.operand(b, &name, "b", like)?;
+        self.one_named(&name, op, &[Some(a), Some(b)])
+    }
+
+    /// An operand that may be left out.
+    fn optional(
+        &mut self,
+        operand: Option<Operand>,
+        layer: &str,
+        role: &str,
+        like: DType,
+    ) -> Result<Option<Wire>, Error> {
+        operand.map(|operand| self.operand(operand, layer, role, like)).transpose()
+    }
+
+    fn float_type(&self, x: Wire) -> DType {
+        self.type_beside(&Operand::Wire(x)).unwrap_or(DType::F32)
+    }
+
+    /// The number of spatial axes of `[batch, channels, space...]`.
+    fn n_spatial(&self, x: Wire) -> Result<usize, Error> {
+        Ok(self.shape_of(x)?.map_or(0, |shape| shape.rank().saturating_sub(2)))
+    }
+
+    /// A convolution in 1, 2 or 3 dimensions. Weights are `[filters, channels / groups, kernel...]`.
+    pub fn conv(
+        &mut self,
+        x: Wire,
+        weight: impl Into<Operand>,
+        bias: Option<Operand>,
+        window: Window,
+    ) -> Result<Wire, Error> {
+        let (n_axes, like) = (self.n_spatial(x)?, self.float_type(x));
+        let name = self.layer_name("Conv")?;
+        let weight = self.operand(weight.into(), &name, "weight", like)?;
+        let bias = self.optional(bias, &name, "bias", like)?;
+        let op = op::Conv {
+            group: window.n_groups(),
+            pads: window.pads_over(n_axes),
+            auto_pad: window.auto_pad(),
+            strides: window.strides_over(n_axes),
+            dilations: window.dilations_over(n_axes),
+            kernel_shape: Some(window.kernel().to_vec()).filter(|kernel| !kernel.is_empty()),
+        };
+        self.one_named(&name, op.into(), &[Some(x), Some(weight), bias])
+    }
+
+    /// A transposed convolution. Weights are `[channels, filters / groups, kernel...]`.
+    pub fn conv_transpose(
+        &mut self,
+        x: Wire,
+        weight: impl Into<Operand>,
+        bias: Option<Operand>,
+        window: Window,
+    ) -> Result<Wire, Error> {
+        let (n_axes, like) = (self.n_spatial(x)?, self.float_type(x));
+        let name = self.layer_name("ConvTranspose")?;
+        let weight = self.operand(weight.into(), &name, "weight", like)?;
+        let bias = self.optional(bias, &name, "bias", like)?;
+        let op = op::ConvTranspose {
+            group: window.n_groups(),
+            auto_pad: window.auto_pad(),
+            strides: window.strides_over(n_axes),
+            pads: window.pads_over(n_axes),
+            output_padding: Vec::new(),
+            dilations: window.dilations_over(n_axes),
+            output_shape: None,
+            kernel_shape: Some(window.kernel().to_vec()).filter(|kernel| !kernel.is_empty()),
+        };
+        self.one_named(&name, op.into(), &[Some(x), Some(weight), bias])
+    }
+
+    /// A linear layer over the last axis. Weights are `[outputs, inputs]`, as PyTorch has them.
+    pub fn linear(
+        &mut self,
+        x: Wire,
+        weight: impl Into<Operand>,
+        bias: Option<Operand>,
+    ) -> Result<Wire, Error> {
+        let like = self.float_type(x);
+        let is_matrix = self.shape_of(x)?.is_some_and(|shape| shape.rank() == 2);
+        if is_matrix {
+            let op = op::Gemm { beta: 1.0, trans_b: true, alpha: 1.0, trans_a: false };
+            return self.gemm(x, weight, bias, op);
+        }
+        let name = self.layer_name("MatMul")?;
+        let weight = self.operand(weight.into(), &name, "weight", like)?;
+        let bias = self.optional(bias, &name, "bias", like)?;
+        let turned = op::Transpose { perm: Some(vec![1, 0]) };
+        let turned = self.one_named(&format!("{name}.turned"), turned.into(), &[Some(weight)])?;
+        let Some(bias) = bias else {
+            return self.one_named(&name, op::MatMul {}.into(), &[Some(x), Some(turned)]);
+        };
+        let product = op::MatMul {}.into();
+        let product = self.one_named(&format!("{name}.product"), product, &[Some(x), Some(turned)])?;
+        self.one_named(&name, op::Add {}.into(), &[Some(product), Some(bias)])
+    }
+
+    /// alpha a b + beta c over matrices, each of a and b transposed if the options say so.
+    pub fn gemm(
+        &mut self,
+        a: Wire,
+        b: impl Into<Operand>,
+        c: Option<Operand>,
+        options: op::Gemm,
+    ) -> Result<Wire, Error> {
+        let like = self.float_type(a);
+        let name = self.layer_name("Gemm")?;
+        let b = self.operand(b.into(), &name, "weight", like)?;
+        let c = self.optional(c, &name, "bias", like)?;
+        self.one_named(&name, options.into(), &[Some(a), Some(b), c])
+    }
+
+    /// Sums of products by the equation, `bhid,bhjd->bhij` for one.
+    pub fn einsum(&mut self, equation: &str, inputs: &[Wire]) -> Result<Wire, Error> {
+        self.op(op::Einsum { equation: equation.to_string() }, inputs)
+    }
+
+    /// max(x, alpha x), with alpha below 1.
+    pub fn leaky_relu(&mut self, x: Wire, alpha: f32) -> Result<Wire, Error> {
+        self.op(op::LeakyRelu { alpha }, &[x])
+    }
+
+    pub fn elu(&mut self, x: Wire, alpha: f32) -> Result<Wire, Error> {
+        self.op(op::Elu { alpha }, &[x])
+    }
+
+    /// x times the normal distribution's function at x.
+    pub fn gelu(&mut self, x: Wire) -> Result<Wire, Error> {
+        self.op(op::Gelu { approximate: GeluApproximation::None }, &[x])
+    }
+
+    /// x sigmoid(x).
+    pub fn silu(&mut self, x: Wire) -> Result<Wire, Error> {
+        self.op(op::Swish { alpha: 1.0 }, &[x])
+    }
+
+    /// x held between two numbers.
+    pub fn clip(&mut self, x: Wire, low: f32, high: f32) -> Result<Wire, Error> {
+        let like = self.float_type(x);
+        let name = self.layer_name("Clip")?;
+        let low = self.operand(low.into(), &name, "low", like)?;
+        let high = self.operand(high.into(), &name, "high", like)?;
+        self.one_named(&name, op::Clip {}.into(), &[Some(x), Some(low), Some(high)])
+    }
+
+    /// `a` where the condition holds, `b` elsewhere.
+    pub fn select(
+        &mut self,
+        condition: Wire,
+        a: impl Into<Operand>,
+        b: impl Into<Operand>,
+    ) -> Result<Wire, Error> {
+        let (a, b) = (a.into(), b.into());
+        let like = self.type_beside(&a).or(self.type_beside(&b)).unwrap_or(DType::F32);
+        let name = self.layer_name("Where")?;
+        let a = self.operand(a, &name, "a", like)?;
+        let b = self.operand(b, &name, "b", like)?;
+        self.one_named(&name, op::Where {}.into(), &[Some(condition), Some(a), Some(b)])
+    }
+
+    /// The largest in every window; the window needs a size (`Window::of`).
+    pub fn max_pool(&mut self, x: Wire, window: Window) -> Result<Wire, Error> {
+        let n_axes = self.n_spatial(x)?;
+        let op = op::MaxPool {
+            storage_order: 0,
+            dilations: window.dilations_over(n_axes),
+            ceil_mode: false,
+            pads: window.pads_over(n_axes),
+            auto_pad: window.auto_pad(),
+            strides: window.strides_over(n_axes),
+            kernel_shape: window.kernel().to_vec(),
+        };
+        self.op(op, &[x])
+    }
+
+    /// The mean of every window, padding left out; the window needs a size (`Window::of`).
+    pub fn average_pool(&mut self, x: Wire, window: Window) -> Result<Wire, Error> {
+        let n_axes = self.n_spatial(x)?;
+        let op = op::AveragePool {
+            count_include_pad: false,
+            dilations: window.dilations_over(n_axes),
+            ceil_mode: false,
+            pads: window.pads_over(n_axes),
+            auto_pad: window.auto_pad(),
+            strides: window.strides_over(n_axes),
+            kernel_shape: window.kernel().to_vec(),
+        };
+        self.op(op, &[x])
+    }
+
+    /// Batch normalization with trained statistics, all of one number per channel.
+    pub fn batch_norm(
+        &mut self,
+        x: Wire,
+        scale: impl Into<Operand>,
+        shift: impl Into<Operand>,
+        mean: impl Into<Operand>,
+        variance: impl Into<Operand>,
+        epsilon: f32,
+    ) -> Result<Wire, Error> {
+        let like = self.float_type(x);
+        let name = self.layer_name("BatchNormalization")?;
+        let mut inputs = vec![Some(x)];
+        let parameters = [
+            ("scale", scale.into()),
+            ("shift", shift.into()),
+            ("mean", mean.into()),
+            ("variance", variance.into()),
+        ];
+        for (role, operand) in parameters {
+            inputs.push(Some(self.operand(operand, &name, role, like)?));
+        }
+        let op = op::BatchNormalization { training_mode: false, momentum: 0.9, epsilon };
+        self.one_named(&name, op.into(), &inputs)
+    }
+
+    /// Normalizes over all axes from `axis` on.
+    pub fn layer_norm(
+        &mut self,
+        x: Wire,
+        scale: impl Into<Operand>,
+        shift: Option<Operand>,
+        axis: i64,
+        epsilon: f32,
+    ) -> Result<Wire, Error> {
+        let op = op::LayerNormalization { stash_type: 1, epsilon, axis };
+        self.norm(op.into(), x, scale.into(), shift)
+    }
+
+    /// Normalizes groups of channels of `[batch, channels, space...]`.
+    pub fn group_norm(
+        &mut self,
+        x: Wire,
+        n_groups: i64,
+        scale: impl Into<Operand>,
+        shift: impl Into<Operand>,
+        epsilon: f32,
+    ) -> Result<Wire, Error> {
+        let op = op::GroupNormalization { stash_type: 1, num_groups: n_groups, epsilon };
+        self.norm(op.into(), x, scale.into(), Some(shift.into()))
+    }
+
+    /// Normalizes every channel of `[batch, channels, space...]` on its own.
+    pub fn instance_norm(
+        &mut self,
+        x: Wire,
+        scale: impl Into<Operand>,
+        shift: impl Into<Operand>,
+        epsilon: f32,
+    ) -> Result<Wire, Error> {
+        self.norm(op::InstanceNormalization { epsilon }.into(), x, scale.into(), Some(shift.into()))
+    }
+
+    /// Divides by the root of the mean square over all axes from `axis` on.
+    pub fn rms_norm(
+        &mut self,
+        x: Wire,
+        scale: impl Into<Operand>,
+        axis: i64,
+        epsilon: f32,
+    ) -> Result<Wire, Error> {
+        self.norm(op::RMSNormalization { stash_type: 1, epsilon, axis }.into(), x, scale.into(), None)
+    }
+
+    fn norm(&mut self, op: Op, x: Wire, scale: Operand, shift: Option<Operand>) -> Result<Wire, Error> {
+        let like = self.float_type(x);
+        let name = self.layer_name(op.name())?;
+        let scale = self.operand(scale, &name, "scale", like)?;
+        let mut inputs = vec![Some(x), Some(scale)];
+        if let Some(shift) = self.optional(shift, &name, "shift", like)? {
+            inputs.push(Some(shift));
+        }
+        self.one_named(&name, op, &inputs)
+    }
+
+    pub fn softmax(&mut self, x: Wire, axis: i64) -> Result<Wire, Error> {
+        self.op(op::Softmax { axis }, &[x])
+    }
+
+    pub fn log_softmax(&mut self, x: Wire, axis: i64) -> Result<Wire, Error> {
+        self.op(op::LogSoftmax { axis }, &[x])
+    }
+
+    /// Scaled dot-product attention; the mask is added to the scores, or says where to look if it is of booleans.
+    ///
+    /// ```
+    /// use planish::{DType, Heads, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("attention");
+    /// let x = net.input("x", DType::F32, "batch,seq,64")?;
+    /// let y = net.attention(x, x, x, None, Heads::of(4).causal())?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,seq,64]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn attention(
+        &mut self,
+        queries: Wire,
+        keys: Wire,
+        values: Wire,
+        mask: Option<Wire>,
+        heads: Heads,
+    ) -> Result<Wire, Error> {
+        let op = op::Attention {
+            qk_matmul_output_mode: 0,
+            softcap: 0.0,
+            softmax_precision: None,
+            kv_num_heads: heads.keys,
+            q_num_heads: heads.queries,
+            scale: heads.scale,
+            is_causal: heads.causal,
+        };
+        let mut inputs = vec![Some(queries), Some(keys), Some(values)];
+        inputs.extend(mask.map(Some));
+        self.one(op.into(), &inputs)
+    }
+}

@@ -1,0 +1,89 @@
+//! `cargo xtask nvrtc`: every kernel that any family's samples ask for, compiled for every architecture.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use planish_cuda::{Gpu, Source, find, nvrtc, offline};
+
+use crate::python;
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Only this family.
+    #[arg(long)]
+    family: Option<String>,
+    /// Only this architecture, as in `sm_90a`.
+    #[arg(long)]
+    arch: Option<String>,
+}
+
+/// Compiles; says what does not.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let library = python::nvrtc_folder()?;
+    // SAFETY: no other thread runs yet.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::env::set_var("PLANISH_CUDA_PATH", &library);
+    }
+    let found = find::find(find::Which::Nvrtc).context("cannot compile")?;
+    println!("{found}");
+    let jobs = jobs(options)?;
+    let start = Instant::now();
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let n_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..n_threads {
+            scope.spawn(|| {
+                while let Some((tactic, gpu, source)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = nvrtc::compile_cached(source, gpu) {
+                        let message = format!("{tactic}: {error}");
+                        failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(message);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_default();
+    for failure in &failures {
+        println!("{failure}\n");
+    }
+    println!(
+        "{} kernels, {} do not compile, {:.0} s",
+        jobs.len(),
+        failures.len(),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(failures.is_empty())
+}
+
+/// Each distinct source of each architecture, with a tactic that asks for it.
+fn jobs(options: &Options) -> Result<Vec<(String, Gpu, Source)>> {
+    let mut jobs = BTreeMap::new();
+    for family in offline::families() {
+        if options.family.as_deref().is_some_and(|only| only != family) {
+            continue;
+        }
+        for gpu in Gpu::every_architecture() {
+            if options.arch.as_ref().is_some_and(|only| *only != gpu.architecture()) {
+                continue;
+            }
+            for problem in offline::samples(family) {
+                for candidate in offline::candidates(family, &gpu, &problem) {
+                    let arranged = offline::arranged(&problem, &candidate);
+                    let sources = offline::sources(&gpu, &arranged, &candidate.tactic)
+                        .with_context(|| format!("{} on {}", candidate.tactic, problem.key()))?;
+                    for source in sources {
+                        let job = (candidate.tactic.to_string(), gpu.clone(), source.clone());
+                        jobs.entry(source.key(&gpu)).or_insert(job);
+                    }
+                }
+            }
+        }
+    }
+    Ok(jobs.into_values().collect())
+}
