@@ -38,6 +38,9 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::resize::Resize,
     &crate::families::depthwise::Depthwise,
     &crate::families::convtranspose::ConvTranspose,
+    &crate::families::gather::Gather,
+    &crate::families::topk::TopK,
+    &crate::families::scan::Scan,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
