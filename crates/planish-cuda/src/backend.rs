@@ -1,7 +1,7 @@
 //! `Cuda`: the backend, a table of kernel families over one GPU's memory and streams.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use planish_kernel::{
     Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
@@ -15,6 +15,7 @@ use crate::error::CudaError;
 use crate::family::{Family, Work};
 use crate::find::{self, Which};
 use crate::gpu::Gpu;
+use crate::libs::cublaslt;
 use crate::nvrtc;
 use crate::queue::{CudaQueue, Point};
 use crate::regions;
@@ -25,6 +26,7 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::Conv,
     &crate::families::gemm::Gemm,
+    &crate::libs::cublaslt::CublasLt,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
@@ -35,6 +37,11 @@ pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelEr
             format!("the CUDA backend has no tactic `{}`; rebuild the plan", tactic.name),
         )
     })
+}
+
+/// What a plan that calls a library says that it needs: this very version, for which its algorithms were chosen.
+fn need_of(which: Which) -> Option<String> {
+    find::find(which).ok().map(|found| format!("{}{}", which.need(), found.version))
 }
 
 /// One GPU.
@@ -50,6 +57,8 @@ struct Shared {
     modules: Mutex<HashMap<String, Arc<Module>>>,
     /// Compiled code by the same key: what plans brought, and what was compiled here.
     code: Mutex<HashMap<String, Bytes>>,
+    /// Begun when first asked for.
+    cublaslt: OnceLock<Result<cublaslt::Handle, CudaError>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,7 +70,8 @@ impl Cuda {
     /// The GPU `cuda:index`; the error says what is missing on a machine without one.
     pub fn open(index: usize) -> Result<Cuda, CudaError> {
         let context = Context::open(index)?;
-        let shared = Shared { context, modules: Mutex::default(), code: Mutex::default() };
+        let shared =
+            Shared { context, modules: Mutex::default(), code: Mutex::default(), cublaslt: OnceLock::new() };
         Ok(Cuda { shared: Arc::new(shared) })
     }
 
@@ -71,6 +81,21 @@ impl Cuda {
 
     pub fn context(&self) -> &Arc<Context> {
         &self.shared.context
+    }
+
+    /// cuBLASLt on this device.
+    pub(crate) fn cublaslt(&self) -> Result<&cublaslt::Handle, CudaError> {
+        let begin = || {
+            self.shared.context.bind()?;
+            cublaslt::Handle::new()
+        };
+        self.shared.cublaslt.get_or_init(begin).as_ref().map_err(Clone::clone)
+    }
+
+    /// The candidates of one family alone.
+    pub fn candidates_of(&self, family: &str, problem: &Problem) -> Vec<Candidate> {
+        let known = FAMILIES.iter().filter(|known| known.name() == family);
+        known.flat_map(|family| family.candidates_on(self, problem)).collect()
     }
 
     /// The compiled form of a source: brought by a plan, compiled before, or compiled now.
@@ -120,7 +145,21 @@ impl Backend for Cuda {
     }
 
     fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        FAMILIES.iter().flat_map(|family| family.candidates(self.gpu(), problem)).collect()
+        FAMILIES.iter().flat_map(|family| family.candidates_on(self, problem)).collect()
+    }
+
+    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
+        let library = family_of(tactic).ok().and_then(|family| family.needs());
+        library.and_then(need_of).into_iter().collect()
+    }
+
+    fn provides(&self, need: &str) -> bool {
+        let library =
+            [Which::CublasLt, Which::Cudnn].into_iter().find(|which| need.starts_with(which.need()));
+        match library {
+            Some(which) => need_of(which).is_some_and(|own| own == need),
+            None => self.target().needs.iter().any(|own| own == need),
+        }
     }
 
     fn pack(

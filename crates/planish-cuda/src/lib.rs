@@ -18,6 +18,7 @@ mod gpu;
 #[allow(dead_code, reason = "for families, which are still to come")]
 mod launch;
 mod library;
+mod libs;
 pub mod nvml;
 pub mod nvrtc;
 pub mod offline;
