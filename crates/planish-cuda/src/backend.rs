@@ -26,6 +26,14 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::Conv,
     &crate::families::gemm::Gemm,
+    &crate::families::wconv::WConv,
+    &crate::families::wgemm::WGemm,
+    &crate::families::whalo::WHalo,
+    &crate::families::pointwise::Pointwise,
+    &crate::families::movement::Movement,
+    &crate::families::pool::Pool,
+    &crate::families::softmax::Softmax,
+    &crate::families::reduce::Reduce,
     &crate::libs::cublaslt::CublasLt,
 ];
 

@@ -118,8 +118,6 @@ pub(crate) struct Launch {
     /// It may begin before the launch in front of it has ended (sm_90 on); the kernel itself waits by
     /// `griddepcontrol.wait` before it reads what others wrote.
     pub(crate) programmatic: bool,
-    /// All blocks are on the device at once, so that they can wait for each other.
-    pub(crate) cooperative: bool,
     pub(crate) params: Params,
 }
 
@@ -132,7 +130,6 @@ impl Launch {
             shared: 0,
             cluster: [1, 1, 1],
             programmatic: false,
-            cooperative: false,
             params,
         }
     }
@@ -156,11 +153,6 @@ impl Launch {
 
     pub(crate) fn programmatic(mut self) -> Launch {
         self.programmatic = true;
-        self
-    }
-
-    pub(crate) fn cooperative(mut self) -> Launch {
-        self.cooperative = true;
         self
     }
 
@@ -203,7 +195,7 @@ impl Launch {
             // SAFETY: inside of the copied storage.
             *pointer = unsafe { base.add(*start) }.cast();
         }
-        let mut attributes = [const { std::mem::MaybeUninit::<CUlaunchAttribute>::zeroed() }; 3];
+        let mut attributes = [const { std::mem::MaybeUninit::<CUlaunchAttribute>::zeroed() }; 2];
         let mut n_attributes = 0;
         let mut add = |id, value| {
             attributes[n_attributes].write(CUlaunchAttribute { id, pad: [0; 4], value });
@@ -221,12 +213,6 @@ impl Launch {
             add(
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                 CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-            );
-        }
-        if self.cooperative {
-            add(
-                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-                CUlaunchAttributeValue { cooperative: 1 },
             );
         }
         let config = CUlaunchConfig {

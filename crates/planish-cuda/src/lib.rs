@@ -15,17 +15,23 @@ mod families;
 mod family;
 pub mod find;
 mod gpu;
-#[allow(dead_code, reason = "for families, which are still to come")]
 mod launch;
 mod library;
 mod libs;
+mod map;
 pub mod nvml;
 pub mod nvrtc;
 pub mod offline;
+mod operands;
 mod queue;
 mod regions;
 mod report;
+mod samples;
 mod source;
+mod space;
+mod steps;
+#[cfg(test)]
+mod trial;
 
 pub use backend::Cuda;
 pub use error::{CudaError, CudaErrorKind};

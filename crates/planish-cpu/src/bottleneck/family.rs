@@ -328,7 +328,7 @@ impl Family for Bottlenecks {
         let bytes = (laid.inputs[found[0].x].span_bytes() + laid.outputs[0].span_bytes()) as f64;
         let programs: f64 = found.iter().map(Stage::program_ns).sum();
         vec![Candidate {
-            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 1),
+            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 2),
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,

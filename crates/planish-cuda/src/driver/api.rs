@@ -73,6 +73,11 @@ library! {
             *const u32, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
             CUtensorMapFloatOOBfill
         );
+        fn cuTensorMapEncodeIm2col(
+            *mut CUtensorMap, CUtensorMapDataType, u32, *mut c_void, *const u64, *const u64, *const c_int,
+            *const c_int, u32, u32, *const u32, CUtensorMapInterleave, CUtensorMapSwizzle,
+            CUtensorMapL2promotion, CUtensorMapFloatOOBfill
+        );
     } plain {}
 }
 

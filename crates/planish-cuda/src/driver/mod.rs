@@ -16,4 +16,4 @@ pub use graph::{CapturedGraph, Capturing};
 pub use memory::{DeviceMemory, Pinned};
 pub use module::{Function, Module};
 pub use stream::Stream;
-pub use tensor_map::{Swizzle, TensorMap};
+pub use tensor_map::{Swizzle, TensorMap, Windows};

@@ -33,6 +33,35 @@ pub struct TensorMap {
     /// Steps between the elements that are taken (1 but for strided convolutions).
     pub steps: Vec<u32>,
     pub swizzle: Swizzle,
+    /// The value is the image of a convolution, and a copy brings pixels instead of a box.
+    pub windows: Option<Windows>,
+}
+
+/// Where the windows of a convolution stand. A copy begins at one of them and goes on from window to window and
+/// image to image, bringing the same tap of each. The value's dimensions are channels, the spatial ones
+/// (innermost first) and images; of the box only the channels count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Windows {
+    /// The first position along each spatial dimension: minus the padding.
+    pub first: Vec<i32>,
+    /// The last position, from the last element: the padding minus what the taps reach over.
+    pub last: Vec<i32>,
+    /// How many windows one copy brings, at most 1024.
+    pub count: u32,
+}
+
+impl Windows {
+    /// Whether the copy engine can hold these positions and the offsets of taps from them, for so many spatial
+    /// dimensions: they share few bits.
+    pub fn reaches(spatial: usize, first: &[i32], last: &[i32], farthest_tap: usize) -> bool {
+        let (position, offset) = match spatial {
+            1 => (1 << 15, 1 << 16),
+            2 => (1 << 7, 1 << 8),
+            3 => (1 << 4, 1 << 5),
+            _ => return false,
+        };
+        first.iter().chain(last).all(|at| (-position..position).contains(at)) && farthest_tap < offset
+    }
 }
 
 impl TensorMap {
@@ -45,6 +74,7 @@ impl TensorMap {
             tile: tile.to_vec(),
             steps: vec![1; tile.len()],
             swizzle,
+            windows: None,
         }
     }
 
@@ -76,13 +106,43 @@ impl TensorMap {
             Swizzle::B128 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
         };
         let mut map = CUtensorMap { opaque: [0; 16] };
+        let at = std::ptr::without_provenance_mut(address as usize);
+        if let Some(Windows { first, last, count }) = &self.windows {
+            if first.len() + 2 != rank || last.len() + 2 != rank {
+                return Err(wrong("the windows have other dimensions than the image"));
+            }
+            // SAFETY: the lists have the lengths that the rank asks for; nothing is read at `address`.
+            let code = unsafe {
+                (api.cuTensorMapEncodeIm2col)(
+                    &raw mut map,
+                    dtype,
+                    rank as u32,
+                    at,
+                    self.dims.as_ptr(),
+                    self.strides.as_ptr(),
+                    first.as_ptr(),
+                    last.as_ptr(),
+                    self.tile[0],
+                    *count,
+                    self.steps.as_ptr(),
+                    CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                    swizzle,
+                    CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                    CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+                )
+            };
+            return match code {
+                0 => Ok(map),
+                code => Err(wrong(&api.code_name(code))),
+            };
+        }
         // SAFETY: the lists have the lengths that the rank asks for; nothing is read at `address`.
         let code = unsafe {
             (api.cuTensorMapEncodeTiled)(
                 &raw mut map,
                 dtype,
                 rank as u32,
-                std::ptr::without_provenance_mut(address as usize),
+                at,
                 self.dims.as_ptr(),
                 self.strides.as_ptr(),
                 self.tile.as_ptr(),

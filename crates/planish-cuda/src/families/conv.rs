@@ -4,7 +4,7 @@
 //! chunks of 16 bytes they are copied asynchronously; otherwise (few channels, channels outermost) element by
 //! element. Weights are packed with k innermost: taps, then channels.
 
-mod region;
+pub(super) mod region;
 
 #[cfg(test)]
 mod tests;
@@ -105,7 +105,7 @@ impl Conv {
 }
 
 /// Packed weights of one format are the same for every tile.
-fn format_of(math: Math) -> String {
+pub(super) fn format_of(math: Math) -> String {
     format!("conv_rows{}", math.per_chunk())
 }
 

@@ -4,7 +4,7 @@
 //! A constant second factor is packed with k innermost. Other factors are copied in chunks of 16 bytes where k
 //! is innermost and aligned, and element by element elsewhere.
 
-mod region;
+pub(super) mod region;
 
 #[cfg(test)]
 mod tests;
@@ -57,7 +57,7 @@ struct Arguments {
 /// Matrix products.
 pub(crate) struct Gemm;
 
-fn format_of(math: Math) -> String {
+pub(super) fn format_of(math: Math) -> String {
     format!("gemm_rows{}", math.per_chunk())
 }
 

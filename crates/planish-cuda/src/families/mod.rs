@@ -2,4 +2,13 @@
 
 pub(crate) mod conv;
 pub(crate) mod gemm;
+pub(crate) mod movement;
+pub(crate) mod pointwise;
+pub(crate) mod pool;
 pub(crate) mod product;
+pub(crate) mod reduce;
+pub(crate) mod softmax;
+pub(crate) mod wconv;
+pub(crate) mod wgemm;
+pub(crate) mod whalo;
+mod wproduct;

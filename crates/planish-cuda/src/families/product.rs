@@ -21,7 +21,8 @@ use planish_tensor::{DType, Tensor};
 use crate::source::Source;
 
 /// The block that both kernels run.
-pub(crate) const BLOCK: &str = include_str!("../../kernels/product.cuh");
+pub(crate) const BLOCK: &str =
+    concat!(include_str!("../../kernels/finish.cuh"), "\n", include_str!("../../kernels/product.cuh"));
 
 /// Raised when kernels or packings change.
 pub(crate) const REVISION: u32 = 1;

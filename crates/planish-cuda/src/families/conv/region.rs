@@ -15,24 +15,24 @@ const TRIVIAL_AXIS: PlacedAxis =
 
 /// A region that is one convolution with what follows it.
 #[derive(Clone, Debug)]
-pub(super) struct Convolution {
-    pub(super) n_images: usize,
-    pub(super) groups: usize,
+pub(in crate::families) struct Convolution {
+    pub(in crate::families) n_images: usize,
+    pub(in crate::families) groups: usize,
     /// Input and output channels of a group.
-    pub(super) c: usize,
-    pub(super) n: usize,
+    pub(in crate::families) c: usize,
+    pub(in crate::families) n: usize,
     /// Depth, rows, columns; those that the model does not have are trivial.
-    pub(super) axes: [PlacedAxis; 3],
+    pub(in crate::families) axes: [PlacedAxis; 3],
     /// Inputs of the region.
-    pub(super) x: usize,
-    pub(super) weight: usize,
-    pub(super) ending: Ending,
-    spatial: usize,
+    pub(in crate::families) x: usize,
+    pub(in crate::families) weight: usize,
+    pub(in crate::families) ending: Ending,
+    pub(in crate::families) spatial: usize,
 }
 
 impl Convolution {
     /// The region's convolution; refused where it is something else or more.
-    pub(super) fn of(problem: &Problem) -> Result<Convolution, KernelError> {
+    pub(in crate::families) fn of(problem: &Problem) -> Result<Convolution, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("conv: {what}"));
         let region = &problem.region;
         let Some(main) = region.nodes.first() else { return Err(refuse("an empty region")) };
@@ -71,21 +71,21 @@ impl Convolution {
         Ok(Convolution { n_images: x_dims[0], groups, c, n, axes, x, weight, ending, spatial })
     }
 
-    pub(super) fn n_taps(&self) -> usize {
+    pub(in crate::families) fn n_taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel).product()
     }
 
     /// Rows of the product: output pixels.
-    pub(super) fn m(&self) -> usize {
+    pub(in crate::families) fn m(&self) -> usize {
         self.n_images * self.axes.iter().map(|axis| axis.output).product::<usize>()
     }
 
-    pub(super) fn k(&self) -> usize {
+    pub(in crate::families) fn k(&self) -> usize {
         self.n_taps() * self.c
     }
 
     /// How rows and columns lie in the output.
-    pub(super) fn rows(&self) -> Rows {
+    pub(in crate::families) fn rows(&self) -> Rows {
         let [d, h, w] = [0, 1, 2].map(|axis| self.axes[axis].output);
         let axis = |idx: usize| (idx + self.spatial).checked_sub(3).map(|idx| idx + 2);
         Rows {
@@ -97,7 +97,7 @@ impl Convolution {
         }
     }
 
-    pub(super) fn packing(&self, math: Math) -> Packing {
+    pub(in crate::families) fn packing(&self, math: Math) -> Packing {
         Packing {
             rows: self.groups * self.n,
             taps: self.n_taps(),
@@ -140,20 +140,20 @@ impl Convolution {
 /// Weights as the kernel reads them: a row for each output channel, taps and then channels within it, padded to
 /// whole chunks.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Packing {
+pub(in crate::families) struct Packing {
     rows: usize,
     taps: usize,
     c: usize,
-    pub(super) row: usize,
+    pub(in crate::families) row: usize,
 }
 
 impl Packing {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::families) fn len(&self) -> usize {
         self.rows * self.row
     }
 
     /// Which element of the weight (output channel, channel, taps) lies at a place.
-    pub(super) fn place(&self, idx: usize) -> Option<usize> {
+    pub(in crate::families) fn place(&self, idx: usize) -> Option<usize> {
         let (row, k) = (idx / self.row, idx % self.row);
         let (tap, c) = (k / self.c, k % self.c);
         (tap < self.taps).then(|| (row * self.c + c) * self.taps + tap)
@@ -161,7 +161,7 @@ impl Packing {
 }
 
 /// A convolution with bias and ReLU: image sizes, output channels, kernel, and the rest.
-pub(super) fn sample(
+pub(in crate::families) fn sample(
     dtype: DType,
     x: &[usize],
     n: usize,
@@ -209,7 +209,7 @@ pub(super) fn sample(
 }
 
 /// Problems that between them ask for each loader, type and way to add up.
-pub(super) fn samples() -> Vec<Problem> {
+pub(in crate::families) fn samples() -> Vec<Problem> {
     vec![
         sample(DType::F16, &[1, 64, 14, 14], 64, &[3, 3], |_| {}),
         sample(DType::F16, &[2, 3, 20, 20], 16, &[7, 7], |conv| conv.strides = vec![2, 2]),

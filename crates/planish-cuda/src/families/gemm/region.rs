@@ -12,27 +12,27 @@ const BATCHES: usize = 3;
 
 /// A region whose first node is a product of matrices.
 #[derive(Clone, Debug)]
-pub(super) struct Product {
+pub(in crate::families) struct Product {
     /// Inputs of the region.
-    pub(super) a: usize,
-    pub(super) b: usize,
-    trans_a: bool,
-    trans_b: bool,
-    pub(super) ending: Ending,
+    pub(in crate::families) a: usize,
+    pub(in crate::families) b: usize,
+    pub(in crate::families) trans_a: bool,
+    pub(in crate::families) trans_b: bool,
+    pub(in crate::families) ending: Ending,
 }
 
 /// One factor: strides from row to row (A) or column to column (B), along k, and of the batches.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Factor {
-    pub(super) dtype: DType,
-    pub(super) row: usize,
-    pub(super) k: usize,
-    pub(super) batch: [usize; BATCHES],
+pub(in crate::families) struct Factor {
+    pub(in crate::families) dtype: DType,
+    pub(in crate::families) row: usize,
+    pub(in crate::families) k: usize,
+    pub(in crate::families) batch: [usize; BATCHES],
 }
 
 impl Factor {
     /// Whether k lies in whole aligned chunks.
-    pub(super) fn in_chunks(&self, per_chunk: usize, depth: usize) -> bool {
+    pub(in crate::families) fn in_chunks(&self, per_chunk: usize, depth: usize) -> bool {
         self.k == 1
             && depth.is_multiple_of(per_chunk)
             && self.row.is_multiple_of(per_chunk)
@@ -42,20 +42,20 @@ impl Factor {
 
 /// A product with its operands' strides.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Posed {
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
+pub(in crate::families) struct Posed {
+    pub(in crate::families) m: usize,
+    pub(in crate::families) n: usize,
+    pub(in crate::families) k: usize,
     /// Where rows of B end: k, with padding where it is packed.
-    pub(super) k_b: usize,
-    pub(super) batch: [usize; BATCHES],
-    pub(super) a: Factor,
-    pub(super) b: Factor,
-    pub(super) rows: Rows,
+    pub(in crate::families) k_b: usize,
+    pub(in crate::families) batch: [usize; BATCHES],
+    pub(in crate::families) a: Factor,
+    pub(in crate::families) b: Factor,
+    pub(in crate::families) rows: Rows,
 }
 
 impl Product {
-    pub(super) fn of(problem: &Problem) -> Result<Product, KernelError> {
+    pub(in crate::families) fn of(problem: &Problem) -> Result<Product, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("gemm: {what}"));
         let Some(node) = problem.region.nodes.first() else { return Err(refuse("an empty region")) };
         let (trans_a, trans_b) = match &node.op {
@@ -79,7 +79,7 @@ impl Product {
     }
 
     /// Rows, columns and depth of one product.
-    fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
+    pub(in crate::families) fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
         let (a, b) = (&problem.inputs[self.a].dims, &problem.inputs[self.b].dims);
         let (rows, depth) = match (&a[..], self.trans_a) {
             ([depth], _) => (1, *depth),
@@ -95,18 +95,18 @@ impl Product {
     }
 
     /// Whether B is one constant matrix, which is packed.
-    pub(super) fn packs(&self, problem: &Problem) -> bool {
+    pub(in crate::families) fn packs(&self, problem: &Problem) -> bool {
         let b = &problem.inputs[self.b];
         b.constant && b.rank() == 2 && !b.is_empty()
     }
 
-    pub(super) fn packing(&self, problem: &Problem, math: Math) -> Packing {
+    pub(in crate::families) fn packing(&self, problem: &Problem, math: Math) -> Packing {
         let (_, n, k) = self.sizes(problem);
         Packing { n, k, row: k.next_multiple_of(math.per_chunk()), trans: self.trans_b }
     }
 
     /// The product with the operands' strides.
-    pub(super) fn pose(&self, problem: &Problem, math: Math) -> Result<Posed, KernelError> {
+    pub(in crate::families) fn pose(&self, problem: &Problem, math: Math) -> Result<Posed, KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("gemm: {what}")));
         let (m, n, k) = self.sizes(problem);
         let (a, b, c) = (&problem.inputs[self.a], &problem.inputs[self.b], &problem.outputs[0]);
@@ -209,7 +209,7 @@ impl Product {
 
 /// A constant B as the kernel reads it: a row for each column, k innermost, padded to whole chunks.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Packing {
+pub(in crate::families) struct Packing {
     n: usize,
     k: usize,
     row: usize,
@@ -217,19 +217,25 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::families) fn len(&self) -> usize {
         self.n * self.row
     }
 
     /// Which element of the matrix lies at a place.
-    pub(super) fn place(&self, idx: usize) -> Option<usize> {
+    pub(in crate::families) fn place(&self, idx: usize) -> Option<usize> {
         let (n, k) = (idx / self.row, idx % self.row);
         (k < self.k).then_some(if self.trans { n * self.k + k } else { k * self.n + n })
     }
 }
 
 /// A MatMul with a bias and, behind it, `op`.
-pub(super) fn sample(dtype: DType, a: &[usize], b: &[usize], weight: bool, behind: Option<Op>) -> Problem {
+pub(in crate::families) fn sample(
+    dtype: DType,
+    a: &[usize],
+    b: &[usize],
+    weight: bool,
+    behind: Option<Op>,
+) -> Problem {
     let columns = b[b.len() - 1];
     let mut dims = if a.len() >= b.len() { a.to_vec() } else { b.to_vec() };
     let rank = dims.len();
@@ -270,7 +276,7 @@ pub(super) fn sample(dtype: DType, a: &[usize], b: &[usize], weight: bool, behin
 }
 
 /// Problems that between them ask for each loader, type and way to add up.
-pub(super) fn samples() -> Vec<Problem> {
+pub(in crate::families) fn samples() -> Vec<Problem> {
     let gelu = || Some(op::Gelu { approximate: op::GeluApproximation::None }.into());
     vec![
         sample(DType::F16, &[2, 60, 96], &[96, 72], true, gelu()),

@@ -150,6 +150,14 @@ impl Ending {
         Ok(Ending { epilogue, types: [bias, residual, output], constant_bias, extra })
     }
 
+    pub(crate) fn epilogue(&self) -> &Epilogue {
+        &self.epilogue
+    }
+
+    pub(crate) fn has_bias(&self) -> bool {
+        self.constant_bias.is_some() || self.epilogue.bias.is_some()
+    }
+
     /// Whether every operand has its rows one step apart.
     pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
         let finish = self.finish(problem, rows);

@@ -112,7 +112,7 @@ impl Algorithm {
     }
 
     pub(super) fn named(name: &str) -> Option<Algorithm> {
-        if !name.is_ascii() || name.is_empty() || name.len() % 2 != 0 || name.len() > 128 {
+        if !name.is_ascii() || name.is_empty() || !name.len().is_multiple_of(2) || name.len() > 128 {
             return None;
         }
         let mut data = [0u64; 8];

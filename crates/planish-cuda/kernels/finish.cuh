@@ -1,0 +1,111 @@
+// What follows each sum of a product: bias, residual, bounds, a generated program, and the store.
+//
+// Set from outside:
+//   BIAS_T RES_T OUT_T   storage types
+//   N_EXTRA          further inputs of the program behind the sums; AFTER is 1 where there is a program, whose
+//                    text follows the kernel's shared part
+//   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
+//   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
+
+// Where an operand's elements are: four strides for the place among rows and one along columns, in elements.
+struct View {
+  i64 s[4];
+  i64 c;
+  // All rows are one step of s[3] apart.
+  int linear;
+  // Eight neighbours along columns are aligned where the address is: s multiples of 16 bytes, c one.
+  int wide;
+};
+
+PL_INLINE bool aligned16(const void* at) { return ((u64)at & 15u) == 0; }
+
+struct Finish {
+  View out, bias, residual;
+  View extra[4];
+  float lo, hi;
+  // 0: no residual, 1: before the clamp, 2: behind it.
+  int residual_when;
+  int unused;
+};
+
+// The addresses of one launch; the bias and the residual may be null.
+struct Addresses {
+  void* out;
+  const void* bias;
+  const void* residual;
+  const void* extra[N_EXTRA ? N_EXTRA : 1];
+};
+
+// The place of a row, for views that are not linear: set by whoever knows what rows are.
+struct Place { int m; int q[4]; };
+
+template <class T> PL_INLINE i64 view_row(const View& v, const Place& at) {
+  if (v.linear) return (i64)at.m * v.s[3];
+  return (i64)at.q[0] * v.s[0] + (i64)at.q[1] * v.s[1] + (i64)at.q[2] * v.s[2] + (i64)at.q[3] * v.s[3];
+}
+
+template <class T> struct Plain { typedef T type; static PL_INLINE T read(T v) { return v; } };
+template <> struct Plain<f16> { typedef float type; static PL_INLINE float read(f16 v) { return to_f32(v); } };
+template <> struct Plain<bf16> { typedef float type; static PL_INLINE float read(bf16 v) { return to_f32(v); } };
+template <> struct Plain<u8> { typedef bool type; static PL_INLINE bool read(u8 v) { return v != 0; } };
+
+template <class T> PL_INLINE void load8(typename Plain<T>::type (&v)[8], const void* base, const View& view,
+                                            const Place& at, int n, int count) {
+  const T* from = (const T*)base + view_row<T>(view, at) + (i64)n * view.c;
+  if (view.c == 0) {
+    typename Plain<T>::type one = Plain<T>::read(*from);
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] = one;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] = j < count ? Plain<T>::read(from[(i64)j * view.c]) : (typename Plain<T>::type)0;
+  }
+}
+// As above for floats, at once where they are aligned.
+template <class T> PL_INLINE void load8_float(float (&v)[8], const void* base, const View& view, const Place& at, int n,
+                                                  int count) {
+  if (view.wide && count == 8 && aligned16(base)) {
+    Eight<T>::load(v, (const T*)base + view_row<T>(view, at) + n);
+  } else {
+    load8<T>(v, base, view, at, n, count);
+  }
+}
+
+#if AFTER
+PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n, int count, float (&v)[8]);
+#endif
+
+PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
+  if (a.bias) {
+    float b[8];
+    load8_float<BIAS_T>(b, a.bias, f.bias, at, n, count);
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += b[j];
+  }
+  float r[8];
+  if (f.residual_when) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
+  if (f.residual_when == 1) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += r[j];
+  }
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+    v[j] = v[j] < f.lo ? f.lo : v[j];
+    v[j] = v[j] > f.hi ? f.hi : v[j];
+  }
+  if (f.residual_when == 2) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += r[j];
+  }
+#if AFTER
+  after(f, a, at, n, count, v);
+#endif
+  OUT_T* to = (OUT_T*)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
+  if (f.out.wide && count == 8 && aligned16(a.out)) {
+    Eight<OUT_T>::store(to, v);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      if (j < count) to[(i64)j * f.out.c] = from_f32<OUT_T>(v[j]);
+  }
+}

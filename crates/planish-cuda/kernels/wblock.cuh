@@ -1,0 +1,133 @@
+// What the kernels on warpgroup products share behind their sums: how a lane's sums become eight neighbours of a
+// row, and how these are finished. finish.cuh and hopper.cuh stand in front, and `Sums` (a thread's sums) with
+// `warpgroup_product` for the width and type at hand is generated.
+//
+// Set from outside, besides what finish.cuh asks for:
+//   TIN          what is multiplied: f16, bf16
+//   BM BN BK     the tile
+//   HAS_BIAS     1: there is a bias
+//   RESIDUAL     0: none, 1: added before the bounds, 2: behind them
+//   EARLY        1: the residual has 16 bits and is fetched before the products begin
+
+// Four neighbouring lanes hold two columns of each of four blocks of eight; afterwards each holds one block.
+PL_INLINE void transpose_quad(float (&x)[4][2], u32 lane) {
+    bool odd = lane & 1, high = lane & 2;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+#pragma unroll
+        for (int b = 0; b < 4; b += 2) {
+            float send = odd ? x[b][e] : x[b + 1][e];
+            float got = __shfl_xor_sync(~0u, send, 1);
+            if (odd) x[b][e] = got;
+            else x[b + 1][e] = got;
+        }
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            float send = high ? x[b][e] : x[b + 2][e];
+            float got = __shfl_xor_sync(~0u, send, 2);
+            if (high) x[b][e] = got;
+            else x[b + 2][e] = got;
+        }
+    }
+}
+
+// The sizes of the output's row dimensions, outermost first; `wanted` where some operand is not linear.
+struct Places {
+    i32 size[4];
+    i32 wanted;
+    i32 rows;
+};
+
+PL_INLINE Place place_of(const Places &p, i32 row) {
+    Place at;
+    at.m = row;
+    at.q[0] = at.q[1] = at.q[2] = at.q[3] = 0;
+    if (p.wanted) {
+        u32 rest = row;
+#pragma unroll
+        for (int axis = 3; axis > 0; axis--) {
+            at.q[axis] = rest % (u32)p.size[axis];
+            rest /= (u32)p.size[axis];
+        }
+        at.q[0] = rest;
+    }
+    return at;
+}
+
+// Eight residuals of 16 bits. They may have been written while this kernel began, so they are not read through the
+// read-only cache.
+PL_INLINE uint4 fetch_residual(const Finish &f, const Addresses &a, const Place &at, i32 n, i32 count) {
+    uint4 v = make_uint4(0, 0, 0, 0);
+#if EARLY
+    if (count > 0) {
+        const u16 *from = (const u16 *)a.residual + view_row<u16>(f.residual, at) + (i64)n * f.residual.c;
+        if (f.residual.wide && count >= 8 && aligned16(a.residual)) {
+            asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+        } else {
+            // Rolled, as below: this way is rare and its text would stand in many places.
+            u32 h[8] = {};
+#pragma unroll 1
+            for (int i = 0; i < 8 && i < count; i++) h[i] = from[i * f.residual.c];
+            v = make_uint4(h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16);
+        }
+    }
+#endif
+    return v;
+}
+
+// What remains to be done with eight neighbouring sums of a row, of which `count` exist, and the store.
+PL_INLINE void finish_row(const Finish &f, const Addresses &a, float (&v)[8], const float *bias, uint4 early, const Place &at,
+                          i32 n, i32 count) {
+    if (count <= 0) return;
+#if HAS_BIAS
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] += bias[i];
+#endif
+#if RESIDUAL
+    float r[8];
+#if EARLY
+    u32 words[4] = {early.x, early.y, early.z, early.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) r[2 * i] = Pair<RES_T>::lo(words[i]), r[2 * i + 1] = Pair<RES_T>::hi(words[i]);
+#else
+    load8_float<RES_T>(r, a.residual, f.residual, at, n, count < 8 ? count : 8);
+#endif
+#endif
+#if RESIDUAL == 1
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] += r[i];
+#endif
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        v[i] = v[i] < f.lo ? f.lo : v[i];
+        v[i] = v[i] > f.hi ? f.hi : v[i];
+    }
+#if RESIDUAL == 2
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] += r[i];
+#endif
+#if AFTER
+    after(f, a, at, n, count < 8 ? count : 8, v);
+#endif
+    OUT_T *to = (OUT_T *)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
+    if (f.out.wide && count >= 8 && aligned16(a.out)) {
+        Eight<OUT_T>::store(to, v);
+    } else {
+        float rest[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) rest[i] = v[i];
+#pragma unroll 1
+        for (int i = 0; i < 8 && i < count; i++) to[i * f.out.c] = from_f32<OUT_T>(rest[i]);
+    }
+}
+
+// The bias of a tile's columns, in shared memory.
+template <int THREADS> PL_INLINE void fetch_bias(float *to, const void *bias, i32 n0, i32 n, u32 thread) {
+#if HAS_BIAS
+#pragma unroll
+    for (i32 k = 0; k < BN; k += THREADS) {
+        i32 i = k + thread;
+        if (i < BN) to[i] = n0 + i < n ? to_f32(((const BIAS_T *)bias)[n0 + i]) : 0.f;
+    }
+#endif
+}

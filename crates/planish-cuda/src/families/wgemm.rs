@@ -1,0 +1,174 @@
+//! Matrix products with wgmma: rows of A with k innermost, and B packed, or stored with k innermost. Leading
+//! dimensions of A are further rows.
+
+use std::sync::Arc;
+
+use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
+use planish_tensor::Tensor;
+
+use super::gemm::format_of;
+use super::gemm::region::{self, Product};
+use super::product::finish::Rows;
+use super::product::{self, Math};
+use super::wproduct::{self, Amount, Setting, Tile, Window};
+use crate::backend::Cuda;
+use crate::driver::{Module, TensorMap};
+use crate::family::{Family, Work};
+use crate::gpu::Gpu;
+use crate::source::Source;
+
+const PREFIX: &str = "wgemm_";
+
+/// Elements of a chunk of 16 bytes.
+const CHUNK: usize = 8;
+
+/// Matrix products on Hopper's own units.
+pub(crate) struct WGemm;
+
+/// One product of two matrices.
+struct Posed {
+    product: Product,
+    rows: Rows,
+    amount: Amount,
+}
+
+impl Posed {
+    /// The problem as one product; refused where it is several, or matrices lie otherwise.
+    fn of(problem: &Problem) -> Result<Posed, KernelError> {
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("wgemm: {what}")));
+        let product = Product::of(problem)?;
+        let (_, n, k) = product.sizes(problem);
+        let (a, b, out) = (&problem.inputs[product.a], &problem.inputs[product.b], &problem.outputs[0]);
+        if a.rank() < 2 || b.rank() != 2 || product.trans_a || !(product.packs(problem) || product.trans_b) {
+            return refuse("matrices that lie otherwise");
+        }
+        if !k.is_multiple_of(CHUNK) || k == 0 || out.is_empty() {
+            return refuse("rows that are no whole chunks");
+        }
+        let leading = out.rank() - 1;
+        // Rows have four dimensions; those of size 1 need none.
+        let axes: Vec<usize> = (0..leading).filter(|axis| out.dims[*axis] != 1).collect();
+        if axes.len() > 4 || out.dims[..leading].iter().product::<usize>() * k != a.len() {
+            return refuse("too many dimensions");
+        }
+        let mut rows = Rows { sizes: [1; 4], axes: [None; 4], column: Some(leading), group: CHUNK, first: 0 };
+        for (place, axis) in axes.iter().enumerate() {
+            rows.sizes[4 - axes.len() + place] = out.dims[*axis];
+            rows.axes[4 - axes.len() + place] = Some(*axis);
+        }
+        let bytes = a.span_bytes() + b.span_bytes();
+        let amount = Amount { m: a.len() / k, n, taps: 1, c: k, bytes };
+        Ok(Posed { product, rows, amount })
+    }
+
+    fn setting<'a>(&'a self, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
+        let b_weight = problem.inputs[self.product.b].constant;
+        Setting { problem, ending: &self.product.ending, rows: self.rows, math, tile, kind: 0, b_weight }
+    }
+}
+
+impl Family for WGemm {
+    fn name(&self) -> &'static str {
+        "wgemm"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let Ok(posed) = Posed::of(problem) else { return Vec::new() };
+        let Some(math) = wproduct::math(gpu, problem, problem.inputs[posed.product.b].dtype) else {
+            return Vec::new();
+        };
+        let mut packed = vec![None; problem.inputs.len()];
+        if posed.product.packs(problem) {
+            packed[posed.product.b] = Some(format_of(math));
+        }
+        let amount = posed.amount;
+        let candidate = |tile: Tile| Candidate {
+            tactic: Tactic::new(format!("{PREFIX}{}_{}", math.name(), tile.name()), wproduct::REVISION),
+            inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
+            outputs: vec![Want::inside(Layout::Plain)],
+            packed: packed.clone(),
+            predicted_ns: amount.price_ns(gpu, &tile),
+            in_place: Vec::new(),
+            slow: false,
+        };
+        let tiles = Tile::all(gpu, amount.m, amount.n, amount.taps, amount.c);
+        wproduct::best_of(tiles.into_iter().map(candidate).collect())
+    }
+
+    fn pack(
+        &self,
+        _gpu: &Gpu,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let (math, _) = wproduct::way_of(tactic, PREFIX)?;
+        let product = Posed::of(problem)?.product;
+        if input != product.b || weight.shape() != problem.inputs[input].dims || !product.packs(problem) {
+            return Err(KernelError::unsupported(format!("{tactic} packs its second matrix alone")));
+        }
+        let rows = product.packing(problem, math);
+        let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
+        Ok(PackedWeight { format: format_of(math), bytes })
+    }
+
+    fn unpack(
+        &self,
+        _gpu: &Gpu,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        packed: &PackedWeight,
+    ) -> Result<Tensor, KernelError> {
+        let (math, _) = wproduct::way_of(tactic, PREFIX)?;
+        let product = Posed::of(problem)?.product;
+        if input != product.b || packed.format != format_of(math) || !product.packs(problem) {
+            let message = format!("{tactic} has no way back from `{}`", packed.format);
+            return Err(KernelError::unsupported(message));
+        }
+        let (rows, dims) = (product.packing(problem, math), &problem.inputs[input].dims);
+        product::restore(&packed.bytes, math.dtype(), dims, rows.len(), |idx| rows.place(idx))
+    }
+
+    fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
+        let (math, tile) = wproduct::way_of(tactic, PREFIX)?;
+        let posed = Posed::of(problem)?;
+        Ok(vec![posed.setting(problem, math, tile).source()?])
+    }
+
+    fn prepare(
+        &self,
+        cuda: &Cuda,
+        problem: &Problem,
+        tactic: &Tactic,
+        code: &[Arc<Module>],
+    ) -> Result<Box<dyn Work>, KernelError> {
+        let (math, tile) = wproduct::way_of(tactic, PREFIX)?;
+        let posed = Posed::of(problem)?;
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
+        let (a, b) = (posed.product.a, posed.product.b);
+        let packs = posed.product.packs(problem);
+        if packs && problem.inputs[b].packed.as_deref() != Some(&*format_of(math)) {
+            return refuse("its weight is not packed");
+        }
+        let lies =
+            problem.inputs[a].is_dense(Layout::Plain) && (packs || problem.inputs[b].is_dense(Layout::Plain));
+        if !lies || problem.inputs[a].dtype != math.dtype() {
+            return refuse("its matrices do not lie as the copy engine asks");
+        }
+        let [module] = code else { return refuse("one module is needed") };
+        let amount = posed.amount;
+        let map = |rows: usize, block: u32| {
+            let dims = [amount.c as u64, rows as u64];
+            let swizzle = wproduct::swizzle(tile.bk);
+            TensorMap::new(math.dtype(), &dims, &[amount.c as u64 * 2], &[tile.bk, block], swizzle)
+        };
+        let factors = [(a, map(amount.m, tile.bm)), (b, map(amount.n, tile.bn))];
+        posed.setting(problem, math, tile).launch(cuda.gpu().n_sms, module, factors, &amount, Window::NONE)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        region::samples()
+    }
+}

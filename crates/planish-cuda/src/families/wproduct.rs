@@ -1,0 +1,216 @@
+//! Matrix products and convolutions on Hopper's own units: the tensor copy engine (TMA) brings tiles, warpgroups
+//! multiply them (wgmma), and clusters share long sums. What `wgemm` and `wconv` have in common.
+//!
+//! The copy engine asks for rows of whole 16-byte chunks; what has others is left to the families on `mma.sync`.
+
+mod price;
+mod tile;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use price::Amount;
+pub(super) use tile::Tile;
+
+use std::sync::Arc;
+
+use planish_kernel::{Candidate, KernelError, KernelErrorKind, Problem, Tactic};
+use planish_tensor::DType;
+
+use super::product::finish::{Ending, Finish, Rows};
+use super::product::{self, Math};
+use crate::driver::{Module, Swizzle, TensorMap};
+use crate::family::Work;
+use crate::gpu::Gpu;
+use crate::launch::{Launch, Launches, Params, Slot};
+use crate::source::Source;
+
+const FINISH: &str = include_str!("../../kernels/finish.cuh");
+const HOPPER: &str = include_str!("../../kernels/hopper.cuh");
+const BLOCK: &str = include_str!("../../kernels/wblock.cuh");
+const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
+
+/// Raised when the kernels change.
+pub(super) const REVISION: u32 = 1;
+
+/// As `Places` in wblock.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Places {
+    size: [i32; 4],
+    wanted: i32,
+    rows: i32,
+}
+
+impl Places {
+    pub(super) fn new(ending: &Ending, problem: &Problem, rows: &Rows) -> Places {
+        let size = rows.sizes.map(|size| size as i32);
+        Places { size, wanted: i32::from(!ending.is_linear(problem, rows)), rows: size.iter().product() }
+    }
+}
+
+/// A convolution's windows as the kernel takes them: width, height, depth.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Window {
+    pub(super) size: [i32; 3],
+    pub(super) stride: [i32; 3],
+    pub(super) pad: [i32; 3],
+    pub(super) taps: [i32; 3],
+    pub(super) dilation: [i32; 3],
+}
+
+impl Window {
+    /// Of a matrix product.
+    pub(super) const NONE: Window =
+        Window { size: [1; 3], stride: [1; 3], pad: [0; 3], taps: [1; 3], dilation: [1; 3] };
+}
+
+/// As `Product` in wproduct.cu.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Arguments {
+    finish: Finish,
+    places: Places,
+    m: i32,
+    n: i32,
+    tiles_n: i32,
+    tiles: i32,
+    chunks: i32,
+    tap_chunks: i32,
+    window: Window,
+}
+
+/// The most candidates of one family for a problem: the price finds one of the best among six.
+const MOST_CANDIDATES: usize = 8;
+
+/// The best of the candidates, in the order of their prices.
+pub(super) fn best_of(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let mut best = product::best_of(candidates);
+    best.truncate(MOST_CANDIDATES);
+    best
+}
+
+/// What the copy engine takes products in on this GPU; `None` where there is no such engine or type.
+pub(super) fn math(gpu: &Gpu, problem: &Problem, stored: DType) -> Option<Math> {
+    let math = Math::of(gpu, problem, stored);
+    (gpu.sm == 90).then_some(math)?.into_iter().find(|math| matches!(math, Math::F16 | Math::BF16))
+}
+
+/// The number type and the tile that a tactic's name tells.
+pub(super) fn way_of(tactic: &Tactic, prefix: &str) -> Result<(Math, Tile), KernelError> {
+    let named = || {
+        let (math, tile) = tactic.name.strip_prefix(prefix)?.split_once('_')?;
+        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
+        Some((math, Tile::named(tile)?))
+    };
+    named().ok_or_else(|| {
+        let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
+        KernelError::new(KernelErrorKind::NoSuchTactic, message)
+    })
+}
+
+pub(super) fn swizzle(bk: u32) -> Swizzle {
+    match bk {
+        64 => Swizzle::B128,
+        32 => Swizzle::B64,
+        _ => Swizzle::B32,
+    }
+}
+
+/// A product as both families see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) ending: &'a Ending,
+    pub(super) rows: Rows,
+    pub(super) math: Math,
+    pub(super) tile: Tile,
+    /// 0 for a matrix product, else how many spatial axes windows are gathered over.
+    pub(super) kind: u32,
+    /// Whether no kernel writes the second factor.
+    pub(super) b_weight: bool,
+}
+
+impl Setting<'_> {
+    /// The text with what follows the sums, in front of a kernel.
+    pub(super) fn text(&self, kernel: &str) -> Result<String, KernelError> {
+        let products = tile::products(self.tile.bn, self.math.name_in_c());
+        let ending = self.ending.text(self.problem)?;
+        Ok([FINISH, HOPPER, &ending, &products, BLOCK, kernel].join("\n"))
+    }
+
+    /// The settings that kernels share.
+    pub(super) fn defines(&self, source: Source, early: bool) -> Source {
+        let residual = self.ending.epilogue().residual;
+        let early = early
+            && residual.is_some_and(|residual| {
+                self.problem.inputs[residual.input as usize].dtype.bytes_for(1) == Some(2)
+            });
+        let source = source
+            .define("TIN", self.math.name_in_c())
+            .define("BM", self.tile.bm)
+            .define("BN", self.tile.bn)
+            .define("BK", self.tile.bk)
+            .define("STAGES", self.tile.stages)
+            .define("MIN_BLOCKS", self.tile.blocks)
+            .define("B_WEIGHT", u32::from(self.b_weight))
+            .define("HAS_BIAS", u32::from(self.ending.has_bias()))
+            .define("RESIDUAL", residual.map_or(0, |residual| 1 + u32::from(residual.after_clamp)))
+            .define("EARLY", u32::from(early));
+        self.ending.define(source, self.problem, &self.rows)
+    }
+
+    pub(super) fn source(&self) -> Result<Source, KernelError> {
+        // Wide tiles have no registers left for residuals that wait.
+        let early = self.tile.split > 1 || self.tile.bn <= 64;
+        let source = Source::new("wproduct.cu", self.text(KERNEL)?, "wproduct")
+            .define("KIND", self.kind)
+            .define("SPLIT", self.tile.split);
+        Ok(self.defines(source, early))
+    }
+
+    /// The launch: both factors with their maps, sizes of the product (`k` of one tap), and the windows.
+    pub(super) fn launch(
+        &self,
+        n_sms: u32,
+        module: &Arc<Module>,
+        factors: [(usize, TensorMap); 2],
+        amount: &Amount,
+        window: Window,
+    ) -> Result<Box<dyn Work>, KernelError> {
+        let tile = &self.tile;
+        let tiles_n = amount.n.div_ceil(tile.bn as usize);
+        let tiles = amount.m.div_ceil(tile.bm as usize) * tiles_n;
+        let tap_chunks = amount.c.div_ceil(tile.bk as usize);
+        let int = |size: usize| {
+            i32::try_from(size).map_err(|_| KernelError::unsupported("a product of 2^31 rows or more"))
+        };
+        let arguments = Arguments {
+            finish: self.ending.finish(self.problem, &self.rows),
+            places: Places::new(self.ending, self.problem, &self.rows),
+            m: int(amount.m)?,
+            n: int(amount.n)?,
+            tiles_n: int(tiles_n)?,
+            tiles: int(tiles)?,
+            chunks: int(tap_chunks * amount.taps)?,
+            tap_chunks: int(tap_chunks)?,
+            window,
+        };
+        let [(a, map_a), (b, map_b)] = factors;
+        let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);
+        let params = self.ending.arguments(params).value(arguments);
+        let function = module.function("wproduct")?;
+        let shared = tile.shared_bytes();
+        function.allow_shared(shared)?;
+        let blocks = match tile.split {
+            // As many as there is room for go from tile to tile.
+            1 => tiles.min((n_sms * function.blocks_per_sm(tile.threads(), shared)?.max(1)) as usize),
+            split => tiles * split as usize,
+        };
+        int(blocks)?;
+        let launch =
+            Launch::line(function, blocks, tile.threads(), params).with_shared(shared)?.programmatic();
+        Ok(Launches::one(launch))
+    }
+}

@@ -1,0 +1,129 @@
+//! Products on Hopper's own units: what is offered, names, packing, and where the copy engine has no way.
+
+use planish_kernel::{Layout, Problem, Tactic, Want};
+use planish_tensor::{DType, Tensor};
+
+use super::super::conv::region::sample as conv;
+use super::super::gemm::region::sample as gemm;
+use super::super::wconv::WConv;
+use super::super::wgemm::WGemm;
+use super::*;
+use crate::family::Family;
+use crate::offline;
+
+fn h200() -> Gpu {
+    Gpu::known("h200").unwrap()
+}
+
+fn resnet() -> Problem {
+    conv(DType::F16, &[1, 256, 14, 14], 256, &[3, 3], |_| {})
+}
+
+#[test]
+fn names_of_tiles_can_be_read_back() {
+    for tile in Tile::all(&h200(), 4096, 512, 9, 96) {
+        assert_eq!(Tile::named(&tile.name()), Some(tile));
+    }
+    for wrong in ["64x32x64_s8_k3_b1", "64x33x64_s8_k1_b1", "64x32x64_s8_k1_b1_", "64x32x64_s08_k1_b1", ""] {
+        assert_eq!(Tile::named(wrong), None, "{wrong}");
+    }
+    let tactic = Tactic::new("wconv_f32_64x32x64_s8_k1_b1", REVISION);
+    assert!(way_of(&tactic, "wconv_").is_err());
+}
+
+#[test]
+fn tiles_fit_a_block_and_are_few() {
+    let gpu = h200();
+    for (m, n, taps, c) in [(3136, 64, 9, 64), (49, 512, 9, 512), (1, 1000, 1, 512), (262_144, 16, 27, 16)] {
+        let tiles = Tile::all(&gpu, m, n, taps, c);
+        assert!(!tiles.is_empty(), "{m}x{n}");
+        assert!(tiles.iter().all(|tile| tile.shared_bytes() <= gpu.smem_per_block));
+    }
+    let found = WConv.candidates(&gpu, &resnet());
+    assert!((3..=MOST_CANDIDATES).contains(&found.len()));
+    // The measured best is 4.1 µs, with the sum of one tile split between the blocks of a cluster.
+    assert!((2500.0..6000.0).contains(&found[0].predicted_ns), "{}", found[0].predicted_ns);
+    assert!(found.iter().any(|candidate| candidate.tactic.name.contains("_k4_")), "{found:?}");
+}
+
+#[test]
+fn only_hopper_has_them() {
+    for gpu in Gpu::every_architecture() {
+        assert_eq!(WConv.candidates(&gpu, &resnet()).is_empty(), gpu.sm != 90);
+    }
+}
+
+#[test]
+fn what_the_copy_engine_cannot_do_is_not_offered() {
+    let gpu = h200();
+    let offered = |problem: &Problem| !WConv.candidates(&gpu, problem).is_empty();
+    assert!(offered(&conv(DType::BF16, &[2, 24, 9, 9], 20, &[3, 3], |_| {})));
+    assert!(offered(&conv(DType::F16, &[2, 8, 33], 10, &[5], |conv| conv.pads = vec![4, 0])));
+    assert!(offered(&conv(DType::F16, &[1, 16, 6, 7, 8], 16, &[3, 3, 3], |_| {})));
+    // Rows of 20 channels are no whole chunks, f32 has no such products, groups are apart.
+    assert!(!offered(&conv(DType::F16, &[2, 20, 9, 9], 24, &[3, 3], |_| {})));
+    assert!(!offered(&conv(DType::F32, &[2, 24, 9, 9], 24, &[3, 3], |_| {})));
+    assert!(!offered(&conv(DType::F16, &[1, 32, 9, 9], 32, &[3, 3], |conv| conv.group = 2)));
+    // Offsets in three dimensions have five bits, steps go up to eight.
+    assert!(!offered(&conv(DType::F16, &[1, 16, 70, 70, 70], 16, &[3, 3, 3], |conv| {
+        conv.dilations = vec![16, 16, 16];
+    })));
+    assert!(!offered(&conv(DType::F16, &[1, 16, 20, 20], 16, &[3, 3], |conv| conv.strides = vec![9, 9])));
+}
+
+#[test]
+fn images_are_dense_and_outputs_may_lie_inside() {
+    let candidate = WConv.candidates(&h200(), &resnet()).remove(0);
+    assert_eq!(candidate.inputs[0], Want::dense(Layout::ChannelsLast));
+    assert_eq!(candidate.outputs[0], Want::inside(Layout::ChannelsLast));
+}
+
+#[test]
+fn packing_goes_there_and_back() {
+    let gpu = h200();
+    let problem = conv(DType::F16, &[1, 8, 9], 2, &[5], |_| {});
+    let tactic = WConv.candidates(&gpu, &problem).remove(0).tactic;
+    let values: Vec<half::f16> = (0..80).map(|idx| half::f16::from_f32(idx as f32)).collect();
+    let weight = Tensor::new(&[2, 8, 5], values.clone()).unwrap();
+    let packed = WConv.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
+    assert_eq!(packed.bytes.len(), 160);
+    // Output channel 1, tap 2, channel 3 is element (1, 3, 2).
+    let at = 2 * (40 + 2 * 8 + 3);
+    assert_eq!(packed.bytes[at..at + 2], half::f16::from_f32((40 + 3 * 5 + 2) as f32).to_le_bytes());
+    assert_eq!(WConv.unpack(&gpu, &problem, &tactic, 1, &packed).unwrap(), weight);
+    assert!(WConv.pack(&gpu, &problem, &tactic, 2, &weight).is_err());
+
+    let problem = gemm(DType::F16, &[3, 8], &[8, 10], true, None);
+    let tactic = WGemm.candidates(&gpu, &problem).remove(0).tactic;
+    let weight = Tensor::new(&[8, 10], values).unwrap();
+    let packed = WGemm.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
+    assert_eq!(WGemm.unpack(&gpu, &problem, &tactic, 1, &packed).unwrap(), weight);
+}
+
+#[test]
+fn products_are_offered_where_rows_are_whole_chunks() {
+    let gpu = h200();
+    let offered = |problem: &Problem| !WGemm.candidates(&gpu, problem).is_empty();
+    assert!(offered(&gemm(DType::F16, &[2, 60, 96], &[96, 72], true, None)));
+    assert!(offered(&gemm(DType::BF16, &[1, 512], &[512, 1000], true, None)));
+    assert!(!offered(&gemm(DType::F16, &[2, 60, 100], &[100, 72], true, None)));
+    assert!(!offered(&gemm(DType::F16, &[2, 3, 20, 32], &[2, 3, 32, 20], false, None)));
+}
+
+#[test]
+fn texts_name_their_settings() {
+    let gpu = h200();
+    let problem = resnet();
+    let candidate = WConv.candidates(&gpu, &problem).remove(0);
+    let arranged = offline::arranged(&problem, &candidate);
+    let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
+    for part in ["#define KIND 2\n", "#define HAS_BIAS 1\n", "#define RESIDUAL 0\n", "wgmma.mma_async"] {
+        assert!(text.contains(part), "{part}");
+    }
+    // A convolution of single pixels is a product as they lie.
+    let problem = conv(DType::F16, &[1, 64, 14, 14], 40, &[1, 1], |_| {});
+    let candidate = WConv.candidates(&gpu, &problem).remove(0);
+    let arranged = offline::arranged(&problem, &candidate);
+    let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
+    assert!(text.contains("#define KIND 0\n"));
+}
