@@ -12,7 +12,7 @@ use planish_tensor::Tensor;
 
 use self::piece::Piece;
 use super::conv::format_of;
-use super::conv::region::{self, Convolution};
+use super::conv::region::Convolution;
 use super::product::Math;
 use super::product::finish::Finish;
 use super::wconv::{self, WConv};
@@ -257,6 +257,6 @@ impl Family for WHalo {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::overlapping()
     }
 }
