@@ -158,7 +158,7 @@ impl Family for Conv {
                 }
             }
         }
-        product::best_of(candidates)
+        product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
     fn pack(

@@ -115,7 +115,7 @@ impl Family for Gemm {
                 });
             }
         }
-        product::best_of(candidates)
+        product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
     fn pack(

@@ -8,7 +8,7 @@ use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
 use super::conv::format_of;
-use super::conv::region::{self, Convolution};
+use super::conv::region::Convolution;
 use super::product::{self, Math};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
 use crate::backend::Cuda;
@@ -270,6 +270,6 @@ impl Family for WConv {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::convolutions()
     }
 }

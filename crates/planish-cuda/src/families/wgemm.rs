@@ -7,7 +7,7 @@ use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tact
 use planish_tensor::Tensor;
 
 use super::gemm::format_of;
-use super::gemm::region::{self, Product};
+use super::gemm::region::Product;
 use super::product::finish::Rows;
 use super::product::{self, Math};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
@@ -169,6 +169,6 @@ impl Family for WGemm {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::products()
     }
 }
