@@ -35,6 +35,11 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::softmax::Softmax,
     &crate::families::reduce::Reduce,
     &crate::libs::cublaslt::CublasLt,
+    &crate::families::norm::Norm,
+    &crate::families::attention::Attention,
+    &crate::families::resize::Resize,
+    &crate::families::depthwise::Depthwise,
+    &crate::families::convtranspose::ConvTranspose,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {

@@ -10,6 +10,7 @@ mod backend;
 mod cache;
 mod codegen;
 pub mod driver;
+mod ending;
 mod error;
 mod families;
 mod family;
