@@ -20,6 +20,9 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
         proposals.extend(bottlenecks(whole, node));
     }
     for node in 0..n_nodes {
+        proposals.extend(scaled(whole, node));
+    }
+    for node in 0..n_nodes {
         if takes_epilogue(&whole.region.nodes[node as usize].op) {
             let chain = epilogue(whole, node);
             // Shorter forms stay on offer: what a kernel cannot take at once it may take in part.
@@ -59,6 +62,24 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
         }
     }
     proposals
+}
+
+/// A product that a convolution alone reads, as its image, with that convolution and all that follows: the
+/// longest first.
+fn scaled(whole: &Whole, mul: u32) -> Vec<Proposal> {
+    let node = |at: u32| &whole.region.nodes[at as usize];
+    if !matches!(node(mul).op, Op::Mul(_)) {
+        return Vec::new();
+    }
+    let product = Some(Ref::Node { node: mul, output: 0 });
+    let conv = whole
+        .only_user(mul)
+        .filter(|user| matches!(&node(*user).op, Op::Conv(conv) if conv.group == 1))
+        .filter(|user| node(*user).inputs.first() == Some(&product));
+    let Some(conv) = conv else { return Vec::new() };
+    let mut nodes = vec![mul];
+    nodes.extend(epilogue(whole, conv));
+    (2..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: conv }).collect()
 }
 
 /// A widening 1x1 convolution, a depthwise one behind it, and perhaps a 1x1 convolution behind that, each with
