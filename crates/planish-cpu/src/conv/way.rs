@@ -12,6 +12,7 @@ use super::igemm::Igemm;
 use super::narrow::{self, Narrow};
 use super::pack::{self, Filter};
 use super::region::Convolution;
+use super::scale::Scaled;
 use super::winograd::{self, Cut, Kind, Winograd};
 use super::{ConvCall, cost};
 use crate::gemm::table::Tile;
@@ -37,6 +38,8 @@ pub(super) enum Plan {
     Band(Band),
     Narrow(Narrow),
     Winograd(Winograd),
+    /// An implicit GEMM whose weights are scaled first.
+    Scaled(Scaled),
 }
 
 impl Way {
@@ -179,6 +182,9 @@ impl Way {
             if nr > lanes { k > nr - lanes } else { k <= nr || tile.mr() <= 4 }
         };
         let program = convolution.epilogue.program.is_some();
+        if convolution.scale.is_some() && !matches!(self, Way::Igemm(_)) {
+            return false;
+        }
         match self {
             Way::Igemm(tile) => wide(tile) && !(program && convolution.transposed),
             Way::Band(tile, _) => {
@@ -210,6 +216,7 @@ impl Plan {
             Plan::Band(plan) => plan.n_tasks(),
             Plan::Narrow(plan) => plan.n_tasks(),
             Plan::Winograd(plan) => plan.n_tasks(),
+            Plan::Scaled(plan) => plan.n_tasks(),
         }
     }
 
@@ -219,13 +226,14 @@ impl Plan {
             Plan::Band(plan) => plan.scratch_bytes(n_slots),
             Plan::Narrow(plan) => plan.scratch_bytes(n_slots),
             Plan::Winograd(plan) => plan.scratch_bytes(n_slots),
+            Plan::Scaled(plan) => plan.scratch_bytes(n_slots),
         }
     }
 
     /// # Safety
     /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
-    /// the plan say.
-    pub(super) unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
+    /// the plan say; so must `scale`, where the plan has one.
+    pub(super) unsafe fn run(&self, call: &ConvCall<'_>, scale: *const f32, team: &Team) {
         // SAFETY: granted by the caller.
         unsafe {
             match self {
@@ -233,6 +241,7 @@ impl Plan {
                 Plan::Band(plan) => plan.run(call, team),
                 Plan::Narrow(plan) => plan.run(call, team),
                 Plan::Winograd(plan) => plan.run(call, team),
+                Plan::Scaled(plan) => plan.run(call, scale, team),
             }
         }
     }
