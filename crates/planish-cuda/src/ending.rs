@@ -122,13 +122,7 @@ impl Ending {
     }
 
     /// A kernel's code with this ending in front of it.
-    pub(crate) fn code(
-        &self,
-        file: &'static str,
-        text: &str,
-        entry: &'static str,
-        n_ints: usize,
-    ) -> Code {
+    pub(crate) fn code(&self, file: &'static str, text: &str, entry: &'static str, n_ints: usize) -> Code {
         Code::new(file, text, entry, n_ints).before(&self.text)
     }
 }

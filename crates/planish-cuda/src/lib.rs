@@ -15,6 +15,7 @@ mod error;
 mod families;
 mod family;
 pub mod find;
+mod formats;
 mod gpu;
 mod launch;
 mod library;
@@ -36,6 +37,7 @@ mod trial;
 
 pub use backend::Cuda;
 pub use error::{CudaError, CudaErrorKind};
+pub use formats::unpack;
 pub use gpu::Gpu;
 pub use queue::CudaQueue;
 pub use report::{LibraryReport, Report};

@@ -109,25 +109,6 @@ impl Family for ConvFamily {
         Ok(PackedWeight { format: way.format(&convolution), bytes })
     }
 
-    fn unpack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, way) = self.found(isa, problem, tactic)?;
-        let elements: Vec<f32> =
-            packed.bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
-        let ours = input == convolution.weight && packed.format == way.format(&convolution);
-        let weight = way.unpack(&convolution.filter(), &elements).filter(|_| ours).ok_or_else(|| {
-            KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format))
-        })?;
-        Tensor::new(&problem.inputs[input].dims, weight)
-            .map_err(|error| KernelError::unsupported(error.to_string()))
-    }
-
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, way) = self.found(isa, problem, tactic)?;
         if problem.inputs[convolution.weight].packed.as_deref() != Some(&*way.format(&convolution)) {

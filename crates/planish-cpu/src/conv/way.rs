@@ -15,6 +15,7 @@ use super::region::Convolution;
 use super::scale::Scaled;
 use super::winograd::{self, Cut, Kind, Winograd};
 use super::{ConvCall, cost};
+use crate::formats::{Format, MAX_STRIDE};
 use crate::gemm::table::Tile;
 use crate::isa::Isa;
 use crate::team::Team;
@@ -121,18 +122,16 @@ impl Way {
 
     /// Names the arrangement of weights.
     pub(super) fn format(self, convolution: &Convolution) -> String {
-        let panels = |tile: Tile| format!("panels{}v{}", tile.nr(), tile.lanes());
-        match self {
-            Way::Igemm(tile) | Way::Band(tile, _) if convolution.transposed => {
-                let steps = convolution.axes.map(|axis| format!("{}d{}", axis.stride, axis.dilation));
-                format!("conv_{}_g{}_t{}", panels(tile), convolution.groups, steps.join("x"))
-            }
+        let format = match self {
             Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
-                format!("conv_{}_g{}", panels(tile), convolution.groups)
+                let steps = convolution.axes.map(|axis| (axis.stride, axis.dilation));
+                let steps = convolution.transposed.then_some(steps);
+                Format::Conv { panels: tile.into(), groups: convolution.groups, steps }
             }
-            Way::Narrow => "conv_narrow16".to_string(),
-            Way::Winograd(tile, kind, _) => format!("conv_winograd_{kind:?}_{}", panels(tile)).to_lowercase(),
-        }
+            Way::Narrow => Format::Narrow,
+            Way::Winograd(tile, kind, _) => Format::Winograd { panels: tile.into(), kind },
+        };
+        format.name()
     }
 
     pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Vec<f32> {
@@ -142,19 +141,6 @@ impl Way {
             }
             Way::Narrow => narrow::pack(filter, weight),
             Way::Winograd(tile, kind, _) => winograd::pack::pack(kind, filter, tile, weight),
-        }
-    }
-
-    /// The weight behind a packed one; `None` where there is no way back, or the length is wrong.
-    pub(super) fn unpack(self, filter: &Filter, packed: &[f32]) -> Option<Vec<f32>> {
-        match self {
-            Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
-                (packed.len() == pack::packed_len(filter, tile)).then(|| pack::unpack(filter, tile, packed))
-            }
-            Way::Narrow => {
-                (packed.len() == narrow::packed_len(filter)).then(|| narrow::unpack(filter, packed))
-            }
-            Way::Winograd(..) => None,
         }
     }
 
@@ -183,6 +169,9 @@ impl Way {
         };
         let program = convolution.epilogue.program.is_some();
         if convolution.scale.is_some() && !matches!(self, Way::Igemm(_)) {
+            return false;
+        }
+        if convolution.transposed && convolution.axes.iter().any(|axis| axis.stride > MAX_STRIDE) {
             return false;
         }
         match self {

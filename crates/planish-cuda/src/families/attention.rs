@@ -74,7 +74,9 @@ fn wanted(problem: &Problem) -> Option<Wanted> {
     }
     let (q, k, v) = (input(0)?, input(1)?, input(2)?);
     let all = [&problem.inputs[q], &problem.inputs[k], &problem.inputs[v], out];
-    if !is_float(out.dtype) || all.iter().any(|operand| operand.dtype != out.dtype || operand.packed.is_some()) {
+    if !is_float(out.dtype)
+        || all.iter().any(|operand| operand.dtype != out.dtype || operand.packed.is_some())
+    {
         return None;
     }
     let (qs, ks) = (heads(all[0], op.q_num_heads)?, heads(all[1], op.kv_num_heads)?);
@@ -161,7 +163,12 @@ fn plan(problem: &Problem, warps: Option<usize>) -> Result<Plan, KernelError> {
         ints.push(int(stride)?);
     }
     ints.extend([int(mask_keys)?, wanted.scale.to_bits() as i32, wanted.softcap.to_bits() as i32]);
-    ints.extend([i32::from(wanted.mask.is_some()), int(size)?, int(value_size)?, int(n_queries.div_ceil(rows))?]);
+    ints.extend([
+        i32::from(wanted.mask.is_some()),
+        int(size)?,
+        int(value_size)?,
+        int(n_queries.div_ceil(rows))?,
+    ]);
     let mask_type = match wanted.mask {
         Some((idx, ..)) => storage(&problem.inputs[idx])?,
         None => "float",
@@ -240,7 +247,8 @@ impl Planner for Attention {
                 Some(warps) => (format!("attention_mma{warps}"), 1e14 * (1.0 + warps as f64 / 4.0)),
                 None => ("attention_plain".to_string(), 1e13),
             };
-            let blocks: f64 = plan.steps.first().map_or(1.0, |step| step.grid.iter().map(|n| f64::from(*n)).product());
+            let blocks: f64 =
+                plan.steps.first().map_or(1.0, |step| step.grid.iter().map(|n| f64::from(*n)).product());
             let per_sm = warps.map_or(2.0, |warps| 8.0 / warps as f64);
             let filled = (blocks / (f64::from(gpu.n_sms) * per_sm)).min(1.0);
             let ns = gpu.roofline_ns(flops / filled.max(0.02), peak, bytes);
@@ -280,7 +288,11 @@ impl Planner for Attention {
             three(DType::F16, &[1, 2, 70, 64], &[1, 2, 130, 64]).problem(),
             masked.typed(DType::Bool, &[1, 1, 40, 90]).problem(),
             three(DType::BF16, &[2, 1, 17, 128], &[2, 1, 20, 128]).problem(),
-            Sample::op(attention(true), 3).f32(&[1, 2, 35, 24]).f32(&[1, 2, 35, 24]).f32(&[1, 2, 35, 24]).problem(),
+            Sample::op(attention(true), 3)
+                .f32(&[1, 2, 35, 24])
+                .f32(&[1, 2, 35, 24])
+                .f32(&[1, 2, 35, 24])
+                .problem(),
         ]
     }
 }

@@ -158,7 +158,9 @@ fn mma(problem: &Problem) -> Result<Plan, KernelError> {
     let half = matches!(x.dtype, DType::F16 | DType::BF16);
     let aligned = [0, 2, 3, 4].iter().all(|idx| from[*idx].is_multiple_of(8));
     if !half || groups != 1 || spaced || inputs % 8 != 0 || from[1] != 1 || to[1] != 1 || !aligned {
-        return refuse("only one group of half types in whole chunks, channels innermost, goes to tensor cores");
+        return refuse(
+            "only one group of half types in whole chunks, channels innermost, goes to tensor cores",
+        );
     }
     if y.is_empty() {
         return Ok(Plan::default());
@@ -293,10 +295,23 @@ impl Planner for ConvTranspose {
         ];
         let one = |op| Sample::of(vec![(op, vec![input(0), input(1)])]);
         vec![
-            Sample::of(behind).typed(half, &[2, 40, 5, 6]).weight(half, &[40, 24, 2, 2]).weight(half, &[24]).problem(),
-            one(conv(1, &[1, 1, 1, 1], &[2, 2])).typed(half, &[1, 16, 5, 4]).weight(half, &[16, 72, 4, 4]).problem(),
-            one(conv(2, &[1, 0, 0, 1], &[2, 1])).f32(&[1, 6, 4, 5]).weight(DType::F32, &[6, 5, 3, 2]).problem(),
-            one(conv(1, &[], &[2, 2, 2])).typed(DType::BF16, &[1, 8, 3, 2, 3]).weight(DType::BF16, &[8, 8, 2, 2, 2]).problem(),
+            Sample::of(behind)
+                .typed(half, &[2, 40, 5, 6])
+                .weight(half, &[40, 24, 2, 2])
+                .weight(half, &[24])
+                .problem(),
+            one(conv(1, &[1, 1, 1, 1], &[2, 2]))
+                .typed(half, &[1, 16, 5, 4])
+                .weight(half, &[16, 72, 4, 4])
+                .problem(),
+            one(conv(2, &[1, 0, 0, 1], &[2, 1]))
+                .f32(&[1, 6, 4, 5])
+                .weight(DType::F32, &[6, 5, 3, 2])
+                .problem(),
+            one(conv(1, &[], &[2, 2, 2]))
+                .typed(DType::BF16, &[1, 8, 3, 2, 3])
+                .weight(DType::BF16, &[8, 8, 2, 2, 2])
+                .problem(),
         ]
     }
 }

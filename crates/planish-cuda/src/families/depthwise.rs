@@ -241,10 +241,22 @@ impl Planner for Depthwise {
                 .weight(half, &[24])
                 .typed(half, &[2, 24, 9, 10])
                 .problem(),
-            one(conv(10, &[2, 2, 2, 2], &[2, 2], &[1, 1])).f32(&[1, 10, 11, 9]).weight(DType::F32, &[10, 1, 5, 5]).problem(),
-            one(conv(16, &[3, 3, 3, 3], &[1, 1], &[1, 1])).typed(half, &[1, 16, 8, 8]).weight(half, &[16, 1, 7, 7]).problem(),
-            one(conv(8, &[2, 2, 2, 2], &[1, 1], &[2, 2])).typed(DType::BF16, &[1, 8, 7, 7]).weight(DType::BF16, &[8, 1, 3, 3]).problem(),
-            one(conv(6, &[0, 1, 1, 0, 1, 1], &[1, 2, 1], &[1, 1, 1])).f32(&[1, 6, 4, 5, 6]).weight(DType::F32, &[6, 1, 2, 3, 3]).problem(),
+            one(conv(10, &[2, 2, 2, 2], &[2, 2], &[1, 1]))
+                .f32(&[1, 10, 11, 9])
+                .weight(DType::F32, &[10, 1, 5, 5])
+                .problem(),
+            one(conv(16, &[3, 3, 3, 3], &[1, 1], &[1, 1]))
+                .typed(half, &[1, 16, 8, 8])
+                .weight(half, &[16, 1, 7, 7])
+                .problem(),
+            one(conv(8, &[2, 2, 2, 2], &[1, 1], &[2, 2]))
+                .typed(DType::BF16, &[1, 8, 7, 7])
+                .weight(DType::BF16, &[8, 1, 3, 3])
+                .problem(),
+            one(conv(6, &[0, 1, 1, 0, 1, 1], &[1, 2, 1], &[1, 1, 1]))
+                .f32(&[1, 6, 4, 5, 6])
+                .weight(DType::F32, &[6, 1, 2, 3, 3])
+                .problem(),
         ]
     }
 }

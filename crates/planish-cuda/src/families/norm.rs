@@ -149,8 +149,9 @@ fn rows(
     };
     let dims = &output.dims;
     let len: usize = dims[axis..].iter().product();
-    let follows =
-        |operand: &Operand| operand.dims == *dims && as_run(&dims[axis..], &operand.strides[axis..]) == Some(1);
+    let follows = |operand: &Operand| {
+        operand.dims == *dims && as_run(&dims[axis..], &operand.strides[axis..]) == Some(1)
+    };
     if !follows(x.1) || !added.is_none_or(|added| follows(added.1)) || !follows(output) {
         return refuse("rows with gaps");
     }
@@ -176,9 +177,10 @@ fn rows(
     let mut lanes = 8;
     let aligned = |lanes: usize| {
         len >= lanes
-            && streams.iter().flatten().all(|(_, operand)| {
-                (0..axis).all(|idx| dims[idx] == 1 || operand.strides[idx] % lanes == 0)
-            })
+            && streams
+                .iter()
+                .flatten()
+                .all(|(_, operand)| (0..axis).all(|idx| dims[idx] == 1 || operand.strides[idx] % lanes == 0))
     };
     while lanes > 1 && !aligned(lanes) {
         lanes /= 2;
@@ -389,7 +391,9 @@ impl Planner for Norm {
                         let blocks = f64::from(step.grid[1]);
                         gpu.roofline_ns(0.0, 1.0, bytes * (f64::from(gpu.n_sms) / blocks).max(1.0))
                     }
-                    (Way::Parts, _) => gpu.roofline_ns(0.0, 1.0, bytes) + gpu.roofline_ns(0.0, 1.0, bytes / 2.0),
+                    (Way::Parts, _) => {
+                        gpu.roofline_ns(0.0, 1.0, bytes) + gpu.roofline_ns(0.0, 1.0, bytes / 2.0)
+                    }
                     _ => gpu.roofline_ns(0.0, 1.0, bytes),
                 };
                 let name = format!("{name}_{}", layout.name());
@@ -409,7 +413,8 @@ impl Planner for Norm {
 
     fn samples(&self) -> Vec<Problem> {
         let layer = || Op::from(op::LayerNormalization { stash_type: 1, epsilon: 1e-5, axis: -1 });
-        let group = |num_groups| Op::from(op::GroupNormalization { num_groups, epsilon: 1e-5, stash_type: 1 });
+        let group =
+            |num_groups| Op::from(op::GroupNormalization { num_groups, epsilon: 1e-5, stash_type: 1 });
         let half = DType::F16;
         let summed = vec![
             (Op::from(op::Add {}), vec![input(0), input(1)]),
@@ -424,12 +429,37 @@ impl Planner for Norm {
         ];
         let image = [2usize, 32, 12, 11];
         vec![
-            Sample::of(summed.clone()).typed(half, &[3, 5, 384]).typed(half, &[3, 5, 384]).typed(half, &[384]).typed(half, &[384]).problem(),
-            Sample::of(vec![(layer(), vec![input(0), input(1), input(2)])]).f32(&[4, 77]).f32(&[77]).f32(&[77]).problem(),
-            Sample::of(vec![(layer(), vec![input(0), input(1)])]).typed(DType::BF16, &[3, 9000]).f32(&[9000]).problem(),
-            Sample::of(gated).typed(half, &image).typed(half, &[32]).typed(half, &[32]).typed(half, &image).problem(),
-            Sample::of(vec![(group(2), vec![input(0), input(1), input(2)])]).f32(&[1, 4, 60, 50]).f32(&[4]).f32(&[4]).problem(),
-            Sample::op(op::InstanceNormalization { epsilon: 1e-5 }, 3).f32(&[2, 6, 5, 7]).f32(&[6]).f32(&[6]).problem(),
+            Sample::of(summed.clone())
+                .typed(half, &[3, 5, 384])
+                .typed(half, &[3, 5, 384])
+                .typed(half, &[384])
+                .typed(half, &[384])
+                .problem(),
+            Sample::of(vec![(layer(), vec![input(0), input(1), input(2)])])
+                .f32(&[4, 77])
+                .f32(&[77])
+                .f32(&[77])
+                .problem(),
+            Sample::of(vec![(layer(), vec![input(0), input(1)])])
+                .typed(DType::BF16, &[3, 9000])
+                .f32(&[9000])
+                .problem(),
+            Sample::of(gated)
+                .typed(half, &image)
+                .typed(half, &[32])
+                .typed(half, &[32])
+                .typed(half, &image)
+                .problem(),
+            Sample::of(vec![(group(2), vec![input(0), input(1), input(2)])])
+                .f32(&[1, 4, 60, 50])
+                .f32(&[4])
+                .f32(&[4])
+                .problem(),
+            Sample::op(op::InstanceNormalization { epsilon: 1e-5 }, 3)
+                .f32(&[2, 6, 5, 7])
+                .f32(&[6])
+                .f32(&[6])
+                .problem(),
         ]
     }
 }

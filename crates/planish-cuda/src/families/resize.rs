@@ -2,7 +2,9 @@
 
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::resize::{LengthRatio, ResizeScale};
-use planish_op::{self as op, Op, Resize as ResizeOp, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
+use planish_op::{
+    self as op, Op, Resize as ResizeOp, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest,
+};
 use planish_tensor::{DType, Tensor};
 
 use super::pool::{image_strides, three};
@@ -255,8 +257,20 @@ impl Planner for Resize {
         vec![
             resize(ResizeMode::Nearest, ResizeCoordinates::Asymmetric, &twice, DType::F16, &[1, 24, 5, 6]),
             resize(ResizeMode::Linear, ResizeCoordinates::HalfPixel, &twice, DType::F16, &[2, 8, 5, 6]),
-            resize(ResizeMode::Linear, ResizeCoordinates::AlignCorners, &[1.0, 1.0, 2.0, 2.0, 1.5], DType::F32, &[1, 3, 4, 3, 6]),
-            resize(ResizeMode::Cubic, ResizeCoordinates::HalfPixel, &[1.0, 1.0, 0.6, 1.7], DType::F32, &[1, 5, 9, 8]),
+            resize(
+                ResizeMode::Linear,
+                ResizeCoordinates::AlignCorners,
+                &[1.0, 1.0, 2.0, 2.0, 1.5],
+                DType::F32,
+                &[1, 3, 4, 3, 6],
+            ),
+            resize(
+                ResizeMode::Cubic,
+                ResizeCoordinates::HalfPixel,
+                &[1.0, 1.0, 0.6, 1.7],
+                DType::F32,
+                &[1, 5, 9, 8],
+            ),
         ]
     }
 }

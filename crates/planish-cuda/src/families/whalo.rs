@@ -164,18 +164,6 @@ impl Family for WHalo {
         WConv::pack_rows(&convolution, math, problem, tactic, input, weight)
     }
 
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, math, _) = found(problem, tactic)?;
-        WConv::unpack_rows(&convolution, math, problem, tactic, input, packed)
-    }
-
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (convolution, math, piece) = found(problem, tactic)?;
         let [tx, ty, tz] = taps(&convolution);

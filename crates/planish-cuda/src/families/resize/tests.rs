@@ -20,7 +20,8 @@ fn samples_are_resized() {
 
 #[test]
 fn nearest_pixels_of_every_rounding() {
-    for nearest_mode in [ResizeNearest::RoundPreferFloor, ResizeNearest::RoundPreferCeil, ResizeNearest::Ceil] {
+    for nearest_mode in [ResizeNearest::RoundPreferFloor, ResizeNearest::RoundPreferCeil, ResizeNearest::Ceil]
+    {
         for coordinates in [ResizeCoordinates::HalfPixel, ResizeCoordinates::TfHalfPixelForNn] {
             let op = op::Resize {
                 keep_aspect_ratio_policy: ResizeAspectPolicy::Stretch,
