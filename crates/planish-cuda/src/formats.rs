@@ -14,6 +14,8 @@ pub(crate) enum Format {
     Matrix { per_chunk: usize, transposed: bool },
     /// A convolution's: a row for each output channel, taps and then channels within it, padded to whole chunks.
     Conv { per_chunk: usize },
+    /// A depthwise convolution's: taps outermost, channels innermost.
+    Taps,
 }
 
 impl Format {
@@ -24,6 +26,7 @@ impl Format {
                 format!("gemm_rows{per_chunk}{}", if transposed { "t" } else { "" })
             }
             Format::Conv { per_chunk } => format!("conv_rows{per_chunk}"),
+            Format::Taps => "taps".to_string(),
         }
     }
 
@@ -36,7 +39,7 @@ impl Format {
                 Format::Conv { per_chunk },
             ]
         });
-        four.into_iter().chain(eight).find(|format| format.name() == name)
+        four.into_iter().chain(eight).chain([Format::Taps]).find(|format| format.name() == name)
     }
 
     /// How a weight of these sizes is packed so; `None` where it cannot be.
@@ -49,6 +52,7 @@ impl Format {
                 let k = n_elements.checked_div(n)?;
                 (n, k, c, per_chunk, false)
             }
+            (Format::Taps, &[c, ..]) => (n_elements.checked_div(c)?, c, 1, 1, true),
             _ => return None,
         };
         let row = k.checked_next_multiple_of(per_chunk)?;
@@ -115,7 +119,7 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_none() {
-        for name in ["gemm_rows4", "gemm_rows8t", "conv_rows8"] {
+        for name in ["gemm_rows4", "gemm_rows8t", "conv_rows8", "taps"] {
             assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
         }
         for name in ["", "gemm_rows", "gemm_rows16", "gemm_rows04", "conv_rows8t", "panels32x16"] {
