@@ -83,6 +83,7 @@ impl Schedule<'_> {
             let at = self.value(value, Layout::Plain, Home::Input, HOST);
             self.program.inputs.push(at);
         }
+        self.bring_inputs()?;
         for (idx, step) in draft.steps.iter().enumerate() {
             match &step.kind {
                 DraftKind::Kernel => self.kernel(idx, step)?,
@@ -104,6 +105,28 @@ impl Schedule<'_> {
             // The name belongs to the output, whatever was reordered on the way.
             self.program.values[at as usize].name = draft.values[value].name.clone();
             self.program.outputs.push(at);
+        }
+        Ok(())
+    }
+
+    /// Brings inputs to the devices that read them before anything runs there, so that launches follow each other
+    /// without a transfer between them.
+    fn bring_inputs(&mut self) -> Result<(), BuildError> {
+        let draft = &self.decided.draft;
+        for (idx, step) in draft.steps.iter().enumerate() {
+            let Some(alternative) = self.decided.choices[idx].list.get(self.decided.chosen[idx]) else {
+                continue;
+            };
+            if step.target == HOST || alternative.view {
+                continue;
+            }
+            for (place, value) in step.inputs.iter().enumerate() {
+                if let Some(value) = value
+                    && matches!(draft.values[*value].source, Source::Input)
+                {
+                    self.read(*value, alternative.candidate.inputs[place].layout, step.target)?;
+                }
+            }
         }
         Ok(())
     }
@@ -151,8 +174,18 @@ impl Schedule<'_> {
                 return Ok(self.reorder(value, from, candidate, target));
             }
         }
-        // Only the host's backend is sure to reorder, so that is done there, on the way.
         if target != HOST {
+            // A device that reorders does it faster than the host; else the host does it on the way.
+            let is_here = |layout| self.plan_value.contains_key(&(value, layout, HOST));
+            if !is_here(layout)
+                && is_here(other)
+                && !readable(draft, value, other, layout)
+                && let Some(candidate) = self.reordering(value, other, layout, target)?
+            {
+                let from = self.read(value, other, HOST)?;
+                let there = self.transfer(value, from, target);
+                return Ok(self.reorder(value, there, candidate, target));
+            }
             let from = self.read(value, layout, HOST)?;
             return Ok(self.transfer(value, from, target));
         }

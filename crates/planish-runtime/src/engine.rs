@@ -1,9 +1,10 @@
 //! `Engine`: a plan with its backends, its weights in place, shared by contexts.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, Layout, Memory, MemoryKind, QueueOptions};
+use planish_kernel::{Address, Backend, Layout, Memory, MemoryKind, Queue, QueueOptions};
 use planish_op::ValueType;
 use planish_plan::{Home, Plan, PlanTarget, Program, StepKind, Weight};
 use planish_tensor::Tensor;
@@ -55,6 +56,8 @@ pub(crate) struct Core {
     /// Memory of the weights that do not lie in the plan's file.
     _memory: Vec<Box<dyn Memory>>,
     weight_bytes: usize,
+    /// The device that pins the host memory of contexts.
+    pub(crate) pinning: Option<Arc<dyn Backend>>,
 }
 
 impl Unit {
@@ -78,6 +81,14 @@ impl Core {
 
     pub(crate) fn output_idx(&self, name: &str) -> Result<usize, RunError> {
         port_idx("output", &self.output_names, name)
+    }
+
+    /// Pinned host memory, where the plan has a device that copies from it without us; else nothing.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, RunError> {
+        match &self.pinning {
+            Some(device) => Ok(device.allocate_pinned(bytes)?),
+            None => Ok(None),
+        }
     }
 
     /// Where a weight is.
@@ -149,10 +160,17 @@ impl Engine {
             backends: &backends,
             weights: HashMap::new(),
             memory: Vec::new(),
+            queues: BTreeMap::new(),
             bytes: 0,
         };
         placing.program(&plan.program)?;
+        placing.finish()?;
         let (weights, memory, weight_bytes) = (placing.weights, placing.memory, placing.bytes);
+        let device = backends.iter().find(|backend| backend.memory_kind() == MemoryKind::Device);
+        let pinning = match device {
+            Some(device) => device.allocate_pinned(ALIGNMENT as usize)?.map(|_| device.clone()),
+            None => None,
+        };
         Ok(Engine {
             core: Arc::new(Core {
                 plan,
@@ -163,6 +181,7 @@ impl Engine {
                 weights,
                 _memory: memory,
                 weight_bytes,
+                pinning,
             }),
         })
     }
@@ -224,6 +243,8 @@ struct Placing<'a> {
     backends: &'a [Arc<dyn Backend>],
     weights: HashMap<(u32, u32, Option<String>), Address>,
     memory: Vec<Box<dyn Memory>>,
+    /// One for each target, so that copies are waited for once.
+    queues: BTreeMap<u32, Box<dyn Queue>>,
     bytes: usize,
 }
 
@@ -333,13 +354,20 @@ impl Placing<'_> {
         let backend = &self.backends[target as usize];
         let memory = backend.allocate(bytes.len())?;
         let address = memory.address();
-        let mut queue = backend.queue(QueueOptions::new(1))?;
+        let queue = match self.queues.entry(target) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(backend.queue(QueueOptions::new(1))?),
+        };
         // SAFETY: the memory was just allocated with this length.
         unsafe { queue.upload(address, bytes)? };
-        queue.synchronize()?;
         self.bytes += bytes.len();
         self.memory.push(memory);
         Ok(address)
+    }
+
+    /// Waits for all copies.
+    fn finish(&mut self) -> Result<(), RunError> {
+        self.queues.values_mut().try_for_each(|queue| Ok(queue.synchronize()?))
     }
 }
 

@@ -175,8 +175,8 @@ pub use planish_compile::{
 pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
-    Bindings, Context, ContextOptions, ContextPool, HostBuffer, Lease, Outputs, Pending, PortInfo, Profiled,
-    View, Wait,
+    Bindings, Buffer, Context, ContextOptions, ContextPool, DeviceBuffer, DeviceTarget, DeviceView,
+    HostBuffer, Lease, Outputs, Pending, Phases, PortInfo, Profiled, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]

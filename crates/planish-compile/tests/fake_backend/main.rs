@@ -4,6 +4,9 @@
 #![allow(unsafe_code)]
 
 mod device;
+mod precision;
+mod queue;
+mod running;
 
 use std::sync::Arc;
 
@@ -298,7 +301,7 @@ fn a_model_that_the_device_can_do_alone() {
     );
     let steps = steps(&plan);
     let names: Vec<&str> = steps.iter().map(|(_, name)| name.as_str()).collect();
-    assert_eq!(names, ["transfer", "fake_MatMul+Relu", "transfer", "fake_Add", "transfer"]);
+    assert_eq!(names, ["transfer", "transfer", "fake_MatMul+Relu", "fake_Add", "transfer"]);
     assert_eq!(notes, Vec::<String>::new());
     assert_eq!(plan.weights[0].format.as_deref(), Some("fake_transposed"));
 }
