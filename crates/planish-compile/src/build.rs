@@ -22,6 +22,7 @@ use crate::select::select;
 use crate::sizes::Sizes;
 use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
+use crate::variants::variants;
 use crate::weights::Weights;
 
 /// A built plan and how it came about.
@@ -117,7 +118,11 @@ pub(crate) fn assemble(
 ) -> Result<(Plan, TacticLock, Vec<Tensor>), BuildError> {
     let sizes = Sizes::of(graph, options);
     let n_known = timings.len();
-    let decided = cover(graph, backends, &sizes, options, timings);
+    let decided = cover(graph, backends, &sizes, options, timings).and_then(|mut decided| {
+        let Decided { draft, choices, chosen, .. } = &decided;
+        decided.variants = variants(draft, choices, chosen, backends, &sizes, options, timings)?;
+        Ok(decided)
+    });
     if let Some(path) = &options.timing_cache
         && timings.len() > n_known
     {
@@ -252,7 +257,8 @@ fn decide(
         }
         bodies.push(decided);
     }
-    Ok(Decided { draft, choices, chosen, bodies })
+    let variants = vec![Vec::new(); draft.steps.len()];
+    Ok(Decided { draft, choices, chosen, variants, bodies })
 }
 
 /// Notes what was chosen, in bodies too.

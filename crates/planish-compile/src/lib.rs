@@ -12,6 +12,7 @@
 //!   seen differently;
 //! - `measure`: what each way costs;
 //! - `select`: the cheapest choice with layout changes priced;
+//! - `variants`: other tactics at other sizes;
 //! - `schedule`: reorders and transfers put in, memory homes decided, weights packed;
 //! - `parts`: concatenations written in place, slices read in place;
 //! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
@@ -37,6 +38,7 @@ mod sizes;
 mod tactic_lock;
 mod text_file;
 mod timing_cache;
+mod variants;
 mod weights;
 
 pub use build::{Built, build};

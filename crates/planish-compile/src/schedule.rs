@@ -14,6 +14,7 @@ use crate::parts;
 use crate::precision::numeric;
 use crate::select::Chosen;
 use crate::sizes::Sizes;
+use crate::variants::Variants;
 use crate::weights::Weights;
 
 /// A draft with a choice for every step, bodies included.
@@ -22,6 +23,8 @@ pub(crate) struct Decided {
     pub(crate) draft: Draft,
     pub(crate) choices: Vec<Choices>,
     pub(crate) chosen: Chosen,
+    /// Other tactics at other sizes.
+    pub(crate) variants: Variants,
     /// For each step of control flow its bodies.
     pub(crate) bodies: Vec<Vec<Decided>>,
 }
@@ -317,7 +320,11 @@ impl Schedule<'_> {
         }
         self.in_place.extend(candidate.in_place.iter().map(|&(output, input)| (at, output, input)));
         self.evidence.push(evidence(at, &choices.list, alternative));
-        let kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
+        let mut kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
+        if let (StepKind::Kernel { variants, .. }, false) = (&mut kind, self.decided.variants[idx].is_empty())
+        {
+            variants.clone_from(&self.decided.variants[idx]);
+        }
         let wants = Some((candidate.inputs.clone(), candidate.outputs.clone()));
         self.push(step.region.clone(), inputs, outputs, kind, wants, target);
         Ok(())
@@ -427,13 +434,12 @@ impl Schedule<'_> {
                     _ => true,
                 })
             });
-            let (StepKind::Kernel { variants, .. }, Some(problem)) =
-                (&self.program.steps[step].kind, &self.decided.choices[draft_step].problem)
-            else {
-                continue;
-            };
+            let choices = &self.decided.choices[draft_step];
+            let own = choices.list.get(self.decided.chosen[draft_step]);
+            let (Some(own), Some(problem)) = (own, &choices.problem) else { continue };
             if alone {
-                let tactic = variants[0].tactic.clone();
+                // All variants read this packing.
+                let tactic = own.candidate.tactic.clone();
                 self.weights.pack(self.backends.get(target), problem, &tactic, (target, place), weight)?;
             }
         }

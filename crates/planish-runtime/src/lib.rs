@@ -45,6 +45,6 @@ pub use frame::Observed;
 pub use placement::{Place, PlacedStep, Placement, Space};
 pub use planish_kernel::Wait;
 pub use pool::{ContextPool, Lease};
-pub use resolve::problem_of;
+pub use resolve::{problem_of, tactic_at};
 pub use runner::Pending;
 pub use view::{Outputs, View};

@@ -186,6 +186,11 @@ pub(crate) fn tactic<'a>(step: &'a Step, symbols: &Symbols) -> Result<&'a planis
     variant(variants, symbols).map(|variant| &variant.tactic).ok_or_else(|| unknown_size(step))
 }
 
+/// The tactic that a kernel step uses at these sizes.
+pub fn tactic_at<'a>(step: &'a Step, sizes: &[(String, i64)]) -> Option<&'a planish_kernel::Tactic> {
+    tactic(step, &Symbols::from_pairs(sizes)).ok()
+}
+
 /// Resolves the steps of a segment.
 pub(crate) fn resolve(
     core: &Core,

@@ -33,18 +33,13 @@ pub(super) fn against_reference(
     precision: Precision,
     checks: &mut Vec<Check>,
 ) {
-    let flops_at = |sizes: &[(String, i64)]| {
-        let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
-        // Nodes that cannot be counted are small: their sizes come from values.
-        graph.work(&lookup).flops
-    };
-    let Some(sizes) = all_sizes.iter().min_by_key(|sizes| flops_at(sizes)) else { return };
+    let Some(sizes) = all_sizes.iter().min_by_key(|sizes| super::flops_at(graph, sizes)) else { return };
     let mut subject = "whole model against the reference".to_string();
     if *sizes != engine.plan().tuned_at {
         subject.push_str(&super::at(sizes));
     }
     let subject = subject.as_str();
-    let flops = flops_at(sizes);
+    let flops = super::flops_at(graph, sizes);
     if flops > MAX_REFERENCE_FLOPS {
         let why = format!(
             "{:.1} GFLOP are too many for the reference; steps, wires and memory were checked",
