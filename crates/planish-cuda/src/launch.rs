@@ -123,15 +123,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn new(function: Function, grid: [u32; 3], block: [u32; 3], params: Params) -> Launch {
-        Launch {
-            function,
-            grid,
-            block,
-            shared: 0,
-            cluster: [1, 1, 1],
-            programmatic: false,
-            params,
-        }
+        Launch { function, grid, block, shared: 0, cluster: [1, 1, 1], programmatic: false, params }
     }
 
     /// A grid of one dimension.

@@ -134,11 +134,12 @@ impl Family for CublasLt {
 /// A product with its algorithm.
 #[derive(Debug)]
 struct Matmul {
-    cuda: Cuda,
     algorithm: Algorithm,
     asked: Asked,
     shape: Shape,
     workspace: usize,
+    /// Last, so that the library's handle outlives the descriptions.
+    cuda: Cuda,
 }
 
 impl Work for Matmul {
