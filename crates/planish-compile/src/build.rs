@@ -127,6 +127,8 @@ pub(crate) fn assemble(
     let decided = decided?;
     let mut weights = Weights::default();
     let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
+    let printed = graph.print();
+    let constants = weights.holders(&printed.constants)?;
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
     let needed = needs_and_code(&program, backends, &sizes, options)?;
@@ -139,7 +141,7 @@ pub(crate) fn assemble(
     };
     let plan = Plan {
         name: graph.name.clone(),
-        producer: env!("CARGO_PKG_VERSION").to_string(),
+        producer: planish_runtime::VERSION.to_string(),
         source: options.source,
         options: options.text(),
         targets: backends.all().iter().enumerate().map(target).collect(),
@@ -148,7 +150,8 @@ pub(crate) fn assemble(
         threads: options.threads as u32,
         program,
         weights: weights.list,
-        graph: graph.print().text,
+        graph: printed.text,
+        constants,
         evidence,
         certificate: Certificate::default(),
         code: needed.code,

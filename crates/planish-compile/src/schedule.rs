@@ -401,7 +401,7 @@ impl Schedule<'_> {
             };
             if alone {
                 let tactic = variants[0].tactic.clone();
-                self.weights.pack(self.backends.get(target), problem, &tactic, (step, place), weight)?;
+                self.weights.pack(self.backends.get(target), problem, &tactic, (target, place), weight)?;
             }
         }
         Ok(())

@@ -27,7 +27,10 @@ extern "C" __global__ void __launch_bounds__(256) pool(const T* x, T* y, const I
   const int out[3] = {at[2], at[1], at[0]};
 #endif
   const int n = (int)rest;
-  int first[3], taps[3], counted = 1;
+  int first[3], taps[3];
+#if WITH_PAD
+  int counted = 1;
+#endif
 #pragma unroll
   for (int i = 0; i < 3; i++) {
     const int* p = a.v + 14 + 6 * i;
@@ -41,8 +44,8 @@ extern "C" __global__ void __launch_bounds__(256) pool(const T* x, T* y, const I
     counted *= min(p[1], max(0, (room + p[5] + p[3] - 1) / p[3]));
 #endif
   }
-#if !WITH_PAD
-  counted = taps[0] * taps[1] * taps[2];
+#if !WITH_PAD && !IS_MAX
+  const int counted = taps[0] * taps[1] * taps[2];
 #endif
   const int left = a.v[13] - c;
   const T* from = x + (n * a.v[32] + c * a.v[33] + first[0] * a.v[34] + first[1] * a.v[35] + first[2] * a.v[36]);

@@ -8,12 +8,13 @@ use planish_kernel::{
     MemoryKind, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
-use planish_tensor::{Bytes, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
 use crate::error::CudaError;
 use crate::family::{Family, Work};
 use crate::find::{self, Which};
+use crate::formats;
 use crate::gpu::Gpu;
 use crate::libs::{cublaslt, cudnn};
 use crate::nvrtc;
@@ -34,6 +35,11 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::pool::Pool,
     &crate::families::softmax::Softmax,
     &crate::families::reduce::Reduce,
+    &crate::families::norm::Norm,
+    &crate::families::attention::Attention,
+    &crate::families::resize::Resize,
+    &crate::families::depthwise::Depthwise,
+    &crate::families::convtranspose::ConvTranspose,
     &crate::libs::cublaslt::CublasLt,
     &crate::libs::cudnn::Cudnn,
 ];
@@ -196,14 +202,18 @@ impl Backend for Cuda {
         family_of(tactic)?.pack(self.gpu(), problem, tactic, input, weight)
     }
 
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        formats::packed_bytes(format, dtype, dims)
+    }
+
     fn unpack(
         &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        family_of(tactic)?.unpack(self.gpu(), problem, tactic, input, packed)
+        formats::unpack(format, dtype, dims, bytes)
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {

@@ -47,19 +47,6 @@ pub(crate) trait Family: Sync {
         ))
     }
 
-    /// The weight behind a packed one, where the packing is a permutation with padding.
-    fn unpack(
-        &self,
-        gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let _ = (gpu, problem, input);
-        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
-    }
-
     /// The code that the tactic needs for the problem: pure, needs no GPU. Sizes are arguments of the kernels
     /// unless a specialisation is worth a compilation. Nothing for library families.
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError>;

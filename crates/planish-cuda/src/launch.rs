@@ -115,8 +115,10 @@ pub(crate) struct Launch {
     pub(crate) shared: usize,
     /// Blocks that run together and see each other's shared memory (sm_90 on).
     pub(crate) cluster: [u32; 3],
-    /// It may begin before the launch in front of it has ended (sm_90 on); the kernel itself waits by
-    /// `griddepcontrol.wait` before it reads what others wrote.
+    /// It may begin before the launch in front of it has ended (sm_90 on; elsewhere this says nothing). The kernel
+    /// itself calls `wait_for_inputs` before it reads what others wrote, and before it writes at all: what it
+    /// writes may lie where a kernel that still runs reads. Every kernel between two others must do so, because
+    /// each waits only for the one in front of it.
     pub(crate) programmatic: bool,
     pub(crate) params: Params,
 }
@@ -201,7 +203,7 @@ impl Launch {
                 CUlaunchAttributeValue { clusterDim: dims },
             );
         }
-        if self.programmatic {
+        if self.programmatic && stream.context().gpu().sm >= 90 {
             add(
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                 CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },

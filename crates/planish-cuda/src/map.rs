@@ -236,20 +236,7 @@ impl<'a> Shape<'a> {
             let qualifier = if idx < self.map.inputs.len() { "const " } else { "" };
             match &operand.place {
                 Place::Operand(..) => parameters.push(format!("{qualifier}{}* p{idx}", operand.storage)),
-                Place::Constant(bytes) if bytes.len() <= MAX_CONSTANT => {
-                    let words: Vec<String> = bytes
-                        .chunks(8)
-                        .map(|chunk| {
-                            let mut word = [0; 8];
-                            word[..chunk.len()].copy_from_slice(chunk);
-                            format!("{:#x}ull", u64::from_le_bytes(word))
-                        })
-                        .collect();
-                    let _ = writeln!(text, "__device__ const u64 c{idx}[] = {{{}}};", words.join(", "));
-                }
-                Place::Constant(_) => {
-                    return Err(KernelError::unsupported("a constant that is too large for a kernel's text"));
-                }
+                Place::Constant(bytes) => text.push_str(&constant_array(&format!("c{idx}"), bytes)?),
             }
         }
         let _ = writeln!(
@@ -494,4 +481,18 @@ template <class T, int V> PL_INLINE void tile_row(T* to, const T* from, int n) {
 /// different banks.
 fn pitch(size: usize) -> usize {
     TILE + (4 / size).max(1)
+}
+
+/// An array of these bytes in a kernel's text.
+pub(crate) fn constant_array(name: &str, bytes: &[u8]) -> Result<String, KernelError> {
+    if bytes.len() > MAX_CONSTANT {
+        return Err(KernelError::unsupported("a constant that is too large for a kernel's text"));
+    }
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        format!("{:#x}ull", u64::from_le_bytes(word))
+    };
+    let words: Vec<String> = bytes.chunks(8).map(word).collect();
+    Ok(format!("__device__ const u64 {name}[] = {{{}}};\n", words.join(", ")))
 }

@@ -83,6 +83,7 @@ impl Plan {
 pub(crate) struct Code {
     file: &'static str,
     defines: String,
+    before: String,
     text: String,
     entry: &'static str,
     n_ints: usize,
@@ -90,7 +91,7 @@ pub(crate) struct Code {
 
 impl Code {
     pub(crate) fn new(file: &'static str, text: &str, entry: &'static str, n_ints: usize) -> Code {
-        Code { file, defines: String::new(), text: text.to_string(), entry, n_ints }
+        Code { file, defines: String::new(), before: String::new(), text: text.to_string(), entry, n_ints }
     }
 
     /// With a macro. It stands behind the helpers, whose own names may be the same.
@@ -100,10 +101,16 @@ impl Code {
         self
     }
 
+    /// With further text before the kernel's own, in front of the macros.
+    pub(crate) fn before(mut self, text: &str) -> Code {
+        self.before.push_str(text);
+        self
+    }
+
     pub(crate) fn source(self) -> Source {
         let helpers = include_str!("../kernels/ops.cuh");
-        let Code { file, defines, text, entry, n_ints } = self;
-        let text = format!("{helpers}\n{defines}#line 1 \"{file}\"\n{text}");
+        let Code { file, defines, before, text, entry, n_ints } = self;
+        let text = format!("{helpers}\n{before}{defines}#line 1 \"{file}\"\n{text}");
         Source::new(file, text, entry).define("N_INTS", ints_len(n_ints))
     }
 }
@@ -128,17 +135,6 @@ pub(crate) trait Planner: Sync {
         Err(KernelError::unsupported(format!("{tactic} packs no weights")))
     }
 
-    fn unpack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let _ = (problem, input);
-        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
-    }
-
     /// Problems that between them ask for each of the family's kernels.
     fn samples(&self) -> Vec<Problem>;
 }
@@ -161,17 +157,6 @@ impl<T: Planner> Family for T {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         Planner::pack(self, problem, tactic, input, weight)
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        Planner::unpack(self, problem, tactic, input, packed)
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {

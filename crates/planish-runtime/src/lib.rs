@@ -30,7 +30,7 @@ mod view;
 
 pub use buffer::{Bindings, HostBuffer};
 pub use context::{Context, ContextOptions, Profiled, StepTime};
-pub use engine::{Engine, PortInfo};
+pub use engine::{Engine, PortInfo, VERSION, fits};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
 pub use placement::{Place, PlacedStep, Placement, Space};

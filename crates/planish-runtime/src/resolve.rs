@@ -209,9 +209,8 @@ pub(crate) fn resolve(
             && offsets[value].saturating_add(operand.span_bytes()) > whole.span_bytes()
         {
             let names = (&program.values[value].name, &program.values[root].name);
-            let message =
-                format!("`{}` does not fit into `{}`; the plan is damaged, rebuild it", names.0, names.1);
-            return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+            let why = format!("`{}` does not fit into `{}`, the plan is damaged", names.0, names.1);
+            return Err(RunError::needs_rebuild(why));
         }
     }
 

@@ -87,6 +87,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A plan that another machine or another version of Planish built is built again from the graph that it carries,
+//! with a note on standard error; without the feature `build` that is an [`ErrorKind::NeedsRebuild`].
+//! `Plan::open_for` leaves the decision to the caller.
+//!
 //! # Contexts, pools and runs beside the caller
 //!
 //! An [`Engine`] is shared; a [`Context`] has the memory of a run and serves one caller at a time. A [`ContextPool`]
@@ -152,6 +156,8 @@ mod error;
 #[cfg(feature = "build")]
 mod network;
 mod plan;
+#[cfg(feature = "build")]
+mod rebuild;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
@@ -173,6 +179,8 @@ pub use planish_runtime::{
     View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
+#[cfg(feature = "build")]
+pub use rebuild::{Opened, Rebuild};
 
 /// Every operator with its attributes: what [`NetworkBuilder::op`] takes.
 #[cfg(feature = "build")]

@@ -323,15 +323,19 @@ impl Backend for Fake {
         Ok(PackedWeight { format: TRANSPOSED.into(), bytes: transposed(weight.bytes(), rows, columns) })
     }
 
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        let n: usize = dims.iter().product();
+        (format == TRANSPOSED && dims.len() == 2).then(|| dtype.bytes_for(n))?
+    }
+
     fn unpack(
         &self,
-        problem: &Problem,
-        _tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        _format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        let dims = &problem.inputs[input].dims;
-        tensor(&problem.inputs[input], transposed(&packed.bytes, dims[1], dims[0]))
+        tensor(&Operand::dense(dtype, dims, Layout::Plain), transposed(bytes, dims[1], dims[0]))
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {

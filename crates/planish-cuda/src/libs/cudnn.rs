@@ -56,12 +56,17 @@ struct Raw(cudnnHandle_t);
 // SAFETY: a handle may be used from any thread, one at a time.
 unsafe impl Send for Raw {}
 
+/// The library's functions.
+pub(crate) fn functions() -> Result<Functions, CudaError> {
+    let found = find::find(Which::Cudnn)?;
+    Functions::load(found.library)
+        .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
+}
+
 impl Handle {
     /// Of the device whose context is current.
     pub(crate) fn new() -> Result<Handle, CudaError> {
-        let found = find::find(Which::Cudnn)?;
-        let functions = Functions::load(found.library)
-            .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))?;
+        let functions = functions()?;
         let mut raw: cudnnHandle_t = std::ptr::null_mut();
         // SAFETY: a context is current.
         let code = unsafe { (functions.cudnnCreate)(&raw mut raw) };
@@ -156,24 +161,6 @@ impl Family for Cudnn {
         let len = problem.inputs[input].len();
         let bytes = product::arrange(weight, shape.dtype, len, |idx| Some(shape.place(idx)))?;
         Ok(PackedWeight { format: shape.format(), bytes })
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let shape = Shape::of(problem)?;
-        if input != shape.weight || packed.format != shape.format() {
-            let message = format!("{tactic} has no way back from `{}`", packed.format);
-            return Err(KernelError::unsupported(message));
-        }
-        let operand = &problem.inputs[input];
-        let place = |idx| Some(shape.place(idx));
-        product::restore(&packed.bytes, shape.dtype, &operand.dims, operand.len(), place)
     }
 
     fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {

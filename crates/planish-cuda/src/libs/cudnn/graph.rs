@@ -116,14 +116,28 @@ impl Maker<'_> {
     }
 }
 
-/// The graph of a shape: convolution, then residual, bias and ReLU in the order that cuDNN's own fused engines
-/// have (sums in f32 commute but for rounding), the residual last where it comes behind the ReLU.
+/// The graph of a shape.
 pub(super) fn graph(
     functions: &Arc<Functions>,
     handle: cudnnHandle_t,
     problem: &Problem,
     shape: &Shape,
 ) -> Result<Arc<Descriptor>, KernelError> {
+    let operations = operations(functions, problem, shape)?;
+    let operations: Vec<&Arc<Descriptor>> = operations.iter().collect();
+    Ok(Making::new(functions, What::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
+        .set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle])?
+        .parts(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?
+        .finish("an operation graph")?)
+}
+
+/// Convolution, then residual, bias and ReLU in the order that cuDNN's own fused engines have (sums in f32 commute
+/// but for rounding), the residual last where it comes behind the ReLU.
+fn operations(
+    functions: &Arc<Functions>,
+    problem: &Problem,
+    shape: &Shape,
+) -> Result<Vec<Arc<Descriptor>>, KernelError> {
     let mut maker = Maker { functions, next: uid::BETWEEN };
     let refuse = || KernelError::unsupported("cuDNN: an image without its channels innermost");
     let dtype = type_of(shape.dtype);
@@ -213,9 +227,30 @@ pub(super) fn graph(
         operations.push(operation);
         value = to;
     }
-    let operations: Vec<&Arc<Descriptor>> = operations.iter().collect();
-    Ok(Making::new(functions, What::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
-        .set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle])?
-        .parts(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?
-        .finish("an operation graph")?)
+    Ok(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+
+    /// Without a GPU there is no handle and no graph, but every part of one is taken by the library.
+    #[test]
+    fn the_library_takes_every_operation() {
+        let functions = match super::super::functions() {
+            Ok(functions) => Arc::new(functions),
+            Err(missing) => {
+                eprintln!("skipped: {missing}");
+                return;
+            }
+        };
+        for problem in crate::families::conv::Conv.samples() {
+            let Ok(shape) = Shape::of(&problem) else { continue };
+            let (arranged, _) = super::super::arranged(&problem, &shape);
+            let made = operations(&functions, &arranged, &shape).unwrap();
+            let behind = usize::from(shape.bias.is_some()) + usize::from(shape.relu.is_some());
+            assert_eq!(made.len(), 1 + behind, "{}", problem.key());
+        }
+    }
 }

@@ -6,6 +6,8 @@ use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::{DType, Dim, Tensor};
 
+use crate::formats::Format;
+
 /// An axis of size 1 under a window of one tap: what makes a 1-D image a 2-D one.
 const TRIVIAL_AXIS: PlacedAxis =
     PlacedAxis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad_begin: 0, pad_end: 0 };
@@ -144,10 +146,8 @@ impl Shape {
     /// How packed weights are called: those of our own kernels are the same bytes where rows need no padding.
     pub(super) fn format(&self) -> String {
         let per_chunk = if self.dtype == DType::F32 { 4 } else { 8 };
-        match (self.taps() * self.depth).is_multiple_of(per_chunk) {
-            true => format!("conv_rows{per_chunk}"),
-            false => "conv_taps_channels".to_string(),
-        }
+        let fits = (self.taps() * self.depth).is_multiple_of(per_chunk);
+        Format::Conv { per_chunk: if fits { per_chunk } else { 1 } }.name()
     }
 
     /// Which element of the weight lies at a place of the packed one: output channel, taps, channels.
@@ -269,7 +269,7 @@ mod tests {
         let shape = Shape::of(&problem(&[1, 2, 4, 4], 3, &[3, 3])).unwrap();
         // Output 1, tap 4, channel 1.
         assert_eq!(shape.place(18 + 4 * 2 + 1), 18 + 9 + 4);
-        assert_eq!(shape.format(), "conv_taps_channels");
+        assert_eq!(shape.format(), "conv_rows1");
         let shape = Shape::of(&problem(&[1, 16, 4, 4], 3, &[1, 1])).unwrap();
         assert_eq!(shape.format(), "conv_rows8");
     }
