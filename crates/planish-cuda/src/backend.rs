@@ -16,7 +16,7 @@ use crate::family::{Family, Work};
 use crate::find::{self, Which};
 use crate::formats;
 use crate::gpu::Gpu;
-use crate::libs::cublaslt;
+use crate::libs::{cublaslt, cudnn};
 use crate::nvrtc;
 use crate::queue::{CudaQueue, Point};
 use crate::regions;
@@ -35,12 +35,13 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::pool::Pool,
     &crate::families::softmax::Softmax,
     &crate::families::reduce::Reduce,
-    &crate::libs::cublaslt::CublasLt,
     &crate::families::norm::Norm,
     &crate::families::attention::Attention,
     &crate::families::resize::Resize,
     &crate::families::depthwise::Depthwise,
     &crate::families::convtranspose::ConvTranspose,
+    &crate::libs::cublaslt::CublasLt,
+    &crate::libs::cudnn::Cudnn,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
@@ -66,13 +67,14 @@ pub struct Cuda {
 
 #[derive(Debug)]
 struct Shared {
-    context: Arc<Context>,
+    /// Begun when first asked for; before the context, which must outlive them.
+    cublaslt: OnceLock<Result<cublaslt::Handle, CudaError>>,
+    cudnn: OnceLock<Result<cudnn::Handle, CudaError>>,
     /// Loaded code by the key of its source.
     modules: Mutex<HashMap<String, Arc<Module>>>,
     /// Compiled code by the same key: what plans brought, and what was compiled here.
     code: Mutex<HashMap<String, Bytes>>,
-    /// Begun when first asked for.
-    cublaslt: OnceLock<Result<cublaslt::Handle, CudaError>>,
+    context: Arc<Context>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,8 +86,13 @@ impl Cuda {
     /// The GPU `cuda:index`; the error says what is missing on a machine without one.
     pub fn open(index: usize) -> Result<Cuda, CudaError> {
         let context = Context::open(index)?;
-        let shared =
-            Shared { context, modules: Mutex::default(), code: Mutex::default(), cublaslt: OnceLock::new() };
+        let shared = Shared {
+            context,
+            modules: Mutex::default(),
+            code: Mutex::default(),
+            cublaslt: OnceLock::new(),
+            cudnn: OnceLock::new(),
+        };
         Ok(Cuda { shared: Arc::new(shared) })
     }
 
@@ -104,6 +111,15 @@ impl Cuda {
             cublaslt::Handle::new()
         };
         self.shared.cublaslt.get_or_init(begin).as_ref().map_err(Clone::clone)
+    }
+
+    /// cuDNN on this device.
+    pub(crate) fn cudnn(&self) -> Result<&cudnn::Handle, CudaError> {
+        let begin = || {
+            self.shared.context.bind()?;
+            cudnn::Handle::new()
+        };
+        self.shared.cudnn.get_or_init(begin).as_ref().map_err(Clone::clone)
     }
 
     /// The candidates of one family alone.

@@ -39,7 +39,10 @@ impl Format {
                 Format::Conv { per_chunk },
             ]
         });
-        four.into_iter().chain(eight).chain([Format::Taps]).find(|format| format.name() == name)
+        four.into_iter()
+            .chain(eight)
+            .chain([Format::Conv { per_chunk: 1 }, Format::Taps])
+            .find(|format| format.name() == name)
     }
 
     /// How a weight of these sizes is packed so; `None` where it cannot be.

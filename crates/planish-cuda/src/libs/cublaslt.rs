@@ -44,12 +44,17 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
+/// The library's functions.
+pub(crate) fn functions() -> Result<Functions, CudaError> {
+    let found = find::find(Which::CublasLt)?;
+    Functions::load(found.library)
+        .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
+}
+
 impl Handle {
     /// Of the device whose context is current.
     pub(crate) fn new() -> Result<Handle, CudaError> {
-        let found = find::find(Which::CublasLt)?;
-        let functions = Functions::load(found.library)
-            .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))?;
+        let functions = functions()?;
         let mut raw: cublasLtHandle_t = std::ptr::null_mut();
         // SAFETY: a context is current.
         let code = unsafe { (functions.cublasLtCreate)(&raw mut raw) };
@@ -134,11 +139,12 @@ impl Family for CublasLt {
 /// A product with its algorithm.
 #[derive(Debug)]
 struct Matmul {
-    cuda: Cuda,
     algorithm: Algorithm,
     asked: Asked,
     shape: Shape,
     workspace: usize,
+    /// Last, so that the library's handle outlives the descriptions.
+    cuda: Cuda,
 }
 
 impl Work for Matmul {

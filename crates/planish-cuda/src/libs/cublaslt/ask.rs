@@ -402,6 +402,7 @@ impl Drop for Preference<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::Family;
 
     #[test]
     fn algorithms_come_back_from_their_names() {
@@ -414,5 +415,25 @@ mod tests {
         for wrong in ["", "abc", "zz", "é0", &"00".repeat(65)] {
             assert_eq!(Algorithm::named(wrong), None, "{wrong}");
         }
+    }
+
+    /// Without a GPU there is no handle and no algorithm, but every description is taken by the library.
+    #[test]
+    fn the_library_takes_every_description() {
+        let functions = match super::super::functions() {
+            Ok(functions) => functions,
+            Err(missing) => {
+                eprintln!("skipped: {missing}");
+                return;
+            }
+        };
+        let mut n_taken = 0;
+        for problem in crate::families::gemm::Gemm.samples() {
+            let Ok(shape) = Shape::of(&problem) else { continue };
+            Asked::new(&functions, &shape).unwrap();
+            Preference::new(&functions).unwrap();
+            n_taken += 1;
+        }
+        assert!(n_taken > 0);
     }
 }
