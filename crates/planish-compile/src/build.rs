@@ -16,7 +16,7 @@ use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, lower};
 use crate::measure::measure;
 use crate::options::BuildOptions;
-use crate::precision::lower_precision;
+use crate::precision::{lower_precision, raise_precision};
 use crate::schedule::{Decided, schedule};
 use crate::select::select;
 use crate::sizes::Sizes;
@@ -65,11 +65,11 @@ pub fn build(
         explain: options.explain,
         ..planish_passes::Options::default()
     };
-    let original = specialized.clone();
-    let (graph, mut passes) = planish_passes::standard()
-        .run(specialized, &pass_options)
-        .map_err(|error| BuildError::internal(error.to_string()))?;
     let mut notes = Vec::new();
+    let original = raise_precision(specialized, backends, &mut notes)?;
+    let (graph, mut passes) = planish_passes::standard()
+        .run(original.clone(), &pass_options)
+        .map_err(|error| BuildError::internal(error.to_string()))?;
     let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
 
     if let Some(path) = &options.timing_cache {
