@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::Bench;
 use crate::feed::{self, Sources};
+use crate::watch::Watch;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
@@ -36,7 +37,9 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     if args.no_transfers && !on_device {
         bail!("--no-transfers is for a plan on a GPU; this one runs on the CPU");
     }
+    let watch = if on_device { Watch::start(args.building.device) } else { None };
     let timed = run_all(&engine, &names, &tensors, threads, args)?;
+    let seen = watch.and_then(Watch::finish);
     let batch = tensors.first().and_then(|tensor| tensor.shape().first().copied()).unwrap_or(1);
     let stats = Stats::new(&timed.times, args.trim);
     let qps = timed.times.len() as f64 / timed.wall.as_secs_f64();
@@ -73,7 +76,13 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
             ("recordings".to_string(), json!(device.n_recordings)),
         ]);
     }
+    if let (Value::Object(report), Some(seen)) = (&mut report, &seen) {
+        report.insert("gpu".to_string(), seen.json());
+    }
     if !args.json.replaces_tables() {
+        if let Some(seen) = &seen {
+            writeln!(out, "gpu      {}", seen.line())?;
+        }
         print_table(out, &args.model, &stats, &timed, qps, batch, threads, &engine)?;
     }
     print::json(out, &args.json, &report)?;
