@@ -40,7 +40,8 @@ extern "C" __global__ void __launch_bounds__(128)
 conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
   wait_for_inputs();
   let_next_begin();
-  __shared__ alignas(16) T tiles[STAGES * STAGE];
+  __shared__ uint4 chunks[STAGES * STAGE / 8];
+  T* tiles = (T*)chunks;
   Phase phase;
   phase.start(a, blockIdx.z);
   const int rows = a.v[0] * phase.count[0] * phase.count[1] * phase.count[2];

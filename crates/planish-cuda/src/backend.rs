@@ -42,6 +42,9 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::convtranspose::ConvTranspose,
     &crate::libs::cublaslt::CublasLt,
     &crate::libs::cudnn::Cudnn,
+    &crate::families::gather::Gather,
+    &crate::families::topk::TopK,
+    &crate::families::scan::Scan,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {

@@ -2,13 +2,13 @@
 //! with the reference. On a GPU if there is one; otherwise the kernels' text is compiled by the host's C++
 //! compiler and its threads are fibers. Both compute with the same text.
 
+mod speeds;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
-use planish_kernel::{
-    Address, Backend, Call, Candidate, Layout, Operand, Problem, QueueOptions, Ref, Region, Want,
-};
+use planish_kernel::{Address, Backend, Call, Candidate, Operand, Problem, QueueOptions, Ref, Region, Want};
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
 
@@ -290,6 +290,57 @@ fn on_device(cuda: &Cuda, problem: &Problem, candidate: &Candidate, from: &[Vec<
     }
 }
 
+/// Microseconds of one run of a candidate among many in a recording, data mostly in the second-level cache.
+fn microseconds(cuda: &Cuda, family: &dyn Planner, problem: &Problem, candidate: &Candidate) -> f64 {
+    const LAUNCHES: usize = 50;
+    let mut arranged = problem.clone();
+    let mut numbers = Numbers::new(1);
+    let mut inputs = Vec::new();
+    for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
+        lie(operand, candidate.inputs[idx], 0);
+        let tensor = numbers.tensor(operand.dtype, &operand.dims, 1.0);
+        inputs.push(match &candidate.packed[idx] {
+            Some(format) => {
+                operand.packed = Some(format.clone());
+                family.pack(problem, &candidate.tactic, idx, &tensor).unwrap().bytes
+            }
+            None => lay_out(operand, &tensor),
+        });
+    }
+    arranged.outputs.iter_mut().zip(&candidate.outputs).for_each(|(operand, want)| lie(operand, *want, 0));
+    let kernel = cuda.prepare(&arranged, &candidate.tactic).unwrap();
+    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
+    let from: Vec<_> = inputs.iter().map(|bytes| cuda.allocate(bytes.len().max(64)).unwrap()).collect();
+    let to: Vec<_> =
+        arranged.outputs.iter().map(|operand| cuda.allocate(operand.span_bytes().max(64)).unwrap()).collect();
+    let workspace = cuda.allocate(kernel.workspace_bytes().max(64)).unwrap();
+    let addresses: Vec<Address> = from.iter().map(|memory| memory.address()).collect();
+    let outputs: Vec<Address> = to.iter().map(|memory| memory.address()).collect();
+    let call = Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address() };
+    let mut times = Vec::new();
+    // SAFETY: as in `on_device`; the memory outlives the queue's work.
+    unsafe {
+        for (memory, bytes) in from.iter().zip(&inputs) {
+            queue.upload(memory.address(), bytes).unwrap();
+        }
+        kernel.launch(&call, queue.as_mut()).unwrap();
+        queue.synchronize().unwrap();
+        queue.begin_capture().unwrap();
+        for _ in 0..LAUNCHES {
+            kernel.launch(&call, queue.as_mut()).unwrap();
+        }
+        let recording = queue.end_capture().unwrap();
+        for _ in 0..7 {
+            let start = std::time::Instant::now();
+            queue.replay(recording.as_ref()).unwrap();
+            queue.synchronize().unwrap();
+            times.push(start.elapsed().as_secs_f64() * 1e6 / LAUNCHES as f64);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    times[0]
+}
+
 const SHIM: &str = include_str!("trial/shim.h");
 const TAIL: &str = include_str!("trial/tail.h");
 
@@ -447,9 +498,4 @@ impl Aligned {
         let behind = &self.all()[self.start() + self.len..];
         assert!(behind.iter().all(|byte| *byte == FENCE), "a kernel wrote behind its output");
     }
-}
-
-/// An operand of a problem that lies in the plain layout.
-pub(crate) fn plain(dtype: DType, dims: &[usize]) -> Operand {
-    Operand::dense(dtype, dims, Layout::Plain)
 }
