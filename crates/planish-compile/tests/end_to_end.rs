@@ -7,6 +7,7 @@ use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::Backend;
 use planish_op::Value;
+use planish_plan::{Profile, StepKind, SymbolRange};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
@@ -133,4 +134,64 @@ fn transposes_of_squares_and_cubes() {
         }"#,
         &[random(&[2, 8, 8, 8], 3)],
     );
+}
+
+#[test]
+fn a_step_takes_the_tactic_that_is_faster_at_its_size() {
+    let weight: Vec<String> = (0..32 * 32 * 9).map(|at| format!("0.{:02}", at * 37 % 100)).collect();
+    let text = format!(
+        "graph \"g\" {{ input %x: f32[n, 32, 12, 12] const %w: f32[32, 32, 3, 3] = [{}]
+         %y: f32[n, 32, 10, 10] = Conv(%x, %w) {{ kernel_shape = [3, 3] }} output %y }}",
+        weight.join(",")
+    );
+    let graph: Graph = text.parse().unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    let range = SymbolRange { symbol: "n".into(), min: 1, opt: 8, max: 8 };
+    let mut options = BuildOptions {
+        tune_level: 1,
+        threads: 1,
+        profiles: vec![Profile { ranges: vec![range] }],
+        // Two tactics that read one packing.
+        selector: Some(Arc::new(|_, candidate| {
+            ["conv_igemm", "conv_band"].iter().any(|name| candidate.tactic.name.contains(name))
+                || candidate.slow
+        })),
+        ..BuildOptions::default()
+    };
+    let mut timings = TimingCache::default();
+    let build = |options: &BuildOptions, timings: &mut TimingCache| {
+        build(&graph, std::slice::from_ref(&backend), options, timings).unwrap()
+    };
+    build(&options, &mut timings);
+    // The same problems with times made up: one tactic for one image, the other for more.
+    let known: Vec<_> = timings.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
+    let mut names: Vec<String> = known.iter().map(|(key, _)| key.tactic.clone()).collect();
+    names.sort();
+    names.dedup();
+    assert!(names.len() > 1, "there is one tactic only: {names:?}");
+    let is_one = |problem: &str| problem.contains("[1,32,12,12]") || problem.contains("1x32x12x12");
+    assert!(known.iter().any(|(key, _)| is_one(&key.problem)), "{:?}", known.first());
+    for (mut key, mut entry) in known {
+        // Every tactic gets a time for every problem, so that nothing is measured.
+        for (place, name) in (1..).zip(&names) {
+            key.tactic.clone_from(name);
+            entry.median_ns = if is_one(&key.problem) { 1_000 * place } else { 1_000_000 / place };
+            timings.insert(key.clone(), entry);
+        }
+    }
+    options.timing_cache_only = true;
+    let built = build(&options, &mut timings);
+    let StepKind::Kernel { variants, .. } = &built.plan.program.steps[0].kind else { panic!("no kernel") };
+    assert_eq!(variants.len(), 2, "{variants:?}");
+    assert_eq!(variants[0].up_to, [("n".to_string(), 1)]);
+    assert!(variants[1].up_to.is_empty() && variants[0].tactic != variants[1].tactic, "{variants:?}");
+    let checked = built.plan.certificate.checks.iter().any(|check| check.subject.contains("at n=1"));
+    assert!(checked, "the tactic of the smallest size is checked there");
+    let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
+    let mut context = engine.context().unwrap();
+    for n in [1, 2, 8] {
+        let x = random(&[n, 32, 12, 12], n as u64);
+        let expected = interpret(&graph, vec![x.clone()]).unwrap();
+        same(&context.run_values(&[x]).unwrap()[0], &expected[0]);
+    }
 }
