@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)]
 
+mod apart;
 mod hard;
 mod inputs;
 mod neighbours;
@@ -118,7 +119,7 @@ pub(crate) fn check(
         guilty = hard::check(plan, backends, &mut checks);
     }
     if guilty.is_none() {
-        whole::against_reference(graph, &engine, &all_sizes, options.precision, &mut checks);
+        whole::against_reference(graph, &engine, &all_sizes, backends, options, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
         guilty = neighbours::check(&engine, [graph, optimized], &all_sizes[..=n_ends], &mut checks);
     }

@@ -28,8 +28,8 @@ const RATIO: f64 = 2.0;
 /// is left, and is missing where the choice holds everywhere.
 pub(crate) type Variants = Vec<Vec<Variant>>;
 
-/// Looks for faster tactics at the sizes of the profiles. Nothing changes without measurements, or where a single
-/// size is allowed.
+/// Looks for faster tactics at the sizes of the profiles. Nothing changes without measurements, under a lock of
+/// tactics, or where a single size is allowed.
 pub(crate) fn variants(
     draft: &Draft,
     choices: &[Choices],
