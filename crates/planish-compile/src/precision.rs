@@ -81,7 +81,9 @@ pub(crate) fn raise_precision(
         .map_err(|error| BuildError::internal(error.to_string()))?;
     let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
     let names = names.join(" and ");
-    notes.push(format!("{n_half} nodes of 16-bit floats are computed in fp32: {names} has no kernels for them"));
+    notes.push(format!(
+        "{n_half} nodes of 16-bit floats are computed in fp32: {names} has no kernels for them"
+    ));
     Ok(graph)
 }
 

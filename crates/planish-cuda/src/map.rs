@@ -334,7 +334,7 @@ impl<'a> Shape<'a> {
         let mut text = self.head()?;
         let n_axes = self.axes.len();
         let last = n_axes - 1;
-        let tails = self.axes[last].dim % self.lanes != 0;
+        let tails = !self.axes[last].dim.is_multiple_of(self.lanes);
         let strides_at = 2 + 3 * n_axes;
         let _ = writeln!(text, "  u32 rest = blockIdx.x * {THREADS}u + threadIdx.x;");
         text.push_str("  if (rest >= (u32)a.v[0]) return;\n");

@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         layer.title(),
                         candidate.predicted_ns * 1e-3
                     );
-                    if !(error <= layer.tolerance()) {
+                    if error > layer.tolerance() || error.is_nan() {
                         wrong.push(format!("{}: {name}: error {error:.2e}", layer.title()));
                         continue;
                     }

@@ -190,7 +190,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     let mut sharers = n_elements.clamp(1, THREADS).next_power_of_two().min(THREADS);
     if !along {
         // Neighbouring results fill at least the lanes of a warp.
-        sharers = sharers.min(THREADS / 32).max(1);
+        sharers = sharers.clamp(1, THREADS / 32);
     }
     let n_blocks = n_results.div_ceil(THREADS / sharers);
     let few = (FEW_BLOCKS.min(gpu.n_sms as usize)).div_ceil(n_blocks.max(1));
