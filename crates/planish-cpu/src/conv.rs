@@ -13,6 +13,7 @@ pub mod igemm;
 pub mod narrow;
 pub mod pack;
 mod region;
+mod scale;
 mod way;
 mod windows;
 pub mod winograd;

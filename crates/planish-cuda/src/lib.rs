@@ -15,10 +15,11 @@ mod error;
 mod families;
 mod family;
 pub mod find;
+mod formats;
 mod gpu;
-#[allow(dead_code, reason = "for families, which are still to come")]
 mod launch;
 mod library;
+mod libs;
 mod map;
 pub mod nvml;
 pub mod nvrtc;
@@ -36,6 +37,7 @@ mod trial;
 
 pub use backend::Cuda;
 pub use error::{CudaError, CudaErrorKind};
+pub use formats::unpack;
 pub use gpu::Gpu;
 pub use queue::CudaQueue;
 pub use report::{LibraryReport, Report};

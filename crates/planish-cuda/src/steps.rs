@@ -135,17 +135,6 @@ pub(crate) trait Planner: Sync {
         Err(KernelError::unsupported(format!("{tactic} packs no weights")))
     }
 
-    fn unpack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let _ = (problem, input);
-        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
-    }
-
     /// Problems that between them ask for each of the family's kernels.
     fn samples(&self) -> Vec<Problem>;
 }
@@ -168,17 +157,6 @@ impl<T: Planner> Family for T {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         Planner::pack(self, problem, tactic, input, weight)
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        Planner::unpack(self, problem, tactic, input, packed)
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {

@@ -277,7 +277,7 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
                     if !CHECKED || (t.tile.columns >> j) & 1 != 0 {
                         let x = load::<S, PART>(s, row.wrapping_add(j * t.in_pixel), n);
                         for (k, tap) in taps.iter().enumerate() {
-                            if j >= k && (j - k) % STRIDE == 0 && (j - k) / STRIDE < TILE {
+                            if j >= k && (j - k).is_multiple_of(STRIDE) && (j - k) / STRIDE < TILE {
                                 let pixel = (j - k) / STRIDE;
                                 sums[pixel] = s.mul_add(x, *tap, sums[pixel]);
                             }

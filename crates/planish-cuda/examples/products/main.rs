@@ -1,9 +1,10 @@
 //! Times every convolution and matrix product of the suite's models, all tactics of each, on a GPU, and checks
 //! their results: what prices and tiles are judged by.
 //!
-//! `products [--out FILE] [--only TEXT] [--likely]`: the best tactics of each layer with microseconds (in a
-//! replayed graph of many launches), TFLOP/s and error, then sums over models; every single time goes to FILE.
-//! With `--likely` families offer what they would offer to a plan instead of everything.
+//! `products [--out FILE] [--only TEXT] [--family NAMES] [--likely]`: the best tactics of each layer with
+//! microseconds (in a replayed graph of many launches), TFLOP/s and error, then sums over models; every single
+//! time goes to FILE. `--family wconv,whalo` leaves the other families out. With `--likely` families offer what
+//! they would offer to a plan instead of everything.
 
 #![allow(unsafe_code)]
 
@@ -29,12 +30,14 @@ const MOST_OF_EDGES: usize = 14;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = None;
     let mut only = None;
+    let mut family = None;
     let mut arguments = std::env::args().skip(1);
     let mut everything = true;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next(),
             "--only" => only = arguments.next(),
+            "--family" => family = arguments.next(),
             "--likely" => everything = false,
             other => return Err(format!("unknown argument `{other}`").into()),
         }
@@ -55,6 +58,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         let mut candidates = cuda.candidates(&layer.problem);
+        if let Some(names) = &family {
+            let own = |name: &str| name.split('_').next().unwrap_or_default().to_string();
+            candidates.retain(|candidate| names.split(',').any(|name| name == own(&candidate.tactic.name)));
+        }
         candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
         let most = candidates.first().map_or(0.0, |best| best.predicted_ns * PATIENCE);
         candidates.retain(|candidate| candidate.predicted_ns <= most);
@@ -91,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         layer.title(),
                         candidate.predicted_ns * 1e-3
                     );
-                    if !(error <= layer.tolerance()) {
+                    if error > layer.tolerance() || error.is_nan() {
                         wrong.push(format!("{}: {name}: error {error:.2e}", layer.title()));
                         continue;
                     }

@@ -21,6 +21,7 @@ use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
 use crate::family::{Family, Work};
+use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::launch::{Launch, Launches, Params};
 use crate::source::Source;
@@ -106,7 +107,7 @@ impl Conv {
 
 /// Packed weights of one format are the same for every tile.
 pub(super) fn format_of(math: Math) -> String {
-    format!("conv_rows{}", math.per_chunk())
+    Format::Conv { per_chunk: math.per_chunk() }.name()
 }
 
 impl Family for Conv {
@@ -158,7 +159,7 @@ impl Family for Conv {
                 }
             }
         }
-        product::best_of(candidates)
+        product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
     fn pack(
@@ -176,24 +177,6 @@ impl Family for Conv {
         let rows = convolution.packing(way.math);
         let bytes = product::arrange(weight, way.math.dtype(), rows.len(), |idx| rows.place(idx))?;
         Ok(PackedWeight { format: format_of(way.math), bytes })
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, _, way) = self.found(problem, tactic)?;
-        if input != convolution.weight || packed.format != format_of(way.math) {
-            let message = format!("{tactic} has no way back from `{}`", packed.format);
-            return Err(KernelError::unsupported(message));
-        }
-        let rows = convolution.packing(way.math);
-        let dims = &problem.inputs[input].dims;
-        product::restore(&packed.bytes, way.math.dtype(), dims, rows.len(), |idx| rows.place(idx))
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {

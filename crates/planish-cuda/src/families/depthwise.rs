@@ -3,10 +3,11 @@
 use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
-use planish_tensor::{Bytes, DType, Dim, Tensor};
+use planish_tensor::{DType, Dim, Tensor};
 
 use super::pool::{image_strides, placed, three};
 use crate::ending::Ending;
+use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, refuse, size_of_element, storage, want};
 use crate::samples::{Sample, input, node};
@@ -19,7 +20,7 @@ mod tests;
 const REVISION: u32 = 1;
 
 /// How weights are packed: taps outermost, channels innermost.
-const PACKED: &str = "taps";
+const PACKED: Format = Format::Taps;
 
 /// Taps beyond these are not unrolled into registers.
 const MAX_ROW_TAPS: usize = 31;
@@ -168,7 +169,7 @@ impl Planner for Depthwise {
             let bytes = problem.traffic_bytes() as f64;
             let ns = gpu.roofline_ns(reads * 2.0, 2e13, bytes);
             let mut made = candidate(format!("depthwise_p{n_outputs}"), REVISION, inputs, outputs, ns);
-            made.packed[1] = Some(PACKED.to_string());
+            made.packed[1] = Some(PACKED.name());
             Some(made)
         };
         [4, 2, 1].into_iter().filter_map(offer).collect()
@@ -194,26 +195,7 @@ impl Planner for Depthwise {
         }
         let (size, channels) = (size_of_element(weight.dtype()), weight.shape()[0]);
         let bytes = turned(weight.bytes(), size, channels, weight.len() / channels.max(1));
-        Ok(PackedWeight { format: PACKED.to_string(), bytes })
-    }
-
-    fn unpack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let wanted = wanted(problem)?;
-        let Operand { dtype, dims, .. } = wanted.weight;
-        let (size, channels) = (size_of_element(*dtype), dims[0]);
-        let len: usize = dims.iter().product();
-        if input != 1 || packed.format != PACKED || packed.bytes.len() != len * size {
-            return refuse(format!("{tactic} has no way back from `{}`", packed.format));
-        }
-        let bytes = turned(&packed.bytes, size, len / channels.max(1), channels);
-        Tensor::from_bytes(*dtype, dims, Bytes::from_vec(bytes))
-            .map_err(|error| KernelError::unsupported(error.to_string()))
+        Ok(PackedWeight { format: PACKED.name(), bytes })
     }
 
     fn samples(&self) -> Vec<Problem> {

@@ -8,7 +8,7 @@ use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
 use super::conv::format_of;
-use super::conv::region::{self, Convolution};
+use super::conv::region::Convolution;
 use super::product::{self, Math};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
 use crate::backend::Cuda;
@@ -157,23 +157,6 @@ impl WConv {
         let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
         Ok(PackedWeight { format: format_of(math), bytes })
     }
-
-    /// The way back.
-    pub(super) fn unpack_rows(
-        convolution: &Convolution,
-        math: Math,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        if input != convolution.weight || packed.format != format_of(math) {
-            let message = format!("{tactic} has no way back from `{}`", packed.format);
-            return Err(KernelError::unsupported(message));
-        }
-        let (rows, dims) = (convolution.packing(math), &problem.inputs[input].dims);
-        product::restore(&packed.bytes, math.dtype(), dims, rows.len(), |idx| rows.place(idx))
-    }
 }
 
 impl Family for WConv {
@@ -218,18 +201,6 @@ impl Family for WConv {
         WConv::pack_rows(&convolution, math, problem, tactic, input, weight)
     }
 
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, math, _) = found(problem, tactic)?;
-        WConv::unpack_rows(&convolution, math, problem, tactic, input, packed)
-    }
-
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (convolution, math, tile) = found(problem, tactic)?;
         Ok(vec![setting(&convolution, problem, math, tile).source()?])
@@ -270,6 +241,6 @@ impl Family for WConv {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::convolutions()
     }
 }

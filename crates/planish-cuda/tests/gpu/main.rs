@@ -96,7 +96,7 @@ fn one_family() {
     let mut failures = 0;
     for (idx, trial) in offline::trials(family).into_iter().enumerate().skip(first) {
         println!("@ {idx}");
-        let candidates = offline::candidates(family, cuda.gpu(), &trial.problem);
+        let candidates = cuda.candidates_of(family, &trial.problem);
         if candidates.is_empty() {
             println!("| {family}: trial {idx} has no candidate here: {}", trial.problem.key());
         }
