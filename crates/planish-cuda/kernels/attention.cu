@@ -8,6 +8,8 @@
 //   WIDE          1: operands' rows lie in whole chunks of 16 bytes; 0: anywhere
 
 #define KEYS 64
+// Groups of 16 features whose values are loaded together: two, or one where they are not even in number.
+#define AHEAD (DV / 16 % 2 == 0 ? 2 : 1)
 #define PITCH (D + 8)
 #define PITCH_V (DV + 8)
 
@@ -18,6 +20,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   PO_DYNAMIC
   T* keys = (T*)po_dynamic;
   T* values = keys + KEYS * PITCH;
+  T* queries_at = values + KEYS * PITCH_V;
   const int block = blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
   const int kv = head / a.v[1];
   const int n_queries = a.v[2], n_keys = a.v[3];
@@ -31,16 +34,21 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   scorer.start(a, mask, batch, head);
   const int row = first + warp * 16 + lane / 4;  // and row + 8
 
-  // Queries come through the place of the keys, 64 at most, and stay in registers.
+#if CAUSAL
+  const int last = min(n_keys, first + 16 * WARPS);
+#else
+  const int last = n_keys;
+#endif
+  bring<D, 16 * WARPS, PITCH>(queries_at, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
+  bring<D, KEYS, PITCH>(keys, k, a.v[9], n_keys, a.v[24]);
+  bring<DV, KEYS, PITCH_V>(values, v, a.v[12], n_keys, a.v[25]);
   u32 queries[D / 16][4];
-  bring<D, 16 * WARPS, PITCH>(keys, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
-  copy_async_wait<0>();
+  copy_async_wait<2>();
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < D / 16; i++) {
-    load_matrix4(queries[i], shared_address(keys + (warp * 16 + lane % 16) * PITCH + i * 16 + lane / 16 * 8));
+    load_matrix4(queries[i], shared_address(queries_at + (warp * 16 + lane % 16) * PITCH + i * 16 + lane / 16 * 8));
   }
-  __syncthreads();
 
   float sums[DV / 8][4];
 #pragma unroll
@@ -48,13 +56,6 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   const float hidden = __int_as_float(0xff800000);
   float most[2] = {hidden, hidden}, total[2] = {0.0f, 0.0f};
 
-#if CAUSAL
-  const int last = min(n_keys, first + 16 * WARPS);
-#else
-  const int last = n_keys;
-#endif
-  bring<D, KEYS, PITCH>(keys, k, a.v[9], n_keys, a.v[24]);
-  bring<DV, KEYS, PITCH_V>(values, v, a.v[12], n_keys, a.v[25]);
   for (int start = 0; start < last; start += KEYS) {
     // Of this thread's copies only the values' may still be under way.
     copy_async_wait<1>();
@@ -62,15 +63,22 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
     float s[KEYS / 8][4];
 #pragma unroll
     for (int i = 0; i < KEYS / 8; i++) { s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f; }
+    // Fragments are loaded one step ahead of the products that take them.
+    u32 b[2][KEYS / 16][4];
+    const int key = lane / 16 * 8 + lane % 8, feature = lane / 8 % 2 * 8;
+#pragma unroll
+    for (int n = 0; n < KEYS / 16; n++) load_matrix4(b[0][n], shared_address(keys + (n * 16 + key) * PITCH + feature));
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
+      if (i + 1 < D / 16) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++)
+          load_matrix4(b[(i + 1) % 2][n], shared_address(keys + (n * 16 + key) * PITCH + (i + 1) * 16 + feature));
+      }
 #pragma unroll
       for (int n = 0; n < KEYS / 16; n++) {
-        u32 b[4];
-        const int key = n * 16 + lane / 16 * 8 + lane % 8, feature = i * 16 + lane / 8 % 2 * 8;
-        load_matrix4(b, shared_address(keys + key * PITCH + feature));
-        multiply<T>(s[2 * n], queries[i], b[0], b[1]);
-        multiply<T>(s[2 * n + 1], queries[i], b[2], b[3]);
+        multiply<T>(s[2 * n], queries[i], b[i % 2][n][0], b[i % 2][n][1]);
+        multiply<T>(s[2 * n + 1], queries[i], b[i % 2][n][2], b[i % 2][n][3]);
       }
     }
     __syncthreads();
@@ -110,18 +118,32 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
     }
     copy_async_wait<1>();
     __syncthreads();
+    // The same with values: AHEAD groups of 16 features at a time.
+    u32 f[2][AHEAD][4];
+    const int row_v = lane % 16, col_v = lane / 16 * 8;
+#pragma unroll
+    for (int n = 0; n < AHEAD; n++)
+      load_matrix4_transposed(f[0][n], shared_address(values + row_v * PITCH_V + n * 16 + col_v));
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++) {
       const u32 weights[4] = {
           Pair<T>::pack(s[2 * i][0], s[2 * i][1]), Pair<T>::pack(s[2 * i][2], s[2 * i][3]),
           Pair<T>::pack(s[2 * i + 1][0], s[2 * i + 1][1]), Pair<T>::pack(s[2 * i + 1][2], s[2 * i + 1][3])};
 #pragma unroll
-      for (int n = 0; n < DV / 16; n++) {
-        u32 b[4];
-        const int key = i * 16 + lane % 16, feature = n * 16 + lane / 16 * 8;
-        load_matrix4_transposed(b, shared_address(values + key * PITCH_V + feature));
-        multiply<T>(sums[2 * n], weights, b[0], b[1]);
-        multiply<T>(sums[2 * n + 1], weights, b[2], b[3]);
+      for (int g = 0; g < DV / 16; g += AHEAD) {
+        const int now = (i * (DV / 16) + g) / AHEAD, then = now + 1;
+        if (then < KEYS / 16 * (DV / 16) / AHEAD) {
+          const int i2 = then * AHEAD / (DV / 16), g2 = then * AHEAD % (DV / 16);
+#pragma unroll
+          for (int n = 0; n < AHEAD; n++)
+            load_matrix4_transposed(f[then % 2][n],
+                                    shared_address(values + (i2 * 16 + row_v) * PITCH_V + (g2 + n) * 16 + col_v));
+        }
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++) {
+          multiply<T>(sums[2 * (g + n)], weights, f[now % 2][n][0], f[now % 2][n][1]);
+          multiply<T>(sums[2 * (g + n) + 1], weights, f[now % 2][n][2], f[now % 2][n][3]);
+        }
       }
     }
     __syncthreads();

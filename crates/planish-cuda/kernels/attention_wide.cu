@@ -15,6 +15,7 @@
 #define ROWS (16 * TILES)
 #define KEY_GROUPS (KEYS / 16)
 #define DEPTH_PARTS (WARPS / KEY_GROUPS)
+#define DEPTH_STEPS ((D / 16 + DEPTH_PARTS - 1) / DEPTH_PARTS)
 #define PITCH_S (KEYS + 8)
 #define SHARERS (256 / ROWS)
 #define EACH (KEYS / SHARERS)
@@ -78,17 +79,30 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     for (int m = 0; m < TILES; m++)
 #pragma unroll
       for (int e = 0; e < 8; e++) s[m][e / 4][e % 4] = 0.0f;
-#pragma unroll 4
-    for (int i = part; i < D / 16; i += DEPTH_PARTS) {
-      u32 b[4];
-      const int key = key_group * 16 + lane / 16 * 8 + lane % 8, feature = i * 16 + lane / 8 % 2 * 8;
-      load_matrix4(b, shared_address(keys + key * PITCH + feature));
+    // Fragments are loaded one step ahead of the products that take them.
+    u32 b[2][4], from[2][TILES][4];
+    const T* key_at = keys + (key_group * 16 + lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8;
+    const T* query_at = queries + lane % 16 * PITCH + lane / 16 * 8;
+    if (part < D / 16) {
+      load_matrix4(b[0], shared_address(key_at + part * 16));
 #pragma unroll
-      for (int m = 0; m < TILES; m++) {
-        u32 from[4];
-        load_matrix4(from, shared_address(queries + (m * 16 + lane % 16) * PITCH + i * 16 + lane / 16 * 8));
-        multiply<T>(s[m][0], from, b[0], b[1]);
-        multiply<T>(s[m][1], from, b[2], b[3]);
+      for (int m = 0; m < TILES; m++) load_matrix4(from[0][m], shared_address(query_at + m * 16 * PITCH + part * 16));
+    }
+#pragma unroll
+    for (int j = 0; j < DEPTH_STEPS; j++) {
+      const int i = part + j * DEPTH_PARTS, then = i + DEPTH_PARTS;
+      if (then < D / 16) {
+        load_matrix4(b[(j + 1) % 2], shared_address(key_at + then * 16));
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+          load_matrix4(from[(j + 1) % 2][m], shared_address(query_at + m * 16 * PITCH + then * 16));
+      }
+      if (i < D / 16) {
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+          multiply<T>(s[m][0], from[j % 2][m], b[j % 2][0], b[j % 2][1]);
+          multiply<T>(s[m][1], from[j % 2][m], b[j % 2][2], b[j % 2][3]);
+        }
       }
     }
 #pragma unroll
@@ -140,20 +154,22 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     }
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++) {
-      u32 from[TILES][4];
+      u32 w[TILES][4], f[GROUPS][4];
 #pragma unroll
       for (int m = 0; m < TILES; m++)
-        load_matrix4(from[m], shared_address(weights + (m * 16 + lane % 16) * PITCH_S + i * 16 + lane / 16 * 8));
+        load_matrix4(w[m], shared_address(weights + (m * 16 + lane % 16) * PITCH_S + i * 16 + lane / 16 * 8));
 #pragma unroll
       for (int g = 0; g < GROUPS; g++) {
-        const int group = g * WARPS + warp;
-        if (group >= DV / 16) break;
-        u32 b[4];
-        load_matrix4_transposed(b, shared_address(values + (i * 16 + lane % 16) * PITCH_V + group * 16 + lane / 16 * 8));
+        // A group that is not there is not stored either: any will do.
+        const int group = min(g * WARPS + warp, DV / 16 - 1);
+        load_matrix4_transposed(f[g], shared_address(values + (i * 16 + lane % 16) * PITCH_V + group * 16 + lane / 16 * 8));
+      }
+#pragma unroll
+      for (int g = 0; g < GROUPS; g++) {
 #pragma unroll
         for (int m = 0; m < TILES; m++) {
-          multiply<T>(sums[m][g][0], from[m], b[0], b[1]);
-          multiply<T>(sums[m][g][1], from[m], b[2], b[3]);
+          multiply<T>(sums[m][g][0], w[m], f[g][0], f[g][1]);
+          multiply<T>(sums[m][g][1], w[m], f[g][2], f[g][3]);
         }
       }
     }

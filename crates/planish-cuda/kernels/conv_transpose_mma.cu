@@ -5,6 +5,8 @@
 //
 // Set from outside:
 //   T              f16 or bf16: storage of image and weights;  Y_T: of the output
+//   JOINED         1: windows lie side by side and fill the output, so that each pixel of the input makes all
+//                  outputs of its window: one product whose columns are those of all phases; 0: as above
 //   ENDING…        the program behind, eight channels at once (see ending.rs)
 //
 // Weights are packed as tap, output channel, input channel; channels of both are multiples of 8. Integers: 0
@@ -34,6 +36,15 @@ struct Phase {
       taps[i] = r < p[2] ? (p[2] - r + p[3] - 1) / p[3] : 0;
     }
   }
+  // Every pixel of the input, with one tap.
+  PL_INLINE void whole(const Ints& a) {
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      rest[i] = first[i] = 0;
+      count[i] = a.v[3 + 5 * i];
+      taps[i] = 1;
+    }
+  }
 };
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -43,11 +54,16 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
   __shared__ uint4 chunks[STAGES * STAGE / 8];
   T* tiles = (T*)chunks;
   Phase phase;
+#if JOINED
+  phase.whole(a);
+#else
   phase.start(a, blockIdx.z);
+#endif
   const int rows = a.v[0] * phase.count[0] * phase.count[1] * phase.count[2];
   const int m0 = blockIdx.x * BM, n0 = blockIdx.y * BN;
   if (m0 >= rows) return;
-  const int channels = a.v[1], outputs = a.v[2];
+  const int channels = a.v[1];
+  const int columns = JOINED ? a.v[2] * a.v[6] * a.v[11] * a.v[16] : a.v[2];
   const int t = threadIdx.x, warp = t >> 5, lane = t & 31;
 
   // Two rows of the image and two of the weights for each thread, one chunk of 16 bytes of each.
@@ -86,8 +102,8 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int row = t / 4 + 32 * i;
-      const bool ok = n0 + row < outputs && c < channels;
-      const T* from = w + ((i64)k * outputs + n0 + row) * channels + c;
+      const bool ok = n0 + row < columns && c < channels;
+      const T* from = w + ((i64)k * columns + n0 + row) * channels + c;
       copy_async16(shared_address(at + (64 + row) * PITCH + chunk * 8), ok ? from : w, ok);
     }
   };
@@ -147,21 +163,31 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
   for (int i = t; i < BM * (BN / 8); i += 128) {
     const int row = i / (BN / 8), col = i % (BN / 8) * 8;
     int m = m0 + row;
-    if (m >= rows || n0 + col >= outputs) continue;
+    if (m >= rows || n0 + col >= columns) continue;
     const int qw = m % phase.count[2] + phase.first[2];
     m /= phase.count[2];
     const int qh = m % phase.count[1] + phase.first[1];
     m /= phase.count[1];
     const int qd = m % phase.count[0] + phase.first[0];
     const int n = m / phase.count[0];
+#if JOINED
+    // Columns are taps with their output channels, which are whole chunks of eight.
+    int tap = (n0 + col) / a.v[2];
+    const int channel = n0 + col - tap * a.v[2];
+    const int ow = qw * a.v[16] + tap % a.v[16];
+    tap /= a.v[16];
+    const int oh = qh * a.v[11] + tap % a.v[11], od = qd * a.v[6] + tap / a.v[11];
+#else
+    const int channel = n0 + col;
     const int od = qd * a.v[6] + phase.rest[0] - a.v[7];
     const int oh = qh * a.v[11] + phase.rest[1] - a.v[12];
     const int ow = qw * a.v[16] + phase.rest[2] - a.v[17];
+#endif
     float v[8];
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] = staged[row * LD + col + j];
-    const int left = outputs - n0 - col;
-    ending(v, a, n, od, oh, ow, n0 + col, left ENDING_ARGS);
-    po_store_part<Y_T, 8>(y + ((i64)n * a.v[22] + (i64)od * a.v[23] + (i64)oh * a.v[24] + (i64)ow * a.v[25] + n0 + col), v, left);
+    const int left = a.v[2] - channel;
+    ending(v, a, n, od, oh, ow, channel, left ENDING_ARGS);
+    po_store_part<Y_T, 8>(y + ((i64)n * a.v[22] + (i64)od * a.v[23] + (i64)oh * a.v[24] + (i64)ow * a.v[25] + channel), v, left);
   }
 }

@@ -5,6 +5,8 @@
 //   X_T W_T Y_T    storage
 //   V P            channels and outputs of a thread
 //   KD KH KW       taps;  SW: the step along a row, DW: the distance of taps along it
+//   ROWS_AT_ONCE   rows of taps whose pixels are loaded together
+//   THREADS        of a block
 //   ENDING…        the program behind (see ending.rs)
 //
 // Integers: 0 the number of threads; from 1 on the divisors of the threads' axes: vectors of channels, groups of
@@ -14,11 +16,8 @@
 
 #define SPAN ((P - 1) * SW + (KW - 1) * DW + 1)
 
-extern "C" __global__ void __launch_bounds__(256)
-depthwise(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
-  let_next_begin();
-  u32 rest = blockIdx.x * 256u + threadIdx.x;
+template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, const Ints& a ENDING_PARAMS) {
+  u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   int at[4];
 #pragma unroll
@@ -31,40 +30,42 @@ depthwise(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
 #pragma unroll
     for (int j = 0; j < V; j++) sum[p][j] = 0.0f;
   }
-  const X_T* from = x + ((i64)n * a.v[25] + c);
   const int first = column * SW - a.v[24];
-  const bool inside = first >= 0 && first + SPAN <= a.v[17];
+  const X_T* from = x + ((i64)n * a.v[25] + c) + (i64)first * a.v[28];
+  bool columns[SPAN];
+#pragma unroll
+  // Of pixels between the taps nothing is read.
+  for (int i = 0; i < SPAN; i++) columns[i] = (P > 1 || i % DW == 0) && first + i >= 0 && first + i < a.v[17];
 #pragma unroll 1
   for (int d = 0; d < KD; d++) {
     const int z = depth * a.v[18] + d * a.v[20] - a.v[22];
-    if (z < 0 || z >= a.v[15]) continue;
+    const bool deep = z >= 0 && z < a.v[15];
 #pragma unroll 1
-    for (int h = 0; h < KH; h++) {
-      const int r = row * a.v[19] + h * a.v[21] - a.v[23];
-      if (r < 0 || r >= a.v[16]) continue;
-      const X_T* line = from + ((i64)z * a.v[26] + (i64)r * a.v[27]);
-      const W_T* taps = w + (i64)((d * KH + h) * KW) * channels + c;
-      float v[SPAN][V];
+    for (int h0 = 0; h0 < KH; h0 += ROWS_AT_ONCE) {
+      X_T pixels[ROWS_AT_ONCE][SPAN][V];
+      W_T taps[ROWS_AT_ONCE][KW][V];
 #pragma unroll
-      for (int i = 0; i < SPAN; i++) {
-        const int q = first + i;
-        // Of pixels between the taps nothing is read.
-        const bool used = DW == 1 || P > 1 || i % DW == 0;
-        if (used && (inside || (q >= 0 && q < a.v[17]))) {
-          po_load_part<X_T, V>(v[i], line + (i64)q * a.v[28], left, 0.0f);
-        } else {
+      for (int i = 0; i < ROWS_AT_ONCE; i++) {
+        const int h = h0 + i, r = row * a.v[19] + h * a.v[21] - a.v[23];
+        const bool there = deep && h < KH && r >= 0 && r < a.v[16];
+        const X_T* line = from + ((i64)z * a.v[26] + (i64)r * a.v[27]);
+        const W_T* beside = w + (i64)((d * KH + h) * KW) * channels + c;
 #pragma unroll
-          for (int j = 0; j < V; j++) v[i][j] = 0.0f;
-        }
+        for (int j = 0; j < SPAN; j++)
+          po_fetch<X_T, V, WIDE>(pixels[i][j], line + (i64)j * a.v[28], there && columns[j], left);
+#pragma unroll
+        for (int k = 0; k < KW; k++) po_fetch<W_T, V, WIDE>(taps[i][k], beside + (i64)k * channels, h < KH, left);
       }
 #pragma unroll
-      for (int k = 0; k < KW; k++) {
-        float t[V];
-        po_load_part<W_T, V>(t, taps + (i64)k * channels, left, 0.0f);
+      for (int i = 0; i < ROWS_AT_ONCE; i++) {
 #pragma unroll
-        for (int p = 0; p < P; p++) {
+        for (int k = 0; k < KW; k++) {
 #pragma unroll
-          for (int j = 0; j < V; j++) sum[p][j] += v[p * SW + k * DW][j] * t[j];
+          for (int p = 0; p < P; p++) {
+#pragma unroll
+            for (int j = 0; j < V; j++)
+              sum[p][j] += po_widen(pixels[i][p * SW + k * DW][j]) * po_widen(taps[i][k][j]);
+          }
         }
       }
     }
@@ -76,4 +77,17 @@ depthwise(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
     ending(sum[p], a, n, depth, row, column + p, c, left ENDING_ARGS);
     po_store_part<Y_T, V>(to + (i64)(column + p) * a.v[32], sum[p], left);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+depthwise(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
+  wait_for_inputs();
+  let_next_begin();
+  // All vectors begin at multiples of their size, or none is taken to.
+  int strides = a.v[13];
+#pragma unroll
+  for (int i = 25; i < 29; i++) strides |= a.v[i];
+  const bool wide = strides % V == 0 && (u64)x % (V * sizeof(X_T)) == 0 && (u64)w % (V * sizeof(W_T)) == 0;
+  if (wide) make<true>(x, w, y, a ENDING_ARGS);
+  else make<false>(x, w, y, a ENDING_ARGS);
 }

@@ -98,6 +98,26 @@ template <class T, int V> PL_INLINE void po_store_part(T* at, const typename Wid
       if (i < n) at[i] = Narrow<T>::make(v[i]);
   }
 }
+// V neighbours as they are stored, zeros where `there` is false. WIDE: at once, from an address that is known to be
+// aligned; loads of many such stand beside each other without branches, so that they are under way together.
+// Otherwise one by one, and zeros from the `left`th on.
+template <class T, int V, bool WIDE> PL_INLINE void po_fetch(T (&v)[V], const T* at, bool there, int left) {
+  typedef Access<V * (int)sizeof(T)> A;
+  union { typename A::type all[A::n]; T each[V]; } u;
+#pragma unroll
+  for (int i = 0; i < V; i++) u.each[i] = T();
+  if (WIDE) {
+#pragma unroll
+    for (int i = 0; i < A::n; i++)
+      if (there) u.all[i] = ((const typename A::type*)at)[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      if (there && i < left) u.each[i] = at[i];
+  }
+#pragma unroll
+  for (int i = 0; i < V; i++) v[i] = u.each[i];
+}
 // V elements that lie `step` apart.
 template <class T, int V> PL_INLINE void po_gather(typename Wide<T>::type (&v)[V], const T* at, int step) {
   T each[V];

@@ -6,15 +6,15 @@
 //   IS_MAX     1: the largest (NaN wins), 0: the average
 //   WITH_PAD   padding counts for the average, as zeros
 //   LAST       1: channels are innermost and threads follow them; 0: columns are
+//   KD KH KW   taps of a window that is small, whose elements are loaded together; KD 0: of any window
+//   THREADS    of a block
 //
 // Integers: 0 the number of threads; from 1 on the divisors of the threads' axes, innermost first (with LAST
 // vectors of channels, columns, rows, depths; else columns, rows, depths, channels); from 13 on the channels,
 // then for depth, row and column each: input, kernel, stride, dilation, padding before, padding behind; from
 // 32 on the strides of sample, channel, depth, row and column, of the input and from 37 of the output.
-extern "C" __global__ void __launch_bounds__(256) pool(const T* x, T* y, const Ints a) {
-  wait_for_inputs();
-  let_next_begin();
-  u32 rest = blockIdx.x * 256u + threadIdx.x;
+template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
+  u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   int at[4];
 #pragma unroll
@@ -53,6 +53,32 @@ extern "C" __global__ void __launch_bounds__(256) pool(const T* x, T* y, const I
   float sum[V];
 #pragma unroll
   for (int j = 0; j < V; j++) sum[j] = IS_MAX ? __int_as_float(0xff800000) : 0.0f;
+#if KD > 0
+#pragma unroll 1
+  for (int d = 0; d < KD; d++) {
+    T v[KH][KW][V];
+#pragma unroll
+    for (int h = 0; h < KH; h++) {
+#pragma unroll
+      for (int w = 0; w < KW; w++) {
+        const bool there = d < taps[0] && h < taps[1] && w < taps[2];
+        po_fetch<T, V, WIDE>(v[h][w], from + d * step_d + h * step_h + w * step_w, there, left);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < KH; h++) {
+#pragma unroll
+      for (int w = 0; w < KW; w++) {
+        const bool there = d < taps[0] && h < taps[1] && w < taps[2];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+          const float e = po_widen(v[h][w][j]);
+          if (there) sum[j] = IS_MAX ? pl_max(sum[j], e) : sum[j] + e;
+        }
+      }
+    }
+  }
+#else
   for (int d = 0; d < taps[0]; d++) {
     for (int h = 0; h < taps[1]; h++) {
       const T* row = from + d * step_d + h * step_h;
@@ -64,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(256) pool(const T* x, T* y, const I
       }
     }
   }
+#endif
 #if !IS_MAX
   const float share = 1.0f / (float)max(counted, 1);
 #pragma unroll
@@ -71,4 +98,12 @@ extern "C" __global__ void __launch_bounds__(256) pool(const T* x, T* y, const I
 #endif
   T* to = y + (n * a.v[37] + c * a.v[38] + out[0] * a.v[39] + out[1] * a.v[40] + out[2] * a.v[41]);
   po_store_part<T, V>(to, sum, left);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) pool(const T* x, T* y, const Ints a) {
+  wait_for_inputs();
+  let_next_begin();
+  const int strides = a.v[13] | a.v[32] | a.v[34] | a.v[35] | a.v[36];
+  if (LAST && strides % V == 0 && (u64)x % (V * sizeof(T)) == 0) make<true>(x, y, a);
+  else make<V == 1>(x, y, a);
 }

@@ -2,6 +2,8 @@
 
 use planish_kernel::KernelError;
 
+use crate::gpu::Gpu;
+
 /// One axis: its size, and each operand's stride along it in elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Axis {
@@ -54,6 +56,16 @@ pub(crate) fn int(value: usize) -> Result<i32, KernelError> {
 /// A stride or offset that kernels count in 32 bits.
 pub(crate) fn stride(value: isize) -> Result<i32, KernelError> {
     i32::try_from(value).map_err(|_| KernelError::unsupported("a stride of 2^31 elements or more"))
+}
+
+/// Threads of a block where there are `n_threads` in all: fewer where there are few, so that all multiprocessors
+/// have some.
+pub(crate) fn block_of(gpu: &Gpu, n_threads: usize) -> usize {
+    match n_threads / gpu.n_sms.max(1) as usize {
+        512.. => 256,
+        128.. => 128,
+        _ => 64,
+    }
 }
 
 /// Blocks of `per` that cover `n`.

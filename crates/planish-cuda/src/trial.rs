@@ -380,6 +380,8 @@ fn compiled(source: &Source) -> Entry {
             "-shared",
             "-fPIC",
             "-fno-strict-aliasing",
+            // Shared memory of a template in one kernel is not that of another kernel.
+            "-fno-gnu-unique",
             "-ffp-contract=off",
             "-o",
         ])

@@ -18,7 +18,11 @@ use crate::steps::{Arg, Plan, Planner, Slot};
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
+
+/// The tactics on tensor cores: all phases in one product, or each in its own.
+const JOINED: &str = "convtranspose_joined";
+const PHASES: &str = "convtranspose_mma";
 
 /// Taps outermost, then input channels, then output channels.
 const PACKED_PLAIN: &str = "taps_in_out";
@@ -148,7 +152,7 @@ fn arguments(ints: Vec<i32>, ending: &Ending) -> Vec<Arg> {
     args
 }
 
-fn mma(problem: &Problem) -> Result<Plan, KernelError> {
+fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     let Wanted { x, axes, groups, inputs, outputs, .. } = wanted(problem)?;
     let y = &problem.outputs[0];
     let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
@@ -161,6 +165,12 @@ fn mma(problem: &Problem) -> Result<Plan, KernelError> {
         return refuse(
             "only one group of half types in whole chunks, channels innermost, goes to tensor cores",
         );
+    }
+    let beside = |axis: &PlacedAxis| {
+        axis.kernel == axis.stride && axis.pad_begin == 0 && axis.input == axis.output * axis.stride
+    };
+    if joined && (!axes.iter().all(beside) || outputs % 8 != 0) {
+        return refuse("windows that do not lie side by side, or channels not in whole chunks");
     }
     if y.is_empty() {
         return Ok(Plan::default());
@@ -183,13 +193,19 @@ fn mma(problem: &Problem) -> Result<Plan, KernelError> {
         .code("conv_transpose_mma.cu", text, "conv_transpose_mma", ints.len())
         .define("T", storage(x)?)
         .define("Y_T", storage(y)?)
+        .define("JOINED", u8::from(joined))
         .source();
     let rows: usize = axes.iter().map(|axis| axis.input.div_ceil(axis.stride)).product::<usize>() * x.dims[0];
     let phases: usize = axes.iter().map(|axis| axis.stride).product();
-    if phases > 65_535 || outputs.div_ceil(TILE) > 65_535 {
+    if phases > 65_535 || (outputs * phases).div_ceil(TILE) > 65_535 {
         return refuse("more phases than a grid has");
     }
-    let grid = [blocks(rows, TILE)?, outputs.div_ceil(TILE) as u32, phases as u32];
+    let grid = if joined {
+        let rows: usize = axes.iter().map(|axis| axis.output).product::<usize>() * x.dims[0];
+        [blocks(rows, TILE)?, blocks(outputs * phases, TILE)?, 1]
+    } else {
+        [blocks(rows, TILE)?, outputs.div_ceil(TILE) as u32, phases as u32]
+    };
     Ok(Plan::one(source, grid, 128, arguments(ints, &ending)))
 }
 
@@ -234,7 +250,10 @@ impl Planner for ConvTranspose {
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(layout)];
             let laid = laid(problem, &inputs, &outputs);
-            let planned = if format == PACKED_MMA { mma(&laid) } else { plain(&laid) };
+            let planned = match format == PACKED_MMA {
+                true => mma(&laid, name == JOINED),
+                false => plain(&laid),
+            };
             if planned.is_ok() {
                 let ns = gpu.roofline_ns(flops, peak, bytes);
                 let mut made = candidate(name.to_string(), REVISION, inputs, outputs, ns);
@@ -247,7 +266,8 @@ impl Planner for ConvTranspose {
             }
         };
         if gpu.sm >= 80 || x.dtype == DType::F16 {
-            offer("convtranspose_mma", Layout::ChannelsLast, PACKED_MMA, 1e14);
+            offer(JOINED, Layout::ChannelsLast, PACKED_MMA, 2e14);
+            offer(PHASES, Layout::ChannelsLast, PACKED_MMA, 1e14);
         }
         for layout in layouts_for(&problem.outputs) {
             offer(&format!("convtranspose_{}", layout.name()), layout, PACKED_PLAIN, 4e12);
@@ -256,7 +276,11 @@ impl Planner for ConvTranspose {
     }
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
-        if tactic.name == "convtranspose_mma" { mma(problem) } else { plain(problem) }
+        match tactic.name.as_str() {
+            JOINED => mma(problem, true),
+            PHASES => mma(problem, false),
+            _ => plain(problem),
+        }
     }
 
     fn pack(
@@ -270,7 +294,7 @@ impl Planner for ConvTranspose {
         if input != 1 || weight.shape() != wanted.weight.dims {
             return refuse(format!("{tactic} packs its weights only"));
         }
-        let is_mma = tactic.name == "convtranspose_mma";
+        let is_mma = [JOINED, PHASES].contains(&tactic.name.as_str());
         let format = if is_mma { PACKED_MMA } else { PACKED_PLAIN };
         Ok(PackedWeight { format: format.to_string(), bytes: packed(weight, wanted.groups, !is_mma) })
     }

@@ -11,21 +11,26 @@ use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, refuse, size_of_element, storage, want};
 use crate::samples::{Sample, input, node};
-use crate::space::{blocks, divisor, int};
+use crate::space::{block_of, blocks, divisor, int};
 use crate::steps::{Arg, Plan, Planner, Slot};
 
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// How weights are packed: taps outermost, channels innermost.
 const PACKED: Format = Format::Taps;
 
 /// Taps beyond these are not unrolled into registers.
 const MAX_ROW_TAPS: usize = 31;
-/// Pixels of a row that a thread holds at most, in registers of eight channels each.
-const MAX_SPAN: usize = 12;
+/// Registers that pixels and taps under way may take, and the most that one row of taps may.
+const LOADED: usize = 96;
+const MAX_ROW: usize = 128;
+/// Threads that a multiprocessor runs at once, of kernels with many registers.
+const RESIDENT: usize = 1024;
+/// What a round of loads takes from the second-level cache, in nanoseconds.
+const ROUND_NS: f64 = 500.0;
 
 /// Convolutions with as many groups as channels.
 pub(crate) struct Depthwise;
@@ -66,12 +71,30 @@ fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
     }
 }
 
-/// Outputs of a row that a thread makes, as a tactic names them.
-fn outputs_of(tactic: &str) -> Option<usize> {
-    tactic.strip_prefix("depthwise_p")?.parse().ok().filter(|n| [1, 2, 4].contains(n))
+/// Channels and outputs of a row that a thread makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Form {
+    lanes: usize,
+    outputs: usize,
 }
 
-fn plan(problem: &Problem, n_outputs: usize) -> Result<Plan, KernelError> {
+impl Form {
+    fn all() -> impl Iterator<Item = Form> {
+        [8, 4, 2].into_iter().flat_map(|lanes| [1, 2, 4].map(|outputs| Form { lanes, outputs }))
+    }
+
+    fn name(self) -> String {
+        format!("depthwise_{}x{}", self.lanes, self.outputs)
+    }
+
+    /// Registers that the pixels and taps of one row of taps take while they are under way.
+    fn row_registers(self, axis: &PlacedAxis, size: usize) -> usize {
+        let span = (self.outputs - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1;
+        (span + axis.kernel) * (self.lanes * size).div_ceil(4)
+    }
+}
+
+fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     let Wanted { x, weight, axes } = wanted(problem)?;
     let y = &problem.outputs[0];
     let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
@@ -83,12 +106,13 @@ fn plan(problem: &Problem, n_outputs: usize) -> Result<Plan, KernelError> {
     if y.is_empty() {
         return Ok(Plan::default());
     }
-    let span = (n_outputs - 1) * axes[2].stride + (axes[2].kernel - 1) * axes[2].dilation + 1;
-    if n_outputs > 1 && span > MAX_SPAN {
+    let Form { lanes, outputs: n_outputs } = form;
+    let row = form.row_registers(&axes[2], size_of_element(x.dtype));
+    // The narrowest form takes rows of any length.
+    if row > MAX_ROW && form != (Form { lanes: 2, outputs: 1 }) {
         return refuse("rows too long for registers");
     }
-    // Long rows of taps have fewer channels at once.
-    let lanes = if size_of_element(x.dtype) == 4 || span > MAX_SPAN { 4 } else { 8 };
+    let rows_at_once = (LOADED / row).clamp(1, axes[1].kernel);
     let channels = x.dims[1];
     let outputs = axes.map(|axis| axis.output);
     let order = [channels.div_ceil(lanes), outputs[2].div_ceil(n_outputs), outputs[1], outputs[0]];
@@ -120,6 +144,8 @@ fn plan(problem: &Problem, n_outputs: usize) -> Result<Plan, KernelError> {
         .define("Y_T", storage(y)?)
         .define("V", lanes)
         .define("P", n_outputs)
+        .define("ROWS_AT_ONCE", rows_at_once)
+        .define("THREADS", block_of(gpu, n_threads))
         .define("KD", axes[0].kernel)
         .define("KH", axes[1].kernel)
         .define("KW", axes[2].kernel)
@@ -133,7 +159,8 @@ fn plan(problem: &Problem, n_outputs: usize) -> Result<Plan, KernelError> {
         Arg::Ints(ints),
     ];
     args.extend(ending.args);
-    Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
+    let threads = block_of(gpu, n_threads);
+    Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
 /// Where element `(channel, tap)` of the weights goes: taps outermost.
@@ -155,29 +182,34 @@ impl Planner for Depthwise {
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let Ok(Wanted { x, axes, .. }) = wanted(problem) else { return Vec::new() };
-        let taps: usize = axes.iter().map(|axis| axis.kernel).product();
         let y = &problem.outputs[0];
-        let offer = |n_outputs: usize| {
+        let offer = |form: Form| {
             let mut inputs: Vec<Want> =
                 problem.inputs.iter().map(|input| want(input, x.rank(), Layout::ChannelsLast)).collect();
             inputs[0] = Want::inside(Layout::ChannelsLast);
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(Layout::ChannelsLast)];
-            plan(&laid(problem, &inputs, &outputs), n_outputs).ok()?;
-            // A pixel is read once for each row of taps and each group of outputs.
-            let reads = y.len() as f64 * taps as f64 * (0.4 + 0.6 / n_outputs as f64);
-            let bytes = problem.traffic_bytes() as f64;
-            let ns = gpu.roofline_ns(reads * 2.0, 2e13, bytes);
-            let mut made = candidate(format!("depthwise_p{n_outputs}"), REVISION, inputs, outputs, ns);
+            plan(gpu, &laid(problem, &inputs, &outputs), form).ok()?;
+            // Rows of taps come in rounds; threads that do not run at once wait for each other.
+            let row = form.row_registers(&axes[2], size_of_element(x.dtype));
+            let rounds = axes[0].kernel * axes[1].kernel.div_ceil((LOADED / row).max(1));
+            let n_threads = y.len() as f64 / (form.lanes * form.outputs) as f64;
+            let waves = (n_threads / (f64::from(gpu.n_sms) * RESIDENT as f64)).max(1.0);
+            let loads = (axes[0].kernel * axes[1].kernel * row) as f64;
+            let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64);
+            let ns = ns + waves * (rounds as f64 * ROUND_NS + loads * 2.0);
+            let mut made = candidate(form.name(), REVISION, inputs, outputs, ns);
             made.packed[1] = Some(PACKED.name());
             Some(made)
         };
-        [4, 2, 1].into_iter().filter_map(offer).collect()
+        let mut list: Vec<Candidate> = Form::all().filter_map(offer).collect();
+        list.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+        list
     }
 
-    fn plan(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
-        match outputs_of(&tactic.name) {
-            Some(n_outputs) => plan(problem, n_outputs),
+    fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
+        match Form::all().find(|form| form.name() == tactic.name) {
+            Some(form) => plan(gpu, problem, form),
             None => refuse(format!("{tactic} is no depthwise convolution")),
         }
     }

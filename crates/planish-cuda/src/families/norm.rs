@@ -13,6 +13,7 @@ use crate::source::Source;
 use crate::space::{blocks, divisor, int};
 use crate::steps::{Arg, Plan, Planner, Slot, Step};
 
+mod pixels;
 #[cfg(test)]
 mod tests;
 
@@ -66,13 +67,22 @@ enum Way {
     Groups,
     /// Sums first, then the rest, each by many blocks.
     Parts,
+    /// The same by pixels with all their channels, which are innermost.
+    Pixels,
+}
+
+/// What group and instance normalization ask for.
+#[derive(Clone, Copy, Debug)]
+struct Grouped {
+    n_groups: usize,
+    epsilon: f32,
 }
 
 fn ways(problem: &Problem) -> &'static [(Way, &'static str)] {
     let main = problem.region.nodes.iter().find(|node| is_main(&node.op));
     match main.map(|node| &node.op) {
         Some(Op::LayerNormalization(_) | Op::RMSNormalization(_)) => &[(Way::Rows, "norm_rows")],
-        Some(_) => &[(Way::Groups, "norm_groups"), (Way::Parts, "norm_parts")],
+        Some(_) => &[(Way::Groups, "norm_groups"), (Way::Parts, "norm_parts"), (Way::Pixels, "norm_pixels")],
         None => &[],
     }
 }
@@ -109,11 +119,13 @@ fn plan(gpu: &Gpu, problem: &Problem, way: &Way) -> Result<Plan, KernelError> {
         (Op::RMSNormalization(op), Way::Rows) => {
             rows(gpu, problem, main, axis_of(op.axis, rank)?, true, op.epsilon)
         }
-        (Op::GroupNormalization(op), Way::Groups | Way::Parts) => {
-            groups(gpu, problem, main, usize::try_from(op.num_groups).unwrap_or(0), op.epsilon, way)
+        (Op::GroupNormalization(op), _) => {
+            let n_groups = usize::try_from(op.num_groups).unwrap_or(0);
+            groups(gpu, problem, main, Grouped { n_groups, epsilon: op.epsilon }, way)
         }
-        (Op::InstanceNormalization(op), Way::Groups | Way::Parts) => {
-            groups(gpu, problem, main, output.dims.get(1).copied().unwrap_or(0), op.epsilon, way)
+        (Op::InstanceNormalization(op), _) => {
+            let n_groups = output.dims.get(1).copied().unwrap_or(0);
+            groups(gpu, problem, main, Grouped { n_groups, epsilon: op.epsilon }, way)
         }
         (op, _) => refuse(format!("{} in this form", op.name())),
     }
@@ -248,10 +260,13 @@ fn groups(
     gpu: &Gpu,
     problem: &Problem,
     main: usize,
-    n_groups: usize,
-    epsilon: f32,
+    grouped: Grouped,
     way: &Way,
 ) -> Result<Plan, KernelError> {
+    if matches!(way, Way::Pixels) {
+        return pixels::plan(gpu, problem, main, grouped);
+    }
+    let Grouped { n_groups, epsilon } = grouped;
     let node = &problem.region.nodes[main];
     let output = &problem.outputs[0];
     let (Some((x, from)), Some((scale, scales)), Some((bias, biases))) =
@@ -391,6 +406,9 @@ impl Planner for Norm {
                         let blocks = f64::from(step.grid[1]);
                         gpu.roofline_ns(0.0, 1.0, bytes * (f64::from(gpu.n_sms) / blocks).max(1.0))
                     }
+                    (Way::Pixels, _) => {
+                        gpu.roofline_ns(0.0, 1.0, bytes) + 0.8 * gpu.roofline_ns(0.0, 1.0, bytes / 2.0)
+                    }
                     (Way::Parts, _) => {
                         gpu.roofline_ns(0.0, 1.0, bytes) + gpu.roofline_ns(0.0, 1.0, bytes / 2.0)
                     }
@@ -454,6 +472,11 @@ impl Planner for Norm {
                 .f32(&[1, 4, 60, 50])
                 .f32(&[4])
                 .f32(&[4])
+                .problem(),
+            Sample::of(vec![(group(32), vec![input(0), input(1), input(2)])])
+                .typed(half, &[1, 128, 9, 12])
+                .typed(half, &[128])
+                .typed(half, &[128])
                 .problem(),
             Sample::op(op::InstanceNormalization { epsilon: 1e-5 }, 3)
                 .f32(&[2, 6, 5, 7])

@@ -8,13 +8,16 @@ use planish_tensor::{DType, Dim};
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
 use crate::samples::{Sample, input};
-use crate::space::{blocks, divisor, int};
+use crate::space::{block_of, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
+
+/// Taps of a plane of windows whose elements are loaded together.
+const MAX_TAPS: usize = 9;
 
 /// Elements of one access with channels innermost.
 const LANES: usize = 8;
@@ -94,7 +97,7 @@ fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
     }
 }
 
-fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     let (axes, fold) = wanted(problem)?;
     let (x, y) = (&problem.inputs[0], &problem.outputs[0]);
     let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
@@ -128,6 +131,8 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         ints.push(int(stride)?);
     }
     int(x.span_bytes().max(y.span_bytes()) / 2)?;
+    let small = axes[1].kernel * axes[2].kernel <= MAX_TAPS;
+    let threads = block_of(gpu, n_threads);
     let text = include_str!("../../kernels/pool.cu");
     let source = Code::new("pool.cu", text, "pool", ints.len())
         .define("T", storage(x)?)
@@ -135,9 +140,13 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         .define("IS_MAX", u8::from(fold == Fold::Max))
         .define("WITH_PAD", u8::from(fold == Fold::Average { include_pad: true }))
         .define("LAST", u8::from(last))
+        .define("KD", if small { axes[0].kernel } else { 0 })
+        .define("KH", axes[1].kernel)
+        .define("KW", axes[2].kernel)
+        .define("THREADS", threads)
         .source();
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
-    Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
+    Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
 impl Planner for Pool {
@@ -155,7 +164,7 @@ impl Planner for Pool {
         layouts.dedup();
         let offer = |layout: Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(&laid(problem, &wants, &wants)).ok()?;
+            plan(gpu, &laid(problem, &wants, &wants)).ok()?;
             // Threads of the plain layout read element by element.
             let slower = if layout == Layout::Plain { 2.0 } else { 1.0 };
             let ns = gpu.roofline_ns(reads * slower, 1e13, problem.traffic_bytes() as f64);
@@ -164,8 +173,8 @@ impl Planner for Pool {
         layouts.into_iter().filter_map(offer).collect()
     }
 
-    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
-        plan(problem)
+    fn plan(&self, gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(gpu, problem)
     }
 
     fn samples(&self) -> Vec<Problem> {

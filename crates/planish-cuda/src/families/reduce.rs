@@ -13,7 +13,11 @@ use crate::steps::{Arg, Code, Plan, Planner, Slot, Step};
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
+
+/// Results for each multiprocessor below which they are few, and how many a block then makes beside each other.
+const FEW_RESULTS: usize = 64;
+const FEW_BESIDE: usize = 8;
 
 const THREADS: usize = 256;
 /// Blocks under which results are shared by several, and the least elements of one part.
@@ -179,6 +183,12 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         lanes /= 2;
     }
     let n_inner = inner.dim;
+    let n_kept: usize = kept.iter().map(|axis| axis.dim).product();
+    // Few results: more threads with fewer of them each, so that more multiprocessors have some.
+    let is_few = !along && n_kept < FEW_RESULTS * gpu.n_sms as usize;
+    while is_few && lanes > 2 {
+        lanes /= 2;
+    }
     let n_results: usize = match along {
         true => kept.iter().map(|axis| axis.dim).product(),
         false => kept.iter().map(|axis| axis.dim).product::<usize>() / n_inner * n_inner.div_ceil(lanes),
@@ -189,8 +199,8 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     };
     let mut sharers = n_elements.clamp(1, THREADS).next_power_of_two().min(THREADS);
     if !along {
-        // Neighbouring results fill at least the lanes of a warp.
-        sharers = sharers.clamp(1, THREADS / 32);
+        // Neighbouring results fill at least the lanes of a warp, or a sector of memory where they are few.
+        sharers = sharers.clamp(1, if is_few { THREADS / FEW_BESIDE } else { THREADS / 32 });
     }
     let n_blocks = n_results.div_ceil(THREADS / sharers);
     let few = (FEW_BLOCKS.min(gpu.n_sms as usize)).div_ceil(n_blocks.max(1));

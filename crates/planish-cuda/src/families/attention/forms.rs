@@ -48,7 +48,7 @@ impl Form {
     /// Bytes of shared memory for rounded features of keys and of values.
     fn shared(self, d: usize, dv: usize) -> usize {
         match self {
-            Form::Narrow { .. } => KEYS * (d + dv + 2 * ROW_PAD) * 2,
+            Form::Narrow { warps } => 2 * ((KEYS + 16 * warps) * (d + ROW_PAD) + KEYS * (dv + ROW_PAD)),
             Form::Wide { tiles, keys, .. } => {
                 let (rows, scores) = (16 * tiles, keys + ROW_PAD);
                 let halves = (rows + keys) * (d + ROW_PAD) + keys * (dv + ROW_PAD) + rows * scores;

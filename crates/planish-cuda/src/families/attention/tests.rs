@@ -1,7 +1,8 @@
 //! Attention against the reference: masks, causes, groups, sizes around the tiles.
 
+use planish_kernel::Ref;
 use planish_op as op;
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
 use super::Attention;
 use crate::samples::Sample;
@@ -44,5 +45,37 @@ fn heads_in_rows_and_groups_of_them() {
         let sample = Sample::op(attention, 4).typed(dtype, &[2, 21, 4 * 16]).typed(dtype, &[2, 33, 2 * 16]);
         let sample = sample.typed(dtype, &[2, 33, 2 * 24]).typed(dtype, &[21, 33]);
         trial::check(&Attention, &sample.problem(), 5, tolerance(dtype));
+    }
+}
+
+#[test]
+fn every_stage_of_the_scores_and_lengths() {
+    for stage in 1..=3 {
+        let attention = op::Attention {
+            qk_matmul_output_mode: stage,
+            softcap: 3.0,
+            softmax_precision: None,
+            kv_num_heads: None,
+            q_num_heads: None,
+            scale: None,
+            is_causal: false,
+        };
+        let node = |idx| Some(Ref::Input(idx));
+        let places = vec![node(0), node(1), node(2), node(3), None, None, node(4)];
+        let sample = Sample::of(vec![(attention.into(), places)]).n_outputs(4);
+        let sample = sample.f32(&[2, 2, 3, 8]).f32(&[2, 2, 140, 8]).f32(&[2, 2, 140, 4]);
+        let problem = sample.f32(&[2, 1, 3, 133]).typed(DType::I64, &[2]).problem();
+        let mut numbers = trial::Numbers::new(3);
+        let mut inputs: Vec<Tensor> =
+            problem.inputs[..4].iter().map(|at| numbers.tensor(at.dtype, &at.dims, 2.0)).collect();
+        inputs.push(Tensor::vector(vec![140i64, 9]));
+        trial::check_on(&Attention, &problem, &inputs, WEIGHTS_F32);
+    }
+}
+
+#[test]
+fn names_lead_back_to_forms() {
+    for form in super::Form::all() {
+        assert_eq!(super::Form::named(&form.name()), Some(form));
     }
 }

@@ -1,0 +1,115 @@
+//! Group and instance normalization with channels innermost by parts of the pixels: sums, then the rest.
+
+use planish_kernel::{KernelError, Problem};
+
+use super::{Grouped, operand};
+use crate::ending::Ending;
+use crate::gpu::Gpu;
+use crate::operands::{as_run, refuse, size_of_element, storage};
+use crate::source::Source;
+use crate::space::int;
+use crate::steps::{Arg, Plan, Slot, Step};
+
+/// Threads of a block at most.
+const THREADS: usize = 256;
+/// Pixels that a thread has under way.
+const AT_ONCE: usize = 4;
+/// The most parts that every block of the second launch adds up.
+const MAX_PARTS: usize = 128;
+/// Shared memory that a kernel has without asking, in floats; both sums of each channel of each lane.
+const MAX_FLOATS: usize = 12 << 10;
+
+pub(super) fn plan(
+    gpu: &Gpu,
+    problem: &Problem,
+    main: usize,
+    Grouped { n_groups, epsilon }: Grouped,
+) -> Result<Plan, KernelError> {
+    let node = &problem.region.nodes[main];
+    let output = &problem.outputs[0];
+    let (Some((x, from)), Some((scale, scales)), Some((bias, biases))) =
+        (operand(problem, node, 0)?, operand(problem, node, 1)?, operand(problem, node, 2)?)
+    else {
+        return refuse("a parameter is missing");
+    };
+    let dims = &output.dims;
+    if dims.len() < 3 || from.dims != *dims || n_groups == 0 || !dims[1].is_multiple_of(n_groups) {
+        return refuse("channels that do not divide into groups");
+    }
+    if [scales, biases].iter().any(|p| p.dims != [dims[1]] || p.strides != [1]) {
+        return refuse("parameters that are not one for each channel");
+    }
+    let channels = dims[1];
+    let lanes_of = |size: usize| (16 / size).min(8);
+    let mut lanes = lanes_of(size_of_element(from.dtype)).min(lanes_of(size_of_element(output.dtype)));
+    while lanes > 1 && !channels.is_multiple_of(lanes) {
+        lanes /= 2;
+    }
+    let vectors = channels / lanes;
+    let (Some(from_pixel), Some(to_pixel)) =
+        (as_run(&dims[2..], &from.strides[2..]), as_run(&dims[2..], &output.strides[2..]))
+    else {
+        return refuse("pixels with gaps");
+    };
+    if from.strides[1] != 1 || output.strides[1] != 1 || vectors > THREADS {
+        return refuse("channels that are not innermost, or too many");
+    }
+    let plane: usize = dims[2..].iter().product();
+    let at_once = THREADS / vectors;
+    if at_once * channels * 2 > MAX_FLOATS || n_groups * 4 > MAX_FLOATS || dims[0] > 65_535 {
+        return refuse("more channels than shared memory has room for");
+    }
+    // Sums by about a block for each multiprocessor, the rest by twice as many.
+    let parts_of = |per_sm: usize, most: usize| {
+        let wanted = (per_sm * gpu.n_sms as usize).div_ceil(dims[0]);
+        let n = wanted.min(plane.div_ceil(at_once * AT_ONCE)).clamp(1, most);
+        let each = plane.div_ceil(n);
+        (plane.div_ceil(each), each)
+    };
+    let ((n_sums, sums_each), (n_rest, rest_each)) = (parts_of(1, MAX_PARTS), parts_of(2, usize::MAX));
+    let slices = (vectors * at_once / n_groups).clamp(1, 8);
+    let mut ints = vec![int(plane)?, epsilon.to_bits() as i32, int(n_sums)?, int(rest_each)?];
+    for stride in [from.strides[0], from_pixel, output.strides[0], to_pixel] {
+        ints.push(int(stride)?);
+    }
+    let spatial: Vec<usize> = (2..dims.len()).collect();
+    let ending = Ending::behind(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?;
+    ints.extend(&ending.ints);
+    let code = |stage: usize| -> Result<Source, KernelError> {
+        let text = include_str!("../../../kernels/norm_pixels.cu");
+        Ok(ending
+            .code("norm_pixels.cu", text, "norm_pixels", ints.len())
+            .define("X_T", storage(from)?)
+            .define("S_T", storage(scales)?)
+            .define("B_T", storage(biases)?)
+            .define("Y_T", storage(output)?)
+            .define("STAGE", stage)
+            .define("V", lanes)
+            .define("VECTORS", vectors)
+            .define("LANES", at_once)
+            .define("GROUPS", n_groups)
+            .define("SLICES", slices)
+            .source())
+    };
+    let step = |source: usize, parts: usize, each: usize| -> Result<Step, KernelError> {
+        let mut ints = ints.clone();
+        ints[3] = int(each)?;
+        let mut args = vec![
+            Arg::Address(Slot::Input(x), 0),
+            Arg::Address(Slot::Input(scale), 0),
+            Arg::Address(Slot::Input(bias), 0),
+            Arg::Address(Slot::Output(0), 0),
+            Arg::Address(Slot::Workspace, 0),
+            Arg::Ints(ints),
+        ];
+        args.extend(ending.args.clone());
+        let grid = [parts as u32, dims[0] as u32, 1];
+        Ok(Step { source, grid, threads: (vectors * at_once) as u32, shared: 0, args })
+    };
+    Ok(Plan {
+        sources: vec![code(1)?, code(2)?],
+        steps: vec![step(0, n_sums, sums_each)?, step(1, n_rest, rest_each)?],
+        // A sum and a sum of squares, in f32.
+        workspace: dims[0] * n_sums * n_groups * 8,
+    })
+}
