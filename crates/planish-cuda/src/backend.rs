@@ -25,6 +25,7 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::Conv,
     &crate::families::gemm::Gemm,
+    &crate::families::halo::Halo,
     &crate::families::wconv::WConv,
     &crate::families::wgemm::WGemm,
     &crate::families::whalo::WHalo,

@@ -2,6 +2,7 @@
 
 pub(crate) mod conv;
 pub(crate) mod gemm;
+pub(crate) mod halo;
 pub(crate) mod product;
 pub(crate) mod wconv;
 pub(crate) mod wgemm;
