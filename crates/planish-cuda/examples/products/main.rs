@@ -1,9 +1,11 @@
 //! Times every convolution and matrix product of the suite's models, all tactics of each, on a GPU, and checks
 //! their results: what prices and tiles are judged by.
 //!
-//! `products [--out FILE] [--only TEXT] [--likely]`: the best tactics of each layer with microseconds (in a
-//! replayed graph of many launches), TFLOP/s and error, then sums over models; every single time goes to FILE.
-//! With `--likely` families offer what they would offer to a plan instead of everything.
+//! `products [--out FILE] [--only TEXT,…] [--family NAME,…] [--most N] [--likely]`: the best tactics of each layer
+//! with microseconds (in a replayed graph of many launches), TFLOP/s and error, then sums over models; every single
+//! time goes to FILE. `--only` takes layers with one of the texts in their title, `--family` and `--most` these
+//! families and the N likely best of each. With `--likely` families offer what they would offer to a plan instead
+//! of everything.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +17,6 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use planish_cuda::{Cuda, offline};
-use planish_kernel::Backend;
 
 use crate::layers::{Layer, layers};
 use crate::measure::{Outcome, Subject, compile_all};
@@ -31,10 +32,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut only = None;
     let mut arguments = std::env::args().skip(1);
     let mut everything = true;
+    let mut families = None;
+    let mut most_of_family = usize::MAX;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next(),
             "--only" => only = arguments.next(),
+            "--family" => families = arguments.next(),
+            "--most" => most_of_family = arguments.next().unwrap_or_default().parse()?,
             "--likely" => everything = false,
             other => return Err(format!("unknown argument `{other}`").into()),
         }
@@ -45,7 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     offline::offer_everything(everything);
     let chosen: Vec<Layer> = layers()
         .into_iter()
-        .filter(|layer| only.as_ref().is_none_or(|only| layer.title().contains(only.as_str())))
+        .filter(|layer| {
+            only.as_ref().is_none_or(|only| only.split(',').any(|text| layer.title().contains(text)))
+        })
         .collect();
     // One problem stands in several models: measured once.
     let mut tasks = Vec::new();
@@ -54,7 +61,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if tasks.iter().any(|(other, _, _): &(String, &Layer, Vec<_>)| *other == key) {
             continue;
         }
-        let mut candidates = cuda.candidates(&layer.problem);
+        let chosen = |name: &str| families.as_ref().is_none_or(|list| list.split(',').any(|own| own == name));
+        let mut candidates = Vec::new();
+        for family in offline::families().into_iter().filter(|name| chosen(name)) {
+            let mut offered = offline::candidates(family, cuda.gpu(), &layer.problem);
+            offered.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+            candidates.extend(offered.into_iter().take(most_of_family));
+        }
         candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
         let most = candidates.first().map_or(0.0, |best| best.predicted_ns * PATIENCE);
         candidates.retain(|candidate| candidate.predicted_ns <= most);
@@ -63,7 +76,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let step = candidates.len().div_ceil(MOST_OF_EDGES).max(1);
             candidates = candidates.into_iter().step_by(step).collect();
         }
-        tasks.push((key, layer, candidates));
+        if !candidates.is_empty() {
+            tasks.push((key, layer, candidates));
+        }
     }
     let pairs = tasks.iter().flat_map(|(_, layer, candidates)| {
         candidates.iter().map(|candidate| (offline::arranged(&layer.problem, candidate), &candidate.tactic))
