@@ -4,6 +4,7 @@ mod accuracy;
 mod compare;
 mod conformance;
 mod differential;
+mod dynamic;
 mod import_figures;
 mod models;
 mod nvrtc;
@@ -37,6 +38,8 @@ enum Command {
     Conformance(conformance::Options),
     /// Draw seeded random cases of each operator and compare them with ONNX Runtime.
     Differential(differential::Options),
+    /// Time one plan for a range of sizes against plans for each size.
+    Dynamic(dynamic::Options),
     /// Import generated models and print time, growth with the nodes, and peak memory.
     ImportFigures(import_figures::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Test => test::test(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Differential(options) => differential::run(&options),
+        Command::Dynamic(options) => dynamic::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),

@@ -30,7 +30,7 @@ const MAX_CALL_NS: f64 = 3_000.0;
 const MAX_RESOLVE_US: f64 = 200.0;
 
 /// Nanoseconds that this thread has had a core, as of the last tick or switch of the scheduler.
-fn cpu_ns() -> Result<f64> {
+pub(crate) fn cpu_ns() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     text.split(' ').next().and_then(|ns| ns.parse().ok()).context("schedstat has no time")
 }

@@ -204,6 +204,15 @@ pub(crate) struct Bench {
     /// Inputs by name, one array each, in a numpy .npz file; random numbers if not given
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) inputs: Option<PathBuf>,
+    /// Keep inputs and outputs in the GPU's memory, so that nothing is transferred while the clock counts
+    #[arg(long)]
+    pub(crate) no_transfers: bool,
+    /// Take inputs from ordinary memory instead of the engine's own pinned buffers
+    #[arg(long, conflicts_with = "no_transfers")]
+    pub(crate) pageable: bool,
+    /// Wait for the GPU by looking all the time: the least latency, for a whole core
+    #[arg(long)]
+    pub(crate) spin: bool,
     #[command(flatten)]
     pub(crate) building: Building,
     #[command(flatten)]

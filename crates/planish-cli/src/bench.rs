@@ -4,13 +4,14 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use planish::{ContextOptions, Engine, View};
+use anyhow::{Context, Result, bail};
+use planish::{Bindings, Context as Lane, ContextOptions, Engine, Phases, View, Wait};
 use planish_tensor::Tensor;
 use serde_json::{Value, json};
 
 use crate::args::Bench;
 use crate::feed::{self, Sources};
+use crate::watch::Watch;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
@@ -31,7 +32,14 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     fed.notes.iter().for_each(|note| say_note(note));
 
     let tensors: Vec<Tensor> = fed.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();
-    let timed = run_all(&engine, &tensors, threads, args)?;
+    let names: Vec<&str> = fed.tensors.iter().map(|(name, _)| name.as_str()).collect();
+    let on_device = engine.record().targets.len() > 1;
+    if args.no_transfers && !on_device {
+        bail!("--no-transfers is for a plan on a GPU; this one runs on the CPU");
+    }
+    let watch = if on_device { Watch::start(args.building.device) } else { None };
+    let timed = run_all(&engine, &names, &tensors, threads, args)?;
+    let seen = watch.and_then(Watch::finish);
     let batch = tensors.first().and_then(|tensor| tensor.shape().first().copied()).unwrap_or(1);
     let stats = Stats::new(&timed.times, args.trim);
     let qps = timed.times.len() as f64 / timed.wall.as_secs_f64();
@@ -49,12 +57,32 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         "weight_bytes": engine.weight_bytes(),
         "arena_bytes": timed.arena_bytes,
         "runs": timed.times.len(),
+        "transfers": !args.no_transfers,
         "cpu_ms": timed.cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / timed.times.len().max(1) as f64),
     });
     if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
         report.extend(more);
     }
+    if let (Value::Object(report), Some(device)) = (&mut report, &timed.device) {
+        report.extend([
+            ("compute_ms".to_string(), json!(device.phases.compute_ns / 1e6)),
+            ("host_to_device_ms".to_string(), json!(device.phases.upload_ns / 1e6)),
+            ("device_to_host_ms".to_string(), json!(device.phases.download_ns / 1e6)),
+            (
+                "device_bytes".to_string(),
+                json!(engine.weight_bytes() + device.arena_bytes + device.recording_bytes),
+            ),
+            ("device_arena_bytes".to_string(), json!(device.arena_bytes)),
+            ("recordings".to_string(), json!(device.n_recordings)),
+        ]);
+    }
+    if let (Value::Object(report), Some(seen)) = (&mut report, &seen) {
+        report.insert("gpu".to_string(), seen.json());
+    }
     if !args.json.replaces_tables() {
+        if let Some(seen) = &seen {
+            writeln!(out, "gpu      {}", seen.line())?;
+        }
         print_table(out, &args.model, &stats, &timed, qps, batch, threads, &engine)?;
     }
     print::json(out, &args.json, &report)?;
@@ -68,6 +96,107 @@ struct Timed {
     arena_bytes: usize,
     /// What all threads together worked, from the first warm-up's end on.
     cpu: Option<Duration>,
+    device: Option<OnDevice>,
+}
+
+/// What one context measured.
+struct Lap {
+    times: Vec<Duration>,
+    wall: Duration,
+    arena_bytes: usize,
+    cpu: Option<Duration>,
+    device: Option<OnDevice>,
+}
+
+/// What one context did on a GPU.
+struct OnDevice {
+    /// Medians, each of its own.
+    phases: Phases,
+    arena_bytes: usize,
+    n_recordings: usize,
+    recording_bytes: usize,
+}
+
+/// Runs whose transfers and kernels are timed apart.
+const PHASED_RUNS: usize = 101;
+
+/// How runs get their inputs.
+enum Source<'a> {
+    Views(Vec<View<'a>>),
+    Bound(Bindings),
+}
+
+impl<'a> Source<'a> {
+    /// Views of ordinary memory on the CPU; on a GPU the engine's own buffers, unless the arguments say otherwise.
+    fn new(
+        context: &Lane,
+        names: &[&str],
+        tensors: &'a [Tensor],
+        args: &Bench,
+        on_device: bool,
+    ) -> Result<Source<'a>> {
+        if !on_device || args.pageable {
+            return Ok(Source::Views(tensors.iter().map(View::from).collect()));
+        }
+        let mut bindings = Bindings::new();
+        let mut dims = Vec::new();
+        for (name, tensor) in names.iter().zip(tensors) {
+            dims.push((*name, tensor.shape()));
+            if args.no_transfers {
+                let mut buffer = context.device_input_buffer(name, tensor.shape())?;
+                buffer.upload(View::from(tensor))?;
+                bindings = bindings.input(name, buffer);
+            } else {
+                let mut buffer = context.input_buffer(name, tensor.shape())?;
+                buffer.bytes_mut().copy_from_slice(tensor.bytes());
+                bindings = bindings.input(name, buffer);
+            }
+        }
+        for (port, dims) in context.engine().outputs().iter().zip(context.output_dims(&dims)?) {
+            // Outputs whose sizes only a run can tell stay with the context.
+            let Some(dims) = dims else { continue };
+            bindings = match args.no_transfers {
+                true => bindings.output(&port.name, context.device_output_buffer(&port.name, &dims)?),
+                false => bindings.output(&port.name, context.output_buffer(&port.name, &dims)?),
+            };
+        }
+        Ok(Source::Bound(bindings))
+    }
+
+    fn run(&mut self, context: &mut Lane) -> Result<()> {
+        match self {
+            Source::Views(views) => context.run_in_order(views)?,
+            Source::Bound(bindings) => context.run_bound(bindings)?,
+        }
+        Ok(())
+    }
+
+    fn run_phased(&mut self, context: &mut Lane) -> Result<Phases> {
+        Ok(match self {
+            Source::Views(views) => context.run_phased(views)?,
+            Source::Bound(bindings) => context.run_bound_phased(bindings)?,
+        })
+    }
+
+    /// Medians of transfers and kernels.
+    fn phases(&mut self, context: &mut Lane) -> Result<OnDevice> {
+        let mut all = Vec::new();
+        for _ in 0..PHASED_RUNS {
+            all.push(self.run_phased(context)?);
+        }
+        let median = |of: fn(&Phases) -> f64| {
+            let mut list: Vec<f64> = all.iter().map(of).collect();
+            list.sort_by(f64::total_cmp);
+            list[list.len() / 2]
+        };
+        let phases = Phases {
+            upload_ns: median(|phases| phases.upload_ns),
+            compute_ns: median(|phases| phases.compute_ns),
+            download_ns: median(|phases| phases.download_ns),
+        };
+        let (n_recordings, recording_bytes) = context.recordings();
+        Ok(OnDevice { phases, arena_bytes: context.device_arena_bytes(), n_recordings, recording_bytes })
+    }
 }
 
 /// The time that this process's threads have run on a processor: beside other work on the machine it says more
@@ -81,27 +210,36 @@ fn cpu_time() -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds.sum())).filter(|time| !time.is_zero())
 }
 
-fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) -> Result<Timed> {
-    let one = || -> Result<(Vec<Duration>, Duration, usize, Option<Duration>)> {
-        let mut context = engine.context_with(ContextOptions::new(threads))?;
-        let views: Vec<View<'_>> = tensors.iter().map(View::from).collect();
+fn run_all(
+    engine: &Engine,
+    names: &[&str],
+    tensors: &[Tensor],
+    threads: usize,
+    args: &Bench,
+) -> Result<Timed> {
+    let on_device = engine.record().targets.len() > 1;
+    let wait = if args.spin { Wait::Spin } else { Wait::Block };
+    let one = || -> Result<Lap> {
+        let mut context = engine.context_with(ContextOptions { wait, ..ContextOptions::new(threads) })?;
+        let mut source = Source::new(&context, names, tensors, args, on_device)?;
         let start = Instant::now();
         // The first run resolves shapes and touches memory: it is warm-up however short that is.
-        context.run_in_order(&views)?;
+        source.run(&mut context)?;
         while start.elapsed() < args.warmup {
-            context.run_in_order(&views)?;
+            source.run(&mut context)?;
         }
         let mut times = Vec::with_capacity(1 << 16);
         let cpu = cpu_time();
         let start = Instant::now();
         while start.elapsed() < args.duration || times.len() < args.iterations {
             let run = Instant::now();
-            context.run_in_order(&views)?;
+            source.run(&mut context)?;
             times.push(run.elapsed());
         }
         let wall = start.elapsed();
         let cpu = cpu_time().zip(cpu).map(|(end, start)| end.saturating_sub(start));
-        Ok((times, wall, context.arena_bytes(), cpu))
+        let device = on_device.then(|| source.phases(&mut context)).transpose()?;
+        Ok(Lap { times, wall, arena_bytes: context.arena_bytes(), cpu, device })
     };
     let results: Vec<Result<_>> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..args.contexts.max(1)).map(|_| scope.spawn(one)).collect();
@@ -111,14 +249,16 @@ fn run_all(engine: &Engine, tensors: &[Tensor], threads: usize, args: &Bench) ->
         }
         results
     });
-    let mut timed = Timed { times: Vec::new(), wall: Duration::ZERO, arena_bytes: 0, cpu: None };
+    let mut timed =
+        Timed { times: Vec::new(), wall: Duration::ZERO, arena_bytes: 0, cpu: None, device: None };
     for result in results {
-        let (times, wall, arena_bytes, cpu) = result.context("the run failed")?;
+        let Lap { times, wall, arena_bytes, cpu, device } = result.context("the run failed")?;
         timed.times.extend(times);
         // Each counts the whole process, over nearly the same time.
         timed.cpu = timed.cpu.max(cpu);
         timed.wall = timed.wall.max(wall);
         timed.arena_bytes += arena_bytes;
+        timed.device = timed.device.or(device);
     }
     Ok(timed)
 }
@@ -151,6 +291,25 @@ fn print_table(
         print::bytes(engine.weight_bytes() as u64),
         print::bytes(timed.arena_bytes as u64)
     )?;
+    if let Some(device) = &timed.device {
+        let phases = &device.phases;
+        writeln!(
+            out,
+            "device   compute {:.4} ms, host to device {:.4}, device to host {:.4}",
+            phases.compute_ns / 1e6,
+            phases.upload_ns / 1e6,
+            phases.download_ns / 1e6
+        )?;
+        writeln!(
+            out,
+            "         {} there: weights {}, arena and workspace {}, {} recordings {}",
+            print::bytes((engine.weight_bytes() + device.arena_bytes + device.recording_bytes) as u64),
+            print::bytes(engine.weight_bytes() as u64),
+            print::bytes(device.arena_bytes as u64),
+            device.n_recordings,
+            print::bytes(device.recording_bytes as u64)
+        )?;
+    }
     writeln!(out, "samples  {:.2} per second", qps * batch as f64)?;
     writeln!(out, "Throughput: {qps:.4} qps")?;
     writeln!(

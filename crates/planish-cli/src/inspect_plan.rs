@@ -3,14 +3,20 @@
 use std::io::Write;
 
 use anyhow::Result;
-use planish_plan::{Outcome, Plan, Step, StepKind};
+use planish_plan::{Outcome, Plan, PlanErrorKind, Step, StepKind};
 use serde_json::json;
 
-use crate::args::Inspect;
-use crate::{Answer, print};
+use crate::args::{Building, Inspect};
+use crate::{Answer, load, print};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
-    let plan = Plan::open(&args.model)?;
+    // The file's own plan is shown wherever it can be read, for whatever machine it is.
+    let plan = match Plan::open(&args.model) {
+        Err(error) if matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown) => {
+            load::plan(&args.model, &Building::default())?.plan.record().clone()
+        }
+        opened => opened?,
+    };
     if args.graph {
         write!(out, "{}", plan.graph)?;
         return Ok(Answer::Yes);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Builder, Device, Engine, Plan, Precision, TacticLock};
+use planish::{Builder, Device, Engine, Opened, Plan, Precision, Rebuild, TacticLock};
 use planish_ir::Graph;
 use planish_plan::{Profile, SymbolRange};
 
@@ -64,11 +64,24 @@ pub(crate) fn is_plan(path: &Path) -> bool {
 pub(crate) fn plan(path: &Path, building: &Building) -> Result<Made> {
     if is_plan(path) {
         let start = Instant::now();
-        let plan = Plan::open(path).with_context(|| path.display().to_string())?;
+        let plan = match Plan::open_for(path, Device::Auto)? {
+            Opened::Fits(plan) => plan,
+            Opened::NeedsRebuild(rebuild) => rebuilt(rebuild)?,
+        };
         return Ok(Made { plan, time: start.elapsed(), report: None });
     }
     say_note(&format!("building a plan of {} in memory", path.display()));
     build(path, building)
+}
+
+/// Builds a plan of another machine or version again.
+pub(crate) fn rebuilt(rebuild: Rebuild) -> Result<Plan> {
+    say_note(&format!("{}; it is built again for this machine", rebuild.why()));
+    let built = rebuild.progress(progress()).build_with_report();
+    clear_line();
+    let built = built?;
+    built.notes.iter().for_each(|note| say_note(note));
+    Ok(built.plan.into())
 }
 
 /// Builds the model.

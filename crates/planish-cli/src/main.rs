@@ -20,6 +20,7 @@ mod random;
 mod run;
 mod shapes;
 mod timing;
+mod watch;
 mod zoo;
 
 use std::fmt;

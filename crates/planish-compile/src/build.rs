@@ -16,12 +16,13 @@ use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, lower};
 use crate::measure::measure;
 use crate::options::BuildOptions;
-use crate::precision::lower_precision;
+use crate::precision::{lower_precision, raise_precision};
 use crate::schedule::{Decided, schedule};
 use crate::select::select;
 use crate::sizes::Sizes;
 use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
+use crate::variants::variants;
 use crate::weights::Weights;
 
 /// A built plan and how it came about.
@@ -64,11 +65,11 @@ pub fn build(
         explain: options.explain,
         ..planish_passes::Options::default()
     };
-    let original = specialized.clone();
-    let (graph, mut passes) = planish_passes::standard()
-        .run(specialized, &pass_options)
-        .map_err(|error| BuildError::internal(error.to_string()))?;
     let mut notes = Vec::new();
+    let original = raise_precision(specialized, backends, &mut notes)?;
+    let (graph, mut passes) = planish_passes::standard()
+        .run(original.clone(), &pass_options)
+        .map_err(|error| BuildError::internal(error.to_string()))?;
     let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
 
     if let Some(path) = &options.timing_cache {
@@ -117,7 +118,11 @@ pub(crate) fn assemble(
 ) -> Result<(Plan, TacticLock, Vec<Tensor>), BuildError> {
     let sizes = Sizes::of(graph, options);
     let n_known = timings.len();
-    let decided = cover(graph, backends, &sizes, options, timings);
+    let decided = cover(graph, backends, &sizes, options, timings).and_then(|mut decided| {
+        let Decided { draft, choices, chosen, .. } = &decided;
+        decided.variants = variants(draft, choices, chosen, backends, &sizes, options, timings)?;
+        Ok(decided)
+    });
     if let Some(path) = &options.timing_cache
         && timings.len() > n_known
     {
@@ -127,6 +132,8 @@ pub(crate) fn assemble(
     let decided = decided?;
     let mut weights = Weights::default();
     let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
+    let printed = graph.print();
+    let constants = weights.holders(&printed.constants)?;
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
     let needed = needs_and_code(&program, backends, &sizes, options)?;
@@ -139,7 +146,7 @@ pub(crate) fn assemble(
     };
     let plan = Plan {
         name: graph.name.clone(),
-        producer: env!("CARGO_PKG_VERSION").to_string(),
+        producer: planish_runtime::VERSION.to_string(),
         source: options.source,
         options: options.text(),
         targets: backends.all().iter().enumerate().map(target).collect(),
@@ -148,7 +155,8 @@ pub(crate) fn assemble(
         threads: options.threads as u32,
         program,
         weights: weights.list,
-        graph: graph.print().text,
+        graph: printed.text,
+        constants,
         evidence,
         certificate: Certificate::default(),
         code: needed.code,
@@ -249,7 +257,8 @@ fn decide(
         }
         bodies.push(decided);
     }
-    Ok(Decided { draft, choices, chosen, bodies })
+    let variants = vec![Vec::new(); draft.steps.len()];
+    Ok(Decided { draft, choices, chosen, variants, bodies })
 }
 
 /// Notes what was chosen, in bodies too.

@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)]
 
+mod apart;
 mod hard;
 mod inputs;
 mod neighbours;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 
 use planish_ir::Graph;
 use planish_kernel::{Backend, Tactic};
-use planish_plan::{Certificate, Check, Outcome, Plan};
+use planish_plan::{Certificate, Check, Outcome, Plan, StepKind, Variant};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
@@ -43,6 +44,8 @@ use crate::options::BuildOptions;
 
 /// Profiles whose smallest and largest sizes are checked.
 const MAX_PROFILES: usize = 2;
+/// Sizes between at which tactics change that are checked too: a profile is looked at in eight steps at most.
+const MAX_BORDERS: usize = 7;
 
 /// What a check found: all that was done, and the tactic of the first step that failed.
 #[derive(Debug)]
@@ -81,7 +84,9 @@ pub(crate) fn check(
     let engine = Engine::new(plan.clone(), backends.to_vec())
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
-    let corners = corners(plan);
+    let ends = ends(plan);
+    let n_ends = ends.len();
+    let corners: Vec<_> = ends.iter().cloned().chain(borders(plan)).collect();
     let all_sizes: Vec<Vec<(String, i64)>> =
         std::iter::once(&plan.tuned_at).chain(&corners).cloned().collect();
     prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
@@ -93,29 +98,30 @@ pub(crate) fn check(
         checks.push(skipped("all", why));
         return Ok(Findings { certificate: Certificate { checks }, guilty: None });
     };
-    let mut guilty = steps::check(&engine, plan, weights, &inputs, "", &mut checks)?;
+    let mut guilty = steps::check(&engine, plan, weights, &inputs, (&plan.tuned_at, ""), &mut checks)?;
+    // What the tuned sizes cost is paid anyway.
+    let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
     for sizes in corners {
         if guilty.is_some() {
             break;
         }
         let at = at(&sizes);
-        let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
-        let flops = graph.work(&lookup).flops;
-        if flops > whole::MAX_REFERENCE_FLOPS {
+        let flops = flops_at(graph, &sizes);
+        if flops > most_flops {
             let why =
                 format!("{:.1} GFLOP are too many; it was checked at smaller sizes", flops as f64 / 1e9);
             checks.push(skipped(&format!("steps{at}"), why));
         } else if let Some(inputs) = inputs::random(plan, &sizes, 0) {
-            guilty = steps::check(&engine, plan, weights, &inputs, &at, &mut checks)?;
+            guilty = steps::check(&engine, plan, weights, &inputs, (&sizes, &at), &mut checks)?;
         }
     }
     if guilty.is_none() {
         guilty = hard::check(plan, backends, &mut checks);
     }
     if guilty.is_none() {
-        whole::against_reference(graph, &engine, &all_sizes, options.precision, &mut checks);
+        whole::against_reference(graph, &engine, &all_sizes, backends, options, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
-        guilty = neighbours::check(&engine, [graph, optimized], &all_sizes, &mut checks);
+        guilty = neighbours::check(&engine, [graph, optimized], &all_sizes[..=n_ends], &mut checks);
     }
     Ok(Findings { certificate: Certificate { checks }, guilty })
 }
@@ -159,28 +165,57 @@ fn proven(subject: &str, shown: Result<u64, String>) -> Check {
     Check { subject: subject.to_string(), n_points, worst, outcome }
 }
 
+/// Nodes that cannot be counted are small: their sizes come from values.
+fn flops_at(graph: &Graph, sizes: &[(String, i64)]) -> u64 {
+    graph.work(&|name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size)).flops
+}
+
 fn at(sizes: &[(String, i64)]) -> String {
     let listed: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
     format!(" at {}", listed.join(" "))
 }
 
 /// The smallest and the largest sizes of the plan's first profiles, but for those that it was tuned at.
-fn corners(plan: &Plan) -> Vec<Vec<(String, i64)>> {
-    let mut corners: Vec<Vec<(String, i64)>> = Vec::new();
+fn ends(plan: &Plan) -> Vec<Vec<(String, i64)>> {
+    let mut ends: Vec<Vec<(String, i64)>> = Vec::new();
     for profile in plan.profiles.iter().take(MAX_PROFILES) {
         for largest in [false, true] {
-            let mut sizes = plan.tuned_at.clone();
-            for (symbol, size) in &mut sizes {
-                if let Some(range) = profile.ranges.iter().find(|range| range.symbol == *symbol) {
-                    *size = if largest { range.max } else { range.min };
-                }
-            }
-            if sizes != plan.tuned_at && !corners.contains(&sizes) {
-                corners.push(sizes);
+            let size = |symbol: &str| {
+                let range = profile.ranges.iter().find(|range| range.symbol == symbol)?;
+                Some(if largest { range.max } else { range.min })
+            };
+            let sizes = resized(plan, &size);
+            if sizes != plan.tuned_at && !ends.contains(&sizes) {
+                ends.push(sizes);
             }
         }
     }
-    corners
+    ends
+}
+
+/// The sizes up to which steps take other tactics, but for those that are checked anyway.
+fn borders(plan: &Plan) -> Vec<Vec<(String, i64)>> {
+    let known = ends(plan);
+    let mut borders: Vec<Vec<(String, i64)>> = Vec::new();
+    for step in &plan.program.steps {
+        let StepKind::Kernel { variants, .. } = &step.kind else { continue };
+        for Variant { up_to, .. } in variants {
+            let size = |symbol: &str| up_to.iter().find(|(known, _)| known == symbol).map(|(_, size)| *size);
+            let sizes = resized(plan, &size);
+            if sizes != plan.tuned_at && !known.contains(&sizes) && !borders.contains(&sizes) {
+                borders.push(sizes);
+            }
+        }
+    }
+    borders.sort();
+    borders.truncate(MAX_BORDERS);
+    borders
+}
+
+/// The tuned sizes with some symbols' changed.
+fn resized(plan: &Plan, size: &dyn Fn(&str) -> Option<i64>) -> Vec<(String, i64)> {
+    let one = |(symbol, tuned): &(String, i64)| (symbol.clone(), size(symbol).unwrap_or(*tuned));
+    plan.tuned_at.iter().map(one).collect()
 }
 
 fn skipped(subject: &str, why: String) -> Check {

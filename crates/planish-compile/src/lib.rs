@@ -12,10 +12,12 @@
 //!   seen differently;
 //! - `measure`: what each way costs;
 //! - `select`: the cheapest choice with layout changes priced;
+//! - `variants`: other tactics at other sizes;
 //! - `schedule`: reorders and transfers put in, memory homes decided, weights packed;
 //! - `parts`: concatenations written in place, slices read in place;
 //! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
 //! - `build`: the driver;
+//! - `recover`: the way back from a plan to a graph that can be built;
 //! - `timing_cache` and `tactic_lock`: what builds remember in files.
 
 mod alternatives;
@@ -29,17 +31,20 @@ mod measure;
 mod options;
 mod parts;
 mod precision;
+mod recover;
 mod schedule;
 mod select;
 mod sizes;
 mod tactic_lock;
 mod text_file;
 mod timing_cache;
+mod variants;
 mod weights;
 
 pub use build::{Built, build};
 pub use error::{BuildError, BuildErrorKind};
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::Report as PassesReport;
+pub use recover::{Recovered, Unpack, recover};
 pub use tactic_lock::TacticLock;
 pub use timing_cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};

@@ -156,15 +156,78 @@ impl BuildOptions {
             format!("winograd={}", self.winograd),
         ];
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
+        lines.extend(self.stop_after.map(|n| format!("stop_after={n}")));
         lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
         lines.extend(self.banned_tactics.iter().map(|name| format!("banned_tactic={name}")));
         lines.sort();
         lines.join("\n")
     }
 
+    /// The options that a plan was built with, from its own text; lines that this version does not understand
+    /// are given back.
+    pub(crate) fn from_text(text: &str) -> (BuildOptions, Vec<String>) {
+        let mut options = BuildOptions::default();
+        let mut unknown = Vec::new();
+        for line in text.lines() {
+            let (name, value) = line.split_once('=').unwrap_or((line, ""));
+            if options.take(name, value).is_none() {
+                unknown.push(line.to_string());
+            }
+        }
+        (options, unknown)
+    }
+
+    fn take(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "precision" => self.precision = Precision::named(value)?,
+            "fp32_layer" => self.fp32_layers.push(value.to_string()),
+            "threads" => self.threads = value.parse().ok().filter(|threads| *threads > 0)?,
+            "tune_level" => self.tune_level = value.parse().ok()?,
+            "strict" => self.strict = value.parse().ok()?,
+            "winograd" => self.winograd = value.parse().ok()?,
+            "stop_after" => self.stop_after = Some(value.parse().ok()?),
+            "disabled_pass" => self.disabled_passes.push(value.to_string()),
+            "banned_tactic" => self.banned_tactics.push(value.to_string()),
+            _ => return None,
+        }
+        Some(())
+    }
+
     /// Whether a tactic may be used.
     pub(crate) fn allows(&self, tactic: &str) -> bool {
         let banned = self.banned_tactics.iter().any(|part| tactic.contains(part.as_str()));
         !banned && (self.winograd || !tactic.contains("winograd"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_back_from_their_text() {
+        let options = BuildOptions {
+            precision: Precision::Fp16,
+            fp32_layers: vec!["head*".into()],
+            threads: 3,
+            tune_level: 1,
+            strict: true,
+            winograd: false,
+            stop_after: Some(7),
+            disabled_passes: vec!["fold_constants".into(), "remove_dead".into()],
+            banned_tactics: vec!["conv_band".into()],
+            ..BuildOptions::default()
+        };
+        let text = options.text();
+        let (again, unknown) = BuildOptions::from_text(&text);
+        assert_eq!((again.text(), unknown.len()), (text, 0));
+    }
+
+    #[test]
+    fn lines_of_other_versions_are_given_back() {
+        let (options, unknown) =
+            BuildOptions::from_text("threads=0\ncolour=blue\nstrict=maybe\ntune_level=2\nx");
+        assert_eq!(options.tune_level, 2);
+        assert_eq!(unknown, ["threads=0", "colour=blue", "strict=maybe", "x"]);
     }
 }

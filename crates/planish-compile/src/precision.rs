@@ -1,9 +1,10 @@
 //! The graph in the number types that were asked for, and what of it stays in f32.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::{Numeric, Region};
+use planish_kernel::{Backend, Numeric, Region};
 use planish_op::Op;
 use planish_passes::{Options, Report};
 use planish_tensor::DType;
@@ -53,6 +54,36 @@ pub(crate) fn lower_precision(
     }
     notes.extend(stays(&graph, precision, &reasons));
     passes.passes.append(&mut report.passes);
+    Ok(graph)
+}
+
+/// A model of 16-bit floats computed in f32, where no backend has arithmetic of 16 bits. Noted, since values between
+/// nodes are then more exact than the model's types ask for.
+pub(crate) fn raise_precision(
+    graph: Graph,
+    backends: Backends<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Graph, BuildError> {
+    let half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
+    let in_half = |node: &planish_ir::Node| {
+        let ends = node.inputs.iter().chain(&node.outputs).flatten();
+        let mut types = ends.filter_map(|id| graph.value(*id).ty.as_tensor().map(|ty| ty.dtype));
+        !matches!(node.op, Op::Cast(_)) && types.any(half)
+    };
+    let n_half = graph.nodes().filter(|(_, node)| in_half(node)).count();
+    let can = [Precision::Fp16, Precision::Bf16].map(Precision::arithmetic);
+    let has = |backend: &Arc<dyn Backend>| can.iter().any(|one| backend.arithmetics().contains(one));
+    if n_half == 0 || backends.all().iter().any(has) {
+        return Ok(graph);
+    }
+    let (graph, _) = planish_passes::raise_precision()
+        .run(graph, &Options::default())
+        .map_err(|error| BuildError::internal(error.to_string()))?;
+    let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
+    let names = names.join(" and ");
+    notes.push(format!(
+        "{n_half} nodes of 16-bit floats are computed in fp32: {names} has no kernels for them"
+    ));
     Ok(graph)
 }
 

@@ -14,6 +14,7 @@ use crate::parts;
 use crate::precision::numeric;
 use crate::select::Chosen;
 use crate::sizes::Sizes;
+use crate::variants::Variants;
 use crate::weights::Weights;
 
 /// A draft with a choice for every step, bodies included.
@@ -22,6 +23,8 @@ pub(crate) struct Decided {
     pub(crate) draft: Draft,
     pub(crate) choices: Vec<Choices>,
     pub(crate) chosen: Chosen,
+    /// Other tactics at other sizes.
+    pub(crate) variants: Variants,
     /// For each step of control flow its bodies.
     pub(crate) bodies: Vec<Vec<Decided>>,
 }
@@ -83,6 +86,7 @@ impl Schedule<'_> {
             let at = self.value(value, Layout::Plain, Home::Input, HOST);
             self.program.inputs.push(at);
         }
+        self.bring_inputs()?;
         for (idx, step) in draft.steps.iter().enumerate() {
             match &step.kind {
                 DraftKind::Kernel => self.kernel(idx, step)?,
@@ -104,6 +108,28 @@ impl Schedule<'_> {
             // The name belongs to the output, whatever was reordered on the way.
             self.program.values[at as usize].name = draft.values[value].name.clone();
             self.program.outputs.push(at);
+        }
+        Ok(())
+    }
+
+    /// Brings inputs to the devices that read them before anything runs there, so that launches follow each other
+    /// without a transfer between them.
+    fn bring_inputs(&mut self) -> Result<(), BuildError> {
+        let draft = &self.decided.draft;
+        for (idx, step) in draft.steps.iter().enumerate() {
+            let Some(alternative) = self.decided.choices[idx].list.get(self.decided.chosen[idx]) else {
+                continue;
+            };
+            if step.target == HOST || alternative.view {
+                continue;
+            }
+            for (place, value) in step.inputs.iter().enumerate() {
+                if let Some(value) = value
+                    && matches!(draft.values[*value].source, Source::Input)
+                {
+                    self.read(*value, alternative.candidate.inputs[place].layout, step.target)?;
+                }
+            }
         }
         Ok(())
     }
@@ -151,8 +177,18 @@ impl Schedule<'_> {
                 return Ok(self.reorder(value, from, candidate, target));
             }
         }
-        // Only the host's backend is sure to reorder, so that is done there, on the way.
         if target != HOST {
+            // A device that reorders does it faster than the host; else the host does it on the way.
+            let is_here = |layout| self.plan_value.contains_key(&(value, layout, HOST));
+            if !is_here(layout)
+                && is_here(other)
+                && !readable(draft, value, other, layout)
+                && let Some(candidate) = self.reordering(value, other, layout, target)?
+            {
+                let from = self.read(value, other, HOST)?;
+                let there = self.transfer(value, from, target);
+                return Ok(self.reorder(value, there, candidate, target));
+            }
             let from = self.read(value, layout, HOST)?;
             return Ok(self.transfer(value, from, target));
         }
@@ -284,7 +320,11 @@ impl Schedule<'_> {
         }
         self.in_place.extend(candidate.in_place.iter().map(|&(output, input)| (at, output, input)));
         self.evidence.push(evidence(at, &choices.list, alternative));
-        let kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
+        let mut kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
+        if let (StepKind::Kernel { variants, .. }, false) = (&mut kind, self.decided.variants[idx].is_empty())
+        {
+            variants.clone_from(&self.decided.variants[idx]);
+        }
         let wants = Some((candidate.inputs.clone(), candidate.outputs.clone()));
         self.push(step.region.clone(), inputs, outputs, kind, wants, target);
         Ok(())
@@ -394,14 +434,13 @@ impl Schedule<'_> {
                     _ => true,
                 })
             });
-            let (StepKind::Kernel { variants, .. }, Some(problem)) =
-                (&self.program.steps[step].kind, &self.decided.choices[draft_step].problem)
-            else {
-                continue;
-            };
+            let choices = &self.decided.choices[draft_step];
+            let own = choices.list.get(self.decided.chosen[draft_step]);
+            let (Some(own), Some(problem)) = (own, &choices.problem) else { continue };
             if alone {
-                let tactic = variants[0].tactic.clone();
-                self.weights.pack(self.backends.get(target), problem, &tactic, (step, place), weight)?;
+                // All variants read this packing.
+                let tactic = own.candidate.tactic.clone();
+                self.weights.pack(self.backends.get(target), problem, &tactic, (target, place), weight)?;
             }
         }
         Ok(())

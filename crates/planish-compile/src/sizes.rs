@@ -43,6 +43,23 @@ impl Sizes {
         Sizes { known }
     }
 
+    /// The same with other sizes for some symbols.
+    pub(crate) fn with(&self, sizes: impl Iterator<Item = (String, i64)>) -> Sizes {
+        let mut known = self.known.clone();
+        known.extend(sizes);
+        Sizes { known }
+    }
+
+    /// Where these sizes end and larger ones begin: the geometric mean, for symbols that grow.
+    pub(crate) fn between(&self, larger: &Sizes) -> Vec<(String, i64)> {
+        let border = |(name, size): (&String, &i64)| {
+            let next = *larger.known.get(name)?;
+            let mean = (*size as f64 * next as f64).sqrt() as i64;
+            (next > *size).then(|| (name.clone(), mean.max(*size)))
+        };
+        self.known.iter().filter_map(border).collect()
+    }
+
     pub(crate) fn pairs(&self) -> Vec<(String, i64)> {
         self.known.iter().map(|(name, size)| (name.clone(), *size)).collect()
     }

@@ -23,7 +23,8 @@ impl Weights {
     /// The number of this tensor in this layout; stored plain until something packs it.
     pub(crate) fn add(&mut self, name: &str, tensor: &Tensor, layout: Layout) -> Result<u32, BuildError> {
         let identity = format!("{} {:?} {}", tensor.dtype().name(), tensor.shape(), layout.name());
-        let key = (tensor.bytes().as_ptr().addr(), tensor.bytes().len(), identity);
+        let (address, len) = memory(tensor);
+        let key = (address, len, identity);
         if let Some(&known) = self.known.get(&key) {
             return Ok(known);
         }
@@ -36,13 +37,35 @@ impl Weights {
             name: name.to_string(),
             dtype: tensor.dtype(),
             dims: tensor.shape().to_vec(),
+            layout,
             format: None,
+            packed_by: None,
             bytes,
-            packed_for: None,
         });
         self.tensors.push(tensor.clone());
         self.known.insert(key, number);
         Ok(number)
+    }
+
+    /// For each of these constants the weight that holds it; those that no step reads as a weight are added.
+    pub(crate) fn holders(&mut self, constants: &[Tensor]) -> Result<Vec<u32>, BuildError> {
+        let mut holder: HashMap<(usize, usize), Vec<u32>> = HashMap::new();
+        for (number, tensor) in self.tensors.iter().enumerate() {
+            holder.entry(memory(tensor)).or_default().push(number as u32);
+        }
+        let mut numbers = Vec::with_capacity(constants.len());
+        for (at, constant) in constants.iter().enumerate() {
+            let same = |number: &&u32| {
+                let tensor = &self.tensors[**number as usize];
+                tensor.dtype() == constant.dtype() && tensor.shape() == constant.shape()
+            };
+            let found = holder.get(&memory(constant)).and_then(|list| list.iter().find(same));
+            numbers.push(match found {
+                Some(&number) => number,
+                None => self.add(&format!("#{at}"), constant, Layout::Plain)?,
+            });
+        }
+        Ok(numbers)
     }
 
     /// Stores a weight packed, if it is stored plain, nothing else reads it plain, and the packing has a way
@@ -52,7 +75,7 @@ impl Weights {
         backend: &dyn Backend,
         problem: &Problem,
         tactic: &Tactic,
-        (step, input): (usize, usize),
+        (target, input): (u32, usize),
         number: u32,
     ) -> Result<(), BuildError> {
         let weight = &mut self.list[number as usize];
@@ -67,8 +90,9 @@ impl Weights {
             ))
         };
         let packed = backend.pack(problem, tactic, input, tensor).map_err(fail)?;
-        let Ok(back) = backend.unpack(problem, tactic, input, &packed) else { return Ok(()) };
-        if back != *tensor {
+        let (dtype, dims, bytes) = (tensor.dtype(), tensor.shape(), &packed.bytes);
+        let Ok(back) = backend.unpack(&packed.format, dtype, dims, bytes) else { return Ok(()) };
+        if back != *tensor || backend.packed_bytes(&packed.format, dtype, dims) != Some(bytes.len()) {
             return Err(BuildError::internal(format!(
                 "weight `{}` does not come back from the packing `{}`",
                 weight.name, packed.format
@@ -76,9 +100,15 @@ impl Weights {
         }
         weight.format = Some(packed.format);
         weight.bytes = Bytes::from_vec(packed.bytes);
-        weight.packed_for = Some((step as u32, input as u32));
+        weight.layout = Layout::Plain;
+        weight.packed_by = Some(target);
         Ok(())
     }
+}
+
+/// What tells a tensor's memory from all others.
+fn memory(tensor: &Tensor) -> (usize, usize) {
+    (tensor.bytes().as_ptr().addr(), tensor.bytes().len())
 }
 
 /// A tensor's elements in the order of a layout.

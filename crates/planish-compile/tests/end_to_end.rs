@@ -1,12 +1,14 @@
 //! Graphs built into plans and run: the outputs must be the reference's.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use planish_compile::{BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::Backend;
+use planish_kernel::{Backend, Problem};
 use planish_op::Value;
+use planish_plan::{Profile, StepKind, SymbolRange, Variant};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
@@ -133,4 +135,83 @@ fn transposes_of_squares_and_cubes() {
         }"#,
         &[random(&[2, 8, 8, 8], 3)],
     );
+}
+
+/// Tactics that were offered for a step, with what they want of memory.
+type Offers = Arc<Mutex<BTreeMap<String, String>>>;
+
+#[test]
+fn a_step_takes_the_tactic_that_is_faster_at_its_size() {
+    let weight: Vec<String> = (0..64 * 64 * 9).map(|at| format!("0.{:02}", at * 37 % 100)).collect();
+    let text = format!(
+        "graph \"g\" {{ input %x: f32[n, 64, 14, 14] const %w: f32[64, 64, 3, 3] = [{}]
+         %y: f32[n, 64, 12, 12] = Conv(%x, %w) {{ kernel_shape = [3, 3] }} output %y }}",
+        weight.join(",")
+    );
+    let graph: Graph = text.parse().unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    let range = SymbolRange { symbol: "n".into(), min: 1, opt: 8, max: 8 };
+    let build = |options: &BuildOptions, timings: &mut TimingCache| {
+        build(&graph, std::slice::from_ref(&backend), options, timings).unwrap()
+    };
+    let is_conv = |problem: &Problem| problem.region.ops() == "Conv";
+    // Two tactics that read the same memory and the same packing.
+    let offers: Offers = Arc::default();
+    let seen = offers.clone();
+    let mut options = BuildOptions {
+        tune_level: 0,
+        threads: 1,
+        profiles: vec![Profile { ranges: vec![range] }],
+        selector: Some(Arc::new(move |problem, candidate| {
+            if is_conv(problem) && !candidate.slow {
+                let wants = format!("{:?} {:?} {:?}", candidate.packed, candidate.inputs, candidate.outputs);
+                seen.lock().unwrap().insert(candidate.tactic.name.clone(), wants);
+            }
+            true
+        })),
+        ..BuildOptions::default()
+    };
+    build(&options, &mut TimingCache::default());
+    let offers = offers.lock().unwrap().clone();
+    let pair = offers.iter().find_map(|(name, wants)| {
+        let twin = offers.iter().find(|(other, same)| *other != name && *same == wants)?;
+        Some([name.clone(), twin.0.clone()])
+    });
+    let pair = pair.unwrap_or_else(|| panic!("no two tactics read one packing: {offers:?}"));
+    let only = pair.clone();
+    options.tune_level = 1;
+    options.selector =
+        Some(Arc::new(move |problem, candidate| !is_conv(problem) || only.contains(&candidate.tactic.name)));
+    let mut timings = TimingCache::default();
+    build(&options, &mut timings);
+    // The same problems with times made up: the first for one image, the second for more.
+    let known: Vec<_> = timings.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
+    for (key, mut entry) in known {
+        let Some(place) = pair.iter().position(|name| key.tactic.starts_with(name.as_str())) else {
+            continue;
+        };
+        let is_one = key.problem.contains("[1x64x14x14]");
+        entry.median_ns = if (place == 0) == is_one { 1_000 } else { 1_000_000 };
+        timings.insert(key, entry);
+    }
+    options.timing_cache_only = true;
+    let built = build(&options, &mut timings);
+    let kernels = built.plan.program.steps.iter().filter_map(|step| match &step.kind {
+        StepKind::Kernel { variants, .. } if step.region.ops() == "Conv" => Some(variants.clone()),
+        _ => None,
+    });
+    let variants: Vec<Variant> = kernels.flatten().collect();
+    let named: Vec<&str> = variants.iter().map(|variant| variant.tactic.name.as_str()).collect();
+    assert_eq!(named, pair, "{variants:?}");
+    assert_eq!(variants[0].up_to, [("n".to_string(), 1)]);
+    assert!(variants[1].up_to.is_empty());
+    let checked = built.plan.certificate.checks.iter().any(|check| check.subject.contains("at n=1"));
+    assert!(checked, "the tactic of the smallest size is checked there");
+    let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
+    let mut context = engine.context().unwrap();
+    for n in [1, 2, 8] {
+        let x = random(&[n, 64, 14, 14], n as u64);
+        let expected = interpret(&graph, vec![x.clone()]).unwrap();
+        same(&context.run_values(&[x]).unwrap()[0], &expected[0]);
+    }
 }

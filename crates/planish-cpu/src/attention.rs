@@ -6,18 +6,25 @@
 //! multiplied with the values into sums that are rescaled whenever a larger score appears.
 
 pub(crate) mod family;
+mod scores;
 #[cfg(test)]
 mod tests;
+
+use std::ops::Range;
 
 use crate::gemm::{Finish, PackedB, Strides, Tile, TileCall};
 use crate::isa::Isa;
 use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
-use crate::vecmath;
+use scores::{divide, rescale, soften};
 
-/// Queries of a task: enough that packing keys and values (once a task) is a few percent of the products.
+/// Queries of a task: enough that packing keys and values (once a task) is a few percent of the products; more
+/// where there are tasks enough.
 const QUERIES: usize = 128;
+const MANY_QUERIES: usize = 256;
+/// Tasks that are enough for a few threads.
+const ENOUGH_TASKS: usize = 8;
 /// Keys of a block: with 64 features, packed keys and values are 256 KiB, a quarter of a second-level cache.
 const KEYS: usize = 512;
 /// More rows than any tile has.
@@ -89,7 +96,14 @@ struct Parts {
 
 impl Attention {
     fn n_blocks(&self) -> usize {
-        self.n_queries.div_ceil(QUERIES)
+        let many = self.n_queries.div_ceil(MANY_QUERIES);
+        if self.batch * self.heads * many >= ENOUGH_TASKS { many } else { self.n_queries.div_ceil(QUERIES) }
+    }
+
+    /// The queries of a block, about as many in each.
+    fn block(&self, idx: usize) -> Range<usize> {
+        let n_blocks = self.n_blocks();
+        self.n_queries * idx / n_blocks..self.n_queries * (idx + 1) / n_blocks
     }
 
     fn key_block(&self) -> usize {
@@ -100,7 +114,7 @@ impl Attention {
         // 16 f32 are a cache line.
         let line = |n: usize| n.next_multiple_of(16);
         let n_keys = self.key_block();
-        let queries = self.n_queries.min(QUERIES);
+        let queries = self.n_queries.div_ceil(self.n_blocks().max(1));
         let keys = 0;
         let values = keys + line(PackedB::new(self.tile, self.size, n_keys).len());
         let scores = values + line(PackedB::new(self.tile, n_keys, self.value_size).len());
@@ -164,8 +178,8 @@ impl Block<'_> {
         let block = self.task.idx % plan.n_blocks();
         let head = self.task.idx / plan.n_blocks() % plan.heads;
         let batch = self.task.idx / plan.n_blocks() / plan.heads;
-        let first = block * QUERIES;
-        let n_queries = (plan.n_queries - first).min(QUERIES);
+        let Range { start: first, end } = plan.block(block);
+        let n_queries = end - first;
         let kv_head = head / plan.group;
         // SAFETY: see `run`.
         unsafe {
@@ -200,9 +214,10 @@ impl Block<'_> {
                 let span = (n_keys - 1) * value_step + plan.value_size;
                 pack(&values, v, span, Strides { k: value_step, n: 1 }, scratch.add(parts.values));
                 let scores = scratch.add(parts.scores);
-                let mut row = 0;
-                while row < n_queries {
-                    let m = (n_queries - row).min(plan.tile.mr()).min(MAX_MR);
+                let n_tiles = n_queries.div_ceil(plan.tile.mr().min(MAX_MR));
+                for tile in 0..n_tiles {
+                    let row = n_queries * tile / n_tiles;
+                    let m = n_queries * (tile + 1) / n_tiles - row;
                     let rows = pointers(q.add(row * plan.q.1.step), plan.q.1.step, m);
                     self.product(
                         &rows,
@@ -216,8 +231,8 @@ impl Block<'_> {
                     for i in 0..m {
                         let at = row + i;
                         let line = scores.add(i * plan.score_stride());
-                        self.add_mask(s, line, (batch, head, first + at), start, n_keys);
-                        let kept = soften(s, line, n_keys, &mut *largest.add(at), &mut *total.add(at));
+                        let scale = self.prepare(s, line, (batch, head, first + at), start, n_keys);
+                        let kept = soften(s, line, n_keys, scale, &mut *largest.add(at), &mut *total.add(at));
                         if kept != 1.0 {
                             rescale(s, sums.add(at * plan.sum_stride()), plan.value_size, kept);
                         }
@@ -225,7 +240,6 @@ impl Block<'_> {
                     let rows = pointers(scores.cast_const(), plan.score_stride(), m);
                     let to = sums.add(row * plan.sum_stride());
                     self.product(&rows, m, &values, scratch.add(parts.values), to, plan.sum_stride(), true);
-                    row += m;
                 }
                 start += n_keys;
             }
@@ -271,59 +285,6 @@ impl Block<'_> {
             unsafe { tile.run(&call) };
         }
     }
-
-    /// Scales, caps and masks one row of scores of the keys from `start` on.
-    #[inline(always)]
-    unsafe fn add_mask<S: Simd>(
-        &self,
-        s: S,
-        line: *mut f32,
-        (batch, head, query): (usize, usize, usize),
-        start: usize,
-        n_keys: usize,
-    ) {
-        let plan = self.plan;
-        let scale = s.splat(plan.scale);
-        let mut at = 0;
-        while at < n_keys {
-            let n = n_keys - at;
-            // SAFETY: the line has `n_keys` scores.
-            unsafe {
-                let mut score = s.mul(s.load_part(line.add(at), n), scale);
-                if plan.softcap > 0.0 {
-                    let cap = s.splat(plan.softcap);
-                    score = s.mul(cap, vecmath::tanh(s, s.div(score, cap)));
-                }
-                s.store_part(line.add(at), n, score);
-            }
-            at += S::LANES;
-        }
-        if let Some(mask) = &plan.mask {
-            let offset = mask.strides.at(batch, head, query);
-            for key in 0..n_keys {
-                let place = start + key;
-                // SAFETY: the mask spans `n_keys` of the queries and heads that it has.
-                let added = unsafe {
-                    if place >= mask.n_keys {
-                        f32::NEG_INFINITY
-                    } else if mask.boolean {
-                        let allowed = *self.shared.inputs[mask.input].add(offset + place * mask.key) != 0;
-                        if allowed { 0.0 } else { f32::NEG_INFINITY }
-                    } else {
-                        *self.shared.inputs[mask.input].cast::<f32>().add(offset + place * mask.key)
-                    }
-                };
-                // SAFETY: as above.
-                unsafe { *line.add(key) += added };
-            }
-        }
-        if plan.causal {
-            for key in (query + 1).saturating_sub(start).min(n_keys)..n_keys {
-                // SAFETY: the line has `n_keys` scores.
-                unsafe { *line.add(key) = f32::NEG_INFINITY };
-            }
-        }
-    }
 }
 
 /// Packs a matrix that spans `len` elements from `from`.
@@ -341,80 +302,4 @@ unsafe fn pack(layout: &PackedB, from: *const f32, len: usize, strides: Strides,
 unsafe fn pointers(first: *const f32, stride: usize, m: usize) -> [*const f32; MAX_MR] {
     // SAFETY: the caller grants `m` rows.
     std::array::from_fn(|row| unsafe { first.add(row.min(m - 1) * stride) })
-}
-
-/// Turns a row of scores into weights against the largest score so far, and adds their sum to `total`. Gives
-/// what sums made before must be multiplied with.
-#[inline(always)]
-unsafe fn soften<S: Simd>(s: S, line: *mut f32, n: usize, largest: &mut f32, total: &mut f32) -> f32 {
-    let mut most = s.splat(f32::NEG_INFINITY);
-    let mut at = 0;
-    while at < n {
-        // SAFETY: the line has `n` scores. Lanes behind the end are zero, and must not count.
-        unsafe {
-            let score = s.load_part(line.add(at), n - at);
-            if n - at >= S::LANES {
-                most = s.max(score, most);
-            } else {
-                for lane in 0..n - at {
-                    most = s.max(s.splat(*line.add(at + lane)), most);
-                }
-            }
-        }
-        at += S::LANES;
-    }
-    let new = s.max_lane(most).max(*largest);
-    if new == f32::NEG_INFINITY {
-        // Everything is hidden so far: no weight, unless a NaN among the scores says otherwise.
-        let mut sum = 0.0;
-        for at in 0..n {
-            // SAFETY: the line has `n` scores.
-            unsafe {
-                let score = *line.add(at);
-                let weight = if score.is_nan() { score } else { 0.0 };
-                *line.add(at) = weight;
-                sum += weight;
-            }
-        }
-        *total += sum;
-        return 1.0;
-    }
-    let kept = if *largest == new { 1.0 } else { (*largest - new).exp() };
-    let shift = s.splat(new);
-    let mut sum = s.zero();
-    let mut at = 0;
-    while at < n {
-        // SAFETY: as above; weights of lanes behind the end are not stored and not counted.
-        unsafe {
-            let weight = vecmath::exp(s, s.sub(s.load_part(line.add(at), n - at), shift));
-            s.store_part(line.add(at), n - at, weight);
-            sum = s.add(sum, s.load_part(line.add(at), n - at));
-        }
-        at += S::LANES;
-    }
-    *total = *total * kept + s.sum(sum);
-    *largest = new;
-    kept
-}
-
-#[inline(always)]
-unsafe fn rescale<S: Simd>(s: S, line: *mut f32, n: usize, by: f32) {
-    let factor = s.splat(by);
-    let mut at = 0;
-    while at < n {
-        // SAFETY: the caller grants `n` elements.
-        unsafe { s.store_part(line.add(at), n - at, s.mul(s.load_part(line.add(at), n - at), factor)) };
-        at += S::LANES;
-    }
-}
-
-#[inline(always)]
-unsafe fn divide<S: Simd>(s: S, from: *const f32, by: f32, to: *mut f32, n: usize) {
-    let divisor = s.splat(by);
-    let mut at = 0;
-    while at < n {
-        // SAFETY: the caller grants `n` elements of each.
-        unsafe { s.store_part(to.add(at), n - at, s.div(s.load_part(from.add(at), n - at), divisor)) };
-        at += S::LANES;
-    }
 }

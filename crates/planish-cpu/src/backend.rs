@@ -5,7 +5,7 @@ use planish_kernel::{
     PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use crate::attention::family::Attentions;
 use crate::bottleneck::Bottlenecks;
@@ -13,6 +13,7 @@ use crate::conv::ConvFamily;
 use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, Reference};
 use crate::family::{Family, Work};
+use crate::formats;
 use crate::gemm::family::Gemm;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
@@ -125,14 +126,18 @@ impl Backend for Cpu {
         Cpu::family(tactic)?.pack(self.isa, problem, tactic, input, weight)
     }
 
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        formats::packed_bytes(format, dtype, dims)
+    }
+
     fn unpack(
         &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        Cpu::family(tactic)?.unpack(self.isa, problem, tactic, input, packed)
+        formats::unpack(format, dtype, dims, bytes)
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {

@@ -13,6 +13,7 @@ pub mod igemm;
 pub mod narrow;
 pub mod pack;
 mod region;
+mod scale;
 mod way;
 mod windows;
 pub mod winograd;
@@ -91,9 +92,15 @@ const MIN_TASK_FLOPS: f64 = 1e6;
 /// last round is a small part of the whole.
 const TARGET_TASKS: usize = 48;
 
-/// How many tasks to aim at for this much work.
+/// How many tasks to aim at for this much work: a number that 2, 4 and 8 threads share evenly, where there are
+/// as many.
 fn wanted_tasks(flops: f64) -> usize {
-    ((flops / MIN_TASK_FLOPS) as usize).clamp(1, TARGET_TASKS)
+    match (flops / MIN_TASK_FLOPS) as usize {
+        0 | 1 => 1,
+        2 => 2,
+        3..=5 => 4,
+        n => ((n + 4) / 8 * 8).clamp(8, TARGET_TASKS),
+    }
 }
 
 /// The `idx`th of `parts` even parts of `0..len`.
@@ -108,6 +115,19 @@ fn even_part(len: usize, most: usize) -> usize {
 
 /// Elements of a cache line.
 const LINE: usize = 16;
+
+/// Asks for the cache line at this address, which need not be memory, to be written: it comes from another
+/// core's cache in one go, instead of to be read first and to be owned when it is stored.
+#[inline(always)]
+fn prefetch_to_write(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is allowed; machines that do not know this one do nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
 
 /// Asks for the cache line at this address, which need not be memory.
 #[inline(always)]

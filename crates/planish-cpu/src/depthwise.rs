@@ -27,7 +27,7 @@ use rows::RowsCall;
 pub(crate) const TILE: usize = 8;
 
 /// Channels of packed weights are rounded up to this: the widest vector.
-const CHANNEL_BLOCK: usize = 16;
+pub(crate) const CHANNEL_BLOCK: usize = 16;
 
 /// Multiply-adds that a task has at least.
 const TASK_MACS: usize = 1 << 16;
@@ -123,6 +123,13 @@ pub fn pack(weights: &[f32], channels: usize, n_taps: usize) -> Vec<f32> {
         }
     }
     packed
+}
+
+/// The weights that were packed.
+pub(crate) fn unpack(packed: &[f32], channels: usize, n_taps: usize) -> Vec<f32> {
+    let pitch = pitch(channels);
+    let taps = |channel| (0..n_taps).map(move |tap| packed[tap * pitch + channel]);
+    (0..channels).flat_map(taps).collect()
 }
 
 impl Depthwise {

@@ -33,19 +33,6 @@ pub(crate) trait Family: Sync {
         ))
     }
 
-    /// The weight behind a packed one, where the packing is a permutation with padding.
-    fn unpack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let _ = (isa, problem, input);
-        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
-    }
-
     /// The tactic for exactly these operands, strides included.
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError>;
 }

@@ -5,6 +5,10 @@ use std::sync::OnceLock;
 
 use crate::simd::{Simd, SimdKernel};
 
+/// The environment variable by which a process takes itself for a lesser machine: `portable`, `avx2` or
+/// `avx512`. Read once; a name that this machine does not run is left alone.
+pub const ISA_VARIABLE: &str = "PLANISH_ISA";
+
 /// Plain Rust that every target runs; vectors are arrays of eight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Portable;
@@ -77,10 +81,13 @@ impl Isa {
         list
     }
 
-    /// The widest instruction set that this machine runs.
+    /// The widest instruction set that this machine runs, or the one that the environment variable
+    /// [`ISA_VARIABLE`] names, where this machine runs it.
     pub fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(|| Isa::available().pop().unwrap_or(Isa::Portable(Portable)))
+        let asked = || std::env::var(ISA_VARIABLE).ok().and_then(|name| Isa::named(&name));
+        let widest = || Isa::available().pop().unwrap_or(Isa::Portable(Portable));
+        *BEST.get_or_init(|| asked().unwrap_or_else(widest))
     }
 
     /// As it stands in kernel names: `portable`, `avx2`, `avx512`.
@@ -97,6 +104,12 @@ impl Isa {
     /// The instruction set of this name, if this machine runs it.
     pub fn named(name: &str) -> Option<Isa> {
         Isa::available().into_iter().find(|isa| isa.name() == name)
+    }
+
+    /// Whether whoever may use `other` may use this one: the same or a lesser one.
+    pub fn is_within(self, other: Isa) -> bool {
+        let rank = |isa: Isa| Isa::available().iter().position(|known| *known == isa);
+        rank(self) <= rank(other)
     }
 
     /// f32 lanes of a vector.
@@ -150,7 +163,9 @@ mod tests {
     #[test]
     fn the_best_is_the_last_available_and_found_by_name() {
         let all = Isa::available();
-        assert_eq!(all.last(), Some(&Isa::best()));
+        if std::env::var_os(ISA_VARIABLE).is_none() {
+            assert_eq!(all.last(), Some(&Isa::best()));
+        }
         for isa in all {
             assert_eq!(Isa::named(isa.name()), Some(isa));
         }

@@ -31,6 +31,7 @@ pub mod vecmath;
 mod backend;
 mod evaluate;
 mod family;
+mod formats;
 mod host;
 mod lines;
 mod price;

@@ -15,8 +15,27 @@ const FUSION: Fusion = Fusion {
 pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     let n_nodes = whole.region.nodes.len() as u32;
     let mut proposals: Vec<Proposal> = (0..n_nodes).flat_map(|node| bottlenecks(whole, node)).collect();
+    proposals.extend((0..n_nodes).flat_map(|node| scaled(whole, node)));
     proposals.extend(FUSION.propose(whole));
     proposals
+}
+
+/// A product that a convolution alone reads, as its image, with that convolution and all that follows: the
+/// longest first.
+fn scaled(whole: &Whole, mul: u32) -> Vec<Proposal> {
+    let node = |at: u32| &whole.region.nodes[at as usize];
+    if !matches!(node(mul).op, Op::Mul(_)) {
+        return Vec::new();
+    }
+    let product = Some(Ref::Node { node: mul, output: 0 });
+    let conv = whole
+        .only_user(mul)
+        .filter(|user| matches!(&node(*user).op, Op::Conv(conv) if conv.group == 1))
+        .filter(|user| node(*user).inputs.first() == Some(&product));
+    let Some(conv) = conv else { return Vec::new() };
+    let mut nodes = vec![mul];
+    nodes.extend(FUSION.epilogue(whole, conv));
+    (2..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: conv }).collect()
 }
 
 /// A widening 1x1 convolution, a depthwise one behind it, and perhaps a 1x1 convolution behind that, each with

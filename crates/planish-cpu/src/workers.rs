@@ -53,29 +53,50 @@ struct Worker {
     thread: OnceLock<Thread>,
 }
 
-/// One fork: tasks are claimed by counting up.
+/// Ranges of tasks that a fork is cut into at most; with more threads several begin in one range.
+const MAX_RANGES: usize = 16;
+
+/// Alone on its cache line: its owner counts it up.
+#[repr(align(64))]
+struct Counter(AtomicUsize);
+
+/// One fork: its tasks in as many ranges of neighbours as threads may come. A thread takes the tasks of its own
+/// range one by one, then those that are left in others. So a thread works on the same part of the images in
+/// step after step, and finds in its own cache what it wrote there, and whoever comes late costs nothing.
 struct Fork<'a> {
-    next: AtomicUsize,
+    /// The next task of each range.
+    next: [Counter; MAX_RANGES],
+    n_ranges: usize,
     n_tasks: usize,
     work: &'a (dyn Fn(Task) + Sync),
     /// Of the first task that panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-impl Fork<'_> {
+impl<'a> Fork<'a> {
+    fn new(n_threads: usize, n_tasks: usize, work: &'a (dyn Fn(Task) + Sync)) -> Fork<'a> {
+        let n_ranges = n_threads.min(n_tasks).clamp(1, MAX_RANGES);
+        let first = |range: usize| Counter(AtomicUsize::new(n_tasks * range / n_ranges));
+        Fork { next: std::array::from_fn(first), n_ranges, n_tasks, work, panic: Mutex::new(None) }
+    }
+
     /// Takes tasks until none is left. A panic is kept for the caller and ends the fork early.
     fn take_part(&self, slot: usize) {
         let tasks = || {
-            loop {
-                let idx = self.next.fetch_add(1, SeqCst);
-                if idx >= self.n_tasks {
-                    break;
+            for offset in 0..self.n_ranges {
+                let range = (slot + offset) % self.n_ranges;
+                let end = self.n_tasks * (range + 1) / self.n_ranges;
+                loop {
+                    let idx = self.next[range].0.fetch_add(1, SeqCst);
+                    if idx >= end {
+                        break;
+                    }
+                    (self.work)(Task { idx, slot });
                 }
-                (self.work)(Task { idx, slot });
             }
         };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(tasks)) {
-            self.next.store(self.n_tasks, SeqCst);
+            self.next.iter().for_each(|next| next.0.store(self.n_tasks, SeqCst));
             lock(&self.panic).get_or_insert(payload);
         }
     }
@@ -136,9 +157,10 @@ impl Pool {
     ///
     /// A panic of a task is raised again here once every thread has left the fork.
     pub(crate) fn fork(&self, n_helpers: usize, first: usize, n_tasks: usize, work: &(dyn Fn(Task) + Sync)) {
-        let fork = Fork { next: AtomicUsize::new(0), n_tasks, work, panic: Mutex::new(None) };
+        let n_helpers = n_helpers.min(n_tasks - 1);
+        let fork = Fork::new(n_helpers + 1, n_tasks, work);
         let mut helpers = Helpers { pool: self, claimed: [(0, 0); MAX_WORKERS], n: 0 };
-        helpers.claim(&fork, n_helpers.min(n_tasks - 1), first);
+        helpers.claim(&fork, n_helpers, first);
         fork.take_part(0);
         drop(helpers);
         if let Some(payload) = fork.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {

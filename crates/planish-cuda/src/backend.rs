@@ -1,20 +1,22 @@
 //! `Cuda`: the backend, a table of kernel families over one GPU's memory and streams.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use planish_kernel::{
     Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
     MemoryKind, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
-use planish_tensor::{Bytes, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
 use crate::error::CudaError;
 use crate::family::{Family, Work};
 use crate::find::{self, Which};
+use crate::formats;
 use crate::gpu::Gpu;
+use crate::libs::{cublaslt, cudnn};
 use crate::nvrtc;
 use crate::queue::{CudaQueue, Point};
 use crate::regions;
@@ -29,6 +31,21 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::wconv::WConv,
     &crate::families::wgemm::WGemm,
     &crate::families::whalo::WHalo,
+    &crate::families::pointwise::Pointwise,
+    &crate::families::movement::Movement,
+    &crate::families::pool::Pool,
+    &crate::families::softmax::Softmax,
+    &crate::families::reduce::Reduce,
+    &crate::families::norm::Norm,
+    &crate::families::attention::Attention,
+    &crate::families::resize::Resize,
+    &crate::families::depthwise::Depthwise,
+    &crate::families::convtranspose::ConvTranspose,
+    &crate::libs::cublaslt::CublasLt,
+    &crate::libs::cudnn::Cudnn,
+    &crate::families::gather::Gather,
+    &crate::families::topk::TopK,
+    &crate::families::scan::Scan,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
@@ -41,6 +58,11 @@ pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelEr
     })
 }
 
+/// What a plan that calls a library says that it needs: this very version, for which its algorithms were chosen.
+fn need_of(which: Which) -> Option<String> {
+    find::find(which).ok().map(|found| format!("{}{}", which.need(), found.version))
+}
+
 /// One GPU.
 #[derive(Clone, Debug)]
 pub struct Cuda {
@@ -49,11 +71,14 @@ pub struct Cuda {
 
 #[derive(Debug)]
 struct Shared {
-    context: Arc<Context>,
+    /// Begun when first asked for; before the context, which must outlive them.
+    cublaslt: OnceLock<Result<cublaslt::Handle, CudaError>>,
+    cudnn: OnceLock<Result<cudnn::Handle, CudaError>>,
     /// Loaded code by the key of its source.
     modules: Mutex<HashMap<String, Arc<Module>>>,
     /// Compiled code by the same key: what plans brought, and what was compiled here.
     code: Mutex<HashMap<String, Bytes>>,
+    context: Arc<Context>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,7 +90,13 @@ impl Cuda {
     /// The GPU `cuda:index`; the error says what is missing on a machine without one.
     pub fn open(index: usize) -> Result<Cuda, CudaError> {
         let context = Context::open(index)?;
-        let shared = Shared { context, modules: Mutex::default(), code: Mutex::default() };
+        let shared = Shared {
+            context,
+            modules: Mutex::default(),
+            code: Mutex::default(),
+            cublaslt: OnceLock::new(),
+            cudnn: OnceLock::new(),
+        };
         Ok(Cuda { shared: Arc::new(shared) })
     }
 
@@ -75,6 +106,30 @@ impl Cuda {
 
     pub fn context(&self) -> &Arc<Context> {
         &self.shared.context
+    }
+
+    /// cuBLASLt on this device.
+    pub(crate) fn cublaslt(&self) -> Result<&cublaslt::Handle, CudaError> {
+        let begin = || {
+            self.shared.context.bind()?;
+            cublaslt::Handle::new()
+        };
+        self.shared.cublaslt.get_or_init(begin).as_ref().map_err(Clone::clone)
+    }
+
+    /// cuDNN on this device.
+    pub(crate) fn cudnn(&self) -> Result<&cudnn::Handle, CudaError> {
+        let begin = || {
+            self.shared.context.bind()?;
+            cudnn::Handle::new()
+        };
+        self.shared.cudnn.get_or_init(begin).as_ref().map_err(Clone::clone)
+    }
+
+    /// The candidates of one family alone.
+    pub fn candidates_of(&self, family: &str, problem: &Problem) -> Vec<Candidate> {
+        let known = FAMILIES.iter().filter(|known| known.name() == family);
+        known.flat_map(|family| family.candidates_on(self, problem)).collect()
     }
 
     /// The compiled form of a source: brought by a plan, compiled before, or compiled now.
@@ -124,7 +179,21 @@ impl Backend for Cuda {
     }
 
     fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        FAMILIES.iter().flat_map(|family| family.candidates(self.gpu(), problem)).collect()
+        FAMILIES.iter().flat_map(|family| family.candidates_on(self, problem)).collect()
+    }
+
+    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
+        let library = family_of(tactic).ok().and_then(|family| family.needs());
+        library.and_then(need_of).into_iter().collect()
+    }
+
+    fn provides(&self, need: &str) -> bool {
+        let library =
+            [Which::CublasLt, Which::Cudnn].into_iter().find(|which| need.starts_with(which.need()));
+        match library {
+            Some(which) => need_of(which).is_some_and(|own| own == need),
+            None => self.target().needs.iter().any(|own| own == need),
+        }
     }
 
     fn pack(
@@ -137,14 +206,18 @@ impl Backend for Cuda {
         family_of(tactic)?.pack(self.gpu(), problem, tactic, input, weight)
     }
 
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        formats::packed_bytes(format, dtype, dims)
+    }
+
     fn unpack(
         &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        family_of(tactic)?.unpack(self.gpu(), problem, tactic, input, packed)
+        formats::unpack(format, dtype, dims, bytes)
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {

@@ -8,6 +8,7 @@ use planish_tensor::Tensor;
 
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
+use crate::find::Which;
 use crate::gpu::Gpu;
 use crate::offline::Trial;
 use crate::source::Source;
@@ -17,8 +18,18 @@ pub(crate) trait Family: Sync {
     fn name(&self) -> &'static str;
 
     /// Ways to compute the problem on this GPU, the likely fastest first. Operands come with dense strides;
-    /// each candidate says which layouts it wants. Pure but for library families, which ask their library.
+    /// each candidate says which layouts it wants. Pure.
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate>;
+
+    /// The same where the device is at hand; for library families, whose libraries know their algorithms.
+    fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
+        self.candidates(cuda.gpu(), problem)
+    }
+
+    /// The library that its tactics call.
+    fn needs(&self) -> Option<Which> {
+        None
+    }
 
     /// A weight in the form that the tactic reads; asked only for inputs whose candidate names a format.
     fn pack(
@@ -34,19 +45,6 @@ pub(crate) trait Family: Sync {
             KernelErrorKind::NoSuchTactic,
             format!("{} packs no weights ({tactic})", self.name()),
         ))
-    }
-
-    /// The weight behind a packed one, where the packing is a permutation with padding.
-    fn unpack(
-        &self,
-        gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let _ = (gpu, problem, input);
-        Err(KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format)))
     }
 
     /// The code that the tactic needs for the problem: pure, needs no GPU. Sizes are arguments of the kernels

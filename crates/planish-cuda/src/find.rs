@@ -64,6 +64,17 @@ impl Which {
         }
     }
 
+    /// How plans name it among their needs, the version behind.
+    pub(crate) fn need(self) -> &'static str {
+        match self {
+            Which::Driver => "driver-",
+            Which::Nvrtc => "nvrtc-",
+            Which::CublasLt => "cublaslt-",
+            Which::Cudnn => "cudnn-",
+            Which::Nvml => "nvml-",
+        }
+    }
+
     /// What installs it.
     pub fn install(self) -> &'static str {
         match self {

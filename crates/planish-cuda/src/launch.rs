@@ -115,26 +115,17 @@ pub(crate) struct Launch {
     pub(crate) shared: usize,
     /// Blocks that run together and see each other's shared memory (sm_90 on).
     pub(crate) cluster: [u32; 3],
-    /// It may begin before the launch in front of it has ended (sm_90 on); the kernel itself waits by
-    /// `griddepcontrol.wait` before it reads what others wrote.
+    /// It may begin before the launch in front of it has ended (sm_90 on; elsewhere this says nothing). The kernel
+    /// itself calls `wait_for_inputs` before it reads what others wrote, and before it writes at all: what it
+    /// writes may lie where a kernel that still runs reads. Every kernel between two others must do so, because
+    /// each waits only for the one in front of it.
     pub(crate) programmatic: bool,
-    /// All blocks are on the device at once, so that they can wait for each other.
-    pub(crate) cooperative: bool,
     pub(crate) params: Params,
 }
 
 impl Launch {
     pub(crate) fn new(function: Function, grid: [u32; 3], block: [u32; 3], params: Params) -> Launch {
-        Launch {
-            function,
-            grid,
-            block,
-            shared: 0,
-            cluster: [1, 1, 1],
-            programmatic: false,
-            cooperative: false,
-            params,
-        }
+        Launch { function, grid, block, shared: 0, cluster: [1, 1, 1], programmatic: false, params }
     }
 
     /// A grid of one dimension.
@@ -156,11 +147,6 @@ impl Launch {
 
     pub(crate) fn programmatic(mut self) -> Launch {
         self.programmatic = true;
-        self
-    }
-
-    pub(crate) fn cooperative(mut self) -> Launch {
-        self.cooperative = true;
         self
     }
 
@@ -203,7 +189,7 @@ impl Launch {
             // SAFETY: inside of the copied storage.
             *pointer = unsafe { base.add(*start) }.cast();
         }
-        let mut attributes = [const { std::mem::MaybeUninit::<CUlaunchAttribute>::zeroed() }; 3];
+        let mut attributes = [const { std::mem::MaybeUninit::<CUlaunchAttribute>::zeroed() }; 2];
         let mut n_attributes = 0;
         let mut add = |id, value| {
             attributes[n_attributes].write(CUlaunchAttribute { id, pad: [0; 4], value });
@@ -217,16 +203,10 @@ impl Launch {
                 CUlaunchAttributeValue { clusterDim: dims },
             );
         }
-        if self.programmatic {
+        if self.programmatic && stream.context().gpu().sm >= 90 {
             add(
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                 CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-            );
-        }
-        if self.cooperative {
-            add(
-                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-                CUlaunchAttributeValue { cooperative: 1 },
             );
         }
         let config = CUlaunchConfig {

@@ -10,24 +10,34 @@ mod backend;
 mod cache;
 mod codegen;
 pub mod driver;
+mod ending;
 mod error;
 mod families;
 mod family;
 pub mod find;
+mod formats;
 mod gpu;
-#[allow(dead_code, reason = "for families, which are still to come")]
 mod launch;
 mod library;
+mod libs;
+mod map;
 pub mod nvml;
 pub mod nvrtc;
 pub mod offline;
+mod operands;
 mod queue;
 mod regions;
 mod report;
+mod samples;
 mod source;
+mod space;
+mod steps;
+#[cfg(test)]
+mod trial;
 
 pub use backend::Cuda;
 pub use error::{CudaError, CudaErrorKind};
+pub use formats::unpack;
 pub use gpu::Gpu;
 pub use queue::CudaQueue;
 pub use report::{LibraryReport, Report};

@@ -40,6 +40,11 @@ impl Monitor {
         Ok(Monitor { nvml, bus_id })
     }
 
+    /// The device `cuda:index`.
+    pub fn of_device(index: usize) -> Result<Monitor, CudaError> {
+        Monitor::new(&*Context::open(index)?)
+    }
+
     pub fn sample(&self) -> Sample {
         let Ok(device) = self.nvml.device_by_pci_bus_id(self.bus_id.as_str()) else {
             return Sample::default();

@@ -27,7 +27,8 @@ library! {
     } plain {}
 }
 
-fn functions() -> Result<&'static Functions, CudaError> {
+/// NVRTC's functions, taken once.
+pub(crate) fn functions() -> Result<&'static Functions, CudaError> {
     static FUNCTIONS: OnceLock<Result<Functions, CudaError>> = OnceLock::new();
     let load = || {
         let found = find::find(Which::Nvrtc)?;

@@ -4,7 +4,11 @@ use planish_kernel::{Candidate, KernelError, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use crate::backend::{FAMILIES, family_of};
+use crate::error::CudaError;
+use crate::find::Which;
 use crate::gpu::Gpu;
+use crate::libs::{cublaslt, cudnn};
+use crate::nvrtc;
 use crate::source::Source;
 
 /// The families' names, in the order in which their candidates are listed.
@@ -76,6 +80,17 @@ pub fn arranged(problem: &Problem, candidate: &Candidate) -> Problem {
         operand.packed = packed.clone();
     }
     arranged
+}
+
+/// Whether a library that was found has every function that the backend calls.
+pub fn functions_of(which: Which) -> Result<(), CudaError> {
+    match which {
+        Which::Nvrtc => nvrtc::functions().map(drop),
+        Which::CublasLt => cublaslt::functions().map(drop),
+        Which::Cudnn => cudnn::functions().map(drop),
+        Which::Driver => crate::driver::count().map(drop),
+        Which::Nvml => crate::find::find(which).map(drop),
+    }
 }
 
 /// The code that a tactic needs.

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use planish_op::Value;
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use crate::{
     Arithmetic, Candidate, Code, Event, KernelError, PackedWeight, Problem, Proposal, Queue, QueueOptions,
@@ -156,18 +156,28 @@ pub trait Backend: Send + Sync + fmt::Debug {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError>;
 
-    /// The weight that was packed: `pack` and back. A packing without a way back (one that transforms) is not
-    /// stored in plans but made when they are opened.
+    /// Bytes of a weight of this type and sizes in a format that `pack` names; `None` for a format that this
+    /// backend does not have or that such a weight cannot have: then plans do not hold it. Needs no device: what
+    /// a plan holds is compared with it before a kernel reads it.
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        let _ = (format, dtype, dims);
+        None
+    }
+
+    /// The weight behind its packed bytes: what `pack` was given. The name of a format says how, so that a
+    /// weight comes back where the tactic that it was packed for cannot run. A packing without a way back (one
+    /// that transforms) is not stored in plans but made when they are opened.
     fn unpack(
         &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        let _ = (problem, input);
-        let message = format!("{tactic} has no way back from `{}`", packed.format);
-        Err(KernelError::unsupported(message))
+        let _ = bytes;
+        Err(KernelError::unsupported(format!(
+            "there is no way back from {dtype}{dims:?} packed as `{format}`"
+        )))
     }
 
     /// Makes a kernel for exactly these operands, strides included.

@@ -21,6 +21,7 @@ pub(crate) mod spell_global_pools;
 pub(crate) mod unmerge_rows;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`, `formula.rs`.
+pub(crate) mod raise_precision;
 pub(crate) mod recognize_attention;
 pub(crate) mod recognize_depth_to_space;
 pub(crate) mod recognize_einsum;

@@ -16,6 +16,7 @@ use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::pack_attention_heads::PackAttentionHeads;
 use crate::passes::push_expands::PushExpands;
 use crate::passes::push_transposes::PushTransposes;
+use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RecognizeAttention;
 use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
 use crate::passes::recognize_einsum::RecognizeEinsum;
@@ -105,6 +106,19 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         // Lowered nodes that follow each other meet in casts to f32 and back.
         Pass::rule(CancelCasts),
         // A value that several lowered nodes read was cast for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that compute a model of 16-bit floats in f32, for backends without arithmetic of 16 bits. They come
+/// first: patterns and folding then see the types that kernels have.
+pub fn raise_precision() -> Pipeline {
+    Pipeline::new(vec![
+        Pass::rule(RaisePrecision),
+        // Raised nodes that follow each other meet in casts to 16 bits and back.
+        Pass::rule(DropRoundings),
+        // A value that several raised nodes read was cast for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])

@@ -48,6 +48,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
         program: Program::default(),
         weights: Vec::new(),
         graph: "%0 = Conv(%1)\n".repeat(n_steps),
+        constants: Vec::new(),
         evidence: Vec::new(),
         certificate: Certificate::default(),
         code: Vec::new(),
@@ -61,7 +62,8 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
             dims: vec![n_elements],
             format: None,
             bytes: Bytes::from_vec((0..n_elements).map(|element| (element * idx) as f32).collect::<Vec<_>>()),
-            packed_for: None,
+            layout: planish_kernel::Layout::Plain,
+            packed_by: None,
         });
         let weight = values.len() as u32;
         values.push(value(format!("{name}_weight"), &weight_ty, Home::Weight(idx as u32)));

@@ -15,7 +15,7 @@ mod region;
 mod types;
 mod wire;
 
-pub(crate) use program::{Header, WeightEntry};
+pub(crate) use program::{Header, WeightEntry, WeightList};
 pub(crate) use wire::{Reader, Writer};
 
 use crate::error::Result;

@@ -5,7 +5,8 @@
 //! 8    4   format version
 //! 12   4   number of sections
 //! 16   8   length of the file
-//! 24   8   zero
+//! 24   4   version of the program's encoding
+//! 28   4   zero
 //! 32  32   BLAKE3 of bytes 0 to 32 and of the table
 //! 64  64   for each section: kind (4), zero (4), offset (8), length (8), zero (8), checksum (32)
 //! ```
@@ -18,13 +19,19 @@
 
 use std::ops::Range;
 
+use crate::codec::Reader;
 use crate::error::{PlanError, PlanErrorKind, Result};
 
 /// The first bytes of every plan file.
 pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
 
-/// The format that this version writes, and the only one that it reads. Version 1 had no code.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The version of the container, the header, the list of weights and the graph: what a plan is built anew from.
+/// Readers keep reading old ones from 3 on; the ones before did not say which weight is which constant of the graph.
+pub(crate) const FORMAT_VERSION: u32 = 3;
+
+/// The version of the program, the evidence, the certificate and the code. A reader that knows another one cannot
+/// run the plan, but can build it anew.
+pub(crate) const PROGRAM_VERSION: u32 = 1;
 
 /// Sections and weights start at multiples of this: one cache line, one AVX-512 register.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -139,7 +146,8 @@ pub(crate) fn head(coded: &[Vec<u8>; Section::N_CODED], data: ChunkSums) -> Vec<
     bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     bytes.extend_from_slice(&(Section::ALL.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&(data_start as u64 + data_len as u64).to_le_bytes());
-    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&PROGRAM_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
     let sum = table_sum(&bytes, &table);
     bytes.extend_from_slice(&sum);
     bytes.extend_from_slice(&table);
@@ -168,6 +176,7 @@ pub(crate) fn is_plan(bytes: &[u8]) -> bool {
 /// Where the sections of a file lie.
 #[derive(Debug)]
 pub(crate) struct Table {
+    pub(crate) program_version: u32,
     ranges: [Range<usize>; Section::ALL.len()],
 }
 
@@ -199,7 +208,8 @@ impl Table {
             let what = format!("the file has {} bytes, when written it had {file_len}", bytes.len());
             return Err(PlanError::new(PlanErrorKind::Truncated, what));
         }
-        if u32_at(bytes, 12) != Some(Section::ALL.len() as u32) || u64_at(bytes, 24) != Some(0) {
+        let program_version = u32_at(bytes, 24).ok_or_else(cut)?;
+        if u32_at(bytes, 12) != Some(Section::ALL.len() as u32) || u32_at(bytes, 28) != Some(0) {
             return Err(PlanError::new(PlanErrorKind::Malformed, "the first bytes are not as they must be"));
         }
         let mut ranges = [const { 0..0 }; Section::ALL.len()];
@@ -212,7 +222,7 @@ impl Table {
         if end != bytes.len() {
             return Err(truncated(bytes.len(), "goes on behind its last section"));
         }
-        let table = Table { ranges };
+        let table = Table { program_version, ranges };
         for section in Section::ALL.into_iter().filter(|section| *section != Section::Data) {
             table.check_sum(bytes, section, table.bytes(bytes, section))?;
         }
@@ -239,6 +249,11 @@ impl Table {
     pub(crate) fn bytes<'a>(&self, bytes: &'a [u8], section: Section) -> &'a [u8] {
         // `read` saw that the ranges lie inside.
         &bytes[self.range(section)]
+    }
+
+    /// A section, to be decoded.
+    pub(crate) fn reader<'a>(&self, bytes: &'a [u8], section: Section) -> Reader<'a> {
+        Reader::new(self.bytes(bytes, section), self.range(section).start, section.name())
     }
 
     fn check_sum(&self, bytes: &[u8], section: Section, content: &[u8]) -> Result<()> {

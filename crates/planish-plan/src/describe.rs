@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use planish_kernel::Layout;
+
 use crate::record::{Home, Outcome, Plan, Program, Step, StepKind, Value, Variant};
 
 impl Plan {
@@ -37,7 +39,14 @@ impl Plan {
         for (idx, weight) in self.weights.iter().enumerate() {
             let format = weight.format.as_deref().map(|format| format!(" as {format}")).unwrap_or_default();
             let (dtype, dims, len) = (weight.dtype, &weight.dims, weight.bytes.len());
-            writeln!(to, "weight {idx} {:?} {dtype}{dims:?}{format}, {len} bytes", weight.name)?;
+            let layout = match weight.layout {
+                Layout::Plain => String::new(),
+                other => format!(" {}", other.name()),
+            };
+            writeln!(to, "weight {idx} {:?} {dtype}{dims:?}{layout}{format}, {len} bytes", weight.name)?;
+        }
+        for (number, weight) in self.constants.iter().enumerate() {
+            writeln!(to, "constant #{number} is weight {weight}")?;
         }
         for code in &self.code {
             writeln!(to, "code {:?}, {} bytes", code.key, code.bytes.len())?;

@@ -25,10 +25,12 @@ pub enum PlanErrorKind {
     Io,
     /// The bytes are some other kind of file.
     NotAPlan,
-    /// The plan was written in a format that this version does not know.
+    /// The plan was written in a format that this version does not know yet.
     NewerFormat,
     /// The plan was written in a format that this version no longer reads.
     OlderFormat,
+    /// The program belongs to another version; [`crate::Recipe`] reads what it takes to build it anew.
+    OtherProgram,
     /// The file ends too early, or goes on behind its end.
     Truncated,
     /// A checksum does not fit, or padding is not empty: the file was changed after it was written.
@@ -50,7 +52,10 @@ impl PlanErrorKind {
         match self {
             PlanErrorKind::Io => "check the path and its permissions",
             PlanErrorKind::NotAPlan => "give the path of a plan, made with `planish build MODEL.onnx`",
-            PlanErrorKind::OlderFormat => "rebuild the plan with this version's `planish build`",
+            PlanErrorKind::OlderFormat => {
+                "build the plan again from its model with `planish build MODEL.onnx`"
+            }
+            PlanErrorKind::OtherProgram => "rebuild the plan with this version's `planish build`",
             PlanErrorKind::NewerFormat => "update Planish, or rebuild the plan with this `planish build`",
             PlanErrorKind::Truncated | PlanErrorKind::Damaged => {
                 "copy the plan again, or rebuild it with `planish build`"

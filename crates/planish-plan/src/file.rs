@@ -9,9 +9,10 @@ use std::thread;
 
 use planish_tensor::Bytes;
 
-use crate::codec::{Header, Reader, WeightEntry, from_section, to_section};
-use crate::container::{self, ALIGNMENT, ChunkSums, Section, Table};
+use crate::codec::{Header, WeightEntry, WeightList, from_section, to_section};
+use crate::container::{self, ALIGNMENT, ChunkSums, PROGRAM_VERSION, Section, Table};
 use crate::error::{PlanError, PlanErrorKind, Result};
+use crate::recipe::Recipe;
 use crate::record::{Plan, Weight};
 
 /// Threads that verify weights; more only wait for memory.
@@ -22,7 +23,7 @@ const CHUNKS_PER_THREAD: usize = 8;
 
 /// Whether weights are read while a plan is opened, to compare them with their checksums.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Trust {
+pub(crate) enum Trust {
     Nothing,
     Weights,
 }
@@ -131,14 +132,18 @@ impl Plan {
             name: weight.name.clone(),
             dtype: weight.dtype,
             dims: weight.dims.clone(),
+            layout: weight.layout,
             format: weight.format.clone(),
-            packed_for: weight.packed_for,
+            packed_by: weight.packed_by,
             n_bytes: weight.bytes.len() as u64,
         };
         let coded = [
             to_section(&header),
             to_section(&self.program),
-            to_section(&self.weights.iter().map(entry).collect::<Vec<_>>()),
+            to_section(&WeightList {
+                entries: self.weights.iter().map(entry).collect(),
+                constants: self.constants.clone(),
+            }),
             self.graph.clone().into_bytes(),
             to_section(&self.evidence),
             to_section(&self.certificate),
@@ -167,41 +172,50 @@ fn open(path: &Path, trust: Trust) -> Result<Plan> {
 
 fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
     let table = Table::read(bytes)?;
-    let reader = |section: Section| {
-        Reader::new(table.bytes(bytes, section), table.range(section).start, section.name())
-    };
-    let header: Header = from_section(reader(Section::Header))?;
-    let entries: Vec<WeightEntry> = from_section(reader(Section::Weights))?;
-    let graph = std::str::from_utf8(table.bytes(bytes, Section::Graph)).map_err(|error| {
-        let at = table.range(Section::Graph).start + error.valid_up_to();
-        let error = PlanError::new(PlanErrorKind::Malformed, "the text is not UTF-8");
-        error.at(at).in_section(Section::Graph.name())
-    })?;
+    let Recipe {
+        name,
+        producer,
+        source,
+        options,
+        targets,
+        profiles,
+        tuned_at,
+        threads,
+        weights,
+        graph,
+        constants,
+    } = Recipe::read(bytes, &table)?;
+    if table.program_version != PROGRAM_VERSION {
+        let other = table.program_version;
+        let what = format!(
+            "the program is of version {other}, built by Planish {producer}; this one reads {PROGRAM_VERSION}"
+        );
+        return Err(PlanError::new(PlanErrorKind::OtherProgram, what));
+    }
     let plan = Plan {
-        name: header.name,
-        producer: header.producer,
-        source: header.source,
-        options: header.options,
-        targets: header.targets,
-        profiles: header.profiles,
-        tuned_at: header.tuned_at,
-        threads: header.threads,
-        program: from_section(reader(Section::Program))?,
-        weights: weights(bytes, &table, entries)?,
-        graph: graph.to_owned(),
-        evidence: from_section(reader(Section::Evidence))?,
-        certificate: from_section(reader(Section::Certificate))?,
-        code: from_section(reader(Section::Code))?,
+        name,
+        producer,
+        source,
+        options,
+        targets,
+        profiles,
+        tuned_at,
+        threads,
+        program: from_section(table.reader(bytes, Section::Program))?,
+        weights,
+        graph,
+        constants,
+        evidence: from_section(table.reader(bytes, Section::Evidence))?,
+        certificate: from_section(table.reader(bytes, Section::Certificate))?,
+        code: from_section(table.reader(bytes, Section::Code))?,
     };
     plan.validate()?;
-    if trust == Trust::Nothing {
-        check_data(bytes, &table, &plan)?;
-    }
+    check_data(bytes, &table, &plan.weights, trust)?;
     Ok(plan)
 }
 
 /// The weights over the file's own memory.
-fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Vec<Weight>> {
+pub(crate) fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Vec<Weight>> {
     let data = table.range(Section::Data);
     let wrong_length =
         |what: String| PlanError::new(PlanErrorKind::Malformed, what).in_section(Section::Weights.name());
@@ -223,9 +237,10 @@ fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Ve
             name: entry.name,
             dtype: entry.dtype,
             dims: entry.dims,
+            layout: entry.layout,
             format: entry.format,
+            packed_by: entry.packed_by,
             bytes: slice,
-            packed_for: entry.packed_for,
         });
     }
     if end != data.end {
@@ -235,7 +250,10 @@ fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -> Result<Ve
 }
 
 /// Compares the weights' data with its checksums, on several threads where there is much of it.
-fn check_data(bytes: &[u8], table: &Table, plan: &Plan) -> Result<()> {
+pub(crate) fn check_data(bytes: &[u8], table: &Table, weights: &[Weight], trust: Trust) -> Result<()> {
+    if trust == Trust::Weights {
+        return Ok(());
+    }
     let n_chunks = table.n_chunks();
     let n_cores = thread::available_parallelism().map_or(1, usize::from);
     let n_threads = n_cores.min(MAX_THREADS).min(n_chunks / CHUNKS_PER_THREAD).max(1);
@@ -258,7 +276,7 @@ fn check_data(bytes: &[u8], table: &Table, plan: &Plan) -> Result<()> {
         let at = weight.bytes.as_ptr() as usize - bytes.as_ptr() as usize - start;
         at < damaged.end && damaged.start < at + weight.bytes.len()
     };
-    let names: Vec<_> = plan.weights.iter().filter(touched).map(|weight| weight.name.as_str()).collect();
+    let names: Vec<_> = weights.iter().filter(touched).map(|weight| weight.name.as_str()).collect();
     let shown = names.iter().take(3).map(|name| crate::error::shorten(name)).collect::<Vec<_>>().join("`, `");
     let more = if names.len() > 3 { format!(" or {} others", names.len() - 3) } else { String::new() };
     let what = format!("the checksum of weights does not fit: `{shown}`{more} changed");

@@ -6,6 +6,7 @@
 //! - `container`: sections, their places and checksums;
 //! - `validate`: what must hold between the structures before anything is run;
 //! - `file`: [`Plan::write_file`], [`Plan::open`] and their like;
+//! - `recipe`: what of a plan every later version can read, to build it anew;
 //! - `describe`: a plan as text for people.
 
 mod codec;
@@ -13,6 +14,7 @@ mod container;
 mod describe;
 mod error;
 mod file;
+mod recipe;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ pub use error::{PlanError, PlanErrorKind};
 pub use file::is_plan;
 #[doc(hidden)]
 pub use file::{seal, unseal};
+pub use recipe::Recipe;
 pub use record::{
     Certificate, Check, Control, Evidence, Home, Outcome, Plan, PlanTarget, Profile, Program, Step, StepKind,
     SymbolRange, Timing, Value, Variant, Weight,

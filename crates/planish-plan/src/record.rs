@@ -25,8 +25,11 @@ pub struct Plan {
     pub threads: u32,
     pub program: Program,
     pub weights: Vec<Weight>,
-    /// The optimized graph as text, weights named by index, so that another machine can lower it anew.
+    /// The optimized graph as text, so that another machine can lower it anew.
     pub graph: String,
+    /// For each constant `#n` of the graph's text the weight that holds it. Constants that no step reads, or that
+    /// steps hold as parameters, have weights too.
+    pub constants: Vec<u32>,
     /// Why each tactic was chosen.
     pub evidence: Vec<Evidence>,
     pub certificate: Certificate,
@@ -150,11 +153,13 @@ pub struct Weight {
     pub name: String,
     pub dtype: DType,
     pub dims: Vec<usize>,
-    /// The format that `bytes` are packed in; `None` for plain elements.
+    /// The order in which elements lie that are not packed.
+    pub layout: Layout,
+    /// The format that `bytes` are packed in; `None` for elements as they are.
     pub format: Option<String>,
+    /// The target whose format that is, where packed: only its backend knows how to read and unpack it.
+    pub packed_by: Option<u32>,
     pub bytes: Bytes,
-    /// Which operand of which step it was packed for, where packed: how to unpack it.
-    pub packed_for: Option<(u32, u32)>,
 }
 
 /// What was tried for one problem, and what won.

@@ -7,11 +7,12 @@
 
 use std::collections::HashSet;
 
-use planish_kernel::{Ref, Region};
+use planish_kernel::{Layout, Ref, Region};
 use planish_op::{Op, TensorType, ValueType};
 use planish_tensor::{DType, Dim, element_count};
 
 use crate::error::{PlanError, PlanErrorKind, Result, shorten};
+use crate::recipe::Recipe;
 use crate::record::{Control, Home, Plan, Profile, Program, Step, StepKind, Value, Weight};
 
 /// Views of views go no deeper: a run of operators that each write over their input is one view more each,
@@ -21,18 +22,7 @@ const MAX_PARTS: usize = 4096;
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
     pub fn validate(&self) -> Result<()> {
-        for (idx, profile) in self.profiles.iter().enumerate() {
-            validate_profile(profile).map_err(|what| wrong(format!("profile {idx}: {what}")))?;
-        }
-        for (symbol, size) in &self.tuned_at {
-            if *size < 0 {
-                return Err(wrong(format!("tuned at {size} for `{}`", shorten(symbol))));
-            }
-        }
-        for (idx, weight) in self.weights.iter().enumerate() {
-            validate_weight(weight)
-                .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
-        }
+        validate_recipe(&self.profiles, &self.tuned_at, self.targets.len(), &self.weights, &self.constants)?;
         if let Some(code) = self.code.iter().find(|code| code.key.is_empty() || code.bytes.is_empty()) {
             return Err(wrong(format!("code `{}` has no key or no bytes", shorten(&code.key))));
         }
@@ -52,15 +42,42 @@ impl Plan {
                 return Err(wrong(format!("evidence for step {} of {n_steps}", evidence.step)));
             }
         }
-        for (idx, weight) in self.weights.iter().enumerate() {
-            if let Some((step, _)) = weight.packed_for
-                && step as usize >= n_steps
-            {
-                return Err(wrong(format!("weight {idx} is packed for step {step} of {n_steps}")));
-            }
-        }
         Ok(())
     }
+}
+
+impl Recipe {
+    /// What of [`Plan::validate`] does not need the program.
+    pub fn validate(&self) -> Result<()> {
+        validate_recipe(&self.profiles, &self.tuned_at, self.targets.len(), &self.weights, &self.constants)
+    }
+}
+
+fn validate_recipe(
+    profiles: &[Profile],
+    tuned_at: &[(String, i64)],
+    n_targets: usize,
+    weights: &[Weight],
+    constants: &[u32],
+) -> Result<()> {
+    for (idx, profile) in profiles.iter().enumerate() {
+        validate_profile(profile).map_err(|what| wrong(format!("profile {idx}: {what}")))?;
+    }
+    for (symbol, size) in tuned_at {
+        if *size < 0 {
+            return Err(wrong(format!("tuned at {size} for `{}`", shorten(symbol))));
+        }
+    }
+    for (idx, weight) in weights.iter().enumerate() {
+        validate_weight(weight, n_targets)
+            .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
+    }
+    for (number, weight) in constants.iter().enumerate() {
+        if *weight as usize >= weights.len() {
+            return Err(wrong(format!("constant #{number} is weight {weight} of {}", weights.len())));
+        }
+    }
+    Ok(())
 }
 
 fn wrong(what: impl Into<String>) -> PlanError {
@@ -84,7 +101,15 @@ fn validate_profile(profile: &Profile) -> Checked {
     Ok(())
 }
 
-fn validate_weight(weight: &Weight) -> Checked {
+fn validate_weight(weight: &Weight, n_targets: usize) -> Checked {
+    match (&weight.format, weight.packed_by) {
+        (None, None) => {}
+        (Some(_), Some(target)) if (target as usize) < n_targets && weight.layout == Layout::Plain => {}
+        (format, target) => {
+            let layout = weight.layout.name();
+            return Err(format!("{layout} in format {format:?} of target {target:?}, there are {n_targets}"));
+        }
+    }
     let n_bytes = element_count(&weight.dims).and_then(|n| weight.dtype.bytes_for(n));
     match n_bytes {
         None => Err(format!("{}{:?} does not fit into memory", weight.dtype, weight.dims)),
@@ -230,6 +255,10 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             });
             if ty.dtype != weight.dtype || !fits {
                 return Err(format!("`{}` is {ty}, its weight is {}{:?}", name(), weight.dtype, weight.dims));
+            }
+            if !own.layout.same_for(weight.layout, &weight.dims) {
+                let (own, its) = (own.layout.name(), weight.layout.name());
+                return Err(format!("`{}` is {own}, its weight is {its}", name()));
             }
             Ok(None)
         }

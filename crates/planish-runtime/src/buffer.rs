@@ -1,8 +1,10 @@
 //! `HostBuffer`: memory of a caller's own for one tensor, aligned for every kernel, and `Bindings` of such
 //! buffers to a model's inputs and outputs.
 
+use planish_kernel::Memory;
 use planish_tensor::{DType, Element};
 
+use crate::device::DeviceBuffer;
 use crate::error::{RunError, RunErrorKind};
 use crate::view::{View, elements_of};
 
@@ -11,11 +13,18 @@ use crate::view::{View, elements_of};
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// An owned tensor in memory that kernels read and write in place.
+/// An owned tensor in memory that kernels read and write in place; a context over a device makes it pinned, so that
+/// copies to and from the device need no copy between.
 pub struct HostBuffer {
     dtype: DType,
     dims: Vec<usize>,
-    lines: Vec<Line>,
+    storage: Storage,
+}
+
+enum Storage {
+    Lines(Vec<Line>),
+    /// Host memory of a device's making.
+    Pinned(Box<dyn Memory>),
 }
 
 impl std::fmt::Debug for HostBuffer {
@@ -35,7 +44,27 @@ impl HostBuffer {
             return Err(RunError::new(RunErrorKind::OutOfMemory, message));
         }
         lines.resize(n_lines.unwrap_or(0), Line([0; 64]));
-        Ok(HostBuffer { dtype, dims: dims.to_vec(), lines })
+        Ok(HostBuffer { dtype, dims: dims.to_vec(), storage: Storage::Lines(lines) })
+    }
+
+    /// All elements zero, in memory that a device pinned: at least the bytes of these sizes.
+    pub(crate) fn pinned(dtype: DType, dims: &[usize], memory: Box<dyn Memory>) -> HostBuffer {
+        let mut buffer = HostBuffer { dtype, dims: dims.to_vec(), storage: Storage::Pinned(memory) };
+        let (start, capacity) = (buffer.pointer(), buffer.capacity());
+        // SAFETY: the memory is the buffer's own and this long.
+        unsafe { std::ptr::write_bytes(start, 0, capacity) };
+        buffer
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        matches!(self.storage, Storage::Pinned(_))
+    }
+
+    fn start(&self) -> *const u8 {
+        match &self.storage {
+            Storage::Lines(lines) => lines.as_ptr().cast(),
+            Storage::Pinned(memory) => std::ptr::with_exposed_provenance(memory.address().0 as usize),
+        }
     }
 
     pub fn dtype(&self) -> DType {
@@ -48,18 +77,27 @@ impl HostBuffer {
 
     /// Bytes that a tensor in it can have.
     pub fn capacity(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        match &self.storage {
+            Storage::Lines(lines) => lines.len() * size_of::<Line>(),
+            Storage::Pinned(memory) => memory.len(),
+        }
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: lines are plain bytes without padding, and hold at least the tensor's.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.n_bytes()) }
+        if self.n_bytes() == 0 {
+            return &[];
+        }
+        // SAFETY: the memory is initialized bytes, at least the tensor's.
+        unsafe { std::slice::from_raw_parts(self.start(), self.n_bytes()) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let n_bytes = self.n_bytes();
-        // SAFETY: lines are plain bytes without padding, and hold at least the tensor's.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), n_bytes) }
+        if n_bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: the memory is initialized bytes, at least the tensor's.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), n_bytes) }
     }
 
     /// The elements, if they are of this type.
@@ -71,7 +109,7 @@ impl HostBuffer {
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         let n = self.as_slice::<T>()?.len();
         // SAFETY: `as_slice` found this many valid elements there; the memory is borrowed mutably.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), n) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.pointer().cast(), n) })
     }
 
     /// The tensor, borrowed.
@@ -87,7 +125,10 @@ impl HostBuffer {
 
     /// Where kernels write; valid for the capacity until the buffer is dropped.
     pub(crate) fn pointer(&mut self) -> *mut u8 {
-        self.lines.as_mut_ptr().cast()
+        match &mut self.storage {
+            Storage::Lines(lines) => lines.as_mut_ptr().cast(),
+            Storage::Pinned(memory) => std::ptr::with_exposed_provenance_mut(memory.address().0 as usize),
+        }
     }
 
     /// Other sizes for the same memory; false when they do not fit in.
@@ -102,11 +143,61 @@ impl HostBuffer {
     }
 }
 
+/// A buffer in host memory or on a device.
+#[derive(Debug)]
+pub enum Buffer {
+    Host(HostBuffer),
+    Device(DeviceBuffer),
+}
+
+impl From<HostBuffer> for Buffer {
+    fn from(buffer: HostBuffer) -> Buffer {
+        Buffer::Host(buffer)
+    }
+}
+
+impl From<DeviceBuffer> for Buffer {
+    fn from(buffer: DeviceBuffer) -> Buffer {
+        Buffer::Device(buffer)
+    }
+}
+
+impl Buffer {
+    pub(crate) fn dtype(&self) -> DType {
+        match self {
+            Buffer::Host(buffer) => buffer.dtype(),
+            Buffer::Device(buffer) => buffer.dtype(),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        match self {
+            Buffer::Host(buffer) => buffer.capacity(),
+            Buffer::Device(buffer) => buffer.capacity(),
+        }
+    }
+
+    /// Takes sizes over if they fit.
+    pub(crate) fn set_dims(&mut self, dims: &[usize]) -> bool {
+        match self {
+            Buffer::Host(buffer) => buffer.set_dims(dims),
+            Buffer::Device(buffer) => buffer.set_dims(dims),
+        }
+    }
+
+    fn host(&self) -> Option<&HostBuffer> {
+        match self {
+            Buffer::Host(buffer) => Some(buffer),
+            Buffer::Device(_) => None,
+        }
+    }
+}
+
 /// Buffers by the names of inputs and outputs. Outputs without a buffer stay in the context.
 #[derive(Debug, Default)]
 pub struct Bindings {
-    pub(crate) inputs: Vec<(String, HostBuffer)>,
-    pub(crate) outputs: Vec<(String, HostBuffer)>,
+    pub(crate) inputs: Vec<(String, Buffer)>,
+    pub(crate) outputs: Vec<(String, Buffer)>,
 }
 
 impl Bindings {
@@ -115,31 +206,54 @@ impl Bindings {
     }
 
     /// Reads input `name` from this buffer.
-    pub fn input(mut self, name: &str, buffer: HostBuffer) -> Bindings {
-        self.inputs.push((name.to_string(), buffer));
+    pub fn input(mut self, name: &str, buffer: impl Into<Buffer>) -> Bindings {
+        self.inputs.push((name.to_string(), buffer.into()));
         self
     }
 
     /// Writes output `name` to this buffer, which must be large enough; its sizes become the output's.
-    pub fn output(mut self, name: &str, buffer: HostBuffer) -> Bindings {
-        self.outputs.push((name.to_string(), buffer));
+    pub fn output(mut self, name: &str, buffer: impl Into<Buffer>) -> Bindings {
+        self.outputs.push((name.to_string(), buffer.into()));
         self
     }
 
-    /// The buffer of an input, to be filled for the next run.
+    /// The host buffer of an input, to be filled for the next run.
     pub fn input_mut(&mut self, name: &str) -> Option<&mut HostBuffer> {
-        self.inputs.iter_mut().find(|(known, _)| known == name).map(|(_, buffer)| buffer)
+        self.inputs.iter_mut().find(|(known, _)| known == name).and_then(|(_, buffer)| match buffer {
+            Buffer::Host(buffer) => Some(buffer),
+            Buffer::Device(_) => None,
+        })
     }
 
-    /// The buffer of an output.
+    /// The device buffer of an input, to be filled for the next run.
+    pub fn device_input_mut(&mut self, name: &str) -> Option<&mut DeviceBuffer> {
+        self.inputs.iter_mut().find(|(known, _)| known == name).and_then(|(_, buffer)| match buffer {
+            Buffer::Device(buffer) => Some(buffer),
+            Buffer::Host(_) => None,
+        })
+    }
+
+    /// The host buffer of an output.
     pub fn get_output(&self, name: &str) -> Option<&HostBuffer> {
-        self.outputs.iter().find(|(known, _)| known == name).map(|(_, buffer)| buffer)
+        self.outputs.iter().find(|(known, _)| known == name).and_then(|(_, buffer)| buffer.host())
     }
 
-    /// Takes the buffer of an output out.
+    /// The device buffer of an output.
+    pub fn device_output(&self, name: &str) -> Option<&DeviceBuffer> {
+        self.outputs.iter().find(|(known, _)| known == name).and_then(|(_, buffer)| match buffer {
+            Buffer::Device(buffer) => Some(buffer),
+            Buffer::Host(_) => None,
+        })
+    }
+
+    /// Takes the host buffer of an output out.
     pub fn take_output(&mut self, name: &str) -> Option<HostBuffer> {
-        let idx = self.outputs.iter().position(|(known, _)| known == name)?;
-        Some(self.outputs.swap_remove(idx).1)
+        let wanted = |(known, buffer): &(String, Buffer)| known == name && buffer.host().is_some();
+        let idx = self.outputs.iter().position(wanted)?;
+        match self.outputs.swap_remove(idx).1 {
+            Buffer::Host(buffer) => Some(buffer),
+            Buffer::Device(_) => None,
+        }
     }
 }
 

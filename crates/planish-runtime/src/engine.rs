@@ -1,11 +1,12 @@
 //! `Engine`: a plan with its backends, its weights in place, shared by contexts.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, Memory, MemoryKind, QueueOptions};
+use planish_kernel::{Address, Backend, Layout, Memory, MemoryKind, Queue, QueueOptions};
 use planish_op::ValueType;
-use planish_plan::{Home, Plan, Program, StepKind, Weight};
+use planish_plan::{Home, Plan, PlanTarget, Program, StepKind, Weight};
 use planish_tensor::Tensor;
 
 use crate::bind::Symbols;
@@ -14,6 +15,9 @@ use crate::error::{RunError, RunErrorKind};
 use crate::outline::Outline;
 use crate::pool::ContextPool;
 use crate::resolve;
+
+/// The version of Planish, which plans name as their producer. Kernels and packings belong to one version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Weights are used where they lie in the file only if they are aligned like everything else.
 const ALIGNMENT: u64 = 64;
@@ -52,6 +56,8 @@ pub(crate) struct Core {
     /// Memory of the weights that do not lie in the plan's file.
     _memory: Vec<Box<dyn Memory>>,
     weight_bytes: usize,
+    /// The device that pins the host memory of contexts.
+    pub(crate) pinning: Option<Arc<dyn Backend>>,
 }
 
 impl Unit {
@@ -77,13 +83,20 @@ impl Core {
         port_idx("output", &self.output_names, name)
     }
 
+    /// Pinned host memory, where the plan has a device that copies from it without us; else nothing.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, RunError> {
+        match &self.pinning {
+            Some(device) => Ok(device.allocate_pinned(bytes)?),
+            None => Ok(None),
+        }
+    }
+
     /// Where a weight is.
     pub(crate) fn weight(&self, target: u32, weight: u32, format: Option<&str>) -> Result<Address, RunError> {
         let key = (target, weight, format.map(str::to_string));
         self.weights.get(&key).copied().ok_or_else(|| {
             let name = self.plan.weights.get(weight as usize).map_or("?", |weight| weight.name.as_str());
-            let message = format!("weight `{name}` is not in place; the plan is damaged, rebuild it");
-            RunError::new(RunErrorKind::NeedsRebuild, message)
+            RunError::needs_rebuild(format!("weight `{name}` is not in place, the plan is damaged"))
         })
     }
 }
@@ -99,34 +112,36 @@ impl Engine {
     /// Puts the plan's weights in place on the backends, one per target of the plan and in that order.
     pub fn new(plan: Plan, backends: Vec<Arc<dyn Backend>>) -> Result<Engine, RunError> {
         if backends.len() != plan.targets.len() {
-            let message =
-                format!("the plan runs on {} backends, {} were given", plan.targets.len(), backends.len());
-            return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+            let (wanted, given) = (plan.targets.len(), backends.len());
+            return Err(RunError::needs_rebuild(format!(
+                "the plan runs on {wanted} backends, {given} were given"
+            )));
         }
         for (target, backend) in plan.targets.iter().zip(&backends) {
             let here = backend.target();
-            // What tactics need besides stands behind the target's own needs.
-            let own = target.needs.get(..here.needs.len());
-            if here.backend != target.backend
-                || own != Some(&here.needs[..])
-                || !target.needs.iter().all(|need| backend.provides(need))
-            {
-                let message = format!(
-                    "the plan was built for {} with {}, this is {} with {}; rebuild it here with `planish build`",
+            if !fits(target, &**backend) {
+                return Err(RunError::needs_rebuild(format!(
+                    "the plan was built for {} with {}, this is {} with {}",
                     target.backend,
                     target.needs.join(" "),
                     here.backend,
                     here.needs.join(" ")
-                );
-                return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+                )));
             }
+        }
+        if plan.producer != VERSION {
+            let producer = &plan.producer;
+            let why = format!("the plan was built by Planish {producer:?}, this is {VERSION:?}");
+            return Err(RunError::needs_rebuild(why));
         }
         for &value in plan.program.inputs.iter().chain(&plan.program.outputs) {
             let value = &plan.program.values[value as usize];
             let backend = backends.get(value.target as usize);
             if backend.is_none_or(|backend| backend.memory_kind() != MemoryKind::Host) {
-                let message = format!("`{}` is not in the caller's memory; rebuild the plan", value.name);
-                return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+                return Err(RunError::needs_rebuild(format!(
+                    "`{}` is not in the caller's memory",
+                    value.name
+                )));
             }
         }
         // Each piece of code names what it is made for; a backend that cannot use one leaves it.
@@ -145,10 +160,17 @@ impl Engine {
             backends: &backends,
             weights: HashMap::new(),
             memory: Vec::new(),
+            queues: BTreeMap::new(),
             bytes: 0,
         };
         placing.program(&plan.program)?;
+        placing.finish()?;
         let (weights, memory, weight_bytes) = (placing.weights, placing.memory, placing.bytes);
+        let device = backends.iter().find(|backend| backend.memory_kind() == MemoryKind::Device);
+        let pinning = match device {
+            Some(device) => device.allocate_pinned(ALIGNMENT as usize)?.map(|_| device.clone()),
+            None => None,
+        };
         Ok(Engine {
             core: Arc::new(Core {
                 plan,
@@ -159,6 +181,7 @@ impl Engine {
                 weights,
                 _memory: memory,
                 weight_bytes,
+                pinning,
             }),
         })
     }
@@ -205,12 +228,23 @@ impl Engine {
     }
 }
 
+/// Whether a backend is what a target of a plan asks for.
+pub fn fits(target: &PlanTarget, backend: &dyn Backend) -> bool {
+    let here = backend.target();
+    // What tactics need besides stands behind the target's own needs.
+    here.backend == target.backend
+        && target.needs.get(..here.needs.len()) == Some(&here.needs[..])
+        && target.needs.iter().all(|need| backend.provides(need))
+}
+
 /// Weights being put in place.
 struct Placing<'a> {
     plan: &'a Plan,
     backends: &'a [Arc<dyn Backend>],
     weights: HashMap<(u32, u32, Option<String>), Address>,
     memory: Vec<Box<dyn Memory>>,
+    /// One for each target, so that copies are waited for once.
+    queues: BTreeMap<u32, Box<dyn Queue>>,
     bytes: usize,
 }
 
@@ -236,30 +270,73 @@ impl Placing<'_> {
                 if self.weights.contains_key(&key) {
                     continue;
                 }
-                let weight = self.plan.weights.get(weight_idx as usize).ok_or_else(|| {
-                    RunError::new(RunErrorKind::NeedsRebuild, "a weight is missing; rebuild the plan")
-                })?;
-                let address = if weight.format == format {
-                    self.put(step.target, &weight.bytes)?
-                } else if let (Some(_), None) = (&format, &weight.format) {
-                    let problem = resolve::problem(program, step, &sizes, self.plan.threads.max(1) as usize)?;
-                    let tactic = resolve::tactic(step, &sizes)?;
-                    let tensor = tensor_of(weight)?;
-                    let packed = self.backends[step.target as usize]
-                        .pack(&problem, tactic, idx, &tensor)
-                        .map_err(|error| RunError::at(&step.name, error))?;
-                    self.copy(step.target, &packed.bytes)?
-                } else {
-                    let message = format!(
-                        "weight `{}` is packed as {:?}, step `{}` reads {format:?}; rebuild the plan",
-                        weight.name, weight.format, step.name
-                    );
-                    return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+                let weight = self.plan.weights.get(weight_idx as usize);
+                let weight = weight.ok_or_else(|| RunError::needs_rebuild("a weight is missing"))?;
+                let address = match &format {
+                    _ if weight.format == format && weight.packed_by.is_none_or(|by| by == step.target) => {
+                        self.check_packed(step.target, weight, format.as_deref(), weight.bytes.len())?;
+                        self.put(step.target, &weight.bytes)?
+                    }
+                    // Steps read it in different forms; the one that is stored leads to the others.
+                    Some(format) => {
+                        let threads = self.plan.threads.max(1) as usize;
+                        let problem = resolve::problem(program, step, &sizes, threads)?;
+                        let tactic = resolve::tactic(step, &sizes)?;
+                        let tensor = self.tensor_of(weight)?;
+                        let packed = self.backends[step.target as usize]
+                            .pack(&problem, tactic, idx, &tensor)
+                            .map_err(|error| RunError::at(&step.name, error))?;
+                        if packed.format != *format {
+                            let (name, other) = (&step.name, &packed.format);
+                            return Err(RunError::needs_rebuild(format!(
+                                "step `{name}` reads a weight as {format}, its kernel packs it as {other}"
+                            )));
+                        }
+                        self.check_packed(step.target, weight, Some(format), packed.bytes.len())?;
+                        self.copy(step.target, &packed.bytes)?
+                    }
+                    None => self.copy(step.target, self.tensor_of(weight)?.bytes())?,
                 };
                 self.weights.insert(key, address);
             }
         }
         Ok(())
+    }
+
+    /// Whether a packed weight is as long as its kernel will read; a plan may say anything.
+    fn check_packed(
+        &self,
+        target: u32,
+        weight: &Weight,
+        format: Option<&str>,
+        len: usize,
+    ) -> Result<(), RunError> {
+        let Some(format) = format else { return Ok(()) };
+        let backend = &self.backends[target as usize];
+        let expected = backend.packed_bytes(format, weight.dtype, &weight.dims);
+        // A format that is never stored was packed here, so its length is right.
+        let fits = expected == Some(len) || (expected.is_none() && weight.format.is_none());
+        if fits {
+            return Ok(());
+        }
+        Err(RunError::needs_rebuild(format!(
+            "weight `{}`, {}{:?} as `{format}`, has {len} bytes, {} reads {expected:?}",
+            weight.name,
+            weight.dtype,
+            weight.dims,
+            backend.name()
+        )))
+    }
+
+    /// A weight as the graph has it.
+    fn tensor_of(&self, weight: &Weight) -> Result<Tensor, RunError> {
+        let (Some(format), Some(target)) = (&weight.format, weight.packed_by) else {
+            return tensor_of(weight);
+        };
+        let backend = &self.backends[target as usize];
+        backend.unpack(format, weight.dtype, &weight.dims, &weight.bytes).map_err(|error| {
+            RunError::needs_rebuild(format!("weight `{}` cannot be unpacked: {error}", weight.name))
+        })
     }
 
     /// The bytes where they lie if the backend can read them there, else a copy.
@@ -277,13 +354,20 @@ impl Placing<'_> {
         let backend = &self.backends[target as usize];
         let memory = backend.allocate(bytes.len())?;
         let address = memory.address();
-        let mut queue = backend.queue(QueueOptions::new(1))?;
+        let queue = match self.queues.entry(target) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(backend.queue(QueueOptions::new(1))?),
+        };
         // SAFETY: the memory was just allocated with this length.
         unsafe { queue.upload(address, bytes)? };
-        queue.synchronize()?;
         self.bytes += bytes.len();
         self.memory.push(memory);
         Ok(address)
+    }
+
+    /// Waits for all copies.
+    fn finish(&mut self) -> Result<(), RunError> {
+        self.queues.values_mut().try_for_each(|queue| Ok(queue.synchronize()?))
     }
 }
 
@@ -300,11 +384,12 @@ fn weight_of(program: &Program, value: u32) -> Option<u32> {
     None
 }
 
+/// A weight that is stored plain, as the graph has it.
 pub(crate) fn tensor_of(weight: &Weight) -> Result<Tensor, RunError> {
-    Tensor::from_bytes(weight.dtype, &weight.dims, weight.bytes.clone()).map_err(|error| {
-        RunError::new(
-            RunErrorKind::NeedsRebuild,
-            format!("weight `{}`: {error}; rebuild the plan", weight.name),
-        )
-    })
+    if weight.format.is_some() || !weight.layout.same_for(Layout::Plain, &weight.dims) {
+        let why = format!("weight `{}` is needed plain, but is stored in another form", weight.name);
+        return Err(RunError::needs_rebuild(why));
+    }
+    Tensor::from_bytes(weight.dtype, &weight.dims, weight.bytes.clone())
+        .map_err(|error| RunError::needs_rebuild(format!("weight `{}`: {error}", weight.name)))
 }

@@ -12,8 +12,9 @@ pub enum RunErrorKind {
     WrongType,
     /// Sizes that the model or the profiles do not accept.
     WrongShape,
-    /// The plan was built for something that this machine does not have; rebuild it.
-    NeedsRebuild,
+    /// The plan was built for another machine or by another version, or does not fit itself: why, and the command
+    /// that makes one for this machine.
+    NeedsRebuild { why: String, command: String },
     /// Memory could not be had.
     OutOfMemory,
     /// The inputs' values are outside what an operator defines.
@@ -35,6 +36,13 @@ impl RunError {
         RunError { kind, message: message.into() }
     }
 
+    /// The plan cannot run here, for this reason.
+    pub(crate) fn needs_rebuild(why: impl Into<String>) -> RunError {
+        let (why, command) = (why.into(), "planish build MODEL.onnx".to_string());
+        let message = format!("{why}; make a plan for this machine with `{command}`");
+        RunError::new(RunErrorKind::NeedsRebuild { why, command }, message)
+    }
+
     pub fn kind(&self) -> &RunErrorKind {
         &self.kind
     }
@@ -43,7 +51,7 @@ impl RunError {
     pub(crate) fn at(step: &str, error: KernelError) -> RunError {
         use planish_kernel::KernelErrorKind as Kernel;
         let kind = match error.kind() {
-            Kernel::NoSuchTactic => RunErrorKind::NeedsRebuild,
+            Kernel::NoSuchTactic => return RunError::needs_rebuild(format!("step `{step}`: {error}")),
             Kernel::OutOfMemory => RunErrorKind::OutOfMemory,
             Kernel::BadValues => RunErrorKind::BadValues,
             _ => RunErrorKind::Failed,
@@ -54,7 +62,7 @@ impl RunError {
 
 impl From<KernelError> for RunError {
     fn from(error: KernelError) -> RunError {
-        let RunError { kind, .. } = RunError::at("", error.clone());
+        let kind = RunError::at("", error.clone()).kind;
         RunError::new(kind, error.to_string())
     }
 }

@@ -3,19 +3,20 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
-use planish_kernel::{Address, Call, Event, Layout, Memory, Operand, Queue};
+use planish_kernel::{Address, Call, Event, Memory, MemoryKind, Queue};
 use planish_op::Value;
-use planish_plan::{Home, Program};
-use planish_tensor::{Bytes, Tensor};
+use planish_plan::{Home, Program, Step};
+use planish_tensor::Tensor;
 
 use crate::bind::{Symbols, bind_inputs, choose_profile, tensor_type};
+use crate::clock::{Clock, Mark, Phase, Phases, Span};
 use crate::control::run_control;
-use crate::engine::{Core, Unit, tensor_of};
+use crate::device::DeviceView;
+use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::gather::plain;
-use crate::resolve::{Action, Base, Location, Resolved, resolve};
+use crate::record::{How, Stretch};
+use crate::resolve::{Action, Resolved, ResolvedStep, resolve};
 use crate::view::View;
 
 /// Segments at distinct sizes that a frame keeps prepared. A thousand distinct shapes in a row then cost a
@@ -28,14 +29,19 @@ pub(crate) enum Feed<'a> {
     /// Not given yet; no run begins with one.
     Absent,
     View(View<'a>),
+    /// In pinned memory that stays as it is until the run is over.
+    Pinned(View<'a>),
     Value(&'a Value),
+    /// In the memory of the plan's device.
+    Device(DeviceView<'a>),
 }
 
 impl Feed<'_> {
     fn dims(&self) -> Option<&[usize]> {
         match self {
             Feed::Absent => None,
-            Feed::View(view) => Some(view.dims()),
+            Feed::View(view) | Feed::Pinned(view) => Some(view.dims()),
+            Feed::Device(view) => Some(view.dims()),
             Feed::Value(value) => value.as_tensor().map(Tensor::shape),
         }
     }
@@ -52,6 +58,11 @@ impl Queues {
         let streams = &mut self.list[target as usize];
         let at = (stream as usize).min(streams.len() - 1);
         &mut *streams[at]
+    }
+
+    /// Waits for all of them.
+    fn synchronize(&mut self) -> Result<(), RunError> {
+        self.list.iter_mut().flatten().try_for_each(|queue| Ok(queue.synchronize()?))
     }
 }
 
@@ -78,6 +89,16 @@ pub struct Observed {
 pub(crate) struct Bound {
     pub(crate) to: Address,
     pub(crate) bytes: usize,
+    pub(crate) site: Site,
+}
+
+/// Where a caller's memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Site {
+    Host,
+    /// In host memory that a device's queue may write.
+    Pinned,
+    Device,
 }
 
 /// Who looks on while a program runs.
@@ -85,6 +106,8 @@ pub(crate) struct Bound {
 pub(crate) struct Watch<'a> {
     /// Gets the nanoseconds of every step.
     pub(crate) times: Option<&'a mut Vec<u64>>,
+    /// Gets what the device was busy with.
+    pub(crate) phases: Option<&'a mut Phases>,
     pub(crate) observer: Option<&'a mut dyn FnMut(Observed)>,
 }
 
@@ -94,16 +117,20 @@ pub(crate) struct Mode {
     pub(crate) threads: usize,
     /// Fill arenas and outputs with NaN before each run, so that whoever reads what nobody wrote is seen.
     pub(crate) poison: bool,
+    /// Whether launches on devices are recorded and replayed.
+    pub(crate) recorded: bool,
+    /// Whether a run waits until everything is done, and not only queued.
+    pub(crate) waits: bool,
 }
 
 /// A program's memory and its prepared segments.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
-    arenas: Vec<Option<Box<dyn Memory>>>,
-    outputs: Vec<Option<Box<dyn Memory>>>,
+    pub(crate) arenas: Vec<Option<Box<dyn Memory>>>,
+    pub(crate) outputs: Vec<Option<Box<dyn Memory>>>,
     /// Where the caller wants an output written.
-    bound: Vec<Option<Bound>>,
-    own: Vec<Own>,
+    pub(crate) bound: Vec<Option<Bound>>,
+    pub(crate) own: Vec<Own>,
     /// Most recently used first.
     cache: Vec<(usize, Arc<Resolved>)>,
     /// The segments of the last run, and the input sizes it had.
@@ -111,9 +138,15 @@ pub(crate) struct Frame {
     last_dims: Vec<Vec<usize>>,
     bodies: Vec<Vec<Frame>>,
     /// Copies of inputs that the caller's memory has at addresses that their type does not allow.
-    staging: Vec<Vec<u64>>,
+    pub(crate) staging: Vec<Vec<u64>>,
+    /// Pinned memory that inputs from pageable memory pass through on their way to a device.
+    pub(crate) staged: Vec<Option<Box<dyn Memory>>>,
     addresses: Vec<Address>,
     events: Vec<Option<Box<dyn Event>>>,
+    pub(crate) clock: Clock,
+    /// What a timed run did on a device and from when on, and when each of its steps ran.
+    pub(crate) marks: Vec<(Phase, Mark)>,
+    pub(crate) spans: Vec<Span>,
     n_resolved: usize,
 }
 
@@ -123,6 +156,19 @@ impl Frame {
             list.iter().flatten().map(|memory| memory.len()).sum()
         };
         bytes(&self.arenas) + bytes(&self.outputs)
+    }
+
+    /// Bytes of the arena in the memory of a target.
+    pub(crate) fn arena_bytes_of(&self, target: usize) -> usize {
+        let bodies: usize = self.bodies.iter().flatten().map(|body| body.arena_bytes_of(target)).sum();
+        self.arenas.get(target).and_then(Option::as_ref).map_or(0, |memory| memory.len()) + bodies
+    }
+
+    /// How many recordings there are, and the bytes that they hold.
+    pub(crate) fn recordings(&self) -> (usize, usize) {
+        let own = self.cache.iter().map(|(_, resolved)| resolved.recordings.size());
+        let bodies = self.bodies.iter().flatten().map(Frame::recordings);
+        own.chain(bodies).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     pub(crate) fn n_resolved(&self) -> usize {
@@ -139,6 +185,7 @@ impl Frame {
             self.bound.resize(unit.program.outputs.len(), None);
             self.bodies.resize_with(unit.program.steps.len(), Vec::new);
             self.staging.resize_with(unit.program.inputs.len(), Vec::new);
+            self.staged.resize_with(unit.program.inputs.len(), || None);
         }
     }
 
@@ -151,9 +198,14 @@ impl Frame {
         let direct = matches!(record.home, Home::Arena)
             && !unit.outline.own[value]
             && unit.outline.output[value] == Some(idx)
-            && core.backends[record.target as usize].memory_kind() == planish_kernel::MemoryKind::Host;
-        self.bound[idx] = bound.filter(|_| direct);
-        direct
+            && core.backends[record.target as usize].memory_kind() == MemoryKind::Host;
+        // Device memory is bound where a transfer to the host would write: nothing else can write there.
+        let fits = match bound {
+            Some(Bound { site: Site::Device, .. }) => direct && unit.outline.transferred[value],
+            _ => direct,
+        };
+        self.bound[idx] = bound.filter(|_| fits);
+        fits
     }
 
     /// Runs the program on these inputs. Whatever goes wrong, nothing is under way when this returns, and the
@@ -196,8 +248,12 @@ impl Frame {
             && feeds.iter().zip(&self.last_dims).all(|(feed, last)| feed.dims().unwrap_or(&[]) == *last);
         if same && unit.outline.segments.len() == 1 {
             let resolved = self.current[0].clone();
-            self.take_inputs(unit, feeds);
+            self.take_inputs(unit, feeds, queues)?;
             return self.segment(core, unit, 0, &resolved, feeds, queues, mode, &mut watch).map(|_| ());
+        }
+        if !mode.waits {
+            // The run before may be under way still, and new sizes may move its memory.
+            queues.synchronize()?;
         }
         let dims: Vec<Option<&[usize]>> = feeds.iter().map(Feed::dims).collect();
         let mut symbols = bind_inputs(&unit.program, &dims)?;
@@ -206,7 +262,7 @@ impl Frame {
         }
         self.current.clear();
         self.last_dims.clear();
-        self.take_inputs(unit, feeds);
+        self.take_inputs(unit, feeds, queues)?;
         for idx in 0..unit.outline.segments.len() {
             let resolved = self.resolved(core, unit, idx, &symbols, mode)?;
             self.current.push(resolved.clone());
@@ -292,16 +348,31 @@ impl Frame {
     }
 
     /// Keeps inputs that are host values (sequences, optionals) where steps find them, and copies tensors that
-    /// are not aligned.
-    fn take_inputs(&mut self, unit: &Unit, feeds: &[Feed<'_>]) {
+    /// are not aligned, or on a device and read by the host.
+    fn take_inputs(&mut self, unit: &Unit, feeds: &[Feed<'_>], queues: &mut Queues) -> Result<(), RunError> {
         for (idx, (&value, feed)) in unit.program.inputs.iter().zip(feeds).enumerate() {
             self.staging[idx].clear();
             let bytes: &[u8] = match feed {
                 Feed::Absent => continue,
-                Feed::View(view) => view.bytes(),
+                Feed::View(view) | Feed::Pinned(view) => view.bytes(),
                 Feed::Value(Value::Tensor(tensor)) => tensor.bytes(),
                 Feed::Value(other) => {
                     self.own[value as usize] = Own::Host((*other).clone());
+                    continue;
+                }
+                Feed::Device(_) if !unit.outline.host_read[idx] => continue,
+                Feed::Device(view) => {
+                    let n_bytes =
+                        planish_tensor::element_count(view.dims).and_then(|n| view.dtype.bytes_for(n));
+                    let n_bytes = n_bytes.unwrap_or(0);
+                    self.staging[idx].resize(n_bytes.div_ceil(size_of::<u64>()), 0);
+                    // SAFETY: the words were just made, as many as hold the bytes; any bits are words.
+                    let bytes = unsafe {
+                        std::slice::from_raw_parts_mut(self.staging[idx].as_mut_ptr().cast::<u8>(), n_bytes)
+                    };
+                    let device = queues.list.len() as u32 - 1;
+                    // SAFETY: the caller vouches for the view.
+                    unsafe { queues.get(device, 0).download(bytes, view.address)? };
                     continue;
                 }
             };
@@ -313,6 +384,7 @@ impl Frame {
                 }));
             }
         }
+        Ok(())
     }
 
     /// Runs one segment; gives the symbols with what the segment's steps found out, if anything.
@@ -333,16 +405,24 @@ impl Frame {
             self.poison(unit, idx == 0, queues)?;
         }
         let first = unit.outline.segments[idx].first;
+        let steps = &unit.program.steps[first..];
         let mut learned: Option<Symbols> = None;
-        if resolved.steps.iter().any(|step| step.awaited) {
-            self.events.clear();
+        if resolved.steps.iter().any(|step| step.awaited) && self.events.len() < resolved.steps.len() {
             self.events.resize_with(resolved.steps.len(), || None);
         }
-        for (at, step) in resolved.steps.iter().enumerate() {
-            let record = &unit.program.steps[first + at];
-            let started = watch.times.is_some().then(Instant::now);
+        let is_timed = watch.times.is_some() || watch.phases.is_some();
+        if is_timed {
+            self.clock.restart(core);
+            self.marks.clear();
+            self.spans.clear();
+        }
+        let may_replay = mode.recorded && watch.times.is_none() && watch.observer.is_none();
+        let mut stretches = resolved.stretches.iter().enumerate().peekable();
+        let mut at = 0;
+        while at < resolved.steps.len() {
+            let (step, record) = (&resolved.steps[at], &steps[at]);
             for &earlier in &step.waits {
-                let other = &unit.program.steps[first + earlier];
+                let other = &steps[earlier];
                 if other.target != record.target {
                     // An event means something to its own backend alone.
                     queues.get(other.target, other.stream).synchronize()?;
@@ -350,44 +430,27 @@ impl Frame {
                     queues.get(record.target, record.stream).wait_for(&**event)?;
                 }
             }
-            match &step.action {
-                Action::Kernel { kernel, workspace } => {
-                    let mut addresses = std::mem::take(&mut self.addresses);
-                    addresses.clear();
-                    for location in step.inputs.iter().chain(&step.outputs) {
-                        addresses.push(self.address(*location, feeds));
-                    }
-                    let workspace = self.address(*workspace, feeds);
-                    let read = match watch.observer {
-                        Some(_) => self.copies(unit, resolved, &record.inputs, &addresses, record, queues)?,
-                        None => Vec::new(),
-                    };
-                    let (inputs, outputs) = addresses.split_at(step.inputs.len());
-                    let call = Call { inputs, outputs, workspace };
-                    // SAFETY: the arena was laid out for these operands: what is alive together does not
-                    // overlap; weights and inputs are only read; `&mut self` keeps other callers away.
-                    let done = unsafe { kernel.launch(&call, queues.get(record.target, record.stream)) };
-                    done.map_err(|error| RunError::at(&record.name, error))?;
-                    if let Some(observer) = &mut watch.observer {
-                        let outputs =
-                            self.copies(unit, resolved, &record.outputs, outputs, record, queues)?;
-                        observer(Observed { step: first + at, inputs: read, outputs });
-                    }
-                    self.addresses = addresses;
+            if watch.phases.is_some() {
+                self.enter(core, unit, record, queues)?;
+            }
+            let started = self.begin(core, record, queues, watch)?;
+            let mut last = at;
+            let stretch = stretches.next_if(|(_, stretch)| stretch.first == at);
+            match (stretch, &step.action) {
+                (Some((number, stretch)), _)
+                    if may_replay && queues.get(record.target, record.stream).can_capture() =>
+                {
+                    self.stretch(number, stretch, resolved, steps, feeds, queues)?;
+                    last = stretch.end - 1;
                 }
-                Action::Transfer { bytes } => {
-                    self.transfer(
-                        core,
-                        unit,
-                        feeds,
-                        record,
-                        step.inputs[0],
-                        step.outputs[0],
-                        *bytes,
-                        queues,
-                    )?;
+                (_, Action::Kernel { .. }) => {
+                    self.launch(unit, first + at, step, record, resolved, feeds, queues, watch)?;
                 }
-                Action::Evaluate | Action::Control => {
+                (_, Action::Transfer { bytes }) => {
+                    let places = (step.inputs[0], step.outputs[0]);
+                    self.transfer(core, unit, resolved, feeds, record, places, *bytes, queues)?;
+                }
+                (_, Action::Evaluate | Action::Control) => {
                     let inputs = self.host_inputs(core, unit, resolved, feeds, record, &step.inputs)?;
                     let results = if matches!(step.action, Action::Evaluate) {
                         core.backends[record.target as usize]
@@ -401,20 +464,148 @@ impl Frame {
                     self.keep_results(unit, resolved, record, step, results, symbols)?;
                 }
             }
-            if step.awaited {
-                self.events[at] = Some(queues.get(record.target, record.stream).record()?);
+            if resolved.steps[last].awaited {
+                self.await_at(core, last, &steps[last], queues)?;
             }
-            if let (Some(times), Some(started)) = (watch.times.as_deref_mut(), started) {
-                queues.get(record.target, record.stream).synchronize()?;
-                times.push(started.elapsed().as_nanos() as u64);
+            if let Some(started) = started {
+                self.end(core, record, started, queues)?;
             }
+            at = last + 1;
         }
-        for streams in &mut queues.list {
-            for queue in streams {
-                queue.synchronize()?;
-            }
+        if watch.phases.is_some() {
+            self.leave(core, queues)?;
         }
+        // A run that does not wait is one segment, and whoever asked for it waits.
+        if mode.waits || unit.outline.segments.len() > 1 {
+            queues.synchronize()?;
+        }
+        self.report(watch)?;
         Ok(learned)
+    }
+
+    /// Launches one kernel.
+    #[allow(clippy::too_many_arguments)]
+    fn launch(
+        &mut self,
+        unit: &Unit,
+        idx: usize,
+        step: &ResolvedStep,
+        record: &Step,
+        resolved: &Resolved,
+        feeds: &[Feed<'_>],
+        queues: &mut Queues,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), RunError> {
+        let mut addresses = std::mem::take(&mut self.addresses);
+        addresses.clear();
+        let workspace = self.operands(step, resolved, feeds, &mut addresses);
+        let read = match watch.observer {
+            Some(_) => self.copies(unit, resolved, &record.inputs, &addresses, record, queues)?,
+            None => Vec::new(),
+        };
+        let n_inputs = step.inputs.len();
+        run_kernel(step, record, &addresses, workspace, queues.get(record.target, record.stream))?;
+        if let Some(observer) = &mut watch.observer {
+            let outputs =
+                self.copies(unit, resolved, &record.outputs, &addresses[n_inputs..], record, queues)?;
+            observer(Observed { step: idx, inputs: read, outputs });
+        }
+        self.addresses = addresses;
+        Ok(())
+    }
+
+    /// Adds the addresses of a step's inputs and outputs; gives that of its workspace.
+    fn operands(
+        &self,
+        step: &ResolvedStep,
+        resolved: &Resolved,
+        feeds: &[Feed<'_>],
+        addresses: &mut Vec<Address>,
+    ) -> Address {
+        for location in step.inputs.iter().chain(&step.outputs) {
+            addresses.push(self.address(*location, resolved, feeds));
+        }
+        match &step.action {
+            Action::Kernel { workspace, .. } => self.address(*workspace, resolved, feeds),
+            Action::Transfer { .. } | Action::Evaluate | Action::Control => Address::NULL,
+        }
+    }
+
+    /// Runs a stretch: replayed where it was recorded at these addresses.
+    fn stretch(
+        &mut self,
+        number: usize,
+        stretch: &Stretch,
+        resolved: &Resolved,
+        steps: &[Step],
+        feeds: &[Feed<'_>],
+        queues: &mut Queues,
+    ) -> Result<(), RunError> {
+        // Operands and workspace of every step, one behind the other.
+        let mut key = std::mem::take(&mut self.addresses);
+        key.clear();
+        for at in stretch.first..stretch.end {
+            let workspace = self.operands(&resolved.steps[at], resolved, feeds, &mut key);
+            key.push(workspace);
+        }
+        let queue = queues.get(steps[stretch.first].target, steps[stretch.first].stream);
+        let launch_all = |queue: &mut dyn Queue| -> Result<(), RunError> {
+            let mut rest = &key[..];
+            let places = stretch.first..stretch.end;
+            for (step, record) in resolved.steps[places.clone()].iter().zip(&steps[places]) {
+                let (own, behind) = rest.split_at(step.inputs.len() + step.outputs.len() + 1);
+                let (addresses, workspace) = own.split_at(own.len() - 1);
+                run_kernel(step, record, addresses, workspace[0], queue)?;
+                rest = behind;
+            }
+            Ok(())
+        };
+        match resolved.recordings.replay(number, &key, queue)? {
+            How::Done => {}
+            How::Plain => launch_all(queue)?,
+            How::Record => {
+                // An older recording may have to go, and the run before may be replaying it.
+                queue.synchronize()?;
+                queue.begin_capture()?;
+                let launched = launch_all(queue);
+                // Ended whatever happened, so that the queue can be used again.
+                let recording = queue.end_capture();
+                match (launched, recording) {
+                    (Ok(()), Ok(recording)) => {
+                        resolved.recordings.keep(number, &key, Some(recording));
+                        resolved.recordings.replay(number, &key, queue)?;
+                    }
+                    // Something in it cannot be recorded: launched as it is, now and from here on.
+                    _ => {
+                        resolved.recordings.keep(number, &key, None);
+                        launch_all(queue)?;
+                    }
+                }
+            }
+        }
+        self.addresses = key;
+        Ok(())
+    }
+
+    /// Lets steps on other queues wait for this one. The event is made once, where the backend can.
+    fn await_at(
+        &mut self,
+        core: &Core,
+        at: usize,
+        record: &Step,
+        queues: &mut Queues,
+    ) -> Result<(), RunError> {
+        let queue = queues.get(record.target, record.stream);
+        if self.events[at].is_none() {
+            self.events[at] = core.backends[record.target as usize].event(false).ok();
+        }
+        if let Some(event) = &self.events[at]
+            && queue.record_at(&**event).is_ok()
+        {
+            return Ok(());
+        }
+        self.events[at] = Some(queue.record()?);
+        Ok(())
     }
 
     /// Whether the caller's memory for outputs is large enough.
@@ -428,244 +619,6 @@ impl Frame {
                 let message = format!("output `{name}` needs {bytes} bytes here, its buffer has {has}");
                 return Err(RunError::new(RunErrorKind::WrongShape, message));
             }
-        }
-        Ok(())
-    }
-
-    /// Plain copies of a kernel step's operands, weights left out.
-    fn copies(
-        &self,
-        unit: &Unit,
-        resolved: &Resolved,
-        values: &[Option<u32>],
-        addresses: &[Address],
-        record: &planish_plan::Step,
-        queues: &mut Queues,
-    ) -> Result<Vec<Option<Tensor>>, RunError> {
-        let mut copies = Vec::with_capacity(values.len());
-        for (value, &address) in values.iter().zip(addresses) {
-            let operand = value.and_then(|value| {
-                let root = unit.outline.root[value as usize];
-                let is_weight = matches!(unit.program.values[root as usize].home, Home::Weight(_));
-                resolved.operands[value as usize].as_ref().filter(|_| !is_weight)
-            });
-            let Some(operand) = operand else {
-                copies.push(None);
-                continue;
-            };
-            let mut bytes = vec![0u8; operand.span_bytes()];
-            let queue = queues.get(record.target, record.stream);
-            queue.synchronize()?;
-            // SAFETY: the operand spans these bytes of the backend's memory.
-            unsafe { queue.download(&mut bytes, address)? };
-            copies.push(Some(plain(operand, &bytes)?));
-        }
-        Ok(copies)
-    }
-
-    fn address(&self, location: Location, feeds: &[Feed<'_>]) -> Address {
-        let base = match location.base {
-            Base::Absolute => Address(0),
-            Base::Arena(target) => address_of(&self.arenas[target as usize]),
-            Base::Output(output) => {
-                let own = || address_of(&self.outputs[output as usize]);
-                self.bound[output as usize].map_or_else(own, |bound| bound.to)
-            }
-            Base::Input(input) => match &feeds[input as usize] {
-                _ if !self.staging[input as usize].is_empty() => {
-                    Address(self.staging[input as usize].as_ptr().expose_provenance() as u64)
-                }
-                Feed::Absent => Address::NULL,
-                Feed::View(view) => address_in(view.bytes()),
-                Feed::Value(value) => value.as_tensor().map_or(Address::NULL, |t| address_in(t.bytes())),
-            },
-            Base::Own(value) => match &self.own[value as usize] {
-                Own::Memory(memory) => memory.address(),
-                Own::Host(value) => value.as_tensor().map_or(Address::NULL, |t| address_in(t.bytes())),
-                Own::Nothing => Address::NULL,
-            },
-        };
-        Address(base.0 + location.offset)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn transfer(
-        &mut self,
-        core: &Core,
-        unit: &Unit,
-        feeds: &[Feed<'_>],
-        record: &planish_plan::Step,
-        from: Location,
-        to: Location,
-        bytes: usize,
-        queues: &mut Queues,
-    ) -> Result<(), RunError> {
-        use planish_kernel::MemoryKind::{Device, Host};
-        let value = |list: &[Option<u32>]| list.first().copied().flatten().unwrap_or(0) as usize;
-        let source = unit.program.values[value(&record.inputs)].target;
-        let sink = unit.program.values[value(&record.outputs)].target;
-        let kind = |target: u32| core.backends[target as usize].memory_kind();
-        let (from, to) = (self.address(from, feeds), self.address(to, feeds));
-        // Copies are queued on the step's own stream, so that they come behind what it waited for.
-        let stream = |target: u32| if target == record.target { record.stream } else { 0 };
-        // SAFETY: the locations of both operands span `bytes`; host addresses are this process's memory, and
-        // the two are different values, so they do not overlap.
-        unsafe {
-            match (kind(source), kind(sink)) {
-                (Host, _) => {
-                    let bytes = std::slice::from_raw_parts(pointer(from).cast_const(), bytes);
-                    queues.get(sink, stream(sink)).upload(to, bytes)?;
-                }
-                (Device, Host) => {
-                    let bytes = std::slice::from_raw_parts_mut(pointer(to), bytes);
-                    queues.get(source, stream(source)).download(bytes, from)?;
-                }
-                (Device, Device) => {
-                    let mut staging = vec![0u8; bytes];
-                    queues.get(source, stream(source)).download(&mut staging, from)?;
-                    queues.get(sink, stream(sink)).upload(to, &staging)?;
-                }
-            }
-            if sink != record.target {
-                // Whoever waits for this step waits for its own queue.
-                queues.get(sink, 0).synchronize()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Inputs of a step as values on the host.
-    fn host_inputs(
-        &self,
-        core: &Core,
-        unit: &Unit,
-        resolved: &Resolved,
-        feeds: &[Feed<'_>],
-        record: &planish_plan::Step,
-        locations: &[Location],
-    ) -> Result<Vec<Option<Value>>, RunError> {
-        let mut inputs = Vec::with_capacity(record.inputs.len());
-        for (&value, &location) in record.inputs.iter().zip(locations) {
-            let Some(value) = value else {
-                inputs.push(None);
-                continue;
-            };
-            let root = unit.outline.root[value as usize];
-            let held = match (&self.own[root as usize], &unit.program.values[root as usize].home) {
-                (Own::Host(held), _) if root == value => Some(held.clone()),
-                (_, Home::Weight(weight)) => {
-                    Some(Value::Tensor(tensor_of(&core.plan.weights[*weight as usize])?))
-                }
-                (_, Home::Input) if root == value => {
-                    let idx = unit.program.inputs.iter().position(|&input| input == root).unwrap_or(0);
-                    match &feeds[idx] {
-                        Feed::Absent => None,
-                        Feed::Value(value) => Some((*value).clone()),
-                        Feed::View(view) => Some(Value::Tensor(view.to_tensor())),
-                    }
-                }
-                _ => None,
-            };
-            inputs.push(Some(match held {
-                Some(held) => held,
-                None => {
-                    let operand = resolved.operands[value as usize].as_ref().ok_or_else(|| {
-                        let message = format!("step `{}`: an input's size is not known", record.name);
-                        RunError::new(RunErrorKind::Failed, message)
-                    })?;
-                    Value::Tensor(self.copy_out(operand, self.address(location, feeds))?)
-                }
-            }));
-        }
-        Ok(inputs)
-    }
-
-    fn copy_out(&self, operand: &Operand, from: Address) -> Result<Tensor, RunError> {
-        if !operand.is_dense(Layout::Plain) {
-            let message = "a value for the reference is not plain; the plan is damaged, rebuild it";
-            return Err(RunError::new(RunErrorKind::Failed, message));
-        }
-        let mut bytes = vec![0u8; operand.span_bytes()];
-        // SAFETY: the operand spans these bytes in host memory.
-        unsafe { std::ptr::copy_nonoverlapping(pointer(from).cast_const(), bytes.as_mut_ptr(), bytes.len()) };
-        Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
-            .map_err(|error| RunError::new(RunErrorKind::Failed, error.to_string()))
-    }
-
-    /// Puts the results of a step on the host where later steps find them, and takes over new sizes.
-    fn keep_results(
-        &mut self,
-        unit: &Unit,
-        resolved: &Resolved,
-        record: &planish_plan::Step,
-        step: &crate::resolve::ResolvedStep,
-        results: Vec<Value>,
-        symbols: &mut Symbols,
-    ) -> Result<(), RunError> {
-        let wrong = |detail: &str| {
-            RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", record.name))
-        };
-        if results.len() < record.outputs.len() {
-            return Err(wrong("fewer outputs were made than the model names"));
-        }
-        for ((&value, location), result) in record.outputs.iter().zip(&step.outputs).zip(results) {
-            let Some(value) = value else { continue };
-            let ty = &unit.program.values[value as usize].ty;
-            let mut result = result;
-            if let (Some(tensor), Some(shape)) =
-                (result.as_tensor(), ty.as_tensor().and_then(|ty| ty.shape.as_ref()))
-            {
-                let what = format!("step `{}`: its output", record.name);
-                match (symbols.bind(&what, shape, tensor.shape()), symbols.eval_shape(shape)) {
-                    (Ok(()), _) => {}
-                    // One element is one element: models declare [] where they make [1], and the other way.
-                    (Err(_), Some(dims)) if tensor.len() == 1 && dims.iter().all(|&dim| dim == 1) => {
-                        let seen = tensor.reshaped(&dims).map_err(|error| wrong(&error.to_string()))?;
-                        result = Value::Tensor(seen);
-                    }
-                    (Err(error), _) => return Err(error),
-                }
-            }
-            if let Base::Own(_) = location.base {
-                self.own[value as usize] = Own::Host(result);
-                continue;
-            }
-            let tensor = result.as_tensor().ok_or_else(|| wrong("a tensor was expected"))?;
-            let fits = resolved.operands[value as usize]
-                .as_ref()
-                .is_some_and(|operand| operand.dims == tensor.shape() && operand.dtype == tensor.dtype());
-            if !fits {
-                return Err(wrong("an output has another type or shape than was inferred"));
-            }
-            let to = self.address(*location, &[]);
-            // SAFETY: the operand has the tensor's type and shape, and lies plain in this frame's memory.
-            unsafe {
-                std::ptr::copy_nonoverlapping(tensor.bytes().as_ptr(), pointer(to), tensor.bytes().len())
-            };
-        }
-        Ok(())
-    }
-
-    /// Fills the arenas with NaN; before the first segment also what lives longer than one.
-    fn poison(&mut self, unit: &Unit, is_first: bool, queues: &mut Queues) -> Result<(), RunError> {
-        let target_of = |value: u32| unit.program.values[value as usize].target;
-        let arenas = self.arenas.iter().enumerate().map(|(target, arena)| (target as u32, arena.as_ref()));
-        let outputs = unit.program.outputs.iter().zip(&self.outputs);
-        let outputs = outputs.map(|(&value, memory)| (target_of(value), memory.as_ref()));
-        let own = self.own.iter().enumerate().map(|(value, own)| match own {
-            Own::Memory(memory) => (target_of(value as u32), Some(memory)),
-            Own::Nothing | Own::Host(_) => (0, None),
-        });
-        let lasting = outputs.chain(own).filter(|_| is_first);
-        for (target, memory) in arenas.chain(lasting) {
-            let Some(memory) = memory else { continue };
-            // 0xFF bytes are NaN in every float type.
-            let bytes = vec![0xFFu8; memory.len()];
-            let queue = queues.get(target, 0);
-            // SAFETY: the memory is this long, and nothing runs.
-            unsafe { queue.upload(memory.address(), &bytes)? };
-            // Other streams of the target may be the first to write there.
-            queue.synchronize()?;
         }
         Ok(())
     }
@@ -686,11 +639,12 @@ impl Frame {
             self.current.iter().rev().find_map(|resolved| resolved.operands[value as usize].as_ref());
         let Some(operand) = operand else { return (None, None) };
         let first = unit.outline.output[value as usize].unwrap_or(idx);
-        let address = match &self.own[value as usize] {
-            Own::Memory(memory) => memory.address(),
-            Own::Nothing | Own::Host(_) => {
-                self.bound[first].map_or_else(|| address_of(&self.outputs[first]), |bound| bound.to)
-            }
+        let address = match (&self.own[value as usize], self.bound[first]) {
+            (Own::Memory(memory), _) => memory.address(),
+            // It lies in the caller's device memory, where no view of ours can reach.
+            (_, Some(Bound { site: Site::Device, .. })) => return (None, None),
+            (_, Some(bound)) => bound.to,
+            (_, None) => address_of(&self.outputs[first]),
         };
         let n_bytes = operand.span_bytes();
         let bytes = if n_bytes == 0 {
@@ -700,6 +654,16 @@ impl Frame {
             unsafe { std::slice::from_raw_parts(pointer(address).cast_const(), n_bytes) }
         };
         (View::from_bytes(operand.dtype, &operand.dims, bytes).ok(), None)
+    }
+
+    /// Sizes of output number `idx` of the last run, wherever it lies.
+    pub(crate) fn last_output_dims(&self, unit: &Unit, idx: usize) -> Option<&[usize]> {
+        let value = *unit.program.outputs.get(idx)? as usize;
+        if let Own::Host(held) = &self.own[value] {
+            return held.as_tensor().map(Tensor::shape);
+        }
+        let operand = self.current.iter().rev().find_map(|resolved| resolved.operands[value].as_ref());
+        operand.map(|operand| &operand.dims[..])
     }
 
     /// Every output of the last run as a value of its own.
@@ -712,6 +676,23 @@ impl Frame {
             })
             .collect()
     }
+}
+
+/// Launches a kernel at these addresses, inputs first.
+fn run_kernel(
+    step: &ResolvedStep,
+    record: &Step,
+    addresses: &[Address],
+    workspace: Address,
+    queue: &mut dyn Queue,
+) -> Result<(), RunError> {
+    let Action::Kernel { kernel, .. } = &step.action else { return Ok(()) };
+    let (inputs, outputs) = addresses.split_at(step.inputs.len());
+    let call = Call { inputs, outputs, workspace };
+    // SAFETY: the arena was laid out for these operands: what is alive together does not overlap; weights and
+    // inputs are only read; whoever runs a frame has it for itself.
+    let done = unsafe { kernel.launch(&call, queue) };
+    done.map_err(|error| RunError::at(&record.name, error))
 }
 
 /// A panic of a kernel or of a thread, as an error.
@@ -730,8 +711,9 @@ fn check_types(program: &Program, feeds: &[Feed<'_>]) -> Result<(), RunError> {
         let value = &program.values[value as usize];
         let given = match feed {
             Feed::Absent => None,
-            Feed::View(view) => Some(view.dtype()),
+            Feed::View(view) | Feed::Pinned(view) => Some(view.dtype()),
             Feed::Value(value) => value.as_tensor().map(Tensor::dtype),
+            Feed::Device(view) => Some(view.dtype),
         };
         let wanted = tensor_type(&value.ty).map(|(dtype, _)| dtype);
         if given != wanted {
@@ -754,19 +736,26 @@ fn grow(
     if memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
         // The old memory goes first, so that the peak is the larger of the two.
         *memory = None;
-        *memory = Some(core.backends[target].allocate(bytes)?);
+        let pinned = match core.backends[target].memory_kind() {
+            MemoryKind::Host => core.pinned(bytes)?,
+            MemoryKind::Device => None,
+        };
+        *memory = Some(match pinned {
+            Some(pinned) => pinned,
+            None => core.backends[target].allocate(bytes)?,
+        });
     }
     Ok(())
 }
 
-fn address_of(memory: &Option<Box<dyn Memory>>) -> Address {
+pub(crate) fn address_of(memory: &Option<Box<dyn Memory>>) -> Address {
     memory.as_ref().map_or(Address::NULL, |memory| memory.address())
 }
 
-fn address_in(bytes: &[u8]) -> Address {
+pub(crate) fn address_in(bytes: &[u8]) -> Address {
     Address(bytes.as_ptr().expose_provenance() as u64)
 }
 
-fn pointer(address: Address) -> *mut u8 {
+pub(crate) fn pointer(address: Address) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(address.0 as usize)
 }

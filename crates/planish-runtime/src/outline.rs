@@ -29,6 +29,10 @@ pub(crate) struct Outline {
     /// For each step the first that does the same, itself if none: at equal operands they share a kernel. The
     /// layers of a network are mostly alike, so few kernels are prepared when it meets a new size.
     pub(crate) twin: Vec<usize>,
+    /// For each value whether a transfer writes it.
+    pub(crate) transferred: Vec<bool>,
+    /// For each input whether anything but a transfer reads it.
+    pub(crate) host_read: Vec<bool>,
 }
 
 impl Outline {
@@ -60,7 +64,20 @@ impl Outline {
                 matches!(program.values[root[value] as usize].home, Home::Own) || crosses
             })
             .collect();
-        Outline { root, life, segments, own, output, twin: twins(&program.steps) }
+        let mut transferred = vec![false; n_values];
+        let mut is_read = vec![false; n_values];
+        for step in &program.steps {
+            let is_transfer = matches!(step.kind, StepKind::Transfer);
+            for &value in step.outputs.iter().flatten() {
+                transferred[value as usize] |= is_transfer;
+            }
+            for &value in step.inputs.iter().flatten().filter(|_| !is_transfer) {
+                is_read[root[value as usize] as usize] = true;
+            }
+        }
+        let host_read = program.inputs.iter().map(|&input| is_read[input as usize]).collect();
+        let twin = twins(&program.steps);
+        Outline { root, life, segments, own, output, twin, transferred, host_read }
     }
 }
 

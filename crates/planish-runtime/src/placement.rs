@@ -63,15 +63,19 @@ impl Engine {
         let core = &self.core;
         let (program, outline) = (&core.unit.program, &core.unit.outline);
         let symbols = Symbols::from_pairs(sizes);
-        let place = |location: &Location, operand: Option<&Operand>| {
-            let space = match location.base {
-                Base::Absolute => Space::Weights,
-                Base::Arena(target) => Space::Arena(target),
-                Base::Input(idx) => Space::Input(idx),
-                Base::Output(idx) => Space::Output(idx),
-                Base::Own(root) => Space::Own(root),
+        let place = |resolved: &Resolved, location: &Location, operand: Option<&Operand>| {
+            // A device's end of a transfer is in its arena, unless the caller puts own memory there.
+            let end = |end: Option<(u32, usize)>| end.map(|(target, at)| (Space::Arena(target), at as u64));
+            let (space, base) = match location.base {
+                Base::Absolute => (Space::Weights, 0),
+                Base::Arena(target) => (Space::Arena(target), 0),
+                Base::Input(idx) => (Space::Input(idx), 0),
+                Base::Output(idx) => (Space::Output(idx), 0),
+                Base::Own(root) => (Space::Own(root), 0),
+                Base::Entry(idx) => end(resolved.entries[idx as usize])?,
+                Base::Exit(idx) => end(resolved.exits[idx as usize])?,
             };
-            Some(Place { space, offset: location.offset, operand: operand?.clone() })
+            Some(Place { space, offset: base + location.offset, operand: operand?.clone() })
         };
         let mut steps = Vec::new();
         let mut last: Option<Resolved> = None;
@@ -85,7 +89,9 @@ impl Engine {
                 let step = segment.first + at;
                 let list = |values: &[Option<u32>], locations: &[Location]| {
                     let one = |(value, location): (&Option<u32>, &Location)| {
-                        value.and_then(|value| place(location, resolved.operands[value as usize].as_ref()))
+                        value.and_then(|value| {
+                            place(&resolved, location, resolved.operands[value as usize].as_ref())
+                        })
                     };
                     values.iter().zip(locations).map(one).collect()
                 };

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, Kernel, Operand, Problem};
+use planish_kernel::{Address, Backend, Kernel, MemoryKind, Operand, Problem};
 use planish_plan::{Home, Program, Step, StepKind, Variant};
 
 use crate::arena::{Piece, place};
 use crate::bind::Symbols;
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
+use crate::record::{Recordings, Stretch, stretches};
 
 /// Memory that an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +25,10 @@ pub(crate) enum Base {
     Output(u32),
     /// Memory of a value's own.
     Own(u32),
+    /// A device's copy of an input, or the caller's own device memory in its place.
+    Entry(u32),
+    /// What becomes an output by a transfer, or the caller's own device memory in its place.
+    Exit(u32),
 }
 
 /// Where an operand begins.
@@ -65,6 +70,12 @@ pub(crate) struct Resolved {
     /// Bytes of values with memory of their own that kernels of this segment write.
     pub(crate) own_bytes: Vec<(u32, usize)>,
     pub(crate) output_bytes: Vec<(u32, usize)>,
+    /// For each input its copy on a device, as a target and an offset in its arena.
+    pub(crate) entries: Vec<Option<(u32, usize)>>,
+    /// For each output the value on a device that it is a copy of.
+    pub(crate) exits: Vec<Option<(u32, usize)>>,
+    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) recordings: Recordings,
 }
 
 /// The operand of a value at these sizes, and how far into its root it begins, in bytes. `None` while sizes
@@ -175,6 +186,11 @@ pub(crate) fn tactic<'a>(step: &'a Step, symbols: &Symbols) -> Result<&'a planis
     variant(variants, symbols).map(|variant| &variant.tactic).ok_or_else(|| unknown_size(step))
 }
 
+/// The tactic that a kernel step uses at these sizes.
+pub fn tactic_at<'a>(step: &'a Step, sizes: &[(String, i64)]) -> Option<&'a planish_kernel::Tactic> {
+    tactic(step, &Symbols::from_pairs(sizes)).ok()
+}
+
 /// Resolves the steps of a segment.
 pub(crate) fn resolve(
     core: &Core,
@@ -209,9 +225,8 @@ pub(crate) fn resolve(
             && offsets[value].saturating_add(operand.span_bytes()) > whole.span_bytes()
         {
             let names = (&program.values[value].name, &program.values[root].name);
-            let message =
-                format!("`{}` does not fit into `{}`; the plan is damaged, rebuild it", names.0, names.1);
-            return Err(RunError::new(RunErrorKind::NeedsRebuild, message));
+            let why = format!("`{}` does not fit into `{}`, the plan is damaged", names.0, names.1);
+            return Err(RunError::needs_rebuild(why));
         }
     }
 
@@ -242,9 +257,11 @@ pub(crate) fn resolve(
     }
 
     let layout = lay_out(core, unit, segment_idx, &operands, &kernels)?;
+    let ends = Ends::new(core, unit);
     let locate = |step: &Step, value: u32, input: Option<usize>| -> Result<Location, RunError> {
         let root = outline.root[value as usize];
         let within = offsets[value as usize] as u64;
+        let end = ends.bases.get(&root).copied();
         Ok(match (&program.values[root as usize].home, outline.output[root as usize]) {
             (Home::Weight(weight), _) => {
                 let format = match (&step.kind, input) {
@@ -262,9 +279,12 @@ pub(crate) fn resolve(
                 Location { base: Base::Output(output as u32), offset: within }
             }
             _ if outline.own[root as usize] => Location { base: Base::Own(root), offset: within },
-            _ => Location {
-                base: Base::Arena(program.values[root as usize].target),
-                offset: layout.offset[root as usize] as u64 + within,
+            _ => match end {
+                Some(base) => Location { base, offset: within },
+                None => Location {
+                    base: Base::Arena(program.values[root as usize].target),
+                    offset: layout.offset[root as usize] as u64 + within,
+                },
             },
         })
     };
@@ -295,7 +315,15 @@ pub(crate) fn resolve(
         resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false });
     }
     order_queues(steps, outline, &mut resolved);
+    let place = |list: &[Option<u32>]| -> Vec<Option<(u32, usize)>> {
+        let at = |root: u32| (program.values[root as usize].target, layout.offset[root as usize]);
+        list.iter().map(|root| root.map(at)).collect()
+    };
     Ok(Resolved {
+        entries: place(&ends.entries),
+        exits: place(&ends.exits),
+        stretches: stretches(core, steps, &resolved),
+        recordings: Recordings::default(),
         symbols: symbols.clone(),
         steps: resolved,
         operands,
@@ -303,6 +331,65 @@ pub(crate) fn resolve(
         own_bytes: layout.own_bytes,
         output_bytes: layout.output_bytes,
     })
+}
+
+/// Values at the ends of a program that a caller's device memory can stand for: copies of inputs that nobody writes
+/// but the transfer that makes them, and what nobody needs but the transfer that makes an output of it.
+struct Ends {
+    /// Roots, by input.
+    entries: Vec<Option<u32>>,
+    /// Roots, by output.
+    exits: Vec<Option<u32>>,
+    bases: HashMap<u32, Base>,
+}
+
+impl Ends {
+    fn new(core: &Core, unit: &Unit) -> Ends {
+        let (program, outline) = (&unit.program, &unit.outline);
+        let mut ends = Ends {
+            entries: vec![None; program.inputs.len()],
+            exits: vec![None; program.outputs.len()],
+            bases: HashMap::new(),
+        };
+        if core.backends.len() < 2 {
+            return ends;
+        }
+        let on_device = |value: u32| {
+            let record = &program.values[value as usize];
+            record.home == Home::Arena
+                && !outline.own[value as usize]
+                && outline.output[value as usize].is_none()
+                && core.backends[record.target as usize].memory_kind() == MemoryKind::Device
+        };
+        let n_writers = |root: u32| {
+            let written = program.steps.iter().flat_map(|step| step.outputs.iter().flatten());
+            written.filter(|&&value| outline.root[value as usize] == root).count()
+        };
+        for step in program.steps.iter().filter(|step| matches!(step.kind, StepKind::Transfer)) {
+            let (Some(&Some(from)), Some(&Some(to))) = (step.inputs.first(), step.outputs.first()) else {
+                continue;
+            };
+            let input = program.inputs.iter().position(|&input| input == from);
+            if let Some(input) = input
+                && ends.entries[input].is_none()
+                && on_device(to)
+                && n_writers(to) == 1
+            {
+                ends.entries[input] = Some(to);
+                ends.bases.insert(to, Base::Entry(input as u32));
+            }
+            let output = outline.output[to as usize];
+            if let Some(output) = output
+                && ends.exits[output].is_none()
+                && on_device(from)
+                && !ends.bases.contains_key(&from)
+            {
+                ends.exits[output] = Some(from);
+                ends.bases.insert(from, Base::Exit(output as u32));
+            }
+        }
+        ends
+    }
 }
 
 struct Laid {
@@ -326,13 +413,14 @@ fn lay_out(
     let segment = &outline.segments[segment_idx];
     let steps = &program.steps[segment.first..segment.end];
     let n_values = program.values.len();
-    let mut queue_of: Vec<Option<Option<u32>>> = vec![None; n_values];
+    // A target and a stream: a copy that a device's queue makes of host memory is under way while the host goes on.
+    let mut queue_of: Vec<Option<Option<(u32, u32)>>> = vec![None; n_values];
     for step in steps {
         for &value in step.inputs.iter().chain(&step.outputs).flatten() {
             let queue = &mut queue_of[outline.root[value as usize] as usize];
             *queue = match queue {
-                None => Some(Some(step.stream)),
-                Some(Some(stream)) if *stream == step.stream => Some(Some(*stream)),
+                None => Some(Some((step.target, step.stream))),
+                Some(Some(known)) if *known == (step.target, step.stream) => Some(Some(*known)),
                 Some(_) => Some(None),
             };
         }
@@ -349,7 +437,7 @@ fn lay_out(
         Workspace(usize),
     }
     /// A target, and the one queue that touches the pieces, or none for several.
-    type Group = (u32, Option<u32>);
+    type Group = (u32, Option<(u32, u32)>);
     let mut groups: BTreeMap<Group, Vec<(Holder, Piece)>> = BTreeMap::new();
     for (value, queue) in queue_of.iter().enumerate() {
         let Some(queue) = queue else { continue };
@@ -379,7 +467,7 @@ fn lay_out(
         let bytes = kernel.as_ref().map_or(0, |kernel| kernel.workspace_bytes());
         if bytes > 0 {
             let at = segment.first + idx;
-            let group = groups.entry((step.target, Some(step.stream))).or_default();
+            let group = groups.entry((step.target, Some((step.target, step.stream)))).or_default();
             group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at }));
         }
     }

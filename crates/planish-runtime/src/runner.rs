@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use crate::buffer::Bindings;
 use crate::context::{Context, State};
 use crate::error::{RunError, RunErrorKind};
+use crate::frame::Watch;
 
 /// What comes back from a run.
 pub(crate) struct Done {
@@ -51,7 +52,7 @@ impl Desk {
             };
             drop(slot);
             // Panics of kernels are errors already.
-            let result = state.run_bound(&mut bindings);
+            let result = state.run_bound(&mut bindings, Watch::default());
             *self.lock() = Slot::Done(Done { state, bindings, result });
             self.changed.notify_all();
         }

@@ -2,8 +2,8 @@
 //! patches of a volume.
 
 use planish_ir::ValueId;
-use planish_op::{Add, Div, Gather, MatMul, Softmax};
-use planish_tensor::{DType, Tensor};
+use planish_op::{Add, Div, Gather, MatMul, Shape, Slice, Softmax};
+use planish_tensor::{DType, Dim, Tensor};
 
 use crate::error::{ZooError, ZooErrorKind};
 use crate::layers::{Window, gain};
@@ -24,27 +24,45 @@ struct Sizes {
     n_layers: usize,
 }
 
+const MINILM: Sizes = Sizes { hidden: 384, n_heads: 12, inner: 1536, n_layers: 6 };
+
 pub(crate) fn bert_base(net: &mut Net) -> Made {
-    text(net, Sizes { hidden: 768, n_heads: 12, inner: 3072, n_layers: 12 })
+    text(net, Sizes { hidden: 768, n_heads: 12, inner: 3072, n_layers: 12 }, Some(TOKENS))
 }
 
 pub(crate) fn minilm(net: &mut Net) -> Made {
-    text(net, Sizes { hidden: 384, n_heads: 12, inner: 1536, n_layers: 6 })
+    text(net, MINILM, Some(TOKENS))
 }
 
-fn text(net: &mut Net, sizes: Sizes) -> Made {
+/// The same for any number of tokens up to [`PLACES`].
+pub(crate) fn minilm_any(net: &mut Net) -> Made {
+    text(net, MINILM, None)
+}
+
+/// Over so many tokens, or any number.
+fn text(net: &mut Net, sizes: Sizes, length: Option<usize>) -> Made {
     let hidden = sizes.hidden;
-    let ids = net.input("ids", DType::I64, &[TOKENS])?;
+    let ids = match length {
+        Some(length) => net.input("ids", DType::I64, &[length])?,
+        None => net.input_of("ids", DType::I64, &[Dim::symbol("seq")])?,
+    };
     let words = net.parameter("words", &[VOCABULARY, hidden], Spread::around(0.0, 1.0))?;
     let places = net.parameter("places", &[PLACES, hidden], Spread::around(0.0, 0.5))?;
-    let order = Tensor::new(&[1, TOKENS], (0..TOKENS as i64).collect());
+    let n_places = length.unwrap_or(PLACES);
+    let order = Tensor::new(&[1, n_places], (0..n_places as i64).collect());
     let order = order.map_err(|error| ZooError::new(ZooErrorKind::Weight(error), "order"))?;
-    let order = net.shared("order", || order)?;
+    let mut order = net.shared("order", || order)?;
+    if length.is_none() {
+        // The exporter cuts what is stored to the length of the input.
+        let n_tokens = net.op("ids.length", Shape { start: 1, end: Some(2) }, &[ids])?;
+        let (first, axis) = (net.ints(&[0])?, net.ints(&[1])?);
+        order = net.op("order.cut", Slice {}, &[order, first, n_tokens, axis])?;
+    }
     let x = net.op("words.gather", Gather { axis: 0 }, &[words, ids])?;
     let y = net.op("places.gather", Gather { axis: 0 }, &[places, order])?;
     let x = net.op("embedding", Add {}, &[x, y])?;
     let x = net.layer_norm("norm", x, hidden, EPSILON)?;
-    layers(net, x, TOKENS, sizes, "out")
+    layers(net, x, length, sizes, "out")
 }
 
 /// Patches of 8x8x8 voxels, the encoder, and the voxels of each patch again.
@@ -58,12 +76,12 @@ pub(crate) fn mae3d(net: &mut Net) -> Made {
     let x = net.transpose("patches.tokens", x, &[0, 2, 1])?;
     let places = net.parameter("places", &[1, n_patches, sizes.hidden], Spread::around(0.0, 0.02))?;
     let x = net.op("embedding", Add {}, &[x, places])?;
-    let x = layers(net, x, n_patches, sizes, "encoded")?;
+    let x = layers(net, x, Some(n_patches), sizes, "encoded")?;
     net.linear("out", x, sizes.hidden, patch.pow(3), gain::LINEAR)
 }
 
 /// The layers; the last value is called `last`.
-fn layers(net: &mut Net, mut x: ValueId, length: usize, sizes: Sizes, last: &str) -> Made {
+fn layers(net: &mut Net, mut x: ValueId, length: Option<usize>, sizes: Sizes, last: &str) -> Made {
     let Sizes { hidden, inner, n_layers, .. } = sizes;
     for idx in 0..n_layers {
         let name = format!("layer{idx}");
@@ -82,13 +100,16 @@ fn layers(net: &mut Net, mut x: ValueId, length: usize, sizes: Sizes, last: &str
 }
 
 /// Softmax(Q K' / sqrt d) V over heads, and a linear layer.
-fn attention(net: &mut Net, name: &str, x: ValueId, length: usize, sizes: Sizes) -> Made {
+fn attention(net: &mut Net, name: &str, x: ValueId, length: Option<usize>, sizes: Sizes) -> Made {
     let Sizes { hidden, n_heads, .. } = sizes;
     let size = hidden / n_heads;
-    let split = [-1, length as i64, n_heads as i64, size as i64];
+    let tokens = |net: &mut Net, name: &str, y: ValueId, rest: &[i64]| match length {
+        Some(length) => net.reshape(name, y, &[&[-1, length as i64], rest].concat()),
+        None => net.reshape_rest(name, y, &[&[0, 0], rest].concat()),
+    };
     let head = |net: &mut Net, part: &str, perm: &[i64]| {
         let y = net.linear(&format!("{name}.{part}"), x, hidden, hidden, gain::LINEAR)?;
-        let y = net.reshape(&format!("{name}.{part}.split"), y, &split)?;
+        let y = tokens(net, &format!("{name}.{part}.split"), y, &[n_heads as i64, size as i64])?;
         net.transpose(&format!("{name}.{part}.heads"), y, perm)
     };
     let q = head(net, "q", &[0, 2, 1, 3])?;
@@ -102,6 +123,6 @@ fn attention(net: &mut Net, name: &str, x: ValueId, length: usize, sizes: Sizes)
     let weights = net.op(&part("softmax"), Softmax { axis: -1 }, &[scores])?;
     let mixed = net.op(&part("mixed"), MatMul {}, &[weights, v])?;
     let mixed = net.transpose(&part("mixed.tokens"), mixed, &[0, 2, 1, 3])?;
-    let mixed = net.reshape(&part("mixed.joined"), mixed, &[-1, length as i64, hidden as i64])?;
+    let mixed = tokens(net, &part("mixed.joined"), mixed, &[hidden as i64])?;
     net.linear(&part("o"), mixed, hidden, hidden, gain::LINEAR)
 }

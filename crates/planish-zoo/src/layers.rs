@@ -228,6 +228,12 @@ impl Net {
         self.op(name, Reshape { allowzero: true }, &[x, shape])
     }
 
+    /// A reshape in which 0 keeps the size at its place.
+    pub(crate) fn reshape_rest(&mut self, name: &str, x: ValueId, shape: &[i64]) -> Made {
+        let shape = self.ints(shape)?;
+        self.op(name, Reshape { allowzero: false }, &[x, shape])
+    }
+
     /// The mean over the image, which stays there with one point.
     pub(crate) fn image_mean(&mut self, name: &str, x: ValueId) -> Made {
         let axes = self.ints(&[-1, -2])?;

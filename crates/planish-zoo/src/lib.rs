@@ -141,6 +141,12 @@ pub const ENTRIES: &[Entry] = &[
         build: encoder::minilm,
     },
     Entry {
+        name: "minilm",
+        about: "the same for any length up to 512",
+        n_parameters: 22_564_608,
+        build: encoder::minilm_any,
+    },
+    Entry {
         name: "bert_base_128",
         about: "text encoder",
         n_parameters: 108_890_112,

@@ -30,8 +30,14 @@ impl Net {
 
     /// An input with a dynamic batch before `dims`.
     pub(crate) fn input(&mut self, name: &str, dtype: DType, dims: &[usize]) -> Made {
-        let dims = dims.iter().map(|&dim| Dim::from(dim));
-        let shape = Shape::new(std::iter::once(Dim::symbol("batch")).chain(dims).collect());
+        let dims: Vec<Dim> = dims.iter().map(|&dim| Dim::from(dim)).collect();
+        self.input_of(name, dtype, &dims)
+    }
+
+    /// The same with dimensions that may be symbols too.
+    pub(crate) fn input_of(&mut self, name: &str, dtype: DType, dims: &[Dim]) -> Made {
+        let batch = std::iter::once(Dim::symbol("batch"));
+        let shape = Shape::new(batch.chain(dims.iter().cloned()).collect());
         let added = self.graph.add_input(name, ValueType::tensor(dtype, shape));
         added.map_err(|error| ZooError::new(ZooErrorKind::Graph(error), name))
     }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use planish_cpu::isa::Isa;
 use planish_kernel::Backend;
+use planish_plan::PlanTarget;
 
 use crate::error::{Error, ErrorKind};
 
@@ -76,10 +78,15 @@ impl Device {
         Ok(backends)
     }
 
-    /// The backend of a plan's target on this device.
-    pub(crate) fn backend_for(self, target: &str) -> Result<Arc<dyn Backend>, Error> {
-        match (target, self) {
-            ("cpu", _) => Ok(Arc::new(planish_cpu::Cpu::new())),
+    /// The backend of a plan's target on this device; the CPU with the target's instruction set where this machine
+    /// has it, so that a plan for a lesser machine runs.
+    pub(crate) fn backend_for(self, target: &PlanTarget) -> Result<Arc<dyn Backend>, Error> {
+        match (target.backend.as_str(), self) {
+            ("cpu", _) => {
+                let isa = target.needs.first().and_then(|name| Isa::named(name));
+                let isa = isa.filter(|isa| isa.is_within(Isa::best())).unwrap_or(Isa::best());
+                Ok(Arc::new(planish_cpu::Cpu::with_isa(isa)))
+            }
             ("cuda", Device::Cuda(index)) => gpu(index),
             ("cuda", Device::Auto) => gpu(0),
             ("cuda", Device::Cpu) => {
@@ -87,11 +94,23 @@ impl Device {
                                `planish build --device cpu`";
                 Err(Error::new(ErrorKind::NeedsRebuild, message))
             }
-            _ => {
+            (target, _) => {
                 let message =
                     format!("the plan runs on `{target}`, which this build of Planish does not have");
                 Err(Error::new(ErrorKind::Lacking, message))
             }
+        }
+    }
+}
+
+#[cfg(feature = "build")]
+impl Device {
+    /// This device for a plan: where nothing else is asked for, a plan for a GPU stays on one if there is one.
+    pub(crate) fn settled_for(self, targets: &[PlanTarget]) -> Device {
+        match self {
+            Device::Auto if targets.iter().any(|target| target.backend == "cuda") => self.settled(),
+            Device::Auto => Device::Cpu,
+            other => other,
         }
     }
 }

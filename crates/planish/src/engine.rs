@@ -13,8 +13,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Puts the plan's weights in place on the device.
+    /// Puts the plan's weights in place on the device. A plan that was built for another machine or by another
+    /// version is built again first, with a note on standard error, where the feature `build` is there; without it,
+    /// that is an error of kind [`ErrorKind::NeedsRebuild`].
     pub fn new(plan: Plan, device: Device) -> Result<Engine, Error> {
+        #[cfg(feature = "build")]
+        let plan = crate::rebuild::fitted(plan.fit(device)?)?;
         let targets = &plan.inner.targets;
         if let Device::Cuda(_) = device
             && !targets.iter().any(|target| target.backend == "cuda")
@@ -22,8 +26,7 @@ impl Engine {
             let message = "the plan runs on the CPU, a GPU was asked for; rebuild it with `planish build --device cuda`";
             return Err(Error::new(ErrorKind::NeedsRebuild, message));
         }
-        let backends =
-            targets.iter().map(|target| device.backend_for(&target.backend)).collect::<Result<_, _>>()?;
+        let backends = targets.iter().map(|target| device.backend_for(target)).collect::<Result<_, _>>()?;
         Ok(Engine { inner: planish_runtime::Engine::new(plan.inner, backends)? })
     }
 

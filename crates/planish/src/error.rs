@@ -38,7 +38,7 @@ impl From<planish_runtime::RunError> for Error {
     fn from(error: planish_runtime::RunError) -> Error {
         use planish_runtime::RunErrorKind as Run;
         let kind = match error.kind() {
-            Run::NeedsRebuild => ErrorKind::NeedsRebuild,
+            Run::NeedsRebuild { .. } => ErrorKind::NeedsRebuild,
             Run::OutOfMemory => ErrorKind::Lacking,
             Run::Failed => ErrorKind::Failed,
             _ => ErrorKind::BadInput,
@@ -49,7 +49,11 @@ impl From<planish_runtime::RunError> for Error {
 
 impl From<planish_plan::PlanError> for Error {
     fn from(error: planish_plan::PlanError) -> Error {
-        Error::new(ErrorKind::BadInput, error.to_string())
+        let kind = match crate::plan::is_of_another_version(&error) {
+            true => ErrorKind::NeedsRebuild,
+            false => ErrorKind::BadInput,
+        };
+        Error::new(kind, error.to_string())
     }
 }
 

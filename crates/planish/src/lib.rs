@@ -87,6 +87,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A plan that another machine or another version of Planish built is built again from the graph that it carries,
+//! with a note on standard error; without the feature `build` that is an [`ErrorKind::NeedsRebuild`].
+//! `Plan::open_for` leaves the decision to the caller.
+//!
 //! # Contexts, pools and runs beside the caller
 //!
 //! An [`Engine`] is shared; a [`Context`] has the memory of a run and serves one caller at a time. A [`ContextPool`]
@@ -152,6 +156,8 @@ mod error;
 #[cfg(feature = "build")]
 mod network;
 mod plan;
+#[cfg(feature = "build")]
+mod rebuild;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
@@ -169,10 +175,12 @@ pub use planish_compile::{
 pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
-    Bindings, Context, ContextOptions, ContextPool, HostBuffer, Lease, Outputs, Pending, PortInfo, Profiled,
-    View, Wait,
+    Bindings, Buffer, Context, ContextOptions, ContextPool, DeviceBuffer, DeviceTarget, DeviceView,
+    HostBuffer, Lease, Outputs, Pending, Phases, PortInfo, Profiled, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
+#[cfg(feature = "build")]
+pub use rebuild::{Opened, Rebuild};
 
 /// Every operator with its attributes: what [`NetworkBuilder::op`] takes.
 #[cfg(feature = "build")]

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use planish_plan::PlanErrorKind;
+
 use crate::error::Error;
 
 /// A model that was optimized for a machine. Cloning shares the weights.
@@ -12,8 +14,17 @@ pub struct Plan {
 
 impl Plan {
     /// Opens a plan file; every byte that is not harmless is checked against its checksum.
+    ///
+    /// One whose program only another version of Planish can run is built again for [`crate::Device::Auto`], with a
+    /// note on standard error, where the feature `build` is there.
     pub fn open(path: impl AsRef<Path>) -> Result<Plan, Error> {
-        Ok(Plan { inner: planish_plan::Plan::open(path.as_ref())? })
+        match planish_plan::Plan::open(path.as_ref()) {
+            #[cfg(feature = "build")]
+            Err(error) if is_of_another_version(&error) => {
+                crate::rebuild::fitted(Plan::open_for(path, crate::Device::Auto)?)
+            }
+            opened => Ok(Plan { inner: opened? }),
+        }
     }
 
     /// Opens a plan file without reading its weights: for files that nobody else can have changed.
@@ -30,6 +41,11 @@ impl Plan {
     pub fn record(&self) -> &planish_plan::Plan {
         &self.inner
     }
+}
+
+/// Whether what a plan runs is of another version, and what it is built from can be read.
+pub(crate) fn is_of_another_version(error: &planish_plan::PlanError) -> bool {
+    matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown)
 }
 
 impl From<planish_plan::Plan> for Plan {

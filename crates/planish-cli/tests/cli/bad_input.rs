@@ -4,7 +4,7 @@ use std::fs;
 
 use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
 
-use crate::{Folder, fails, linear, model, npy, npy_f32, planish};
+use crate::{Folder, fails, linear, model, npy, npy_f32, planish, succeeds};
 
 #[test]
 fn files_that_are_no_models() {
@@ -188,6 +188,48 @@ fn outputs_that_cannot_be_written() {
 fn backends_that_are_not_here() {
     let folder = Folder::new("backend");
     let model = folder.put("linear.onnx", &linear());
-    let message = "this version has no cuda backend yet; use --backend cpu";
-    fails(&folder, &["run", &model, "--backend", "cuda"], 3, message);
+    let plan = folder.path("linear.plan").display().to_string();
+    // No machine has this many GPUs; those without one say so by the same code.
+    for arguments in
+        [&["build", &model, "-o", &plan][..], &["run", &model], &["bench", &model], &["profile", &model]]
+    {
+        let arguments = [arguments, &["--device", "cuda:9999"]].concat();
+        let ended = planish(&arguments);
+        assert_eq!(ended.code, Some(3), "{arguments:?}: {}", ended.stderr);
+        let last = ended.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("error: cuda:9999 cannot be used: "), "{}", ended.stderr);
+        assert!(ended.stderr.lines().filter(|line| line.starts_with("error")).count() == 1);
+    }
+    assert!(!folder.path("linear.plan").exists());
+    let ended = planish(&["build", &model, "--device", "gpu"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("`gpu` is no device; give cpu, cuda, cuda:1 or auto"), "{}", ended.stderr);
+}
+
+#[test]
+fn precisions_that_are_not_here() {
+    let folder = Folder::new("precision");
+    let model = folder.put("linear.onnx", &linear());
+    for precision in ["fp16", "bf16", "tf32"] {
+        let ended = planish(&["build", &model, "--device", "cpu", "--precision", precision]);
+        let line = format!(
+            "error: --precision {precision}: cpu has no kernels for it; build with --precision fp32, or for a GPU \
+             with --device cuda"
+        );
+        assert_eq!((ended.code, ended.stderr.lines().last()), (Some(2), Some(line.as_str())));
+    }
+    let ended = planish(&["build", &model, "--precision", "int8"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("this version has no int8"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_plan_for_the_cpu_does_not_run_on_a_gpu() {
+    let folder = Folder::new("elsewhere");
+    let model = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    succeeds(&["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"]);
+    let line = "the plan runs on the CPU, a GPU was asked for; rebuild it with `planish build --device cuda`";
+    fails(&folder, &["run", &plan, "--device", "cuda"], 2, line);
+    succeeds(&["run", &plan, "--device", "auto"]);
 }

@@ -52,7 +52,8 @@ struct Ended {
 fn planish(arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
     command.args(arguments);
-    if arguments.first() == Some(&"run") && !arguments.contains(&"--backend") {
+    let says_where = arguments.contains(&"--backend") || arguments.contains(&"--device");
+    if arguments.first() == Some(&"run") && !says_where {
         command.args(["--backend", "reference"]);
     }
     let Output { status, stdout, stderr } = command.output().unwrap();

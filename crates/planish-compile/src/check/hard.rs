@@ -42,18 +42,20 @@ pub(super) fn check(plan: &Plan, backends: &[Arc<dyn Backend>], checks: &mut Vec
         else {
             continue;
         };
-        let tactic = &variants[0].tactic;
-        if !applies(&problem) || !seen.insert((problem.key(), tactic.to_string())) {
-            continue;
-        }
-        let backend = &*backends[step.target as usize];
-        match compare(backend, &problem, tactic, idx as u64) {
-            Ok(n) => n_points += n,
-            Err(why) => {
-                let outcome = Outcome::Failed(format!("step {idx}: {}: {why}", step.name));
-                checks.push(Check { subject: SUBJECT.to_string(), n_points, worst: f64::INFINITY, outcome });
-                let what = format!("`{}` by {}: {why}", step.name, tactic.name);
-                return Some(Guilty { tactic: tactic.clone(), what });
+        for tactic in variants.iter().map(|variant| &variant.tactic) {
+            if !applies(&problem) || !seen.insert((problem.key(), tactic.to_string())) {
+                continue;
+            }
+            let backend = &*backends[step.target as usize];
+            match compare(backend, &problem, tactic, idx as u64) {
+                Ok(n) => n_points += n,
+                Err(why) => {
+                    let outcome = Outcome::Failed(format!("step {idx}: {}: {why}", step.name));
+                    let subject = SUBJECT.to_string();
+                    checks.push(Check { subject, n_points, worst: f64::INFINITY, outcome });
+                    let what = format!("`{}` by {}: {why}", step.name, tactic.name);
+                    return Some(Guilty { tactic: tactic.clone(), what });
+                }
             }
         }
     }

@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hasher};
 
 use planish_ir::{Graph, ValueId};
 use planish_op::Value;
-use planish_plan::{Check, Outcome, Plan, StepKind};
-use planish_runtime::{Engine, Observed};
+use planish_plan::{Check, Outcome, Plan};
+use planish_runtime::{Engine, Observed, tactic_at};
 use planish_tensor::Tensor;
 
 use super::inputs::{self, Numbers};
@@ -69,9 +69,7 @@ fn batch(plan: &Plan, graph: &Graph, sizes: &[(String, i64)]) -> Option<Batch> {
     let first = plan.program.inputs.first()?;
     let shape = plan.program.values[*first as usize].ty.as_tensor()?.shape.clone()?;
     let dim = shape.dims().first()?;
-    let flops = |sizes: &[(String, i64)]| {
-        graph.work(&|name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size)).flops
-    };
+    let flops = |sizes: &[(String, i64)]| super::flops_at(graph, sizes);
     let Some(symbol) = dim.as_symbol() else {
         let n_rows = dim.as_usize().filter(|&n| n >= 2)?;
         return (flops(sizes) <= MAX_FLOPS).then(|| Batch { sizes: sizes.to_vec(), n_rows, symbol: None });
@@ -149,7 +147,7 @@ fn compare(
         let outcome = Outcome::Passed;
         return (Check { subject: subject.to_string(), n_points, worst: 0.0, outcome }, None);
     }
-    let guilty = guilty(engine, &of_name, [&first, &second], row, batch.n_rows);
+    let guilty = guilty(engine, &of_name, [&first, &second], row, batch);
     let why = match &guilty {
         Some(guilty) => guilty.what.clone(),
         None => "a row's bits follow the values of the rows around it".to_string(),
@@ -199,9 +197,10 @@ fn guilty(
     of_name: &dyn Fn(&str) -> Rows,
     runs: [&[Value]; 2],
     row: usize,
-    n_rows: usize,
+    batch: &Batch,
 ) -> Option<Guilty> {
     let plan = engine.plan();
+    let n_rows = batch.n_rows;
     let mut before: HashMap<(usize, usize), u64> = HashMap::new();
     let mut found = None;
     for (idx, inputs) in runs.into_iter().enumerate() {
@@ -223,8 +222,7 @@ fn guilty(
         engine.context().and_then(|mut context| context.observe(inputs, &mut observe)).ok()?;
     }
     let step = &plan.program.steps[found?];
-    let StepKind::Kernel { variants, .. } = &step.kind else { return None };
-    let tactic = variants.first()?.tactic.clone();
+    let tactic = tactic_at(step, &batch.sizes)?.clone();
     let what = format!("`{}` by {} lets a row follow the rows around it", step.name, tactic.name);
     Some(Guilty { tactic, what })
 }

@@ -330,6 +330,7 @@ fn next_prime(n: u64) -> u64 {
     if n <= 1 {
         return 1;
     }
-    let is_prime = |n: u64| (2..).take_while(|factor| factor * factor <= n).all(|factor| n % factor != 0);
+    let is_prime =
+        |n: u64| (2..).take_while(|factor| factor * factor <= n).all(|factor| !n.is_multiple_of(factor));
     (n..).find(|&n| is_prime(n)).unwrap_or(n)
 }

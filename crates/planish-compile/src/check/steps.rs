@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
-use planish_kernel::Arithmetic;
+use planish_kernel::{Arithmetic, Tactic};
 use planish_op::{Op, Value};
 use planish_plan::{Check, Home, Outcome, Plan, Step, StepKind};
-use planish_runtime::{Engine, Observed};
+use planish_runtime::{Engine, Observed, tactic_at};
 use planish_tensor::{DType, Tensor};
 
 use super::points::{Allowance, expected, is_sum_of_products, sample};
@@ -38,14 +38,14 @@ const TENSOR_CORE_SLACK: f64 = 8.0;
 /// square root of n. This many times that is allowed.
 const TF32_SLACK: f64 = 6.0;
 
-/// Runs the plan once under observation and compares every kernel step. `at` says at which sizes, if not those
+/// Runs the plan once under observation and compares every kernel step. `at` names the sizes, if they are not those
 /// that it was tuned at.
 pub(super) fn check(
     engine: &Engine,
     plan: &Plan,
     weights: &[Tensor],
     inputs: &[Value],
-    at: &str,
+    (sizes, at): (&[(String, i64)], &str),
     checks: &mut Vec<Check>,
 ) -> Result<Option<Guilty>, BuildError> {
     let mut guilty = None;
@@ -57,12 +57,13 @@ pub(super) fn check(
             checks.push(Check { subject, n_points: 0, worst: f64::INFINITY, outcome: Outcome::Failed(why) });
         }
         written.keep(step, &observed);
-        let mut check = check_step(plan, weights, step, &observed);
+        let tactic = tactic_at(step, sizes);
+        let mut check = check_step(plan, weights, step, tactic, &observed);
         check.subject.push_str(at);
-        if let (Outcome::Failed(why), StepKind::Kernel { variants, .. }) = (&check.outcome, &step.kind)
+        if let (Outcome::Failed(why), Some(tactic)) = (&check.outcome, tactic)
             && guilty.is_none()
         {
-            let tactic = variants[0].tactic.clone();
+            let tactic = tactic.clone();
             guilty = Some(Guilty { what: format!("`{}` by {}{at}: {why}", step.name, tactic.name), tactic });
         }
         checks.push(check);
@@ -112,7 +113,13 @@ impl Written {
     }
 }
 
-fn check_step(plan: &Plan, weights: &[Tensor], step: &Step, observed: &Observed) -> Check {
+fn check_step(
+    plan: &Plan,
+    weights: &[Tensor],
+    step: &Step,
+    tactic: Option<&Tactic>,
+    observed: &Observed,
+) -> Check {
     let subject = format!("step {}: {}", observed.step, step.name);
     if matches!(&step.kind, StepKind::Kernel { slow: true, .. }) {
         return skipped(&subject, "it is the reference".to_string());
@@ -139,7 +146,7 @@ fn check_step(plan: &Plan, weights: &[Tensor], step: &Step, observed: &Observed)
             &inputs,
             output,
             &points,
-            allowance(step, &inputs, got.dtype()),
+            allowance(step, tactic, &inputs, got.dtype()),
             largest,
         ) {
             Ok(expected) => expected,
@@ -171,11 +178,8 @@ fn flat(point: &[usize], shape: &[usize]) -> usize {
 }
 
 /// How far the step may be off.
-fn allowance(step: &Step, inputs: &[Option<Value>], output: DType) -> Allowance {
-    let tactic = match &step.kind {
-        StepKind::Kernel { variants, .. } => variants[0].tactic.name.as_str(),
-        StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => "",
-    };
+fn allowance(step: &Step, tactic: Option<&Tactic>, inputs: &[Option<Value>], output: DType) -> Allowance {
+    let tactic = tactic.map_or("", |tactic| tactic.name.as_str());
     let moves_only = step.region.nodes.iter().all(|node| is_movement(&node.op));
     if moves_only {
         return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };

@@ -100,7 +100,7 @@ fn memory_reused_while_it_is_live() {
         let engine = Engine::new(plan.clone(), backends.to_vec()).unwrap();
         let inputs = super::inputs::random(plan, &plan.tuned_at, 0).unwrap();
         let mut checks = Vec::new();
-        super::steps::check(&engine, plan, tensors, &inputs, "", &mut checks).unwrap();
+        super::steps::check(&engine, plan, tensors, &inputs, (&plan.tuned_at, ""), &mut checks).unwrap();
         checks
     });
     let seen = |check: &Check| matches!(&check.outcome, Outcome::Failed(why) if why.contains("memory was used again"));

@@ -1,13 +1,16 @@
 //! The whole plan: against the reference where that is cheap, and against itself.
 
+use std::sync::Arc;
+
 use planish_ir::{Graph, interpret};
+use planish_kernel::Backend;
 use planish_op::{Op, Value};
 use planish_plan::{Check, Outcome};
 use planish_runtime::{ContextOptions, Engine, RunError};
 use planish_tensor::{DType, Tensor};
 
-use super::skipped;
-use crate::options::Precision;
+use super::{apart, skipped};
+use crate::options::{BuildOptions, Precision};
 
 /// The reference does some three of these a second on two cores; a check should not take longer than one.
 pub(super) const MAX_REFERENCE_FLOPS: u64 = 2_500_000_000;
@@ -25,31 +28,30 @@ const F16_TOLERANCE: f64 = 3e-2;
 const TF32_TOLERANCE: f64 = 2e-2;
 const BF16_TOLERANCE: f64 = 2e-1;
 
-/// The model's outputs against the reference's, at the cheapest of these sizes.
+/// The model's outputs against the reference's, at the cheapest of these sizes; of large models against those of its
+/// nodes by kernels.
 pub(super) fn against_reference(
     graph: &Graph,
     engine: &Engine,
     all_sizes: &[Vec<(String, i64)>],
-    precision: Precision,
+    backends: &[Arc<dyn Backend>],
+    options: &BuildOptions,
     checks: &mut Vec<Check>,
 ) {
-    let flops_at = |sizes: &[(String, i64)]| {
-        let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
-        // Nodes that cannot be counted are small: their sizes come from values.
-        graph.work(&lookup).flops
+    let Some(sizes) = all_sizes.iter().min_by_key(|sizes| super::flops_at(graph, sizes)) else { return };
+    let flops = super::flops_at(graph, sizes);
+    let is_large = flops > MAX_REFERENCE_FLOPS;
+    let mut subject = match is_large {
+        true => "whole model against its nodes without passes".to_string(),
+        false => "whole model against the reference".to_string(),
     };
-    let Some(sizes) = all_sizes.iter().min_by_key(|sizes| flops_at(sizes)) else { return };
-    let mut subject = "whole model against the reference".to_string();
     if *sizes != engine.plan().tuned_at {
         subject.push_str(&super::at(sizes));
     }
     let subject = subject.as_str();
-    let flops = flops_at(sizes);
-    if flops > MAX_REFERENCE_FLOPS {
-        let why = format!(
-            "{:.1} GFLOP are too many for the reference; steps, wires and memory were checked",
-            flops as f64 / 1e9
-        );
+    if flops > apart::MAX_FLOPS {
+        let why =
+            format!("{:.1} GFLOP are too many; steps, wires and memory were checked", flops as f64 / 1e9);
         checks.push(skipped(subject, why));
         return;
     }
@@ -60,15 +62,23 @@ pub(super) fn against_reference(
         return;
     }
     let own = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
-    let tolerance = own.max(match precision {
+    let tolerance = own.max(match options.precision {
         Precision::Fp32 => 0.0,
         Precision::Tf32 => TF32_TOLERANCE,
         Precision::Fp16 => F16_TOLERANCE,
         Precision::Bf16 => BF16_TOLERANCE,
     });
-    let Ok(expected) = interpret(graph, inputs.clone()) else {
-        checks.push(skipped(subject, "the reference refuses made-up inputs".to_string()));
-        return;
+    let expected = match is_large {
+        true => apart::run(graph, sizes, backends, options, &inputs),
+        false => interpret(graph, inputs.clone())
+            .map_err(|error| format!("the reference refuses made-up inputs: {error}")),
+    };
+    let expected = match expected {
+        Ok(expected) => expected,
+        Err(why) => {
+            checks.push(skipped(subject, why));
+            return;
+        }
     };
     let got = engine.context().and_then(|mut context| context.run_values(&inputs));
     let outcome = got.map_err(|error| error.to_string()).and_then(|got| {

@@ -1,84 +1,45 @@
-//! A device that is none: memory apart from the process's, streams that run when they get to it, a few kernels.
+//! A device that is none: memory apart from the process's, streams that run when they get to it, a few kernels that
+//! need code.
 //!
-//! Its addresses are numbers that no pointer has, so that host code which follows one is stopped at once. Each
-//! queue is a thread; work on it begins late, so that whoever forgets to wait reads what is not there yet.
+//! Its addresses are numbers that no pointer has, so that host code which follows one is stopped at once.
 
-use std::any::Any;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use planish_cpu::evaluate_region;
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory,
+    Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory, MemoryInfo,
     MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Want,
     Whole,
 };
 use planish_op::{Op, Value};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
+
+use crate::queue::{FakeMemory, FakePinned, FakeQueue, Reached, Table, failed, lock};
 
 /// The first address: not canonical on x86-64, so no pointer can be it.
 const BASE: u64 = 0xFA4E_0000_0000_0000;
+/// What it says that it has.
+const MEMORY: usize = 1 << 30;
+/// How long a kernel takes that is not quick.
+const WORK: Duration = Duration::from_micros(500);
 /// Between allocations, so that what runs over the end of one does not reach the next.
 const GAP: u64 = 4096;
-/// How late a queue begins each piece of work.
-const DELAY: Duration = Duration::from_micros(300);
 /// How right-hand sides of products are packed: transposed.
 const TRANSPOSED: &str = "fake_transposed";
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn failed(message: impl Into<String>) -> KernelError {
-    KernelError::new(KernelErrorKind::Failed, message)
-}
-
-/// The device's memory: allocations by their first address.
-#[derive(Debug, Default)]
-struct Table {
-    blocks: Mutex<BTreeMap<u64, Vec<u8>>>,
-    next: AtomicU64,
-    /// Work done on each queue, counted over all queues.
-    n_done: AtomicUsize,
-    n_waits: AtomicUsize,
-}
-
-impl Table {
-    fn with<T>(
-        &self,
-        address: Address,
-        n_bytes: usize,
-        act: impl FnOnce(&mut [u8]) -> T,
-    ) -> Result<T, KernelError> {
-        let mut blocks = lock(&self.blocks);
-        let outside = || failed(format!("{n_bytes} bytes at {:x} are no memory of this device", address.0));
-        let (start, block) = blocks.range_mut(..=address.0).next_back().ok_or_else(outside)?;
-        let offset = (address.0 - start) as usize;
-        let range = offset..offset.checked_add(n_bytes).ok_or_else(outside)?;
-        block.get_mut(range).map(act).ok_or_else(outside)
-    }
-
-    fn read(&self, address: Address, n_bytes: usize) -> Result<Vec<u8>, KernelError> {
-        if n_bytes == 0 { Ok(Vec::new()) } else { self.with(address, n_bytes, |bytes| bytes.to_vec()) }
-    }
-
-    fn write(&self, address: Address, from: &[u8]) -> Result<(), KernelError> {
-        if from.is_empty() {
-            Ok(())
-        } else {
-            self.with(address, from.len(), |bytes| bytes.copy_from_slice(from))
-        }
-    }
-}
 
 /// The backend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fake {
     table: Arc<Table>,
+    /// Keys of the code that plans brought.
+    brought: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether there is no compiler, so that all code must be brought.
+    bare: Arc<AtomicBool>,
+    /// Streams of a caller's own.
+    streams: Arc<Mutex<BTreeMap<u64, FakeQueue>>>,
 }
 
 impl Fake {
@@ -92,163 +53,40 @@ impl Fake {
         self.table.n_waits.load(Ordering::Relaxed)
     }
 
+    /// A device without a compiler.
+    pub(crate) fn bare() -> Fake {
+        let fake = Fake::default();
+        fake.bare.store(true, Ordering::Relaxed);
+        fake
+    }
+
+    /// Kernels launched outside recordings; recordings made; recordings replayed.
+    pub(crate) fn launches(&self) -> (usize, usize, usize) {
+        let count = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Relaxed);
+        (count(&self.table.n_launches), count(&self.table.n_recorded), count(&self.table.n_replayed))
+    }
+
+    /// Copies from and to host memory.
+    pub(crate) fn n_copies(&self) -> usize {
+        self.table.n_copies.load(Ordering::Relaxed)
+    }
+
+    /// A stream of the caller's own, by a number as foreign interfaces have them.
+    pub(crate) fn stream(&self) -> u64 {
+        let mut streams = lock(&self.streams);
+        let handle = 0x5000 + streams.len() as u64;
+        streams.insert(handle, FakeQueue::new(self.table.clone()));
+        handle
+    }
+
+    /// Waits for a stream of the caller's own.
+    pub(crate) fn synchronize(&self, stream: u64) {
+        lock(&self.streams).get_mut(&stream).unwrap().synchronize().unwrap();
+    }
+
     /// Allocations that nobody has given back.
     pub(crate) fn n_blocks(&self) -> usize {
-        lock(&self.table.blocks).len()
-    }
-}
-
-#[derive(Debug)]
-struct FakeMemory {
-    table: Arc<Table>,
-    start: u64,
-    len: usize,
-}
-
-impl Memory for FakeMemory {
-    fn address(&self) -> Address {
-        Address(self.start)
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for FakeMemory {
-    fn drop(&mut self) {
-        lock(&self.table.blocks).remove(&self.start);
-    }
-}
-
-type Work = Box<dyn FnOnce(&Table) -> Result<(), KernelError> + Send>;
-
-#[derive(Debug)]
-struct FakeQueue {
-    table: Arc<Table>,
-    work: Option<Sender<Work>>,
-    thread: Option<JoinHandle<()>>,
-    error: Arc<Mutex<Option<KernelError>>>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Reached {
-    flag: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Reached {
-    fn set(&self) {
-        *lock(&self.flag.0) = true;
-        self.flag.1.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut reached = lock(&self.flag.0);
-        while !*reached {
-            reached = self.flag.1.wait(reached).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Event for Reached {
-    fn is_reached(&self) -> Result<bool, KernelError> {
-        Ok(*lock(&self.flag.0))
-    }
-
-    fn wait(&self) -> Result<(), KernelError> {
-        Reached::wait(self);
-        Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl FakeQueue {
-    fn new(table: Arc<Table>) -> FakeQueue {
-        let (work, orders) = channel::<Work>();
-        let error = Arc::new(Mutex::new(None));
-        let (shared, seen) = (table.clone(), error.clone());
-        let thread = std::thread::spawn(move || {
-            for work in orders {
-                std::thread::sleep(DELAY);
-                if let Err(error) = work(&shared) {
-                    lock(&seen).get_or_insert(error);
-                }
-                shared.n_done.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        FakeQueue { table, work: Some(work), thread: Some(thread), error }
-    }
-
-    fn push(
-        &self,
-        work: impl FnOnce(&Table) -> Result<(), KernelError> + Send + 'static,
-    ) -> Result<(), KernelError> {
-        let queue = self.work.as_ref().ok_or_else(|| failed("the queue is closed"))?;
-        queue.send(Box::new(work)).map_err(|_| failed("the queue's thread is gone"))
-    }
-}
-
-impl Drop for FakeQueue {
-    fn drop(&mut self) {
-        drop(self.work.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Queue for FakeQueue {
-    unsafe fn upload(&mut self, to: Address, from: &[u8]) -> Result<(), KernelError> {
-        let bytes = from.to_vec();
-        self.push(move |table| table.write(to, &bytes))
-    }
-
-    unsafe fn download(&mut self, to: &mut [u8], from: Address) -> Result<(), KernelError> {
-        self.synchronize()?;
-        to.copy_from_slice(&self.table.read(from, to.len())?);
-        Ok(())
-    }
-
-    unsafe fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), KernelError> {
-        self.push(move |table| table.write(to, &table.read(from, bytes)?))
-    }
-
-    fn synchronize(&mut self) -> Result<(), KernelError> {
-        let here = Reached::default();
-        let reached = here.clone();
-        self.push(move |_| {
-            reached.set();
-            Ok(())
-        })?;
-        here.wait();
-        lock(&self.error).take().map_or(Ok(()), Err)
-    }
-
-    fn record(&mut self) -> Result<Box<dyn Event>, KernelError> {
-        let here = Reached::default();
-        let reached = here.clone();
-        self.push(move |_| {
-            reached.set();
-            Ok(())
-        })?;
-        Ok(Box::new(here))
-    }
-
-    fn wait_for(&mut self, event: &dyn Event) -> Result<(), KernelError> {
-        let event = event.as_any().downcast_ref::<Reached>();
-        let event = event.ok_or_else(|| failed("an event of another backend"))?.clone();
-        self.push(move |table| {
-            event.wait();
-            table.n_waits.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        })
-    }
-
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
+        lock(&self.table.blocks).len() + lock(&self.table.pinned).len()
     }
 }
 
@@ -279,10 +117,11 @@ impl Backend for Fake {
 
     /// Add and Relu in place, products over packed weights, Mul in channels-last where there are channels.
     fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        let all_f32 =
-            problem.inputs.iter().chain(&problem.outputs).all(|operand| operand.dtype == DType::F32);
-        let known = |op: &Op| matches!(op, Op::Add(_) | Op::Relu(_) | Op::MatMul(_) | Op::Mul(_));
-        if !all_f32 || !problem.region.nodes.iter().all(|node| known(&node.op)) {
+        let is_float = |operand: &Operand| matches!(operand.dtype, DType::F32 | DType::F16);
+        let all_float = problem.inputs.iter().chain(&problem.outputs).all(is_float);
+        let known =
+            |op: &Op| matches!(op, Op::Add(_) | Op::Relu(_) | Op::MatMul(_) | Op::Mul(_) | Op::Cast(_));
+        if !all_float || !problem.region.nodes.iter().all(|node| known(&node.op)) {
             return Vec::new();
         }
         let op = &problem.region.nodes[0].op;
@@ -299,15 +138,17 @@ impl Backend for Fake {
             Op::Relu(_) => vec![(0, 0)],
             _ => Vec::new(),
         };
-        vec![Candidate {
-            tactic: Tactic::new(format!("fake_{}", problem.region.ops()), 1),
+        let candidate = |name: &str, predicted_ns: f64| Candidate {
+            tactic: Tactic::new(format!("{name}_{}", problem.region.ops()), 1),
             inputs: vec![Want::dense(layout); problem.inputs.len()],
             outputs: vec![Want::dense(layout); problem.outputs.len()],
-            packed,
-            predicted_ns: 1_000.0,
-            in_place,
+            packed: packed.clone(),
+            predicted_ns,
+            in_place: in_place.clone(),
             slow: false,
-        }]
+        };
+        // What the cost model likes less is what is faster: it takes a measurement to see that.
+        vec![candidate("fake", 1_000.0), candidate("fake_quick", 1_500.0)]
     }
 
     fn pack(
@@ -320,18 +161,24 @@ impl Backend for Fake {
         let &[rows, columns] = weight.shape() else {
             return Err(KernelError::unsupported(format!("{tactic} packs no input {input}")));
         };
-        Ok(PackedWeight { format: TRANSPOSED.into(), bytes: transposed(weight.bytes(), rows, columns) })
+        let size = weight.dtype().bytes_for(1).unwrap_or(4);
+        Ok(PackedWeight { format: TRANSPOSED.into(), bytes: transposed(weight.bytes(), rows, columns, size) })
+    }
+
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        let n: usize = dims.iter().product();
+        (format == TRANSPOSED && dims.len() == 2).then(|| dtype.bytes_for(n))?
     }
 
     fn unpack(
         &self,
-        problem: &Problem,
-        _tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        _format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        let dims = &problem.inputs[input].dims;
-        tensor(&problem.inputs[input], transposed(&packed.bytes, dims[1], dims[0]))
+        let size = dtype.bytes_for(1).unwrap_or(4);
+        tensor(&Operand::dense(dtype, dims, Layout::Plain), transposed(bytes, dims[1], dims[0], size))
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
@@ -339,7 +186,33 @@ impl Backend for Fake {
             let message = format!("the fake backend has no tactic `{tactic}`");
             return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
         }
-        Ok(Box::new(FakeKernel { problem: Arc::new(problem.clone()) }))
+        for Code { key, .. } in self.code(problem, tactic)? {
+            if self.bare.load(Ordering::Relaxed) && !lock(&self.brought).contains(&key) {
+                return Err(failed(format!("there is no code `{key}` and no compiler")));
+            }
+        }
+        let is_quick = tactic.name.starts_with("fake_quick_");
+        Ok(Box::new(FakeKernel { problem: Arc::new(problem.clone()), is_quick }))
+    }
+
+    /// Code by operators, whatever the sizes.
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        let key = format!("{tactic} {}", problem.numeric.element.name());
+        let bytes = Bytes::from_vec(key.clone().into_bytes());
+        Ok(vec![Code { key, bytes }])
+    }
+
+    fn add_code(&self, code: &[Code]) -> Result<(), KernelError> {
+        lock(&self.brought).extend(code.iter().map(|code| code.key.clone()));
+        Ok(())
+    }
+
+    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
+        if tactic.name.contains("Mul") { vec!["fake_multiplier".to_string()] } else { Vec::new() }
+    }
+
+    fn provides(&self, need: &str) -> bool {
+        need == "threads" || need == "fake_multiplier"
     }
 
     fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
@@ -356,11 +229,31 @@ impl Backend for Fake {
     fn queue(&self, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         Ok(Box::new(FakeQueue::new(self.table.clone())))
     }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, KernelError> {
+        Ok(Some(Box::new(FakePinned::new(self.table.clone(), bytes))))
+    }
+
+    fn memory_info(&self) -> Option<MemoryInfo> {
+        let used: usize = lock(&self.table.blocks).values().map(Vec::len).sum();
+        Some(MemoryInfo { free: MEMORY - used.min(MEMORY), total: MEMORY })
+    }
+
+    fn event(&self, _timed: bool) -> Result<Box<dyn Event>, KernelError> {
+        Ok(Box::new(Reached::default()))
+    }
+
+    unsafe fn queue_over(&self, stream: u64, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        let streams = lock(&self.streams);
+        let stream = streams.get(&stream).ok_or_else(|| failed(format!("{stream:x} is no stream")))?;
+        Ok(Box::new(stream.sharing()))
+    }
 }
 
 #[derive(Debug)]
 struct FakeKernel {
     problem: Arc<Problem>,
+    is_quick: bool,
 }
 
 impl Kernel for FakeKernel {
@@ -373,15 +266,19 @@ impl Kernel for FakeKernel {
         let queue = queue.as_any().downcast_mut::<FakeQueue>();
         let queue = queue.ok_or_else(|| failed("a fake kernel was launched on another backend's queue"))?;
         let (inputs, outputs) = (call.inputs.to_vec(), call.outputs.to_vec());
-        let (problem, workspace) = (self.problem.clone(), call.workspace);
+        let (problem, workspace, is_quick) = (self.problem.clone(), call.workspace, self.is_quick);
+        queue.count_launch();
         queue.push(move |table| {
+            if !is_quick {
+                table.spend(WORK);
+            }
             // Scratch is anybody's between launches; writing it shows what should not have been there.
             table.write(workspace, &[0x55; 128])?;
             let mut values = Vec::new();
             for (operand, &address) in problem.inputs.iter().zip(&inputs) {
                 let bytes = table.read(address, operand.span_bytes())?;
                 let plain = match (&operand.packed, &operand.dims[..]) {
-                    (Some(_), &[rows, columns]) => transposed(&bytes, columns, rows),
+                    (Some(_), &[rows, columns]) => transposed(&bytes, columns, rows, element_size(operand)),
                     _ => gathered(operand, &bytes),
                 };
                 values.push(Some(Value::Tensor(tensor(operand, plain)?)));
@@ -390,8 +287,9 @@ impl Kernel for FakeKernel {
             for ((operand, &address), value) in problem.outputs.iter().zip(&outputs).zip(results) {
                 let result = value.as_tensor().ok_or_else(|| failed("no tensor"))?;
                 let mut bytes = table.read(address, operand.span_bytes())?;
-                for (offset, element) in offsets(operand).zip(result.bytes().chunks(4)) {
-                    bytes[offset * 4..offset * 4 + 4].copy_from_slice(element);
+                let size = element_size(operand);
+                for (offset, element) in offsets(operand).zip(result.bytes().chunks(size)) {
+                    bytes[offset * size..(offset + 1) * size].copy_from_slice(element);
                 }
                 table.write(address, &bytes)?;
             }
@@ -400,10 +298,14 @@ impl Kernel for FakeKernel {
     }
 }
 
-fn transposed(bytes: &[u8], rows: usize, columns: usize) -> Vec<u8> {
-    let place = |column: usize, row: usize| (row * columns + column) * 4;
+fn element_size(operand: &Operand) -> usize {
+    operand.dtype.bytes_for(1).unwrap_or(4)
+}
+
+fn transposed(bytes: &[u8], rows: usize, columns: usize, size: usize) -> Vec<u8> {
+    let place = |column: usize, row: usize| (row * columns + column) * size;
     let all = (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row)));
-    all.flat_map(|(column, row)| bytes[place(column, row)..place(column, row) + 4].to_vec()).collect()
+    all.flat_map(|(column, row)| bytes[place(column, row)..place(column, row) + size].to_vec()).collect()
 }
 
 fn offsets(operand: &Operand) -> impl Iterator<Item = usize> {
@@ -420,10 +322,11 @@ fn offsets(operand: &Operand) -> impl Iterator<Item = usize> {
 }
 
 fn gathered(operand: &Operand, bytes: &[u8]) -> Vec<u8> {
-    offsets(operand).flat_map(|offset| bytes[offset * 4..offset * 4 + 4].to_vec()).collect()
+    let size = element_size(operand);
+    offsets(operand).flat_map(|offset| bytes[offset * size..(offset + 1) * size].to_vec()).collect()
 }
 
 fn tensor(operand: &Operand, bytes: Vec<u8>) -> Result<Tensor, KernelError> {
-    let elements = bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
-    Tensor::new::<f32>(&operand.dims, elements).map_err(|error| failed(error.to_string()))
+    let tensor = Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes));
+    tensor.map_err(|error| failed(error.to_string()))
 }

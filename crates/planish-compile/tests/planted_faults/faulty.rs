@@ -122,6 +122,8 @@ pub(crate) struct Faulty {
 struct State {
     /// Weights as they were before they were packed, by input.
     weights: Mutex<HashMap<usize, Tensor>>,
+    /// Spoiled weights, packed, and what they were before.
+    packed: Mutex<Vec<(Vec<u8>, Tensor)>>,
     /// Launches whose output was really changed.
     n_changed: AtomicUsize,
 }
@@ -193,21 +195,27 @@ impl Backend for Faulty {
         spoil(&mut values, weight.shape());
         self.state.n_changed.fetch_add(1, Ordering::Relaxed);
         let spoiled = Tensor::new(weight.shape(), values).expect("same shape");
-        self.cpu.pack(problem, tactic, input, &spoiled)
+        let packed = self.cpu.pack(problem, tactic, input, &spoiled)?;
+        let before = (packed.bytes.clone(), weight.clone());
+        self.state.packed.lock().unwrap_or_else(PoisonError::into_inner).push(before);
+        Ok(packed)
+    }
+
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        self.cpu.packed_bytes(format, dtype, dims)
     }
 
     fn unpack(
         &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
     ) -> Result<Tensor, KernelError> {
-        let back = self.cpu.unpack(problem, tactic, input, packed)?;
-        let known = self.state.weights.lock().unwrap_or_else(PoisonError::into_inner).get(&input).cloned();
-        match self.spoil {
-            Spoil::Packed(_) if self.is_spoiled(tactic) => Ok(known.unwrap_or(back)),
-            _ => Ok(back),
+        let packed = self.state.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        match packed.iter().find(|(known, _)| known == bytes) {
+            Some((_, before)) => Ok(before.clone()),
+            None => self.cpu.unpack(format, dtype, dims, bytes),
         }
     }
 

@@ -12,6 +12,7 @@ use super::product::Product;
 use super::{BAND_ROWS, BANDS, Bottleneck, Form, WIDENED_BYTES};
 use crate::depthwise::{self, Depthwise};
 use crate::family::{Family, Work};
+use crate::formats::Format;
 use crate::gemm::pack::{PackedB, Strides};
 use crate::gemm::table::Tile;
 use crate::isa::Isa;
@@ -192,7 +193,7 @@ fn suits(stages: &[Stage]) -> bool {
 
 /// Names the arrangement of a 1x1 weight.
 fn product_format(tile: Tile) -> String {
-    format!("matrix_panels{}v{}", tile.nr(), tile.lanes())
+    Format::Product { panels: tile.into() }.name()
 }
 
 fn product(isa: Isa, stage: &Stage) -> Result<Product, KernelError> {
@@ -328,7 +329,7 @@ impl Family for Bottlenecks {
         let bytes = (laid.inputs[found[0].x].span_bytes() + laid.outputs[0].span_bytes()) as f64;
         let programs: f64 = found.iter().map(Stage::program_ns).sum();
         vec![Candidate {
-            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 1),
+            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 2),
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,

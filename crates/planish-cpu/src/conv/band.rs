@@ -6,7 +6,7 @@
 //! are read as networks get them. Weights are packed as for implicit GEMM.
 
 use super::geometry::Geometry;
-use super::{ConvCall, Finished, LINE, part, prefetch, wanted_tasks};
+use super::{ConvCall, Finished, LINE, part, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
 use crate::team::{Task, Team};
@@ -176,7 +176,7 @@ impl Band {
                 let c_stride = g.output.axes[2];
                 for i in 0..m {
                     for j in (0..n).step_by(LINE) {
-                        prefetch(c.wrapping_add(i * c_stride + j));
+                        prefetch_to_write(c.wrapping_add(i * c_stride + j));
                     }
                 }
                 self.tile.run(&TileCall {

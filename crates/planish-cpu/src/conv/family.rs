@@ -3,7 +3,9 @@
 use planish_kernel::{Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::Tensor;
 
+use super::geometry::Geometry;
 use super::region::Convolution;
+use super::scale::Scaled;
 use super::way::{Plan, Way};
 use super::{After, ConvCall, Finished};
 use crate::family::{Family, Work};
@@ -14,7 +16,7 @@ use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when kernels change.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Candidates that are expected to take this many times as long as the best are not offered.
 const HOPELESS: f64 = 2.5;
@@ -49,7 +51,7 @@ impl Family for ConvFamily {
         let candidate = |way: Way| {
             let (inputs, outputs) = wants(&convolution, problem, way);
             let geometry = convolution.geometry(&laid_out(problem, &inputs, &outputs));
-            let plan = way.plan(isa, geometry.clone())?;
+            let plan = plan_of(isa, way, &convolution, problem, geometry.clone())?;
             let mut packed = vec![None; problem.inputs.len()];
             packed[convolution.weight] = Some(way.format(&convolution));
             Some(Candidate {
@@ -107,32 +109,12 @@ impl Family for ConvFamily {
         Ok(PackedWeight { format: way.format(&convolution), bytes })
     }
 
-    fn unpack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, way) = self.found(isa, problem, tactic)?;
-        let elements: Vec<f32> =
-            packed.bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
-        let ours = input == convolution.weight && packed.format == way.format(&convolution);
-        let weight = way.unpack(&convolution.filter(), &elements).filter(|_| ours).ok_or_else(|| {
-            KernelError::unsupported(format!("{tactic} has no way back from `{}`", packed.format))
-        })?;
-        Tensor::new(&problem.inputs[input].dims, weight)
-            .map_err(|error| KernelError::unsupported(error.to_string()))
-    }
-
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, way) = self.found(isa, problem, tactic)?;
         if problem.inputs[convolution.weight].packed.as_deref() != Some(&*way.format(&convolution)) {
             return Err(KernelError::unsupported(format!("{tactic} needs its weight packed")));
         }
-        let plan = way
-            .plan(isa, convolution.geometry(problem))
+        let plan = plan_of(isa, way, &convolution, problem, convolution.geometry(problem))
             .filter(|_| way.suits(&convolution))
             .ok_or_else(|| KernelError::unsupported(format!("{tactic} does not take these operands")))?;
         let program = match &convolution.epilogue.program {
@@ -171,6 +153,26 @@ impl ConvFamily {
         let pixels: Vec<usize> = (0..program.dims.len()).filter(|axis| *axis != 1).collect();
         Pointwise::for_blocks(isa, problem, program, &pixels, &[1])
     }
+}
+
+/// The plan of a way, the multiplied channels included.
+fn plan_of(
+    isa: Isa,
+    way: Way,
+    convolution: &Convolution,
+    problem: &Problem,
+    geometry: Geometry,
+) -> Option<Plan> {
+    let (scale, tile) = match (convolution.scale, way) {
+        (None, _) => return way.plan(isa, geometry),
+        (Some(scale), Way::Igemm(tile)) => (&problem.inputs[scale], tile),
+        (Some(_), _) => return None,
+    };
+    let images = [Some(geometry.input), Some(geometry.output), geometry.residual];
+    let innermost =
+        images.iter().flatten().all(|pixels| pixels.channel == 1) && scale.is_dense(Layout::Plain);
+    let step = if scale.dims[0] == 1 { 0 } else { scale.dims[1] };
+    innermost.then(|| Plan::Scaled(Scaled::new(isa, geometry, tile, step)))
 }
 
 /// How a way wants its operands: images channels-last but for the input of a plain band, the rest dense.
@@ -258,7 +260,7 @@ impl Work for ConvWork {
             after,
         };
         // SAFETY: the caller grants the operands for what they span, and the scratch.
-        unsafe { self.plan.run(&call, team) };
+        unsafe { self.plan.run(&call, input(self.convolution.scale), team) };
         Ok(())
     }
 }

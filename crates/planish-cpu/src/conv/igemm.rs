@@ -9,7 +9,7 @@
 use super::geometry::{Geometry, Phase};
 use super::pack::{Filter, packed_len};
 use super::windows::{Place, Windows};
-use super::{ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, wanted_tasks};
+use super::{ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
 use crate::team::{Task, Team};
@@ -38,6 +38,10 @@ struct PhasePlan {
     members: Vec<Member>,
     n_blocks: usize,
     m_blocks: usize,
+    /// Whether neighbouring tasks have the same pixels instead of the same channels: where the pixels are more
+    /// to read than the weights. A thread then keeps to a part of the image, which it has in its cache from
+    /// the step before.
+    pixels_first: bool,
     /// Taps, or channels of one tap, that are summed before the next block of depth begins.
     taps_per_block: usize,
     c_per_block: usize,
@@ -98,7 +102,18 @@ impl Igemm {
             };
             let first_task = n_tasks;
             n_tasks += geometry.groups * n_blocks * m_blocks * usize::from(m_tiles > 0);
-            PhasePlan { windows, members, n_blocks, m_blocks, taps_per_block, c_per_block, first_task }
+            let n_pixels = geometry.n_images * geometry.axes.iter().map(|axis| axis.input).product::<usize>();
+            let pixels_first = geometry.groups == 1 && n_pixels > n_taps * geometry.k;
+            PhasePlan {
+                windows,
+                members,
+                n_blocks,
+                m_blocks,
+                pixels_first,
+                taps_per_block,
+                c_per_block,
+                first_task,
+            }
         };
         let phases: Vec<PhasePlan> = phases.into_iter().map(plan).collect();
         let table_bytes = (most_taps * tile.mr() * size_of::<*const f32>()).next_multiple_of(64);
@@ -137,8 +152,12 @@ impl Igemm {
         let later = self.phases.partition_point(|phase| phase.first_task <= task.idx);
         let plan = &self.phases[later - 1];
         let idx = task.idx - plan.first_task;
-        let (idx, m_block) = (idx / plan.m_blocks, idx % plan.m_blocks);
-        let (group, n_block) = (idx / plan.n_blocks, idx % plan.n_blocks);
+        let (group, n_block, m_block) = if plan.pixels_first {
+            (0, idx % plan.n_blocks, idx / plan.n_blocks)
+        } else {
+            let (idx, m_block) = (idx / plan.m_blocks, idx % plan.m_blocks);
+            (idx / plan.n_blocks, idx % plan.n_blocks, m_block)
+        };
         let tiles = part(plan.windows.n_tiles(), plan.m_blocks, m_block);
         let panels = part(g.k.div_ceil(nr), plan.n_blocks, n_block);
         let n_taps = plan.windows.n_taps();
@@ -244,7 +263,7 @@ impl Igemm {
             // What is stored at the end is asked for at the beginning.
             for i in 0..place.m {
                 for j in (0..n).step_by(LINE) {
-                    prefetch(c.wrapping_add(i * c_stride + j));
+                    prefetch_to_write(c.wrapping_add(i * c_stride + j));
                 }
             }
             let finish = if last {

@@ -19,7 +19,7 @@ pub const MOST_OUTPUTS: usize = 4;
 const WINDOWS: usize = 4;
 
 /// Channels of packed weights are rounded up to this: the widest vector.
-const CHANNEL_BLOCK: usize = 16;
+pub const CHANNEL_BLOCK: usize = 16;
 
 /// A convolution to few channels, for one geometry.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use planish_op::window::PlacedAxis;
 
 use super::geometry::{AXES, TapClass, tap_classes};
-use crate::gemm::table::Tile;
+use crate::gemm::table::Panels;
 
 /// What a weight is of: its sizes and how its taps are grouped.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,12 +49,12 @@ impl Filter {
     }
 
     /// Calls `at(packed place, model place)` for every element.
-    fn for_each(&self, tile: Tile, mut at: impl FnMut(usize, usize)) {
+    fn for_each(&self, panels: Panels, mut at: impl FnMut(usize, usize)) {
         let mut packed = 0;
         for group in 0..self.groups {
             for class in &self.classes {
-                for k0 in (0..self.k).step_by(tile.nr()) {
-                    let n = tile.nr().min(self.k - k0);
+                for k0 in (0..self.k).step_by(panels.nr) {
+                    let n = panels.nr.min(self.k - k0);
                     for &x in &class[0] {
                         for &y in &class[1] {
                             for &z in &class[2] {
@@ -63,7 +63,7 @@ impl Filter {
                                     for j in 0..n {
                                         at(packed + j, self.place(group, c, k0 + j, tap));
                                     }
-                                    packed += tile.panel_width(n);
+                                    packed += panels.width(n);
                                 }
                             }
                         }
@@ -75,21 +75,22 @@ impl Filter {
 }
 
 /// Elements of the packed form.
-pub fn packed_len(filter: &Filter, tile: Tile) -> usize {
-    filter.groups * filter.n_taps() * filter.c * tile.panel_width(filter.k)
+pub fn packed_len(filter: &Filter, panels: impl Into<Panels>) -> usize {
+    filter.groups * filter.n_taps() * filter.c * panels.into().width(filter.k)
 }
 
 /// The packed form of a weight of [`Filter::len`] elements.
-pub fn pack(filter: &Filter, tile: Tile, weight: &[f32]) -> Vec<f32> {
-    let mut packed = vec![0.0; packed_len(filter, tile)];
-    filter.for_each(tile, |to, from| packed[to] = weight[from]);
+pub fn pack(filter: &Filter, panels: impl Into<Panels>, weight: &[f32]) -> Vec<f32> {
+    let panels = panels.into();
+    let mut packed = vec![0.0; packed_len(filter, panels)];
+    filter.for_each(panels, |to, from| packed[to] = weight[from]);
     packed
 }
 
 /// The weight that was packed.
-pub fn unpack(filter: &Filter, tile: Tile, packed: &[f32]) -> Vec<f32> {
+pub fn unpack(filter: &Filter, panels: impl Into<Panels>, packed: &[f32]) -> Vec<f32> {
     let mut weight = vec![0.0; filter.len()];
-    filter.for_each(tile, |from, to| weight[to] = packed[from]);
+    filter.for_each(panels.into(), |from, to| weight[to] = packed[from]);
     weight
 }
 
@@ -97,6 +98,7 @@ pub fn unpack(filter: &Filter, tile: Tile, packed: &[f32]) -> Vec<f32> {
 mod tests {
     use super::super::geometry::TRIVIAL_AXIS;
     use super::*;
+    use crate::gemm::table::Tile;
     use crate::isa::Isa;
 
     #[test]

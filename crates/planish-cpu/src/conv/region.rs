@@ -21,6 +21,8 @@ pub(super) struct Convolution {
     /// Inputs of the region.
     pub(super) x: usize,
     pub(super) weight: usize,
+    /// The input that the image's channels are multiplied with before the convolution.
+    pub(super) scale: Option<usize>,
     /// The bias, where it is part of the region.
     constant_bias: Option<Vec<f32>>,
     /// What follows: bias, residual and clamp, then a program.
@@ -30,6 +32,25 @@ pub(super) struct Convolution {
 impl Convolution {
     /// The region's convolution; `None` where it is something else or more.
     pub(super) fn of(problem: &Problem) -> Option<Convolution> {
+        match without_scale(problem) {
+            Some((bare, scale)) => {
+                let found = Convolution::bare(&bare)?;
+                (found.takes_scale()).then_some(Convolution { scale: Some(scale), ..found })
+            }
+            None => Convolution::bare(problem),
+        }
+    }
+
+    /// Whether scaled weights do instead of a scaled image, and are fewer elements: squeeze-and-excite in front
+    /// of a 1x1 convolution of an image that is not small.
+    fn takes_scale(&self) -> bool {
+        let is_one =
+            |axis: &PlacedAxis| (axis.kernel, axis.stride, axis.pad_begin, axis.pad_end) == (1, 1, 0, 0);
+        let n_pixels: usize = self.axes.iter().map(|axis| axis.input).product();
+        self.groups == 1 && !self.transposed && self.axes.iter().all(is_one) && n_pixels > self.k
+    }
+
+    fn bare(problem: &Problem) -> Option<Convolution> {
         let region = &problem.region;
         if problem.numeric != Numeric::F32 {
             return None;
@@ -102,7 +123,8 @@ impl Convolution {
         if epilogue.residual.is_some_and(|residual| residual.after_clamp) {
             return None;
         }
-        let found = Convolution { groups, c, k, axes, transposed, x, weight, constant_bias, epilogue };
+        let scale = None;
+        let found = Convolution { groups, c, k, axes, transposed, x, weight, scale, constant_bias, epilogue };
         (found.out_dims(problem) == problem.outputs[0].dims).then_some(found)
     }
 
@@ -146,6 +168,47 @@ impl Convolution {
             residual: self.residual().map(|idx| pixels(&problem.inputs[idx])),
         }
     }
+}
+
+/// The problem without the product that comes first, where that is an image times one number for each of its
+/// channels and alone for the convolution behind it; and the input that holds the numbers.
+fn without_scale(problem: &Problem) -> Option<(Problem, usize)> {
+    let [mul, conv, rest @ ..] = &problem.region.nodes[..] else { return None };
+    let product = Some(Ref::Node { node: 0, output: 0 });
+    let is_read_elsewhere = rest.iter().flat_map(|node| &node.inputs).chain(&conv.inputs[1..]);
+    if !matches!((&mul.op, &conv.op), (Op::Mul(_), Op::Conv(_)))
+        || conv.inputs.first() != Some(&product)
+        || is_read_elsewhere.into_iter().any(|input| *input == product)
+    {
+        return None;
+    }
+    let [Some(Ref::Input(a)), Some(Ref::Input(b))] = mul.inputs[..] else { return None };
+    let is_scale = |scale: u32, image: u32| {
+        let (scale, image) = (&problem.inputs[scale as usize], &problem.inputs[image as usize]);
+        scale.rank() == image.rank()
+            && scale.rank() > 2
+            && [scale, image].iter().all(|operand| operand.dtype == DType::F32 && !operand.constant)
+            && (scale.dims[0] == image.dims[0] || scale.dims[0] == 1)
+            && scale.dims[1] == image.dims[1]
+            && scale.dims[2..].iter().all(|dim| *dim == 1)
+    };
+    let (scale, image) = match (is_scale(a, b), is_scale(b, a)) {
+        (true, _) => (a, b),
+        (_, true) => (b, a),
+        _ => return None,
+    };
+    let mut bare = problem.clone();
+    bare.region.nodes.remove(0);
+    let region = &mut bare.region;
+    let references = region.nodes.iter_mut().flat_map(|node| node.inputs.iter_mut().flatten());
+    for reference in references.chain(&mut region.outputs) {
+        match reference {
+            Ref::Node { node: 0, .. } => *reference = Ref::Input(image),
+            Ref::Node { node, .. } => *node -= 1,
+            Ref::Input(_) | Ref::Constant(_) => {}
+        }
+    }
+    Some((bare, scale as usize))
 }
 
 /// An operand's strides. Those of dimensions of size 1 mean nothing and are set to what is never far off.

@@ -12,8 +12,10 @@ use super::igemm::Igemm;
 use super::narrow::{self, Narrow};
 use super::pack::{self, Filter};
 use super::region::Convolution;
+use super::scale::Scaled;
 use super::winograd::{self, Cut, Kind, Winograd};
 use super::{ConvCall, cost};
+use crate::formats::{Format, MAX_STRIDE};
 use crate::gemm::table::Tile;
 use crate::isa::Isa;
 use crate::team::Team;
@@ -37,6 +39,8 @@ pub(super) enum Plan {
     Band(Band),
     Narrow(Narrow),
     Winograd(Winograd),
+    /// An implicit GEMM whose weights are scaled first.
+    Scaled(Scaled),
 }
 
 impl Way {
@@ -118,18 +122,16 @@ impl Way {
 
     /// Names the arrangement of weights.
     pub(super) fn format(self, convolution: &Convolution) -> String {
-        let panels = |tile: Tile| format!("panels{}v{}", tile.nr(), tile.lanes());
-        match self {
-            Way::Igemm(tile) | Way::Band(tile, _) if convolution.transposed => {
-                let steps = convolution.axes.map(|axis| format!("{}d{}", axis.stride, axis.dilation));
-                format!("conv_{}_g{}_t{}", panels(tile), convolution.groups, steps.join("x"))
-            }
+        let format = match self {
             Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
-                format!("conv_{}_g{}", panels(tile), convolution.groups)
+                let steps = convolution.axes.map(|axis| (axis.stride, axis.dilation));
+                let steps = convolution.transposed.then_some(steps);
+                Format::Conv { panels: tile.into(), groups: convolution.groups, steps }
             }
-            Way::Narrow => "conv_narrow16".to_string(),
-            Way::Winograd(tile, kind, _) => format!("conv_winograd_{kind:?}_{}", panels(tile)).to_lowercase(),
-        }
+            Way::Narrow => Format::Narrow,
+            Way::Winograd(tile, kind, _) => Format::Winograd { panels: tile.into(), kind },
+        };
+        format.name()
     }
 
     pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Vec<f32> {
@@ -139,19 +141,6 @@ impl Way {
             }
             Way::Narrow => narrow::pack(filter, weight),
             Way::Winograd(tile, kind, _) => winograd::pack::pack(kind, filter, tile, weight),
-        }
-    }
-
-    /// The weight behind a packed one; `None` where there is no way back, or the length is wrong.
-    pub(super) fn unpack(self, filter: &Filter, packed: &[f32]) -> Option<Vec<f32>> {
-        match self {
-            Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
-                (packed.len() == pack::packed_len(filter, tile)).then(|| pack::unpack(filter, tile, packed))
-            }
-            Way::Narrow => {
-                (packed.len() == narrow::packed_len(filter)).then(|| narrow::unpack(filter, packed))
-            }
-            Way::Winograd(..) => None,
         }
     }
 
@@ -179,6 +168,12 @@ impl Way {
             if nr > lanes { k > nr - lanes } else { k <= nr || tile.mr() <= 4 }
         };
         let program = convolution.epilogue.program.is_some();
+        if convolution.scale.is_some() && !matches!(self, Way::Igemm(_)) {
+            return false;
+        }
+        if convolution.transposed && convolution.axes.iter().any(|axis| axis.stride > MAX_STRIDE) {
+            return false;
+        }
         match self {
             Way::Igemm(tile) => wide(tile) && !(program && convolution.transposed),
             Way::Band(tile, _) => {
@@ -210,6 +205,7 @@ impl Plan {
             Plan::Band(plan) => plan.n_tasks(),
             Plan::Narrow(plan) => plan.n_tasks(),
             Plan::Winograd(plan) => plan.n_tasks(),
+            Plan::Scaled(plan) => plan.n_tasks(),
         }
     }
 
@@ -219,13 +215,14 @@ impl Plan {
             Plan::Band(plan) => plan.scratch_bytes(n_slots),
             Plan::Narrow(plan) => plan.scratch_bytes(n_slots),
             Plan::Winograd(plan) => plan.scratch_bytes(n_slots),
+            Plan::Scaled(plan) => plan.scratch_bytes(n_slots),
         }
     }
 
     /// # Safety
     /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
-    /// the plan say.
-    pub(super) unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
+    /// the plan say; so must `scale`, where the plan has one.
+    pub(super) unsafe fn run(&self, call: &ConvCall<'_>, scale: *const f32, team: &Team) {
         // SAFETY: granted by the caller.
         unsafe {
             match self {
@@ -233,6 +230,7 @@ impl Plan {
                 Plan::Band(plan) => plan.run(call, team),
                 Plan::Narrow(plan) => plan.run(call, team),
                 Plan::Winograd(plan) => plan.run(call, team),
+                Plan::Scaled(plan) => plan.run(call, scale, team),
             }
         }
     }

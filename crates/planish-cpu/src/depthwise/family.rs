@@ -121,7 +121,7 @@ impl Family for DepthwiseFamily {
         packed[parts.weight] = Some(FORMAT.to_string());
         let bytes = x.span_bytes() + y.span_bytes();
         vec![Candidate {
-            tactic: Tactic::new(format!("depthwise_f32_{isa}"), 1),
+            tactic: Tactic::new(format!("depthwise_f32_{isa}"), 2),
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,

@@ -226,6 +226,21 @@ unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n:
     }
 }
 
+/// The body for every column of a tile, written out, so that the sums stay in registers: of the 17 columns of a
+/// 3x3 window with stride 2 the compiler makes a loop that keeps them in memory, at a third of the speed.
+macro_rules! for_each_column {
+    ($j:ident in $n:expr => $body:block) => {
+        for_each_column!(@ $j, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
+    };
+    (@ $j:ident, $n:expr, $body:block, $($column:literal)*) => {{
+        const { assert!($n <= 21, "more columns than are written out") };
+        $(if $column < $n {
+            let $j: usize = $column;
+            $body
+        })*
+    }};
+}
+
 /// One vector of channels of a tile. Every input column is loaded once for each row of taps.
 ///
 /// # Safety
@@ -258,18 +273,17 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
                 for (k, tap) in taps.iter_mut().enumerate() {
                     *tap = s.load(weights.add(k * t.pitch));
                 }
-                for j in 0..(TILE - 1) * STRIDE + K {
-                    if CHECKED && (t.tile.columns >> j) & 1 == 0 {
-                        continue;
-                    }
-                    let x = load::<S, PART>(s, row.wrapping_add(j * t.in_pixel), n);
-                    for (k, tap) in taps.iter().enumerate() {
-                        if j >= k && (j - k) % STRIDE == 0 && (j - k) / STRIDE < TILE {
-                            let pixel = (j - k) / STRIDE;
-                            sums[pixel] = s.mul_add(x, *tap, sums[pixel]);
+                for_each_column!(j in (TILE - 1) * STRIDE + K => {
+                    if !CHECKED || (t.tile.columns >> j) & 1 != 0 {
+                        let x = load::<S, PART>(s, row.wrapping_add(j * t.in_pixel), n);
+                        for (k, tap) in taps.iter().enumerate() {
+                            if j >= k && (j - k).is_multiple_of(STRIDE) && (j - k) / STRIDE < TILE {
+                                let pixel = (j - k) / STRIDE;
+                                sums[pixel] = s.mul_add(x, *tap, sums[pixel]);
+                            }
                         }
                     }
-                }
+                });
             }
         }
         finish::<S, PART>(s, t, c, n, sums);

@@ -8,13 +8,14 @@ use planish_kernel::{
     Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
 };
 use planish_op::Op;
-use planish_tensor::{Bytes, DType, Tensor};
+use planish_tensor::{DType, Tensor};
 
 use super::{
     BatchDim, Block, BlockHook, Finish, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB,
     PackedB, Strides, Tile,
 };
 use crate::family::{Family, Work};
+use crate::formats::Format;
 use crate::isa::Isa;
 use crate::pointwise::Pointwise;
 use crate::pointwise::cost::cost_per_element;
@@ -88,6 +89,11 @@ impl Product {
     fn packs(&self, problem: &Problem) -> bool {
         let b = &problem.inputs[self.b];
         b.constant && b.rank() == 2 && !b.is_empty()
+    }
+
+    /// Names the arrangement of a packed B.
+    fn format(&self, tile: Tile) -> String {
+        Format::Matrix { panels: tile.into(), transposed: self.trans_b }.name()
     }
 
     /// Where the elements of the constant matrix B lie in its tensor.
@@ -218,10 +224,6 @@ impl Product {
     }
 }
 
-fn format_of(tile: Tile) -> String {
-    format!("panels{}x{}", tile.nr(), tile.lanes())
-}
-
 fn tile_of(isa: Isa, tactic: &Tactic) -> Result<Tile, KernelError> {
     Tile::of(isa).find(|tile| tile.name() == tactic.name).ok_or_else(|| {
         KernelError::new(
@@ -263,7 +265,7 @@ impl Family for Gemm {
             .map(|tile| {
                 let mut packed = vec![None; problem.inputs.len()];
                 if packs {
-                    packed[product.b] = Some(format_of(tile));
+                    packed[product.b] = Some(product.format(tile));
                 }
                 let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
                 Candidate {
@@ -299,40 +301,19 @@ impl Family for Gemm {
         let mut packed = vec![0.0f32; layout.len()];
         layout.pack(&elements, product.strides(problem), &mut packed);
         let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        Ok(PackedWeight { format: format_of(tile), bytes })
-    }
-
-    fn unpack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let product = product_of(problem)?;
-        let layout = {
-            let (_, n, k) = product.sizes(problem);
-            PackedB::new(tile_of(isa, tactic)?, k, n)
-        };
-        if input != product.b || packed.bytes.len() != layout.len() * size_of::<f32>() {
-            return Err(KernelError::unsupported("gemm: not a packed matrix of this product"));
-        }
-        let words = packed.bytes.chunks_exact(size_of::<f32>());
-        let from: Vec<f32> =
-            words.map(|word| f32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect();
-        let dims = &problem.inputs[input].dims;
-        let mut elements = vec![0.0f32; dims.iter().product()];
-        layout.unpack(&from, &mut elements, product.strides(problem));
-        Tensor::from_bytes(DType::F32, dims, Bytes::from_vec(elements))
-            .map_err(|error| KernelError::unsupported(error.to_string()))
+        Ok(PackedWeight { format: product.format(tile), bytes })
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let product = product_of(problem)?;
         let posed = product.pose(problem)?;
+        let tile = tile_of(isa, tactic)?;
+        let packed = &problem.inputs[product.b].packed;
+        if packed.as_ref().is_some_and(|format| *format != product.format(tile) || !product.packs(problem)) {
+            return Err(KernelError::unsupported(format!("{tactic} does not read {packed:?}")));
+        }
         Ok(Box::new(Multiply {
-            plan: GemmPlan::with_tile(posed, isa, tile_of(isa, tactic)?),
+            plan: GemmPlan::with_tile(posed, isa, tile),
             rest: product.rest(isa, problem)?,
             residual_stride: product.residual_stride(problem, posed.n),
             a: product.a,

@@ -5,7 +5,7 @@ use planish_kernel::{Problem, Region};
 use planish_op as op;
 use planish_op::Op;
 
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use super::family::Gemm;
 use crate::family::Family;
@@ -26,7 +26,8 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
         let Some(format) = candidate.packed[1].clone() else { continue };
         let packed = Gemm.pack(isa, &problem, &candidate.tactic, 1, &inputs[1]).unwrap();
         assert_eq!(packed.format, format);
-        let again = Gemm.unpack(isa, &problem, &candidate.tactic, 1, &packed).unwrap();
+        let dims = &problem.inputs[1].dims;
+        let again = crate::formats::unpack(&packed.format, DType::F32, dims, &packed.bytes).unwrap();
         assert_eq!(again.to_f64s(), inputs[1].to_f64s());
         problem.inputs[1].packed = Some(format);
         let work = Gemm.prepare(isa, &problem, &candidate.tactic).unwrap();

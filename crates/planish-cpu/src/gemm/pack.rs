@@ -3,7 +3,7 @@
 //! A panel holds a tile's columns, row by row; the last is only as wide as its columns need in whole vectors.
 //! Padding is zero, so equal matrices pack to equal bytes.
 
-use super::table::Tile;
+use super::table::Panels;
 
 /// Where the elements of a matrix of B lie: `at[k * k_stride + j * n_stride]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,9 +22,10 @@ pub struct PackedB {
 }
 
 impl PackedB {
-    /// The layout that `tile` reads; it depends on the tile's columns alone.
-    pub fn new(tile: Tile, k: usize, n: usize) -> PackedB {
-        PackedB { k, n, nr: tile.nr(), lanes: tile.lanes() }
+    /// The layout that a tile reads; it depends on the tile's columns alone.
+    pub fn new(panels: impl Into<Panels>, k: usize, n: usize) -> PackedB {
+        let Panels { nr, lanes } = panels.into();
+        PackedB { k, n, nr, lanes }
     }
 
     /// Elements, padding included.
@@ -253,7 +254,7 @@ unsafe fn transpose4(from: *const f32, from_stride: usize, to: *mut f32, to_stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemm::table::TILES;
+    use crate::gemm::table::{TILES, Tile};
     use crate::gemm::test_values as values;
 
     #[test]

@@ -28,6 +28,28 @@ pub struct TileRow {
 #[derive(Clone, Copy, Debug)]
 pub struct Tile(&'static TileRow);
 
+/// How wide panels of packed columns are: all that a packing takes from its tile.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Panels {
+    /// Columns of a full panel.
+    pub nr: usize,
+    /// The last panel is as narrow as whole vectors of so many allow.
+    pub lanes: usize,
+}
+
+impl Panels {
+    /// Stored elements of a row of `n` columns.
+    pub fn width(self, n: usize) -> usize {
+        n.next_multiple_of(self.lanes)
+    }
+}
+
+impl From<Tile> for Panels {
+    fn from(tile: Tile) -> Panels {
+        Panels { nr: tile.nr(), lanes: tile.lanes() }
+    }
+}
+
 macro_rules! instances {
     ($compiled:ident, $nv:literal, $($mr:literal)*) => { &[$($compiled::<$mr, $nv> as TileFn),*] };
 }

@@ -52,7 +52,7 @@ const POWER: [f32; 6] =
 /// `2^x` for `x` between -250 and 250. Cheaper than [`exp`], as nothing has to be taken off in parts; who
 /// makes the exponent by multiplying pays with as many ULPs as it is large.
 #[inline(always)]
-pub(super) fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
     let n = s.round(x);
     let r = s.sub(x, n);
     s.scale(s.mul_add(polynomial(s, r, POWER), r, s.splat(1.0)), n)

@@ -252,9 +252,9 @@ fn product(
     let rank = out.len();
     out[rank - 2] = a[a.len() - 2];
     out[rank - 1] = b[b.len() - 1];
-    for axis in 0..rank - 2 {
+    for (axis, size) in out[..rank - 2].iter_mut().enumerate() {
         let own = |dims: &[usize]| (axis + dims.len()).checked_sub(rank).map_or(1, |own| dims[own]);
-        out[axis] = own(a).max(own(b));
+        *size = own(a).max(own(b));
     }
     let mut region = Region::single(op::MatMul {}.into(), 2, 1);
     let mut inputs = vec![

@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let chosen = |name: &str| families.as_ref().is_none_or(|list| list.split(',').any(|own| own == name));
         let mut candidates = Vec::new();
         for family in offline::families().into_iter().filter(|name| chosen(name)) {
-            let mut offered = offline::candidates(family, cuda.gpu(), &layer.problem);
+            let mut offered = cuda.candidates_of(family, &layer.problem);
             offered.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
             candidates.extend(offered.into_iter().take(most_of_family));
         }
@@ -106,7 +106,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         layer.title(),
                         candidate.predicted_ns * 1e-3
                     );
-                    if !(error <= layer.tolerance()) {
+                    if error > layer.tolerance() || error.is_nan() {
                         wrong.push(format!("{}: {name}: error {error:.2e}", layer.title()));
                         continue;
                     }

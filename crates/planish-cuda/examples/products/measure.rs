@@ -29,7 +29,8 @@ pub(crate) fn compile_all(cuda: &Cuda, pairs: Vec<(Problem, &Tactic)>) -> (usize
             Err(error) => failed.push(format!("{tactic}: {error}")),
             Ok(sources) => {
                 let keys: Vec<String> = sources.iter().map(|source| source.key(cuda.gpu())).collect();
-                if keys.into_iter().fold(false, |new, key| seen.insert(key) || new) {
+                // Every key is put in, so none may be passed over.
+                if keys.into_iter().filter(|key| seen.insert(key.clone())).count() > 0 {
                     todo.push((problem, tactic));
                 }
             }

@@ -253,6 +253,10 @@ fn attribute(api: &Driver, device: CUdevice, which: CUdevice_attribute) -> Resul
     Ok(value)
 }
 
+/// The clock and the bandwidth of a device that does not tell them.
+const USUAL_CLOCK_HZ: f64 = 1.7e9;
+const USUAL_BANDWIDTH: f64 = 1e12;
+
 fn describe(api: &Driver, device: CUdevice) -> Result<Gpu, CudaError> {
     use CUdevice_attribute as A;
     let ask = |which| attribute(api, device, which);
@@ -265,9 +269,14 @@ fn describe(api: &Driver, device: CUdevice) -> Result<Gpu, CudaError> {
     api.check(unsafe { (api.cuDeviceTotalMem_v2)(&raw mut memory_bytes, device) }, "asking for the memory")?;
     let major = ask(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = ask(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    let clock_khz = ask(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?;
-    let memory_khz = ask(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
-    let bus_bits = ask(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
+    // Not every driver tells these of every device; they only weigh prices against each other.
+    let told = |which| ask(which).ok().filter(|value| *value > 0).map(f64::from);
+    let clock_hz = told(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map_or(USUAL_CLOCK_HZ, |khz| khz * 1e3);
+    let memory_khz = told(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    let bus_bits = told(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+    // Two transfers a clock.
+    let bandwidth =
+        memory_khz.zip(bus_bits).map_or(USUAL_BANDWIDTH, |(khz, bits)| 2.0 * khz * 1e3 * bits / 8.0);
     Ok(Gpu {
         name: string_of(&name),
         sm: (major * 10 + minor) as u32,
@@ -276,8 +285,7 @@ fn describe(api: &Driver, device: CUdevice) -> Result<Gpu, CudaError> {
         smem_per_sm: ask(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)? as usize,
         l2_bytes: ask(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
         memory_bytes,
-        clock_hz: f64::from(clock_khz) * 1e3,
-        // Two transfers a clock.
-        bandwidth: 2.0 * f64::from(memory_khz) * 1e3 * f64::from(bus_bits) / 8.0,
+        clock_hz,
+        bandwidth,
     })
 }

@@ -17,12 +17,15 @@ use planish_tensor::Tensor;
 use self::region::Convolution;
 use super::product::finish::Finish;
 use super::product::{self, Amount, Math, Split, Way};
+use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
 use crate::family::{Family, Work};
+use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::launch::{Launch, Launches, Params};
+use crate::offline::Trial;
 use crate::source::Source;
 
 const KERNEL: &str = include_str!("../../kernels/conv.cu");
@@ -106,7 +109,7 @@ impl Conv {
 
 /// Packed weights of one format are the same for every tile.
 pub(super) fn format_of(math: Math) -> String {
-    format!("conv_rows{}", math.per_chunk())
+    Format::Conv { per_chunk: math.per_chunk() }.name()
 }
 
 /// The weight as all convolutions read it.
@@ -124,23 +127,6 @@ pub(super) fn pack_rows(
     let rows = convolution.packing(math);
     let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
     Ok(PackedWeight { format: format_of(math), bytes })
-}
-
-/// The way back.
-pub(super) fn unpack_rows(
-    convolution: &Convolution,
-    math: Math,
-    problem: &Problem,
-    tactic: &Tactic,
-    input: usize,
-    packed: &PackedWeight,
-) -> Result<Tensor, KernelError> {
-    if input != convolution.weight || packed.format != format_of(math) {
-        let message = format!("{tactic} has no way back from `{}`", packed.format);
-        return Err(KernelError::unsupported(message));
-    }
-    let (rows, dims) = (convolution.packing(math), &problem.inputs[input].dims);
-    product::restore(&packed.bytes, math.dtype(), dims, rows.len(), |idx| rows.place(idx))
 }
 
 impl Family for Conv {
@@ -192,7 +178,7 @@ impl Family for Conv {
                 }
             }
         }
-        product::best_of(candidates)
+        product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
     fn pack(
@@ -205,18 +191,6 @@ impl Family for Conv {
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, _, way) = self.found(problem, tactic)?;
         pack_rows(&convolution, way.math, problem, tactic, input, weight)
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, _, way) = self.found(problem, tactic)?;
-        unpack_rows(&convolution, way.math, problem, tactic, input, packed)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -286,6 +260,11 @@ impl Family for Conv {
 
     fn samples(&self) -> Vec<Problem> {
         region::samples()
+    }
+
+    fn trials(&self) -> Vec<Trial> {
+        let all = trials::convolutions().into_iter().chain(trials::gathered());
+        region::samples().into_iter().chain(all).map(Trial::new).collect()
     }
 }
 

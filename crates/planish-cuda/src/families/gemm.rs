@@ -17,12 +17,15 @@ use planish_tensor::Tensor;
 use self::region::{Factor, Posed, Product};
 use super::product::finish::Finish;
 use super::product::{self, Amount, Math, Split, Way};
+use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
 use crate::family::{Family, Work};
+use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::launch::{Launch, Launches, Params};
+use crate::offline::Trial;
 use crate::source::Source;
 
 const KERNEL: &str = include_str!("../../kernels/gemm.cu");
@@ -57,8 +60,8 @@ struct Arguments {
 /// Matrix products.
 pub(crate) struct Gemm;
 
-pub(super) fn format_of(math: Math) -> String {
-    format!("gemm_rows{}", math.per_chunk())
+pub(super) fn format_of(product: &Product, math: Math) -> String {
+    Format::Matrix { per_chunk: math.per_chunk(), transposed: product.trans_b }.name()
 }
 
 impl Gemm {
@@ -90,7 +93,7 @@ impl Family for Gemm {
             let mut packed = vec![None; problem.inputs.len()];
             let mut arranged = problem.clone();
             if product.packs(problem) {
-                packed[product.b] = Some(format_of(math));
+                packed[product.b] = Some(format_of(&product, math));
                 arranged.inputs[product.b].packed.clone_from(&packed[product.b]);
             }
             let Ok(posed) = product.pose(&arranged, math) else { continue };
@@ -115,7 +118,7 @@ impl Family for Gemm {
                 });
             }
         }
-        product::best_of(candidates)
+        product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
     fn pack(
@@ -132,25 +135,7 @@ impl Family for Gemm {
         }
         let rows = product.packing(problem, way.math);
         let bytes = product::arrange(weight, way.math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: format_of(way.math), bytes })
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (product, way) = self.found(problem, tactic)?;
-        let dims = &problem.inputs[input].dims;
-        if input != product.b || packed.format != format_of(way.math) || dims.len() != 2 {
-            let message = format!("{tactic} has no way back from `{}`", packed.format);
-            return Err(KernelError::unsupported(message));
-        }
-        let rows = product.packing(problem, way.math);
-        product::restore(&packed.bytes, way.math.dtype(), dims, rows.len(), |idx| rows.place(idx))
+        Ok(PackedWeight { format: format_of(&product, way.math), bytes })
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -186,7 +171,7 @@ impl Family for Gemm {
         let (product, way) = self.found(problem, tactic)?;
         let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
         if product.packs(problem)
-            && problem.inputs[product.b].packed.as_deref() != Some(&*format_of(way.math))
+            && problem.inputs[product.b].packed.as_deref() != Some(&*format_of(&product, way.math))
         {
             return refuse("its weight is not packed");
         }
@@ -240,5 +225,10 @@ impl Family for Gemm {
 
     fn samples(&self) -> Vec<Problem> {
         region::samples()
+    }
+
+    fn trials(&self) -> Vec<Trial> {
+        let all = trials::products().into_iter().chain(trials::strided_products());
+        region::samples().into_iter().chain(all).map(Trial::new).collect()
     }
 }

@@ -17,9 +17,10 @@ use planish_tensor::{DType, Tensor};
 
 use self::shape::{Amount, Shape};
 use super::conv::region::{self, Convolution};
-use super::conv::{Pixels, Reading, format_of, pack_rows, unpack_rows, wants};
+use super::conv::{Pixels, Reading, format_of, pack_rows, wants};
 use super::product::finish::Finish;
 use super::product::{self, Math};
+use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -34,6 +35,9 @@ const KERNEL: &str =
 
 /// Raised when the kernel changes.
 const REVISION: u32 = 1;
+
+/// The most candidates for a problem: each costs a compilation when a plan is tuned.
+const MOST_CANDIDATES: usize = 8;
 
 /// Windows of more taps along an axis hold too many fragments.
 const MOST_TAPS: usize = 7;
@@ -147,7 +151,7 @@ impl Family for Halo {
                 }));
             }
         }
-        product::best_of(candidates)
+        product::best_of(candidates, MOST_CANDIDATES)
     }
 
     fn pack(
@@ -160,18 +164,6 @@ impl Family for Halo {
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, _, math, _) = found(problem, tactic)?;
         pack_rows(&convolution, math, problem, tactic, input, weight)
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, _, math, _) = found(problem, tactic)?;
-        unpack_rows(&convolution, math, problem, tactic, input, packed)
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -269,6 +261,6 @@ impl Family for Halo {
     }
 
     fn trials(&self) -> Vec<Trial> {
-        region::samples().into_iter().chain(region::patches()).map(Trial::new).collect()
+        trials::patches().into_iter().map(Trial::new).collect()
     }
 }

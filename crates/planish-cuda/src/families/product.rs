@@ -31,7 +31,7 @@ pub(crate) const REVISION: u32 = 1;
 const HOPELESS: f64 = 2.0;
 
 /// The most candidates of one family for a problem: each costs a compilation when a plan is tuned.
-const MOST_CANDIDATES: usize = 12;
+pub(crate) const MOST_CANDIDATES: usize = 12;
 
 static EVERYTHING: AtomicBool = AtomicBool::new(false);
 
@@ -41,14 +41,14 @@ pub(crate) fn offer_everything(everything: bool) {
 }
 
 /// The best of the candidates, in the order of their prices.
-pub(crate) fn best_of(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+pub(crate) fn best_of(mut candidates: Vec<Candidate>, most_candidates: usize) -> Vec<Candidate> {
     candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
     if EVERYTHING.load(Ordering::Relaxed) {
         return candidates;
     }
     let most = candidates.first().map_or(0.0, |best| best.predicted_ns * HOPELESS);
     candidates.retain(|candidate| candidate.predicted_ns <= most);
-    candidates.truncate(MOST_CANDIDATES);
+    candidates.truncate(most_candidates);
     candidates
 }
 

@@ -7,8 +7,8 @@ use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tact
 use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
-use super::conv::region::{self, Convolution};
-use super::conv::{format_of, pack_rows, unpack_rows};
+use super::conv::region::Convolution;
+use super::conv::{format_of, pack_rows};
 use super::product::Math;
 use super::wproduct::{self, Amount, Setting, Tile, Window};
 use crate::backend::Cuda;
@@ -182,18 +182,6 @@ impl Family for WConv {
         pack_rows(&convolution, math, problem, tactic, input, weight)
     }
 
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, math, _) = found(problem, tactic)?;
-        unpack_rows(&convolution, math, problem, tactic, input, packed)
-    }
-
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (convolution, math, tile) = found(problem, tactic)?;
         Ok(vec![setting(&convolution, problem, math, tile).source()?])
@@ -234,6 +222,6 @@ impl Family for WConv {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::convolutions()
     }
 }

@@ -7,7 +7,7 @@ use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tact
 use planish_tensor::Tensor;
 
 use super::gemm::format_of;
-use super::gemm::region::{self, Product};
+use super::gemm::region::Product;
 use super::product::finish::Rows;
 use super::product::{self, Math};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
@@ -79,7 +79,7 @@ impl Family for WGemm {
         };
         let mut packed = vec![None; problem.inputs.len()];
         if posed.product.packs(problem) {
-            packed[posed.product.b] = Some(format_of(math));
+            packed[posed.product.b] = Some(format_of(&posed.product, math));
         }
         let amount = posed.amount;
         let candidate = |tile: Tile| Candidate {
@@ -110,25 +110,7 @@ impl Family for WGemm {
         }
         let rows = product.packing(problem, math);
         let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: format_of(math), bytes })
-    }
-
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (math, _) = wproduct::way_of(tactic, PREFIX)?;
-        let product = Posed::of(problem)?.product;
-        if input != product.b || packed.format != format_of(math) || !product.packs(problem) {
-            let message = format!("{tactic} has no way back from `{}`", packed.format);
-            return Err(KernelError::unsupported(message));
-        }
-        let (rows, dims) = (product.packing(problem, math), &problem.inputs[input].dims);
-        product::restore(&packed.bytes, math.dtype(), dims, rows.len(), |idx| rows.place(idx))
+        Ok(PackedWeight { format: format_of(&product, math), bytes })
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -149,7 +131,7 @@ impl Family for WGemm {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
         let (a, b) = (posed.product.a, posed.product.b);
         let packs = posed.product.packs(problem);
-        if packs && problem.inputs[b].packed.as_deref() != Some(&*format_of(math)) {
+        if packs && problem.inputs[b].packed.as_deref() != Some(&*format_of(&posed.product, math)) {
             return refuse("its weight is not packed");
         }
         let lies =
@@ -169,6 +151,6 @@ impl Family for WGemm {
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::products()
     }
 }

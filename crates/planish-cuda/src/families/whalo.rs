@@ -11,8 +11,8 @@ use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
 use self::piece::Piece;
-use super::conv::region::{self, Convolution};
-use super::conv::{format_of, pack_rows, unpack_rows};
+use super::conv::region::Convolution;
+use super::conv::{format_of, pack_rows};
 use super::product::Math;
 use super::product::finish::Finish;
 use super::wconv;
@@ -164,27 +164,15 @@ impl Family for WHalo {
         pack_rows(&convolution, math, problem, tactic, input, weight)
     }
 
-    fn unpack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        packed: &PackedWeight,
-    ) -> Result<Tensor, KernelError> {
-        let (convolution, math, _) = found(problem, tactic)?;
-        unpack_rows(&convolution, math, problem, tactic, input, packed)
-    }
-
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (convolution, math, piece) = found(problem, tactic)?;
         let [tx, ty, tz] = taps(&convolution);
-        if !piece.divides(tx * ty * tz, convolution.c) {
+        if !piece.divides([tx, ty, tz], convolution.c) {
             return Err(KernelError::unsupported(format!("{tactic}: its stages are for other windows")));
         }
         let setting = setting(&convolution, problem, math, &piece);
         // Wide tiles have no registers left for residuals that wait.
-        let early = piece.bn <= 64;
+        let early = piece.split > 1 || piece.bn <= 64;
         let [gx, gy, gz] = piece.groups;
         let source = Source::new("whalo.cu", setting.text(KERNEL)?, "whalo")
             .define("KIND", convolution.spatial)
@@ -197,7 +185,8 @@ impl Family for WHalo {
             .define("SA", piece.sa)
             .define("TB", piece.tb)
             .define("SB", piece.sb)
-            .define("RESIDENT", u32::from(piece.resident));
+            .define("RESIDENT", u32::from(piece.resident))
+            .define("SPLIT", piece.split);
         Ok(vec![setting.defines(source, early)])
     }
 
@@ -250,13 +239,16 @@ impl Family for WHalo {
         function.allow_shared(shared)?;
         let threads = piece.threads();
         let room = cuda.gpu().n_sms as usize * function.blocks_per_sm(threads, shared)?.max(1) as usize;
-        // Blocks keep their columns and go from piece to piece.
-        let workers = tiles.min((room / tiles_n).max(1));
+        // Blocks keep their columns and go from piece to piece; clusters have one.
+        let workers = match piece.split {
+            1 => tiles.min((room / tiles_n).max(1)),
+            split => tiles * split as usize,
+        };
         let launch = Launch::line(function, workers * tiles_n, threads, params).with_shared(shared)?;
         Ok(Launches::one(launch.programmatic()))
     }
 
     fn samples(&self) -> Vec<Problem> {
-        region::samples()
+        wproduct::trials::overlapping()
     }
 }

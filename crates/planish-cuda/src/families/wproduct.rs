@@ -5,6 +5,7 @@
 
 mod price;
 mod tile;
+pub(super) mod trials;
 
 #[cfg(test)]
 mod tests;
@@ -86,9 +87,7 @@ const MOST_CANDIDATES: usize = 8;
 
 /// The best of the candidates, in the order of their prices.
 pub(super) fn best_of(candidates: Vec<Candidate>) -> Vec<Candidate> {
-    let mut best = product::best_of(candidates);
-    best.truncate(MOST_CANDIDATES);
-    best
+    product::best_of(candidates, MOST_CANDIDATES)
 }
 
 /// What the copy engine takes products in on this GPU; `None` where there is no such engine or type.

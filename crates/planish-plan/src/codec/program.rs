@@ -31,9 +31,17 @@ pub(crate) struct WeightEntry {
     pub(crate) name: String,
     pub(crate) dtype: DType,
     pub(crate) dims: Vec<usize>,
+    pub(crate) layout: Layout,
     pub(crate) format: Option<String>,
-    pub(crate) packed_for: Option<(u32, u32)>,
+    pub(crate) packed_by: Option<u32>,
     pub(crate) n_bytes: u64,
+}
+
+/// The weights, and which of them hold the constants of the graph's text.
+#[derive(Debug)]
+pub(crate) struct WeightList {
+    pub(crate) entries: Vec<WeightEntry>,
+    pub(crate) constants: Vec<u32>,
 }
 
 stored_struct!(Header {
@@ -67,10 +75,12 @@ stored_struct!(WeightEntry {
     name: String,
     dtype: DType,
     dims: Vec<usize>,
+    layout: Layout,
     format: Option<String>,
-    packed_for: Option<(u32, u32)>,
+    packed_by: Option<u32>,
     n_bytes: u64,
 });
+stored_struct!(WeightList { entries: Vec<WeightEntry>, constants: Vec<u32> });
 stored_struct!(Program { values: Vec<Value>, inputs: Vec<u32>, outputs: Vec<u32>, steps: Vec<Step> });
 stored_struct!(Value { name: String, ty: ValueType, layout: Layout, home: Home, target: u32 });
 stored_struct!(Step {

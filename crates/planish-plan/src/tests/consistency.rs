@@ -28,7 +28,10 @@ fn indices_out_of_range() {
     refused("target 2 of 2", |plan| plan.program.steps[1].target = 2);
     refused("target 2 of 2", |plan| plan.program.values[5].target = 2);
     refused("evidence for step 7 of 7", |plan| plan.evidence[0].step = 7);
-    refused("packed for step 7 of 7", |plan| plan.weights[0].packed_for = Some((7, 0)));
+    refused("of target Some(2), there are 2", |plan| plan.weights[0].packed_by = Some(2));
+    refused("of target None", |plan| plan.weights[0].packed_by = None);
+    refused("of target Some(0)", |plan| plan.weights[1].packed_by = Some(0));
+    refused("constant #0 is weight 2 of 2", |plan| plan.constants[0] = 2);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use planish_tensor::Bytes;
 
 use super::sample;
 use crate::container::Section;
-use crate::{Plan, PlanErrorKind};
+use crate::{Plan, PlanErrorKind, Recipe};
 
 fn read(bytes: Vec<u8>) -> Result<Plan, crate::PlanError> {
     Plan::from_bytes(Bytes::from_vec(bytes))
@@ -50,18 +50,18 @@ fn errors_say_what_where_and_what_next() {
     );
     assert!(text(Vec::new()).starts_with("the file is empty; "));
     let mut newer = bytes.clone();
-    newer[8] = 3;
+    newer[8] = 4;
     assert_eq!(
         text(newer),
-        "byte 8: the plan has format version 3, this Planish reads version 2; update Planish, or rebuild the \
+        "byte 8: the plan has format version 4, this Planish reads version 3; update Planish, or rebuild the \
          plan with this `planish build`"
     );
     let mut older = bytes.clone();
     older[8] = 1;
     assert_eq!(
         text(older),
-        "byte 8: the plan has format version 1, this Planish reads version 2; rebuild the plan with this \
-         version's `planish build`"
+        "byte 8: the plan has format version 1, this Planish reads version 3; build the plan again from its \
+         model with `planish build MODEL.onnx`"
     );
     let mut changed = bytes.clone();
     let last = changed.len() - 1;
@@ -73,6 +73,35 @@ fn errors_say_what_where_and_what_next() {
         error.to_string().ends_with("copy the plan again, or rebuild it with `planish build`"),
         "{error}"
     );
+}
+
+/// A plan of which only the program's version differs, its checksums in order.
+fn with_program_version(version: u32) -> Vec<u8> {
+    let mut bytes = sample::plan().to_bytes().unwrap();
+    bytes[24..28].copy_from_slice(&version.to_le_bytes());
+    let table = 64..64 + 64 * Section::ALL.len();
+    let sum = blake3::Hasher::new().update(&bytes[..32]).update(&bytes[table]).finalize();
+    bytes[32..64].copy_from_slice(sum.as_bytes());
+    bytes
+}
+
+#[test]
+fn a_program_of_another_version_leaves_the_recipe_readable() {
+    let bytes = with_program_version(9);
+    let error = read(bytes.clone()).unwrap_err();
+    assert_eq!(error.kind(), PlanErrorKind::OtherProgram);
+    assert!(
+        error.to_string().contains("the program is of version 9, built by Planish planish 0.1.0"),
+        "{error}"
+    );
+    // NaN among the weights: compared as text.
+    let recipe = Recipe::from_bytes(Bytes::from_vec(bytes.clone())).unwrap();
+    assert_eq!(format!("{recipe:?}"), format!("{:?}", sample::plan().recipe()));
+    let mut damaged = bytes;
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    let error = Recipe::from_bytes(Bytes::from_vec(damaged)).unwrap_err();
+    assert_eq!(error.kind(), PlanErrorKind::Damaged);
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn an_empty_plan_comes_back() {
         program: Default::default(),
         weights: Vec::new(),
         graph: String::new(),
+        constants: Vec::new(),
         evidence: Vec::new(),
         certificate: Certificate::default(),
         code: Vec::new(),
@@ -57,7 +58,8 @@ fn weights_are_aligned_and_share_the_file() {
             dims: vec![n],
             format: None,
             bytes: Bytes::from_vec((0..n).map(|idx| (idx / 7) as u8).collect::<Vec<_>>()),
-            packed_for: None,
+            layout: planish_kernel::Layout::Plain,
+            packed_by: None,
         });
     }
     let len = plan.write_file(&path).unwrap();
@@ -196,9 +198,10 @@ proptest! {
                 name,
                 dtype: tensor.dtype(),
                 dims: tensor.shape().to_vec(),
+                layout: planish_kernel::Layout::Plain,
+                packed_by: format.as_ref().map(|_| 0),
                 format,
                 bytes: tensor.bytes().clone(),
-                packed_for: None,
             });
         }
         let [name, options, graph, why] = <[String; 4]>::try_from(texts).unwrap();

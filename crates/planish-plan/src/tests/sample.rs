@@ -140,7 +140,8 @@ pub(crate) fn plan() -> Plan {
                 dims: vec![4, 3, 3, 3],
                 format: Some("panels32".to_string()),
                 bytes: Bytes::from_vec((0..500u32).map(|idx| idx as u8).collect()),
-                packed_for: Some((0, 1)),
+                layout: Layout::Plain,
+                packed_by: Some(0),
             },
             Weight {
                 name: "conv1.bias".to_string(),
@@ -148,10 +149,12 @@ pub(crate) fn plan() -> Plan {
                 dims: vec![4],
                 format: None,
                 bytes: Bytes::from_vec(vec![1.0f32, -2.0, f32::NAN, 0.5]),
-                packed_for: None,
+                layout: planish_kernel::Layout::Plain,
+                packed_by: None,
             },
         ],
         graph: "graph small(x: f32[batch,3,8,8]) {}\n".to_string(),
+        constants: vec![1],
         evidence: vec![Evidence {
             step: 0,
             timings: vec![Timing { tactic: Tactic::new("conv_f32_scalar", 3), ns: 1234, measured: true }],

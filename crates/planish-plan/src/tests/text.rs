@@ -17,6 +17,7 @@ fn the_sample_reads_well() {
         tuned at batch=8 n=0
         weight 0 "conv1.weight" f32[4, 3, 3, 3] as panels32, 500 bytes
         weight 1 "conv1.bias" f32[4], 16 bytes
+        constant #0 is weight 1
         code "gemm fake9 6a", 3 bytes
         code "gemm fake9 6b", 200 bytes
         inputs %0 %8

@@ -10,7 +10,7 @@ use planish_kernel::{
     Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_runtime::{Engine, RunErrorKind};
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use crate::common::{ROW, numbers, small_model};
 
@@ -68,6 +68,10 @@ impl Backend for Fragile {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         self.0.pack(problem, tactic, input, weight)
+    }
+
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        self.0.packed_bytes(format, dtype, dims)
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {

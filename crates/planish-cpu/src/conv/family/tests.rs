@@ -105,7 +105,10 @@ impl Trial {
                 let packed = ConvFamily.pack(isa, &problem, tactic, idx, tensor).unwrap();
                 assert_eq!(&packed.format, format);
                 if !tactic.name.contains("winograd") || tactic.name.contains("_live") {
-                    assert_eq!(&ConvFamily.unpack(isa, &problem, tactic, idx, &packed).unwrap(), tensor);
+                    let dims = tensor.shape();
+                    let again =
+                        crate::formats::unpack(&packed.format, tensor.dtype(), dims, &packed.bytes).unwrap();
+                    assert_eq!(&again, tensor);
                 }
                 problem.inputs[idx].packed = Some(format.clone());
                 weight = packed.bytes;
@@ -219,6 +222,42 @@ fn a_bias_that_is_part_of_the_region() {
     ];
     let names = trial(16, &[&[1, 20, 5, 6], &[1, 20, 1, 1]], nodes, bias).check();
     assert!(names.iter().any(|name| name.contains("narrow")), "{names:?}");
+}
+
+/// Numbers for each image and channel, or for each channel of all images, before the convolution.
+#[test]
+fn channels_are_multiplied_first() {
+    let nodes = |scale_first: bool| {
+        let operands = if scale_first { [input(2), input(0)] } else { [input(0), input(2)] };
+        vec![
+            (op::Mul {}.into(), operands.to_vec()),
+            (conv(&[]).into(), vec![node(0), input(1), input(3)]),
+            (op::Add {}.into(), vec![node(1), input(4)]),
+            (op::Sigmoid {}.into(), vec![node(2)]),
+            (op::Mul {}.into(), vec![node(2), node(3)]),
+        ]
+    };
+    for (seed, images, scale_first) in [(21, 3, true), (22, 1, false)] {
+        let scale = [images, 24, 1, 1];
+        let dims: [&[usize]; 5] = [&[3, 24, 7, 9], &[40, 24, 1, 1], &scale, &[40], &[3, 40, 7, 9]];
+        let names = trial(seed, &dims, nodes(scale_first), Vec::new()).check();
+        assert!(names.iter().all(|name| name.starts_with("conv_1x1_f32_")), "{names:?}");
+    }
+    // Enough weights to be worth a fork.
+    let dims: [&[usize]; 5] =
+        [&[2, 300, 15, 16], &[230, 300, 1, 1], &[2, 300, 1, 1], &[230], &[1, 230, 1, 1]];
+    trial(23, &dims, nodes(true)[..3].to_vec(), Vec::new()).check();
+    // More weights than pixels, a window, or a product that is read twice: left to others.
+    for (pixels, taps, read_twice) in [(6, 1, false), (9, 3, false), (9, 1, true)] {
+        let dims: [&[usize]; 3] = [&[1, 40, pixels, pixels], &[40, 40, taps, taps], &[1, 40, 1, 1]];
+        let mut few = nodes(true)[..2].to_vec();
+        few[1].1.truncate(2);
+        if read_twice {
+            few.push((op::Add {}.into(), vec![node(1), node(0)]));
+        }
+        let trial = trial(24, &dims, few, Vec::new());
+        assert!(ConvFamily.candidates(Isa::best(), &trial.problem).is_empty(), "{}", trial.problem.key());
+    }
 }
 
 /// Programs over finished outputs: with a factor for each channel, and an operand of the output's sizes.

@@ -221,28 +221,3 @@ pub(in crate::families) fn samples() -> Vec<Problem> {
         sample(DType::F32, &[1, 6, 33], 10, &[5], |conv| conv.pads = vec![4, 0]),
     ]
 }
-
-/// Problems for kernels that read patches: rims, several tiles along each axis and tails of them, steps and gaps
-/// between taps, few channels, few and many columns.
-pub(in crate::families) fn patches() -> Vec<Problem> {
-    vec![
-        sample(DType::F16, &[1, 16, 9, 20, 50], 16, &[3, 3, 3], |_| {}),
-        sample(DType::F16, &[2, 32, 5, 11, 33], 16, &[3, 3, 3], |_| {}),
-        sample(DType::F16, &[2, 32, 37, 50], 32, &[3, 3], |_| {}),
-        sample(DType::BF16, &[1, 48, 21, 40], 24, &[3, 3], |_| {}),
-        sample(DType::F16, &[1, 64, 20, 34], 3, &[3, 3], |_| {}),
-        sample(DType::F16, &[1, 64, 33, 35], 100, &[3, 3], |_| {}),
-        sample(DType::F16, &[1, 16, 40, 41], 16, &[5, 5], |conv| conv.pads = vec![0, 1, 3, 2]),
-        sample(DType::F16, &[1, 16, 40, 41], 16, &[3, 3], |conv| conv.strides = vec![2, 2]),
-        sample(DType::F16, &[1, 24, 41, 40], 32, &[3, 2], |conv| {
-            conv.strides = vec![1, 3];
-            conv.dilations = vec![2, 2];
-        }),
-        sample(DType::F16, &[1, 8, 24, 50], 8, &[1, 3], |_| {}),
-        sample(DType::F16, &[1, 32, 20, 30], 1, &[1, 1], |_| {}),
-        sample(DType::F16, &[3, 3, 50, 46], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
-        sample(DType::BF16, &[2, 3, 33, 32], 64, &[3, 3], |_| {}),
-        sample(DType::F16, &[1, 1, 9, 17, 40], 16, &[3, 3, 3], |_| {}),
-        sample(DType::F16, &[1, 5, 19, 40], 20, &[3, 3], |conv| conv.dilations = vec![1, 3]),
-    ]
-}

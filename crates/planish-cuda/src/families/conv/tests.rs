@@ -38,7 +38,7 @@ fn packing_is_a_permutation_with_padding() {
     // Row 1, tap 2, channel 0 is element (1, 0, 2).
     assert_eq!(at(16 + 2 * 3), 15.0 + 2.0);
     assert_eq!(at(15), 0.0);
-    assert_eq!(Conv.unpack(&gpu, &problem, &tactic, 1, &packed).unwrap(), weight);
+    assert_eq!(crate::unpack(&packed.format, DType::F32, &[2, 3, 5], &packed.bytes).unwrap(), weight);
     assert!(Conv.pack(&gpu, &problem, &tactic, 2, &weight).is_err());
 }
 

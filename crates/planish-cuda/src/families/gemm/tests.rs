@@ -57,5 +57,5 @@ fn packing_turns_and_pads() {
     assert_eq!(packed.bytes.len(), 3 * 8 * 4);
     let at = |idx: usize| f32::from_ne_bytes(packed.bytes[4 * idx..4 * idx + 4].try_into().unwrap());
     assert_eq!((at(8 + 2), at(6)), (2.0 * 3.0 + 1.0, 0.0));
-    assert_eq!(Gemm.unpack(&gpu, &problem, &tactic, 1, &packed).unwrap(), weight);
+    assert_eq!(crate::unpack(&packed.format, DType::F32, &[6, 3], &packed.bytes).unwrap(), weight);
 }

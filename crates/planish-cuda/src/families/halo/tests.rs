@@ -6,7 +6,7 @@ use crate::offline;
 #[test]
 fn every_problem_of_patches_is_offered_where_its_type_is() {
     for gpu in Gpu::every_architecture() {
-        for problem in region::patches() {
+        for problem in trials::patches() {
             let found = Halo.candidates(&gpu, &problem);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             // Weights of 100 columns and patches of 64 channels are more than a T4's 64 KiB.

@@ -18,6 +18,8 @@ pub(super) struct Piece {
     /// Stages of weights: all there are where they are resident.
     pub(super) sb: u32,
     pub(super) resident: bool,
+    /// Blocks of a cluster that share one tile's sum.
+    pub(super) split: u32,
     /// Blocks on one multiprocessor that registers must allow.
     pub(super) blocks: u32,
 }
@@ -39,11 +41,14 @@ const GROUPS_3D: [[u32; 3]; 4] = [[1, 1, 1], [1, 1, 2], [1, 1, 4], [1, 2, 2]];
 /// Weights of more bytes are not kept.
 const MOST_RESIDENT: usize = 150 << 10;
 
+/// Splits of a sum between the blocks of a cluster.
+const SPLITS: [u32; 4] = [1, 2, 4, 8];
+
 impl Piece {
     pub(super) fn name(&self) -> String {
-        let Piece { bn, bk, groups: [gx, gy, gz], sa, tb, sb, resident, blocks } = self;
+        let Piece { bn, bk, groups: [gx, gy, gz], sa, tb, sb, resident, split, blocks } = self;
         let kept = if *resident { 'r' } else { 's' };
-        format!("{bn}x{bk}_g{gx}x{gy}x{gz}_a{sa}_t{tb}_{kept}{sb}_b{blocks}")
+        format!("{bn}x{bk}_g{gx}x{gy}x{gz}_a{sa}_t{tb}_{kept}{sb}_k{split}_b{blocks}")
     }
 
     pub(super) fn named(name: &str) -> Option<Piece> {
@@ -56,24 +61,28 @@ impl Piece {
         let kept = parts.next()?;
         let resident = kept.starts_with('r');
         let sb = kept.strip_prefix(['r', 's'])?.parse().ok()?;
+        let split = parts.next()?.strip_prefix('k')?.parse().ok()?;
         let blocks = parts.next()?.strip_prefix('b')?.parse().ok()?;
         let ([bn, bk], [sa], [tb]) = (&sides[..], &sa[..], &tb[..]) else { return None };
         let groups = <[u32; 3]>::try_from(groups).ok()?;
-        let piece = Piece { bn: *bn, bk: *bk, groups, sa: *sa, tb: *tb, sb, resident, blocks };
+        let piece = Piece { bn: *bn, bk: *bk, groups, sa: *sa, tb: *tb, sb, resident, split, blocks };
         let sane = [16, 32, 64, 128, 256].contains(bn)
             && [16, 32, 64].contains(bk)
             && (GROUPS_2D.contains(&groups) || GROUPS_3D.contains(&groups))
             && (1..=8).contains(sa)
             && *tb >= 1
             && sb >= 1
+            && SPLITS.contains(&split)
             && (1..=8).contains(&blocks);
         (sane && piece.name() == name).then_some(piece)
     }
 
-    /// Whether its stages are made for so many taps and channels.
-    pub(super) fn divides(&self, taps: usize, c: usize) -> bool {
-        let parts = taps / self.tb as usize * c.div_ceil(self.bk as usize);
-        taps.is_multiple_of(self.tb as usize) && (!self.resident || parts == self.sb as usize)
+    /// Whether its stages are made for these taps and so many channels.
+    pub(super) fn divides(&self, taps: [usize; 3], c: usize) -> bool {
+        let tb = self.tb as usize;
+        let units = taps.iter().product::<usize>() / tb * c.div_ceil(self.bk as usize);
+        (tb == 1 || tb == taps[0])
+            && (!self.resident || units.div_ceil(self.split as usize) <= self.sb as usize)
     }
 
     fn n_groups(&self) -> u32 {
@@ -83,7 +92,7 @@ impl Piece {
     /// As the settings that kernels share take it.
     pub(super) fn tile(&self) -> Tile {
         let bm = 64 * self.n_groups();
-        Tile { bm, bn: self.bn, bk: self.bk, stages: self.sa, split: 1, blocks: self.blocks }
+        Tile { bm, bn: self.bn, bk: self.bk, stages: self.sa, split: self.split, blocks: self.blocks }
     }
 
     pub(super) fn threads(&self) -> u32 {
@@ -114,11 +123,12 @@ impl Piece {
         (self.tb * self.bn) as usize * self.row_bytes()
     }
 
-    /// As the kernel lays it out: the image's stages, the weights', bias, barriers.
+    /// As the kernel lays it out: the image's stages, the weights', parts of sums, bias, barriers.
     pub(super) fn shared_bytes(&self, taps: [usize; 3]) -> usize {
         let image = self.image_bytes(taps).next_multiple_of(1024);
         let stages = self.sa as usize * image + self.sb as usize * self.weight_bytes();
-        1024 + stages + self.bn as usize * 4 + 16 * (self.sa + self.sb) as usize
+        let parts = if self.split > 1 { 64 * self.n_groups() * (self.bn * 4 + 64) } else { 0 };
+        1024 + stages + parts as usize + self.bn as usize * 4 + 16 * (self.sa + self.sb) as usize + 8
     }
 
     /// Pieces for a convolution, without those that have no chance.
@@ -127,8 +137,6 @@ impl Piece {
             .into_iter()
             .min_by_key(|bk| work.c.div_ceil(*bk as usize) * (*bk as usize + 16))
             .unwrap_or(64);
-        let chunks = work.c.div_ceil(bk as usize);
-        let n_taps = work.taps.iter().product::<usize>();
         let groups = if work.spatial == 3 { GROUPS_3D } else { GROUPS_2D };
         let mut pieces = Vec::new();
         for groups in groups {
@@ -136,39 +144,55 @@ impl Piece {
                 if bn as usize > work.n.next_multiple_of(16) || (work.n > 32 && bn < 32) {
                     continue;
                 }
-                let n_groups = groups.iter().product::<u32>();
                 // A row of taps comes at once, single ones where that were too much.
                 let row = work.taps[0] as u32;
                 let tb = if row * bn * bk * 2 <= 32 << 10 { row } else { 1 };
-                let parts = n_taps / tb as usize * chunks;
-                let resident = n_taps * chunks * (bn * bk * 2) as usize <= MOST_RESIDENT;
-                for sa in [2, 3] {
-                    let mut piece = Piece { bn, bk, groups, sa, tb, sb: parts as u32, resident, blocks: 1 };
-                    if !resident {
-                        // As many stages as there is room for, for two blocks if that leaves four.
-                        piece.sb = 0;
-                        let bare = piece.shared_bytes(work.taps);
-                        let room = |bytes: usize| bytes.saturating_sub(bare) / (piece.weight_bytes() + 16);
-                        let half = room((gpu.smem_per_sm / 2).saturating_sub(1024));
-                        let stages = if half >= 4 && n_groups <= 2 { half } else { room(gpu.smem_per_block) };
-                        piece.sb = stages.min(parts).min(12) as u32;
-                        if piece.sb < 2 {
-                            continue;
-                        }
+                let bare = Piece { bn, bk, groups, sa: 0, tb, sb: 0, resident: false, split: 1, blocks: 1 };
+                for split in SPLITS {
+                    for sa in [2, 3] {
+                        pieces.extend(Piece { sa, split, ..bare }.fitted(gpu, work));
                     }
-                    let shared = piece.shared_bytes(work.taps);
-                    if shared > gpu.smem_per_block || piece.halo(work.taps).iter().any(|side| *side > 256) {
-                        continue;
-                    }
-                    let by_memory = gpu.smem_per_sm / (shared + 1024);
-                    // Registers: the sums, residuals that wait, and what else there is.
-                    let by_registers = 65_536 / (piece.threads() as usize * (bn as usize / 2 + 56).max(64));
-                    piece.blocks = by_memory.min(by_registers).clamp(1, 4) as u32;
-                    pieces.push(piece);
                 }
             }
         }
         pieces
+    }
+
+    /// With as many stages of weights as there is room for; `None` where that is too little, or where it makes no
+    /// sense.
+    fn fitted(mut self, gpu: &Gpu, work: &Amount) -> Option<Piece> {
+        let chunks = work.c.div_ceil(self.bk as usize);
+        let units = work.taps.iter().product::<usize>() / self.tb as usize * chunks;
+        let own = units.div_ceil(self.split as usize);
+        let n_sms = gpu.n_sms as usize;
+        let split = self.split as usize;
+        if split > 1 && (work.tiles(&self) * split > 2 * n_sms || units < 2 * split || self.n_groups() > 2) {
+            return None;
+        }
+        // One block of a cluster needs no more of the image than its chunks.
+        self.sa = self.sa.min(own.div_ceil(units / chunks).max(1) as u32 + u32::from(split > 1));
+        let bare = self.shared_bytes(work.taps);
+        let stage = self.weight_bytes();
+        let room = |bytes: usize| bytes.saturating_sub(bare) / (stage + 16);
+        self.resident = own * stage <= MOST_RESIDENT && own <= room(gpu.smem_per_block);
+        self.sb = if self.resident {
+            own as u32
+        } else {
+            // For two blocks if that leaves four stages.
+            let half = room((gpu.smem_per_sm / 2).saturating_sub(1024));
+            let most = if half >= 4 && self.n_groups() <= 2 { half } else { room(gpu.smem_per_block) };
+            most.min(own).min(12) as u32
+        };
+        let shared = self.shared_bytes(work.taps);
+        let boxes = self.halo(work.taps).iter().all(|side| *side <= 256);
+        if self.sb < 2.min(own as u32) || shared > gpu.smem_per_block || !boxes {
+            return None;
+        }
+        let by_memory = gpu.smem_per_sm / (shared + 1024);
+        // Registers: the sums, residuals that wait, and what else there is.
+        let by_registers = 65_536 / (self.threads() as usize * (self.bn as usize / 2 + 60).max(64));
+        self.blocks = if split > 1 { 1 } else { by_memory.min(by_registers).clamp(1, 4) as u32 };
+        Some(self)
     }
 }
 
@@ -176,6 +200,8 @@ impl Piece {
 const LAUNCH: f64 = 330.0;
 const FILL: f64 = 1100.0;
 const GIVE: f64 = 300.0;
+/// Nanoseconds to send sums through a cluster.
+const SPLIT: f64 = 500.0;
 /// Nanoseconds in which the copy engine brings a row of the piece.
 const ROW: f64 = 0.8;
 /// Bytes that a multiprocessor takes from the second-level cache in a nanosecond.
@@ -183,14 +209,18 @@ const BYTES: f64 = 50.0;
 const CLOCK: f64 = 1.7;
 
 impl Amount {
+    /// Pieces of all images times columns of blocks.
+    fn tiles(&self, piece: &Piece) -> usize {
+        let extent = piece.extent();
+        let pieces = (0..3).map(|axis| self.size[axis].div_ceil(extent[axis])).product::<usize>();
+        pieces * self.images * self.n.div_ceil(piece.bn as usize)
+    }
+
     /// Expected nanoseconds with a piece.
     pub(super) fn price_ns(&self, gpu: &Gpu, piece: &Piece) -> f64 {
         let n_sms = gpu.n_sms.max(1) as usize;
-        let extent = piece.extent();
-        let pieces =
-            (0..3).map(|axis| self.size[axis].div_ceil(extent[axis])).product::<usize>() * self.images;
-        let tiles = pieces * self.n.div_ceil(piece.bn as usize);
-        let chunks = self.c.div_ceil(piece.bk as usize) as f64;
+        let tiles = self.tiles(piece) * piece.split as usize;
+        let chunks = self.c.div_ceil(piece.bk as usize) as f64 / f64::from(piece.split);
         let n_taps = self.taps.iter().product::<usize>() as f64;
         let per_sm = tiles.div_ceil(n_sms);
         let together = (piece.blocks as usize).min(per_sm).max(1);
@@ -206,7 +236,8 @@ impl Amount {
         let given = GIVE * f64::from(piece.n_groups()) * bn / 64.0;
         let kept =
             if piece.resident { (piece.sb as usize * piece.weight_bytes()) as f64 / BYTES } else { 0.0 };
-        LAUNCH + FILL + kept * together as f64 + waves * (chunks * chunk + given * together as f64)
+        let split = if piece.split > 1 { SPLIT } else { 0.0 };
+        LAUNCH + FILL + split + kept * together as f64 + waves * (chunks * chunk + given * together as f64)
     }
 }
 
@@ -229,11 +260,13 @@ mod tests {
             for piece in pieces {
                 assert_eq!(Piece::named(&piece.name()), Some(piece));
                 assert!(piece.shared_bytes(taps) <= gpu.smem_per_block);
-                assert!(piece.divides(taps.iter().product(), c));
+                assert!(piece.divides(taps, c));
                 assert!(work.price_ns(&gpu, &piece) > LAUNCH);
             }
         }
-        for wrong in ["64x64_g1x1x1_a2_t3_q3_b1", "64x64_g3x1x1_a2_t3_r3_b1", "64_g1x1x1_a2_t3_r3_b1", ""] {
+        for wrong in
+            ["64x64_g1x1x1_a2_t3_q3_k1_b1", "64x64_g3x1x1_a2_t3_r3_k1_b1", "64_g1x1x1_a2_t3_r3_k1_b1", ""]
+        {
             assert_eq!(Piece::named(wrong), None, "{wrong}");
         }
     }
@@ -243,7 +276,10 @@ mod tests {
         let gpu = Gpu::known("h200").unwrap();
         let work = Amount { images: 1, size: [56, 56, 1], taps: [3, 3, 1], c: 64, n: 64, spatial: 2 };
         assert!(Piece::all(&gpu, &work).iter().all(|piece| piece.resident));
-        let work = Amount { c: 512, n: 512, ..work };
-        assert!(Piece::all(&gpu, &work).iter().all(|piece| !piece.resident));
+        // Those of 512 channels do not, unless a cluster shares them.
+        let work = Amount { c: 512, n: 512, size: [7, 7, 1], ..work };
+        let pieces = Piece::all(&gpu, &work);
+        assert!(pieces.iter().all(|piece| !piece.resident || piece.split > 1));
+        assert!(pieces.iter().any(|piece| piece.resident && piece.split == 8));
     }
 }

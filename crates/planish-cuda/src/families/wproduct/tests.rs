@@ -90,14 +90,14 @@ fn packing_goes_there_and_back() {
     // Output channel 1, tap 2, channel 3 is element (1, 3, 2).
     let at = 2 * (40 + 2 * 8 + 3);
     assert_eq!(packed.bytes[at..at + 2], half::f16::from_f32((40 + 3 * 5 + 2) as f32).to_le_bytes());
-    assert_eq!(WConv.unpack(&gpu, &problem, &tactic, 1, &packed).unwrap(), weight);
+    assert_eq!(crate::unpack(&packed.format, DType::F16, &[2, 8, 5], &packed.bytes).unwrap(), weight);
     assert!(WConv.pack(&gpu, &problem, &tactic, 2, &weight).is_err());
 
     let problem = gemm(DType::F16, &[3, 8], &[8, 10], true, None);
     let tactic = WGemm.candidates(&gpu, &problem).remove(0).tactic;
     let weight = Tensor::new(&[8, 10], values).unwrap();
     let packed = WGemm.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
-    assert_eq!(WGemm.unpack(&gpu, &problem, &tactic, 1, &packed).unwrap(), weight);
+    assert_eq!(crate::unpack(&packed.format, DType::F16, &[8, 10], &packed.bytes).unwrap(), weight);
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! What a GPU does while something is measured on it: load, clock, power and memory, asked ten times a second.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use planish::Device;
+use planish_cuda::nvml::{Monitor, Sample};
+use serde_json::{Value, json};
+
+/// Seldom enough that the asking takes nothing from what is measured.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// A thread that asks.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+/// What was seen, on average; `None` where the device does not say.
+pub(crate) struct Seen {
+    utilisation: Option<f64>,
+    clock_mhz: Option<f64>,
+    power_w: Option<f64>,
+    memory_used: Option<f64>,
+}
+
+impl Watch {
+    /// From now on; nothing where the device is no GPU, or its driver has no NVML.
+    pub(crate) fn start(device: Device) -> Option<Watch> {
+        let Device::Cuda(index) = device.settled() else { return None };
+        let monitor = Monitor::of_device(index).ok()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(PERIOD);
+                samples.push(monitor.sample());
+            }
+            samples
+        });
+        Some(Watch { stop, thread })
+    }
+
+    pub(crate) fn finish(self) -> Option<Seen> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().ok().map(|samples| Seen::of(&samples))
+    }
+}
+
+impl Seen {
+    fn of(samples: &[Sample]) -> Seen {
+        let mean = |of: fn(&Sample) -> Option<f64>| {
+            let values: Vec<f64> = samples.iter().filter_map(of).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        Seen {
+            utilisation: mean(|sample| sample.utilisation.map(f64::from)),
+            clock_mhz: mean(|sample| sample.clock_mhz.map(f64::from)),
+            power_w: mean(|sample| sample.power_w),
+            memory_used: mean(|sample| sample.memory_used.map(|bytes| bytes as f64)),
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "utilisation_percent": self.utilisation,
+            "clock_mhz": self.clock_mhz,
+            "power_w": self.power_w,
+            "memory_used_bytes": self.memory_used,
+        })
+    }
+
+    /// One line: what is not known is left out.
+    pub(crate) fn line(&self) -> String {
+        let parts = [
+            self.utilisation.map(|percent| format!("{percent:.0} % busy")),
+            self.clock_mhz.map(|mhz| format!("{mhz:.0} MHz")),
+            self.power_w.map(|watts| format!("{watts:.0} W")),
+            self.memory_used.map(|bytes| format!("{} in use by all", crate::print::bytes(bytes as u64))),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_leave_out_what_is_not_told() {
+        let one = Sample { utilisation: Some(90), clock_mhz: Some(1900), power_w: None, ..Sample::default() };
+        let two = Sample { utilisation: None, clock_mhz: Some(1700), power_w: None, ..Sample::default() };
+        let seen = Seen::of(&[one, two]);
+        assert_eq!(seen.line(), "90 % busy, 1800 MHz");
+        assert_eq!(seen.json()["power_w"], Value::Null);
+        assert_eq!(Seen::of(&[]).line(), "");
+    }
+
+    #[test]
+    fn a_cpu_is_not_watched() {
+        assert!(Watch::start(Device::Cpu).is_none());
+    }
+}

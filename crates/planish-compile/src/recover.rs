@@ -1,0 +1,73 @@
+//! From a plan back to what it was built from: the optimized graph with its weights, and the options.
+//!
+//! A plan that another machine or another version built is lowered anew from that, so nothing is lost but what
+//! cannot be stored: callbacks, and a lock of tactics, which names kernels of the machine it was made on.
+
+use planish_ir::Graph;
+use planish_kernel::{KernelError, Layout};
+use planish_op::Value;
+use planish_plan::{PlanTarget, Recipe, Weight};
+use planish_tensor::Tensor;
+
+use crate::error::{BuildError, BuildErrorKind};
+use crate::options::BuildOptions;
+
+/// What a plan was built from.
+#[derive(Debug)]
+pub struct Recovered {
+    pub graph: Graph,
+    pub options: BuildOptions,
+    /// What could not be taken over.
+    pub notes: Vec<String>,
+}
+
+/// Unpacks a weight that a target packed: [`planish_kernel::Backend::unpack`] of a backend of that name, on
+/// whatever device.
+pub type Unpack<'a> = &'a dyn Fn(&PlanTarget, &Weight) -> Result<Tensor, KernelError>;
+
+/// Takes a plan apart, to be built again.
+pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildError> {
+    let mut constants = Vec::with_capacity(recipe.constants.len());
+    for &number in &recipe.constants {
+        // The recipe was validated: the number is one of a weight.
+        let weight = &recipe.weights[number as usize];
+        constants.push(tensor(recipe, weight, unpack).map_err(|why| {
+            let message =
+                format!("weight `{}` does not come back: {why}; build again from the model", weight.name);
+            BuildError::new(BuildErrorKind::BadPlan, message)
+        })?);
+    }
+    let graph = planish_ir::parse(&recipe.graph, &constants).map_err(|error| {
+        let message = format!("the plan's graph cannot be read: {error}; build again from the model");
+        BuildError::new(BuildErrorKind::BadPlan, message)
+    })?;
+    let (mut options, unknown) = BuildOptions::from_text(&recipe.options);
+    options.source = recipe.source;
+    options.threads = (recipe.threads as usize).max(1);
+    options.profiles = recipe.profiles.clone();
+    options.tune_at = recipe.tuned_at.clone();
+    let notes = unknown.iter().map(|line| format!("the plan's option `{line}` is not known and is left out"));
+    Ok(Recovered { graph, options, notes: notes.collect() })
+}
+
+/// A weight as the graph has it.
+fn tensor(recipe: &Recipe, weight: &Weight, unpack: Unpack<'_>) -> Result<Tensor, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    if let Some(target) = weight.packed_by {
+        let tensor = unpack(&recipe.targets[target as usize], weight).map_err(|error| text(&error))?;
+        let fits = tensor.dtype() == weight.dtype && tensor.shape() == weight.dims;
+        return if fits { Ok(tensor) } else { Err("it came back with another shape".into()) };
+    }
+    let order = weight.layout.order(weight.dims.len());
+    let stored: Vec<usize> = order.iter().map(|&axis| weight.dims[axis]).collect();
+    let tensor =
+        Tensor::from_bytes(weight.dtype, &stored, weight.bytes.clone()).map_err(|error| text(&error))?;
+    if weight.layout == Layout::Plain {
+        return Ok(tensor);
+    }
+    let place = |axis: usize| order.iter().position(|&stored| stored == axis).unwrap_or(axis) as i64;
+    let op = planish_op::Transpose { perm: Some((0..order.len()).map(place).collect()) };
+    let outputs = planish_reference::evaluate(&op.into(), &[Some(&Value::Tensor(tensor))], 1);
+    let outputs = outputs.map_err(|error| text(&error))?;
+    outputs.into_iter().next().and_then(|value| value.as_tensor().cloned()).ok_or_else(|| "it is lost".into())
+}

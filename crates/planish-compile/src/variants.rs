@@ -1,0 +1,244 @@
+//! Other tactics at other sizes: a step keeps its layouts and the packing of its weights, and changes its tactic
+//! where another one that reads the same memory is faster.
+//!
+//! A profile is looked at from its smallest to its largest sizes in steps of two. A tactic takes over at a size if it
+//! is faster there by more than the noise; between two sizes the border lies at their geometric mean.
+
+use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
+use planish_plan::{Profile, Variant};
+
+use crate::alternatives::{Alternative, Choices};
+use crate::backends::Backends;
+use crate::error::BuildError;
+use crate::lower::{Draft, DraftKind};
+use crate::measure::measure;
+use crate::options::BuildOptions;
+use crate::select::Chosen;
+use crate::sizes::Sizes;
+use crate::timing_cache::TimingCache;
+
+/// Another tactic must be faster by this share of the time.
+const MIN_GAIN: f64 = 0.05;
+/// Sizes that are looked at between the ends of a profile, and with them.
+const MAX_POINTS: usize = 8;
+/// The distance of two of them.
+const RATIO: f64 = 2.0;
+
+/// For each step the variants beside its choice, those for the smallest sizes first; the last one holds for all that
+/// is left, and is missing where the choice holds everywhere.
+pub(crate) type Variants = Vec<Vec<Variant>>;
+
+/// Looks for faster tactics at the sizes of the profiles. Nothing changes without measurements, under a lock of
+/// tactics, or where a single size is allowed.
+pub(crate) fn variants(
+    draft: &Draft,
+    choices: &[Choices],
+    chosen: &Chosen,
+    backends: Backends<'_>,
+    sizes: &Sizes,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Variants, BuildError> {
+    let none = vec![Vec::new(); draft.steps.len()];
+    let points = points(&options.profiles, sizes);
+    if options.tune_level == 0 || options.tactics.is_some() || points.len() < 2 {
+        return Ok(none);
+    }
+    // For each step the tactic of each point; the choice itself is `None`.
+    let mut best: Vec<Vec<Option<Tactic>>> = vec![Vec::with_capacity(points.len()); draft.steps.len()];
+    for (at, point) in points.iter().enumerate() {
+        let is_end = at == 0 || at + 1 == points.len();
+        let mut there = Vec::with_capacity(draft.steps.len());
+        for idx in 0..draft.steps.len() {
+            there.push(rivals(draft, choices, chosen, idx, point, is_end, backends, options));
+        }
+        measure(draft, &mut there, backends, options, timings, false)?;
+        for (idx, there) in there.iter().enumerate() {
+            best[idx].push(match choices[idx].list.get(chosen[idx]) {
+                Some(alternative) if !alternative.view => faster(there, &alternative.candidate.tactic),
+                _ => None,
+            });
+        }
+    }
+    let own = |idx: usize| &choices[idx].list[chosen[idx]].candidate.tactic;
+    let list = |(idx, best): (usize, &Vec<Option<Tactic>>)| match best.iter().all(Option::is_none) {
+        true => Vec::new(),
+        false => guarded(best, own(idx), &points),
+    };
+    Ok(best.iter().enumerate().map(list).collect())
+}
+
+/// The sizes to look at, ascending in every symbol.
+fn points(profiles: &[Profile], sizes: &Sizes) -> Vec<Sizes> {
+    let Some(profile) = profiles.first() else { return Vec::new() };
+    let span = |range: &planish_plan::SymbolRange| range.max.max(1) as f64 / range.min.max(1) as f64;
+    let widest = profile.ranges.iter().map(span).fold(1.0, f64::max);
+    let n_steps = (widest.log(RATIO).round() as usize).clamp(1, MAX_POINTS - 1);
+    let mut points: Vec<Sizes> = Vec::new();
+    for step in 0..=n_steps {
+        let share = step as f64 / n_steps as f64;
+        let size = |range: &planish_plan::SymbolRange| {
+            let size = range.min.max(1) as f64 * span(range).powf(share);
+            (range.symbol.clone(), if step == 0 { range.min } else { size.round() as i64 })
+        };
+        let point = sizes.with(profile.ranges.iter().map(size));
+        if points.last() != Some(&point) {
+            points.push(point);
+        }
+    }
+    points
+}
+
+/// The alternatives at other sizes that read and write the same memory in the same way as the choice does.
+#[expect(clippy::too_many_arguments, reason = "what a choice depends on")]
+fn rivals(
+    draft: &Draft,
+    choices: &[Choices],
+    chosen: &Chosen,
+    idx: usize,
+    point: &Sizes,
+    is_end: bool,
+    backends: Backends<'_>,
+    options: &BuildOptions,
+) -> Choices {
+    let nothing = Choices { problem: None, list: Vec::new() };
+    let step = &draft.steps[idx];
+    let (DraftKind::Kernel, Some(own)) = (&step.kind, choices[idx].list.get(chosen[idx])) else {
+        return nothing;
+    };
+    let backend = backends.get(step.target);
+    // A device compiles what it measures, so only the ends are looked at there.
+    let is_costly = backend.memory_kind() == MemoryKind::Device && !is_end;
+    if own.view || own.candidate.slow || is_costly {
+        return nothing;
+    }
+    let Some(problem) = draft.problem(step, point, options.threads) else { return nothing };
+    let allowed = |candidate: &Candidate| {
+        options.allows(&candidate.tactic.name)
+            && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
+    };
+    let list = backend
+        .candidates(&problem)
+        .into_iter()
+        .filter(|candidate| !candidate.slow && allowed(candidate) && fits(candidate, &own.candidate))
+        .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })
+        .collect();
+    Choices { problem: Some(problem), list }
+}
+
+/// Whether a candidate can stand in for the choice without anything else changing.
+fn fits(candidate: &Candidate, own: &Candidate) -> bool {
+    let wants = |a: &[Want], b: &[Want]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.layout == b.layout && (a.inside || !b.inside))
+    };
+    candidate.packed == own.packed
+        && wants(&candidate.inputs, &own.inputs)
+        && wants(&candidate.outputs, &own.outputs)
+        && own.in_place.iter().all(|sharing| candidate.in_place.contains(sharing))
+}
+
+/// The tactic that beats the choice by more than the noise, if one does.
+fn faster(there: &Choices, own: &Tactic) -> Option<Tactic> {
+    let measured = || there.list.iter().filter(|alternative| alternative.measured);
+    // A choice that is not offered at this size stays: nothing says by how much another one is better.
+    let ns = measured().find(|alternative| alternative.candidate.tactic == *own)?.ns;
+    let best = measured().min_by(|a, b| a.ns.total_cmp(&b.ns))?;
+    (best.ns < ns * (1.0 - MIN_GAIN)).then(|| best.candidate.tactic.clone())
+}
+
+/// Runs of points with one tactic, each up to where the next one begins.
+fn guarded(best: &[Option<Tactic>], own: &Tactic, points: &[Sizes]) -> Vec<Variant> {
+    let tactic = |at: usize| best[at].as_ref().unwrap_or(own);
+    let mut list: Vec<Variant> = Vec::new();
+    for at in 0..points.len() {
+        let is_last = at + 1 == points.len();
+        if !is_last && tactic(at) == tactic(at + 1) {
+            continue;
+        }
+        let up_to = if is_last { Vec::new() } else { points[at].between(&points[at + 1]) };
+        list.push(Variant { up_to, tactic: tactic(at).clone() });
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_plan::SymbolRange;
+
+    fn range(symbol: &str, min: i64, opt: i64, max: i64) -> SymbolRange {
+        SymbolRange { symbol: symbol.to_string(), min, opt, max }
+    }
+
+    fn sizes_of(ranges: Vec<SymbolRange>) -> Vec<Vec<(String, i64)>> {
+        points(&[Profile { ranges }], &Sizes::default()).iter().map(Sizes::pairs).collect()
+    }
+
+    #[test]
+    fn profiles_are_looked_at_in_steps_of_two() {
+        let batches: Vec<i64> = sizes_of(vec![range("n", 1, 8, 32)]).iter().map(|point| point[0].1).collect();
+        assert_eq!(batches, [1, 2, 4, 8, 16, 32]);
+        let far: Vec<i64> =
+            sizes_of(vec![range("n", 1, 1, 100_000)]).iter().map(|point| point[0].1).collect();
+        assert_eq!((far.len(), far[0], far[7]), (8, 1, 100_000));
+        assert_eq!(sizes_of(vec![range("n", 4, 4, 4)]).len(), 1, "a single size has no variants");
+        let two = sizes_of(vec![range("n", 1, 2, 4), range("s", 16, 64, 64)]);
+        let pair = |n: i64, s: i64| vec![("n".to_string(), n), ("s".to_string(), s)];
+        assert_eq!(two, [pair(1, 16), pair(2, 32), pair(4, 64)]);
+        assert!(points(&[], &Sizes::default()).is_empty());
+    }
+
+    #[test]
+    fn borders_lie_between_the_sizes_that_were_measured() {
+        let points = points(&[Profile { ranges: vec![range("n", 1, 8, 32)] }], &Sizes::default());
+        let (own, small) = (Tactic::new("large", 1), Tactic::new("small", 1));
+        let best = [Some(small.clone()), Some(small.clone()), None, None, None, None];
+        let list = guarded(&best, &own, &points);
+        // The geometric mean of 2 and 4 is 2.8.
+        let first = Variant { up_to: vec![("n".to_string(), 2)], tactic: small };
+        assert_eq!(list, [first, Variant { up_to: Vec::new(), tactic: own }]);
+    }
+
+    fn alternative(name: &str, ns: f64, measured: bool) -> Alternative {
+        let candidate = Candidate {
+            tactic: Tactic::new(name, 1),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            packed: Vec::new(),
+            predicted_ns: ns,
+            in_place: Vec::new(),
+            slow: false,
+        };
+        Alternative { candidate, ns, measured, view: false }
+    }
+
+    #[test]
+    fn only_what_is_measured_and_faster_by_more_than_the_noise_takes_over() {
+        let own = Tactic::new("own", 1);
+        let said =
+            |list: Vec<Alternative>| faster(&Choices { problem: None, list }, &own).map(|tactic| tactic.name);
+        assert_eq!(said(vec![alternative("own", 100.0, true), alternative("other", 96.0, true)]), None);
+        let won = said(vec![alternative("own", 100.0, true), alternative("other", 94.0, true)]);
+        assert_eq!(won.as_deref(), Some("other"));
+        assert_eq!(said(vec![alternative("own", 100.0, true), alternative("other", 10.0, false)]), None);
+        assert_eq!(said(vec![alternative("other", 10.0, true)]), None);
+    }
+
+    #[test]
+    fn another_packing_or_layout_does_not_fit() {
+        let own = alternative("own", 1.0, true).candidate;
+        let with = |change: fn(&mut Candidate)| {
+            let mut other = own.clone();
+            change(&mut other);
+            other
+        };
+        assert!(fits(&own, &own));
+        assert!(!fits(&with(|other| other.packed.push(Some("panels".into()))), &own));
+        let inside = with(|other| other.inputs.push(Want::inside(planish_kernel::Layout::Plain)));
+        let dense = with(|other| other.inputs.push(Want::dense(planish_kernel::Layout::Plain)));
+        assert!(fits(&inside, &dense), "what may lie inside may lie alone");
+        assert!(!fits(&dense, &inside));
+        let in_place = with(|other| other.in_place.push((0, 0)));
+        assert!(!fits(&own, &in_place) && fits(&in_place, &own));
+    }
+}

@@ -1,0 +1,316 @@
+//! Runs on the device: recorded and replayed, on pinned and device buffers, on the caller's streams, timed.
+
+use std::sync::Arc;
+
+use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
+use planish_cpu::Cpu;
+use planish_ir::{Graph, interpret};
+use planish_kernel::Backend;
+use planish_op::Value;
+use planish_plan::{Plan, Profile, StepKind, SymbolRange};
+use planish_runtime::{Bindings, ContextOptions, DeviceTarget, DeviceView, Engine, RunErrorKind, View, Wait};
+use planish_tensor::{Bytes, DType, Tensor};
+
+use crate::device::Fake;
+use crate::{assert_near, random};
+
+/// `relu(x · w) + x'`, all of it on the device.
+const MODEL: &str = r#"graph "g" {
+    input %x: f32[batch, 3]
+    input %b: f32[batch, 2]
+    const %w: f32[3, 2] = [1, -2, 3, 4, -5, 6]
+    %p: f32[batch, 2] = MatMul(%x, %w)
+    %r: f32[batch, 2] = Relu(%p)
+    %y: f32[batch, 2] = Add(%r, %b)
+    output %y
+}"#;
+
+fn plan(fake: &Fake, text: &str, options: BuildOptions) -> (Plan, Graph) {
+    let graph: Graph = text.parse().unwrap();
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
+    let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
+    (built.plan, graph)
+}
+
+fn quick() -> BuildOptions {
+    let range = SymbolRange { symbol: "batch".into(), min: 1, opt: 2, max: 64 };
+    BuildOptions {
+        tune_level: 0,
+        threads: 1,
+        profiles: vec![Profile { ranges: vec![range] }],
+        ..BuildOptions::default()
+    }
+}
+
+fn engine(fake: &Fake) -> (Engine, Graph) {
+    let (plan, graph) = plan(fake, MODEL, quick());
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
+    (Engine::new(plan, backends).unwrap(), graph)
+}
+
+fn inputs(batch: usize, seed: u64) -> Vec<Value> {
+    vec![random(&[batch, 3], seed), random(&[batch, 2], seed + 1)]
+}
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_tensor().unwrap().elements::<f32>().unwrap().into_owned()
+}
+
+#[test]
+fn launches_are_recorded_at_the_second_run_and_replayed_from_then_on() {
+    let fake = Fake::default();
+    let (engine, graph) = engine(&fake);
+    let mut context =
+        engine.context_with(ContextOptions { wait: Wait::Spin, ..ContextOptions::new(1) }).unwrap();
+    let run = |context: &mut planish_runtime::Context, batch: usize, seed: u64| {
+        let before = fake.launches();
+        let inputs = inputs(batch, seed);
+        assert_near(&context.run_values(&inputs).unwrap(), &interpret(&graph, inputs).unwrap());
+        let after = fake.launches();
+        (after.0 - before.0, after.1 - before.1, after.2 - before.2)
+    };
+    // Two launches: the product with its Relu, and the sum; both inputs are brought before the first.
+    assert_eq!(run(&mut context, 2, 1), (2, 0, 0));
+    assert_eq!(run(&mut context, 2, 2), (0, 1, 1));
+    assert_eq!(run(&mut context, 2, 3), (0, 0, 1));
+    // Another size has a recording of its own; its memory is larger, so the first is made anew at new addresses.
+    assert_eq!(run(&mut context, 5, 4), (2, 0, 0));
+    assert_eq!(run(&mut context, 5, 5), (0, 1, 1));
+    let back = [run(&mut context, 2, 6), run(&mut context, 2, 7), run(&mut context, 2, 8)];
+    assert_eq!(back[2], (0, 0, 1), "{back:?}");
+    let plain = ContextOptions { recorded: false, ..ContextOptions::new(1) };
+    let mut context = engine.context_with(plain).unwrap();
+    for seed in 0..4 {
+        assert_eq!(run(&mut context, 2, seed), (2, 0, 0));
+    }
+}
+
+#[test]
+fn stretches_are_one_call_and_recordings_are_bounded() {
+    let fake = Fake::default();
+    let text = r#"graph "g" {
+        input %x: f32[batch, 4]
+        %a: f32[batch, 4] = Add(%x, %x)
+        %m: f32[batch, 4] = Mul(%a, %x)
+        %r: f32[batch, 4] = Relu(%m)
+        %s: f32[batch, 4] = Add(%r, %a)
+        output %s
+    }"#;
+    let (plan, graph) = plan(&fake, text, quick());
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
+    let engine = Engine::new(plan, backends).unwrap();
+    let mut context = engine.context().unwrap();
+    let mut last = (0, 0, 0);
+    for run in 0..5 {
+        let inputs = vec![random(&[3, 4], run)];
+        let before = fake.launches();
+        assert_near(&context.run_values(&inputs).unwrap(), &interpret(&graph, inputs).unwrap());
+        let after = fake.launches();
+        last = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+        let expected = [(4, 0, 0), (0, 1, 1), (0, 0, 1), (0, 0, 1), (0, 0, 1)][run as usize];
+        assert_eq!(last, expected, "run {run}");
+    }
+    assert_eq!(last, (0, 0, 1));
+    assert_eq!(context.recordings(), (1, 4 * 64));
+    // More sizes than are kept: the oldest go, with their recordings.
+    for batch in 1..=40 {
+        for seed in 0..2 {
+            let inputs = vec![random(&[batch, 4], seed)];
+            assert_near(&context.run_values(&inputs).unwrap(), &interpret(&graph, inputs).unwrap());
+        }
+    }
+    assert!(context.recordings().0 <= 32, "{:?}", context.recordings());
+    drop((context, engine));
+    assert_eq!(fake.n_blocks(), 0, "memory was not given back");
+}
+
+#[test]
+fn pinned_buffers_and_runs_beside_the_caller() {
+    let fake = Fake::default();
+    let (engine, graph) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    for seed in 0..4 {
+        let given = inputs(2, seed);
+        let mut x = context.input_buffer("x", &[2, 3]).unwrap();
+        let mut b = context.input_buffer("b", &[2, 2]).unwrap();
+        assert_eq!(x.as_slice::<f32>().unwrap(), [0.0; 6]);
+        x.as_mut_slice::<f32>().unwrap().copy_from_slice(&floats(&given[0]));
+        b.as_mut_slice::<f32>().unwrap().copy_from_slice(&floats(&given[1]));
+        let y = context.output_buffer("y", &[2, 2]).unwrap();
+        let bindings = Bindings::new().input("x", x).input("b", b).output("y", y);
+        let done = context.run_async(bindings).unwrap().wait().unwrap();
+        let got = done.get_output("y").unwrap().as_slice::<f32>().unwrap().to_vec();
+        let got = Value::Tensor(Tensor::new(&[2, 2], got).unwrap());
+        assert_near(&[got], &interpret(&graph, given).unwrap());
+    }
+}
+
+#[test]
+fn device_buffers_are_read_and_written_where_they_lie() {
+    let fake = Fake::default();
+    let (engine, graph) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    let x = context.device_input_buffer("x", &[2, 3]).unwrap();
+    let b = context.device_input_buffer("b", &[2, 2]).unwrap();
+    let y = context.device_output_buffer("y", &[4, 2]).unwrap();
+    let mut bindings = Bindings::new().input("x", x).input("b", b).output("y", y);
+    for seed in 0..4 {
+        let given = inputs(2, seed);
+        for (name, value) in ["x", "b"].into_iter().zip(&given) {
+            let view = View::from(value.as_tensor().unwrap());
+            bindings.device_input_mut(name).unwrap().upload(view).unwrap();
+        }
+        let n_copies = fake.n_copies();
+        context.run_bound(&mut bindings).unwrap();
+        assert_eq!(fake.n_copies(), n_copies, "something was copied over the bus");
+        let y = bindings.device_output("y").unwrap();
+        assert_eq!(y.dims(), [2, 2]);
+        let got = Tensor::from_bytes(DType::F32, &[2, 2], Bytes::from_vec(y.download().unwrap())).unwrap();
+        assert_near(&[Value::Tensor(got)], &interpret(&graph, given.clone()).unwrap());
+        // The inputs are as they were: nothing is computed in place there.
+        let x = bindings.device_input_mut("x").unwrap().download().unwrap();
+        assert_eq!(x, given[0].as_tensor().unwrap().bytes().to_vec());
+    }
+    assert!(fake.launches().2 > 0, "nothing was replayed");
+    let error =
+        bindings.device_input_mut("x").unwrap().upload(View::new(&[9], &[0f32; 9]).unwrap()).unwrap_err();
+    assert_eq!(*error.kind(), RunErrorKind::WrongShape);
+}
+
+#[test]
+fn streams_and_pointers_of_the_caller() {
+    let fake = Fake::default();
+    let (engine, graph) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    let (one, two) = (fake.stream(), fake.stream());
+    let memory = |bytes: usize| fake.allocate(bytes).unwrap();
+    let (x, b, y) = (memory(24), memory(16), memory(16));
+    let mut queue = fake.queue(planish_kernel::QueueOptions::new(1)).unwrap();
+    for (run, stream) in [Some(one), Some(one), Some(two), None, Some(one), Some(one)].into_iter().enumerate()
+    {
+        let given = inputs(2, run as u64);
+        for (memory, value) in [&x, &b].into_iter().zip(&given) {
+            // SAFETY: the memory is this long, and no run is under way.
+            unsafe { queue.upload(memory.address(), value.as_tensor().unwrap().bytes()).unwrap() };
+        }
+        queue.synchronize().unwrap();
+        // SAFETY: the memory is there, of these sizes, until the end of the test, and the streams too.
+        unsafe {
+            let inputs = [
+                ("x", DeviceView::from_raw(DType::F32, &[2, 3], x.address().0)),
+                ("b", DeviceView::from_raw(DType::F32, &[2, 2], b.address().0)),
+            ];
+            let outputs = [("y", DeviceTarget::from_raw(y.address().0, 16))];
+            context.run_device(&inputs, &outputs, stream).unwrap();
+        }
+        if let Some(stream) = stream {
+            fake.synchronize(stream);
+        }
+        let mut bytes = vec![0; 16];
+        // SAFETY: as above.
+        unsafe { queue.download(&mut bytes, y.address()).unwrap() };
+        let got = Tensor::from_bytes(DType::F32, &[2, 2], Bytes::from_vec(bytes)).unwrap();
+        assert_near(&[Value::Tensor(got)], &interpret(&graph, given).unwrap());
+    }
+    // A run from host memory waits for what is left on the caller's stream.
+    let given = inputs(2, 77);
+    assert_near(&context.run_values(&given).unwrap(), &interpret(&graph, given).unwrap());
+    let no_stream = 0x1;
+    // SAFETY: the backend refuses the stream before anything runs.
+    let refused = unsafe {
+        let inputs = [("x", DeviceView::from_raw(DType::F32, &[2, 3], x.address().0))];
+        context.run_device(&inputs, &[], Some(no_stream))
+    };
+    assert!(refused.is_err());
+}
+
+#[test]
+fn times_are_the_devices_own() {
+    let fake = Fake::default();
+    let (engine, _) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    let given = inputs(2, 1);
+    let views: Vec<View<'_>> = given.iter().map(|value| View::from(value.as_tensor().unwrap())).collect();
+    let profiled = context.profile(&[("x", views[0]), ("b", views[1])]).unwrap();
+    assert_eq!(profiled.steps.len(), engine.plan().program.steps.len());
+    // Each piece of work on the device begins 0.3 ms late, and that is part of its time there.
+    assert!(profiled.steps.iter().all(|step| step.ns >= 200_000), "{profiled:?}");
+    let sum: u64 = profiled.steps.iter().map(|step| step.ns).sum();
+    assert!(sum <= profiled.total_ns, "{profiled:?}");
+    for _ in 0..3 {
+        let phases = context.run_phased(&views).unwrap();
+        for ns in [phases.upload_ns, phases.compute_ns, phases.download_ns] {
+            assert!(ns >= 200_000.0, "{phases:?}");
+        }
+    }
+}
+
+#[test]
+fn code_travels_with_the_plan() {
+    let fake = Fake::default();
+    let (plan, graph) = plan(&fake, MODEL, quick());
+    let keys: Vec<&str> = plan.code.iter().map(|code| code.key.as_str()).collect();
+    assert_eq!(keys, ["fake_Add@1 f32", "fake_MatMul+Relu@1 f32"]);
+    assert_eq!(plan.targets[1].needs, ["threads", "fake_multiplier"]);
+    let bytes = plan.to_bytes().unwrap();
+    let opened = Plan::from_bytes(Bytes::from_vec(bytes)).unwrap();
+    assert_eq!(opened.code, plan.code);
+    let on = |plan: Plan| {
+        let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Fake::bare())];
+        Engine::new(plan, backends).unwrap().context().unwrap()
+    };
+    let given = inputs(2, 5);
+    let outputs = on(opened.clone()).run_values(&given).unwrap();
+    assert_near(&outputs, &interpret(&graph, given.clone()).unwrap());
+    let mut stripped = opened;
+    stripped.code.clear();
+    let error = on(stripped).run_values(&given).unwrap_err();
+    assert!(error.to_string().contains("there is no code"), "{error}");
+}
+
+#[test]
+fn a_need_that_is_not_met_asks_for_a_rebuild() {
+    let fake = Fake::default();
+    let (mut plan, _) = plan(&fake, MODEL, quick());
+    plan.targets[1].needs.push("fake_library9".into());
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake)];
+    let error = Engine::new(plan, backends).unwrap_err();
+    assert!(matches!(error.kind(), RunErrorKind::NeedsRebuild { .. }), "{error}");
+    assert!(error.to_string().contains("fake_library9"), "{error}");
+}
+
+#[test]
+fn devices_are_measured_by_replays() {
+    let fake = Fake::default();
+    let (plan, _) = plan(&fake, MODEL, BuildOptions { tune_level: 1, ..quick() });
+    let (_, n_recorded, n_replayed) = fake.launches();
+    assert!(n_recorded > 0 && n_replayed > 0);
+    assert!(
+        plan.evidence.iter().all(|evidence| evidence.why == "the fastest measured"),
+        "{:?}",
+        plan.evidence
+    );
+    let winner =
+        |evidence: &planish_plan::Evidence| evidence.timings[0].tactic.name.starts_with("fake_quick_");
+    assert!(plan.evidence.iter().all(winner), "{:?}", plan.evidence);
+}
+
+#[test]
+fn strict_builds_leave_nothing_to_the_host() {
+    let text = r#"graph "g" {
+        input %x: f32[2, 4]
+        %r: f32[2, 4] = Relu(%x)
+        %y: f32[2, 4] = Softmax(%r)
+        output %y
+    }"#;
+    let graph: Graph = text.parse().unwrap();
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Fake::default())];
+    let options = BuildOptions { strict: true, tune_level: 0, threads: 1, ..BuildOptions::default() };
+    let error = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap_err();
+    assert_eq!(*error.kind(), BuildErrorKind::Refused);
+    assert!(error.to_string().contains("--strict: 1 of 2 steps run on cpu"), "{error}");
+    let alone: Graph = MODEL.parse().unwrap();
+    let built = build(&alone, &backends, &options, &mut TimingCache::default()).unwrap();
+    assert!(built.plan.program.steps.iter().all(|step| step.target == 1));
+    assert!(built.plan.program.steps.iter().any(|step| matches!(step.kind, StepKind::Transfer)));
+}

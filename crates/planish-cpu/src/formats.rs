@@ -1,0 +1,327 @@
+//! The arrangements that weights are packed in, by name.
+//!
+//! A name with the weight's sizes says everything: how long the packed form is, so that a plan's bytes can be
+//! compared before a kernel reads them, and which element is where, so that a weight comes back on any machine,
+//! whichever instruction set it was packed for and whether or not its tactic still exists.
+
+use planish_kernel::KernelError;
+use planish_op::window::PlacedAxis;
+use planish_tensor::{Bytes, DType, Tensor};
+
+use crate::conv::geometry::{AXES, TRIVIAL_AXIS};
+use crate::conv::narrow;
+use crate::conv::pack::{self, Filter};
+use crate::conv::winograd::Kind;
+use crate::depthwise;
+use crate::gemm::pack::{PackedB, Strides};
+use crate::gemm::table::Panels;
+
+/// An arrangement of a weight's elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// The second matrix of a product, `k x n`, or `n x k` where it is transposed.
+    Matrix { panels: Panels, transposed: bool },
+    /// A 1x1 convolution's `n x k`, as a matrix.
+    Product { panels: Panels },
+    /// A convolution's by tap; stride and dilation of each axis where it is transposed.
+    Conv { panels: Panels, groups: usize, steps: Option<[(usize, usize); AXES]> },
+    /// Of a convolution to few channels.
+    Narrow,
+    /// Transformed; nothing leads back to the same bits.
+    Winograd { panels: Panels, kind: Kind },
+    /// A depthwise convolution's, taps outermost.
+    Depthwise,
+}
+
+const NARROW: &str = "conv_narrow16";
+const KINDS: [(Kind, &str); 3] = [(Kind::Two, "two"), (Kind::Four, "four"), (Kind::Row, "row")];
+
+impl Format {
+    /// As it stands in plans.
+    pub(crate) fn name(&self) -> String {
+        let wide = |panels: &Panels| format!("panels{}v{}", panels.nr, panels.lanes);
+        match self {
+            Format::Matrix { panels, transposed } => {
+                format!("panels{}x{}{}", panels.nr, panels.lanes, if *transposed { "t" } else { "" })
+            }
+            Format::Product { panels } => format!("matrix_{}", wide(panels)),
+            Format::Conv { panels, groups, steps: None } => format!("conv_{}_g{groups}", wide(panels)),
+            Format::Conv { panels, groups, steps: Some(steps) } => {
+                let steps = steps.map(|(stride, dilation)| format!("{stride}d{dilation}")).join("x");
+                format!("conv_{}_g{groups}_t{steps}", wide(panels))
+            }
+            Format::Narrow => NARROW.to_string(),
+            Format::Winograd { panels, kind } => {
+                let name = KINDS.iter().find(|(known, _)| known == kind).map_or("", |(_, name)| name);
+                format!("conv_winograd_{name}_{}", wide(panels))
+            }
+            Format::Depthwise => depthwise::FORMAT.to_string(),
+        }
+    }
+
+    /// The format of this name, which may come from a file that nobody vouches for.
+    pub(crate) fn named(name: &str) -> Option<Format> {
+        let pair = |text: &str, between: char| {
+            let (nr, lanes) = text.split_once(between)?;
+            let panels = Panels { nr: nr.parse().ok()?, lanes: lanes.parse().ok()? };
+            // Whole vectors, no more than any tile has.
+            let fits = (1..=64).contains(&panels.lanes)
+                && panels.nr.is_multiple_of(panels.lanes)
+                && (1..=1024).contains(&panels.nr);
+            fits.then_some(panels)
+        };
+        let wide = |text: &str| pair(text.strip_prefix("panels")?, 'v');
+        let found = if name == NARROW {
+            Format::Narrow
+        } else if name == depthwise::FORMAT {
+            Format::Depthwise
+        } else if let Some(rest) = name.strip_prefix("matrix_") {
+            Format::Product { panels: wide(rest)? }
+        } else if let Some(rest) = name.strip_prefix("conv_winograd_") {
+            let (kind, rest) = rest.split_once('_')?;
+            let (kind, _) = KINDS.into_iter().find(|(_, known)| *known == kind)?;
+            Format::Winograd { panels: wide(rest)?, kind }
+        } else if let Some(rest) = name.strip_prefix("conv_") {
+            let mut parts = rest.split('_');
+            let panels = wide(parts.next()?)?;
+            let groups = parts.next()?.strip_prefix('g')?.parse().ok().filter(|groups| *groups > 0)?;
+            let steps = match parts.next() {
+                None => None,
+                Some(text) => {
+                    let mut steps = [(1, 1); AXES];
+                    let mut given = text.strip_prefix('t')?.split('x');
+                    for step in &mut steps {
+                        let (stride, dilation) = given.next()?.split_once('d')?;
+                        *step = (stride.parse().ok()?, dilation.parse().ok()?);
+                    }
+                    Some(steps)
+                }
+            };
+            Format::Conv { panels, groups, steps }
+        } else {
+            let rest = name.strip_prefix("panels")?;
+            let (rest, transposed) = rest.strip_suffix('t').map_or((rest, false), |rest| (rest, true));
+            Format::Matrix { panels: pair(rest, 'x')?, transposed }
+        };
+        // One spelling each: no leading zeros or signs, nothing behind.
+        (found.name() == name).then_some(found)
+    }
+
+    /// Elements of the packed form of a weight of these sizes; `None` where it cannot be packed so.
+    pub(crate) fn packed_len(&self, dims: &[usize]) -> Option<usize> {
+        // Sizes are of a weight that exists, so its own length fits; padding may not.
+        planish_tensor::element_count(dims)?;
+        let padded = |n: usize, to: usize| n.checked_next_multiple_of(to);
+        match self {
+            Format::Matrix { panels, .. } => {
+                let (k, n) = self.matrix(dims)?;
+                k.checked_mul(padded(n, panels.lanes)?)
+            }
+            Format::Product { panels } => {
+                let (k, n) = self.matrix(dims)?;
+                k.checked_mul(padded(n, panels.lanes)?)
+            }
+            Format::Conv { panels, .. } => {
+                let filter = self.filter(dims)?;
+                let depth = filter.groups.checked_mul(filter.n_taps())?.checked_mul(filter.c)?;
+                depth.checked_mul(padded(filter.k, panels.lanes)?)
+            }
+            Format::Narrow => {
+                let filter = self.filter(dims)?;
+                padded(filter.c, narrow::CHANNEL_BLOCK)?.checked_mul(filter.n_taps().checked_mul(filter.k)?)
+            }
+            Format::Winograd { panels, kind } => {
+                let filter = self.filter(dims)?;
+                let depth = kind.n_points().checked_mul(filter.kernel[0])?.checked_mul(filter.c)?;
+                depth.checked_mul(padded(filter.k, panels.lanes)?)
+            }
+            Format::Depthwise => {
+                let [channels, _, taps @ ..] = dims else { return None };
+                let n_taps: usize = taps.iter().product();
+                n_taps.checked_mul(padded(*channels, depthwise::CHANNEL_BLOCK)?)
+            }
+        }
+    }
+
+    /// The weight that was packed; `None` for a transform or another length.
+    fn unpacked(&self, dims: &[usize], packed: &[f32]) -> Option<Vec<f32>> {
+        if self.packed_len(dims) != Some(packed.len()) {
+            return None;
+        }
+        let matrix = |panels: Panels, strides: fn(usize, usize) -> Strides| {
+            let (k, n) = self.matrix(dims)?;
+            let mut weight = vec![0.0; k * n];
+            PackedB::new(panels, k, n).unpack(packed, &mut weight, strides(k, n));
+            Some(weight)
+        };
+        let by_columns = |k, _| Strides { k: 1, n: k };
+        match self {
+            Format::Matrix { panels, transposed: false } => matrix(*panels, |_, n| Strides { k: n, n: 1 }),
+            Format::Matrix { panels, transposed: true } => matrix(*panels, by_columns),
+            Format::Product { panels } => matrix(*panels, by_columns),
+            Format::Conv { panels, .. } => Some(pack::unpack(&self.filter(dims)?, *panels, packed)),
+            Format::Narrow => Some(narrow::unpack(&self.filter(dims)?, packed)),
+            Format::Depthwise => {
+                let [channels, 1, taps @ ..] = dims else { return None };
+                Some(depthwise::unpack(packed, *channels, taps.iter().product()))
+            }
+            Format::Winograd { .. } => None,
+        }
+    }
+
+    /// Rows and columns of the matrix that a weight of these sizes is.
+    fn matrix(&self, dims: &[usize]) -> Option<(usize, usize)> {
+        match (self, dims) {
+            (Format::Matrix { transposed: false, .. }, &[k, n]) => Some((k, n)),
+            (Format::Matrix { transposed: true, .. }, &[n, k]) => Some((k, n)),
+            (Format::Product { .. }, [n, k, taps @ ..]) if taps.iter().all(|taps| *taps == 1) => {
+                Some((*k, *n))
+            }
+            _ => None,
+        }
+    }
+
+    /// The filter that a weight of these sizes is.
+    fn filter(&self, dims: &[usize]) -> Option<Filter> {
+        let [outer, inner, kernel @ ..] = dims else { return None };
+        let (groups, steps) = match self {
+            Format::Conv { groups, steps, .. } => (*groups, *steps),
+            _ => (1, None),
+        };
+        if kernel.len() > AXES || !outer.is_multiple_of(groups) {
+            return None;
+        }
+        let mut axes = [TRIVIAL_AXIS; AXES];
+        for (axis, size) in axes[AXES - kernel.len()..].iter_mut().zip(kernel) {
+            axis.kernel = *size;
+        }
+        for (axis, (stride, dilation)) in axes.iter_mut().zip(steps.into_iter().flatten()) {
+            // A stride beyond the kernel has classes without taps, which a forged one could have millions of.
+            let sane = stride > 0 && dilation > 0 && stride <= MAX_STRIDE;
+            axis.kernel.checked_mul(dilation).filter(|_| sane)?;
+            *axis = PlacedAxis { stride, dilation, ..*axis };
+        }
+        let (c, k) = if steps.is_some() { (outer / groups, *inner) } else { (*inner, outer / groups) };
+        Some(Filter::new(groups, c, k, &axes, steps.is_some()))
+    }
+}
+
+/// The largest stride of a transposed convolution whose weight is packed: taps are sorted into so many classes.
+pub(crate) const MAX_STRIDE: usize = 64;
+
+/// Bytes that a packed weight has.
+pub(crate) fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+    let len = Format::named(format).filter(|_| dtype == DType::F32)?.packed_len(dims)?;
+    len.checked_mul(size_of::<f32>())
+}
+
+/// The weight behind its packed bytes.
+pub(crate) fn unpack(
+    format: &str,
+    dtype: DType,
+    dims: &[usize],
+    bytes: &[u8],
+) -> Result<Tensor, KernelError> {
+    let refuse =
+        |what: &str| KernelError::unsupported(format!("{dtype}{dims:?} packed as `{format}`: {what}"));
+    let known = Format::named(format).ok_or_else(|| refuse("the CPU backend does not know this format"))?;
+    if packed_bytes(format, dtype, dims) != Some(bytes.len()) {
+        return Err(refuse(&format!("{} bytes are not its length", bytes.len())));
+    }
+    let words = bytes.chunks_exact(size_of::<f32>());
+    let packed: Vec<f32> =
+        words.map(|word| f32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect();
+    let weight = known.unpacked(dims, &packed).ok_or_else(|| refuse("there is no way back from it"))?;
+    Tensor::from_bytes(dtype, dims, Bytes::from_vec(weight)).map_err(|error| refuse(&error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 8] = [
+        "panels32x16",
+        "panels8x8t",
+        "matrix_panels32v16",
+        "conv_panels48v16_g1",
+        "conv_panels16v8_g4_t1d1x2d1x3d2",
+        "conv_narrow16",
+        "conv_winograd_four_panels32v16",
+        "taps_by_channels16",
+    ];
+
+    #[test]
+    fn names_come_back() {
+        for name in NAMES {
+            assert_eq!(Format::named(name).map(|format| format.name()).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn other_names_are_none() {
+        let wrong = [
+            "",
+            "panels",
+            "panels32",
+            "panels0x0",
+            "panels32x0",
+            "panels33x16",
+            "panels032x16",
+            "panels32x16tt",
+            "panels+32x16",
+            "conv_",
+            "conv_panels32v16",
+            "conv_panels32v16_g0",
+            "conv_panels32v16_g1_t1d1",
+            "conv_panels32v16_g1_t1d1x1d1x1d1_",
+            "conv_winograd_five_panels32v16",
+            "conv_narrow8",
+            "panels18446744073709551615x1",
+            "matrix_panels32x16",
+        ];
+        for name in wrong {
+            assert_eq!(Format::named(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_packed_have_no_length() {
+        let bytes = |name, dims: &[usize]| packed_bytes(name, DType::F32, dims);
+        assert_eq!(bytes("panels32x16", &[5, 17]), Some(5 * 32 * 4));
+        assert_eq!(bytes("panels32x16t", &[5, 17]), Some(17 * 16 * 4));
+        assert_eq!(bytes("panels32x16", &[5, 17, 1]), None);
+        assert_eq!(bytes("panels32x16", &[1 << 42, (1 << 20) + 1]), None);
+        assert_eq!(bytes("conv_panels32v16_g3", &[4, 2, 3, 3]), None);
+        assert_eq!(bytes("conv_panels32v16_g1", &[4, 2, 3, 3, 3, 3]), None);
+        assert_eq!(bytes("conv_panels32v16_g1_t65d1x1d1x1d1", &[4, 2, 3, 3]), None);
+        assert_eq!(packed_bytes("panels32x16", DType::F16, &[5, 17]), None);
+        assert!(unpack("panels32x16", DType::F32, &[5, 17], &[0; 4]).is_err());
+        assert!(unpack("conv_winograd_two_panels8v8", DType::F32, &[8, 1, 3, 3], &[0; 16 * 32]).is_err());
+    }
+
+    /// A permutation with padding: every element of the weight is in the packed form once.
+    #[test]
+    fn packed_weights_come_back_on_any_machine() {
+        for (name, dims) in [
+            ("panels48x16", vec![7, 50]),
+            ("panels16x8t", vec![19, 6]),
+            ("matrix_panels32v16", vec![37, 5, 1, 1]),
+            ("conv_panels64v16_g2", vec![70, 3, 3, 2]),
+            ("conv_panels8v8_g1_t1d1x2d1x3d2", vec![4, 9, 3, 5]),
+            ("conv_narrow16", vec![3, 20, 3, 3]),
+            ("taps_by_channels16", vec![21, 1, 3, 3]),
+        ] {
+            let format = Format::named(name).unwrap();
+            let n: usize = dims.iter().product();
+            let n_packed = format.packed_len(&dims).unwrap();
+            // Where each packed place leads to: numbered places, of which the weight shows its own.
+            let places: Vec<f32> = (0..n_packed).map(|idx| idx as f32 + 1.0).collect();
+            let mut seen = format.unpacked(&dims, &places).unwrap();
+            assert_eq!(seen.len(), n, "{name}");
+            seen.sort_by(f32::total_cmp);
+            seen.dedup();
+            assert_eq!(seen.len(), n, "{name}: two elements share a place");
+            assert!(seen[0] >= 1.0, "{name}: an element has no place");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+// Attention on tensor cores: a warp has 16 queries, a block goes over the keys 64 at a time. Scores stay in
+// registers; sums are rescaled whenever a larger score appears.
+//
+// Set from outside (attention.cuh stands in front):
+//   T             f16 or bf16: storage of queries, keys, values and output
+//   D DV          features of queries and keys, and of values, rounded up to 16
+//   WARPS         of a block
+//   WIDE          1: operands' rows lie in whole chunks of 16 bytes; 0: anywhere
+
+#define KEYS 64
+#define PITCH (D + 8)
+#define PITCH_V (DV + 8)
+#define THREADS (32 * WARPS)
+
+// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row.
+template <int WIDTH, int ROWS_N, int PITCH_N>
+PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n) {
+  // An operand that lies inside another may begin anywhere.
+  if (WIDE && ((u64)from & 15) == 0) {
+    for (int i = threadIdx.x; i < ROWS_N * (WIDTH / 8); i += THREADS) {
+      const int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
+      const bool there = row < rows && chunk * 8 < n;
+      copy_async16(shared_address(to + row * PITCH_N + chunk * 8), there ? from + row * step + chunk * 8 : from, there);
+    }
+  } else {
+    const T zero = {0};
+    for (int i = threadIdx.x; i < ROWS_N * WIDTH; i += THREADS) {
+      const int row = i / WIDTH, col = i % WIDTH;
+      to[row * PITCH_N + col] = row < rows && col < n ? from[row * step + col] : zero;
+    }
+  }
+  copy_async_commit();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {
+  wait_for_inputs();
+  let_next_begin();
+  PO_DYNAMIC
+  T* keys = (T*)po_dynamic;
+  T* values = keys + KEYS * PITCH;
+  const int block = blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
+  const int kv = head / a.v[1];
+  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const int first = block * 16 * WARPS;
+  q += (i64)batch * a.v[4] + (i64)head * a.v[5];
+  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
+  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
+  y += (i64)batch * a.v[13] + (i64)head * a.v[14];
+  Scorer scorer;
+  scorer.start(a, mask, batch, head);
+  const int row = first + warp * 16 + lane / 4;  // and row + 8
+
+  // Queries come through the place of the keys, 64 at most, and stay in registers.
+  u32 queries[D / 16][4];
+  bring<D, 16 * WARPS, PITCH>(keys, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
+  copy_async_wait<0>();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < D / 16; i++) {
+    load_matrix4(queries[i], shared_address(keys + (warp * 16 + lane % 16) * PITCH + i * 16 + lane / 16 * 8));
+  }
+  __syncthreads();
+
+  float sums[DV / 8][4];
+#pragma unroll
+  for (int i = 0; i < DV / 8; i++) { sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.0f; }
+  const float hidden = __int_as_float(0xff800000);
+  float most[2] = {hidden, hidden}, total[2] = {0.0f, 0.0f};
+
+#if CAUSAL
+  const int last = min(n_keys, first + 16 * WARPS);
+#else
+  const int last = n_keys;
+#endif
+  bring<D, KEYS, PITCH>(keys, k, a.v[9], n_keys, a.v[24]);
+  bring<DV, KEYS, PITCH_V>(values, v, a.v[12], n_keys, a.v[25]);
+  for (int start = 0; start < last; start += KEYS) {
+    // Of this thread's copies only the values' may still be under way.
+    copy_async_wait<1>();
+    __syncthreads();
+    float s[KEYS / 8][4];
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++) { s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f; }
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+#pragma unroll
+      for (int n = 0; n < KEYS / 16; n++) {
+        u32 b[4];
+        const int key = n * 16 + lane / 16 * 8 + lane % 8, feature = i * 16 + lane / 8 % 2 * 8;
+        load_matrix4(b, shared_address(keys + key * PITCH + feature));
+        multiply<T>(s[2 * n], queries[i], b[0], b[1]);
+        multiply<T>(s[2 * n + 1], queries[i], b[2], b[3]);
+      }
+    }
+    __syncthreads();
+    const int next = start + KEYS;
+    if (next < last) bring<D, KEYS, PITCH>(keys, k + (i64)next * a.v[9], a.v[9], n_keys - next, a.v[24]);
+    else copy_async_commit();
+
+    float top[2] = {most[0], most[1]};
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int key = start + i * 8 + lane % 4 * 2 + e % 2;
+        s[i][e] = scorer.of(s[i][e], row + e / 2 * 8, key);
+        top[e / 2] = fmaxf(top[e / 2], s[i][e]);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
+      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
+      // As long as everything is hidden there is nothing to take away from the scores.
+      const float base = top[h] == hidden ? 0.0f : top[h];
+      const float kept = exp2f(most[h] - base);
+      most[h] = top[h];
+      total[h] *= kept;
+#pragma unroll
+      for (int i = 0; i < DV / 8; i++) { sums[i][2 * h] *= kept; sums[i][2 * h + 1] *= kept; }
+#pragma unroll
+      for (int i = 0; i < KEYS / 8; i++) {
+#pragma unroll
+        for (int e = 2 * h; e < 2 * h + 2; e++) {
+          s[i][e] = exp2f(s[i][e] - base);
+          total[h] += s[i][e];
+        }
+      }
+    }
+    copy_async_wait<1>();
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; i++) {
+      const u32 weights[4] = {
+          Pair<T>::pack(s[2 * i][0], s[2 * i][1]), Pair<T>::pack(s[2 * i][2], s[2 * i][3]),
+          Pair<T>::pack(s[2 * i + 1][0], s[2 * i + 1][1]), Pair<T>::pack(s[2 * i + 1][2], s[2 * i + 1][3])};
+#pragma unroll
+      for (int n = 0; n < DV / 16; n++) {
+        u32 b[4];
+        const int key = i * 16 + lane % 16, feature = n * 16 + lane / 16 * 8;
+        load_matrix4_transposed(b, shared_address(values + key * PITCH_V + feature));
+        multiply<T>(sums[2 * n], weights, b[0], b[1]);
+        multiply<T>(sums[2 * n + 1], weights, b[2], b[3]);
+      }
+    }
+    __syncthreads();
+    if (next < last) bring<DV, KEYS, PITCH_V>(values, v + (i64)next * a.v[12], a.v[12], n_keys - next, a.v[25]);
+    else copy_async_commit();
+  }
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
+    total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
+    const int at = row + 8 * h;
+    if (at >= n_queries) continue;
+    T* to = y + (i64)at * a.v[15];
+#pragma unroll
+    for (int i = 0; i < DV / 8; i++) {
+      const int col = i * 8 + lane % 4 * 2;
+      const float lo = sums[i][2 * h] / total[h], hi = sums[i][2 * h + 1] / total[h];
+      if (WIDE && ((u64)to & 3) == 0) {
+        if (col < a.v[25]) *(u32*)(to + col) = Pair<T>::pack(lo, hi);
+      } else {
+        if (col < a.v[25]) to[col] = from_f32<T>(lo);
+        if (col + 1 < a.v[25]) to[col + 1] = from_f32<T>(hi);
+      }
+    }
+  }
+}

@@ -1,0 +1,98 @@
+// Attention on the plain units, in f32 throughout: a block has 32 queries and goes over the keys 32 at a time.
+//
+// Set from outside (attention.cuh stands in front):
+//   T      storage of queries, keys, values and output
+//   D DV   features of queries and keys, and of values, rounded up to 8
+
+#define ROWS 32
+#define KEYS 32
+#define EACH (DV / 8)
+
+extern "C" __global__ void __launch_bounds__(256)
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {
+  wait_for_inputs();
+  let_next_begin();
+  PO_DYNAMIC
+  float* queries = (float*)po_dynamic;
+  float* keys = queries + ROWS * (D + 1);
+  float* values = keys + KEYS * (D + 1);
+  float* scores = values + KEYS * (DV + 1);
+  const int head = blockIdx.y, batch = blockIdx.z;
+  const int kv = head / a.v[1];
+  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int first = blockIdx.x * ROWS;
+  q += (i64)batch * a.v[4] + (i64)head * a.v[5];
+  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
+  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
+  y += (i64)batch * a.v[13] + (i64)head * a.v[14];
+  Scorer scorer;
+  scorer.start(a, mask, batch, head);
+  for (int i = threadIdx.x; i < ROWS * D; i += 256) {
+    const int row = i / D, col = i % D;
+    const bool there = first + row < n_queries && col < a.v[24];
+    queries[row * (D + 1) + col] = there ? po_widen(q[(i64)(first + row) * a.v[6] + col]) : 0.0f;
+  }
+  // Eight threads share a query.
+  const int own = threadIdx.x / 8, part = threadIdx.x % 8;
+  const float hidden = __int_as_float(0xff800000);
+  float sums[EACH], most = hidden, total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) sums[i] = 0.0f;
+#if CAUSAL
+  const int last = min(n_keys, first + ROWS);
+#else
+  const int last = n_keys;
+#endif
+  for (int start = 0; start < last; start += KEYS) {
+    __syncthreads();
+    for (int i = threadIdx.x; i < KEYS * D; i += 256) {
+      const int row = i / D, col = i % D;
+      const bool there = start + row < n_keys && col < a.v[24];
+      keys[row * (D + 1) + col] = there ? po_widen(k[(i64)(start + row) * a.v[9] + col]) : 0.0f;
+    }
+    for (int i = threadIdx.x; i < KEYS * DV; i += 256) {
+      const int row = i / DV, col = i % DV;
+      const bool there = start + row < n_keys && col < a.v[25];
+      values[row * (DV + 1) + col] = there ? po_widen(v[(i64)(start + row) * a.v[12] + col]) : 0.0f;
+    }
+    __syncthreads();
+    float s[KEYS / 8], top = most;
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++) {
+      const int key = i * 8 + part;
+      float product = 0.0f;
+#pragma unroll 8
+      for (int f = 0; f < D; f++) product += queries[own * (D + 1) + f] * keys[key * (D + 1) + f];
+      s[i] = scorer.of(product, first + own, start + key);
+      top = fmaxf(top, s[i]);
+    }
+#pragma unroll
+    for (int step = 1; step < 8; step <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+    const float base = top == hidden ? 0.0f : top;
+    const float kept = exp2f(most - base);
+    most = top;
+    total *= kept;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) sums[i] *= kept;
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++) {
+      const float weight = exp2f(s[i] - base);
+      total += weight;
+      scores[own * (KEYS + 1) + i * 8 + part] = weight;
+    }
+    __syncthreads();
+    for (int key = 0; key < KEYS; key++) {
+      const float weight = scores[own * (KEYS + 1) + key];
+#pragma unroll
+      for (int i = 0; i < EACH; i++) sums[i] += weight * values[key * (DV + 1) + i * 8 + part];
+    }
+  }
+#pragma unroll
+  for (int step = 1; step < 8; step <<= 1) total += __shfl_xor_sync(0xffffffffu, total, step);
+  if (first + own >= n_queries) return;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const int col = i * 8 + part;
+    if (col < a.v[25]) y[(i64)(first + own) * a.v[15] + col] = Narrow<T>::make(sums[i] / total);
+  }
+}

@@ -1,0 +1,95 @@
+// Group and instance normalization: channels of a group and all their pixels by one mean and deviation.
+//
+// Set from outside:
+//   X_T S_T B_T Y_T   storage of input, scale, bias and output
+//   STAGE     0: all of a group by one block; 1: sums of a part of a group; 2: a part of a group from the sums
+//   THREADS   of a block
+//   V         elements at once, along channels or pixels
+//   LAST      1: channels are innermost; 0: pixels are
+//   ENDING…   the program behind (see ending.rs)
+//
+// Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
+// no digits, and parts can simply be added up.
+//
+// Integers: 0 groups of a sample, 1 channels of a group, 2 pixels, 3 the bits of epsilon, 4 parts, 5 vectors of a
+// part, 6 vectors of a group; 7 to 9 the divisor that takes the inner axis off a vector's number; 10 to 12 strides
+// of sample, channel and pixel in the input, 13 to 15 in the output.
+
+struct Sums { float off, squares; };
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
+  wait_for_inputs();
+  let_next_begin();
+  __shared__ float scratch[THREADS / 32];
+  const int which = blockIdx.y;
+  const int n = which / a.v[0], group = which - n * a.v[0];
+  const int c0 = group * a.v[1];
+  const X_T* from = x + (i64)n * a.v[10] + (i64)c0 * a.v[11];
+  const int begin = STAGE == 0 ? 0 : (int)blockIdx.x * a.v[5];
+  const int end = STAGE == 0 ? a.v[6] : min(begin + a.v[5], a.v[6]);
+  const float first = po_widen(from[0]);
+  const float count = (float)a.v[1] * (float)a.v[2];
+  float off = 0.0f, squares = 0.0f;
+#if STAGE != 2
+#pragma unroll 2
+  for (int i = begin + threadIdx.x; i < end; i += THREADS) {
+    const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
+    const int inner = (i - outer * a.v[7]) * V;
+    const int c = LAST ? inner : outer, pixel = LAST ? outer : inner;
+    float v[V];
+    po_load<X_T, V>(v, from + ((i64)c * a.v[11] + (i64)pixel * a.v[12]));
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      const float d = v[j] - first;
+      off += d;
+      squares += d * d;
+    }
+  }
+  off = po_block_sum<THREADS>(off, scratch);
+  squares = po_block_sum<THREADS>(squares, scratch);
+#else
+  // At most 32 parts: a lane has one.
+  const int lane = threadIdx.x & 31;
+  if (lane < a.v[4]) {
+    const Sums part = parts[(i64)which * a.v[4] + lane];
+    off = part.off;
+    squares = part.squares;
+  }
+  off = warp_sum(off);
+  squares = warp_sum(squares);
+#endif
+#if STAGE == 1
+  if (threadIdx.x == 0) {
+    Sums part = {off, squares};
+    parts[(i64)which * a.v[4] + blockIdx.x] = part;
+  }
+#else
+  const float mean_off = off / count;
+  const float variance = fmaxf(squares / count - mean_off * mean_off, 0.0f);
+  const float factor = 1.0f / sqrtf(variance + __int_as_float(a.v[3]));
+  const float mean = first + mean_off;
+  Y_T* to = y + (i64)n * a.v[13] + (i64)c0 * a.v[14];
+  for (int i = begin + threadIdx.x; i < end; i += THREADS) {
+    const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
+    const int inner = (i - outer * a.v[7]) * V;
+    const int c = LAST ? inner : outer, pixel = LAST ? outer : inner;
+    float v[V];
+    po_load<X_T, V>(v, from + ((i64)c * a.v[11] + (i64)pixel * a.v[12]));
+#if LAST
+    float s[V], b[V];
+    po_load<S_T, V>(s, scale + c0 + c);
+    po_load<B_T, V>(b, bias + c0 + c);
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * factor * s[j] + b[j];
+    ending(v, a, n, 0, 0, pixel, c0 + c, V ENDING_ARGS);
+#else
+    const float s = po_widen(scale[c0 + c]) * factor, b = po_widen(bias[c0 + c]);
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * s + b;
+    ending(v, a, n, c0 + c, 0, 0, pixel, V ENDING_ARGS);
+#endif
+    po_store<Y_T, V>(to + ((i64)c * a.v[14] + (i64)pixel * a.v[15]), v);
+  }
+#endif
+}

@@ -1,0 +1,141 @@
+// What the kernels share that move, map and reduce: integer arguments, division by numbers that are known before
+// the launch, wide loads and stores of any type, sums over a block.
+//
+// Set from outside: N_INTS, how many integers a kernel takes.
+
+struct Ints { int v[N_INTS]; };
+
+// Shared memory whose size the launch says.
+#ifndef PO_DYNAMIC
+#define PO_DYNAMIC extern __shared__ uint4 po_dynamic[];
+#endif
+
+// n / d for n below 2^31: `mul` and `shift` come from the host.
+PL_INLINE u32 po_div_by(u32 n, u32 mul, u32 shift) { return (__umulhi(n, mul) + n) >> shift; }
+// Takes the last axis off `rest`: returns the place along it.
+PL_INLINE int po_take(u32& rest, int dim, int mul, int shift) {
+  const u32 q = po_div_by(rest, (u32)mul, (u32)shift);
+  const int at = (int)(rest - q * (u32)dim);
+  rest = q;
+  return at;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Elements: stored as T, computed with as Wide<T>::type
+
+template <class T> struct Wide { typedef T type; };
+template <> struct Wide<f16> { typedef float type; };
+template <> struct Wide<bf16> { typedef float type; };
+// Booleans: one byte, anything but zero is true.
+template <> struct Wide<u8> { typedef bool type; };
+
+PL_INLINE float po_widen(float v) { return v; }
+PL_INLINE float po_widen(f16 v) { return to_f32(v); }
+PL_INLINE float po_widen(bf16 v) { return to_f32(v); }
+PL_INLINE bool po_widen(u8 v) { return v != 0; }
+PL_INLINE i32 po_widen(i32 v) { return v; }
+PL_INLINE i64 po_widen(i64 v) { return v; }
+PL_INLINE i8 po_widen(i8 v) { return v; }
+PL_INLINE u16 po_widen(u16 v) { return v; }
+PL_INLINE u32 po_widen(u32 v) { return v; }
+PL_INLINE u64 po_widen(u64 v) { return v; }
+
+template <class T> struct Narrow { static PL_INLINE T make(T v) { return v; } };
+template <> struct Narrow<f16> { static PL_INLINE f16 make(float v) { return from_f32<f16>(v); } };
+template <> struct Narrow<bf16> { static PL_INLINE bf16 make(float v) { return from_f32<bf16>(v); } };
+template <> struct Narrow<u8> { static PL_INLINE u8 make(bool v) { return v ? 1 : 0; } };
+
+// Bytes of one access and how often; at most 16 at once.
+template <int BYTES> struct Access { typedef uint4 type; static constexpr int n = BYTES / 16; };
+template <> struct Access<8> { typedef uint2 type; static constexpr int n = 1; };
+template <> struct Access<4> { typedef u32 type; static constexpr int n = 1; };
+template <> struct Access<2> { typedef u16 type; static constexpr int n = 1; };
+template <> struct Access<1> { typedef u8 type; static constexpr int n = 1; };
+
+// V neighbours, at once where their address allows it. An operand that lies inside another one may begin
+// anywhere, so the address decides, which is the same for all threads.
+template <class T, int V> PL_INLINE void po_load(typename Wide<T>::type (&v)[V], const T* at) {
+  typedef Access<V * (int)sizeof(T)> A;
+  union { typename A::type all[A::n]; T each[V]; } u;
+  if (V > 1 && ((u64)at & (sizeof(typename A::type) - 1)) == 0) {
+#pragma unroll
+    for (int i = 0; i < A::n; i++) u.all[i] = ((const typename A::type*)at)[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i++) u.each[i] = at[i];
+  }
+#pragma unroll
+  for (int i = 0; i < V; i++) v[i] = po_widen(u.each[i]);
+}
+template <class T, int V> PL_INLINE void po_store(T* at, const typename Wide<T>::type (&v)[V]) {
+  typedef Access<V * (int)sizeof(T)> A;
+  union { typename A::type all[A::n]; T each[V]; } u;
+#pragma unroll
+  for (int i = 0; i < V; i++) u.each[i] = Narrow<T>::make(v[i]);
+  if (V > 1 && ((u64)at & (sizeof(typename A::type) - 1)) == 0) {
+#pragma unroll
+    for (int i = 0; i < A::n; i++) ((typename A::type*)at)[i] = u.all[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i++) at[i] = u.each[i];
+  }
+}
+// The first `n` of them; the rest is `fill`.
+template <class T, int V> PL_INLINE void po_load_part(typename Wide<T>::type (&v)[V], const T* at, int n, typename Wide<T>::type fill) {
+  if (n >= V) {
+    po_load<T, V>(v, at);
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = i < n ? po_widen(at[i]) : fill;
+  }
+}
+template <class T, int V> PL_INLINE void po_store_part(T* at, const typename Wide<T>::type (&v)[V], int n) {
+  if (n >= V) {
+    po_store<T, V>(at, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i++)
+      if (i < n) at[i] = Narrow<T>::make(v[i]);
+  }
+}
+// V elements that lie `step` apart.
+template <class T, int V> PL_INLINE void po_gather(typename Wide<T>::type (&v)[V], const T* at, int step) {
+  T each[V];
+#pragma unroll
+  for (int i = 0; i < V; i++) each[i] = at[(i64)i * step];
+#pragma unroll
+  for (int i = 0; i < V; i++) v[i] = po_widen(each[i]);
+}
+template <class T, int V> PL_INLINE void po_scatter(T* at, const typename Wide<T>::type (&v)[V], int step) {
+#pragma unroll
+  for (int i = 0; i < V; i++) at[(i64)i * step] = Narrow<T>::make(v[i]);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Over a block of threads: every thread gets the result. `scratch` has a place for each warp; the order of
+// additions is fixed.
+
+template <int THREADS> PL_INLINE float po_block_sum(float v, float* scratch) {
+  v = warp_sum(v);
+  if (THREADS > 32) {
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = scratch[0];
+#pragma unroll
+    for (int i = 1; i < THREADS / 32; i++) v += scratch[i];
+  }
+  return v;
+}
+template <int THREADS> PL_INLINE float po_block_max(float v, float* scratch) {
+  v = warp_max(v);
+  if (THREADS > 32) {
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = scratch[0];
+#pragma unroll
+    for (int i = 1; i < THREADS / 32; i++) v = fmaxf(v, scratch[i]);
+  }
+  return v;
+}

@@ -1,0 +1,317 @@
+//! The family of transposed convolutions, with the pointwise nodes behind them: on tensor cores for half types
+//! with channels innermost, on the plain units for everything else.
+
+use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_op::window::PlacedAxis;
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, Dim, Tensor};
+
+use super::pool::{NO_AXIS, image_strides, three};
+use crate::codegen::storage_type;
+use crate::ending::Ending;
+use crate::gpu::Gpu;
+use crate::operands::{candidate, is_float, laid, layouts_for, refuse, size_of_element, storage, want};
+use crate::samples::{Sample, input, node};
+use crate::space::{blocks, divisor, int};
+use crate::steps::{Arg, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+
+/// Taps outermost, then input channels, then output channels.
+const PACKED_PLAIN: &str = "taps_in_out";
+/// Taps outermost, then output channels, then input channels.
+const PACKED_MMA: &str = "taps_out_in";
+
+/// Rows and columns of a tile on tensor cores.
+const TILE: usize = 64;
+/// Output channels of a thread on the plain units.
+const LANES: usize = 4;
+
+/// Transposed convolutions.
+pub(crate) struct ConvTranspose;
+
+struct Wanted<'a> {
+    x: &'a Operand,
+    weight: &'a Operand,
+    /// Windows slide over the output: `input` is its size, `output` the image's.
+    axes: [PlacedAxis; 3],
+    groups: usize,
+    /// Channels of a group.
+    inputs: usize,
+    outputs: usize,
+}
+
+fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
+    let (Some(node), [y]) = (problem.region.nodes.first(), &problem.outputs[..]) else {
+        return refuse("a transposed convolution with one output");
+    };
+    let Op::ConvTranspose(conv) = &node.op else { return refuse("no transposed convolution") };
+    let operand = |idx: usize| match node.inputs.get(idx).copied().flatten() {
+        Some(Ref::Input(at)) if at as usize == idx => problem.inputs.get(idx),
+        _ => None,
+    };
+    let (Some(x), Some(weight)) = (operand(0), operand(1)) else {
+        return refuse("image and weights that are inputs of the region");
+    };
+    let groups = usize::try_from(conv.group).unwrap_or(0);
+    let fits = (3..=5).contains(&x.rank())
+        && weight.rank() == x.rank()
+        && weight.constant
+        && is_float(x.dtype)
+        && weight.dtype == x.dtype
+        && is_float(y.dtype)
+        && groups > 0
+        && x.dims[1].is_multiple_of(groups)
+        && weight.dims[0] == x.dims[1]
+        && y.rank() == x.rank()
+        && y.dims[..2] == [x.dims[0], weight.dims[1] * groups];
+    if !fits {
+        return refuse("not a transposed convolution of floats");
+    }
+    let unfit = || KernelError::unsupported("windows that do not fit the image");
+    let kernel: Vec<Dim> = weight.dims[2..].iter().map(|dim| Dim::from(*dim)).collect();
+    let window = conv.window();
+    let kernel = window.kernel_of_weight(&kernel).map_err(|_| unfit())?;
+    let axes = window
+        .transposed_axes(&kernel, &conv.output_padding, conv.output_shape.as_deref())
+        .map_err(|_| unfit())?;
+    let placed: Vec<PlacedAxis> = axes
+        .iter()
+        .zip(&x.dims[2..])
+        .map(|(axis, size)| axis.place(*size).map_err(|_| unfit()))
+        .collect::<Result<_, _>>()?;
+    let axes = three(&placed, NO_AXIS);
+    if three(&y.dims[2..], 1).iter().zip(&axes).any(|(dim, axis)| *dim != axis.input) {
+        return Err(unfit());
+    }
+    Ok(Wanted { x, weight, axes, groups, inputs: x.dims[1] / groups, outputs: weight.dims[1] })
+}
+
+/// Rows of the ending: sample, depth, row, column.
+fn ending(problem: &Problem, lanes: usize, base: usize) -> Result<Ending, KernelError> {
+    let spatial: Vec<[usize; 1]> = (2..problem.outputs[0].rank()).map(|axis| [axis]).collect();
+    let mut rows: [&[usize]; 4] = [&[0], &[], &[], &[]];
+    for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
+        *to = from;
+    }
+    Ending::behind(problem, 0, rows, &[1], lanes, base)
+}
+
+fn plain(problem: &Problem) -> Result<Plan, KernelError> {
+    let Wanted { x, weight, axes, groups, inputs, outputs } = wanted(problem)?;
+    let y = &problem.outputs[0];
+    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
+        return refuse("not an image");
+    };
+    if y.is_empty() {
+        return Ok(Plan::default());
+    }
+    let sizes = axes.map(|axis| axis.input);
+    let order = [outputs.div_ceil(LANES), groups, sizes[2], sizes[1], sizes[0]];
+    let n_threads = x.dims[0] * order.iter().product::<usize>();
+    let mut ints = vec![int(n_threads)?];
+    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
+    ints.extend([int(outputs)?, int(inputs)?]);
+    for axis in axes {
+        for value in [axis.output, axis.kernel, axis.stride, axis.dilation, axis.pad_begin] {
+            ints.push(int(value)?);
+        }
+    }
+    for stride in from.into_iter().chain(to) {
+        ints.push(int(stride)?);
+    }
+    let ending = ending(problem, LANES, ints.len())?;
+    ints.extend(&ending.ints);
+    let text = include_str!("../../kernels/conv_transpose.cu");
+    let source = ending
+        .code("conv_transpose.cu", text, "conv_transpose", ints.len())
+        .define("X_T", storage(x)?)
+        .define("W_T", storage_type(weight.dtype).unwrap_or("float"))
+        .define("Y_T", storage(y)?)
+        .define("V", LANES)
+        .source();
+    let grid = [blocks(n_threads, 256)?, 1, 1];
+    Ok(Plan::one(source, grid, 256, arguments(ints, &ending)))
+}
+
+fn arguments(ints: Vec<i32>, ending: &Ending) -> Vec<Arg> {
+    let mut args = vec![
+        Arg::Address(Slot::Input(0), 0),
+        Arg::Address(Slot::Input(1), 0),
+        Arg::Address(Slot::Output(0), 0),
+        Arg::Ints(ints),
+    ];
+    args.extend(ending.args.clone());
+    args
+}
+
+fn mma(problem: &Problem) -> Result<Plan, KernelError> {
+    let Wanted { x, axes, groups, inputs, outputs, .. } = wanted(problem)?;
+    let y = &problem.outputs[0];
+    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
+        return refuse("not an image");
+    };
+    let spaced = axes.iter().any(|axis| axis.dilation != 1 && axis.kernel > 1);
+    let half = matches!(x.dtype, DType::F16 | DType::BF16);
+    let aligned = [0, 2, 3, 4].iter().all(|idx| from[*idx].is_multiple_of(8));
+    if !half || groups != 1 || spaced || inputs % 8 != 0 || from[1] != 1 || to[1] != 1 || !aligned {
+        return refuse(
+            "only one group of half types in whole chunks, channels innermost, goes to tensor cores",
+        );
+    }
+    if y.is_empty() {
+        return Ok(Plan::default());
+    }
+    let mut ints = vec![int(x.dims[0])?, int(inputs)?, int(outputs)?];
+    for axis in axes {
+        for value in [axis.output, axis.input, axis.kernel, axis.stride, axis.pad_begin] {
+            ints.push(int(value)?);
+        }
+    }
+    for strides in [from, to] {
+        for idx in [0, 2, 3, 4] {
+            ints.push(int(strides[idx])?);
+        }
+    }
+    let ending = ending(problem, 8, ints.len())?;
+    ints.extend(&ending.ints);
+    let text = include_str!("../../kernels/conv_transpose_mma.cu");
+    let source = ending
+        .code("conv_transpose_mma.cu", text, "conv_transpose_mma", ints.len())
+        .define("T", storage(x)?)
+        .define("Y_T", storage(y)?)
+        .source();
+    let rows: usize = axes.iter().map(|axis| axis.input.div_ceil(axis.stride)).product::<usize>() * x.dims[0];
+    let phases: usize = axes.iter().map(|axis| axis.stride).product();
+    if phases > 65_535 || outputs.div_ceil(TILE) > 65_535 {
+        return refuse("more phases than a grid has");
+    }
+    let grid = [blocks(rows, TILE)?, outputs.div_ceil(TILE) as u32, phases as u32];
+    Ok(Plan::one(source, grid, 128, arguments(ints, &ending)))
+}
+
+/// A weight of input channels, output channels of a group, taps, as `order` names places of it.
+fn packed(weight: &Tensor, groups: usize, outer_is_input: bool) -> Vec<u8> {
+    let (all, outputs) = (weight.shape()[0], weight.shape()[1]);
+    let (inputs, taps) = (all / groups.max(1), weight.len() / (all * outputs).max(1));
+    let size = size_of_element(weight.dtype());
+    let bytes = weight.bytes();
+    let mut out = vec![0; bytes.len()];
+    for input in 0..all {
+        for output in 0..outputs {
+            for tap in 0..taps {
+                let from = ((input * outputs + output) * taps + tap) * size;
+                let (group, within) = (input / inputs, input % inputs);
+                let to = match outer_is_input {
+                    true => (tap * inputs + within) * groups * outputs + group * outputs + output,
+                    false => (tap * outputs + output) * all + input,
+                } * size;
+                out[to..to + size].copy_from_slice(&bytes[from..from + size]);
+            }
+        }
+    }
+    out
+}
+
+impl Planner for ConvTranspose {
+    fn name(&self) -> &'static str {
+        "convtranspose"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let Ok(Wanted { x, weight, inputs, .. }) = wanted(problem) else { return Vec::new() };
+        let taps: usize = weight.dims[2..].iter().product();
+        let flops = 2.0 * (x.len() / x.dims[1].max(1) * taps * weight.dims[1] * inputs) as f64;
+        let bytes = problem.traffic_bytes() as f64;
+        let mut list = Vec::new();
+        let mut offer = |name: &str, layout: Layout, format: &str, peak: f64| {
+            let mut inputs: Vec<Want> =
+                problem.inputs.iter().map(|input| want(input, x.rank(), layout)).collect();
+            inputs[0] = Want::inside(layout);
+            inputs[1] = Want::dense(Layout::Plain);
+            let outputs = vec![Want::inside(layout)];
+            let laid = laid(problem, &inputs, &outputs);
+            let planned = if format == PACKED_MMA { mma(&laid) } else { plain(&laid) };
+            if planned.is_ok() {
+                let ns = gpu.roofline_ns(flops, peak, bytes);
+                let mut made = candidate(name.to_string(), REVISION, inputs, outputs, ns);
+                made.packed[1] = Some(format.to_string());
+                // Rows in whole chunks: a larger value may put them anywhere.
+                if format == PACKED_MMA {
+                    made.inputs[0] = Want::dense(layout);
+                }
+                list.push(made);
+            }
+        };
+        if gpu.sm >= 80 || x.dtype == DType::F16 {
+            offer("convtranspose_mma", Layout::ChannelsLast, PACKED_MMA, 1e14);
+        }
+        for layout in layouts_for(&problem.outputs) {
+            offer(&format!("convtranspose_{}", layout.name()), layout, PACKED_PLAIN, 4e12);
+        }
+        list
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
+        if tactic.name == "convtranspose_mma" { mma(problem) } else { plain(problem) }
+    }
+
+    fn pack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let wanted = wanted(problem)?;
+        if input != 1 || weight.shape() != wanted.weight.dims {
+            return refuse(format!("{tactic} packs its weights only"));
+        }
+        let is_mma = tactic.name == "convtranspose_mma";
+        let format = if is_mma { PACKED_MMA } else { PACKED_PLAIN };
+        Ok(PackedWeight { format: format.to_string(), bytes: packed(weight, wanted.groups, !is_mma) })
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let conv = |group: i64, pads: &[i64], strides: &[i64]| {
+            Op::from(op::ConvTranspose {
+                group,
+                auto_pad: op::AutoPad::NotSet,
+                strides: strides.to_vec(),
+                pads: pads.to_vec(),
+                output_padding: Vec::new(),
+                dilations: Vec::new(),
+                output_shape: None,
+                kernel_shape: None,
+            })
+        };
+        let half = DType::F16;
+        let behind = vec![
+            (conv(1, &[], &[2, 2]), vec![input(0), input(1), input(2)]),
+            (Op::from(op::Relu {}), vec![node(0)]),
+        ];
+        let one = |op| Sample::of(vec![(op, vec![input(0), input(1)])]);
+        vec![
+            Sample::of(behind)
+                .typed(half, &[2, 40, 5, 6])
+                .weight(half, &[40, 24, 2, 2])
+                .weight(half, &[24])
+                .problem(),
+            one(conv(1, &[1, 1, 1, 1], &[2, 2]))
+                .typed(half, &[1, 16, 5, 4])
+                .weight(half, &[16, 72, 4, 4])
+                .problem(),
+            one(conv(2, &[1, 0, 0, 1], &[2, 1]))
+                .f32(&[1, 6, 4, 5])
+                .weight(DType::F32, &[6, 5, 3, 2])
+                .problem(),
+            one(conv(1, &[], &[2, 2, 2]))
+                .typed(DType::BF16, &[1, 8, 3, 2, 3])
+                .weight(DType::BF16, &[8, 8, 2, 2, 2])
+                .problem(),
+        ]
+    }
+}

@@ -1,0 +1,32 @@
+//! Depthwise convolutions against the reference, and their packing there and back.
+
+use planish_tensor::DType;
+
+use super::{Depthwise, PACKED, turned};
+use crate::gpu::Gpu;
+use crate::steps::Planner;
+use crate::trial::{self, Numbers, Tolerance};
+
+/// Sums of up to fifty products in f32.
+const SUMS: Tolerance = Tolerance { relative: 2e-5, absolute: 1e-5 };
+
+#[test]
+fn samples_are_convolved() {
+    for problem in Depthwise.samples() {
+        trial::check(&Depthwise, &problem, 5, SUMS);
+    }
+}
+
+#[test]
+fn packed_weights_come_back() {
+    assert_eq!(turned(&[1, 2, 3, 4, 5, 6], 1, 2, 3), [1, 4, 2, 5, 3, 6]);
+    let gpu = Gpu::known("h200").unwrap();
+    let problem = &Depthwise.samples()[0];
+    let tactic = &Depthwise.candidates(&gpu, problem)[0].tactic;
+    let weight = Numbers::new(3).tensor(DType::F16, &problem.inputs[1].dims, 1.0);
+    let packed = Depthwise.pack(problem, tactic, 1, &weight).unwrap();
+    assert_eq!(packed.format, PACKED.name());
+    let back = crate::unpack(&packed.format, DType::F16, weight.shape(), &packed.bytes);
+    assert_eq!(back.unwrap(), weight);
+    assert!(Depthwise.pack(problem, tactic, 0, &weight).is_err());
+}

@@ -1,0 +1,151 @@
+//! The family of lookups along one axis: Gather (embeddings) and GatherElements.
+
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, normalize_axis};
+
+use crate::gpu::Gpu;
+use crate::operands::{candidate, laid, refuse, size_of_element};
+use crate::samples::Sample;
+use crate::space::{self, blocks, divisor, int};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+
+/// Gather and GatherElements with an index that only a run can tell.
+pub(crate) struct Gather;
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    let ([node], [data, index], [y]) = (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..])
+    else {
+        return refuse("one lookup of data by an index");
+    };
+    let fits = node.inputs == [Some(Ref::Input(0)), Some(Ref::Input(1))]
+        && data.dtype == y.dtype
+        && !data.dtype.is_sub_byte()
+        && data.packed.is_none()
+        && matches!(index.dtype, DType::I32 | DType::I64);
+    let (axis, each) = match &node.op {
+        Op::Gather(op) if fits => (op.axis, false),
+        Op::GatherElements(op) if fits => (op.axis, true),
+        _ => return refuse("no lookup along an axis"),
+    };
+    let axis =
+        normalize_axis(axis, data.rank()).map_err(|error| KernelError::unsupported(error.to_string()))?;
+    let signed = |operand: &Operand, axis: usize| operand.strides[axis] as isize;
+    // Strides of the data and of the index for every axis of the output.
+    let (mut from, mut which): (Vec<isize>, Vec<isize>) = (Vec::new(), Vec::new());
+    if each {
+        if index.dims != y.dims || index.rank() != data.rank() {
+            return refuse("an index of other sizes than the output");
+        }
+        for idx in 0..y.rank() {
+            from.push(if idx == axis { 0 } else { signed(data, idx) });
+            which.push(signed(index, idx));
+        }
+    } else {
+        if y.dims != [&data.dims[..axis], &index.dims, &data.dims[axis + 1..]].concat() {
+            return refuse("an output of other sizes than data and index make");
+        }
+        for idx in 0..axis {
+            from.push(signed(data, idx));
+            which.push(0);
+        }
+        for idx in 0..index.rank() {
+            from.push(0);
+            which.push(signed(index, idx));
+        }
+        for idx in axis + 1..data.rank() {
+            from.push(signed(data, idx));
+            which.push(0);
+        }
+    }
+    if y.is_empty() {
+        return Ok(Plan::default());
+    }
+    if data.dims[axis] == 0 {
+        return refuse("a lookup in nothing");
+    }
+    let to: Vec<isize> = y.strides.iter().map(|stride| *stride as isize).collect();
+    let mut axes = space::joined(&y.dims, &[&from, &which, &to], 2);
+    if axes.is_empty() {
+        axes.push(space::Axis { dim: 1, strides: vec![1, 0, 1] });
+    }
+    let (inner, outer) = axes.split_last().ok_or_else(|| KernelError::unsupported("no axes"))?;
+    let size = size_of_element(data.dtype);
+    let aligned = |lanes: usize| {
+        let lanes = lanes as isize;
+        inner.dim as isize >= lanes
+            && data.strides[axis] as isize % lanes == 0
+            && outer.iter().all(|axis| axis.strides[0] % lanes == 0 && axis.strides[2] % lanes == 0)
+    };
+    let mut lanes = if inner.strides == [1, 0, 1] { 16 / size } else { 1 };
+    while lanes > 1 && !aligned(lanes) {
+        lanes /= 2;
+    }
+    let n_vectors = inner.dim.div_ceil(lanes) * outer.iter().map(|axis| axis.dim).product::<usize>();
+    let mut ints = vec![int(n_vectors)?, int(inner.dim)?, int(data.dims[axis])?, int(data.strides[axis])?];
+    ints.extend(divisor(inner.dim.div_ceil(lanes)));
+    outer.iter().rev().for_each(|axis| ints.extend(divisor(axis.dim)));
+    for operand in 0..3 {
+        for axis in axes.iter().rev() {
+            ints.push(space::stride(axis.strides[operand])?);
+        }
+    }
+    let element = match size {
+        1 => "i8",
+        2 => "u16",
+        4 => "u32",
+        8 => "u64",
+        size => return refuse(format!("elements of {size} bytes")),
+    };
+    let source = Code::new("gather.cu", include_str!("../../kernels/gather.cu"), "gather", ints.len())
+        .define("T", element)
+        .define("I_T", if index.dtype == DType::I32 { "i32" } else { "i64" })
+        .define("V", lanes)
+        .define("N_AXES", axes.len())
+        .source();
+    let args = vec![
+        Arg::Address(Slot::Input(0), 0),
+        Arg::Address(Slot::Input(1), 0),
+        Arg::Address(Slot::Output(0), 0),
+        Arg::Ints(ints),
+    ];
+    Ok(Plan::one(source, [blocks(n_vectors, 256)?, 1, 1], 256, args))
+}
+
+impl Planner for Gather {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
+        let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
+        if plan(&laid(problem, &inputs, &outputs)).is_err() {
+            return Vec::new();
+        }
+        let bytes = 2.0 * problem.outputs[0].span_bytes() as f64;
+        let ns = gpu.roofline_ns(0.0, 1.0, bytes);
+        vec![candidate("gather_plain".to_string(), REVISION, inputs, outputs, ns)]
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let table = |dtype, index| {
+            Sample::op(op::Gather { axis: 0 }, 2).typed(dtype, &[30, 64]).typed(index, &[2, 9]).problem()
+        };
+        vec![
+            table(DType::F16, DType::I64),
+            table(DType::F32, DType::I32),
+            Sample::op(op::Gather { axis: 1 }, 2).f32(&[3, 7, 5]).typed(DType::I64, &[4]).problem(),
+            Sample::op(op::GatherElements { axis: 1 }, 2).f32(&[3, 7]).typed(DType::I64, &[3, 5]).problem(),
+        ]
+    }
+}

@@ -1,0 +1,141 @@
+//! The family of movement: transposes, reorders between layouts, concatenations, slices, pads and whatever else
+//! is a few strided copies. Only the width of elements matters; every copy is a launch.
+
+#[cfg(test)]
+mod tests;
+
+use planish_kernel::movement::{Move, Source, lower};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_op as op;
+use planish_op::Op;
+use planish_tensor::{DType, Tensor};
+
+use crate::gpu::Gpu;
+use crate::map::{Body, Laid, Map, Place};
+use crate::operands::{candidate, laid, refuse};
+use crate::samples::{Sample, constant, input};
+use crate::steps::{Plan, Planner, Slot};
+
+const REVISION: u32 = 1;
+
+/// More copies than this are slower than going through the host.
+const MAX_COPIES: usize = 64;
+
+/// Operators that only move data.
+pub(crate) struct Movement;
+
+impl Planner for Movement {
+    fn name(&self) -> &'static str {
+        "move"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        const BOTH: [Layout; 2] = [Layout::Plain, Layout::ChannelsLast];
+        let is_reorder = matches!(&problem.region.nodes[..], [node] if matches!(node.op, Op::Identity(_)));
+        // Regrouping needs gapless operands; everything else follows strides.
+        let is_regrouped = problem.region.nodes.iter().any(|node| {
+            matches!(node.op, Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_))
+        });
+        let wants = |layout, n| vec![Want { layout, inside: !is_regrouped }; n];
+        let mut list: Vec<Candidate> = Vec::new();
+        for (from, to) in BOTH.into_iter().flat_map(|from| BOTH.map(|to| (from, to))) {
+            // Where both layouts are the same, one is enough, but for reorders: they are asked for by their
+            // layouts, and other sizes may tell the layouts apart.
+            let differs = |layout: Layout, operands: &[Operand]| {
+                layout == Layout::Plain
+                    || operands.iter().any(|operand| !layout.same_for(Layout::Plain, &operand.dims))
+            };
+            if !is_reorder && (!differs(from, &problem.inputs) || !differs(to, &problem.outputs)) {
+                continue;
+            }
+            let (inputs, outputs) = (wants(from, problem.inputs.len()), wants(to, problem.outputs.len()));
+            let Ok(plan) = plan(&laid(problem, &inputs, &outputs)) else { continue };
+            let bytes = 2.0 * problem.outputs.iter().map(Operand::span_bytes).sum::<usize>() as f64;
+            // A copy that goes against the grain of one side is slower by some.
+            let slower = if from == to { 1.0 } else { 1.5 };
+            let launches = plan.steps.len().saturating_sub(1) as f64;
+            let ns = gpu.roofline_ns(0.0, 1.0, bytes * slower) + launches * gpu.roofline_ns(0.0, 1.0, 0.0);
+            list.push(candidate("move_copies".to_string(), REVISION, inputs, outputs, ns));
+        }
+        list.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+        list
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let identity = |dtype, dims: &[usize]| Sample::op(op::Identity {}, 1).typed(dtype, dims).problem();
+        let swapped = op::Transpose { perm: Some(vec![0, 2, 1, 3]) };
+        let image = [2usize, 33, 20, 18];
+        let concat = Sample::op(op::Concat { axis: 1 }, 2).f32(&[2, 3, 8]).f32(&[2, 5, 8]).problem();
+        let slice = Sample::of(vec![(
+            op::Slice {}.into(),
+            vec![input(0), constant(0), constant(1), constant(2), constant(3)],
+        )])
+        .constant(Tensor::vector(vec![7i64]))
+        .constant(Tensor::vector(vec![-20i64]))
+        .constant(Tensor::vector(vec![1i64]))
+        .constant(Tensor::vector(vec![-2i64]))
+        .typed(DType::F16, &[3, 9, 16])
+        .problem();
+        vec![
+            identity(DType::F16, &image),
+            identity(DType::F32, &image),
+            identity(DType::I64, &[3, 17, 5]),
+            identity(DType::U8, &image),
+            Sample::op(swapped, 1).typed(DType::F16, &[2, 7, 6, 64]).problem(),
+            concat,
+            slice,
+        ]
+    }
+}
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    if problem.inputs.iter().any(|input| input.packed.is_some()) {
+        return refuse("a packed weight is not moved");
+    }
+    let moves = lower(problem)?;
+    if moves.len() > MAX_COPIES {
+        return refuse(format!("{} copies", moves.len()));
+    }
+    moves.into_iter().try_fold(Plan::default(), |plan, part| Ok(plan.then(map(part)?.plan()?)))
+}
+
+/// One copy as a map.
+fn map(part: Move) -> Result<Map, KernelError> {
+    let Move { source, output, width, from, to, walks } = part;
+    let storage = match width {
+        1 => "i8",
+        2 => "u16",
+        4 => "u32",
+        8 => "u64",
+        width => return refuse(format!("elements of {width} bytes")),
+    };
+    let size = width as isize;
+    let place = match source {
+        Source::Input(idx) => Place::Operand(Slot::Input(idx), from / width),
+        Source::Constant(bytes) => Place::Constant(bytes.get(from..).unwrap_or_default().to_vec()),
+    };
+    // Strides of one place may be beyond all bounds.
+    let stride = |len: usize, step: isize| if len <= 1 { 0 } else { step / size };
+    let input = Laid {
+        place,
+        storage,
+        size: width,
+        strides: walks.iter().map(|walk| stride(walk.len, walk.from)).collect(),
+    };
+    let output = Laid {
+        place: Place::Operand(Slot::Output(output), to / width),
+        storage,
+        size: width,
+        strides: walks.iter().map(|walk| stride(walk.len, walk.to)).collect(),
+    };
+    Ok(Map {
+        dims: walks.iter().map(|walk| walk.len).collect(),
+        inputs: vec![input],
+        outputs: vec![output],
+        body: Body::Copy,
+    })
+}

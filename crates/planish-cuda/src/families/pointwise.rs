@@ -1,0 +1,159 @@
+//! The family of pointwise programs: regions whose nodes are all element-wise, in one generated kernel.
+
+#[cfg(test)]
+mod tests;
+
+use planish_kernel::pointwise::{Program, ProgramInput, Source};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_op as op;
+use planish_op::Op;
+use planish_tensor::{DType, Tensor};
+
+use crate::codegen::storage_type;
+use crate::gpu::Gpu;
+use crate::map::{Body, Laid, Map, Place};
+use crate::operands::{candidate, laid, layouts_for, refuse, size_of_element, storage, strides, want};
+use crate::samples::{Sample, input, node};
+use crate::steps::{Plan, Planner, Slot};
+
+/// Raised when the generated code changes.
+const REVISION: u32 = 1;
+
+/// Fused pointwise regions.
+pub(crate) struct Pointwise;
+
+impl Planner for Pointwise {
+    fn name(&self) -> &'static str {
+        "pointwise"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let Ok(program) = Program::stored(problem) else {
+            return Vec::new();
+        };
+        let rank = program.dims.len();
+        let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64);
+        let mut list = Vec::new();
+        let mut offer = |from: Layout, to: Layout, ns: f64| {
+            let inputs: Vec<Want> = problem.inputs.iter().map(|input| want(input, rank, from)).collect();
+            let outputs = vec![Want::inside(to); problem.outputs.len()];
+            if map(&laid(problem, &inputs, &outputs), &program).and_then(|map| map.plan()).is_ok() {
+                let name = match from == to {
+                    true => format!("pointwise_{}", to.name()),
+                    false => format!("pointwise_{}_to_{}", from.name(), to.name()),
+                };
+                let in_place = if from == to { in_place(problem, &program) } else { Vec::new() };
+                list.push(Candidate { in_place, ..candidate(name, REVISION, inputs, outputs, ns) });
+            }
+        };
+        let layouts: Vec<Layout> = layouts_for(&problem.outputs).collect();
+        layouts.iter().for_each(|layout| offer(*layout, *layout, ns));
+        // One value on its way from one layout to the other can be computed with as it goes.
+        let n_values = problem.inputs.iter().filter(|input| input.dims == program.dims && !input.constant);
+        if layouts.len() == 2 && n_values.count() == 1 {
+            offer(Layout::Plain, Layout::ChannelsLast, ns * 1.2);
+            offer(Layout::ChannelsLast, Layout::Plain, ns * 1.2);
+        }
+        list
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        map(problem, &Program::stored(problem)?)?.plan()
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let relu_add = || {
+            vec![
+                (Op::from(op::Add {}), vec![input(0), input(1)]),
+                (op::Relu {}.into(), vec![node(0)]),
+                (op::Sigmoid {}.into(), vec![node(1)]),
+            ]
+        };
+        let cast = |to| Op::from(op::Cast { round_mode: op::CastRounding::Up, saturate: true, to });
+        let image = [2usize, 40, 9, 11];
+        let mut samples = vec![
+            Sample::of(relu_add()).f32(&image).f32(&[40, 1, 1]).problem(),
+            Sample::of(relu_add()).typed(DType::F16, &image).typed(DType::F16, &image).problem(),
+            Sample::of(relu_add()).typed(DType::BF16, &[7, 13]).typed(DType::BF16, &[13]).problem(),
+            Sample::of(vec![(cast(DType::F16), vec![input(0)])]).f32(&image).problem(),
+            Sample::of(vec![(cast(DType::F32), vec![input(0)])]).typed(DType::BF16, &image).problem(),
+            Sample::of(vec![(cast(DType::I64), vec![input(0)])]).f32(&[33]).problem(),
+        ];
+        let chosen = vec![
+            (Op::from(op::Less {}), vec![input(0), input(1)]),
+            (op::Where {}.into(), vec![node(0), input(0), input(1)]),
+        ];
+        samples.push(Sample::of(chosen).typed(DType::I32, &[5, 8]).typed(DType::I32, &[5, 1]).problem());
+        samples
+    }
+}
+
+/// Where a program's inputs and outputs are, in the problem as it lies.
+fn map(problem: &Problem, program: &Program) -> Result<Map, KernelError> {
+    let fits = |(output, dtype): (&Operand, &DType)| output.dims == program.dims && output.dtype == *dtype;
+    let n_outputs = program.outputs.len();
+    if problem.outputs.len() != n_outputs || !problem.outputs.iter().zip(&program.output_types).all(fits) {
+        return refuse("outputs of other types or sizes than the program makes");
+    }
+    let inputs = program.inputs.iter().map(|input| operand(problem, program.dims.len(), input));
+    let outputs = problem.outputs.iter().enumerate().map(|(idx, output)| {
+        Ok(Laid {
+            place: Place::Operand(Slot::Output(idx), 0),
+            storage: storage(output)?,
+            size: size_of_element(output.dtype),
+            strides: strides(output),
+        })
+    });
+    Ok(Map {
+        dims: program.dims.clone(),
+        inputs: inputs.collect::<Result<_, _>>()?,
+        outputs: outputs.collect::<Result<_, KernelError>>()?,
+        body: Body::Program(Box::new(program.clone())),
+    })
+}
+
+/// An input of a program over a space of this rank.
+pub(crate) fn operand(problem: &Problem, rank: usize, input: &ProgramInput) -> Result<Laid, KernelError> {
+    let (place, own) = match input.source {
+        Source::Input(idx) => {
+            let Some(operand) = problem.inputs.get(idx as usize) else {
+                return refuse("a program reads an input that is not there");
+            };
+            storage(operand)?;
+            (Place::Operand(Slot::Input(idx as usize), 0), operand.strides.clone())
+        }
+        Source::Constant(_) => {
+            let Some(tensor) = input.source.constant(&problem.region) else {
+                return refuse("a program reads a constant that is not there");
+            };
+            (Place::Constant(bytes(tensor)), Layout::Plain.strides(tensor.shape()))
+        }
+    };
+    let Some(storage) = storage_type(input.dtype) else {
+        return refuse(format!("elements of type {}", input.dtype));
+    };
+    let strides =
+        input.axes(rank).into_iter().map(|axis| axis.map_or(0, |axis| own[axis] as isize)).collect();
+    Ok(Laid { place, storage, size: size_of_element(input.dtype), strides })
+}
+
+fn bytes(tensor: &Tensor) -> Vec<u8> {
+    tensor.bytes().to_vec()
+}
+
+/// A single output may lie upon an input of its own type and sizes: every thread reads before it writes.
+fn in_place(problem: &Problem, program: &Program) -> Vec<(usize, usize)> {
+    let [output] = &*problem.outputs else {
+        return Vec::new();
+    };
+    // Read with other strides too, an element could be gone before another thread comes to it.
+    let reads = |idx: usize| {
+        let own = |input: &&ProgramInput| input.source == Source::Input(idx as u32);
+        program.inputs.iter().filter(own).count() == 1
+    };
+    let fits = |idx: usize, input: &Operand| {
+        !input.constant && input.dtype == output.dtype && input.dims == program.dims && reads(idx)
+    };
+    let all = problem.inputs.iter().enumerate();
+    all.filter(|(idx, input)| fits(*idx, input)).map(|(idx, _)| (0, idx)).collect()
+}

@@ -1,0 +1,199 @@
+//! The family of pooling over windows. Pools over whole images are reductions.
+
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_op::window::{PlacedAxis, WindowAttributes};
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, Dim};
+
+use crate::gpu::Gpu;
+use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
+use crate::samples::{Sample, input};
+use crate::space::{blocks, divisor, int};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+
+/// Elements of one access with channels innermost.
+const LANES: usize = 8;
+
+/// Max and average pools.
+pub(crate) struct Pool;
+
+/// What is taken of the elements under a window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fold {
+    Max,
+    Average { include_pad: bool },
+}
+
+/// An image as five strides: sample, channel, depth, row, column; axes that it has not have stride 0.
+pub(crate) fn image_strides(operand: &Operand) -> Option<[usize; 5]> {
+    let rank = operand.rank();
+    if !(3..=5).contains(&rank) {
+        return None;
+    }
+    let mut strides = [0; 5];
+    strides[0] = operand.strides[0];
+    strides[1] = operand.strides[1];
+    for axis in 2..rank {
+        strides[5 - rank + axis] = operand.strides[axis];
+    }
+    Some(strides)
+}
+
+/// Spatial sizes as depth, row, column, filled up with ones.
+pub(crate) fn three<T: Copy>(list: &[T], one: T) -> [T; 3] {
+    let mut all = [one; 3];
+    for (to, from) in all.iter_mut().rev().zip(list.iter().rev()) {
+        *to = *from;
+    }
+    all
+}
+
+/// An axis that an image has not: one place, one tap.
+pub(crate) const NO_AXIS: PlacedAxis =
+    PlacedAxis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad_begin: 0, pad_end: 0 };
+
+/// The windows of an operator on an image, as depth, row, column.
+pub(crate) fn placed(
+    attributes: &WindowAttributes<'_>,
+    kernel: &[Dim],
+    x: &Operand,
+) -> Option<[PlacedAxis; 3]> {
+    let axes = attributes.axes(kernel).ok()?;
+    let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
+    let placed = placed.collect::<Option<Vec<_>>>().filter(|placed| placed.len() == x.rank() - 2)?;
+    Some(three(&placed, NO_AXIS))
+}
+
+fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
+    let ([node], [x], [y]) = (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..]) else {
+        return refuse("one pool with one output");
+    };
+    let fits = node.inputs == [Some(Ref::Input(0))]
+        && node.n_outputs == 1
+        && (3..=5).contains(&x.rank())
+        && x.rank() == y.rank()
+        && x.dims[..2] == y.dims[..2]
+        && x.dtype == y.dtype
+        && is_float(x.dtype);
+    let found = match &node.op {
+        Op::MaxPool(op) => placed(&op.window(), &op.window().kernel(), x).map(|axes| (axes, Fold::Max)),
+        Op::AveragePool(op) => placed(&op.window(), &op.window().kernel(), x)
+            .map(|axes| (axes, Fold::Average { include_pad: op.count_include_pad })),
+        _ => None,
+    };
+    match found.filter(|(axes, _)| {
+        fits && three(&y.dims[2..], 1).iter().zip(axes).all(|(dim, axis)| *dim == axis.output)
+    }) {
+        Some(found) => Ok(found),
+        None => refuse("not a pool of an image of floats"),
+    }
+}
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    let (axes, fold) = wanted(problem)?;
+    let (x, y) = (&problem.inputs[0], &problem.outputs[0]);
+    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
+        return refuse("not an image");
+    };
+    let channels = x.dims[1];
+    let last = from[1] == 1 && to[1] == 1 && channels > 1;
+    let lanes = match channels {
+        _ if !last => 1,
+        1..4 => 1,
+        4..8 => 4,
+        _ => LANES,
+    };
+    let outputs = axes.map(|axis| axis.output);
+    let n_vectors = channels.div_ceil(lanes);
+    let n_threads = x.dims[0] * n_vectors * outputs.iter().product::<usize>();
+    let mut ints = vec![int(n_threads)?];
+    let order = match last {
+        true => [n_vectors, outputs[2], outputs[1], outputs[0]],
+        false => [outputs[2], outputs[1], outputs[0], channels],
+    };
+    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
+    ints.push(int(channels)?);
+    for axis in axes {
+        let PlacedAxis { input, kernel, stride, dilation, pad_begin, pad_end, .. } = axis;
+        for value in [input, kernel, stride, dilation, pad_begin, pad_end] {
+            ints.push(int(value)?);
+        }
+    }
+    for stride in from.into_iter().chain(to) {
+        ints.push(int(stride)?);
+    }
+    int(x.span_bytes().max(y.span_bytes()) / 2)?;
+    let text = include_str!("../../kernels/pool.cu");
+    let source = Code::new("pool.cu", text, "pool", ints.len())
+        .define("T", storage(x)?)
+        .define("V", lanes)
+        .define("IS_MAX", u8::from(fold == Fold::Max))
+        .define("WITH_PAD", u8::from(fold == Fold::Average { include_pad: true }))
+        .define("LAST", u8::from(last))
+        .source();
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
+    Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
+}
+
+impl Planner for Pool {
+    fn name(&self) -> &'static str {
+        "pool"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let Ok((axes, _)) = wanted(problem) else { return Vec::new() };
+        let taps: usize = axes.iter().map(|axis| axis.kernel).product();
+        let reads = (problem.outputs[0].len() * taps) as f64;
+        let mut layouts: Vec<Layout> =
+            layouts_for(&problem.inputs).chain(layouts_for(&problem.outputs)).collect();
+        layouts.sort_unstable_by(|a, b| b.cmp(a));
+        layouts.dedup();
+        let offer = |layout: Layout| {
+            let wants = vec![Want::inside(layout)];
+            plan(&laid(problem, &wants, &wants)).ok()?;
+            // Threads of the plain layout read element by element.
+            let slower = if layout == Layout::Plain { 2.0 } else { 1.0 };
+            let ns = gpu.roofline_ns(reads * slower, 1e13, problem.traffic_bytes() as f64);
+            Some(candidate(format!("pool_{}", layout.name()), REVISION, wants.clone(), wants, ns))
+        };
+        layouts.into_iter().filter_map(offer).collect()
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let max = |kernel: i64, strides: i64, pad: i64, n: usize| op::MaxPool {
+            kernel_shape: vec![kernel; n],
+            strides: vec![strides; n],
+            pads: vec![pad; 2 * n],
+            storage_order: 0,
+            dilations: Vec::new(),
+            ceil_mode: false,
+            auto_pad: op::AutoPad::NotSet,
+        };
+        let average = |include| op::AveragePool {
+            kernel_shape: vec![3, 2],
+            strides: vec![2, 1],
+            pads: vec![1, 0, 1, 1],
+            count_include_pad: include,
+            dilations: Vec::new(),
+            ceil_mode: false,
+            auto_pad: op::AutoPad::NotSet,
+        };
+        let of = |op: Op| Sample::of(vec![(op, vec![input(0)])]);
+        vec![
+            of(max(3, 2, 1, 2).into()).typed(DType::F16, &[2, 64, 15, 14]).problem(),
+            of(max(2, 2, 0, 3).into()).typed(DType::BF16, &[1, 9, 6, 5, 8]).problem(),
+            of(max(3, 1, 1, 1).into()).f32(&[3, 5, 11]).problem(),
+            of(average(true).into()).typed(DType::F16, &[1, 12, 9, 10]).problem(),
+            of(average(false).into()).f32(&[2, 3, 9, 7]).problem(),
+        ]
+    }
+}

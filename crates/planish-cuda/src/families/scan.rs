@@ -1,0 +1,97 @@
+//! The family of running sums along one axis.
+
+use planish_kernel::{Candidate, KernelError, Problem, Ref, Tactic, Want};
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, Tensor, normalize_axis};
+
+use crate::gpu::Gpu;
+use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage, strides};
+use crate::samples::{Sample, constant, input};
+use crate::space::{self, blocks, divisor, int};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+
+/// Nanoseconds from one element of a line to the next: a thread waits for memory at each.
+const STEP_NS: f64 = 30.0;
+
+/// CumSum along a constant axis.
+pub(crate) struct Scan;
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    let ([node], [x], [y]) = (&*problem.region.nodes, &*problem.inputs, &*problem.outputs) else {
+        return refuse("one running sum");
+    };
+    let Op::CumSum(op) = &node.op else { return refuse("no running sum") };
+    let axis = problem.region.constant(node.inputs.get(1).copied().flatten()).map(Tensor::to_i64s);
+    let (Some([axis]), Some(&Some(Ref::Input(0)))) = (axis.as_deref(), node.inputs.first()) else {
+        return refuse("a running sum along one axis that is constant");
+    };
+    let axis =
+        normalize_axis(*axis, x.rank()).map_err(|error| KernelError::unsupported(error.to_string()))?;
+    let numbers = is_float(x.dtype) || matches!(x.dtype, DType::I32 | DType::I64);
+    if !numbers || x.dtype != y.dtype || x.dims != y.dims {
+        return refuse("a running sum of numbers");
+    }
+    if x.is_empty() {
+        return Ok(Plan::default());
+    }
+    let mut dims = x.dims.clone();
+    let len = std::mem::replace(&mut dims[axis], 1);
+    let (from, to) = (strides(x), strides(y));
+    let axes = space::joined(&dims, &[&from, &to], 0);
+    let n_lines: usize = dims.iter().product();
+    let mut ints = vec![int(n_lines)?, int(len)?, int(x.strides[axis])?, int(y.strides[axis])?];
+    axes.iter().rev().for_each(|axis| ints.extend(divisor(axis.dim)));
+    for operand in 0..2 {
+        for axis in axes.iter().rev() {
+            ints.push(space::stride(axis.strides[operand])?);
+        }
+    }
+    let source = Code::new("scan.cu", include_str!("../../kernels/scan.cu"), "scan", ints.len())
+        .define("T", storage(x)?)
+        .define("REVERSE", u8::from(op.reverse))
+        .define("EXCLUSIVE", u8::from(op.exclusive))
+        .define("N_OUT", axes.len())
+        .source();
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
+    Ok(Plan::one(source, [blocks(n_lines, 256)?, 1, 1], 256, args))
+}
+
+impl Planner for Scan {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let offer = |layout: planish_kernel::Layout| {
+            let wants = vec![Want::inside(layout)];
+            let plan = plan(&laid(problem, &wants, &wants)).ok()?;
+            let n_lines = plan.steps.first().map_or(1.0, |step| f64::from(step.grid[0]) * 256.0);
+            let len = problem.outputs[0].len() as f64 / n_lines.max(1.0);
+            let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64) + len * STEP_NS;
+            Some(candidate(format!("scan_{}", layout.name()), REVISION, wants.clone(), wants, ns))
+        };
+        layouts_for(&problem.outputs).filter_map(offer).collect()
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let scan = |reverse, exclusive, axis: i64, dtype, dims: &[usize]| {
+            let op = op::CumSum { reverse, exclusive };
+            let sample = Sample::of(vec![(op.into(), vec![input(0), constant(0)])]);
+            sample.constant(Tensor::scalar(axis)).typed(dtype, dims).problem()
+        };
+        vec![
+            scan(false, false, 1, DType::F32, &[3, 9, 4]),
+            scan(true, true, -1, DType::I64, &[2, 11]),
+            scan(false, true, 0, DType::F16, &[5, 6]),
+        ]
+    }
+}

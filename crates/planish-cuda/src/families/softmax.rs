@@ -1,0 +1,131 @@
+//! The family of softmax and its logarithm, along any axis.
+
+use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want};
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, normalize_axis};
+
+use crate::gpu::Gpu;
+use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage, strides};
+use crate::samples::Sample;
+use crate::space::{self, blocks, divisor, int};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+
+/// Threads of a block; a line is shared by all of them or by a warp.
+const THREADS: usize = 256;
+/// The most elements that a thread holds.
+const MAX_HELD: usize = 32;
+
+/// Softmax and LogSoftmax.
+pub(crate) struct Softmax;
+
+/// The axis, and whether the logarithm is wanted.
+fn wanted(problem: &Problem) -> Result<(usize, bool), KernelError> {
+    let ([node], [x], [y]) = (&*problem.region.nodes, &*problem.inputs, &*problem.outputs) else {
+        return refuse("one softmax");
+    };
+    let (axis, log) = match &node.op {
+        Op::Softmax(op) => (op.axis, false),
+        Op::LogSoftmax(op) => (op.axis, true),
+        _ => return refuse("no softmax"),
+    };
+    let fits = is_float(x.dtype) && is_float(y.dtype) && x.dims == y.dims;
+    match normalize_axis(axis, x.rank()) {
+        Ok(axis) if fits => Ok((axis, log)),
+        _ => refuse("a softmax of floats"),
+    }
+}
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    let (axis, log) = wanted(problem)?;
+    let (x, y) = (&problem.inputs[0], &problem.outputs[0]);
+    if x.is_empty() {
+        return Ok(Plan::default());
+    }
+    let mut dims = x.dims.clone();
+    let len = std::mem::replace(&mut dims[axis], 1);
+    let (from, to) = (strides(x), strides(y));
+    let axes = space::joined(&dims, &[&from, &to], 0);
+    let n_lines: usize = dims.iter().product();
+    let (step, step_to) = match len {
+        1 => (1, 1),
+        _ => (x.strides[axis], y.strides[axis]),
+    };
+    let along = step == 1 && step_to == 1;
+    let aligned = |lanes: usize| axes.iter().flat_map(|axis| &axis.strides).all(|s| s % lanes as isize == 0);
+    let size = x.dtype.bits().min(y.dtype.bits()) / 8;
+    let mut lanes = if along { 16 / size } else { 1 };
+    while lanes > 1 && (!aligned(lanes) || len < lanes) {
+        lanes /= 2;
+    }
+    // A warp for lines that fit its registers, unless there are too few of them to fill the GPU.
+    let sharers = if len <= 32 * MAX_HELD / 2 { 32 } else { THREADS };
+    let held = len.div_ceil(sharers * lanes).next_power_of_two() * lanes;
+    let held = if along && held <= MAX_HELD { held } else { 0 };
+    let mut ints = vec![int(n_lines)?, int(len)?, int(step)?, int(step_to)?];
+    for axis in axes.iter().rev() {
+        ints.extend(divisor(axis.dim));
+    }
+    for operand in 0..2 {
+        for axis in axes.iter().rev() {
+            ints.push(space::stride(axis.strides[operand])?);
+        }
+    }
+    int(x.span_bytes().max(y.span_bytes()) / 2)?;
+    let text = include_str!("../../kernels/softmax.cu");
+    let source = Code::new("softmax.cu", text, "softmax", ints.len())
+        .define("T", storage(x)?)
+        .define("U", storage(y)?)
+        .define("IS_LOG", u8::from(log))
+        .define("ALONG", u8::from(along))
+        .define("THREADS", sharers)
+        .define("HELD", held)
+        .define("V", lanes)
+        .define("N_OUT", axes.len())
+        .source();
+    let per_block = if along { THREADS / sharers } else { THREADS };
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
+    Ok(Plan::one(source, [blocks(n_lines, per_block)?, 1, 1], THREADS as u32, args))
+}
+
+impl Planner for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        if wanted(problem).is_err() {
+            return Vec::new();
+        }
+        let ns =
+            gpu.roofline_ns(problem.outputs[0].len() as f64 * 20.0, 1e13, problem.traffic_bytes() as f64);
+        let offer = |layout: planish_kernel::Layout| {
+            let wants = vec![Want::inside(layout)];
+            plan(&laid(problem, &wants, &wants)).ok()?;
+            let made = candidate(format!("softmax_{}", layout.name()), REVISION, wants.clone(), wants, ns);
+            let same = problem.inputs[0].dtype == problem.outputs[0].dtype && !problem.inputs[0].constant;
+            Some(Candidate { in_place: if same { vec![(0, 0)] } else { Vec::new() }, ..made })
+        };
+        layouts_for(&problem.outputs).filter_map(offer).collect()
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let softmax =
+            |axis, dtype, dims: &[usize]| Sample::op(op::Softmax { axis }, 1).typed(dtype, dims).problem();
+        vec![
+            softmax(-1, DType::F16, &[2, 3, 128]),
+            softmax(-1, DType::F32, &[3, 1000]),
+            softmax(-1, DType::BF16, &[2, 9000]),
+            softmax(1, DType::F16, &[2, 19, 6, 7]),
+            Sample::op(op::LogSoftmax { axis: -1 }, 1).f32(&[5, 33]).problem(),
+        ]
+    }
+}

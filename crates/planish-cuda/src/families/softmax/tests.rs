@@ -1,0 +1,31 @@
+//! Softmax against the reference, over lengths around warps and blocks, in all forms.
+
+use planish_op as op;
+use planish_tensor::{DType, Tensor};
+
+use super::Softmax;
+use crate::samples::Sample;
+use crate::steps::Planner;
+use crate::trial::{self, Tolerance};
+
+/// Exponentials within a few units in the last place, and sums of thousands of them.
+const EXPONENTIALS: Tolerance = Tolerance { relative: 3e-6, absolute: 1e-7 };
+
+#[test]
+fn samples_are_computed() {
+    for problem in Softmax.samples() {
+        trial::check(&Softmax, &problem, 5, EXPONENTIALS);
+    }
+}
+
+#[test]
+fn short_lines_and_infinities() {
+    for dims in [&[3usize, 1][..], &[4, 5], &[2, 31], &[0, 4], &[513]] {
+        let sample = Sample::op(op::Softmax { axis: -1 }, 1).f32(dims);
+        trial::check(&Softmax, &sample.problem(), 5, EXPONENTIALS);
+    }
+    let problem = Sample::op(op::Softmax { axis: -1 }, 1).f32(&[2, 3]).problem();
+    let masked = [f64::NEG_INFINITY, 1.0, f64::NEG_INFINITY, f64::NAN, 0.0, 1.0];
+    let inputs = [Tensor::from_f64s(DType::F32, &[2, 3], &masked).unwrap()];
+    trial::check_on(&Softmax, &problem, &inputs, EXPONENTIALS);
+}

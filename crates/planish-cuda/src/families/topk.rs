@@ -1,0 +1,121 @@
+//! The family of TopK along lines that fit a block's shared memory.
+
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_op::{self as op, Op};
+use planish_tensor::{DType, Tensor, normalize_axis};
+
+use crate::gpu::Gpu;
+use crate::operands::{candidate, is_float, laid, refuse, storage, strides};
+use crate::samples::{Sample, constant, input};
+use crate::space::{self, blocks, divisor, int};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+
+/// Elements of the longest line: 32 KiB of keys with their places.
+const MAX_LINE: usize = 4096;
+
+/// TopK of floats and of i32.
+pub(crate) struct TopK;
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    let ([node], [x, ..], [values, places]) =
+        (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..])
+    else {
+        return refuse("one TopK with both outputs");
+    };
+    let Op::TopK(op) = &node.op else { return refuse("no TopK") };
+    let axis =
+        normalize_axis(op.axis, x.rank()).map_err(|error| KernelError::unsupported(error.to_string()))?;
+    // The output has as many as are asked for, wherever the number comes from.
+    let Some(&k) = values.dims.get(axis) else { return refuse("an output without the axis") };
+    let mut expected = x.dims.clone();
+    expected[axis] = k;
+    let output = |output| Ref::Node { node: 0, output };
+    let fits = node.inputs.first() == Some(&Some(Ref::Input(0)))
+        && problem.region.outputs == [output(0), output(1)]
+        && k <= x.dims[axis]
+        && x.dims[axis] <= MAX_LINE
+        && values.dims == expected
+        && places.dims == expected
+        && values.dtype == x.dtype
+        && places.dtype == DType::I64
+        && (is_float(x.dtype) || x.dtype == DType::I32);
+    if !fits {
+        return refuse("not a TopK of short lines of numbers");
+    }
+    if values.is_empty() {
+        return Ok(Plan::default());
+    }
+    let mut dims = x.dims.clone();
+    dims[axis] = 1;
+    let (from, to, at) = (strides(x), strides(values), strides(places));
+    let axes = space::joined(&dims, &[&from, &to, &at], 0);
+    let n_lines: usize = dims.iter().product();
+    let mut ints = vec![int(x.dims[axis])?, int(k)?];
+    for operand in [x, values, places] {
+        ints.push(int(operand.strides[axis])?);
+    }
+    axes.iter().rev().for_each(|axis| ints.extend(divisor(axis.dim)));
+    for operand in 0..3 {
+        for axis in axes.iter().rev() {
+            ints.push(space::stride(axis.strides[operand])?);
+        }
+    }
+    let source = Code::new("topk.cu", include_str!("../../kernels/topk.cu"), "topk", ints.len())
+        .define("T", storage(x)?)
+        .define("LARGEST", u8::from(op.largest))
+        .define("SIZE", x.dims[axis].next_power_of_two().max(2))
+        .define("N_OUT", axes.len())
+        .source();
+    let args = vec![
+        Arg::Address(Slot::Input(0), 0),
+        Arg::Address(Slot::Output(0), 0),
+        Arg::Address(Slot::Output(1), 0),
+        Arg::Ints(ints),
+    ];
+    Ok(Plan::one(source, [blocks(n_lines, 1)?, 1, 1], 256, args))
+}
+
+impl Planner for TopK {
+    fn name(&self) -> &'static str {
+        "topk"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
+        let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
+        if plan(&laid(problem, &inputs, &outputs)).is_err() {
+            return Vec::new();
+        }
+        // A sorted line of a thousand takes some fifty steps of a block.
+        let ns =
+            gpu.roofline_ns(problem.inputs[0].len() as f64 * 200.0, 1e13, problem.traffic_bytes() as f64);
+        vec![candidate("topk_block".to_string(), REVISION, inputs, outputs, ns)]
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let topk = |largest, axis, k: i64, dtype, dims: &[usize]| {
+            let op = op::TopK { sorted: true, largest, axis };
+            let sample = Sample::of(vec![(op.into(), vec![input(0), constant(0)])]).n_outputs(2);
+            let mut out = dims.to_vec();
+            if let Ok(axis) = normalize_axis(axis, dims.len()) {
+                out[axis] = k as usize;
+            }
+            let sample = sample.constant(Tensor::vector(vec![k])).typed(dtype, dims);
+            sample.output(dtype, &out).output(DType::I64, &out).problem()
+        };
+        vec![
+            topk(true, -1, 5, DType::F32, &[3, 1000]),
+            topk(false, 1, 3, DType::F16, &[2, 17, 3]),
+            topk(true, 0, 4, DType::I32, &[9, 2]),
+        ]
+    }
+}

@@ -1,0 +1,246 @@
+//! Problems for the families of products: edges of tiles, tails of channels, strides and paddings, every way of finishing,
+//! and some by chance.
+
+use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
+use planish_op::{self as op, Op};
+use planish_tensor::DType;
+
+use super::super::conv::region::sample as conv;
+use super::super::gemm::region::sample as gemm;
+
+/// Reproducible numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 33) % n as u64) as usize
+    }
+
+    fn between(&mut self, from: usize, to: usize) -> usize {
+        from + self.below(to - from + 1)
+    }
+}
+
+/// Puts an operator behind what the region gave so far, with a further input of these sizes.
+fn with(mut problem: Problem, op: impl Into<Op>, other: Option<&[usize]>) -> Problem {
+    let op = op.into();
+    let dtype = problem.outputs[0].dtype;
+    let mut inputs = vec![Some(problem.region.outputs[0])];
+    if let Some(dims) = other {
+        inputs.push(Some(Ref::Input(problem.inputs.len() as u32)));
+        problem.inputs.push(Operand::dense(dtype, dims, Layout::Plain));
+        problem.region.n_inputs += 1;
+    }
+    let node = problem.region.nodes.len() as u32;
+    problem.region.nodes.push(RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 });
+    problem.region.outputs = vec![Ref::Node { node, output: 0 }];
+    problem
+}
+
+/// As [`with`] and a further input of the output's own sizes.
+fn with_image(problem: Problem, op: impl Into<Op>) -> Problem {
+    let dims = problem.outputs[0].dims.clone();
+    with(problem, op, Some(&dims))
+}
+
+/// Without the last node.
+fn without_relu(mut problem: Problem) -> Problem {
+    problem.region.nodes.pop();
+    problem.region.outputs = vec![Ref::Node { node: problem.region.nodes.len() as u32 - 1, output: 0 }];
+    problem
+}
+
+/// All the ways in which sums are finished, of a convolution with bias and ReLU.
+fn finished(problem: &Problem) -> Vec<Problem> {
+    let bare = without_relu(problem.clone());
+    let images = problem.outputs[0].dims[0];
+    let n = problem.outputs[0].dims[1];
+    let mut gate = vec![images, n];
+    gate.resize(problem.outputs[0].rank(), 1);
+    let mut no_bias = bare.clone();
+    no_bias.region.nodes[0].inputs.truncate(2);
+    no_bias.inputs.truncate(2);
+    no_bias.region.n_inputs = 2;
+    vec![
+        with(with_image(bare.clone(), op::Add {}), op::Relu {}, None),
+        with_image(problem.clone(), op::Add {}),
+        with(with(bare.clone(), op::Swish { alpha: 1.0 }, None), op::Mul {}, Some(&gate)),
+        with(with_image(bare, op::Mul {}), op::Gelu { approximate: op::GeluApproximation::None }, None),
+        with(no_bias, op::Sigmoid {}, None),
+    ]
+}
+
+/// Convolutions of any stride.
+pub(in crate::families) fn convolutions() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        conv(half, &[1, 64, 14, 14], 64, &[3, 3], |_| {}),
+        conv(half, &[3, 128, 9, 7], 72, &[3, 3], |conv| conv.strides = vec![2, 2]),
+        conv(DType::BF16, &[2, 24, 9, 9], 20, &[3, 3], |conv| conv.dilations = vec![2, 2]),
+        conv(half, &[1, 16, 6, 7, 8], 16, &[3, 3, 3], |_| {}),
+        conv(half, &[2, 40, 5, 9, 6], 24, &[3, 1, 2], |conv| {
+            conv.strides = vec![2, 1, 2];
+            conv.pads = vec![1, 0, 1, 0, 0, 0];
+        }),
+        conv(half, &[2, 8, 33], 10, &[5], |conv| conv.pads = vec![4, 0]),
+        conv(half, &[1, 96, 70], 100, &[3], |conv| conv.strides = vec![3]),
+        conv(DType::BF16, &[2, 64, 10, 11], 40, &[1, 1], |_| {}),
+        conv(half, &[1, 72, 12, 13], 136, &[1, 1], |conv| conv.strides = vec![2, 2]),
+        conv(half, &[1, 512, 7, 7], 512, &[3, 3], |_| {}),
+        conv(half, &[1, 8, 30, 31], 3, &[7, 7], |conv| conv.pads = vec![3, 2, 1, 4]),
+    ];
+    all.extend(finished(&conv(half, &[2, 32, 11, 12], 48, &[3, 3], |_| {})));
+    all.extend(finished(&conv(DType::BF16, &[1, 64, 9, 9], 20, &[3, 3], |conv| conv.strides = vec![2, 2])));
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..8 {
+        let spatial = random.between(1, 3);
+        let (c, n) = (8 * random.between(1, 24), random.between(1, 150));
+        let kernel: Vec<usize> = (0..spatial).map(|_| random.between(1, 4)).collect();
+        let mut x = vec![random.between(1, 3), c];
+        x.extend(kernel.iter().map(|taps| taps * 2 + random.between(0, if spatial == 3 { 5 } else { 20 })));
+        let strides: Vec<i64> = (0..spatial).map(|_| random.between(1, 3) as i64).collect();
+        let pads: Vec<i64> =
+            (0..2 * spatial).map(|axis| random.below(kernel[axis % spatial]) as i64).collect();
+        all.push(conv(half, &x, n, &kernel, |conv| {
+            conv.strides = strides;
+            conv.pads = pads;
+        }));
+    }
+    all
+}
+
+/// Convolutions whose windows overlap.
+pub(in crate::families) fn overlapping() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        conv(half, &[1, 64, 16, 16], 64, &[3, 3], |_| {}),
+        conv(half, &[2, 64, 56, 56], 64, &[3, 3], |_| {}),
+        conv(half, &[1, 16, 9, 18, 17], 16, &[3, 3, 3], |_| {}),
+        conv(DType::BF16, &[2, 24, 9, 30], 20, &[3, 3], |_| {}),
+        conv(half, &[1, 32, 40, 24], 32, &[5, 5], |conv| conv.pads = vec![2, 0, 1, 4]),
+        conv(half, &[3, 256, 14, 14], 256, &[3, 3], |_| {}),
+        conv(half, &[1, 8, 20, 20], 10, &[1, 7], |_| {}),
+        conv(half, &[1, 160, 7, 7], 136, &[3, 3], |_| {}),
+        conv(half, &[2, 40, 4, 12, 12], 24, &[3, 2, 3], |_| {}),
+    ];
+    all.extend(finished(&conv(half, &[2, 32, 11, 12], 48, &[3, 3], |_| {})));
+    all.extend(finished(&conv(DType::BF16, &[1, 128, 19, 9], 136, &[3, 3], |_| {})));
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for _ in 0..8 {
+        let spatial = random.between(2, 3);
+        let (c, n) = (8 * random.between(1, 24), random.between(1, 150));
+        let kernel: Vec<usize> = (0..spatial).map(|_| random.between(2, 4)).collect();
+        let mut x = vec![random.between(1, 3), c];
+        x.extend(kernel.iter().map(|taps| taps * 2 + random.between(0, if spatial == 3 { 6 } else { 30 })));
+        let pads: Vec<i64> =
+            (0..2 * spatial).map(|axis| random.below(kernel[axis % spatial]) as i64).collect();
+        all.push(conv(half, &x, n, &kernel, |conv| conv.pads = pads));
+    }
+    all
+}
+
+/// Matrix products.
+pub(in crate::families) fn products() -> Vec<Problem> {
+    let half = DType::F16;
+    let gelu = || Some(op::Gelu { approximate: op::GeluApproximation::None }.into());
+    let mut all = vec![
+        gemm(half, &[2, 60, 96], &[96, 72], true, gelu()),
+        gemm(half, &[1, 512], &[512, 1000], true, None),
+        gemm(half, &[128, 384], &[384, 1152], true, None),
+        gemm(DType::BF16, &[65, 104], &[104, 33], true, Some(op::Tanh {}.into())),
+        gemm(half, &[2, 1, 3, 16, 40], &[40, 64], true, None),
+        gemm(half, &[300, 1536], &[1536, 384], true, None),
+        gemm(half, &[7, 8], &[8, 1], true, None),
+    ];
+    // A value for each row of one batch, and one of the output's own sizes.
+    let plain = gemm(half, &[3, 50, 64], &[64, 80], true, None);
+    all.push(with(plain.clone(), op::Add {}, Some(&[50, 80])));
+    all.push(with(with_image(plain.clone(), op::Add {}), op::Relu {}, None));
+    all.push(with(plain, op::Mul {}, Some(&[3, 50, 1])));
+    let mut random = Random(0xd134_2543_de82_ef95);
+    for _ in 0..8 {
+        let (m, n, k) = (random.between(1, 300), random.between(1, 300), 8 * random.between(1, 100));
+        all.push(gemm(half, &[m, k], &[k, n], true, None));
+    }
+    all
+}
+
+/// Problems for kernels that read patches: rims, several tiles along each axis and tails of them, steps and gaps
+/// between taps, few channels, few and many columns.
+pub(in crate::families) fn patches() -> Vec<Problem> {
+    let mut all = vec![
+        conv(DType::F16, &[1, 16, 9, 20, 50], 16, &[3, 3, 3], |_| {}),
+        conv(DType::F16, &[2, 32, 5, 11, 33], 16, &[3, 3, 3], |_| {}),
+        conv(DType::F16, &[2, 32, 37, 50], 32, &[3, 3], |_| {}),
+        conv(DType::BF16, &[1, 48, 21, 40], 24, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 64, 20, 34], 3, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 64, 33, 35], 100, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 16, 40, 41], 16, &[5, 5], |conv| conv.pads = vec![0, 1, 3, 2]),
+        conv(DType::F16, &[1, 16, 40, 41], 16, &[3, 3], |conv| conv.strides = vec![2, 2]),
+        conv(DType::F16, &[1, 24, 41, 40], 32, &[3, 2], |conv| {
+            conv.strides = vec![1, 3];
+            conv.dilations = vec![2, 2];
+        }),
+        conv(DType::F16, &[1, 8, 24, 50], 8, &[1, 3], |_| {}),
+        conv(DType::F16, &[1, 32, 20, 30], 1, &[1, 1], |_| {}),
+        conv(DType::F16, &[3, 3, 50, 46], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
+        conv(DType::BF16, &[2, 3, 33, 32], 64, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 1, 9, 17, 40], 16, &[3, 3, 3], |_| {}),
+        conv(DType::F16, &[1, 5, 19, 40], 20, &[3, 3], |conv| conv.dilations = vec![1, 3]),
+    ];
+    all.extend(finished(&conv(DType::F16, &[2, 16, 11, 30], 24, &[3, 3], |_| {})));
+    all.extend(finished(&conv(DType::F16, &[1, 3, 22, 20], 20, &[3, 3], |_| {})));
+    all
+}
+
+/// Convolutions that tensor copies do not take: odd numbers of channels, groups, f32 and tf32, windows of many taps,
+/// and sums so long that they are split.
+pub(in crate::families) fn gathered() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        conv(half, &[2, 7, 13, 11], 30, &[3, 3], |_| {}),
+        conv(half, &[1, 30, 12, 13], 17, &[3, 3], |conv| conv.strides = vec![2, 1]),
+        conv(half, &[2, 64, 10, 9], 96, &[3, 3], |conv| conv.group = 4),
+        conv(half, &[1, 18, 9, 9], 12, &[3, 3], |conv| conv.group = 6),
+        conv(half, &[1, 24, 20, 21], 40, &[7, 7], |_| {}),
+        conv(half, &[1, 256, 8, 8], 40, &[3, 3], |_| {}),
+        conv(half, &[1, 1, 24, 24, 24], 32, &[8, 8, 8], |conv| {
+            conv.strides = vec![8, 8, 8];
+            conv.pads = vec![0; 6];
+        }),
+        conv(DType::F32, &[2, 16, 13, 11], 30, &[3, 3], |conv| conv.dilations = vec![1, 2]),
+        conv(DType::F32, &[1, 5, 9, 10], 24, &[3, 3], |_| {}),
+        conv(DType::F32, &[1, 64, 9, 10], 64, &[3, 3], |conv| conv.group = 2),
+    ];
+    let mut tensor_float = conv(DType::F32, &[1, 64, 14, 14], 48, &[3, 3], |_| {});
+    tensor_float.numeric = Numeric::TF32;
+    all.push(tensor_float);
+    all.extend(finished(&conv(half, &[2, 9, 7, 8], 20, &[3, 3], |_| {})));
+    all.extend(finished(&conv(DType::F32, &[2, 8, 7, 8], 12, &[3, 3], |_| {})));
+    all
+}
+
+/// Matrix products that tensor copies do not take: odd depths, factors that are no weights, f32 and tf32.
+pub(in crate::families) fn strided_products() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        gemm(half, &[33, 77], &[77, 50], true, Some(op::Relu {}.into())),
+        gemm(half, &[2, 3, 20, 33], &[2, 3, 33, 24], false, None),
+        gemm(half, &[4, 65, 40], &[4, 40, 129], false, None),
+        gemm(half, &[50, 72], &[72, 40], false, None),
+        gemm(half, &[1, 4096], &[4096, 64], true, None),
+        gemm(DType::BF16, &[3, 1, 17], &[17, 9], true, None),
+        gemm(DType::F32, &[130, 300], &[300, 70], true, Some(op::Tanh {}.into())),
+        gemm(DType::F32, &[3, 20, 16], &[3, 16, 24], false, None),
+    ];
+    let mut tensor_float = gemm(DType::F32, &[70, 260], &[260, 90], true, None);
+    tensor_float.numeric = Numeric::TF32;
+    all.push(tensor_float);
+    let plain = gemm(DType::F32, &[3, 30, 20], &[20, 28], true, None);
+    all.push(with(plain.clone(), op::Add {}, Some(&[30, 28])));
+    all.push(with(plain, op::Mul {}, Some(&[3, 30, 1])));
+    all
+}

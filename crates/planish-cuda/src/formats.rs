@@ -1,0 +1,143 @@
+//! The arrangements that weights are packed in, by name. A name with the weight's type and sizes says how long the
+//! packed form is and which element is where; no GPU is needed to go back.
+
+use planish_kernel::KernelError;
+use planish_tensor::{DType, Tensor};
+
+use crate::families::product::restore;
+
+/// An arrangement of a weight's elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// The second matrix of a product, `k x n`, or `n x k` where it is transposed: a row for each column, `k`
+    /// innermost, padded to whole chunks.
+    Matrix { per_chunk: usize, transposed: bool },
+    /// A convolution's: a row for each output channel, taps and then channels within it, padded to whole chunks.
+    Conv { per_chunk: usize },
+    /// A depthwise convolution's: taps outermost, channels innermost.
+    Taps,
+}
+
+impl Format {
+    /// As it stands in plans.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Format::Matrix { per_chunk, transposed } => {
+                format!("gemm_rows{per_chunk}{}", if transposed { "t" } else { "" })
+            }
+            Format::Conv { per_chunk } => format!("conv_rows{per_chunk}"),
+            Format::Taps => "taps".to_string(),
+        }
+    }
+
+    /// The format of this name, which may come from a file that nobody vouches for.
+    fn named(name: &str) -> Option<Format> {
+        let [four, eight] = [4, 8].map(|per_chunk| {
+            [
+                Format::Matrix { per_chunk, transposed: false },
+                Format::Matrix { per_chunk, transposed: true },
+                Format::Conv { per_chunk },
+            ]
+        });
+        four.into_iter()
+            .chain(eight)
+            .chain([Format::Conv { per_chunk: 1 }, Format::Taps])
+            .find(|format| format.name() == name)
+    }
+
+    /// How a weight of these sizes is packed so; `None` where it cannot be.
+    fn rows(self, dims: &[usize]) -> Option<Rows> {
+        let n_elements = planish_tensor::element_count(dims)?;
+        let (n, k, inner, per_chunk, transposed) = match (self, dims) {
+            (Format::Matrix { per_chunk, transposed: false }, &[k, n]) => (n, k, 1, per_chunk, true),
+            (Format::Matrix { per_chunk, transposed: true }, &[n, k]) => (n, k, 1, per_chunk, false),
+            (Format::Conv { per_chunk }, &[n, c, ..]) => {
+                let k = n_elements.checked_div(n)?;
+                (n, k, c, per_chunk, false)
+            }
+            (Format::Taps, &[c, ..]) => (n_elements.checked_div(c)?, c, 1, 1, true),
+            _ => return None,
+        };
+        let row = k.checked_next_multiple_of(per_chunk)?;
+        n.checked_mul(row)?;
+        Some(Rows { n, k, inner, row, transposed })
+    }
+}
+
+/// Rows of packed elements.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    n: usize,
+    k: usize,
+    /// What runs innermost within a row, and lies outermost in the weight: channels before taps.
+    inner: usize,
+    /// Elements of a row with its padding.
+    row: usize,
+    /// Whether rows are columns of the weight.
+    transposed: bool,
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        self.n * self.row
+    }
+
+    /// Which element of the weight lies at a place.
+    fn place(&self, idx: usize) -> Option<usize> {
+        let (row, k) = (idx / self.row, idx % self.row);
+        if k >= self.k {
+            return None;
+        }
+        if self.transposed {
+            return Some(k * self.n + row);
+        }
+        let n_outer = self.k / self.inner;
+        Some(row * self.k + k % self.inner * n_outer + k / self.inner)
+    }
+}
+
+/// Bytes that a packed weight has.
+pub(crate) fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+        return None;
+    }
+    dtype.bytes_for(Format::named(format)?.rows(dims)?.len())
+}
+
+/// The weight behind its packed bytes. Needs no GPU.
+pub fn unpack(format: &str, dtype: DType, dims: &[usize], bytes: &[u8]) -> Result<Tensor, KernelError> {
+    let rows = Format::named(format).and_then(|format| format.rows(dims));
+    let fits = packed_bytes(format, dtype, dims) == Some(bytes.len());
+    let Some(rows) = rows.filter(|_| fits) else {
+        let len = bytes.len();
+        let message = format!("{len} bytes packed as `{format}` are no weight of {dtype}{dims:?}");
+        return Err(KernelError::unsupported(message));
+    };
+    restore(bytes, dtype, dims, rows.len(), |idx| rows.place(idx))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_others_are_none() {
+        for name in ["gemm_rows4", "gemm_rows8t", "conv_rows8", "taps"] {
+            assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
+        }
+        for name in ["", "gemm_rows", "gemm_rows16", "gemm_rows04", "conv_rows8t", "panels32x16"] {
+            assert_eq!(Format::named(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_are_refused() {
+        assert_eq!(packed_bytes("gemm_rows8", DType::F16, &[6, 3]), Some(3 * 8 * 2));
+        assert_eq!(packed_bytes("gemm_rows8t", DType::F16, &[6, 3]), Some(6 * 8 * 2));
+        assert_eq!(packed_bytes("conv_rows4", DType::F32, &[2, 3, 5]), Some(2 * 16 * 4));
+        assert_eq!(packed_bytes("conv_rows4", DType::F32, &[0, 3, 5]), None);
+        assert_eq!(packed_bytes("conv_rows4", DType::I64, &[2, 3, 5]), None);
+        assert_eq!(packed_bytes("gemm_rows4", DType::F32, &[2, 3, 5]), None);
+        assert!(unpack("gemm_rows8", DType::F16, &[6, 3], &[0; 46]).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! Matrix products by cuBLASLt: each algorithm that its heuristic proposes is a tactic of its own.
+//!
+//! The tactic's name holds the algorithm as the library itself writes it, which the same version of the library
+//! takes back. Rows are innermost here and columns there, so the product that is asked for is the transposed one:
+//! `out^T = b^T a^T`.
+
+mod ask;
+mod shape;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::cublaslt::sys::cublasLtHandle_t;
+use planish_kernel::{Address, Call, Candidate, KernelError, KernelErrorKind, Layout, Problem, Tactic, Want};
+
+use self::ask::{Algorithm, Asked, Functions};
+use self::shape::Shape;
+use crate::backend::Cuda;
+use crate::driver::{Module, Stream};
+use crate::error::{CudaError, CudaErrorKind};
+use crate::families::gemm::Gemm;
+use crate::family::{Family, Work};
+use crate::find::{self, Which};
+use crate::gpu::Gpu;
+use crate::source::Source;
+
+/// What the names of tactics begin with.
+const PREFIX: &str = "cublaslt_";
+const REVISION: u32 = 1;
+/// How many algorithms are asked for: behind the first few the heuristic's own times are far worse.
+const N_ALGORITHMS: usize = 8;
+/// What each further place in the heuristic's list costs in the price that is only predicted.
+const PLACE_PRICE: f64 = 0.02;
+
+/// The library's handle of one device. It may be used from any number of threads.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    functions: Functions,
+    raw: cublasLtHandle_t,
+}
+
+// SAFETY: cuBLASLt's handle holds no state that calls change.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// The library's functions.
+pub(crate) fn functions() -> Result<Functions, CudaError> {
+    let found = find::find(Which::CublasLt)?;
+    Functions::load(found.library)
+        .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
+}
+
+impl Handle {
+    /// Of the device whose context is current.
+    pub(crate) fn new() -> Result<Handle, CudaError> {
+        let functions = functions()?;
+        let mut raw: cublasLtHandle_t = std::ptr::null_mut();
+        // SAFETY: a context is current.
+        let code = unsafe { (functions.cublasLtCreate)(&raw mut raw) };
+        ask::check(code, "starting cuBLASLt")?;
+        Ok(Handle { functions, raw })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`.
+        let _ = unsafe { (self.functions.cublasLtDestroy)(self.raw) };
+    }
+}
+
+/// Matrix products by the library.
+pub(crate) struct CublasLt;
+
+impl Family for CublasLt {
+    fn name(&self) -> &'static str {
+        "cublaslt"
+    }
+
+    fn candidates(&self, _gpu: &Gpu, _problem: &Problem) -> Vec<Candidate> {
+        // Only the library on a device knows its algorithms.
+        Vec::new()
+    }
+
+    fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
+        let Ok(shape) = Shape::of(problem) else { return Vec::new() };
+        let Ok(handle) = cuda.cublaslt() else { return Vec::new() };
+        let asked = Asked::new(&handle.functions, &shape);
+        let Ok(found) = asked.and_then(|asked| asked.algorithms(&handle.functions, handle.raw)) else {
+            return Vec::new();
+        };
+        let gpu = cuda.gpu();
+        let bytes = problem.traffic_bytes() as f64;
+        let price = gpu.roofline_ns(shape.flops(), gpu.flops(problem.numeric.element), bytes);
+        let candidate = |(place, (algorithm, _)): (usize, (Algorithm, usize))| Candidate {
+            tactic: Tactic::new(format!("{PREFIX}{}", algorithm.name()), REVISION),
+            inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
+            outputs: vec![Want::dense(Layout::Plain)],
+            packed: vec![None; problem.inputs.len()],
+            predicted_ns: price * (1.0 + PLACE_PRICE * place as f64),
+            in_place: Vec::new(),
+            slow: false,
+        };
+        found.into_iter().enumerate().map(candidate).collect()
+    }
+
+    fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {
+        Ok(Vec::new())
+    }
+
+    fn needs(&self) -> Option<Which> {
+        Some(Which::CublasLt)
+    }
+
+    fn prepare(
+        &self,
+        cuda: &Cuda,
+        problem: &Problem,
+        tactic: &Tactic,
+        _code: &[Arc<Module>],
+    ) -> Result<Box<dyn Work>, KernelError> {
+        let handle = cuda.cublaslt()?;
+        let algorithm = tactic.name.strip_prefix(PREFIX).and_then(Algorithm::named).ok_or_else(|| {
+            let message = format!("`{}` names no algorithm; rebuild the plan", tactic.name);
+            KernelError::new(KernelErrorKind::NoSuchTactic, message)
+        })?;
+        let shape = Shape::of(problem)?;
+        let asked = Asked::new(&handle.functions, &shape)?;
+        let workspace = asked.check(&handle.functions, handle.raw, &algorithm)?;
+        Ok(Box::new(Matmul { cuda: cuda.clone(), algorithm, asked, shape, workspace }))
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        Gemm.samples()
+    }
+}
+
+/// A product with its algorithm.
+#[derive(Debug)]
+struct Matmul {
+    algorithm: Algorithm,
+    asked: Asked,
+    shape: Shape,
+    workspace: usize,
+    /// Last, so that the library's handle outlives the descriptions.
+    cuda: Cuda,
+}
+
+impl Work for Matmul {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace
+    }
+
+    unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {
+        let handle = self.cuda.cublaslt()?;
+        let shape = &self.shape;
+        let missing = || KernelError::new(KernelErrorKind::Failed, "a product without an operand");
+        let input = |idx: usize| call.inputs.get(idx).copied().ok_or_else(missing);
+        let pointer = |at: Address| std::ptr::without_provenance_mut::<c_void>(at.0 as usize);
+        let output = call.outputs.first().copied().ok_or_else(missing)?;
+        let (a, b) = (input(shape.a)?, input(shape.b)?);
+        let added = shape.residual.map(input).transpose()?.unwrap_or(output);
+        let bias = shape.bias.map(input).transpose()?;
+        let alpha = 1.0f32;
+        let beta = if shape.residual.is_some() { 1.0f32 } else { 0.0f32 };
+        let asked = &self.asked;
+        // SAFETY: descriptions and algorithm fit each other (`check`), the addresses are the caller's to grant, and
+        // the workspace has as many bytes as were asked for. Scalars are read before this returns.
+        let run = |description| unsafe {
+            (handle.functions.cublasLtMatmul)(
+                handle.raw,
+                description,
+                (&raw const alpha).cast(),
+                pointer(b),
+                asked.first.raw,
+                pointer(a),
+                asked.second.raw,
+                (&raw const beta).cast(),
+                pointer(added),
+                asked.added.raw,
+                pointer(output),
+                asked.output.raw,
+                self.algorithm.raw(),
+                pointer(call.workspace),
+                self.workspace,
+                stream.raw.cast(),
+            )
+        };
+        asked.with_bias(&handle.functions, bias.map(|bias| bias.0), run).map_err(KernelError::from)
+    }
+}

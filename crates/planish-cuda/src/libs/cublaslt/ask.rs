@@ -1,0 +1,439 @@
+//! cuBLASLt's functions, descriptors that free themselves, and algorithms as names.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::cublaslt::sys::{
+    self, cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t,
+    cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayoutAttribute_t, cudaDataType,
+};
+use planish_tensor::DType;
+
+use super::N_ALGORITHMS;
+use super::shape::{Activation, Matrix, Shape};
+use crate::error::{CudaError, CudaErrorKind};
+use crate::library::library;
+
+library! {
+    /// cuBLASLt's functions.
+    Functions over sys, status sys::cublasStatus_t {
+        fn cublasLtCreate(*mut cublasLtHandle_t);
+        fn cublasLtDestroy(cublasLtHandle_t);
+        fn cublasLtMatmulDescCreate(*mut cublasLtMatmulDesc_t, cublasComputeType_t, sys::cudaDataType_t);
+        fn cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t);
+        fn cublasLtMatmulDescSetAttribute(
+            cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, *const c_void, usize
+        );
+        fn cublasLtMatrixLayoutCreate(*mut cublasLtMatrixLayout_t, cudaDataType, u64, u64, i64);
+        fn cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t);
+        fn cublasLtMatrixLayoutSetAttribute(
+            cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, *const c_void, usize
+        );
+        fn cublasLtMatmulPreferenceCreate(*mut cublasLtMatmulPreference_t);
+        fn cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t);
+        fn cublasLtMatmulPreferenceSetAttribute(
+            cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, *const c_void, usize
+        );
+        fn cublasLtMatmulAlgoGetHeuristic(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int,
+            *mut cublasLtMatmulHeuristicResult_t, *mut c_int
+        );
+        fn cublasLtMatmulAlgoCheck(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t,
+            *mut cublasLtMatmulHeuristicResult_t
+        );
+        fn cublasLtMatmul(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, *const c_void, cublasLtMatrixLayout_t,
+            *const c_void, cublasLtMatrixLayout_t, *const c_void, *const c_void, cublasLtMatrixLayout_t,
+            *mut c_void, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t, *mut c_void, usize,
+            sys::cudaStream_t
+        );
+    } plain {}
+}
+
+/// What an algorithm may use: what NVIDIA recommends for Hopper, and more than others ask for.
+static MAX_WORKSPACE: u64 = 32 << 20;
+/// Operands lie at multiples of 64 bytes, batches at multiples of their rows.
+static ALIGNMENT: u32 = 16;
+/// An address that bias vectors could have, for questions; nothing is read there.
+const SOME_ADDRESS: u64 = 1 << 20;
+
+/// Nothing, or the error behind a status code.
+pub(super) fn check(code: u32, what: &str) -> Result<(), CudaError> {
+    match code {
+        0 => Ok(()),
+        3 => {
+            Err(CudaError::new(CudaErrorKind::OutOfMemory, format!("{what}: cuBLASLt could not take memory")))
+        }
+        15 => {
+            Err(CudaError::new(CudaErrorKind::Unsupported, format!("{what}: cuBLASLt does not support it")))
+        }
+        code => {
+            Err(CudaError::new(CudaErrorKind::Failed, format!("{what} failed with cuBLASLt's code {code}")))
+        }
+    }
+}
+
+/// What the heuristic says of an algorithm, laid out as the library's own type; the state stays a number.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Proposed {
+    algorithm: cublasLtMatmulAlgo_t,
+    workspace: usize,
+    state: u32,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+const _: () = assert!(size_of::<Proposed>() == size_of::<cublasLtMatmulHeuristicResult_t>());
+
+const NOTHING: Proposed = Proposed {
+    algorithm: cublasLtMatmulAlgo_t { data: [0; 8] },
+    workspace: 0,
+    state: 1,
+    waves: 0.0,
+    reserved: [0; 4],
+};
+
+/// An algorithm with all its settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Algorithm(cublasLtMatmulAlgo_t);
+
+impl Algorithm {
+    /// Its bytes in hexadecimal digits, without the zeros at the end.
+    pub(super) fn name(&self) -> String {
+        let bytes: Vec<u8> = self.0.data.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let len = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+        bytes[..len].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(super) fn named(name: &str) -> Option<Algorithm> {
+        if !name.is_ascii() || name.is_empty() || !name.len().is_multiple_of(2) || name.len() > 128 {
+            return None;
+        }
+        let mut data = [0u64; 8];
+        for at in 0..name.len() / 2 {
+            let byte = u8::from_str_radix(&name[2 * at..2 * at + 2], 16).ok()?;
+            data[at / 8] |= u64::from(byte) << (8 * (at % 8));
+        }
+        Some(Algorithm(cublasLtMatmulAlgo_t { data }))
+    }
+
+    pub(super) fn raw(&self) -> *const cublasLtMatmulAlgo_t {
+        &raw const self.0
+    }
+}
+
+/// A matrix's description; freed when dropped.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) raw: cublasLtMatrixLayout_t,
+    destroy: unsafe extern "C" fn(cublasLtMatrixLayout_t) -> u32,
+}
+
+impl Described {
+    fn new(
+        functions: &Functions,
+        dtype: cudaDataType,
+        matrix: &Matrix,
+        n_batch: i32,
+    ) -> Result<Described, CudaError> {
+        let mut raw: cublasLtMatrixLayout_t = std::ptr::null_mut();
+        // SAFETY: writes a handle.
+        let code = unsafe {
+            (functions.cublasLtMatrixLayoutCreate)(
+                &raw mut raw,
+                dtype,
+                matrix.rows,
+                matrix.columns,
+                matrix.leading,
+            )
+        };
+        check(code, "describing a matrix")?;
+        let described = Described { raw, destroy: functions.cublasLtMatrixLayoutDestroy };
+        use cublasLtMatrixLayoutAttribute_t as A;
+        // SAFETY: the attributes have these sizes.
+        let codes = unsafe {
+            [
+                (functions.cublasLtMatrixLayoutSetAttribute)(
+                    raw,
+                    A::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                    (&raw const n_batch).cast(),
+                    size_of::<i32>(),
+                ),
+                (functions.cublasLtMatrixLayoutSetAttribute)(
+                    raw,
+                    A::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                    (&raw const matrix.batch_stride).cast(),
+                    size_of::<i64>(),
+                ),
+            ]
+        };
+        codes.into_iter().try_for_each(|code| check(code, "describing a batch"))?;
+        Ok(described)
+    }
+}
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`.
+        let _ = unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+/// The product's description; freed when dropped.
+#[derive(Debug)]
+struct Description {
+    raw: cublasLtMatmulDesc_t,
+    destroy: unsafe extern "C" fn(cublasLtMatmulDesc_t) -> u32,
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made in `Asked::new`.
+        let _ = unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+/// A product described to the library: its first factor is our second.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) first: Described,
+    pub(super) second: Described,
+    pub(super) added: Described,
+    pub(super) output: Described,
+    /// The bias is part of the description, so one launch at a time sets it.
+    description: Mutex<Description>,
+}
+
+// SAFETY: descriptions are memory of the library that only calls with them use; the one that changes is locked.
+unsafe impl Send for Asked {}
+// SAFETY: as above.
+unsafe impl Sync for Asked {}
+
+impl Asked {
+    pub(super) fn new(functions: &Functions, shape: &Shape) -> Result<Asked, CudaError> {
+        let dtype = match shape.dtype {
+            DType::F16 => cudaDataType::CUDA_R_16F,
+            DType::BF16 => cudaDataType::CUDA_R_16BF,
+            _ => cudaDataType::CUDA_R_32F,
+        };
+        let compute = match shape.tf32 {
+            true => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            false => cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        let mut raw: cublasLtMatmulDesc_t = std::ptr::null_mut();
+        // SAFETY: writes a handle.
+        let code =
+            unsafe { (functions.cublasLtMatmulDescCreate)(&raw mut raw, compute, cudaDataType::CUDA_R_32F) };
+        check(code, "describing a product")?;
+        let description = Description { raw, destroy: functions.cublasLtMatmulDescDestroy };
+        use cublasLtMatmulDescAttributes_t as A;
+        let set = |attribute, value: u32| {
+            // SAFETY: these attributes are 32-bit numbers.
+            let code = unsafe {
+                (functions.cublasLtMatmulDescSetAttribute)(raw, attribute, (&raw const value).cast(), 4)
+            };
+            check(code, "describing a product")
+        };
+        set(A::CUBLASLT_MATMUL_DESC_TRANSA, u32::from(shape.first.transposed))?;
+        set(A::CUBLASLT_MATMUL_DESC_TRANSB, u32::from(shape.second.transposed))?;
+        use cublasLtEpilogue_t as E;
+        let epilogue = match (shape.activation, shape.bias.is_some()) {
+            (Activation::None, false) => E::CUBLASLT_EPILOGUE_DEFAULT,
+            (Activation::None, true) => E::CUBLASLT_EPILOGUE_BIAS,
+            (Activation::Relu, false) => E::CUBLASLT_EPILOGUE_RELU,
+            (Activation::Relu, true) => E::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Activation::GeluTanh, false) => E::CUBLASLT_EPILOGUE_GELU,
+            (Activation::GeluTanh, true) => E::CUBLASLT_EPILOGUE_GELU_BIAS,
+        };
+        set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as u32)?;
+        if shape.bias.is_some() {
+            set_bias(functions, raw, SOME_ADDRESS)?;
+        }
+        let described = |matrix: &Matrix| Described::new(functions, dtype, matrix, shape.n_batch);
+        Ok(Asked {
+            first: described(&shape.first)?,
+            second: described(&shape.second)?,
+            added: described(&shape.added)?,
+            output: described(&shape.output)?,
+            description: Mutex::new(description),
+        })
+    }
+
+    /// The heuristic's algorithms, best first, with their workspaces.
+    pub(super) fn algorithms(
+        &self,
+        functions: &Functions,
+        handle: cublasLtHandle_t,
+    ) -> Result<Vec<(Algorithm, usize)>, CudaError> {
+        let preference = Preference::new(functions)?;
+        let mut found = [NOTHING; N_ALGORITHMS];
+        let mut n_found: c_int = 0;
+        let description = self.description.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: all descriptions live; the list has room for as many as are asked for.
+        let code = unsafe {
+            (functions.cublasLtMatmulAlgoGetHeuristic)(
+                handle,
+                description.raw,
+                self.first.raw,
+                self.second.raw,
+                self.added.raw,
+                self.output.raw,
+                preference.raw,
+                N_ALGORITHMS as c_int,
+                found.as_mut_ptr().cast(),
+                &raw mut n_found,
+            )
+        };
+        check(code, "asking cuBLASLt for algorithms")?;
+        let mut algorithms: Vec<(Algorithm, usize)> = Vec::new();
+        for proposed in &found[..(n_found.max(0) as usize).min(N_ALGORITHMS)] {
+            let algorithm = Algorithm(proposed.algorithm);
+            if proposed.state == 0 && !algorithms.iter().any(|(known, _)| *known == algorithm) {
+                algorithms.push((algorithm, proposed.workspace));
+            }
+        }
+        Ok(algorithms)
+    }
+
+    /// The workspace of an algorithm, if it computes this.
+    pub(super) fn check(
+        &self,
+        functions: &Functions,
+        handle: cublasLtHandle_t,
+        algorithm: &Algorithm,
+    ) -> Result<usize, CudaError> {
+        let mut result = NOTHING;
+        let description = self.description.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: all descriptions live.
+        let code = unsafe {
+            (functions.cublasLtMatmulAlgoCheck)(
+                handle,
+                description.raw,
+                self.first.raw,
+                self.second.raw,
+                self.added.raw,
+                self.output.raw,
+                algorithm.raw(),
+                (&raw mut result).cast(),
+            )
+        };
+        check(code, "checking an algorithm of cuBLASLt")?;
+        check(result.state, "checking an algorithm of cuBLASLt")?;
+        Ok(result.workspace)
+    }
+
+    /// Calls `run` with the product's description, the bias being at this address.
+    pub(super) fn with_bias(
+        &self,
+        functions: &Functions,
+        bias: Option<u64>,
+        run: impl FnOnce(cublasLtMatmulDesc_t) -> u32,
+    ) -> Result<(), CudaError> {
+        let description = self.description.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bias) = bias {
+            set_bias(functions, description.raw, bias)?;
+        }
+        check(run(description.raw), "a product by cuBLASLt")
+    }
+}
+
+fn set_bias(functions: &Functions, raw: cublasLtMatmulDesc_t, address: u64) -> Result<(), CudaError> {
+    let attribute = cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+    // SAFETY: the attribute is an address.
+    let code = unsafe {
+        (functions.cublasLtMatmulDescSetAttribute)(
+            raw,
+            attribute,
+            (&raw const address).cast(),
+            size_of::<u64>(),
+        )
+    };
+    check(code, "describing a bias")
+}
+
+/// What algorithms may use; freed when dropped.
+struct Preference<'a> {
+    functions: &'a Functions,
+    raw: cublasLtMatmulPreference_t,
+}
+
+impl Preference<'_> {
+    fn new(functions: &Functions) -> Result<Preference<'_>, CudaError> {
+        let mut raw: cublasLtMatmulPreference_t = std::ptr::null_mut();
+        // SAFETY: writes a handle.
+        check(unsafe { (functions.cublasLtMatmulPreferenceCreate)(&raw mut raw) }, "asking cuBLASLt")?;
+        let preference = Preference { functions, raw };
+        use cublasLtMatmulPreferenceAttributes_t as A;
+        let set = |attribute, value: *const c_void, size: usize| {
+            // SAFETY: each value has the size that its attribute has.
+            let code =
+                unsafe { (functions.cublasLtMatmulPreferenceSetAttribute)(raw, attribute, value, size) };
+            check(code, "asking cuBLASLt")
+        };
+        set(A::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const MAX_WORKSPACE).cast(), 8)?;
+        // Parts of a split sum stay in f32 until the last.
+        let reduction = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        set(A::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const reduction).cast(), 4)?;
+        for attribute in [
+            A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            set(attribute, (&raw const ALIGNMENT).cast(), 4)?;
+        }
+        Ok(preference)
+    }
+}
+
+impl Drop for Preference<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`.
+        let _ = unsafe { (self.functions.cublasLtMatmulPreferenceDestroy)(self.raw) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+
+    #[test]
+    fn algorithms_come_back_from_their_names() {
+        let mut data = [0; 8];
+        data[0] = 0x0123_4567_89ab_cdef;
+        data[2] = 0x42;
+        let algorithm = Algorithm(cublasLtMatmulAlgo_t { data });
+        assert_eq!(algorithm.name(), "efcdab8967452301000000000000000042");
+        assert_eq!(Algorithm::named(&algorithm.name()), Some(algorithm));
+        for wrong in ["", "abc", "zz", "é0", &"00".repeat(65)] {
+            assert_eq!(Algorithm::named(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Without a GPU there is no handle and no algorithm, but every description is taken by the library.
+    #[test]
+    fn the_library_takes_every_description() {
+        let functions = match super::super::functions() {
+            Ok(functions) => functions,
+            Err(missing) => {
+                eprintln!("skipped: {missing}");
+                return;
+            }
+        };
+        let mut n_taken = 0;
+        for problem in crate::families::gemm::Gemm.samples() {
+            let Ok(shape) = Shape::of(&problem) else { continue };
+            Asked::new(&functions, &shape).unwrap();
+            Preference::new(&functions).unwrap();
+            n_taken += 1;
+        }
+        assert!(n_taken > 0);
+    }
+}

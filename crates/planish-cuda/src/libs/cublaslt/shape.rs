@@ -1,0 +1,316 @@
+//! A region as one product that the library knows: matrices with leading dimensions, one batch stride each, and
+//! an epilogue of bias, residual and activation.
+
+use planish_kernel::pointwise::{Epilogue, Inst, Unary};
+use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
+use planish_op::Op;
+use planish_tensor::DType;
+
+/// One matrix as the library sees it, columns outermost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Matrix {
+    pub(super) rows: u64,
+    pub(super) columns: u64,
+    /// Elements from one column to the next.
+    pub(super) leading: i64,
+    pub(super) batch_stride: i64,
+    /// Whether the product takes it transposed.
+    pub(super) transposed: bool,
+}
+
+/// What is done with each sum, bias and residual included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Activation {
+    None,
+    Relu,
+    GeluTanh,
+}
+
+/// A product with its operands.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Shape {
+    /// Inputs of the region.
+    pub(super) a: usize,
+    pub(super) b: usize,
+    pub(super) bias: Option<usize>,
+    pub(super) residual: Option<usize>,
+    pub(super) activation: Activation,
+    pub(super) dtype: DType,
+    pub(super) tf32: bool,
+    pub(super) n_batch: i32,
+    /// In the library's order: its first factor is our second.
+    pub(super) first: Matrix,
+    pub(super) second: Matrix,
+    pub(super) output: Matrix,
+    pub(super) added: Matrix,
+    k: usize,
+}
+
+/// The batch dimensions of a product: sizes and strides of a, b, output and residual, outermost first.
+type Batch = (usize, [usize; 4]);
+
+impl Shape {
+    pub(super) fn of(problem: &Problem) -> Result<Shape, KernelError> {
+        let refuse = |what: &str| KernelError::unsupported(format!("cuBLASLt: {what}"));
+        let node = problem.region.nodes.first().ok_or_else(|| refuse("an empty region"))?;
+        let (trans_a, trans_b) = match &node.op {
+            Op::MatMul(_) => (false, false),
+            Op::Gemm(gemm) if gemm.alpha == 1.0 && gemm.beta == 1.0 => (gemm.trans_a, gemm.trans_b),
+            _ => return Err(refuse("no plain product")),
+        };
+        let input = |place: usize| match node.inputs.get(place).copied().flatten() {
+            Some(Ref::Input(idx)) if (idx as usize) < problem.inputs.len() => Ok(idx as usize),
+            _ => Err(refuse("a factor that is no input of the region")),
+        };
+        let (a_at, b_at) = (input(0)?, input(1)?);
+        let (a, b) = (&problem.inputs[a_at], &problem.inputs[b_at]);
+        let [c] = &problem.outputs[..] else { return Err(refuse("several outputs")) };
+        let whole = [a, b, c].iter().all(|operand| operand.rank() >= 2 && !operand.is_empty());
+        if !whole || a.packed.is_some() || b.packed.is_some() {
+            return Err(refuse("vectors, empty or packed factors"));
+        }
+        let dtype = a.dtype;
+        let fits = match problem.numeric.element {
+            Arithmetic::F32 | Arithmetic::Tf32 => dtype == DType::F32,
+            Arithmetic::F16 => dtype == DType::F16,
+            Arithmetic::Bf16 => dtype == DType::BF16,
+            _ => false,
+        };
+        if !fits || b.dtype != dtype || c.dtype != dtype || problem.numeric.accumulator != DType::F32 {
+            return Err(refuse("types that are mixed or not f32, f16 or bf16"));
+        }
+        let (activation, bias, residual) = behind(problem)?;
+        let same_type = |idx: &usize| problem.inputs[*idx].dtype == dtype;
+        if !bias.iter().chain(&residual).all(same_type) {
+            return Err(refuse("a bias or residual of another type"));
+        }
+        let r = residual.map(|idx| &problem.inputs[idx]);
+        if r.is_some_and(|r| r.dims != c.dims) {
+            return Err(refuse("a residual that is broadcast"));
+        }
+        let r = r.unwrap_or(c);
+        let (a_side, b_side) = (Side::of(a, trans_a), Side::of(b, trans_b));
+        let (c_side, r_side) = (Side::of(c, false), Side::of(r, false));
+        let (mut m, n, k) = (a_side.rows, b_side.columns, a_side.columns);
+        if b_side.rows != k || (c_side.rows, c_side.columns) != (m, n) {
+            return Err(refuse("sizes that do not fit together"));
+        }
+        let n_outer = c.rank() - 2;
+        let along = |operand: &Operand, axis: usize| {
+            let own = (axis + operand.rank()).checked_sub(c.rank());
+            own.filter(|own| operand.dims[*own] != 1).map_or(0, |own| operand.strides[own])
+        };
+        let mut batches: Vec<Batch> = (0..n_outer)
+            .map(|axis| (c.dims[axis], [along(a, axis), along(b, axis), along(c, axis), along(r, axis)]))
+            .filter(|batch| batch.0 != 1)
+            .collect();
+        // Batches that share the second factor are further rows, where rows lie evenly.
+        if folds(&batches, m, [a_side.row, c_side.row, r_side.row]) {
+            m *= batches.iter().map(|batch| batch.0).product::<usize>();
+            batches.clear();
+        }
+        let (n_batch, strides) = joined(&batches).ok_or_else(|| refuse("batches without one stride"))?;
+        let stride = |idx: usize| strides[idx] as i64;
+        // The library's columns are our rows.
+        let first = Matrix::of(n, k, b_side.column, b_side.row, stride(1));
+        let second = Matrix::of(k, m, a_side.column, a_side.row, stride(0));
+        let output = Matrix::of(n, m, c_side.column, c_side.row, stride(2));
+        let added = Matrix::of(n, m, r_side.column, r_side.row, stride(3));
+        let (Some(first), Some(second), Some(output), Some(added)) = (first, second, output, added) else {
+            return Err(refuse("a matrix with gaps in both directions"));
+        };
+        if output.transposed || added.transposed {
+            return Err(refuse("an output with its rows innermost"));
+        }
+        Ok(Shape {
+            a: a_at,
+            b: b_at,
+            bias,
+            residual,
+            activation,
+            dtype,
+            tf32: problem.numeric.element == Arithmetic::Tf32,
+            n_batch: i32::try_from(n_batch).map_err(|_| refuse("too many batches"))?,
+            first,
+            second,
+            output,
+            added,
+            k,
+        })
+    }
+
+    pub(super) fn flops(&self) -> f64 {
+        2.0 * self.output.rows as f64 * self.output.columns as f64 * self.k as f64 * f64::from(self.n_batch)
+    }
+}
+
+/// The last two dimensions of an operand, perhaps exchanged.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    rows: usize,
+    columns: usize,
+    /// Strides from row to row and from column to column.
+    row: usize,
+    column: usize,
+}
+
+impl Side {
+    fn of(operand: &Operand, transposed: bool) -> Side {
+        let at = operand.rank() - 2;
+        let (row, column) = if transposed { (at + 1, at) } else { (at, at + 1) };
+        Side {
+            rows: operand.dims[row],
+            columns: operand.dims[column],
+            row: operand.strides[row],
+            column: operand.strides[column],
+        }
+    }
+}
+
+impl Matrix {
+    /// A matrix of `rows` by `columns` with these strides of one row and one column: as it is where rows are
+    /// adjacent, else transposed where columns are.
+    fn of(rows: usize, columns: usize, row: usize, column: usize, batch_stride: i64) -> Option<Matrix> {
+        let made = |rows: usize, columns: usize, leading: usize, transposed| Matrix {
+            rows: rows as u64,
+            columns: columns as u64,
+            // Of one column the stride says nothing.
+            leading: (if columns == 1 { rows } else { leading }) as i64,
+            batch_stride,
+            transposed,
+        };
+        let direct = (row == 1 || rows == 1) && (columns == 1 || column >= rows);
+        let turned = (column == 1 || columns == 1) && (rows == 1 || row >= columns);
+        match (direct, turned) {
+            (true, _) => Some(made(rows, columns, column, false)),
+            (false, true) => Some(made(columns, rows, row, true)),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Whether all batches continue the rows of the first factor, the output and the residual, and share the second
+/// factor.
+fn folds(batches: &[Batch], m: usize, rows: [usize; 3]) -> bool {
+    let mut expected = rows.map(|row| row * m);
+    // Of one row the stride says nothing: the innermost batch is taken for it.
+    if let (1, Some((_, strides))) = (m, batches.last()) {
+        expected = [strides[0], strides[2], strides[3]];
+        if expected.iter().zip(rows).any(|(stride, row)| *stride != row) {
+            return false;
+        }
+    }
+    for (size, strides) in batches.iter().rev() {
+        if strides[1] != 0 || [strides[0], strides[2], strides[3]] != expected {
+            return false;
+        }
+        expected = expected.map(|stride| stride * size);
+    }
+    true
+}
+
+/// All batches as one, if each operand has one stride for them.
+fn joined(batches: &[Batch]) -> Option<(usize, [usize; 4])> {
+    let Some((&(mut size, strides), outer)) = batches.split_last() else {
+        return Some((1, [0; 4]));
+    };
+    for (count, outer) in outer.iter().rev() {
+        if outer.iter().zip(strides).any(|(outer, stride)| *outer != stride * size) {
+            return None;
+        }
+        size *= count;
+    }
+    Some((size, strides))
+}
+
+/// Activation, bias and residual behind the product; refused where there is more.
+fn behind(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
+    let refuse = |what: &str| Err(KernelError::unsupported(format!("cuBLASLt: {what}")));
+    let epilogue = Epilogue::stored(problem, 0)?;
+    let mut activation = match (epilogue.lo, epilogue.hi) {
+        (f32::NEG_INFINITY, f32::INFINITY) => Activation::None,
+        (0.0, f32::INFINITY) => Activation::Relu,
+        _ => return refuse("a clamp that is no ReLU"),
+    };
+    if let Some(program) = &epilogue.program {
+        // Nothing but the running value and one function of it.
+        let is_gelu = match &program.code[..] {
+            [Inst::Running, Inst::Unary(Unary::GeluTanh, x)] => x.0 == 0 && program.outputs.len() == 1,
+            _ => false,
+        };
+        if !is_gelu || activation != Activation::None {
+            return refuse("a program behind the product");
+        }
+        activation = Activation::GeluTanh;
+    }
+    let residual = match epilogue.residual {
+        Some(residual) if residual.after_clamp => return refuse("a residual behind the activation"),
+        other => other.map(|residual| residual.input as usize),
+    };
+    Ok((activation, epilogue.bias.map(|bias| bias as usize), residual))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_kernel::{Layout, Numeric, Region, RegionNode};
+
+    fn problem(a: &[usize], b: &[usize], c: &[usize], op: Op) -> Problem {
+        Problem {
+            region: Region::single(op, 2, 1),
+            inputs: [a, b].iter().map(|dims| Operand::dense(DType::F16, dims, Layout::Plain)).collect(),
+            outputs: vec![Operand::dense(DType::F16, c, Layout::Plain)],
+            numeric: Numeric::F16,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn batches_with_one_weight_are_rows() {
+        let shape =
+            Shape::of(&problem(&[4, 5, 16], &[16, 8], &[4, 5, 8], planish_op::MatMul {}.into())).unwrap();
+        assert_eq!(shape.n_batch, 1);
+        let matrix =
+            |rows, columns, leading| Matrix { rows, columns, leading, batch_stride: 0, transposed: false };
+        assert_eq!((shape.first, shape.second), (matrix(8, 16, 8), matrix(16, 20, 16)));
+        assert_eq!(shape.output, matrix(8, 20, 8));
+    }
+
+    #[test]
+    fn batches_of_their_own_have_one_stride() {
+        let matmul = || planish_op::MatMul {}.into();
+        let shape = Shape::of(&problem(&[2, 3, 5, 16], &[2, 3, 16, 8], &[2, 3, 5, 8], matmul())).unwrap();
+        assert_eq!((shape.n_batch, shape.first.batch_stride, shape.second.batch_stride), (6, 128, 80));
+        assert_eq!((shape.flops(), shape.output.batch_stride), (2.0 * 6.0 * 5.0 * 16.0 * 8.0, 40));
+        // The second factor repeats along one of two: no single stride.
+        assert!(Shape::of(&problem(&[2, 3, 5, 16], &[3, 16, 8], &[2, 3, 5, 8], matmul())).is_err());
+        let shape = Shape::of(&problem(&[3, 1, 16], &[3, 16, 8], &[3, 1, 8], matmul())).unwrap();
+        assert_eq!((shape.n_batch, shape.second.leading), (3, 16));
+    }
+
+    #[test]
+    fn transposed_factors_are_told_to_the_library() {
+        let gemm = planish_op::Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: true };
+        let shape = Shape::of(&problem(&[5, 16], &[8, 16], &[5, 8], gemm.into())).unwrap();
+        let turned = Matrix { rows: 16, columns: 8, leading: 16, batch_stride: 0, transposed: true };
+        assert_eq!(shape.first, turned);
+        let scaled = planish_op::Gemm { alpha: 2.0, beta: 1.0, trans_a: false, trans_b: true };
+        assert!(Shape::of(&problem(&[5, 16], &[8, 16], &[5, 8], scaled.into())).is_err());
+    }
+
+    #[test]
+    fn relu_and_tanh_gelu_are_taken_and_others_are_not() {
+        let with = |op: Op| {
+            let mut problem = problem(&[5, 16], &[16, 8], &[5, 8], planish_op::MatMul {}.into());
+            let inputs = vec![Some(Ref::Node { node: 0, output: 0 })];
+            problem.region.nodes.push(RegionNode { name: "then".into(), op, inputs, n_outputs: 1 });
+            problem.region.outputs = vec![Ref::Node { node: 1, output: 0 }];
+            Shape::of(&problem).map(|shape| shape.activation)
+        };
+        let gelu = |approximate| planish_op::Gelu { approximate }.into();
+        assert_eq!(with(planish_op::Relu {}.into()).unwrap(), Activation::Relu);
+        assert_eq!(with(gelu(planish_op::GeluApproximation::Tanh)).unwrap(), Activation::GeluTanh);
+        assert!(with(gelu(planish_op::GeluApproximation::None)).is_err());
+        assert!(with(planish_op::Tanh {}.into()).is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! Convolutions by cuDNN 9: each engine configuration that its heuristic proposes is a tactic of its own.
+//!
+//! The graph is the convolution with bias, residual and ReLU; the tactic's name holds the engine's index and its
+//! knobs, from which the plan is made again. Engines that cuDNN notes as nondeterministic are never offered.
+
+mod descriptor;
+mod engine;
+mod graph;
+mod shape;
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::cudnn::sys::{
+    cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Kind,
+    cudnnBackendDescriptorType_t as What, cudnnHandle_t,
+};
+use planish_kernel::{
+    Address, Backend, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, PackedWeight, Problem,
+    QueueOptions, Tactic, Want,
+};
+use planish_tensor::Tensor;
+
+use self::descriptor::{Descriptor, Functions, Making};
+use self::engine::Engine;
+use self::graph::uid;
+use self::shape::{Bias, Shape};
+use crate::backend::Cuda;
+use crate::driver::{Module, Stream};
+use crate::error::{CudaError, CudaErrorKind};
+use crate::families::conv::Conv;
+use crate::families::product;
+use crate::family::{Family, Work};
+use crate::find::{self, Which};
+use crate::gpu::Gpu;
+use crate::source::Source;
+
+/// What the names of tactics begin with.
+const PREFIX: &str = "cudnn_";
+const REVISION: u32 = 1;
+/// What each further place in the heuristic's list costs in the price that is only predicted.
+const PLACE_PRICE: f64 = 0.02;
+/// The most scratch memory that an engine may ask for.
+const MAX_WORKSPACE: usize = 256 << 20;
+
+/// The library's handle of one device. A run sets its stream, so runs take turns.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    functions: Arc<Functions>,
+    raw: Mutex<Raw>,
+}
+
+#[derive(Debug)]
+struct Raw(cudnnHandle_t);
+
+// SAFETY: a handle may be used from any thread, one at a time.
+unsafe impl Send for Raw {}
+
+/// The library's functions.
+pub(crate) fn functions() -> Result<Functions, CudaError> {
+    let found = find::find(Which::Cudnn)?;
+    Functions::load(found.library)
+        .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
+}
+
+impl Handle {
+    /// Of the device whose context is current.
+    pub(crate) fn new() -> Result<Handle, CudaError> {
+        let functions = functions()?;
+        let mut raw: cudnnHandle_t = std::ptr::null_mut();
+        // SAFETY: a context is current.
+        let code = unsafe { (functions.cudnnCreate)(&raw mut raw) };
+        functions.check(code, "starting")?;
+        Ok(Handle { functions: Arc::new(functions), raw: Mutex::new(Raw(raw)) })
+    }
+
+    fn with<R>(&self, run: impl FnOnce(cudnnHandle_t) -> R) -> R {
+        run(self.raw.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`.
+        let _ = self.with(|raw| unsafe { (self.functions.cudnnDestroy)(raw) });
+    }
+}
+
+/// Convolutions by the library.
+pub(crate) struct Cudnn;
+
+/// The problem as the library takes it: images channels-last.
+fn arranged(problem: &Problem, shape: &Shape) -> (Problem, Vec<Want>) {
+    let mut arranged = problem.clone();
+    let image = problem.inputs[shape.x].rank();
+    let mut wants = Vec::with_capacity(problem.inputs.len());
+    for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
+        let is_image = operand.rank() == image && (idx == shape.x || Some(idx) == shape.residual);
+        let layout = if is_image { Layout::ChannelsLast } else { Layout::Plain };
+        operand.strides = layout.strides(&operand.dims);
+        wants.push(if is_image { Want::inside(layout) } else { Want::dense(layout) });
+    }
+    for operand in &mut arranged.outputs {
+        operand.strides = Layout::ChannelsLast.strides(&operand.dims);
+    }
+    (arranged, wants)
+}
+
+impl Family for Cudnn {
+    fn name(&self) -> &'static str {
+        "cudnn"
+    }
+
+    fn candidates(&self, _gpu: &Gpu, _problem: &Problem) -> Vec<Candidate> {
+        // Only the library on a device knows its engines.
+        Vec::new()
+    }
+
+    fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
+        let Ok(shape) = Shape::of(problem) else { return Vec::new() };
+        let Ok(handle) = cuda.cudnn() else { return Vec::new() };
+        let (arranged, inputs) = arranged(problem, &shape);
+        let found = handle.with(|raw| {
+            let graph = graph::graph(&handle.functions, raw, &arranged, &shape)?;
+            Ok::<_, KernelError>(Engine::proposed(&handle.functions, &graph, shape.element)?)
+        });
+        let Ok(found) = found else { return Vec::new() };
+        let gpu = cuda.gpu();
+        let bytes = problem.traffic_bytes() as f64;
+        let price = gpu.roofline_ns(shape.flops(), gpu.flops(shape.element), bytes);
+        let mut packed = vec![None; problem.inputs.len()];
+        packed[shape.weight] = Some(shape.format());
+        let candidate = |(place, engine): (usize, Engine)| Candidate {
+            tactic: Tactic::new(format!("{PREFIX}{}", engine.name()), REVISION),
+            inputs: inputs.clone(),
+            outputs: vec![Want::inside(Layout::ChannelsLast)],
+            packed: packed.clone(),
+            predicted_ns: price * (1.0 + PLACE_PRICE * place as f64),
+            in_place: Vec::new(),
+            slow: false,
+        };
+        found.into_iter().enumerate().map(candidate).collect()
+    }
+
+    fn needs(&self) -> Option<Which> {
+        Some(Which::Cudnn)
+    }
+
+    fn pack(
+        &self,
+        _gpu: &Gpu,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let shape = Shape::of(problem)?;
+        if input != shape.weight || weight.shape() != problem.inputs[input].dims {
+            return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
+        }
+        let len = problem.inputs[input].len();
+        let bytes = product::arrange(weight, shape.dtype, len, |idx| Some(shape.place(idx)))?;
+        Ok(PackedWeight { format: shape.format(), bytes })
+    }
+
+    fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {
+        Ok(Vec::new())
+    }
+
+    fn prepare(
+        &self,
+        cuda: &Cuda,
+        problem: &Problem,
+        tactic: &Tactic,
+        _code: &[Arc<Module>],
+    ) -> Result<Box<dyn Work>, KernelError> {
+        let engine = tactic.name.strip_prefix(PREFIX).and_then(Engine::named).ok_or_else(|| {
+            let message = format!("`{}` names no engine; rebuild the plan", tactic.name);
+            KernelError::new(KernelErrorKind::NoSuchTactic, message)
+        })?;
+        let shape = Shape::of(problem)?;
+        if problem.inputs[shape.weight].packed.as_deref() != Some(&*shape.format()) {
+            return Err(KernelError::unsupported(format!("{tactic}: its weight is not packed")));
+        }
+        let handle = cuda.cudnn()?;
+        let (plan, workspace) = handle.with(|raw| {
+            let graph = graph::graph(&handle.functions, raw, problem, &shape)?;
+            Ok::<_, KernelError>(engine.plan(&handle.functions, raw, &graph)?)
+        })?;
+        if workspace > MAX_WORKSPACE {
+            let message = format!("{tactic} asks for {workspace} bytes of scratch memory");
+            return Err(KernelError::unsupported(message));
+        }
+        let constant_bias = match &shape.bias {
+            Some(Bias::Constant(tensor)) => Some(uploaded(cuda, tensor)?),
+            Some(Bias::Input(_)) | None => None,
+        };
+        Ok(Box::new(Convolution { cuda: cuda.clone(), shape, plan, workspace, constant_bias }))
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        Conv.samples()
+    }
+}
+
+/// A constant of a region in device memory.
+fn uploaded(cuda: &Cuda, tensor: &Tensor) -> Result<Box<dyn Memory>, KernelError> {
+    let bytes = tensor.bytes();
+    let memory = cuda.allocate(bytes.len())?;
+    let mut queue = cuda.queue(QueueOptions::new(1))?;
+    // SAFETY: the memory was taken for these bytes.
+    unsafe { queue.upload(memory.address(), bytes)? };
+    queue.synchronize()?;
+    Ok(memory)
+}
+
+/// A convolution with its execution plan.
+#[derive(Debug)]
+struct Convolution {
+    plan: Arc<Descriptor>,
+    shape: Shape,
+    workspace: usize,
+    constant_bias: Option<Box<dyn Memory>>,
+    /// Last, so that the library's handle outlives the plan.
+    cuda: Cuda,
+}
+
+impl Work for Convolution {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace
+    }
+
+    unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {
+        let missing = || KernelError::new(KernelErrorKind::Failed, "a convolution without an operand");
+        let input = |idx: usize| call.inputs.get(idx).copied().ok_or_else(missing);
+        let shape = &self.shape;
+        let mut operands = vec![
+            (uid::X, input(shape.x)?),
+            (uid::WEIGHT, input(shape.weight)?),
+            (uid::OUTPUT, call.outputs.first().copied().ok_or_else(missing)?),
+        ];
+        match (&shape.bias, &self.constant_bias) {
+            (Some(Bias::Input(idx)), _) => operands.push((uid::BIAS, input(*idx)?)),
+            (Some(Bias::Constant(_)), Some(memory)) => operands.push((uid::BIAS, memory.address())),
+            (Some(Bias::Constant(_)), None) | (None, _) => {}
+        }
+        if let Some(idx) = shape.residual {
+            operands.push((uid::RESIDUAL, input(idx)?));
+        }
+        let pointer = |at: Address| std::ptr::without_provenance_mut::<c_void>(at.0 as usize);
+        let ids: Vec<i64> = operands.iter().map(|(id, _)| *id).collect();
+        let pointers: Vec<*mut c_void> = operands.iter().map(|(_, at)| pointer(*at)).collect();
+        let handle = self.cuda.cudnn()?;
+        let functions = &handle.functions;
+        let pack = Making::new(functions, What::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
+            .integers(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &ids)?
+            .set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Kind::CUDNN_TYPE_VOID_PTR, &pointers)?
+            .set(
+                Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                Kind::CUDNN_TYPE_VOID_PTR,
+                &[pointer(call.workspace)],
+            )?
+            .finish("naming the operands")?;
+        handle.with(|raw| {
+            // SAFETY: the stream lives, and its context is current.
+            let code = unsafe { (functions.cudnnSetStream)(raw, stream.raw.cast()) };
+            functions.check(code, "setting the stream")?;
+            // SAFETY: plan and pack are finished; the addresses are the caller's to grant, and the workspace has
+            // as many bytes as the plan asked for.
+            let code = unsafe { (functions.cudnnBackendExecute)(raw, self.plan.raw, pack.raw) };
+            functions.check(code, "a convolution")
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Index spaces of kernels: axes joined as far as all operands allow, and division by numbers known beforehand.
+
+use planish_kernel::KernelError;
+
+/// One axis: its size, and each operand's stride along it in elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Axis {
+    pub(crate) dim: usize,
+    pub(crate) strides: Vec<isize>,
+}
+
+/// The axes of `dims` without those of size 1, ordered as operand `order_by` lies in memory, neighbours joined
+/// where every operand goes on with the same stride.
+pub(crate) fn joined(dims: &[usize], strides: &[&[isize]], order_by: usize) -> Vec<Axis> {
+    let axis = |idx: usize| Axis { dim: dims[idx], strides: strides.iter().map(|all| all[idx]).collect() };
+    let mut axes: Vec<Axis> = (0..dims.len()).filter(|idx| dims[*idx] != 1).map(axis).collect();
+    axes.sort_by_key(|axis| std::cmp::Reverse(axis.strides[order_by].unsigned_abs()));
+    merged(axes)
+}
+
+/// Joins neighbours, outermost first.
+pub(crate) fn merged(axes: Vec<Axis>) -> Vec<Axis> {
+    let mut list: Vec<Axis> = Vec::with_capacity(axes.len());
+    for axis in axes {
+        match list.last_mut() {
+            Some(outer) if goes_on(outer, &axis) => {
+                outer.dim *= axis.dim;
+                outer.strides = axis.strides;
+            }
+            _ => list.push(axis),
+        }
+    }
+    list
+}
+
+fn goes_on(outer: &Axis, inner: &Axis) -> bool {
+    let mut pairs = outer.strides.iter().zip(&inner.strides);
+    pairs.all(|(outer, step)| *outer == step.wrapping_mul(inner.dim as isize))
+}
+
+/// What divides numbers below 2^31 by `d` on the device: `q = (umulhi(n, mul) + n) >> shift`.
+pub(crate) fn divisor(d: usize) -> [i32; 3] {
+    let d = d.max(1) as u64;
+    let shift = 64 - (d - 1).leading_zeros();
+    let mul = ((1u64 << 32) * ((1u64 << shift) - d) / d + 1) as u32;
+    [d as i32, mul as i32, shift as i32]
+}
+
+/// A number that kernels count in 32 bits.
+pub(crate) fn int(value: usize) -> Result<i32, KernelError> {
+    i32::try_from(value).map_err(|_| KernelError::unsupported("a value of 2^31 elements or more"))
+}
+
+/// A stride or offset that kernels count in 32 bits.
+pub(crate) fn stride(value: isize) -> Result<i32, KernelError> {
+    i32::try_from(value).map_err(|_| KernelError::unsupported("a stride of 2^31 elements or more"))
+}
+
+/// Blocks of `per` that cover `n`.
+pub(crate) fn blocks(n: usize, per: usize) -> Result<u32, KernelError> {
+    int(n)?;
+    Ok(n.div_ceil(per) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn division_by_multiplication_is_exact() {
+        for d in [1usize, 2, 3, 5, 7, 10, 31, 32, 33, 49, 127, 1000, 65_537, 1 << 20, (1 << 31) - 1] {
+            let [_, mul, shift] = divisor(d);
+            let mut n: u64 = 0;
+            while n < 1 << 31 {
+                let high = ((n * u64::from(mul as u32)) >> 32) as u32;
+                let q = (high + n as u32) >> shift;
+                assert_eq!(u64::from(q), n / d as u64, "{n} / {d}");
+                n = n * 5 / 4 + 1;
+            }
+            for n in [d - 1, d, 2 * d - 1, (1 << 31) - 1].into_iter().filter(|n| *n < 1 << 31) {
+                let high = ((n as u64 * u64::from(mul as u32)) >> 32) as u32;
+                assert_eq!(((high + n as u32) >> shift) as usize, n / d, "{n} / {d}");
+            }
+        }
+    }
+
+    #[test]
+    fn axes_join_where_all_operands_go_on() {
+        let axes = joined(&[2, 3, 4], &[&[12, 4, 1], &[12, 4, 1]], 0);
+        assert_eq!(axes, [Axis { dim: 24, strides: vec![1, 1] }]);
+        // Channels last with a vector along the channels.
+        let axes = joined(&[2, 3, 4, 5], &[&[60, 1, 15, 3], &[0, 1, 0, 0]], 0);
+        assert_eq!(axes, [Axis { dim: 40, strides: vec![3, 0] }, Axis { dim: 3, strides: vec![1, 1] }]);
+    }
+}

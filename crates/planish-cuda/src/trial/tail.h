@@ -1,0 +1,2 @@
+
+extern "C" void emulate(const u32* grid, u32 threads, void** args) { launch(&EMULATED, grid, threads, args); }

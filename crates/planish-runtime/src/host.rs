@@ -1,0 +1,188 @@
+//! What of a run happens on host values: inputs and results of the reference, observers, poisoned memory.
+
+use planish_kernel::{Address, Layout, Operand};
+use planish_op::Value;
+use planish_plan::Home;
+use planish_tensor::{Bytes, Tensor};
+
+use crate::bind::Symbols;
+use crate::engine::{Core, Unit, tensor_of};
+use crate::error::{RunError, RunErrorKind};
+use crate::frame::{Feed, Frame, Own, Queues, pointer};
+use crate::gather::plain;
+use crate::resolve::{Base, Location, Resolved};
+
+impl Frame {
+    /// Plain copies of a kernel step's operands, weights left out.
+    pub(crate) fn copies(
+        &self,
+        unit: &Unit,
+        resolved: &Resolved,
+        values: &[Option<u32>],
+        addresses: &[Address],
+        record: &planish_plan::Step,
+        queues: &mut Queues,
+    ) -> Result<Vec<Option<Tensor>>, RunError> {
+        let mut copies = Vec::with_capacity(values.len());
+        for (value, &address) in values.iter().zip(addresses) {
+            let operand = value.and_then(|value| {
+                let root = unit.outline.root[value as usize];
+                let is_weight = matches!(unit.program.values[root as usize].home, Home::Weight(_));
+                resolved.operands[value as usize].as_ref().filter(|_| !is_weight)
+            });
+            let Some(operand) = operand else {
+                copies.push(None);
+                continue;
+            };
+            let mut bytes = vec![0u8; operand.span_bytes()];
+            let queue = queues.get(record.target, record.stream);
+            queue.synchronize()?;
+            // SAFETY: the operand spans these bytes of the backend's memory.
+            unsafe { queue.download(&mut bytes, address)? };
+            copies.push(Some(plain(operand, &bytes)?));
+        }
+        Ok(copies)
+    }
+
+    /// Inputs of a step as values on the host.
+    pub(crate) fn host_inputs(
+        &self,
+        core: &Core,
+        unit: &Unit,
+        resolved: &Resolved,
+        feeds: &[Feed<'_>],
+        record: &planish_plan::Step,
+        locations: &[Location],
+    ) -> Result<Vec<Option<Value>>, RunError> {
+        let mut inputs = Vec::with_capacity(record.inputs.len());
+        for (&value, &location) in record.inputs.iter().zip(locations) {
+            let Some(value) = value else {
+                inputs.push(None);
+                continue;
+            };
+            let root = unit.outline.root[value as usize];
+            let held = match (&self.own[root as usize], &unit.program.values[root as usize].home) {
+                (Own::Host(held), _) if root == value => Some(held.clone()),
+                (_, Home::Weight(weight)) => {
+                    Some(Value::Tensor(tensor_of(&core.plan.weights[*weight as usize])?))
+                }
+                (_, Home::Input) if root == value => {
+                    let idx = unit.program.inputs.iter().position(|&input| input == root).unwrap_or(0);
+                    match &feeds[idx] {
+                        Feed::Absent => None,
+                        Feed::Value(value) => Some((*value).clone()),
+                        Feed::View(view) | Feed::Pinned(view) => Some(Value::Tensor(view.to_tensor())),
+                        Feed::Device(_) => None,
+                    }
+                }
+                _ => None,
+            };
+            inputs.push(Some(match held {
+                Some(held) => held,
+                None => {
+                    let operand = resolved.operands[value as usize].as_ref().ok_or_else(|| {
+                        let message = format!("step `{}`: an input's size is not known", record.name);
+                        RunError::new(RunErrorKind::Failed, message)
+                    })?;
+                    Value::Tensor(self.copy_out(operand, self.address(location, resolved, feeds))?)
+                }
+            }));
+        }
+        Ok(inputs)
+    }
+
+    fn copy_out(&self, operand: &Operand, from: Address) -> Result<Tensor, RunError> {
+        if !operand.is_dense(Layout::Plain) {
+            let message = "a value for the reference is not plain; the plan is damaged, rebuild it";
+            return Err(RunError::new(RunErrorKind::Failed, message));
+        }
+        let mut bytes = vec![0u8; operand.span_bytes()];
+        // SAFETY: the operand spans these bytes in host memory.
+        unsafe { std::ptr::copy_nonoverlapping(pointer(from).cast_const(), bytes.as_mut_ptr(), bytes.len()) };
+        Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
+            .map_err(|error| RunError::new(RunErrorKind::Failed, error.to_string()))
+    }
+
+    /// Puts the results of a step on the host where later steps find them, and takes over new sizes.
+    pub(crate) fn keep_results(
+        &mut self,
+        unit: &Unit,
+        resolved: &Resolved,
+        record: &planish_plan::Step,
+        step: &crate::resolve::ResolvedStep,
+        results: Vec<Value>,
+        symbols: &mut Symbols,
+    ) -> Result<(), RunError> {
+        let wrong = |detail: &str| {
+            RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", record.name))
+        };
+        if results.len() < record.outputs.len() {
+            return Err(wrong("fewer outputs were made than the model names"));
+        }
+        for ((&value, location), result) in record.outputs.iter().zip(&step.outputs).zip(results) {
+            let Some(value) = value else { continue };
+            let ty = &unit.program.values[value as usize].ty;
+            let mut result = result;
+            if let (Some(tensor), Some(shape)) =
+                (result.as_tensor(), ty.as_tensor().and_then(|ty| ty.shape.as_ref()))
+            {
+                let what = format!("step `{}`: its output", record.name);
+                match (symbols.bind(&what, shape, tensor.shape()), symbols.eval_shape(shape)) {
+                    (Ok(()), _) => {}
+                    // One element is one element: models declare [] where they make [1], and the other way.
+                    (Err(_), Some(dims)) if tensor.len() == 1 && dims.iter().all(|&dim| dim == 1) => {
+                        let seen = tensor.reshaped(&dims).map_err(|error| wrong(&error.to_string()))?;
+                        result = Value::Tensor(seen);
+                    }
+                    (Err(error), _) => return Err(error),
+                }
+            }
+            if let Base::Own(_) = location.base {
+                self.own[value as usize] = Own::Host(result);
+                continue;
+            }
+            let tensor = result.as_tensor().ok_or_else(|| wrong("a tensor was expected"))?;
+            let fits = resolved.operands[value as usize]
+                .as_ref()
+                .is_some_and(|operand| operand.dims == tensor.shape() && operand.dtype == tensor.dtype());
+            if !fits {
+                return Err(wrong("an output has another type or shape than was inferred"));
+            }
+            let to = self.address(*location, resolved, &[]);
+            // SAFETY: the operand has the tensor's type and shape, and lies plain in this frame's memory.
+            unsafe {
+                std::ptr::copy_nonoverlapping(tensor.bytes().as_ptr(), pointer(to), tensor.bytes().len())
+            };
+        }
+        Ok(())
+    }
+
+    /// Fills the arenas with NaN; before the first segment also what lives longer than one.
+    pub(crate) fn poison(
+        &mut self,
+        unit: &Unit,
+        is_first: bool,
+        queues: &mut Queues,
+    ) -> Result<(), RunError> {
+        let target_of = |value: u32| unit.program.values[value as usize].target;
+        let arenas = self.arenas.iter().enumerate().map(|(target, arena)| (target as u32, arena.as_ref()));
+        let outputs = unit.program.outputs.iter().zip(&self.outputs);
+        let outputs = outputs.map(|(&value, memory)| (target_of(value), memory.as_ref()));
+        let own = self.own.iter().enumerate().map(|(value, own)| match own {
+            Own::Memory(memory) => (target_of(value as u32), Some(memory)),
+            Own::Nothing | Own::Host(_) => (0, None),
+        });
+        let lasting = outputs.chain(own).filter(|_| is_first);
+        for (target, memory) in arenas.chain(lasting) {
+            let Some(memory) = memory else { continue };
+            // 0xFF bytes are NaN in every float type.
+            let bytes = vec![0xFFu8; memory.len()];
+            let queue = queues.get(target, 0);
+            // SAFETY: the memory is this long, and nothing runs.
+            unsafe { queue.upload(memory.address(), &bytes)? };
+            // Other streams of the target may be the first to write there.
+            queue.synchronize()?;
+        }
+        Ok(())
+    }
+}

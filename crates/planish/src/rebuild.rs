@@ -1,0 +1,160 @@
+//! Plans of other machines and versions, built anew from the graph that they carry.
+
+use std::fmt;
+use std::path::Path;
+
+use planish_compile::{BuildOptions, Built, Progress, TimingCache, recover};
+use planish_cpu::Cpu;
+use planish_kernel::{Backend, KernelError};
+use planish_plan::{PlanTarget, Recipe, Weight};
+use planish_tensor::Tensor;
+
+use crate::device::Device;
+use crate::error::{Error, ErrorKind};
+use crate::plan::{Plan, is_of_another_version};
+
+/// A plan that is to be built again for this machine, and why.
+///
+/// ```no_run
+/// use planish::{Device, Opened, Plan};
+///
+/// let plan = match Plan::open_for("model.plan", Device::Auto)? {
+///     Opened::Fits(plan) => plan,
+///     Opened::NeedsRebuild(rebuild) => {
+///         println!("{}", rebuild.why());
+///         rebuild.build()?
+///     }
+/// };
+/// # Ok::<(), planish::Error>(())
+/// ```
+pub struct Rebuild {
+    recipe: Recipe,
+    why: String,
+    device: Device,
+    progress: Option<Progress>,
+}
+
+impl fmt::Debug for Rebuild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.recipe.name;
+        f.debug_struct("Rebuild").field("name", name).field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+/// A plan file, opened for a device.
+#[derive(Debug)]
+pub enum Opened {
+    /// It runs as it is.
+    Fits(Plan),
+    NeedsRebuild(Rebuild),
+}
+
+impl Rebuild {
+    /// What differs, as in `built for cpu with avx512, this is cpu with avx2`.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Told about the stages of the build.
+    pub fn progress(mut self, progress: Option<Progress>) -> Rebuild {
+        self.progress = progress;
+        self
+    }
+
+    /// Builds the plan again, with the options that it was built with.
+    pub fn build(self) -> Result<Plan, Error> {
+        Ok(self.build_with_report()?.plan.into())
+    }
+
+    /// The same, with what the build has to say.
+    pub fn build_with_report(self) -> Result<Built, Error> {
+        let recovered = recover(&self.recipe, &unpack)?;
+        let options = BuildOptions { progress: self.progress, ..recovered.options };
+        let backends = self.device.backends()?;
+        let mut built =
+            planish_compile::build(&recovered.graph, &backends, &options, &mut TimingCache::default())?;
+        built.plan.name = self.recipe.name;
+        built.notes.splice(0..0, recovered.notes);
+        Ok(built)
+    }
+}
+
+/// Unpacks a weight as the target's backend packs; that takes no such device.
+fn unpack(target: &PlanTarget, weight: &Weight) -> Result<Tensor, KernelError> {
+    let Weight { format, dtype, dims, bytes, .. } = weight;
+    let format = format.as_deref().unwrap_or_default();
+    match target.backend.as_str() {
+        "cpu" => Cpu::new().unpack(format, *dtype, dims, bytes),
+        #[cfg(feature = "cuda")]
+        "cuda" => planish_cuda::unpack(format, *dtype, dims, bytes),
+        other => {
+            let message = format!("it was packed by `{other}`, which this build of Planish does not have");
+            Err(KernelError::unsupported(message))
+        }
+    }
+}
+
+impl Plan {
+    /// Opens a plan file for a device: a plan of another machine or another version comes back as what is to be
+    /// built again.
+    pub fn open_for(path: impl AsRef<Path>, device: Device) -> Result<Opened, Error> {
+        let path = path.as_ref();
+        let why = match planish_plan::Plan::open(path) {
+            Ok(plan) => return Plan::from(plan).fit(device),
+            Err(error) if is_of_another_version(&error) => error.to_string(),
+            Err(error) => return Err(error.into()),
+        };
+        let recipe = Recipe::open(path)?;
+        let device = device.settled_for(&recipe.targets);
+        Ok(Opened::NeedsRebuild(Rebuild { recipe, why, device, progress: None }))
+    }
+
+    /// Whether the plan fits a device as it is.
+    pub fn fit(self, device: Device) -> Result<Opened, Error> {
+        let device = device.settled_for(&self.inner.targets);
+        Ok(match unfit(&self.inner, device)? {
+            None => Opened::Fits(self),
+            Some(why) => {
+                Opened::NeedsRebuild(Rebuild { recipe: self.inner.recipe(), why, device, progress: None })
+            }
+        })
+    }
+}
+
+/// Why a plan should not run on a device as it is.
+fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Error> {
+    if plan.producer != planish_runtime::VERSION {
+        let (theirs, ours) = (&plan.producer, planish_runtime::VERSION);
+        return Ok(Some(format!("the plan was built by Planish {theirs}, this is {ours}")));
+    }
+    let backends = device.backends()?;
+    let fits = plan.targets.len() == backends.len()
+        && plan
+            .targets
+            .iter()
+            .zip(&backends)
+            .all(|(target, backend)| planish_runtime::fits(target, &**backend));
+    if fits {
+        return Ok(None);
+    }
+    let one = |name: &str, needs: &[String]| format!("{name} with {}", needs.join(" "));
+    let there: Vec<String> = plan.targets.iter().map(|target| one(&target.backend, &target.needs)).collect();
+    let here = backends.iter().map(|backend| backend.target());
+    let here: Vec<String> = here.map(|target| one(&target.backend, &target.needs)).collect();
+    Ok(Some(format!("the plan was built for {}, this is {}", there.join(" and "), here.join(" and "))))
+}
+
+/// The plan, built again if it must be; that is said on standard error.
+pub(crate) fn fitted(opened: Opened) -> Result<Plan, Error> {
+    let rebuild = match opened {
+        Opened::Fits(plan) => return Ok(plan),
+        Opened::NeedsRebuild(rebuild) => rebuild,
+    };
+    eprintln!("note: {}; it is built again for this machine", rebuild.why);
+    let why = rebuild.why.clone();
+    let built = rebuild.build_with_report().map_err(|error| {
+        Error::new(ErrorKind::NeedsRebuild, format!("{why}; building it again failed: {error}"))
+    })?;
+    built.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    Ok(built.plan.into())
+}
