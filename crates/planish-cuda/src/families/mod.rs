@@ -13,6 +13,7 @@ pub(crate) mod product;
 pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod softmax;
+pub(crate) mod stem;
 pub(crate) mod wconv;
 pub(crate) mod wgemm;
 pub(crate) mod whalo;
