@@ -31,6 +31,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::wconv::WConv,
     &crate::families::wgemm::WGemm,
     &crate::families::whalo::WHalo,
+    &crate::families::stem::Stem,
     &crate::families::pointwise::Pointwise,
     &crate::families::movement::Movement,
     &crate::families::pool::Pool,

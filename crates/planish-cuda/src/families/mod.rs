@@ -16,6 +16,7 @@ pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod scan;
 pub(crate) mod softmax;
+pub(crate) mod stem;
 pub(crate) mod topk;
 pub(crate) mod wconv;
 pub(crate) mod wgemm;

@@ -142,6 +142,58 @@ pub(in crate::families) fn overlapping() -> Vec<Problem> {
     all
 }
 
+/// The same on an image of f32 that is cast first.
+pub(in crate::families) fn with_cast(mut problem: Problem) -> Problem {
+    let to = std::mem::replace(&mut problem.inputs[0].dtype, DType::F32);
+    let behind = |reference: &mut Ref| {
+        if let Ref::Node { node, .. } = reference {
+            *node += 1;
+        }
+    };
+    for node in &mut problem.region.nodes {
+        node.inputs.iter_mut().flatten().for_each(behind);
+    }
+    problem.region.outputs.iter_mut().for_each(behind);
+    problem.region.nodes[0].inputs[0] = Some(Ref::Node { node: 0, output: 0 });
+    let cast = op::Cast { round_mode: op::CastRounding::Up, saturate: true, to };
+    let cast = RegionNode {
+        name: "cast".to_string(),
+        op: cast.into(),
+        inputs: vec![Some(Ref::Input(0))],
+        n_outputs: 1,
+    };
+    problem.region.nodes.insert(0, cast);
+    problem
+}
+
+/// First layers: few channels, odd sizes, and images of another type.
+pub(in crate::families) fn few_channels() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        conv(half, &[2, 3, 60, 60], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
+        conv(half, &[1, 1, 33, 47], 32, &[3, 3], |_| {}),
+        conv(half, &[1, 1, 13, 18, 21], 16, &[3, 3, 3], |_| {}),
+        conv(half, &[3, 3, 32, 32], 64, &[3, 3], |_| {}),
+        conv(half, &[1, 3, 40, 40], 32, &[3, 3], |conv| conv.strides = vec![2, 2]),
+        conv(half, &[2, 4, 16, 16], 130, &[3, 3], |_| {}),
+        conv(half, &[1, 1, 16, 16, 16], 40, &[8, 8, 8], |conv| {
+            conv.strides = vec![8, 8, 8];
+            conv.pads = vec![0; 6];
+        }),
+        conv(DType::BF16, &[2, 5, 19, 23], 20, &[5, 2], |conv| conv.pads = vec![4, 0, 1, 1]),
+        conv(half, &[2, 2, 301], 10, &[9], |conv| {
+            conv.strides = vec![3];
+            conv.pads = vec![4, 0];
+        }),
+        conv(half, &[1, 7, 9, 9], 3, &[1, 1], |_| {}),
+    ];
+    all.extend(finished(&conv(half, &[2, 3, 15, 13], 48, &[3, 3], |_| {})));
+    for problem in [&all[0], &all[2], &all[3], &all[7]].map(Clone::clone) {
+        all.push(with_cast(problem));
+    }
+    all
+}
+
 /// Matrix products.
 pub(in crate::families) fn products() -> Vec<Problem> {
     let half = DType::F16;
