@@ -10,27 +10,6 @@
 #define KEYS 64
 #define PITCH (D + 8)
 #define PITCH_V (DV + 8)
-#define THREADS (32 * WARPS)
-
-// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row.
-template <int WIDTH, int ROWS_N, int PITCH_N>
-PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n) {
-  // An operand that lies inside another may begin anywhere.
-  if (WIDE && ((u64)from & 15) == 0) {
-    for (int i = threadIdx.x; i < ROWS_N * (WIDTH / 8); i += THREADS) {
-      const int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
-      const bool there = row < rows && chunk * 8 < n;
-      copy_async16(shared_address(to + row * PITCH_N + chunk * 8), there ? from + row * step + chunk * 8 : from, there);
-    }
-  } else {
-    const T zero = {0};
-    for (int i = threadIdx.x; i < ROWS_N * WIDTH; i += THREADS) {
-      const int row = i / WIDTH, col = i % WIDTH;
-      to[row * PITCH_N + col] = row < rows && col < n ? from[row * step + col] : zero;
-    }
-  }
-  copy_async_commit();
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {

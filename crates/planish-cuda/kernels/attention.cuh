@@ -1,16 +1,18 @@
-// What both forms of attention share: where operands are, and what happens to a score.
+// What the forms of attention share: where operands are, what happens to a score, how rows come to shared memory.
 //
 // Integers: 0 heads, 1 query heads that share one of keys and values, 2 queries, 3 keys; strides of batch, head
 // and step: 4 queries, 7 keys, 10 values, 13 output; 16 the mask's of batch, head, query and key, 20 its keys;
 // 21 the bits of the scale, 22 of the cap; 23 the mask is there; 24 features of queries and keys, 25 of values;
-// 26 blocks of queries.
+// 26 keys before the first query's own; 27 parts that keys are split into, 28 keys of a part.
+//
+// Set from outside: TENSOR, 1 for the forms on tensor cores, whose blocks have THREADS.
 
 #define LOG2_E 1.4426950408889634f
 
 struct Scorer {
   const MASK_T* mask;
   float scale, cap;
-  int n_keys, n_queries;
+  int n_keys, n_queries, past;
   int mask_step, mask_row, mask_keys;
 
   PL_INLINE void start(const Ints& a, const MASK_T* m, int batch, int head) {
@@ -22,6 +24,7 @@ struct Scorer {
     cap = __int_as_float(a.v[22]);
     n_queries = a.v[2];
     n_keys = a.v[3];
+    past = a.v[26];
   }
 
   // The score of a query and a key from their product: times log2 e, so that weights are powers of two.
@@ -46,8 +49,30 @@ struct Scorer {
     }
 #endif
 #if CAUSAL
-    if (key > query) s = hidden;
+    if (key > past + query) s = hidden;
 #endif
     return s * LOG2_E;
   }
 };
+
+#if TENSOR
+// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row.
+template <int WIDTH, int ROWS_N, int PITCH_N>
+PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n) {
+  // An operand that lies inside another may begin anywhere.
+  if (WIDE && ((u64)from & 15) == 0) {
+    for (int i = threadIdx.x; i < ROWS_N * (WIDTH / 8); i += THREADS) {
+      const int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
+      const bool there = row < rows && chunk * 8 < n;
+      copy_async16(shared_address(to + row * PITCH_N + chunk * 8), there ? from + row * step + chunk * 8 : from, there);
+    }
+  } else {
+    const T zero = {0};
+    for (int i = threadIdx.x; i < ROWS_N * WIDTH; i += THREADS) {
+      const int row = i / WIDTH, col = i % WIDTH;
+      to[row * PITCH_N + col] = row < rows && col < n ? from[row * step + col] : zero;
+    }
+  }
+  copy_async_commit();
+}
+#endif

@@ -186,7 +186,8 @@ impl<T: Planner> Family for T {
                 };
             }
             let launch = Launch::new(function, step.grid, [step.threads, 1, 1], params);
-            launches.push(launch.with_shared(step.shared)?);
+            // Every kernel of a plan waits for its inputs before anything else.
+            launches.push(launch.with_shared(step.shared)?.programmatic());
         }
         Ok(Box::new(Launches { launches, workspace: plan.workspace }))
     }

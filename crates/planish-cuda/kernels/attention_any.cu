@@ -1,0 +1,124 @@
+// Attention of any size and with everything that it may have, in f32 throughout: a block has one query and up to
+// 512 features of its result. Written to be right and in its place on the device, not to be fast.
+//
+// Further integers: 29 steps of the past; strides of batch, head and step: 30 past keys, 33 past values; 36 the
+// scores' of batch, head and query; 39 parts of 512 features.
+//
+// Set from outside (attention.cuh stands in front):
+//   T          storage of queries, keys, values and output
+//   HAS_PAST   1: steps of the past come before the new ones
+//   HAS_LENGTHS  1: each batch says how many of its keys count
+//   SCORES     -1: none are wanted; 0 to 3: the scores of this stage
+
+#define THREADS 128
+#define FEATURES 512
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T* past_k, const T* past_v,
+          const i64* lengths, T* kept, const Ints a) {
+  wait_for_inputs();
+  let_next_begin();
+  __shared__ float scores[THREADS];
+  __shared__ float scratch[THREADS / 32];
+  const int n_queries = a.v[2], n_keys = a.v[3], past = a.v[29];
+  u32 rest = blockIdx.x;
+  const int chunk = (int)(rest % (u32)a.v[39]);
+  rest /= (u32)a.v[39];
+  const int query = (int)(rest % (u32)n_queries);
+  rest /= (u32)n_queries;
+  const int head = (int)(rest % (u32)a.v[0]), batch = (int)(rest / (u32)a.v[0]);
+  const int kv = head / a.v[1], warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  q += (i64)batch * a.v[4] + (i64)head * a.v[5] + (i64)query * a.v[6];
+  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
+  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
+  y += (i64)batch * a.v[13] + (i64)head * a.v[14] + (i64)query * a.v[15];
+#if HAS_PAST
+  past_k += (i64)batch * a.v[30] + (i64)kv * a.v[31];
+  past_v += (i64)batch * a.v[33] + (i64)kv * a.v[34];
+#endif
+#if SCORES >= 0
+  kept += (i64)batch * a.v[36] + (i64)head * a.v[37] + (i64)query * a.v[38];
+#endif
+  Scorer scorer;
+  scorer.start(a, mask, batch, head);
+#if HAS_LENGTHS
+  scorer.n_keys = (int)min((i64)n_keys, max((i64)0, lengths[batch]));
+#endif
+  const float hidden = __int_as_float(0xff800000);
+  float sums[FEATURES / THREADS], most = hidden, total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < FEATURES / THREADS; i++) sums[i] = 0.0f;
+  // The stage behind the softmax is known when all keys were seen: scores are made once more.
+  for (int round = 0; round < (SCORES == 3 && chunk == 0 ? 2 : 1); round++) {
+    for (int start = 0; start < n_keys; start += THREADS) {
+      __syncthreads();
+      for (int i = 0; i < 32; i++) {
+        const int key = start + warp * 32 + i;
+        float product = 0.0f;
+        if (key < n_keys) {
+#if HAS_PAST
+          const T* from = key < past ? past_k + (i64)key * a.v[32] : k + (i64)(key - past) * a.v[9];
+#else
+          const T* from = k + (i64)key * a.v[9];
+#endif
+          for (int f = lane; f < a.v[24]; f += 32) product += po_widen(q[f]) * po_widen(from[f]);
+        }
+        product = warp_sum(product);
+        if (lane == 0) scores[warp * 32 + i] = product;
+      }
+      __syncthreads();
+      const int own = start + (int)threadIdx.x;
+      const float product = scores[threadIdx.x];
+      const float score = scorer.of(product, query, own);
+      if (round == 1) {
+#if SCORES == 3
+        const float base = most == hidden ? 0.0f : most;
+        if (own < n_keys) kept[own] = Narrow<T>::make(exp2f(score - base) / total);
+#endif
+        continue;
+      }
+#if SCORES >= 0 && SCORES < 3
+      if (chunk == 0 && own < n_keys) {
+        float stage = product * scorer.scale;
+#if SCORES >= 1 && HAS_CAP
+        stage = scorer.cap * tanhf(stage / scorer.cap);
+#endif
+#if SCORES == 2
+        stage = score * 0.6931471805599453f;
+#endif
+        kept[own] = Narrow<T>::make(stage);
+      }
+#endif
+      const float top = fmaxf(most, po_block_max<THREADS>(score, scratch));
+      const float base = top == hidden ? 0.0f : top;
+      const float factor = exp2f(most - base), weight = exp2f(score - base);
+      most = top;
+      total = total * factor + po_block_sum<THREADS>(weight, scratch);
+      scores[threadIdx.x] = weight;
+      __syncthreads();
+      const int n = min(THREADS, n_keys - start);
+#pragma unroll
+      for (int i = 0; i < FEATURES / THREADS; i++) {
+        const int feature = chunk * FEATURES + i * THREADS + (int)threadIdx.x;
+        if (feature >= a.v[25]) continue;
+        float sum = sums[i] * factor;
+        for (int j = 0; j < n; j++) {
+          const int key = start + j;
+#if HAS_PAST
+          const T* from = key < past ? past_v + (i64)key * a.v[35] : v + (i64)(key - past) * a.v[12];
+#else
+          const T* from = v + (i64)key * a.v[12];
+#endif
+          sum += scores[j] * po_widen(from[feature]);
+        }
+        sums[i] = sum;
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < FEATURES / THREADS; i++) {
+    const int feature = chunk * FEATURES + i * THREADS + (int)threadIdx.x;
+    // Without keys there is nothing to take a mean of, and nothing is what comes out.
+    if (feature < a.v[25]) y[feature] = Narrow<T>::make(n_keys == 0 ? 0.0f : sums[i] / total);
+  }
+}

@@ -1,0 +1,206 @@
+// Attention on tensor cores for many features: the warps of a block share its queries. Of a step's scores each
+// warp makes 16 keys' over a part of the features; of the sums each has every eighth group of 16 features.
+//
+// Set from outside (attention.cuh stands in front):
+//   T          f16 or bf16: storage of queries, keys, values and output
+//   D DV       features of queries and keys, and of values, rounded up to 16
+//   KEYS       of a step: 16, 32 or 64
+//   TILES      of 16 queries, 1 or 2
+//   WIDE       1: operands' rows lie in whole chunks of 16 bytes; 0: anywhere
+//   SPLIT      1: a block has a part of the keys and leaves its sums in `parts`; 0: all of them
+
+#define WARPS 8
+#define PITCH (D + 8)
+#define PITCH_V (DV + 8)
+#define ROWS (16 * TILES)
+#define KEY_GROUPS (KEYS / 16)
+#define DEPTH_PARTS (WARPS / KEY_GROUPS)
+#define PITCH_S (KEYS + 8)
+#define SHARERS (256 / ROWS)
+#define EACH (KEYS / SHARERS)
+#define GROUPS ((DV / 16 + WARPS - 1) / WARPS)
+
+extern "C" __global__ void __launch_bounds__(256)
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const Ints a) {
+  wait_for_inputs();
+  let_next_begin();
+  PO_DYNAMIC
+  T* queries = (T*)po_dynamic;
+  T* keys = queries + ROWS * PITCH;
+  T* values = keys + KEYS * PITCH;
+  T* weights = values + KEYS * PITCH_V;
+  float* scores = (float*)(weights + ROWS * PITCH_S);
+  float* kept = scores + DEPTH_PARTS * ROWS * PITCH_S;
+  float* totals = kept + ROWS;
+  const int n_parts = a.v[27];
+  const int block = blockIdx.x / n_parts, split = blockIdx.x % n_parts;
+  const int head = blockIdx.y, batch = blockIdx.z;
+  const int kv = head / a.v[1];
+  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const int first = block * ROWS;
+  q += (i64)batch * a.v[4] + (i64)head * a.v[5];
+  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
+  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
+  y += (i64)batch * a.v[13] + (i64)head * a.v[14];
+  Scorer scorer;
+  scorer.start(a, mask, batch, head);
+
+  const int begin = split * a.v[28];
+  int end = min(n_keys, begin + a.v[28]);
+#if CAUSAL
+  end = min(end, first + ROWS);
+#endif
+  const float hidden = __int_as_float(0xff800000);
+  float sums[TILES][GROUPS][2][4];
+#pragma unroll
+  for (int m = 0; m < TILES; m++)
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+      for (int e = 0; e < 8; e++) sums[m][g][e / 4][e % 4] = 0.0f;
+  // Of the threads that share a row, each knows its greatest score and a part of its total.
+  const int own = threadIdx.x / SHARERS, share = threadIdx.x % SHARERS;
+  float most = hidden, total = 0.0f;
+
+  bring<D, ROWS, PITCH>(queries, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
+  if (begin < end) {
+    bring<D, KEYS, PITCH>(keys, k + (i64)begin * a.v[9], a.v[9], n_keys - begin, a.v[24]);
+    bring<DV, KEYS, PITCH_V>(values, v + (i64)begin * a.v[12], a.v[12], n_keys - begin, a.v[25]);
+  }
+  for (int start = begin; start < end; start += KEYS) {
+    // Of this thread's copies only the values' may still be under way.
+    copy_async_wait<1>();
+    __syncthreads();
+    const int key_group = warp % KEY_GROUPS, part = warp / KEY_GROUPS;
+    float s[TILES][2][4];
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+      for (int e = 0; e < 8; e++) s[m][e / 4][e % 4] = 0.0f;
+#pragma unroll 4
+    for (int i = part; i < D / 16; i += DEPTH_PARTS) {
+      u32 b[4];
+      const int key = key_group * 16 + lane / 16 * 8 + lane % 8, feature = i * 16 + lane / 8 % 2 * 8;
+      load_matrix4(b, shared_address(keys + key * PITCH + feature));
+#pragma unroll
+      for (int m = 0; m < TILES; m++) {
+        u32 from[4];
+        load_matrix4(from, shared_address(queries + (m * 16 + lane % 16) * PITCH + i * 16 + lane / 16 * 8));
+        multiply<T>(s[m][0], from, b[0], b[1]);
+        multiply<T>(s[m][1], from, b[2], b[3]);
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+#pragma unroll
+      for (int e = 0; e < 8; e++) {
+        const int row = m * 16 + lane / 4 + e / 2 % 2 * 8, key = key_group * 16 + e / 4 * 8 + lane % 4 * 2 + e % 2;
+        scores[(part * ROWS + row) * PITCH_S + key] = s[m][e / 4][e % 4];
+      }
+    }
+    __syncthreads();
+    const int next = start + KEYS;
+    if (next < end) bring<D, KEYS, PITCH>(keys, k + (i64)next * a.v[9], a.v[9], n_keys - next, a.v[24]);
+    else copy_async_commit();
+
+    float own_scores[EACH], top = most;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const int key = i * SHARERS + share;
+      float product = 0.0f;
+#pragma unroll
+      for (int p = 0; p < DEPTH_PARTS; p++) product += scores[(p * ROWS + own) * PITCH_S + key];
+      own_scores[i] = scorer.of(product, first + own, start + key);
+      top = fmaxf(top, own_scores[i]);
+    }
+#pragma unroll
+    for (int step = 1; step < SHARERS; step <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+    // As long as everything is hidden there is nothing to take away from the scores.
+    const float base = top == hidden ? 0.0f : top;
+    const float factor = exp2f(most - base);
+    most = top;
+    total *= factor;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const float weight = exp2f(own_scores[i] - base);
+      total += weight;
+      weights[own * PITCH_S + i * SHARERS + share] = from_f32<T>(weight);
+    }
+    if (share == 0) kept[own] = factor;
+    copy_async_wait<1>();
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      const float low = kept[m * 16 + lane / 4], high = kept[m * 16 + lane / 4 + 8];
+#pragma unroll
+      for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+        for (int e = 0; e < 8; e++) sums[m][g][e / 4][e % 4] *= e % 4 < 2 ? low : high;
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; i++) {
+      u32 from[TILES][4];
+#pragma unroll
+      for (int m = 0; m < TILES; m++)
+        load_matrix4(from[m], shared_address(weights + (m * 16 + lane % 16) * PITCH_S + i * 16 + lane / 16 * 8));
+#pragma unroll
+      for (int g = 0; g < GROUPS; g++) {
+        const int group = g * WARPS + warp;
+        if (group >= DV / 16) break;
+        u32 b[4];
+        load_matrix4_transposed(b, shared_address(values + (i * 16 + lane % 16) * PITCH_V + group * 16 + lane / 16 * 8));
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+          multiply<T>(sums[m][g][0], from[m], b[0], b[1]);
+          multiply<T>(sums[m][g][1], from[m], b[2], b[3]);
+        }
+      }
+    }
+    __syncthreads();
+    if (next < end) bring<DV, KEYS, PITCH_V>(values, v + (i64)next * a.v[12], a.v[12], n_keys - next, a.v[25]);
+    else copy_async_commit();
+  }
+#pragma unroll
+  for (int step = 1; step < SHARERS; step <<= 1) total += __shfl_xor_sync(0xffffffffu, total, step);
+#if SPLIT
+  // Behind the sums of all parts: what is the greatest score of a row, and its total.
+  const i64 n_rows = (i64)gridDim.z * a.v[0] * n_queries;
+  const i64 row0 = ((i64)batch * a.v[0] + head) * n_queries + first;
+  if (share == 0 && first + own < n_queries) {
+    float* to = parts + n_rows * n_parts * DV + ((i64)split * n_rows + row0 + own) * 2;
+    to[0] = most;
+    to[1] = total;
+  }
+#else
+  if (share == 0) totals[own] = total;
+  __syncthreads();
+#endif
+#pragma unroll
+  for (int m = 0; m < TILES; m++) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int row = m * 16 + lane / 4 + 8 * h;
+      if (first + row >= n_queries) continue;
+#pragma unroll
+      for (int g = 0; g < GROUPS; g++) {
+        const int group = g * WARPS + warp;
+        if (group >= DV / 16) break;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int col = group * 16 + half * 8 + lane % 4 * 2;
+          const float lo = sums[m][g][half][2 * h], hi = sums[m][g][half][2 * h + 1];
+#if SPLIT
+          float* to = parts + ((i64)split * n_rows + row0 + row) * DV + col;
+          to[0] = lo;
+          to[1] = hi;
+#else
+          T* to = y + (i64)(first + row) * a.v[15] + col;
+          if (col < a.v[25]) to[0] = from_f32<T>(lo / totals[row]);
+          if (col + 1 < a.v[25]) to[1] = from_f32<T>(hi / totals[row]);
+#endif
+        }
+      }
+    }
+  }
+}

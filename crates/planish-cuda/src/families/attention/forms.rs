@@ -1,0 +1,268 @@
+//! The launches of each form of attention.
+
+use planish_kernel::{KernelError, Problem};
+use planish_tensor::DType;
+
+use super::Form;
+use super::wanted::{Wanted, wanted};
+use crate::codegen::storage_type;
+use crate::gpu::Gpu;
+use crate::operands::{refuse, storage};
+use crate::space::{blocks, int};
+use crate::steps::{Arg, Code, Plan, Slot};
+
+/// The most features that registers of one warp hold sums of, and of eight warps.
+const MAX_FEATURES: usize = 128;
+const MAX_WIDE_FEATURES: usize = 1024;
+/// Keys of a step of the narrow form, and what is added to rows in shared memory.
+const KEYS: usize = 64;
+const ROW_PAD: usize = 8;
+/// Queries and keys of a step of the plain form.
+const PLAIN_ROWS: usize = 32;
+/// Features of a block of the form that takes anything.
+const ANY_FEATURES: usize = 512;
+/// Warps of the wide form.
+const WIDE_WARPS: usize = 8;
+/// The most blocks along the second and third axis of a grid.
+const MAX_GRID: usize = 65_535;
+
+impl Form {
+    /// Queries of a block.
+    fn rows(self) -> usize {
+        match self {
+            Form::Narrow { warps } => 16 * warps,
+            Form::Wide { tiles, .. } => 16 * tiles,
+            Form::Plain => PLAIN_ROWS,
+            Form::Any => 1,
+        }
+    }
+
+    /// What sizes of features are rounded up to.
+    fn round(self) -> usize {
+        match self {
+            Form::Narrow { .. } | Form::Wide { .. } => 16,
+            Form::Plain | Form::Any => 8,
+        }
+    }
+
+    /// Bytes of shared memory for rounded features of keys and of values.
+    fn shared(self, d: usize, dv: usize) -> usize {
+        match self {
+            Form::Narrow { .. } => KEYS * (d + dv + 2 * ROW_PAD) * 2,
+            Form::Wide { tiles, keys, .. } => {
+                let (rows, scores) = (16 * tiles, keys + ROW_PAD);
+                let halves = (rows + keys) * (d + ROW_PAD) + keys * (dv + ROW_PAD) + rows * scores;
+                let depth_parts = WIDE_WARPS / (keys / 16);
+                2 * halves + 4 * (depth_parts * rows * scores + 2 * rows)
+            }
+            Form::Plain => 4 * PLAIN_ROWS * (2 * (d + 1) + dv + 1 + PLAIN_ROWS + 1),
+            Form::Any => 0,
+        }
+    }
+}
+
+/// The integers that every form takes.
+fn ints(wanted: &Wanted, parts: usize, keys_of_part: usize) -> Result<Vec<i32>, KernelError> {
+    let [_, n_heads, n_queries, size] = wanted.q.1.sizes;
+    let kv_heads = wanted.k.1.sizes[1];
+    let mut ints = vec![int(n_heads)?, int(n_heads / kv_heads)?, int(n_queries)?, int(wanted.n_keys())?];
+    for operand in [&wanted.q, &wanted.k, &wanted.v, &wanted.out] {
+        for stride in operand.1.strides {
+            ints.push(int(stride)?);
+        }
+    }
+    let (mask_strides, mask_keys) = wanted.mask.map_or(([0; 4], 0), |(_, strides, keys)| (strides, keys));
+    for stride in mask_strides {
+        ints.push(int(stride)?);
+    }
+    ints.extend([int(mask_keys)?, wanted.scale.to_bits() as i32, wanted.softcap.to_bits() as i32]);
+    ints.extend([i32::from(wanted.mask.is_some()), int(size)?, int(wanted.v.1.sizes[3])?]);
+    ints.extend([int(wanted.n_past())?, int(parts)?, int(keys_of_part)?]);
+    Ok(ints)
+}
+
+fn code(problem: &Problem, wanted: &Wanted, form: Form, n_ints: usize) -> Result<Code, KernelError> {
+    let (size, value_size) = (wanted.q.1.sizes[3], wanted.v.1.sizes[3]);
+    let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
+    let common = include_str!("../../../kernels/attention.cuh");
+    let (file, text) = match form {
+        Form::Narrow { .. } => ("attention.cu", include_str!("../../../kernels/attention.cu")),
+        Form::Wide { .. } => ("attention_wide.cu", include_str!("../../../kernels/attention_wide.cu")),
+        Form::Plain => ("attention_plain.cu", include_str!("../../../kernels/attention_plain.cu")),
+        Form::Any => ("attention_any.cu", include_str!("../../../kernels/attention_any.cu")),
+    };
+    let mask_type = match wanted.mask {
+        Some((idx, ..)) => storage(&problem.inputs[idx])?,
+        None => "float",
+    };
+    let strides = [&wanted.q, &wanted.k, &wanted.v, &wanted.out].map(|operand| operand.1.strides);
+    let wide = size % 8 == 0 && value_size % 8 == 0 && strides.iter().flatten().all(|stride| stride % 8 == 0);
+    let Some(element) = storage_type(wanted.dtype) else {
+        return refuse(format!("attention of {}", wanted.dtype));
+    };
+    let is_bool = wanted.mask.is_some_and(|(idx, ..)| problem.inputs[idx].dtype == DType::Bool);
+    let code = Code::new(file, &format!("{common}\n{text}"), "attention", n_ints)
+        .define("T", element)
+        .define("MASK_T", mask_type)
+        .define("HAS_MASK", u8::from(wanted.mask.is_some()))
+        .define("MASK_BOOL", u8::from(is_bool))
+        .define("HAS_CAP", u8::from(wanted.softcap > 0.0))
+        .define("CAUSAL", u8::from(wanted.causal));
+    Ok(match form {
+        Form::Narrow { warps } => code
+            .define("TENSOR", 1)
+            .define("THREADS", 32 * warps)
+            .define("WARPS", warps)
+            .define("D", d)
+            .define("DV", dv)
+            .define("WIDE", u8::from(wide)),
+        Form::Wide { tiles, keys, parts } => code
+            .define("TENSOR", 1)
+            .define("THREADS", 32 * WIDE_WARPS)
+            .define("TILES", tiles)
+            .define("KEYS", keys)
+            .define("SPLIT", u8::from(parts > 1))
+            .define("D", d)
+            .define("DV", dv)
+            .define("WIDE", u8::from(wide)),
+        Form::Plain => code.define("TENSOR", 0).define("D", d).define("DV", dv),
+        Form::Any => code
+            .define("TENSOR", 0)
+            .define("HAS_PAST", u8::from(wanted.past.is_some()))
+            .define("HAS_LENGTHS", u8::from(wanted.lengths.is_some()))
+            .define("SCORES", wanted.scores.map_or(-1, |(_, stage)| stage)),
+    })
+}
+
+fn operands(wanted: &Wanted) -> Vec<Arg> {
+    vec![
+        Arg::Address(Slot::Input(wanted.q.0), 0),
+        Arg::Address(Slot::Input(wanted.k.0), 0),
+        Arg::Address(Slot::Input(wanted.v.0), 0),
+        wanted.mask.map_or(Arg::Nothing, |(idx, ..)| Arg::Address(Slot::Input(idx), 0)),
+        Arg::Address(Slot::Output(wanted.out.0), 0),
+    ]
+}
+
+pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
+    let Some(wanted) = wanted(problem) else {
+        return refuse("not an attention that kernels here compute");
+    };
+    if let Form::Any = form {
+        return any(problem, &wanted);
+    }
+    let [batch, n_heads, n_queries, size] = wanted.q.1.sizes;
+    let value_size = wanted.v.1.sizes[3];
+    let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
+    let most = match form {
+        Form::Narrow { .. } => MAX_FEATURES,
+        _ => MAX_WIDE_FEATURES,
+    };
+    if !wanted.is_simple() || d.max(dv) > most || form.shared(d, dv) > gpu.smem_per_block {
+        return refuse("an attention for another form");
+    }
+    if problem.outputs[0].is_empty() {
+        return Ok(Plan::default());
+    }
+    if n_heads.max(batch) > MAX_GRID {
+        return refuse("more heads than a grid has");
+    }
+    let (parts, keys_of_part) = match form {
+        Form::Wide { keys, parts, .. } => {
+            let each = wanted.n_keys().div_ceil(parts).next_multiple_of(keys);
+            (parts, each)
+        }
+        _ => (1, wanted.n_keys()),
+    };
+    let ints = ints(&wanted, parts, keys_of_part)?;
+    let source = code(problem, &wanted, form, ints.len())?.source();
+    let mut args = operands(&wanted);
+    if let Form::Wide { .. } = form {
+        args.push(if parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing });
+    }
+    args.push(Arg::Ints(ints));
+    let grid = [blocks(n_queries, form.rows())? * parts as u32, n_heads as u32, batch as u32];
+    let threads = match form {
+        Form::Narrow { warps } => 32 * warps,
+        _ => 256,
+    };
+    let mut plan = Plan::one(source, grid, threads as u32, args);
+    plan.steps[0].shared = form.shared(d, dv);
+    if parts > 1 {
+        let n_rows = batch * n_heads * n_queries;
+        plan = plan.then(join(&wanted, parts, dv)?);
+        plan.workspace = n_rows * parts * (dv + 2) * 4;
+    }
+    Ok(plan)
+}
+
+/// One result of the parts' sums.
+fn join(wanted: &Wanted, parts: usize, dv: usize) -> Result<Plan, KernelError> {
+    let [batch, n_heads, n_queries, _] = wanted.q.1.sizes;
+    let n_rows = batch * n_heads * n_queries;
+    let [b, h, s] = wanted.out.1.strides;
+    let mut ints = Vec::new();
+    for value in [n_rows, n_heads, n_queries, parts, wanted.v.1.sizes[3], b, h, s] {
+        ints.push(int(value)?);
+    }
+    let text = include_str!("../../../kernels/attention_join.cu");
+    let source = Code::new("attention_join.cu", text, "attention_join", ints.len())
+        .define("T", storage_type(wanted.dtype).unwrap_or("float"))
+        .define("DV", dv)
+        .source();
+    let args =
+        vec![Arg::Address(Slot::Workspace, 0), Arg::Address(Slot::Output(wanted.out.0), 0), Arg::Ints(ints)];
+    Ok(Plan::one(source, [blocks(n_rows, 1)?, 1, 1], 128, args))
+}
+
+/// Everything that an attention may have.
+fn any(problem: &Problem, wanted: &Wanted) -> Result<Plan, KernelError> {
+    let [batch, n_heads, n_queries, _] = wanted.q.1.sizes;
+    let chunks = wanted.v.1.sizes[3].div_ceil(ANY_FEATURES).max(1);
+    let n_blocks = batch * n_heads * n_queries * chunks;
+    let mut plan = Plan::default();
+    if n_blocks > 0 {
+        let mut ints = ints(wanted, 1, wanted.n_keys())?;
+        ints.push(int(wanted.n_past())?);
+        let past = wanted.past.map_or([[0; 3]; 2], |(keys, values)| [keys.1.strides, values.1.strides]);
+        let scores = wanted.scores.map_or([0; 3], |(at, _)| at.1.strides);
+        for stride in past.into_iter().chain([scores]).flatten() {
+            ints.push(int(stride)?);
+        }
+        ints.push(int(chunks)?);
+        let source = code(problem, wanted, Form::Any, ints.len())?.source();
+        let mut args = operands(wanted);
+        let optional = |slot: Option<Slot>| slot.map_or(Arg::Nothing, |slot| Arg::Address(slot, 0));
+        args.push(optional(wanted.past.map(|past| Slot::Input(past.0.0))));
+        args.push(optional(wanted.past.map(|past| Slot::Input(past.1.0))));
+        args.push(optional(wanted.lengths.map(Slot::Input)));
+        args.push(optional(wanted.scores.map(|(at, _)| Slot::Output(at.0))));
+        args.push(Arg::Ints(ints));
+        plan = Plan::one(source, [blocks(n_blocks, 1)?, 1, 1], 128, args);
+    }
+    let pasts = [wanted.past.map(|past| past.0), wanted.past.map(|past| past.1)];
+    for ((present, fresh), past) in wanted.present.into_iter().zip([wanted.k, wanted.v]).zip(pasts) {
+        let Some((to, heads)) = present else { continue };
+        let len: usize = heads.sizes.iter().product();
+        let mut ints = Vec::new();
+        for value in [len, heads.sizes[1], heads.sizes[2], heads.sizes[3], wanted.n_past()] {
+            ints.push(int(value)?);
+        }
+        let past_strides = past.map_or([0; 3], |past| past.1.strides);
+        for stride in [fresh.1.strides, past_strides, heads.strides].into_iter().flatten() {
+            ints.push(int(stride)?);
+        }
+        let text = include_str!("../../../kernels/attention_present.cu");
+        let source = Code::new("attention_present.cu", text, "attention_present", ints.len())
+            .define("T", storage_type(wanted.dtype).unwrap_or("float"))
+            .source();
+        let args = vec![
+            Arg::Address(Slot::Input(fresh.0), 0),
+            past.map_or(Arg::Nothing, |past| Arg::Address(Slot::Input(past.0), 0)),
+            Arg::Address(Slot::Output(to), 0),
+            Arg::Ints(ints),
+        ];
+        plan = plan.then(Plan::one(source, [blocks(len, 256)?, 1, 1], 256, args));
+    }
+    Ok(plan)
+}
