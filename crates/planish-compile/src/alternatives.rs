@@ -111,10 +111,16 @@ fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
         return Vec::new();
     }
     let shape = |value: usize| draft.values[value].ty.as_tensor().and_then(|ty| ty.shape.clone());
-    let (Some(from), Some(_)) = (shape(*input), shape(*output)) else { return Vec::new() };
+    let (Some(from), Some(to)) = (shape(*input), shape(*output)) else { return Vec::new() };
     match &node.op {
         Op::Reshape(_) | Op::Squeeze(_) | Op::Unsqueeze(_) | Op::Flatten(_) => {
-            vec![(Layout::Plain, Layout::Plain)]
+            let mut list = vec![(Layout::Plain, Layout::Plain)];
+            // Behind batch and channels the places in space are counted on, however many axes they have.
+            let keeps_channels = from.rank() > 2 && to.rank() > 2 && from.dims()[..2] == to.dims()[..2];
+            if keeps_channels && !from.dims()[..2].iter().any(|dim| dim.is_unknown()) {
+                list.push((Layout::ChannelsLast, Layout::ChannelsLast));
+            }
+            list
         }
         Op::Identity(_) | Op::Dropout(_) => {
             vec![(Layout::Plain, Layout::Plain), (Layout::ChannelsLast, Layout::ChannelsLast)]
