@@ -13,7 +13,7 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     // The file's own plan is shown wherever it can be read, for whatever machine it is.
     let plan = match Plan::open(&args.model) {
         Err(error) if matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown) => {
-            load::plan(&args.model, &Building::default())?.plan.record().clone()
+            load::plan(&args.model, &Building::default(), false)?.plan.record().clone()
         }
         opened => opened?,
     };
