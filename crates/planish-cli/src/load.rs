@@ -108,7 +108,7 @@ fn cached(
     match cache.find(&key) {
         Cached::Hit(plan) => {
             say_note("the same was built before: the plan is taken from the cache (--no-cache builds anew)");
-            return Ok(plan);
+            return Ok(*plan);
         }
         Cached::Absent => {}
         Cached::Unusable(why) => say_note(&format!("a cached plan cannot be used and is removed: {why}")),

@@ -48,7 +48,7 @@ pub struct PlanCache {
 /// What a look into the cache found.
 #[derive(Debug)]
 pub enum Cached {
-    Hit(Plan),
+    Hit(Box<Plan>),
     Absent,
     /// A file that cannot be used, and why; it was removed.
     Unusable(String),
@@ -86,7 +86,7 @@ impl PlanCache {
                 // Used now; where that cannot be noted, it only goes earlier.
                 let now = File::options().append(true).open(&path);
                 let _ = now.and_then(|file| file.set_modified(SystemTime::now()));
-                Cached::Hit(plan.into())
+                Cached::Hit(Box::new(plan.into()))
             }
             Err(error) => {
                 let _ = fs::remove_file(&path);
