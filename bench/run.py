@@ -242,7 +242,7 @@ class Case:
         args, plan = self.args, self.file("model.plan")
         shapes = ["--shapes", self.shapes] if self.shapes else []
         self.planish_shapes = shapes
-        command = [args.binary, "build", self.path, "-o", plan, *shapes, "--threads", str(self.threads)]
+        command = [args.binary, "build", self.path, "-o", plan, *shapes, "--device", "cpu", "--threads", str(self.threads)]
         command += [*args.timing_cache, *shlex.split(args.build)]
         start = time.monotonic()
         child(command)

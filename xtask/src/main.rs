@@ -5,6 +5,7 @@ mod compare;
 mod conformance;
 mod differential;
 mod dynamic;
+mod gpu_plan;
 mod import_figures;
 mod models;
 mod nvrtc;
@@ -40,6 +41,8 @@ enum Command {
     Differential(differential::Options),
     /// Time one plan for a range of sizes against plans for each size.
     Dynamic(dynamic::Options),
+    /// Plan models for a GPU that is not here: steps, kernels, what stays on the CPU.
+    GpuPlan(gpu_plan::Options),
     /// Import generated models and print time, growth with the nodes, and peak memory.
     ImportFigures(import_figures::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Differential(options) => differential::run(&options),
         Command::Dynamic(options) => dynamic::run(&options),
+        Command::GpuPlan(options) => gpu_plan::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),

@@ -100,6 +100,9 @@ pub(crate) struct Run {
     /// Leave Winograd convolutions out
     #[arg(long)]
     pub(crate) no_winograd: bool,
+    /// Build anew instead of taking the plan from the user's cache folder, and keep nothing there
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     #[command(flatten)]
     pub(crate) json: Json,
 }
@@ -143,6 +146,15 @@ pub(crate) struct Building {
     /// Measure nothing; fail where a time is not in the timing cache
     #[arg(long, requires = "timing_cache")]
     pub(crate) timing_cache_only: bool,
+    /// Take tactics in or leave them out by where they come from (own, reference, cublaslt, cudnn), as in +own,-cudnn
+    #[arg(long, value_name = "+SOURCE,-SOURCE", allow_hyphen_values = true)]
+    pub(crate) tactic_sources: Option<String>,
+    /// Search for tactics no longer than this; what is not measured by then goes by the cost model
+    #[arg(long, value_name = "TIME", value_parser = crate::load::duration)]
+    pub(crate) build_time: Option<std::time::Duration>,
+    /// The most scratch memory that a step may ask for, as in 512M or 4G
+    #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes)]
+    pub(crate) workspace: Option<usize>,
     /// Write the tactic of every step to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) save_tactics: Option<PathBuf>,
@@ -186,6 +198,9 @@ pub(crate) struct Build {
 pub(crate) struct Bench {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
+    /// Build anew instead of taking the plan from the user's cache folder, and keep nothing there
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     /// Runs before the clock counts, for this long
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = crate::load::duration)]
     pub(crate) warmup: std::time::Duration,
@@ -223,6 +238,9 @@ pub(crate) struct Bench {
 pub(crate) struct Profile {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
+    /// Build anew instead of taking the plan from the user's cache folder, and keep nothing there
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     /// Show this many layers, the slowest first; 0 shows all in order
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) top: usize,

@@ -13,7 +13,7 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     // The file's own plan is shown wherever it can be read, for whatever machine it is.
     let plan = match Plan::open(&args.model) {
         Err(error) if matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown) => {
-            load::plan(&args.model, &Building::default())?.plan.record().clone()
+            load::plan(&args.model, &Building::default(), false)?.plan.record().clone()
         }
         opened => opened?,
     };
@@ -84,6 +84,10 @@ fn summary(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     }
     let n_bytes: u64 = plan.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
     writeln!(out, "weights     {} in {} tensors", print::bytes(n_bytes), plan.weights.len())?;
+    if !plan.code.is_empty() {
+        let n_bytes: u64 = plan.code.iter().map(|code| code.bytes.len() as u64).sum();
+        writeln!(out, "code        {} in {} pieces", print::bytes(n_bytes), plan.code.len())?;
+    }
     let slow: Vec<&str> =
         plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.as_str()).collect();
     writeln!(out, "steps       {}, {} of them on the reference", plan.program.steps.len(), slow.len())?;

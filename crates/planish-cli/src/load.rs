@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Builder, Device, Engine, Opened, Plan, Precision, Rebuild, TacticLock};
+use planish::{Builder, Built, Cached, Device, Engine, Opened, Plan, PlanCache, Precision, TacticLock};
 use planish_ir::Graph;
 use planish_plan::{Profile, SymbolRange};
 
@@ -60,33 +60,95 @@ pub(crate) fn is_plan(path: &Path) -> bool {
     read.is_ok_and(|n| planish_plan::is_plan(&first[..n]))
 }
 
-/// Opens the plan, or builds the model.
-pub(crate) fn plan(path: &Path, building: &Building) -> Result<Made> {
+/// Opens the plan, or builds the model. What is built in memory is kept in the user's cache folder, and taken from
+/// there the next time.
+pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<Made> {
+    let start = Instant::now();
+    let cache = if no_cache { None } else { PlanCache::user() };
     if is_plan(path) {
-        let start = Instant::now();
-        let plan = match Plan::open_for(path, Device::Auto)? {
+        let plan = match Plan::open_for(path, building.device)? {
             Opened::Fits(plan) => plan,
-            Opened::NeedsRebuild(rebuild) => rebuilt(rebuild)?,
+            Opened::NeedsRebuild(rebuild) => {
+                say_note(&format!("{}; it is built again for this machine", rebuild.why()));
+                let key = rebuild.cache_key()?;
+                let build = || {
+                    let built = rebuild.progress(progress()).build_with_report();
+                    clear_line();
+                    let built = built?;
+                    built.notes.iter().for_each(|note| say_note(note));
+                    Ok(built.plan.into())
+                };
+                cached(cache.as_ref(), key, build)?
+            }
         };
         return Ok(Made { plan, time: start.elapsed(), report: None });
     }
     say_note(&format!("building a plan of {} in memory", path.display()));
-    build(path, building)
+    let builder = prepare(path, building)?;
+    // What the build itself is to say or write, only a build can.
+    let asked = building.explain || building.save_tactics.is_some();
+    let key = if asked { None } else { builder.cache_key()? };
+    let mut report = None;
+    let build = || {
+        let built = run(builder, building)?;
+        report = Some(built.passes);
+        Ok(built.plan.into())
+    };
+    let plan = cached(cache.as_ref(), key, build)?;
+    Ok(Made { plan, time: start.elapsed(), report })
 }
 
-/// Builds a plan of another machine or version again.
-pub(crate) fn rebuilt(rebuild: Rebuild) -> Result<Plan> {
-    say_note(&format!("{}; it is built again for this machine", rebuild.why()));
-    let built = rebuild.progress(progress()).build_with_report();
-    clear_line();
-    let built = built?;
-    built.notes.iter().for_each(|note| say_note(note));
-    Ok(built.plan.into())
+/// The plan from the cache, or built and kept there; says which, and why.
+fn cached(
+    cache: Option<&PlanCache>,
+    key: Option<String>,
+    build: impl FnOnce() -> Result<Plan>,
+) -> Result<Plan> {
+    let (Some(cache), Some(key)) = (cache, key) else { return build() };
+    match cache.find(&key) {
+        Cached::Hit(plan) => {
+            say_note("the same was built before: the plan is taken from the cache (--no-cache builds anew)");
+            return Ok(*plan);
+        }
+        Cached::Absent => {}
+        Cached::Unusable(why) => say_note(&format!("a cached plan cannot be used and is removed: {why}")),
+    }
+    let plan = build()?;
+    match cache.keep(&key, &plan) {
+        Ok(true) => say_note(&format!("the plan is kept for the next time in {}", cache.folder().display())),
+        Ok(false) => say_note("the plan is too large for the cache of plans"),
+        // A cache that cannot be written costs time, nothing else.
+        Err(error) => say_note(&format!("the plan is not cached: {error}")),
+    }
+    Ok(plan)
+}
+
+/// Reads `4G`, `512M`, `64K` or a number of bytes.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    let wrong = || format!("`{text}` is no number of bytes; give 4G, 512M, 64K or bytes");
+    let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = number * (1u64 << shift) as f64;
+    if bytes.is_finite() && (0.0..2f64.powi(53)).contains(&bytes) { Ok(bytes as usize) } else { Err(wrong()) }
 }
 
 /// Builds the model.
 pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     let start = Instant::now();
+    let built = run(prepare(path, building)?, building)?;
+    Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes) })
+}
+
+/// The build that the arguments ask for.
+fn prepare(path: &Path, building: &Building) -> Result<Builder> {
     // Settled before anything takes time: a GPU that is not there is said at once.
     let device = building.device.settled();
     let describe = device.describe()?;
@@ -123,6 +185,16 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     options.timing_cache = building.timing_cache.clone();
     options.timing_cache_only = building.timing_cache_only;
     options.tactics = building.load_tactics.as_deref().map(TacticLock::load).transpose()?;
+    options.build_time = building.build_time;
+    options.workspace = building.workspace;
+    if let Some(sources) = &building.tactic_sources {
+        options.set_tactic_sources(sources).context("--tactic-sources")?;
+    }
+    Ok(builder)
+}
+
+/// Runs a build, and says and writes what it has to.
+fn run(builder: Builder, building: &Building) -> Result<Built> {
     let built = builder.build_with_report();
     clear_line();
     let (built, _) = built?;
@@ -130,7 +202,7 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     if let Some(path) = &building.save_tactics {
         built.tactics.save(path)?;
     }
-    Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes) })
+    Ok(built)
 }
 
 /// An engine on the device asked for.
@@ -272,6 +344,15 @@ mod tests {
         assert!(precision("int8").unwrap_err().contains("this version has no int8"));
         assert_eq!(layer_precision("a:b/*:fp32"), Ok("a:b/*".to_string()));
         assert!(layer_precision("a:fp16").is_err() && layer_precision(":fp32").is_err());
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes("4G"), Ok(4 << 30));
+        assert_eq!(bytes("1.5M"), Ok(3 << 19));
+        assert_eq!(bytes("64KiB"), Ok(64 << 10));
+        assert_eq!(bytes("100"), Ok(100));
+        assert!(bytes("4T").is_err() && bytes("-1K").is_err() && bytes("much").is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::inspect_plan::tactic;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
-    let made = load::plan(&args.model, &args.building)?;
+    let made = load::plan(&args.model, &args.building, args.no_cache)?;
     let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(made.plan, args.building.device)?;
     let sources =

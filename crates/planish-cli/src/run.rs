@@ -78,7 +78,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
         true => None,
         false => Some(feed::gather(&inspect::import(&args.model)?.graph, sources)?),
     };
-    let made = load::plan(&args.model, &building)?;
+    let made = load::plan(&args.model, &building, args.no_cache)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(made.plan, device)?;
     let fed = match given {

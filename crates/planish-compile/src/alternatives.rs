@@ -1,11 +1,12 @@
 //! The ways to do each step: a backend's candidates, or nothing at all where a value is only seen differently.
 
-use planish_kernel::{Candidate, Layout, Problem, Region, Tactic, Want};
+use planish_kernel::{Backend, Candidate, Layout, Problem, Region, Tactic, Want};
 use planish_op::Op;
 
 use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
+use crate::measure::posed;
 use crate::options::BuildOptions;
 use crate::sizes::{Sizes, same_memory};
 
@@ -75,8 +76,9 @@ fn choices(
     }
     let selected =
         |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
-    for candidate in backends.get(step.target).candidates(&problem) {
-        if (candidate.slow || options.allows(&candidate.tactic.name)) && selected(&candidate) {
+    let backend = backends.get(step.target);
+    for candidate in backend.candidates(&problem) {
+        if options.takes(backend, &candidate) && selected(&candidate) {
             let ns = candidate.predicted_ns;
             list.push(Alternative { candidate, ns, measured: false, view: false });
         }
@@ -84,6 +86,9 @@ fn choices(
     // The slow ways stay only where there is no other.
     if list.iter().any(|alternative| !alternative.candidate.slow) {
         list.retain(|alternative| !alternative.candidate.slow);
+    }
+    if let Some(limit) = options.workspace {
+        keep_within(&step.region, backend, &problem, limit, &mut list)?;
     }
     if let Some(lock) = &options.tactics {
         lock.hold(&step.region, &mut list)?;
@@ -103,6 +108,58 @@ fn choices(
     Ok(Choices { problem: Some(problem), list })
 }
 
+/// Scratch bytes that a candidate asks for; `None` where it cannot be prepared.
+fn workspace(backend: &dyn Backend, problem: &Problem, candidate: &Candidate) -> Option<usize> {
+    let kernel = backend.prepare(&posed(problem, candidate), &candidate.tactic).ok()?;
+    Some(kernel.workspace_bytes())
+}
+
+/// Whether a candidate's scratch memory is within a limit. Candidates are prepared to know, so only where one is
+/// given.
+pub(crate) fn is_within(
+    backend: &dyn Backend,
+    problem: &Problem,
+    candidate: &Candidate,
+    limit: Option<usize>,
+) -> bool {
+    limit.is_none_or(|limit| workspace(backend, problem, candidate).is_some_and(|bytes| bytes <= limit))
+}
+
+/// Leaves out what asks for more scratch memory than allowed.
+fn keep_within(
+    region: &Region,
+    backend: &dyn Backend,
+    problem: &Problem,
+    limit: usize,
+    list: &mut Vec<Alternative>,
+) -> Result<(), BuildError> {
+    let mut least: Option<(usize, String)> = None;
+    list.retain(|alternative| {
+        if alternative.view {
+            return true;
+        }
+        let bytes = workspace(backend, problem, &alternative.candidate);
+        let fits = bytes.is_some_and(|bytes| bytes <= limit);
+        if let (false, Some(bytes)) = (fits, bytes)
+            && least.as_ref().is_none_or(|(known, _)| bytes < *known)
+        {
+            least = Some((bytes, alternative.candidate.tactic.name.clone()));
+        }
+        fits
+    });
+    match least {
+        Some((bytes, tactic)) if list.is_empty() => {
+            let message = format!(
+                "--workspace: `{}` ({}) needs at least {bytes} bytes (by {tactic}), {limit} are allowed",
+                region.title(),
+                region.ops()
+            );
+            Err(BuildError::new(BuildErrorKind::Refused, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Layouts (in, out) under which the step only sees its input's memory differently.
 fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
     let [node] = &step.region.nodes[..] else { return Vec::new() };
@@ -111,10 +168,16 @@ fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
         return Vec::new();
     }
     let shape = |value: usize| draft.values[value].ty.as_tensor().and_then(|ty| ty.shape.clone());
-    let (Some(from), Some(_)) = (shape(*input), shape(*output)) else { return Vec::new() };
+    let (Some(from), Some(to)) = (shape(*input), shape(*output)) else { return Vec::new() };
     match &node.op {
         Op::Reshape(_) | Op::Squeeze(_) | Op::Unsqueeze(_) | Op::Flatten(_) => {
-            vec![(Layout::Plain, Layout::Plain)]
+            let mut list = vec![(Layout::Plain, Layout::Plain)];
+            // Behind batch and channels the places in space are counted on, however many axes they have.
+            let keeps_channels = from.rank() > 2 && to.rank() > 2 && from.dims()[..2] == to.dims()[..2];
+            if keeps_channels && !from.dims()[..2].iter().any(|dim| dim.is_unknown()) {
+                list.push((Layout::ChannelsLast, Layout::ChannelsLast));
+            }
+            list
         }
         Op::Identity(_) | Op::Dropout(_) => {
             vec![(Layout::Plain, Layout::Plain), (Layout::ChannelsLast, Layout::ChannelsLast)]

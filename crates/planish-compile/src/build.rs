@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Backend, Region, Target, is_pointwise};
 use planish_passes::Report;
-use planish_plan::{Certificate, Plan, PlanTarget, Profile, StepKind};
+use planish_plan::{Certificate, Evidence, Plan, PlanTarget, Profile, StepKind};
 use planish_tensor::Tensor;
 
 use crate::alternatives::alternatives;
@@ -80,6 +80,9 @@ pub fn build(
     for _ in 0..MAX_REPAIRS {
         let (mut plan, tactics, tensors) = assemble(&graph, fixed.is_some(), backends, &options, timings)?;
         let spread = spread(&plan);
+        if backends.is_late(options.build_time) {
+            notes.push(unmeasured(&plan));
+        }
         if let (true, Some(spread)) = (options.strict, &spread) {
             let message = format!("--strict: {spread}; leave --strict out to accept it");
             return Err(BuildError::new(BuildErrorKind::Refused, message));
@@ -103,6 +106,16 @@ pub fn build(
     }
     let message = format!("no plan passed its check: {}; please report it", notes.join("; "));
     Err(BuildError::new(BuildErrorKind::CheckFailed, message))
+}
+
+/// What the end of the build's time left to the cost model.
+fn unmeasured(plan: &Plan) -> String {
+    let is_open =
+        |evidence: &&Evidence| evidence.timings.len() > 1 && evidence.timings.iter().all(|t| !t.measured);
+    let (n_open, n_all) = (plan.evidence.iter().filter(is_open).count(), plan.evidence.len());
+    format!(
+        "--build-time is over: nothing was measured for {n_open} of {n_all} steps, they go by the cost model"
+    )
 }
 
 /// Tactics that may turn out wrong before a build gives up.

@@ -16,6 +16,8 @@ pub enum BuildErrorKind {
     Io,
     /// A file of timings or tactics that does not follow its format.
     BadFile,
+    /// An option that does not say what it may.
+    BadOption,
     /// A plan that is to be built again does not hold what that takes.
     BadPlan,
     /// The self-check found a wrong answer that could not be repaired.

@@ -7,6 +7,7 @@ use planish_kernel::{Candidate, Operand, Problem, Proposal, Ref, Region, RegionN
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
 
+use crate::alternatives::is_within;
 use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::{BuildOptions, Precision};
@@ -122,7 +123,11 @@ pub(crate) fn lower(
                 continue;
             }
             let Some(problem) = lowering.draft.problem(&step, sizes, options.threads) else { continue };
-            let usable = |candidate: &Candidate| !candidate.slow && options.allows(&candidate.tactic.name);
+            let usable = |candidate: &Candidate| {
+                !candidate.slow
+                    && options.takes(backend, candidate)
+                    && is_within(backend, &problem, candidate, options.workspace)
+            };
             if backend.candidates(&problem).iter().any(usable) {
                 nodes.iter().for_each(|&node| taken[node as usize] = true);
                 regions.push((nodes, target));

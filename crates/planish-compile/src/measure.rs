@@ -65,7 +65,9 @@ pub(crate) fn measure(
         return Ok(());
     }
     let rotation = rotation_bytes(draft);
-    compile_open(draft, choices, backends, cache);
+    if !backends.is_late(options.build_time) {
+        compile_open(draft, choices, backends, cache);
+    }
     let mut saved = Instant::now();
     let n_steps = choices.len();
     for (idx, choices) in choices.iter_mut().enumerate() {
@@ -97,7 +99,7 @@ pub(crate) fn measure(
             if let Some(entry) = cache.get(&key) {
                 alternative.ns = entry.median_ns as f64;
                 alternative.measured = true;
-            } else if alternative.ns <= best * MAX_PREDICTED_RATIO {
+            } else if alternative.ns <= best * MAX_PREDICTED_RATIO && !backends.is_late(options.build_time) {
                 open.push((at, posed, key));
             }
         }

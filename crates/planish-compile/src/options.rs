@@ -4,11 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use planish_kernel::{Arithmetic, Candidate, Problem};
+use planish_kernel::{Arithmetic, Backend, Candidate, Problem, TACTIC_SOURCES};
 use planish_plan::Profile;
 use planish_tensor::DType;
 
+use crate::error::{BuildError, BuildErrorKind};
 use crate::tactic_lock::TacticLock;
 
 /// Told about the stages of a build: what is done, how many of how many.
@@ -97,6 +99,13 @@ pub struct BuildOptions {
     pub strict: bool,
     /// Whether Winograd convolutions may be used: faster, with a larger rounding error.
     pub winograd: bool,
+    /// Sources of tactics taken in (true) or left out, from all of them on: see
+    /// [`BuildOptions::set_tactic_sources`].
+    pub tactic_sources: Vec<(bool, String)>,
+    /// How long tactics may be searched for; what is not measured by then goes by the cost model.
+    pub build_time: Option<Duration>,
+    /// The most scratch bytes that a step may ask for, at the sizes that it is tuned at.
+    pub workspace: Option<usize>,
     /// Tactics that the build must take.
     pub tactics: Option<TacticLock>,
     /// Has a say in which tactics may be used.
@@ -129,6 +138,9 @@ impl Default for BuildOptions {
             strict: false,
             winograd: true,
             verify: true,
+            tactic_sources: Vec::new(),
+            build_time: None,
+            workspace: None,
             tactics: None,
             selector: None,
             timing_cache: None,
@@ -159,6 +171,13 @@ impl BuildOptions {
         lines.extend(self.stop_after.map(|n| format!("stop_after={n}")));
         lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
         lines.extend(self.banned_tactics.iter().map(|name| format!("banned_tactic={name}")));
+        if !self.tactic_sources.is_empty() {
+            let one = |(taken, name): &(bool, String)| format!("{}{name}", if *taken { '+' } else { '-' });
+            let list: Vec<String> = self.tactic_sources.iter().map(one).collect();
+            lines.push(format!("tactic_sources={}", list.join(",")));
+        }
+        lines.extend(self.build_time.map(|time| format!("build_time_ms={}", time.as_millis())));
+        lines.extend(self.workspace.map(|bytes| format!("workspace={bytes}")));
         lines.sort();
         lines.join("\n")
     }
@@ -181,6 +200,9 @@ impl BuildOptions {
         match name {
             "precision" => self.precision = Precision::named(value)?,
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
+            "tactic_sources" => self.set_tactic_sources(value).ok()?,
+            "build_time_ms" => self.build_time = Some(Duration::from_millis(value.parse().ok()?)),
+            "workspace" => self.workspace = Some(value.parse().ok()?),
             "threads" => self.threads = value.parse().ok().filter(|threads| *threads > 0)?,
             "tune_level" => self.tune_level = value.parse().ok()?,
             "strict" => self.strict = value.parse().ok()?,
@@ -193,8 +215,37 @@ impl BuildOptions {
         Some(())
     }
 
+    /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`. All are in from the start, the last word
+    /// on each counts.
+    pub fn set_tactic_sources(&mut self, list: &str) -> Result<(), BuildError> {
+        let mut sources = Vec::new();
+        for part in list.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let named = part.strip_prefix('+').map(|name| (true, name));
+            let named = named.or_else(|| part.strip_prefix('-').map(|name| (false, name)));
+            let known = TACTIC_SOURCES.join(", ");
+            let Some((taken, name)) = named else {
+                let message = format!("`{part}` begins with neither + nor -; give +NAME or -NAME of {known}");
+                return Err(BuildError::new(BuildErrorKind::BadOption, message));
+            };
+            if !TACTIC_SOURCES.contains(&name) {
+                let message = format!("no tactics come from `{name}`; they come from {known}");
+                return Err(BuildError::new(BuildErrorKind::BadOption, message));
+            }
+            sources.push((taken, name.to_string()));
+        }
+        self.tactic_sources = sources;
+        Ok(())
+    }
+
+    /// Whether a candidate may be used, as far as its name and source tell.
+    pub(crate) fn takes(&self, backend: &dyn Backend, candidate: &Candidate) -> bool {
+        let source = backend.source(&candidate.tactic);
+        let last = self.tactic_sources.iter().rev().find(|(_, name)| name == source);
+        last.is_none_or(|(taken, _)| *taken) && (candidate.slow || self.allows(&candidate.tactic.name))
+    }
+
     /// Whether a tactic may be used.
-    pub(crate) fn allows(&self, tactic: &str) -> bool {
+    fn allows(&self, tactic: &str) -> bool {
         let banned = self.banned_tactics.iter().any(|part| tactic.contains(part.as_str()));
         !banned && (self.winograd || !tactic.contains("winograd"))
     }
@@ -216,11 +267,26 @@ mod tests {
             stop_after: Some(7),
             disabled_passes: vec!["fold_constants".into(), "remove_dead".into()],
             banned_tactics: vec!["conv_band".into()],
+            tactic_sources: vec![(true, "own".into()), (false, "cudnn".into())],
+            build_time: Some(Duration::from_secs(60)),
+            workspace: Some(4 << 30),
             ..BuildOptions::default()
         };
         let text = options.text();
         let (again, unknown) = BuildOptions::from_text(&text);
         assert_eq!((again.text(), unknown.len()), (text, 0));
+    }
+
+    #[test]
+    fn sources_have_names() {
+        let mut options = BuildOptions::default();
+        options.set_tactic_sources("-reference, +own,-cudnn,+cudnn").unwrap();
+        assert_eq!(options.tactic_sources.len(), 4);
+        let error = options.set_tactic_sources("+own,-tensorrt").unwrap_err();
+        assert_eq!(*error.kind(), BuildErrorKind::BadOption);
+        let text = error.to_string();
+        assert_eq!(text, "no tactics come from `tensorrt`; they come from own, reference, cublaslt, cudnn");
+        assert!(options.set_tactic_sources("own").unwrap_err().to_string().contains("neither + nor -"));
     }
 
     #[test]

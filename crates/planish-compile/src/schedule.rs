@@ -205,6 +205,13 @@ impl Schedule<'_> {
                 false => format!("`{name}` is read before it is made"),
             }));
         };
+        let device = self.program.values[from as usize].target;
+        if layout_there != layout
+            && let Some(candidate) = self.reordering(value, layout_there, layout, device)?
+        {
+            let ordered = self.reorder(value, from, candidate, device);
+            return Ok(self.transfer(value, ordered, HOST));
+        }
         let here = self.transfer(value, from, HOST);
         if layout_there == layout { Ok(here) } else { self.read(value, layout, HOST) }
     }

@@ -7,7 +7,7 @@
 use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
 use planish_plan::{Profile, Variant};
 
-use crate::alternatives::{Alternative, Choices};
+use crate::alternatives::{Alternative, Choices, is_within};
 use crate::backends::Backends;
 use crate::error::BuildError;
 use crate::lower::{Draft, DraftKind};
@@ -114,7 +114,8 @@ fn rivals(
     }
     let Some(problem) = draft.problem(step, point, options.threads) else { return nothing };
     let allowed = |candidate: &Candidate| {
-        options.allows(&candidate.tactic.name)
+        options.takes(backend, candidate)
+            && is_within(backend, &problem, candidate, options.workspace)
             && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
     };
     let list = backend

@@ -29,6 +29,9 @@ pub(crate) const TILE: usize = 8;
 /// Channels of packed weights are rounded up to this: the widest vector.
 pub(crate) const CHANNEL_BLOCK: usize = 16;
 
+/// Images up to this are in the second-level cache (1 MiB or more) when they have just been written.
+const NEAR_BYTES: usize = 512 << 10;
+
 /// Multiply-adds that a task has at least.
 const TASK_MACS: usize = 1 << 16;
 
@@ -44,6 +47,8 @@ pub struct Depthwise {
     multiplier: usize,
     tiles: Vec<Tile>,
     clamp: (f32, f32),
+    /// Whether rows are asked for before they are read: where the image is larger than the second-level cache.
+    prefetches: bool,
     rows_per_task: usize,
     channels_per_task: usize,
     entry: fn(Isa, &RowsCall<'_>),
@@ -153,6 +158,8 @@ impl Depthwise {
             (_, _, _, 0 | 1) => rows::general::<false>,
             _ => rows::general::<true>,
         };
+        let input: usize = windows.axes.iter().map(|axis| axis.input).product();
+        let prefetches = windows.batch * input * in_channels * size_of::<f32>() > NEAR_BYTES;
         let row = width.output * windows.channels * windows.n_taps();
         let n_rows = windows.n_rows();
         let n_tasks = (n_rows * row / TASK_MACS).max(1);
@@ -167,8 +174,14 @@ impl Depthwise {
             windows,
             multiplier,
             clamp,
+            prefetches,
             entry,
         })
+    }
+
+    /// The same for an image that is in the second-level cache already.
+    pub(crate) fn of_near_image(self) -> Depthwise {
+        Depthwise { prefetches: false, ..self }
     }
 
     /// Multiply-adds of a run, those that meet padding counted as well.

@@ -6,6 +6,8 @@
 //                    text follows the kernel's shared part
 //   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
 //   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
+//   FINISH_BIAS      1: there is a bias
+//   FINISH_RESIDUAL  0: no residual, 1: before the clamp, 2: behind it
 
 // Where an operand's elements are: four strides for the place among rows and one along columns, in elements.
 struct View {
@@ -23,12 +25,11 @@ struct Finish {
   View out, bias, residual;
   View extra[4];
   float lo, hi;
-  // 0: no residual, 1: before the clamp, 2: behind it.
-  int residual_when;
+  int residual_when;  // as FINISH_RESIDUAL
   int unused;
 };
 
-// The addresses of one launch; the bias and the residual may be null.
+// The addresses of one launch.
 struct Addresses {
   void* out;
   const void* bias;
@@ -76,15 +77,15 @@ PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n
 #endif
 
 PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
-  if (a.bias) {
+  if (FINISH_BIAS) {
     float b[8];
     load8_float<BIAS_T>(b, a.bias, f.bias, at, n, count);
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += b[j];
   }
   float r[8];
-  if (f.residual_when) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
-  if (f.residual_when == 1) {
+  if (FINISH_RESIDUAL) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
+  if (FINISH_RESIDUAL == 1) {
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += r[j];
   }
@@ -93,7 +94,7 @@ PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const
     v[j] = v[j] < f.lo ? f.lo : v[j];
     v[j] = v[j] > f.hi ? f.hi : v[j];
   }
-  if (f.residual_when == 2) {
+  if (FINISH_RESIDUAL == 2) {
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += r[j];
   }

@@ -27,9 +27,11 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::Conv,
     &crate::families::gemm::Gemm,
+    &crate::families::halo::Halo,
     &crate::families::wconv::WConv,
     &crate::families::wgemm::WGemm,
     &crate::families::whalo::WHalo,
+    &crate::families::stem::Stem,
     &crate::families::pointwise::Pointwise,
     &crate::families::movement::Movement,
     &crate::families::pool::Pool,

@@ -16,7 +16,12 @@ pub(crate) enum Format {
     Conv { per_chunk: usize },
     /// A depthwise convolution's: taps outermost, channels innermost.
     Taps,
+    /// As [`Format::Conv`], with each row of a window padded to pairs and the whole to 16.
+    Stem,
 }
+
+/// Elements of one step of the tensor cores along k.
+pub(crate) const STEP: usize = 16;
 
 impl Format {
     /// As it stands in plans.
@@ -27,6 +32,7 @@ impl Format {
             }
             Format::Conv { per_chunk } => format!("conv_rows{per_chunk}"),
             Format::Taps => "taps".to_string(),
+            Format::Stem => "stem_rows".to_string(),
         }
     }
 
@@ -41,12 +47,12 @@ impl Format {
         });
         four.into_iter()
             .chain(eight)
-            .chain([Format::Conv { per_chunk: 1 }, Format::Taps])
+            .chain([Format::Conv { per_chunk: 1 }, Format::Taps, Format::Stem])
             .find(|format| format.name() == name)
     }
 
     /// How a weight of these sizes is packed so; `None` where it cannot be.
-    fn rows(self, dims: &[usize]) -> Option<Rows> {
+    pub(crate) fn rows(self, dims: &[usize]) -> Option<Rows> {
         let n_elements = planish_tensor::element_count(dims)?;
         let (n, k, inner, per_chunk, transposed) = match (self, dims) {
             (Format::Matrix { per_chunk, transposed: false }, &[k, n]) => (n, k, 1, per_chunk, true),
@@ -56,36 +62,47 @@ impl Format {
                 (n, k, c, per_chunk, false)
             }
             (Format::Taps, &[c, ..]) => (n_elements.checked_div(c)?, c, 1, 1, true),
+            (Format::Stem, &[n, c, .., last]) => {
+                let (k, run) = (n_elements.checked_div(n)?, c.checked_mul(last)?);
+                let padded = run.checked_next_multiple_of(2)?;
+                let row = k.checked_div(run)?.checked_mul(padded)?.checked_next_multiple_of(STEP)?;
+                n.checked_mul(row)?;
+                return Some(Rows { n, k, inner: c, row, transposed: false, run, padded });
+            }
             _ => return None,
         };
         let row = k.checked_next_multiple_of(per_chunk)?;
         n.checked_mul(row)?;
-        Some(Rows { n, k, inner, row, transposed })
+        Some(Rows { n, k, inner, row, transposed, run: k, padded: row.max(1) })
     }
 }
 
 /// Rows of packed elements.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
+pub(crate) struct Rows {
     n: usize,
     k: usize,
     /// What runs innermost within a row, and lies outermost in the weight: channels before taps.
     inner: usize,
     /// Elements of a row with its padding.
-    row: usize,
+    pub(crate) row: usize,
     /// Whether rows are columns of the weight.
     transposed: bool,
+    /// So many elements of a row lie side by side, padded to so many.
+    run: usize,
+    padded: usize,
 }
 
 impl Rows {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.n * self.row
     }
 
     /// Which element of the weight lies at a place.
-    fn place(&self, idx: usize) -> Option<usize> {
-        let (row, k) = (idx / self.row, idx % self.row);
-        if k >= self.k {
+    pub(crate) fn place(&self, idx: usize) -> Option<usize> {
+        let (row, at) = (idx / self.row, idx % self.row);
+        let k = at / self.padded * self.run + at % self.padded;
+        if at % self.padded >= self.run || k >= self.k {
             return None;
         }
         if self.transposed {
@@ -122,7 +139,7 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_none() {
-        for name in ["gemm_rows4", "gemm_rows8t", "conv_rows8", "taps"] {
+        for name in ["gemm_rows4", "gemm_rows8t", "conv_rows8", "taps", "stem_rows"] {
             assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
         }
         for name in ["", "gemm_rows", "gemm_rows16", "gemm_rows04", "conv_rows8t", "panels32x16"] {
@@ -138,6 +155,10 @@ mod tests {
         assert_eq!(packed_bytes("conv_rows4", DType::F32, &[0, 3, 5]), None);
         assert_eq!(packed_bytes("conv_rows4", DType::I64, &[2, 3, 5]), None);
         assert_eq!(packed_bytes("gemm_rows4", DType::F32, &[2, 3, 5]), None);
+        // Seven rows of 21 elements, padded to 22 each: 154, and to whole steps 160.
+        assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 3, 7, 7]), Some(64 * 160 * 2));
+        assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 0, 7, 7]), None);
+        assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 3]), None);
         assert!(unpack("gemm_rows8", DType::F16, &[6, 3], &[0; 46]).is_err());
     }
 }

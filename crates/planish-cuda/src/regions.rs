@@ -1,6 +1,6 @@
 //! Which nodes one CUDA kernel may cover together: chains behind products and norms, and groups of pointwise nodes.
 
-use planish_kernel::{Fusion, Proposal, Whole};
+use planish_kernel::{Fusion, Proposal, Ref, Whole};
 use planish_op::Op;
 use planish_tensor::DType;
 
@@ -12,7 +12,28 @@ const FUSION: Fusion = Fusion {
 
 /// Every proposal, longer ones before their parts.
 pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
-    FUSION.propose(whole)
+    let mut all = casts(whole);
+    all.extend(FUSION.propose(whole));
+    all
+}
+
+/// Convolutions with the cast of their image in front and what follows them: first layers of networks whose input
+/// has another type than their weights.
+fn casts(whole: &Whole) -> Vec<Proposal> {
+    let mut all = Vec::new();
+    for (idx, node) in whole.region.nodes.iter().enumerate() {
+        let Some(Some(Ref::Node { node: cast, .. })) = node.inputs.first().copied() else { continue };
+        let main = idx as u32;
+        let before = &whole.region.nodes[cast as usize].op;
+        if matches!((before, &node.op), (Op::Cast(_), Op::Conv(_))) && whole.only_user(cast) == Some(main) {
+            let chain = FUSION.epilogue(whole, main);
+            for end in (1..=chain.len()).rev() {
+                let nodes = std::iter::once(cast).chain(chain[..end].iter().copied()).collect();
+                all.push(Proposal { nodes, main });
+            }
+        }
+    }
+    all
 }
 
 /// Operators whose kernels can go on with each element while it is in a register.

@@ -207,6 +207,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
         self.target().needs.iter().any(|own| own == need)
     }
 
+    /// Which of [`crate::TACTIC_SOURCES`] a tactic comes from.
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        let prefix = tactic.name.split('_').next().unwrap_or_default();
+        crate::TACTIC_SOURCES.into_iter().find(|source| *source == prefix).unwrap_or("own")
+    }
+
     /// What steps and copies cost here.
     fn prices(&self) -> Prices {
         match self.memory_kind() {

@@ -36,6 +36,6 @@ pub use problem::{Arithmetic, Numeric, Problem};
 pub use queue::{Event, Queue, QueueOptions, Recording, Wait};
 pub use region::{Ref, Region, RegionNode, is_pointwise};
 pub use regions::Fusion;
-pub use tactic::{Candidate, PackedWeight, Tactic, Want};
+pub use tactic::{Candidate, PackedWeight, TACTIC_SOURCES, Tactic, Want};
 pub use types::Inner;
 pub use whole::{Proposal, Whole};

@@ -105,13 +105,16 @@ impl Operand {
         self.dims[axis] <= 1 || self.strides[axis] == 1
     }
 
-    /// Bytes from the first to behind the last element.
+    /// Bytes from the first to behind the last element; `usize::MAX` where no memory has as many.
     pub fn span_bytes(&self) -> usize {
         if self.is_empty() {
             return 0;
         }
-        let last: usize = self.dims.iter().zip(&self.strides).map(|(dim, stride)| (dim - 1) * stride).sum();
-        self.dtype.bytes_for(last + 1).unwrap_or(usize::MAX)
+        let reach =
+            |last: usize, (dim, stride): (&usize, &usize)| last.checked_add((dim - 1).checked_mul(*stride)?);
+        let last = self.dims.iter().zip(&self.strides).try_fold(0usize, reach);
+        let len = last.and_then(|last| last.checked_add(1));
+        len.and_then(|len| self.dtype.bytes_for(len)).unwrap_or(usize::MAX)
     }
 }
 
@@ -132,6 +135,14 @@ mod tests {
         assert!(Layout::Plain.same_for(Layout::ChannelsLast, &[8, 512, 1, 1]));
         assert!(Layout::Plain.same_for(Layout::ChannelsLast, &[8, 1, 7, 7]));
         assert!(!Layout::Plain.same_for(Layout::ChannelsLast, &[1, 2, 2, 1]));
+    }
+
+    #[test]
+    fn sizes_beyond_all_memory_do_not_wrap() {
+        for dims in [vec![1 << 40, 1 << 40], vec![usize::MAX, 2], vec![1 << 32, 1 << 32, 1 << 32]] {
+            assert_eq!(Operand::dense(DType::F32, &dims, Layout::Plain).span_bytes(), usize::MAX);
+        }
+        assert_eq!(Operand::dense(DType::F32, &[1 << 40, 0, 1 << 40], Layout::Plain).span_bytes(), 0);
     }
 
     #[test]

@@ -19,6 +19,12 @@ use crate::record::{Control, Home, Plan, Profile, Program, Step, StepKind, Value
 /// and the runtime walks them for every shape.
 const MAX_PARTS: usize = 4096;
 
+/// Every context makes a queue for each stream.
+const MAX_STREAMS: u32 = 256;
+
+/// Every context has scratch memory for each thread.
+const MAX_PLAN_THREADS: u32 = 4096;
+
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
     pub fn validate(&self) -> Result<()> {
@@ -28,6 +34,9 @@ impl Plan {
         }
         if let Some(pair) = self.code.windows(2).find(|pair| pair[0].key >= pair[1].key) {
             return Err(wrong(format!("code `{}` stands twice or out of order", shorten(&pair[1].key))));
+        }
+        if self.threads > MAX_PLAN_THREADS {
+            return Err(wrong(format!("for {} threads, at most {MAX_PLAN_THREADS} can be", self.threads)));
         }
         let n_steps = program(self, &self.program).map_err(wrong)?;
         let mut names = HashSet::new();
@@ -319,6 +328,9 @@ fn lies_inside(part: &TensorType, whole: &TensorType, axis: usize, offset: &Dim)
 }
 
 fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
+    if step.stream >= MAX_STREAMS {
+        return Err(format!("it is queued on stream {}, there are at most {MAX_STREAMS}", step.stream));
+    }
     if step.target as usize >= plan.targets.len() {
         return Err(format!("it runs on target {} of {}", step.target, plan.targets.len()));
     }
@@ -342,6 +354,18 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
             }
             if packed.len() > step.inputs.len() {
                 return Err(format!("{} packings for {} inputs", packed.len(), step.inputs.len()));
+            }
+            for (format, input) in packed.iter().zip(&step.inputs) {
+                // What a kernel reads packed is longer than its type says, so nothing but a weight may be.
+                if let (Some(format), Some(input)) = (format, input)
+                    && !matches!(value(program, *input)?.home, Home::Weight(_))
+                {
+                    let name = shorten(&program.values[*input as usize].name);
+                    return Err(format!(
+                        "it reads `{name}` packed as {}, which is no weight",
+                        shorten(format)
+                    ));
+                }
             }
             for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
                 let value = value(program, idx)?;

@@ -58,6 +58,8 @@ pub(crate) struct State {
     /// The caller's stream that the last run was queued on, and the queue over it.
     foreign: Option<(u64, Box<dyn Queue>)>,
     options: ContextOptions,
+    /// For each bound output its number and whether it is written in place; kept so that runs need no memory.
+    places: Vec<(usize, bool)>,
 }
 
 impl Drop for State {
@@ -104,6 +106,7 @@ impl Context {
             mode,
             foreign: None,
             options,
+            places: Vec::new(),
         };
         Ok(Context { engine, state: Some(Box::new(state)), runner: None })
     }
@@ -474,17 +477,24 @@ impl State {
 
     /// Runs on buffers, outputs in place where that can be and copied where not.
     pub(crate) fn run_bound(&mut self, bindings: &mut Bindings, watch: Watch<'_>) -> Result<(), RunError> {
-        let result = self.try_run_bound(bindings, watch);
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        let result = self.try_run_bound(bindings, &mut places, watch);
+        self.places = places;
         // Also when it failed: nothing may point at the buffers when they go back.
         self.unbind();
         result
     }
 
-    fn try_run_bound(&mut self, bindings: &mut Bindings, watch: Watch<'_>) -> Result<(), RunError> {
+    fn try_run_bound(
+        &mut self,
+        bindings: &mut Bindings,
+        places: &mut Vec<(usize, bool)>,
+        watch: Watch<'_>,
+    ) -> Result<(), RunError> {
         let engine = self.engine.clone();
         let core = &engine.core;
         let refuse = |kind, message: String| Err(RunError::new(kind, message));
-        let mut places = Vec::with_capacity(bindings.outputs.len());
         for (name, buffer) in &mut bindings.outputs {
             let idx = core.output_idx(name)?;
             if places.iter().any(|&(known, _)| known == idx) {
@@ -526,7 +536,7 @@ impl State {
         self.run_feeds(inputs, bindings.inputs.len(), watch)?;
         // Copies first: one may be of an output that lies in another buffer.
         for pass in [false, true] {
-            for ((name, buffer), &(idx, direct)) in bindings.outputs.iter_mut().zip(&places) {
+            for ((name, buffer), &(idx, direct)) in bindings.outputs.iter_mut().zip(&*places) {
                 if direct != pass {
                     continue;
                 }

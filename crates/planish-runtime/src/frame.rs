@@ -401,6 +401,9 @@ impl Frame {
         watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
         self.check_bound(unit, resolved)?;
+        if unit.outline.segments.len() > 1 {
+            self.check_held(unit, resolved)?;
+        }
         if mode.poison {
             self.poison(unit, idx == 0, queues)?;
         }
@@ -618,6 +621,21 @@ impl Frame {
                 let has = bound.bytes;
                 let message = format!("output `{name}` needs {bytes} bytes here, its buffer has {has}");
                 return Err(RunError::new(RunErrorKind::WrongShape, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether values that steps on the host left are as long as kernels of this segment will read.
+    fn check_held(&self, unit: &Unit, resolved: &Resolved) -> Result<(), RunError> {
+        for ((own, operand), value) in self.own.iter().zip(&resolved.operands).zip(&unit.program.values) {
+            if let (Own::Host(Value::Tensor(tensor)), Some(operand)) = (own, operand)
+                && tensor.bytes().len() < operand.span_bytes()
+            {
+                let (name, ty, dims) = (&value.name, operand.dtype, &operand.dims);
+                let why =
+                    format!("`{name}` was made with other sizes than {ty}{dims:?}, the plan is damaged");
+                return Err(RunError::needs_rebuild(why));
             }
         }
         Ok(())

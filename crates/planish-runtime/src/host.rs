@@ -138,6 +138,13 @@ impl Frame {
                 }
             }
             if let Base::Own(_) = location.base {
+                let operand = resolved.operands[value as usize].as_ref();
+                let is_short = |operand: &Operand| {
+                    result.as_tensor().is_some_and(|tensor| tensor.bytes().len() < operand.span_bytes())
+                };
+                if operand.is_some_and(is_short) {
+                    return Err(wrong("an output has another type or shape than was inferred"));
+                }
                 self.own[value as usize] = Own::Host(result);
                 continue;
             }

@@ -21,6 +21,7 @@ mod clock;
 mod context;
 mod control;
 mod device;
+mod distrust;
 mod engine;
 mod error;
 mod frame;

@@ -8,6 +8,7 @@ use planish_plan::{Home, Program, Step, StepKind, Variant};
 
 use crate::arena::{Piece, place};
 use crate::bind::Symbols;
+use crate::distrust::{check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::record::{Recordings, Stretch, stretches};
@@ -100,9 +101,17 @@ fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Option<(Opera
         Home::Inside { of, axis, offset } => {
             let (parent, parent_offset) = operand_of(program, *of, symbols)?;
             let along = usize::try_from(symbols.eval(offset)?).ok()?;
-            let step = parent.strides.get(*axis as usize)?;
+            let axis = *axis as usize;
+            let step = parent.strides.get(axis)?;
             let bytes = ty.dtype.bytes_for(along.checked_mul(*step)?)?;
-            (Operand { strides: parent.strides, ..dense }, parent_offset + bytes)
+            // Within its axis, and whole along the others: then strides are never less than dense ones.
+            let inside = along.checked_add(*dims.get(axis)?)? <= parent.dims[axis]
+                && dims.len() == parent.dims.len()
+                && (0..dims.len()).all(|other| other == axis || dims[other] == parent.dims[other]);
+            if !inside {
+                return None;
+            }
+            (Operand { strides: parent.strides, ..dense }, parent_offset.checked_add(bytes)?)
         }
     })
 }
@@ -217,18 +226,7 @@ pub(crate) fn resolve(
         }
     }
 
-    // A plan is not trusted: a part or another view must lie inside the memory that it shares.
-    for (value, operand) in operands.iter().enumerate() {
-        let root = outline.root[value] as usize;
-        if let (Some(operand), Some(whole)) = (operand, &operands[root])
-            && root != value
-            && offsets[value].saturating_add(operand.span_bytes()) > whole.span_bytes()
-        {
-            let names = (&program.values[value].name, &program.values[root].name);
-            let why = format!("`{}` does not fit into `{}`, the plan is damaged", names.0, names.1);
-            return Err(RunError::needs_rebuild(why));
-        }
-    }
+    check_operands(program, &operands, &outline.root, &offsets)?;
 
     // Kernels first: their workspaces take part in the arena.
     let mut kernels: Vec<Option<Arc<dyn Kernel>>> = Vec::with_capacity(steps.len());
@@ -252,7 +250,9 @@ pub(crate) fn resolve(
         }
         let problem = pose(step, packed, threads, |value| operand(step, value))?;
         let backend: &dyn Backend = &*core.backends[step.target as usize];
-        let kernel = backend.prepare(&problem, tactic(step, symbols)?);
+        let tactic = tactic(step, symbols)?;
+        check_problem(step, &problem, tactic)?;
+        let kernel = backend.prepare(&problem, tactic);
         kernels.push(Some(Arc::from(kernel.map_err(|error| RunError::at(&step.name, error))?)));
     }
 
@@ -307,6 +307,12 @@ pub(crate) fn resolve(
             (StepKind::Transfer, _) => {
                 let source = step.inputs.first().copied().flatten().ok_or_else(|| unknown_size(step))?;
                 let operand = operands[source as usize].as_ref().ok_or_else(|| unknown_size(step))?;
+                let sink = step.outputs.first().copied().flatten().ok_or_else(|| unknown_size(step))?;
+                let to = operands[sink as usize].as_ref().ok_or_else(|| unknown_size(step))?;
+                if to.span_bytes() != operand.span_bytes() {
+                    let why = format!("step `{}` brings a value to memory of another size", step.name);
+                    return Err(RunError::needs_rebuild(why));
+                }
                 Action::Transfer { bytes: operand.span_bytes() }
             }
             (StepKind::Control(_), _) => Action::Control,

@@ -1,6 +1,7 @@
 //! `Builder`: from a model to a plan.
 
 use std::path::Path;
+use std::time::Duration;
 
 use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
 use planish_ir::Graph;
@@ -109,6 +110,31 @@ impl Builder {
     pub fn strict(mut self, strict: bool) -> Builder {
         self.options.strict = strict;
         self
+    }
+
+    /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`.
+    pub fn tactic_sources(mut self, list: &str) -> Result<Builder, Error> {
+        self.options.set_tactic_sources(list)?;
+        Ok(self)
+    }
+
+    /// How long tactics may be searched for; what is not measured by then goes by the cost model.
+    pub fn build_time(mut self, limit: Duration) -> Builder {
+        self.options.build_time = Some(limit);
+        self
+    }
+
+    /// The most scratch bytes that a step may ask for.
+    pub fn workspace(mut self, bytes: usize) -> Builder {
+        self.options.workspace = Some(bytes);
+        self
+    }
+
+    /// What a [`crate::PlanCache`] keeps the plan under; `None` where callbacks or a lock of tactics decide what is
+    /// built.
+    pub fn cache_key(&self) -> Result<Option<String>, Error> {
+        let backends = self.device.backends()?;
+        Ok(crate::plan_cache::key(&self.options.source, &self.options, &backends))
     }
 
     /// Told about the stages of the build.

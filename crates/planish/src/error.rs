@@ -64,6 +64,7 @@ impl From<planish_compile::BuildError> for Error {
         let kind = match error.kind() {
             Build::Internal | Build::CheckFailed => ErrorKind::Failed,
             Build::Io => ErrorKind::Io,
+            Build::BadPlan => ErrorKind::NeedsRebuild,
             _ => ErrorKind::BadInput,
         };
         Error::new(kind, error.to_string())

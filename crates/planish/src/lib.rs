@@ -157,6 +157,8 @@ mod error;
 mod network;
 mod plan;
 #[cfg(feature = "build")]
+mod plan_cache;
+#[cfg(feature = "build")]
 mod rebuild;
 
 #[cfg(feature = "build")]
@@ -168,9 +170,11 @@ pub use error::{Error, ErrorKind};
 pub use network::{Body, Heads, IntoShape, NetworkBuilder, Operand, Window, Wire};
 pub use plan::Plan;
 #[cfg(feature = "build")]
+pub use plan_cache::{Cached, PlanCache};
+#[cfg(feature = "build")]
 pub use planish_compile::{
-    BuildOptions, PassesReport, Precision, Progress, TacticLock, TacticSelector, TimingCache, TimingDiff,
-    TimingEntry, TimingKey,
+    BuildOptions, Built, PassesReport, Precision, Progress, TacticLock, TacticSelector, TimingCache,
+    TimingDiff, TimingEntry, TimingKey,
 };
 pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};

@@ -61,6 +61,19 @@ impl Rebuild {
         self
     }
 
+    /// What a [`crate::PlanCache`] keeps the plan under once it is built.
+    pub fn cache_key(&self) -> Result<Option<String>, Error> {
+        let recovered = recover(&self.recipe, &unpack)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.recipe.source);
+        hasher.update(self.recipe.graph.as_bytes());
+        self.recipe.weights.iter().for_each(|weight| {
+            hasher.update(&weight.bytes);
+        });
+        let source = *hasher.finalize().as_bytes();
+        Ok(crate::plan_cache::key(&source, &recovered.options, &self.device.backends()?))
+    }
+
     /// Builds the plan again, with the options that it was built with.
     pub fn build(self) -> Result<Plan, Error> {
         Ok(self.build_with_report()?.plan.into())

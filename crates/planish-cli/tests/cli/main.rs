@@ -1,6 +1,7 @@
 //! The binary from outside: what it prints, what it writes, how it ends.
 
 mod bad_input;
+mod cache;
 mod inspect;
 mod run;
 mod timing;
@@ -52,6 +53,10 @@ struct Ended {
 fn planish(arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
     command.args(arguments);
+    // The user's cache of plans is left alone.
+    if matches!(arguments.first(), Some(&("run" | "bench" | "profile"))) {
+        command.arg("--no-cache");
+    }
     let says_where = arguments.contains(&"--backend") || arguments.contains(&"--device");
     if arguments.first() == Some(&"run") && !says_where {
         command.args(["--backend", "reference"]);

@@ -261,6 +261,7 @@ fn plan(isa: Isa, stages: &[Stage]) -> Result<Bottleneck, KernelError> {
     let band_rows = form.out_rows.div_ceil(BANDS).max(BAND_ROWS).min(form.out_rows.max(1));
     let chunk_rows = (fitting.saturating_sub(form.extent) / form.stride + 1).clamp(1, band_rows);
     let depthwise = Depthwise::plan(isa, windows, form.width, depth.clamp()).ok_or_else(unsupported)?;
+    let depthwise = depthwise.of_near_image();
     let narrow = rest.first().map(|stage| product(isa, stage)).transpose()?;
     Ok(Bottleneck {
         widen: product(isa, widen)?,
@@ -329,7 +330,7 @@ impl Family for Bottlenecks {
         let bytes = (laid.inputs[found[0].x].span_bytes() + laid.outputs[0].span_bytes()) as f64;
         let programs: f64 = found.iter().map(Stage::program_ns).sum();
         vec![Candidate {
-            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 2),
+            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 3),
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,

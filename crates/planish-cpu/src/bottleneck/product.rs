@@ -67,25 +67,31 @@ impl Product {
             for (at, pointer) in rows.iter_mut().enumerate().take(m) {
                 *pointer = row.from.wrapping_add((pixel + at) * row.from_pixel);
             }
+            let mut call = TileCall {
+                rows: rows.as_ptr(),
+                rows_stride: 0,
+                n_segments: 1,
+                depth: self.c,
+                panel: weights,
+                panel_stride: 0,
+                c: row.to,
+                c_stride: row.to_pixel,
+                m,
+                n: 0,
+                accumulate: false,
+                finish,
+            };
             for panel in 0..self.packed.n_panels() {
                 let col = panel * self.tile.nr();
                 // SAFETY: the tile lies in the row, whose memory the caller grants; packed weights are as long
                 // as their layout says.
                 unsafe {
-                    self.tile.run(&TileCall {
-                        rows: rows.as_ptr(),
-                        rows_stride: 0,
-                        n_segments: 1,
-                        depth: self.c,
-                        panel: weights.add(self.packed.offset(panel)),
-                        panel_stride: self.packed.width(panel),
-                        c: row.to.wrapping_add(pixel * row.to_pixel + col),
-                        c_stride: row.to_pixel,
-                        m,
-                        n: self.packed.columns(panel),
-                        accumulate: false,
-                        finish: finish.at(pixel, col),
-                    });
+                    call.panel = weights.add(self.packed.offset(panel));
+                    call.panel_stride = self.packed.width(panel);
+                    call.c = row.to.wrapping_add(pixel * row.to_pixel + col);
+                    call.n = self.packed.columns(panel);
+                    call.finish = finish.at(pixel, col);
+                    self.tile.run(&call);
                 }
             }
         }

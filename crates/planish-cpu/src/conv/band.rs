@@ -9,6 +9,8 @@ use super::geometry::Geometry;
 use super::{ConvCall, Finished, LINE, part, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{Finish, TileCall};
+use crate::isa::Isa;
+use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
 
 /// Bytes of copied rows that a task keeps: they are read once for each panel.
@@ -18,6 +20,7 @@ const BAND_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Band {
     geometry: Geometry,
+    isa: Isa,
     tile: Tile,
     /// Output rows of a task.
     rows_per_task: usize,
@@ -46,7 +49,7 @@ impl Band {
         }
         let table_bytes = (8 * z.kernel * y.kernel * tile.mr()).next_multiple_of(64);
         let slot_bytes = table_bytes + bytes(rows_per_task);
-        Some(Band { geometry, tile, rows_per_task, row_len, slot_bytes, table_bytes })
+        Some(Band { geometry, isa: tile.isa(), tile, rows_per_task, row_len, slot_bytes, table_bytes })
     }
 
     /// What the work is cut into.
@@ -116,20 +119,27 @@ impl Band {
             for idx in 0..n_tiles {
                 let outputs = part(run, n_tiles, idx);
                 let outputs = start + outputs.start..start + outputs.end;
-                for (i, output) in outputs.clone().enumerate() {
-                    let (row, col) = (output / x.output, output % x.output);
+                let (row, col) = (outputs.start / x.output, outputs.start % x.output);
+                // Counted on instead of divided anew, which would take a sixth of the time of a first layer.
+                let (mut out_row, mut out_col) = (row, col);
+                for i in 0..outputs.len() {
+                    let place = out_row * y.stride * self.row_len + out_col * x.stride * g.c;
                     for z_tap in 0..z.kernel {
                         for y_tap in 0..y.kernel {
-                            let row = z_tap * rows_copied + row * y.stride + y_tap * y.dilation;
+                            let row = z_tap * rows_copied + y_tap * y.dilation;
                             // SAFETY: the table has room for all segments of a tile, the copy for the row.
                             unsafe {
-                                let pixel = copy.add(row * self.row_len + col * x.stride * g.c);
+                                let pixel = copy.add(place + row * self.row_len);
                                 table.add((z_tap * y.kernel + y_tap) * self.tile.mr() + i).write(pixel);
                             }
                         }
                     }
+                    out_col += 1;
+                    if out_col == x.output {
+                        (out_row, out_col) = (out_row + 1, 0);
+                    }
                 }
-                let (row, col) = (first + outputs.start / x.output, outputs.start % x.output);
+                let row = first + row;
                 let at = |pixels: &super::geometry::Pixels| {
                     image * pixels.image
                         + depth * pixels.axes[0]
@@ -225,14 +235,10 @@ impl Band {
             let (pixel, channel) = (g.input.axes[2], g.input.channel);
             if c == 1 && pixel == 1 || channel == 1 && pixel == c {
                 std::ptr::copy_nonoverlapping(from, to, n * c);
-            } else if c == 3 {
-                for i in 0..n {
-                    let from = from.add(i * pixel);
-                    let to = to.add(i * 3);
-                    *to = *from;
-                    *to.add(1) = *from.add(channel);
-                    *to.add(2) = *from.add(2 * channel);
-                }
+            } else if c == 3 && pixel == 1 {
+                let plane = |idx: usize| std::slice::from_raw_parts(from.add(idx * channel), n);
+                let to = std::slice::from_raw_parts_mut(to, 3 * n);
+                self.isa.run(Interleave { planes: [plane(0), plane(1), plane(2)], to });
             } else {
                 for i in 0..n {
                     for j in 0..c {
@@ -244,12 +250,30 @@ impl Band {
     }
 }
 
+/// Three planes to pixels. A loop that the compiler makes vectors of, given the instruction set.
+struct Interleave<'a> {
+    planes: [&'a [f32]; 3],
+    to: &'a mut [f32],
+}
+
+impl SimdKernel for Interleave<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let [red, green, blue] = self.planes;
+        let colors = red.iter().zip(green).zip(blue);
+        for (pixel, ((red, green), blue)) in self.to.chunks_exact_mut(3).zip(colors) {
+            pixel.copy_from_slice(&[*red, *green, *blue]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::pack::pack;
     use super::super::testing::{Case, SUM_TOLERANCE, axis};
     use super::*;
-    use crate::isa::Isa;
 
     fn check(case: &Case) {
         for isa in Isa::available() {

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::team::Team;
 
 /// Raised when kernels change.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Candidates that are expected to take this many times as long as the best are not offered.
 const HOPELESS: f64 = 2.5;

@@ -1,6 +1,6 @@
 //! Depthwise convolution as the backend sees it: candidates, packed weights and prepared work.
 
-use planish_kernel::pointwise::Epilogue;
+use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Dim, Tensor};
@@ -58,13 +58,19 @@ impl<'a> Parts<'a> {
         if !fits {
             return None;
         }
-        let epilogue = Epilogue::of(problem, 0).ok()?;
+        let epilogue = match Epilogue::of(problem, 0).ok()? {
+            // What is added is a part of the program, with all that comes before and behind it.
+            Epilogue { residual: Some(_), .. } => {
+                Epilogue { program: Some(Program::epilogue(problem, 0).ok()?), ..Epilogue::NONE }
+            }
+            epilogue => epilogue,
+        };
         let bias_fits = epilogue.bias.is_none_or(|input| {
             problem.inputs.get(input as usize).is_some_and(|bias| {
                 bias.dtype == DType::F32 && bias.len() == y.dims[1] && bias.is_dense(Layout::Plain)
             })
         });
-        (bias_fits && epilogue.residual.is_none()).then_some(Parts { conv, x, weight, epilogue })
+        bias_fits.then_some(Parts { conv, x, weight, epilogue })
     }
 
     fn plan(&self, isa: Isa, x: &Operand, w: &Operand, y: &Operand) -> Option<Depthwise> {
@@ -121,7 +127,7 @@ impl Family for DepthwiseFamily {
         packed[parts.weight] = Some(FORMAT.to_string());
         let bytes = x.span_bytes() + y.span_bytes();
         vec![Candidate {
-            tactic: Tactic::new(format!("depthwise_f32_{isa}"), 2),
+            tactic: Tactic::new(format!("depthwise_f32_{isa}"), 3),
             inputs,
             outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,

@@ -45,6 +45,7 @@ struct TileCall<'a> {
     out_pixel: usize,
     pitch: usize,
     clamp: (f32, f32),
+    prefetches: bool,
 }
 
 struct TapRows {
@@ -99,6 +100,7 @@ impl RowsCall<'_> {
                     out_pixel: windows.to.axes[2],
                     pitch,
                     clamp: plan.clamp,
+                    prefetches: plan.prefetches,
                 });
             }
             if let Some(hook) = self.arguments.hook {
@@ -259,7 +261,7 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
         for d in 0..t.depths.n {
             for h in 0..t.heights.n {
                 let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input + c);
-                if !CHECKED && h + 1 == t.heights.n {
+                if !CHECKED && t.prefetches && h + 1 == t.heights.n {
                     // The rows that the next output row reads for the first time.
                     for new in 1..=STRIDE {
                         let next = row.wrapping_add(new * t.heights.input);

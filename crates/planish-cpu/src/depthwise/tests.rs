@@ -227,18 +227,21 @@ fn the_hook_sees_every_row_once_after_it_is_stored() {
     }
 }
 
-/// Conv, Clip, and Relu or HardSwish as one region: candidates, packed weight and result as a plan uses them.
+/// Conv, Clip, and Relu, HardSwish or the sum with an image as one region: candidates, packed weight and result
+/// as a plan uses them.
 #[test]
 fn a_region_with_what_follows_runs_through_the_family() {
-    region_with(planish_op::Relu {}.into(), &|v| v.clamp(0.0, 0.75));
-    region_with(planish_op::HardSwish {}.into(), &|v| {
+    region_with(planish_op::Relu {}.into(), false, &|v, _| v.clamp(0.0, 0.75));
+    region_with(planish_op::HardSwish {}.into(), false, &|v, _| {
         let v = v.clamp(-0.5, 0.75);
         v * (v / 6.0 + 0.5)
     });
+    region_with(planish_op::Add {}.into(), true, &|v, other| v.clamp(-0.5, 0.75) + other);
 }
 
-fn region_with(last: Op, want: &dyn Fn(f32) -> f32) {
+fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
     let mut random = Random::new(6);
+    let other = random.floats(&[2, 24, 9, 11]);
     let (x, w, bias) = (random.floats(&[2, 24, 9, 11]), random.floats(&[24, 1, 3, 3]), random.floats(&[24]));
     let op: Op = Conv { group: 24, pads: vec![1; 4], ..conv() }.into();
     let node = |op: Op, inputs: Vec<Option<Ref>>| RegionNode {
@@ -258,8 +261,14 @@ fn region_with(last: Op, want: &dyn Fn(f32) -> f32) {
         ],
         outputs: vec![Ref::Node { node: 2, output: 0 }],
     };
+    if with_image {
+        region.n_inputs = 4;
+        region.nodes[2].inputs.push(Some(Ref::Input(3)));
+    }
     let sums = reference(&op, &[Some(&x), Some(&w), Some(&bias)], 1).remove(0);
-    let clamped = sums.elements::<f32>().unwrap().iter().map(|v| want(*v)).collect();
+    let others = other.elements::<f32>().unwrap();
+    let clamped =
+        sums.elements::<f32>().unwrap().iter().zip(others.iter()).map(|(v, o)| want(*v, *o)).collect();
     let want = Tensor::new(sums.shape(), clamped).unwrap();
     let image = Operand::dense(DType::F32, &[2, 24, 9, 11], Layout::Plain);
     let mut problem = Problem {
@@ -273,6 +282,9 @@ fn region_with(last: Op, want: &dyn Fn(f32) -> f32) {
         numeric: Numeric::F32,
         threads: 1,
     };
+    if with_image {
+        problem.inputs.push(problem.inputs[0].clone());
+    }
     for isa in Isa::available() {
         let candidate = DepthwiseFamily.candidates(isa, &problem).remove(0);
         assert_eq!(candidate.inputs[0].layout, Layout::ChannelsLast);
@@ -282,14 +294,19 @@ fn region_with(last: Op, want: &dyn Fn(f32) -> f32) {
         laid.outputs[0] = laid.inputs[0].clone();
         assert!(DepthwiseFamily.prepare(isa, &laid, &candidate.tactic).is_err(), "the weight is not packed");
         laid.inputs[1].packed = candidate.packed[1].clone();
+        if with_image {
+            laid.inputs[3] = laid.inputs[0].clone();
+        }
         let work = DepthwiseFamily.prepare(isa, &laid, &candidate.tactic).unwrap();
         let (from, mut to) = (Placed::new(&x, &laid.inputs[0]), Placed::blank(&laid.outputs[0]));
         let bias = bias.elements::<f32>().unwrap();
-        let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast()];
+        let other = Placed::new(&other, &laid.inputs[0]);
+        let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast(), other.ptr()];
+        let inputs = &inputs[..problem.inputs.len()];
         let team = Team::new(2);
         let mut scratch = scratch(work.scratch_bytes(team.n_slots()));
         // SAFETY: the operands describe the memory, the scratch is as large as asked for.
-        unsafe { work.run(&inputs, &[to.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
+        unsafe { work.run(inputs, &[to.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
         assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
     }
     // What it cannot do it does not offer.

@@ -148,6 +148,11 @@ impl Tile {
         self.0.name
     }
 
+    /// The instruction set that it needs, which this machine has.
+    pub fn isa(self) -> Isa {
+        Isa::named(self.0.isa).unwrap_or_else(Isa::best)
+    }
+
     /// Rows of a full tile.
     #[inline]
     pub fn mr(self) -> usize {

@@ -38,7 +38,8 @@ pub struct TileCall {
     pub finish: Finish,
 }
 
-/// What follows the sum, in registers: `+ bias[j]`, `+ residual[i][j]`, then a clamp to `[lo, hi]`.
+/// What belongs to the sum beside products, in registers: `+ bias[j]` (a sum in one part begins with it),
+/// `+ residual[i][j]`, then a clamp to `[lo, hi]`.
 ///
 /// NaN passes through the clamp as it does through ONNX's Relu and Clip, and `hi < lo` gives `hi`.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +118,12 @@ const UNROLL: usize = 4;
 pub(super) unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, call: &TileCall) {
     let width = NV * S::LANES;
     let mut acc = [[[s.zero(); NV]; MR]; MAX_SETS];
+    // A sum that is made in one go begins with its bias: at the end nothing else would hide the additions.
+    if !call.accumulate && !call.finish.bias.is_null() {
+        // SAFETY: the bias has the call's columns.
+        let bias = unsafe { vectors(s, call.finish.bias, call.n - (NV - 1) * S::LANES) };
+        acc[0] = [bias; MR];
+    }
     // SAFETY: granted by the caller.
     unsafe {
         // A stride that is known at compile time is part of the addresses, which is worth 4 % of peak on AVX2.
@@ -229,7 +236,7 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
         if call.accumulate {
             add_rows(s, acc, call.c, call.c_stride, last);
         }
-        if !call.finish.bias.is_null() {
+        if call.accumulate && !call.finish.bias.is_null() {
             add_rows(s, acc, call.finish.bias, 0, last);
         }
         if !call.finish.residual.is_null() {
@@ -255,6 +262,23 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
             }
         }
     }
+}
+
+/// `NV` vectors, the last of `last` lanes.
+///
+/// # Safety
+/// They must be readable.
+#[inline(always)]
+unsafe fn vectors<S: Simd, const NV: usize>(s: S, from: *const f32, last: usize) -> [S::F; NV] {
+    let mut vectors = [s.zero(); NV];
+    for (j, vector) in vectors.iter_mut().enumerate() {
+        // SAFETY: granted by the caller.
+        *vector = unsafe {
+            let from = from.add(j * S::LANES);
+            if j + 1 < NV || last == S::LANES { s.load(from) } else { s.load_part(from, last) }
+        };
+    }
+    vectors
 }
 
 /// Adds rows of memory to the sums. A function, because a closure that is called thrice is not inlined, and is

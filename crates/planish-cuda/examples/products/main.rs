@@ -1,10 +1,11 @@
 //! Times every convolution and matrix product of the suite's models, all tactics of each, on a GPU, and checks
 //! their results: what prices and tiles are judged by.
 //!
-//! `products [--out FILE] [--only TEXT] [--family NAMES] [--likely]`: the best tactics of each layer with
-//! microseconds (in a replayed graph of many launches), TFLOP/s and error, then sums over models; every single
-//! time goes to FILE. `--family wconv,whalo` leaves the other families out. With `--likely` families offer what
-//! they would offer to a plan instead of everything.
+//! `products [--out FILE] [--only TEXT,…] [--family NAME,…] [--most N] [--likely]`: the best tactics of each layer
+//! with microseconds (in a replayed graph of many launches), TFLOP/s and error, then sums over models; every single
+//! time goes to FILE. `--only` takes layers with one of the texts in their title, `--family` and `--most` these
+//! families and the N likely best of each. With `--likely` families offer what they would offer to a plan instead
+//! of everything.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +17,6 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use planish_cuda::{Cuda, offline};
-use planish_kernel::Backend;
 
 use crate::layers::{Layer, layers};
 use crate::measure::{Outcome, Subject, compile_all};
@@ -30,14 +30,16 @@ const MOST_OF_EDGES: usize = 14;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = None;
     let mut only = None;
-    let mut family = None;
     let mut arguments = std::env::args().skip(1);
     let mut everything = true;
+    let mut families = None;
+    let mut most_of_family = usize::MAX;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next(),
             "--only" => only = arguments.next(),
-            "--family" => family = arguments.next(),
+            "--family" => families = arguments.next(),
+            "--most" => most_of_family = arguments.next().unwrap_or_default().parse()?,
             "--likely" => everything = false,
             other => return Err(format!("unknown argument `{other}`").into()),
         }
@@ -48,7 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     offline::offer_everything(everything);
     let chosen: Vec<Layer> = layers()
         .into_iter()
-        .filter(|layer| only.as_ref().is_none_or(|only| layer.title().contains(only.as_str())))
+        .filter(|layer| {
+            only.as_ref().is_none_or(|only| only.split(',').any(|text| layer.title().contains(text)))
+        })
         .collect();
     // One problem stands in several models: measured once.
     let mut tasks = Vec::new();
@@ -57,10 +61,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if tasks.iter().any(|(other, _, _): &(String, &Layer, Vec<_>)| *other == key) {
             continue;
         }
-        let mut candidates = cuda.candidates(&layer.problem);
-        if let Some(names) = &family {
-            let own = |name: &str| name.split('_').next().unwrap_or_default().to_string();
-            candidates.retain(|candidate| names.split(',').any(|name| name == own(&candidate.tactic.name)));
+        let chosen = |name: &str| families.as_ref().is_none_or(|list| list.split(',').any(|own| own == name));
+        let mut candidates = Vec::new();
+        for family in offline::families().into_iter().filter(|name| chosen(name)) {
+            let mut offered = cuda.candidates_of(family, &layer.problem);
+            offered.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+            candidates.extend(offered.into_iter().take(most_of_family));
         }
         candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
         let most = candidates.first().map_or(0.0, |best| best.predicted_ns * PATIENCE);
@@ -70,7 +76,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let step = candidates.len().div_ceil(MOST_OF_EDGES).max(1);
             candidates = candidates.into_iter().step_by(step).collect();
         }
-        tasks.push((key, layer, candidates));
+        if !candidates.is_empty() {
+            tasks.push((key, layer, candidates));
+        }
     }
     let pairs = tasks.iter().flat_map(|(_, layer, candidates)| {
         candidates.iter().map(|candidate| (offline::arranged(&layer.problem, candidate), &candidate.tactic))

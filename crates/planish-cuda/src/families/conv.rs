@@ -17,6 +17,7 @@ use planish_tensor::Tensor;
 use self::region::Convolution;
 use super::product::finish::Finish;
 use super::product::{self, Amount, Math, Split, Way};
+use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -24,6 +25,7 @@ use crate::family::{Family, Work};
 use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::launch::{Launch, Launches, Params};
+use crate::offline::Trial;
 use crate::source::Source;
 
 const KERNEL: &str = include_str!("../../kernels/conv.cu");
@@ -33,7 +35,7 @@ const REDUCE_THREADS: u32 = 128;
 
 /// How the input is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reading {
+pub(super) enum Reading {
     /// Channels innermost, in whole chunks.
     Wide,
     /// The same through the first-level cache.
@@ -110,6 +112,23 @@ pub(super) fn format_of(math: Math) -> String {
     Format::Conv { per_chunk: math.per_chunk() }.name()
 }
 
+/// The weight as all convolutions read it.
+pub(super) fn pack_rows(
+    convolution: &Convolution,
+    math: Math,
+    problem: &Problem,
+    tactic: &Tactic,
+    input: usize,
+    weight: &Tensor,
+) -> Result<PackedWeight, KernelError> {
+    if input != convolution.weight || weight.shape() != problem.inputs[input].dims {
+        return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
+    }
+    let rows = convolution.packing(math);
+    let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
+    Ok(PackedWeight { format: format_of(math), bytes })
+}
+
 impl Family for Conv {
     fn name(&self) -> &'static str {
         "conv"
@@ -171,12 +190,7 @@ impl Family for Conv {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, _, way) = self.found(problem, tactic)?;
-        if input != convolution.weight || weight.shape() != problem.inputs[input].dims {
-            return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
-        }
-        let rows = convolution.packing(way.math);
-        let bytes = product::arrange(weight, way.math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: format_of(way.math), bytes })
+        pack_rows(&convolution, way.math, problem, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -212,16 +226,8 @@ impl Family for Conv {
         if problem.inputs[convolution.weight].packed.as_deref() != Some(&*format_of(way.math)) {
             return refuse("its weight is not packed");
         }
-        let x = &problem.inputs[convolution.x];
-        let pixels = Pixels::of(x);
-        let per_chunk = way.math.per_chunk();
-        let whole = pixels.channel == 1
-            && x.dtype == way.math.dtype()
-            && convolution.c.is_multiple_of(per_chunk)
-            && (x.dims[0] <= 1 || pixels.image.is_multiple_of(per_chunk))
-            && (0..3)
-                .all(|axis| convolution.axes[axis].input <= 1 || pixels.axes[axis].is_multiple_of(per_chunk));
-        if reading.in_chunks() && !whole {
+        let pixels = Pixels::of(&problem.inputs[convolution.x]);
+        if reading.in_chunks() && !pixels.in_chunks(&convolution, problem, way.math) {
             return refuse("its input does not lie in chunks of 16 bytes");
         }
         let [module] = code else { return refuse("one module is needed") };
@@ -255,28 +261,49 @@ impl Family for Conv {
     fn samples(&self) -> Vec<Problem> {
         region::samples()
     }
+
+    fn trials(&self) -> Vec<Trial> {
+        let all = trials::convolutions().into_iter().chain(trials::gathered());
+        region::samples().into_iter().chain(all).map(Trial::new).collect()
+    }
 }
 
 /// Strides of an activation; those of dimensions of size 1 mean nothing.
 #[derive(Clone, Copy, Debug)]
-struct Pixels {
-    image: usize,
-    axes: [usize; 3],
-    channel: usize,
+pub(super) struct Pixels {
+    pub(super) image: usize,
+    pub(super) axes: [usize; 3],
+    pub(super) channel: usize,
 }
 
 impl Pixels {
-    fn of(operand: &Operand) -> Pixels {
+    pub(super) fn of(operand: &Operand) -> Pixels {
         let spatial = operand.rank() - 2;
         let mut axes = [0; 3];
         axes[3 - spatial..].copy_from_slice(&operand.strides[2..]);
         let channel = if operand.dims[1] <= 1 { 1 } else { operand.strides[1] };
         Pixels { image: operand.strides[0], axes, channel }
     }
+
+    /// Whether the input's channels come in whole chunks of 16 bytes.
+    pub(super) fn in_chunks(&self, convolution: &Convolution, problem: &Problem, math: Math) -> bool {
+        let x = &problem.inputs[convolution.x];
+        let per_chunk = math.per_chunk();
+        self.channel == 1
+            && x.dtype == math.dtype()
+            && convolution.c.is_multiple_of(per_chunk)
+            && (x.dims[0] <= 1 || self.image.is_multiple_of(per_chunk))
+            && (0..3)
+                .all(|axis| convolution.axes[axis].input <= 1 || self.axes[axis].is_multiple_of(per_chunk))
+    }
 }
 
 /// Images channels-last but for the input of a plain reading, the rest dense.
-fn wants(convolution: &Convolution, problem: &Problem, reading: Reading) -> (Vec<Want>, Vec<Want>) {
+pub(super) fn wants(
+    convolution: &Convolution,
+    problem: &Problem,
+    reading: Reading,
+) -> (Vec<Want>, Vec<Want>) {
     let image = &problem.outputs[0].dims;
     let mut inputs: Vec<Want> = problem
         .inputs

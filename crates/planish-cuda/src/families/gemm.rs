@@ -17,6 +17,7 @@ use planish_tensor::Tensor;
 use self::region::{Factor, Posed, Product};
 use super::product::finish::Finish;
 use super::product::{self, Amount, Math, Split, Way};
+use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -24,6 +25,7 @@ use crate::family::{Family, Work};
 use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::launch::{Launch, Launches, Params};
+use crate::offline::Trial;
 use crate::source::Source;
 
 const KERNEL: &str = include_str!("../../kernels/gemm.cu");
@@ -223,5 +225,10 @@ impl Family for Gemm {
 
     fn samples(&self) -> Vec<Problem> {
         region::samples()
+    }
+
+    fn trials(&self) -> Vec<Trial> {
+        let all = trials::products().into_iter().chain(trials::strided_products());
+        region::samples().into_iter().chain(all).map(Trial::new).collect()
     }
 }

@@ -7,9 +7,9 @@ use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tact
 use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
-use super::conv::format_of;
 use super::conv::region::Convolution;
-use super::product::{self, Math};
+use super::conv::{format_of, pack_rows};
+use super::product::Math;
 use super::wproduct::{self, Amount, Setting, Tile, Window};
 use crate::backend::Cuda;
 use crate::driver::{Module, TensorMap, Windows};
@@ -140,25 +140,6 @@ pub(super) fn wants(convolution: &Convolution, problem: &Problem) -> (Vec<Want>,
     (inputs, vec![Want::inside(Layout::ChannelsLast)])
 }
 
-impl WConv {
-    /// The weight as all of Hopper's convolutions read it.
-    pub(super) fn pack_rows(
-        convolution: &Convolution,
-        math: Math,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        if input != convolution.weight || weight.shape() != problem.inputs[input].dims {
-            return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
-        }
-        let rows = convolution.packing(math);
-        let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: format_of(math), bytes })
-    }
-}
-
 impl Family for WConv {
     fn name(&self) -> &'static str {
         "wconv"
@@ -198,7 +179,7 @@ impl Family for WConv {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, math, _) = found(problem, tactic)?;
-        WConv::pack_rows(&convolution, math, problem, tactic, input, weight)
+        pack_rows(&convolution, math, problem, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {

@@ -11,11 +11,11 @@ use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
 use self::piece::Piece;
-use super::conv::format_of;
 use super::conv::region::Convolution;
+use super::conv::{format_of, pack_rows};
 use super::product::Math;
 use super::product::finish::Finish;
-use super::wconv::{self, WConv};
+use super::wconv;
 use super::wproduct::{self, Setting};
 use crate::backend::Cuda;
 use crate::driver::{Module, TensorMap};
@@ -161,7 +161,7 @@ impl Family for WHalo {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, math, _) = found(problem, tactic)?;
-        WConv::pack_rows(&convolution, math, problem, tactic, input, weight)
+        pack_rows(&convolution, math, problem, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {

@@ -10,7 +10,7 @@ pub(super) mod trials;
 #[cfg(test)]
 mod tests;
 
-pub(super) use price::Amount;
+pub(super) use price::{Amount, occupied};
 pub(super) use tile::Tile;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ mod exact;
 mod memory;
 
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_cuda::offline::{self, Trial};
 use planish_cuda::{Cuda, CudaErrorKind};
@@ -94,7 +95,9 @@ fn one_family() {
     let mut n_run = 0;
     let mut worst = 0.0f64;
     let mut failures = 0;
-    for (idx, trial) in offline::trials(family).into_iter().enumerate().skip(first) {
+    let trials = offline::trials(family);
+    compile_all(&cuda, family, trials.get(first..).unwrap_or_default());
+    for (idx, trial) in trials.into_iter().enumerate().skip(first) {
         println!("@ {idx}");
         let candidates = cuda.candidates_of(family, &trial.problem);
         if candidates.is_empty() {
@@ -127,6 +130,28 @@ fn one_family() {
     println!("@ done");
     println!("| {family}: {n_run} right, {failures} wrong, worst error {worst:.3} of its bound");
     assert_eq!(failures, 0);
+}
+
+/// Compiles what the trials need on all cores; what fails is told when its turn comes.
+fn compile_all(cuda: &Cuda, family: &str, trials: &[Trial]) {
+    let mut jobs = Vec::new();
+    for trial in trials {
+        for candidate in cuda.candidates_of(family, &trial.problem) {
+            jobs.push((offline::arranged(&trial.problem, &candidate), candidate.tactic));
+        }
+    }
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((problem, tactic)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Ok(code) = cuda.code(problem, tactic) {
+                        let _ = cuda.add_code(&code);
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// The operators and the sizes, for one line.

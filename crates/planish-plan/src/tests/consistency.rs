@@ -100,6 +100,12 @@ fn regions_and_steps_that_do_not_fit() {
     refused("which is not there", |plan| {
         plan.program.steps[0].region.nodes[1].inputs[2] = Some(Ref::Constant(2))
     });
+    refused("it reads `x` packed as panels32, which is no weight", |plan| {
+        let StepKind::Kernel { packed, .. } = &mut plan.program.steps[0].kind else { unreachable!() };
+        packed[0] = Some("panels32".to_string());
+    });
+    refused("queued on stream 256", |plan| plan.program.steps[0].stream = 256);
+    refused("for 4097 threads", |plan| plan.threads = 4097);
     refused("it has no tactic", |plan| {
         plan.program.steps[0].kind = StepKind::Kernel { variants: vec![], packed: vec![], slow: false }
     });

@@ -9,6 +9,7 @@ use planish::{Profile, SymbolRange};
 
 mod buffers;
 mod determinism;
+mod hostile;
 mod leases;
 mod panics;
 mod shapes;

@@ -158,6 +158,11 @@ impl Ending {
         self.constant_bias.is_some() || self.epilogue.bias.is_some()
     }
 
+    /// As `FINISH_RESIDUAL` in finish.cuh.
+    fn residual_when(&self) -> i32 {
+        self.epilogue.residual.map_or(0, |residual| if residual.after_clamp { 2 } else { 1 })
+    }
+
     /// Whether every operand has its rows one step apart.
     pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
         let finish = self.finish(problem, rows);
@@ -253,6 +258,8 @@ impl Ending {
             .define("EXTRA_NAMES", names.join(", "))
             .define("NEED_PLACE", u32::from(!self.constants_are_linear(problem, rows)))
             .define("CONSTANT_BIAS", u32::from(self.constant_bias.is_some()))
+            .define("FINISH_BIAS", u32::from(self.has_bias()))
+            .define("FINISH_RESIDUAL", self.residual_when())
     }
 
     /// The arguments behind the two factors: bias, residual, the program's inputs, output, parts.
@@ -287,7 +294,7 @@ impl Ending {
             extra,
             lo: self.epilogue.lo,
             hi: self.epilogue.hi,
-            residual_when: residual.map_or(0, |residual| if residual.after_clamp { 2 } else { 1 }),
+            residual_when: self.residual_when(),
             unused: 0,
         }
     }

@@ -51,7 +51,7 @@ fn small_products_are_split_and_large_ones_are_not() {
         ways.min_by(|a, b| amount.price_ns(&gpu, a).total_cmp(&amount.price_ns(&gpu, b))).unwrap()
     };
     // The last layers of a ResNet at batch 1 have 49 pixels: one tile of rows.
-    assert!(matches!(best(49, 512, 4608).split, Split::Cluster(_)), "{:?}", best(49, 512, 4608));
+    assert_ne!(best(49, 512, 4608).split, Split::None);
     let large = best(8192, 4096, 4096);
     assert_eq!(large.split, Split::None);
     assert!(large.tile.bm * large.tile.bn >= 128 * 128, "{large:?}");

@@ -1,6 +1,6 @@
 //! Pieces of an image that a block takes: how warpgroups share one, how weights come, and what it costs.
 
-use super::super::wproduct::Tile;
+use super::super::wproduct::{Tile, occupied};
 use crate::gpu::Gpu;
 
 /// What is compiled in besides the taps.
@@ -198,15 +198,20 @@ impl Piece {
 
 /// Nanoseconds of a launch behind another one, of the way of the first stages, and to give out 64 by 64 sums.
 const LAUNCH: f64 = 330.0;
-const FILL: f64 = 1100.0;
-const GIVE: f64 = 300.0;
+const FILL: f64 = 864.0;
+const GIVE: f64 = 494.0;
 /// Nanoseconds to send sums through a cluster.
-const SPLIT: f64 = 500.0;
+const SPLIT: f64 = 602.0;
 /// Nanoseconds in which the copy engine brings a row of the piece.
 const ROW: f64 = 0.8;
 /// Bytes that a multiprocessor takes from the second-level cache in a nanosecond.
-const BYTES: f64 = 50.0;
-const CLOCK: f64 = 1.7;
+const BYTES: f64 = 83.0;
+/// Bytes that all of them together take.
+const TRAFFIC: f64 = 6800.0;
+/// Nanoseconds from one round of pieces to the next.
+const ROUND: f64 = 990.0;
+/// Cycles a nanosecond as products see them.
+const CLOCK: f64 = 1.29;
 
 impl Amount {
     /// Pieces of all images times columns of blocks.
@@ -218,11 +223,10 @@ impl Amount {
 
     /// Expected nanoseconds with a piece.
     pub(super) fn price_ns(&self, gpu: &Gpu, piece: &Piece) -> f64 {
-        let n_sms = gpu.n_sms.max(1) as usize;
         let tiles = self.tiles(piece) * piece.split as usize;
         let chunks = self.c.div_ceil(piece.bk as usize) as f64 / f64::from(piece.split);
         let n_taps = self.taps.iter().product::<usize>() as f64;
-        let per_sm = tiles.div_ceil(n_sms);
+        let per_sm = tiles.div_ceil(occupied(gpu, piece.split));
         let together = (piece.blocks as usize).min(per_sm).max(1);
         // A product of 64 rows and 16 of k: arithmetic, or both factors out of shared memory.
         let bn = f64::from(piece.bn);
@@ -230,14 +234,17 @@ impl Amount {
         let products = n_taps * f64::from(piece.bk / 16) * f64::from(piece.n_groups()) * product;
         let rows = piece.halo(self.taps).iter().product::<usize>() as f64 * ROW;
         let streamed = if piece.resident { 0.0 } else { n_taps * bn * piece.row_bytes() as f64 };
-        let bytes = (piece.image_bytes(self.taps) as f64 + streamed) / BYTES;
+        let traffic = piece.image_bytes(self.taps) as f64 + streamed;
+        let bytes = traffic / BYTES;
         let chunk = products.max(rows).max(bytes) * together as f64;
         let waves = per_sm.div_ceil(together) as f64;
         let given = GIVE * f64::from(piece.n_groups()) * bn / 64.0;
         let kept =
             if piece.resident { (piece.sb as usize * piece.weight_bytes()) as f64 / BYTES } else { 0.0 };
         let split = if piece.split > 1 { SPLIT } else { 0.0 };
-        LAUNCH + FILL + split + kept * together as f64 + waves * (chunks * chunk + given * together as f64)
+        let sums = (waves * chunks * chunk).max(tiles as f64 * chunks * traffic / TRAFFIC);
+        let given = waves * given * together as f64 + (waves - 1.0) * ROUND;
+        LAUNCH + FILL + split + kept * together as f64 + sums + given
     }
 }
 

@@ -1,7 +1,7 @@
-//! Problems for Hopper's families: edges of tiles, tails of channels, strides and paddings, every way of finishing,
+//! Problems for the families of products: edges of tiles, tails of channels, strides and paddings, every way of finishing,
 //! and some by chance.
 
-use planish_kernel::{Layout, Operand, Problem, Ref, RegionNode};
+use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
 use planish_op::{self as op, Op};
 use planish_tensor::DType;
 
@@ -142,6 +142,58 @@ pub(in crate::families) fn overlapping() -> Vec<Problem> {
     all
 }
 
+/// The same on an image of f32 that is cast first.
+pub(in crate::families) fn with_cast(mut problem: Problem) -> Problem {
+    let to = std::mem::replace(&mut problem.inputs[0].dtype, DType::F32);
+    let behind = |reference: &mut Ref| {
+        if let Ref::Node { node, .. } = reference {
+            *node += 1;
+        }
+    };
+    for node in &mut problem.region.nodes {
+        node.inputs.iter_mut().flatten().for_each(behind);
+    }
+    problem.region.outputs.iter_mut().for_each(behind);
+    problem.region.nodes[0].inputs[0] = Some(Ref::Node { node: 0, output: 0 });
+    let cast = op::Cast { round_mode: op::CastRounding::Up, saturate: true, to };
+    let cast = RegionNode {
+        name: "cast".to_string(),
+        op: cast.into(),
+        inputs: vec![Some(Ref::Input(0))],
+        n_outputs: 1,
+    };
+    problem.region.nodes.insert(0, cast);
+    problem
+}
+
+/// First layers: few channels, odd sizes, and images of another type.
+pub(in crate::families) fn few_channels() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        conv(half, &[2, 3, 60, 60], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
+        conv(half, &[1, 1, 33, 47], 32, &[3, 3], |_| {}),
+        conv(half, &[1, 1, 13, 18, 21], 16, &[3, 3, 3], |_| {}),
+        conv(half, &[3, 3, 32, 32], 64, &[3, 3], |_| {}),
+        conv(half, &[1, 3, 40, 40], 32, &[3, 3], |conv| conv.strides = vec![2, 2]),
+        conv(half, &[2, 4, 16, 16], 130, &[3, 3], |_| {}),
+        conv(half, &[1, 1, 16, 16, 16], 40, &[8, 8, 8], |conv| {
+            conv.strides = vec![8, 8, 8];
+            conv.pads = vec![0; 6];
+        }),
+        conv(DType::BF16, &[2, 5, 19, 23], 20, &[5, 2], |conv| conv.pads = vec![4, 0, 1, 1]),
+        conv(half, &[2, 2, 301], 10, &[9], |conv| {
+            conv.strides = vec![3];
+            conv.pads = vec![4, 0];
+        }),
+        conv(half, &[1, 7, 9, 9], 3, &[1, 1], |_| {}),
+    ];
+    all.extend(finished(&conv(half, &[2, 3, 15, 13], 48, &[3, 3], |_| {})));
+    for problem in [&all[0], &all[2], &all[3], &all[7]].map(Clone::clone) {
+        all.push(with_cast(problem));
+    }
+    all
+}
+
 /// Matrix products.
 pub(in crate::families) fn products() -> Vec<Problem> {
     let half = DType::F16;
@@ -165,5 +217,82 @@ pub(in crate::families) fn products() -> Vec<Problem> {
         let (m, n, k) = (random.between(1, 300), random.between(1, 300), 8 * random.between(1, 100));
         all.push(gemm(half, &[m, k], &[k, n], true, None));
     }
+    all
+}
+
+/// Problems for kernels that read patches: rims, several tiles along each axis and tails of them, steps and gaps
+/// between taps, few channels, few and many columns.
+pub(in crate::families) fn patches() -> Vec<Problem> {
+    let mut all = vec![
+        conv(DType::F16, &[1, 16, 9, 20, 50], 16, &[3, 3, 3], |_| {}),
+        conv(DType::F16, &[2, 32, 5, 11, 33], 16, &[3, 3, 3], |_| {}),
+        conv(DType::F16, &[2, 32, 37, 50], 32, &[3, 3], |_| {}),
+        conv(DType::BF16, &[1, 48, 21, 40], 24, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 64, 20, 34], 3, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 64, 33, 35], 100, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 16, 40, 41], 16, &[5, 5], |conv| conv.pads = vec![0, 1, 3, 2]),
+        conv(DType::F16, &[1, 16, 40, 41], 16, &[3, 3], |conv| conv.strides = vec![2, 2]),
+        conv(DType::F16, &[1, 24, 41, 40], 32, &[3, 2], |conv| {
+            conv.strides = vec![1, 3];
+            conv.dilations = vec![2, 2];
+        }),
+        conv(DType::F16, &[1, 8, 24, 50], 8, &[1, 3], |_| {}),
+        conv(DType::F16, &[1, 32, 20, 30], 1, &[1, 1], |_| {}),
+        conv(DType::F16, &[3, 3, 50, 46], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
+        conv(DType::BF16, &[2, 3, 33, 32], 64, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 1, 9, 17, 40], 16, &[3, 3, 3], |_| {}),
+        conv(DType::F16, &[1, 5, 19, 40], 20, &[3, 3], |conv| conv.dilations = vec![1, 3]),
+    ];
+    all.extend(finished(&conv(DType::F16, &[2, 16, 11, 30], 24, &[3, 3], |_| {})));
+    all.extend(finished(&conv(DType::F16, &[1, 3, 22, 20], 20, &[3, 3], |_| {})));
+    all
+}
+
+/// Convolutions that tensor copies do not take: odd numbers of channels, groups, f32 and tf32, windows of many taps,
+/// and sums so long that they are split.
+pub(in crate::families) fn gathered() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        conv(half, &[2, 7, 13, 11], 30, &[3, 3], |_| {}),
+        conv(half, &[1, 30, 12, 13], 17, &[3, 3], |conv| conv.strides = vec![2, 1]),
+        conv(half, &[2, 64, 10, 9], 96, &[3, 3], |conv| conv.group = 4),
+        conv(half, &[1, 18, 9, 9], 12, &[3, 3], |conv| conv.group = 6),
+        conv(half, &[1, 24, 20, 21], 40, &[7, 7], |_| {}),
+        conv(half, &[1, 256, 8, 8], 40, &[3, 3], |_| {}),
+        conv(half, &[1, 1, 24, 24, 24], 32, &[8, 8, 8], |conv| {
+            conv.strides = vec![8, 8, 8];
+            conv.pads = vec![0; 6];
+        }),
+        conv(DType::F32, &[2, 16, 13, 11], 30, &[3, 3], |conv| conv.dilations = vec![1, 2]),
+        conv(DType::F32, &[1, 5, 9, 10], 24, &[3, 3], |_| {}),
+        conv(DType::F32, &[1, 64, 9, 10], 64, &[3, 3], |conv| conv.group = 2),
+    ];
+    let mut tensor_float = conv(DType::F32, &[1, 64, 14, 14], 48, &[3, 3], |_| {});
+    tensor_float.numeric = Numeric::TF32;
+    all.push(tensor_float);
+    all.extend(finished(&conv(half, &[2, 9, 7, 8], 20, &[3, 3], |_| {})));
+    all.extend(finished(&conv(DType::F32, &[2, 8, 7, 8], 12, &[3, 3], |_| {})));
+    all
+}
+
+/// Matrix products that tensor copies do not take: odd depths, factors that are no weights, f32 and tf32.
+pub(in crate::families) fn strided_products() -> Vec<Problem> {
+    let half = DType::F16;
+    let mut all = vec![
+        gemm(half, &[33, 77], &[77, 50], true, Some(op::Relu {}.into())),
+        gemm(half, &[2, 3, 20, 33], &[2, 3, 33, 24], false, None),
+        gemm(half, &[4, 65, 40], &[4, 40, 129], false, None),
+        gemm(half, &[50, 72], &[72, 40], false, None),
+        gemm(half, &[1, 4096], &[4096, 64], true, None),
+        gemm(DType::BF16, &[3, 1, 17], &[17, 9], true, None),
+        gemm(DType::F32, &[130, 300], &[300, 70], true, Some(op::Tanh {}.into())),
+        gemm(DType::F32, &[3, 20, 16], &[3, 16, 24], false, None),
+    ];
+    let mut tensor_float = gemm(DType::F32, &[70, 260], &[260, 90], true, None);
+    tensor_float.numeric = Numeric::TF32;
+    all.push(tensor_float);
+    let plain = gemm(DType::F32, &[3, 30, 20], &[20, 28], true, None);
+    all.push(with(plain.clone(), op::Add {}, Some(&[30, 28])));
+    all.push(with(plain, op::Mul {}, Some(&[3, 30, 1])));
     all
 }

@@ -1,0 +1,266 @@
+//! Convolutions of few channels and large images on tensor cores from a patch in shared memory: each piece of the
+//! image is read once with the rim that windows reach over. What gathers each tap anew (`conv`) moves as many
+//! times more bytes as there are taps.
+//!
+//! The very few channels of a network's input become more by taking a window's whole row for a pixel's channels.
+
+mod shape;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use planish_kernel::{Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_op::window::PlacedAxis;
+use planish_tensor::{DType, Tensor};
+
+use self::shape::{Amount, Shape};
+use super::conv::region::{self, Convolution};
+use super::conv::{Pixels, Reading, format_of, pack_rows, wants};
+use super::product::finish::Finish;
+use super::product::{self, Math};
+use super::wproduct::trials;
+use crate::backend::Cuda;
+use crate::codegen;
+use crate::driver::Module;
+use crate::family::{Family, Work};
+use crate::gpu::Gpu;
+use crate::launch::{Launch, Launches, Params};
+use crate::offline::Trial;
+use crate::source::Source;
+
+const KERNEL: &str =
+    concat!(include_str!("../../kernels/finish.cuh"), "\n", include_str!("../../kernels/halo.cu"));
+
+/// Raised when the kernel changes.
+const REVISION: u32 = 1;
+
+/// The most candidates for a problem: each costs a compilation when a plan is tuned.
+const MOST_CANDIDATES: usize = 8;
+
+/// Windows of more taps along an axis hold too many fragments.
+const MOST_TAPS: usize = 7;
+/// Elements of a window's row, where they are gathered: more are better read as chunks.
+const MOST_GATHERED: usize = 96;
+
+/// As `Halo` in halo.cu.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Arguments {
+    finish: Finish,
+    sn: i64,
+    sc: i64,
+    ss: [i64; 3],
+    n: i32,
+    k_row: i32,
+    sizes: [i32; 3],
+    out: [i32; 3],
+    pad: [i32; 3],
+    tiles_of: [i32; 3],
+    tiles: i32,
+    tiles_n: i32,
+}
+
+/// Convolutions of one group in f16 and bf16.
+pub(crate) struct Halo;
+
+const READINGS: [(&str, Reading); 3] =
+    [("halo_wide_", Reading::Wide), ("halo_strided_", Reading::Strided), ("halo_plain_", Reading::Plain)];
+
+fn found(problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Reading, Math, Shape), KernelError> {
+    let named = || {
+        let (prefix, reading) = READINGS.into_iter().find(|(prefix, _)| tactic.name.starts_with(prefix))?;
+        let (math, shape) = tactic.name.strip_prefix(prefix)?.split_once('_')?;
+        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
+        Some((reading, math, Shape::named(shape)?))
+    };
+    let Some((reading, math, shape)) = named() else {
+        let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
+        return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
+    };
+    Ok((Convolution::of(problem)?, reading, math, shape))
+}
+
+/// Along x, y, z.
+fn along(convolution: &Convolution, of: impl Fn(&PlacedAxis) -> usize) -> [usize; 3] {
+    [2, 1, 0].map(|axis| of(&convolution.axes[axis]))
+}
+
+fn amount(convolution: &Convolution, problem: &Problem, reading: Reading) -> Amount {
+    Amount {
+        images: convolution.n_images,
+        size: along(convolution, |axis| axis.output),
+        taps: along(convolution, |axis| axis.kernel),
+        stride: along(convolution, |axis| axis.stride),
+        dilation: along(convolution, |axis| axis.dilation),
+        c: convolution.c,
+        n: convolution.n,
+        gather: reading != Reading::Wide,
+        out_bytes: problem.outputs[0].dtype.bytes_for(1).unwrap_or(4),
+    }
+}
+
+/// Whether the kernel takes such a convolution, as far as operators and types say.
+fn suits(convolution: &Convolution, problem: &Problem, math: Math, reading: Reading) -> bool {
+    let x = &problem.inputs[convolution.x];
+    let whole = x.dtype == math.dtype() && convolution.c.is_multiple_of(8);
+    let gathered = convolution.c * convolution.axes[2].kernel <= MOST_GATHERED;
+    let floating = matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16);
+    convolution.groups == 1
+        && matches!(math, Math::F16 | Math::BF16)
+        && convolution.axes.iter().all(|axis| axis.kernel <= MOST_TAPS)
+        && convolution.axes[1].output >= 4
+        && match reading {
+            Reading::Wide => whole,
+            Reading::Cached => false,
+            Reading::Strided => !whole && gathered && floating,
+            Reading::Plain => gathered && floating && convolution.c <= 4,
+        }
+}
+
+impl Family for Halo {
+    fn name(&self) -> &'static str {
+        "halo"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
+        let weight = &problem.inputs[convolution.weight];
+        if !weight.constant || problem.outputs[0].is_empty() {
+            return Vec::new();
+        }
+        let mut candidates = Vec::new();
+        for math in Math::of(gpu, problem, weight.dtype) {
+            for (prefix, reading) in READINGS {
+                if !suits(&convolution, problem, math, reading) {
+                    continue;
+                }
+                let mut packed = vec![None; problem.inputs.len()];
+                packed[convolution.weight] = Some(format_of(math));
+                let (inputs, outputs) = wants(&convolution, problem, reading);
+                let work = amount(&convolution, problem, reading);
+                candidates.extend(Shape::all(gpu, &work).into_iter().map(|shape| Candidate {
+                    tactic: Tactic::new(format!("{prefix}{}_{}", math.name(), shape.name()), REVISION),
+                    inputs: inputs.clone(),
+                    outputs: outputs.clone(),
+                    packed: packed.clone(),
+                    predicted_ns: work.price_ns(gpu, math, &shape),
+                    in_place: Vec::new(),
+                    slow: false,
+                }));
+            }
+        }
+        product::best_of(candidates, MOST_CANDIDATES)
+    }
+
+    fn pack(
+        &self,
+        _gpu: &Gpu,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let (convolution, _, math, _) = found(problem, tactic)?;
+        pack_rows(&convolution, math, problem, tactic, input, weight)
+    }
+
+    fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
+        let (convolution, reading, math, shape) = found(problem, tactic)?;
+        let x = &problem.inputs[convolution.x];
+        let work = amount(&convolution, problem, reading);
+        let Some(x_type) =
+            codegen::storage_type(x.dtype).filter(|_| suits(&convolution, problem, math, reading))
+        else {
+            return Err(KernelError::unsupported(format!("{tactic}: not for this convolution")));
+        };
+        if shape.shared_bytes(&work) > gpu.smem_per_block || (work.gather && work.inner() > shape.kc as usize)
+        {
+            return Err(KernelError::unsupported(format!("{tactic}: not for windows of this size")));
+        }
+        let text = format!("{KERNEL}\n{}", convolution.ending.text(problem)?);
+        let mut source = Source::new("halo.cu", text, "conv_halo");
+        for (axis, name) in ["X", "Y", "Z"].into_iter().enumerate() {
+            source = source
+                .define(&format!("K{name}"), work.taps[axis])
+                .define(&format!("S{name}"), work.stride[axis])
+                .define(&format!("D{name}"), work.dilation[axis])
+                .define(&format!("W{name}"), shape.warps[axis]);
+        }
+        let source = source
+            .define("MATH", math.name_in_c())
+            .define("ELEM", math.element_in_c())
+            .define("X_T", x_type)
+            .define("GATHER", u32::from(work.gather))
+            .define("C", convolution.c)
+            .define("KC", shape.kc)
+            .define("ROWS", shape.rows)
+            .define("NT", shape.nt)
+            .define("WN", shape.warps[3])
+            .define("BUFFERS", shape.buffers);
+        Ok(vec![convolution.ending.define(source, problem, &convolution.rows())])
+    }
+
+    fn prepare(
+        &self,
+        cuda: &Cuda,
+        problem: &Problem,
+        tactic: &Tactic,
+        code: &[Arc<Module>],
+    ) -> Result<Box<dyn Work>, KernelError> {
+        let (convolution, reading, math, shape) = found(problem, tactic)?;
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
+        if problem.inputs[convolution.weight].packed.as_deref() != Some(&*format_of(math)) {
+            return refuse("its weight is not packed");
+        }
+        let pixels = Pixels::of(&problem.inputs[convolution.x]);
+        if reading == Reading::Wide && !pixels.in_chunks(&convolution, problem, math) {
+            return refuse("its input does not lie in chunks of 16 bytes");
+        }
+        let [module] = code else { return refuse("one module is needed") };
+        let work = amount(&convolution, problem, reading);
+        let extent = shape.extent();
+        let tiles_of = [2, 1, 0].map(|axis| work.size[axis].div_ceil(extent[axis]));
+        let tiles = tiles_of.iter().product::<usize>() * work.images;
+        let tiles_n = work.n.div_ceil(shape.columns());
+        if tiles * tiles_n >= 1 << 31 {
+            return refuse("2^31 tiles or more");
+        }
+        let each = |of: fn(&PlacedAxis) -> usize| [0, 1, 2].map(|axis| of(&convolution.axes[axis]) as i32);
+        let arguments = Arguments {
+            finish: convolution.ending.finish(problem, &convolution.rows()),
+            sn: pixels.image as i64,
+            sc: pixels.channel as i64,
+            ss: pixels.axes.map(|stride| stride as i64),
+            n: convolution.n as i32,
+            k_row: convolution.packing(math).row as i32,
+            sizes: each(|axis| axis.input),
+            out: each(|axis| axis.output),
+            pad: each(|axis| axis.pad_begin),
+            tiles_of: tiles_of.map(|tiles| tiles as i32),
+            tiles: tiles as i32,
+            tiles_n: tiles_n as i32,
+        };
+        let params = Params::new().input(convolution.x).input(convolution.weight);
+        let params = convolution.ending.arguments(params).value(arguments);
+        let function = module.function("conv_halo")?;
+        let shared = shape.shared_bytes(&work);
+        function.allow_shared(shared)?;
+        let threads = shape.threads();
+        let room = cuda.gpu().n_sms as usize * function.blocks_per_sm(threads, shared)?.max(1) as usize;
+        // Blocks keep their columns and go from tile to tile, all as often where that can be.
+        let most = (room / tiles_n).max(1);
+        let workers = tiles.div_ceil(tiles.div_ceil(most));
+        let launch = Launch::line(function, workers * tiles_n, threads, params).with_shared(shared)?;
+        Ok(Launches::one(launch.programmatic()))
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        region::samples()
+    }
+
+    fn trials(&self) -> Vec<Trial> {
+        trials::patches().into_iter().map(Trial::new).collect()
+    }
+}

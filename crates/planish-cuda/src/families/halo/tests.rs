@@ -1,0 +1,59 @@
+//! Shapes and texts of the patch kernel.
+
+use super::*;
+use crate::offline;
+
+#[test]
+fn every_problem_of_patches_is_offered_where_its_type_is() {
+    for gpu in Gpu::every_architecture() {
+        for problem in trials::patches() {
+            let found = Halo.candidates(&gpu, &problem);
+            let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
+            // Weights of 100 columns and patches of 64 channels are more than a T4's 64 KiB.
+            let too_large = gpu.smem_per_block < 99 << 10;
+            assert!(
+                !found.is_empty() || bf16_before_ampere || too_large,
+                "{} on {}",
+                problem.key(),
+                gpu.name
+            );
+            for candidate in found {
+                assert!(candidate.predicted_ns.is_finite() && candidate.predicted_ns > 0.0);
+                let arranged = offline::arranged(&problem, &candidate);
+                let sources = Halo.sources(&gpu, &arranged, &candidate.tactic).unwrap();
+                assert!(sources[0].full_text().contains("conv_halo(ARGUMENTS"));
+            }
+        }
+    }
+}
+
+#[test]
+fn names_can_be_read_back() {
+    let gpu = Gpu::known("h200").unwrap();
+    let problem = region::sample(DType::F16, &[1, 16, 64, 64, 64], 16, &[3, 3, 3], |_| {});
+    let convolution = Convolution::of(&problem).unwrap();
+    let work = amount(&convolution, &problem, Reading::Wide);
+    let shapes = Shape::all(&gpu, &work);
+    assert!(shapes.len() > 10, "{}", shapes.len());
+    for shape in shapes {
+        assert_eq!(Shape::named(&shape.name()), Some(shape));
+        assert!(shape.shared_bytes(&work) <= gpu.smem_per_block);
+    }
+    for wrong in ["", "8x2x16", "8x2x17_w1x1x4x1_b2", "8x2x16_w1x1x4x1_b3", "9x2x16_w1x1x4x1_b2"] {
+        assert_eq!(Shape::named(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn groups_long_windows_and_other_types_are_left_alone() {
+    let gpu = Gpu::known("h200").unwrap();
+    let refused = [
+        region::sample(DType::F16, &[1, 32, 12, 12], 32, &[3, 3], |conv| conv.group = 2),
+        region::sample(DType::F16, &[1, 16, 40, 40], 16, &[9, 9], |_| {}),
+        region::sample(DType::F32, &[1, 16, 40, 40], 16, &[3, 3], |_| {}),
+        region::sample(DType::F16, &[1, 16, 40], 16, &[3], |_| {}),
+    ];
+    for problem in refused {
+        assert!(Halo.candidates(&gpu, &problem).is_empty(), "{}", problem.key());
+    }
+}

@@ -1,0 +1,72 @@
+//! First layers: what is offered, names, packing, and casts in front.
+
+use planish_kernel::{Layout, Problem, Want};
+use planish_tensor::{DType, Tensor};
+
+use super::super::conv::region::sample as conv;
+use super::*;
+
+fn h200() -> Gpu {
+    Gpu::known("h200").unwrap()
+}
+
+fn resnet(images: usize) -> Problem {
+    conv(DType::F16, &[images, 3, 224, 224], 64, &[7, 7], |conv| conv.strides = vec![2, 2])
+}
+
+#[test]
+fn names_of_tiles_can_be_read_back() {
+    let problem = conv(DType::F16, &[1, 1, 64, 64, 64], 16, &[3, 3, 3], |_| {});
+    let first = First::of(&problem).unwrap();
+    let tiles = Tile::all(&h200(), &first.convolution, first.row);
+    assert!(tiles.len() > 10);
+    for tile in tiles {
+        assert_eq!(Tile::named(&tile.name()), Some(tile));
+    }
+    for wrong in
+        ["1x8x16_n64", "1x8x17_n64_plain", "1x8x16_n24_plain", "1x08x16_n64_plain", "0x8x16_n64_last"]
+    {
+        assert_eq!(Tile::named(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn first_layers_are_offered_and_others_not() {
+    let gpu = h200();
+    let found = Stem.candidates(&gpu, &resnet(16));
+    assert!((4..=2 * MOST_CANDIDATES).contains(&found.len()));
+    assert!((10e3..40e3).contains(&found[0].predicted_ns), "{}", found[0].predicted_ns);
+    assert_eq!(found[0].inputs[0], Want::inside(Layout::Plain));
+    assert_eq!(found[0].outputs[0], Want::inside(Layout::ChannelsLast));
+    assert!(Stem.candidates(&gpu, &conv(DType::F16, &[1, 8, 9, 9], 8, &[3, 3], |_| {})).is_empty());
+    assert!(Stem.candidates(&gpu, &conv(DType::F32, &[1, 3, 9, 9], 8, &[3, 3], |_| {})).is_empty());
+    let dilated = conv(DType::F16, &[1, 3, 9, 9], 8, &[3, 3], |conv| conv.dilations = vec![2, 2]);
+    assert!(Stem.candidates(&gpu, &dilated).is_empty());
+}
+
+#[test]
+fn a_cast_in_front_is_part_of_the_loader() {
+    let problem = trials::with_cast(resnet(1));
+    assert_eq!(problem.inputs[0].dtype, DType::F32);
+    let candidate = Stem.candidates(&h200(), &problem).remove(0);
+    let arranged = crate::offline::arranged(&problem, &candidate);
+    let source = Stem.sources(&h200(), &arranged, &candidate.tactic).unwrap().remove(0);
+    let defined = |name: &str| source.defines.iter().find(|(own, _)| own == name).map(|(_, value)| &**value);
+    assert_eq!((defined("X_T"), defined("TIN")), (Some("float"), Some("f16")));
+}
+
+#[test]
+fn packing_goes_there_and_back() {
+    let problem = conv(DType::F16, &[1, 3, 9, 9], 2, &[3, 3], |_| {});
+    let tactic = Stem.candidates(&h200(), &problem).remove(0).tactic;
+    let values: Vec<half::f16> = (0..54).map(|idx| half::f16::from_f32(idx as f32)).collect();
+    let weight = Tensor::new(&[2, 3, 3, 3], values).unwrap();
+    let packed = Stem.pack(&h200(), &problem, &tactic, 1, &weight).unwrap();
+    // Three rows of nine, padded to ten each, and the whole to 32.
+    assert_eq!(packed.bytes.len(), 2 * 32 * 2);
+    // Output channel 1, window row 2, column 1, channel 2 is element (1, 2, 2, 1).
+    let at = 2 * (32 + 2 * 10 + 3 + 2);
+    assert_eq!(packed.bytes[at..at + 2], half::f16::from_f32((27 + 18 + 6 + 1) as f32).to_le_bytes());
+    assert_eq!(crate::unpack(&packed.format, DType::F16, &[2, 3, 3, 3], &packed.bytes).unwrap(), weight);
+    assert!(Stem.pack(&h200(), &problem, &tactic, 2, &weight).is_err());
+}

@@ -1,0 +1,96 @@
+//! `Planner`: the backend of a GPU that is not here. It proposes, prices and packs as the real one would, so that
+//! plans can be looked at on any machine; it has no memory and runs nothing.
+
+use planish_kernel::{
+    Backend, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem, Proposal, Queue,
+    QueueOptions, Region, Tactic, Target, Whole,
+};
+use planish_op::Value;
+use planish_tensor::{DType, Tensor};
+
+use crate::backend::{FAMILIES, family_of};
+use crate::formats;
+use crate::gpu::Gpu;
+use crate::regions;
+
+/// A GPU by its data alone. Tactics of libraries are not among its candidates: only a device can list them.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    gpu: Gpu,
+}
+
+impl Planner {
+    pub fn new(gpu: Gpu) -> Planner {
+        Planner { gpu }
+    }
+
+    fn absent(&self) -> KernelError {
+        KernelError::unsupported(format!("{} is not here: nothing runs on a planned GPU", self.gpu.name))
+    }
+}
+
+impl Backend for Planner {
+    fn name(&self) -> &str {
+        "cuda"
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            backend: "cuda".to_string(),
+            needs: vec![format!("sm_{}", self.gpu.sm)],
+            device: format!("{}, planned", self.gpu.name),
+        }
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
+        regions::propose(whole)
+    }
+
+    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
+        FAMILIES.iter().flat_map(|family| family.candidates(&self.gpu, problem)).collect()
+    }
+
+    fn pack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        family_of(tactic)?.pack(&self.gpu, problem, tactic, input, weight)
+    }
+
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        formats::packed_bytes(format, dtype, dims)
+    }
+
+    fn unpack(
+        &self,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
+    ) -> Result<Tensor, KernelError> {
+        formats::unpack(format, dtype, dims, bytes)
+    }
+
+    fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        Err(self.absent())
+    }
+
+    fn evaluate(&self, _region: &Region, _inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+        Err(self.absent())
+    }
+
+    fn allocate(&self, _bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        Err(self.absent())
+    }
+
+    fn queue(&self, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        Err(self.absent())
+    }
+}

@@ -1,0 +1,115 @@
+//! What a plan says of sizes, looked at before a kernel believes it.
+//!
+//! A file with the right checksums may still have been made to harm: kernels read and write where operands say. So
+//! at every new set of sizes each operand must lie inside the memory that it is a part of, none may be larger than
+//! any memory, and the outputs of a step must be what inference makes of its inputs.
+
+use planish_kernel::{Operand, Problem, Ref, Tactic};
+use planish_op::infer::{Content, InferInput, Inference};
+use planish_op::{TensorType, ValueType, infer};
+use planish_plan::{Program, Step};
+use planish_tensor::{DType, Dim, Shape};
+
+use crate::error::{RunError, RunErrorKind};
+
+/// No operand is larger: far more than any machine has, and sums of many still fit 64 bits.
+const MAX_BYTES: usize = 1 << 46;
+
+/// The reference computes on copies and compares what it made before it writes, so it needs no inference.
+const REFERENCE: &str = "reference";
+
+/// Whether operands fit into memory, and parts into what they are parts of. `roots` and `offsets` are by value.
+pub(crate) fn check_operands(
+    program: &Program,
+    operands: &[Option<Operand>],
+    roots: &[u32],
+    offsets: &[usize],
+) -> Result<(), RunError> {
+    for (value, operand) in operands.iter().enumerate() {
+        let Some(operand) = operand else { continue };
+        let name = &program.values[value].name;
+        if operand.span_bytes() > MAX_BYTES {
+            let message = format!("`{name}` is {}{:?}, more than any memory", operand.dtype, operand.dims);
+            return Err(RunError::new(RunErrorKind::OutOfMemory, message));
+        }
+        let root = roots[value] as usize;
+        let fits = |whole: &Operand| {
+            offsets[value].checked_add(operand.span_bytes()).is_some_and(|end| end <= whole.span_bytes())
+        };
+        if root != value && !operands[root].as_ref().is_some_and(fits) {
+            let whole = &program.values[root].name;
+            return Err(RunError::needs_rebuild(format!(
+                "`{name}` does not fit into `{whole}`, the plan is damaged"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a step's outputs have the types and sizes that follow from its inputs.
+pub(crate) fn check_problem(step: &Step, problem: &Problem, tactic: &Tactic) -> Result<(), RunError> {
+    if tactic.name == REFERENCE {
+        return Ok(());
+    }
+    match mismatch(step, problem) {
+        None => Ok(()),
+        Some(what) => {
+            let why = format!("step `{}`: {what}, the plan is damaged", step.name);
+            Err(RunError::needs_rebuild(why))
+        }
+    }
+}
+
+fn mismatch(step: &Step, problem: &Problem) -> Option<String> {
+    let region = &problem.region;
+    let inputs: Vec<ValueType> = problem.inputs.iter().map(|o| type_of(o.dtype, &o.dims)).collect();
+    let constant = |tensor: &planish_tensor::Tensor| {
+        (type_of(tensor.dtype(), tensor.shape()), Content::Tensor(tensor.clone()))
+    };
+    let constants: Vec<(ValueType, Content)> = region.constants.iter().map(constant).collect();
+    let mut made: Vec<Vec<ValueType>> = Vec::with_capacity(region.nodes.len());
+    for node in &region.nodes {
+        let operand = |reference: &Option<Ref>| match (*reference)? {
+            // An input that the step leaves out is none.
+            Ref::Input(idx) => {
+                step.inputs.get(idx as usize).copied().flatten()?;
+                Some(InferInput { ty: inputs.get(idx as usize)?, content: None })
+            }
+            Ref::Constant(idx) => {
+                let (ty, content) = constants.get(idx as usize)?;
+                Some(InferInput { ty, content: Some(content) })
+            }
+            Ref::Node { node, output } => {
+                Some(InferInput { ty: made.get(node as usize)?.get(output as usize)?, content: None })
+            }
+        };
+        let operands: Vec<Option<InferInput<'_>>> = node.inputs.iter().map(operand).collect();
+        let mut fresh = |_: &str| Dim::UNKNOWN;
+        let mut cx = Inference::new(node.op.name(), &operands, node.n_outputs as usize, &mut fresh);
+        match infer(&node.op, &mut cx) {
+            Ok(outputs) => made.push(outputs.into_iter().map(|output| output.ty).collect()),
+            Err(error) => return Some(format!("its inputs do not fit: {error}")),
+        }
+    }
+    for (reference, operand) in region.outputs.iter().zip(&problem.outputs) {
+        let Ref::Node { node, output } = *reference else { continue };
+        let Some(ty) = made.get(node as usize).and_then(|list| list.get(output as usize)) else { continue };
+        let Some(tensor) = ty.as_tensor() else { return Some(format!("it makes {ty}")) };
+        // What only contents decide, kernels take from the operand.
+        let dims = tensor.shape.as_ref().and_then(Shape::as_fixed);
+        let same = dims.is_none_or(|dims| {
+            // One element is one element, whatever its rank.
+            let is_one = |dims: &[usize]| dims.iter().all(|&size| size == 1);
+            dims == operand.dims || (is_one(&dims) && is_one(&operand.dims))
+        });
+        if tensor.dtype != operand.dtype || !same {
+            return Some(format!("it makes {ty}, {}{:?} is to hold it", operand.dtype, operand.dims));
+        }
+    }
+    None
+}
+
+fn type_of(dtype: DType, dims: &[usize]) -> ValueType {
+    let shape: Shape = dims.iter().map(|&dim| Dim::from(dim)).collect();
+    ValueType::Tensor(TensorType::new(dtype, shape))
+}

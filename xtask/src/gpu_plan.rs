@@ -1,0 +1,117 @@
+//! `cargo xtask gpu-plan`: what a plan for a GPU would be, on a machine without one: steps, kernels, what stays on the
+//! CPU, by the cost model.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use planish_compile::{BuildOptions, Precision, TimingCache, build};
+use planish_cpu::Cpu;
+use planish_cuda::{Gpu, Planner};
+use planish_kernel::Backend;
+use planish_plan::{Plan, Step, StepKind};
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Models of `planish zoo`, or ONNX files.
+    #[arg(required = true)]
+    models: Vec<String>,
+    /// The GPU, by its short name.
+    #[arg(long, default_value = "h200")]
+    gpu: String,
+    #[arg(long, default_value = "fp16")]
+    precision: String,
+    /// The size of every symbol on a first axis.
+    #[arg(long, default_value_t = 1)]
+    batch: i64,
+    /// Print every step.
+    #[arg(long)]
+    steps: bool,
+}
+
+/// Builds a plan of each model by the cost model; says where nothing on the GPU computes a step.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let gpu = Gpu::known(&options.gpu).with_context(|| format!("no GPU is known as `{}`", options.gpu))?;
+    let precision = Precision::named(&options.precision).context("give fp32, tf32, fp16 or bf16")?;
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Planner::new(gpu))];
+    let mut complete = true;
+    for model in &options.models {
+        let graph = if model.ends_with(".onnx") {
+            planish_import::import_file(&PathBuf::from(model))?.graph
+        } else {
+            planish_zoo::graph(model, 0)?
+        };
+        let symbols = graph.inputs().iter().filter_map(|id| {
+            let shape = graph.value(*id).ty.as_tensor()?.shape.as_ref()?;
+            shape.dims().first()?.as_symbol().map(|symbol| (symbol.to_string(), options.batch))
+        });
+        let build_options = BuildOptions {
+            tune_level: 0,
+            threads: 1,
+            verify: false,
+            precision,
+            tune_at: symbols.collect(),
+            ..BuildOptions::default()
+        };
+        let built = build(&graph, &backends, &build_options, &mut TimingCache::default())
+            .with_context(|| format!("{model} cannot be built"))?;
+        complete &= show(model, &built.plan, &built.notes, options.steps);
+    }
+    Ok(complete)
+}
+
+/// Prints a plan in short; gives whether all of it runs on the GPU.
+fn show(model: &str, plan: &Plan, notes: &[String], all: bool) -> bool {
+    let tactic = |step: &Step| match &step.kind {
+        StepKind::Kernel { variants, .. } => variants[0].tactic.name.clone(),
+        StepKind::Transfer => "transfer".to_string(),
+        StepKind::Evaluate => "reference on host values".to_string(),
+        StepKind::Control(_) => "control flow".to_string(),
+    };
+    let steps = &plan.program.steps;
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for step in steps.iter().filter(|step| step.target != 0) {
+        let name = tactic(step);
+        *kinds.entry(name.split('_').next().unwrap_or_default().to_string()).or_default() += 1;
+    }
+    let predicted: f64 = plan
+        .evidence
+        .iter()
+        .filter(|evidence| steps.get(evidence.step as usize).is_some_and(|step| step.target != 0))
+        .filter_map(|evidence| {
+            let chosen = tactic(&steps[evidence.step as usize]);
+            evidence.timings.iter().find(|timing| timing.tactic.name == chosen).map(|timing| timing.ns as f64)
+        })
+        .sum();
+    let on_host = steps.iter().filter(|step| step.target == 0).count();
+    let listed: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    println!(
+        "{model}: {} steps, {on_host} on the CPU, some {:.0} us by the cost model; {}",
+        steps.len(),
+        predicted / 1e3,
+        listed.join(", ")
+    );
+    notes.iter().for_each(|note| println!("    {note}"));
+    for (idx, step) in steps.iter().enumerate().filter(|(_, step)| all || step.target == 0) {
+        let dims = |values: &[Option<u32>]| {
+            let one = |value: &Option<u32>| {
+                value.map_or("-".to_string(), |value| {
+                    let value = &plan.program.values[value as usize];
+                    format!("{} {}", value.ty, if value.layout.name() == "plain" { "p" } else { "c" })
+                })
+            };
+            values.iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        println!(
+            "    {idx:>4} {} {} [{}] {} -> {}",
+            if step.target == 0 { "CPU" } else { "gpu" },
+            tactic(step),
+            step.region.ops(),
+            dims(&step.inputs),
+            dims(&step.outputs)
+        );
+    }
+    on_host == 0
+}
