@@ -7,6 +7,7 @@
 //   WITH_PAD   padding counts for the average, as zeros
 //   LAST       1: channels are innermost and threads follow them; 0: columns are
 //   KD KH KW   taps of a window that is small, whose elements are loaded together; KD 0: of any window
+//   DEPTHS     planes of taps that are loaded together
 //   THREADS    of a block
 //
 // Integers: 0 the number of threads; from 1 on the divisors of the threads' axes, innermost first (with LAST
@@ -54,7 +55,7 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
 #pragma unroll
   for (int j = 0; j < V; j++) sum[j] = IS_MAX ? __int_as_float(0xff800000) : 0.0f;
 #if KD > 0
-#pragma unroll 1
+#pragma unroll DEPTHS
   for (int d = 0; d < KD; d++) {
     T v[KH][KW][V];
 #pragma unroll

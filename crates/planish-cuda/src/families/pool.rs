@@ -141,6 +141,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         .define("WITH_PAD", u8::from(fold == Fold::Average { include_pad: true }))
         .define("LAST", u8::from(last))
         .define("KD", if small { axes[0].kernel } else { 0 })
+        .define("DEPTHS", (MAX_TAPS / (axes[1].kernel * axes[2].kernel)).clamp(1, axes[0].kernel))
         .define("KH", axes[1].kernel)
         .define("KW", axes[2].kernel)
         .define("THREADS", threads)

@@ -37,12 +37,19 @@ fn problems() -> Vec<(&'static dyn Planner, Problem)> {
         ceil_mode: false,
         auto_pad: op::AutoPad::NotSet,
     };
-    list.push((&pool::Pool, Sample::op(pooled, 1).typed(HALF, &[1, 64, 112, 112]).problem()));
-    for batch in [1, 16] {
-        list.push((
-            &reduce::Reduce,
-            Sample::op(op::GlobalAveragePool {}, 1).typed(HALF, &[batch, 512, 7, 7]).problem(),
-        ));
+    list.push((&pool::Pool, Sample::op(pooled.clone(), 1).typed(HALF, &[1, 64, 112, 112]).problem()));
+    for image in [vec![1usize, 32, 256, 256], vec![1, 16, 64, 64, 64]] {
+        let axes = image.len() - 2;
+        let halved = op::MaxPool {
+            kernel_shape: vec![2; axes],
+            strides: vec![2; axes],
+            pads: vec![0; 2 * axes],
+            ..pooled.clone()
+        };
+        list.push((&pool::Pool, Sample::op(halved, 1).typed(HALF, &image).problem()));
+    }
+    for image in [[1usize, 512, 7, 7], [16, 512, 7, 7], [1, 96, 112, 112], [1, 240, 28, 28]] {
+        list.push((&reduce::Reduce, Sample::op(op::GlobalAveragePool {}, 1).typed(HALF, &image).problem()));
     }
     for dims in [[1usize, 128, 384], [8, 197, 768]] {
         let layer = op::LayerNormalization { stash_type: 1, epsilon: 1e-5, axis: -1 };
@@ -54,7 +61,9 @@ fn problems() -> Vec<(&'static dyn Planner, Problem)> {
         list.push((&norm::Norm, sample.typed(HALF, &dims[2..]).typed(HALF, &dims[2..]).problem()));
         list.push((&softmax::Softmax, Sample::op(op::Softmax { axis: -1 }, 1).typed(HALF, &dims).problem()));
     }
-    for image in [[1usize, 320, 32, 32], [1, 128, 256, 256], [1, 512, 64, 64]] {
+    for image in
+        [[1usize, 512, 8, 8], [1, 256, 16, 16], [1, 128, 32, 32], [1, 256, 64, 64], [1, 64, 256, 256]]
+    {
         let group = op::GroupNormalization { num_groups: 32, epsilon: 1e-5, stash_type: 1 };
         let nodes = vec![
             (Op::from(group), vec![input(0), input(1), input(2)]),
@@ -65,9 +74,15 @@ fn problems() -> Vec<(&'static dyn Planner, Problem)> {
         let sample = Sample::of(nodes).typed(HALF, &image).typed(HALF, &channels).typed(HALF, &channels);
         list.push((&norm::Norm, sample.problem()));
     }
-    for (heads, steps, size) in
-        [(12usize, 128usize, 32usize), (12, 197, 64), (8, 1024, 40), (8, 4096, 40), (16, 2048, 128)]
-    {
+    for (heads, steps, size) in [
+        (12usize, 128usize, 32usize),
+        (12, 128, 64),
+        (6, 512, 64),
+        (8, 1024, 40),
+        (1, 64, 512),
+        (1, 256, 256),
+        (1, 1024, 256),
+    ] {
         let attention = op::Attention {
             qk_matmul_output_mode: 0,
             softcap: 0.0,
@@ -100,9 +115,18 @@ fn problems() -> Vec<(&'static dyn Planner, Problem)> {
         let sample = sample.constant(Tensor::vector(vec![1.0f32, 1.0, 2.0, 2.0]));
         list.push((&resize::Resize, sample.typed(HALF, &[1, 256, 64, 64]).problem()));
     }
-    for (channels, size, kernel, stride) in
-        [(96usize, 112usize, 3usize, 2i64), (144, 56, 3, 1), (576, 14, 3, 1), (96, 56, 7, 1)]
-    {
+    for (channels, size, kernel, stride) in [
+        (32usize, 112usize, 3usize, 1i64),
+        (96, 112, 3, 2),
+        (144, 56, 3, 1),
+        (384, 14, 3, 1),
+        (960, 7, 3, 1),
+        (240, 28, 5, 1),
+        (672, 14, 5, 1),
+        (96, 56, 7, 1),
+        (384, 14, 7, 1),
+        (768, 7, 7, 1),
+    ] {
         let pad = kernel as i64 / 2;
         let conv = op::Conv {
             group: channels as i64,
@@ -118,9 +142,12 @@ fn problems() -> Vec<(&'static dyn Planner, Problem)> {
         let sample = sample.weight(HALF, &[channels, 1, kernel, kernel]).weight(HALF, &[channels]);
         list.push((&depthwise::Depthwise, sample.problem()));
     }
-    for (image, outputs) in
-        [(vec![1usize, 512, 16, 16], 256usize), (vec![1, 128, 64, 64], 64), (vec![1, 128, 16, 16, 16], 64)]
-    {
+    for (image, outputs) in [
+        (vec![1usize, 512, 16, 16], 256usize),
+        (vec![1, 128, 64, 64], 64),
+        (vec![1, 64, 128, 128], 32),
+        (vec![1, 32, 32, 32, 32], 16),
+    ] {
         let axes = image.len() - 2;
         let conv = op::ConvTranspose {
             group: 1,

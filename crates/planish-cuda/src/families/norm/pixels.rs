@@ -16,8 +16,8 @@ const THREADS: usize = 256;
 const AT_ONCE: usize = 4;
 /// The most parts that every block of the second launch adds up.
 const MAX_PARTS: usize = 128;
-/// Shared memory that a kernel has without asking, in floats; both sums of each channel of each lane.
-const MAX_FLOATS: usize = 12 << 10;
+/// Groups whose means and factors find room in the shared memory that a kernel has without asking.
+const MAX_GROUPS: usize = 1024;
 
 pub(super) fn plan(
     gpu: &Gpu,
@@ -56,8 +56,8 @@ pub(super) fn plan(
     }
     let plane: usize = dims[2..].iter().product();
     let at_once = THREADS / vectors;
-    if at_once * channels * 2 > MAX_FLOATS || n_groups * 4 > MAX_FLOATS || dims[0] > 65_535 {
-        return refuse("more channels than shared memory has room for");
+    if n_groups > MAX_GROUPS || dims[0] > 65_535 {
+        return refuse("more groups than shared memory has room for, or too many samples");
     }
     // Sums by about a block for each multiprocessor, the rest by twice as many.
     let parts_of = |per_sm: usize, most: usize| {
