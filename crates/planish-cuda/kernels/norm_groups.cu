@@ -6,6 +6,7 @@
 //   THREADS   of a block
 //   V         elements at once, along channels or pixels
 //   LAST      1: channels are innermost; 0: pixels are
+//   HELD      more than 0: all vectors of a group, so many a thread, stay in registers (STAGE 0)
 //   ENDING…   the program behind (see ending.rs)
 //
 // Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
@@ -17,6 +18,82 @@
 
 struct Sums { float off, squares; };
 
+#if STAGE == 0 && HELD > 0
+template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, const Ints& a ENDING_PARAMS) {
+  __shared__ float2 scratch[THREADS / 32];
+  const int which = blockIdx.y;
+  const int n = which / a.v[0], group = which - n * a.v[0];
+  const int c0 = group * a.v[1];
+  const X_T* from = x + (i64)n * a.v[10] + (i64)c0 * a.v[11];
+  const float first = po_widen(from[0]);
+  const float count = (float)a.v[1] * (float)a.v[2];
+  X_T v[HELD][V];
+  int c[HELD], pixel[HELD];
+#pragma unroll
+  for (int h = 0; h < HELD; h++) {
+    const int i = h * THREADS + (int)threadIdx.x;
+    const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
+    const int inner = (i - outer * a.v[7]) * V;
+    c[h] = LAST ? inner : outer;
+    pixel[h] = LAST ? outer : inner;
+    po_fetch<X_T, V, WIDE>(v[h], from + ((i64)c[h] * a.v[11] + (i64)pixel[h] * a.v[12]), i < a.v[6], V);
+  }
+  float off = 0.0f, squares = 0.0f;
+#pragma unroll
+  for (int h = 0; h < HELD; h++) {
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      const float d = h * THREADS + (int)threadIdx.x < a.v[6] ? po_widen(v[h][j]) - first : 0.0f;
+      off += d;
+      squares += d * d;
+    }
+  }
+  float2 sums;
+  sums.x = warp_sum(off);
+  sums.y = warp_sum(squares);
+  if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = sums;
+  __syncthreads();
+  off = squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < THREADS / 32; i++) {
+    off += scratch[i].x;
+    squares += scratch[i].y;
+  }
+  const float mean_off = off / count;
+  const float variance = fmaxf(squares / count - mean_off * mean_off, 0.0f);
+  const float factor = 1.0f / sqrtf(variance + __int_as_float(a.v[3]));
+  const float mean = first + mean_off;
+  Y_T* to = y + (i64)n * a.v[13] + (i64)c0 * a.v[14];
+#pragma unroll
+  for (int h = 0; h < HELD; h++) {
+    if (h * THREADS + (int)threadIdx.x >= a.v[6]) break;
+    float e[V];
+#if LAST
+    float s[V], b[V];
+    po_load<S_T, V>(s, scale + c0 + c[h]);
+    po_load<B_T, V>(b, bias + c0 + c[h]);
+#pragma unroll
+    for (int j = 0; j < V; j++) e[j] = (po_widen(v[h][j]) - mean) * factor * s[j] + b[j];
+    ending(e, a, n, 0, 0, pixel[h], c0 + c[h], V ENDING_ARGS);
+#else
+    const float s = po_widen(scale[c0 + c[h]]) * factor, b = po_widen(bias[c0 + c[h]]);
+#pragma unroll
+    for (int j = 0; j < V; j++) e[j] = (po_widen(v[h][j]) - mean) * s + b;
+    ending(e, a, n, c0 + c[h], 0, 0, pixel[h], V ENDING_ARGS);
+#endif
+    po_store<Y_T, V>(to + ((i64)c[h] * a.v[14] + (i64)pixel[h] * a.v[15]), e);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
+  wait_for_inputs();
+  let_next_begin();
+  // Strides are multiples of V; where the operand begins only the launch knows.
+  if ((u64)x % (V * sizeof(X_T)) == 0) make<true>(x, scale, bias, y, a ENDING_ARGS);
+  else make<false>(x, scale, bias, y, a ENDING_ARGS);
+}
+#else
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
   wait_for_inputs();
@@ -93,3 +170,4 @@ norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts
   }
 #endif
 }
+#endif

@@ -17,7 +17,7 @@ mod pixels;
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// The most elements of a row that a thread holds.
 const MAX_HELD: usize = 32;
@@ -26,6 +26,8 @@ const MAX_ROW_AXES: usize = 4;
 /// Threads that work on a group, and the least elements of a part of one.
 const GROUP_THREADS: usize = 256;
 const LEAST_PART: usize = 4096;
+/// Vectors of a group that a thread keeps in registers.
+const MAX_VECTORS: usize = 4;
 /// A lane of a warp for each.
 const MAX_PARTS: usize = 32;
 
@@ -347,6 +349,10 @@ fn groups(
             .define("Y_T", storage(output)?)
             .define("STAGE", stage)
             .define("THREADS", GROUP_THREADS)
+            .define(
+                "HELD",
+                if n_vectors <= GROUP_THREADS * MAX_VECTORS { n_vectors.div_ceil(GROUP_THREADS) } else { 0 },
+            )
             .define("V", lanes)
             .define("LAST", u8::from(last))
             .source())
