@@ -71,7 +71,7 @@ fn plans_of_other_machines_are_built_again() {
 
 #[test]
 fn what_is_built_in_memory_is_kept() {
-    let folder = Folder::new("cache");
+    let folder = Folder::new("kept");
     let model = folder.put("linear.onnx", &linear());
     let run = |more: &[&str]| {
         let fixed =
@@ -79,7 +79,7 @@ fn what_is_built_in_memory_is_kept() {
         on("portable", &folder, &[&fixed[..], more].concat())
     };
     let (kept, hit) = ("the plan is kept for the next time", "the plan is taken from the cache");
-    assert!(run(&["--no-cache"]).lines().all(|line| !line.contains("cache")));
+    assert!(!run(&["--no-cache"]).contains("the plan is"));
     assert!(!folder.path("cache").exists());
     assert!(run(&[]).contains(kept));
     assert!(run(&[]).contains(hit));
