@@ -146,8 +146,9 @@ pub(crate) struct Building {
     /// Measure nothing; fail where a time is not in the timing cache
     #[arg(long, requires = "timing_cache")]
     pub(crate) timing_cache_only: bool,
-    /// Take tactics in or leave them out by where they come from (own, reference, cublaslt, cudnn), as in +own,-cudnn
-    #[arg(long, value_name = "+SOURCE,-SOURCE", allow_hyphen_values = true)]
+    /// Take tactics by where they come from (own, reference, cublaslt, cudnn): +own,-cudnn changes what all are,
+    /// `own` alone leaves the others out
+    #[arg(long, value_name = "SOURCES", allow_hyphen_values = true)]
     pub(crate) tactic_sources: Option<String>,
     /// Search for tactics no longer than this; what is not measured by then goes by the cost model
     #[arg(long, value_name = "TIME", value_parser = crate::load::duration)]

@@ -215,23 +215,32 @@ impl BuildOptions {
         Some(())
     }
 
-    /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`. All are in from the start, the last word
-    /// on each counts.
+    /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`: all are in from the start, the last word
+    /// on each counts. Names alone, as in `own` or `own,cublaslt`, leave all others out but the reference, which
+    /// computes what nothing else does.
     pub fn set_tactic_sources(&mut self, list: &str) -> Result<(), BuildError> {
+        let wrong = |message: String| Err(BuildError::new(BuildErrorKind::BadOption, message));
+        let known = TACTIC_SOURCES.join(", ");
+        let parts = || list.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let is_signed = |part: &str| part.starts_with(['+', '-']);
+        let signed = parts().any(is_signed);
+        if let (true, Some(part)) = (signed, parts().find(|part| !is_signed(part))) {
+            let message = format!(
+                "`{part}` begins with neither + nor -, others do; give +NAME and -NAME, or names alone"
+            );
+            return wrong(message);
+        }
         let mut sources = Vec::new();
-        for part in list.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let named = part.strip_prefix('+').map(|name| (true, name));
-            let named = named.or_else(|| part.strip_prefix('-').map(|name| (false, name)));
-            let known = TACTIC_SOURCES.join(", ");
-            let Some((taken, name)) = named else {
-                let message = format!("`{part}` begins with neither + nor -; give +NAME or -NAME of {known}");
-                return Err(BuildError::new(BuildErrorKind::BadOption, message));
-            };
+        if !signed && parts().next().is_some() {
+            let others = TACTIC_SOURCES.iter().filter(|name| **name != "reference");
+            sources.extend(others.map(|name| (false, name.to_string())));
+        }
+        for part in parts() {
+            let name = part.trim_start_matches(['+', '-']);
             if !TACTIC_SOURCES.contains(&name) {
-                let message = format!("no tactics come from `{name}`; they come from {known}");
-                return Err(BuildError::new(BuildErrorKind::BadOption, message));
+                return wrong(format!("no tactics come from `{name}`; they come from {known}"));
             }
-            sources.push((taken, name.to_string()));
+            sources.push((!part.starts_with('-'), name.to_string()));
         }
         self.tactic_sources = sources;
         Ok(())
@@ -286,7 +295,17 @@ mod tests {
         assert_eq!(*error.kind(), BuildErrorKind::BadOption);
         let text = error.to_string();
         assert_eq!(text, "no tactics come from `tensorrt`; they come from own, reference, cublaslt, cudnn");
-        assert!(options.set_tactic_sources("own").unwrap_err().to_string().contains("neither + nor -"));
+        assert!(
+            options.set_tactic_sources("+own,cudnn").unwrap_err().to_string().contains("neither + nor -")
+        );
+        options.set_tactic_sources("own").unwrap();
+        let again = BuildOptions::from_text(&options.text()).0;
+        for options in [options, again] {
+            let last = |source: &str| options.tactic_sources.iter().rev().find(|(_, name)| name == source);
+            assert_eq!(last("own").map(|(taken, _)| *taken), Some(true));
+            assert_eq!(last("cudnn").map(|(taken, _)| *taken), Some(false));
+            assert_eq!(last("reference"), None);
+        }
     }
 
     #[test]

@@ -98,7 +98,8 @@ fn arranged(problem: &Problem, shape: &Shape) -> (Problem, Vec<Want>) {
         let is_image = operand.rank() == image && (idx == shape.x || Some(idx) == shape.residual);
         let layout = if is_image { Layout::ChannelsLast } else { Layout::Plain };
         operand.strides = layout.strides(&operand.dims);
-        wants.push(if is_image { Want::inside(layout) } else { Want::dense(layout) });
+        // Some engines take no strides but dense ones, and only a launch would tell.
+        wants.push(Want::dense(layout));
     }
     for operand in &mut arranged.outputs {
         operand.strides = Layout::ChannelsLast.strides(&operand.dims);
@@ -133,7 +134,7 @@ impl Family for Cudnn {
         let candidate = |(place, engine): (usize, Engine)| Candidate {
             tactic: Tactic::new(format!("{PREFIX}{}", engine.name()), REVISION),
             inputs: inputs.clone(),
-            outputs: vec![Want::inside(Layout::ChannelsLast)],
+            outputs: vec![Want::dense(Layout::ChannelsLast)],
             packed: packed.clone(),
             predicted_ns: price * (1.0 + PLACE_PRICE * place as f64),
             in_place: Vec::new(),
