@@ -33,8 +33,10 @@ pub(crate) fn check_operands(
             return Err(RunError::new(RunErrorKind::OutOfMemory, message));
         }
         let root = roots[value] as usize;
+        // Of an empty part nothing is read or written, wherever it would begin.
         let fits = |whole: &Operand| {
-            offsets[value].checked_add(operand.span_bytes()).is_some_and(|end| end <= whole.span_bytes())
+            let end = offsets[value].checked_add(operand.span_bytes());
+            operand.is_empty() || end.is_some_and(|end| end <= whole.span_bytes())
         };
         if root != value && !operands[root].as_ref().is_some_and(fits) {
             let whole = &program.values[root].name;
