@@ -121,7 +121,7 @@ fn engines_in_turn(what: &str, engines: &[Engine]) -> Result<f64> {
         losses.push(in_turn / alone - 1.0);
     }
     let loss = median(losses);
-    println!("in turn, {what}: {:.1} % lost (at most {:.0})", 100.0 * loss, 100.0 * MAX_TURN_LOSS);
+    println!("in turn, {what}: {:.1} % lost", 100.0 * loss);
     Ok(loss)
 }
 
