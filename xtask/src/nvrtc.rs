@@ -1,6 +1,7 @@
 //! `cargo xtask nvrtc`: every kernel that any family's samples ask for, compiled for every architecture.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -10,6 +11,9 @@ use clap::Args;
 use planish_cuda::{Gpu, Source, find, nvrtc, offline};
 
 use crate::python;
+
+/// Where libraries are looked for first.
+const FOLDER: &str = "PLANISH_CUDA_PATH";
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -23,11 +27,11 @@ pub(crate) struct Options {
 
 /// Compiles; says what does not.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let library = python::nvrtc_folder()?;
-    // SAFETY: no other thread runs yet.
-    #[allow(unsafe_code)]
-    unsafe {
-        std::env::set_var("PLANISH_CUDA_PATH", &library);
+    if std::env::var_os(FOLDER).is_none() {
+        // In a process of its own: the environment of one that runs is not ours to change.
+        let mut again = Command::new(std::env::current_exe()?);
+        let status = again.args(std::env::args_os().skip(1)).env(FOLDER, python::nvrtc_folder()?).status()?;
+        return Ok(status.success());
     }
     let found = find::find(find::Which::Nvrtc).context("cannot compile")?;
     println!("{found}");

@@ -55,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "planish-cli",
         &[
             "planish",
+            "planish-cuda",
             "planish-plan",
             "planish-import",
             "planish-ir",

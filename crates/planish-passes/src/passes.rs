@@ -12,6 +12,7 @@ pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
 pub(crate) mod pack_attention_heads;
 pub(crate) mod push_expands;
+pub(crate) mod push_slices;
 pub(crate) mod push_transposes;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;

@@ -15,6 +15,7 @@ use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::pack_attention_heads::PackAttentionHeads;
 use crate::passes::push_expands::PushExpands;
+use crate::passes::push_slices::PushSlices;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RecognizeAttention;
@@ -81,6 +82,8 @@ pub fn standard() -> Pipeline {
         Pass::rule(SimplifyPowers),
         // Behind patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
+        // Behind attention, whose operands are such slices, and before Reshapes are merged.
+        Pass::rule(PushSlices),
         // What the passes above brought in gets the same spelling as the rest.
         Pass::rule(Canonicalize),
         // Transposes that moved nothing have become Reshapes.
