@@ -161,7 +161,7 @@ fn keep_within(
 }
 
 /// Layouts (in, out) under which the step only sees its input's memory differently.
-fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
+pub(crate) fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
     let [node] = &step.region.nodes[..] else { return Vec::new() };
     let (Some(Some(input)), [output]) = (step.inputs.first(), &step.outputs[..]) else { return Vec::new() };
     if draft.outputs.contains(output) || !reads_first(&step.region) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Backend, Region, Target, is_pointwise};
 use planish_passes::Report;
-use planish_plan::{Certificate, Evidence, Plan, PlanTarget, Profile, StepKind};
+use planish_plan::{Certificate, Evidence, Plan, PlanTarget, Profile, Step, StepKind};
 use planish_tensor::Tensor;
 
 use crate::alternatives::alternatives;
@@ -177,8 +177,9 @@ pub(crate) fn assemble(
     Ok((plan, tactics, weights.tensors))
 }
 
-/// Which steps of a plan for a device run on the host all the same.
+/// Which steps of a plan for a device run on the host all the same, and what the transfers between them cost.
 fn spread(plan: &Plan) -> Option<String> {
+    let program = &plan.program;
     let device = plan.targets.get(HOST as usize + 1)?;
     let steps = || plan.program.steps.iter().filter(|step| !matches!(step.kind, StepKind::Transfer));
     let on_host: Vec<String> = steps()
@@ -188,7 +189,26 @@ fn spread(plan: &Plan) -> Option<String> {
     let host = &plan.targets[HOST as usize].backend;
     (!on_host.is_empty()).then(|| {
         let (n, all, device) = (on_host.len(), steps().count(), &device.backend);
-        format!("{n} of {all} steps run on {host}, {device} has no kernel for them: {}", on_host.join(", "))
+        let is_inner = |step: &Step| {
+            let of_graph = |value: &u32| program.inputs.contains(value) || program.outputs.contains(value);
+            !step.inputs.iter().chain(&step.outputs).flatten().any(of_graph)
+        };
+        let inner: Vec<u64> = plan
+            .evidence
+            .iter()
+            .filter(|evidence| {
+                let step = &program.steps[evidence.step as usize];
+                matches!(step.kind, StepKind::Transfer) && is_inner(step)
+            })
+            .filter_map(|evidence| evidence.timings.first().map(|timing| timing.ns))
+            .collect();
+        let us = inner.iter().sum::<u64>() as f64 / 1e3;
+        format!(
+            "{n} of {all} steps run on {host}, where {device} has no kernel or transfers would cost more than it \
+             saves: {}; {} transfers between the two take about {us:.0} us a run",
+            on_host.join(", "),
+            inner.len()
+        )
     })
 }
 

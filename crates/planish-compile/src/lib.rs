@@ -30,6 +30,7 @@ mod lower;
 mod measure;
 mod options;
 mod parts;
+mod place;
 mod precision;
 mod recover;
 mod schedule;

@@ -3,14 +3,17 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Graph, Node, NodeId, ValueId};
-use planish_kernel::{Candidate, Operand, Problem, Proposal, Ref, Region, RegionNode, Whole};
+use planish_kernel::{
+    Backend, Candidate, Operand, Prices, Problem, Proposal, Ref, Region, RegionNode, Whole,
+};
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
 
-use crate::alternatives::is_within;
+use crate::alternatives::{is_within, views};
 use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::{BuildOptions, Precision};
+use crate::place::{Carried, Unit, better_at_home};
 use crate::precision::numeric;
 use crate::sizes::Sizes;
 
@@ -104,6 +107,7 @@ pub(crate) fn lower(
     let mut lowering = Lowering { graph, node_ids, draft, value_of: HashMap::new() };
     lowering.values();
     let whole = lowering.whole();
+    let setting = Setting { backends, sizes, options };
     let n_nodes = graph.nodes().len() as u32;
     let mut taken = vec![false; n_nodes as usize];
     let mut regions: Vec<(Vec<u32>, u32)> = Vec::new();
@@ -113,22 +117,21 @@ pub(crate) fn lower(
             backend.regions(&whole).into_iter().map(|Proposal { nodes, .. }| nodes).collect();
         if target != HOST {
             offers.extend((0..n_nodes).map(|node| vec![node]));
+        } else if !options.strict {
+            let home = lowering.cheaper_at_home(&whole, &regions, &setting);
+            home.iter().for_each(|&node| taken[node as usize] = false);
+            regions.retain(|(nodes, _)| !nodes.iter().any(|node| home.contains(node)));
         }
         for nodes in offers {
             if nodes.iter().any(|&node| taken[node as usize]) {
                 continue;
             }
             let step = lowering.step(&whole, &nodes, target);
-            if !allows(&step.region, &nodes) {
-                continue;
-            }
-            let Some(problem) = lowering.draft.problem(&step, sizes, options.threads) else { continue };
-            let usable = |candidate: &Candidate| {
-                !candidate.slow
-                    && options.takes(backend, candidate)
-                    && is_within(backend, &problem, candidate, options.workspace)
+            let has_kernel = || {
+                let problem = lowering.draft.problem(&step, sizes, options.threads);
+                problem.is_some_and(|problem| setting.usable(backend, &problem).next().is_some())
             };
-            if backend.candidates(&problem).iter().any(usable) {
+            if allows(&step.region, &nodes) && has_kernel() {
                 nodes.iter().for_each(|&node| taken[node as usize] = true);
                 regions.push((nodes, target));
             }
@@ -163,6 +166,41 @@ pub(crate) fn lower(
     }
     lowering.copy_outputs();
     Ok(lowering.draft)
+}
+
+/// What candidates are asked for.
+#[derive(Clone, Copy)]
+struct Setting<'a> {
+    backends: Backends<'a>,
+    sizes: &'a Sizes,
+    options: &'a BuildOptions,
+}
+
+impl Setting<'_> {
+    /// The candidates that a plan may use, the slow reference left out.
+    fn usable<'p>(
+        &'p self,
+        backend: &'p dyn Backend,
+        problem: &'p Problem,
+    ) -> impl Iterator<Item = Candidate> + 'p {
+        backend.candidates(problem).into_iter().filter(move |candidate| {
+            !candidate.slow
+                && self.options.takes(backend, candidate)
+                && is_within(backend, problem, candidate, self.options.workspace)
+        })
+    }
+
+    /// What a step costs on its target by the cost model, if there is a kernel for it.
+    fn predicted_ns(&self, draft: &Draft, step: &DraftStep) -> Option<f64> {
+        if !views(draft, step).is_empty() {
+            return Some(0.0);
+        }
+        let backend = self.backends.get(step.target);
+        let problem = draft.problem(step, self.sizes, self.options.threads)?;
+        let fastest =
+            self.usable(backend, &problem).map(|candidate| candidate.predicted_ns).min_by(f64::total_cmp);
+        fastest.map(|ns| ns + backend.prices().step_ns)
+    }
 }
 
 /// Takes over the symbols that stand alone in a type: a run can read them off.
@@ -302,6 +340,47 @@ impl Lowering<'_> {
             outputs.push(self.value_of[id]);
         }
         DraftStep { nodes: nodes.to_vec(), region, inputs, outputs, kind: DraftKind::Kernel, target }
+    }
+
+    /// Nodes in regions of devices that cost less on the host, the transfers that this saves counted in.
+    fn cheaper_at_home(&self, whole: &Whole, regions: &[(Vec<u32>, u32)], setting: &Setting<'_>) -> Vec<u32> {
+        let taken: HashSet<u32> = regions.iter().flat_map(|(nodes, _)| nodes.iter().copied()).collect();
+        if taken.len() == self.node_ids.len() {
+            return Vec::new();
+        }
+        let of_host = (0..self.node_ids.len() as u32).filter(|node| !taken.contains(node));
+        let all: Vec<(Vec<u32>, u32)> =
+            regions.iter().cloned().chain(of_host.map(|node| (vec![node], HOST))).collect();
+        let unit = |(nodes, target): &(Vec<u32>, u32)| {
+            let step = self.step(whole, nodes, *target);
+            let at_home = |&node: &u32| setting.predicted_ns(&self.draft, &self.step(whole, &[node], HOST));
+            let carried = |value: &usize| !matches!(self.draft.values[*value].source, Source::Weight(_));
+            Unit {
+                target: *target,
+                there_ns: match *target {
+                    HOST => 0.0,
+                    _ => setting.predicted_ns(&self.draft, &step).unwrap_or(f64::INFINITY),
+                },
+                home_ns: match *target {
+                    HOST => Some(0.0),
+                    _ => nodes.iter().map(at_home).sum(),
+                },
+                reads: step.inputs.iter().flatten().copied().filter(carried).collect(),
+                writes: step.outputs,
+            }
+        };
+        let units: Vec<Unit> = all.iter().map(unit).collect();
+        let carried = |(at, value): (usize, &DraftValue)| {
+            let operand = setting.sizes.operand(&value.ty, planish_kernel::Layout::Plain);
+            Carried {
+                bytes: operand.map_or(0, |operand| operand.span_bytes()),
+                is_output: self.draft.outputs.contains(&at),
+            }
+        };
+        let values: Vec<Carried> = self.draft.values.iter().enumerate().map(carried).collect();
+        let prices: Vec<Prices> = setting.backends.all().iter().map(|backend| backend.prices()).collect();
+        let home = better_at_home(&units, &values, &prices);
+        home.into_iter().flat_map(|unit| all[unit].0.iter().copied()).collect()
     }
 
     /// Whether the sizes of everything the step touches are known before it runs.

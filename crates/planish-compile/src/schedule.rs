@@ -17,6 +17,9 @@ use crate::sizes::Sizes;
 use crate::variants::Variants;
 use crate::weights::Weights;
 
+/// The name under which a transfer's price stands in the evidence.
+const TRANSFER: &str = "transfer";
+
 /// A draft with a choice for every step, bodies included.
 #[derive(Debug)]
 pub(crate) struct Decided {
@@ -264,6 +267,12 @@ impl Schedule<'_> {
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
         let name = &self.decided.draft.values[value].name;
         region.nodes[0].name = format!("{name} to {}", self.backends.get(target).name());
+        let ty = &self.program.values[from as usize].ty;
+        let bytes = self.sizes.operand(ty, layout).map_or(0, |operand| operand.span_bytes());
+        let price = self.backends.get(target.max(source)).prices().transfer(bytes);
+        let timing = Timing { tactic: Tactic::new(TRANSFER, 1), ns: price as u64, measured: false };
+        let step = self.program.steps.len() as u32;
+        self.evidence.push(Evidence { step, timings: vec![timing], why: "priced, not measured".to_string() });
         self.push(region, vec![Some(from)], vec![Some(to)], StepKind::Transfer, None, target.max(source));
         to
     }

@@ -106,6 +106,11 @@ impl Prices {
     pub fn reorder(&self, bytes: usize) -> f64 {
         self.reorder_ns + bytes as f64 * self.reorder_ns_per_byte
     }
+
+    /// Bringing `bytes` into this memory or out of it.
+    pub fn transfer(&self, bytes: usize) -> f64 {
+        self.transfer_ns + bytes as f64 * self.transfer_ns_per_byte
+    }
 }
 
 /// The arguments of one launch.

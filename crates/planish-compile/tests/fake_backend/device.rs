@@ -11,8 +11,8 @@ use std::time::Duration;
 use planish_cpu::evaluate_region;
 use planish_kernel::{
     Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory, MemoryInfo,
-    MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Want,
-    Whole,
+    MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Region, Tactic,
+    Target, Want, Whole,
 };
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
@@ -38,6 +38,8 @@ pub(crate) struct Fake {
     brought: Arc<Mutex<BTreeSet<String>>>,
     /// Whether there is no compiler, so that all code must be brought.
     bare: Arc<AtomicBool>,
+    /// Whether transfers cost what they cost on a bus; else nothing, so that it is given even the least steps.
+    far: Arc<AtomicBool>,
     /// Streams of a caller's own.
     streams: Arc<Mutex<BTreeMap<u64, FakeQueue>>>,
 }
@@ -57,6 +59,13 @@ impl Fake {
     pub(crate) fn bare() -> Fake {
         let fake = Fake::default();
         fake.bare.store(true, Ordering::Relaxed);
+        fake
+    }
+
+    /// A device behind a bus.
+    pub(crate) fn far() -> Fake {
+        let fake = Fake::default();
+        fake.far.store(true, Ordering::Relaxed);
         fake
     }
 
@@ -101,6 +110,13 @@ impl Backend for Fake {
 
     fn memory_kind(&self) -> MemoryKind {
         MemoryKind::Device
+    }
+
+    fn prices(&self) -> Prices {
+        match self.far.load(Ordering::Relaxed) {
+            true => Prices::DEVICE,
+            false => Prices { transfer_ns: 0.0, transfer_ns_per_byte: 0.0, ..Prices::DEVICE },
+        }
     }
 
     /// A product with the Relu that alone reads it.

@@ -281,18 +281,23 @@ fn a_need_that_is_not_met_asks_for_a_rebuild() {
 
 #[test]
 fn devices_are_measured_by_replays() {
-    let fake = Fake::default();
+    let fake = Fake::far();
     let (plan, _) = plan(&fake, MODEL, BuildOptions { tune_level: 1, ..quick() });
     let (_, n_recorded, n_replayed) = fake.launches();
     assert!(n_recorded > 0 && n_replayed > 0);
-    assert!(
-        plan.evidence.iter().all(|evidence| evidence.why == "the fastest measured"),
-        "{:?}",
-        plan.evidence
-    );
+    let is_transfer = |evidence: &&planish_plan::Evidence| {
+        matches!(plan.program.steps[evidence.step as usize].kind, StepKind::Transfer)
+    };
+    let (transfers, kernels): (Vec<_>, Vec<_>) = plan.evidence.iter().partition(is_transfer);
+    assert!(kernels.iter().all(|evidence| evidence.why == "the fastest measured"), "{kernels:?}");
     let winner =
-        |evidence: &planish_plan::Evidence| evidence.timings[0].tactic.name.starts_with("fake_quick_");
-    assert!(plan.evidence.iter().all(winner), "{:?}", plan.evidence);
+        |evidence: &&planish_plan::Evidence| evidence.timings[0].tactic.name.starts_with("fake_quick_");
+    assert!(!kernels.is_empty() && kernels.iter().all(winner), "{kernels:?}");
+    let priced = |evidence: &&planish_plan::Evidence| {
+        let timing = &evidence.timings[0];
+        !timing.measured && timing.ns >= planish_kernel::Prices::DEVICE.transfer_ns as u64
+    };
+    assert!(!transfers.is_empty() && transfers.iter().all(priced), "{transfers:?}");
 }
 
 #[test]
@@ -313,4 +318,23 @@ fn strict_builds_leave_nothing_to_the_host() {
     let built = build(&alone, &backends, &options, &mut TimingCache::default()).unwrap();
     assert!(built.plan.program.steps.iter().all(|step| step.target == 1));
     assert!(built.plan.program.steps.iter().any(|step| matches!(step.kind, StepKind::Transfer)));
+}
+
+#[test]
+fn small_steps_between_host_steps_stay_at_home() {
+    // The device has no Softmax; a Relu of eight elements between two of them is not worth the way there and back.
+    let text = r#"graph "g" {
+        input %x: f32[2, 4]
+        %a: f32[2, 4] = Softmax(%x)
+        %b: f32[2, 4] = Relu(%a)
+        %y: f32[2, 4] = Softmax(%b)
+        output %y
+    }"#;
+    let graph: Graph = text.parse().unwrap();
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Fake::far())];
+    let options = BuildOptions { tune_level: 0, threads: 1, ..BuildOptions::default() };
+    let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
+    assert!(built.plan.program.steps.iter().all(|step| step.target == 0), "{}", built.plan.describe());
+    let note = built.notes.iter().find(|note| note.contains("steps run on cpu")).unwrap();
+    assert!(note.contains("0 transfers between the two"), "{note}");
 }
