@@ -363,7 +363,10 @@ impl Lowering<'_> {
                 },
                 home_ns: match *target {
                     HOST => Some(0.0),
-                    _ => nodes.iter().map(at_home).sum(),
+                    // As one step if the host has a kernel for it, else node by node.
+                    _ => setting
+                        .predicted_ns(&self.draft, &DraftStep { target: HOST, ..step.clone() })
+                        .or_else(|| nodes.iter().map(at_home).sum()),
                 },
                 reads: step.inputs.iter().flatten().copied().filter(carried).collect(),
                 writes: step.outputs,

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Declared, Graph, GraphError, NewNode, NewOutput, Node, NodeId, ValueId};
-use planish_op::{Identity, Op};
+use planish_op::{Identity, Op, ValueType};
 
 use crate::error::PassErrorKind;
 use crate::rule::{Item, Operand, Patch};
@@ -81,6 +81,8 @@ struct Build<'g> {
     node_states: Vec<State>,
     item_states: Vec<State>,
     is_read: HashSet<Source>,
+    /// What patches say of the types of new values.
+    known: HashMap<Source, ValueType>,
     /// The old value whose name and type a source takes over.
     takes_over: HashMap<Source, ValueId>,
     taken_names: HashSet<Box<str>>,
@@ -94,8 +96,10 @@ impl<'g> Build<'g> {
         let mut anchored = vec![Vec::new(); graph.nodes().len()];
         let mut direct: Vec<Option<Source>> = vec![None; graph.values().len()];
         let mut replaced = Vec::new();
+        let mut known = HashMap::new();
         for (root, patch) in changes.patches {
             let offset = items.len();
+            known.extend(patch.known.into_iter().map(|(value, ty)| (source(value, offset), ty)));
             anchored[root.index()].extend(offset..offset + patch.items.len());
             for (old, with) in patch.replace {
                 let with = source(with, offset);
@@ -137,6 +141,7 @@ impl<'g> Build<'g> {
             replaced,
             is_output,
             is_read: HashSet::new(),
+            known,
             takes_over: HashMap::new(),
             taken_names: HashSet::new(),
             numbers: HashMap::new(),
@@ -338,7 +343,8 @@ impl<'g> Build<'g> {
         };
         let Some(old) = old else {
             let wish = if node_name.is_empty() { op.name() } else { node_name };
-            return NewOutput::Value { name: self.unique(wish), declared: Declared::Nothing };
+            let declared = self.known.get(&source).cloned().map_or(Declared::Nothing, Declared::Before);
+            return NewOutput::Value { name: self.unique(wish), declared };
         };
         let value = self.graph.value(old);
         let is_final = self.is_output[old.index()] || matches!(op, Op::Custom(_));

@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::Op;
-use planish_tensor::Tensor;
+use planish_op::{Op, TensorType, ValueType};
+use planish_tensor::{DType, Tensor};
 
 use crate::view::View;
 
@@ -111,6 +111,8 @@ pub(crate) enum Item {
 pub struct Patch {
     pub(crate) items: Vec<Item>,
     pub(crate) replace: Vec<(ValueId, Operand)>,
+    /// Types of new values that are known before inference.
+    pub(crate) known: Vec<(Operand, ValueType)>,
     pub(crate) relies_on: Vec<NodeId>,
 }
 
@@ -154,6 +156,14 @@ impl Patch {
     /// the name of the first value that it replaces.
     pub fn replace(&mut self, old: ValueId, with: impl Into<Operand>) {
         self.replace.push((old, with.into()));
+    }
+
+    /// Says that a new value has the shape of an old one, so that sizes which only a run can tell keep their names:
+    /// other values' sizes may be said in these.
+    pub fn has_shape_of(&mut self, cx: &View<'_>, new: Operand, dtype: DType, old: ValueId) {
+        if let Some(shape) = cx.shape(old) {
+            self.known.push((new, ValueType::Tensor(TensorType::new(dtype, shape.clone()))));
+        }
     }
 
     /// Says that the patch pays off only if no other patch of this sweep is put in at `node`. The node that a

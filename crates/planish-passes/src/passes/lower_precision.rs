@@ -138,6 +138,7 @@ impl LowerPrecision {
         for (old, new) in node.outputs.iter().zip(made) {
             let Some(old) = *old else { continue };
             if cx.dtype(old) == Some(DType::F32) {
+                patch.has_shape_of(cx, new, self.to, old);
                 let back = patch.node(&format!("{} to f32", cx.name(old)), cast(DType::F32), &[new]);
                 patch.replace(old, back);
             } else {
@@ -307,6 +308,28 @@ mod tests {
                 %r.1: f16[2,4] = Relu(%"p to f16") "r"
                 %r: f32[2,4] = Cast(%r.1) {to=f32} "r to f32"
                 output %r
+            "#]],
+        );
+    }
+
+    #[test]
+    fn sizes_that_only_a_run_tells_keep_their_names() {
+        // What reads the padded value says its own sizes in those of the padded one.
+        check_pass(
+            pass(DType::F16),
+            "input %x: f32[1,4,8,8] input %n: i64[8] const %w: f32[2,4,1,1] = [1,2,3,4,5,6,7,8] \
+             %p: f32[a,b,c,d] = Pad(%x, %n) \"p\" %y: f32[a,2,c,d] = Conv(%p, %w) \"c\" output %y",
+            expect![[r#"
+                input %x: f32[1,4,8,8]
+                input %n: i64[8]
+                const %w: f16[2,4,1,1] = [1, 2, 3, 4, 5, 6, 7, 8]
+                %"x to f16": f16[1,4,8,8] = Cast(%x) {to=f16} "x to f16"
+                %p.1: f16[a,b,c,d] = Pad(%"x to f16", %n) "p"
+                %p: f32[a,b,c,d] = Cast(%p.1) {to=f32} "p to f32"
+                %"p to f16": f16[a,b,c,d] = Cast(%p) {to=f16} "p to f16"
+                %c: f16[a,2,c,d] = Conv(%"p to f16", %w) "c"
+                %y: f32[a,2,c,d] = Cast(%c) {to=f32} "y to f32"
+                output %y
             "#]],
         );
     }

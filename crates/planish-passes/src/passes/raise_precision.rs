@@ -50,6 +50,7 @@ impl Rule for RaisePrecision {
             let Some(old) = *old else { continue };
             match cx.dtype(old) {
                 Some(to @ (DType::F16 | DType::BF16)) => {
+                    patch.has_shape_of(cx, new, DType::F32, old);
                     let back = patch.node(&format!("{} to {}", cx.name(old), to.name()), cast(to), &[new]);
                     patch.replace(old, back);
                 }
