@@ -1,6 +1,7 @@
 //! What symbols are tuned at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use planish_ir::Graph;
 use planish_kernel::{Layout, Operand};
@@ -11,11 +12,24 @@ use crate::options::BuildOptions;
 
 /// A size for what only a run can tell, while tactics are chosen: they work at any.
 const GUESS: i64 = 16;
+/// Sizes that are computed from computed sizes become known one after the other, as in a chain of paddings.
+const MAX_ROUNDS: usize = 32;
 
 /// Sizes of symbols at which problems are posed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sizes {
     known: BTreeMap<String, i64>,
+    /// What symbols inside of the graph then are, as far as it follows from the sizes alone.
+    inner: BTreeMap<String, i64>,
+    /// The graph, if it has such symbols.
+    graph: Option<Arc<Graph>>,
+}
+
+impl PartialEq for Sizes {
+    /// The rest follows.
+    fn eq(&self, other: &Sizes) -> bool {
+        self.known == other.known
+    }
 }
 
 impl Sizes {
@@ -40,14 +54,38 @@ impl Sizes {
                 }
             }
         }
-        Sizes { known }
+        let has_inner = !inner_symbols(graph, &known).is_empty();
+        Sizes { known, inner: BTreeMap::new(), graph: has_inner.then(|| Arc::new(graph.clone())) }.followed()
     }
 
     /// The same with other sizes for some symbols.
     pub(crate) fn with(&self, sizes: impl Iterator<Item = (String, i64)>) -> Sizes {
         let mut known = self.known.clone();
         known.extend(sizes);
-        Sizes { known }
+        Sizes { known, inner: BTreeMap::new(), graph: self.graph.clone() }.followed()
+    }
+
+    /// With what follows for symbols inside of the graph: at given sizes much becomes constant that is computed
+    /// from sizes, and with it the sizes that are made from that.
+    fn followed(mut self) -> Sizes {
+        let Some(graph) = &self.graph else { return self };
+        let lookup = |name: &str| self.known.get(name).copied();
+        let Ok(mut fixed) = graph.specialize(&lookup) else { return self };
+        let wanted = inner_symbols(graph, &self.known);
+        for round in 0..MAX_ROUNDS {
+            let found = seen(graph, &fixed, &wanted);
+            let is_done = found.len() == wanted.len() || (round > 0 && found.len() == self.inner.len());
+            self.inner = found;
+            if is_done {
+                break;
+            }
+            let Ok((next, _)) = planish_passes::fold_sizes().run(fixed, &planish_passes::Options::default())
+            else {
+                break;
+            };
+            fixed = next;
+        }
+        self
     }
 
     /// Where these sizes end and larger ones begin: the geometric mean, for symbols that grow.
@@ -65,7 +103,7 @@ impl Sizes {
     }
 
     pub(crate) fn size(&self, dim: &Dim) -> usize {
-        let lookup = |name: &str| Some(self.known.get(name).copied().unwrap_or(GUESS));
+        let lookup = |name: &str| Some(*self.known.get(name).or(self.inner.get(name)).unwrap_or(&GUESS));
         dim.eval(&lookup).and_then(|size| usize::try_from(size).ok()).unwrap_or(GUESS as usize)
     }
 
@@ -80,6 +118,33 @@ impl Sizes {
     }
 }
 
+/// Symbols that stand alone as a size of some value and are none of the inputs'.
+fn inner_symbols(graph: &Graph, known: &BTreeMap<String, i64>) -> BTreeSet<String> {
+    let shapes = graph.values().filter_map(|(_, value)| value.ty.as_tensor()?.shape.as_ref());
+    let symbols = shapes.flat_map(|shape| shape.iter().filter_map(Dim::as_symbol));
+    symbols.filter(|symbol| !known.contains_key(*symbol)).map(str::to_string).collect()
+}
+
+/// The symbols that are numbers in `fixed`, the same graph at given sizes: values are found by their names.
+fn seen(graph: &Graph, fixed: &Graph, wanted: &BTreeSet<String>) -> BTreeMap<String, i64> {
+    let shape = |ty: &ValueType| ty.as_tensor().and_then(|ty| ty.shape.clone());
+    let by_name: HashMap<&str, &ValueType> =
+        fixed.values().map(|(_, value)| (&*value.name, &value.ty)).collect();
+    let mut found = BTreeMap::new();
+    for (_, value) in graph.values() {
+        let there = by_name.get(&*value.name).and_then(|ty| shape(ty));
+        let (Some(here), Some(there)) = (shape(&value.ty), there) else { continue };
+        for (symbolic, size) in here.iter().zip(there.iter()) {
+            if let (Some(symbol), Some(size)) = (symbolic.as_symbol(), size.as_const())
+                && wanted.contains(symbol)
+            {
+                found.entry(symbol.to_string()).or_insert(size);
+            }
+        }
+    }
+    found
+}
+
 /// Whether both layouts put every element at the same place, whatever the symbols are.
 pub(crate) fn same_memory(shape: &Shape, a: Layout, b: Layout) -> bool {
     let counts = |layout: Layout| -> Vec<usize> {
@@ -90,4 +155,37 @@ pub(crate) fn same_memory(shape: &Shape, a: Layout, b: Layout) -> bool {
             .collect()
     };
     a == b || counts(a) == counts(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_are_computed_from_sizes_are_followed() {
+        // Two paddings in a row, the second by as much as the first one's output is wide.
+        let text = r#"graph "g" {
+            input %x: f32[1, 3, h]
+            const %zeros: i64[5] = [0, 0, 0, 0, 0]
+            const %two: i64[1] = [2]
+            const %three: i64[1] = [3]
+            %s: i64[3] = Shape(%x)
+            %i: i64[1] = Slice(%s, %two, %three)
+            %pads: i64[6] = Concat(%zeros, %i) {axis=0}
+            %p: f32[a, b, c] = Pad(%x, %pads)
+            %s2: i64[3] = Shape(%p)
+            %i2: i64[1] = Slice(%s2, %two, %three)
+            %pads2: i64[6] = Concat(%zeros, %i2) {axis=0}
+            %y: f32[d, e, f] = Pad(%p, %pads2)
+            output %y
+        }"#;
+        let graph: Graph = text.parse().unwrap();
+        let options = BuildOptions { tune_at: vec![("h".into(), 10)], ..BuildOptions::default() };
+        let sizes = Sizes::of(&graph, &options);
+        let y = graph.value(graph.outputs()[0]);
+        assert_eq!(sizes.dims(y.ty.as_tensor().unwrap().shape.as_ref().unwrap()), [1, 3, 40]);
+        let larger = sizes.with([("h".to_string(), 12)].into_iter());
+        assert_eq!(larger.dims(y.ty.as_tensor().unwrap().shape.as_ref().unwrap()), [1, 3, 48]);
+        assert_eq!(sizes.pairs(), [("h".to_string(), 10)]);
+    }
 }

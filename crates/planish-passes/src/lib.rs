@@ -35,7 +35,7 @@ mod view;
 
 pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
-pub use pipelines::{lower_precision, raise_precision, standard};
+pub use pipelines::{fold_sizes, lower_precision, raise_precision, standard};
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};
 pub use view::View;

@@ -127,6 +127,11 @@ pub fn raise_precision() -> Pipeline {
     ])
 }
 
+/// The passes that turn sizes into constants, for who wants to know the sizes of a graph whose inputs have sizes.
+pub fn fold_sizes() -> Pipeline {
+    Pipeline::new(vec![Pass::rule(FoldShapes), Pass::sweep(FoldConstants)])
+}
+
 /// What exporters take apart, put together again.
 fn recognition() -> Vec<Pass> {
     vec![
