@@ -7,7 +7,8 @@ use planish_tensor::Tensor;
 
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Feed, Frame, Mode, Queues, Watch};
+use crate::feed::Feed;
+use crate::frame::{Frame, Mode, Queues, Watch};
 
 /// Runs a step of control flow on host values.
 pub(crate) fn run_control(

@@ -8,8 +8,10 @@ use planish_tensor::{Bytes, Tensor};
 use crate::bind::Symbols;
 use crate::engine::{Core, Unit, tensor_of};
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Feed, Frame, Own, Queues, pointer};
+use crate::feed::Feed;
+use crate::frame::{Frame, Queues};
 use crate::gather::plain;
+use crate::memory::{Own, pointer};
 use crate::resolve::{Base, Location, Resolved};
 
 impl Frame {

@@ -5,10 +5,11 @@
 //! - `outline`: what of a program does not depend on sizes: segments, lifetimes, whose memory a value shares;
 //! - `arena`: where values lie at given sizes;
 //! - `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
-//! - `frame`: one program with its memory, run segment by segment; `control`: bodies; `host`: what happens on host
-//!   values; `transfer`: copies between memories; `record`: launches recorded and replayed; `clock`: times on devices;
-//! - `engine`, `context`, `pool`: what users hold; `buffer`, `device`, `runner`: owned memory and runs beside the
-//!   caller.
+//! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
+//!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed; `control`: bodies; `host`: what
+//!   happens on host values; `transfer`: copies between memories; `clock`: times on devices;
+//! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
+//!   owned memory and runs beside the caller.
 //!
 //! The runtime parses no model and compiles nothing: it links neither ONNX nor the compiler.
 
@@ -24,15 +25,21 @@ mod device;
 mod distrust;
 mod engine;
 mod error;
+mod feed;
 mod frame;
 mod gather;
 mod host;
+mod launch;
+mod memory;
 mod outline;
 mod placement;
 mod pool;
+mod ports;
 mod record;
 mod resolve;
+mod results;
 mod runner;
+mod state;
 mod transfer;
 mod view;
 

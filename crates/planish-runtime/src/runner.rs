@@ -8,9 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::buffer::Bindings;
-use crate::context::{Context, State};
+use crate::context::Context;
 use crate::error::{RunError, RunErrorKind};
 use crate::frame::Watch;
+use crate::state::State;
 
 /// What comes back from a run.
 pub(crate) struct Done {

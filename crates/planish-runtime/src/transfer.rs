@@ -10,7 +10,9 @@ use planish_plan::Step;
 
 use crate::engine::{Core, Unit};
 use crate::error::RunError;
-use crate::frame::{Feed, Frame, Own, Queues, Site, address_in, address_of, pointer};
+use crate::feed::{Feed, Site};
+use crate::frame::{Frame, Queues};
+use crate::memory::{Own, address_in, address_of, pointer};
 use crate::resolve::{Base, Location, Resolved};
 
 /// Pageable memory is copied in pieces of this size: small enough that the bus starts early, large enough that its

@@ -1,0 +1,56 @@
+//! Buffers for a model's inputs and outputs, checked against what the model says of them.
+
+use std::sync::Arc;
+
+use planish_kernel::{Backend, MemoryKind};
+use planish_tensor::DType;
+
+use crate::buffer::HostBuffer;
+use crate::engine::Core;
+use crate::error::{RunError, RunErrorKind};
+
+/// The plan's device.
+pub(crate) fn device_of(core: &Core) -> Result<Arc<dyn Backend>, RunError> {
+    let device = core.backends.iter().rfind(|backend| backend.memory_kind() == MemoryKind::Device);
+    device.cloned().ok_or_else(|| {
+        RunError::new(RunErrorKind::WrongInputs, "the plan runs in host memory alone; give it host buffers")
+    })
+}
+
+/// A buffer for an input or output, pinned where the plan has a device.
+pub(crate) fn buffer(
+    core: &Core,
+    what: &str,
+    name: &str,
+    value: u32,
+    dims: &[usize],
+) -> Result<HostBuffer, RunError> {
+    let dtype = checked(core, what, name, value, dims)?;
+    let bytes = planish_tensor::element_count(dims).and_then(|n| dtype.bytes_for(n));
+    match bytes.map(|bytes| core.pinned(bytes.max(1))).transpose()?.flatten() {
+        Some(memory) => Ok(HostBuffer::pinned(dtype, dims, memory)),
+        None => HostBuffer::zeros(dtype, dims),
+    }
+}
+
+/// The type of an input or output, its rank checked; sizes are when it is used.
+pub(crate) fn checked(
+    core: &Core,
+    what: &str,
+    name: &str,
+    value: u32,
+    dims: &[usize],
+) -> Result<DType, RunError> {
+    let ty = &core.plan.program.values[value as usize].ty;
+    let Some(tensor) = ty.as_tensor() else {
+        let message = format!("{what} `{name}` is no tensor; use run_values");
+        return Err(RunError::new(RunErrorKind::WrongType, message));
+    };
+    if let Some(shape) = &tensor.shape
+        && shape.rank() != dims.len()
+    {
+        let message = format!("{what} `{name}` has shape {shape}, not {dims:?}");
+        return Err(RunError::new(RunErrorKind::WrongShape, message));
+    }
+    Ok(tensor.dtype)
+}

@@ -1,0 +1,83 @@
+//! What a run left: its outputs, and the sizes that they have or will have.
+
+use planish_op::Value;
+use planish_tensor::Tensor;
+
+use crate::bind::{bind_inputs, choose_profile};
+use crate::engine::{Core, Unit};
+use crate::error::{RunError, RunErrorKind};
+use crate::feed::{Bound, Site};
+use crate::frame::Frame;
+use crate::memory::{Own, address_of, pointer};
+use crate::view::View;
+
+impl Frame {
+    /// Sizes of the outputs for inputs of these sizes, without running; `None` where only a run can tell.
+    pub(crate) fn output_dims(
+        unit: &Unit,
+        core: &Core,
+        dims: &[Option<&[usize]>],
+    ) -> Result<Vec<Option<Vec<usize>>>, RunError> {
+        let symbols = bind_inputs(&unit.program, dims)?;
+        choose_profile(&core.plan.profiles, &symbols)?;
+        let sizes = |&value: &u32| {
+            let ty = unit.program.values[value as usize].ty.as_tensor()?;
+            symbols.eval_shape(ty.shape.as_ref()?)
+        };
+        Ok(unit.program.outputs.iter().map(sizes).collect())
+    }
+
+    /// Output number `idx` of the last run: a view of a tensor, or another value.
+    pub(crate) fn output<'a>(&'a self, unit: &Unit, idx: usize) -> (Option<View<'a>>, Option<&'a Value>) {
+        let Some(&value) = unit.program.outputs.get(idx) else { return (None, None) };
+        if self.current.is_empty() {
+            return (None, None);
+        }
+        if let Own::Host(held) = &self.own[value as usize] {
+            return match held.as_tensor() {
+                Some(tensor) => (Some(View::from(tensor)), None),
+                None => (None, Some(held)),
+            };
+        }
+        let operand =
+            self.current.iter().rev().find_map(|resolved| resolved.operands[value as usize].as_ref());
+        let Some(operand) = operand else { return (None, None) };
+        let first = unit.outline.output[value as usize].unwrap_or(idx);
+        let address = match (&self.own[value as usize], self.bound[first]) {
+            (Own::Memory(memory), _) => memory.address(),
+            // It lies in the caller's device memory, where no view of ours can reach.
+            (_, Some(Bound { site: Site::Device, .. })) => return (None, None),
+            (_, Some(bound)) => bound.to,
+            (_, None) => address_of(&self.outputs[first]),
+        };
+        let n_bytes = operand.span_bytes();
+        let bytes = if n_bytes == 0 {
+            &[][..]
+        } else {
+            // SAFETY: the last run wrote the output there, and the frame is borrowed while the view lives.
+            unsafe { std::slice::from_raw_parts(pointer(address).cast_const(), n_bytes) }
+        };
+        (View::from_bytes(operand.dtype, &operand.dims, bytes).ok(), None)
+    }
+
+    /// Sizes of output number `idx` of the last run, wherever it lies.
+    pub(crate) fn last_output_dims(&self, unit: &Unit, idx: usize) -> Option<&[usize]> {
+        let value = *unit.program.outputs.get(idx)? as usize;
+        if let Own::Host(held) = &self.own[value] {
+            return held.as_tensor().map(Tensor::shape);
+        }
+        let operand = self.current.iter().rev().find_map(|resolved| resolved.operands[value].as_ref());
+        operand.map(|operand| &operand.dims[..])
+    }
+
+    /// Every output of the last run as a value of its own.
+    pub(crate) fn output_values(&self, unit: &Unit) -> Result<Vec<Value>, RunError> {
+        (0..unit.program.outputs.len())
+            .map(|idx| match self.output(unit, idx) {
+                (Some(view), _) => Ok(Value::Tensor(view.to_tensor())),
+                (None, Some(value)) => Ok(value.clone()),
+                (None, None) => Err(RunError::new(RunErrorKind::Failed, "an output was not made")),
+            })
+            .collect()
+    }
+}

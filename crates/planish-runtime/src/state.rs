@@ -1,0 +1,236 @@
+//! The state of a context: its memory and queues, and the ways in which a run is asked for.
+
+use planish_kernel::{Address, Queue, QueueOptions};
+
+use crate::buffer::{Bindings, Buffer};
+use crate::context::ContextOptions;
+use crate::device::{DeviceTarget, DeviceView};
+use crate::engine::Engine;
+use crate::error::{RunError, RunErrorKind};
+use crate::feed::{Bound, Feed, Site};
+use crate::frame::{Frame, Mode, Queues, Watch};
+use crate::ports::device_of;
+use crate::view::View;
+
+/// Inputs up to which a run keeps its list of them on the stack.
+pub(crate) const MAX_STACK_INPUTS: usize = 16;
+
+/// What moves to the runner for a run.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    pub(crate) frame: Frame,
+    pub(crate) queues: Queues,
+    pub(crate) mode: Mode,
+    /// The caller's stream that the last run was queued on, and the queue over it.
+    pub(crate) foreign: Option<(u64, Box<dyn Queue>)>,
+    pub(crate) options: ContextOptions,
+    /// For each bound output its number and whether it is written in place; kept so that runs need no memory.
+    pub(crate) places: Vec<(usize, bool)>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // What was queued on the caller's stream may still use our memory.
+        self.settle();
+    }
+}
+
+impl State {
+    pub(crate) fn run(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
+        self.settle();
+        let core = &self.engine.core;
+        self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, watch)
+    }
+
+    pub(crate) fn run_named(
+        &mut self,
+        inputs: &[(&str, View<'_>)],
+        watch: Watch<'_>,
+    ) -> Result<(), RunError> {
+        let named = inputs.iter().map(|(name, view)| (*name, Feed::View(*view)));
+        self.run_feeds(named, inputs.len(), watch)
+    }
+
+    /// Puts inputs in the model's order and runs.
+    fn run_feeds<'a>(
+        &mut self,
+        inputs: impl Iterator<Item = (&'a str, Feed<'a>)>,
+        n_given: usize,
+        watch: Watch<'_>,
+    ) -> Result<(), RunError> {
+        let names = &self.engine.core.input_names;
+        let refuse = |message: String| Err(RunError::new(RunErrorKind::WrongInputs, message));
+        // On the stack where they fit, so that a run allocates nothing.
+        let nothing = Feed::Absent;
+        let mut few = [nothing; MAX_STACK_INPUTS];
+        let mut many = Vec::new();
+        let feeds = match few.get_mut(..names.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(names.len(), nothing);
+                &mut many[..]
+            }
+        };
+        for (name, given) in inputs {
+            let feed = &mut feeds[self.engine.core.input_idx(name)?];
+            if !matches!(feed, Feed::Absent) {
+                return refuse(format!("input `{name}` was given twice"));
+            }
+            *feed = given;
+        }
+        if n_given < names.len()
+            && let Some(idx) = feeds.iter().position(|feed| matches!(feed, Feed::Absent))
+        {
+            return refuse(format!("input `{}` is missing", names[idx]));
+        }
+        self.run(feeds, watch)
+    }
+
+    /// Waits for what the last run left on a stream of the caller.
+    fn settle(&mut self) {
+        if let Some((_, queue)) = &mut self.foreign
+            && !self.mode.waits
+        {
+            // An error of that run is the caller's to find on its own stream.
+            let _ = queue.synchronize();
+            self.mode.waits = true;
+        }
+    }
+
+    /// # Safety
+    /// As for [`Context::run_device`].
+    pub(crate) unsafe fn run_device(
+        &mut self,
+        inputs: &[(&str, DeviceView<'_>)],
+        outputs: &[(&str, DeviceTarget)],
+        stream: Option<u64>,
+    ) -> Result<(), RunError> {
+        let engine = self.engine.clone();
+        let core = &engine.core;
+        let device = device_of(core)?;
+        let refuse = |message: String| Err(RunError::new(RunErrorKind::WrongInputs, message));
+        for (name, target) in outputs {
+            let idx = core.output_idx(name)?;
+            let bound = Bound { to: target.address, bytes: target.bytes, site: Site::Device };
+            if !self.frame.bind(core, &core.unit, idx, Some(bound)) {
+                return refuse(format!("output `{name}` is not made on the device; take it from the host"));
+            }
+        }
+        let Some(stream) = stream else {
+            let named = inputs.iter().map(|(name, view)| (*name, Feed::Device(*view)));
+            return self.run_feeds(named, inputs.len(), Watch::default());
+        };
+        let target = core.backends.len() - 1;
+        if self.queues.list[target].len() > 1 || core.unit.outline.segments.len() > 1 {
+            return refuse(
+                "the plan needs several streams or sizes that only a run can tell; run it without a stream"
+                    .into(),
+            );
+        }
+        if self.foreign.as_ref().is_none_or(|(known, _)| *known != stream) {
+            self.settle();
+            let options = QueueOptions { threads: self.mode.threads, wait: self.options.wait };
+            // SAFETY: the caller vouches for the stream.
+            self.foreign = Some((stream, unsafe { device.queue_over(stream, options)? }));
+        }
+        // Runs that follow each other on one stream are in order already.
+        self.mode.waits = true;
+        let Some((_, mut queue)) = self.foreign.take() else { return Ok(()) };
+        std::mem::swap(&mut self.queues.list[target][0], &mut queue);
+        self.mode.waits = false;
+        let named = inputs.iter().map(|(name, view)| (*name, Feed::Device(*view)));
+        let result = self.run_feeds(named, inputs.len(), Watch::default());
+        std::mem::swap(&mut self.queues.list[target][0], &mut queue);
+        self.foreign = Some((stream, queue));
+        result
+    }
+
+    pub(crate) fn unbind(&mut self) {
+        let core = &self.engine.core;
+        for idx in 0..core.output_names.len() {
+            self.frame.bind(core, &core.unit, idx, None);
+        }
+    }
+
+    /// Runs on buffers, outputs in place where that can be and copied where not.
+    pub(crate) fn run_bound(&mut self, bindings: &mut Bindings, watch: Watch<'_>) -> Result<(), RunError> {
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        let result = self.try_run_bound(bindings, &mut places, watch);
+        self.places = places;
+        // Also when it failed: nothing may point at the buffers when they go back.
+        self.unbind();
+        result
+    }
+
+    fn try_run_bound(
+        &mut self,
+        bindings: &mut Bindings,
+        places: &mut Vec<(usize, bool)>,
+        watch: Watch<'_>,
+    ) -> Result<(), RunError> {
+        let engine = self.engine.clone();
+        let core = &engine.core;
+        let refuse = |kind, message: String| Err(RunError::new(kind, message));
+        for (name, buffer) in &mut bindings.outputs {
+            let idx = core.output_idx(name)?;
+            if places.iter().any(|&(known, _)| known == idx) {
+                return refuse(RunErrorKind::WrongInputs, format!("output `{name}` was given twice"));
+            }
+            let ty = &core.plan.program.values[core.plan.program.outputs[idx] as usize].ty;
+            let (wanted, given) = (ty.as_tensor().map(|ty| ty.dtype), buffer.dtype());
+            if wanted != Some(given) {
+                let is = wanted.map_or("no tensor", |dtype| dtype.name());
+                let message = format!("output `{name}` is {is}, its buffer is for {}", given.name());
+                return refuse(RunErrorKind::WrongType, message);
+            }
+            let bound = match buffer {
+                Buffer::Host(buffer) => {
+                    let to = Address(buffer.pointer().expose_provenance() as u64);
+                    let site = if buffer.is_pinned() { Site::Pinned } else { Site::Host };
+                    Bound { to, bytes: buffer.capacity(), site }
+                }
+                Buffer::Device(buffer) => {
+                    let DeviceTarget { address, bytes } = buffer.target();
+                    Bound { to: address, bytes, site: Site::Device }
+                }
+            };
+            let direct = self.frame.bind(core, &core.unit, idx, Some(bound));
+            if !direct && bound.site == Site::Device {
+                let message = format!("output `{name}` is not made on the device; give it a host buffer");
+                return refuse(RunErrorKind::WrongInputs, message);
+            }
+            places.push((idx, direct));
+        }
+        let inputs = bindings.inputs.iter().map(|(name, buffer)| {
+            let feed = match buffer {
+                Buffer::Host(buffer) if buffer.is_pinned() => Feed::Pinned(buffer.view()),
+                Buffer::Host(buffer) => Feed::View(buffer.view()),
+                Buffer::Device(buffer) => Feed::Device(buffer.view()),
+            };
+            (name.as_str(), feed)
+        });
+        self.run_feeds(inputs, bindings.inputs.len(), watch)?;
+        // Copies first: one may be of an output that lies in another buffer.
+        for pass in [false, true] {
+            for ((name, buffer), &(idx, direct)) in bindings.outputs.iter_mut().zip(&*places) {
+                if direct != pass {
+                    continue;
+                }
+                let missing = || RunError::new(RunErrorKind::Failed, format!("output `{name}` was not made"));
+                let dims = self.frame.last_output_dims(&core.unit, idx).ok_or_else(missing)?;
+                if !buffer.set_dims(dims) {
+                    let has = buffer.capacity();
+                    let message = format!("output `{name}` of sizes {dims:?} has no room in {has} bytes");
+                    return refuse(RunErrorKind::WrongShape, message);
+                }
+                if let (false, Buffer::Host(buffer)) = (direct, buffer) {
+                    let view = self.frame.output(&core.unit, idx).0.ok_or_else(missing)?;
+                    buffer.bytes_mut().copy_from_slice(view.bytes());
+                }
+            }
+        }
+        Ok(())
+    }
+}
