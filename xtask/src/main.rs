@@ -5,11 +5,13 @@ mod compare;
 mod conformance;
 mod differential;
 mod dynamic;
+mod figure;
 mod gpu_plan;
 mod import_figures;
 mod models;
 mod nvrtc;
 mod passes;
+mod pipeline;
 mod python;
 mod runtime;
 mod sharing;
@@ -51,6 +53,8 @@ enum Command {
     Nvrtc(nvrtc::Options),
     /// Run models before and behind the passes over the reference, and print which pass did what.
     Passes(passes::Options),
+    /// Chain an image generator's three engines in device memory: rate, distance to FP32, equality of all results.
+    Pipeline(pipeline::Options),
     /// Hold plans of models against the reference, with and without Winograd.
     Accuracy(accuracy::Options),
     /// Print what a call of the smallest engine costs; build with --release to measure.
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Command::Models(options) => models::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),
+        Command::Pipeline(options) => pipeline::run(&options),
         Command::Accuracy(options) => accuracy::run(&options),
         Command::Overhead => runtime::overhead(),
         Command::Contexts(options) => runtime::contexts(&options),
