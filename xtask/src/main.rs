@@ -18,6 +18,7 @@ mod sharing;
 mod test;
 #[cfg(test)]
 mod tidy;
+mod transfers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,6 +64,8 @@ enum Command {
     Contexts(runtime::ContextsOptions),
     /// Measure what sharing costs: two contexts, engines in turn, busy processes beside; build with --release.
     Sharing(sharing::Options),
+    /// Run a plan from pinned buffers on two contexts, against the device's rate and the link's; memory of contexts.
+    Transfers(transfers::Options),
     /// Meet many distinct shapes in a row on a transformer; print resolve times and memory.
     Shapes(runtime::ShapesOptions),
 }
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Overhead => runtime::overhead(),
         Command::Contexts(options) => runtime::contexts(&options),
         Command::Sharing(options) => sharing::run(&options),
+        Command::Transfers(options) => transfers::run(&options),
         Command::Shapes(options) => runtime::shapes(&options),
     };
     match result {
