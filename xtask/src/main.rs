@@ -5,17 +5,20 @@ mod compare;
 mod conformance;
 mod differential;
 mod dynamic;
+mod figure;
 mod gpu_plan;
 mod import_figures;
 mod models;
 mod nvrtc;
 mod passes;
+mod pipeline;
 mod python;
 mod runtime;
 mod sharing;
 mod test;
 #[cfg(test)]
 mod tidy;
+mod transfers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,6 +54,8 @@ enum Command {
     Nvrtc(nvrtc::Options),
     /// Run models before and behind the passes over the reference, and print which pass did what.
     Passes(passes::Options),
+    /// Chain an image generator's three engines in device memory: rate, distance to FP32, equality of all results.
+    Pipeline(pipeline::Options),
     /// Hold plans of models against the reference, with and without Winograd.
     Accuracy(accuracy::Options),
     /// Print what a call of the smallest engine costs; build with --release to measure.
@@ -59,6 +64,8 @@ enum Command {
     Contexts(runtime::ContextsOptions),
     /// Measure what sharing costs: two contexts, engines in turn, busy processes beside; build with --release.
     Sharing(sharing::Options),
+    /// Run a plan from pinned buffers on two contexts, against the device's rate and the link's; memory of contexts.
+    Transfers(transfers::Options),
     /// Meet many distinct shapes in a row on a transformer; print resolve times and memory.
     Shapes(runtime::ShapesOptions),
 }
@@ -75,10 +82,12 @@ fn main() -> ExitCode {
         Command::Models(options) => models::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),
+        Command::Pipeline(options) => pipeline::run(&options),
         Command::Accuracy(options) => accuracy::run(&options),
         Command::Overhead => runtime::overhead(),
         Command::Contexts(options) => runtime::contexts(&options),
         Command::Sharing(options) => sharing::run(&options),
+        Command::Transfers(options) => transfers::run(&options),
         Command::Shapes(options) => runtime::shapes(&options),
     };
     match result {

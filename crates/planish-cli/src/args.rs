@@ -59,6 +59,9 @@ pub(crate) struct Inspect {
     /// Of a plan: all that it holds but the weights' elements, to be read or compared line by line
     #[arg(long)]
     pub(crate) text: bool,
+    /// Of a plan: write each piece of its compiled code to a file in this folder, for a disassembler
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) code: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: Json,
 }

@@ -11,15 +11,19 @@ use serde_json::{Value, json};
 
 use crate::args::Bench;
 use crate::feed::{self, Sources};
+use crate::start::Start;
 use crate::watch::Watch;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
+    let mut start = Start::at(args.building.device)?;
+    let opening = Instant::now();
     let made = load::plan(&args.model, &args.building, args.no_cache)?;
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
     let engine = load::engine(made.plan, args.building.device)?;
+    start.open = opening.elapsed();
     let (device, precision) = load::device_and_precision(&engine);
     let sources = Sources {
         archive: args.inputs.as_ref(),
@@ -40,6 +44,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let watch = if on_device { Watch::start(args.building.device) } else { None };
     let timed = run_all(&engine, &names, &tensors, threads, args)?;
     let seen = watch.and_then(Watch::finish);
+    start.first = timed.first;
     let batch = tensors.first().and_then(|tensor| tensor.shape().first().copied()).unwrap_or(1);
     let stats = Stats::new(&timed.times, args.trim);
     let qps = timed.times.len() as f64 / timed.wall.as_secs_f64();
@@ -76,6 +81,9 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
             ("recordings".to_string(), json!(device.n_recordings)),
         ]);
     }
+    if let (Value::Object(report), Value::Object(start)) = (&mut report, start.json()) {
+        report.extend(start);
+    }
     if let (Value::Object(report), Some(seen)) = (&mut report, &seen) {
         report.insert("gpu".to_string(), seen.json());
     }
@@ -83,6 +91,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         if let Some(seen) = &seen {
             writeln!(out, "gpu      {}", seen.line())?;
         }
+        writeln!(out, "start    {}", start.line())?;
         print_table(out, &args.model, &stats, &timed, qps, batch, threads, &engine)?;
     }
     print::json(out, &args.json, &report)?;
@@ -97,6 +106,8 @@ struct Timed {
     /// What all threads together worked, from the first warm-up's end on.
     cpu: Option<Duration>,
     device: Option<OnDevice>,
+    /// Of the first context: until its first result.
+    first: Duration,
 }
 
 /// What one context measured.
@@ -106,6 +117,7 @@ struct Lap {
     arena_bytes: usize,
     cpu: Option<Duration>,
     device: Option<OnDevice>,
+    first: Duration,
 }
 
 /// What one context did on a GPU.
@@ -220,11 +232,13 @@ fn run_all(
     let on_device = engine.record().targets.len() > 1;
     let wait = if args.spin { Wait::Spin } else { Wait::Block };
     let one = || -> Result<Lap> {
+        let began = Instant::now();
         let mut context = engine.context_with(ContextOptions { wait, ..ContextOptions::new(threads) })?;
         let mut source = Source::new(&context, names, tensors, args, on_device)?;
         let start = Instant::now();
         // The first run resolves shapes and touches memory: it is warm-up however short that is.
         source.run(&mut context)?;
+        let first = began.elapsed();
         while start.elapsed() < args.warmup {
             source.run(&mut context)?;
         }
@@ -239,7 +253,7 @@ fn run_all(
         let wall = start.elapsed();
         let cpu = cpu_time().zip(cpu).map(|(end, start)| end.saturating_sub(start));
         let device = on_device.then(|| source.phases(&mut context)).transpose()?;
-        Ok(Lap { times, wall, arena_bytes: context.arena_bytes(), cpu, device })
+        Ok(Lap { times, wall, arena_bytes: context.arena_bytes(), cpu, device, first })
     };
     let results: Vec<Result<_>> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..args.contexts.max(1)).map(|_| scope.spawn(one)).collect();
@@ -249,15 +263,24 @@ fn run_all(
         }
         results
     });
-    let mut timed =
-        Timed { times: Vec::new(), wall: Duration::ZERO, arena_bytes: 0, cpu: None, device: None };
+    let mut timed = Timed {
+        times: Vec::new(),
+        wall: Duration::ZERO,
+        arena_bytes: 0,
+        cpu: None,
+        device: None,
+        first: Duration::ZERO,
+    };
     for result in results {
-        let Lap { times, wall, arena_bytes, cpu, device } = result.context("the run failed")?;
+        let Lap { times, wall, arena_bytes, cpu, device, first } = result.context("the run failed")?;
         timed.times.extend(times);
         // Each counts the whole process, over nearly the same time.
         timed.cpu = timed.cpu.max(cpu);
         timed.wall = timed.wall.max(wall);
         timed.arena_bytes += arena_bytes;
+        if timed.first.is_zero() {
+            timed.first = first;
+        }
         timed.device = timed.device.or(device);
     }
     Ok(timed)

@@ -1,13 +1,14 @@
 //! `planish inspect` of a plan: what it holds, its layers and its certificate.
 
 use std::io::Write;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use planish_plan::{Outcome, Plan, PlanErrorKind, Step, StepKind};
 use serde_json::json;
 
 use crate::args::{Building, Inspect};
-use crate::{Answer, load, print};
+use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     // The file's own plan is shown wherever it can be read, for whatever machine it is.
@@ -25,6 +26,9 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
         write!(out, "{}", plan.describe())?;
         return Ok(Answer::Yes);
     }
+    if let Some(folder) = &args.code {
+        return code(&plan, folder, out);
+    }
     if !args.json.replaces_tables() {
         if args.layers {
             layers(&plan, out)?;
@@ -37,6 +41,21 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     print::json(out, &args.json, &report(&plan))?;
     let failed = plan.certificate.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
     Ok(if failed { Answer::No } else { Answer::Yes })
+}
+
+/// Writes the plan's compiled code, one file a piece, named by the beginning of its key; no if there is none.
+fn code(plan: &Plan, folder: &Path, out: &mut dyn Write) -> Result<Answer> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (idx, code) in plan.code.iter().enumerate() {
+        let name: String = code.key.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
+        let path = folder.join(format!("{idx:03}_{name}.cubin"));
+        std::fs::write(&path, &*code.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        writeln!(out, "{} {}", path.display(), print::bytes(code.bytes.len() as u64))?;
+    }
+    if plan.code.is_empty() {
+        say_note("the plan has no compiled code: its kernels are part of the program or of libraries");
+    }
+    Ok(if plan.code.is_empty() { Answer::No } else { Answer::Yes })
 }
 
 /// The kernel of a step in words.

@@ -19,6 +19,7 @@ mod profile;
 mod random;
 mod run;
 mod shapes;
+mod start;
 mod timing;
 mod watch;
 mod zoo;

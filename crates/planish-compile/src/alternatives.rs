@@ -77,7 +77,7 @@ fn choices(
     let selected =
         |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
     let backend = backends.get(step.target);
-    for candidate in backend.candidates(&problem) {
+    for candidate in backend.candidates_from(&problem, &|source| options.takes_source(source)) {
         if options.takes(backend, &candidate) && selected(&candidate) {
             let ns = candidate.predicted_ns;
             list.push(Alternative { candidate, ns, measured: false, view: false });

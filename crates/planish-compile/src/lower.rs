@@ -183,7 +183,8 @@ impl Setting<'_> {
         backend: &'p dyn Backend,
         problem: &'p Problem,
     ) -> impl Iterator<Item = Candidate> + 'p {
-        backend.candidates(problem).into_iter().filter(move |candidate| {
+        let takes = |source: &str| self.options.takes_source(source);
+        backend.candidates_from(problem, &takes).into_iter().filter(move |candidate| {
             !candidate.slow
                 && self.options.takes(backend, candidate)
                 && is_within(backend, problem, candidate, self.options.workspace)

@@ -248,9 +248,14 @@ impl BuildOptions {
 
     /// Whether a candidate may be used, as far as its name and source tell.
     pub(crate) fn takes(&self, backend: &dyn Backend, candidate: &Candidate) -> bool {
-        let source = backend.source(&candidate.tactic);
+        self.takes_source(backend.source(&candidate.tactic))
+            && (candidate.slow || self.allows(&candidate.tactic.name))
+    }
+
+    /// Whether tactics of this source may be used.
+    pub(crate) fn takes_source(&self, source: &str) -> bool {
         let last = self.tactic_sources.iter().rev().find(|(_, name)| name == source);
-        last.is_none_or(|(taken, _)| *taken) && (candidate.slow || self.allows(&candidate.tactic.name))
+        last.is_none_or(|(taken, _)| *taken)
     }
 
     /// Whether a tactic may be used.

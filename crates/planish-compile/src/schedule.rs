@@ -241,7 +241,9 @@ impl Schedule<'_> {
         };
         let problem = draft.problem(&step, self.sizes, self.options.threads);
         let problem = problem.ok_or_else(|| BuildError::internal(format!("`{name}` has no sizes")))?;
-        let mut candidates = self.backends.get(target).candidates(&problem).into_iter();
+        // Layouts must be brought into each other in any case; libraries that are left out are not asked.
+        let takes = |source: &str| source == "own" || self.options.takes_source(source);
+        let mut candidates = self.backends.get(target).candidates_from(&problem, &takes).into_iter();
         let fits = |one: &Candidate| one.inputs[0].layout == from && one.outputs[0].layout == to;
         Ok(candidates.find(fits).map(|candidate| (region, candidate)))
     }

@@ -119,7 +119,7 @@ fn rivals(
             && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
     };
     let list = backend
-        .candidates(&problem)
+        .candidates_from(&problem, &|source| options.takes_source(source))
         .into_iter()
         .filter(|candidate| !candidate.slow && allowed(candidate) && fits(candidate, &own.candidate))
         .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })

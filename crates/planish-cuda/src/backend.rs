@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use planish_kernel::{
     Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
     MemoryKind, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    source_of_family,
 };
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
@@ -57,6 +58,11 @@ pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelEr
             format!("the CUDA backend has no tactic `{}`; rebuild the plan", tactic.name),
         )
     })
+}
+
+/// The families of the sources that `takes` names.
+fn families_from(takes: &dyn Fn(&str) -> bool) -> impl Iterator<Item = &'static dyn Family> {
+    FAMILIES.iter().copied().filter(move |family| takes(source_of_family(family.name())))
 }
 
 /// What a plan that calls a library says that it needs: this very version, for which its algorithms were chosen.
@@ -181,6 +187,10 @@ impl Backend for Cuda {
 
     fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
         FAMILIES.iter().flat_map(|family| family.candidates_on(self, problem)).collect()
+    }
+
+    fn candidates_from(&self, problem: &Problem, takes: &dyn Fn(&str) -> bool) -> Vec<Candidate> {
+        families_from(takes).flat_map(|family| family.candidates_on(self, problem)).collect()
     }
 
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
@@ -309,5 +319,21 @@ impl Kernel for Prepared {
         self.context.bind()?;
         // SAFETY: the caller of `launch` grants what it asks for; the context is current.
         unsafe { self.work.launch(call, queue.stream()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_are_left_out_are_not_asked() {
+        let n_libraries = |takes: &dyn Fn(&str) -> bool| {
+            families_from(takes).filter(|family| family.needs().is_some()).count()
+        };
+        assert_eq!(n_libraries(&|_| true), 2);
+        assert_eq!(n_libraries(&|source| source == "own"), 0);
+        assert_eq!(n_libraries(&|source| source != "cudnn"), 1);
+        assert_eq!(families_from(&|source| source == "own").count(), FAMILIES.len() - 2);
     }
 }

@@ -136,6 +136,11 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError>;
 }
 
+/// Which of [`crate::TACTIC_SOURCES`] a family of tactics comes from, by its name.
+pub fn source_of_family(name: &str) -> &'static str {
+    crate::TACTIC_SOURCES.into_iter().find(|source| *source == name).unwrap_or("own")
+}
+
 /// A device that can compute: a CPU, a GPU.
 pub trait Backend: Send + Sync + fmt::Debug {
     /// As users name it: `cpu`, `cuda`.
@@ -151,6 +156,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Ways to compute the problem, the likely fastest first. Operands have dense strides of any layout here:
     /// the candidates say which layouts they want. Empty when the backend cannot.
     fn candidates(&self, problem: &Problem) -> Vec<Candidate>;
+
+    /// As [`Backend::candidates`], but of the sources that `takes` names alone. A library that is left out is not
+    /// asked, so that it need not be there, nor is loaded if it is.
+    fn candidates_from(&self, problem: &Problem, takes: &dyn Fn(&str) -> bool) -> Vec<Candidate> {
+        let mut candidates = self.candidates(problem);
+        candidates.retain(|candidate| takes(self.source(&candidate.tactic)));
+        candidates
+    }
 
     /// Brings the weight that is input `input` of the problem into the form that the tactic reads.
     fn pack(
@@ -214,8 +227,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Which of [`crate::TACTIC_SOURCES`] a tactic comes from.
     fn source(&self, tactic: &Tactic) -> &'static str {
-        let prefix = tactic.name.split('_').next().unwrap_or_default();
-        crate::TACTIC_SOURCES.into_iter().find(|source| *source == prefix).unwrap_or("own")
+        source_of_family(tactic.name.split('_').next().unwrap_or_default())
     }
 
     /// What steps and copies cost here.

@@ -28,7 +28,9 @@ mod tactic;
 mod types;
 mod whole;
 
-pub use backend::{Address, Backend, Call, Kernel, Memory, MemoryInfo, MemoryKind, Prices, Target};
+pub use backend::{
+    Address, Backend, Call, Kernel, Memory, MemoryInfo, MemoryKind, Prices, Target, source_of_family,
+};
 pub use code::Code;
 pub use error::{KernelError, KernelErrorKind};
 pub use operand::{Layout, Operand};

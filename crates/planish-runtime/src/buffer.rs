@@ -246,6 +246,18 @@ impl Bindings {
         })
     }
 
+    /// Takes the buffer of an input out, wherever it lies.
+    pub fn take_input(&mut self, name: &str) -> Option<Buffer> {
+        let idx = self.inputs.iter().position(|(known, _)| known == name)?;
+        Some(self.inputs.swap_remove(idx).1)
+    }
+
+    /// Takes the buffer of an output out, wherever it lies: to be an input of the next run, say.
+    pub fn take_output_buffer(&mut self, name: &str) -> Option<Buffer> {
+        let idx = self.outputs.iter().position(|(known, _)| known == name)?;
+        Some(self.outputs.swap_remove(idx).1)
+    }
+
     /// Takes the host buffer of an output out.
     pub fn take_output(&mut self, name: &str) -> Option<HostBuffer> {
         let wanted = |(known, buffer): &(String, Buffer)| known == name && buffer.host().is_some();
@@ -271,6 +283,19 @@ mod tests {
         assert_eq!(buffer.bytes().as_ptr().addr() % 64, 0);
         assert!(!buffer.set_dims(&[17]) && buffer.set_dims(&[16]));
         assert_eq!(buffer.view().dims(), [16]);
+    }
+
+    #[test]
+    fn a_buffer_goes_from_an_output_to_an_input_and_back() {
+        let mut first = Bindings::new().output("y", HostBuffer::zeros(DType::F32, &[4]).unwrap());
+        let buffer = first.take_output_buffer("y").unwrap();
+        assert!(first.take_output_buffer("y").is_none() && first.take_output("y").is_none());
+        let mut second = Bindings::new().input("x", buffer);
+        second.input_mut("x").unwrap().bytes_mut()[0] = 1;
+        assert!(second.take_input("y").is_none());
+        let buffer = second.take_input("x").unwrap();
+        assert_eq!(buffer.host().unwrap().bytes()[0], 1);
+        assert!(second.take_input("x").is_none());
     }
 
     #[test]

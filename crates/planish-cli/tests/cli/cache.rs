@@ -129,4 +129,7 @@ fn tactics_are_chosen_by_source_time_and_workspace() {
     succeeds(&[&build[..], &["--tactic-sources", "-own"]].concat());
     let reference = succeeds(&["inspect", &plan, "--layers"]).stdout;
     assert!(!own.contains("reference") && reference.contains("reference"), "{own}\n{reference}");
+    let code = planish(&["inspect", &plan, "--code", &folder.path("code").display().to_string()]);
+    assert_eq!(code.code, Some(1), "{}", code.stderr);
+    assert!(code.stderr.contains("the plan has no compiled code"), "{}", code.stderr);
 }
