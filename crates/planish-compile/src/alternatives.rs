@@ -26,6 +26,8 @@ pub(crate) struct Alternative {
 pub(crate) struct Choices {
     pub(crate) problem: Option<Problem>,
     pub(crate) list: Vec<Alternative>,
+    /// What could not be measured, and why.
+    pub(crate) refused: Vec<String>,
 }
 
 /// The name under which seeing a value differently stands among tactics.
@@ -49,7 +51,7 @@ fn choices(
     options: &BuildOptions,
 ) -> Result<Choices, BuildError> {
     if !matches!(step.kind, DraftKind::Kernel) {
-        return Ok(Choices { problem: None, list: Vec::new() });
+        return Ok(Choices { problem: None, list: Vec::new(), refused: Vec::new() });
     }
     let problem = draft.problem(step, sizes, options.threads);
     let problem =
@@ -105,7 +107,7 @@ fn choices(
         );
         return Err(BuildError::new(BuildErrorKind::Refused, message));
     }
-    Ok(Choices { problem: Some(problem), list })
+    Ok(Choices { problem: Some(problem), list, refused: Vec::new() })
 }
 
 /// Scratch bytes that a candidate asks for; `None` where it cannot be prepared.

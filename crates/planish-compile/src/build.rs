@@ -1,5 +1,6 @@
 //! The driver of a build: passes, lowering, prices, selection, schedule.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use planish_ir::Graph;
@@ -78,7 +79,11 @@ pub fn build(
     }
     let mut options = options.clone();
     for _ in 0..MAX_REPAIRS {
-        let (mut plan, tactics, tensors) = assemble(&graph, fixed.is_some(), backends, &options, timings)?;
+        let Assembled { mut plan, tactics, tensors, refused } =
+            assemble(&graph, fixed.is_some(), backends, &options, timings)?;
+        let n_more = refused.len().saturating_sub(MAX_REFUSALS);
+        notes.extend(refused.into_iter().take(MAX_REFUSALS));
+        notes.extend((n_more > 0).then(|| format!("so are {n_more} more")));
         let spread = spread(&plan);
         if backends.is_late(options.build_time) {
             notes.push(unmeasured(&plan));
@@ -118,17 +123,32 @@ fn unmeasured(plan: &Plan) -> String {
     )
 }
 
+/// Tactics that could not be measured are named up to this many.
+const MAX_REFUSALS: usize = 8;
+
 /// Tactics that may turn out wrong before a build gives up.
 const MAX_REPAIRS: usize = 4;
 
-/// A plan of an optimized graph, unchecked; the tactics it uses, and its weights as the graph has them.
+/// A plan of an optimized graph, unchecked.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    pub(crate) plan: Plan,
+    /// The tactics that it uses.
+    pub(crate) tactics: TacticLock,
+    /// Its weights as the graph has them.
+    pub(crate) tensors: Vec<Tensor>,
+    /// Tactics that could not be measured, and why, each once.
+    refused: BTreeSet<String>,
+}
+
+/// Decides and schedules an optimized graph.
 pub(crate) fn assemble(
     graph: &Graph,
     is_fixed: bool,
     backends: Backends<'_>,
     options: &BuildOptions,
     timings: &mut TimingCache,
-) -> Result<(Plan, TacticLock, Vec<Tensor>), BuildError> {
+) -> Result<Assembled, BuildError> {
     let sizes = Sizes::of(graph, options);
     let n_known = timings.len();
     let decided = cover(graph, backends, &sizes, options, timings).and_then(|mut decided| {
@@ -174,7 +194,9 @@ pub(crate) fn assemble(
         certificate: Certificate::default(),
         code: needed.code,
     };
-    Ok((plan, tactics, weights.tensors))
+    let mut refused = BTreeSet::new();
+    refusals(&decided, &mut refused);
+    Ok(Assembled { plan, tactics, tensors: weights.tensors, refused })
 }
 
 /// Which steps of a plan for a device run on the host all the same, and what the transfers between them cost.
@@ -302,4 +324,10 @@ fn lock(decided: &Decided, tactics: &mut TacticLock) {
         }
     }
     decided.bodies.iter().flatten().for_each(|body| lock(body, tactics));
+}
+
+/// Collects what could not be measured, in bodies too.
+fn refusals(decided: &Decided, refused: &mut BTreeSet<String>) {
+    refused.extend(decided.choices.iter().flat_map(|choices| choices.refused.iter().cloned()));
+    decided.bodies.iter().flatten().for_each(|body| refusals(body, refused));
 }

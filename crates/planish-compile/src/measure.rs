@@ -50,6 +50,33 @@ const MAX_REPLAYS: usize = 16;
 /// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
+/// What is to be measured, once for all places of the list that ask for the same: a time that each of them got for
+/// itself would not be the one that the cache gives them later.
+struct Open {
+    places: Vec<usize>,
+    posed: Problem,
+    key: TimingKey,
+}
+
+impl Choices {
+    /// Takes over a measured time.
+    fn price(&mut self, places: &[usize], median_ns: u64) {
+        for &at in places {
+            self.list[at].ns = median_ns as f64;
+            self.list[at].measured = true;
+        }
+    }
+
+    /// A candidate that cannot be prepared or launched is no candidate.
+    fn refuse(&mut self, places: &[usize], error: &KernelError) {
+        for &at in places {
+            self.list[at].ns = f64::INFINITY;
+        }
+        let tactic = &self.list[places[0]].candidate.tactic;
+        self.refused.push(format!("{tactic} is left out, it cannot run: {error}"));
+    }
+}
+
 /// Prices every alternative that has a rival, and with `alone` those without too; times come from the cache or go
 /// into it.
 pub(crate) fn measure(
@@ -96,11 +123,17 @@ pub(crate) fn measure(
                 problem: posed.key(),
                 tactic: alternative.candidate.tactic.to_string(),
             };
+            // Not looked up either: whether another list had it measured must not change what this one says.
+            if alternative.ns > best * MAX_PREDICTED_RATIO {
+                continue;
+            }
             if let Some(entry) = cache.get(&key) {
                 alternative.ns = entry.median_ns as f64;
                 alternative.measured = true;
-            } else if alternative.ns <= best * MAX_PREDICTED_RATIO && !backends.is_late(options.build_time) {
-                open.push((at, posed, key));
+            } else if let Some(same) = open.iter_mut().find(|one: &&mut Open| one.key == key) {
+                same.places.push(at);
+            } else if !backends.is_late(options.build_time) {
+                open.push(Open { places: vec![at], posed, key });
             }
         }
         let step = &draft.steps[idx];
@@ -109,40 +142,37 @@ pub(crate) fn measure(
             _ => None,
         };
         let mut trials = Vec::new();
-        for (at, posed, key) in open {
-            let tactic = &choices.list[at].candidate.tactic;
+        for Open { places, posed, key } in open {
+            let tactic = &choices.list[places[0]].candidate.tactic;
             match Trial::new(backend, &posed, tactic, &weight, rotation) {
-                Ok(trial) => trials.push((at, key, trial)),
-                // A candidate that cannot be prepared is no candidate.
-                Err(_) => choices.list[at].ns = f64::INFINITY,
+                Ok(trial) => trials.push((places, key, trial)),
+                Err(error) => choices.refuse(&places, &error),
             }
         }
-        if let (true, [(at, ..), ..]) = (options.timing_cache_only, &trials[..]) {
+        if let (true, [(places, ..), ..]) = (options.timing_cache_only, &trials[..]) {
             let message = format!(
                 "--timing-cache-only: {} of {rivals} times of `{}` are not in the cache, that of {} among them; \
                  build once without it",
                 trials.len(),
                 problem.region.title(),
-                choices.list[*at].candidate.tactic
+                choices.list[places[0]].candidate.tactic
             );
             return Err(BuildError::new(BuildErrorKind::Refused, message));
         }
         let mut queue = queue(backend, options.threads)?;
         for round in 0..rounds {
-            for (_, _, trial) in &mut trials {
-                trial.sample(&mut *queue).map_err(|error| {
-                    BuildError::internal(format!(
-                        "`{}` failed while it was timed: {error}",
-                        problem.region.title()
-                    ))
-                })?;
-            }
+            trials.retain_mut(|(places, _, trial)| match trial.sample(&mut *queue) {
+                Ok(()) => true,
+                Err(error) => {
+                    choices.refuse(places, &error);
+                    false
+                }
+            });
             if round == 0 {
                 let fastest = trials.iter().map(|(_, _, trial)| trial.median()).min().unwrap_or(0);
-                for (at, key, trial) in &trials {
+                for (places, key, trial) in &trials {
                     if trial.median() as f64 > fastest as f64 * DROP_RATIO {
-                        choices.list[*at].ns = trial.median() as f64;
-                        choices.list[*at].measured = true;
+                        choices.price(places, trial.median());
                         cache.insert(key.clone(), trial.entry());
                     }
                 }
@@ -152,10 +182,15 @@ pub(crate) fn measure(
                 break;
             }
         }
-        for (at, key, trial) in trials {
-            choices.list[at].ns = trial.median() as f64;
-            choices.list[at].measured = true;
+        for (places, key, trial) in trials {
+            choices.price(&places, trial.median());
             cache.insert(key, trial.entry());
+        }
+        if let Some(refusal) = choices.refused.last()
+            && choices.list.iter().all(|alternative| alternative.ns == f64::INFINITY)
+        {
+            let message = format!("nothing can compute `{}`: {refusal}", problem.region.title());
+            return Err(BuildError::internal(message));
         }
         if let Some(path) = &options.timing_cache
             && saved.elapsed() >= SAVE_EVERY

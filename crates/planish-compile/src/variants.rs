@@ -101,7 +101,7 @@ fn rivals(
     backends: Backends<'_>,
     options: &BuildOptions,
 ) -> Choices {
-    let nothing = Choices { problem: None, list: Vec::new() };
+    let nothing = Choices { problem: None, list: Vec::new(), refused: Vec::new() };
     let step = &draft.steps[idx];
     let (DraftKind::Kernel, Some(own)) = (&step.kind, choices[idx].list.get(chosen[idx])) else {
         return nothing;
@@ -124,7 +124,7 @@ fn rivals(
         .filter(|candidate| !candidate.slow && allowed(candidate) && fits(candidate, &own.candidate))
         .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })
         .collect();
-    Choices { problem: Some(problem), list }
+    Choices { problem: Some(problem), list, refused: Vec::new() }
 }
 
 /// Whether a candidate can stand in for the choice without anything else changing.
@@ -216,8 +216,10 @@ mod tests {
     #[test]
     fn only_what_is_measured_and_faster_by_more_than_the_noise_takes_over() {
         let own = Tactic::new("own", 1);
-        let said =
-            |list: Vec<Alternative>| faster(&Choices { problem: None, list }, &own).map(|tactic| tactic.name);
+        let said = |list: Vec<Alternative>| {
+            let choices = Choices { problem: None, list, refused: Vec::new() };
+            faster(&choices, &own).map(|tactic| tactic.name)
+        };
         assert_eq!(said(vec![alternative("own", 100.0, true), alternative("other", 96.0, true)]), None);
         let won = said(vec![alternative("own", 100.0, true), alternative("other", 94.0, true)]);
         assert_eq!(won.as_deref(), Some("other"));

@@ -50,7 +50,7 @@ pub(super) fn run(
     let host = &backends[..1];
     let list = Backends::new(host).map_err(|error| error.to_string())?;
     let made = assemble(&fixed, true, list, &options, &mut TimingCache::default());
-    let (plan, _, _) = made.map_err(|error| error.to_string())?;
+    let plan = made.map_err(|error| error.to_string())?.plan;
     let is_slow = |kind: &StepKind| !matches!(kind, StepKind::Kernel { slow: false, .. });
     let slow = plan.program.steps.iter().filter(|step| is_slow(&step.kind)).flat_map(|step| &step.outputs);
     let elements = |value: &u32| {

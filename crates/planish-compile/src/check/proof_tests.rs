@@ -11,7 +11,7 @@ use planish_tensor::{Dim, Tensor};
 
 use super::{prove, replay, wires};
 use crate::backends::Backends;
-use crate::build::assemble;
+use crate::build::{Assembled, assemble};
 use crate::options::BuildOptions;
 use crate::timing_cache::TimingCache;
 
@@ -56,7 +56,8 @@ fn built(rows: usize) -> Built {
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
     let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
     let list = Backends::new(&backends).unwrap();
-    let (plan, _, tensors) = assemble(&graph, true, list, &options, &mut TimingCache::default()).unwrap();
+    let Assembled { plan, tensors, .. } =
+        assemble(&graph, true, list, &options, &mut TimingCache::default()).unwrap();
     Built { graph, plan, tensors, backends }
 }
 

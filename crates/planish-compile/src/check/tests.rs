@@ -11,7 +11,7 @@ use planish_tensor::{Dim, Tensor};
 
 use super::{Findings, check};
 use crate::backends::Backends;
-use crate::build::assemble;
+use crate::build::{Assembled, assemble};
 use crate::options::BuildOptions;
 use crate::timing_cache::TimingCache;
 
@@ -55,7 +55,7 @@ fn with_fault<T>(plant: impl FnOnce(&mut Plan), look: Look<'_, T>) -> T {
     let list: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
     let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
     let backends = Backends::new(&list).unwrap();
-    let (mut plan, _, tensors) =
+    let Assembled { mut plan, tensors, .. } =
         assemble(&graph, true, backends, &options, &mut TimingCache::default()).unwrap();
     plant(&mut plan);
     look(&graph, &plan, &tensors, &list, &options)

@@ -11,7 +11,7 @@ use planish_kernel::{
 use planish_tensor::Tensor;
 
 use crate::memory::{GAP, Numbers, collect, lay_out, widened};
-use crate::{compare, exact};
+use crate::{Way, compare, exact};
 
 /// How a candidate did.
 pub(crate) struct Outcome {
@@ -53,9 +53,11 @@ impl From<KernelError> for Wrong {
 const GAP_ELEMENTS: usize = 8;
 /// Launches in the recording that is timed.
 const N_TIMED: usize = 20;
+/// And where launches are slow because somebody watches them.
+const N_FEW: usize = 2;
 
 /// Runs a candidate on dense operands and, where it allows that, on parts of larger ones.
-pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate) -> Result<Outcome, Wrong> {
+pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate, way: Way) -> Result<Outcome, Wrong> {
     let mut numbers = Numbers::new(7);
     let inputs: Vec<Tensor> = trial
         .problem
@@ -69,9 +71,9 @@ pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate) -> Result
         .collect();
     let want = exact::evaluate(&trial.problem.region, &inputs)?;
     let dense = offline::arranged(&trial.problem, candidate);
-    let mut result = run(cuda, &dense, candidate, trial, &inputs, &want, 0)?;
+    let mut result = run(cuda, &dense, candidate, trial, &inputs, &want, 0, way)?;
     let any_inside = candidate.inputs.iter().chain(&candidate.outputs).any(|want| want.inside);
-    if any_inside {
+    if any_inside && !way.bare {
         let mut inside = dense.clone();
         let widen = |operands: &mut [Operand], wants: &[Want]| {
             for (operand, want) in operands.iter_mut().zip(wants) {
@@ -82,7 +84,7 @@ pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate) -> Result
         };
         widen(&mut inside.inputs, &candidate.inputs);
         widen(&mut inside.outputs, &candidate.outputs);
-        let parts = run(cuda, &inside, candidate, trial, &inputs, &want, GAP_ELEMENTS)
+        let parts = run(cuda, &inside, candidate, trial, &inputs, &want, GAP_ELEMENTS, way)
             .map_err(|wrong| Wrong { what: format!("inside of larger operands: {wrong}"), ..wrong })?;
         result.error = result.error.max(parts.error);
     }
@@ -96,13 +98,20 @@ struct Operands {
 }
 
 impl Operands {
-    fn new(cuda: &Cuda, queue: &mut dyn Queue, bytes: &[(Vec<u8>, usize)]) -> Result<Operands, KernelError> {
+    fn new(
+        cuda: &Cuda,
+        queue: &mut dyn Queue,
+        bytes: &[(Vec<u8>, usize)],
+        bare: bool,
+    ) -> Result<Operands, KernelError> {
         let (mut memories, mut addresses) = (Vec::new(), Vec::new());
         for (bytes, front) in bytes {
             let memory = cuda.allocate(bytes.len() + front)?;
             let at = memory.address().offset(*front);
-            // SAFETY: the memory was taken for these bytes.
-            unsafe { queue.upload(at, bytes)? };
+            if !bare {
+                // SAFETY: the memory was taken for these bytes.
+                unsafe { queue.upload(at, bytes)? };
+            }
             addresses.push(at);
             memories.push(memory);
         }
@@ -110,6 +119,7 @@ impl Operands {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "what a run is made of")]
 fn run(
     cuda: &Cuda,
     problem: &Problem,
@@ -118,6 +128,7 @@ fn run(
     inputs: &[Tensor],
     want: &[Tensor],
     front: usize,
+    way: Way,
 ) -> Result<Outcome, Wrong> {
     let kernel = cuda.prepare(problem, &candidate.tactic)?;
     let mut queue = cuda.queue(QueueOptions::new(1))?;
@@ -133,18 +144,20 @@ fn run(
         };
         from.push((bytes, front_bytes(operand, candidate.inputs[idx].inside && operand.packed.is_none())));
     }
-    let from = Operands::new(cuda, &mut *queue, &from)?;
+    let from = Operands::new(cuda, &mut *queue, &from, false)?;
     let poison: Vec<(Vec<u8>, usize)> = problem
         .outputs
         .iter()
         .zip(&candidate.outputs)
         .map(|(operand, want)| (vec![GAP; operand.span_bytes()], front_bytes(operand, want.inside)))
         .collect();
-    let to = Operands::new(cuda, &mut *queue, &poison)?;
+    let to = Operands::new(cuda, &mut *queue, &poison, way.bare)?;
     let scratch = cuda.allocate(kernel.workspace_bytes())?;
-    let noise = vec![GAP; kernel.workspace_bytes()];
-    // SAFETY: the memory was taken for these bytes.
-    unsafe { queue.upload(scratch.address(), &noise)? };
+    if !way.bare {
+        let noise = vec![GAP; kernel.workspace_bytes()];
+        // SAFETY: the memory was taken for these bytes.
+        unsafe { queue.upload(scratch.address(), &noise)? };
+    }
     let call = Call { inputs: &from.addresses, outputs: &to.addresses, workspace: scratch.address() };
     // SAFETY: the operands span what the problem says, and live until the queue is synchronized.
     unsafe { kernel.launch(&call, &mut *queue)? };
@@ -155,7 +168,8 @@ fn run(
         let got = collect(operand, bytes)?;
         error = error.max(compare::compare(problem, &got, want, trial.slack)?);
     }
-    let ns = replay(cuda, &*kernel, &call, &mut *queue)?;
+    let n_timed = if way.most.is_some() { N_FEW } else { N_TIMED };
+    let ns = replay(cuda, &*kernel, &call, &mut *queue, n_timed)?;
     let again = fetch(&mut *queue, problem, &to)?;
     if again != first {
         return Err(Wrong::from("replayed launches do not make the same bytes".to_string()));
@@ -200,9 +214,10 @@ fn replay(
     kernel: &dyn Kernel,
     call: &Call<'_>,
     queue: &mut dyn Queue,
+    n_timed: usize,
 ) -> Result<f64, KernelError> {
     queue.begin_capture()?;
-    for _ in 0..N_TIMED {
+    for _ in 0..n_timed {
         // SAFETY: the caller holds the operands until the queue is synchronized.
         unsafe { kernel.launch(call, queue)? };
     }
@@ -215,7 +230,7 @@ fn replay(
         queue.record_at(&*end)?;
         queue.synchronize()?;
     }
-    Ok(end.ns_since(&*start)? / N_TIMED as f64)
+    Ok(end.ns_since(&*start)? / n_timed as f64)
 }
 
 /// Bytes of every size go up and come back, through staging and pinned memory, and from place to place.

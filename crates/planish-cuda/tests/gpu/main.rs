@@ -4,6 +4,10 @@
 //! Without a GPU this says so and tests nothing. The binary runs alone: build it with
 //! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
 //! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
+//! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over its trials, on the smallest operands and
+//! with few replays: for compute-sanitizer (bench/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and scratch memory
+//! hold what the device left there, so that initcheck sees who reads them; operands inside of larger ones, whose gaps
+//! must hold something known, are left out then.
 
 // Copies and launches are for the caller to get right.
 #![allow(unsafe_code)]
@@ -12,13 +16,14 @@ mod compare;
 mod device;
 mod exact;
 mod memory;
+mod spread;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_cuda::offline::{self, Trial};
 use planish_cuda::{Cuda, CudaErrorKind};
-use planish_kernel::Backend;
+use planish_kernel::{Backend, Candidate};
 
 /// Names a child process's family and the first of its trials to run.
 const CHILD: &str = "PLANISH_GPU_CHILD";
@@ -80,6 +85,16 @@ fn every_family_computes_what_the_reference_does() {
     assert!(failed.is_empty(), "families that failed: {failed:?}");
 }
 
+/// For scripts that run families one by one.
+#[test]
+fn families_are_listed() {
+    println!();
+    for family in offline::families() {
+        assert!(!offline::trials(family).is_empty(), "{family} has no trials");
+        println!("family {family}");
+    }
+}
+
 /// What a child process does; nothing in an ordinary run.
 #[test]
 fn one_family() {
@@ -92,37 +107,39 @@ fn one_family() {
     println!();
     let cuda = open().unwrap();
     let verbose = std::env::var_os("PLANISH_GPU_VERBOSE").is_some();
+    let way = Way::asked();
     let mut n_run = 0;
     let mut worst = 0.0f64;
     let mut failures = 0;
-    let trials = offline::trials(family);
-    compile_all(&cuda, family, trials.get(first..).unwrap_or_default());
-    for (idx, trial) in trials.into_iter().enumerate().skip(first) {
-        println!("@ {idx}");
+    let mut runs = Vec::new();
+    for (idx, trial) in offline::trials(family).into_iter().enumerate().skip(first) {
         let candidates = cuda.candidates_of(family, &trial.problem);
         if candidates.is_empty() {
             println!("| {family}: trial {idx} has no candidate here: {}", trial.problem.key());
         }
-        for candidate in candidates {
-            let tactic = candidate.tactic.to_string();
-            match device::check(&cuda, &trial, &candidate) {
-                Ok(result) => {
-                    n_run += 1;
-                    worst = worst.max(result.error);
-                    if verbose {
-                        let (error, us) = (result.error, result.ns / 1e3);
-                        println!(
-                            "| ok {tactic} error {error:.3} of its bound, {us:.1} us: {}",
-                            short(&trial)
-                        );
-                    }
+        runs.extend(candidates.into_iter().map(|candidate| Run { idx, trial: trial.clone(), candidate }));
+    }
+    if let Some(most) = way.most {
+        runs = spread::pick(runs, most, |run| run.trial.problem.traffic_bytes());
+    }
+    compile_all(&cuda, &runs);
+    for Run { idx, trial, candidate } in runs {
+        println!("@ {idx}");
+        let tactic = candidate.tactic.to_string();
+        match device::check(&cuda, &trial, &candidate, way) {
+            Ok(result) => {
+                n_run += 1;
+                worst = worst.max(result.error);
+                if verbose {
+                    let (error, us) = (result.error, result.ns / 1e3);
+                    println!("| ok {tactic} error {error:.3} of its bound, {us:.1} us: {}", short(&trial));
                 }
-                Err(wrong) => {
-                    failures += 1;
-                    println!("| FAILED {tactic} on {}: {wrong}", short(&trial));
-                    if wrong.is_lost {
-                        std::process::exit(1);
-                    }
+            }
+            Err(wrong) => {
+                failures += 1;
+                println!("| FAILED {tactic} on {}: {wrong}", short(&trial));
+                if wrong.is_lost {
+                    std::process::exit(1);
                 }
             }
         }
@@ -132,20 +149,38 @@ fn one_family() {
     assert_eq!(failures, 0);
 }
 
-/// Compiles what the trials need on all cores; what fails is told when its turn comes.
-fn compile_all(cuda: &Cuda, family: &str, trials: &[Trial]) {
-    let mut jobs = Vec::new();
-    for trial in trials {
-        for candidate in cuda.candidates_of(family, &trial.problem) {
-            jobs.push((offline::arranged(&trial.problem, &candidate), candidate.tactic));
-        }
+/// A candidate on the operands of a trial.
+struct Run {
+    idx: usize,
+    trial: Trial,
+    candidate: Candidate,
+}
+
+/// How candidates are run.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    /// At most so many of a family, and few replays.
+    pub(crate) most: Option<usize>,
+    /// Nothing is written to outputs and scratch memory before a launch.
+    pub(crate) bare: bool,
+}
+
+impl Way {
+    fn asked() -> Way {
+        let most = std::env::var("PLANISH_GPU_MOST").ok().map(|most| most.parse().unwrap());
+        Way { most, bare: std::env::var_os("PLANISH_GPU_BARE").is_some() }
     }
+}
+
+/// Compiles what the runs need on all cores; what fails is told when its turn comes.
+fn compile_all(cuda: &Cuda, runs: &[Run]) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while let Some((problem, tactic)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Ok(code) = cuda.code(problem, tactic) {
+                while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let problem = offline::arranged(&run.trial.problem, &run.candidate);
+                    if let Ok(code) = cuda.code(&problem, &run.candidate.tactic) {
                         let _ = cuda.add_code(&code);
                     }
                 }

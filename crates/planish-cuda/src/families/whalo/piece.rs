@@ -150,7 +150,12 @@ impl Piece {
                 let bare = Piece { bn, bk, groups, sa: 0, tb, sb: 0, resident: false, split: 1, blocks: 1 };
                 for split in SPLITS {
                     for sa in [2, 3] {
-                        pieces.extend(Piece { sa, split, ..bare }.fitted(gpu, work));
+                        // More stages than there is to bring come out as fewer.
+                        if let Some(piece) = (Piece { sa, split, ..bare }).fitted(gpu, work)
+                            && !pieces.contains(&piece)
+                        {
+                            pieces.push(piece);
+                        }
                     }
                 }
             }
@@ -250,6 +255,8 @@ impl Amount {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -264,6 +271,8 @@ mod tests {
             let work = Amount { images: 2, size, taps, c, n, spatial };
             let pieces = Piece::all(&gpu, &work);
             assert!(!pieces.is_empty());
+            let names: BTreeSet<String> = pieces.iter().map(Piece::name).collect();
+            assert_eq!(names.len(), pieces.len(), "a piece is there twice");
             for piece in pieces {
                 assert_eq!(Piece::named(&piece.name()), Some(piece));
                 assert!(piece.shared_bytes(taps) <= gpu.smem_per_block);

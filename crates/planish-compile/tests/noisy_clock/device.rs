@@ -1,0 +1,228 @@
+//! A GPU that is not there: candidates, regions and packing are those of an H200, kernels do nothing, and the clock
+//! is noise.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use planish_cuda::{Gpu, Planner, offline};
+use planish_kernel::{
+    Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, Memory, MemoryKind, PackedWeight,
+    Problem, Proposal, Queue, QueueOptions, Recording, Region, Tactic, Target, Whole,
+};
+use planish_op::Value;
+use planish_tensor::{Bytes, DType, Tensor};
+
+/// Samples lie between this and three times as much.
+const SHORTEST_NS: u64 = 2_000;
+
+#[derive(Debug)]
+pub(crate) struct Noisy {
+    gpu: Gpu,
+    planner: Planner,
+    state: Arc<AtomicU64>,
+}
+
+impl Noisy {
+    /// With its own noise.
+    pub(crate) fn new(seed: u64) -> Noisy {
+        let gpu = Gpu::known("h200").unwrap();
+        Noisy { planner: Planner::new(gpu.clone()), gpu, state: Arc::new(AtomicU64::new(seed)) }
+    }
+}
+
+impl Backend for Noisy {
+    fn name(&self) -> &str {
+        self.planner.name()
+    }
+
+    fn target(&self) -> Target {
+        self.planner.target()
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
+        self.planner.regions(whole)
+    }
+
+    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
+        self.planner.candidates(problem)
+    }
+
+    fn pack(
+        &self,
+        problem: &Problem,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        self.planner.pack(problem, tactic, input, weight)
+    }
+
+    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+        self.planner.packed_bytes(format, dtype, dims)
+    }
+
+    fn unpack(
+        &self,
+        format: &str,
+        dtype: DType,
+        dims: &[usize],
+        bytes: &[u8],
+    ) -> Result<Tensor, KernelError> {
+        self.planner.unpack(format, dtype, dims, bytes)
+    }
+
+    fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        Ok(Box::new(Nothing))
+    }
+
+    /// The text of the sources stands for what a compiler would make of it.
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        let sources = offline::sources(&self.gpu, problem, tactic)?;
+        let code = |source: planish_cuda::Source| {
+            let key = source.key(&self.gpu);
+            Code { bytes: Bytes::from_vec(key.clone().into_bytes()), key }
+        };
+        Ok(sources.into_iter().map(code).collect())
+    }
+
+    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+        self.planner.evaluate(region, inputs)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        Ok(Box::new(Absent(bytes)))
+    }
+
+    fn queue(&self, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        Ok(Box::new(Idle))
+    }
+
+    fn event(&self, _timed: bool) -> Result<Box<dyn Event>, KernelError> {
+        Ok(Box::new(Dice(Arc::clone(&self.state))))
+    }
+}
+
+/// Memory that nobody reads or writes.
+#[derive(Debug)]
+struct Absent(usize);
+
+impl Memory for Absent {
+    fn address(&self) -> Address {
+        Address(1 << 20)
+    }
+
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Kernel for Nothing {
+    fn workspace_bytes(&self) -> usize {
+        0
+    }
+
+    unsafe fn launch(&self, _call: &Call<'_>, _queue: &mut dyn Queue) -> Result<(), KernelError> {
+        Ok(())
+    }
+}
+
+/// Tells another time whenever it is asked.
+#[derive(Debug)]
+struct Dice(Arc<AtomicU64>);
+
+impl Event for Dice {
+    fn is_reached(&self) -> Result<bool, KernelError> {
+        Ok(true)
+    }
+
+    fn wait(&self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn ns_since(&self, _earlier: &dyn Event) -> Result<f64, KernelError> {
+        // Steele and others, "Fast splittable pseudorandom number generators": the state walks, its bits are mixed.
+        let walked = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let mixed = (walked ^ (walked >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let noise = ((mixed ^ (mixed >> 27)) >> 20) % (2 * SHORTEST_NS);
+        // A sample is the time of sixteen launches, whole nanoseconds each.
+        Ok(16.0 * (SHORTEST_NS + noise) as f64)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[derive(Debug)]
+struct Idle;
+
+#[derive(Debug)]
+struct Empty;
+
+impl Recording for Empty {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Queue for Idle {
+    unsafe fn upload(&mut self, _to: Address, _from: &[u8]) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    unsafe fn download(&mut self, _to: &mut [u8], _from: Address) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    unsafe fn copy(&mut self, _to: Address, _from: Address, _bytes: usize) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn record(&mut self) -> Result<Box<dyn Event>, KernelError> {
+        Ok(Box::new(Dice(Arc::default())))
+    }
+
+    fn record_at(&mut self, _event: &dyn Event) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn wait_for(&mut self, _event: &dyn Event) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn can_capture(&self) -> bool {
+        true
+    }
+
+    fn begin_capture(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
+        Ok(Box::new(Empty))
+    }
+
+    unsafe fn replay(&mut self, _recording: &dyn Recording) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
