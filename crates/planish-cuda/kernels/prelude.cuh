@@ -235,6 +235,19 @@ PL_INLINE float warp_max(float v) {
   return v;
 }
 
+// All threads of WARPS neighbouring warps, up to 15 groups of them in a block.
+template <int WARPS> PL_INLINE void group_sync(int group) {
+  if (WARPS == 1) __syncwarp();
+  else asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(32 * WARPS) : "memory");
+}
+
+// 2 to the power of v, zero where the result would be denormal; within 2 units in the last place.
+PL_INLINE float fast_exp2(float v) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // Dependent launches (sm_90 and later; nothing elsewhere). A kernel calls `wait_for_inputs` before it reads or
 // writes what kernels before it touch, and `let_next_begin` when the next may occupy what it leaves free.
