@@ -48,8 +48,8 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
 #if CAUSAL
   end = min(end, a.v[26] + first + ROWS);
 #endif
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   bring<D, ROWS, PITCH>(queries_at, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
   int fetched = begin + group * KEYS;
   if (fetched < end) {

@@ -102,8 +102,8 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) pool(const T* x, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const int strides = a.v[13] | a.v[32] | a.v[34] | a.v[35] | a.v[36];
   if (LAST && strides % V == 0 && (u64)x % (V * sizeof(T)) == 0) make<true>(x, y, a);
   else make<V == 1>(x, y, a);

@@ -250,7 +250,8 @@ PL_INLINE float fast_exp2(float v) {
 
 // ---------------------------------------------------------------------------------------------------------
 // Dependent launches (sm_90 and later; nothing elsewhere). A kernel calls `wait_for_inputs` before it reads or
-// writes what kernels before it touch, and `let_next_begin` when the next may occupy what it leaves free.
+// writes what kernels before it touch, and `let_next_begin` when the next may occupy what it leaves free: at once,
+// because the next one waits for all of this one anyway, and its blocks are then in place when this one ends.
 
 PL_INLINE void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
