@@ -82,6 +82,35 @@ template <> struct Pair<bf16> {
   static PL_INLINE float hi(u32 v) { return __uint_as_float(v & 0xffff0000u); }
 };
 
+// The larger of each half of two words; NaN wins. `least`: minus infinity twice.
+template <class T> struct Max2;
+template <> struct Max2<f16> {
+  static constexpr u32 least = 0xfc00fc00u;
+  static PL_INLINE u32 of(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 800
+    u32 r;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+#else
+    const float x = Pair<f16>::lo(a), y = Pair<f16>::hi(a), z = Pair<f16>::lo(b), w = Pair<f16>::hi(b);
+    return Pair<f16>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+#endif
+  }
+};
+template <> struct Max2<bf16> {
+  static constexpr u32 least = 0xff80ff80u;
+  static PL_INLINE u32 of(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 800
+    u32 r;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+#else
+    const float x = Pair<bf16>::lo(a), y = Pair<bf16>::hi(a), z = Pair<bf16>::lo(b), w = Pair<bf16>::hi(b);
+    return Pair<bf16>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+#endif
+  }
+};
+
 // The bits of tf32 nearest to a number, ties away from zero.
 PL_INLINE u32 to_tf32(u32 v) {
 #if __CUDA_ARCH__ >= 800

@@ -214,6 +214,15 @@ template <class T> struct Pair {
   static float lo(u32 v) { T h = {(u16)v}; return to_f32(h); }
   static float hi(u32 v) { T h = {(u16)(v >> 16)}; return to_f32(h); }
 };
+template <class T> struct Least2 { static const u32 value = 0xfc00fc00u; };
+template <> struct Least2<bf16> { static const u32 value = 0xff80ff80u; };
+template <class T> struct Max2 {
+  static const u32 least = Least2<T>::value;
+  static u32 of(u32 a, u32 b) {
+    const float x = Pair<T>::lo(a), y = Pair<T>::hi(a), z = Pair<T>::lo(b), w = Pair<T>::hi(b);
+    return Pair<T>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+  }
+};
 inline float warp_sum(float v) {
   for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(~0u, v, step);
   return v;
