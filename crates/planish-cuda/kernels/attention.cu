@@ -15,8 +15,8 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   PO_DYNAMIC
   T* keys = (T*)po_dynamic;
   T* values = keys + KEYS * PITCH;

@@ -56,19 +56,19 @@ struct Scorer {
 };
 
 #if TENSOR
-// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row.
-template <int WIDTH, int ROWS_N, int PITCH_N>
-PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n) {
+// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row, by as many threads as there are members.
+template <int WIDTH, int ROWS_N, int PITCH_N, int N_MEMBERS = THREADS>
+PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n, int member = threadIdx.x) {
   // An operand that lies inside another may begin anywhere.
   if (WIDE && ((u64)from & 15) == 0) {
-    for (int i = threadIdx.x; i < ROWS_N * (WIDTH / 8); i += THREADS) {
+    for (int i = member; i < ROWS_N * (WIDTH / 8); i += N_MEMBERS) {
       const int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
       const bool there = row < rows && chunk * 8 < n;
       copy_async16(shared_address(to + row * PITCH_N + chunk * 8), there ? from + row * step + chunk * 8 : from, there);
     }
   } else {
     const T zero = {0};
-    for (int i = threadIdx.x; i < ROWS_N * WIDTH; i += THREADS) {
+    for (int i = member; i < ROWS_N * WIDTH; i += N_MEMBERS) {
       const int row = i / WIDTH, col = i % WIDTH;
       to[row * PITCH_N + col] = row < rows && col < n ? from[row * step + col] : zero;
     }

@@ -16,8 +16,8 @@
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T* past_k, const T* past_v,
           const i64* lengths, T* kept, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   __shared__ float scores[THREADS];
   __shared__ float scratch[THREADS / 32];
   const int n_queries = a.v[2], n_keys = a.v[3], past = a.v[29];

@@ -6,8 +6,8 @@
 // Set from outside: T, the output's storage; DV, features of a row of sums.
 
 extern "C" __global__ void __launch_bounds__(128) attention_join(const float* parts, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const i64 n_rows = a.v[0], row = blockIdx.x;
   const float* scores = parts + n_rows * a.v[3] * DV + row * 2;
   float most = __int_as_float(0xff800000);

@@ -10,8 +10,8 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   PO_DYNAMIC
   float* queries = (float*)po_dynamic;
   float* keys = queries + ROWS * (D + 1);

@@ -7,8 +7,8 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 attention_present(const T* fresh, const T* past, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   const int feature = (int)(rest % (u32)a.v[3]);

@@ -23,8 +23,8 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   PO_DYNAMIC
   T* queries = (T*)po_dynamic;
   T* keys = queries + ROWS * PITCH;

@@ -13,8 +13,8 @@
 // input, 38 of the output.
 extern "C" __global__ void __launch_bounds__(256)
 conv_transpose(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   int at[5];

@@ -49,8 +49,8 @@ struct Phase {
 
 extern "C" __global__ void __launch_bounds__(128)
 conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   __shared__ uint4 chunks[STAGES * STAGE / 8];
   T* tiles = (T*)chunks;
   Phase phase;

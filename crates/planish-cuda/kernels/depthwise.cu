@@ -81,8 +81,8 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, con
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 depthwise(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   // All vectors begin at multiples of their size, or none is taken to.
   int strides = a.v[13];
 #pragma unroll

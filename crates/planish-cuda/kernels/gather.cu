@@ -14,8 +14,8 @@
 #define INDEX (DATA + N_AXES)
 #define OUT (INDEX + N_AXES)
 extern "C" __global__ void __launch_bounds__(256) gather(const T* data, const I_T* index, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   i64 from = 0, to = 0, which = 0;

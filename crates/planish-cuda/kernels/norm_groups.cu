@@ -87,8 +87,8 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   // Strides are multiples of V; where the operand begins only the launch knows.
   if ((u64)x % (V * sizeof(X_T)) == 0) make<true>(x, scale, bias, y, a ENDING_ARGS);
   else make<false>(x, scale, bias, y, a ENDING_ARGS);
@@ -96,8 +96,8 @@ norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts
 #else
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   __shared__ float scratch[THREADS / 32];
   const int which = blockIdx.y;
   const int n = which / a.v[0], group = which - n * a.v[0];

@@ -136,8 +136,8 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_pixels(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const bool wide = (a.v[4] | a.v[5]) % V == 0 && (u64)x % (V * sizeof(X_T)) == 0;
   if (wide) make<true>(x, scale, bias, y, parts, a ENDING_ARGS);
   else make<false>(x, scale, bias, y, parts, a ENDING_ARGS);

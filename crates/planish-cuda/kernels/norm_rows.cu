@@ -29,8 +29,8 @@ PL_INLINE void read_row(float (&v)[V], const X_T* x, const R_T* r, int at, int l
 
 extern "C" __global__ void __launch_bounds__(SHARERS * ROWS)
 norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y, const Ints a ENDING_PARAMS) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   __shared__ float scratch[SHARERS / 32];
   const u32 row = blockIdx.x * (u32)ROWS + threadIdx.x / SHARERS;
   const bool there = row < (u32)a.v[0];

@@ -8,12 +8,35 @@
 //   LAST       1: channels are innermost and threads follow them; 0: columns are
 //   KD KH KW   taps of a window that is small, whose elements are loaded together; KD 0: of any window
 //   DEPTHS     planes of taps that are loaded together
+//   PACKED     1: the largest of 16-bit numbers, two at once (V is 8)
 //   THREADS    of a block
 //
 // Integers: 0 the number of threads; from 1 on the divisors of the threads' axes, innermost first (with LAST
 // vectors of channels, columns, rows, depths; else columns, rows, depths, channels); from 13 on the channels,
 // then for depth, row and column each: input, kernel, stride, dilation, padding before, padding behind; from
 // 32 on the strides of sample, channel, depth, row and column, of the input and from 37 of the output.
+
+// An axis of a small window: where it begins, which of its taps lie in the image, and how many of them do with and
+// without the padding. `p`: as the integers above.
+template <int K> struct Axis {
+  int start, inside, padded;
+  u32 flags;
+  PL_INLINE Axis(const int* p, int out) {
+    start = out * p[2] - p[4];
+    inside = padded = 0;
+    flags = 0;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      const int at = start + k * p[3];
+      const bool there = at >= 0 && at < p[0];
+      flags |= there ? 1u << k : 0u;
+      inside += there ? 1 : 0;
+      padded += at < p[0] + p[5] ? 1 : 0;
+    }
+  }
+  PL_INLINE bool at(int k) const { return (flags >> k & 1) != 0; }
+};
+
 template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
   u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
@@ -28,6 +51,82 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
   const int out[3] = {at[2], at[1], at[0]};
 #endif
   const int n = (int)rest;
+  const int left = a.v[13] - c;
+  const int step_d = a.v[14 + 3] * a.v[34], step_h = a.v[20 + 3] * a.v[35], step_w = a.v[26 + 3] * a.v[36];
+  T* to = y + (n * a.v[37] + c * a.v[38] + out[0] * a.v[39] + out[1] * a.v[40] + out[2] * a.v[41]);
+  float sum[V];
+#pragma unroll
+  for (int j = 0; j < V; j++) sum[j] = IS_MAX ? __int_as_float(0xff800000) : 0.0f;
+#if KD > 0
+  // Which taps lie in the image is asked of each: dividing would take longer.
+  const Axis<KD> depths(a.v + 14, out[0]);
+  const Axis<KH> rows(a.v + 20, out[1]);
+  const Axis<KW> columns(a.v + 26, out[2]);
+#if !IS_MAX
+  const int counted = WITH_PAD ? depths.padded * rows.padded * columns.padded : depths.inside * rows.inside * columns.inside;
+#endif
+  const T* from = x + (n * a.v[32] + c * a.v[33] + depths.start * a.v[34] + rows.start * a.v[35] + columns.start * a.v[36]);
+#if PACKED
+  if (WIDE) {
+    u32 best[V / 2];
+#pragma unroll
+    for (int j = 0; j < V / 2; j++) best[j] = Max2<T>::least;
+#pragma unroll DEPTHS
+    for (int d = 0; d < KD; d++) {
+      uint4 v[KH][KW];
+#pragma unroll
+      for (int h = 0; h < KH; h++) {
+#pragma unroll
+        for (int w = 0; w < KW; w++) {
+          v[h][w] = make_uint4(Max2<T>::least, Max2<T>::least, Max2<T>::least, Max2<T>::least);
+          if (depths.at(d) && rows.at(h) && columns.at(w)) v[h][w] = *(const uint4*)(from + d * step_d + h * step_h + w * step_w);
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < KH; h++) {
+#pragma unroll
+        for (int w = 0; w < KW; w++) {
+          best[0] = Max2<T>::of(best[0], v[h][w].x);
+          best[1] = Max2<T>::of(best[1], v[h][w].y);
+          best[2] = Max2<T>::of(best[2], v[h][w].z);
+          best[3] = Max2<T>::of(best[3], v[h][w].w);
+        }
+      }
+    }
+    if (((u64)to & 15) == 0) {
+      *(uint4*)to = make_uint4(best[0], best[1], best[2], best[3]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; j++) to[j].bits = (u16)(best[j / 2] >> (j % 2 * 16));
+    }
+    return;
+  }
+#endif
+#pragma unroll DEPTHS
+  for (int d = 0; d < KD; d++) {
+    T v[KH][KW][V];
+#pragma unroll
+    for (int h = 0; h < KH; h++) {
+#pragma unroll
+      for (int w = 0; w < KW; w++) {
+        const bool there = depths.at(d) && rows.at(h) && columns.at(w);
+        po_fetch<T, V, WIDE>(v[h][w], from + d * step_d + h * step_h + w * step_w, there, left);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < KH; h++) {
+#pragma unroll
+      for (int w = 0; w < KW; w++) {
+        const bool there = depths.at(d) && rows.at(h) && columns.at(w);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+          const float e = po_widen(v[h][w][j]);
+          if (there) sum[j] = IS_MAX ? pl_max(sum[j], e) : sum[j] + e;
+        }
+      }
+    }
+  }
+#else
   int first[3], taps[3];
 #if WITH_PAD
   int counted = 1;
@@ -48,38 +147,7 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
 #if !WITH_PAD && !IS_MAX
   const int counted = taps[0] * taps[1] * taps[2];
 #endif
-  const int left = a.v[13] - c;
   const T* from = x + (n * a.v[32] + c * a.v[33] + first[0] * a.v[34] + first[1] * a.v[35] + first[2] * a.v[36]);
-  const int step_d = a.v[14 + 3] * a.v[34], step_h = a.v[20 + 3] * a.v[35], step_w = a.v[26 + 3] * a.v[36];
-  float sum[V];
-#pragma unroll
-  for (int j = 0; j < V; j++) sum[j] = IS_MAX ? __int_as_float(0xff800000) : 0.0f;
-#if KD > 0
-#pragma unroll DEPTHS
-  for (int d = 0; d < KD; d++) {
-    T v[KH][KW][V];
-#pragma unroll
-    for (int h = 0; h < KH; h++) {
-#pragma unroll
-      for (int w = 0; w < KW; w++) {
-        const bool there = d < taps[0] && h < taps[1] && w < taps[2];
-        po_fetch<T, V, WIDE>(v[h][w], from + d * step_d + h * step_h + w * step_w, there, left);
-      }
-    }
-#pragma unroll
-    for (int h = 0; h < KH; h++) {
-#pragma unroll
-      for (int w = 0; w < KW; w++) {
-        const bool there = d < taps[0] && h < taps[1] && w < taps[2];
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-          const float e = po_widen(v[h][w][j]);
-          if (there) sum[j] = IS_MAX ? pl_max(sum[j], e) : sum[j] + e;
-        }
-      }
-    }
-  }
-#else
   for (int d = 0; d < taps[0]; d++) {
     for (int h = 0; h < taps[1]; h++) {
       const T* row = from + d * step_d + h * step_h;
@@ -97,13 +165,12 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
 #pragma unroll
   for (int j = 0; j < V; j++) sum[j] = counted > 1 ? sum[j] * share : sum[j];
 #endif
-  T* to = y + (n * a.v[37] + c * a.v[38] + out[0] * a.v[39] + out[1] * a.v[40] + out[2] * a.v[41]);
   po_store_part<T, V>(to, sum, left);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) pool(const T* x, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const int strides = a.v[13] | a.v[32] | a.v[34] | a.v[35] | a.v[36];
   if (LAST && strides % V == 0 && (u64)x % (V * sizeof(T)) == 0) make<true>(x, y, a);
   else make<V == 1>(x, y, a);

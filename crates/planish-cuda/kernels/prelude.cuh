@@ -82,6 +82,35 @@ template <> struct Pair<bf16> {
   static PL_INLINE float hi(u32 v) { return __uint_as_float(v & 0xffff0000u); }
 };
 
+// The larger of each half of two words; NaN wins. `least`: minus infinity twice.
+template <class T> struct Max2;
+template <> struct Max2<f16> {
+  static constexpr u32 least = 0xfc00fc00u;
+  static PL_INLINE u32 of(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 800
+    u32 r;
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+#else
+    const float x = Pair<f16>::lo(a), y = Pair<f16>::hi(a), z = Pair<f16>::lo(b), w = Pair<f16>::hi(b);
+    return Pair<f16>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+#endif
+  }
+};
+template <> struct Max2<bf16> {
+  static constexpr u32 least = 0xff80ff80u;
+  static PL_INLINE u32 of(u32 a, u32 b) {
+#if __CUDA_ARCH__ >= 800
+    u32 r;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+#else
+    const float x = Pair<bf16>::lo(a), y = Pair<bf16>::hi(a), z = Pair<bf16>::lo(b), w = Pair<bf16>::hi(b);
+    return Pair<bf16>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+#endif
+  }
+};
+
 // The bits of tf32 nearest to a number, ties away from zero.
 PL_INLINE u32 to_tf32(u32 v) {
 #if __CUDA_ARCH__ >= 800
@@ -235,9 +264,23 @@ PL_INLINE float warp_max(float v) {
   return v;
 }
 
+// All threads of WARPS neighbouring warps, up to 15 groups of them in a block.
+template <int WARPS> PL_INLINE void group_sync(int group) {
+  if (WARPS == 1) __syncwarp();
+  else asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(32 * WARPS) : "memory");
+}
+
+// 2 to the power of v, zero where the result would be denormal; within 2 units in the last place.
+PL_INLINE float fast_exp2(float v) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // Dependent launches (sm_90 and later; nothing elsewhere). A kernel calls `wait_for_inputs` before it reads or
-// writes what kernels before it touch, and `let_next_begin` when the next may occupy what it leaves free.
+// writes what kernels before it touch, and `let_next_begin` when the next may occupy what it leaves free: at once,
+// because the next one waits for all of this one anyway, and its blocks are then in place when this one ends.
 
 PL_INLINE void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900

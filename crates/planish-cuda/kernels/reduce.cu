@@ -117,8 +117,8 @@ PL_INLINE Result finished(const Part& part, int n) {
 
 #ifndef FINISH
 extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part* parts, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   __shared__ Part shared[256 * LANES];
 #if ALONG
   const int sharer = threadIdx.x % SHARERS, result = threadIdx.x / SHARERS;
@@ -199,8 +199,8 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part*
 }
 #else
 extern "C" __global__ void __launch_bounds__(256) reduce_finish(U* y, const Part* parts, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const u32 idx = blockIdx.x * 256u + threadIdx.x;
   const u32 which = idx / LANES;
   const int lane = idx % LANES;

@@ -67,8 +67,8 @@ PL_INLINE void taps_of(const Ints& a, int axis, int point, int (&place)[TAPS], f
 }
 
 extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   int at[4];

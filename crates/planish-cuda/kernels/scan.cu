@@ -6,8 +6,8 @@
 #define FROM (4 + 3 * N_OUT)
 #define TO (FROM + N_OUT)
 extern "C" __global__ void __launch_bounds__(256) scan(const T* x, T* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
   if (rest >= (u32)a.v[0]) return;
   i64 from = 0, to = 0;

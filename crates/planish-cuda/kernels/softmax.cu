@@ -17,8 +17,8 @@
 #define TO (FROM + N_OUT)
 
 extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const int len = a.v[1];
 #if ALONG
   const u32 line = blockIdx.x * (256u / THREADS) + threadIdx.x / THREADS;

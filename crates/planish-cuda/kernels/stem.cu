@@ -147,8 +147,8 @@ stem(const void* x, const void* w, const void* bias, const void* residual, EXTRA
   }
   const u32 columns = shared_address(weights + ((lane / 16) * 8 + lane % 8) * W_PITCH + (lane / 8 % 2) * 8);
   copy_async_wait<0>();
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
 
 #pragma unroll 1
   for (i32 idx = blockIdx.x; idx < p.n_tiles; idx += gridDim.x) {

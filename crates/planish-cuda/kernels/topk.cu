@@ -20,8 +20,8 @@ PL_INLINE u32 key_of(float v) {
 PL_INLINE u32 key_of(i32 v) { return (u32)v ^ 0x80000000u; }
 
 extern "C" __global__ void __launch_bounds__(256) topk(const T* x, T* values, i64* places, const Ints a) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   __shared__ u64 entries[SIZE];
   u32 rest = blockIdx.x;
   i64 from = 0, value_at = 0, place_at = 0;

@@ -244,7 +244,7 @@ impl<'a> Shape<'a> {
             "extern \"C\" __global__ void __launch_bounds__({THREADS}) map({}, const Ints a) {{",
             parameters.join(", ")
         );
-        text.push_str("  wait_for_inputs();\n  let_next_begin();\n");
+        text.push_str("  let_next_begin();\n  wait_for_inputs();\n");
         Ok(text)
     }
 

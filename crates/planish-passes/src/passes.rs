@@ -18,6 +18,7 @@ pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
 pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
+pub(crate) mod slice_tokens;
 pub(crate) mod spell_global_pools;
 pub(crate) mod unmerge_rows;
 

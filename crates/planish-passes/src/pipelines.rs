@@ -43,6 +43,7 @@ use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
+use crate::passes::slice_tokens::SliceTokens;
 use crate::passes::spell_global_pools::SpellGlobalPools;
 use crate::passes::unmerge_rows::UnmergeRows;
 
@@ -108,6 +109,8 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         Pass::sweep(LowerPrecision { to, pins }),
         // Lowered nodes that follow each other meet in casts to f32 and back.
         Pass::rule(CancelCasts),
+        // What computes in 16 bits keeps channels innermost, where this costs nothing.
+        Pass::rule(SliceTokens),
         // A value that several lowered nodes read was cast for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),

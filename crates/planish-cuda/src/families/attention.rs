@@ -17,8 +17,9 @@ use wanted::{Wanted, wanted};
 
 const REVISION: u32 = 2;
 
-/// How many candidates of the wide form are offered, the likely fastest.
-const MOST_WIDE: usize = 6;
+/// How many candidates of the wide form are offered, the likely fastest, and of the one with groups.
+const MOST_WIDE: usize = 4;
+const MOST_GROUPED: usize = 6;
 
 /// Attention of every size.
 pub(crate) struct Attention;
@@ -31,6 +32,9 @@ enum Form {
     /// On tensor cores, all warps with the same `tiles` of 16 queries and `keys` a step; the keys cut into `parts`
     /// that different blocks go over.
     Wide { tiles: usize, keys: usize, parts: usize },
+    /// On tensor cores, `tiles` of 16 queries a block, a warp each in each of the `groups` that take turns with
+    /// `keys` a step; the keys cut into `parts` that different blocks go over.
+    Grouped { tiles: usize, groups: usize, keys: usize, parts: usize },
     /// In f32, with rows in shared memory.
     Plain,
     /// In f32, of any size, with a past, lengths, and scores as a result.
@@ -42,6 +46,9 @@ impl Form {
         match self {
             Form::Narrow { warps } => format!("attention_mma{warps}"),
             Form::Wide { tiles, keys, parts } => format!("attention_wide_{}x{keys}_p{parts}", 16 * tiles),
+            Form::Grouped { tiles, groups, keys, parts } => {
+                format!("attention_groups_{}x{groups}x{keys}_p{parts}", 16 * tiles)
+            }
             Form::Plain => "attention_plain".to_string(),
             Form::Any => "attention_any".to_string(),
         }
@@ -49,12 +56,20 @@ impl Form {
 
     fn all() -> impl Iterator<Item = Form> {
         let narrow = [4, 2, 1].into_iter().map(|warps| Form::Narrow { warps });
-        narrow.chain(Form::wide()).chain([Form::Plain, Form::Any])
+        narrow.chain(Form::wide()).chain(Form::grouped()).chain([Form::Plain, Form::Any])
     }
 
     fn wide() -> impl Iterator<Item = Form> {
         let sizes = [2, 1].into_iter().flat_map(|tiles| [64, 32, 16].map(|keys| (tiles, keys)));
         sizes.flat_map(|(tiles, keys)| [1, 2, 4, 8].map(|parts| Form::Wide { tiles, keys, parts }))
+    }
+
+    fn grouped() -> impl Iterator<Item = Form> {
+        let warps = [(1, 4), (1, 8), (2, 2), (2, 4), (4, 1), (4, 2)];
+        let sizes = warps.into_iter().flat_map(|warps| [64, 32, 16].map(|keys| (warps, keys)));
+        sizes.flat_map(|((tiles, groups), keys)| {
+            [1, 2, 4, 8].map(|parts| Form::Grouped { tiles, groups, keys, parts })
+        })
     }
 
     fn named(name: &str) -> Option<Form> {
@@ -64,7 +79,7 @@ impl Form {
     /// Whether a GPU computes with the type as the form does.
     fn suits(self, gpu: &Gpu, dtype: DType) -> bool {
         match self {
-            Form::Narrow { .. } | Form::Wide { .. } => {
+            Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } => {
                 dtype == DType::F16 || (dtype == DType::BF16 && gpu.sm >= 80)
             }
             Form::Plain | Form::Any => true,
@@ -96,6 +111,19 @@ fn price(gpu: &Gpu, problem: &Problem, wanted: &Wanted, form: Form, plan: &Plan)
             let waves = (n_blocks / f64::from(gpu.n_sms)).ceil().max(1.0);
             let join = if parts > 1 { 1_500.0 + 100.0 * parts as f64 } else { 0.0 };
             2_000.0 + waves * n_steps * step + join
+        }
+        Form::Grouped { tiles, groups, keys, parts } => {
+            // A multiprocessor reads about 60 bytes a nanosecond of keys and values. A warp's step has 16 queries'
+            // products, about 6 ns a pair of 16 by 16 where four warps run at once, and what softmax waits for.
+            let part_keys = n_keys.div_ceil(parts) as f64;
+            let read = part_keys * ((size + value_size) * 2) as f64 / 60.0;
+            let depth = (size.div_ceil(16) + value_size.div_ceil(16)) as f64;
+            let n_steps = n_keys.div_ceil(parts).div_ceil(keys).div_ceil(groups) as f64;
+            let sharers = ((tiles * groups) as f64 / 4.0).max(1.0);
+            let step = (keys as f64 / 16.0 * depth * 12.0 * sharers).max(150.0) + 200.0;
+            let waves = (n_blocks / f64::from(gpu.n_sms)).ceil().max(1.0);
+            let join = if parts > 1 { 1_500.0 + 100.0 * parts as f64 } else { 0.0 };
+            2_300.0 + waves * read.max(n_steps * step) + 40.0 * groups as f64 + join
         }
         Form::Plain => gpu.roofline_ns(flops / filled(2.0), 1e13, bytes),
         Form::Any => gpu.roofline_ns(flops / filled(8.0), 1e12, bytes),
@@ -129,10 +157,15 @@ impl Planner for Attention {
         // A part has one step at least.
         let useful = |form: &Form| match form {
             Form::Wide { keys, parts, .. } => (parts - 1) * keys < wanted.n_keys(),
+            Form::Grouped { keys, parts, groups, .. } => {
+                (parts - 1) * keys < wanted.n_keys() && (groups - 1) * keys < wanted.n_keys().div_ceil(*parts)
+            }
             _ => true,
         };
         let wide = sorted(Form::wide().filter(useful).filter_map(offer).collect());
         list.extend(wide.into_iter().take(MOST_WIDE));
+        let grouped = sorted(Form::grouped().filter(useful).filter_map(offer).collect());
+        list.extend(grouped.into_iter().take(MOST_GROUPED));
         if list.is_empty() {
             list.extend(offer(Form::Plain));
         }

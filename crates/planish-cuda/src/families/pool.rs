@@ -6,7 +6,7 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
+use crate::operands::{candidate, is_float, laid, layouts_for, refuse, size_of_element, storage};
 use crate::samples::{Sample, input};
 use crate::space::{block_of, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -14,10 +14,12 @@ use crate::steps::{Arg, Code, Plan, Planner, Slot};
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Taps of a plane of windows whose elements are loaded together.
 const MAX_TAPS: usize = 9;
+/// Of so many planes of taps a word says which lie in the image.
+const MAX_DEPTH: usize = 32;
 
 /// Elements of one access with channels innermost.
 const LANES: usize = 8;
@@ -131,7 +133,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         ints.push(int(stride)?);
     }
     int(x.span_bytes().max(y.span_bytes()) / 2)?;
-    let small = axes[1].kernel * axes[2].kernel <= MAX_TAPS;
+    let small = axes[1].kernel * axes[2].kernel <= MAX_TAPS && axes[0].kernel <= MAX_DEPTH;
     let threads = block_of(gpu, n_threads);
     let text = include_str!("../../kernels/pool.cu");
     let source = Code::new("pool.cu", text, "pool", ints.len())
@@ -144,6 +146,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         .define("DEPTHS", (MAX_TAPS / (axes[1].kernel * axes[2].kernel)).clamp(1, axes[0].kernel))
         .define("KH", axes[1].kernel)
         .define("KW", axes[2].kernel)
+        .define("PACKED", u8::from(fold == Fold::Max && lanes == LANES && size_of_element(x.dtype) == 2))
         .define("THREADS", threads)
         .source();
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];

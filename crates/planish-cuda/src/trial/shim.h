@@ -49,8 +49,8 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 struct Dim { u32 x, y, z; };
 static Dim threadIdx, blockIdx, blockDim, gridDim;
 
-enum State { READY, AT_BLOCK, AT_WARP, DONE };
-struct Fiber { void* sp; State state; };
+enum State { READY, AT_BLOCK, AT_WARP, AT_GROUP, DONE };
+struct Fiber { void* sp; State state; int group, members; };
 static const int MAX_THREADS = 1024;
 static const size_t STACK = 64 << 10;
 static Fiber fibers[MAX_THREADS];
@@ -86,6 +86,11 @@ static void stop_at(State state) {
 }
 inline void __syncthreads() { stop_at(AT_BLOCK); }
 inline void __syncwarp(u32 = 0) { stop_at(AT_WARP); }
+template <int WARPS> inline void group_sync(int group) {
+  fibers[current].group = group;
+  fibers[current].members = 32 * WARPS;
+  stop_at(AT_GROUP);
+}
 
 static void (*body)();
 static void fiber_main() {
@@ -103,7 +108,7 @@ static void run_block(int n) {
     *top = (u64)&fiber_main;
     top -= 6;
     memset(top, 0, 48);
-    fibers[i] = {top, READY};
+    fibers[i] = {top, READY, 0, 0};
   }
   for (;;) {
     bool ran = false;
@@ -133,6 +138,16 @@ static void run_block(int n) {
         for (int i = warp; i < warp + 32 && i < n; i++)
           if (fibers[i].state == AT_WARP) fibers[i].state = READY;
       }
+    }
+    for (int i = 0; i < n; i++) {
+      if (fibers[i].state != AT_GROUP) continue;
+      const int group = fibers[i].group, members = fibers[i].members;
+      int here = 0;
+      for (int j = 0; j < n; j++) here += fibers[j].state == AT_GROUP && fibers[j].group == group;
+      if (here != members) continue;
+      released = true;
+      for (int j = 0; j < n; j++)
+        if (fibers[j].state == AT_GROUP && fibers[j].group == group) fibers[j].state = READY;
     }
     if (all) {
       released = true;
@@ -169,6 +184,7 @@ inline float __uint_as_float(u32 v) { return __int_as_float(v); }
 inline u32 __float_as_uint(float v) { u32 r; memcpy(&r, &v, 4); return r; }
 inline int __float_as_int(float v) { return (int)__float_as_uint(v); }
 inline u32 __umulhi(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
+inline float fast_exp2(float v) { return exp2f(v); }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 inline float __expf(float v) { return expf(v); }
 inline float __fdividef(float a, float b) { return a / b; }
@@ -197,6 +213,15 @@ template <class T> struct Pair {
   static u32 pack(float lo, float hi) { return (u32)from_f32<T>(lo).bits | ((u32)from_f32<T>(hi).bits << 16); }
   static float lo(u32 v) { T h = {(u16)v}; return to_f32(h); }
   static float hi(u32 v) { T h = {(u16)(v >> 16)}; return to_f32(h); }
+};
+template <class T> struct Least2 { static const u32 value = 0xfc00fc00u; };
+template <> struct Least2<bf16> { static const u32 value = 0xff80ff80u; };
+template <class T> struct Max2 {
+  static const u32 least = Least2<T>::value;
+  static u32 of(u32 a, u32 b) {
+    const float x = Pair<T>::lo(a), y = Pair<T>::hi(a), z = Pair<T>::lo(b), w = Pair<T>::hi(b);
+    return Pair<T>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+  }
 };
 inline float warp_sum(float v) {
   for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(~0u, v, step);

@@ -14,6 +14,10 @@ use crate::steps::{Arg, Code, Plan, Slot};
 /// The most features that registers of one warp hold sums of, and of eight warps.
 const MAX_FEATURES: usize = 128;
 const MAX_WIDE_FEATURES: usize = 1024;
+/// The most features whose sums fill half of a warp's registers.
+const MAX_GROUPED_FEATURES: usize = 256;
+/// Steps of keys and values that a group of warps has in shared memory.
+const STAGES: usize = 2;
 /// Keys of a step of the narrow form, and what is added to rows in shared memory.
 const KEYS: usize = 64;
 const ROW_PAD: usize = 8;
@@ -31,7 +35,7 @@ impl Form {
     fn rows(self) -> usize {
         match self {
             Form::Narrow { warps } => 16 * warps,
-            Form::Wide { tiles, .. } => 16 * tiles,
+            Form::Wide { tiles, .. } | Form::Grouped { tiles, .. } => 16 * tiles,
             Form::Plain => PLAIN_ROWS,
             Form::Any => 1,
         }
@@ -40,7 +44,7 @@ impl Form {
     /// What sizes of features are rounded up to.
     fn round(self) -> usize {
         match self {
-            Form::Narrow { .. } | Form::Wide { .. } => 16,
+            Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } => 16,
             Form::Plain | Form::Any => 8,
         }
     }
@@ -54,6 +58,13 @@ impl Form {
                 let halves = (rows + keys) * (d + ROW_PAD) + keys * (dv + ROW_PAD) + rows * scores;
                 let depth_parts = WIDE_WARPS / (keys / 16);
                 2 * halves + 4 * (depth_parts * rows * scores + 2 * rows)
+            }
+            Form::Grouped { tiles, groups, keys, .. } => {
+                let rows = 16 * tiles;
+                let stage = keys * (d + dv + 2 * ROW_PAD);
+                let operands = 2 * (rows * (d + ROW_PAD) + groups * STAGES * stage);
+                // Where sums meet, with a greatest score and a total for each row.
+                operands.max(4 * groups * rows * (dv + ROW_PAD + 2))
             }
             Form::Plain => 4 * PLAIN_ROWS * (2 * (d + 1) + dv + 1 + PLAIN_ROWS + 1),
             Form::Any => 0,
@@ -88,6 +99,7 @@ fn code(problem: &Problem, wanted: &Wanted, form: Form, n_ints: usize) -> Result
     let (file, text) = match form {
         Form::Narrow { .. } => ("attention.cu", include_str!("../../../kernels/attention.cu")),
         Form::Wide { .. } => ("attention_wide.cu", include_str!("../../../kernels/attention_wide.cu")),
+        Form::Grouped { .. } => ("attention_groups.cu", include_str!("../../../kernels/attention_groups.cu")),
         Form::Plain => ("attention_plain.cu", include_str!("../../../kernels/attention_plain.cu")),
         Form::Any => ("attention_any.cu", include_str!("../../../kernels/attention_any.cu")),
     };
@@ -125,6 +137,16 @@ fn code(problem: &Problem, wanted: &Wanted, form: Form, n_ints: usize) -> Result
             .define("D", d)
             .define("DV", dv)
             .define("WIDE", u8::from(wide)),
+        Form::Grouped { tiles, groups, keys, parts } => code
+            .define("TENSOR", 1)
+            .define("THREADS", 32 * tiles * groups)
+            .define("TILES", tiles)
+            .define("GROUPS", groups)
+            .define("KEYS", keys)
+            .define("SPLIT", u8::from(parts > 1))
+            .define("D", d)
+            .define("DV", dv)
+            .define("WIDE", u8::from(wide)),
         Form::Plain => code.define("TENSOR", 0).define("D", d).define("DV", dv),
         Form::Any => code
             .define("TENSOR", 0)
@@ -156,6 +178,7 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
     let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
     let most = match form {
         Form::Narrow { .. } => MAX_FEATURES,
+        Form::Grouped { .. } => MAX_GROUPED_FEATURES,
         _ => MAX_WIDE_FEATURES,
     };
     if !wanted.is_simple() || d.max(dv) > most || form.shared(d, dv) > gpu.smem_per_block {
@@ -168,7 +191,7 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
         return refuse("more heads than a grid has");
     }
     let (parts, keys_of_part) = match form {
-        Form::Wide { keys, parts, .. } => {
+        Form::Wide { keys, parts, .. } | Form::Grouped { keys, parts, .. } => {
             let each = wanted.n_keys().div_ceil(parts).next_multiple_of(keys);
             (parts, each)
         }
@@ -177,13 +200,14 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
     let ints = ints(&wanted, parts, keys_of_part)?;
     let source = code(problem, &wanted, form, ints.len())?.source();
     let mut args = operands(&wanted);
-    if let Form::Wide { .. } = form {
+    if let Form::Wide { .. } | Form::Grouped { .. } = form {
         args.push(if parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing });
     }
     args.push(Arg::Ints(ints));
     let grid = [blocks(n_queries, form.rows())? * parts as u32, n_heads as u32, batch as u32];
     let threads = match form {
         Form::Narrow { warps } => 32 * warps,
+        Form::Grouped { tiles, groups, .. } => 32 * tiles * groups,
         _ => 256,
     };
     let mut plan = Plan::one(source, grid, threads as u32, args);

@@ -1,12 +1,14 @@
 //! Attention against the reference: masks, causes, groups, sizes around the tiles.
 
-use planish_kernel::Ref;
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
 
-use super::Attention;
+use super::{Attention, Form};
+use crate::gpu::Gpu;
+use crate::operands::candidate;
 use crate::samples::Sample;
-use crate::steps::Planner;
+use crate::steps::{Plan, Planner};
 use crate::trial::{self, Tolerance};
 
 /// Weights are rounded to the operands' type before they meet the values: half a unit in the last place of bf16
@@ -45,6 +47,56 @@ fn heads_in_rows_and_groups_of_them() {
         let sample = Sample::op(attention, 4).typed(dtype, &[2, 21, 4 * 16]).typed(dtype, &[2, 33, 2 * 16]);
         let sample = sample.typed(dtype, &[2, 33, 2 * 24]).typed(dtype, &[21, 33]);
         trial::check(&Attention, &sample.problem(), 5, tolerance(dtype));
+    }
+}
+
+/// One form, whatever its price.
+struct Only(Form);
+
+impl Planner for Only {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn candidates(&self, _gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let wants = |n: usize| vec![Want::inside(Layout::Plain); n];
+        let (inputs, outputs) = (wants(problem.inputs.len()), wants(problem.outputs.len()));
+        vec![candidate(self.0.name(), super::REVISION, inputs, outputs, 1.0)]
+    }
+
+    fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
+        Planner::plan(&Attention, gpu, problem, tactic)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn groups_of_warps_share_keys() {
+    let grouped = |tiles, groups, keys, parts| Form::Grouped { tiles, groups, keys, parts };
+    // With fewer keys than steps of all groups, with parts that get none, with rows that end inside of a vector.
+    let cases = [
+        (grouped(1, 4, 16, 2), [1, 2, 37, 40], [1, 2, 75, 40], 24, false),
+        (grouped(2, 2, 32, 1), [2, 1, 70, 64], [2, 1, 41, 64], 64, true),
+        (grouped(4, 2, 16, 8), [1, 1, 17, 16], [1, 1, 50, 16], 21, false),
+        (grouped(1, 4, 16, 4), [1, 1, 9, 256], [1, 1, 21, 256], 256, false),
+    ];
+    for (form, queries, keys, value_size, is_causal) in cases {
+        let attention = op::Attention {
+            qk_matmul_output_mode: 0,
+            softcap: 0.0,
+            softmax_precision: None,
+            kv_num_heads: None,
+            q_num_heads: None,
+            scale: None,
+            is_causal,
+        };
+        let [batch, heads, n_keys, _] = keys;
+        let sample = Sample::op(attention, 3).typed(DType::F16, &queries).typed(DType::F16, &keys);
+        let problem = sample.typed(DType::F16, &[batch, heads, n_keys, value_size]).problem();
+        trial::check(&Only(form), &problem, 7, WEIGHTS_F16);
     }
 }
 
