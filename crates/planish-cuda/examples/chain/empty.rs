@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_cuda::driver::{CapturedGraph, DeviceMemory, Event, Module, Stream, Timing};
+use planish_cuda::driver::{DeviceMemory, Event, Module, Stream, Timing};
 use planish_cuda::launch::{Launch, Params};
 use planish_cuda::{Source, nvrtc};
 use planish_kernel::{Address, Call, Memory, Wait};
@@ -154,7 +154,8 @@ fn put(
 ) -> Result<(), Failure> {
     let call = Call { inputs, outputs: &[output], workspace: barrier };
     // SAFETY: the kernels take these arguments; the buffers outlive every replay, and they lie on the stream's device.
-    Ok(unsafe { launch.launch(&call, on)? })
+    unsafe { launch.launch(&call, on)? };
+    Ok(())
 }
 
 /// One chain: the microseconds of a replay.
@@ -171,7 +172,7 @@ fn chain(
     // SAFETY: the memory has these bytes, and nothing else uses it.
     unsafe { bench.stream.fill(barrier.address().0, 0, barrier.len())? };
     bench.stream.synchronize(Wait::Block)?;
-    let graph = record(bench, || {
+    let graph = bench.record(|| {
         if way.is_kernels() {
             let launch = kernels.step(way, blocks, 0, false)?;
             for idx in 0..n_steps {
@@ -186,18 +187,6 @@ fn chain(
     let us = bench.time(&graph)?;
     ring.check(bench, load, blocks, n_steps as u32 * REPLAYS)?;
     Ok(us)
-}
-
-fn record(bench: &Bench, put: impl FnOnce() -> Result<(), Failure>) -> Result<CapturedGraph, Failure> {
-    let mut failed = None;
-    let graph = bench.record(|| {
-        failed = put().err();
-        Ok(())
-    });
-    match failed {
-        Some(failure) => Err(failure),
-        None => Ok(graph?),
-    }
 }
 
 /// How steps of two branches stand to each other.
@@ -233,7 +222,7 @@ fn branches(
     let first = Launch { programmatic: false, ..step.clone() };
     let joint = Launch { programmatic: false, ..kernels.step(way, blocks, 1, true)? };
     let mut depth = 0;
-    let graph = record(bench, || {
+    let graph = bench.record(|| {
         let go = |launch: &Launch, ring: &Ring, idx: usize, on: &Stream| {
             put(launch, &[ring.buffer(idx)], ring.buffer(idx + 1), Address::NULL, on)
         };

@@ -1,18 +1,20 @@
 //! What a step of a chain of dependent steps costs on a GPU, and what a stage of a network would gain if its layers
 //! were phases of one kernel.
 //!
-//! `chain [--empty] [--compile]`: `--empty` measures steps that do next to nothing, as kernels (plain, and with
-//! programmatic launch), as phases of one kernel behind barriers over its grid, and in parallel branches. Everything
-//! is recorded once and replayed, and results are checked: a step that began too early is found. `--compile` needs no
-//! GPU: it compiles the kernels for an H200 and ends. Without an argument everything is measured.
+//! `chain [--empty] [--stage] [--compile]`: `--empty` measures steps that do next to nothing, as kernels (plain, and
+//! with programmatic launch), as phases of one kernel behind barriers over its grid, and in parallel branches.
+//! `--stage` measures the convolutions of ResNet-18's stages at batch 1 as kernels and as phases of one kernel, and
+//! what each part of such a kernel costs. Everything is recorded once and replayed, and results are checked: a step
+//! that began too early is found. `--compile` needs no GPU: it compiles the kernels for an H200 and ends. Without an
+//! argument everything is measured.
 
 #![allow(unsafe_code)]
 
 mod empty;
+mod stage;
 mod timing;
 
-use planish_cuda::Gpu;
-use planish_cuda::driver::Context;
+use planish_cuda::{Cuda, Gpu};
 
 use crate::timing::Bench;
 
@@ -25,19 +27,23 @@ fn main() -> Result<(), Failure> {
             "--compile" => {
                 let gpu = Gpu::known("h200").ok_or("the H200 is not known")?;
                 empty::compile(&gpu)?;
+                stage::compile(&gpu)?;
                 println!("all kernels compile for {}", gpu.architecture());
                 return Ok(());
             }
-            "--empty" => chosen.push(argument),
+            "--empty" | "--stage" => chosen.push(argument),
             other => return Err(format!("unknown argument `{other}`").into()),
         }
     }
     let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|own| own == name);
-    let context = Context::open(0)?;
-    println!("{} ({} multiprocessors)", context.gpu().name, context.gpu().n_sms);
-    let bench = Bench::new(&context)?;
+    let cuda = Cuda::open(0)?;
+    println!("{} ({} multiprocessors)", cuda.gpu().name, cuda.gpu().n_sms);
+    let bench = Bench::new(cuda.context())?;
     if wanted("--empty") {
         empty::run(&bench)?;
+    }
+    if wanted("--stage") {
+        stage::run(&bench, &cuda)?;
     }
     Ok(())
 }

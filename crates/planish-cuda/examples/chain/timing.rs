@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use planish_cuda::driver::{CapturedGraph, Capturing, Context, Event, Stream, Timing};
 use planish_cuda::{CudaError, Source, driver::Module, nvrtc};
-use planish_kernel::{KernelError, Wait};
+use planish_kernel::Wait;
+
+use crate::Failure;
 
 /// Replays before the first that counts, and those that count.
 const WARM: usize = 20;
@@ -36,10 +38,7 @@ impl Bench {
     }
 
     /// Records what `put` puts on the stream.
-    pub(crate) fn record(
-        &self,
-        put: impl FnOnce() -> Result<(), KernelError>,
-    ) -> Result<CapturedGraph, KernelError> {
+    pub(crate) fn record(&self, put: impl FnOnce() -> Result<(), Failure>) -> Result<CapturedGraph, Failure> {
         let capturing = Capturing::begin(&self.stream)?;
         put()?;
         Ok(capturing.end()?)
