@@ -14,7 +14,7 @@ use crate::family::Work;
 
 /// Where an address comes from at launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Slot {
+pub enum Slot {
     Input(usize),
     Output(usize),
     Workspace,
@@ -40,7 +40,7 @@ struct Block([u8; BLOCK]);
 
 /// A kernel's arguments in order. Values are fixed; addresses and what hangs on them are filled in at launch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Params {
+pub struct Params {
     storage: Vec<Block>,
     len: usize,
     /// Where each argument begins.
@@ -49,7 +49,7 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    pub(crate) fn new() -> Params {
+    pub fn new() -> Params {
         Params::default()
     }
 
@@ -62,7 +62,7 @@ impl Params {
     }
 
     /// A number, or a `#[repr(C)]` struct of numbers that is laid out as the kernel's.
-    pub(crate) fn value<T: Copy + 'static>(mut self, value: T) -> Params {
+    pub fn value<T: Copy + 'static>(mut self, value: T) -> Params {
         let (size, align) = (size_of::<T>(), align_of::<T>());
         let at = self.place(size, align);
         // SAFETY: the storage holds `size` bytes from `at` on, aligned as T asks (blocks are aligned to 128).
@@ -71,34 +71,34 @@ impl Params {
     }
 
     /// The address of an operand or of the workspace, so many bytes on.
-    pub(crate) fn address(mut self, slot: Slot, offset: usize) -> Params {
+    pub fn address(mut self, slot: Slot, offset: usize) -> Params {
         let at = self.place(8, 8);
         self.patches.push(Patch::Address { at, slot, offset });
         self
     }
 
-    pub(crate) fn input(self, idx: usize) -> Params {
+    pub fn input(self, idx: usize) -> Params {
         self.address(Slot::Input(idx), 0)
     }
 
     /// The address of an input that may be missing: null then.
-    pub(crate) fn optional_input(self, idx: Option<usize>) -> Params {
+    pub fn optional_input(self, idx: Option<usize>) -> Params {
         match idx {
             Some(idx) => self.input(idx),
             None => self.value(0u64),
         }
     }
 
-    pub(crate) fn output(self, idx: usize) -> Params {
+    pub fn output(self, idx: usize) -> Params {
         self.address(Slot::Output(idx), 0)
     }
 
-    pub(crate) fn workspace(self, offset: usize) -> Params {
+    pub fn workspace(self, offset: usize) -> Params {
         self.address(Slot::Workspace, offset)
     }
 
     /// A `const __grid_constant__ CUtensorMap` over the value in the slot.
-    pub(crate) fn tensor_map(mut self, slot: Slot, offset: usize, map: TensorMap) -> Params {
+    pub fn tensor_map(mut self, slot: Slot, offset: usize, map: TensorMap) -> Params {
         // As the kernel's type is aligned to 64; 128 satisfies that too, and arguments are found by pointer.
         let at = self.place(128, 128);
         self.patches.push(Patch::Map { at, slot, offset, map: Box::new(map) });
@@ -108,44 +108,44 @@ impl Params {
 
 /// A kernel, how many blocks of how many threads, and its arguments.
 #[derive(Clone, Debug)]
-pub(crate) struct Launch {
-    pub(crate) function: Function,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: usize,
+pub struct Launch {
+    pub function: Function,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: usize,
     /// Blocks that run together and see each other's shared memory (sm_90 on).
-    pub(crate) cluster: [u32; 3],
+    pub cluster: [u32; 3],
     /// It may begin before the launch in front of it has ended (sm_90 on; elsewhere this says nothing). The kernel
     /// itself calls `wait_for_inputs` before it reads what others wrote, and before it writes at all: what it
     /// writes may lie where a kernel that still runs reads. Every kernel between two others must do so, because
     /// each waits only for the one in front of it.
-    pub(crate) programmatic: bool,
-    pub(crate) params: Params,
+    pub programmatic: bool,
+    pub params: Params,
 }
 
 impl Launch {
-    pub(crate) fn new(function: Function, grid: [u32; 3], block: [u32; 3], params: Params) -> Launch {
+    pub fn new(function: Function, grid: [u32; 3], block: [u32; 3], params: Params) -> Launch {
         Launch { function, grid, block, shared: 0, cluster: [1, 1, 1], programmatic: false, params }
     }
 
     /// A grid of one dimension.
-    pub(crate) fn line(function: Function, blocks: usize, threads: u32, params: Params) -> Launch {
+    pub fn line(function: Function, blocks: usize, threads: u32, params: Params) -> Launch {
         Launch::new(function, [blocks as u32, 1, 1], [threads, 1, 1], params)
     }
 
     /// With dynamic shared memory, asked for if it is more than a kernel has without.
-    pub(crate) fn with_shared(mut self, bytes: usize) -> Result<Launch, CudaError> {
+    pub fn with_shared(mut self, bytes: usize) -> Result<Launch, CudaError> {
         self.function.allow_shared(bytes)?;
         self.shared = bytes;
         Ok(self)
     }
 
-    pub(crate) fn with_cluster(mut self, cluster: [u32; 3]) -> Launch {
+    pub fn with_cluster(mut self, cluster: [u32; 3]) -> Launch {
         self.cluster = cluster;
         self
     }
 
-    pub(crate) fn programmatic(mut self) -> Launch {
+    pub fn programmatic(mut self) -> Launch {
         self.programmatic = true;
         self
     }
@@ -155,7 +155,7 @@ impl Launch {
     /// # Safety
     /// As [`planish_kernel::Kernel::launch`]; the arguments must be those that the kernel takes, and the
     /// context of the stream must be current.
-    pub(crate) unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {
+    pub unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {
         if self.grid.contains(&0) {
             // Nothing to compute; the driver refuses empty grids.
             return Ok(());

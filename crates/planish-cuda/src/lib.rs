@@ -17,7 +17,7 @@ mod family;
 pub mod find;
 mod formats;
 mod gpu;
-mod launch;
+pub mod launch;
 mod library;
 mod libs;
 mod link;

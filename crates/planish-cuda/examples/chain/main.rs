@@ -1,0 +1,49 @@
+//! What a step of a chain of dependent steps costs on a GPU, and what a stage of a network would gain if its layers
+//! were phases of one kernel.
+//!
+//! `chain [--empty] [--stage] [--compile]`: `--empty` measures steps that do next to nothing, as kernels (plain, and
+//! with programmatic launch), as phases of one kernel behind barriers over its grid, and in parallel branches.
+//! `--stage` measures the convolutions of ResNet-18's stages at batch 1 as kernels and as phases of one kernel, and
+//! what each part of such a kernel costs. Everything is recorded once and replayed, and results are checked: a step
+//! that began too early is found. `--compile` needs no GPU: it compiles the kernels for an H200 and ends. Without an
+//! argument everything is measured.
+
+#![allow(unsafe_code)]
+
+mod empty;
+mod stage;
+mod timing;
+
+use planish_cuda::{Cuda, Gpu};
+
+use crate::timing::Bench;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let mut chosen = Vec::new();
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--compile" => {
+                let gpu = Gpu::known("h200").ok_or("the H200 is not known")?;
+                empty::compile(&gpu)?;
+                stage::compile(&gpu)?;
+                println!("all kernels compile for {}", gpu.architecture());
+                return Ok(());
+            }
+            "--empty" | "--stage" => chosen.push(argument),
+            other => return Err(format!("unknown argument `{other}`").into()),
+        }
+    }
+    let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|own| own == name);
+    let cuda = Cuda::open(0)?;
+    println!("{} ({} multiprocessors)", cuda.gpu().name, cuda.gpu().n_sms);
+    let bench = Bench::new(cuda.context())?;
+    if wanted("--empty") {
+        empty::run(&bench)?;
+    }
+    if wanted("--stage") {
+        stage::run(&bench, &cuda)?;
+    }
+    Ok(())
+}
