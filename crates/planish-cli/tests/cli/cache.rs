@@ -1,6 +1,7 @@
 //! Plans met by other machines, the cache of plans, and what bounds the search: what is said, and that answers stay the
 //! same.
 
+use crate::planish;
 use std::fs;
 use std::process::Command;
 
