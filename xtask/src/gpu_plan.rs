@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use planish_compile::{BuildOptions, Precision, TimingCache, build};
+use planish_compile::{BuildOptions, Precision, TacticSelector, TimingCache, build};
 use planish_cpu::Cpu;
-use planish_cuda::{Gpu, Planner};
-use planish_kernel::Backend;
+use planish_cuda::{Gpu, Planner, offline};
+use planish_kernel::{Backend, Candidate, Problem};
 use planish_plan::{Plan, Step, StepKind};
+
+use crate::nvrtc;
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -29,13 +31,22 @@ pub(crate) struct Options {
     /// Print every step.
     #[arg(long)]
     steps: bool,
+    /// Compile every kernel that the tuner would measure.
+    #[arg(long)]
+    compile: bool,
 }
 
 /// Builds a plan of each model by the cost model; says where nothing on the GPU computes a step.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    if options.compile
+        && let Some(again) = nvrtc::with_compiler()?
+    {
+        return Ok(again);
+    }
     let gpu = Gpu::known(&options.gpu).with_context(|| format!("no GPU is known as `{}`", options.gpu))?;
     let precision = Precision::named(&options.precision).context("give fp32, tf32, fp16 or bf16")?;
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Planner::new(gpu))];
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Planner::new(gpu.clone()))];
+    let asked: Asked = Arc::default();
     let mut complete = true;
     for model in &options.models {
         let graph = if model.ends_with(".onnx") {
@@ -53,13 +64,41 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             verify: false,
             precision,
             tune_at: symbols.collect(),
+            selector: options.compile.then(|| note_sources(&gpu, &asked)),
             ..BuildOptions::default()
         };
         let built = build(&graph, &backends, &build_options, &mut TimingCache::default())
             .with_context(|| format!("{model} cannot be built"))?;
         complete &= show(model, &built.plan, &built.notes, options.steps);
     }
+    if options.compile {
+        let jobs: Vec<nvrtc::Job> =
+            asked.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        return nvrtc::compile(&jobs);
+    }
     Ok(complete)
+}
+
+/// Sources that candidates asked for, by their keys.
+type Asked = Arc<Mutex<BTreeMap<String, nvrtc::Job>>>;
+
+/// A selector that takes every candidate and notes what those of the GPU would compile.
+fn note_sources(gpu: &Gpu, asked: &Asked) -> TacticSelector {
+    let (gpu, asked) = (gpu.clone(), Arc::clone(asked));
+    let families = offline::families();
+    Arc::new(move |problem: &Problem, candidate: &Candidate| {
+        let of_gpu = candidate.tactic.name.split('_').next().is_some_and(|name| families.contains(&name));
+        let posed = offline::arranged(problem, candidate);
+        // The CPU's families have some of the same names; what it asks for is no source.
+        if let (true, Ok(sources)) = (of_gpu, offline::sources(&gpu, &posed, &candidate.tactic)) {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            for source in sources {
+                let job = (candidate.tactic.to_string(), gpu.clone(), source.clone());
+                asked.entry(source.key(&gpu)).or_insert(job);
+            }
+        }
+        true
+    })
 }
 
 /// Prints a plan in short; gives whether all of it runs on the GPU.

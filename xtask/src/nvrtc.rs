@@ -27,15 +27,30 @@ pub(crate) struct Options {
 
 /// Compiles; says what does not.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    if std::env::var_os(FOLDER).is_none() {
-        // In a process of its own: the environment of one that runs is not ours to change.
-        let mut again = Command::new(std::env::current_exe()?);
-        let status = again.args(std::env::args_os().skip(1)).env(FOLDER, python::nvrtc_folder()?).status()?;
-        return Ok(status.success());
+    if let Some(again) = with_compiler()? {
+        return Ok(again);
     }
+    compile(&jobs(options)?)
+}
+
+/// Runs this command again as a process that finds NVRTC, unless it does already; gives whether that went well.
+/// In a process of its own: the environment of one that runs is not ours to change.
+pub(crate) fn with_compiler() -> Result<Option<bool>> {
+    if std::env::var_os(FOLDER).is_some() {
+        return Ok(None);
+    }
+    let mut again = Command::new(std::env::current_exe()?);
+    let status = again.args(std::env::args_os().skip(1)).env(FOLDER, python::nvrtc_folder()?).status()?;
+    Ok(Some(status.success()))
+}
+
+/// A tactic and a source that it asks for.
+pub(crate) type Job = (String, Gpu, Source);
+
+/// Compiles on all cores; prints what does not compile, and whether all did.
+pub(crate) fn compile(jobs: &[Job]) -> Result<bool> {
     let found = find::find(find::Which::Nvrtc).context("cannot compile")?;
     println!("{found}");
-    let jobs = jobs(options)?;
     let start = Instant::now();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
@@ -66,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 }
 
 /// Each distinct source of each architecture, with a tactic that asks for it.
-fn jobs(options: &Options) -> Result<Vec<(String, Gpu, Source)>> {
+fn jobs(options: &Options) -> Result<Vec<Job>> {
     let mut jobs = BTreeMap::new();
     for family in offline::families() {
         if options.family.as_deref().is_some_and(|only| only != family) {

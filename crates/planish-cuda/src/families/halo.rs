@@ -30,8 +30,8 @@ use crate::launch::{Launch, Launches, Params};
 use crate::offline::Trial;
 use crate::source::Source;
 
-const KERNEL: &str =
-    concat!(include_str!("../../kernels/finish.cuh"), "\n", include_str!("../../kernels/halo.cu"));
+const FINISH: &str = include_str!("../../kernels/finish.cuh");
+const KERNEL: &str = include_str!("../../kernels/halo.cu");
 
 /// Raised when the kernel changes.
 const REVISION: u32 = 1;
@@ -179,7 +179,7 @@ impl Family for Halo {
         {
             return Err(KernelError::unsupported(format!("{tactic}: not for windows of this size")));
         }
-        let text = format!("{KERNEL}\n{}", convolution.ending.text(problem)?);
+        let text = [FINISH, &convolution.ending.text(problem)?, KERNEL].join("\n");
         let mut source = Source::new("halo.cu", text, "conv_halo");
         for (axis, name) in ["X", "Y", "Z"].into_iter().enumerate() {
             source = source

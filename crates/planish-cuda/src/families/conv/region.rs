@@ -3,7 +3,7 @@
 use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
-use planish_tensor::{DType, Dim};
+use planish_tensor::{DType, Dim, Tensor};
 
 use super::{Arguments, Pixels};
 use crate::families::product::finish::{Ending, Rows, ending};
@@ -208,9 +208,22 @@ pub(in crate::families) fn sample(
     }
 }
 
+/// A convolution to one channel, whose bias is a single number and so a constant of the region.
+pub(in crate::families) fn to_one_channel(dtype: DType, x: &[usize], kernel: &[usize]) -> Problem {
+    const BIAS: f64 = -0.375;
+    let mut problem = sample(dtype, x, 1, kernel, |_| {});
+    problem.inputs.truncate(2);
+    problem.region.n_inputs = 2;
+    problem.region.constants = Tensor::from_f64s(dtype, &[1], &[BIAS]).into_iter().collect();
+    problem.region.nodes[0].inputs[2] = Some(Ref::Constant(0));
+    problem
+}
+
 /// Problems that between them ask for each loader, type and way to add up.
 pub(in crate::families) fn samples() -> Vec<Problem> {
     vec![
+        to_one_channel(DType::F16, &[1, 32, 12, 40], &[3, 3]),
+        to_one_channel(DType::F16, &[1, 64, 9, 10], &[1, 1]),
         sample(DType::F16, &[1, 64, 14, 14], 64, &[3, 3], |_| {}),
         sample(DType::F16, &[2, 3, 20, 20], 16, &[7, 7], |conv| conv.strides = vec![2, 2]),
         sample(DType::F16, &[1, 20, 9, 9], 24, &[3, 3], |conv| conv.dilations = vec![2, 2]),

@@ -5,7 +5,7 @@ use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
 use planish_op::{self as op, Op};
 use planish_tensor::DType;
 
-use super::super::conv::region::sample as conv;
+use super::super::conv::region::{sample as conv, to_one_channel};
 use super::super::gemm::region::sample as gemm;
 
 /// Reproducible numbers (xorshift).
@@ -91,6 +91,8 @@ pub(in crate::families) fn convolutions() -> Vec<Problem> {
         conv(half, &[1, 72, 12, 13], 136, &[1, 1], |conv| conv.strides = vec![2, 2]),
         conv(half, &[1, 512, 7, 7], 512, &[3, 3], |_| {}),
         conv(half, &[1, 8, 30, 31], 3, &[7, 7], |conv| conv.pads = vec![3, 2, 1, 4]),
+        to_one_channel(half, &[2, 64, 9, 14], &[3, 3]),
+        to_one_channel(half, &[1, 32, 20, 30], &[1, 1]),
     ];
     all.extend(finished(&conv(half, &[2, 32, 11, 12], 48, &[3, 3], |_| {})));
     all.extend(finished(&conv(DType::BF16, &[1, 64, 9, 9], 20, &[3, 3], |conv| conv.strides = vec![2, 2])));
@@ -238,6 +240,9 @@ pub(in crate::families) fn patches() -> Vec<Problem> {
         }),
         conv(DType::F16, &[1, 8, 24, 50], 8, &[1, 3], |_| {}),
         conv(DType::F16, &[1, 32, 20, 30], 1, &[1, 1], |_| {}),
+        to_one_channel(DType::F16, &[1, 16, 21, 50], &[3, 3]),
+        to_one_channel(DType::BF16, &[1, 8, 5, 11, 33], &[3, 3, 3]),
+        to_one_channel(DType::F16, &[1, 3, 20, 34], &[3, 3]),
         conv(DType::F16, &[3, 3, 50, 46], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
         conv(DType::BF16, &[2, 3, 33, 32], 64, &[3, 3], |_| {}),
         conv(DType::F16, &[1, 1, 9, 17, 40], 16, &[3, 3, 3], |_| {}),
@@ -265,6 +270,8 @@ pub(in crate::families) fn gathered() -> Vec<Problem> {
         }),
         conv(DType::F32, &[2, 16, 13, 11], 30, &[3, 3], |conv| conv.dilations = vec![1, 2]),
         conv(DType::F32, &[1, 5, 9, 10], 24, &[3, 3], |_| {}),
+        to_one_channel(half, &[1, 7, 9, 10], &[3, 3]),
+        to_one_channel(DType::F32, &[1, 16, 9, 10], &[3, 3]),
         conv(DType::F32, &[1, 64, 9, 10], 64, &[3, 3], |conv| conv.group = 2),
     ];
     let mut tensor_float = conv(DType::F32, &[1, 64, 14, 14], 48, &[3, 3], |_| {});
