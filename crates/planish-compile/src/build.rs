@@ -75,7 +75,9 @@ pub fn build(
 
     if let Some(path) = &options.timing_cache {
         timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
-        notes.extend(backends.all().iter().filter_map(|one| timings.note_for(&one.target().device)));
+        let targets: Vec<Target> = backends.all().iter().map(|backend| backend.target()).collect();
+        let devices: Vec<&str> = targets.iter().map(|target| target.device.as_str()).collect();
+        notes.extend(timings.note_for(&devices));
     }
     let mut options = options.clone();
     for _ in 0..MAX_REPAIRS {

@@ -89,13 +89,16 @@ impl TimingCache {
         devices
     }
 
-    /// A note on entries that were measured on other devices, which a build for `device` leaves alone.
-    pub fn note_for(&self, device: &str) -> Option<String> {
+    /// A note on entries that were measured on other devices, which a build for these leaves alone.
+    pub fn note_for(&self, own: &[&str]) -> Option<String> {
         let devices = self.devices();
-        let others: Vec<_> = devices.into_iter().filter(|(other, _)| *other != device).collect();
+        let others: Vec<_> = devices.into_iter().filter(|(other, _)| !own.contains(other)).collect();
         let n: usize = others.iter().map(|(_, n)| n).sum();
-        let names: Vec<_> = others.iter().map(|(name, _)| format!("`{name}`")).collect();
-        (n > 0).then(|| format!("{n} timings are of {} and are not used for `{device}`", names.join(" and ")))
+        let quoted = |name: &str| format!("`{name}`");
+        let names: Vec<_> = others.iter().map(|(name, _)| quoted(name)).collect();
+        let own: Vec<_> = own.iter().map(|name| quoted(name)).collect();
+        let (names, own) = (names.join(" and "), own.join(" and "));
+        (n > 0).then(|| format!("{n} timings are of {names} and are not used for {own}"))
     }
 
     /// Takes over the entries of another cache; where both have one, the better measurement stays. The result
@@ -259,11 +262,12 @@ mod tests {
     fn foreign_entries_are_kept_and_noted() {
         let cache = sample();
         assert_eq!(
-            cache.note_for("cpu a").unwrap(),
+            cache.note_for(&["cpu a"]).unwrap(),
             "1 timings are of `#cpu b` and are not used for `cpu a`"
         );
-        assert_eq!(cache.note_for("cpu c").map(|note| note.starts_with("3 timings")), Some(true));
-        assert_eq!(TimingCache::default().note_for("cpu a"), None);
+        assert_eq!(cache.note_for(&["cpu c"]).map(|note| note.starts_with("3 timings")), Some(true));
+        assert_eq!(cache.note_for(&["cpu a", "#cpu b"]), None);
+        assert_eq!(TimingCache::default().note_for(&["cpu a"]), None);
     }
 
     #[test]
