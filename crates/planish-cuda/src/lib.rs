@@ -23,6 +23,7 @@ mod libs;
 mod map;
 pub mod nvml;
 pub mod nvrtc;
+pub mod nvtx;
 pub mod offline;
 mod operands;
 mod planner;
