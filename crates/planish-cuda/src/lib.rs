@@ -24,6 +24,7 @@ mod link;
 mod map;
 pub mod nvml;
 pub mod nvrtc;
+pub mod nvtx;
 pub mod offline;
 mod operands;
 mod planner;

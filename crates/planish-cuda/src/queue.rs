@@ -9,6 +9,7 @@ use planish_kernel::{Address, KernelError, KernelErrorKind, Queue, Recording, Wa
 
 use crate::driver::{CapturedGraph, Capturing, Context, Event, Pinned, Stream, Timing};
 use crate::error::{CudaError, CudaErrorKind};
+use crate::nvtx;
 
 /// Bytes of one piece. At 50 GB/s on the link 1 MiB takes 20 µs, ten times what putting a copy on a stream costs.
 const PIECE: usize = 1 << 20;
@@ -235,6 +236,14 @@ impl Queue for CudaQueue {
         })?;
         // SAFETY: the caller promises that memory is there, and that it is under way nowhere else.
         unsafe { recorded.0.launch(&self.stream) }.map_err(KernelError::from)
+    }
+
+    fn range_begin(&mut self, name: &str) {
+        nvtx::begin(name);
+    }
+
+    fn range_end(&mut self) {
+        nvtx::end();
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

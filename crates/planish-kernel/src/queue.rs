@@ -161,6 +161,15 @@ pub trait Queue: Send + fmt::Debug {
         Err(KernelError::unsupported("this backend records no launches"))
     }
 
+    /// Names what this thread does from here until [`Queue::range_end`], for tools that watch the process. Ranges
+    /// may lie inside of each other, and end on the thread that began them.
+    fn range_begin(&mut self, name: &str) {
+        let _ = name;
+    }
+
+    /// Ends the innermost range.
+    fn range_end(&mut self) {}
+
     /// The backend's own view of it.
     fn as_any(&mut self) -> &mut dyn Any;
 }

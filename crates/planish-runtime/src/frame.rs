@@ -29,9 +29,49 @@ impl Queues {
         &mut *streams[at]
     }
 
+    /// Names what is done until the range is dropped, for tools that watch the process. The device's queue is the one
+    /// that knows of such tools; steps on the host are named too where a plan has a device.
+    pub(crate) fn range(&mut self, name: &str) -> Range<'_> {
+        if let Some(queue) = self.watched() {
+            queue.range_begin(name);
+        }
+        Range { queues: self }
+    }
+
+    fn watched(&mut self) -> Option<&mut Box<dyn Queue>> {
+        self.list.last_mut()?.first_mut()
+    }
+
     /// Waits for all of them.
     fn synchronize(&mut self) -> Result<(), RunError> {
         self.list.iter_mut().flatten().try_for_each(|queue| Ok(queue.synchronize()?))
+    }
+}
+
+/// A named range under way; ended when dropped, also by an error or a panic.
+pub(crate) struct Range<'a> {
+    queues: &'a mut Queues,
+}
+
+impl std::ops::Deref for Range<'_> {
+    type Target = Queues;
+
+    fn deref(&self) -> &Queues {
+        self.queues
+    }
+}
+
+impl std::ops::DerefMut for Range<'_> {
+    fn deref_mut(&mut self) -> &mut Queues {
+        self.queues
+    }
+}
+
+impl Drop for Range<'_> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queues.watched() {
+            queue.range_end();
+        }
     }
 }
 
@@ -116,7 +156,10 @@ impl Frame {
         mode: Mode,
         watch: Watch<'_>,
     ) -> Result<(), RunError> {
-        let run = || self.try_run(core, unit, feeds, queues, mode, watch);
+        let run = || match std::ptr::eq(unit, &core.unit) {
+            true => self.try_run(core, unit, feeds, &mut queues.range(&core.plan.name), mode, watch),
+            false => self.try_run(core, unit, feeds, queues, mode, watch),
+        };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
         if result.is_err() {
             self.last_dims.clear();
@@ -242,11 +285,13 @@ impl Frame {
             }
             let started = self.begin(core, record, queues, watch)?;
             let mut last = at;
-            let stretch = stretches.next_if(|(_, stretch)| stretch.first == at);
+            let stretch = stretches
+                .next_if(|(_, stretch)| stretch.first == at)
+                .filter(|_| may_replay && queues.get(record.target, record.stream).can_capture());
+            let name = stretch.map_or(&record.name, |(_, stretch)| &stretch.name);
+            let queues = &mut *queues.range(name);
             match (stretch, &step.action) {
-                (Some((number, stretch)), _)
-                    if may_replay && queues.get(record.target, record.stream).can_capture() =>
-                {
+                (Some((number, stretch)), _) => {
                     self.stretch(number, stretch, resolved, steps, feeds, queues)?;
                     last = stretch.end - 1;
                 }

@@ -83,7 +83,10 @@ impl Frame {
             for (step, record) in resolved.steps[places.clone()].iter().zip(&steps[places]) {
                 let (own, behind) = rest.split_at(step.inputs.len() + step.outputs.len() + 1);
                 let (addresses, workspace) = own.split_at(own.len() - 1);
-                run_kernel(step, record, addresses, workspace[0], queue)?;
+                queue.range_begin(&record.name);
+                let done = run_kernel(step, record, addresses, workspace[0], queue);
+                queue.range_end();
+                done?;
                 rest = behind;
             }
             Ok(())

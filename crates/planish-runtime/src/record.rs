@@ -29,6 +29,8 @@ pub(crate) struct Stretch {
     pub(crate) first: usize,
     /// Behind the last step.
     pub(crate) end: usize,
+    /// What tools that watch the process show of it.
+    pub(crate) name: String,
 }
 
 /// The stretches of a segment: kernels alone, on one queue, nothing waited for but before the first and nothing
@@ -51,7 +53,9 @@ pub(crate) fn stretches(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) 
             end += 1;
         }
         if end - first >= MIN_STEPS {
-            stretches.push(Stretch { first, end });
+            let (from, to) = (&steps[first].name, &steps[end - 1].name);
+            let name = format!("{} steps from {from} to {to}", end - first);
+            stretches.push(Stretch { first, end, name });
         }
         first = end.max(first + 1);
     }

@@ -75,6 +75,13 @@ impl Fake {
         (count(&self.table.n_launches), count(&self.table.n_recorded), count(&self.table.n_replayed))
     }
 
+    /// The ranges since the last call, each with how many it lies in.
+    pub(crate) fn ranges(&self) -> Vec<(usize, String)> {
+        let (n_open, begun) = &mut *lock(&self.table.ranges);
+        assert_eq!(*n_open, 0, "a range was not ended");
+        std::mem::take(begun)
+    }
+
     /// Copies from and to host memory.
     pub(crate) fn n_copies(&self) -> usize {
         self.table.n_copies.load(Ordering::Relaxed)

@@ -39,6 +39,8 @@ pub(crate) struct Table {
     pub(crate) n_recorded: AtomicUsize,
     pub(crate) n_replayed: AtomicUsize,
     pub(crate) n_copies: AtomicUsize,
+    /// Named ranges as they were begun, each with how many were open already.
+    pub(crate) ranges: Mutex<(usize, Vec<(usize, String)>)>,
     /// The device's own clock: what its work takes by design, however busy the machine is.
     clock_ns: AtomicU64,
 }
@@ -426,6 +428,16 @@ impl Queue for FakeQueue {
         let recording = recording.ok_or_else(|| failed("a recording of another backend"))?;
         self.table.n_replayed.fetch_add(1, Ordering::Relaxed);
         recording.0.0.iter().try_for_each(|work| self.send(work.clone()))
+    }
+
+    fn range_begin(&mut self, name: &str) {
+        let (n_open, begun) = &mut *lock(&self.table.ranges);
+        begun.push((*n_open, name.to_string()));
+        *n_open += 1;
+    }
+
+    fn range_end(&mut self) {
+        lock(&self.table.ranges).0 -= 1;
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

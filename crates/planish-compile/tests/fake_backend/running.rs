@@ -245,6 +245,37 @@ fn times_are_the_devices_own() {
     }
 }
 
+/// What tools that watch the process are told: the model, in it every step by its name, or a whole replay.
+#[test]
+fn ranges_are_named_after_steps() {
+    let fake = Fake::default();
+    let (engine, _) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    let steps: Vec<String> = engine.plan().program.steps.iter().map(|step| step.name.clone()).collect();
+    assert_eq!(steps.len(), 5, "{steps:?}");
+    let at = |depth: usize, name: &str| (depth, name.to_string());
+    let whole = format!("2 steps from {} to {}", steps[2], steps[3]);
+    let model = engine.plan().name.clone();
+    let [x, b, product, sum, y] = &steps[..] else { panic!("{steps:?}") };
+    let one_by_one =
+        vec![at(0, &model), at(1, x), at(1, b), at(1, &whole), at(2, product), at(2, sum), at(1, y)];
+    let replayed = vec![at(0, &model), at(1, x), at(1, b), at(1, &whole), at(1, y)];
+    fake.ranges();
+    // Launched, recorded, replayed.
+    for expected in [&one_by_one, &one_by_one, &replayed] {
+        context.run_values(&inputs(2, 1)).unwrap();
+        assert_eq!(fake.ranges(), *expected);
+    }
+    let given = inputs(2, 1);
+    let views: Vec<View<'_>> = given.iter().map(|value| View::from(value.as_tensor().unwrap())).collect();
+    context.profile(&[("x", views[0]), ("b", views[1])]).unwrap();
+    let profiled: Vec<_> = steps.iter().map(|name| at(1, name)).collect();
+    assert_eq!(fake.ranges(), [vec![at(0, &model)], profiled].concat());
+    // An error leaves none open.
+    assert!(context.run_values(&[random(&[2, 4], 1), random(&[2, 2], 2)]).is_err());
+    assert_eq!(fake.ranges(), [at(0, &model)]);
+}
+
 #[test]
 fn code_travels_with_the_plan() {
     let fake = Fake::default();
