@@ -7,6 +7,7 @@ bench/gpu_all.py gathers the lines of all programs into one table.
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -39,6 +40,9 @@ INPUTS = {
 # Relative L2 of a plan against the model in more than its precision: what the figures to show ask for.
 TOLERANCE = {"fp32": 1e-5, "tf32": 3e-3, "fp16": 5e-3, "bf16": 3e-2}
 PRECISIONS = tuple(TOLERANCE)
+
+# The driver's own libraries, which a plan of our own kernels may map.
+DRIVERS = re.compile(r"^(libcuda(debugger)?\.so|libnvidia-)")
 
 _all_good = True
 
