@@ -268,13 +268,21 @@ def settle(model, batch):
     model.eval()
 
 
-def export(name, path):
-    make, example, input_name = MODELS[name]
+def prepared(name):
+    """The model with its weights and statistics, ready to be run or exported."""
+    make, example, _ = MODELS[name]
     torch.manual_seed(SEED)
     model = make().eval()
     with torch.no_grad():
         as_trained(model)
         settle(model, example(4))
+    return model
+
+
+def export(name, path, model=None):
+    _, example, input_name = MODELS[name]
+    model = model or prepared(name)
+    with torch.no_grad():
         torch.onnx.export(
             model,
             (example(2),),

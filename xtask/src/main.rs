@@ -8,6 +8,7 @@ mod dynamic;
 mod figure;
 mod gpu_plan;
 mod import_figures;
+mod library_plan;
 mod models;
 mod nvrtc;
 mod passes;
@@ -48,6 +49,8 @@ enum Command {
     GpuPlan(gpu_plan::Options),
     /// Import generated models and print time, growth with the nodes, and peak memory.
     ImportFigures(import_figures::Options),
+    /// Build a plan whose convolutions are cuDNN's, to see what opening it costs.
+    LibraryPlan(library_plan::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
     /// Compile every CUDA kernel that any family asks for, for every architecture.
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Dynamic(options) => dynamic::run(&options),
         Command::GpuPlan(options) => gpu_plan::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
+        Command::LibraryPlan(options) => library_plan::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),
