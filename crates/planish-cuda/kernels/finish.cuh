@@ -37,6 +37,15 @@ struct Addresses {
   const void* extra[N_EXTRA ? N_EXTRA : 1];
 };
 
+// What kernels take behind their factors, and the addresses in it. `parts` is the workspace.
+#define FINISH_ARGUMENTS \
+  const void *bias, const void *residual, EXTRA_ARGUMENTS void *out, float *parts
+#if CONSTANT_BIAS
+#define FINISH_ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
+#else
+#define FINISH_ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
+#endif
+
 // The place of a row, for views that are not linear: set by whoever knows what rows are.
 struct Place { int m; int q[4]; };
 

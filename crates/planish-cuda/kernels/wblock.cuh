@@ -31,29 +31,6 @@ PL_INLINE void transpose_quad(float (&x)[4][2], u32 lane) {
     }
 }
 
-// The sizes of the output's row dimensions, outermost first; `wanted` where some operand is not linear.
-struct Places {
-    i32 size[4];
-    i32 wanted;
-    i32 rows;
-};
-
-PL_INLINE Place place_of(const Places &p, i32 row) {
-    Place at;
-    at.m = row;
-    at.q[0] = at.q[1] = at.q[2] = at.q[3] = 0;
-    if (p.wanted) {
-        u32 rest = row;
-#pragma unroll
-        for (int axis = 3; axis > 0; axis--) {
-            at.q[axis] = rest % (u32)p.size[axis];
-            rest /= (u32)p.size[axis];
-        }
-        at.q[0] = rest;
-    }
-    return at;
-}
-
 // Eight residuals of 16 bits. They may have been written while this kernel began, so they are not read through the
 // read-only cache.
 PL_INLINE uint4 fetch_residual(const Finish &f, const Addresses &a, const Place &at, i32 n, i32 count) {

@@ -5,21 +5,16 @@
 // going down a row of the piece is the step from one group of eight to the next. Swizzling goes by address bits, so
 // a tap's matrix may begin at any pixel. What lies outside the image is filled with zeros by the copy engine.
 //
-// Set from outside, besides what wblock.cuh asks for:
+// Set from outside, besides what wtile.cuh, which stands in front, asks for:
 //   KIND            2 or 3 spatial dimensions
 //   GX GY GZ        warpgroups along x, y, z; BM is 64 times their product
 //   TX TY TZ        taps
 //   SA              pieces of the image in flight
 //   TB SB           taps of one stage of weights (TX or 1), and stages
 //   RESIDENT        1: all weights that a block needs stay in shared memory
-//   SPLIT           blocks of a cluster that share one tile's sum, as in wproduct.cu
-//   MIN_BLOCKS      blocks of one multiprocessor that registers must allow
 //
 // Weights are fetched before the wait for the grids before this one.
 
-#define N_GROUPS (GX * GY * GZ)
-#define N_CONSUMERS (N_GROUPS * 128)
-#define N_THREADS (N_CONSUMERS + 32)
 #define ROW_BYTES (BK * 2)
 #define HX (8 * GX + TX - 1)
 #define HY (8 * GY + TY - 1)
@@ -29,10 +24,6 @@
 #define B_BYTES (TB * BN * ROW_BYTES)
 #define N_TAPS (TX * TY * TZ)
 #define N_PARTS (N_TAPS / TB)
-// As in wproduct.cu.
-#define PART_PITCH (BN * 4 + 64)
-#define OWN_ROWS (BM / SPLIT)
-#define PART_BYTES (SPLIT > 1 ? BM * PART_PITCH : 0)
 #define BIAS_BYTES (BN * 4)
 
 struct Halo {
@@ -45,13 +36,6 @@ struct Halo {
     i32 pad[3];
     i32 chunks;         // BK pieces of the channels
 };
-
-#define ARGUMENTS const void *bias_from, const void *residual, EXTRA_ARGUMENTS void *out, void *unused
-#if CONSTANT_BIAS
-#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
-#else
-#define ADDRESSES {out, bias_from, residual, {EXTRA_NAMES}}
-#endif
 
 // Where a piece begins.
 struct Piece { i32 x, y, z, image; };
@@ -79,45 +63,26 @@ PL_INLINE Place place_in(const Halo &p, const Piece &piece, i32 row, bool &there
     return at;
 }
 
-extern "C" __global__ void
-#if SPLIT > 1
-__cluster_dims__(SPLIT, 1, 1)
-#endif
-__launch_bounds__(N_THREADS, MIN_BLOCKS)
-whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, ARGUMENTS,
+extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
+whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, FINISH_ARGUMENTS,
       const __grid_constant__ Halo p) {
 #if __CUDA_ARCH__ >= 900
-    const Addresses addresses = ADDRESSES;
+    const Addresses addresses = FINISH_ADDRESSES;
     extern __shared__ u8 raw[];
-    u32 base = (shared_address(raw) + 1023) & ~1023u;
+    u32 base = first_stage(raw);
     u32 weights = base + SA * A_PITCH;
-    u32 parts = weights + SB * B_BYTES;
-    u32 bias_at = parts + PART_BYTES;
-    u32 full_a = bias_at + BIAS_BYTES, empty_a = full_a + 8 * SA, full_b = empty_a + 8 * SA, empty_b = full_b + 8 * SB;
-    u32 gathered = empty_b + 8 * SB;
+    u32 sums_at = weights + SB * B_BYTES;
+    u32 bias_at = sums_at + PART_BYTES;
+    const Ring<SA> images(bias_at + BIAS_BYTES);
+    const Ring<SB> filters(bias_at + BIAS_BYTES + images.BYTES);
+    u32 gathered = bias_at + BIAS_BYTES + images.BYTES + filters.BYTES;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     u32 rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
     // A block keeps its columns.
     i32 worker = blockIdx.x / SPLIT;
     i32 n0 = worker % p.tiles_n * BN;
     i32 first_tile = worker / p.tiles_n, n_workers = gridDim.x / SPLIT / p.tiles_n;
-
-    let_next_begin();
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < SA; s++) {
-            barrier_init(full_a + 8 * s, 1);
-            barrier_init(empty_a + 8 * s, N_GROUPS * 4);
-        }
-        for (int s = 0; s < SB; s++) {
-            barrier_init(full_b + 8 * s, 1);
-            barrier_init(empty_b + 8 * s, N_GROUPS * 4);
-        }
-        if (SPLIT > 1) barrier_init(gathered, 1);
-        barrier_init_fence();
-        if (SPLIT > 1) barrier_expect(gathered, BM * BN * 4);
-    }
-    __syncthreads();
-    if (SPLIT > 1) cluster_arrive();
+    begin_block(gathered, images, filters);
 
     // This block's part of the sum: some stages of weights, chunk by chunk and in a chunk tap by tap.
     i32 all_units = p.chunks * N_PARTS;
@@ -132,8 +97,8 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
             i32 chunk = first_chunk, part = first_part;
 #pragma unroll 1
             for (i32 i = 0; i < early; i++) {
-                barrier_expect(full_b + 8 * i, B_BYTES);
-                copy_tile3(weights + i * B_BYTES, &map_b, full_b + 8 * i, chunk * BK, n0, part * TB);
+                barrier_expect(filters.full + 8 * i, B_BYTES);
+                copy_tile3(weights + i * B_BYTES, &map_b, filters.full + 8 * i, chunk * BK, n0, part * TB);
                 if (++part == N_PARTS) part = 0, chunk++;
             }
             wait_for_inputs();
@@ -146,20 +111,20 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
                 for (i32 unit = from; unit < until; unit++, done_b++) {
                     if (part == 0 || unit == from) {
                         i32 s = done_a % SA;
-                        if (done_a >= SA) barrier_wait(empty_a + 8 * s, (done_a / SA - 1) & 1);
-                        barrier_expect(full_a + 8 * s, A_BYTES);
-                        u32 to = base + s * A_PITCH;
+                        u32 bar = images.full + 8 * s, to = base + s * A_PITCH;
+                        images.wait_empty(done_a);
+                        barrier_expect(bar, A_BYTES);
                         if (KIND == 2)
-                            copy_tile4(to, &map_a, full_a + 8 * s, chunk * BK, at.x - p.pad[0], at.y - p.pad[1], at.image);
+                            copy_tile4(to, &map_a, bar, chunk * BK, at.x - p.pad[0], at.y - p.pad[1], at.image);
                         else
-                            copy_tile5(to, &map_a, full_a + 8 * s, chunk * BK, at.x - p.pad[0], at.y - p.pad[1], at.z - p.pad[2], at.image);
+                            copy_tile5(to, &map_a, bar, chunk * BK, at.x - p.pad[0], at.y - p.pad[1], at.z - p.pad[2], at.image);
                         done_a++;
                     }
                     if (!RESIDENT && done_b >= early) {
-                        i32 b = done_b % SB;
-                        if (done_b >= SB) barrier_wait(empty_b + 8 * b, (done_b / SB - 1) & 1);
-                        barrier_expect(full_b + 8 * b, B_BYTES);
-                        copy_tile3(weights + b * B_BYTES, &map_b, full_b + 8 * b, chunk * BK, n0, part * TB);
+                        i32 s = done_b % SB;
+                        filters.wait_empty(done_b);
+                        barrier_expect(filters.full + 8 * s, B_BYTES);
+                        copy_tile3(weights + s * B_BYTES, &map_b, filters.full + 8 * s, chunk * BK, n0, part * TB);
                     }
                     if (++part == N_PARTS) part = 0, chunk++;
                 }
@@ -172,45 +137,20 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
 
     i32 group = warp / 4;
     u32 first_pixel = ((group / (GX * GY) * HY + group / GX % GY * 8) * HX + group % GX * 8) * ROW_BYTES;
-    // This lane's first row of the tile, the second lies eight on, and its columns.
-    i32 lane_row = group * 64 + warp % 4 * 16 + lane / 4, lane_col = lane % 4 * 8;
-    float *bias = (float *)__cvta_shared_to_generic(bias_at);
-    fetch_bias<N_CONSUMERS>(bias, addresses.bias, n0, p.n, threadIdx.x);
-    asm volatile("bar.sync 1, %0;" ::"n"(N_CONSUMERS) : "memory");
+    float *tile_bias = (float *)__cvta_shared_to_generic(bias_at);
+    fetch_bias<N_CONSUMERS>(tile_bias, addresses.bias, n0, p.n, threadIdx.x);
+    consumers_meet();
     wait_for_inputs();
     i32 done_a = 0, done_b = 0;
 #pragma unroll 1
     for (i32 tile = first_tile; tile < p.tiles; tile += n_workers) {
         Piece piece = piece_of(p, tile);
-#if SPLIT > 1
-        const int n_vectors = (OWN_ROWS * (BN / 8) + N_CONSUMERS - 1) / N_CONSUMERS;
-        uint4 residual[n_vectors];
-#pragma unroll
-        for (int i = 0; i < n_vectors; i++) {
-            i32 v = threadIdx.x + i * N_CONSUMERS, row = v / (BN / 8), col = v % (BN / 8) * 8;
-            bool there;
-            Place at = place_in(p, piece, (i32)rank * OWN_ROWS + row, there);
-            residual[i] = fetch_residual(p.finish, addresses, at, n0 + col, row < OWN_ROWS && there ? p.n - n0 - col : 0);
-        }
-#else
-        Place at[2];
-        bool there[2];
-        at[0] = place_in(p, piece, lane_row, there[0]);
-        at[1] = place_in(p, piece, lane_row + 8, there[1]);
-#if EARLY
-        uint4 residual[2][(BN + 31) / 32];
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int j = 0; j < (BN + 31) / 32; j++) {
-                i32 n = n0 + 32 * j + lane_col;
-                residual[h][j] = fetch_residual(p.finish, addresses, at[h], n, there[h] ? p.n - n : 0);
-            }
-#endif
-#endif
+        auto where = [&](i32 row, bool &there) { return place_in(p, piece, row, there); };
+        const Tail tail(p.finish, addresses, p.n, rank, sums_at, gathered, warp, lane);
+        Waiting waiting;
+        tail.fetch(waiting, where, n0);
         Sums sums;
-#pragma unroll
-        for (int i = 0; i < BN / 2; i++) sums.d[i] = 0.f;
+        clear(sums);
         i32 part = first_part;
         u64 a = 0;
 #pragma unroll 1
@@ -218,14 +158,13 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
             // The first stage of a chunk, but for the very first one: the chunk before it is read when the stage is.
             bool turns = part == 0 && unit > from;
             if (part == 0 || unit == from) {
-                i32 s = done_a % SA;
-                barrier_wait(full_a + 8 * s, (done_a / SA) & 1);
-                a = matrix_descriptor(base + s * A_PITCH + first_pixel, ROW_BYTES, HX * ROW_BYTES);
+                images.wait_full(done_a);
+                a = matrix_descriptor(base + done_a % SA * A_PITCH + first_pixel, ROW_BYTES, HX * ROW_BYTES);
                 done_a++;
             }
-            i32 sb = RESIDENT ? unit - from : done_b % SB;
-            barrier_wait(full_b + 8 * sb, RESIDENT ? 0 : (done_b / SB) & 1);
-            u64 b = matrix_descriptor(weights + sb * B_BYTES, ROW_BYTES);
+            i32 stage = RESIDENT ? unit - from : done_b % SB;
+            barrier_wait(filters.full + 8 * stage, RESIDENT ? 0 : (done_b / SB) & 1);
+            u64 b = matrix_descriptor(weights + stage * B_BYTES, ROW_BYTES);
             i32 tap = part * TB;
             u64 first = a + (u64)((((tap / (TX * TY)) * HY + tap / TX % TY) * HX + tap % TX) * (ROW_BYTES / 16));
             product_fence();
@@ -239,76 +178,18 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
                 product_wait<1>();
                 // Only now is the stage before this one surely read.
                 if (lane == 0) {
-                    if (!RESIDENT && unit > from) barrier_arrive(empty_b + 8 * ((done_b - 1) % SB));
-                    if (turns) barrier_arrive(empty_a + 8 * ((done_a - 2) % SA));
+                    if (!RESIDENT && unit > from) filters.release(done_b - 1);
+                    if (turns) images.release(done_a - 2);
                 }
             }
             if (++part == N_PARTS) part = 0;
         }
         product_wait<0>();
         if (lane == 0 && until > from) {
-            barrier_arrive(empty_a + 8 * ((done_a - 1) % SA));
-            if (!RESIDENT) barrier_arrive(empty_b + 8 * ((done_b - 1) % SB));
+            images.release(done_a - 1);
+            if (!RESIDENT) filters.release(done_b - 1);
         }
-#if SPLIT > 1
-        cluster_wait();
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            i32 row = lane_row + 8 * h;
-            u32 owner = row / OWN_ROWS;
-            u32 to = cluster_address(parts + (rank * OWN_ROWS + row % OWN_ROWS) * PART_PITCH, owner);
-            u32 bar = cluster_address(gathered, owner);
-#pragma unroll
-            for (int j = 0; j < (BN + 31) / 32; j++) {
-                float x[4][2];
-#pragma unroll
-                for (int b = 0; b < 4; b++) sums.pair(x[b], 4 * j + b, h);
-                transpose_quad(x, lane);
-                if (32 * j + lane_col >= BN) continue;
-                u32 at = to + j * 128 + (lane % 4) * 16;
-                cluster_send(at, bar, x[0][0], x[0][1], x[1][0], x[1][1]);
-                cluster_send(at + 64, bar, x[2][0], x[2][1], x[3][0], x[3][1]);
-            }
-        }
-        barrier_wait_cluster(gathered, 0);
-#pragma unroll
-        for (int i = 0; i < n_vectors; i++) {
-            i32 v = threadIdx.x + i * N_CONSUMERS, row = v / (BN / 8), block = v % (BN / 8);
-            if (row < OWN_ROWS) {
-                float sum[8] = {};
-#pragma unroll
-                for (int r = 0; r < SPLIT; r++) {
-                    u32 at = parts + (r * OWN_ROWS + row) * PART_PITCH + block / 4 * 128 + block % 4 * 16;
-                    float4 x = load_shared(at), y = load_shared(at + 64);
-                    sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w, sum[4] += y.x, sum[5] += y.y, sum[6] += y.z, sum[7] += y.w;
-                }
-                bool there;
-                Place at = place_in(p, piece, (i32)rank * OWN_ROWS + row, there);
-                i32 n = n0 + block * 8;
-                finish_row(p.finish, addresses, sum, bias + block * 8, residual[i], at, n, there ? p.n - n : 0);
-            }
-        }
-#else
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-#pragma unroll
-            for (int j = 0; j < (BN + 31) / 32; j++) {
-                float x[4][2];
-#pragma unroll
-                for (int b = 0; b < 4; b++) sums.pair(x[b], 4 * j + b, h);
-                transpose_quad(x, lane);
-                if (32 * j + lane_col >= BN) continue;
-                float v[8] = {x[0][0], x[0][1], x[1][0], x[1][1], x[2][0], x[2][1], x[3][0], x[3][1]};
-                i32 n = n0 + 32 * j + lane_col;
-#if EARLY
-                uint4 r = residual[h][j];
-#else
-                uint4 r = make_uint4(0, 0, 0, 0);
-#endif
-                finish_row(p.finish, addresses, v, bias + 32 * j + lane_col, r, at[h], n, there[h] ? p.n - n : 0);
-            }
-        }
-#endif
+        tail.give(sums, waiting, tile_bias, where, n0);
     }
 #endif
 }

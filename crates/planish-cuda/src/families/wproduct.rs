@@ -29,12 +29,13 @@ use crate::source::Source;
 const FINISH: &str = include_str!("../../kernels/finish.cuh");
 const HOPPER: &str = include_str!("../../kernels/hopper.cuh");
 const BLOCK: &str = include_str!("../../kernels/wblock.cuh");
+const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
 /// Raised when the kernels change.
 pub(super) const REVISION: u32 = 1;
 
-/// As `Places` in wblock.cuh.
+/// As `Places` in wproduct.cu.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Places {
@@ -136,7 +137,7 @@ impl Setting<'_> {
     pub(super) fn text(&self, kernel: &str) -> Result<String, KernelError> {
         let products = tile::products(self.tile.bn, self.math.name_in_c());
         let ending = self.ending.text(self.problem)?;
-        Ok([FINISH, HOPPER, &ending, &products, BLOCK, kernel].join("\n"))
+        Ok([FINISH, HOPPER, &ending, &products, BLOCK, TILE, kernel].join("\n"))
     }
 
     /// The settings that kernels share.

@@ -1,0 +1,199 @@
+// A tile of the kernels on warpgroup products: the block's warps, the stages that the copy engine fills and
+// warpgroups empty, and the way of the sums to memory, through a cluster where its blocks share them. wblock.cuh
+// stands in front.
+//
+// Set from outside, besides:
+//   BM BN BK     the tile; BM is 64 for each warpgroup
+//   SPLIT        blocks of a cluster that share one tile's sum
+//   MIN_BLOCKS   blocks of one multiprocessor that registers must allow
+//
+// SPLIT > 1: each block sums its part, sends each row's share to the block that owns it, and the owner adds them in
+// the order of their ranks, so results do not depend on timing. Such blocks have one tile each.
+
+#define N_GROUPS (BM / 64)
+#define N_CONSUMERS (N_GROUPS * 128)
+// One warp more drives the copy engine.
+#define N_THREADS (N_CONSUMERS + 32)
+// A row of partial sums is 64 bytes longer than needed: two neighbouring rows then lie in different banks.
+#define PART_PITCH (BN * 4 + 64)
+#define OWN_ROWS (BM / SPLIT)
+#define PART_BYTES (SPLIT > 1 ? BM * PART_PITCH : 0)
+// Vectors of eight columns that a thread finishes of the rows that its block owns.
+#define OWN_VECTORS ((OWN_ROWS * (BN / 8) + N_CONSUMERS - 1) / N_CONSUMERS)
+// Of 32 columns each: what four lanes hold of a row.
+#define N_QUADS ((BN + 31) / 32)
+
+#if SPLIT > 1
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#else
+#define CLUSTER
+#endif
+
+#if __CUDA_ARCH__ >= 900
+
+// The swizzle goes by address bits, so stages begin at multiples of 1024 bytes.
+PL_INLINE u32 first_stage(const u8 *raw) { return (shared_address(raw) + 1023) & ~1023u; }
+
+// N stages in turns: one barrier of each says that it is filled, the other that every warp has read it.
+template <int N> struct Ring {
+    enum : u32 { BYTES = 16 * N };
+    u32 full, empty;
+
+    PL_INLINE explicit Ring(u32 at) : full(at), empty(at + 8 * N) {}
+    PL_INLINE void init() const {
+        for (int s = 0; s < N; s++) {
+            barrier_init(full + 8 * s, 1);
+            barrier_init(empty + 8 * s, N_GROUPS * 4);
+        }
+    }
+    // Until the stage of this turn may be filled again.
+    PL_INLINE void wait_empty(i32 turn) const {
+        if (turn >= N) barrier_wait(empty + 8 * (turn % N), (turn / N - 1) & 1);
+    }
+    PL_INLINE void wait_full(i32 turn) const { barrier_wait(full + 8 * (turn % N), (turn / N) & 1); }
+    // By one lane of each warp that reads.
+    PL_INLINE void release(i32 turn) const { barrier_arrive(empty + 8 * (turn % N)); }
+};
+
+// What a block begins with: barriers, and the promise that the next grid may come. `gathered` counts the parts that
+// arrive from the cluster.
+template <class... Rings> PL_INLINE void begin_block(u32 gathered, const Rings &...rings) {
+    let_next_begin();
+    if (threadIdx.x == 0) {
+        (rings.init(), ...);
+        if (SPLIT > 1) barrier_init(gathered, 1);
+        barrier_init_fence();
+        if (SPLIT > 1) barrier_expect(gathered, BM * BN * 4);
+    }
+    __syncthreads();
+    if (SPLIT > 1) cluster_arrive();
+}
+
+// A meeting of the warps that multiply.
+PL_INLINE void consumers_meet() { asm volatile("bar.sync 1, %0;" ::"n"(N_CONSUMERS) : "memory"); }
+
+PL_INLINE void clear(Sums &sums) {
+#pragma unroll
+    for (int i = 0; i < BN / 2; i++) sums.d[i] = 0.f;
+}
+
+// Eight neighbours of a lane's upper or lower row, of the quad's 32 columns.
+PL_INLINE void eight_of(float (&v)[8], const Sums &sums, int quad, int half, u32 lane) {
+    float x[4][2];
+#pragma unroll
+    for (int b = 0; b < 4; b++) sums.pair(x[b], 4 * quad + b, half);
+    transpose_quad(x, lane);
+#pragma unroll
+    for (int b = 0; b < 4; b++) v[2 * b] = x[b][0], v[2 * b + 1] = x[b][1];
+}
+
+// Residuals that wait for their sums: of the vectors that a thread gives out.
+struct Waiting {
+#if SPLIT > 1
+    uint4 residual[OWN_VECTORS];
+#else
+    uint4 residual[2][N_QUADS];
+#endif
+};
+
+// The way of a tile's sums to memory. `Where` tells the place of a row of the tile, and whether it exists:
+// `Place where(i32 row, bool &there)`.
+struct Tail {
+    const Finish &finish;
+    const Addresses &addresses;
+    i32 n;                   // columns that exist
+    u32 rank;                // of the block in its cluster
+    u32 parts, gathered;     // where the parts of this block's rows arrive, and the barrier that counts them
+    u32 lane;
+    i32 row, col;            // of this lane's vectors in the tile: this row and the one eight below it
+
+    PL_INLINE Tail(const Finish &f, const Addresses &a, i32 n, u32 rank, u32 parts, u32 gathered, u32 warp, u32 lane)
+        : finish(f), addresses(a), n(n), rank(rank), parts(parts), gathered(gathered), lane(lane) {
+        row = warp / 4 * 64 + warp % 4 * 16 + lane / 4, col = lane % 4 * 8;
+    }
+
+    // Brings the residuals before the products begin.
+    template <class Where> PL_INLINE void fetch(Waiting &waiting, const Where &where, i32 n0) const {
+#if EARLY && SPLIT > 1
+#pragma unroll
+        for (int i = 0; i < OWN_VECTORS; i++) {
+            i32 v = threadIdx.x + i * N_CONSUMERS, own = v / (BN / 8), first = v % (BN / 8) * 8;
+            bool there;
+            Place place = where((i32)rank * OWN_ROWS + own, there);
+            i32 count = own < OWN_ROWS && there ? n - n0 - first : 0;
+            waiting.residual[i] = fetch_residual(finish, addresses, place, n0 + first, count);
+        }
+#elif EARLY
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int j = 0; j < N_QUADS; j++) {
+                i32 at = n0 + 32 * j + col;
+                bool there;
+                Place place = where(row + 8 * h, there);
+                waiting.residual[h][j] = fetch_residual(finish, addresses, place, at, there ? n - at : 0);
+            }
+#endif
+    }
+
+#if SPLIT > 1
+    // `bias`: of the tile's columns, in shared memory.
+    template <class Where>
+    PL_INLINE void give(const Sums &sums, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
+        cluster_wait();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            i32 of = row + 8 * h;
+            u32 owner = of / OWN_ROWS;
+            u32 to = cluster_address(parts + (rank * OWN_ROWS + of % OWN_ROWS) * PART_PITCH, owner);
+            u32 bar = cluster_address(gathered, owner);
+#pragma unroll
+            for (int j = 0; j < N_QUADS; j++) {
+                float v[8];
+                eight_of(v, sums, j, h, lane);
+                if (32 * j + col >= BN) continue;
+                u32 at = to + j * 128 + (lane % 4) * 16;
+                cluster_send(at, bar, v[0], v[1], v[2], v[3]);
+                cluster_send(at + 64, bar, v[4], v[5], v[6], v[7]);
+            }
+        }
+        barrier_wait_cluster(gathered, 0);
+#pragma unroll
+        for (int i = 0; i < OWN_VECTORS; i++) {
+            i32 at = threadIdx.x + i * N_CONSUMERS, own = at / (BN / 8), block = at % (BN / 8);
+            if (own < OWN_ROWS) {
+                float v[8] = {};
+#pragma unroll
+                for (int r = 0; r < SPLIT; r++) {
+                    u32 from = parts + (r * OWN_ROWS + own) * PART_PITCH + block / 4 * 128 + block % 4 * 16;
+                    float4 x = load_shared(from), y = load_shared(from + 64);
+                    v[0] += x.x, v[1] += x.y, v[2] += x.z, v[3] += x.w, v[4] += y.x, v[5] += y.y, v[6] += y.z, v[7] += y.w;
+                }
+                bool there;
+                Place place = where((i32)rank * OWN_ROWS + own, there);
+                i32 first = n0 + block * 8;
+                finish_row(finish, addresses, v, bias + block * 8, waiting.residual[i], place, first, there ? n - first : 0);
+            }
+        }
+    }
+#else
+    template <class Where>
+    PL_INLINE void give(const Sums &sums, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+#pragma unroll
+            for (int j = 0; j < N_QUADS; j++) {
+                float v[8];
+                eight_of(v, sums, j, h, lane);
+                if (32 * j + col >= BN) continue;
+                i32 at = n0 + 32 * j + col;
+                bool there;
+                Place place = where(row + 8 * h, there);
+                finish_row(finish, addresses, v, bias + 32 * j + col, waiting.residual[h][j], place, at, there ? n - at : 0);
+            }
+        }
+    }
+#endif
+};
+
+#endif
