@@ -1,6 +1,7 @@
 //! `cargo xtask conformance`: ONNX's own backend tests, from the data that the package `onnx` carries.
 
 pub(crate) mod case;
+mod device;
 mod gaps;
 
 use std::collections::BTreeMap;
@@ -21,9 +22,19 @@ const SUITES: [&str; 4] = ["node", "simple", "pytorch-operator", "pytorch-conver
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// What runs the models.
-    #[arg(long, default_value = "reference", value_parser = ["reference"])]
-    backend: String,
+    /// Run plans on this device (cpu, cuda, cuda:1), in processes that a failing kernel may take with it; what the
+    /// device has no kernel for runs on the CPU, and is counted.
+    #[arg(long)]
+    device: Option<planish::Device>,
+    /// Processes of --device; as many as there are cores if not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// What one of these processes is to run: its number, how many there are, and the first test.
+    #[arg(long, hide = true, value_delimiter = '/')]
+    part: Vec<usize>,
+    /// The folder of the tests (with `node` in it), where the package cannot be fetched.
+    #[arg(long)]
+    data: Option<PathBuf>,
     /// How far the models are compiled before they run: as imported, behind the passes, or as a plan that was
     /// written and read back.
     #[arg(long, default_value = "raw")]
@@ -45,8 +56,17 @@ pub(crate) struct Options {
 impl Options {
     /// All tests on the reference at a stage.
     pub(crate) fn at_stage(stage: Stage) -> Options {
-        let backend = "reference".to_string();
-        Options { backend, stage, filter: String::new(), suite: None, per_op: false, verbose: false }
+        Options {
+            stage,
+            device: None,
+            jobs: None,
+            part: Vec::new(),
+            data: None,
+            filter: String::new(),
+            suite: None,
+            per_op: false,
+            verbose: false,
+        }
     }
 }
 
@@ -58,13 +78,21 @@ struct Test {
 }
 
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let data = unpacked_wheel(PACKAGE)?.join("onnx/backend/test/data");
+    let data = match &options.data {
+        Some(data) => data.clone(),
+        None => unpacked_wheel(PACKAGE)?.join("onnx/backend/test/data"),
+    };
     let tests = tests(&data, options)?;
     if tests.is_empty() {
         bail!("no test matches the filter `{}`", options.filter);
     }
+    let gaps = Gaps::load()?;
+    match (options.device, &options.part[..]) {
+        (Some(on), &[part, n_parts, first]) => return device::child(&tests, on, part, n_parts, first),
+        (Some(on), _) => return device::run(&tests, on, &gaps, &data, options),
+        (None, _) => {}
+    }
     let outcomes = run_all(&tests, options.stage);
-    let gaps = Gaps::load(&options.backend)?;
     let is_partial = !options.filter.is_empty() || options.suite.is_some();
     Ok(report(&tests, &outcomes, &gaps, options, is_partial))
 }
@@ -106,7 +134,7 @@ fn run_all(tests: &[Test], stage: Stage) -> Vec<case::Report> {
                     let idx = next.fetch_add(1, Ordering::Relaxed);
                     tests.get(idx).map(|test| (idx, test))
                 } {
-                    let report = case::run(&test.folder, stage);
+                    let report = case::run(&test.folder, stage, planish::Device::Cpu);
                     reports.lock().expect("no test thread panics while it holds the lock")[idx] =
                         Some(report);
                 }
@@ -187,12 +215,7 @@ fn report(
     for (suite, count) in &by_suite {
         println!("{}", count.line(suite));
     }
-    println!(
-        "\n{n_expected} expected gaps, {} surprises (backend {}, {})",
-        surprises.len(),
-        options.backend,
-        options.stage
-    );
+    println!("\n{n_expected} expected gaps, {} surprises ({})", surprises.len(), options.stage);
     for surprise in &surprises {
         println!("  {surprise}");
     }

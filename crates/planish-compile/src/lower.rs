@@ -117,7 +117,7 @@ pub(crate) fn lower(
             backend.regions(&whole).into_iter().map(|Proposal { nodes, .. }| nodes).collect();
         if target != HOST {
             offers.extend((0..n_nodes).map(|node| vec![node]));
-        } else if !options.strict {
+        } else if !options.strict && options.price_transfers {
             let home = lowering.cheaper_at_home(&whole, &regions, &setting);
             home.iter().for_each(|&node| taken[node as usize] = false);
             regions.retain(|(nodes, _)| !nodes.iter().any(|node| home.contains(node)));

@@ -99,6 +99,9 @@ pub struct BuildOptions {
     pub strict: bool,
     /// Whether Winograd convolutions may be used: faster, with a larger rounding error.
     pub winograd: bool,
+    /// Whether a device's steps go to the host where that saves more in transfers than it costs; without it a device
+    /// computes all that it has kernels for.
+    pub price_transfers: bool,
     /// Sources of tactics taken in (true) or left out, from all of them on: see
     /// [`BuildOptions::set_tactic_sources`].
     pub tactic_sources: Vec<(bool, String)>,
@@ -137,6 +140,7 @@ impl Default for BuildOptions {
             banned_tactics: Vec::new(),
             strict: false,
             winograd: true,
+            price_transfers: true,
             verify: true,
             tactic_sources: Vec::new(),
             build_time: None,
@@ -167,6 +171,7 @@ impl BuildOptions {
             format!("strict={}", self.strict),
             format!("winograd={}", self.winograd),
         ];
+        lines.extend((!self.price_transfers).then(|| "price_transfers=false".to_string()));
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.stop_after.map(|n| format!("stop_after={n}")));
         lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
@@ -207,6 +212,7 @@ impl BuildOptions {
             "tune_level" => self.tune_level = value.parse().ok()?,
             "strict" => self.strict = value.parse().ok()?,
             "winograd" => self.winograd = value.parse().ok()?,
+            "price_transfers" => self.price_transfers = value.parse().ok()?,
             "stop_after" => self.stop_after = Some(value.parse().ok()?),
             "disabled_pass" => self.disabled_passes.push(value.to_string()),
             "banned_tactic" => self.banned_tactics.push(value.to_string()),

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use planish::Device;
 use planish_import::{Imported, import_file};
 use planish_ir::Graph;
 use planish_op::{Value, ValueType};
+use planish_plan::StepKind;
 
 use crate::compare::{Tolerance, difference};
 
@@ -45,9 +47,46 @@ pub(crate) struct Report {
     /// The operator that the test is about: that of the first node.
     pub(crate) op: String,
     pub(crate) outcome: Outcome,
+    /// What a plan of it is made of, where there is one.
+    pub(crate) placed: Option<Placed>,
 }
 
-pub(crate) fn run(folder: &Path, stage: Stage) -> Report {
+/// Which steps of a plan run where, bodies of control flow included; transfers are none.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Placed {
+    pub(crate) n_device: usize,
+    /// The operators of those on the host, copies left out.
+    pub(crate) on_host: Vec<String>,
+    /// Keys of the compiled code.
+    pub(crate) code: Vec<String>,
+}
+
+impl Placed {
+    fn of(plan: &planish_plan::Plan) -> Placed {
+        let code = plan.code.iter().map(|code| code.key.clone()).collect();
+        let mut placed = Placed { code, ..Placed::default() };
+        placed.count(&plan.program);
+        placed
+    }
+
+    fn count(&mut self, program: &planish_plan::Program) {
+        for step in &program.steps {
+            if let StepKind::Control(control) = &step.kind {
+                control.bodies.iter().for_each(|body| self.count(body));
+            }
+            let ops = step.region.ops();
+            if matches!(step.kind, StepKind::Transfer) {
+                continue;
+            } else if step.target != 0 {
+                self.n_device += 1;
+            } else if ops != "Identity" {
+                self.on_host.push(ops);
+            }
+        }
+    }
+}
+
+pub(crate) fn run(folder: &Path, stage: Stage, device: Device) -> Report {
     let op = first_op(folder).unwrap_or_else(|| "?".into());
     let imported = match import_file(&folder.join("model.onnx")) {
         Ok(imported) => imported,
@@ -57,17 +96,20 @@ pub(crate) fn run(folder: &Path, stage: Stage) -> Report {
                 Unsupported(_) | UnsupportedType { .. } => Outcome::Unsupported(error.to_string()),
                 _ => Outcome::Failed(error.to_string()),
             };
-            return Report { op, outcome };
+            return Report { op, outcome, placed: None };
         }
     };
     // A panic is a failure of this test, not of the run.
-    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&imported, folder, stage)));
+    let mut placed = None;
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        check(&imported, folder, stage, device, &mut placed)
+    }));
     let outcome = match checked {
         Ok(Ok(())) => Outcome::Passed,
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
         Err(_) => Outcome::Failed("panicked".to_string()),
     };
-    Report { op, outcome }
+    Report { op, outcome, placed }
 }
 
 fn first_op(folder: &Path) -> Option<String> {
@@ -76,7 +118,13 @@ fn first_op(folder: &Path) -> Option<String> {
     Some(model.graph.nodes.first()?.op_type.to_string())
 }
 
-fn check(imported: &Imported, folder: &Path, stage: Stage) -> Result<()> {
+fn check(
+    imported: &Imported,
+    folder: &Path,
+    stage: Stage,
+    device: Device,
+    placed: &mut Option<Placed>,
+) -> Result<()> {
     let mut graph = reparsed(&imported.graph)?;
     if stage == Stage::Optimized {
         let options = planish_passes::Options { verify_each: true, ..planish_passes::Options::default() };
@@ -87,8 +135,14 @@ fn check(imported: &Imported, folder: &Path, stage: Stage) -> Result<()> {
     let graph = &graph;
     let mut context = match stage {
         Stage::Raw | Stage::Optimized => None,
-        Stage::Plan => Some(reloaded(graph)?.context()?),
+        Stage::Plan => {
+            let engine = reloaded(graph, device)?;
+            *placed = Some(Placed::of(engine.record()));
+            Some(engine.context()?)
+        }
     };
+    // A device launches its steps at the first run, records them at the second, and replays that from then on.
+    let n_runs = if device == Device::Cpu { 1 } else { 3 };
     let mut n_sets = 0;
     for set in 0.. {
         let data = folder.join(format!("test_data_set_{set}"));
@@ -98,17 +152,21 @@ fn check(imported: &Imported, folder: &Path, stage: Stage) -> Result<()> {
         n_sets += 1;
         let type_of = |ids: &[planish_ir::ValueId], idx: usize| ids.get(idx).map(|&id| &graph.value(id).ty);
         let inputs = values(&data, "input", |idx| type_of(graph.inputs(), idx).map(kind_of_type))?;
-        let actual = match &mut context {
-            Some(context) => context.run_values(&inputs)?,
-            None => planish_ir::interpret(graph, inputs)?,
-        };
-        let expected = values(&data, "output", |idx| actual.get(idx).map(kind_of_value))?;
-        if actual.len() != expected.len() {
-            return Err(anyhow!("{} outputs, expected {}", actual.len(), expected.len()));
-        }
-        for (idx, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-            if let Some(why) = difference(actual, expected, TOLERANCE) {
-                return Err(anyhow!("output {idx} {why}"));
+        let mut actual = Vec::new();
+        for run in 0..n_runs {
+            actual = match &mut context {
+                Some(context) => context.run_values(&inputs)?,
+                None => planish_ir::interpret(graph, inputs.clone())?,
+            };
+            let expected = values(&data, "output", |idx| actual.get(idx).map(kind_of_value))?;
+            if actual.len() != expected.len() {
+                return Err(anyhow!("{} outputs, expected {}", actual.len(), expected.len()));
+            }
+            for (idx, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                if let Some(why) = difference(actual, expected, TOLERANCE) {
+                    let again = if run > 0 { format!(", in run {run}") } else { String::new() };
+                    return Err(anyhow!("output {idx} {why}{again}"));
+                }
             }
         }
         for (&id, value) in graph.outputs().iter().zip(&actual) {
@@ -125,15 +183,17 @@ fn check(imported: &Imported, folder: &Path, stage: Stage) -> Result<()> {
 }
 
 /// An engine of the graph's plan, after a trip through the plan's bytes.
-fn reloaded(graph: &Graph) -> Result<planish::Engine> {
-    let mut builder = planish::Builder::from_graph(graph.clone()).tune_level(0).threads(2);
+fn reloaded(graph: &Graph, device: Device) -> Result<planish::Engine> {
+    let mut builder = planish::Builder::from_graph(graph.clone()).tune_level(0).threads(2).device(device);
     // The answers are compared right after this, with inputs that mean something.
     builder.options_mut().verify = false;
+    // These models are too small for a device; it is to compute them all the same.
+    builder.options_mut().price_transfers = false;
     let plan = builder.build()?;
     let bytes = plan.record().to_bytes()?;
     let read = planish_plan::Plan::from_bytes(planish_tensor::Bytes::from_vec(bytes))?;
     anyhow::ensure!(read == *plan.record(), "the plan is another after it was written and read");
-    Ok(planish::Engine::new(read.into(), planish::Device::Cpu)?)
+    Ok(planish::Engine::new(read.into(), device)?)
 }
 
 /// The graph, verified, printed as text and parsed back; an error if that is not the same graph. What runs is the
