@@ -7,6 +7,7 @@
 //   V         elements at once, along channels or pixels
 //   LAST      1: channels are innermost; 0: pixels are
 //   HELD      more than 0: all vectors of a group, so many a thread, stay in registers (STAGE 0)
+//   CLUSTER   blocks that share a group and add up their sums (HELD)
 //   ENDING…   the program behind (see ending.rs)
 //
 // Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
@@ -27,11 +28,12 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
   const X_T* from = x + (i64)n * a.v[10] + (i64)c0 * a.v[11];
   const float first = po_widen(from[0]);
   const float count = (float)a.v[1] * (float)a.v[2];
+  const int begin = CLUSTER > 1 ? (int)blockIdx.x * (HELD * THREADS) + (int)threadIdx.x : (int)threadIdx.x;
   X_T v[HELD][V];
   int c[HELD], pixel[HELD];
 #pragma unroll
   for (int h = 0; h < HELD; h++) {
-    const int i = h * THREADS + (int)threadIdx.x;
+    const int i = begin + h * THREADS;
     const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
     const int inner = (i - outer * a.v[7]) * V;
     c[h] = LAST ? inner : outer;
@@ -43,7 +45,7 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
   for (int h = 0; h < HELD; h++) {
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      const float d = h * THREADS + (int)threadIdx.x < a.v[6] ? po_widen(v[h][j]) - first : 0.0f;
+      const float d = begin + h * THREADS < a.v[6] ? po_widen(v[h][j]) - first : 0.0f;
       off += d;
       squares += d * d;
     }
@@ -59,6 +61,19 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
     off += scratch[i].x;
     squares += scratch[i].y;
   }
+#if CLUSTER > 1
+  __shared__ float4 shown;
+  if (threadIdx.x == 0) shown = make_float4(off, squares, 0.0f, 0.0f);
+  cluster_sync();
+  off = squares = 0.0f;
+#pragma unroll
+  for (int r = 0; r < CLUSTER; r++) {
+    const float4 other = load_cluster16(cluster_address(shared_address(&shown), r));
+    off += other.x;
+    squares += other.y;
+  }
+  cluster_leave();
+#endif
   const float mean_off = off / count;
   const float variance = fmaxf(squares / count - mean_off * mean_off, 0.0f);
   const float factor = 1.0f / sqrtf(variance + __int_as_float(a.v[3]));
@@ -66,7 +81,7 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
   Y_T* to = y + (i64)n * a.v[13] + (i64)c0 * a.v[14];
 #pragma unroll
   for (int h = 0; h < HELD; h++) {
-    if (h * THREADS + (int)threadIdx.x >= a.v[6]) break;
+    if (begin + h * THREADS >= a.v[6]) break;
     float e[V];
 #if LAST
     float s[V], b[V];
@@ -83,14 +98,18 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 #endif
     po_store<Y_T, V>(to + ((i64)c[h] * a.v[14] + (i64)pixel[h] * a.v[15]), e);
   }
+#if CLUSTER > 1
+  cluster_left();
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
   let_next_begin();
   wait_for_inputs();
-  // Strides are multiples of V; where the operand begins only the launch knows.
-  if ((u64)x % (V * sizeof(X_T)) == 0) make<true>(x, scale, bias, y, a ENDING_ARGS);
+  // Where the operand begins only the launch knows, and of clusters alone strides are any.
+  const bool wide = (a.v[10] | (LAST ? a.v[12] : a.v[11])) % V == 0 && (u64)x % (V * sizeof(X_T)) == 0;
+  if (wide) make<true>(x, scale, bias, y, a ENDING_ARGS);
   else make<false>(x, scale, bias, y, a ENDING_ARGS);
 }
 #else

@@ -19,7 +19,8 @@
 #define CHANNELS (VECTORS * V)
 #define THREADS (VECTORS * LANES)
 #define EACH (CHANNELS / GROUPS)
-#define AT_ONCE 4
+// Pixels of a thread that are under way together: in stage 2 as many again are loaded while these are finished.
+#define AT_ONCE (STAGE == 1 ? 8 : 4)
 
 struct Sums { float off, squares; };
 
@@ -78,6 +79,11 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
     parts[((i64)n * a.v[2] + blockIdx.x) * GROUPS + group] = sums;
   }
 #else
+  // The first pixels come while the sums are added up.
+  X_T v[2][AT_ONCE][V];
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; i++)
+    po_fetch<X_T, V, WIDE>(v[0][i], from + (i64)(begin + lane + i * LANES) * a.v[5], begin + lane + i * LANES < end, V);
   __shared__ Sums slices[SLICES][GROUPS];
   __shared__ float means[GROUPS], factors[GROUPS];
   for (int i = threadIdx.x; i < GROUPS * SLICES; i += THREADS) {
@@ -115,20 +121,25 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
     added[j] = po_widen(bias[c + j]);
   }
   Y_T* to = y + (i64)n * a.v[6] + c;
-  for (int p = begin + lane; p < end; p += AT_ONCE * LANES) {
-    X_T v[AT_ONCE][V];
+  const int stride = AT_ONCE * LANES;
+  // Two rounds a turn, so that registers are known by constants.
+  for (int turn = begin + lane; turn < end; turn += 2 * stride) {
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; i++)
-      po_fetch<X_T, V, WIDE>(v[i], from + (i64)(p + i * LANES) * a.v[5], p + i * LANES < end, V);
+    for (int round = 0; round < 2; round++) {
+      const int p = turn + round * stride, next = p + stride;
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-      const int pixel = p + i * LANES;
-      if (pixel >= end) break;
-      float result[V];
+      for (int i = 0; i < AT_ONCE; i++)
+        po_fetch<X_T, V, WIDE>(v[1 - round][i], from + (i64)(next + i * LANES) * a.v[5], next + i * LANES < end, V);
 #pragma unroll
-      for (int j = 0; j < V; j++) result[j] = (po_widen(v[i][j]) - mean[j]) * factor[j] + added[j];
-      ending(result, a, n, 0, 0, pixel, c, V ENDING_ARGS);
-      po_store<Y_T, V>(to + (i64)pixel * a.v[7], result);
+      for (int i = 0; i < AT_ONCE; i++) {
+        const int pixel = p + i * LANES;
+        if (pixel >= end) break;
+        float result[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) result[j] = (po_widen(v[round][i][j]) - mean[j]) * factor[j] + added[j];
+        ending(result, a, n, 0, 0, pixel, c, V ENDING_ARGS);
+        po_store<Y_T, V>(to + (i64)pixel * a.v[7], result);
+      }
     }
   }
 #endif

@@ -301,6 +301,9 @@ PL_INLINE u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctaran
 PL_INLINE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
 }
+// The same in two halves: between them a block goes on while others may still read from it.
+PL_INLINE void cluster_leave() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+PL_INLINE void cluster_left() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 // The address of the same place in the shared memory of block `rank` of the cluster.
 PL_INLINE u32 cluster_address(u32 at, u32 rank) {
   u32 r;

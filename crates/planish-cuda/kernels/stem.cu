@@ -40,6 +40,12 @@
 #define ROUNDS ((LOADS + 15) / 16)
 #define BATCH ((LOADS + ROUNDS - 1) / ROUNDS)
 
+// Windows beside each other of one channel: rows come four pixels at a time where memory allows it.
+#define QUADS (CHANNELS == 1 && !X_LAST && KW % 4 == 0 && SW % 4 == 0)
+#define TOTAL_QUADS (TOTAL / 4)
+#define QUAD_LOADS ((TOTAL_QUADS + THREADS - 1) / THREADS)
+#define QUAD_BATCH (QUAD_LOADS < 16 ? QUAD_LOADS : 16)
+
 struct Stem {
   Finish finish;
   i64 sn;
@@ -66,6 +72,43 @@ PL_INLINE Tile tile_of(const Stem& p, i32 idx) {
   t.image = rest / (u32)p.tiles[0];
   return t;
 }
+
+#if QUADS
+struct alignas(4 * sizeof(X_T)) Quad { X_T v[4]; };
+
+// Whether rows of the image begin and end with whole quads.
+PL_INLINE bool in_quads(const Stem& p, const X_T* x) {
+  const i64 steps = p.sn | p.ss[0] | p.ss[1] | p.size[2];
+  return (u64)x % sizeof(Quad) == 0 && steps % 4 == 0 && p.ss[2] == 1 && p.pad[2] == 0;
+}
+
+PL_INLINE void bring_quads(const Stem& p, const X_T* x, const Tile& t, TIN* patch) {
+  const i32 d0 = t.at[0] * SD - p.pad[0], h0 = t.at[1] * SH - p.pad[1], w0 = t.at[2] * SW;
+  const X_T* from = x + (i64)t.image * p.sn;
+#pragma unroll 1
+  for (u32 base = threadIdx.x; base < TOTAL_QUADS; base += QUAD_BATCH * THREADS) {
+    Quad v[QUAD_BATCH];
+#pragma unroll
+    for (int i = 0; i < QUAD_BATCH; i++) {
+      const u32 idx = base + i * THREADS, column = idx % (PW / 4) * 4, row = idx / (PW / 4);
+      const i32 d = d0 + (PD > 1 ? row / PH : 0), h = h0 + (PD > 1 ? row % PH : row), w = w0 + column;
+#pragma unroll
+      for (int e = 0; e < 4; e++) v[i].v[e] = X_T();
+      if (idx < TOTAL_QUADS && (u32)d < (u32)p.size[0] && (u32)h < (u32)p.size[1] && (u32)w < (u32)p.size[2])
+        v[i] = *(const Quad*)(from + d * p.ss[0] + h * p.ss[1] + w);
+    }
+#pragma unroll
+    for (int i = 0; i < QUAD_BATCH; i++) {
+      const u32 idx = base + i * THREADS;
+      if (idx >= TOTAL_QUADS) continue;
+      uint2 words;
+      words.x = Pair<TIN>::pack(to_f32(v[i].v[0]), to_f32(v[i].v[1]));
+      words.y = Pair<TIN>::pack(to_f32(v[i].v[2]), to_f32(v[i].v[3]));
+      *(uint2*)(patch + idx / (PW / 4) * PITCH + idx % (PW / 4) * 4) = words;
+    }
+  }
+}
+#endif
 
 // The pixels under a tile's windows; zeros outside of the image.
 PL_INLINE void bring(const Stem& p, const X_T* x, const Tile& t, TIN* patch) {
@@ -146,6 +189,9 @@ stem(const void* x, const void* w, const void* bias, const void* residual, EXTRA
     }
   }
   const u32 columns = shared_address(weights + ((lane / 16) * 8 + lane % 8) * W_PITCH + (lane / 8 % 2) * 8);
+#if QUADS
+  const bool quads = in_quads(p, (const X_T*)x);
+#endif
   copy_async_wait<0>();
   let_next_begin();
   wait_for_inputs();
@@ -155,7 +201,11 @@ stem(const void* x, const void* w, const void* bias, const void* residual, EXTRA
     const Tile t = tile_of(p, idx);
     // The tile before this one has been read, and zeros and weights are in place.
     __syncthreads();
-    bring(p, (const X_T*)x, t, patch);
+#if QUADS
+    if (quads) bring_quads(p, (const X_T*)x, t, patch);
+    else
+#endif
+      bring(p, (const X_T*)x, t, patch);
     __syncthreads();
     float sums[MT * 2 * NT][2];
 #pragma unroll

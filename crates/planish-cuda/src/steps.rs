@@ -36,6 +36,8 @@ pub(crate) struct Step {
     pub(crate) threads: u32,
     /// Dynamic shared memory.
     pub(crate) shared: usize,
+    /// Blocks along the grid's first axis that see each other's shared memory (sm_90 on).
+    pub(crate) cluster: u32,
     pub(crate) args: Vec<Arg>,
 }
 
@@ -58,7 +60,7 @@ pub(crate) const MAX_INTS: usize = 512;
 impl Plan {
     /// A plan of one launch.
     pub(crate) fn one(source: Source, grid: [u32; 3], threads: u32, args: Vec<Arg>) -> Plan {
-        let step = Step { source: 0, grid, threads, shared: 0, args };
+        let step = Step { source: 0, grid, threads, shared: 0, cluster: 1, args };
         Plan { sources: vec![source], steps: vec![step], workspace: 0 }
     }
 
@@ -186,8 +188,9 @@ impl<T: Planner> Family for T {
                 };
             }
             let launch = Launch::new(function, step.grid, [step.threads, 1, 1], params);
+            let launch = launch.with_shared(step.shared)?.with_cluster([step.cluster, 1, 1]);
             // Every kernel of a plan waits for its inputs before anything else.
-            launches.push(launch.with_shared(step.shared)?.programmatic());
+            launches.push(launch.programmatic());
         }
         Ok(Box::new(Launches { launches, workspace: plan.workspace }))
     }

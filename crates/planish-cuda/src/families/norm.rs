@@ -26,8 +26,11 @@ const MAX_ROW_AXES: usize = 4;
 /// Threads that work on a group, and the least elements of a part of one.
 const GROUP_THREADS: usize = 256;
 const LEAST_PART: usize = 4096;
-/// Vectors of a group that a thread keeps in registers.
+/// Vectors of a group that a thread keeps in registers, alone and in a cluster.
 const MAX_VECTORS: usize = 4;
+const MAX_CLUSTER_VECTORS: usize = 8;
+/// Blocks of a cluster that every GPU with clusters has room for.
+const MAX_CLUSTER: usize = 8;
 /// A lane of a warp for each.
 const MAX_PARTS: usize = 32;
 
@@ -67,6 +70,8 @@ enum Way {
     Rows,
     /// By whole groups.
     Groups,
+    /// A group by a cluster of blocks, whose registers hold all of it.
+    Clusters,
     /// Sums first, then the rest, each by many blocks.
     Parts,
     /// The same by pixels with all their channels, which are innermost.
@@ -84,7 +89,12 @@ fn ways(problem: &Problem) -> &'static [(Way, &'static str)] {
     let main = problem.region.nodes.iter().find(|node| is_main(&node.op));
     match main.map(|node| &node.op) {
         Some(Op::LayerNormalization(_) | Op::RMSNormalization(_)) => &[(Way::Rows, "norm_rows")],
-        Some(_) => &[(Way::Groups, "norm_groups"), (Way::Parts, "norm_parts"), (Way::Pixels, "norm_pixels")],
+        Some(_) => &[
+            (Way::Groups, "norm_groups"),
+            (Way::Clusters, "norm_clusters"),
+            (Way::Parts, "norm_parts"),
+            (Way::Pixels, "norm_pixels"),
+        ],
         None => &[],
     }
 }
@@ -301,10 +311,12 @@ fn groups(
         true => (per_group, [from_steps[0], to_steps[0], from_steps[2], to_steps[2]]),
         false => (plane, [from_steps[0], to_steps[0], from_steps[1], to_steps[1]]),
     };
+    // A cluster holds a group in every arrangement of its operands or in none, so vectors do not depend on it.
+    let apart = |lanes: usize| {
+        !matches!(way, Way::Clusters) && steps_beside.iter().any(|step| !step.is_multiple_of(lanes))
+    };
     let mut lanes = 8;
-    while lanes > 1
-        && (!inner.is_multiple_of(lanes) || steps_beside.iter().any(|step| !step.is_multiple_of(lanes)))
-    {
+    while lanes > 1 && (!inner.is_multiple_of(lanes) || apart(lanes)) {
         lanes /= 2;
     }
     let n_vectors = per_group * plane / lanes;
@@ -318,6 +330,19 @@ fn groups(
     };
     if matches!(way, Way::Parts) && n_parts == 1 {
         return refuse("groups too small to be taken in parts");
+    }
+    // So many blocks for a group that the GPU is full, and more where registers would not hold it.
+    let cluster = match way {
+        Way::Clusters => {
+            let filling = (gpu.n_sms as usize / n_blocks).next_power_of_two();
+            let holding = n_vectors.div_ceil(GROUP_THREADS * MAX_CLUSTER_VECTORS).next_power_of_two();
+            let useful = n_vectors.div_ceil(GROUP_THREADS).next_power_of_two();
+            filling.max(holding).min(useful)
+        }
+        _ => 1,
+    };
+    if matches!(way, Way::Clusters) && (gpu.sm < 90 || !(2..=MAX_CLUSTER).contains(&cluster)) {
+        return refuse("groups too small or too large for a cluster");
     }
     let per_part = n_vectors.div_ceil(n_parts);
     let n_parts = n_vectors.div_ceil(per_part);
@@ -340,6 +365,10 @@ fn groups(
         false => Ending::behind(problem, main as u32, [&[0], &[1], &[], &[]], &spatial, lanes, ints.len())?,
     };
     ints.extend(&ending.ints);
+    let held = match cluster {
+        1 if n_vectors > GROUP_THREADS * MAX_VECTORS => 0,
+        _ => n_vectors.div_ceil(GROUP_THREADS * cluster),
+    };
     let code = |stage: usize| -> Result<Source, KernelError> {
         Ok(ending
             .code("norm_groups.cu", include_str!("../../kernels/norm_groups.cu"), "norm_groups", ints.len())
@@ -349,10 +378,8 @@ fn groups(
             .define("Y_T", storage(output)?)
             .define("STAGE", stage)
             .define("THREADS", GROUP_THREADS)
-            .define(
-                "HELD",
-                if n_vectors <= GROUP_THREADS * MAX_VECTORS { n_vectors.div_ceil(GROUP_THREADS) } else { 0 },
-            )
+            .define("HELD", held)
+            .define("CLUSTER", cluster)
             .define("V", lanes)
             .define("LAST", u8::from(last))
             .source())
@@ -373,9 +400,11 @@ fn groups(
     }
     let threads = GROUP_THREADS as u32;
     if n_parts == 1 {
-        return Ok(Plan::one(code(0)?, grid, threads, args));
+        let mut plan = Plan::one(code(0)?, [cluster as u32, grid[1], 1], threads, args);
+        plan.steps[0].cluster = cluster as u32;
+        return Ok(plan);
     }
-    let step = |source| Step { source, grid, threads, shared: 0, args: args.clone() };
+    let step = |source| Step { source, grid, threads, shared: 0, cluster: 1, args: args.clone() };
     Ok(Plan {
         sources: vec![code(1)?, code(2)?],
         steps: vec![step(0), step(1)],
@@ -411,6 +440,11 @@ impl Planner for Norm {
                     (Way::Groups, Some(step)) => {
                         let blocks = f64::from(step.grid[1]);
                         gpu.roofline_ns(0.0, 1.0, bytes * (f64::from(gpu.n_sms) / blocks).max(1.0))
+                    }
+                    // Blocks begin together and meet once; the sectors that they read may have other groups' too.
+                    (Way::Clusters, Some(step)) => {
+                        let blocks = f64::from(step.grid[0] * step.grid[1]);
+                        gpu.roofline_ns(0.0, 1.0, bytes * (f64::from(gpu.n_sms) / blocks).max(1.0)) + 800.0
                     }
                     (Way::Pixels, _) => {
                         gpu.roofline_ns(0.0, 1.0, bytes) + 0.8 * gpu.roofline_ns(0.0, 1.0, bytes / 2.0)
@@ -451,6 +485,10 @@ impl Planner for Norm {
             (op::Mul {}.into(), vec![node(0), node(1)]),
             (op::Add {}.into(), vec![node(2), input(3)]),
         ];
+        let swish = vec![
+            (group(32), vec![input(0), input(1), input(2)]),
+            (Op::from(op::Swish { alpha: 1.0 }), vec![node(0)]),
+        ];
         let image = [2usize, 32, 12, 11];
         vec![
             Sample::of(summed.clone())
@@ -484,6 +522,7 @@ impl Planner for Norm {
                 .typed(half, &[128])
                 .typed(half, &[128])
                 .problem(),
+            Sample::of(swish).typed(half, &[1, 64, 40, 33]).typed(half, &[64]).typed(half, &[64]).problem(),
             Sample::op(op::InstanceNormalization { epsilon: 1e-5 }, 3)
                 .f32(&[2, 6, 5, 7])
                 .f32(&[6])

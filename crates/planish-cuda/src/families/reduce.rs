@@ -257,6 +257,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
             source: 1,
             grid: [blocks(n_slots, THREADS)?, 1, 1],
             threads: THREADS as u32,
+            cluster: 1,
             shared: 0,
             args: vec![Arg::Address(Slot::Output(0), 0), Arg::Address(Slot::Workspace, 0), Arg::Ints(ints)],
         });

@@ -104,7 +104,7 @@ pub(super) fn plan(
         ];
         args.extend(ending.args.clone());
         let grid = [parts as u32, dims[0] as u32, 1];
-        Ok(Step { source, grid, threads: (vectors * at_once) as u32, shared: 0, args })
+        Ok(Step { source, grid, threads: (vectors * at_once) as u32, shared: 0, cluster: 1, args })
     };
     Ok(Plan {
         sources: vec![code(1)?, code(2)?],

@@ -183,6 +183,15 @@ pub(in crate::families) fn few_channels() -> Vec<Problem> {
             conv.pads = vec![0; 6];
         }),
         conv(DType::BF16, &[2, 5, 19, 23], 20, &[5, 2], |conv| conv.pads = vec![4, 0, 1, 1]),
+        // Rows of whole quads with a rim above and below, and rows that end inside of one.
+        conv(half, &[2, 1, 18, 72], 24, &[4, 4], |conv| {
+            conv.strides = vec![4, 4];
+            conv.pads = vec![1, 0, 1, 0];
+        }),
+        conv(half, &[1, 1, 16, 23], 24, &[4, 4], |conv| {
+            conv.strides = vec![4, 4];
+            conv.pads = vec![0; 4];
+        }),
         conv(half, &[2, 2, 301], 10, &[9], |conv| {
             conv.strides = vec![3];
             conv.pads = vec![4, 0];
@@ -190,7 +199,7 @@ pub(in crate::families) fn few_channels() -> Vec<Problem> {
         conv(half, &[1, 7, 9, 9], 3, &[1, 1], |_| {}),
     ];
     all.extend(finished(&conv(half, &[2, 3, 15, 13], 48, &[3, 3], |_| {})));
-    for problem in [&all[0], &all[2], &all[3], &all[7]].map(Clone::clone) {
+    for problem in [&all[0], &all[2], &all[3], &all[6], &all[7], &all[8]].map(Clone::clone) {
         all.push(with_cast(problem));
     }
     all
