@@ -43,11 +43,37 @@ constexpr int TM = BM / WM / 4, TN = BN / WN / 8;    // elements of a lane, on t
 
 struct Sums {
   static constexpr int COUNT = (BM / WM) * (BN / WN) / 32;
-  float v[COUNT];
+  // On the plain units, sums of f32 are taken in parts of some 32 products where a lane has registers for both: the
+  // rounding of a sum of n products then grows with n / 32 and not with n, for an addition in 32.
+  static constexpr bool IN_PARTS = SIMT && COUNT <= 32;
+  static constexpr int PART_STEPS = WK;
+  float v[COUNT], whole[IN_PARTS ? COUNT : 1];
 
   PL_INLINE void clear() {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) v[i] = 0.0f;
+    if constexpr (IN_PARTS) {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) whole[i] = 0.0f;
+    }
+  }
+
+  // Behind step t, from 0.
+  PL_INLINE void end_part(int t) {
+    if constexpr (IN_PARTS) {
+      if (t % PART_STEPS == PART_STEPS - 1) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) { whole[i] += v[i]; v[i] = 0.0f; }
+      }
+    }
+  }
+
+  // Behind the last step.
+  PL_INLINE void end() {
+    if constexpr (IN_PARTS) {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) v[i] += whole[i];
+    }
   }
 
   // One stage: chunks wk, wk + WK, … of k (in pairs on tensor cores).
@@ -295,6 +321,7 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
     copy_async_commit();
     const u32 from = shared + slot * STAGE_BYTES;
     sums.step(from, from + A_BYTES, wm, wn, wk, lane);
+    sums.end_part(t);
     if (more) {
       if (A::THROUGH_REGISTERS) a.store(to);
       if (B::THROUGH_REGISTERS) b.store(to + A_BYTES);
@@ -302,6 +329,7 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
     slot = slot + 1 == STAGES ? 0 : slot + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
   }
+  sums.end();
   copy_async_wait<0>();
   __syncthreads();
 }

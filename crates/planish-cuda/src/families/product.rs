@@ -11,7 +11,7 @@ mod tile;
 mod tests;
 
 pub(crate) use price::Work as Amount;
-pub(crate) use tile::{Math, Split, Way, numeric_of};
+pub(crate) use tile::{Math, Split, Way, has_few_rows, numeric_of};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ pub(crate) const BLOCK: &str =
     concat!(include_str!("../../kernels/finish.cuh"), "\n", include_str!("../../kernels/product.cuh"));
 
 /// Raised when kernels or packings change.
-pub(crate) const REVISION: u32 = 1;
+pub(crate) const REVISION: u32 = 2;
 
 /// Candidates that are expected to take this many times as long as the best are not offered.
 const HOPELESS: f64 = 2.0;

@@ -1,6 +1,6 @@
 //! Tiles, number types and splits of a product, and their names in tactics.
 
-use planish_kernel::{Arithmetic, Numeric, Problem};
+use planish_kernel::{Arithmetic, Numeric, Operand, Problem};
 use planish_tensor::DType;
 
 use crate::gpu::Gpu;
@@ -15,6 +15,15 @@ pub(crate) enum Math {
     F32,
 }
 
+/// Products of so few rows wait for their weights, whatever they are multiplied in.
+const FEW_ROWS: usize = 8;
+
+/// Whether a product has so few rows that rounding its factors to tf32 would gain nothing.
+pub(crate) fn has_few_rows(problem: &Problem) -> bool {
+    let rows = |operand: &Operand| operand.dims.iter().rev().skip(1).product::<usize>();
+    problem.outputs.first().is_some_and(|output| rows(output) <= FEW_ROWS)
+}
+
 impl Math {
     /// Ways to multiply that the problem's number types allow on this GPU; elements are stored in one type.
     pub(crate) fn of(gpu: &Gpu, problem: &Problem, stored: DType) -> Vec<Math> {
@@ -25,7 +34,7 @@ impl Math {
         match (stored, element) {
             (DType::F16, Arithmetic::F16) => vec![Math::F16],
             (DType::BF16, Arithmetic::Bf16) if gpu.sm >= 80 => vec![Math::BF16],
-            (DType::F32, Arithmetic::Tf32) if gpu.sm >= 80 => vec![Math::TF32],
+            (DType::F32, Arithmetic::Tf32) if gpu.sm >= 80 && !has_few_rows(problem) => vec![Math::TF32],
             (DType::F32, Arithmetic::F32 | Arithmetic::Tf32) => vec![Math::F32],
             _ => Vec::new(),
         }

@@ -6,6 +6,8 @@ use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
 use planish_op::Op;
 use planish_tensor::DType;
 
+use crate::families::product::has_few_rows;
+
 /// One matrix as the library sees it, columns outermost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Matrix {
@@ -129,7 +131,7 @@ impl Shape {
             residual,
             activation,
             dtype,
-            tf32: problem.numeric.element == Arithmetic::Tf32,
+            tf32: problem.numeric.element == Arithmetic::Tf32 && !has_few_rows(problem),
             n_batch: i32::try_from(n_batch).map_err(|_| refuse("too many batches"))?,
             first,
             second,
