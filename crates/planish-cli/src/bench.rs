@@ -15,11 +15,12 @@ use crate::watch::Watch;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
+    load::check_opening(&args.model, args.building.device, &args.opening)?;
     let made = load::plan(&args.model, &args.building, args.no_cache)?;
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
-    let engine = load::engine(made.plan, args.building.device)?;
+    let engine = load::engine(made.plan, args.building.device, &args.opening)?;
     let (device, precision) = load::device_and_precision(&engine);
     let sources = Sources {
         archive: args.inputs.as_ref(),

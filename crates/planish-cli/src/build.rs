@@ -6,7 +6,7 @@ use anyhow::Result;
 use planish::{Device, Plan};
 use serde_json::json;
 
-use crate::args::Build;
+use crate::args::{Build, Opening};
 use crate::{Answer, inspect_plan, load, print};
 
 pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
@@ -69,7 +69,7 @@ fn device_memory(plan: &Plan, device: Device) -> Result<Option<OnDevice>> {
     let record = plan.record();
     let Some(target) = record.targets.get(1) else { return Ok(None) };
     let name = target.device.clone();
-    let engine = load::engine(plan.clone(), device)?;
+    let engine = load::engine(plan.clone(), device, &Opening::default())?;
     let mut context = engine.context()?;
     let sizes = |name: &str| record.tuned_at.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
     let ports = engine.inputs();

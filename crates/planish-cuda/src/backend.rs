@@ -251,6 +251,10 @@ impl Backend for Cuda {
         Ok(Box::new(DeviceMemory::new(&self.shared.context, bytes)?))
     }
 
+    fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        Ok(Box::new(DeviceMemory::managed(&self.shared.context, bytes)?))
+    }
+
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         Ok(Box::new(CudaQueue::new(&self.shared.context, options.wait)?))
     }

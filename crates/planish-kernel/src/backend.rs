@@ -236,6 +236,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Memory aligned to at least 64 bytes, contents undefined.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError>;
 
+    /// As `allocate`, in managed memory: on the device from the start, and the driver's to move to the host and back
+    /// where the device runs short of memory. Never more than what is free there.
+    fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        let _ = bytes;
+        Err(KernelError::unsupported(format!("{} has no managed memory", self.name())))
+    }
+
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError>;
 
     /// Host memory, aligned to at least 64 bytes, that this backend's queues copy from and to without a copy in

@@ -8,6 +8,7 @@
 //! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
 //!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed; `control`: bodies; `host`: what
 //!   happens on host values; `transfer`: copies between memories; `clock`: times on devices;
+//! - `weights`: in place, in every form that is read;
 //! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
 //!   owned memory and runs beside the caller.
 //!
@@ -42,12 +43,13 @@ mod runner;
 mod state;
 mod transfer;
 mod view;
+mod weights;
 
 pub use buffer::{Bindings, Buffer, HostBuffer};
 pub use clock::Phases;
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
-pub use engine::{Engine, PortInfo, VERSION, fits};
+pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
 pub use placement::{Place, PlacedStep, Placement, Space};

@@ -180,7 +180,7 @@ pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
     Bindings, Buffer, Context, ContextOptions, ContextPool, DeviceBuffer, DeviceTarget, DeviceView,
-    HostBuffer, Lease, Outputs, Pending, Phases, PortInfo, Profiled, View, Wait,
+    EngineOptions, HostBuffer, Lease, Outputs, Pending, Phases, PortInfo, Profiled, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]

@@ -66,6 +66,18 @@ impl Fake {
         (count(&self.table.n_launches), count(&self.table.n_recorded), count(&self.table.n_replayed))
     }
 
+    /// A device with managed memory.
+    pub(crate) fn with_managed_memory() -> Fake {
+        let fake = Fake::default();
+        *lock(&fake.table.managed) = Some(Vec::new());
+        fake
+    }
+
+    /// The pieces of managed memory that were asked for.
+    pub(crate) fn managed(&self) -> Vec<usize> {
+        lock(&self.table.managed).clone().unwrap_or_default()
+    }
+
     /// The ranges since the last call, each with how many it lies in.
     pub(crate) fn ranges(&self) -> Vec<(usize, String)> {
         let (n_open, begun) = &mut *lock(&self.table.ranges);
@@ -231,6 +243,19 @@ impl Backend for Fake {
         let start = BASE + self.table.next.fetch_add(room, Ordering::Relaxed);
         lock(&self.table.blocks).insert(start, vec![0xAA; bytes]);
         Ok(Box::new(FakeMemory { table: self.table.clone(), start, len: bytes }))
+    }
+
+    fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        let mut managed = lock(&self.table.managed);
+        let managed =
+            managed.as_mut().ok_or_else(|| KernelError::unsupported("fake has no managed memory"))?;
+        managed.push(bytes);
+        let free = self.memory_info().map_or(0, |info| info.free);
+        if bytes > free {
+            let message = format!("{bytes} bytes of managed memory could not be had: {free} are free");
+            return Err(KernelError::new(KernelErrorKind::OutOfMemory, message));
+        }
+        self.allocate(bytes)
     }
 
     fn queue(&self, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUmemPool_attribute, CUstream,
-    CUstream_flags,
+    CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUmemLocation, CUmemLocationType,
+    CUmemPool_attribute, CUstream, CUstream_flags,
 };
 
 use super::api::{Driver, driver};
@@ -202,6 +202,17 @@ impl Context {
     /// N of `cuda:N`.
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// Whether managed memory may be used by the device while the CPU runs.
+    pub(crate) fn has_managed_memory(&self) -> Result<bool, CudaError> {
+        let which = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+        Ok(attribute(self.api, self.device, which)? != 0)
+    }
+
+    /// The device as a place for managed memory.
+    pub(crate) fn location(&self) -> CUmemLocation {
+        CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
     /// Free and total bytes of device memory.
