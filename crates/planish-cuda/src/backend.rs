@@ -264,7 +264,9 @@ impl Backend for Cuda {
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {
-        self.shared.context.memory_info().ok().map(|(free, total)| MemoryInfo { free, total })
+        let context = &self.shared.context;
+        let (free, total) = context.memory_info().ok()?;
+        Some(MemoryInfo { free, total, pooled: context.pooled_bytes().unwrap_or(0) })
     }
 
     fn event(&self, timed: bool) -> Result<Box<dyn Event>, KernelError> {

@@ -62,6 +62,8 @@ pub trait Memory: Send + Sync + fmt::Debug {
 pub struct MemoryInfo {
     pub free: usize,
     pub total: usize,
+    /// What the backend has taken for memory of [`Backend::allocate`], in use or kept for the next to ask.
+    pub pooled: usize,
 }
 
 /// What a step costs beside its kernel, in nanoseconds: by this the compiler weighs alternatives that have more

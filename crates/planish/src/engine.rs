@@ -1,6 +1,8 @@
 //! `Engine`: a plan on a device.
 
-use planish_runtime::{Context, ContextOptions, ContextPool, EngineOptions, PortInfo};
+use planish_runtime::{
+    Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
+};
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
@@ -66,6 +68,16 @@ impl Engine {
     /// Everything that the plan holds.
     pub fn record(&self) -> &planish_plan::Plan {
         self.inner.plan()
+    }
+
+    /// The memory that the plan needs at these sizes of its symbols, known before anything runs.
+    pub fn memory_at(&self, sizes: &[(String, i64)]) -> Result<MemoryNeeds, Error> {
+        Ok(self.inner.memory_at(sizes)?)
+    }
+
+    /// The memory of the plan's GPU at this moment; `None` for a plan on the CPU.
+    pub fn device_memory(&self) -> Option<MemoryInfo> {
+        self.inner.device_memory()
     }
 
     /// Bytes of all weights, in the form that kernels read.

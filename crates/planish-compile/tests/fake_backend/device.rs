@@ -268,7 +268,7 @@ impl Backend for Fake {
 
     fn memory_info(&self) -> Option<MemoryInfo> {
         let used: usize = lock(&self.table.blocks).values().map(Vec::len).sum();
-        Some(MemoryInfo { free: MEMORY - used.min(MEMORY), total: MEMORY })
+        Some(MemoryInfo { free: MEMORY - used.min(MEMORY), total: MEMORY, pooled: used })
     }
 
     fn event(&self, _timed: bool) -> Result<Box<dyn Event>, KernelError> {

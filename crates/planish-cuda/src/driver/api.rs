@@ -56,6 +56,7 @@ library! {
         fn cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
         fn cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
         fn cuDeviceGetDefaultMemPool(*mut CUmemoryPool, CUdevice);
+        fn cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
         fn cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
         fn cuModuleLoadData(*mut CUmodule, *const c_void);
         fn cuModuleUnload(CUmodule);

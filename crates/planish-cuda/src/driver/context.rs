@@ -170,6 +170,23 @@ impl Context {
         }
     }
 
+    /// Bytes of device memory that the pool has, in use or not.
+    pub(crate) fn pooled_bytes(&self) -> Result<usize, CudaError> {
+        if self.pool.is_none() {
+            return Ok(0);
+        }
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: the device is open.
+        let code = unsafe { (self.api.cuDeviceGetDefaultMemPool)(&raw mut pool, self.device) };
+        self.api.check(code, "asking for the memory pool")?;
+        let mut bytes = 0u64;
+        let which = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+        // SAFETY: this attribute is a 64-bit number.
+        let code = unsafe { (self.api.cuMemPoolGetAttribute)(pool, which, (&raw mut bytes).cast()) };
+        self.api.check(code, "asking the memory pool")?;
+        Ok(bytes as usize)
+    }
+
     /// Memory that is freed stays in the pool for the next to ask, instead of going back at every
     /// synchronization: taking and freeing again costs microseconds instead of milliseconds.
     fn keep_freed_memory(&self) -> Result<(), CudaError> {
