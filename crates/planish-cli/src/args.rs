@@ -107,7 +107,17 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_cache: bool,
     #[command(flatten)]
+    pub(crate) opening: Opening,
+    #[command(flatten)]
     pub(crate) json: Json,
+}
+
+/// How a plan is opened.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Opening {
+    /// Put weights into the GPU's managed memory, which the driver moves to the host and back where memory runs short
+    #[arg(long)]
+    pub(crate) managed_weights: bool,
 }
 
 /// How a plan is built, wherever a model is given instead of a plan.
@@ -235,6 +245,8 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) building: Building,
     #[command(flatten)]
+    pub(crate) opening: Opening,
+    #[command(flatten)]
     pub(crate) json: Json,
 }
 
@@ -253,6 +265,8 @@ pub(crate) struct Profile {
     pub(crate) iterations: usize,
     #[command(flatten)]
     pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
     #[command(flatten)]
     pub(crate) json: Json,
 }

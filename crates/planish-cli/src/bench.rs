@@ -5,24 +5,27 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Bindings, Context as Lane, ContextOptions, Engine, Phases, View, Wait};
+use planish::{Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, View, Wait};
 use planish_tensor::Tensor;
 use serde_json::{Value, json};
 
 use crate::args::Bench;
 use crate::feed::{self, Sources};
+use crate::memory::{self, Held};
 use crate::start::Start;
+use crate::stats::Stats;
 use crate::watch::Watch;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
+    load::check_opening(&args.model, args.building.device, &args.opening)?;
     let mut start = Start::at(args.building.device)?;
     let opening = Instant::now();
     let made = load::plan(&args.model, &args.building, args.no_cache)?;
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
-    let engine = load::engine(made.plan, args.building.device)?;
+    let engine = load::engine(made.plan, args.building.device, &args.opening)?;
     start.open = opening.elapsed();
     let (device, precision) = load::device_and_precision(&engine);
     let sources = Sources {
@@ -75,10 +78,11 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
             ("device_to_host_ms".to_string(), json!(device.phases.download_ns / 1e6)),
             (
                 "device_bytes".to_string(),
-                json!(engine.weight_bytes() + device.arena_bytes + device.recording_bytes),
+                json!(engine.weight_bytes() + device.memory.device_arena + device.memory.recordings),
             ),
-            ("device_arena_bytes".to_string(), json!(device.arena_bytes)),
-            ("recordings".to_string(), json!(device.n_recordings)),
+            ("device_arena_bytes".to_string(), json!(device.memory.device_arena)),
+            ("recordings".to_string(), json!(device.memory.n_recordings)),
+            ("context_memory".to_string(), timed.held.iter().map(Held::json).collect()),
         ]);
     }
     if let (Value::Object(report), Value::Object(start)) = (&mut report, start.json()) {
@@ -108,6 +112,8 @@ struct Timed {
     device: Option<OnDevice>,
     /// Of the first context: until its first result.
     first: Duration,
+    /// By context, on a GPU.
+    held: Vec<Held>,
 }
 
 /// What one context measured.
@@ -118,15 +124,14 @@ struct Lap {
     cpu: Option<Duration>,
     device: Option<OnDevice>,
     first: Duration,
+    held: Option<Held>,
 }
 
 /// What one context did on a GPU.
 struct OnDevice {
     /// Medians, each of its own.
     phases: Phases,
-    arena_bytes: usize,
-    n_recordings: usize,
-    recording_bytes: usize,
+    memory: ContextMemory,
 }
 
 /// Runs whose transfers and kernels are timed apart.
@@ -206,8 +211,75 @@ impl<'a> Source<'a> {
             compute_ns: median(|phases| phases.compute_ns),
             download_ns: median(|phases| phases.download_ns),
         };
-        let (n_recordings, recording_bytes) = context.recordings();
-        Ok(OnDevice { phases, arena_bytes: context.device_arena_bytes(), n_recordings, recording_bytes })
+        Ok(OnDevice { phases, memory: context.memory() })
+    }
+
+    /// Bytes of inputs and outputs that lie on the device.
+    fn device_bytes(&self) -> usize {
+        match self {
+            Source::Views(_) => 0,
+            Source::Bound(bindings) => bindings.device_bytes(),
+        }
+    }
+}
+
+/// A context that is ready to be timed.
+struct Ready<'a> {
+    context: Lane,
+    source: Source<'a>,
+    /// From the engine to the first result.
+    first: Duration,
+    held: Option<Held>,
+}
+
+/// Runs of a context before its memory is listed: the first launches, the second records, the third replays.
+const RUNS_TO_LIST: usize = 3;
+
+impl<'a> Ready<'a> {
+    /// Made one after the other, so that what the GPU has less of is this context's.
+    fn new(
+        engine: &Engine,
+        names: &[&str],
+        tensors: &'a [Tensor],
+        options: ContextOptions,
+        args: &Bench,
+        on_device: bool,
+    ) -> Result<Ready<'a>> {
+        let before = engine.device_memory();
+        let began = Instant::now();
+        let mut context = engine.context_with(options)?;
+        let mut source = Source::new(&context, names, tensors, args, on_device)?;
+        source.run(&mut context)?;
+        let first = began.elapsed();
+        if !on_device {
+            return Ok(Ready { context, source, first, held: None });
+        }
+        for _ in 1..RUNS_TO_LIST {
+            source.run(&mut context)?;
+        }
+        let held = Held::new(context.memory(), source.device_bytes(), before, engine.device_memory());
+        Ok(Ready { context, source, first, held: Some(held) })
+    }
+
+    /// Warms up, and runs for as long as the arguments say.
+    fn time(self, args: &Bench, on_device: bool) -> Result<Lap> {
+        let Ready { mut context, mut source, first, held } = self;
+        let start = Instant::now();
+        while start.elapsed() < args.warmup {
+            source.run(&mut context)?;
+        }
+        let mut times = Vec::with_capacity(1 << 16);
+        let cpu = cpu_time();
+        let start = Instant::now();
+        while start.elapsed() < args.duration || times.len() < args.iterations {
+            let run = Instant::now();
+            source.run(&mut context)?;
+            times.push(run.elapsed());
+        }
+        let wall = start.elapsed();
+        let cpu = cpu_time().zip(cpu).map(|(end, start)| end.saturating_sub(start));
+        let device = on_device.then(|| source.phases(&mut context)).transpose()?;
+        Ok(Lap { times, wall, arena_bytes: context.arena_bytes(), cpu, device, first, held })
     }
 }
 
@@ -231,33 +303,16 @@ fn run_all(
 ) -> Result<Timed> {
     let on_device = engine.record().targets.len() > 1;
     let wait = if args.spin { Wait::Spin } else { Wait::Block };
-    let one = || -> Result<Lap> {
-        let began = Instant::now();
-        let mut context = engine.context_with(ContextOptions { wait, ..ContextOptions::new(threads) })?;
-        let mut source = Source::new(&context, names, tensors, args, on_device)?;
-        let start = Instant::now();
-        // The first run resolves shapes and touches memory: it is warm-up however short that is.
-        source.run(&mut context)?;
-        let first = began.elapsed();
-        while start.elapsed() < args.warmup {
-            source.run(&mut context)?;
-        }
-        let mut times = Vec::with_capacity(1 << 16);
-        let cpu = cpu_time();
-        let start = Instant::now();
-        while start.elapsed() < args.duration || times.len() < args.iterations {
-            let run = Instant::now();
-            source.run(&mut context)?;
-            times.push(run.elapsed());
-        }
-        let wall = start.elapsed();
-        let cpu = cpu_time().zip(cpu).map(|(end, start)| end.saturating_sub(start));
-        let device = on_device.then(|| source.phases(&mut context)).transpose()?;
-        Ok(Lap { times, wall, arena_bytes: context.arena_bytes(), cpu, device, first })
-    };
+    let options = ContextOptions { wait, ..ContextOptions::new(threads) };
+    let mut ready = Vec::new();
+    for _ in 0..args.contexts.max(1) {
+        ready.push(Ready::new(engine, names, tensors, options, args, on_device).context("the run failed")?);
+    }
     let results: Vec<Result<_>> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..args.contexts.max(1)).map(|_| scope.spawn(one)).collect();
-        let mut results = vec![one()];
+        let mut ready = ready.into_iter();
+        let first = ready.next();
+        let others: Vec<_> = ready.map(|ready| scope.spawn(move || ready.time(args, on_device))).collect();
+        let mut results: Vec<_> = first.map(|ready| ready.time(args, on_device)).into_iter().collect();
         for other in others {
             results.push(other.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked"))));
         }
@@ -270,9 +325,10 @@ fn run_all(
         cpu: None,
         device: None,
         first: Duration::ZERO,
+        held: Vec::new(),
     };
     for result in results {
-        let Lap { times, wall, arena_bytes, cpu, device, first } = result.context("the run failed")?;
+        let Lap { times, wall, arena_bytes, cpu, device, first, held } = result.context("the run failed")?;
         timed.times.extend(times);
         // Each counts the whole process, over nearly the same time.
         timed.cpu = timed.cpu.max(cpu);
@@ -282,6 +338,7 @@ fn run_all(
             timed.first = first;
         }
         timed.device = timed.device.or(device);
+        timed.held.extend(held);
     }
     Ok(timed)
 }
@@ -323,15 +380,18 @@ fn print_table(
             phases.upload_ns / 1e6,
             phases.download_ns / 1e6
         )?;
+        let memory = &device.memory;
+        let there = engine.weight_bytes() + memory.device_arena + memory.recordings;
         writeln!(
             out,
             "         {} there: weights {}, arena and workspace {}, {} recordings {}",
-            print::bytes((engine.weight_bytes() + device.arena_bytes + device.recording_bytes) as u64),
+            print::bytes(there as u64),
             print::bytes(engine.weight_bytes() as u64),
-            print::bytes(device.arena_bytes as u64),
-            device.n_recordings,
-            print::bytes(device.recording_bytes as u64)
+            print::bytes(memory.device_arena as u64),
+            memory.n_recordings,
+            print::bytes(memory.recordings as u64)
         )?;
+        memory::print_contexts(out, &timed.held)?;
     }
     writeln!(out, "samples  {:.2} per second", qps * batch as f64)?;
     writeln!(out, "Throughput: {qps:.4} qps")?;
@@ -342,75 +402,4 @@ fn print_table(
         stats.min, stats.max, stats.mean, stats.median, stats.p90, stats.p95, stats.p99
     )?;
     Ok(())
-}
-
-/// Milliseconds.
-struct Stats {
-    mean: f64,
-    median: f64,
-    std: f64,
-    min: f64,
-    max: f64,
-    p90: f64,
-    p95: f64,
-    p99: f64,
-    trimmed_mean: f64,
-    trimmed_std: f64,
-}
-
-impl Stats {
-    fn new(times: &[Duration], trim_percent: u32) -> Stats {
-        let mut ms: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
-        ms.sort_by(f64::total_cmp);
-        let moments = |list: &[f64]| {
-            let mean = list.iter().sum::<f64>() / list.len().max(1) as f64;
-            let variance = list.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / list.len().max(1) as f64;
-            (mean, variance.sqrt())
-        };
-        // The nearest rank: the smallest time that this share of the runs did not exceed.
-        let rank = |percent: f64| {
-            let at = (percent / 100.0 * ms.len() as f64).ceil() as usize;
-            ms.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
-        };
-        let cut = (ms.len() * trim_percent.min(49) as usize) / 100;
-        let (mean, std) = moments(&ms);
-        let (trimmed_mean, trimmed_std) = moments(&ms[cut..ms.len() - cut]);
-        Stats {
-            mean,
-            median: rank(50.0),
-            std,
-            min: ms.first().copied().unwrap_or(0.0),
-            max: ms.last().copied().unwrap_or(0.0),
-            p90: rank(90.0),
-            p95: rank(95.0),
-            p99: rank(99.0),
-            trimmed_mean,
-            trimmed_std,
-        }
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "median_ms": self.median, "mean_ms": self.mean, "std_ms": self.std, "min_ms": self.min,
-            "max_ms": self.max, "p90_ms": self.p90, "p95_ms": self.p95, "p99_ms": self.p99,
-            "trimmed_mean_ms": self.trimmed_mean, "trimmed_std_ms": self.trimmed_std,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_nearest_ranks() {
-        let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
-        let stats = Stats::new(&times, 10);
-        assert_eq!(
-            (stats.min, stats.median, stats.p90, stats.p99, stats.max),
-            (1.0, 50.0, 90.0, 99.0, 100.0)
-        );
-        assert!((stats.mean - 50.5).abs() < 1e-9 && (stats.trimmed_mean - 50.5).abs() < 1e-9);
-        assert!(stats.trimmed_std < stats.std);
-    }
 }

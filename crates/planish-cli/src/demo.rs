@@ -10,7 +10,7 @@ use planish::{ContextOptions, Device, View};
 use planish_op::Value;
 use planish_plan::Outcome;
 
-use crate::args::{Building, Demo};
+use crate::args::{Building, Demo, Opening};
 use crate::feed::{self, Sources};
 use crate::inspect::{self, Report};
 use crate::{Answer, files, load, print, run, say_note};
@@ -56,7 +56,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let reference = run::run(&imported.graph, &fed)?;
 
     let threads = record.threads as usize;
-    let engine = load::engine(made.plan, Device::Cpu)?;
+    let engine = load::engine(made.plan, Device::Cpu, &Opening::default())?;
     let mut context = engine.context_with(ContextOptions::new(threads))?;
     let values = context.run_values(&fed.values())?;
     let views: Vec<View<'_>> = fed.tensors.iter().map(|(_, tensor)| View::from(tensor)).collect();

@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use planish::{Device, Opened};
 use planish_plan::{Outcome, Plan, PlanErrorKind, Step, StepKind};
 use serde_json::json;
 
-use crate::args::{Building, Inspect};
+use crate::args::{Building, Inspect, Opening};
+use crate::memory::Needs;
 use crate::{Answer, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
@@ -29,16 +31,21 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     if let Some(folder) = &args.code {
         return code(&plan, folder, out);
     }
+    let memory = memory(&args.model);
     if !args.json.replaces_tables() {
         if args.layers {
             layers(&plan, out)?;
         } else if args.certificate {
             certificate(&plan, out)?;
         } else {
-            summary(&plan, out)?;
+            summary(&plan, &memory, out)?;
         }
     }
-    print::json(out, &args.json, &report(&plan))?;
+    let mut report = report(&plan);
+    if let Ok(memory) = &memory {
+        report["memory"] = memory.iter().map(Needs::json).collect();
+    }
+    print::json(out, &args.json, &report)?;
     let failed = plan.certificate.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
     Ok(if failed { Answer::No } else { Answer::Yes })
 }
@@ -56,6 +63,23 @@ fn code(plan: &Plan, folder: &Path, out: &mut dyn Write) -> Result<Answer> {
         say_note("the plan has no compiled code: its kernels are part of the program or of libraries");
     }
     Ok(if plan.code.is_empty() { Answer::No } else { Answer::Yes })
+}
+
+/// What the plan needs of memory at the sizes that it was tuned at and at the largest of its profiles, or why that
+/// cannot be told here: kernels say what scratch memory they need, so their device must be there.
+fn memory(path: &Path) -> Result<Vec<Needs>> {
+    let plan = match planish::Plan::open_for(path, Device::Auto)? {
+        Opened::Fits(plan) => plan,
+        Opened::NeedsRebuild(rebuild) => bail!("{}", rebuild.why()),
+    };
+    let engine = load::engine(plan, Device::Auto, &Opening::default())?;
+    let record = engine.record();
+    let mut sizes = vec![record.tuned_at.clone()];
+    for profile in &record.profiles {
+        sizes.push(profile.ranges.iter().map(|range| (range.symbol.clone(), range.max)).collect());
+    }
+    sizes.dedup();
+    sizes.iter().map(|sizes| Needs::at(&engine, sizes)).collect()
 }
 
 /// The kernel of a step in words.
@@ -80,7 +104,7 @@ pub(crate) fn is_slow(step: &Step) -> bool {
     }
 }
 
-fn summary(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "plan        `{}`, built by Planish {}", plan.name, plan.producer)?;
     for target in &plan.targets {
         writeln!(
@@ -106,6 +130,14 @@ fn summary(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     if !plan.code.is_empty() {
         let n_bytes: u64 = plan.code.iter().map(|code| code.bytes.len() as u64).sum();
         writeln!(out, "code        {} in {} pieces", print::bytes(n_bytes), plan.code.len())?;
+    }
+    match memory {
+        Ok(memory) => {
+            for line in memory.iter().flat_map(Needs::lines) {
+                writeln!(out, "memory      {line}")?;
+            }
+        }
+        Err(why) => writeln!(out, "memory      not known here: {why:#}")?,
     }
     let slow: Vec<&str> =
         plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.as_str()).collect();

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Builder, Built, Cached, Device, Engine, Opened, Plan, PlanCache, Precision, TacticLock};
+use planish::{
+    Builder, Built, Cached, Device, Engine, EngineOptions, Opened, Plan, PlanCache, Precision, TacticLock,
+};
 use planish_ir::Graph;
 use planish_plan::{Profile, SymbolRange};
 
-use crate::args::Building;
+use crate::args::{Building, Opening};
 use crate::shapes::{self, Sizes};
 use crate::{inspect, say_note};
 
@@ -205,9 +207,23 @@ fn run(builder: Builder, building: &Building) -> Result<Built> {
     Ok(built)
 }
 
+/// Refuses what only a GPU can do before a model is built for the CPU.
+pub(crate) fn check_opening(path: &Path, device: Device, opening: &Opening) -> Result<()> {
+    if opening.managed_weights && !is_plan(path) && device.settled() == Device::Cpu {
+        bail!("{ONLY_ON_GPU}");
+    }
+    Ok(())
+}
+
+const ONLY_ON_GPU: &str = "--managed-weights is for a plan on a GPU; this one runs on the CPU";
+
 /// An engine on the device asked for.
-pub(crate) fn engine(plan: Plan, device: Device) -> Result<Engine> {
-    Ok(Engine::new(plan, device)?)
+pub(crate) fn engine(plan: Plan, device: Device, opening: &Opening) -> Result<Engine> {
+    let on_gpu = plan.record().targets.iter().any(|target| target.backend == "cuda");
+    if opening.managed_weights && !on_gpu {
+        bail!("{ONLY_ON_GPU}");
+    }
+    Ok(Engine::with_options(plan, device, EngineOptions { managed_weights: opening.managed_weights })?)
 }
 
 /// The device that an engine's plan runs on, and what it computes in, as the plan has them.

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use planish::Device;
 use planish_ir::{Graph, interpret_with};
 use planish_op::Value;
@@ -23,6 +23,10 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
         Some(Backend::Cuda) => Device::Cuda(0),
         Some(Backend::Reference) | None => args.device,
     };
+    if args.backend == Some(Backend::Reference) && args.opening.managed_weights {
+        bail!("--managed-weights is for a plan on a GPU; the reference runs on the CPU");
+    }
+    load::check_opening(&args.model, device, &args.opening)?;
     if let Some(path) = &args.output {
         check_target(path)?;
     }
@@ -80,7 +84,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
     };
     let made = load::plan(&args.model, &building, args.no_cache)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
-    let engine = load::engine(made.plan, device)?;
+    let engine = load::engine(made.plan, device, &args.opening)?;
     let fed = match given {
         Some(fed) => fed,
         None => {

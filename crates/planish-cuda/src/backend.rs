@@ -261,6 +261,10 @@ impl Backend for Cuda {
         Ok(Box::new(DeviceMemory::new(&self.shared.context, bytes)?))
     }
 
+    fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        Ok(Box::new(DeviceMemory::managed(&self.shared.context, bytes)?))
+    }
+
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         Ok(Box::new(CudaQueue::new(&self.shared.context, options.wait)?))
     }
@@ -270,7 +274,9 @@ impl Backend for Cuda {
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {
-        self.shared.context.memory_info().ok().map(|(free, total)| MemoryInfo { free, total })
+        let context = &self.shared.context;
+        let (free, total) = context.memory_info().ok()?;
+        Some(MemoryInfo { free, total, pooled: context.pooled_bytes().unwrap_or(0) })
     }
 
     fn event(&self, timed: bool) -> Result<Box<dyn Event>, KernelError> {

@@ -78,6 +78,10 @@ impl planish_kernel::Event for Point {
 struct Recorded(CapturedGraph);
 
 impl Recording for Recorded {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
     fn len(&self) -> usize {
         self.0.n_nodes()
     }
@@ -236,6 +240,10 @@ impl Queue for CudaQueue {
         })?;
         // SAFETY: the caller promises that memory is there, and that it is under way nowhere else.
         unsafe { recorded.0.launch(&self.stream) }.map_err(KernelError::from)
+    }
+
+    fn staging_bytes(&self) -> usize {
+        self.staging.iter().flatten().map(|stage| stage.memory.len()).sum()
     }
 
     fn range_begin(&mut self, name: &str) {

@@ -62,6 +62,8 @@ pub trait Memory: Send + Sync + fmt::Debug {
 pub struct MemoryInfo {
     pub free: usize,
     pub total: usize,
+    /// What the backend has taken for memory of [`Backend::allocate`], in use or kept for the next to ask.
+    pub pooled: usize,
 }
 
 /// What a step costs beside its kernel, in nanoseconds: by this the compiler weighs alternatives that have more
@@ -252,6 +254,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Memory aligned to at least 64 bytes, contents undefined.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError>;
+
+    /// As `allocate`, in managed memory: on the device from the start, and the driver's to move to the host and back
+    /// where the device runs short of memory. Never more than what is free there.
+    fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        let _ = bytes;
+        Err(KernelError::unsupported(format!("{} has no managed memory", self.name())))
+    }
 
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError>;
 

@@ -161,6 +161,11 @@ pub trait Queue: Send + fmt::Debug {
         Err(KernelError::unsupported("this backend records no launches"))
     }
 
+    /// Bytes of pinned host memory that copies from and to ordinary memory pass through.
+    fn staging_bytes(&self) -> usize {
+        0
+    }
+
     /// Names what this thread does from here until [`Queue::range_end`], for tools that watch the process. Ranges
     /// may lie inside of each other, and end on the thread that began them.
     fn range_begin(&mut self, name: &str) {

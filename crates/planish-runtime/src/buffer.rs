@@ -233,6 +233,15 @@ impl Bindings {
         })
     }
 
+    /// Bytes of all its buffers on a device.
+    pub fn device_bytes(&self) -> usize {
+        let bytes = |(_, buffer): &(String, Buffer)| match buffer {
+            Buffer::Device(buffer) => buffer.capacity(),
+            Buffer::Host(_) => 0,
+        };
+        self.inputs.iter().chain(&self.outputs).map(bytes).sum()
+    }
+
     /// The host buffer of an output.
     pub fn get_output(&self, name: &str) -> Option<&HostBuffer> {
         self.outputs.iter().find(|(known, _)| known == name).and_then(|(_, buffer)| buffer.host())

@@ -1,6 +1,6 @@
 //! `Context`: one caller's memory and queues over a shared engine.
 
-use planish_kernel::{Address, MemoryKind, QueueOptions, Wait};
+use planish_kernel::{Address, QueueOptions, Wait};
 use planish_op::Value;
 
 use crate::buffer::{Bindings, HostBuffer};
@@ -317,15 +317,6 @@ impl Context {
     /// Bytes of the arena and the outputs, as large as runs have needed so far.
     pub fn arena_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.frame.arena_bytes())
-    }
-
-    /// Bytes of the arena in the memory of the plan's device; zero without one.
-    pub fn device_arena_bytes(&self) -> usize {
-        let device = self.engine.core.backends.len() - 1;
-        match self.engine.core.backends[device].memory_kind() {
-            MemoryKind::Device => self.state.as_ref().map_or(0, |state| state.frame.arena_bytes_of(device)),
-            MemoryKind::Host => 0,
-        }
     }
 
     /// How many stretches of launches are recorded, and the bytes that the recordings hold as far as is known.

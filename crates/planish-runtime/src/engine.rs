@@ -1,26 +1,22 @@
 //! `Engine`: a plan with its backends, its weights in place, shared by contexts.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, Layout, Memory, MemoryKind, Queue, QueueOptions};
+use planish_kernel::{Address, Backend, Memory, MemoryKind};
 use planish_op::ValueType;
-use planish_plan::{Home, Plan, PlanTarget, Program, StepKind, Weight};
-use planish_tensor::Tensor;
+use planish_plan::{Plan, PlanTarget, Program, StepKind};
 
-use crate::bind::Symbols;
 use crate::context::{Context, ContextOptions};
 use crate::error::{RunError, RunErrorKind};
 use crate::outline::Outline;
 use crate::pool::ContextPool;
-use crate::resolve;
+use crate::weights::Weights;
 
 /// The version of Planish, which plans name as their producer. Kernels and packings belong to one version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Weights are used where they lie in the file only if they are aligned like everything else.
-const ALIGNMENT: u64 = 64;
+/// The least that is pinned to see whether a device pins memory at all.
+const LEAST: usize = 64;
 
 /// A plan that is ready to run. Cloning is cheap; all clones share the weights.
 #[derive(Clone, Debug)]
@@ -51,11 +47,7 @@ pub(crate) struct Core {
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     pub(crate) input_names: Vec<String>,
     pub(crate) output_names: Vec<String>,
-    /// (target, weight, format) to where it is.
-    weights: HashMap<(u32, u32, Option<String>), Address>,
-    /// Memory of the weights that do not lie in the plan's file.
-    _memory: Vec<Box<dyn Memory>>,
-    weight_bytes: usize,
+    pub(crate) weights: Weights,
     /// The device that pins the host memory of contexts.
     pub(crate) pinning: Option<Arc<dyn Backend>>,
 }
@@ -93,8 +85,7 @@ impl Core {
 
     /// Where a weight is.
     pub(crate) fn weight(&self, target: u32, weight: u32, format: Option<&str>) -> Result<Address, RunError> {
-        let key = (target, weight, format.map(str::to_string));
-        self.weights.get(&key).copied().ok_or_else(|| {
+        self.weights.find(target, weight, format).ok_or_else(|| {
             let name = self.plan.weights.get(weight as usize).map_or("?", |weight| weight.name.as_str());
             RunError::needs_rebuild(format!("weight `{name}` is not in place, the plan is damaged"))
         })
@@ -108,9 +99,32 @@ fn port_idx(what: &str, names: &[String], name: &str) -> Result<usize, RunError>
     })
 }
 
+/// How an engine is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EngineOptions {
+    /// Weights on a device are put into managed memory: there from the start, and the driver's to move to the host
+    /// and back where the device runs short of memory, say with many engines of which few run. Opening fails where
+    /// the device cannot do that, or has less free than the weights need.
+    pub managed_weights: bool,
+}
+
 impl Engine {
     /// Puts the plan's weights in place on the backends, one per target of the plan and in that order.
     pub fn new(plan: Plan, backends: Vec<Arc<dyn Backend>>) -> Result<Engine, RunError> {
+        Engine::with_options(plan, backends, EngineOptions::default())
+    }
+
+    /// As [`Engine::new`], with options.
+    pub fn with_options(
+        plan: Plan,
+        backends: Vec<Arc<dyn Backend>>,
+        options: EngineOptions,
+    ) -> Result<Engine, RunError> {
+        let has_device = backends.iter().any(|backend| backend.memory_kind() == MemoryKind::Device);
+        if options.managed_weights && !has_device {
+            let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
+            return Err(RunError::new(RunErrorKind::Unsupported, message));
+        }
         if backends.len() != plan.targets.len() {
             let (wanted, given) = (plan.targets.len(), backends.len());
             return Err(RunError::needs_rebuild(format!(
@@ -155,34 +169,14 @@ impl Engine {
             list.iter().map(|&value| plan.program.values[value as usize].name.clone()).collect::<Vec<_>>()
         };
         let (input_names, output_names) = (names(&plan.program.inputs), names(&plan.program.outputs));
-        let mut placing = Placing {
-            plan: &plan,
-            backends: &backends,
-            weights: HashMap::new(),
-            memory: Vec::new(),
-            queues: BTreeMap::new(),
-            bytes: 0,
-        };
-        placing.program(&plan.program)?;
-        placing.finish()?;
-        let (weights, memory, weight_bytes) = (placing.weights, placing.memory, placing.bytes);
+        let weights = Weights::place(&plan, &backends, options)?;
         let device = backends.iter().find(|backend| backend.memory_kind() == MemoryKind::Device);
         let pinning = match device {
-            Some(device) => device.allocate_pinned(ALIGNMENT as usize)?.map(|_| device.clone()),
+            Some(device) => device.allocate_pinned(LEAST)?.map(|_| device.clone()),
             None => None,
         };
         Ok(Engine {
-            core: Arc::new(Core {
-                plan,
-                unit,
-                backends,
-                input_names,
-                output_names,
-                weights,
-                _memory: memory,
-                weight_bytes,
-                pinning,
-            }),
+            core: Arc::new(Core { plan, unit, backends, input_names, output_names, weights, pinning }),
         })
     }
 
@@ -210,7 +204,7 @@ impl Engine {
 
     /// Bytes of all weights, each in the form that kernels read.
     pub fn weight_bytes(&self) -> usize {
-        self.core.weight_bytes
+        self.core.weights.bytes.iter().sum()
     }
 
     /// A context with as many threads as the plan was built for.
@@ -235,161 +229,4 @@ pub fn fits(target: &PlanTarget, backend: &dyn Backend) -> bool {
     here.backend == target.backend
         && target.needs.get(..here.needs.len()) == Some(&here.needs[..])
         && target.needs.iter().all(|need| backend.provides(need))
-}
-
-/// Weights being put in place.
-struct Placing<'a> {
-    plan: &'a Plan,
-    backends: &'a [Arc<dyn Backend>],
-    weights: HashMap<(u32, u32, Option<String>), Address>,
-    memory: Vec<Box<dyn Memory>>,
-    /// One for each target, so that copies are waited for once.
-    queues: BTreeMap<u32, Box<dyn Queue>>,
-    bytes: usize,
-}
-
-impl Placing<'_> {
-    fn program(&mut self, program: &Program) -> Result<(), RunError> {
-        let sizes = Symbols::from_pairs(&self.plan.tuned_at).with_guesses(program);
-        for step in &program.steps {
-            let packed: &[Option<String>] = match &step.kind {
-                StepKind::Kernel { packed, .. } => packed,
-                StepKind::Control(control) => {
-                    for body in &control.bodies {
-                        self.program(body)?;
-                    }
-                    &[]
-                }
-                StepKind::Transfer | StepKind::Evaluate => &[],
-            };
-            for (idx, value) in step.inputs.iter().enumerate() {
-                let Some(value) = value else { continue };
-                let Some(weight_idx) = weight_of(program, *value) else { continue };
-                let format = packed.get(idx).cloned().flatten();
-                let key = (step.target, weight_idx, format.clone());
-                if self.weights.contains_key(&key) {
-                    continue;
-                }
-                let weight = self.plan.weights.get(weight_idx as usize);
-                let weight = weight.ok_or_else(|| RunError::needs_rebuild("a weight is missing"))?;
-                let address = match &format {
-                    _ if weight.format == format && weight.packed_by.is_none_or(|by| by == step.target) => {
-                        self.check_packed(step.target, weight, format.as_deref(), weight.bytes.len())?;
-                        self.put(step.target, &weight.bytes)?
-                    }
-                    // Steps read it in different forms; the one that is stored leads to the others.
-                    Some(format) => {
-                        let threads = self.plan.threads.max(1) as usize;
-                        let problem = resolve::problem(program, step, &sizes, threads)?;
-                        let tactic = resolve::tactic(step, &sizes)?;
-                        let tensor = self.tensor_of(weight)?;
-                        let packed = self.backends[step.target as usize]
-                            .pack(&problem, tactic, idx, &tensor)
-                            .map_err(|error| RunError::at(&step.name, error))?;
-                        if packed.format != *format {
-                            let (name, other) = (&step.name, &packed.format);
-                            return Err(RunError::needs_rebuild(format!(
-                                "step `{name}` reads a weight as {format}, its kernel packs it as {other}"
-                            )));
-                        }
-                        self.check_packed(step.target, weight, Some(format), packed.bytes.len())?;
-                        self.copy(step.target, &packed.bytes)?
-                    }
-                    None => self.copy(step.target, self.tensor_of(weight)?.bytes())?,
-                };
-                self.weights.insert(key, address);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a packed weight is as long as its kernel will read; a plan may say anything.
-    fn check_packed(
-        &self,
-        target: u32,
-        weight: &Weight,
-        format: Option<&str>,
-        len: usize,
-    ) -> Result<(), RunError> {
-        let Some(format) = format else { return Ok(()) };
-        let backend = &self.backends[target as usize];
-        let expected = backend.packed_bytes(format, weight.dtype, &weight.dims);
-        // A format that is never stored was packed here, so its length is right.
-        let fits = expected == Some(len) || (expected.is_none() && weight.format.is_none());
-        if fits {
-            return Ok(());
-        }
-        Err(RunError::needs_rebuild(format!(
-            "weight `{}`, {}{:?} as `{format}`, has {len} bytes, {} reads {expected:?}",
-            weight.name,
-            weight.dtype,
-            weight.dims,
-            backend.name()
-        )))
-    }
-
-    /// A weight as the graph has it.
-    fn tensor_of(&self, weight: &Weight) -> Result<Tensor, RunError> {
-        let (Some(format), Some(target)) = (&weight.format, weight.packed_by) else {
-            return tensor_of(weight);
-        };
-        let backend = &self.backends[target as usize];
-        backend.unpack(format, weight.dtype, &weight.dims, &weight.bytes).map_err(|error| {
-            RunError::needs_rebuild(format!("weight `{}` cannot be unpacked: {error}", weight.name))
-        })
-    }
-
-    /// The bytes where they lie if the backend can read them there, else a copy.
-    fn put(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
-        let here = bytes.as_ptr().expose_provenance() as u64;
-        let host = self.backends[target as usize].memory_kind() == MemoryKind::Host;
-        if host && here.is_multiple_of(ALIGNMENT) {
-            self.bytes += bytes.len();
-            return Ok(Address(here));
-        }
-        self.copy(target, bytes)
-    }
-
-    fn copy(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
-        let backend = &self.backends[target as usize];
-        let memory = backend.allocate(bytes.len())?;
-        let address = memory.address();
-        let queue = match self.queues.entry(target) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(backend.queue(QueueOptions::new(1))?),
-        };
-        // SAFETY: the memory was just allocated with this length.
-        unsafe { queue.upload(address, bytes)? };
-        self.bytes += bytes.len();
-        self.memory.push(memory);
-        Ok(address)
-    }
-
-    /// Waits for all copies.
-    fn finish(&mut self) -> Result<(), RunError> {
-        self.queues.values_mut().try_for_each(|queue| Ok(queue.synchronize()?))
-    }
-}
-
-/// The weight that a value is or lies in.
-fn weight_of(program: &Program, value: u32) -> Option<u32> {
-    let mut at = value;
-    for _ in 0..program.values.len() {
-        match &program.values[at as usize].home {
-            Home::Weight(weight) => return Some(*weight),
-            Home::Alias { of } | Home::Inside { of, .. } => at = *of,
-            Home::Input | Home::Arena | Home::Own => return None,
-        }
-    }
-    None
-}
-
-/// A weight that is stored plain, as the graph has it.
-pub(crate) fn tensor_of(weight: &Weight) -> Result<Tensor, RunError> {
-    if weight.format.is_some() || !weight.layout.same_for(Layout::Plain, &weight.dims) {
-        let why = format!("weight `{}` is needed plain, but is stored in another form", weight.name);
-        return Err(RunError::needs_rebuild(why));
-    }
-    Tensor::from_bytes(weight.dtype, &weight.dims, weight.bytes.clone())
-        .map_err(|error| RunError::needs_rebuild(format!("weight `{}`: {error}", weight.name)))
 }

@@ -19,6 +19,8 @@ pub enum RunErrorKind {
     OutOfMemory,
     /// The inputs' values are outside what an operator defines.
     BadValues,
+    /// The machine cannot do what was asked.
+    Unsupported,
     /// A kernel or a thread failed.
     Failed,
 }

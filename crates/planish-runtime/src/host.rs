@@ -6,13 +6,14 @@ use planish_plan::Home;
 use planish_tensor::{Bytes, Tensor};
 
 use crate::bind::Symbols;
-use crate::engine::{Core, Unit, tensor_of};
+use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::Feed;
 use crate::frame::{Frame, Queues};
 use crate::gather::plain;
 use crate::memory::{Own, pointer};
 use crate::resolve::{Base, Location, Resolved};
+use crate::weights::tensor_of;
 
 impl Frame {
     /// Plain copies of a kernel step's operands, weights left out.

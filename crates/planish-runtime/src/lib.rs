@@ -8,6 +8,7 @@
 //! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
 //!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed; `control`: bodies; `host`: what
 //!   happens on host values; `transfer`: copies between memories; `clock`: times on devices;
+//! - `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
 //! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
 //!   owned memory and runs beside the caller.
 //!
@@ -31,6 +32,7 @@ mod gather;
 mod host;
 mod launch;
 mod memory;
+mod needs;
 mod outline;
 mod placement;
 mod pool;
@@ -42,16 +44,18 @@ mod runner;
 mod state;
 mod transfer;
 mod view;
+mod weights;
 
 pub use buffer::{Bindings, Buffer, HostBuffer};
 pub use clock::Phases;
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
-pub use engine::{Engine, PortInfo, VERSION, fits};
+pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
+pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};
 pub use placement::{Place, PlacedStep, Placement, Space};
-pub use planish_kernel::Wait;
+pub use planish_kernel::{MemoryInfo, Wait};
 pub use pool::{ContextPool, Lease};
 pub use resolve::{problem_of, tactic_at};
 pub use runner::Pending;

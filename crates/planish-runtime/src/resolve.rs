@@ -39,6 +39,12 @@ pub(crate) struct Location {
     pub(crate) offset: u64,
 }
 
+impl Location {
+    pub(crate) fn is_in_arena_of(self, target: usize) -> bool {
+        self.base == Base::Arena(target as u32)
+    }
+}
+
 /// One step, ready to be launched.
 #[derive(Debug)]
 pub(crate) struct ResolvedStep {

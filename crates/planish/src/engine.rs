@@ -1,6 +1,8 @@
 //! `Engine`: a plan on a device.
 
-use planish_runtime::{Context, ContextOptions, ContextPool, PortInfo};
+use planish_runtime::{
+    Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
+};
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
@@ -17,6 +19,11 @@ impl Engine {
     /// version is built again first, with a note on standard error, where the feature `build` is there; without it,
     /// that is an error of kind [`ErrorKind::NeedsRebuild`].
     pub fn new(plan: Plan, device: Device) -> Result<Engine, Error> {
+        Engine::with_options(plan, device, EngineOptions::default())
+    }
+
+    /// As [`Engine::new`], with options.
+    pub fn with_options(plan: Plan, device: Device, options: EngineOptions) -> Result<Engine, Error> {
         #[cfg(feature = "build")]
         let plan = crate::rebuild::fitted(plan.fit(device)?)?;
         let targets = &plan.inner.targets;
@@ -26,8 +33,12 @@ impl Engine {
             let message = "the plan runs on the CPU, a GPU was asked for; rebuild it with `planish build --device cuda`";
             return Err(Error::new(ErrorKind::NeedsRebuild, message));
         }
+        if options.managed_weights && !targets.iter().any(|target| target.backend == "cuda") {
+            let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
+            return Err(Error::new(ErrorKind::BadInput, message));
+        }
         let backends = targets.iter().map(|target| device.backend_for(target)).collect::<Result<_, _>>()?;
-        Ok(Engine { inner: planish_runtime::Engine::new(plan.inner, backends)? })
+        Ok(Engine { inner: planish_runtime::Engine::with_options(plan.inner, backends, options)? })
     }
 
     /// A context with as many threads as the plan was built for.
@@ -57,6 +68,16 @@ impl Engine {
     /// Everything that the plan holds.
     pub fn record(&self) -> &planish_plan::Plan {
         self.inner.plan()
+    }
+
+    /// The memory that the plan needs at these sizes of its symbols, known before anything runs.
+    pub fn memory_at(&self, sizes: &[(String, i64)]) -> Result<MemoryNeeds, Error> {
+        Ok(self.inner.memory_at(sizes)?)
+    }
+
+    /// The memory of the plan's GPU at this moment; `None` for a plan on the CPU.
+    pub fn device_memory(&self) -> Option<MemoryInfo> {
+        self.inner.device_memory()
     }
 
     /// Bytes of all weights, in the form that kernels read.

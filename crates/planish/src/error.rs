@@ -39,7 +39,7 @@ impl From<planish_runtime::RunError> for Error {
         use planish_runtime::RunErrorKind as Run;
         let kind = match error.kind() {
             Run::NeedsRebuild { .. } => ErrorKind::NeedsRebuild,
-            Run::OutOfMemory => ErrorKind::Lacking,
+            Run::OutOfMemory | Run::Unsupported => ErrorKind::Lacking,
             Run::Failed => ErrorKind::Failed,
             _ => ErrorKind::BadInput,
         };

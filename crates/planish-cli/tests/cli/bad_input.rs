@@ -207,6 +207,27 @@ fn backends_that_are_not_here() {
 }
 
 #[test]
+fn managed_weights_are_for_gpus() {
+    let folder = Folder::new("managed");
+    let model = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    succeeds(&["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"]);
+    let line = "error: --managed-weights is for a plan on a GPU; this one runs on the CPU\n";
+    for command in ["run", "bench", "profile"] {
+        for file in [&model, &plan] {
+            let ended = planish(&[command, file, "--device", "cpu", "--managed-weights"]);
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), line), "{command} {file}");
+        }
+    }
+    let ended = planish(&["run", &model, "--backend", "reference", "--managed-weights"]);
+    assert_eq!(ended.code, Some(2));
+    assert_eq!(
+        ended.stderr,
+        "error: --managed-weights is for a plan on a GPU; the reference runs on the CPU\n"
+    );
+}
+
+#[test]
 fn precisions_that_are_not_here() {
     let folder = Folder::new("precision");
     let model = folder.put("linear.onnx", &linear());

@@ -75,6 +75,18 @@ impl Fake {
         (count(&self.table.n_launches), count(&self.table.n_recorded), count(&self.table.n_replayed))
     }
 
+    /// A device with managed memory.
+    pub(crate) fn with_managed_memory() -> Fake {
+        let fake = Fake::default();
+        *lock(&fake.table.managed) = Some(Vec::new());
+        fake
+    }
+
+    /// The pieces of managed memory that were asked for.
+    pub(crate) fn managed(&self) -> Vec<usize> {
+        lock(&self.table.managed).clone().unwrap_or_default()
+    }
+
     /// The ranges since the last call, each with how many it lies in.
     pub(crate) fn ranges(&self) -> Vec<(usize, String)> {
         let (n_open, begun) = &mut *lock(&self.table.ranges);
@@ -249,6 +261,19 @@ impl Backend for Fake {
         Ok(Box::new(FakeMemory { table: self.table.clone(), start, len: bytes }))
     }
 
+    fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        let mut managed = lock(&self.table.managed);
+        let managed =
+            managed.as_mut().ok_or_else(|| KernelError::unsupported("fake has no managed memory"))?;
+        managed.push(bytes);
+        let free = self.memory_info().map_or(0, |info| info.free);
+        if bytes > free {
+            let message = format!("{bytes} bytes of managed memory could not be had: {free} are free");
+            return Err(KernelError::new(KernelErrorKind::OutOfMemory, message));
+        }
+        self.allocate(bytes)
+    }
+
     fn queue(&self, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         Ok(Box::new(FakeQueue::new(self.table.clone())))
     }
@@ -259,7 +284,7 @@ impl Backend for Fake {
 
     fn memory_info(&self) -> Option<MemoryInfo> {
         let used: usize = lock(&self.table.blocks).values().map(Vec::len).sum();
-        Some(MemoryInfo { free: MEMORY - used.min(MEMORY), total: MEMORY })
+        Some(MemoryInfo { free: MEMORY - used.min(MEMORY), total: MEMORY, pooled: used })
     }
 
     fn event(&self, _timed: bool) -> Result<Box<dyn Event>, KernelError> {

@@ -7,6 +7,7 @@ mod device;
 mod precision;
 mod queue;
 mod running;
+mod weights;
 
 use std::sync::Arc;
 

@@ -39,6 +39,8 @@ pub(crate) struct Table {
     pub(crate) n_recorded: AtomicUsize,
     pub(crate) n_replayed: AtomicUsize,
     pub(crate) n_copies: AtomicUsize,
+    /// Bytes of each piece of managed memory that was asked for; `None` where there is no such memory.
+    pub(crate) managed: Mutex<Option<Vec<usize>>>,
     /// Named ranges as they were begun, each with how many were open already.
     pub(crate) ranges: Mutex<(usize, Vec<(usize, String)>)>,
     /// The device's own clock: what its work takes by design, however busy the machine is.

@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute,
-    CUgraph, CUgraphExec, CUgraphNode, CUlaunchConfig, CUmemPool_attribute, CUmemoryPool, CUmodule, CUstream,
-    CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUgraph, CUgraphExec, CUgraphNode, CUlaunchConfig, CUmem_advise, CUmemLocation, CUmemPool_attribute,
+    CUmemoryPool, CUmodule, CUstream, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use crate::error::{CudaError, CudaErrorKind};
@@ -46,6 +46,8 @@ library! {
         fn cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
         fn cuMemFreeAsync(CUdeviceptr, CUstream);
         fn cuMemAllocManaged(*mut CUdeviceptr, usize, c_uint);
+        fn cuMemAdvise_v2(CUdeviceptr, usize, CUmem_advise, CUmemLocation);
+        fn cuMemPrefetchAsync_v2(CUdeviceptr, usize, CUmemLocation, c_uint, CUstream);
         fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         fn cuMemFreeHost(*mut c_void);
         fn cuMemGetInfo_v2(*mut usize, *mut usize);
@@ -54,6 +56,7 @@ library! {
         fn cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
         fn cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
         fn cuDeviceGetDefaultMemPool(*mut CUmemoryPool, CUdevice);
+        fn cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
         fn cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, *mut c_void);
         fn cuModuleLoadData(*mut CUmodule, *const c_void);
         fn cuModuleUnload(CUmodule);

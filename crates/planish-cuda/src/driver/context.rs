@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUmemPool_attribute, CUstream,
-    CUstream_flags,
+    CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUmemLocation, CUmemLocationType,
+    CUmemPool_attribute, CUstream, CUstream_flags,
 };
 
 use super::api::{Driver, driver};
@@ -170,6 +170,23 @@ impl Context {
         }
     }
 
+    /// Bytes of device memory that the pool has, in use or not.
+    pub(crate) fn pooled_bytes(&self) -> Result<usize, CudaError> {
+        if self.pool.is_none() {
+            return Ok(0);
+        }
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: the device is open.
+        let code = unsafe { (self.api.cuDeviceGetDefaultMemPool)(&raw mut pool, self.device) };
+        self.api.check(code, "asking for the memory pool")?;
+        let mut bytes = 0u64;
+        let which = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+        // SAFETY: this attribute is a 64-bit number.
+        let code = unsafe { (self.api.cuMemPoolGetAttribute)(pool, which, (&raw mut bytes).cast()) };
+        self.api.check(code, "asking the memory pool")?;
+        Ok(bytes as usize)
+    }
+
     /// Memory that is freed stays in the pool for the next to ask, instead of going back at every
     /// synchronization: taking and freeing again costs microseconds instead of milliseconds.
     fn keep_freed_memory(&self) -> Result<(), CudaError> {
@@ -202,6 +219,17 @@ impl Context {
     /// N of `cuda:N`.
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// Whether managed memory may be used by the device while the CPU runs.
+    pub(crate) fn has_managed_memory(&self) -> Result<bool, CudaError> {
+        let which = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+        Ok(attribute(self.api, self.device, which)? != 0)
+    }
+
+    /// The device as a place for managed memory.
+    pub(crate) fn location(&self) -> CUmemLocation {
+        CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
     /// Free and total bytes of device memory.

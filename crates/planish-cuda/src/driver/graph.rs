@@ -37,13 +37,17 @@ impl Capturing {
     pub fn end(mut self) -> Result<CapturedGraph, CudaError> {
         let graph = self.stop()?;
         let context = self.stream.context();
+        let before = context.memory_info();
         let made = instantiate(context, graph);
         // SAFETY: the graph came out of the capture; what was made of it does not need it.
         unsafe { (context.api.cuGraphDestroy)(graph) };
-        let made = made?;
+        let mut made = made?;
         // SAFETY: graph and stream live. Uploading now keeps the first start as quick as the others.
         let code = unsafe { (context.api.cuGraphUpload)(made.raw, self.stream.raw) };
         context.api.check(code, "uploading a graph")?;
+        if let (Ok((before, _)), Ok((after, _))) = (before, context.memory_info()) {
+            made.bytes = before.saturating_sub(after);
+        }
         Ok(made)
     }
 
@@ -76,6 +80,7 @@ pub struct CapturedGraph {
     context: Arc<Context>,
     raw: CUgraphExec,
     n_nodes: usize,
+    bytes: usize,
 }
 
 // SAFETY: graphs may be started from any thread, one at a time, which `launch` asks for.
@@ -94,6 +99,12 @@ impl CapturedGraph {
         self.context.api.check(code, "starting a graph")
     }
 
+    /// Device memory that was no longer free once it was made: what the driver took for it, and what anybody else took
+    /// at that moment. The driver takes whole blocks, so that many graphs take nothing visible.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How many nodes it has.
     pub fn n_nodes(&self) -> usize {
         self.n_nodes
@@ -110,7 +121,7 @@ fn instantiate(context: &Arc<Context>, graph: CUgraph) -> Result<CapturedGraph, 
     // SAFETY: the graph lives.
     let code = unsafe { (api.cuGraphInstantiateWithFlags)(&raw mut raw, graph, 0) };
     api.check(code, "instantiating a graph")?;
-    Ok(CapturedGraph { context: Arc::clone(context), raw, n_nodes })
+    Ok(CapturedGraph { context: Arc::clone(context), raw, n_nodes, bytes: 0 })
 }
 
 impl Drop for CapturedGraph {

@@ -4,9 +4,11 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use planish_kernel::{Address, Memory};
+use cudarc::driver::sys::CUmem_advise;
+use planish_kernel::{Address, Memory, Wait};
 
 use super::context::Context;
+use super::stream::Stream;
 use crate::error::{CudaError, CudaErrorKind};
 
 /// How memory was taken, which is how it is freed.
@@ -62,15 +64,40 @@ impl DeviceMemory {
         Ok(DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain })
     }
 
-    /// Managed memory: pages move to the device when it reads them, so that more weights than the device has
-    /// memory can be used, slowly.
+    /// Managed memory, brought to the device at once and preferred there: the driver moves it to the host only where
+    /// the device runs short of memory, and back when a kernel reads it. More than is free is refused here: a device
+    /// whose pages do not fit moves them back and forth, and the machine may stand still.
     pub fn managed(context: &Arc<Context>, len: usize) -> Result<DeviceMemory, CudaError> {
-        context.bind()?;
+        if !context.has_managed_memory()? {
+            let (index, name) = (context.index(), &context.gpu().name);
+            let message = format!(
+                "cuda:{index} ({name}) has no managed memory that it uses beside the CPU (concurrent managed \
+                 access); keep the weights in ordinary device memory"
+            );
+            return Err(CudaError::new(CudaErrorKind::Unsupported, message));
+        }
+        let (free, total) = context.memory_info()?;
+        if len > free {
+            let device = (context.index(), &*context.gpu().name);
+            let message = shortage(len, "managed", device, Some((free, total)));
+            return Err(CudaError::new(CudaErrorKind::OutOfMemory, message));
+        }
         let mut address = 0;
         // SAFETY: the context is current; 1 is CU_MEM_ATTACH_GLOBAL: any stream may read it.
         let code = unsafe { (context.api.cuMemAllocManaged)(&raw mut address, len.max(1), 1) };
         refuse(context, code, len, "managed")?;
-        Ok(DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain })
+        let memory = DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain };
+        let here = context.location();
+        let advice = CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+        // SAFETY: the memory was taken just now, with this length.
+        let code = unsafe { (context.api.cuMemAdvise_v2)(address, len.max(1), advice, here) };
+        context.api.check(code, "keeping managed memory on the device")?;
+        let stream = Stream::new(context)?;
+        // SAFETY: as above; the stream lives.
+        let code = unsafe { (context.api.cuMemPrefetchAsync_v2)(address, len.max(1), here, 0, stream.raw) };
+        context.api.check(code, "bringing managed memory to the device")?;
+        stream.synchronize(Wait::Block)?;
+        Ok(memory)
     }
 }
 
@@ -172,23 +199,49 @@ fn refuse(context: &Context, code: u32, asked: usize, kind: &str) -> Result<(), 
     match code {
         0 => Ok(()),
         2 => {
-            let free = match context.memory_info() {
-                Ok((free, total)) => format!("{} of {} are free", mebibytes(free), mebibytes(total)),
-                Err(_) => "how much is free is not known".to_string(),
-            };
-            let message = format!(
-                "{} of {kind} memory could not be had on cuda:{} ({}): {free}; lower the batch size, the \
-                 profile's maximum or the number of contexts",
-                mebibytes(asked),
-                context.index(),
-                context.gpu().name
-            );
+            let device = (context.index(), &*context.gpu().name);
+            let message = shortage(asked, kind, device, context.memory_info().ok());
             Err(CudaError::new(CudaErrorKind::OutOfMemory, message))
         }
         code => Err(context.api.error(code, &format!("taking {} of {kind} memory", mebibytes(asked)))),
     }
 }
 
+/// Free and total bytes are those of the device, as far as they are known.
+fn shortage(
+    asked: usize,
+    kind: &str,
+    (index, name): (usize, &str),
+    memory: Option<(usize, usize)>,
+) -> String {
+    let free = match memory {
+        Some((free, total)) => format!("{} of {} are free", mebibytes(free), mebibytes(total)),
+        None => "how much is free is not known".to_string(),
+    };
+    format!(
+        "{} of {kind} memory could not be had on cuda:{index} ({name}): {free}; lower the batch size, the \
+         profile's maximum or the number of contexts",
+        mebibytes(asked)
+    )
+}
+
 fn mebibytes(bytes: usize) -> String {
     format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_says_what_was_asked_what_is_free_and_what_to_lower() {
+        let text = shortage(3 << 30, "device", (1, "NVIDIA H200"), Some((1 << 30, 139 << 30)));
+        assert_eq!(
+            text,
+            "3072.0 MiB of device memory could not be had on cuda:1 (NVIDIA H200): 1024.0 MiB of 142336.0 MiB are \
+             free; lower the batch size, the profile's maximum or the number of contexts"
+        );
+        let text = shortage(1, "pinned host", (0, "g"), None);
+        assert!(text.contains("how much is free is not known"), "{text}");
+    }
 }

@@ -319,6 +319,40 @@ pub(crate) fn events_tell_order_and_time(cuda: &Cuda) {
 }
 
 /// What cannot be had is refused with what was asked and what is free.
+/// Managed memory is on the device once it is there, holds what is copied into it, and is never more than is free.
+pub(crate) fn managed_memory_stays_within_what_is_free(cuda: &Cuda) {
+    const BYTES: usize = 48 << 20;
+    let before = cuda.memory_info().unwrap().free;
+    let memory = match cuda.allocate_managed(BYTES) {
+        Ok(memory) => memory,
+        Err(error) => {
+            assert_eq!(*error.kind(), KernelErrorKind::Unsupported);
+            assert!(error.to_string().contains("concurrent managed access"), "{error}");
+            println!("managed memory: {error}");
+            return;
+        }
+    };
+    let taken = before.saturating_sub(cuda.memory_info().unwrap().free);
+    println!("managed memory: {} MiB asked for, {} MiB less free", BYTES >> 20, taken >> 20);
+    let bytes: Vec<u8> = (0..BYTES).map(|at| (at * 7 + (at >> 12)) as u8).collect();
+    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
+    let mut back = vec![0; BYTES];
+    // SAFETY: the memory is this long and nobody else uses it.
+    unsafe {
+        queue.upload(memory.address(), &bytes).unwrap();
+        queue.download(&mut back, memory.address()).unwrap();
+    }
+    assert!(back == bytes);
+    let free = cuda.memory_info().unwrap().free;
+    let error = cuda.allocate_managed(free + (1 << 30)).unwrap_err();
+    assert_eq!(*error.kind(), KernelErrorKind::OutOfMemory);
+    let message = error.to_string();
+    assert!(
+        message.contains("of managed memory could not be had") && message.contains("are free"),
+        "{message}"
+    );
+}
+
 pub(crate) fn memory_runs_out_with_a_clear_message(cuda: &Cuda) {
     let info = cuda.memory_info().unwrap();
     assert!(info.free <= info.total && info.total > 0);

@@ -213,6 +213,7 @@ fn the_device_layer_keeps_its_promises() {
     device::copies_come_back(&cuda);
     device::recordings_replay(&cuda);
     device::events_tell_order_and_time(&cuda);
+    device::managed_memory_stays_within_what_is_free(&cuda);
     device::memory_runs_out_with_a_clear_message(&cuda);
     assert_eq!(Cuda::open(99).unwrap_err().kind(), CudaErrorKind::NoDevice);
 }

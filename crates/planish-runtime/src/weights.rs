@@ -1,0 +1,282 @@
+//! The weights of a plan in the memory of its backends, each in every form that a kernel reads.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use planish_kernel::{Address, Backend, KernelErrorKind, Layout, Memory, MemoryKind, Queue, QueueOptions};
+use planish_plan::{Home, Plan, Program, Step, StepKind, Weight};
+use planish_tensor::Tensor;
+
+use crate::bind::Symbols;
+use crate::engine::EngineOptions;
+use crate::error::{RunError, RunErrorKind};
+use crate::resolve::{problem, tactic};
+
+/// Weights are used where they lie in the file only if they are aligned like everything else.
+const ALIGNMENT: u64 = 64;
+/// Weights in one piece of memory begin at multiples of this, as allocations of a device do.
+const SPACING: usize = 256;
+
+/// Weights in place.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    /// (target, weight, format) to where it is.
+    places: HashMap<(u32, u32, Option<String>), Address>,
+    /// Memory of the weights that do not lie in the plan's file.
+    _memory: Vec<Box<dyn Memory>>,
+    /// For each target the bytes of its weights.
+    pub(crate) bytes: Vec<usize>,
+}
+
+impl Weights {
+    pub(crate) fn place(
+        plan: &Plan,
+        backends: &[Arc<dyn Backend>],
+        options: EngineOptions,
+    ) -> Result<Weights, RunError> {
+        let mut placing = Placing {
+            plan,
+            backends,
+            weights: HashMap::new(),
+            memory: Vec::new(),
+            queues: BTreeMap::new(),
+            bytes: vec![0; backends.len()],
+            options,
+            slab: None,
+        };
+        placing.program(&plan.program)?;
+        placing.finish()?;
+        Ok(Weights { places: placing.weights, _memory: placing.memory, bytes: placing.bytes })
+    }
+
+    pub(crate) fn find(&self, target: u32, weight: u32, format: Option<&str>) -> Option<Address> {
+        self.places.get(&(target, weight, format.map(str::to_string))).copied()
+    }
+}
+
+/// Weights being put in place.
+struct Placing<'a> {
+    plan: &'a Plan,
+    backends: &'a [Arc<dyn Backend>],
+    weights: HashMap<(u32, u32, Option<String>), Address>,
+    memory: Vec<Box<dyn Memory>>,
+    /// One for each target, so that copies are waited for once.
+    queues: BTreeMap<u32, Box<dyn Queue>>,
+    /// By target.
+    bytes: Vec<usize>,
+    options: EngineOptions,
+    slab: Option<Slab>,
+}
+
+/// Managed memory that weights are put into one behind the other. It is asked for at once, so that weights that do
+/// not fit are refused before any is copied, and small ones do not take a page each.
+#[derive(Debug)]
+struct Slab {
+    target: u32,
+    start: Address,
+    used: usize,
+    len: usize,
+}
+
+impl Placing<'_> {
+    fn program(&mut self, program: &Program) -> Result<(), RunError> {
+        let sizes = Symbols::from_pairs(&self.plan.tuned_at).with_guesses(program);
+        for step in &program.steps {
+            if let StepKind::Control(control) = &step.kind {
+                for body in &control.bodies {
+                    self.program(body)?;
+                }
+            }
+            for (idx, weight_idx, format) in weights_read(program, step) {
+                let key = (step.target, weight_idx, format.clone());
+                if self.weights.contains_key(&key) {
+                    continue;
+                }
+                let weight = self.plan.weights.get(weight_idx as usize);
+                let weight = weight.ok_or_else(|| RunError::needs_rebuild("a weight is missing"))?;
+                let address = match &format {
+                    _ if weight.format == format && weight.packed_by.is_none_or(|by| by == step.target) => {
+                        self.check_packed(step.target, weight, format.as_deref(), weight.bytes.len())?;
+                        self.put(step.target, &weight.bytes)?
+                    }
+                    // Steps read it in different forms; the one that is stored leads to the others.
+                    Some(format) => {
+                        let threads = self.plan.threads.max(1) as usize;
+                        let posed = problem(program, step, &sizes, threads)?;
+                        let chosen = tactic(step, &sizes)?;
+                        let tensor = self.tensor_of(weight)?;
+                        let packed = self.backends[step.target as usize]
+                            .pack(&posed, chosen, idx, &tensor)
+                            .map_err(|error| RunError::at(&step.name, error))?;
+                        if packed.format != *format {
+                            let (name, other) = (&step.name, &packed.format);
+                            return Err(RunError::needs_rebuild(format!(
+                                "step `{name}` reads a weight as {format}, its kernel packs it as {other}"
+                            )));
+                        }
+                        self.check_packed(step.target, weight, Some(format), packed.bytes.len())?;
+                        self.copy(step.target, &packed.bytes)?
+                    }
+                    None => self.copy(step.target, self.tensor_of(weight)?.bytes())?,
+                };
+                self.weights.insert(key, address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a packed weight is as long as its kernel will read; a plan may say anything.
+    fn check_packed(
+        &self,
+        target: u32,
+        weight: &Weight,
+        format: Option<&str>,
+        len: usize,
+    ) -> Result<(), RunError> {
+        let Some(format) = format else { return Ok(()) };
+        let backend = &self.backends[target as usize];
+        let expected = backend.packed_bytes(format, weight.dtype, &weight.dims);
+        // A format that is never stored was packed here, so its length is right.
+        let fits = expected == Some(len) || (expected.is_none() && weight.format.is_none());
+        if fits {
+            return Ok(());
+        }
+        Err(RunError::needs_rebuild(format!(
+            "weight `{}`, {}{:?} as `{format}`, has {len} bytes, {} reads {expected:?}",
+            weight.name,
+            weight.dtype,
+            weight.dims,
+            backend.name()
+        )))
+    }
+
+    /// A weight as the graph has it.
+    fn tensor_of(&self, weight: &Weight) -> Result<Tensor, RunError> {
+        let (Some(format), Some(target)) = (&weight.format, weight.packed_by) else {
+            return tensor_of(weight);
+        };
+        let backend = &self.backends[target as usize];
+        backend.unpack(format, weight.dtype, &weight.dims, &weight.bytes).map_err(|error| {
+            RunError::needs_rebuild(format!("weight `{}` cannot be unpacked: {error}", weight.name))
+        })
+    }
+
+    /// The bytes where they lie if the backend can read them there, else a copy.
+    fn put(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
+        let here = bytes.as_ptr().expose_provenance() as u64;
+        let host = self.backends[target as usize].memory_kind() == MemoryKind::Host;
+        if host && here.is_multiple_of(ALIGNMENT) {
+            self.bytes[target as usize] += bytes.len();
+            return Ok(Address(here));
+        }
+        self.copy(target, bytes)
+    }
+
+    fn copy(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
+        let address = self.room(target, bytes.len())?;
+        let backend = &self.backends[target as usize];
+        let queue = match self.queues.entry(target) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(backend.queue(QueueOptions::new(1))?),
+        };
+        // SAFETY: the memory was just taken with this length.
+        unsafe { queue.upload(address, bytes)? };
+        self.bytes[target as usize] += bytes.len();
+        Ok(address)
+    }
+
+    /// Memory for a weight.
+    fn room(&mut self, target: u32, bytes: usize) -> Result<Address, RunError> {
+        let backend = &self.backends[target as usize];
+        if !self.options.managed_weights || backend.memory_kind() == MemoryKind::Host {
+            let memory = backend.allocate(bytes)?;
+            let address = memory.address();
+            self.memory.push(memory);
+            return Ok(address);
+        }
+        let bytes = bytes.next_multiple_of(SPACING);
+        let fits = |slab: &Slab| slab.target == target && slab.len - slab.used >= bytes;
+        if !self.slab.as_ref().is_some_and(fits) {
+            // All at first; behind that only what was not foreseen.
+            let len = match self.slab {
+                None => bytes.max(self.needed(&self.plan.program, target, &mut HashSet::new())),
+                Some(_) => bytes,
+            };
+            let memory = backend.allocate_managed(len).map_err(|error| match error.kind() {
+                KernelErrorKind::Unsupported => RunError::new(RunErrorKind::Unsupported, error.to_string()),
+                _ => error.into(),
+            })?;
+            self.slab = Some(Slab { target, start: memory.address(), used: 0, len });
+            self.memory.push(memory);
+        }
+        let slab = self.slab.as_mut().ok_or_else(|| RunError::needs_rebuild("a weight has no memory"))?;
+        let address = slab.start.offset(slab.used);
+        slab.used += bytes;
+        Ok(address)
+    }
+
+    /// What the weights of a target will take, each in every form that is read.
+    fn needed(&self, program: &Program, target: u32, seen: &mut HashSet<(u32, Option<String>)>) -> usize {
+        let mut bytes = 0;
+        for step in &program.steps {
+            if let StepKind::Control(control) = &step.kind {
+                bytes += control.bodies.iter().map(|body| self.needed(body, target, seen)).sum::<usize>();
+            }
+            if step.target != target {
+                continue;
+            }
+            for (_, weight, format) in weights_read(program, step) {
+                let Some(record) = self.plan.weights.get(weight as usize) else { continue };
+                let packed = format.as_deref().and_then(|format| {
+                    self.backends[target as usize].packed_bytes(format, record.dtype, &record.dims)
+                });
+                if seen.insert((weight, format)) {
+                    bytes += packed.unwrap_or(record.bytes.len()).next_multiple_of(SPACING);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Waits for all copies.
+    fn finish(&mut self) -> Result<(), RunError> {
+        self.queues.values_mut().try_for_each(|queue| Ok(queue.synchronize()?))
+    }
+}
+
+/// The weights that a step reads: number of the input, of the weight, and the form that it is read in.
+fn weights_read(program: &Program, step: &Step) -> Vec<(usize, u32, Option<String>)> {
+    let packed: &[Option<String>] = match &step.kind {
+        StepKind::Kernel { packed, .. } => packed,
+        StepKind::Control(_) | StepKind::Transfer | StepKind::Evaluate => &[],
+    };
+    let read = |(idx, value): (usize, &Option<u32>)| {
+        let weight = weight_of(program, (*value)?)?;
+        Some((idx, weight, packed.get(idx).cloned().flatten()))
+    };
+    step.inputs.iter().enumerate().filter_map(read).collect()
+}
+
+/// The weight that a value is or lies in.
+fn weight_of(program: &Program, value: u32) -> Option<u32> {
+    let mut at = value;
+    for _ in 0..program.values.len() {
+        match &program.values[at as usize].home {
+            Home::Weight(weight) => return Some(*weight),
+            Home::Alias { of } | Home::Inside { of, .. } => at = *of,
+            Home::Input | Home::Arena | Home::Own => return None,
+        }
+    }
+    None
+}
+
+/// A weight that is stored plain, as the graph has it.
+pub(crate) fn tensor_of(weight: &Weight) -> Result<Tensor, RunError> {
+    if weight.format.is_some() || !weight.layout.same_for(Layout::Plain, &weight.dims) {
+        let why = format!("weight `{}` is needed plain, but is stored in another form", weight.name);
+        return Err(RunError::needs_rebuild(why));
+    }
+    Tensor::from_bytes(weight.dtype, &weight.dims, weight.bytes.clone())
+        .map_err(|error| RunError::needs_rebuild(format!("weight `{}`: {error}", weight.name)))
+}
