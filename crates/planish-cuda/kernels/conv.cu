@@ -13,7 +13,11 @@ struct Conv {
   int n_images, groups, c, n;
   int k, k_row;             // taps times channels, and the length of a row of weights
   int in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-  int tiles_m, tiles_n, split;
+  Cut cut;
+
+  // Output pixels of all images.
+  PL_INLINE int rows() const { return n_images * out[0] * out[1] * out[2]; }
+  PL_INLINE i64 products() const { return groups; }
 };
 
 // Coordinates of an output pixel.
@@ -234,50 +238,29 @@ PL_INLINE void finish_row(const Conv& p, const Addresses& a, float (&v)[8], int 
   finish8(f, a, v, at, n, count);
 }
 
-// `parts` holds the parts of split sums, with SPLIT_MEMORY.
-#define ARGUMENTS \
-  const void* x, const void* w, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts
-#if CONSTANT_BIAS
-#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
-#else
-#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
-#endif
-
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv(ARGUMENTS, const __grid_constant__ Conv p) {
+conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Conv p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = ADDRESSES;
+  const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
-  const int split = (SPLIT_CLUSTER || SPLIT_MEMORY) ? p.split : 1;
-  const int part = blockIdx.x % split;
-  int tile = blockIdx.x / split;
-  const int column_tile = tile % p.tiles_n;
-  tile /= p.tiles_n;
-  const int row_tile = tile % p.tiles_m, group = tile / p.tiles_m;
-  Tile t;
-  t.m0 = row_tile * BM;
-  t.n0 = column_tile * BN;
-  const int m = p.n_images * p.out[0] * p.out[1] * p.out[2];
-  t.rows = m - t.m0 < BM ? m - t.m0 : BM;
-  t.columns = p.n - t.n0 < BN ? p.n - t.n0 : BN;
-  const int all_steps = (p.k + KSTEP - 1) / KSTEP;
-  const int from = (int)((i64)all_steps * part / split), until = (int)((i64)all_steps * (part + 1) / split);
+  const Share share(p);
+  const Tile& t = share.tile;
+  const int group = share.product, k0 = share.from * KSTEP;
 
   RowsWide<BN> b;
-  b.start((const ELEM*)w + ((i64)group * p.n + t.n0) * p.k_row, p.k_row, t.columns, from * KSTEP, p.k_row);
+  b.start((const ELEM*)w + ((i64)group * p.n + t.n0) * p.k_row, p.k_row, t.columns, k0, p.k_row);
 #if X_WIDE
   PixelsWide<X_T> a;
 #else
   PixelsStrided<X_T> a;
 #endif
-  a.start(p, (const X_T*)x, t.m0, t.rows, group, from * KSTEP);
+  a.start(p, (const X_T*)x, t.m0, t.rows, group, k0);
   Sums sums;
-  sum_up(sums, a, b, until - from, shared_address(memory), true);
-  give_out(sums, (float*)memory, t, split, [&](int row, int column, float(&v)[8]) {
+  sum_up(sums, a, b, share.until - share.from, shared_address(memory), true);
+  give_out(sums, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
     const int n = t.n0 + column;
 #if SPLIT_MEMORY
-    const i64 ld = (i64)p.tiles_n * BN;
-    Eight<float>::store(parts + (((i64)part * p.groups + group) * m + t.m0 + row) * ld + n, v);
+    leave_part(p, share, parts, t.m0 + row, n, v);
 #else
     finish_row(p, addresses, v, t.m0 + row, group * p.n + n, p.n - n < 8 ? p.n - n : 8);
 #endif
@@ -286,31 +269,13 @@ conv(ARGUMENTS, const __grid_constant__ Conv p) {
 }
 
 #if SPLIT_MEMORY
-// Adds the parts up, first to last.
-extern "C" __global__ void __launch_bounds__(128) conv_reduce(ARGUMENTS, const __grid_constant__ Conv p) {
+extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
+conv_reduce(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Conv p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = ADDRESSES;
-  wait_for_inputs();
-  let_next_begin();
-  const int m = p.n_images * p.out[0] * p.out[1] * p.out[2];
-  const int per_row = (p.n + 7) / 8;
-  const i64 ld = (i64)p.tiles_n * BN, total = (i64)p.groups * m * per_row;
-  const i64 g = (i64)blockIdx.x * 128 + threadIdx.x;
-  if (g >= total) return;
-  const int column = (int)(g % per_row) * 8;
-  const i64 row = g / per_row;
-  float v[8];
-  Eight<float>::load(v, parts + row * ld + column);
-#pragma unroll 4
-  for (int s = 1; s < p.split; s++) {
-    float o[8];
-    Eight<float>::load(o, parts + (s * (i64)p.groups * m + row) * ld + column);
-#pragma unroll
-    for (int j = 0; j < 8; j++) v[j] += o[j];
-  }
-  const int group = (int)(row / m);
-  const int count = p.n - column < 8 ? p.n - column : 8;
-  finish_row(p, addresses, v, (int)(row % m), group * p.n + column, count);
+  const Addresses addresses = FINISH_ADDRESSES;
+  add_parts(p, parts, [&](int group, int row, int n, float(&v)[8], int count) {
+    finish_row(p, addresses, v, row, group * p.n + n, count);
+  });
 #endif
 }
 #endif

@@ -85,6 +85,28 @@ template <class T> PL_INLINE void load8_float(float (&v)[8], const void* base, c
 PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n, int count, float (&v)[8]);
 #endif
 
+// What stands between a sum with its bias and the store: the residual, the bounds, the program.
+PL_INLINE void between8(const Finish& f, const Addresses& a, float (&v)[8], const float (&residual)[8], const Place& at,
+                        int n, int count) {
+  if (FINISH_RESIDUAL == 1) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += residual[j];
+  }
+#pragma unroll
+  for (int j = 0; j < 8; j++) {
+    v[j] = v[j] < f.lo ? f.lo : v[j];
+    v[j] = v[j] > f.hi ? f.hi : v[j];
+  }
+  if (FINISH_RESIDUAL == 2) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += residual[j];
+  }
+#if AFTER
+  after(f, a, at, n, count, v);
+#endif
+}
+
+// Eight neighbouring sums of a row, of which `count` exist, with all that follows them.
 PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
   if (FINISH_BIAS) {
     float b[8];
@@ -94,22 +116,7 @@ PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const
   }
   float r[8];
   if (FINISH_RESIDUAL) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
-  if (FINISH_RESIDUAL == 1) {
-#pragma unroll
-    for (int j = 0; j < 8; j++) v[j] += r[j];
-  }
-#pragma unroll
-  for (int j = 0; j < 8; j++) {
-    v[j] = v[j] < f.lo ? f.lo : v[j];
-    v[j] = v[j] > f.hi ? f.hi : v[j];
-  }
-  if (FINISH_RESIDUAL == 2) {
-#pragma unroll
-    for (int j = 0; j < 8; j++) v[j] += r[j];
-  }
-#if AFTER
-  after(f, a, at, n, count, v);
-#endif
+  between8(f, a, v, r, at, n, count);
   OUT_T* to = (OUT_T*)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
   if (f.out.wide && count == 8 && aligned16(a.out)) {
     Eight<OUT_T>::store(to, v);

@@ -10,7 +10,10 @@ struct Gemm {
   i64 b_column, b_k, b_batch[3];
   int m, n, k, k_b;        // k_b: where the rows of B end, at least k
   int batch[3];
-  int tiles_m, tiles_n, split;
+  Cut cut;
+
+  PL_INLINE int rows() const { return m; }
+  PL_INLINE i64 products() const { return (i64)batch[0] * batch[1] * batch[2]; }
 };
 
 PL_INLINE void batch_of(const Gemm& p, int idx, int (&q)[4]) {
@@ -20,35 +23,16 @@ PL_INLINE void batch_of(const Gemm& p, int idx, int (&q)[4]) {
   q[0] = idx / p.batch[1];
 }
 
-// `parts` holds the parts of split sums, with SPLIT_MEMORY.
-#define ARGUMENTS \
-  const void* a, const void* b, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts
-#if CONSTANT_BIAS
-#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
-#else
-#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
-#endif
-
 extern "C" __global__ void __launch_bounds__(THREADS)
-gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
+gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gemm p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = ADDRESSES;
+  const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
-  const int split = (SPLIT_CLUSTER || SPLIT_MEMORY) ? p.split : 1;
-  const int part = blockIdx.x % split;
-  int tile = blockIdx.x / split;
-  const int column_tile = tile % p.tiles_n;
-  tile /= p.tiles_n;
-  const int row_tile = tile % p.tiles_m, batch = tile / p.tiles_m;
+  const Share share(p);
   Place at;
-  batch_of(p, batch, at.q);
-  Tile t;
-  t.m0 = row_tile * BM;
-  t.n0 = column_tile * BN;
-  t.rows = p.m - t.m0 < BM ? p.m - t.m0 : BM;
-  t.columns = p.n - t.n0 < BN ? p.n - t.n0 : BN;
-  const int all_steps = (p.k + KSTEP - 1) / KSTEP;
-  const int from = (int)((i64)all_steps * part / split), until = (int)((i64)all_steps * (part + 1) / split);
+  batch_of(p, share.product, at.q);
+  const Tile& t = share.tile;
+  const int k0 = share.from * KSTEP;
 
   const A_T* first_a = (const A_T*)a + at.q[0] * p.a_batch[0] + at.q[1] * p.a_batch[1] + at.q[2] * p.a_batch[2] +
                        t.m0 * p.a_row;
@@ -56,25 +40,24 @@ gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
                        t.n0 * p.b_column;
 #if A_WIDE
   RowsWide<BM> rows;
-  rows.start(first_a, p.a_row, t.rows, from * KSTEP, p.k);
+  rows.start(first_a, p.a_row, t.rows, k0, p.k);
 #else
   RowsStrided<BM, A_T> rows;
-  rows.start(first_a, p.a_row, p.a_k, t.rows, from * KSTEP, p.k);
+  rows.start(first_a, p.a_row, p.a_k, t.rows, k0, p.k);
 #endif
 #if B_WIDE
   RowsWide<BN> columns;
-  columns.start(first_b, p.b_column, t.columns, from * KSTEP, p.k_b);
+  columns.start(first_b, p.b_column, t.columns, k0, p.k_b);
 #else
   RowsStrided<BN, B_T> columns;
-  columns.start(first_b, p.b_column, p.b_k, t.columns, from * KSTEP, p.k);
+  columns.start(first_b, p.b_column, p.b_k, t.columns, k0, p.k);
 #endif
   Sums sums;
-  sum_up(sums, rows, columns, until - from, shared_address(memory), B_WEIGHT);
-  give_out(sums, (float*)memory, t, split, [&](int row, int column, float(&v)[8]) {
+  sum_up(sums, rows, columns, share.until - share.from, shared_address(memory), B_WEIGHT);
+  give_out(sums, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
     const int n = t.n0 + column;
 #if SPLIT_MEMORY
-    const i64 ld = (i64)p.tiles_n * BN, n_batch = (i64)p.batch[0] * p.batch[1] * p.batch[2];
-    Eight<float>::store(parts + ((part * n_batch + batch) * p.m + t.m0 + row) * ld + n, v);
+    leave_part(p, share, parts, t.m0 + row, n, v);
 #else
     at.m = at.q[3] = t.m0 + row;
     finish8(p.finish, addresses, v, at, n, p.n - n < 8 ? p.n - n : 8);
@@ -84,31 +67,16 @@ gemm(ARGUMENTS, const __grid_constant__ Gemm p) {
 }
 
 #if SPLIT_MEMORY
-// Adds the parts up, first to last.
-extern "C" __global__ void __launch_bounds__(128) gemm_reduce(ARGUMENTS, const __grid_constant__ Gemm p) {
+extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
+gemm_reduce(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gemm p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = ADDRESSES;
-  wait_for_inputs();
-  let_next_begin();
-  const int per_row = (p.n + 7) / 8;
-  const i64 ld = (i64)p.tiles_n * BN, rows = (i64)p.batch[0] * p.batch[1] * p.batch[2] * p.m;
-  const i64 g = (i64)blockIdx.x * 128 + threadIdx.x;
-  if (g >= rows * per_row) return;
-  const int column = (int)(g % per_row) * 8;
-  const i64 row = g / per_row;
-  float v[8];
-  Eight<float>::load(v, parts + row * ld + column);
-#pragma unroll 4
-  for (int s = 1; s < p.split; s++) {
-    float o[8];
-    Eight<float>::load(o, parts + (s * rows + row) * ld + column);
-#pragma unroll
-    for (int j = 0; j < 8; j++) v[j] += o[j];
-  }
-  Place at;
-  batch_of(p, (int)(row / p.m), at.q);
-  at.m = at.q[3] = (int)(row % p.m);
-  finish8(p.finish, addresses, v, at, column, p.n - column < 8 ? p.n - column : 8);
+  const Addresses addresses = FINISH_ADDRESSES;
+  add_parts(p, parts, [&](int batch, int row, int n, float(&v)[8], int count) {
+    Place at;
+    batch_of(p, batch, at.q);
+    at.m = at.q[3] = row;
+    finish8(p.finish, addresses, v, at, n, count);
+  });
 #endif
 }
 #endif

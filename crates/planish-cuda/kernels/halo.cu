@@ -42,14 +42,6 @@ struct Halo {
   int tiles, tiles_n;
 };
 
-#define ARGUMENTS \
-  const void* x, const void* w, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts
-#if CONSTANT_BIAS
-#define ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
-#else
-#define ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
-#endif
-
 #if defined(__CUDA_ARCH__)
 // Where a tile begins in the output.
 struct Corner { int image, z, y, x; };
@@ -232,9 +224,9 @@ PL_INLINE float2 higher(const float (&d)[4]) { return make_float2(d[2], d[3]); }
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv_halo(ARGUMENTS, const __grid_constant__ Halo p) {
+conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Halo p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = ADDRESSES;
+  const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
   const u32 weights = shared_address(memory), patches = weights + N_CHUNKS * CHUNK_BYTES;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -280,7 +280,35 @@ template <int ROWS, class T> struct RowsStrided {
 
 struct Tile { int m0, n0, rows, columns; };
 
+// How the products of a launch (groups, batches) are cut: tiles along rows and columns, and parts of k.
+struct Cut { int tiles_m, tiles_n, split; };
+
 #if defined(__CUDA_ARCH__)
+// One block's share: a tile of one of the products, and its steps of k. A kernel's parameters `P` have the Cut `cut`,
+// the sizes `n` and `k`, and tell `rows()` of one product and how many `products()` there are.
+struct Share {
+  Tile tile;
+  int product, part, split, from, until;
+
+  template <class P> PL_INLINE explicit Share(const P& p) {
+    split = (SPLIT_CLUSTER || SPLIT_MEMORY) ? p.cut.split : 1;
+    part = blockIdx.x % split;
+    int rest = blockIdx.x / split;
+    const int column_tile = rest % p.cut.tiles_n;
+    rest /= p.cut.tiles_n;
+    const int row_tile = rest % p.cut.tiles_m;
+    product = rest / p.cut.tiles_m;
+    tile.m0 = row_tile * BM;
+    tile.n0 = column_tile * BN;
+    const int m = p.rows();
+    tile.rows = m - tile.m0 < BM ? m - tile.m0 : BM;
+    tile.columns = p.n - tile.n0 < BN ? p.n - tile.n0 : BN;
+    const int steps = (p.k + KSTEP - 1) / KSTEP;
+    from = (int)((i64)steps * part / split);
+    until = (int)((i64)steps * (part + 1) / split);
+  }
+};
+
 // Runs `steps` stages of both loaders. Weights do not depend on earlier kernels, so they start before the wait.
 template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int steps, u32 shared, bool b_is_weight) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -399,4 +427,37 @@ template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& 
   cluster_sync();
 #endif
 }
+
+#if SPLIT_MEMORY
+#define REDUCE_THREADS 128
+
+// Leaves a block's eight neighbours where `add_parts` finds them.
+template <class P>
+PL_INLINE void leave_part(const P& p, const Share& share, float* parts, int row, int n, const float (&v)[8]) {
+  const i64 ld = (i64)p.cut.tiles_n * BN;
+  Eight<float>::store(parts + (((i64)share.part * p.products() + share.product) * p.rows() + row) * ld + n, v);
+}
+
+// Adds the parts up, first to last; `finish(product, row, n, v, count)` takes eight neighbours, of which `count` exist.
+template <class P, class F> PL_INLINE void add_parts(const P& p, const float* parts, F finish) {
+  wait_for_inputs();
+  let_next_begin();
+  const int m = p.rows(), per_row = (p.n + 7) / 8;
+  const i64 ld = (i64)p.cut.tiles_n * BN, rows = p.products() * m;
+  const i64 g = (i64)blockIdx.x * REDUCE_THREADS + threadIdx.x;
+  if (g >= rows * per_row) return;
+  const int column = (int)(g % per_row) * 8;
+  const i64 row = g / per_row;
+  float v[8];
+  Eight<float>::load(v, parts + row * ld + column);
+#pragma unroll 4
+  for (int s = 1; s < p.cut.split; s++) {
+    float o[8];
+    Eight<float>::load(o, parts + (s * rows + row) * ld + column);
+#pragma unroll
+    for (int j = 0; j < 8; j++) v[j] += o[j];
+  }
+  finish((int)(row / m), (int)(row % m), column, v, p.n - column < 8 ? p.n - column : 8);
+}
+#endif
 #endif

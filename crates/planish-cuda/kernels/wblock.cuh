@@ -1,12 +1,8 @@
-// What the kernels on warpgroup products share behind their sums: how a lane's sums become eight neighbours of a
-// row, and how these are finished. finish.cuh and hopper.cuh stand in front, and `Sums` (a thread's sums) with
-// `warpgroup_product` for the width and type at hand is generated.
+// How sums that lie over four neighbouring lanes become eight neighbours of a row, and how these are finished with a
+// bias that is in shared memory and a residual that may have come before. finish.cuh stands in front.
 //
 // Set from outside, besides what finish.cuh asks for:
-//   TIN          what is multiplied: f16, bf16
-//   BM BN BK     the tile
-//   HAS_BIAS     1: there is a bias
-//   RESIDUAL     0: none, 1: added before the bounds, 2: behind them
+//   BN           columns of a tile
 //   EARLY        1: the residual has 16 bits and is fetched before the products begin
 
 // Four neighbouring lanes hold two columns of each of four blocks of eight; afterwards each holds one block.
@@ -56,36 +52,19 @@ PL_INLINE uint4 fetch_residual(const Finish &f, const Addresses &a, const Place 
 PL_INLINE void finish_row(const Finish &f, const Addresses &a, float (&v)[8], const float *bias, uint4 early, const Place &at,
                           i32 n, i32 count) {
     if (count <= 0) return;
-#if HAS_BIAS
+#if FINISH_BIAS
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] += bias[i];
 #endif
-#if RESIDUAL
     float r[8];
-#if EARLY
+#if FINISH_RESIDUAL && EARLY
     u32 words[4] = {early.x, early.y, early.z, early.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) r[2 * i] = Pair<RES_T>::lo(words[i]), r[2 * i + 1] = Pair<RES_T>::hi(words[i]);
-#else
+#elif FINISH_RESIDUAL
     load8_float<RES_T>(r, a.residual, f.residual, at, n, count < 8 ? count : 8);
 #endif
-#endif
-#if RESIDUAL == 1
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] += r[i];
-#endif
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        v[i] = v[i] < f.lo ? f.lo : v[i];
-        v[i] = v[i] > f.hi ? f.hi : v[i];
-    }
-#if RESIDUAL == 2
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] += r[i];
-#endif
-#if AFTER
-    after(f, a, at, n, count < 8 ? count : 8, v);
-#endif
+    between8(f, a, v, r, at, n, count < 8 ? count : 8);
     OUT_T *to = (OUT_T *)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
     if (f.out.wide && count >= 8 && aligned16(a.out)) {
         Eight<OUT_T>::store(to, v);
@@ -100,7 +79,7 @@ PL_INLINE void finish_row(const Finish &f, const Addresses &a, float (&v)[8], co
 
 // The bias of a tile's columns, in shared memory.
 template <int THREADS> PL_INLINE void fetch_bias(float *to, const void *bias, i32 n0, i32 n, u32 thread) {
-#if HAS_BIAS
+#if FINISH_BIAS
 #pragma unroll
     for (i32 k = 0; k < BN; k += THREADS) {
         i32 i = k + thread;

@@ -1,8 +1,9 @@
 // A tile of the kernels on warpgroup products: the block's warps, the stages that the copy engine fills and
 // warpgroups empty, and the way of the sums to memory, through a cluster where its blocks share them. wblock.cuh
-// stands in front.
+// and hopper.cuh stand in front, and `Sums` (a thread's sums) with `warpgroup_product` for the width and type at hand
+// is generated.
 //
-// Set from outside, besides:
+// Set from outside, besides what they ask for:
 //   BM BN BK     the tile; BM is 64 for each warpgroup
 //   SPLIT        blocks of a cluster that share one tile's sum
 //   MIN_BLOCKS   blocks of one multiprocessor that registers must allow

@@ -69,6 +69,14 @@ pub(crate) trait Family: Sync {
     }
 }
 
+/// The module of a tactic that has one source.
+pub(crate) fn only(code: &[Arc<Module>]) -> Result<&Arc<Module>, KernelError> {
+    match code {
+        [module] => Ok(module),
+        _ => Err(KernelError::unsupported(format!("a kernel of one module was given {}", code.len()))),
+    }
+}
+
 /// Work that is ready to be put on a stream.
 pub(crate) trait Work: Send + Sync + std::fmt::Debug {
     /// Scratch bytes of one run.

@@ -1,10 +1,8 @@
 //! The arrangements that weights are packed in, by name. A name with the weight's type and sizes says how long the
 //! packed form is and which element is where; no GPU is needed to go back.
 
-use planish_kernel::KernelError;
-use planish_tensor::{DType, Tensor};
-
-use crate::families::product::restore;
+use planish_kernel::{KernelError, PackedWeight};
+use planish_tensor::{Bytes, DType, Tensor};
 
 /// An arrangement of a weight's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +73,23 @@ impl Format {
         n.checked_mul(row)?;
         Some(Rows { n, k, inner, row, transposed, run: k, padded: row.max(1) })
     }
+
+    /// A weight in this arrangement; padding is zero.
+    pub(crate) fn pack(self, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let Some(rows) = self.rows(weight.shape()) else {
+            let message = format!("a weight of sizes {:?} as `{}`", weight.shape(), self.name());
+            return Err(KernelError::unsupported(message));
+        };
+        let size = weight.dtype().bits() / 8;
+        let from = weight.bytes();
+        let mut bytes = vec![0u8; rows.len() * size];
+        for (idx, to) in bytes.chunks_exact_mut(size).enumerate() {
+            if let Some(place) = rows.place(idx) {
+                to.copy_from_slice(&from[place * size..(place + 1) * size]);
+            }
+        }
+        Ok(PackedWeight { format: self.name(), bytes })
+    }
 }
 
 /// Rows of packed elements.
@@ -130,7 +145,15 @@ pub fn unpack(format: &str, dtype: DType, dims: &[usize], bytes: &[u8]) -> Resul
         let message = format!("{len} bytes packed as `{format}` are no weight of {dtype}{dims:?}");
         return Err(KernelError::unsupported(message));
     };
-    restore(bytes, dtype, dims, rows.len(), |idx| rows.place(idx))
+    let size = dtype.bits() / 8;
+    let mut to = vec![0u8; dims.iter().product::<usize>() * size];
+    for (idx, from) in bytes.chunks_exact(size).enumerate() {
+        if let Some(place) = rows.place(idx) {
+            to[place * size..(place + 1) * size].copy_from_slice(from);
+        }
+    }
+    Tensor::from_bytes(dtype, dims, Bytes::from_vec(to))
+        .map_err(|error| KernelError::unsupported(error.to_string()))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use planish_kernel::{Address, Call, KernelError, KernelErrorKind};
 use crate::driver::{Function, Stream, TensorMap};
 use crate::error::CudaError;
 use crate::family::Work;
+use crate::gpu::Gpu;
 
 /// Where an address comes from at launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,6 +235,12 @@ impl Launch {
         api.check(code, "launching a kernel")?;
         Ok(())
     }
+}
+
+/// Blocks of a kernel that the GPU runs at once, one a multiprocessor at least.
+pub(crate) fn room(gpu: &Gpu, function: &Function, threads: u32, shared: usize) -> Result<usize, CudaError> {
+    function.allow_shared(shared)?;
+    Ok(gpu.n_sms as usize * function.blocks_per_sm(threads, shared)?.max(1) as usize)
 }
 
 fn resolve(call: &Call<'_>, slot: Slot) -> Result<Address, KernelError> {

@@ -16,22 +16,18 @@ use planish_tensor::Tensor;
 
 use self::region::Convolution;
 use super::product::finish::Finish;
-use super::product::{self, Amount, Math, Split, Way};
+use super::product::{self, Amount, Cut, Math, Offer, Way};
 use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
-use crate::family::{Family, Work};
-use crate::formats::Format;
+use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params};
+use crate::launch::Params;
 use crate::offline::Trial;
 use crate::source::Source;
 
 const KERNEL: &str = include_str!("../../kernels/conv.cu");
-
-/// Threads of the kernel that adds parts up.
-const REDUCE_THREADS: u32 = 128;
 
 /// How the input is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +58,7 @@ impl Reading {
         matches!(self, Reading::Wide | Reading::Cached)
     }
 
-    fn layout(self) -> Layout {
+    pub(super) fn layout(self) -> Layout {
         match self {
             Reading::Wide | Reading::Cached | Reading::Strided => Layout::ChannelsLast,
             Reading::Plain => Layout::Plain,
@@ -90,9 +86,7 @@ struct Arguments {
     stride: [i32; 3],
     dilation: [i32; 3],
     pad: [i32; 3],
-    tiles_m: i32,
-    tiles_n: i32,
-    split: i32,
+    cut: Cut,
 }
 
 /// All convolutions; depthwise ones have kernels of their own that are faster.
@@ -105,28 +99,6 @@ impl Conv {
         let convolution = Convolution::of(problem)?;
         Ok((convolution, reading.unwrap_or(Reading::Wide), way))
     }
-}
-
-/// Packed weights of one format are the same for every tile.
-pub(super) fn format_of(math: Math) -> String {
-    Format::Conv { per_chunk: math.per_chunk() }.name()
-}
-
-/// The weight as all convolutions read it.
-pub(super) fn pack_rows(
-    convolution: &Convolution,
-    math: Math,
-    problem: &Problem,
-    tactic: &Tactic,
-    input: usize,
-    weight: &Tensor,
-) -> Result<PackedWeight, KernelError> {
-    if input != convolution.weight || weight.shape() != problem.inputs[input].dims {
-        return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
-    }
-    let rows = convolution.packing(math);
-    let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
-    Ok(PackedWeight { format: format_of(math), bytes })
 }
 
 impl Family for Conv {
@@ -154,9 +126,8 @@ impl Family for Conv {
                 if !suits {
                     continue;
                 }
-                let mut packed = vec![None; problem.inputs.len()];
-                packed[convolution.weight] = Some(format_of(math));
-                let (inputs, outputs) = wants(&convolution, problem, reading);
+                let (inputs, outputs) = convolution.wants(problem, Want::inside(reading.layout()));
+                let offer = Offer { inputs, outputs, packed: convolution.packed(problem, math) };
                 let amount = Amount {
                     m: convolution.m(),
                     n: convolution.n,
@@ -165,17 +136,10 @@ impl Family for Conv {
                     bytes: problem.traffic_bytes(),
                     strided: !reading.in_chunks(),
                 };
-                for way in Way::all(gpu, math, amount.m, amount.n, amount.k) {
-                    candidates.push(Candidate {
-                        tactic: Tactic::new(format!("{}{}", reading.name(), way.name()), product::REVISION),
-                        inputs: inputs.clone(),
-                        outputs: outputs.clone(),
-                        packed: packed.clone(),
-                        predicted_ns: amount.price_ns(gpu, &way),
-                        in_place: Vec::new(),
-                        slow: false,
-                    });
-                }
+                candidates.extend(Way::all(gpu, math, amount.m, amount.n, amount.k).into_iter().map(|way| {
+                    let name = format!("{}{}", reading.name(), way.name());
+                    offer.candidate(name, product::REVISION, amount.price_ns(gpu, &way))
+                }));
             }
         }
         product::best_of(candidates, product::MOST_CANDIDATES)
@@ -190,7 +154,7 @@ impl Family for Conv {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, _, way) = self.found(problem, tactic)?;
-        pack_rows(&convolution, way.math, problem, tactic, input, weight)
+        convolution.pack(problem, way.math, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -199,13 +163,9 @@ impl Family for Conv {
         let Some(x_type) = codegen::storage_type(x.dtype) else {
             return Err(KernelError::unsupported(format!("{tactic} does not read {}", x.dtype)));
         };
-        let text = format!("{}\n{}\n{KERNEL}", product::BLOCK, convolution.ending.text(problem)?);
-        let mut source = Source::new("conv.cu", text, "conv");
-        if let Split::Memory(_) = way.split {
-            source = source.entry("conv_reduce");
-        }
         let few = if convolution.c <= 4 { convolution.c } else { 0 };
-        let source = product::with_way(source, &way)
+        let ending = convolution.ending.text(problem)?;
+        let source = product::source("conv.cu", KERNEL, "conv", &ending, &way)
             .define("X_T", x_type)
             .define("X_WIDE", u32::from(reading.in_chunks()))
             .define("X_CACHED", u32::from(reading == Reading::Cached))
@@ -223,39 +183,15 @@ impl Family for Conv {
     ) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, reading, way) = self.found(problem, tactic)?;
         let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        if problem.inputs[convolution.weight].packed.as_deref() != Some(&*format_of(way.math)) {
-            return refuse("its weight is not packed");
-        }
+        convolution.expect_packed(problem, way.math, tactic)?;
         let pixels = Pixels::of(&problem.inputs[convolution.x]);
         if reading.in_chunks() && !pixels.in_chunks(&convolution, problem, way.math) {
             return refuse("its input does not lie in chunks of 16 bytes");
         }
-        let [module] = code else { return refuse("one module is needed") };
         let arguments = convolution.arguments(problem, &way, &pixels)?;
-        let tiles = arguments.tiles_m as usize * arguments.tiles_n as usize * convolution.groups;
-        let params = || {
-            let params = Params::new().input(convolution.x).input(convolution.weight);
-            convolution.ending.arguments(params).value(arguments)
-        };
-        let parts = way.split.parts();
-        let blocks = tiles * parts as usize;
-        let launch = Launch::line(module.function("conv")?, blocks, way.tile.threads(), params())
-            .with_shared(way.tile.shared_bytes())?
-            .programmatic();
-        Ok(match way.split {
-            Split::None => Launches::one(launch),
-            Split::Cluster(_) => Launches::one(launch.with_cluster([parts, 1, 1])),
-            Split::Memory(_) => {
-                let rows = convolution.groups * convolution.m();
-                let columns = arguments.tiles_n as usize * way.tile.bn as usize;
-                let groups = rows * convolution.n.div_ceil(8);
-                let blocks = groups.div_ceil(REDUCE_THREADS as usize);
-                let reduce = Launch::line(module.function("conv_reduce")?, blocks, REDUCE_THREADS, params())
-                    .programmatic();
-                let workspace = parts as usize * rows * columns * 4;
-                Box::new(Launches { launches: vec![launch, reduce], workspace })
-            }
-        })
+        let params = Params::new().input(convolution.x).input(convolution.weight);
+        let params = convolution.ending.arguments(params).value(arguments);
+        convolution.products(&way).launch(only(code)?, "conv", params)
     }
 
     fn samples(&self) -> Vec<Problem> {
@@ -296,24 +232,4 @@ impl Pixels {
             && (0..3)
                 .all(|axis| convolution.axes[axis].input <= 1 || self.axes[axis].is_multiple_of(per_chunk))
     }
-}
-
-/// Images channels-last but for the input of a plain reading, the rest dense.
-pub(super) fn wants(
-    convolution: &Convolution,
-    problem: &Problem,
-    reading: Reading,
-) -> (Vec<Want>, Vec<Want>) {
-    let image = &problem.outputs[0].dims;
-    let mut inputs: Vec<Want> = problem
-        .inputs
-        .iter()
-        .map(|operand| match operand.dims == *image && !operand.constant {
-            true => Want::inside(Layout::ChannelsLast),
-            false => Want::dense(Layout::Plain),
-        })
-        .collect();
-    inputs[convolution.x] = Want::inside(reading.layout());
-    inputs[convolution.weight] = Want::dense(Layout::Plain);
-    (inputs, vec![Want::inside(Layout::ChannelsLast)])
 }

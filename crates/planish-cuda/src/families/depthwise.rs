@@ -163,18 +163,6 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
-/// Where element `(channel, tap)` of the weights goes: taps outermost.
-fn turned(bytes: &[u8], size: usize, rows: usize, cols: usize) -> Vec<u8> {
-    let mut out = vec![0; bytes.len()];
-    for row in 0..rows {
-        for col in 0..cols {
-            let (from, to) = ((row * cols + col) * size, (col * rows + row) * size);
-            out[to..to + size].copy_from_slice(&bytes[from..from + size]);
-        }
-    }
-    out
-}
-
 impl Planner for Depthwise {
     fn name(&self) -> &'static str {
         "depthwise"
@@ -222,12 +210,10 @@ impl Planner for Depthwise {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let wanted = wanted(problem)?;
-        if input != 1 || weight.shape() != wanted.weight.dims {
+        if input != 1 || weight.shape() != wanted.weight.dims || weight.dtype() != wanted.weight.dtype {
             return refuse(format!("{tactic} packs its weights only"));
         }
-        let (size, channels) = (size_of_element(weight.dtype()), weight.shape()[0]);
-        let bytes = turned(weight.bytes(), size, channels, weight.len() / channels.max(1));
-        Ok(PackedWeight { format: PACKED.name(), bytes })
+        PACKED.pack(weight)
     }
 
     fn samples(&self) -> Vec<Problem> {

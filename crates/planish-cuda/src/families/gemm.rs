@@ -16,22 +16,19 @@ use planish_tensor::Tensor;
 
 use self::region::{Factor, Posed, Product};
 use super::product::finish::Finish;
-use super::product::{self, Amount, Math, Split, Way};
+use super::product::{self, Amount, Cut, Math, Offer, Way};
 use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
-use crate::family::{Family, Work};
-use crate::formats::Format;
+use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params};
+use crate::launch::Params;
 use crate::offline::Trial;
 use crate::source::Source;
+use crate::space::int;
 
 const KERNEL: &str = include_str!("../../kernels/gemm.cu");
-
-/// Threads of the kernel that adds parts up.
-const REDUCE_THREADS: u32 = 128;
 
 /// What the names of tactics begin with.
 const PREFIX: &str = "gemm_";
@@ -52,17 +49,11 @@ struct Arguments {
     k: i32,
     k_b: i32,
     batch: [i32; 3],
-    tiles_m: i32,
-    tiles_n: i32,
-    split: i32,
+    cut: Cut,
 }
 
 /// Matrix products.
 pub(crate) struct Gemm;
-
-pub(super) fn format_of(product: &Product, math: Math) -> String {
-    Format::Matrix { per_chunk: math.per_chunk(), transposed: product.trans_b }.name()
-}
 
 impl Gemm {
     fn found(&self, problem: &Problem, tactic: &Tactic) -> Result<(Product, Way), KernelError> {
@@ -90,12 +81,9 @@ impl Family for Gemm {
         }
         let mut candidates = Vec::new();
         for math in Math::of(gpu, problem, problem.inputs[product.b].dtype) {
-            let mut packed = vec![None; problem.inputs.len()];
+            let packed = product.packed(problem, math);
             let mut arranged = problem.clone();
-            if product.packs(problem) {
-                packed[product.b] = Some(format_of(&product, math));
-                arranged.inputs[product.b].packed.clone_from(&packed[product.b]);
-            }
+            arranged.inputs[product.b].packed.clone_from(&packed[product.b]);
             let Ok(posed) = product.pose(&arranged, math) else { continue };
             let (a_wide, b_wide) = Gemm::wide(&posed, math);
             let amount = Amount {
@@ -106,17 +94,12 @@ impl Family for Gemm {
                 bytes: problem.traffic_bytes(),
                 strided: !(a_wide && b_wide),
             };
-            for way in Way::all(gpu, math, amount.m, amount.n, amount.k) {
-                candidates.push(Candidate {
-                    tactic: Tactic::new(format!("{PREFIX}{}", way.name()), product::REVISION),
-                    inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
-                    outputs: vec![Want::inside(Layout::Plain)],
-                    packed: packed.clone(),
-                    predicted_ns: amount.price_ns(gpu, &way),
-                    in_place: Vec::new(),
-                    slow: false,
-                });
-            }
+            let inputs = vec![Want::dense(Layout::Plain); problem.inputs.len()];
+            let offer = Offer { inputs, outputs: vec![Want::inside(Layout::Plain)], packed };
+            candidates.extend(Way::all(gpu, math, amount.m, amount.n, amount.k).into_iter().map(|way| {
+                let name = format!("{PREFIX}{}", way.name());
+                offer.candidate(name, product::REVISION, amount.price_ns(gpu, &way))
+            }));
         }
         product::best_of(candidates, product::MOST_CANDIDATES)
     }
@@ -130,12 +113,7 @@ impl Family for Gemm {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (product, way) = self.found(problem, tactic)?;
-        if input != product.b || weight.shape() != problem.inputs[input].dims || weight.shape().len() != 2 {
-            return Err(KernelError::unsupported(format!("{tactic} packs its second matrix alone")));
-        }
-        let rows = product.packing(problem, way.math);
-        let bytes = product::arrange(weight, way.math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: format_of(&product, way.math), bytes })
+        product.pack(problem, way.math, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -147,12 +125,8 @@ impl Family for Gemm {
             return Err(KernelError::unsupported(format!("{tactic} does not read these types")));
         };
         let (a_wide, b_wide) = Gemm::wide(&posed, way.math);
-        let text = format!("{}\n{}\n{KERNEL}", product::BLOCK, product.ending.text(problem)?);
-        let mut source = Source::new("gemm.cu", text, "gemm");
-        if let Split::Memory(_) = way.split {
-            source = source.entry("gemm_reduce");
-        }
-        let source = product::with_way(source, &way)
+        let ending = product.ending.text(problem)?;
+        let source = product::source("gemm.cu", KERNEL, "gemm", &ending, &way)
             .define("A_T", a_type)
             .define("B_T", b_type)
             .define("A_WIDE", u32::from(a_wide))
@@ -169,16 +143,10 @@ impl Family for Gemm {
         code: &[Arc<Module>],
     ) -> Result<Box<dyn Work>, KernelError> {
         let (product, way) = self.found(problem, tactic)?;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        if product.packs(problem)
-            && problem.inputs[product.b].packed.as_deref() != Some(&*format_of(&product, way.math))
-        {
-            return refuse("its weight is not packed");
-        }
-        let [module] = code else { return refuse("one module is needed") };
+        product.expect_packed(problem, way.math, tactic)?;
         let posed = product.pose(problem, way.math)?;
-        let int = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
-        let (tiles_m, tiles_n) = (way.tile.rows(posed.m), way.tile.columns(posed.n));
+        let [b0, b1, b2] = posed.batch;
+        let products = posed.products(&way);
         let arguments = Arguments {
             finish: product.ending.finish(problem, &posed.rows),
             a_row: posed.a.row as i64,
@@ -187,40 +155,16 @@ impl Family for Gemm {
             b_column: posed.b.row as i64,
             b_k: posed.b.k as i64,
             b_batch: posed.b.batch.map(|stride| stride as i64),
-            m: int(posed.m),
-            n: int(posed.n),
-            k: int(posed.k),
-            k_b: int(posed.k_b),
-            batch: posed.batch.map(int),
-            tiles_m: int(tiles_m),
-            tiles_n: int(tiles_n),
-            split: way.split.parts() as i32,
+            m: int(posed.m)?,
+            n: int(posed.n)?,
+            k: int(posed.k)?,
+            k_b: int(posed.k_b)?,
+            batch: [int(b0)?, int(b1)?, int(b2)?],
+            cut: products.cut()?,
         };
-        let n_batch: usize = posed.batch.iter().product();
-        let params = || {
-            let params = Params::new().input(product.a).input(product.b);
-            product.ending.arguments(params).value(arguments)
-        };
-        let parts = way.split.parts();
-        let blocks = tiles_m * tiles_n * n_batch * parts as usize;
-        if blocks >= 1 << 31 {
-            return refuse("2^31 blocks or more");
-        }
-        let launch = Launch::line(module.function("gemm")?, blocks, way.tile.threads(), params())
-            .with_shared(way.tile.shared_bytes())?
-            .programmatic();
-        Ok(match way.split {
-            Split::None => Launches::one(launch),
-            Split::Cluster(_) => Launches::one(launch.with_cluster([parts, 1, 1])),
-            Split::Memory(_) => {
-                let rows = n_batch * posed.m;
-                let blocks = (rows * posed.n.div_ceil(8)).div_ceil(REDUCE_THREADS as usize);
-                let reduce = Launch::line(module.function("gemm_reduce")?, blocks, REDUCE_THREADS, params())
-                    .programmatic();
-                let workspace = parts as usize * rows * tiles_n * way.tile.bn as usize * 4;
-                Box::new(Launches { launches: vec![launch, reduce], workspace })
-            }
-        })
+        let params = Params::new().input(product.a).input(product.b);
+        let params = product.ending.arguments(params).value(arguments);
+        products.launch(only(code)?, "gemm", params)
     }
 
     fn samples(&self) -> Vec<Problem> {

@@ -11,22 +11,21 @@ mod tests;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
-use planish_op::window::PlacedAxis;
+use planish_kernel::{Candidate, KernelError, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::{DType, Tensor};
 
 use self::shape::{Amount, Shape};
 use super::conv::region::{self, Convolution};
-use super::conv::{Pixels, Reading, format_of, pack_rows, wants};
+use super::conv::{Pixels, Reading};
 use super::product::finish::Finish;
-use super::product::{self, Math};
+use super::product::{self, Math, Offer};
 use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
-use crate::family::{Family, Work};
+use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params};
+use crate::launch::{self, Launch, Launches, Params};
 use crate::offline::Trial;
 use crate::source::Source;
 
@@ -69,31 +68,19 @@ const READINGS: [(&str, Reading); 3] =
     [("halo_wide_", Reading::Wide), ("halo_strided_", Reading::Strided), ("halo_plain_", Reading::Plain)];
 
 fn found(problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Reading, Math, Shape), KernelError> {
-    let named = || {
-        let (prefix, reading) = READINGS.into_iter().find(|(prefix, _)| tactic.name.starts_with(prefix))?;
-        let (math, shape) = tactic.name.strip_prefix(prefix)?.split_once('_')?;
-        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
-        Some((reading, math, Shape::named(shape)?))
-    };
-    let Some((reading, math, shape)) = named() else {
-        let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
-        return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
-    };
+    let known = READINGS.into_iter().find(|(prefix, _)| tactic.name.starts_with(prefix));
+    let (prefix, reading) = known.unwrap_or(READINGS[0]);
+    let (math, shape) = product::half_way_of(tactic, prefix, Shape::named)?;
     Ok((Convolution::of(problem)?, reading, math, shape))
-}
-
-/// Along x, y, z.
-fn along(convolution: &Convolution, of: impl Fn(&PlacedAxis) -> usize) -> [usize; 3] {
-    [2, 1, 0].map(|axis| of(&convolution.axes[axis]))
 }
 
 fn amount(convolution: &Convolution, problem: &Problem, reading: Reading) -> Amount {
     Amount {
         images: convolution.n_images,
-        size: along(convolution, |axis| axis.output),
-        taps: along(convolution, |axis| axis.kernel),
-        stride: along(convolution, |axis| axis.stride),
-        dilation: along(convolution, |axis| axis.dilation),
+        size: convolution.along(|axis| axis.output),
+        taps: convolution.along(|axis| axis.kernel),
+        stride: convolution.along(|axis| axis.stride),
+        dilation: convolution.along(|axis| axis.dilation),
         c: convolution.c,
         n: convolution.n,
         gather: reading != Reading::Wide,
@@ -136,18 +123,12 @@ impl Family for Halo {
                 if !suits(&convolution, problem, math, reading) {
                     continue;
                 }
-                let mut packed = vec![None; problem.inputs.len()];
-                packed[convolution.weight] = Some(format_of(math));
-                let (inputs, outputs) = wants(&convolution, problem, reading);
+                let (inputs, outputs) = convolution.wants(problem, Want::inside(reading.layout()));
+                let offer = Offer { inputs, outputs, packed: convolution.packed(problem, math) };
                 let work = amount(&convolution, problem, reading);
-                candidates.extend(Shape::all(gpu, &work).into_iter().map(|shape| Candidate {
-                    tactic: Tactic::new(format!("{prefix}{}_{}", math.name(), shape.name()), REVISION),
-                    inputs: inputs.clone(),
-                    outputs: outputs.clone(),
-                    packed: packed.clone(),
-                    predicted_ns: work.price_ns(gpu, math, &shape),
-                    in_place: Vec::new(),
-                    slow: false,
+                candidates.extend(Shape::all(gpu, &work).into_iter().map(|shape| {
+                    let name = product::half_name(prefix, math, &shape.name());
+                    offer.candidate(name, REVISION, work.price_ns(gpu, math, &shape))
                 }));
             }
         }
@@ -163,7 +144,7 @@ impl Family for Halo {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, _, math, _) = found(problem, tactic)?;
-        pack_rows(&convolution, math, problem, tactic, input, weight)
+        convolution.pack(problem, math, tactic, input, weight)
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -211,14 +192,11 @@ impl Family for Halo {
     ) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, reading, math, shape) = found(problem, tactic)?;
         let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        if problem.inputs[convolution.weight].packed.as_deref() != Some(&*format_of(math)) {
-            return refuse("its weight is not packed");
-        }
+        convolution.expect_packed(problem, math, tactic)?;
         let pixels = Pixels::of(&problem.inputs[convolution.x]);
         if reading == Reading::Wide && !pixels.in_chunks(&convolution, problem, math) {
             return refuse("its input does not lie in chunks of 16 bytes");
         }
-        let [module] = code else { return refuse("one module is needed") };
         let work = amount(&convolution, problem, reading);
         let extent = shape.extent();
         let tiles_of = [2, 1, 0].map(|axis| work.size[axis].div_ceil(extent[axis]));
@@ -227,28 +205,25 @@ impl Family for Halo {
         if tiles * tiles_n >= 1 << 31 {
             return refuse("2^31 tiles or more");
         }
-        let each = |of: fn(&PlacedAxis) -> usize| [0, 1, 2].map(|axis| of(&convolution.axes[axis]) as i32);
         let arguments = Arguments {
             finish: convolution.ending.finish(problem, &convolution.rows()),
             sn: pixels.image as i64,
             sc: pixels.channel as i64,
             ss: pixels.axes.map(|stride| stride as i64),
             n: convolution.n as i32,
-            k_row: convolution.packing(math).row as i32,
-            sizes: each(|axis| axis.input),
-            out: each(|axis| axis.output),
-            pad: each(|axis| axis.pad_begin),
+            k_row: convolution.packed_row(math) as i32,
+            sizes: convolution.each(|axis| axis.input),
+            out: convolution.each(|axis| axis.output),
+            pad: convolution.each(|axis| axis.pad_begin),
             tiles_of: tiles_of.map(|tiles| tiles as i32),
             tiles: tiles as i32,
             tiles_n: tiles_n as i32,
         };
         let params = Params::new().input(convolution.x).input(convolution.weight);
         let params = convolution.ending.arguments(params).value(arguments);
-        let function = module.function("conv_halo")?;
-        let shared = shape.shared_bytes(&work);
-        function.allow_shared(shared)?;
-        let threads = shape.threads();
-        let room = cuda.gpu().n_sms as usize * function.blocks_per_sm(threads, shared)?.max(1) as usize;
+        let function = only(code)?.function("conv_halo")?;
+        let (threads, shared) = (shape.threads(), shape.shared_bytes(&work));
+        let room = launch::room(cuda.gpu(), &function, threads, shared)?;
         // Blocks keep their columns and go from tile to tile, all as often where that can be.
         let most = (room / tiles_n).max(1);
         let workers = tiles.div_ceil(tiles.div_ceil(most));

@@ -1,4 +1,5 @@
-//! What convolutions and matrix products share: tiles, splits of the sum, prices, and what follows each sum.
+//! What convolutions and matrix products share: tiles, splits of the sum, prices, launches, and what follows each
+//! sum.
 //!
 //! Both run the block of `kernels/product.cuh`, each with its own loaders. A [`Way`] is all that tells one
 //! tactic from another; its name in a tactic's name can be read back.
@@ -13,19 +14,26 @@ mod tests;
 pub(crate) use price::Work as Amount;
 pub(crate) use tile::{Math, Split, Way, has_few_rows, numeric_of};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, Tactic};
-use planish_tensor::{DType, Tensor};
+use planish_kernel::{Candidate, KernelError, KernelErrorKind, Tactic, Want};
 
+use crate::driver::Module;
+use crate::family::Work;
+use crate::launch::{Launch, Launches, Params};
+use crate::operands::candidate;
 use crate::source::Source;
 
 /// The block that both kernels run.
-pub(crate) const BLOCK: &str =
+const BLOCK: &str =
     concat!(include_str!("../../kernels/finish.cuh"), "\n", include_str!("../../kernels/product.cuh"));
 
 /// Raised when kernels or packings change.
 pub(crate) const REVISION: u32 = 2;
+
+/// Threads of the kernel that adds parts up, as `REDUCE_THREADS` in product.cuh.
+const REDUCE_THREADS: u32 = 128;
 
 /// Candidates that are expected to take this many times as long as the best are not offered.
 const HOPELESS: f64 = 2.0;
@@ -52,18 +60,127 @@ pub(crate) fn best_of(mut candidates: Vec<Candidate>, most_candidates: usize) ->
     candidates
 }
 
-/// The way that a tactic's name tells, behind the family's own part.
-pub(crate) fn way_of(tactic: &Tactic, own: &str) -> Result<Way, KernelError> {
-    tactic.name.strip_prefix(own).and_then(Way::named).ok_or_else(|| {
-        KernelError::new(
-            KernelErrorKind::NoSuchTactic,
-            format!("no tactic is called `{}`; rebuild the plan", tactic.name),
-        )
-    })
+fn no_such(tactic: &Tactic) -> KernelError {
+    let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
+    KernelError::new(KernelErrorKind::NoSuchTactic, message)
 }
 
-/// The source with a way's settings.
-pub(crate) fn with_way(source: Source, way: &Way) -> Source {
+/// The way that a tactic's name tells, behind the family's own part.
+pub(crate) fn way_of(tactic: &Tactic, own: &str) -> Result<Way, KernelError> {
+    tactic.name.strip_prefix(own).and_then(Way::named).ok_or_else(|| no_such(tactic))
+}
+
+/// The half type that a tactic's name tells behind the family's own part, and what `named` reads in the rest.
+pub(crate) fn half_way_of<T>(
+    tactic: &Tactic,
+    own: &str,
+    named: impl Fn(&str) -> Option<T>,
+) -> Result<(Math, T), KernelError> {
+    let read = || {
+        let (math, rest) = tactic.name.strip_prefix(own)?.split_once('_')?;
+        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
+        Some((math, named(rest)?))
+    };
+    read().ok_or_else(|| no_such(tactic))
+}
+
+/// The name that [`half_way_of`] reads.
+pub(crate) fn half_name(own: &str, math: Math, rest: &str) -> String {
+    format!("{own}{}_{rest}", math.name())
+}
+
+/// What all of a family's candidates for a problem have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) inputs: Vec<Want>,
+    pub(crate) outputs: Vec<Want>,
+    pub(crate) packed: Vec<Option<String>>,
+}
+
+impl Offer {
+    pub(crate) fn candidate(&self, name: String, revision: u32, predicted_ns: f64) -> Candidate {
+        let packed = self.packed.clone();
+        let made = candidate(name, revision, self.inputs.clone(), self.outputs.clone(), predicted_ns);
+        Candidate { packed, ..made }
+    }
+}
+
+/// As `Cut` in product.cuh: how products are cut into tiles and parts.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Cut {
+    tiles_m: i32,
+    tiles_n: i32,
+    split: i32,
+}
+
+/// So many products of `m` by `n`, a way to compute them, and its kernels' parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Products<'a> {
+    pub(crate) way: &'a Way,
+    pub(crate) count: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+}
+
+impl Products<'_> {
+    fn tiles(&self) -> (usize, usize) {
+        (self.way.tile.rows(self.m), self.way.tile.columns(self.n))
+    }
+
+    /// Refused where there are more blocks than a grid has.
+    pub(crate) fn cut(&self) -> Result<Cut, KernelError> {
+        let (tiles_m, tiles_n) = self.tiles();
+        if self.blocks() >= 1 << 31 {
+            return Err(KernelError::unsupported("a product of 2^31 blocks or more"));
+        }
+        Ok(Cut { tiles_m: tiles_m as i32, tiles_n: tiles_n as i32, split: self.way.split.parts() as i32 })
+    }
+
+    fn blocks(&self) -> usize {
+        let (tiles_m, tiles_n) = self.tiles();
+        tiles_m * tiles_n * self.count * self.way.split.parts() as usize
+    }
+
+    /// The launch of the kernel `entry`, and of the one that adds up what it leaves in memory.
+    pub(crate) fn launch(
+        &self,
+        module: &Arc<Module>,
+        entry: &str,
+        params: Params,
+    ) -> Result<Box<dyn Work>, KernelError> {
+        let Way { tile, split, .. } = self.way;
+        let launch = Launch::line(module.function(entry)?, self.blocks(), tile.threads(), params.clone())
+            .with_shared(tile.shared_bytes())?
+            .programmatic();
+        Ok(match *split {
+            Split::None => Launches::one(launch),
+            Split::Cluster(parts) => Launches::one(launch.with_cluster([parts, 1, 1])),
+            Split::Memory(parts) => {
+                let rows = self.count * self.m;
+                let columns = self.tiles().1 * tile.bn as usize;
+                let blocks = (rows * self.n.div_ceil(8)).div_ceil(REDUCE_THREADS as usize);
+                let function = module.function(&reducing(entry))?;
+                let reduce = Launch::line(function, blocks, REDUCE_THREADS, params).programmatic();
+                let workspace = parts as usize * rows * columns * 4;
+                Box::new(Launches { launches: vec![launch, reduce], workspace })
+            }
+        })
+    }
+}
+
+/// The kernel that adds up what `entry` leaves in memory.
+fn reducing(entry: &str) -> String {
+    format!("{entry}_reduce")
+}
+
+/// The source of the kernel `entry` with a way's settings; `ending` is the text of what follows the sums.
+pub(crate) fn source(file: &'static str, kernel: &str, entry: &str, ending: &str, way: &Way) -> Source {
+    let source = Source::new(file, [BLOCK, ending, kernel].join("\n"), entry);
+    let source = match way.split {
+        Split::Memory(_) => source.entry(&reducing(entry)),
+        Split::None | Split::Cluster(_) => source,
+    };
     let tile = way.tile;
     let (cluster, memory) = match way.split {
         Split::None => (0, 0),
@@ -83,52 +200,4 @@ pub(crate) fn with_way(source: Source, way: &Way) -> Source {
         .define("STAGES", tile.stages)
         .define("SPLIT_CLUSTER", cluster)
         .define("SPLIT_MEMORY", memory)
-}
-
-/// A weight's elements as bytes of `dtype`, in the order and number that `place` names: `None` is padding.
-pub(crate) fn arrange(
-    weight: &Tensor,
-    dtype: DType,
-    len: usize,
-    place: impl Fn(usize) -> Option<usize>,
-) -> Result<Vec<u8>, KernelError> {
-    if weight.dtype() != dtype {
-        let message = format!("a weight of type {} where {dtype} is packed", weight.dtype());
-        return Err(KernelError::unsupported(message));
-    }
-    let size = dtype.bytes_for(1).unwrap_or(0);
-    let from = weight.bytes();
-    let mut to = vec![0u8; len * size];
-    for (idx, to) in to.chunks_exact_mut(size).enumerate() {
-        let Some(place) = place(idx) else { continue };
-        let Some(element) = from.get(place * size..(place + 1) * size) else {
-            return Err(KernelError::unsupported("a weight of other sizes than the problem's"));
-        };
-        to.copy_from_slice(element);
-    }
-    Ok(to)
-}
-
-/// The way back from [`arrange`].
-pub(crate) fn restore(
-    packed: &[u8],
-    dtype: DType,
-    dims: &[usize],
-    len: usize,
-    place: impl Fn(usize) -> Option<usize>,
-) -> Result<Tensor, KernelError> {
-    let size = dtype.bytes_for(1).unwrap_or(0);
-    if packed.len() != len * size {
-        let message = format!("a packed weight of {} bytes, expected {}", packed.len(), len * size);
-        return Err(KernelError::unsupported(message));
-    }
-    let mut to = vec![0u8; dims.iter().product::<usize>() * size];
-    for (idx, from) in packed.chunks_exact(size).enumerate() {
-        let Some(place) = place(idx) else { continue };
-        if let Some(element) = to.get_mut(place * size..(place + 1) * size) {
-            element.copy_from_slice(from);
-        }
-    }
-    Tensor::from_bytes(dtype, dims, planish_tensor::Bytes::from_vec(to))
-        .map_err(|error| KernelError::unsupported(error.to_string()))
 }

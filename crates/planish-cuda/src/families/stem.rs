@@ -132,9 +132,7 @@ impl First<'_> {
     }
 
     fn wants(&self, layout: Layout) -> (Vec<Want>, Vec<Want>) {
-        let (mut inputs, outputs) = super::wconv::wants(&self.convolution, &self.problem);
-        inputs[self.convolution.x] = Want::inside(layout);
-        (inputs, outputs)
+        self.convolution.wants(&self.problem, Want::inside(layout))
     }
 }
 
@@ -195,13 +193,12 @@ impl Family for Stem {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (first, math, _) = found(problem, tactic)?;
-        let rows = Format::Stem.rows(weight.shape());
-        let fits = input == first.convolution.weight && weight.shape() == first.problem.inputs[input].dims;
-        let Some(rows) = rows.filter(|_| fits) else {
-            return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
-        };
-        let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: Format::Stem.name(), bytes })
+        let packs = first.convolution.weight;
+        let fits = weight.shape() == first.problem.inputs[packs].dims && weight.dtype() == math.dtype();
+        match input == packs && fits {
+            true => Format::Stem.pack(weight),
+            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
+        }
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -212,7 +209,6 @@ impl Family for Stem {
         let First { problem, convolution, row, .. } = &first;
         let ending = &convolution.ending;
         let text = [FINISH, &ending.text(problem)?, BLOCK, KERNEL].join("\n");
-        let residual = ending.epilogue().residual;
         let mut source = Source::new("stem.cu", text, "stem")
             .define("X_T", x_type)
             .define("TIN", math.name_in_c())
@@ -221,8 +217,6 @@ impl Family for Stem {
             .define("MT", tile.fragments())
             .define("BN", tile.bn)
             .define("MIN_BLOCKS", tile.room(gpu, convolution, *row))
-            .define("HAS_BIAS", u32::from(ending.has_bias()))
-            .define("RESIDUAL", residual.map_or(0, |residual| 1 + u32::from(residual.after_clamp)))
             .define("EARLY", 0);
         for (idx, name) in ["D", "H", "W"].into_iter().enumerate() {
             source = source

@@ -8,12 +8,11 @@ use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
 use super::conv::region::Convolution;
-use super::conv::{format_of, pack_rows};
-use super::product::Math;
+use super::product::{Math, Offer};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
 use crate::backend::Cuda;
 use crate::driver::{Module, TensorMap, Windows};
-use crate::family::{Family, Work};
+use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -79,25 +78,13 @@ pub(super) fn suits(convolution: &Convolution, problem: &Problem, math: Math) ->
 
 /// The map of the image: pixels as rows, or windows over it.
 fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Tile) -> TensorMap {
-    let x = &problem.inputs[convolution.x];
-    let c = convolution.c as u64;
-    let swizzle = wproduct::swizzle(tile.bk);
     if is_product(convolution) {
-        let dims = [c, (x.len() / convolution.c) as u64];
-        return TensorMap::new(math.dtype(), &dims, &[c * 2], &[tile.bk, tile.bm], swizzle);
+        return wproduct::rows_map(math, convolution.c, convolution.m(), tile.bk, tile.bm);
     }
-    let mut dims = vec![c];
-    dims.extend(each(convolution, |axis| axis.input as u64));
-    dims.push(x.dims[0] as u64);
-    let mut strides = Vec::new();
-    let mut step = 2;
-    for size in &dims[..dims.len() - 1] {
-        step *= size;
-        strides.push(step);
-    }
+    let (dims, strides) = wproduct::image_sizes(convolution, problem);
     let mut box_of = vec![1; dims.len()];
     box_of[0] = tile.bk;
-    let mut map = TensorMap::new(math.dtype(), &dims, &strides, &box_of, swizzle);
+    let mut map = TensorMap::new(math.dtype(), &dims, &strides, &box_of, wproduct::swizzle(tile.bk));
     let steps = each(convolution, |axis| axis.stride as u32);
     map.steps[1..=steps.len()].copy_from_slice(&steps);
     map.windows = Some(windows(convolution, tile.bm));
@@ -106,15 +93,12 @@ fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Ti
 
 /// The map of the weights: a row for each output channel, taps, then channels.
 fn weight_map(convolution: &Convolution, math: Math, tile: &Tile) -> TensorMap {
-    let (c, n, taps) = (convolution.c as u64, convolution.n as u64, convolution.n_taps() as u64);
-    let swizzle = wproduct::swizzle(tile.bk);
-    match is_product(convolution) {
-        true => TensorMap::new(math.dtype(), &[c, n], &[c * 2], &[tile.bk, tile.bn], swizzle),
-        false => {
-            let strides = [c * 2, taps * c * 2];
-            TensorMap::new(math.dtype(), &[c, taps, n], &strides, &[tile.bk, 1, tile.bn], swizzle)
-        }
+    if is_product(convolution) {
+        return wproduct::rows_map(math, convolution.c, convolution.n, tile.bk, tile.bn);
     }
+    let (c, n, taps) = (convolution.c as u64, convolution.n as u64, convolution.n_taps() as u64);
+    let (strides, box_of) = ([c * 2, taps * c * 2], [tile.bk, 1, tile.bn]);
+    TensorMap::new(math.dtype(), &[c, taps, n], &strides, &box_of, wproduct::swizzle(tile.bk))
 }
 
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
@@ -123,21 +107,27 @@ fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, t
     Setting { problem, ending: &convolution.ending, rows, math, tile, kind, b_weight: true }
 }
 
-/// Images channels-last, the rest dense. The copy engine wants its image aligned, so that one is not taken from
-/// inside another value.
-pub(super) fn wants(convolution: &Convolution, problem: &Problem) -> (Vec<Want>, Vec<Want>) {
-    let image = &problem.outputs[0].dims;
-    let mut inputs: Vec<Want> = problem
-        .inputs
-        .iter()
-        .map(|operand| match operand.dims == *image && !operand.constant {
-            true => Want::inside(Layout::ChannelsLast),
-            false => Want::dense(Layout::Plain),
-        })
-        .collect();
-    inputs[convolution.x] = Want::dense(Layout::ChannelsLast);
-    inputs[convolution.weight] = Want::dense(Layout::Plain);
-    (inputs, vec![Want::inside(Layout::ChannelsLast)])
+/// What all candidates ask for. The copy engine wants its image aligned, so that one is not taken from inside another
+/// value.
+pub(super) fn offer(convolution: &Convolution, problem: &Problem, math: Math) -> Offer {
+    let (inputs, outputs) = convolution.wants(problem, Want::dense(Layout::ChannelsLast));
+    Offer { inputs, outputs, packed: convolution.packed(problem, math) }
+}
+
+/// Refused where weight and image do not lie as `offer` asks.
+pub(super) fn expect_laid(
+    convolution: &Convolution,
+    problem: &Problem,
+    math: Math,
+    tactic: &Tactic,
+) -> Result<(), KernelError> {
+    convolution.expect_packed(problem, math, tactic)?;
+    match problem.inputs[convolution.x].is_dense(Layout::ChannelsLast) && suits(convolution, problem, math) {
+        true => Ok(()),
+        false => {
+            Err(KernelError::unsupported(format!("{tactic}: its input does not lie as the copy engine asks")))
+        }
+    }
 }
 
 impl Family for WConv {
@@ -153,21 +143,8 @@ impl Family for WConv {
         if !suits(&convolution, problem, math) {
             return Vec::new();
         }
-        let mut packed = vec![None; problem.inputs.len()];
-        packed[convolution.weight] = Some(format_of(math));
-        let (inputs, outputs) = wants(&convolution, problem);
-        let amount = amount(&convolution, problem);
-        let tiles = Tile::all(gpu, amount.m, amount.n, amount.taps, amount.c);
-        let candidate = |tile: Tile| Candidate {
-            tactic: Tactic::new(format!("{PREFIX}{}_{}", math.name(), tile.name()), wproduct::REVISION),
-            inputs: inputs.clone(),
-            outputs: outputs.clone(),
-            packed: packed.clone(),
-            predicted_ns: amount.price_ns(gpu, &tile),
-            in_place: Vec::new(),
-            slow: false,
-        };
-        wproduct::best_of(tiles.into_iter().map(candidate).collect())
+        let offer = offer(&convolution, problem, math);
+        wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer)
     }
 
     fn pack(
@@ -179,7 +156,7 @@ impl Family for WConv {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, math, _) = found(problem, tactic)?;
-        pack_rows(&convolution, math, problem, tactic, input, weight)
+        convolution.pack(problem, math, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -195,17 +172,9 @@ impl Family for WConv {
         code: &[Arc<Module>],
     ) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, math, tile) = found(problem, tactic)?;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        if problem.inputs[convolution.weight].packed.as_deref() != Some(&*format_of(math)) {
-            return refuse("its weight is not packed");
-        }
-        if !suits(&convolution, problem, math)
-            || !problem.inputs[convolution.x].is_dense(Layout::ChannelsLast)
-        {
-            return refuse("its input does not lie as the copy engine asks");
-        }
-        let [module] = code else { return refuse("one module is needed") };
-        let each = |of: fn(&PlacedAxis) -> usize| [2, 1, 0].map(|axis| of(&convolution.axes[axis]) as i32);
+        expect_laid(&convolution, problem, math, tactic)?;
+        let module = only(code)?;
+        let each = |of: fn(&PlacedAxis) -> usize| convolution.along(of).map(|size| size as i32);
         let window = Window {
             size: each(|axis| axis.output),
             stride: each(|axis| axis.stride),
@@ -218,7 +187,7 @@ impl Family for WConv {
             (convolution.weight, weight_map(&convolution, math, &tile)),
         ];
         let amount = amount(&convolution, problem);
-        setting(&convolution, problem, math, tile).launch(cuda.gpu().n_sms, module, factors, &amount, window)
+        setting(&convolution, problem, math, tile).launch(cuda.gpu(), module, factors, &amount, window)
     }
 
     fn samples(&self) -> Vec<Problem> {

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::Tensor;
 
-use super::gemm::format_of;
 use super::gemm::region::Product;
 use super::product::finish::Rows;
-use super::product::{self, Math};
+use super::product::{Math, Offer};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
 use crate::backend::Cuda;
-use crate::driver::{Module, TensorMap};
-use crate::family::{Family, Work};
+use crate::driver::Module;
+use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -77,22 +76,12 @@ impl Family for WGemm {
         let Some(math) = wproduct::math(gpu, problem, problem.inputs[posed.product.b].dtype) else {
             return Vec::new();
         };
-        let mut packed = vec![None; problem.inputs.len()];
-        if posed.product.packs(problem) {
-            packed[posed.product.b] = Some(format_of(&posed.product, math));
-        }
-        let amount = posed.amount;
-        let candidate = |tile: Tile| Candidate {
-            tactic: Tactic::new(format!("{PREFIX}{}_{}", math.name(), tile.name()), wproduct::REVISION),
+        let offer = Offer {
             inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
             outputs: vec![Want::inside(Layout::Plain)],
-            packed: packed.clone(),
-            predicted_ns: amount.price_ns(gpu, &tile),
-            in_place: Vec::new(),
-            slow: false,
+            packed: posed.product.packed(problem, math),
         };
-        let tiles = Tile::all(gpu, amount.m, amount.n, amount.taps, amount.c);
-        wproduct::best_of(tiles.into_iter().map(candidate).collect())
+        wproduct::candidates(gpu, PREFIX, math, &posed.amount, &offer)
     }
 
     fn pack(
@@ -104,13 +93,7 @@ impl Family for WGemm {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (math, _) = wproduct::way_of(tactic, PREFIX)?;
-        let product = Posed::of(problem)?.product;
-        if input != product.b || weight.shape() != problem.inputs[input].dims || !product.packs(problem) {
-            return Err(KernelError::unsupported(format!("{tactic} packs its second matrix alone")));
-        }
-        let rows = product.packing(problem, math);
-        let bytes = product::arrange(weight, math.dtype(), rows.len(), |idx| rows.place(idx))?;
-        Ok(PackedWeight { format: format_of(&product, math), bytes })
+        Posed::of(problem)?.product.pack(problem, math, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -128,26 +111,20 @@ impl Family for WGemm {
     ) -> Result<Box<dyn Work>, KernelError> {
         let (math, tile) = wproduct::way_of(tactic, PREFIX)?;
         let posed = Posed::of(problem)?;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
         let (a, b) = (posed.product.a, posed.product.b);
         let packs = posed.product.packs(problem);
-        if packs && problem.inputs[b].packed.as_deref() != Some(&*format_of(&posed.product, math)) {
-            return refuse("its weight is not packed");
-        }
+        posed.product.expect_packed(problem, math, tactic)?;
         let lies =
             problem.inputs[a].is_dense(Layout::Plain) && (packs || problem.inputs[b].is_dense(Layout::Plain));
         if !lies || problem.inputs[a].dtype != math.dtype() {
-            return refuse("its matrices do not lie as the copy engine asks");
+            let message = format!("{tactic}: its matrices do not lie as the copy engine asks");
+            return Err(KernelError::unsupported(message));
         }
-        let [module] = code else { return refuse("one module is needed") };
         let amount = posed.amount;
-        let map = |rows: usize, block: u32| {
-            let dims = [amount.c as u64, rows as u64];
-            let swizzle = wproduct::swizzle(tile.bk);
-            TensorMap::new(math.dtype(), &dims, &[amount.c as u64 * 2], &[tile.bk, block], swizzle)
-        };
+        let map = |rows: usize, block: u32| wproduct::rows_map(math, amount.c, rows, tile.bk, block);
         let factors = [(a, map(amount.m, tile.bm)), (b, map(amount.n, tile.bn))];
-        posed.setting(problem, math, tile).launch(cuda.gpu().n_sms, module, factors, &amount, Window::NONE)
+        let setting = posed.setting(problem, math, tile);
+        setting.launch(cuda.gpu(), only(code)?, factors, &amount, Window::NONE)
     }
 
     fn samples(&self) -> Vec<Problem> {

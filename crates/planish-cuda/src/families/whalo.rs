@@ -6,22 +6,20 @@ mod piece;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic};
-use planish_op::window::PlacedAxis;
+use planish_kernel::{Candidate, KernelError, PackedWeight, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use self::piece::Piece;
 use super::conv::region::Convolution;
-use super::conv::{format_of, pack_rows};
-use super::product::Math;
 use super::product::finish::Finish;
+use super::product::{self, Math};
 use super::wconv;
 use super::wproduct::{self, Setting};
 use crate::backend::Cuda;
 use crate::driver::{Module, TensorMap};
-use crate::family::{Family, Work};
+use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params, Slot};
+use crate::launch::{self, Launch, Launches};
 use crate::source::Source;
 
 const PREFIX: &str = "whalo_";
@@ -48,25 +46,12 @@ struct Arguments {
 pub(crate) struct WHalo;
 
 fn found(problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Math, Piece), KernelError> {
-    let named = || {
-        let (math, piece) = tactic.name.strip_prefix(PREFIX)?.split_once('_')?;
-        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
-        Some((math, Piece::named(piece)?))
-    };
-    let Some((math, piece)) = named() else {
-        let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
-        return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
-    };
+    let (math, piece) = product::half_way_of(tactic, PREFIX, Piece::named)?;
     Ok((Convolution::of(problem)?, math, piece))
 }
 
-/// Along x, y, z.
-fn along(convolution: &Convolution, of: impl Fn(&PlacedAxis) -> usize) -> [usize; 3] {
-    [2, 1, 0].map(|axis| of(&convolution.axes[axis]))
-}
-
 fn taps(convolution: &Convolution) -> [usize; 3] {
-    along(convolution, |axis| axis.kernel)
+    convolution.along(|axis| axis.kernel)
 }
 
 /// Windows overlap, and lie as close as can be.
@@ -91,20 +76,10 @@ fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, p
 
 /// The map of the image: a box is a piece with its rim.
 fn image_map(convolution: &Convolution, problem: &Problem, math: Math, piece: &Piece) -> TensorMap {
-    let spatial = convolution.spatial;
-    let sizes = along(convolution, |axis| axis.input);
-    let halo = piece.halo(taps(convolution));
-    let mut dims = vec![convolution.c as u64];
-    dims.extend(sizes[..spatial].iter().map(|size| *size as u64));
-    dims.push(problem.inputs[convolution.x].dims[0] as u64);
-    let mut strides = Vec::new();
-    let mut step = 2;
-    for size in &dims[..dims.len() - 1] {
-        step *= size;
-        strides.push(step);
-    }
+    let (dims, strides) = wproduct::image_sizes(convolution, problem);
     let mut box_of = vec![piece.bk];
-    box_of.extend(halo[..spatial].iter().map(|size| *size as u32));
+    let halo = piece.halo(taps(convolution));
+    box_of.extend(halo[..convolution.spatial].iter().map(|size| *size as u32));
     box_of.push(1);
     TensorMap::new(math.dtype(), &dims, &strides, &box_of, wproduct::swizzle(piece.bk))
 }
@@ -129,25 +104,18 @@ impl Family for WHalo {
         if !suits(&convolution, problem, math) {
             return Vec::new();
         }
-        let mut packed = vec![None; problem.inputs.len()];
-        packed[convolution.weight] = Some(format_of(math));
-        let (inputs, outputs) = wconv::wants(&convolution, problem);
         let work = piece::Amount {
             images: convolution.n_images,
-            size: along(&convolution, |axis| axis.output),
+            size: convolution.along(|axis| axis.output),
             taps: taps(&convolution),
             c: convolution.c,
             n: convolution.n,
             spatial: convolution.spatial,
         };
-        let candidate = |piece: Piece| Candidate {
-            tactic: Tactic::new(format!("{PREFIX}{}_{}", math.name(), piece.name()), REVISION),
-            inputs: inputs.clone(),
-            outputs: outputs.clone(),
-            packed: packed.clone(),
-            predicted_ns: work.price_ns(gpu, &piece),
-            in_place: Vec::new(),
-            slow: false,
+        let offer = wconv::offer(&convolution, problem, math);
+        let candidate = |piece: Piece| {
+            let name = product::half_name(PREFIX, math, &piece.name());
+            offer.candidate(name, REVISION, work.price_ns(gpu, &piece))
         };
         wproduct::best_of(Piece::all(gpu, &work).into_iter().map(candidate).collect())
     }
@@ -161,7 +129,7 @@ impl Family for WHalo {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let (convolution, math, _) = found(problem, tactic)?;
-        pack_rows(&convolution, math, problem, tactic, input, weight)
+        convolution.pack(problem, math, tactic, input, weight)
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -171,8 +139,6 @@ impl Family for WHalo {
             return Err(KernelError::unsupported(format!("{tactic}: its stages are for other windows")));
         }
         let setting = setting(&convolution, problem, math, &piece);
-        // Wide tiles have no registers left for residuals that wait.
-        let early = piece.split > 1 || piece.bn <= 64;
         let [gx, gy, gz] = piece.groups;
         let source = Source::new("whalo.cu", setting.text(KERNEL)?, "whalo")
             .define("KIND", convolution.spatial)
@@ -185,9 +151,8 @@ impl Family for WHalo {
             .define("SA", piece.sa)
             .define("TB", piece.tb)
             .define("SB", piece.sb)
-            .define("RESIDENT", u32::from(piece.resident))
-            .define("SPLIT", piece.split);
-        Ok(vec![setting.defines(source, early)])
+            .define("RESIDENT", u32::from(piece.resident));
+        Ok(vec![setting.defines(source)])
     }
 
     fn prepare(
@@ -199,16 +164,11 @@ impl Family for WHalo {
     ) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, math, piece) = found(problem, tactic)?;
         let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        if problem.inputs[convolution.weight].packed.as_deref() != Some(&*format_of(math)) {
-            return refuse("its weight is not packed");
+        wconv::expect_laid(&convolution, problem, math, tactic)?;
+        if !suits(&convolution, problem, math) {
+            return refuse("windows that do not overlap, or lie apart");
         }
-        if !suits(&convolution, problem, math)
-            || !problem.inputs[convolution.x].is_dense(Layout::ChannelsLast)
-        {
-            return refuse("its input does not lie as the copy engine asks");
-        }
-        let [module] = code else { return refuse("one module is needed") };
-        let size = along(&convolution, |axis| axis.output);
+        let size = convolution.along(|axis| axis.output);
         let extent = piece.extent();
         let tiles_of = [0, 1, 2].map(|axis| size[axis].div_ceil(extent[axis]));
         let tiles = tiles_of.iter().product::<usize>() * convolution.n_images;
@@ -223,22 +183,17 @@ impl Family for WHalo {
             tiles: tiles as i32,
             tiles_of: tiles_of.map(|tiles| tiles as i32),
             size: size.map(|size| size as i32),
-            pad: along(&convolution, |axis| axis.pad_begin).map(|pad| pad as i32),
+            pad: convolution.along(|axis| axis.pad_begin).map(|pad| pad as i32),
             chunks: convolution.c.div_ceil(piece.bk as usize) as i32,
         };
-        let image = image_map(&convolution, problem, math, &piece);
-        let weight = weight_map(&convolution, math, &piece);
-        let params = Params::new().tensor_map(Slot::Input(convolution.x), 0, image).tensor_map(
-            Slot::Input(convolution.weight),
-            0,
-            weight,
-        );
-        let params = convolution.ending.arguments(params).value(arguments);
-        let function = module.function("whalo")?;
-        let shared = piece.shared_bytes(taps(&convolution));
-        function.allow_shared(shared)?;
-        let threads = piece.threads();
-        let room = cuda.gpu().n_sms as usize * function.blocks_per_sm(threads, shared)?.max(1) as usize;
+        let factors = [
+            (convolution.x, image_map(&convolution, problem, math, &piece)),
+            (convolution.weight, weight_map(&convolution, math, &piece)),
+        ];
+        let params = setting(&convolution, problem, math, &piece).params(factors, arguments);
+        let function = only(code)?.function("whalo")?;
+        let (threads, shared) = (piece.threads(), piece.shared_bytes(taps(&convolution)));
+        let room = launch::room(cuda.gpu(), &function, threads, shared)?;
         // Blocks keep their columns and go from piece to piece; clusters have one.
         let workers = match piece.split {
             1 => tiles.min((room / tiles_n).max(1)),

@@ -15,16 +15,18 @@ pub(super) use tile::Tile;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, Problem, Tactic};
+use planish_kernel::{Candidate, KernelError, Problem, Tactic};
 use planish_tensor::DType;
 
+use super::conv::region::Convolution;
 use super::product::finish::{Ending, Finish, Rows};
-use super::product::{self, Math};
+use super::product::{self, Math, Offer};
 use crate::driver::{Module, Swizzle, TensorMap};
 use crate::family::Work;
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params, Slot};
+use crate::launch::{self, Launch, Launches, Params, Slot};
 use crate::source::Source;
+use crate::space::int;
 
 const FINISH: &str = include_str!("../../kernels/finish.cuh");
 const HOPPER: &str = include_str!("../../kernels/hopper.cuh");
@@ -99,15 +101,43 @@ pub(super) fn math(gpu: &Gpu, problem: &Problem, stored: DType) -> Option<Math> 
 
 /// The number type and the tile that a tactic's name tells.
 pub(super) fn way_of(tactic: &Tactic, prefix: &str) -> Result<(Math, Tile), KernelError> {
-    let named = || {
-        let (math, tile) = tactic.name.strip_prefix(prefix)?.split_once('_')?;
-        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
-        Some((math, Tile::named(tile)?))
+    product::half_way_of(tactic, prefix, Tile::named)
+}
+
+/// A candidate for each tile, the best of them.
+pub(super) fn candidates(
+    gpu: &Gpu,
+    prefix: &str,
+    math: Math,
+    amount: &Amount,
+    offer: &Offer,
+) -> Vec<Candidate> {
+    let tiles = Tile::all(gpu, amount.m, amount.n, amount.taps, amount.c);
+    let candidate = |tile: Tile| {
+        let name = product::half_name(prefix, math, &tile.name());
+        offer.candidate(name, REVISION, amount.price_ns(gpu, &tile))
     };
-    named().ok_or_else(|| {
-        let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
-        KernelError::new(KernelErrorKind::NoSuchTactic, message)
-    })
+    best_of(tiles.into_iter().map(candidate).collect())
+}
+
+/// A map of rows of `row` elements, which a box takes `bk` elements of `count` rows of.
+pub(super) fn rows_map(math: Math, row: usize, rows: usize, bk: u32, count: u32) -> TensorMap {
+    let row = row as u64;
+    TensorMap::new(math.dtype(), &[row, rows as u64], &[row * 2], &[bk, count], swizzle(bk))
+}
+
+/// Sizes of a convolution's image as a map takes them, channels innermost and dense, and its strides in bytes.
+pub(super) fn image_sizes(convolution: &Convolution, problem: &Problem) -> (Vec<u64>, Vec<u64>) {
+    let mut dims = vec![convolution.c as u64];
+    let sizes = convolution.along(|axis| axis.input);
+    dims.extend(sizes[..convolution.spatial].iter().map(|size| *size as u64));
+    let mut strides = vec![2 * dims[0]];
+    strides.extend(dims[1..].iter().scan(2 * dims[0], |step, size| {
+        *step *= size;
+        Some(*step)
+    }));
+    dims.push(problem.inputs[convolution.x].dims[0] as u64);
+    (dims, strides)
 }
 
 pub(super) fn swizzle(bk: u32) -> Swizzle {
@@ -141,39 +171,42 @@ impl Setting<'_> {
     }
 
     /// The settings that kernels share.
-    pub(super) fn defines(&self, source: Source, early: bool) -> Source {
+    pub(super) fn defines(&self, source: Source) -> Source {
         let residual = self.ending.epilogue().residual;
-        let early = early
+        // Wide tiles have no registers left for residuals that wait.
+        let early = (self.tile.split > 1 || self.tile.bn <= 64)
             && residual.is_some_and(|residual| {
                 self.problem.inputs[residual.input as usize].dtype.bytes_for(1) == Some(2)
             });
         let source = source
-            .define("TIN", self.math.name_in_c())
             .define("BM", self.tile.bm)
             .define("BN", self.tile.bn)
             .define("BK", self.tile.bk)
-            .define("STAGES", self.tile.stages)
+            .define("SPLIT", self.tile.split)
             .define("MIN_BLOCKS", self.tile.blocks)
-            .define("B_WEIGHT", u32::from(self.b_weight))
-            .define("HAS_BIAS", u32::from(self.ending.has_bias()))
-            .define("RESIDUAL", residual.map_or(0, |residual| 1 + u32::from(residual.after_clamp)))
             .define("EARLY", u32::from(early));
         self.ending.define(source, self.problem, &self.rows)
     }
 
     pub(super) fn source(&self) -> Result<Source, KernelError> {
-        // Wide tiles have no registers left for residuals that wait.
-        let early = self.tile.split > 1 || self.tile.bn <= 64;
         let source = Source::new("wproduct.cu", self.text(KERNEL)?, "wproduct")
             .define("KIND", self.kind)
-            .define("SPLIT", self.tile.split);
-        Ok(self.defines(source, early))
+            .define("STAGES", self.tile.stages)
+            .define("B_WEIGHT", u32::from(self.b_weight));
+        Ok(self.defines(source))
+    }
+
+    /// The parameters of both kernels: the factors' maps, what follows the sums, and the kernel's own.
+    pub(super) fn params<T: Copy + 'static>(&self, factors: [(usize, TensorMap); 2], own: T) -> Params {
+        let [(a, map_a), (b, map_b)] = factors;
+        let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);
+        self.ending.arguments(params).value(own)
     }
 
     /// The launch: both factors with their maps, sizes of the product (`k` of one tap), and the windows.
     pub(super) fn launch(
         &self,
-        n_sms: u32,
+        gpu: &Gpu,
         module: &Arc<Module>,
         factors: [(usize, TensorMap); 2],
         amount: &Amount,
@@ -183,9 +216,6 @@ impl Setting<'_> {
         let tiles_n = amount.n.div_ceil(tile.bn as usize);
         let tiles = amount.m.div_ceil(tile.bm as usize) * tiles_n;
         let tap_chunks = amount.c.div_ceil(tile.bk as usize);
-        let int = |size: usize| {
-            i32::try_from(size).map_err(|_| KernelError::unsupported("a product of 2^31 rows or more"))
-        };
         let arguments = Arguments {
             finish: self.ending.finish(self.problem, &self.rows),
             places: Places::new(self.ending, self.problem, &self.rows),
@@ -197,20 +227,15 @@ impl Setting<'_> {
             tap_chunks: int(tap_chunks)?,
             window,
         };
-        let [(a, map_a), (b, map_b)] = factors;
-        let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);
-        let params = self.ending.arguments(params).value(arguments);
         let function = module.function("wproduct")?;
-        let shared = tile.shared_bytes();
-        function.allow_shared(shared)?;
+        let (threads, shared) = (tile.threads(), tile.shared_bytes());
         let blocks = match tile.split {
             // As many as there is room for go from tile to tile.
-            1 => tiles.min((n_sms * function.blocks_per_sm(tile.threads(), shared)?.max(1)) as usize),
+            1 => tiles.min(launch::room(gpu, &function, threads, shared)?),
             split => tiles * split as usize,
         };
         int(blocks)?;
-        let launch =
-            Launch::line(function, blocks, tile.threads(), params).with_shared(shared)?.programmatic();
-        Ok(Launches::one(launch))
+        let launch = Launch::line(function, blocks, threads, self.params(factors, arguments));
+        Ok(Launches::one(launch.with_shared(shared)?.programmatic()))
     }
 }

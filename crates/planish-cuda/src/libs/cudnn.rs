@@ -29,7 +29,6 @@ use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
 use crate::error::{CudaError, CudaErrorKind};
 use crate::families::conv::Conv;
-use crate::families::product;
 use crate::family::{Family, Work};
 use crate::find::{self, Which};
 use crate::gpu::Gpu;
@@ -130,7 +129,7 @@ impl Family for Cudnn {
         let bytes = problem.traffic_bytes() as f64;
         let price = gpu.roofline_ns(shape.flops(), gpu.flops(shape.element), bytes);
         let mut packed = vec![None; problem.inputs.len()];
-        packed[shape.weight] = Some(shape.format());
+        packed[shape.weight] = Some(shape.format().name());
         let candidate = |(place, engine): (usize, Engine)| Candidate {
             tactic: Tactic::new(format!("{PREFIX}{}", engine.name()), REVISION),
             inputs: inputs.clone(),
@@ -156,12 +155,11 @@ impl Family for Cudnn {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let shape = Shape::of(problem)?;
-        if input != shape.weight || weight.shape() != problem.inputs[input].dims {
+        let fits = weight.shape() == problem.inputs[shape.weight].dims && weight.dtype() == shape.dtype;
+        if input != shape.weight || !fits {
             return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
         }
-        let len = problem.inputs[input].len();
-        let bytes = product::arrange(weight, shape.dtype, len, |idx| Some(shape.place(idx)))?;
-        Ok(PackedWeight { format: shape.format(), bytes })
+        shape.format().pack(weight)
     }
 
     fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -180,7 +178,7 @@ impl Family for Cudnn {
             KernelError::new(KernelErrorKind::NoSuchTactic, message)
         })?;
         let shape = Shape::of(problem)?;
-        if problem.inputs[shape.weight].packed.as_deref() != Some(&*shape.format()) {
+        if problem.inputs[shape.weight].packed.as_deref() != Some(&*shape.format().name()) {
             return Err(KernelError::unsupported(format!("{tactic}: its weight is not packed")));
         }
         let handle = cuda.cudnn()?;

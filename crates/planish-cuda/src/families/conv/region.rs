@@ -1,13 +1,16 @@
-//! Regions as convolutions: which operand is what, sizes, and where packed weights have each element.
+//! Regions as convolutions: which operand is what, sizes, layouts, and how weights are packed.
 
-use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{
+    KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic, Want,
+};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
 use super::{Arguments, Pixels};
 use crate::families::product::finish::{Ending, Rows, ending};
-use crate::families::product::{Math, Way, numeric_of};
+use crate::families::product::{Math, Products, Way, numeric_of};
+use crate::formats::Format;
 
 /// An axis of size 1 under a window of one tap.
 const TRIVIAL_AXIS: PlacedAxis =
@@ -97,13 +100,76 @@ impl Convolution {
         }
     }
 
-    pub(in crate::families) fn packing(&self, math: Math) -> Packing {
-        Packing {
-            rows: self.groups * self.n,
-            taps: self.n_taps(),
-            c: self.c,
-            row: self.k().next_multiple_of(math.per_chunk()),
+    /// Elements of a row of packed weights.
+    pub(in crate::families) fn packed_row(&self, math: Math) -> usize {
+        self.k().next_multiple_of(math.per_chunk())
+    }
+
+    /// The format of the weight for each input; it is the same for every tile.
+    pub(in crate::families) fn packed(&self, problem: &Problem, math: Math) -> Vec<Option<String>> {
+        let mut packed = vec![None; problem.inputs.len()];
+        packed[self.weight] = Some(format_of(math).name());
+        packed
+    }
+
+    /// Refused where the weight is not packed so.
+    pub(in crate::families) fn expect_packed(
+        &self,
+        problem: &Problem,
+        math: Math,
+        tactic: &Tactic,
+    ) -> Result<(), KernelError> {
+        match problem.inputs[self.weight].packed.as_deref() == Some(&*format_of(math).name()) {
+            true => Ok(()),
+            false => Err(KernelError::unsupported(format!("{tactic}: its weight is not packed"))),
         }
+    }
+
+    /// The weight as all convolutions on tensor cores read it.
+    pub(in crate::families) fn pack(
+        &self,
+        problem: &Problem,
+        math: Math,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let fits = weight.shape() == problem.inputs[self.weight].dims && weight.dtype() == math.dtype();
+        match input == self.weight && fits {
+            true => format_of(math).pack(weight),
+            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
+        }
+    }
+
+    /// The image as `image` says, those of the output's sizes as it, all channels-last, and the rest dense.
+    pub(in crate::families) fn wants(&self, problem: &Problem, image: Want) -> (Vec<Want>, Vec<Want>) {
+        let like = &problem.outputs[0].dims;
+        let mut inputs: Vec<Want> = problem
+            .inputs
+            .iter()
+            .map(|operand| match operand.dims == *like && !operand.constant {
+                true => Want::inside(Layout::ChannelsLast),
+                false => Want::dense(Layout::Plain),
+            })
+            .collect();
+        inputs[self.x] = image;
+        inputs[self.weight] = Want::dense(Layout::Plain);
+        (inputs, vec![Want::inside(Layout::ChannelsLast)])
+    }
+
+    /// Of the axes along x, y and z.
+    pub(in crate::families) fn along(&self, of: impl Fn(&PlacedAxis) -> usize) -> [usize; 3] {
+        [2, 1, 0].map(|axis| of(&self.axes[axis]))
+    }
+
+    /// Of depth, rows and columns, as kernels take them.
+    pub(in crate::families) fn each(&self, of: impl Fn(&PlacedAxis) -> usize) -> [i32; 3] {
+        [0, 1, 2].map(|axis| of(&self.axes[axis]) as i32)
+    }
+
+    /// A product for each group.
+    pub(super) fn products<'a>(&self, way: &'a Way) -> Products<'a> {
+        Products { way, count: self.groups, m: self.m(), n: self.n }
     }
 
     pub(super) fn arguments(
@@ -112,7 +178,6 @@ impl Convolution {
         way: &Way,
         pixels: &Pixels,
     ) -> Result<Arguments, KernelError> {
-        let each = |of: fn(&PlacedAxis) -> usize| [0, 1, 2].map(|axis| of(&self.axes[axis]) as i32);
         Ok(Arguments {
             finish: self.ending.finish(problem, &self.rows()),
             sn: pixels.image as i64,
@@ -123,41 +188,21 @@ impl Convolution {
             c: self.c as i32,
             n: self.n as i32,
             k: self.k() as i32,
-            k_row: self.packing(way.math).row as i32,
-            sizes: each(|axis| axis.input),
-            out: each(|axis| axis.output),
-            kernel: each(|axis| axis.kernel),
-            stride: each(|axis| axis.stride),
-            dilation: each(|axis| axis.dilation),
-            pad: each(|axis| axis.pad_begin),
-            tiles_m: way.tile.rows(self.m()) as i32,
-            tiles_n: way.tile.columns(self.n) as i32,
-            split: way.split.parts() as i32,
+            k_row: self.packed_row(way.math) as i32,
+            sizes: self.each(|axis| axis.input),
+            out: self.each(|axis| axis.output),
+            kernel: self.each(|axis| axis.kernel),
+            stride: self.each(|axis| axis.stride),
+            dilation: self.each(|axis| axis.dilation),
+            pad: self.each(|axis| axis.pad_begin),
+            cut: self.products(way).cut()?,
         })
     }
 }
 
-/// Weights as the kernel reads them: a row for each output channel, taps and then channels within it, padded to
-/// whole chunks.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(in crate::families) struct Packing {
-    rows: usize,
-    taps: usize,
-    c: usize,
-    pub(in crate::families) row: usize,
-}
-
-impl Packing {
-    pub(in crate::families) fn len(&self) -> usize {
-        self.rows * self.row
-    }
-
-    /// Which element of the weight (output channel, channel, taps) lies at a place.
-    pub(in crate::families) fn place(&self, idx: usize) -> Option<usize> {
-        let (row, k) = (idx / self.row, idx % self.row);
-        let (tap, c) = (k / self.c, k % self.c);
-        (tap < self.taps).then(|| (row * self.c + c) * self.taps + tap)
-    }
+/// How weights are packed for a number type.
+fn format_of(math: Math) -> Format {
+    Format::Conv { per_chunk: math.per_chunk() }
 }
 
 /// A convolution with bias and ReLU: image sizes, output channels, kernel, and the rest.

@@ -19,7 +19,9 @@ fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
                 let arranged = offline::arranged(&problem, &candidate);
                 let sources = Conv.sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 assert_eq!(sources.len(), 1);
-                assert!(sources[0].full_text().contains("conv(ARGUMENTS"));
+                assert!(
+                    sources[0].full_text().contains("conv(const void* x, const void* w, FINISH_ARGUMENTS")
+                );
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Depthwise convolutions against the reference, and their packing there and back.
 
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
-use super::{Depthwise, PACKED, turned};
+use super::{Depthwise, PACKED};
 use crate::gpu::Gpu;
 use crate::steps::Planner;
 use crate::trial::{self, Numbers, Tolerance};
@@ -19,7 +19,9 @@ fn samples_are_convolved() {
 
 #[test]
 fn packed_weights_come_back() {
-    assert_eq!(turned(&[1, 2, 3, 4, 5, 6], 1, 2, 3), [1, 4, 2, 5, 3, 6]);
+    let small = Tensor::new(&[2, 1, 3], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let turned = [1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0].map(f32::to_ne_bytes).concat();
+    assert_eq!(PACKED.pack(&small).unwrap().bytes, turned);
     let gpu = Gpu::known("h200").unwrap();
     let problem = &Depthwise.samples()[0];
     let tactic = &Depthwise.candidates(&gpu, problem)[0].tactic;

@@ -1,11 +1,12 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
-use planish_kernel::{KernelError, Layout, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic};
 use planish_op::{self as op, Op};
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
 use crate::families::product::finish::{Ending, Rows, ending};
-use crate::families::product::{Math, numeric_of};
+use crate::families::product::{Math, Products, Way, numeric_of};
+use crate::formats::Format;
 
 /// Dimensions of batches that a kernel takes.
 const BATCHES: usize = 3;
@@ -54,6 +55,13 @@ pub(in crate::families) struct Posed {
     pub(in crate::families) rows: Rows,
 }
 
+impl Posed {
+    /// A product for each batch.
+    pub(in crate::families) fn products<'a>(&self, way: &'a Way) -> Products<'a> {
+        Products { way, count: self.batch.iter().product(), m: self.m, n: self.n }
+    }
+}
+
 impl Product {
     pub(in crate::families) fn of(problem: &Problem) -> Result<Product, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("gemm: {what}"));
@@ -100,9 +108,45 @@ impl Product {
         b.constant && b.rank() == 2 && !b.is_empty()
     }
 
-    pub(in crate::families) fn packing(&self, problem: &Problem, math: Math) -> Packing {
-        let (_, n, k) = self.sizes(problem);
-        Packing { n, k, row: k.next_multiple_of(math.per_chunk()), trans: self.trans_b }
+    fn format(&self, math: Math) -> Format {
+        Format::Matrix { per_chunk: math.per_chunk(), transposed: self.trans_b }
+    }
+
+    /// The format of B for each input, where it is packed.
+    pub(in crate::families) fn packed(&self, problem: &Problem, math: Math) -> Vec<Option<String>> {
+        let mut packed = vec![None; problem.inputs.len()];
+        packed[self.b] = self.packs(problem).then(|| self.format(math).name());
+        packed
+    }
+
+    /// Refused where B is to be packed and is not.
+    pub(in crate::families) fn expect_packed(
+        &self,
+        problem: &Problem,
+        math: Math,
+        tactic: &Tactic,
+    ) -> Result<(), KernelError> {
+        let is = problem.inputs[self.b].packed.as_deref() == Some(&*self.format(math).name());
+        match is || !self.packs(problem) {
+            true => Ok(()),
+            false => Err(KernelError::unsupported(format!("{tactic}: its weight is not packed"))),
+        }
+    }
+
+    /// B with k innermost, padded to whole chunks.
+    pub(in crate::families) fn pack(
+        &self,
+        problem: &Problem,
+        math: Math,
+        tactic: &Tactic,
+        input: usize,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        let fits = weight.shape() == problem.inputs[self.b].dims && weight.dtype() == math.dtype();
+        match input == self.b && fits && self.packs(problem) {
+            true => self.format(math).pack(weight),
+            false => Err(KernelError::unsupported(format!("{tactic} packs its second matrix alone"))),
+        }
     }
 
     /// The product with the operands' strides.
@@ -121,9 +165,9 @@ impl Product {
             (rank, false) => (a.strides[rank - 2], a.strides[rank - 1]),
             (rank, true) => (a.strides[rank - 1], a.strides[rank - 2]),
         };
-        let packing = self.packing(problem, math);
+        let packed_row = k.next_multiple_of(math.per_chunk());
         let (b_column, b_k) = match (b.packed.is_some(), b.rank(), self.trans_b) {
-            (true, ..) => (packing.row, 1),
+            (true, ..) => (packed_row, 1),
             (_, 1, _) => (0, b.strides[0]),
             (_, rank, false) => (b.strides[rank - 1], b.strides[rank - 2]),
             (_, rank, true) => (b.strides[rank - 2], b.strides[rank - 1]),
@@ -147,7 +191,7 @@ impl Product {
             m,
             n,
             k,
-            k_b: if b.packed.is_some() { packing.row } else { k },
+            k_b: if b.packed.is_some() { packed_row } else { k },
             batch: [1; BATCHES],
             a: Factor { dtype: a.dtype, row: a_row, k: a_k, batch: [0; BATCHES] },
             b: Factor { dtype: b.dtype, row: b_column, k: b_k, batch: [0; BATCHES] },
@@ -204,27 +248,6 @@ impl Product {
             posed.rows.axes[idx] = (dim.3 != usize::MAX).then_some(dim.3);
         }
         Ok(posed)
-    }
-}
-
-/// A constant B as the kernel reads it: a row for each column, k innermost, padded to whole chunks.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(in crate::families) struct Packing {
-    n: usize,
-    k: usize,
-    row: usize,
-    trans: bool,
-}
-
-impl Packing {
-    pub(in crate::families) fn len(&self) -> usize {
-        self.n * self.row
-    }
-
-    /// Which element of the matrix lies at a place.
-    pub(in crate::families) fn place(&self, idx: usize) -> Option<usize> {
-        let (n, k) = (idx / self.row, idx % self.row);
-        (k < self.k).then_some(if self.trans { n * self.k + k } else { k * self.n + n })
     }
 }
 

@@ -21,7 +21,11 @@ fn every_problem_of_patches_is_offered_where_its_type_is() {
                 assert!(candidate.predicted_ns.is_finite() && candidate.predicted_ns > 0.0);
                 let arranged = offline::arranged(&problem, &candidate);
                 let sources = Halo.sources(&gpu, &arranged, &candidate.tactic).unwrap();
-                assert!(sources[0].full_text().contains("conv_halo(ARGUMENTS"));
+                assert!(
+                    sources[0]
+                        .full_text()
+                        .contains("conv_halo(const void* x, const void* w, FINISH_ARGUMENTS")
+                );
             }
         }
     }

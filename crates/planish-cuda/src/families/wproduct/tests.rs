@@ -117,7 +117,9 @@ fn texts_name_their_settings() {
     let candidate = WConv.candidates(&gpu, &problem).remove(0);
     let arranged = offline::arranged(&problem, &candidate);
     let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
-    for part in ["#define KIND 2\n", "#define HAS_BIAS 1\n", "#define RESIDUAL 0\n", "wgmma.mma_async"] {
+    for part in
+        ["#define KIND 2\n", "#define FINISH_BIAS 1\n", "#define FINISH_RESIDUAL 0\n", "wgmma.mma_async"]
+    {
         assert!(text.contains(part), "{part}");
     }
     // A convolution of single pixels is a product as they lie.

@@ -144,18 +144,10 @@ impl Shape {
     }
 
     /// How packed weights are called: those of our own kernels are the same bytes where rows need no padding.
-    pub(super) fn format(&self) -> String {
+    pub(super) fn format(&self) -> Format {
         let per_chunk = if self.dtype == DType::F32 { 4 } else { 8 };
         let fits = (self.taps() * self.depth).is_multiple_of(per_chunk);
-        Format::Conv { per_chunk: if fits { per_chunk } else { 1 } }.name()
-    }
-
-    /// Which element of the weight lies at a place of the packed one: output channel, taps, channels.
-    pub(super) fn place(&self, idx: usize) -> usize {
-        let (taps, depth) = (self.taps(), self.depth);
-        let (row, k) = (idx / (taps * depth), idx % (taps * depth));
-        let (tap, channel) = (k / depth, k % depth);
-        (row * depth + channel) * taps + tap
+        Format::Conv { per_chunk: if fits { per_chunk } else { 1 } }
     }
 
     /// Sizes and strides of an image, channels second: two or three axes, those that the model does not have put
@@ -268,9 +260,8 @@ mod tests {
     fn weights_have_channels_innermost() {
         let shape = Shape::of(&problem(&[1, 2, 4, 4], 3, &[3, 3])).unwrap();
         // Output 1, tap 4, channel 1.
-        assert_eq!(shape.place(18 + 4 * 2 + 1), 18 + 9 + 4);
-        assert_eq!(shape.format(), "conv_rows1");
+        assert_eq!(shape.format().name(), "conv_rows1");
         let shape = Shape::of(&problem(&[1, 16, 4, 4], 3, &[1, 1])).unwrap();
-        assert_eq!(shape.format(), "conv_rows8");
+        assert_eq!(shape.format().name(), "conv_rows8");
     }
 }
