@@ -76,7 +76,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
     const Ring<SA> images(bias_at + BIAS_BYTES);
     const Ring<SB> filters(bias_at + BIAS_BYTES + images.BYTES);
     u32 gathered = bias_at + BIAS_BYTES + images.BYTES + filters.BYTES;
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    u32 warp = warp_index(), lane = threadIdx.x % 32;
     u32 rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
     // A block keeps its columns.
     i32 worker = blockIdx.x / SPLIT;

@@ -72,7 +72,7 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
     u32 bias_at = sums_at + PART_BYTES;
     const Ring<STAGES> stages(bias_at + BIAS_BYTES);
     u32 gathered = bias_at + BIAS_BYTES + stages.BYTES;
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    u32 warp = warp_index(), lane = threadIdx.x % 32;
     u32 rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
     u32 first_tile = blockIdx.x / SPLIT, n_workers = gridDim.x / SPLIT;
     begin_block(gathered, stages);

@@ -8,7 +8,6 @@
 //   SYNC            how a phase waits for the one before: 0 a counter, 1 flags of all blocks, 2 flags of the blocks that
 //                   write what it reads. 3, with one phase: it waits for those flags of the kernel before it instead of
 //                   that kernel's end, and for its end only before it writes
-//   TRIM            1: the blocks of a cluster meet before the inputs are there; 0: as whalo.cu, before they send sums
 //   LEAVE           what is left out to see what it costs: 1 weights, 2 image, 4 products, 8 the sums of other blocks,
 //                   16 stores
 //
@@ -28,14 +27,16 @@
 #define HAS(part) (!(LEAVE & (part)))
 #define CHAINED (SYNC == 3)
 
-PL_INLINE u32 load_acquire(const u32 *at) {
+PL_INLINE u32 load_word(const u32 *at) {
     u32 v;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
     return v;
 }
 PL_INLINE void store_release(u32 *at, u32 v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory"); }
 PL_INLINE void add_release(u32 *at) { asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(at) : "memory"); }
-PL_INLINE void await(const u32 *at, u32 wanted) { while ((i32)(load_acquire(at) - wanted) < 0) {} }
+// Waits for a number; what was written before it is seen behind `acquire`.
+PL_INLINE void await(const u32 *at, u32 wanted) { while ((i32)(load_word(at) - wanted) < 0) {} }
+PL_INLINE void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 // What ordinary stores wrote is read by the copy engine next.
 PL_INLINE void to_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
@@ -54,6 +55,7 @@ PL_INLINE void await_phase(const u32 *flags, u32 turn, i32 tile, u32 rank, u32 l
         await(flags + ((y * TILES + x) * COLUMNS + rank * wide + i / SPLIT % wide) * SPLIT + i % SPLIT, turn);
     }
 #endif
+    acquire();
     __syncwarp();
 }
 
@@ -61,7 +63,7 @@ PL_INLINE void await_phase(const u32 *flags, u32 turn, i32 tile, u32 rank, u32 l
 PL_INLINE u32 own_turn(const u32 *flags) {
     u32 turn = 0;
     if (PHASES > 1 || CHAINED) {
-        turn = load_acquire(flags + blockIdx.x);
+        turn = load_word(flags + blockIdx.x);
         asm volatile("bar.sync 2, 160;" ::: "memory");
     }
     return turn;
@@ -87,7 +89,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
     u32 bias_at = parts + SLOTS * SUM_BYTES;
     u32 full_a = bias_at + SLOTS * BN * 4, empty_a = full_a + 8 * SLOTS, gathered = empty_a + 8 * SLOTS;
     u32 full_b = gathered + 8 * SLOTS, empty_b = full_b + 8 * SLOTS * ROW_STAGES;
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    u32 warp = warp_index(), lane = threadIdx.x % 32;
     u32 rank = blockIdx.x % SPLIT;
     i32 worker = blockIdx.x / SPLIT, n0 = worker % COLUMNS * BN, tile = worker / COLUMNS;
     i32 x0 = tile % TILES * 8, y0 = tile / TILES * 8;
@@ -108,11 +110,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
             for (int s = 0; s < SLOTS; s++) barrier_expect(gathered + 8 * s, 64 * BN * 4);
     }
     __syncthreads();
-    if (SPLIT > 1) {
-        // What barriers were set to is known to the cluster by their own fence.
-        if (TRIM) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-        else cluster_arrive();
-    }
+    if (SPLIT > 1) cluster_arrive();
 
     if (warp == 4) {
         auto map_a = [&](i32 p) { return p == 0 ? &a0 : p == 1 ? &a1 : p == 2 ? &a2 : &a3; };
@@ -186,7 +184,6 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
         fetch_bias<128>(bias, biases + layer * CHANNELS, n0, CHANNELS, threadIdx.x);
         asm volatile("bar.sync 1, 128;" ::: "memory");
         if (p == 0) {
-            if (SPLIT > 1 && TRIM) cluster_wait();
             if (!CHAINED) wait_for_inputs();
             turn = own_turn(flags);
         }
@@ -239,6 +236,10 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
 #endif
         }
         product_wait<0>();
+        // Never true: without a reader of the sums their products would be left out too.
+        if (LEAVE && first < 0)
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) ((float *)activations)[i * 128 + threadIdx.x] = sums.d[i];
         // Others may still read what lies where this kernel writes.
         if (CHAINED) wait_for_inputs();
         if (lane == 0 && p + SLOTS < PHASES) {
@@ -246,7 +247,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
             for (int row = 0; row < ROW_STAGES; row++) barrier_arrive(empty_b + 8 * (s * ROW_STAGES + row));
         }
 #if SPLIT > 1
-        if (p == 0 && !TRIM) cluster_wait();
+        if (p == 0) cluster_wait();
         u32 part = parts + s * SUM_BYTES;
         if (HAS(8)) {
 #pragma unroll

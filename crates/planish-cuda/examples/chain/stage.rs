@@ -45,25 +45,23 @@ const STAGES: [Stage; 4] = [
     Stage { side: 7, channels: 512, columns: 64, tactic: "whalo_f16_64x64_g1x1x1_a2_t3_r3_k8_b1" },
 ];
 
-/// A kernel of stage.cu: how many phases, how they wait (`SYNC`), what is left out (`LEAVE`), and `TRIM`.
+/// A kernel of stage.cu: how many phases, how they wait (`SYNC`), what is left out (`LEAVE`).
 #[derive(Clone, Copy)]
 struct Variant {
     phases: usize,
     sync: u32,
     leave: u32,
-    trim: u32,
 }
 
 impl Variant {
     const fn new(phases: usize, sync: u32) -> Variant {
-        Variant { phases, sync, leave: 0, trim: 1 }
+        Variant { phases, sync, leave: 0 }
     }
 }
 
-/// The code of the tactic; the same with its cluster's meeting moved; behind flags of the kernel before; and phases
-/// of one kernel behind a counter, flags of all blocks, flags of the blocks that are needed.
-const VARIANTS: [Variant; 6] = [
-    Variant { trim: 0, ..Variant::new(1, 0) },
+/// The code of the tactic; the same behind flags of the kernel before; and phases of one kernel behind a counter, flags
+/// of all blocks, flags of the blocks that are needed.
+const VARIANTS: [Variant; 5] = [
     Variant::new(1, 0),
     Variant::new(1, 3),
     Variant::new(PHASES, 0),
@@ -71,7 +69,7 @@ const VARIANTS: [Variant; 6] = [
     Variant::new(PHASES, 2),
 ];
 /// Those of them whose parts are left out, by their names in the table.
-const PARTED: [(&str, usize); 3] = [("trimmed", 1), ("chained", 2), ("needed", 5)];
+const PARTED: [(&str, usize); 2] = [("alone", 0), ("counter", 2)];
 const LEAVES: [(&str, u32); 7] = [
     ("all", 0),
     ("-weights", 1),
@@ -159,8 +157,7 @@ impl Stage {
             .define("CHANNELS", self.channels)
             .define("PHASES", variant.phases)
             .define("SYNC", variant.sync)
-            .define("LEAVE", variant.leave)
-            .define("TRIM", variant.trim))
+            .define("LEAVE", variant.leave))
     }
 
     fn shared_bytes(&self, variant: Variant) -> usize {
@@ -414,13 +411,11 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<(), Failure> {
         "# Stages of ResNet-18 at batch 1: microseconds of a convolution ({n_kernels} kernels compiled)."
     );
     println!(
-        "# kernels with programmatic launch: the tuner's tactic; its code in stage.cu (alone), with the"
+        "# kernels with programmatic launch: the tuner's tactic; its code in stage.cu (alone); that behind"
     );
-    println!(
-        "# cluster's meeting moved (trimmed), behind flags of the kernel before, not its end (chained)."
-    );
+    println!("# flags of the kernel before instead of its end (chained).");
     println!("# phases of one kernel: behind a counter, flags of all blocks, of those that are needed.");
-    println!("image      blocks  tactic   alone trimmed chained counter   flags  needed");
+    println!("image      blocks  tactic   alone chained counter   flags  needed");
     let mut subjects = Vec::new();
     for stage in &STAGES {
         let subject = Subject::new(bench, cuda, stage)?;

@@ -26,7 +26,7 @@ const PREFIX: &str = "whalo_";
 const KERNEL: &str = include_str!("../../kernels/whalo.cu");
 
 /// Raised when the kernel changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// As `Halo` in whalo.cu.
 #[derive(Clone, Copy, Debug)]

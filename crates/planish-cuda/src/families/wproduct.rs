@@ -35,7 +35,7 @@ const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
 /// Raised when the kernels change.
-pub(super) const REVISION: u32 = 1;
+pub(super) const REVISION: u32 = 2;
 
 /// As `Places` in wproduct.cu.
 #[derive(Clone, Copy, Debug)]
