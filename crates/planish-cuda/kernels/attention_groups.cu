@@ -9,7 +9,8 @@
 //   GROUPS     of warps that share the keys of a block; THREADS is 32 TILES GROUPS
 //   KEYS       of a step of a group: 16, 32 or 64
 //   WIDE       1: operands' rows lie in whole chunks of 16 bytes; 0: anywhere
-//   SPLIT      1: a block has a part of the keys and leaves its sums in `parts`; 0: all of them
+//   SPLIT      0: a block has all keys; 1: a part of them, and leaves its sums in `parts`; more: a part, and the
+//              SPLIT blocks of a cluster join what they found
 
 #define STAGES 2
 #define PITCH (D + 8)
@@ -211,6 +212,9 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   __syncthreads();
   float* met = (float*)po_dynamic;
   float* tops = met + GROUPS * ROWS * PITCH_V;
+#if SPLIT > 1
+  float4* joined = (float4*)(tops + 2 * GROUPS * ROWS);
+#endif
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int at = group * ROWS + tile * 16 + lane / 4 + 8 * h;
@@ -245,7 +249,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       sum[0] += weight * lo.x; sum[1] += weight * lo.y; sum[2] += weight * lo.z; sum[3] += weight * lo.w;
       sum[4] += weight * hi.x; sum[5] += weight * hi.y; sum[6] += weight * hi.z; sum[7] += weight * hi.w;
     }
-#if SPLIT
+#if SPLIT == 1
     // Behind the sums of all parts: what is the greatest score of a row, and its total.
     const i64 n_rows = (i64)gridDim.z * a.v[0] * n_queries;
     const i64 at = (i64)split * n_rows + ((i64)batch * a.v[0] + head) * n_queries + first + mine;
@@ -257,10 +261,52 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       beside[0] = greatest;
       beside[1] = all;
     }
+#elif SPLIT > 1
+    // In the place of the first group's, which this thread alone has read.
+    float4* to = (float4*)(met + mine * PITCH_V + col);
+    to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+    to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+    if (col == 0) joined[mine] = make_float4(greatest, all, 0.0f, 0.0f);
 #else
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] /= all;
     po_store_part<T, 8>(y + (i64)(first + mine) * a.v[15] + col, sum, a.v[25] - col);
 #endif
   }
+#if SPLIT > 1
+  // Each block of the cluster finishes a share of the rows.
+  cluster_leave();
+  cluster_left();
+  const int share = ROWS * (DV / 8) / SPLIT;
+  for (int i = split * share + threadIdx.x; i < (split + 1) * share; i += THREADS) {
+    const int mine = i / (DV / 8), col = i % (DV / 8) * 8;
+    if (first + mine >= n_queries) break;
+    float greatest = hidden;
+    float4 tops_of[SPLIT];
+#pragma unroll
+    for (int r = 0; r < SPLIT; r++) {
+      tops_of[r] = load_cluster16(cluster_address(shared_address(joined + mine), r));
+      greatest = fmaxf(greatest, tops_of[r].x);
+    }
+    const float base = greatest == hidden ? 0.0f : greatest;
+    float sum[8], all = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 8; j++) sum[j] = 0.0f;
+#pragma unroll
+    for (int r = 0; r < SPLIT; r++) {
+      const float weight = fast_exp2(tops_of[r].x - base);
+      all += weight * tops_of[r].y;
+      const u32 at = cluster_address(shared_address(met + mine * PITCH_V + col), r);
+      const float4 lo = load_cluster16(at), hi = load_cluster16(at + 16);
+      sum[0] += weight * lo.x; sum[1] += weight * lo.y; sum[2] += weight * lo.z; sum[3] += weight * lo.w;
+      sum[4] += weight * hi.x; sum[5] += weight * hi.y; sum[6] += weight * hi.z; sum[7] += weight * hi.w;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++) sum[j] /= all;
+    po_store_part<T, 8>(y + (i64)(first + mine) * a.v[15] + col, sum, a.v[25] - col);
+  }
+  // Others may still read what this block found.
+  cluster_leave();
+  cluster_left();
+#endif
 }

@@ -33,8 +33,8 @@ enum Form {
     /// that different blocks go over.
     Wide { tiles: usize, keys: usize, parts: usize },
     /// On tensor cores, `tiles` of 16 queries a block, a warp each in each of the `groups` that take turns with
-    /// `keys` a step; the keys cut into `parts` that different blocks go over.
-    Grouped { tiles: usize, groups: usize, keys: usize, parts: usize },
+    /// `keys` a step; the keys cut into `parts` that different blocks go over, which are a cluster if `together`.
+    Grouped { tiles: usize, groups: usize, keys: usize, parts: usize, together: bool },
     /// In f32, with rows in shared memory.
     Plain,
     /// In f32, of any size, with a past, lengths, and scores as a result.
@@ -46,8 +46,9 @@ impl Form {
         match self {
             Form::Narrow { warps } => format!("attention_mma{warps}"),
             Form::Wide { tiles, keys, parts } => format!("attention_wide_{}x{keys}_p{parts}", 16 * tiles),
-            Form::Grouped { tiles, groups, keys, parts } => {
-                format!("attention_groups_{}x{groups}x{keys}_p{parts}", 16 * tiles)
+            Form::Grouped { tiles, groups, keys, parts, together } => {
+                let how = if together { "c" } else { "p" };
+                format!("attention_groups_{}x{groups}x{keys}_{how}{parts}", 16 * tiles)
             }
             Form::Plain => "attention_plain".to_string(),
             Form::Any => "attention_any".to_string(),
@@ -67,8 +68,9 @@ impl Form {
     fn grouped() -> impl Iterator<Item = Form> {
         let warps = [(1, 4), (1, 8), (2, 2), (2, 4), (4, 1), (4, 2)];
         let sizes = warps.into_iter().flat_map(|warps| [64, 32, 16].map(|keys| (warps, keys)));
-        sizes.flat_map(|((tiles, groups), keys)| {
-            [1, 2, 4, 8].map(|parts| Form::Grouped { tiles, groups, keys, parts })
+        let parts = [(1, false), (2, false), (4, false), (8, false), (2, true), (4, true), (8, true)];
+        sizes.flat_map(move |((tiles, groups), keys)| {
+            parts.map(|(parts, together)| Form::Grouped { tiles, groups, keys, parts, together })
         })
     }
 
@@ -79,6 +81,7 @@ impl Form {
     /// Whether a GPU computes with the type as the form does.
     fn suits(self, gpu: &Gpu, dtype: DType) -> bool {
         match self {
+            Form::Grouped { together: true, .. } if gpu.sm < 90 => false,
             Form::Narrow { .. } | Form::Wide { .. } | Form::Grouped { .. } => {
                 dtype == DType::F16 || (dtype == DType::BF16 && gpu.sm >= 80)
             }
@@ -112,7 +115,7 @@ fn price(gpu: &Gpu, problem: &Problem, wanted: &Wanted, form: Form, plan: &Plan)
             let join = if parts > 1 { 1_500.0 + 100.0 * parts as f64 } else { 0.0 };
             2_000.0 + waves * n_steps * step + join
         }
-        Form::Grouped { tiles, groups, keys, parts } => {
+        Form::Grouped { tiles, groups, keys, parts, together } => {
             // A multiprocessor reads about 60 bytes a nanosecond of keys and values. A warp's step has 16 queries'
             // products, about 6 ns a pair of 16 by 16 where four warps run at once, and what softmax waits for.
             let part_keys = n_keys.div_ceil(parts) as f64;
@@ -122,7 +125,11 @@ fn price(gpu: &Gpu, problem: &Problem, wanted: &Wanted, form: Form, plan: &Plan)
             let sharers = ((tiles * groups) as f64 / 4.0).max(1.0);
             let step = (keys as f64 / 16.0 * depth * 12.0 * sharers).max(150.0) + 200.0;
             let waves = (n_blocks / f64::from(gpu.n_sms)).ceil().max(1.0);
-            let join = if parts > 1 { 1_500.0 + 100.0 * parts as f64 } else { 0.0 };
+            let join = match (parts, together) {
+                (1, _) => 0.0,
+                (_, true) => 700.0 + 50.0 * parts as f64,
+                (_, false) => 1_500.0 + 100.0 * parts as f64,
+            };
             2_300.0 + waves * read.max(n_steps * step) + 40.0 * groups as f64 + join
         }
         Form::Plain => gpu.roofline_ns(flops / filled(2.0), 1e13, bytes),

@@ -59,12 +59,13 @@ impl Form {
                 let depth_parts = WIDE_WARPS / (keys / 16);
                 2 * halves + 4 * (depth_parts * rows * scores + 2 * rows)
             }
-            Form::Grouped { tiles, groups, keys, .. } => {
+            Form::Grouped { tiles, groups, keys, together, .. } => {
                 let rows = 16 * tiles;
                 let stage = keys * (d + dv + 2 * ROW_PAD);
                 let operands = 2 * (rows * (d + ROW_PAD) + groups * STAGES * stage);
                 // Where sums meet, with a greatest score and a total for each row.
-                operands.max(4 * groups * rows * (dv + ROW_PAD + 2))
+                let met = 4 * groups * rows * (dv + ROW_PAD + 2);
+                operands.max(met + if together { 16 * rows } else { 0 })
             }
             Form::Plain => 4 * PLAIN_ROWS * (2 * (d + 1) + dv + 1 + PLAIN_ROWS + 1),
             Form::Any => 0,
@@ -137,13 +138,13 @@ fn code(problem: &Problem, wanted: &Wanted, form: Form, n_ints: usize) -> Result
             .define("D", d)
             .define("DV", dv)
             .define("WIDE", u8::from(wide)),
-        Form::Grouped { tiles, groups, keys, parts } => code
+        Form::Grouped { tiles, groups, keys, parts, together } => code
             .define("TENSOR", 1)
             .define("THREADS", 32 * tiles * groups)
             .define("TILES", tiles)
             .define("GROUPS", groups)
             .define("KEYS", keys)
-            .define("SPLIT", u8::from(parts > 1))
+            .define("SPLIT", if together { parts } else { usize::from(parts > 1) })
             .define("D", d)
             .define("DV", dv)
             .define("WIDE", u8::from(wide)),
@@ -200,8 +201,9 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
     let ints = ints(&wanted, parts, keys_of_part)?;
     let source = code(problem, &wanted, form, ints.len())?.source();
     let mut args = operands(&wanted);
+    let together = matches!(form, Form::Grouped { together: true, .. });
     if let Form::Wide { .. } | Form::Grouped { .. } = form {
-        args.push(if parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing });
+        args.push(if parts > 1 && !together { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing });
     }
     args.push(Arg::Ints(ints));
     let grid = [blocks(n_queries, form.rows())? * parts as u32, n_heads as u32, batch as u32];
@@ -212,7 +214,9 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
     };
     let mut plan = Plan::one(source, grid, threads as u32, args);
     plan.steps[0].shared = form.shared(d, dv);
-    if parts > 1 {
+    if together {
+        plan.steps[0].cluster = parts as u32;
+    } else if parts > 1 {
         let n_rows = batch * n_heads * n_queries;
         plan = plan.then(join(&wanted, parts, dv)?);
         plan.workspace = n_rows * parts * (dv + 2) * 4;

@@ -75,13 +75,17 @@ impl Planner for Only {
 
 #[test]
 fn groups_of_warps_share_keys() {
-    let grouped = |tiles, groups, keys, parts| Form::Grouped { tiles, groups, keys, parts };
+    let grouped = |tiles, groups, keys, parts| Form::Grouped { tiles, groups, keys, parts, together: false };
+    let clustered = |tiles, groups, keys, parts| Form::Grouped { tiles, groups, keys, parts, together: true };
     // With fewer keys than steps of all groups, with parts that get none, with rows that end inside of a vector.
     let cases = [
         (grouped(1, 4, 16, 2), [1, 2, 37, 40], [1, 2, 75, 40], 24, false),
         (grouped(2, 2, 32, 1), [2, 1, 70, 64], [2, 1, 41, 64], 64, true),
         (grouped(4, 2, 16, 8), [1, 1, 17, 16], [1, 1, 50, 16], 21, false),
         (grouped(1, 4, 16, 4), [1, 1, 9, 256], [1, 1, 21, 256], 256, false),
+        (clustered(1, 4, 16, 8), [1, 2, 37, 40], [1, 2, 75, 40], 24, false),
+        (clustered(2, 4, 16, 4), [1, 1, 70, 256], [1, 1, 300, 256], 256, false),
+        (clustered(2, 2, 32, 2), [2, 1, 70, 64], [2, 1, 41, 64], 64, true),
     ];
     for (form, queries, keys, value_size, is_causal) in cases {
         let attention = op::Attention {
