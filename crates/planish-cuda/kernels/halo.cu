@@ -235,9 +235,9 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
   const int n0 = (int)(blockIdx.x % (u32)p.tiles_n) * BN;
   const int first = blockIdx.x / (u32)p.tiles_n, workers = gridDim.x / (u32)p.tiles_n;
 
+  let_next_begin();
   load_weights(p, (const ELEM*)w, n0, weights);
   wait_for_inputs();
-  let_next_begin();
   if (first < p.tiles) load_patch(p, (const X_T*)x, corner_of(p, first), 0, patches);
   copy_async_commit();
 

@@ -314,13 +314,13 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
   constexpr int AHEAD = STAGES - 1;
+  let_next_begin();
   if (b_is_weight && !B::THROUGH_REGISTERS) {
 #pragma unroll 1
     for (int s = 0; s < AHEAD; s++)
       if (s < steps) b.load(shared + s * STAGE_BYTES + A_BYTES);
   }
   wait_for_inputs();
-  let_next_begin();
 #pragma unroll 1
   for (int s = 0; s < AHEAD; s++) {
     if (s < steps) {
@@ -440,8 +440,8 @@ PL_INLINE void leave_part(const P& p, const Share& share, float* parts, int row,
 
 // Adds the parts up, first to last; `finish(product, row, n, v, count)` takes eight neighbours, of which `count` exist.
 template <class P, class F> PL_INLINE void add_parts(const P& p, const float* parts, F finish) {
-  wait_for_inputs();
   let_next_begin();
+  wait_for_inputs();
   const int m = p.rows(), per_row = (p.n + 7) / 8;
   const i64 ld = (i64)p.cut.tiles_n * BN, rows = p.products() * m;
   const i64 g = (i64)blockIdx.x * REDUCE_THREADS + threadIdx.x;

@@ -8,14 +8,11 @@ use std::sync::{Arc, Mutex};
 use planish_cuda::driver::{DeviceMemory, Module, Swizzle, TensorMap};
 use planish_cuda::launch::{Launch, Params, Slot};
 use planish_cuda::{Cuda, CudaQueue, Gpu, Source, nvrtc, offline};
-use planish_kernel::{
-    Address, Backend, Call, Candidate, Kernel, Layout, Memory, Numeric, Operand, Problem, Queue, Ref, Region,
-    RegionNode, Wait,
-};
-use planish_op::{self as op, AutoPad};
-use planish_tensor::{DType, Tensor, f16};
+use planish_kernel::{Address, Call, Kernel, Memory, Queue, Wait};
+use planish_tensor::DType;
 
 use crate::Failure;
+use crate::convolution::{Convolution, difference, halves, upload};
 use crate::timing::Bench;
 
 const TEXT: &str = include_str!("stage.cu");
@@ -103,51 +100,15 @@ impl Stage {
         self.side.div_ceil(8).pow(2) * (self.channels / self.columns) * self.split()
     }
 
-    /// A convolution of it, with bias and ReLU, and perhaps a residual in front of that.
-    fn problem(&self, adds: bool) -> Problem {
-        let dims = [1, self.channels, self.side, self.side];
-        let conv = op::Conv {
-            group: 1,
-            pads: vec![1; 4],
-            auto_pad: AutoPad::NotSet,
-            strides: vec![1; 2],
-            dilations: vec![1; 2],
-            kernel_shape: None,
-        };
-        let mut region = Region::single(conv.into(), 3, 1);
-        let mut inputs = vec![
-            Operand::dense(DType::F16, &dims, Layout::Plain),
-            Operand::weight(DType::F16, &[self.channels, self.channels, 3, 3]),
-            Operand::weight(DType::F16, &[self.channels]),
-        ];
-        let mut push = |op: op::Op, other: Option<Ref>| {
-            let mut from = vec![Some(Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 })];
-            from.extend(other.map(Some));
-            region.nodes.push(RegionNode { name: op.name().to_string(), op, inputs: from, n_outputs: 1 });
-        };
-        if adds {
-            inputs.push(Operand::dense(DType::F16, &dims, Layout::Plain));
-            push(op::Add {}.into(), Some(Ref::Input(3)));
-        }
-        push(op::Relu {}.into(), None);
-        region.n_inputs = inputs.len() as u32;
-        region.outputs = vec![Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 }];
-        let outputs = vec![Operand::dense(DType::F16, &dims, Layout::Plain)];
-        Problem { region, inputs, outputs, numeric: Numeric::F16, threads: 1 }
-    }
-
-    /// The tactic's candidate and the problem as it wants it.
-    fn arranged(&self, gpu: &Gpu, adds: bool) -> Result<(Problem, Candidate), Failure> {
-        let problem = self.problem(adds);
-        let candidate = offline::candidates("whalo", gpu, &problem)
-            .into_iter()
-            .find(|candidate| candidate.tactic.name == self.tactic)
-            .ok_or_else(|| format!("no candidate is called {}", self.tactic))?;
-        Ok((offline::arranged(&problem, &candidate), candidate))
+    /// One of its convolutions; every second one has a residual.
+    fn convolution(&self, phase: usize) -> Convolution {
+        let Stage { side, channels, tactic, .. } = *self;
+        let adds = phase % 2 == 1;
+        Convolution { side, channels, columns: channels, kernel: 3, stride: 1, adds, relu: true, tactic }
     }
 
     fn source(&self, gpu: &Gpu, variant: Variant) -> Result<Source, Failure> {
-        let (problem, candidate) = self.arranged(gpu, true)?;
+        let (problem, candidate) = self.convolution(1).arranged(gpu)?;
         let sources = offline::sources(gpu, &problem, &candidate.tactic)?;
         let source = sources.into_iter().next().ok_or("the tactic has no source")?;
         let text = [&source.text, "\n#line 1 \"stage.cu\"\n", TEXT].concat();
@@ -211,14 +172,13 @@ impl Stage {
 
 /// Compiles everything on all cores, into the user's cache.
 pub(crate) fn compile(gpu: &Gpu) -> Result<usize, Failure> {
-    offline::offer_everything(true);
     let mut sources = Vec::new();
     for stage in &STAGES {
         for variant in variants() {
             sources.push(stage.source(gpu, variant)?);
         }
-        for adds in [false, true] {
-            let (problem, candidate) = stage.arranged(gpu, adds)?;
+        for phase in 0..2 {
+            let (problem, candidate) = stage.convolution(phase).arranged(gpu)?;
             sources.extend(offline::sources(gpu, &problem, &candidate.tactic)?);
         }
     }
@@ -243,17 +203,6 @@ pub(crate) fn compile(gpu: &Gpu) -> Result<usize, Failure> {
     }
 }
 
-/// Numbers between -1 and 1 times `scale`.
-fn random(seed: u64, scale: f64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 40) as f64 / (1u64 << 23) as f64 - 1.0) * scale
-    }
-}
-
 /// A stage on the device.
 struct Subject<'a> {
     bench: &'a Bench,
@@ -271,34 +220,19 @@ struct Subject<'a> {
 impl<'a> Subject<'a> {
     fn new(bench: &'a Bench, cuda: &'a Cuda, stage: &'a Stage) -> Result<Subject<'a>, Failure> {
         let c = stage.channels;
-        let (problem, candidate) = stage.arranged(cuda.gpu(), false)?;
         let mut weights = Vec::new();
-        // Sums of about one, so that activations keep their size from layer to layer.
-        let mut number = random(0x2545_f491_4f6c_dd1d, 2.0 / ((9 * c) as f64).sqrt());
-        for _ in 0..PHASES {
-            let values: Vec<f64> = (0..c * c * 9).map(|_| number()).collect();
-            let tensor = Tensor::from_f64s(DType::F16, &[c, c, 3, 3], &values)?;
-            weights.extend(cuda.pack(&problem, &candidate.tactic, 1, &tensor)?.bytes.to_vec());
+        for phase in 0..PHASES {
+            weights.extend(stage.convolution(phase).weights(cuda, phase as u64)?);
         }
-        let mut number = random(0x9e37_79b9_7f4a_7c15, 0.5);
-        let mut halves =
-            |n: usize| -> Vec<u8> { (0..n).flat_map(|_| f16::from_f64(number()).to_ne_bytes()).collect() };
-        let (biases, input) = (halves(PHASES * c), halves(stage.image()));
+        let (biases, input) = (halves(PHASES * c, 10), halves(stage.image(), 11));
         if weights.len() != PHASES * 9 * c * c * 2 {
             return Err("the tactic packs its weights in another way".into());
         }
-        let upload = |bytes: &[u8], room: usize| -> Result<DeviceMemory, Failure> {
-            let memory = DeviceMemory::new(&bench.context, room)?;
-            // SAFETY: the memory has room for the bytes, which stay until the copy is done.
-            unsafe { bench.stream.upload(memory.address().0, bytes.as_ptr(), bytes.len())? };
-            bench.stream.synchronize(Wait::Block)?;
-            Ok(memory)
-        };
         Ok(Subject {
-            weights: upload(&weights, weights.len())?,
-            biases: upload(&biases, biases.len())?,
-            activations: upload(&input, (PHASES + 1) * stage.image() * 2)?,
-            flags: upload(&[0; FLAGS], REPEATS * PHASES * FLAGS)?,
+            weights: upload(bench, &weights, weights.len())?,
+            biases: upload(bench, &biases, biases.len())?,
+            activations: upload(bench, &input, (PHASES + 1) * stage.image() * 2)?,
+            flags: upload(bench, &[0; FLAGS], REPEATS * PHASES * FLAGS)?,
             queue: RefCell::new(CudaQueue::on(Arc::clone(&bench.stream), Wait::Spin)),
             bench,
             cuda,
@@ -338,12 +272,7 @@ impl<'a> Subject<'a> {
 
     /// The tactic's own kernels, as a plan launches them.
     fn tactic(&self) -> Result<Vec<Box<dyn Kernel>>, Failure> {
-        (0..PHASES)
-            .map(|phase| {
-                let (problem, candidate) = self.stage.arranged(self.cuda.gpu(), phase % 2 == 1)?;
-                Ok(self.cuda.prepare(&problem, &candidate.tactic)?)
-            })
-            .collect()
+        (0..PHASES).map(|phase| self.stage.convolution(phase).kernel(self.cuda)).collect()
     }
 
     fn put_tactic(&self, kernels: &[Box<dyn Kernel>]) -> Result<(), Failure> {
@@ -388,10 +317,7 @@ impl<'a> Subject<'a> {
         self.lower_flags()?;
         for _ in 0..CHECKS {
             let got = self.results(|| self.put_kernels(&launches[..PHASES / variant.phases]))?;
-            let pairs = got.chunks_exact(2).zip(wanted.chunks_exact(2));
-            let half = |bytes: &[u8]| f16::from_ne_bytes([bytes[0], bytes[1]]);
-            // As numbers: zeros may differ in their signs, and NaN is like nothing.
-            if let Some(at) = pairs.into_iter().position(|(got, wanted)| half(got) != half(wanted)) {
+            if let Some(at) = difference(&got, wanted) {
                 let phase = at / self.stage.image();
                 return Err(format!(
                     "{} phases differ from {} in phase {phase}",
