@@ -228,7 +228,7 @@ fn second_context(engine: &Engine, input: &Tensor, device: Device, figures: &mut
         further.push(Caller::new(engine, input, Ends::Pinned)?);
     }
     let (after, _) = cuda.context().memory_info()?;
-    let arena = further[0].context.device_arena_bytes() as f64;
+    let arena = further[0].context.memory().device_arena as f64;
     let (n_recordings, recorded) = further[0].context.recordings();
     let each = before.saturating_sub(after) as f64 / N_FURTHER as f64;
     println!(
