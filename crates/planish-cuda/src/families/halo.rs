@@ -97,7 +97,6 @@ fn suits(convolution: &Convolution, problem: &Problem, math: Math, reading: Read
     convolution.groups == 1
         && matches!(math, Math::F16 | Math::BF16)
         && convolution.axes.iter().all(|axis| axis.kernel <= MOST_TAPS)
-        && convolution.axes[1].output >= 4
         && match reading {
             Reading::Wide => whole,
             Reading::Cached => false,

@@ -127,7 +127,15 @@ impl Family for CublasLt {
         })?;
         let shape = Shape::of(problem)?;
         let asked = Asked::new(&handle.functions, &shape)?;
-        let workspace = asked.check(&handle.functions, handle.raw, &algorithm)?;
+        let (algorithm, workspace) = match asked.check(&handle.functions, handle.raw, &algorithm) {
+            Ok(workspace) => (algorithm, workspace),
+            // An algorithm is chosen at the sizes that a plan was tuned at; at others the library may want another.
+            Err(error) if error.kind() == CudaErrorKind::Unsupported => {
+                let proposed = asked.algorithms(&handle.functions, handle.raw)?;
+                proposed.into_iter().next().ok_or(error)?
+            }
+            Err(error) => return Err(error.into()),
+        };
         Ok(Box::new(Matmul { cuda: cuda.clone(), algorithm, asked, shape, workspace }))
     }
 

@@ -184,12 +184,20 @@ impl Family for Cudnn {
         let handle = cuda.cudnn()?;
         let (plan, workspace) = handle.with(|raw| {
             let graph = graph::graph(&handle.functions, raw, problem, &shape)?;
-            Ok::<_, KernelError>(engine.plan(&handle.functions, raw, &graph)?)
+            let made = |engine: &Engine| {
+                let (plan, workspace) = engine.plan(&handle.functions, raw, &graph)?;
+                if workspace > MAX_WORKSPACE {
+                    let message = format!("{tactic} asks for {workspace} bytes of scratch memory");
+                    return Err(KernelError::unsupported(message));
+                }
+                Ok((plan, workspace))
+            };
+            made(&engine).or_else(|refused| {
+                // An engine is chosen at the sizes that a plan was tuned at; at others the library may want another.
+                let proposed = Engine::proposed(&handle.functions, &graph, shape.element)?;
+                proposed.iter().find_map(|other| made(other).ok()).ok_or(refused)
+            })
         })?;
-        if workspace > MAX_WORKSPACE {
-            let message = format!("{tactic} asks for {workspace} bytes of scratch memory");
-            return Err(KernelError::unsupported(message));
-        }
         let constant_bias = match &shape.bias {
             Some(Bias::Constant(tensor)) => Some(uploaded(cuda, tensor)?),
             Some(Bias::Input(_)) | None => None,
