@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod device;
+mod memory;
 mod precision;
 mod queue;
 mod running;
