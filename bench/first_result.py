@@ -71,7 +71,7 @@ def main():
                        "cuDNN's convolutions": any("cudnn" in library for library in others)}.get(what, True)
             figure(name, f"<= {most} ms",
                    f"{seen['first_result_ms']:.0f} ms (open {seen['open_ms']:.0f}, context and run "
-                   f"{seen['first_run_ms']:.0f}; driver {seen['device_ms']:.0f} before; {has})",
+                   f"{seen['first_run_ms']:.0f}; driver {seen['device_ms'] or 0:.0f} before; {has})",
                    seen["first_result_ms"] <= most and is_that)
     sys.exit(0 if all_good() else 1)
 

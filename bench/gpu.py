@@ -196,6 +196,14 @@ def torch_times(name, batch, what):
     return seen
 
 
+def end_with_parent():
+    """Has the kernel end this process when the one that started it ends: a session of its own would outlive it."""
+    import ctypes
+    import signal
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def peers(args, row, work):
     """PyTorch's times of a row: from the folder, or measured; torch.compile in a process that can be ended."""
     kept = os.path.join(work, f"torch_{row.replace(':', '_')}.json")
@@ -210,8 +218,8 @@ def peers(args, row, work):
         seen.update(torch_times(name, int(batch), eager))
     if "compile" in missing:
         command = [sys.executable, os.path.abspath(__file__), "--peer", row]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              start_new_session=True) as child:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                              preexec_fn=end_with_parent) as child:
             try:
                 out, err = child.communicate(timeout=args.compile_seconds)
                 line = (err.strip().splitlines() or ["no message"])[-1][:160]
@@ -353,20 +361,22 @@ def write_csv(rows, args):
 
 def summary(rows, args):
     """The figures that these rows are for."""
-    timed = [row for row in rows if own(row)]
+    timed = [row for row in rows if own(row) and not row.get("error")]
     what = "own kernels" if args.own else "all tactics"
 
     def ratios(key, wanted=None):
         return {row["row"]: row[key] / own(row) for row in timed
                 if row.get(key) and (wanted is None or row["row"] in wanted)}
 
-    for key, title in [("torch_fp16_graph_ms", "PyTorch FP16, channels last, CUDA graph"),
+    # Figures are of the whole suite; of rows that somebody picked, only ratios are said.
+    whole = set(TENSORRT_MS) <= set(args.rows)
+    for key, title in [("tensorrt_ms", TENSORRT), ("torch_fp16_graph_ms", "PyTorch FP16, channels last, CUDA graph"),
                        ("torch_compile_ms", "torch.compile max-autotune FP16"), ("torch_fp32_ms", "PyTorch FP32, eager")]:
         if found := ratios(key):
             print(f"against   {title}: {geometric_mean(found.values()):.2f}x in geometric mean over {len(found)} rows, "
                   f"least {min(found.values()):.2f}x ({min(found, key=found.get)})")
-    if found := ratios("tensorrt_ms"):
-        least, n_asked = min(found, key=found.get), sum(row in TENSORRT_MS for row in args.rows)
+    if whole and (found := ratios("tensorrt_ms")):
+        least, n_asked = min(found, key=found.get), len(TENSORRT_MS)
         asked = MIN_MEAN_OWN if args.own else MIN_MEAN
         mean = geometric_mean(found.values())
         figure(f"FP16, {what}, against {TENSORRT}, mean of {n_asked} rows", f">= {asked}", f"{mean:.3f} ({len(found)} rows)",
@@ -382,13 +392,13 @@ def summary(rows, args):
     if args.device != "cpu":
         beyond = {row["row"]: 1e3 * (row["median_ms"] - row["compute_ms"]) for row in timed
                   if row["row"].endswith(":1") and row.get("compute_ms")}
-        if beyond:
+        if beyond and whole:
             most = max(beyond, key=beyond.get)
             figure(f"overhead of run at batch 1, most of {len(beyond)} rows", f"<= {MAX_OVERHEAD_US} us",
                    f"{beyond[most]:.1f} us ({most})", beyond[most] <= MAX_OVERHEAD_US)
     memory = {row["row"]: row["device_bytes"] / row["torch_peak_bytes"] for row in timed
               if row.get("device_bytes") and row.get("torch_peak_bytes")}
-    if memory:
+    if memory and whole:
         most = max(memory, key=memory.get)
         figure(f"device memory against PyTorch FP16's peak, most of {len(memory)} rows", "< 1",
                f"{memory[most]:.2f} ({most})", memory[most] < 1)

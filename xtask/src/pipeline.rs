@@ -24,6 +24,8 @@ const MIN_RATIO: f64 = 3.4;
 /// Against FP32, over the range that the FP32 image has.
 const MIN_PSNR: f64 = 54.0;
 const MAX_MAE: f64 = 0.001;
+/// In a long run, how often it says how far it is.
+const TOLD_EVERY: usize = 20_000;
 /// Images before a clock counts: every context has met every address and recorded its launches by then.
 const WARM_UP: usize = 40;
 
@@ -378,8 +380,12 @@ impl Line {
             while started.elapsed() < work.time && next.fetch_add(1, Relaxed) < work.most {
                 let (picture, is_right) = self.one(image, expected)?;
                 drop(picture);
-                n_wrong.fetch_add(usize::from(!is_right), Relaxed);
-                n_done.fetch_add(1, Relaxed);
+                let n_wrong = n_wrong.fetch_add(usize::from(!is_right), Relaxed) + usize::from(!is_right);
+                let n_done = n_done.fetch_add(1, Relaxed) + 1;
+                if n_done.is_multiple_of(TOLD_EVERY) && !expected.is_empty() {
+                    let seconds = started.elapsed().as_secs_f64();
+                    println!("{n_done} images in {seconds:.1} s, {n_wrong} of them wrong");
+                }
             }
             Ok(())
         };

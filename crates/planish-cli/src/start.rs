@@ -22,8 +22,9 @@ const CUDA_LIBRARIES: [&str; 9] = [
 /// The parts of a start.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Start {
-    /// Beginning the driver and making its context, which every program on the device pays.
-    pub(crate) device: Duration,
+    /// Beginning the driver and making its context, which every program on the device pays; nothing where the device
+    /// is the CPU, or is left to the plan and so is part of opening it.
+    pub(crate) device: Option<Duration>,
     /// From the file to an engine with its weights in place.
     pub(crate) open: Duration,
     /// From the engine to the first result, a context and the loading of code included.
@@ -31,17 +32,20 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Opens the device, apart from what follows.
+    /// Opens a GPU that was asked for, apart from what follows.
     pub(crate) fn at(device: Device) -> Result<Start, planish::Error> {
         let began = Instant::now();
-        device.describe()?;
-        Ok(Start { device: began.elapsed(), ..Start::default() })
+        let device = match device {
+            Device::Cuda(_) => device.describe().map(|_| Some(began.elapsed()))?,
+            _ => None,
+        };
+        Ok(Start { device, ..Start::default() })
     }
 
     pub(crate) fn json(&self) -> Value {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         json!({
-            "device_ms": ms(self.device), "open_ms": ms(self.open), "first_run_ms": ms(self.first),
+            "device_ms": self.device.map(ms), "open_ms": ms(self.open), "first_run_ms": ms(self.first),
             "first_result_ms": ms(self.open + self.first), "libraries": libraries(),
         })
     }
@@ -50,11 +54,13 @@ impl Start {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let mapped = libraries();
         let mapped = if mapped.is_empty() { "none".to_string() } else { mapped.join(" ") };
+        let device = self
+            .device
+            .map_or(String::new(), |time| format!(" (the driver's context {:.1} before)", ms(time)));
         format!(
-            "open {:.1} ms, then first result {:.1} (device {:.1} before); libraries of CUDA: {mapped}",
+            "open {:.1} ms, then first result {:.1}{device}; libraries of CUDA: {mapped}",
             ms(self.open),
-            ms(self.first),
-            ms(self.device)
+            ms(self.first)
         )
     }
 }
