@@ -20,6 +20,30 @@ PL_INLINE int po_take(u32& rest, int dim, int mul, int shift) {
   return at;
 }
 
+// Where a thread is along its N axes: integer 0 says how many threads there are, the axes' divisors follow, innermost
+// first, and what is left of the thread's number is `outer`. False for threads beyond the last.
+template <int THREADS, int N> PL_INLINE bool po_thread(const Ints& a, int (&at)[N], int& outer) {
+  u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
+  if (rest >= (u32)a.v[0]) return false;
+#pragma unroll
+  for (int i = 0; i < N; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
+  outer = (int)rest;
+  return true;
+}
+
+// A thread's place in an image: the sample, the first of its V channels and how many there are from it on (integer 13
+// says how many in all), and depth, row and column. Channels are the innermost of the threads' axes, or the outermost.
+struct Pixel { int n, c, left, out[3]; };
+template <int THREADS, int V, bool INNERMOST> PL_INLINE bool po_pixel(const Ints& a, Pixel& p) {
+  int at[4];
+  if (!po_thread<THREADS>(a, at, p.n)) return false;
+  p.c = INNERMOST ? at[0] * V : at[3];
+#pragma unroll
+  for (int i = 0; i < 3; i++) p.out[i] = INNERMOST ? at[3 - i] : at[2 - i];
+  p.left = a.v[13] - p.c;
+  return true;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // Elements: stored as T, computed with as Wide<T>::type
 

@@ -69,20 +69,10 @@ PL_INLINE void taps_of(const Ints& a, int axis, int point, int (&place)[TAPS], f
 extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const Ints a) {
   let_next_begin();
   wait_for_inputs();
-  u32 rest = blockIdx.x * 256u + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
-  int at[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
-#if LAST
-  const int c = at[0] * V;
-  const int out[3] = {at[3], at[2], at[1]};
-#else
-  const int c = at[3];
-  const int out[3] = {at[2], at[1], at[0]};
-#endif
-  const int n = (int)rest;
-  const int left = a.v[13] - c;
+  Pixel pixel;
+  if (!po_pixel<256, V, LAST>(a, pixel)) return;
+  const int n = pixel.n, c = pixel.c, left = pixel.left;
+  const int(&out)[3] = pixel.out;
   int place[3][TAPS];
   float weight[3][TAPS];
 #pragma unroll

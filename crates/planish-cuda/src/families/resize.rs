@@ -6,11 +6,11 @@ use planish_op::resize::ResizeScale;
 use planish_op::{self as op, Op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
 use planish_tensor::{DType, Tensor};
 
-use super::pool::{image_strides, three};
+use super::pool::{image_strides, pixel_ints, three};
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
 use crate::samples::{Sample, constant, input};
-use crate::space::{blocks, divisor, int};
+use crate::space::{blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -91,15 +91,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     let widest = if is_nearest { 16 / size } else { 8 };
     let lanes = if last { widest.min(channels.next_power_of_two()) } else { 1 };
     let outputs = spatial.map(|axis| axis.to);
-    let n_vectors = channels.div_ceil(lanes);
-    let n_threads = x.dims[0] * n_vectors * outputs.iter().product::<usize>();
-    let mut ints = vec![int(n_threads)?];
-    let order = match last {
-        true => [n_vectors, outputs[2], outputs[1], outputs[0]],
-        false => [outputs[2], outputs[1], outputs[0], channels],
-    };
-    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
-    ints.push(int(channels)?);
+    let (n_threads, mut ints) = pixel_ints(x.dims[0], channels, outputs, last.then_some(lanes))?;
     for stride in from.into_iter().chain(to) {
         ints.push(int(stride)?);
     }
