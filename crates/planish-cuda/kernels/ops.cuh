@@ -31,19 +31,6 @@ template <int THREADS, int N> PL_INLINE bool po_thread(const Ints& a, int (&at)[
   return true;
 }
 
-// A thread's place in an image: the sample, the first of its V channels and how many there are from it on (integer 13
-// says how many in all), and depth, row and column. Channels are the innermost of the threads' axes, or the outermost.
-struct Pixel { int n, c, left, out[3]; };
-template <int THREADS, int V, bool INNERMOST> PL_INLINE bool po_pixel(const Ints& a, Pixel& p) {
-  int at[4];
-  if (!po_thread<THREADS>(a, at, p.n)) return false;
-  p.c = INNERMOST ? at[0] * V : at[3];
-#pragma unroll
-  for (int i = 0; i < 3; i++) p.out[i] = INNERMOST ? at[3 - i] : at[2 - i];
-  p.left = a.v[13] - p.c;
-  return true;
-}
-
 // ---------------------------------------------------------------------------------------------------------
 // Elements: stored as T, computed with as Wide<T>::type
 

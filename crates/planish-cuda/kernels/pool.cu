@@ -38,10 +38,10 @@ template <int K> struct Axis {
 };
 
 template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
-  Pixel pixel;
-  if (!po_pixel<THREADS, V, LAST>(a, pixel)) return;
-  const int n = pixel.n, c = pixel.c, left = pixel.left;
-  const int(&out)[3] = pixel.out;
+  int at[4], n;
+  if (!po_thread<THREADS>(a, at, n)) return;
+  const int c = LAST ? at[0] * V : at[3], left = a.v[13] - c;
+  const int out[3] = {at[LAST + 2], at[LAST + 1], at[LAST]};
   const int step_d = a.v[14 + 3] * a.v[34], step_h = a.v[20 + 3] * a.v[35], step_w = a.v[26 + 3] * a.v[36];
   T* to = y + (n * a.v[37] + c * a.v[38] + out[0] * a.v[39] + out[1] * a.v[40] + out[2] * a.v[41]);
   float sum[V];

@@ -69,10 +69,10 @@ PL_INLINE void taps_of(const Ints& a, int axis, int point, int (&place)[TAPS], f
 extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const Ints a) {
   let_next_begin();
   wait_for_inputs();
-  Pixel pixel;
-  if (!po_pixel<256, V, LAST>(a, pixel)) return;
-  const int n = pixel.n, c = pixel.c, left = pixel.left;
-  const int(&out)[3] = pixel.out;
+  int at[4], n;
+  if (!po_thread<256>(a, at, n)) return;
+  const int c = LAST ? at[0] * V : at[3], left = a.v[13] - c;
+  const int out[3] = {at[LAST + 2], at[LAST + 1], at[LAST]};
   int place[3][TAPS];
   float weight[3][TAPS];
 #pragma unroll

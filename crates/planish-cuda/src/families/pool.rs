@@ -74,8 +74,8 @@ pub(crate) fn placed(
     Some(three(&placed, NO_AXIS))
 }
 
-/// The integers that `po_pixel` in ops.cuh reads: threads over an image of these sizes, with so many of its channels each
-/// where they are innermost.
+/// The first integers of kernels over images: as `po_thread` in ops.cuh reads them for an image of these sizes, each
+/// thread with so many of its channels where they are innermost, and how many channels there are.
 pub(crate) fn pixel_ints(
     samples: usize,
     channels: usize,
