@@ -6,7 +6,6 @@ use planish_op::Op;
 use planish_tensor::DType;
 
 const FUSION: Fusion = Fusion {
-    takes_epilogue,
     epilogue_types: &[DType::F32],
     pointwise_types: &[DType::F32, DType::I32, DType::I64, DType::Bool],
 };
@@ -70,19 +69,4 @@ fn bottlenecks(whole: &Whole, widen: u32) -> Vec<Proposal> {
     let whole_ones =
         (before + 1..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: widen });
     whole_ones.chain([short]).collect()
-}
-
-/// Operators whose kernels can go on with each element while it is in a register or in cache.
-fn takes_epilogue(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Conv(_)
-            | Op::ConvTranspose(_)
-            | Op::MatMul(_)
-            | Op::Gemm(_)
-            | Op::GroupNormalization(_)
-            | Op::InstanceNormalization(_)
-            | Op::LayerNormalization(_)
-            | Op::RMSNormalization(_)
-    )
 }

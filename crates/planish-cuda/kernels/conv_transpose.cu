@@ -15,12 +15,9 @@ extern "C" __global__ void __launch_bounds__(256)
 conv_transpose(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
   let_next_begin();
   wait_for_inputs();
-  u32 rest = blockIdx.x * 256u + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
-  int at[5];
-#pragma unroll
-  for (int i = 0; i < 5; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
-  const int c = at[0] * V, group = at[1], n = (int)rest;
+  int at[5], n;
+  if (!po_thread<256>(a, at, n)) return;
+  const int c = at[0] * V, group = at[1];
   const int out[3] = {at[4], at[3], at[2]};
   const int per_group = a.v[16], inputs = a.v[17], left = per_group - c;
   float sum[V];

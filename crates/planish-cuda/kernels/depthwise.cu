@@ -17,12 +17,9 @@
 #define SPAN ((P - 1) * SW + (KW - 1) * DW + 1)
 
 template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, const Ints& a ENDING_PARAMS) {
-  u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
-  int at[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
-  const int c = at[0] * V, column = at[1] * P, row = at[2], depth = at[3], n = (int)rest;
+  int at[4], n;
+  if (!po_thread<THREADS>(a, at, n)) return;
+  const int c = at[0] * V, column = at[1] * P, row = at[2], depth = at[3];
   const int channels = a.v[13], left = channels - c;
   float sum[P][V];
 #pragma unroll

@@ -20,6 +20,17 @@ PL_INLINE int po_take(u32& rest, int dim, int mul, int shift) {
   return at;
 }
 
+// Where a thread is along its N axes: integer 0 says how many threads there are, the axes' divisors follow, innermost
+// first, and what is left of the thread's number is `outer`. False for threads beyond the last.
+template <int THREADS, int N> PL_INLINE bool po_thread(const Ints& a, int (&at)[N], int& outer) {
+  u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
+  if (rest >= (u32)a.v[0]) return false;
+#pragma unroll
+  for (int i = 0; i < N; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
+  outer = (int)rest;
+  return true;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // Elements: stored as T, computed with as Wide<T>::type
 

@@ -38,20 +38,10 @@ template <int K> struct Axis {
 };
 
 template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
-  u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
-  int at[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
-#if LAST
-  const int c = at[0] * V;
-  const int out[3] = {at[3], at[2], at[1]};
-#else
-  const int c = at[3];
-  const int out[3] = {at[2], at[1], at[0]};
-#endif
-  const int n = (int)rest;
-  const int left = a.v[13] - c;
+  int at[4], n;
+  if (!po_thread<THREADS>(a, at, n)) return;
+  const int c = LAST ? at[0] * V : at[3], left = a.v[13] - c;
+  const int out[3] = {at[LAST + 2], at[LAST + 1], at[LAST]};
   const int step_d = a.v[14 + 3] * a.v[34], step_h = a.v[20 + 3] * a.v[35], step_w = a.v[26 + 3] * a.v[36];
   T* to = y + (n * a.v[37] + c * a.v[38] + out[0] * a.v[39] + out[1] * a.v[40] + out[2] * a.v[41]);
   float sum[V];

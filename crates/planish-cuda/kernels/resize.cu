@@ -69,20 +69,10 @@ PL_INLINE void taps_of(const Ints& a, int axis, int point, int (&place)[TAPS], f
 extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const Ints a) {
   let_next_begin();
   wait_for_inputs();
-  u32 rest = blockIdx.x * 256u + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
-  int at[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
-#if LAST
-  const int c = at[0] * V;
-  const int out[3] = {at[3], at[2], at[1]};
-#else
-  const int c = at[3];
-  const int out[3] = {at[2], at[1], at[0]};
-#endif
-  const int n = (int)rest;
-  const int left = a.v[13] - c;
+  int at[4], n;
+  if (!po_thread<256>(a, at, n)) return;
+  const int c = LAST ? at[0] * V : at[3], left = a.v[13] - c;
+  const int out[3] = {at[LAST + 2], at[LAST + 1], at[LAST]};
   int place[3][TAPS];
   float weight[3][TAPS];
 #pragma unroll

@@ -11,6 +11,8 @@ use planish_tensor::{DType, Tensor};
 
 /// Constants of more elements are not made part of a kernel's text.
 const MAX_CONSTANT: usize = 4096;
+/// The same in bytes, of those that are part of a map.
+const MAX_CONSTANT_BYTES: usize = 4096;
 
 /// The type of a value in registers.
 pub(crate) fn c_type(kind: Kind) -> &'static str {
@@ -191,6 +193,20 @@ pub(crate) fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelErro
     }
     text.push_str("};\n");
     Ok(text)
+}
+
+/// An array of these bytes in a kernel's text.
+pub(crate) fn constant_array(name: &str, bytes: &[u8]) -> Result<String, KernelError> {
+    if bytes.len() > MAX_CONSTANT_BYTES {
+        return Err(KernelError::unsupported("a constant that is too large for a kernel's text"));
+    }
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        format!("{:#x}ull", u64::from_le_bytes(word))
+    };
+    let words: Vec<String> = bytes.chunks(8).map(word).collect();
+    Ok(format!("__device__ const u64 {name}[] = {{{}}};\n", words.join(", ")))
 }
 
 #[cfg(test)]

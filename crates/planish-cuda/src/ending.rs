@@ -7,14 +7,14 @@
 use std::fmt::Write;
 
 use planish_kernel::pointwise::Program;
-use planish_kernel::{KernelError, Problem};
+use planish_kernel::{KernelError, Operand, Problem};
 
 use crate::codegen;
 use crate::families::pointwise::operand;
-use crate::map::{Place, constant_array};
+use crate::map::Place;
 use crate::operands::refuse;
 use crate::space;
-use crate::steps::{Arg, Code};
+use crate::steps::{Arg, Code, Slot};
 
 /// A program behind a kernel's results.
 #[derive(Clone, Debug)]
@@ -47,6 +47,18 @@ impl Ending {
         Ending::of(problem, &program, rows, cols, lanes, base)
     }
 
+    /// Behind a region's first node, which makes an image: rows are pixels (sample, depth, row, column), columns are
+    /// channels.
+    pub(crate) fn behind_image(problem: &Problem, lanes: usize, base: usize) -> Result<Ending, KernelError> {
+        let rank = problem.outputs.first().map_or(0, Operand::rank);
+        let spatial: Vec<[usize; 1]> = (2..rank).map(|axis| [axis]).collect();
+        let mut rows: [&[usize]; 4] = [&[0], &[], &[], &[]];
+        for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
+            *to = from;
+        }
+        Ending::behind(problem, 0, rows, &[1], lanes, base)
+    }
+
     fn of(
         problem: &Problem,
         program: &Program,
@@ -73,7 +85,7 @@ impl Ending {
                     format!("e{idx}")
                 }
                 Place::Constant(bytes) => {
-                    ending.text.push_str(&constant_array(&format!("ec{idx}"), bytes)?);
+                    ending.text.push_str(&codegen::constant_array(&format!("ec{idx}"), bytes)?);
                     format!("((const {storage}*)ec{idx})")
                 }
             };
@@ -119,6 +131,18 @@ impl Ending {
             call.join(", ")
         );
         Ok(ending)
+    }
+
+    /// The arguments of a kernel over an image and weights: both, the output, integers, and the ending's own.
+    pub(crate) fn weighted(&self, ints: Vec<i32>) -> Vec<Arg> {
+        let mut args = vec![
+            Arg::Address(Slot::Input(0), 0),
+            Arg::Address(Slot::Input(1), 0),
+            Arg::Address(Slot::Output(0), 0),
+            Arg::Ints(ints),
+        ];
+        args.extend(self.args.iter().cloned());
+        args
     }
 
     /// A kernel's code with this ending in front of it.

@@ -30,8 +30,17 @@ macro_rules! library {
         }
 
         impl $name {
+            /// Every function of the library that is found here; the error names the first that it lacks.
+            pub(crate) fn of(which: crate::find::Which) -> Result<$name, crate::error::CudaError> {
+                let found = crate::find::find(which)?;
+                $name::load(found.library).map_err(|lacks| {
+                    let message = format!("{found} lacks {lacks}");
+                    crate::error::CudaError::new(crate::error::CudaErrorKind::WrongVersion, message)
+                })
+            }
+
             /// Takes every function from a library that stays loaded; the name of the first that it lacks.
-            pub(crate) fn load(library: &'static libloading::Library) -> Result<$name, &'static str> {
+            fn load(library: &'static libloading::Library) -> Result<$name, &'static str> {
                 Ok($name {
                     // SAFETY: the symbol is a function of this name, whose signature stands in the
                     // library's header of the major version that was checked.

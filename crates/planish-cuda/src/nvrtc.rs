@@ -30,12 +30,7 @@ library! {
 /// NVRTC's functions, taken once.
 pub(crate) fn functions() -> Result<&'static Functions, CudaError> {
     static FUNCTIONS: OnceLock<Result<Functions, CudaError>> = OnceLock::new();
-    let load = || {
-        let found = find::find(Which::Nvrtc)?;
-        Functions::load(found.library)
-            .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
-    };
-    FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
+    FUNCTIONS.get_or_init(|| Functions::of(Which::Nvrtc)).as_ref().map_err(Clone::clone)
 }
 
 /// The version of NVRTC that compiles here.

@@ -79,16 +79,3 @@ pub(crate) fn size_of_element(dtype: DType) -> usize {
 pub(crate) fn strides(operand: &Operand) -> Vec<isize> {
     operand.strides.iter().map(|stride| *stride as isize).collect()
 }
-
-/// The stride of these dimensions as one, if they go on with one stride; 1 if there is but one element.
-pub(crate) fn as_run(dims: &[usize], strides: &[usize]) -> Option<usize> {
-    let mut run: Option<(usize, usize)> = None;
-    for (dim, stride) in dims.iter().zip(strides).rev().filter(|(dim, _)| **dim != 1) {
-        match &mut run {
-            None => run = Some((*stride, stride * dim)),
-            Some((_, next)) if *stride == *next => *next = stride * dim,
-            Some(_) => return None,
-        }
-    }
-    Some(run.map_or(1, |(first, _)| first))
-}

@@ -40,6 +40,15 @@ fn goes_on(outer: &Axis, inner: &Axis) -> bool {
     pairs.all(|(outer, step)| *outer == step.wrapping_mul(inner.dim as isize))
 }
 
+/// The integers that `po_thread` in ops.cuh reads: how many threads, and their axes' divisors, innermost first;
+/// `outer` is what the axes leave.
+pub(crate) fn thread_ints(outer: usize, axes: &[usize]) -> Result<(usize, Vec<i32>), KernelError> {
+    let n_threads = outer * axes.iter().product::<usize>();
+    let mut ints = vec![int(n_threads)?];
+    axes.iter().for_each(|dim| ints.extend(divisor(*dim)));
+    Ok((n_threads, ints))
+}
+
 /// What divides numbers below 2^31 by `d` on the device: `q = (umulhi(n, mul) + n) >> shift`.
 pub(crate) fn divisor(d: usize) -> [i32; 3] {
     let d = d.max(1) as u64;

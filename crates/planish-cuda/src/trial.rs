@@ -2,20 +2,17 @@
 //! with the reference. On a GPU if there is one; otherwise the kernels' text is compiled by the host's C++
 //! compiler and its threads are fibers. Both compute with the same text.
 
+mod device;
+mod host;
 mod speeds;
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
-
-use planish_kernel::{Address, Backend, Call, Candidate, Operand, Problem, QueueOptions, Ref, Region, Want};
+use planish_kernel::{Candidate, Operand, Problem, Ref, Region, Want};
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
 
-use crate::backend::Cuda;
+pub(crate) use self::device::cuda;
 use crate::gpu::Gpu;
-use crate::source::{PRELUDE, Source};
-use crate::steps::{Arg, Plan, Planner, Slot, ints_len};
+use crate::steps::Planner;
 
 /// A repeatable stream of numbers (xorshift).
 pub(crate) struct Numbers(u64);
@@ -247,266 +244,11 @@ fn run(
     let mut to: Vec<Vec<u8>> =
         problem.outputs.iter().map(|operand| vec![GAP; operand.span_bytes()]).collect();
     match cuda() {
-        Some(cuda) => on_device(cuda, problem, candidate, &from, &mut to),
+        Some(cuda) => device::on_device(cuda, problem, candidate, &from, &mut to),
         None => {
             let plan = family.plan(gpu, problem, &candidate.tactic).unwrap();
-            emulate(&plan, &from, &mut to);
+            host::emulate(&plan, &from, &mut to);
         }
     }
     problem.outputs.iter().zip(&to).map(|(operand, bytes)| collect(operand, bytes)).collect()
-}
-
-/// The GPU of this machine, if it has one.
-pub(crate) fn cuda() -> Option<&'static Cuda> {
-    static CUDA: OnceLock<Option<Cuda>> = OnceLock::new();
-    CUDA.get_or_init(|| match Cuda::open(0) {
-        Ok(cuda) => Some(cuda),
-        Err(error) => {
-            println!("no GPU ({error}): kernels run on the host instead");
-            None
-        }
-    })
-    .as_ref()
-}
-
-fn on_device(cuda: &Cuda, problem: &Problem, candidate: &Candidate, from: &[Vec<u8>], to: &mut [Vec<u8>]) {
-    let kernel = cuda.prepare(problem, &candidate.tactic).unwrap();
-    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
-    let memory = |bytes: &[u8]| cuda.allocate(bytes.len().max(64)).unwrap();
-    let inputs: Vec<_> = from.iter().map(|bytes| memory(bytes)).collect();
-    let outputs: Vec<_> = to.iter().map(|bytes| memory(bytes)).collect();
-    let workspace = cuda.allocate(kernel.workspace_bytes().max(64)).unwrap();
-    // SAFETY: every address is memory of this backend, as large as what is copied or spanned, and used by
-    // this queue alone until it is synchronized.
-    unsafe {
-        for (memory, bytes) in inputs.iter().zip(from).chain(outputs.iter().zip(to.iter())) {
-            queue.upload(memory.address(), bytes).unwrap();
-        }
-        // Anything may lie in scratch memory; NaN is what would show.
-        queue.upload(workspace.address(), &vec![0xff; kernel.workspace_bytes()]).unwrap();
-        let inputs: Vec<Address> = inputs.iter().map(|memory| memory.address()).collect();
-        let addresses: Vec<Address> = outputs.iter().map(|memory| memory.address()).collect();
-        let call = Call { inputs: &inputs, outputs: &addresses, workspace: workspace.address() };
-        kernel.launch(&call, queue.as_mut()).unwrap();
-        for (memory, bytes) in outputs.iter().zip(to.iter_mut()) {
-            queue.download(bytes, memory.address()).unwrap();
-        }
-        queue.synchronize().unwrap();
-    }
-}
-
-/// Microseconds of one run of a candidate among many in a recording, data mostly in the second-level cache.
-fn microseconds(cuda: &Cuda, family: &dyn Planner, problem: &Problem, candidate: &Candidate) -> f64 {
-    const LAUNCHES: usize = 50;
-    let mut arranged = problem.clone();
-    let mut numbers = Numbers::new(1);
-    let mut inputs = Vec::new();
-    for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
-        lie(operand, candidate.inputs[idx], 0);
-        inputs.push(match &candidate.packed[idx] {
-            Some(format) => {
-                operand.packed = Some(format.clone());
-                let tensor = numbers.tensor(operand.dtype, &operand.dims, 1.0);
-                family.pack(problem, &candidate.tactic, idx, &tensor).unwrap().bytes
-            }
-            // A few numbers over and over: times do not depend on them.
-            None => {
-                let some = numbers.tensor(operand.dtype, &[4099], 1.0);
-                some.bytes().iter().copied().cycle().take(operand.span_bytes()).collect()
-            }
-        });
-    }
-    arranged.outputs.iter_mut().zip(&candidate.outputs).for_each(|(operand, want)| lie(operand, *want, 0));
-    let kernel = cuda.prepare(&arranged, &candidate.tactic).unwrap();
-    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
-    let from: Vec<_> = inputs.iter().map(|bytes| cuda.allocate(bytes.len().max(64)).unwrap()).collect();
-    let to: Vec<_> =
-        arranged.outputs.iter().map(|operand| cuda.allocate(operand.span_bytes().max(64)).unwrap()).collect();
-    let workspace = cuda.allocate(kernel.workspace_bytes().max(64)).unwrap();
-    let addresses: Vec<Address> = from.iter().map(|memory| memory.address()).collect();
-    let outputs: Vec<Address> = to.iter().map(|memory| memory.address()).collect();
-    let call = Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address() };
-    let mut times = Vec::new();
-    // SAFETY: as in `on_device`; the memory outlives the queue's work.
-    unsafe {
-        for (memory, bytes) in from.iter().zip(&inputs) {
-            queue.upload(memory.address(), bytes).unwrap();
-        }
-        kernel.launch(&call, queue.as_mut()).unwrap();
-        queue.synchronize().unwrap();
-        queue.begin_capture().unwrap();
-        for _ in 0..LAUNCHES {
-            kernel.launch(&call, queue.as_mut()).unwrap();
-        }
-        let recording = queue.end_capture().unwrap();
-        for _ in 0..7 {
-            let start = std::time::Instant::now();
-            queue.replay(recording.as_ref()).unwrap();
-            queue.synchronize().unwrap();
-            times.push(start.elapsed().as_secs_f64() * 1e6 / LAUNCHES as f64);
-        }
-    }
-    times.sort_by(f64::total_cmp);
-    times[0]
-}
-
-const SHIM: &str = include_str!("trial/shim.h");
-const TAIL: &str = include_str!("trial/tail.h");
-
-type Entry = unsafe extern "C" fn(*const u32, u32, *mut *mut std::ffi::c_void);
-
-/// The kernel of a source as a function of the host; compiled once. The lock is held while it runs, since its
-/// threads share one scheduler.
-fn compiled(source: &Source) -> Entry {
-    static KNOWN: OnceLock<Mutex<HashMap<String, Entry>>> = OnceLock::new();
-    let mut text = String::new();
-    for (name, value) in &source.defines {
-        text.push_str(&format!("#define {name} {value}\n"));
-    }
-    text.push_str(SHIM);
-    // The functions of programs are plain C++ and stand at the prelude's end.
-    let functions =
-        PRELUDE.split_once("// Functions of generated programs").expect("the prelude's last part").1;
-    text.push_str("//");
-    text.push_str(functions);
-    text.push_str(&source.text);
-    text.push_str(&format!("\n#define EMULATED {}\n", source.entries[0]));
-    text.push_str(TAIL);
-    let key = blake3::hash(text.as_bytes()).to_hex().to_string();
-    let known = KNOWN.get_or_init(Mutex::default);
-    if let Some(entry) = known.lock().unwrap().get(&key) {
-        return *entry;
-    }
-    let folder: PathBuf = std::env::temp_dir().join(format!("planish-trial-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (file, library) = (folder.join(format!("{key}.cc")), folder.join(format!("{key}.so")));
-    std::fs::write(&file, &text).unwrap();
-    let output = std::process::Command::new("g++")
-        .args([
-            "-std=c++17",
-            "-O0",
-            "-w",
-            "-shared",
-            "-fPIC",
-            "-fno-strict-aliasing",
-            // Shared memory of a template in one kernel is not that of another kernel.
-            "-fno-gnu-unique",
-            "-ffp-contract=off",
-            "-o",
-        ])
-        .args([&library, &file])
-        .output()
-        .expect("a C++ compiler");
-    assert!(
-        output.status.success(),
-        "{}: {}\n{}",
-        source.file,
-        String::from_utf8_lossy(&output.stderr),
-        source.text
-    );
-    // SAFETY: the library was just made from the text above; loading it runs nothing else.
-    let loaded = unsafe { libloading::Library::new(&library) }.unwrap();
-    // SAFETY: `emulate` is declared so at the end of every such text; the library stays loaded.
-    let entry = unsafe { *loaded.get::<Entry>(b"emulate").unwrap() };
-    std::mem::forget(loaded);
-    // What was loaded stays in memory without its files.
-    std::fs::remove_file(&library).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    known.lock().unwrap().insert(key, entry);
-    entry
-}
-
-/// Runs a plan on the host. Operands begin at multiples of 64 bytes, as on a device.
-fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _held = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut inputs: Vec<Aligned> = from.iter().map(|bytes| Aligned::of(bytes)).collect();
-    let mut outputs: Vec<Aligned> = to.iter().map(|bytes| Aligned::of(bytes)).collect();
-    let mut workspace = Aligned::of(&vec![0xff; plan.workspace]);
-    for step in &plan.steps {
-        if step.grid.contains(&0) {
-            continue;
-        }
-        let entry = compiled(&plan.sources[step.source]);
-        let mut values: Vec<Vec<u64>> = Vec::new();
-        for arg in &step.args {
-            values.push(match arg {
-                Arg::Address(slot, offset) => {
-                    let memory = match slot {
-                        Slot::Input(idx) => &mut inputs[*idx],
-                        Slot::Output(idx) => &mut outputs[*idx],
-                        Slot::Workspace => &mut workspace,
-                    };
-                    vec![memory.address() + *offset as u64]
-                }
-                Arg::Nothing => vec![0],
-                Arg::Ints(ints) => {
-                    let mut words = ints.clone();
-                    words.resize(ints_len(ints.len()), 0);
-                    let pair = |pair: &[i32]| u64::from(pair[0] as u32) | u64::from(pair[1] as u32) << 32;
-                    words.chunks(2).map(pair).collect()
-                }
-            });
-        }
-        let mut pointers: Vec<*mut std::ffi::c_void> =
-            values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
-        // SAFETY: the arguments are those of the kernel, and the operands are spanned by the memory above; a
-        // kernel that leaves them is the fault that these tests look for.
-        unsafe { entry(step.grid.as_ptr(), step.threads, pointers.as_mut_ptr()) };
-    }
-    for (memory, bytes) in outputs.iter().zip(to) {
-        bytes.copy_from_slice(memory.bytes());
-        memory.assert_fence();
-    }
-}
-
-/// Bytes at a multiple of 64, with a fence behind them.
-struct Aligned {
-    words: Vec<[u64; 8]>,
-    len: usize,
-}
-
-const FENCE: u8 = 0xa5;
-
-impl Aligned {
-    fn of(bytes: &[u8]) -> Aligned {
-        // A vector of lines is aligned to 8 only; one line more leaves room to begin at the right place.
-        let n_lines = bytes.len() / 64 + 4;
-        let mut memory =
-            Aligned { words: vec![[u64::from_ne_bytes([FENCE; 8]); 8]; n_lines], len: bytes.len() };
-        let start = memory.start();
-        memory.all_mut()[start..start + bytes.len()].copy_from_slice(bytes);
-        memory
-    }
-
-    fn start(&self) -> usize {
-        let at = self.words.as_ptr().addr();
-        at.next_multiple_of(64) - at
-    }
-
-    fn all_mut(&mut self) -> &mut [u8] {
-        let len = self.words.len() * 64;
-        // SAFETY: the words are plain numbers.
-        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
-    }
-
-    fn all(&self) -> &[u8] {
-        // SAFETY: the words are plain numbers.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.words.len() * 64) }
-    }
-
-    fn address(&mut self) -> u64 {
-        let start = self.start();
-        self.all_mut()[start..].as_mut_ptr().expose_provenance() as u64
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.all()[self.start()..self.start() + self.len]
-    }
-
-    #[track_caller]
-    fn assert_fence(&self) {
-        let behind = &self.all()[self.start() + self.len..];
-        assert!(behind.iter().all(|byte| *byte == FENCE), "a kernel wrote behind its output");
-    }
 }

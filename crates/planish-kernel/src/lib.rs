@@ -6,6 +6,7 @@
 //! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
 //! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
 //! - [`movement`]: operators that only move data, as strided copies;
+//! - [`norm`], [`resize`] and [`attention`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
 //! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory;
@@ -14,16 +15,19 @@
 //!
 //! Nothing here knows a file format, a graph or a device.
 
+pub mod attention;
 mod backend;
 mod code;
 mod error;
 pub mod movement;
+pub mod norm;
 mod operand;
 pub mod pointwise;
 mod problem;
 mod queue;
 mod region;
 mod regions;
+pub mod resize;
 mod tactic;
 mod types;
 mod whole;

@@ -1,5 +1,7 @@
 //! How a value lies in memory: type, sizes in the order the operator sees them, and strides.
 
+use std::ops::RangeFrom;
+
 use planish_tensor::DType;
 
 /// The order in which the dimensions of a value lie in memory. Sizes are always given as the operator sees
@@ -98,6 +100,21 @@ impl Operand {
     pub fn is_dense(&self, layout: Layout) -> bool {
         let dense = layout.strides(&self.dims);
         (0..self.rank()).all(|axis| self.dims[axis] <= 1 || self.strides[axis] == dense[axis])
+    }
+
+    /// The stride of the dimensions from `axes.start` on as one, if they go on with one stride; 1 where they have one
+    /// element.
+    pub fn run(&self, axes: RangeFrom<usize>) -> Option<usize> {
+        let mut run: Option<(usize, usize)> = None;
+        let inner = self.dims[axes.clone()].iter().zip(&self.strides[axes]);
+        for (dim, stride) in inner.rev().filter(|(dim, _)| **dim != 1) {
+            match &mut run {
+                None => run = Some((*stride, stride * dim)),
+                Some((_, next)) if *stride == *next => *next = stride * dim,
+                Some(_) => return None,
+            }
+        }
+        Some(run.map_or(1, |(first, _)| first))
     }
 
     /// Whether rows along `axis` are contiguous.

@@ -15,8 +15,6 @@ const MAX_NODES: usize = 24;
 /// What a backend's fused kernels take.
 #[derive(Clone, Copy, Debug)]
 pub struct Fusion {
-    /// Operators whose kernels can go on with each element while it is in a register or in cache.
-    pub takes_epilogue: fn(&Op) -> bool,
     /// Types that such a kernel's result and what follows may have.
     pub epilogue_types: &'static [DType],
     /// Types that fused pointwise kernels compute.
@@ -30,7 +28,7 @@ impl Fusion {
         let n_nodes = whole.region.nodes.len() as u32;
         let mut taken = vec![false; n_nodes as usize];
         for node in 0..n_nodes {
-            if (self.takes_epilogue)(&whole.region.nodes[node as usize].op) {
+            if takes_epilogue(&whole.region.nodes[node as usize].op) {
                 let chain = self.epilogue(whole, node);
                 // Shorter forms stay on offer: what a kernel cannot take at once it may take in part.
                 for end in (2..=chain.len()).rev() {
@@ -106,6 +104,21 @@ impl Fusion {
             && output_type(whole, node).is_some_and(|(dtype, _)| self.pointwise_types.contains(&dtype))
             && is_pointwise(&at.op)
     }
+}
+
+/// Operators whose kernels can go on with each element while it is in a register or in cache.
+fn takes_epilogue(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::MatMul(_)
+            | Op::Gemm(_)
+            | Op::GroupNormalization(_)
+            | Op::InstanceNormalization(_)
+            | Op::LayerNormalization(_)
+            | Op::RMSNormalization(_)
+    )
 }
 
 fn output_type(whole: &Whole, node: u32) -> Option<(DType, &Shape)> {

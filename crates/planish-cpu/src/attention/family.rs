@@ -1,5 +1,6 @@
 //! The family of attention: which operand is what, for inputs of rank 3 and 4.
 
+use planish_kernel::attention::{Heads, mask_strides};
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::DType;
@@ -23,18 +24,8 @@ pub(crate) struct Attentions;
 
 /// An operand seen as `[batch, head, step, feature]`: sizes and strides.
 fn heads(operand: &Operand, n_heads: Option<i64>) -> Option<([usize; 4], HeadStrides)> {
-    let (sizes, strides) = match (&operand.dims[..], &operand.strides[..]) {
-        (&[batch, heads, seq, size], &[b, h, s, f]) if f == 1 || size <= 1 => {
-            ([batch, heads, seq, size], HeadStrides { batch: b, head: h, step: s })
-        }
-        (&[batch, seq, hidden], &[b, s, f]) if f == 1 || hidden <= 1 => {
-            let heads = usize::try_from(n_heads?).ok().filter(|&n| n > 0 && hidden % n == 0)?;
-            let size = hidden / heads;
-            ([batch, heads, seq, size], HeadStrides { batch: b, head: size, step: s })
-        }
-        _ => return None,
-    };
-    Some((sizes, strides))
+    let Heads { sizes, strides: [batch, head, step] } = Heads::of(operand, n_heads)?;
+    Some((sizes, HeadStrides { batch, head, step }))
 }
 
 fn plan(isa: Isa, problem: &Problem, tile: Tile) -> Option<Attention> {
@@ -93,28 +84,10 @@ fn plan(isa: Isa, problem: &Problem, tile: Tile) -> Option<Attention> {
     })
 }
 
-/// The mask's strides along batch, head, query and key; its last axis may be shorter than the keys.
 fn mask(operand: &Operand, input: usize, scores: [usize; 4]) -> Option<MaskPlace> {
-    let rank = operand.rank();
-    if rank > 4 || !matches!(operand.dtype, DType::F32 | DType::Bool) {
-        return None;
-    }
-    let stride = |axis: usize| {
-        let own = (axis + rank).checked_sub(4);
-        own.map_or(Some(0), |own| match operand.dims[own] {
-            1 => Some(0),
-            dim if dim == scores[axis] => Some(operand.strides[own]),
-            _ => None,
-        })
-    };
-    let (key, n_keys) = match rank {
-        0 => (0, scores[3]),
-        _ => (operand.strides[rank - 1], operand.dims[rank - 1]),
-    };
-    if n_keys > scores[3] {
-        return None;
-    }
-    let strides = HeadStrides { batch: stride(0)?, head: stride(1)?, step: stride(2)? };
+    matches!(operand.dtype, DType::F32 | DType::Bool).then_some(())?;
+    let ([batch, head, step, key], n_keys) = mask_strides(operand, scores)?;
+    let strides = HeadStrides { batch, head, step };
     Some(MaskPlace { input, boolean: operand.dtype == DType::Bool, strides, key, n_keys })
 }
 

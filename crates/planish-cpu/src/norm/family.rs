@@ -1,12 +1,12 @@
 //! The family of normalizations.
 
+use planish_kernel::norm::{self, Given, NormGroups, NormKind, NormRows};
 use planish_kernel::pointwise::Program;
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, RegionNode, Tactic, Want};
-use planish_op::Op;
-use planish_tensor::{DType, normalize_axis};
+use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic, Want};
+use planish_tensor::DType;
 
 use super::LpNorm;
-use super::groups::{GroupNorm, Steps};
+use super::groups::GroupNorm;
 use super::rows::{RowKind, RowNorm, RowOperands};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
@@ -82,51 +82,16 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
     Err(KernelError::unsupported(reason))
 }
 
-fn is_main(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::LayerNormalization(_)
-            | Op::RMSNormalization(_)
-            | Op::GroupNormalization(_)
-            | Op::InstanceNormalization(_)
-            | Op::LpNormalization(_)
-    )
-}
-
-/// The operand that a node's input is, if it is an input of the region.
-fn operand<'a>(
-    problem: &'a Problem,
-    node: &RegionNode,
-    idx: usize,
-) -> Result<Option<(usize, &'a Operand)>, KernelError> {
-    match node.inputs.get(idx).copied().flatten() {
-        None => Ok(None),
-        Some(Ref::Input(input)) => match problem.inputs.get(input as usize) {
-            Some(operand) if operand.dtype == DType::F32 && operand.packed.is_none() => {
-                Ok(Some((input as usize, operand)))
-            }
-            _ => refuse("an operand that is not plain f32"),
-        },
-        Some(_) => refuse("an operand that is not an input of the region"),
-    }
+fn is_f32(operand: &Operand) -> bool {
+    operand.dtype == DType::F32
 }
 
 impl Norm {
     fn new(isa: Isa, problem: &Problem) -> Result<Norm, KernelError> {
-        let nodes = &problem.region.nodes;
-        let Some(main) = nodes.iter().position(|node| is_main(&node.op)) else {
-            return refuse("no normalization");
-        };
-        let ([output], [Ref::Node { output: 0, .. }]) = (&*problem.outputs, &*problem.region.outputs) else {
-            return refuse("a normalization has one output here");
-        };
-        if output.dtype != DType::F32 {
-            return refuse("the output is not f32");
-        }
-        let node = &nodes[main];
-        let rank = output.rank();
+        let norm = norm::Norm::of(problem, is_f32)?;
+        let output = &problem.outputs[0];
         let epilogue = |row_axes: &[usize], col_axes: &[usize]| -> Result<Option<Pointwise>, KernelError> {
-            let program = Program::epilogue(problem, main as u32)?;
+            let program = Program::epilogue(problem, norm.main as u32)?;
             if program.dims != output.dims {
                 return refuse("an epilogue of other sizes");
             }
@@ -135,70 +100,24 @@ impl Norm {
                 false => Pointwise::for_blocks(isa, problem, &program, row_axes, col_axes).map(Some),
             }
         };
-        match &node.op {
-            Op::LayerNormalization(op) => {
-                let axis = axis_of(op.axis, rank)?;
-                let (rows, cols): (Vec<usize>, Vec<usize>) = (0..rank).partition(|idx| *idx < axis);
-                let epilogue = epilogue(&rows, &cols)?;
-                Norm::rows(isa, problem, node, axis, RowKind::Layer, op.epsilon, epilogue)
+        match norm.kind {
+            NormKind::Rows(rows) => Norm::rows(isa, output, rows, &epilogue),
+            NormKind::Groups(groups) => Norm::groups(isa, output, groups, &epilogue),
+            NormKind::Lengths { x: (_, x), axis, p } if problem.region.nodes.len() == 1 => {
+                Ok(Norm::Lengths(LpNorm::new(isa, &x.dims, &x.strides, &output.strides, axis, p == 2)))
             }
-            Op::RMSNormalization(op) => {
-                let axis = axis_of(op.axis, rank)?;
-                let (rows, cols): (Vec<usize>, Vec<usize>) = (0..rank).partition(|idx| *idx < axis);
-                let epilogue = epilogue(&rows, &cols)?;
-                Norm::rows(isa, problem, node, axis, RowKind::Rms, op.epsilon, epilogue)
-            }
-            Op::GroupNormalization(op) => {
-                let n_groups = usize::try_from(op.num_groups).unwrap_or(0);
-                Norm::groups(isa, problem, node, n_groups, op.epsilon, &epilogue)
-            }
-            Op::InstanceNormalization(op) => {
-                let n_channels = *output.dims.get(1).unwrap_or(&0);
-                Norm::groups(isa, problem, node, n_channels, op.epsilon, &epilogue)
-            }
-            Op::LpNormalization(op) if nodes.len() == 1 && matches!(op.p, 1 | 2) => {
-                let Some((_, x)) = operand(problem, node, 0)? else {
-                    return refuse("no input");
-                };
-                let axis = axis_of(op.axis, rank)?;
-                Ok(Norm::Lengths(LpNorm::new(isa, &x.dims, &x.strides, &output.strides, axis, op.p == 2)))
-            }
-            op => refuse(format!("{} in this form", op.name())),
+            NormKind::Lengths { .. } => refuse("more than lengths"),
         }
     }
 
     fn rows(
         isa: Isa,
-        problem: &Problem,
-        node: &RegionNode,
-        axis: usize,
-        kind: RowKind,
-        epsilon: f32,
-        epilogue: Option<Pointwise>,
+        output: &Operand,
+        rows: NormRows<'_>,
+        epilogue: &MakeEpilogue<'_>,
     ) -> Result<Norm, KernelError> {
-        let output = &problem.outputs[0];
-        // What is normalized may be a sum that is made on the way.
-        let (x, residual) = match node.inputs.first().copied().flatten() {
-            Some(Ref::Node { node: sum, output: 0 }) => {
-                let sum = &problem.region.nodes[sum as usize];
-                match (&sum.op, operand(problem, sum, 0)?, operand(problem, sum, 1)?) {
-                    (Op::Add(_), Some(a), Some(b)) => (a, Some(b)),
-                    _ => return refuse("only a sum of two inputs is made before the rows are normalized"),
-                }
-            }
-            _ => match operand(problem, node, 0)? {
-                Some(x) => (x, None),
-                None => return refuse("no input"),
-            },
-        };
+        let NormRows { x, added, scale, bias, axis, len, is_rms, epsilon } = rows;
         let dims = &output.dims;
-        let len: usize = dims[axis..].iter().product();
-        let along = |operand: &Operand| {
-            operand.dims == *dims && is_run(&dims[axis..], &operand.strides[axis..]) == Some(1)
-        };
-        if !along(x.1) || !residual.is_none_or(|residual| along(residual.1)) || !along(output) {
-            return refuse("rows with gaps");
-        }
         let outside = |from: &Operand| {
             let all = (0..axis).filter(|idx| dims[*idx] != 1);
             merged(
@@ -206,62 +125,28 @@ impl Norm {
                     .collect(),
             )
         };
-        let parameter = |idx: usize| match operand(problem, node, idx)? {
-            None => Ok(None),
-            Some((input, operand)) => {
-                let surplus = operand.rank().saturating_sub(dims.len() - axis);
-                let whole = operand.len() == len && operand.dims[surplus..] == dims[axis..];
-                match whole && operand.is_dense(Layout::Plain) {
-                    true => Ok(Some(input)),
-                    false => refuse("parameters that are not one for each element of a row"),
-                }
-            }
-        };
-        let Some(scale) = parameter(1)? else {
-            return refuse("no scale");
-        };
+        let (row_axes, col_axes): (Vec<usize>, Vec<usize>) = (0..dims.len()).partition(|idx| *idx < axis);
         let plan = RowNorm {
             isa,
-            kind,
+            kind: if is_rms { RowKind::Rms } else { RowKind::Layer },
             outside: outside(x.1),
-            residual: residual.map(|residual| outside(residual.1)),
+            residual: added.map(|added| outside(added.1)),
             len,
             epsilon,
-            epilogue,
+            epilogue: epilogue(&row_axes, &col_axes)?,
         };
-        let bias = if kind == RowKind::Layer { parameter(2)? } else { None };
-        Ok(Norm::Rows { plan, x: x.0, residual: residual.map(|residual| residual.0), scale, bias })
+        let place = |given: Option<Given<'_>>| given.map(|given| given.0);
+        Ok(Norm::Rows { plan, x: x.0, residual: place(added), scale: scale.0, bias: place(bias) })
     }
 
     fn groups(
         isa: Isa,
-        problem: &Problem,
-        node: &RegionNode,
-        n_groups: usize,
-        epsilon: f32,
+        output: &Operand,
+        groups: NormGroups<'_>,
         epilogue: &MakeEpilogue<'_>,
     ) -> Result<Norm, KernelError> {
-        let output = &problem.outputs[0];
-        let (Some((x, from)), Some((scale, scales)), Some((bias, biases))) =
-            (operand(problem, node, 0)?, operand(problem, node, 1)?, operand(problem, node, 2)?)
-        else {
-            return refuse("a parameter is missing");
-        };
+        let NormGroups { x, scale, bias, n_groups, plane, from, to, epsilon } = groups;
         let dims = &output.dims;
-        if dims.len() < 2 || from.dims != *dims || n_groups == 0 || !dims[1].is_multiple_of(n_groups) {
-            return refuse("channels that do not divide into groups");
-        }
-        if [scales, biases].iter().any(|p| p.dims != [dims[1]] || !p.is_dense(Layout::Plain)) {
-            return refuse("parameters that are not one for each channel");
-        }
-        let steps = |operand: &Operand| {
-            let pixel = is_run(&dims[2..], &operand.strides[2..])?;
-            Some(Steps { sample: operand.strides[0], channel: operand.strides[1], pixel })
-        };
-        let (Some(from), Some(to)) = (steps(from), steps(output)) else {
-            return refuse("pixels with gaps");
-        };
-        let plane = dims[2..].iter().product();
         let last = (from.channel == 1 && to.channel == 1) || dims[1] == 1 && plane == 1;
         if !last && plane > 1 && (from.pixel, to.pixel) != (1, 1) {
             return refuse("neither channels nor pixels lie side by side");
@@ -274,18 +159,9 @@ impl Norm {
         } else {
             epilogue(&[0, 1], &spatial)?
         };
-        let plan = GroupNorm {
-            isa,
-            n_samples: dims[0],
-            n_channels: dims[1],
-            n_groups,
-            plane,
-            from,
-            to,
-            epsilon,
-            epilogue,
-        };
-        Ok(Norm::Groups { plan, inputs: [x, scale, bias] })
+        let (n_samples, n_channels) = (dims[0], dims[1]);
+        let plan = GroupNorm { isa, n_samples, n_channels, n_groups, plane, from, to, epsilon, epilogue };
+        Ok(Norm::Groups { plan, inputs: [x.0, scale.0, bias.0] })
     }
 
     /// The output may lie upon the normalized input, unless the epilogue reads that again.
@@ -300,23 +176,6 @@ impl Norm {
             false => vec![(0, x)],
         }
     }
-}
-
-fn axis_of(axis: i64, rank: usize) -> Result<usize, KernelError> {
-    normalize_axis(axis, rank).map_err(|error| KernelError::unsupported(error.to_string()))
-}
-
-/// The stride of these dimensions as one, if they go on with one stride; 1 if there is but one element.
-fn is_run(dims: &[usize], strides: &[usize]) -> Option<usize> {
-    let mut run: Option<(usize, usize)> = None;
-    for (dim, stride) in dims.iter().zip(strides).rev().filter(|(dim, _)| **dim != 1) {
-        match &mut run {
-            None => run = Some((*stride, stride * dim)),
-            Some((_, next)) if *stride == *next => *next = stride * dim,
-            Some(_) => return None,
-        }
-    }
-    Some(run.map_or(1, |(first, _)| first))
 }
 
 impl Work for Norm {

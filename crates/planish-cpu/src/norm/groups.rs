@@ -5,6 +5,8 @@
 //! the squares around that mean; these are joined; a second fork scales and shifts. Blocks are a matter of
 //! sizes alone, and so is the order in which they are joined.
 
+use planish_kernel::norm::NormSteps;
+
 use super::split;
 use crate::isa::Isa;
 use crate::lines::{each_vector, moments_along};
@@ -33,18 +35,10 @@ pub struct GroupNorm {
     pub(super) plane: usize,
     /// Distances of samples, channels and pixels in input and output. Either pixels or channels are at 1 in
     /// both.
-    pub(super) from: Steps,
-    pub(super) to: Steps,
+    pub(super) from: NormSteps,
+    pub(super) to: NormSteps,
     pub(super) epsilon: f32,
     pub(super) epilogue: Option<Pointwise>,
-}
-
-/// Distances in elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Steps {
-    pub(super) sample: usize,
-    pub(super) channel: usize,
-    pub(super) pixel: usize,
 }
 
 /// Mean and sum of squares around it, of so many elements.

@@ -1,11 +1,11 @@
 //! Resize as the backend sees it: candidates and prepared work.
 
+use planish_kernel::resize::resized_axes;
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
-use planish_op::resize::{LengthRatio, ResizeScale};
-use planish_op::{Op, Resize, ResizeAspectPolicy, ResizeMode};
-use planish_tensor::{DType, Tensor};
+use planish_op::{Op, ResizeMode};
+use planish_tensor::DType;
 
-use super::taps::{Axis, Taps};
+use super::taps::Taps;
 use super::{ResizeArguments, ResizeForm, Resizing};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
@@ -20,60 +20,6 @@ const POINT_NS: f64 = 1.0;
 #[derive(Debug)]
 pub(crate) struct ResizeFamily;
 
-/// What happens to each axis of `x`, from the constants of the region.
-fn axes(op: &Resize, problem: &Problem, x: &Operand, y: &Operand) -> Option<Vec<Axis>> {
-    let inputs = &problem.region.nodes[0].inputs;
-    // An absent or empty list is not given; one that only a run can tell is not for this family.
-    let given = |idx: usize| match inputs.get(idx).copied().flatten() {
-        None => Some(None),
-        reference => problem.region.constant(reference).map(|tensor| Some(tensor).filter(|t| !t.is_empty())),
-    };
-    let rank = x.rank();
-    let resized: Vec<usize> = match &op.axes {
-        None => (0..rank).collect(),
-        Some(axes) => {
-            let front = |axis: &i64| usize::try_from(if *axis < 0 { axis + rank as i64 } else { *axis }).ok();
-            axes.iter().map(front).collect::<Option<Vec<_>>>()?
-        }
-    };
-    let scales: Vec<ResizeScale> = match (given(2)?, given(3)?) {
-        (Some(scales), None) => scales
-            .to_f64s()
-            .iter()
-            .map(|scale| ResizeScale::from_f32(*scale as f32))
-            .collect::<Option<_>>()?,
-        (None, Some(sizes)) => of_sizes(op, x, sizes, &resized)?,
-        _ => return None,
-    };
-    if scales.len() != resized.len() || y.rank() != rank {
-        return None;
-    }
-    let one = ResizeScale::Ratio(LengthRatio { to: 1, from: 1 });
-    let mut axes: Vec<Axis> =
-        x.dims.iter().zip(&y.dims).map(|(from, to)| Axis { from: *from, to: *to, scale: one }).collect();
-    for (axis, scale) in resized.into_iter().zip(scales) {
-        axes.get_mut(axis)?.scale = scale;
-    }
-    Some(axes)
-}
-
-/// Scales that come from new lengths.
-fn of_sizes(op: &Resize, x: &Operand, sizes: &Tensor, resized: &[usize]) -> Option<Vec<ResizeScale>> {
-    let sizes = sizes.to_i64s();
-    let ratio = |(axis, size): (&usize, &i64)| {
-        Some(LengthRatio { to: usize::try_from(*size).ok()?, from: *x.dims.get(*axis)? })
-    };
-    let ratios = resized.iter().zip(&sizes).map(ratio).collect::<Option<Vec<_>>>()?;
-    if sizes.len() != resized.len() {
-        return None;
-    }
-    if op.keep_aspect_ratio_policy == ResizeAspectPolicy::Stretch {
-        return Some(ratios.into_iter().map(ResizeScale::Ratio).collect());
-    }
-    let kept = LengthRatio::kept(op.keep_aspect_ratio_policy, &ratios)?;
-    Some(vec![ResizeScale::Ratio(kept); ratios.len()])
-}
-
 /// The resize that a problem asks for, with these operands.
 fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Resizing> {
     let [node] = &problem.region.nodes[..] else { return None };
@@ -85,14 +31,14 @@ fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Resizin
         && x.dtype == y.dtype
         && (x.dtype == DType::F32 || (is_nearest && !x.dtype.is_sub_byte()))
         && !(is_nearest && op.antialias);
-    let axes = axes(op, problem, x, y).filter(|_| fits)?;
+    let axes = resized_axes(op, problem, x, y).filter(|_| fits)?;
     let (outer, spatial) = axes.split_at(2);
     if outer.iter().any(|axis| !axis.is_identity()) {
         return None;
     }
     let mut taps: [Taps; AXES] = std::array::from_fn(|_| Taps::identity(1));
     for (idx, axis) in spatial.iter().enumerate() {
-        taps[AXES - spatial.len() + idx] = axis.taps(op)?;
+        taps[AXES - spatial.len() + idx] = Taps::along(axis, op)?;
     }
     let form = ResizeForm {
         batch: x.dims[0],

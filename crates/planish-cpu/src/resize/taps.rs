@@ -3,7 +3,8 @@
 //! Coordinates are computed in f64 from quotients of whole numbers where the scale is one, so that points that
 //! should lie on a pixel or half-way between two do so exactly.
 
-use planish_op::resize::{LengthRatio, ResizeScale};
+use planish_kernel::resize::ResizedAxis;
+use planish_op::resize::ResizeScale;
 use planish_op::{Resize, ResizeCoordinates, ResizeMode, ResizeNearest};
 
 /// The reads of all output points along one axis.
@@ -19,6 +20,32 @@ impl Taps {
     /// Every point reads its own place.
     pub fn identity(len: usize) -> Taps {
         Taps { starts: (0..=len).collect(), entries: (0..len).map(|at| (at, 1.0)).collect() }
+    }
+
+    /// The reads of all output points along an axis; `None` for modes that read a region of interest, and for an input
+    /// without places.
+    pub fn along(axis: &ResizedAxis, op: &Resize) -> Option<Taps> {
+        if axis.is_identity() {
+            return Some(Taps::identity(axis.to));
+        }
+        if axis.from == 0 {
+            return None;
+        }
+        let mut taps = Taps { starts: vec![0], entries: Vec::new() };
+        let mut around = Vec::new();
+        for x in 0..axis.to {
+            let at = coordinate(axis, op.coordinate_transformation_mode, x)?;
+            match op.mode {
+                ResizeMode::Nearest => taps.entries.push((nearest(axis, op.nearest_mode, at), 1.0)),
+                ResizeMode::Linear | ResizeMode::Cubic => {
+                    around.clear();
+                    weigh(axis, op, at, &mut around);
+                    taps.entries.extend(around.iter().map(|&(place, weight)| (place, weight as f32)));
+                }
+            }
+            taps.starts.push(taps.entries.len());
+        }
+        Some(taps)
     }
 
     /// The number of output points.
@@ -51,120 +78,69 @@ impl Taps {
     }
 }
 
-/// One axis to be resized.
-#[derive(Clone, Copy, Debug)]
-pub struct Axis {
-    pub from: usize,
-    pub to: usize,
-    pub scale: ResizeScale,
+/// The input coordinate of output point `x`; `None` for modes that read a region of interest.
+fn coordinate(axis: &ResizedAxis, mode: ResizeCoordinates, x: usize) -> Option<f64> {
+    let (up, down) = axis.quotient();
+    let x = x as f64;
+    let centred = || match axis.scale {
+        // One division, of numbers that are exact.
+        ResizeScale::Ratio(_) => ((2.0 * x + 1.0) * down - up) / (2.0 * up),
+        ResizeScale::Factor(_) => (x + 0.5) / up - 0.5,
+    };
+    Some(match mode {
+        ResizeCoordinates::HalfPixel => centred(),
+        ResizeCoordinates::HalfPixelSymmetric => {
+            let (from, exact) = (axis.from as f64, axis.from as f64 * up / down);
+            from / 2.0 * (1.0 - axis.to as f64 / exact) + centred()
+        }
+        ResizeCoordinates::PytorchHalfPixel if axis.to > 1 => centred(),
+        ResizeCoordinates::AlignCorners if axis.to > 1 => {
+            x * (axis.from as f64 - 1.0) / (axis.to as f64 - 1.0)
+        }
+        ResizeCoordinates::PytorchHalfPixel | ResizeCoordinates::AlignCorners => 0.0,
+        ResizeCoordinates::Asymmetric => x * down / up,
+        ResizeCoordinates::TfHalfPixelForNn => (x + 0.5) * down / up,
+        ResizeCoordinates::TfCropAndResize => return None,
+    })
 }
 
-impl Axis {
-    /// The scale as numerator and denominator.
-    fn quotient(&self) -> (f64, f64) {
-        match self.scale {
-            ResizeScale::Ratio(LengthRatio { to, from }) => (to as f64, from as f64),
-            ResizeScale::Factor(factor) => (f64::from(factor), 1.0),
-        }
-    }
+fn nearest(axis: &ResizedAxis, mode: ResizeNearest, at: f64) -> usize {
+    let (up, down) = axis.quotient();
+    let pixel = match mode {
+        ResizeNearest::RoundPreferFloor => (at - 0.5).ceil(),
+        ResizeNearest::RoundPreferCeil => (at + 0.5).floor(),
+        ResizeNearest::Floor => at.floor(),
+        ResizeNearest::Ceil => at.ceil(),
+        ResizeNearest::Simple if up < down => at.ceil(),
+        ResizeNearest::Simple => at.floor(),
+    };
+    // Negative numbers become 0.
+    (pixel as usize).min(axis.from - 1)
+}
 
-    /// Whether the axis is left alone whatever the mode.
-    pub fn is_identity(&self) -> bool {
-        let is_one = matches!(self.scale, ResizeScale::Ratio(LengthRatio { to, from }) if to == from);
-        is_one && self.from == self.to
-    }
-
-    /// The input coordinate of output point `x`; `None` for modes that read a region of interest.
-    fn coordinate(&self, mode: ResizeCoordinates, x: usize) -> Option<f64> {
-        let (up, down) = self.quotient();
-        let x = x as f64;
-        let centred = || match self.scale {
-            // One division, of numbers that are exact.
-            ResizeScale::Ratio(_) => ((2.0 * x + 1.0) * down - up) / (2.0 * up),
-            ResizeScale::Factor(_) => (x + 0.5) / up - 0.5,
-        };
-        Some(match mode {
-            ResizeCoordinates::HalfPixel => centred(),
-            ResizeCoordinates::HalfPixelSymmetric => {
-                let (from, exact) = (self.from as f64, self.from as f64 * up / down);
-                from / 2.0 * (1.0 - self.to as f64 / exact) + centred()
-            }
-            ResizeCoordinates::PytorchHalfPixel if self.to > 1 => centred(),
-            ResizeCoordinates::AlignCorners if self.to > 1 => {
-                x * (self.from as f64 - 1.0) / (self.to as f64 - 1.0)
-            }
-            ResizeCoordinates::PytorchHalfPixel | ResizeCoordinates::AlignCorners => 0.0,
-            ResizeCoordinates::Asymmetric => x * down / up,
-            ResizeCoordinates::TfHalfPixelForNn => (x + 0.5) * down / up,
-            ResizeCoordinates::TfCropAndResize => return None,
-        })
-    }
-
-    /// The reads of all output points; `None` for modes that read a region of interest, and for an input
-    /// without places.
-    pub fn taps(&self, op: &Resize) -> Option<Taps> {
-        if self.is_identity() {
-            return Some(Taps::identity(self.to));
+/// The places around a coordinate with their weights.
+fn weigh(axis: &ResizedAxis, op: &Resize, at: f64, entries: &mut Vec<(usize, f64)>) {
+    let (up, down) = axis.quotient();
+    // An antialiased filter takes in all pixels that shrink into one.
+    let stretch = if op.antialias { (down / up).max(1.0) } else { 1.0 };
+    let cubic = op.mode == ResizeMode::Cubic;
+    let radius = if cubic { 2.0 * stretch } else { stretch };
+    let last = axis.from as f64 - 1.0;
+    let mut pixel = (at - radius).ceil();
+    while pixel <= at + radius {
+        let distance = ((pixel - at) / stretch).abs();
+        let weight = if cubic { keys(op.cubic_coeff_a.into(), distance) } else { (1.0 - distance).max(0.0) };
+        let is_outside = pixel < 0.0 || pixel > last;
+        // Outside, the border is read, or nothing if so asked.
+        if weight != 0.0 && !(is_outside && op.exclude_outside) {
+            entries.push((pixel.clamp(0.0, last) as usize, weight));
         }
-        if self.from == 0 {
-            return None;
-        }
-        let mut taps = Taps { starts: vec![0], entries: Vec::new() };
-        let mut around = Vec::new();
-        for x in 0..self.to {
-            let at = self.coordinate(op.coordinate_transformation_mode, x)?;
-            match op.mode {
-                ResizeMode::Nearest => taps.entries.push((self.nearest(op.nearest_mode, at), 1.0)),
-                ResizeMode::Linear | ResizeMode::Cubic => {
-                    around.clear();
-                    self.weigh(op, at, &mut around);
-                    taps.entries.extend(around.iter().map(|&(place, weight)| (place, weight as f32)));
-                }
-            }
-            taps.starts.push(taps.entries.len());
-        }
-        Some(taps)
+        pixel += 1.0;
     }
-
-    fn nearest(&self, mode: ResizeNearest, at: f64) -> usize {
-        let (up, down) = self.quotient();
-        let pixel = match mode {
-            ResizeNearest::RoundPreferFloor => (at - 0.5).ceil(),
-            ResizeNearest::RoundPreferCeil => (at + 0.5).floor(),
-            ResizeNearest::Floor => at.floor(),
-            ResizeNearest::Ceil => at.ceil(),
-            ResizeNearest::Simple if up < down => at.ceil(),
-            ResizeNearest::Simple => at.floor(),
-        };
-        // Negative numbers become 0.
-        (pixel as usize).min(self.from - 1)
-    }
-
-    /// The places around a coordinate with their weights.
-    fn weigh(&self, op: &Resize, at: f64, entries: &mut Vec<(usize, f64)>) {
-        let (up, down) = self.quotient();
-        // An antialiased filter takes in all pixels that shrink into one.
-        let stretch = if op.antialias { (down / up).max(1.0) } else { 1.0 };
-        let cubic = op.mode == ResizeMode::Cubic;
-        let radius = if cubic { 2.0 * stretch } else { stretch };
-        let last = self.from as f64 - 1.0;
-        let mut pixel = (at - radius).ceil();
-        while pixel <= at + radius {
-            let distance = ((pixel - at) / stretch).abs();
-            let weight =
-                if cubic { keys(op.cubic_coeff_a.into(), distance) } else { (1.0 - distance).max(0.0) };
-            let is_outside = pixel < 0.0 || pixel > last;
-            // Outside, the border is read, or nothing if so asked.
-            if weight != 0.0 && !(is_outside && op.exclude_outside) {
-                entries.push((pixel.clamp(0.0, last) as usize, weight));
-            }
-            pixel += 1.0;
-        }
-        if op.exclude_outside || stretch != 1.0 {
-            let total: f64 = entries.iter().map(|entry| entry.1).sum();
-            if total != 0.0 {
-                entries.iter_mut().for_each(|entry| entry.1 /= total);
-            }
+    if op.exclude_outside || stretch != 1.0 {
+        let total: f64 = entries.iter().map(|entry| entry.1).sum();
+        if total != 0.0 {
+            entries.iter_mut().for_each(|entry| entry.1 /= total);
         }
     }
 }

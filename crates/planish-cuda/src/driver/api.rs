@@ -89,8 +89,7 @@ pub(crate) fn driver() -> Result<&'static Driver, CudaError> {
     static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
     let load = || {
         let found = find::find(Which::Driver)?;
-        let driver = Driver::load(found.library)
-            .map_err(|lacks| CudaError::new(CudaErrorKind::NoDriver, format!("{found} lacks {lacks}")))?;
+        let driver = Driver::of(Which::Driver)?;
         // SAFETY: cuInit may be called at any time; 0 is the only flag.
         match unsafe { (driver.cuInit)(0) } {
             0 => Ok(driver),

@@ -12,8 +12,8 @@ use crate::ending::Ending;
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, size_of_element, storage, want};
 use crate::samples::{Sample, input, node};
-use crate::space::{blocks, divisor, int};
-use crate::steps::{Arg, Plan, Planner, Slot};
+use crate::space::{blocks, int, thread_ints};
+use crate::steps::{Plan, Planner};
 
 #[cfg(test)]
 mod tests;
@@ -94,16 +94,6 @@ fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
     Ok(Wanted { x, weight, axes, groups, inputs: x.dims[1] / groups, outputs: weight.dims[1] })
 }
 
-/// Rows of the ending: sample, depth, row, column.
-fn ending(problem: &Problem, lanes: usize, base: usize) -> Result<Ending, KernelError> {
-    let spatial: Vec<[usize; 1]> = (2..problem.outputs[0].rank()).map(|axis| [axis]).collect();
-    let mut rows: [&[usize]; 4] = [&[0], &[], &[], &[]];
-    for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
-        *to = from;
-    }
-    Ending::behind(problem, 0, rows, &[1], lanes, base)
-}
-
 fn plain(problem: &Problem) -> Result<Plan, KernelError> {
     let Wanted { x, weight, axes, groups, inputs, outputs } = wanted(problem)?;
     let y = &problem.outputs[0];
@@ -115,9 +105,7 @@ fn plain(problem: &Problem) -> Result<Plan, KernelError> {
     }
     let sizes = axes.map(|axis| axis.input);
     let order = [outputs.div_ceil(LANES), groups, sizes[2], sizes[1], sizes[0]];
-    let n_threads = x.dims[0] * order.iter().product::<usize>();
-    let mut ints = vec![int(n_threads)?];
-    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
+    let (n_threads, mut ints) = thread_ints(x.dims[0], &order)?;
     ints.extend([int(outputs)?, int(inputs)?]);
     for axis in axes {
         for value in [axis.output, axis.kernel, axis.stride, axis.dilation, axis.pad_begin] {
@@ -127,7 +115,7 @@ fn plain(problem: &Problem) -> Result<Plan, KernelError> {
     for stride in from.into_iter().chain(to) {
         ints.push(int(stride)?);
     }
-    let ending = ending(problem, LANES, ints.len())?;
+    let ending = Ending::behind_image(problem, LANES, ints.len())?;
     ints.extend(&ending.ints);
     let text = include_str!("../../kernels/conv_transpose.cu");
     let source = ending
@@ -138,18 +126,7 @@ fn plain(problem: &Problem) -> Result<Plan, KernelError> {
         .define("V", LANES)
         .source();
     let grid = [blocks(n_threads, 256)?, 1, 1];
-    Ok(Plan::one(source, grid, 256, arguments(ints, &ending)))
-}
-
-fn arguments(ints: Vec<i32>, ending: &Ending) -> Vec<Arg> {
-    let mut args = vec![
-        Arg::Address(Slot::Input(0), 0),
-        Arg::Address(Slot::Input(1), 0),
-        Arg::Address(Slot::Output(0), 0),
-        Arg::Ints(ints),
-    ];
-    args.extend(ending.args.clone());
-    args
+    Ok(Plan::one(source, grid, 256, ending.weighted(ints)))
 }
 
 fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
@@ -186,7 +163,7 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
             ints.push(int(strides[idx])?);
         }
     }
-    let ending = ending(problem, 8, ints.len())?;
+    let ending = Ending::behind_image(problem, 8, ints.len())?;
     ints.extend(&ending.ints);
     let text = include_str!("../../kernels/conv_transpose_mma.cu");
     let source = ending
@@ -206,7 +183,7 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     } else {
         [blocks(rows, TILE)?, outputs.div_ceil(TILE) as u32, phases as u32]
     };
-    Ok(Plan::one(source, grid, 128, arguments(ints, &ending)))
+    Ok(Plan::one(source, grid, 128, ending.weighted(ints)))
 }
 
 /// A weight of input channels, output channels of a group, taps, as `order` names places of it.

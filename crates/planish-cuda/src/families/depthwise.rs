@@ -11,8 +11,8 @@ use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, refuse, size_of_element, storage, want};
 use crate::samples::{Sample, input, node};
-use crate::space::{block_of, blocks, divisor, int};
-use crate::steps::{Arg, Plan, Planner, Slot};
+use crate::space::{block_of, blocks, int, thread_ints};
+use crate::steps::{Plan, Planner};
 
 #[cfg(test)]
 mod tests;
@@ -116,9 +116,7 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     let channels = x.dims[1];
     let outputs = axes.map(|axis| axis.output);
     let order = [channels.div_ceil(lanes), outputs[2].div_ceil(n_outputs), outputs[1], outputs[0]];
-    let n_threads = x.dims[0] * order.iter().product::<usize>();
-    let mut ints = vec![int(n_threads)?];
-    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
+    let (n_threads, mut ints) = thread_ints(x.dims[0], &order)?;
     ints.extend([int(channels)?, int(outputs[2])?]);
     let push = |ints: &mut Vec<i32>, values: &[usize]| -> Result<(), KernelError> {
         values.iter().try_for_each(|value| int(*value).map(|value| ints.push(value)))
@@ -129,13 +127,7 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     for strides in [from, to] {
         push(&mut ints, &[strides[0], strides[2], strides[3], strides[4]])?;
     }
-    let rank = y.rank();
-    let spatial: Vec<[usize; 1]> = (2..rank).map(|axis| [axis]).collect();
-    let mut rows: [&[usize]; 4] = [&[0], &[], &[], &[]];
-    for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
-        *to = from;
-    }
-    let ending = Ending::behind(problem, 0, rows, &[1], lanes, ints.len())?;
+    let ending = Ending::behind_image(problem, lanes, ints.len())?;
     ints.extend(&ending.ints);
     let source = ending
         .code("depthwise.cu", include_str!("../../kernels/depthwise.cu"), "depthwise", ints.len())
@@ -152,13 +144,7 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
         .define("SW", axes[2].stride)
         .define("DW", axes[2].dilation)
         .source();
-    let mut args = vec![
-        Arg::Address(Slot::Input(0), 0),
-        Arg::Address(Slot::Input(1), 0),
-        Arg::Address(Slot::Output(0), 0),
-        Arg::Ints(ints),
-    ];
-    args.extend(ending.args);
+    let args = ending.weighted(ints);
     let threads = block_of(gpu, n_threads);
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }

@@ -8,7 +8,7 @@ use planish_tensor::{DType, Dim};
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, size_of_element, storage};
 use crate::samples::{Sample, input};
-use crate::space::{block_of, blocks, divisor, int};
+use crate::space::{block_of, blocks, int, thread_ints};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -74,6 +74,24 @@ pub(crate) fn placed(
     Some(three(&placed, NO_AXIS))
 }
 
+/// The first integers of kernels over images: as `po_thread` in ops.cuh reads them for an image of these sizes, each
+/// thread with so many of its channels where they are innermost, and how many channels there are.
+pub(crate) fn pixel_ints(
+    samples: usize,
+    channels: usize,
+    sizes: [usize; 3],
+    innermost: Option<usize>,
+) -> Result<(usize, Vec<i32>), KernelError> {
+    let [depth, height, width] = sizes;
+    let axes = match innermost {
+        Some(lanes) => [channels.div_ceil(lanes), width, height, depth],
+        None => [width, height, depth, channels],
+    };
+    let (n_threads, mut ints) = thread_ints(samples, &axes)?;
+    ints.push(int(channels)?);
+    Ok((n_threads, ints))
+}
+
 fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
     let ([node], [x], [y]) = (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..]) else {
         return refuse("one pool with one output");
@@ -114,15 +132,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         _ => LANES,
     };
     let outputs = axes.map(|axis| axis.output);
-    let n_vectors = channels.div_ceil(lanes);
-    let n_threads = x.dims[0] * n_vectors * outputs.iter().product::<usize>();
-    let mut ints = vec![int(n_threads)?];
-    let order = match last {
-        true => [n_vectors, outputs[2], outputs[1], outputs[0]],
-        false => [outputs[2], outputs[1], outputs[0], channels],
-    };
-    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
-    ints.push(int(channels)?);
+    let (n_threads, mut ints) = pixel_ints(x.dims[0], channels, outputs, last.then_some(lanes))?;
     for axis in axes {
         let PlacedAxis { input, kernel, stride, dilation, pad_begin, pad_end, .. } = axis;
         for value in [input, kernel, stride, dilation, pad_begin, pad_end] {

@@ -1,17 +1,16 @@
 //! The family of resizes of images: nearest pixels of any type, linear and cubic of floats.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
-use planish_op::resize::{LengthRatio, ResizeScale};
-use planish_op::{
-    self as op, Op, Resize as ResizeOp, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest,
-};
+use planish_kernel::resize::{ResizedAxis, resized_axes};
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_op::resize::ResizeScale;
+use planish_op::{self as op, Op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
 use planish_tensor::{DType, Tensor};
 
-use super::pool::{image_strides, three};
+use super::pool::{image_strides, pixel_ints, three};
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
 use crate::samples::{Sample, constant, input};
-use crate::space::{blocks, divisor, int};
+use crate::space::{blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -22,120 +21,43 @@ const REVISION: u32 = 1;
 /// Resizes of the spatial axes of images.
 pub(crate) struct Resize;
 
-/// One axis to be resized.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    from: usize,
-    to: usize,
-    scale: ResizeScale,
+/// Point `p` of the output is at `(p · a + b) / c + d` of the input; whole numbers where the scale is a
+/// quotient, so that points that should lie on a pixel or half-way between two do so exactly.
+fn line(axis: &ResizedAxis, mode: ResizeCoordinates) -> Option<[f64; 4]> {
+    let (up, down) = axis.quotient();
+    let centred = match axis.scale {
+        ResizeScale::Ratio(_) => [2.0 * down, down - up, 2.0 * up, 0.0],
+        ResizeScale::Factor(_) => [1.0, 0.5, up, -0.5],
+    };
+    Some(match mode {
+        ResizeCoordinates::HalfPixel => centred,
+        ResizeCoordinates::HalfPixelSymmetric => {
+            let (from, exact) = (axis.from as f64, axis.from as f64 * up / down);
+            let moved = from / 2.0 * (1.0 - axis.to as f64 / exact);
+            [centred[0], centred[1], centred[2], centred[3] + moved]
+        }
+        ResizeCoordinates::PytorchHalfPixel if axis.to > 1 => centred,
+        ResizeCoordinates::AlignCorners if axis.to > 1 => {
+            [axis.from as f64 - 1.0, 0.0, axis.to as f64 - 1.0, 0.0]
+        }
+        ResizeCoordinates::PytorchHalfPixel | ResizeCoordinates::AlignCorners => [0.0, 0.0, 1.0, 0.0],
+        ResizeCoordinates::Asymmetric => [down, 0.0, up, 0.0],
+        ResizeCoordinates::TfHalfPixelForNn => [down, 0.5 * down, up, 0.0],
+        ResizeCoordinates::TfCropAndResize => return None,
+    })
 }
 
-const LEFT_ALONE: Axis = Axis { from: 1, to: 1, scale: ResizeScale::Ratio(LengthRatio { to: 1, from: 1 }) };
-
-impl Axis {
-    fn is_identity(&self) -> bool {
-        let is_one = matches!(self.scale, ResizeScale::Ratio(LengthRatio { to, from }) if to == from);
-        is_one && self.from == self.to
+/// How the kernel rounds; 4 where the axis is left alone.
+fn rounding(axis: &ResizedAxis, mode: ResizeNearest) -> i32 {
+    let (up, down) = axis.quotient();
+    match mode {
+        _ if axis.is_identity() => 4,
+        ResizeNearest::Floor => 0,
+        ResizeNearest::Ceil => 1,
+        ResizeNearest::RoundPreferFloor => 2,
+        ResizeNearest::RoundPreferCeil => 3,
+        ResizeNearest::Simple => i32::from(up < down),
     }
-
-    fn quotient(&self) -> (f64, f64) {
-        match self.scale {
-            ResizeScale::Ratio(LengthRatio { to, from }) => (to as f64, from as f64),
-            ResizeScale::Factor(factor) => (f64::from(factor), 1.0),
-        }
-    }
-
-    /// Point `p` of the output is at `(p · a + b) / c + d` of the input; whole numbers where the scale is a
-    /// quotient, so that points that should lie on a pixel or half-way between two do so exactly.
-    fn line(&self, mode: ResizeCoordinates) -> Option<[f64; 4]> {
-        let (up, down) = self.quotient();
-        let centred = match self.scale {
-            ResizeScale::Ratio(_) => [2.0 * down, down - up, 2.0 * up, 0.0],
-            ResizeScale::Factor(_) => [1.0, 0.5, up, -0.5],
-        };
-        Some(match mode {
-            ResizeCoordinates::HalfPixel => centred,
-            ResizeCoordinates::HalfPixelSymmetric => {
-                let (from, exact) = (self.from as f64, self.from as f64 * up / down);
-                let moved = from / 2.0 * (1.0 - self.to as f64 / exact);
-                [centred[0], centred[1], centred[2], centred[3] + moved]
-            }
-            ResizeCoordinates::PytorchHalfPixel if self.to > 1 => centred,
-            ResizeCoordinates::AlignCorners if self.to > 1 => {
-                [self.from as f64 - 1.0, 0.0, self.to as f64 - 1.0, 0.0]
-            }
-            ResizeCoordinates::PytorchHalfPixel | ResizeCoordinates::AlignCorners => [0.0, 0.0, 1.0, 0.0],
-            ResizeCoordinates::Asymmetric => [down, 0.0, up, 0.0],
-            ResizeCoordinates::TfHalfPixelForNn => [down, 0.5 * down, up, 0.0],
-            ResizeCoordinates::TfCropAndResize => return None,
-        })
-    }
-
-    /// How the kernel rounds; 4 where the axis is left alone.
-    fn rounding(&self, mode: ResizeNearest) -> i32 {
-        let (up, down) = self.quotient();
-        match mode {
-            _ if self.is_identity() => 4,
-            ResizeNearest::Floor => 0,
-            ResizeNearest::Ceil => 1,
-            ResizeNearest::RoundPreferFloor => 2,
-            ResizeNearest::RoundPreferCeil => 3,
-            ResizeNearest::Simple => i32::from(up < down),
-        }
-    }
-}
-
-/// What happens to each axis of `x`, from the constants of the region.
-fn axes(op: &ResizeOp, problem: &Problem, x: &Operand, y: &Operand) -> Option<Vec<Axis>> {
-    let inputs = &problem.region.nodes[0].inputs;
-    // An absent or empty list is not given; one that only a run can tell is not for this family.
-    let given = |idx: usize| match inputs.get(idx).copied().flatten() {
-        None => Some(None),
-        reference => problem.region.constant(reference).map(|tensor| Some(tensor).filter(|t| !t.is_empty())),
-    };
-    let rank = x.rank();
-    let resized: Vec<usize> = match &op.axes {
-        None => (0..rank).collect(),
-        Some(axes) => {
-            let front = |axis: &i64| usize::try_from(if *axis < 0 { axis + rank as i64 } else { *axis }).ok();
-            axes.iter().map(front).collect::<Option<Vec<_>>>()?
-        }
-    };
-    let scales: Vec<ResizeScale> = match (given(2)?, given(3)?) {
-        (Some(scales), None) => {
-            let all = scales.to_f64s();
-            all.iter().map(|scale| ResizeScale::from_f32(*scale as f32)).collect::<Option<_>>()?
-        }
-        (None, Some(sizes)) => of_sizes(op, x, sizes, &resized)?,
-        _ => return None,
-    };
-    if scales.len() != resized.len() || y.rank() != rank {
-        return None;
-    }
-    let one = LEFT_ALONE.scale;
-    let mut axes: Vec<Axis> =
-        x.dims.iter().zip(&y.dims).map(|(from, to)| Axis { from: *from, to: *to, scale: one }).collect();
-    for (axis, scale) in resized.into_iter().zip(scales) {
-        axes.get_mut(axis)?.scale = scale;
-    }
-    Some(axes)
-}
-
-/// Scales that come from new lengths.
-fn of_sizes(op: &ResizeOp, x: &Operand, sizes: &Tensor, resized: &[usize]) -> Option<Vec<ResizeScale>> {
-    let sizes = sizes.to_i64s();
-    let ratio = |(axis, size): (&usize, &i64)| {
-        Some(LengthRatio { to: usize::try_from(*size).ok()?, from: *x.dims.get(*axis)? })
-    };
-    let ratios = resized.iter().zip(&sizes).map(ratio).collect::<Option<Vec<_>>>()?;
-    if sizes.len() != resized.len() {
-        return None;
-    }
-    if op.keep_aspect_ratio_policy == ResizeAspectPolicy::Stretch {
-        return Some(ratios.into_iter().map(ResizeScale::Ratio).collect());
-    }
-    let kept = LengthRatio::kept(op.keep_aspect_ratio_policy, &ratios)?;
-    Some(vec![ResizeScale::Ratio(kept); ratios.len()])
 }
 
 fn plan(problem: &Problem) -> Result<Plan, KernelError> {
@@ -152,7 +74,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     let (Some(from), Some(to), true) = (image_strides(x), image_strides(y), fits) else {
         return refuse("not a resize of an image that kernels here compute");
     };
-    let Some(axes) = axes(op, problem, x, y) else {
+    let Some(axes) = resized_axes(op, problem, x, y) else {
         return refuse("a resize by sizes that only a run can tell");
     };
     let (outer, spatial) = axes.split_at(2);
@@ -162,31 +84,23 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     if y.is_empty() {
         return Ok(Plan::default());
     }
-    let spatial = three(spatial, LEFT_ALONE);
+    let spatial = three(spatial, ResizedAxis::TRIVIAL);
     let channels = x.dims[1];
     let last = from[1] == 1 && to[1] == 1 && channels > 1;
     let size = x.dtype.bits() / 8;
     let widest = if is_nearest { 16 / size } else { 8 };
     let lanes = if last { widest.min(channels.next_power_of_two()) } else { 1 };
     let outputs = spatial.map(|axis| axis.to);
-    let n_vectors = channels.div_ceil(lanes);
-    let n_threads = x.dims[0] * n_vectors * outputs.iter().product::<usize>();
-    let mut ints = vec![int(n_threads)?];
-    let order = match last {
-        true => [n_vectors, outputs[2], outputs[1], outputs[0]],
-        false => [outputs[2], outputs[1], outputs[0], channels],
-    };
-    order.into_iter().for_each(|dim| ints.extend(divisor(dim)));
-    ints.push(int(channels)?);
+    let (n_threads, mut ints) = pixel_ints(x.dims[0], channels, outputs, last.then_some(lanes))?;
     for stride in from.into_iter().chain(to) {
         ints.push(int(stride)?);
     }
     int(x.span_bytes().max(y.span_bytes()) / size)?;
     for axis in spatial {
-        let Some(line) = axis.line(op.coordinate_transformation_mode) else {
+        let Some(line) = line(&axis, op.coordinate_transformation_mode) else {
             return refuse("a region of interest");
         };
-        ints.extend([int(axis.from)?, axis.rounding(op.nearest_mode)]);
+        ints.extend([int(axis.from)?, rounding(&axis, op.nearest_mode)]);
         for value in line {
             let bits = value.to_bits();
             ints.extend([bits as u32 as i32, (bits >> 32) as u32 as i32]);

@@ -17,10 +17,10 @@ use self::ask::{Algorithm, Asked, Functions};
 use self::shape::Shape;
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
-use crate::error::{CudaError, CudaErrorKind};
+use crate::error::CudaError;
 use crate::families::gemm::Gemm;
 use crate::family::{Family, Work};
-use crate::find::{self, Which};
+use crate::find::Which;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -46,9 +46,7 @@ unsafe impl Sync for Handle {}
 
 /// The library's functions.
 pub(crate) fn functions() -> Result<Functions, CudaError> {
-    let found = find::find(Which::CublasLt)?;
-    Functions::load(found.library)
-        .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
+    Functions::of(Which::CublasLt)
 }
 
 impl Handle {

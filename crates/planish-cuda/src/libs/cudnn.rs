@@ -27,10 +27,10 @@ use self::graph::uid;
 use self::shape::{Bias, Shape};
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
-use crate::error::{CudaError, CudaErrorKind};
+use crate::error::CudaError;
 use crate::families::conv::Conv;
 use crate::family::{Family, Work};
-use crate::find::{self, Which};
+use crate::find::Which;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -57,9 +57,7 @@ unsafe impl Send for Raw {}
 
 /// The library's functions.
 pub(crate) fn functions() -> Result<Functions, CudaError> {
-    let found = find::find(Which::Cudnn)?;
-    Functions::load(found.library)
-        .map_err(|lacks| CudaError::new(CudaErrorKind::WrongVersion, format!("{found} lacks {lacks}")))
+    Functions::of(Which::Cudnn)
 }
 
 impl Handle {

@@ -4,7 +4,7 @@ use planish_kernel::{Operand, Problem};
 use planish_op::{self as op, Op, ResizeCoordinates, ResizeMode};
 use planish_tensor::{DType, Tensor};
 
-use super::{cuda, microseconds};
+use super::device::{cuda, microseconds};
 use crate::families::{
     attention, convtranspose, depthwise, movement, norm, pointwise, pool, reduce, resize, softmax,
 };

@@ -1,31 +1,11 @@
 //! What an attention's operands say: heads, strides, masks, the past, and which results are wanted.
 
+use planish_kernel::attention::{Heads, mask_strides};
 use planish_kernel::{Operand, Problem, Ref};
 use planish_op::Op;
 use planish_tensor::DType;
 
 use crate::operands::is_float;
-
-/// Sizes and strides of batch, head and step of an operand whose features are contiguous.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heads {
-    pub(super) sizes: [usize; 4],
-    pub(super) strides: [usize; 3],
-}
-
-fn heads(operand: &Operand, n_heads: Option<i64>) -> Option<Heads> {
-    match (&operand.dims[..], &operand.strides[..]) {
-        (&[batch, heads, seq, size], &[b, h, s, f]) if f == 1 || size <= 1 => {
-            Some(Heads { sizes: [batch, heads, seq, size], strides: [b, h, s] })
-        }
-        (&[batch, seq, hidden], &[b, s, f]) if f == 1 || hidden <= 1 => {
-            let heads = usize::try_from(n_heads?).ok().filter(|&n| n > 0 && hidden % n == 0)?;
-            let size = hidden / heads;
-            Some(Heads { sizes: [batch, heads, seq, size], strides: [b, size, s] })
-        }
-        _ => None,
-    }
-}
 
 /// An operand by its place among the problem's, and how it lies.
 pub(super) type At = (usize, Heads);
@@ -91,11 +71,11 @@ pub(super) fn wanted(problem: &Problem) -> Option<Wanted> {
         let idx = input(place)?;
         let operand = problem.inputs.get(idx)?;
         let fits = operand.dtype == dtype && operand.packed.is_none();
-        if fits { Some((idx, heads(operand, n_heads)?)) } else { None }
+        if fits { Some((idx, Heads::of(operand, n_heads)?)) } else { None }
     };
     let written = |nth: u32| match output(nth) {
         None => Some(None),
-        Some((idx, operand)) if operand.dtype == dtype => Some(Some((idx, heads(operand, None)?))),
+        Some((idx, operand)) if operand.dtype == dtype => Some(Some((idx, Heads::of(operand, None)?))),
         Some(_) => None,
     };
     let (q, k, v) = (read(0, op.q_num_heads)?, read(1, op.kv_num_heads)?, read(2, op.kv_num_heads)?);
@@ -105,7 +85,7 @@ pub(super) fn wanted(problem: &Problem) -> Option<Wanted> {
     };
     let lengths = input(6);
     let (present, scores) = ([written(1)?, written(2)?], written(3)?);
-    let outs = heads(result, op.q_num_heads)?;
+    let outs = Heads::of(result, op.q_num_heads)?;
     let [batch, n_heads, n_queries, size] = q.1.sizes;
     let [_, kv_heads, n_new, _] = k.1.sizes;
     let value_size = v.1.sizes[3];
@@ -151,27 +131,9 @@ pub(super) fn wanted(problem: &Problem) -> Option<Wanted> {
     })
 }
 
-/// The mask's strides along batch, head, query and key; its last axis may be shorter than the keys.
+/// The mask's strides along batch, head, query and key, and how many keys it has.
 fn mask(operand: &Operand, scores: [usize; 4]) -> Option<([usize; 4], usize)> {
-    let rank = operand.rank();
-    if rank > 4
-        || !(is_float(operand.dtype) || matches!(operand.dtype, DType::Bool | DType::I32 | DType::I64))
-        || operand.packed.is_some()
-    {
-        return None;
-    }
-    let stride = |axis: usize| {
-        let own = (axis + rank).checked_sub(4);
-        own.map_or(Some(0), |own| match operand.dims[own] {
-            1 => Some(0),
-            dim if dim == scores[axis] => Some(operand.strides[own]),
-            _ => None,
-        })
-    };
-    let (key, n_keys) = match rank {
-        0 => (0, scores[3]),
-        _ => (operand.strides[rank - 1], operand.dims[rank - 1]),
-    };
-    (n_keys <= scores[3]).then_some(())?;
-    Some(([stride(0)?, stride(1)?, stride(2)?, key], n_keys))
+    let known = is_float(operand.dtype) || matches!(operand.dtype, DType::Bool | DType::I32 | DType::I64);
+    (known && operand.packed.is_none()).then_some(())?;
+    mask_strides(operand, scores)
 }

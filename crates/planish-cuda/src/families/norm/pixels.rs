@@ -1,11 +1,11 @@
 //! Group and instance normalization with channels innermost by parts of the pixels: sums, then the rest.
 
+use planish_kernel::norm::NormGroups;
 use planish_kernel::{KernelError, Problem};
 
-use super::{Grouped, operand};
 use crate::ending::Ending;
 use crate::gpu::Gpu;
-use crate::operands::{as_run, refuse, size_of_element, storage};
+use crate::operands::{refuse, size_of_element, storage};
 use crate::source::Source;
 use crate::space::int;
 use crate::steps::{Arg, Plan, Slot, Step};
@@ -23,38 +23,24 @@ pub(super) fn plan(
     gpu: &Gpu,
     problem: &Problem,
     main: usize,
-    Grouped { n_groups, epsilon }: Grouped,
+    wanted: NormGroups<'_>,
 ) -> Result<Plan, KernelError> {
-    let node = &problem.region.nodes[main];
+    let NormGroups { x, scale, bias, n_groups, plane, from, to, epsilon } = wanted;
     let output = &problem.outputs[0];
-    let (Some((x, from)), Some((scale, scales)), Some((bias, biases))) =
-        (operand(problem, node, 0)?, operand(problem, node, 1)?, operand(problem, node, 2)?)
-    else {
-        return refuse("a parameter is missing");
-    };
     let dims = &output.dims;
-    if dims.len() < 3 || from.dims != *dims || n_groups == 0 || !dims[1].is_multiple_of(n_groups) {
-        return refuse("channels that do not divide into groups");
-    }
-    if [scales, biases].iter().any(|p| p.dims != [dims[1]] || p.strides != [1]) {
-        return refuse("parameters that are not one for each channel");
+    if dims.len() < 3 {
+        return refuse("no pixels");
     }
     let channels = dims[1];
     let lanes_of = |size: usize| (16 / size).min(8);
-    let mut lanes = lanes_of(size_of_element(from.dtype)).min(lanes_of(size_of_element(output.dtype)));
+    let mut lanes = lanes_of(size_of_element(x.1.dtype)).min(lanes_of(size_of_element(output.dtype)));
     while lanes > 1 && !channels.is_multiple_of(lanes) {
         lanes /= 2;
     }
     let vectors = channels / lanes;
-    let (Some(from_pixel), Some(to_pixel)) =
-        (as_run(&dims[2..], &from.strides[2..]), as_run(&dims[2..], &output.strides[2..]))
-    else {
-        return refuse("pixels with gaps");
-    };
-    if from.strides[1] != 1 || output.strides[1] != 1 || vectors > THREADS {
+    if from.channel != 1 || to.channel != 1 || vectors > THREADS {
         return refuse("channels that are not innermost, or too many");
     }
-    let plane: usize = dims[2..].iter().product();
     let at_once = THREADS / vectors;
     if n_groups > MAX_GROUPS || dims[0] > 65_535 {
         return refuse("more groups than shared memory has room for, or too many samples");
@@ -69,7 +55,7 @@ pub(super) fn plan(
     let ((n_sums, sums_each), (n_rest, rest_each)) = (parts_of(1, MAX_PARTS), parts_of(2, usize::MAX));
     let slices = (vectors * at_once / n_groups).clamp(1, 8);
     let mut ints = vec![int(plane)?, epsilon.to_bits() as i32, int(n_sums)?, int(rest_each)?];
-    for stride in [from.strides[0], from_pixel, output.strides[0], to_pixel] {
+    for stride in [from.sample, from.pixel, to.sample, to.pixel] {
         ints.push(int(stride)?);
     }
     let spatial: Vec<usize> = (2..dims.len()).collect();
@@ -79,9 +65,9 @@ pub(super) fn plan(
         let text = include_str!("../../../kernels/norm_pixels.cu");
         Ok(ending
             .code("norm_pixels.cu", text, "norm_pixels", ints.len())
-            .define("X_T", storage(from)?)
-            .define("S_T", storage(scales)?)
-            .define("B_T", storage(biases)?)
+            .define("X_T", storage(x.1)?)
+            .define("S_T", storage(scale.1)?)
+            .define("B_T", storage(bias.1)?)
             .define("Y_T", storage(output)?)
             .define("STAGE", stage)
             .define("V", lanes)
@@ -95,9 +81,9 @@ pub(super) fn plan(
         let mut ints = ints.clone();
         ints[3] = int(each)?;
         let mut args = vec![
-            Arg::Address(Slot::Input(x), 0),
-            Arg::Address(Slot::Input(scale), 0),
-            Arg::Address(Slot::Input(bias), 0),
+            Arg::Address(Slot::Input(x.0), 0),
+            Arg::Address(Slot::Input(scale.0), 0),
+            Arg::Address(Slot::Input(bias.0), 0),
             Arg::Address(Slot::Output(0), 0),
             Arg::Address(Slot::Workspace, 0),
             Arg::Ints(ints),

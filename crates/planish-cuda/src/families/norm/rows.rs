@@ -1,0 +1,98 @@
+//! Layer and RMS normalization: a warp or a block for each row.
+
+use planish_kernel::norm::NormRows;
+use planish_kernel::{KernelError, Operand, Problem};
+
+use crate::ending::Ending;
+use crate::gpu::Gpu;
+use crate::operands::{refuse, storage};
+use crate::space::{blocks, divisor, int};
+use crate::steps::{Arg, Plan, Slot};
+
+/// The most elements of a row that a thread holds.
+const MAX_HELD: usize = 32;
+/// Axes that rows may have.
+const MAX_ROW_AXES: usize = 4;
+
+pub(super) fn plan(
+    gpu: &Gpu,
+    problem: &Problem,
+    main: usize,
+    wanted: NormRows<'_>,
+) -> Result<Plan, KernelError> {
+    let NormRows { x, added, scale, bias, axis, len, is_rms, epsilon } = wanted;
+    let output = &problem.outputs[0];
+    let dims = &output.dims;
+    if axis > MAX_ROW_AXES {
+        return refuse("rows along too many axes");
+    }
+    let streams = [Some(x), added, Some((0, output))];
+    let mut lanes = 8;
+    let aligned = |lanes: usize| {
+        len >= lanes
+            && streams
+                .iter()
+                .flatten()
+                .all(|(_, operand)| (0..axis).all(|idx| dims[idx] == 1 || operand.strides[idx] % lanes == 0))
+    };
+    while lanes > 1 && !aligned(lanes) {
+        lanes /= 2;
+    }
+    let n_rows: usize = dims[..axis].iter().product();
+    let n_vectors = len.div_ceil(lanes);
+    // Short rows have a warp each; longer ones as many threads as there are vectors, up to a block.
+    let sharers = if n_vectors <= 64 { 32 } else { n_vectors.div_ceil(2).next_power_of_two().clamp(64, 256) };
+    let per_block = if sharers == 32 { (n_rows / gpu.n_sms as usize).clamp(1, 8) } else { 1 };
+    let held = n_vectors.div_ceil(sharers).next_power_of_two() * lanes;
+    let held = if held <= MAX_HELD { held } else { 0 };
+    let mut ints = vec![int(n_rows)?, int(len)?, epsilon.to_bits() as i32];
+    for idx in (0..axis).rev() {
+        ints.extend(divisor(dims[idx]));
+    }
+    for stream in streams {
+        for idx in (0..axis).rev() {
+            ints.push(stream.map_or(Ok(0), |(_, operand)| int(operand.strides[idx]))?);
+        }
+    }
+    let row_axes: Vec<[usize; 1]> = (0..axis).map(|idx| [idx]).collect();
+    let mut coordinates: [&[usize]; 4] = [&[]; 4];
+    for (to, from) in coordinates.iter_mut().zip(&row_axes) {
+        *to = from;
+    }
+    let cols: Vec<usize> = (axis..dims.len()).collect();
+    let ending = Ending::behind(problem, main as u32, coordinates, &cols, lanes, ints.len())?;
+    ints.extend(&ending.ints);
+    let optional = |operand: Option<(usize, &Operand)>| -> Result<&'static str, KernelError> {
+        operand.map_or(Ok("float"), |(_, operand)| storage(operand))
+    };
+    let address = |operand: Option<(usize, &Operand)>| match operand {
+        Some((idx, _)) => Arg::Address(Slot::Input(idx), 0),
+        None => Arg::Nothing,
+    };
+    let source = ending
+        .code("norm_rows.cu", include_str!("../../../kernels/norm_rows.cu"), "norm_rows", ints.len())
+        .define("X_T", storage(x.1)?)
+        .define("R_T", optional(added)?)
+        .define("S_T", storage(scale.1)?)
+        .define("B_T", optional(bias)?)
+        .define("Y_T", storage(output)?)
+        .define("HAS_SUM", u8::from(added.is_some()))
+        .define("HAS_BIAS", u8::from(bias.is_some()))
+        .define("IS_RMS", u8::from(is_rms))
+        .define("SHARERS", sharers)
+        .define("ROWS", per_block)
+        .define("HELD", held)
+        .define("V", lanes)
+        .define("N_OUT", axis)
+        .source();
+    let mut args = vec![
+        address(Some(x)),
+        address(added),
+        address(Some(scale)),
+        address(bias),
+        Arg::Address(Slot::Output(0), 0),
+        Arg::Ints(ints),
+    ];
+    args.extend(ending.args);
+    Ok(Plan::one(source, [blocks(n_rows, per_block)?, 1, 1], (sharers * per_block) as u32, args))
+}
