@@ -24,6 +24,7 @@ use crate::sizes::Sizes;
 use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
 use crate::variants::variants;
+use crate::vet::vet;
 use crate::weights::Weights;
 
 /// A built plan and how it came about.
@@ -154,6 +155,7 @@ pub(crate) fn assemble(
     let sizes = Sizes::of(graph, options);
     let n_known = timings.len();
     let decided = cover(graph, backends, &sizes, options, timings).and_then(|mut decided| {
+        vet(&mut decided, backends, &sizes, options)?;
         let Decided { draft, choices, chosen, .. } = &decided;
         decided.variants = variants(draft, choices, chosen, backends, &sizes, options, timings)?;
         Ok(decided)

@@ -40,6 +40,7 @@ mod tactic_lock;
 mod text_file;
 mod timing_cache;
 mod variants;
+mod vet;
 mod weights;
 
 pub use build::{Built, build};

@@ -69,7 +69,7 @@ pub(crate) fn variants(
 }
 
 /// The sizes to look at, ascending in every symbol.
-fn points(profiles: &[Profile], sizes: &Sizes) -> Vec<Sizes> {
+pub(crate) fn points(profiles: &[Profile], sizes: &Sizes) -> Vec<Sizes> {
     let Some(profile) = profiles.first() else { return Vec::new() };
     let span = |range: &planish_plan::SymbolRange| range.max.max(1) as f64 / range.min.max(1) as f64;
     let widest = profile.ranges.iter().map(span).fold(1.0, f64::max);

@@ -45,7 +45,9 @@ impl FromStr for Device {
             "cuda" => Ok(Device::Cuda(0)),
             _ => {
                 let index = text.strip_prefix("cuda:").ok_or_else(wrong)?;
-                index.parse().map(Device::Cuda).map_err(|_| wrong())
+                // A number may have a sign, a GPU's has none.
+                let is_number = index.bytes().all(|byte| byte.is_ascii_digit());
+                index.parse().ok().filter(|_| is_number).map(Device::Cuda).ok_or_else(wrong)
             }
         }
     }
@@ -152,12 +154,25 @@ mod tests {
             ("auto", Device::Auto),
             ("cpu", Device::Cpu),
             ("cuda", Device::Cuda(0)),
+            ("cuda:0", Device::Cuda(0)),
             ("cuda:3", Device::Cuda(3)),
         ] {
             assert_eq!(text.parse(), Ok(device));
         }
         assert_eq!(Device::Cuda(3).to_string().parse(), Ok(Device::Cuda(3)));
-        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1"] {
+        for text in [
+            "",
+            "gpu",
+            "CUDA",
+            "cuda0",
+            "cuda:",
+            "cuda:x",
+            "cuda:-1",
+            "cuda:+1",
+            "cuda: 1",
+            "cuda:1,2",
+            "cuda:99999999999999999999",
+        ] {
             assert!(text.parse::<Device>().unwrap_err().contains("is no device"), "{text}");
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Fake {
     bare: Arc<AtomicBool>,
     /// Whether transfers cost what they cost on a bus; else nothing, so that it is given even the least steps.
     far: Arc<AtomicBool>,
+    /// Whether a library proposes what it then refuses.
+    refusing: Arc<AtomicBool>,
     /// Streams of a caller's own.
     streams: Arc<Mutex<BTreeMap<u64, FakeQueue>>>,
 }
@@ -66,6 +68,13 @@ impl Fake {
     pub(crate) fn far() -> Fake {
         let fake = Fake::default();
         fake.far.store(true, Ordering::Relaxed);
+        fake
+    }
+
+    /// A device with a library that proposes the best there is for everything, and can do none of it.
+    pub(crate) fn with_refusing_library() -> Fake {
+        let fake = Fake::default();
+        fake.refusing.store(true, Ordering::Relaxed);
         fake
     }
 
@@ -183,7 +192,12 @@ impl Backend for Fake {
             slow: false,
         };
         // What the cost model likes less is what is faster: it takes a measurement to see that.
-        vec![candidate("fake", 1_000.0), candidate("fake_quick", 1_500.0)]
+        let mut list = vec![candidate("fake", 1_000.0), candidate("fake_quick", 1_500.0)];
+        if self.refusing.load(Ordering::Relaxed) {
+            list.push(candidate("cudnn_e1", 900.0));
+            list.push(candidate("cudnn_e2", 950.0));
+        }
+        list
     }
 
     fn pack(

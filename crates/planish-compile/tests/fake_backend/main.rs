@@ -365,6 +365,41 @@ fn sizes_that_only_a_run_can_tell() {
     );
 }
 
+/// Bodies hold steps of the device: their inputs are brought there and their outputs back at every turn.
+#[test]
+fn bodies_run_on_the_device() {
+    let (plan, _) = built(
+        r#"graph "g" {
+            input %n: i64[]
+            input %x: f32[4, 4]
+            const %w: f32[4, 4] = [1, 0.5, 0, 0, 0, 1, 0.5, 0, 0, 0, 1, 0.5, 0.5, 0, 0, 1]
+            %last: f32[4, 4], %all: f32["k'0", 4, 4] = Loop(%n, _, %x; %w) [
+                graph "step" {
+                    input %i: i64[]
+                    input %go: bool[]
+                    input %v: f32[4, 4]
+                    input %w: f32[4, 4]
+                    %p: f32[4, 4] = MatMul(%v, %w)
+                    %r: f32[4, 4] = Relu(%p)
+                    %s: f32[4, 4] = Add(%r, %v)
+                    output %go, %s, %r
+                }
+            ]
+            %y: f32["k'0", 4, 4] = Add(%all, %all)
+            output %last, %y
+        }"#,
+        &[Value::Tensor(Tensor::new(&[], vec![3i64]).unwrap()), random(&[4, 4], 4)],
+    );
+    let body = plan.program.steps.iter().find_map(|step| match &step.kind {
+        StepKind::Control(control) => control.bodies.first(),
+        _ => None,
+    });
+    let body = body.expect("a loop stays one");
+    assert!(
+        body.steps.iter().any(|step| step.target == FAKE && matches!(step.kind, StepKind::Kernel { .. }))
+    );
+}
+
 #[test]
 fn a_device_alone_is_refused() {
     let graph: Graph = r#"graph "g" { input %x: f32[2] %y: f32[2] = Relu(%x) output %y }"#.parse().unwrap();

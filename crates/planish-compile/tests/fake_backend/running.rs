@@ -373,6 +373,34 @@ fn devices_are_measured_by_replays() {
 }
 
 #[test]
+fn what_a_library_refuses_is_left_out_with_a_note() {
+    let graph: Graph = MODEL.parse().unwrap();
+    for tune_level in [0, 1] {
+        let fake = Fake::with_refusing_library();
+        let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake)];
+        let options = BuildOptions { tune_level, ..quick() };
+        let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
+        let named: Vec<&str> = built.plan.program.steps.iter().filter_map(tactic_of).collect();
+        assert!(!named.is_empty() && named.iter().all(|name| name.starts_with("fake_")), "{named:?}");
+        for engine in ["cudnn_e1_Add@1", "cudnn_e2_Add@1"] {
+            let note = format!("{engine} is left out, it cannot run: the fake backend has no tactic");
+            assert!(
+                built.notes.iter().any(|said| said.starts_with(&note)),
+                "{tune_level}: {:?}",
+                built.notes
+            );
+        }
+    }
+}
+
+fn tactic_of(step: &planish_plan::Step) -> Option<&str> {
+    match &step.kind {
+        StepKind::Kernel { variants, .. } => Some(variants[0].tactic.name.as_str()),
+        _ => None,
+    }
+}
+
+#[test]
 fn strict_builds_leave_nothing_to_the_host() {
     let text = r#"graph "g" {
         input %x: f32[2, 4]

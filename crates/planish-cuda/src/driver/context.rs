@@ -64,7 +64,7 @@ impl Context {
         if index >= n_devices {
             let message = match n_devices {
                 0 => "there is no GPU that CUDA can use".to_string(),
-                n => format!("there is no cuda:{index}; the last is cuda:{}", n - 1),
+                n => absent(index, &(0..n).map(|idx| name_of(api, idx)).collect::<Vec<_>>()),
             };
             return Err(CudaError::new(CudaErrorKind::NoDevice, message));
         }
@@ -285,6 +285,25 @@ fn attribute(api: &Driver, device: CUdevice, which: CUdevice_attribute) -> Resul
 const USUAL_CLOCK_HZ: f64 = 1.7e9;
 const USUAL_BANDWIDTH: f64 = 1e12;
 
+/// Says which GPUs there are instead of the one that was asked for.
+fn absent(index: usize, names: &[String]) -> String {
+    let listed: Vec<String> =
+        names.iter().enumerate().map(|(idx, name)| format!("cuda:{idx} ({name})")).collect();
+    format!("there is no cuda:{index}; this machine has {}", listed.join(", "))
+}
+
+/// The name of a GPU by its number; an empty one where the driver does not tell.
+fn name_of(api: &Driver, index: usize) -> String {
+    let mut device: CUdevice = 0;
+    let mut name = [0 as c_char; 128];
+    // SAFETY: the driver refuses numbers of no GPU, and writes at most as many bytes as it is told.
+    let told = unsafe {
+        (api.cuDeviceGet)(&raw mut device, index as i32) == 0
+            && (api.cuDeviceGetName)(name.as_mut_ptr(), name.len() as i32, device) == 0
+    };
+    if told { string_of(&name) } else { String::new() }
+}
+
 fn describe(api: &Driver, device: CUdevice) -> Result<Gpu, CudaError> {
     use CUdevice_attribute as A;
     let ask = |which| attribute(api, device, which);
@@ -316,4 +335,18 @@ fn describe(api: &Driver, device: CUdevice) -> Result<Gpu, CudaError> {
         clock_hz,
         bandwidth,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_told_with_those_that_are() {
+        let names = ["NVIDIA H200".to_string(), "NVIDIA L4".to_string()];
+        assert_eq!(
+            absent(99, &names),
+            "there is no cuda:99; this machine has cuda:0 (NVIDIA H200), cuda:1 (NVIDIA L4)"
+        );
+    }
 }

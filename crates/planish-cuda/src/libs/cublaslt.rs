@@ -17,7 +17,7 @@ use self::ask::{Algorithm, Asked, Functions};
 use self::shape::Shape;
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
-use crate::error::CudaError;
+use crate::error::{CudaError, CudaErrorKind};
 use crate::families::gemm::Gemm;
 use crate::family::{Family, Work};
 use crate::find::Which;

@@ -1,0 +1,299 @@
+//! Whole plans on a GPU where steps of the host lie between: sizes that only a run can tell, and control flow whose
+//! bodies run on the device. Held against the interpreter, at different contents of the same sizes and at other sizes.
+//!
+//! Without a GPU the same plans run on the CPU, and a line says so. The binary runs alone: carry it to a machine with a
+//! GPU and start it there.
+
+use planish::{Builder, Device, Engine, ErrorKind};
+use planish_ir::{Graph, interpret};
+use planish_op::Value;
+use planish_plan::{Program, StepKind};
+use planish_tensor::Tensor;
+
+/// Sums of some hundred products in f32 on the device, in f64 in the interpreter.
+const TOLERANCE: f64 = 2e-5;
+/// At the first run steps are launched, at the second recorded, from then on replayed.
+const N_RUNS: usize = 3;
+
+/// The first GPU, or the CPU where there is none.
+fn device() -> Device {
+    match Device::Cuda(0).describe() {
+        Ok(_) => Device::Cuda(0),
+        Err(why) => {
+            eprintln!("on the CPU: {why}");
+            Device::Cpu
+        }
+    }
+}
+
+/// Numbers between -1 and 1 (xorshift).
+fn random(shape: &[usize], seed: u64) -> Tensor {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    let n: usize = shape.iter().product();
+    Tensor::new(shape, (0..n).map(|_| next()).collect()).unwrap()
+}
+
+/// As many numbers as text, for a constant.
+fn numbers(n: usize, seed: u64) -> String {
+    let values = random(&[n], seed).to_f64s();
+    values.iter().map(|value| format!("{value:e}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Steps on the device, transfers left out, in bodies alone where `inside`.
+fn n_on_device(program: &Program, inside: bool) -> usize {
+    let own = |step: &planish_plan::Step| step.target != 0 && !matches!(step.kind, StepKind::Transfer);
+    let here = if inside { 0 } else { program.steps.iter().filter(|step| own(step)).count() };
+    let below: usize = program
+        .steps
+        .iter()
+        .map(|step| match &step.kind {
+            StepKind::Control(control) => control.bodies.iter().map(|body| n_on_device(body, false)).sum(),
+            _ => 0,
+        })
+        .sum();
+    here + below
+}
+
+#[track_caller]
+fn assert_near(got: &[Value], want: &[Value]) {
+    assert_eq!(got.len(), want.len());
+    for (idx, (got, want)) in got.iter().zip(want).enumerate() {
+        let (got, want) = (got.as_tensor().unwrap(), want.as_tensor().unwrap());
+        assert_eq!((got.dtype(), got.shape()), (want.dtype(), want.shape()), "output {idx}");
+        for (at, (x, y)) in got.to_f64s().into_iter().zip(want.to_f64s()).enumerate() {
+            assert!((x - y).abs() <= TOLERANCE * y.abs().max(1.0), "output {idx} at {at}: {x} against {y}");
+        }
+    }
+}
+
+/// Builds the model and runs it on every set of inputs in turns, in one context; `inside` if steps of bodies must be on
+/// the device.
+#[track_caller]
+fn check(text: &str, sets: &[Vec<Value>], inside: bool) {
+    let device = device();
+    let graph: Graph = text.parse().unwrap();
+    let mut builder = Builder::from_graph(graph.clone()).device(device).tune_level(0).threads(2);
+    // The sizes are those of tests: it would be cheaper at home.
+    builder.options_mut().price_transfers = false;
+    let plan = builder.build().unwrap();
+    let program = &plan.record().program;
+    let n_steps = n_on_device(program, inside);
+    assert!(device == Device::Cpu || n_steps > 0, "nothing runs on {device}");
+    let is_on_host =
+        |step: &planish_plan::Step| !matches!(step.kind, StepKind::Kernel { .. } | StepKind::Transfer);
+    assert!(program.steps.iter().any(is_on_host), "nothing of this is for the host to settle");
+    let engine = Engine::new(plan, device).unwrap();
+    let mut context = engine.context().unwrap();
+    let expected: Vec<Vec<Value>> = sets.iter().map(|set| interpret(&graph, set.clone()).unwrap()).collect();
+    for _ in 0..N_RUNS {
+        for (set, expected) in sets.iter().zip(&expected) {
+            assert_near(&context.run_values(set).unwrap(), expected);
+        }
+    }
+    // Once more, each of them until it is replayed, and in a second context beside the first.
+    let mut other = engine.context().unwrap();
+    for (set, expected) in sets.iter().zip(&expected) {
+        for _ in 0..N_RUNS {
+            assert_near(&context.run_values(set).unwrap(), expected);
+            assert_near(&other.run_values(set).unwrap(), expected);
+        }
+    }
+}
+
+fn tensor(tensor: Tensor) -> Value {
+    Value::Tensor(tensor)
+}
+
+fn images(seeds: &[u64]) -> Vec<Vec<Value>> {
+    seeds.iter().map(|&seed| vec![tensor(random(&[1, 3, 10, 12], seed))]).collect()
+}
+
+#[test]
+fn a_convolution_whose_positive_elements_are_gathered() {
+    let text = format!(
+        r#"graph "g" {{
+            input %x: f32[1, 3, 10, 12]
+            const %w: f32[8, 3, 3, 3] = [{}]
+            %c: f32[1, 8, 8, 10] = Conv(%x, %w) {{ kernel_shape = [3, 3] }}
+            %r: f32[1, 8, 8, 10] = Relu(%c)
+            %n: i64[4, "n'0"] = NonZero(%r)
+            %t: i64["n'0", 4] = Transpose(%n) {{ perm = [1, 0] }}
+            %g: f32["n'0"] = GatherND(%r, %t)
+            %e: f32["n'0"] = Exp(%g)
+            %s: f32["n'0"] = Mul(%e, %g)
+            output %s, %t, %r
+        }}"#,
+        numbers(8 * 27, 5)
+    );
+    check(&text, &images(&[1, 2, 3]), false);
+}
+
+#[test]
+fn rows_that_a_mask_keeps_go_through_a_product() {
+    let text = format!(
+        r#"graph "g" {{
+            input %x: f32[40, 16]
+            const %w: f32[16, 24] = [{}]
+            const %axis: i64[1] = [1]
+            const %least: f32[] = 0
+            %m: f32[40] = ReduceSum(%x, %axis) {{ keepdims = false }}
+            %k: bool[40] = Greater(%m, %least)
+            %c: f32["n'0", 16] = Compress(%x, %k) {{ axis = 0 }}
+            %p: f32["n'0", 24] = MatMul(%c, %w)
+            %r: f32["n'0", 24] = Relu(%p)
+            %y: f32["n'0", 24] = Softmax(%r) {{ axis = -1 }}
+            output %y
+        }}"#,
+        numbers(16 * 24, 6)
+    );
+    let set = |seed| vec![tensor(random(&[40, 16], seed))];
+    // Nothing kept at all, too.
+    let none = vec![tensor(Tensor::new(&[40, 16], vec![-1.0f32; 640]).unwrap())];
+    check(&text, &[set(1), set(2), none, set(3)], false);
+}
+
+#[test]
+fn boxes_that_suppression_keeps_are_gathered() {
+    let text = r#"graph "g" {
+        input %boxes: f32[1, 24, 4]
+        input %scores: f32[1, 2, 24]
+        const %most: i64[] = 5
+        const %overlap: f32[] = 0.4
+        const %least: f32[] = 0.1
+        const %third: i64[] = 2
+        %s: f32[1, 2, 24] = Sigmoid(%scores)
+        %i: i64["n'0", 3] = NonMaxSuppression(%boxes, %s, %most, %overlap, %least)
+        %b: i64["n'0"] = Gather(%i, %third) { axis = 1 }
+        %g: f32[1, "n'0", 4] = Gather(%boxes, %b) { axis = 1 }
+        %y: f32[1, "n'0", 4] = Mul(%g, %g)
+        output %y, %i
+    }"#;
+    let set = |seed: u64| {
+        let corners = random(&[1, 24, 4], seed).to_f64s();
+        let boxes = corners.chunks(4).flat_map(|c| {
+            let (y, x) = (c[0] as f32, c[1] as f32);
+            [y, x, y + 0.3 + c[2].abs() as f32, x + 0.3 + c[3].abs() as f32]
+        });
+        let boxes = Tensor::new(&[1, 24, 4], boxes.collect()).unwrap();
+        vec![tensor(boxes), tensor(random(&[1, 2, 24], seed + 50))]
+    };
+    check(text, &[set(1), set(2), set(3)], false);
+}
+
+#[test]
+fn a_branch_runs_on_the_device() {
+    let text = format!(
+        r#"graph "g" {{
+            input %x: f32[1, 3, 10, 12]
+            input %c: bool[]
+            const %w: f32[8, 3, 3, 3] = [{}]
+            %a: f32[1, 8, 8, 10] = Conv(%x, %w) {{ kernel_shape = [3, 3] }}
+            %y: f32[1, 8, 8, 10] = If(%c; %a) [
+                graph "then" {{
+                    input %a: f32[1, 8, 8, 10]
+                    const %v: f32[8, 8, 1, 1] = [{}]
+                    %b: f32[1, 8, 8, 10] = Conv(%a, %v) {{ kernel_shape = [1, 1] }}
+                    %r: f32[1, 8, 8, 10] = Relu(%b)
+                    output %r
+                }},
+                graph "else" {{
+                    input %a: f32[1, 8, 8, 10]
+                    %t: f32[1, 8, 8, 10] = Tanh(%a)
+                    output %t
+                }}
+            ]
+            %z: f32[1, 8, 8, 10] = Add(%y, %a)
+            output %z
+        }}"#,
+        numbers(8 * 27, 7),
+        numbers(64, 8)
+    );
+    let sets: Vec<Vec<Value>> = images(&[1, 2, 3, 4])
+        .into_iter()
+        .enumerate()
+        .map(|(idx, mut set)| {
+            set.push(tensor(Tensor::new(&[], vec![idx % 3 != 1]).unwrap()));
+            set
+        })
+        .collect();
+    check(&text, &sets, true);
+}
+
+#[test]
+fn a_loop_carries_what_its_body_makes_on_the_device() {
+    let text = format!(
+        r#"graph "g" {{
+            input %n: i64[]
+            input %x: f32[6, 16]
+            const %w: f32[16, 16] = [{}]
+            %last: f32[6, 16], %all: f32["k'0", 6, 16] = Loop(%n, _, %x; %w) [
+                graph "step" {{
+                    input %i: i64[]
+                    input %go: bool[]
+                    input %v: f32[6, 16]
+                    input %w: f32[16, 16]
+                    %p: f32[6, 16] = MatMul(%v, %w)
+                    %t: f32[6, 16] = Tanh(%p)
+                    output %go, %t, %p
+                }}
+            ]
+            %y: f32["k'0", 6, 16] = Relu(%all)
+            output %last, %y
+        }}"#,
+        numbers(256, 9)
+    );
+    let set = |n: i64, seed| vec![tensor(Tensor::new(&[], vec![n]).unwrap()), tensor(random(&[6, 16], seed))];
+    check(&text, &[set(3, 1), set(1, 2), set(0, 3), set(7, 4)], true);
+}
+
+#[test]
+fn a_scan_runs_its_body_on_the_device() {
+    let text = format!(
+        r#"graph "g" {{
+            input %h: f32[4, 8]
+            input %x: f32[t, 4, 8]
+            const %w: f32[8, 8] = [{}]
+            %last: f32[4, 8], %all: f32[t, 4, 8] = Scan(%h, %x; %w) {{ num_scan_inputs = 1 }} [
+                graph "step" {{
+                    input %h: f32[4, 8]
+                    input %x: f32[4, 8]
+                    input %w: f32[8, 8]
+                    %p: f32[4, 8] = MatMul(%h, %w)
+                    %s: f32[4, 8] = Add(%p, %x)
+                    %t: f32[4, 8] = Sigmoid(%s)
+                    output %t, %t
+                }}
+            ]
+            output %last, %all
+        }}"#,
+        numbers(64, 10)
+    );
+    let set = |t: usize, seed| vec![tensor(random(&[4, 8], seed)), tensor(random(&[t, 4, 8], seed + 9))];
+    check(&text, &[set(5, 1), set(2, 2), set(5, 3)], true);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_named_beside_those_that_are() {
+    let error = Device::Cuda(99).describe().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lacking, "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("cuda:99 cannot be used: "), "{text}");
+    if let Ok(first) = Device::Cuda(0).describe() {
+        assert!(text.contains("cuda:0"), "{text}");
+        // What a plan says that it was built for.
+        let graph: Graph =
+            r#"graph "g" { input %x: f32[4] %y: f32[4] = Exp(%x) output %y }"#.parse().unwrap();
+        let plan = Builder::from_graph(graph).device("cuda".parse().unwrap()).tune_level(0).build().unwrap();
+        let targets = &plan.record().targets;
+        assert!(
+            targets.iter().any(|target| target.backend == "cuda" && target.device == first),
+            "{targets:?}"
+        );
+    }
+}
