@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use planish_kernel::{Backend, Code, MemoryKind, Problem, Tactic};
-use planish_plan::{Program, StepKind};
+use planish_plan::{Profile, Program, StepKind, SymbolRange};
 use planish_tensor::Bytes;
 
 use crate::backends::{Backends, HOST};
@@ -22,45 +22,116 @@ pub(crate) struct Needed {
     pub(crate) code: Vec<Code>,
 }
 
-/// Collects needs and code of every kernel step, bodies included: at the tuned sizes and at the ends of the
-/// profiles, since a kernel may be made for sizes.
+/// Collects needs and code of every kernel step, bodies included: at the tuned sizes and at others that the plan
+/// may run at, since kernels may be made for sizes (whole vectors or not, a line in registers or not) and a machine
+/// that runs the plan may have no compiler.
 pub(crate) fn needs_and_code(
     program: &Program,
     backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
 ) -> Result<Needed, BuildError> {
-    let mut all = vec![sizes.pairs()];
-    for profile in &options.profiles {
-        for largest in [false, true] {
-            let mut pairs = sizes.pairs();
-            for (symbol, size) in &mut pairs {
-                if let Some(range) = profile.ranges.iter().find(|range| range.symbol == *symbol) {
-                    *size = if largest { range.max } else { range.min };
-                }
-            }
-            if !all.contains(&pairs) {
-                all.push(pairs);
-            }
+    if backends.all().len() == 1 {
+        return Ok(Needed::default());
+    }
+    let mut all = vec![sizes.all_pairs()];
+    for point in points(&sizes.pairs(), &options.profiles) {
+        let pairs = sizes.with(point.into_iter()).all_pairs();
+        if !all.contains(&pairs) {
+            all.push(pairs);
         }
     }
+    let mut needed = Needed::default();
+    let mut collected = Collected { needs: BTreeSet::new(), code: BTreeMap::new() };
+    let mut wanted = Vec::new();
+    collected.program(program, backends, options.threads, &all, &mut wanted);
     for target in backends.by_preference().filter(|&target| target != HOST) {
-        let mut work = Vec::new();
-        for step in program.steps.iter().filter(|step| step.target == target) {
-            let StepKind::Kernel { variants, .. } = &step.kind else { continue };
-            let problems = all
-                .iter()
-                .filter_map(|sizes| planish_runtime::problem_of(program, step, sizes, options.threads).ok());
-            work.extend(problems.flat_map(|problem| {
-                variants.iter().map(move |variant| (problem.clone(), variant.tactic.clone()))
-            }));
-        }
+        let of_target = wanted.iter().filter(|want| want.target == target);
+        let work: Vec<_> = of_target.map(|want| (want.problem.clone(), want.tactic.clone())).collect();
         compile_ahead(backends.get(target), &work);
     }
-    let mut collected = Collected { needs: BTreeSet::new(), code: BTreeMap::new() };
-    collected.program(program, backends, &all, options.threads)?;
-    let code = collected.code.into_iter().map(|(key, bytes)| Code { key, bytes }).collect();
-    Ok(Needed { needs: collected.needs, code })
+    for Wanted { target, step, problem, tactic, is_tuned } in wanted {
+        match backends.get(target).code(&problem, &tactic) {
+            Ok(code) => collected.code.extend(code.into_iter().map(|Code { key, bytes }| (key, bytes))),
+            Err(error) if is_tuned => {
+                return Err(BuildError::internal(format!("no code for `{step}` by {tactic}: {error}")));
+            }
+            // A size that the model may not take at all.
+            Err(_) => {}
+        }
+    }
+    needed.needs = collected.needs;
+    needed.code = collected.code.into_iter().map(|(key, bytes)| Code { key, bytes }).collect();
+    Ok(needed)
+}
+
+/// Points of a plan's sizes: all of a profile's where they are few, else where kernels may change. Where any size
+/// is allowed, those around the tuned ones.
+fn points(tuned: &[(String, i64)], profiles: &[Profile]) -> Vec<Vec<(String, i64)>> {
+    let open = Profile {
+        ranges: tuned
+            .iter()
+            .map(|(symbol, size)| SymbolRange {
+                symbol: symbol.clone(),
+                min: 1,
+                opt: *size,
+                max: size.saturating_mul(OPEN_GROWTH),
+            })
+            .collect(),
+    };
+    let profiles = if profiles.is_empty() { std::slice::from_ref(&open) } else { profiles };
+    let mut all = Vec::new();
+    for Profile { ranges, .. } in profiles {
+        let along: Vec<Vec<i64>> = ranges.iter().map(telling).collect();
+        let at = |pick: &dyn Fn(usize) -> i64| -> Vec<(String, i64)> {
+            ranges.iter().enumerate().map(|(idx, range)| (range.symbol.clone(), pick(idx))).collect()
+        };
+        let n_all = along.iter().try_fold(1usize, |n, sizes| n.checked_mul(sizes.len()));
+        if let Some(n_all) = n_all.filter(|n| *n <= MAX_POINTS) {
+            all.extend((0..n_all).map(|mut number| {
+                let digits: Vec<i64> = along
+                    .iter()
+                    .map(|sizes| {
+                        let digit = sizes[number % sizes.len()];
+                        number /= sizes.len();
+                        digit
+                    })
+                    .collect();
+                at(&|idx| digits[idx])
+            }));
+            continue;
+        }
+        // One size after the other, the rest as tuned; then all together.
+        for (moved, sizes) in along.iter().enumerate() {
+            for &size in sizes {
+                all.push(at(&|idx| if idx == moved { size } else { ranges[idx].opt }));
+            }
+        }
+        for step in 0..along.iter().map(Vec::len).max().unwrap_or(0) {
+            all.push(at(&|idx| along[idx][step.min(along[idx].len() - 1)]));
+        }
+    }
+    all
+}
+
+/// What an open plan's sizes may grow by, as far as code is kept for them.
+const OPEN_GROWTH: i64 = 4;
+/// Points whose code is looked for; each costs every step's source, not its compilation.
+const MAX_POINTS: usize = 64;
+/// Ranges up to this many sizes are gone through one by one.
+const MAX_EACH: i64 = 32;
+
+/// Sizes of a range at which code may differ: ends, the tuned size, powers of two and their neighbours, and every
+/// remainder by 8 there is, since vectors have up to 8 elements.
+fn telling(range: &SymbolRange) -> Vec<i64> {
+    let SymbolRange { min, opt, max, .. } = *range;
+    if max.saturating_sub(min) < MAX_EACH {
+        return (min..=max.max(min)).collect();
+    }
+    let powers = (0..40).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
+    let remainders = (0..8).map(|rest| opt / 8 * 8 + rest);
+    let all: BTreeSet<i64> = [min, opt, max].into_iter().chain(powers).chain(remainders).collect();
+    all.into_iter().filter(|size| (min..=max).contains(size)).collect()
 }
 
 /// Has the backend compile the code of all of this, on every core at once: it keeps what it compiled. Whatever
@@ -86,20 +157,31 @@ struct Collected {
     code: BTreeMap<String, Bytes>,
 }
 
+/// Code that a step wants at some sizes.
+struct Wanted {
+    target: u32,
+    step: String,
+    problem: Problem,
+    tactic: Tactic,
+    is_tuned: bool,
+}
+
 impl Collected {
+    /// Notes needs, and what code is wanted; the first of the sizes are the tuned ones.
     fn program(
         &mut self,
         program: &Program,
         backends: Backends<'_>,
-        sizes: &[Vec<(String, i64)>],
         threads: usize,
-    ) -> Result<(), BuildError> {
+        sizes: &[Vec<(String, i64)>],
+        wanted: &mut Vec<Wanted>,
+    ) {
         for step in &program.steps {
             let variants = match &step.kind {
                 StepKind::Kernel { variants, .. } => variants,
                 StepKind::Control(control) => {
                     for body in &control.bodies {
-                        self.program(body, backends, sizes, threads)?;
+                        self.program(body, backends, threads, sizes, wanted);
                     }
                     continue;
                 }
@@ -113,19 +195,59 @@ impl Collected {
             for variant in variants {
                 let needs = backend.tactic_needs(&variant.tactic);
                 self.needs.extend(needs.into_iter().map(|need| (step.target, need)));
-                for sizes in sizes {
-                    // Sizes inside bodies may be known to a run alone; the runtime then compiles, or says so.
-                    let Ok(problem) = planish_runtime::problem_of(program, step, sizes, threads) else {
-                        continue;
-                    };
-                    let code = backend.code(&problem, &variant.tactic).map_err(|error| {
-                        let message = format!("no code for `{}` by {}: {error}", step.name, variant.tactic);
-                        BuildError::internal(message)
-                    })?;
-                    self.code.extend(code.into_iter().map(|Code { key, bytes }| (key, bytes)));
+            }
+            let mut seen = BTreeSet::new();
+            for (place, sizes) in sizes.iter().enumerate() {
+                // Sizes inside bodies may be known to a run alone; the runtime then compiles, or says so.
+                let (Ok(problem), Some(tactic)) = (
+                    planish_runtime::problem_of(program, step, sizes, threads),
+                    planish_runtime::tactic_at(step, sizes),
+                ) else {
+                    continue;
+                };
+                if seen.insert((problem.key(), tactic.clone())) {
+                    let (target, step) = (step.target, step.name.clone());
+                    wanted.push(Wanted {
+                        target,
+                        step,
+                        problem,
+                        tactic: tactic.clone(),
+                        is_tuned: place == 0,
+                    });
                 }
             }
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(symbol: &str, min: i64, opt: i64, max: i64) -> SymbolRange {
+        SymbolRange { symbol: symbol.into(), min, opt, max }
+    }
+
+    #[test]
+    fn small_profiles_are_gone_through_whole() {
+        let profile = Profile { ranges: vec![range("n", 1, 2, 4), range("m", 5, 5, 6)] };
+        let all: BTreeSet<_> = points(&[], &[profile]).into_iter().collect();
+        assert_eq!(all.len(), 8);
+        assert!(all.contains(&vec![("n".to_string(), 3), ("m".to_string(), 6)]));
+    }
+
+    #[test]
+    fn large_profiles_and_open_plans_are_gone_through_where_code_may_differ() {
+        let profile = Profile { ranges: vec![range("batch", 1, 8, 64), range("length", 16, 128, 512)] };
+        let all = points(&[], &[profile]);
+        for (batch, length) in [(1, 128), (64, 128), (8, 16), (8, 512), (8, 129), (8, 131), (8, 33), (1, 16)]
+        {
+            let point = vec![("batch".to_string(), batch), ("length".to_string(), length)];
+            assert!(all.contains(&point), "{point:?}");
+        }
+        let is_inside = |point: &Vec<(String, i64)>| point[0].1 <= 64 && (16..=512).contains(&point[1].1);
+        assert!(all.iter().all(is_inside));
+        let open = points(&[("batch".to_string(), 1)], &[]);
+        assert_eq!(open.iter().map(|point| point[0].1).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 }

@@ -102,6 +102,11 @@ impl Sizes {
         self.known.iter().map(|(name, size)| (name.clone(), *size)).collect()
     }
 
+    /// The same with what follows inside of the graph.
+    pub(crate) fn all_pairs(&self) -> Vec<(String, i64)> {
+        self.known.iter().chain(&self.inner).map(|(name, size)| (name.clone(), *size)).collect()
+    }
+
     pub(crate) fn size(&self, dim: &Dim) -> usize {
         let lookup = |name: &str| Some(*self.known.get(name).or(self.inner.get(name)).unwrap_or(&GUESS));
         dim.eval(&lookup).and_then(|size| usize::try_from(size).ok()).unwrap_or(GUESS as usize)
