@@ -242,6 +242,9 @@ pub(crate) struct Bench {
     /// Wait for the GPU by looking all the time: the least latency, for a whole core
     #[arg(long)]
     pub(crate) spin: bool,
+    /// Streams over which the branches of a recording are spread on a GPU
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) streams: usize,
     #[command(flatten)]
     pub(crate) building: Building,
     #[command(flatten)]

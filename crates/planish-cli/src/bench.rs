@@ -303,7 +303,7 @@ fn run_all(
 ) -> Result<Timed> {
     let on_device = engine.record().targets.len() > 1;
     let wait = if args.spin { Wait::Spin } else { Wait::Block };
-    let options = ContextOptions { wait, ..ContextOptions::new(threads) };
+    let options = ContextOptions { wait, streams: args.streams, ..ContextOptions::new(threads) };
     let mut ready = Vec::new();
     for _ in 0..args.contexts.max(1) {
         ready.push(Ready::new(engine, names, tensors, options, args, on_device).context("the run failed")?);

@@ -18,6 +18,9 @@ use crate::view::{Outputs, View};
 /// Of memory that kernels write in place.
 const ALIGNMENT: usize = 64;
 
+/// More streams than any model has branches that are worth one.
+const MAX_STREAMS: usize = 8;
+
 /// How a context runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContextOptions {
@@ -27,12 +30,14 @@ pub struct ContextOptions {
     pub wait: Wait,
     /// Whether launches on a device are recorded at the second run of a size and replayed from then on.
     pub recorded: bool,
+    /// Streams over which a recording's branches are spread; 1 keeps them behind each other.
+    pub streams: usize,
 }
 
 impl ContextOptions {
-    /// With this many threads, waiting blocked, launches recorded.
+    /// With this many threads, waiting blocked, launches recorded on one stream.
     pub fn new(threads: usize) -> ContextOptions {
-        ContextOptions { threads, wait: Wait::default(), recorded: true }
+        ContextOptions { threads, wait: Wait::default(), recorded: true, streams: 1 }
     }
 }
 
@@ -75,11 +80,12 @@ impl Context {
             }
             list.push(streams);
         }
-        let mode = Mode { threads, poison: false, recorded: options.recorded, waits: true };
+        let streams = options.streams.clamp(1, MAX_STREAMS);
+        let mode = Mode { threads, poison: false, recorded: options.recorded, waits: true, streams };
         let state = State {
             engine: engine.clone(),
             frame: Frame::default(),
-            queues: Queues { list },
+            queues: Queues { list, branches: Vec::new() },
             mode,
             foreign: None,
             options,

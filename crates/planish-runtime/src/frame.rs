@@ -20,6 +20,8 @@ use crate::resolve::{Action, Resolved};
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) list: Vec<Vec<Box<dyn Queue>>>,
+    /// Queues of the device for branches of a recording.
+    pub(crate) branches: Vec<Box<dyn Queue>>,
 }
 
 impl Queues {
@@ -104,6 +106,16 @@ pub(crate) struct Mode {
     pub(crate) recorded: bool,
     /// Whether a run waits until everything is done, and not only queued.
     pub(crate) waits: bool,
+    /// Streams for the branches of a recording.
+    pub(crate) streams: usize,
+}
+
+impl Mode {
+    /// Steps for which memory is kept beyond its last use, so that branches do not wait for each other's scratch
+    /// memory and dead values.
+    pub(crate) fn slack(self) -> usize {
+        if self.streams > 1 { 3 } else { 0 }
+    }
 }
 
 /// A program's memory and its prepared segments.
@@ -292,7 +304,7 @@ impl Frame {
             let queues = &mut *queues.range(name);
             match (stretch, &step.action) {
                 (Some((number, stretch)), _) => {
-                    self.stretch(number, stretch, resolved, steps, feeds, queues)?;
+                    self.stretch(core, number, stretch, resolved, steps, feeds, queues, mode)?;
                     last = stretch.end - 1;
                 }
                 (_, Action::Kernel { .. }) => {

@@ -1,12 +1,13 @@
 //! Launches: one kernel at a time, or a stretch of them recorded and replayed.
 
-use planish_kernel::{Address, Call, Queue};
+use planish_kernel::{Address, Call, Event, Queue, QueueOptions};
 use planish_plan::Step;
 
+use crate::branches::{Branches, assign, touches};
 use crate::engine::{Core, Unit};
 use crate::error::RunError;
 use crate::feed::Feed;
-use crate::frame::{Frame, Observed, Queues, Watch};
+use crate::frame::{Frame, Mode, Observed, Queues, Watch};
 use crate::record::{How, Stretch};
 use crate::resolve::{Action, Resolved, ResolvedStep};
 
@@ -60,14 +61,17 @@ impl Frame {
     }
 
     /// Runs a stretch: replayed where it was recorded at these addresses.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn stretch(
         &mut self,
+        core: &Core,
         number: usize,
         stretch: &Stretch,
         resolved: &Resolved,
         steps: &[Step],
         feeds: &[Feed<'_>],
         queues: &mut Queues,
+        mode: Mode,
     ) -> Result<(), RunError> {
         // Operands and workspace of every step, one behind the other.
         let mut key = std::mem::take(&mut self.addresses);
@@ -76,29 +80,32 @@ impl Frame {
             let workspace = self.operands(&resolved.steps[at], resolved, feeds, &mut key);
             key.push(workspace);
         }
-        let queue = queues.get(steps[stretch.first].target, steps[stretch.first].stream);
-        let launch_all = |queue: &mut dyn Queue| -> Result<(), RunError> {
-            let mut rest = &key[..];
-            let places = stretch.first..stretch.end;
-            for (step, record) in resolved.steps[places.clone()].iter().zip(&steps[places]) {
-                let (own, behind) = rest.split_at(step.inputs.len() + step.outputs.len() + 1);
-                let (addresses, workspace) = own.split_at(own.len() - 1);
-                queue.range_begin(&record.name);
-                let done = run_kernel(step, record, addresses, workspace[0], queue);
-                queue.range_end();
-                done?;
-                rest = behind;
-            }
-            Ok(())
-        };
+        let first = &steps[stretch.first];
+        let queue = queues.get(first.target, first.stream);
+        let own = Operands { resolved, steps, stretch, key: &key };
         match resolved.recordings.replay(number, &key, queue)? {
             How::Done => {}
-            How::Plain => launch_all(queue)?,
+            How::Plain => own.launch_all(queue)?,
             How::Record => {
                 // An older recording may have to go, and the run before may be replaying it.
                 queue.synchronize()?;
+                let branches = own.branches(mode.streams);
+                if let Some(branches) = &branches {
+                    let n_streams = branches.lanes.iter().map(|lane| lane.stream + 1).max().unwrap_or(1);
+                    while queues.branches.len() + 1 < n_streams {
+                        let options = QueueOptions::new(mode.threads);
+                        queues.branches.push(core.backends[first.target as usize].queue(options)?);
+                    }
+                }
+                let Queues { list, branches: others } = queues;
+                let streams = &mut list[first.target as usize];
+                let at = (first.stream as usize).min(streams.len() - 1);
+                let queue = &mut *streams[at];
                 queue.begin_capture()?;
-                let launched = launch_all(queue);
+                let launched = match &branches {
+                    Some(branches) => own.launch_branches(branches, queue, others),
+                    None => own.launch_all(queue),
+                };
                 // Ended whatever happened, so that the queue can be used again.
                 let recording = queue.end_capture();
                 match (launched, recording) {
@@ -109,7 +116,7 @@ impl Frame {
                     // Something in it cannot be recorded: launched as it is, now and from here on.
                     _ => {
                         resolved.recordings.keep(number, &key, None);
-                        launch_all(queue)?;
+                        own.launch_all(queue)?;
                     }
                 }
             }
@@ -136,6 +143,84 @@ impl Frame {
             return Ok(());
         }
         self.events[at] = Some(queue.record()?);
+        Ok(())
+    }
+}
+
+/// A stretch with the addresses of its operands.
+struct Operands<'a> {
+    resolved: &'a Resolved,
+    steps: &'a [Step],
+    stretch: &'a Stretch,
+    key: &'a [Address],
+}
+
+impl<'a> Operands<'a> {
+    /// The places of its steps, each with its addresses: inputs, outputs, workspace.
+    fn each(&self) -> impl Iterator<Item = (usize, &'a [Address])> {
+        let (resolved, mut rest) = (self.resolved, self.key);
+        (self.stretch.first..self.stretch.end).map(move |at| {
+            let step = &resolved.steps[at];
+            let (own, behind) = rest.split_at(step.inputs.len() + step.outputs.len() + 1);
+            rest = behind;
+            (at, own)
+        })
+    }
+
+    fn launch(&self, at: usize, own: &[Address], queue: &mut dyn Queue) -> Result<(), RunError> {
+        let record = &self.steps[at];
+        let (addresses, workspace) = own.split_at(own.len() - 1);
+        queue.range_begin(&record.name);
+        let done = run_kernel(&self.resolved.steps[at], record, addresses, workspace[0], queue);
+        queue.range_end();
+        done
+    }
+
+    fn launch_all(&self, queue: &mut dyn Queue) -> Result<(), RunError> {
+        self.each().try_for_each(|(at, own)| self.launch(at, own, queue))
+    }
+
+    /// How its steps are spread over streams; nothing where all are behind each other.
+    fn branches(&self, n_streams: usize) -> Option<Branches> {
+        if n_streams < 2 {
+            return None;
+        }
+        let touched: Vec<_> =
+            self.each().map(|(at, own)| touches(self.resolved, at, &self.steps[at], own)).collect();
+        let branches = assign(&touched, n_streams);
+        branches.lanes.iter().any(|lane| lane.stream > 0).then_some(branches)
+    }
+
+    /// Launches what is being recorded on `first`, with its branches on the others, joined at the end.
+    fn launch_branches(
+        &self,
+        branches: &Branches,
+        first: &mut dyn Queue,
+        others: &mut [Box<dyn Queue>],
+    ) -> Result<(), RunError> {
+        let n_streams = others.len() + 1;
+        let mut streams: Vec<&mut dyn Queue> = Vec::with_capacity(n_streams);
+        streams.push(first);
+        streams.extend(others.iter_mut().map(|queue| &mut **queue as &mut dyn Queue));
+        // By waiting for the first stream the others become a part of what is recorded there.
+        let begin = streams[0].record()?;
+        let mut joined = vec![false; n_streams];
+        joined[0] = true;
+        let mut events: Vec<Option<Box<dyn Event>>> = Vec::with_capacity(branches.lanes.len());
+        for ((at, own), lane) in self.each().zip(&branches.lanes) {
+            let queue = &mut *streams[lane.stream];
+            if !std::mem::replace(&mut joined[lane.stream], true) {
+                queue.wait_for(&*begin)?;
+            }
+            for event in lane.waits.iter().filter_map(|&earlier| events.get(earlier)).flatten() {
+                queue.wait_for(&**event)?;
+            }
+            self.launch(at, own, queue)?;
+            events.push(if lane.awaited { Some(queue.record()?) } else { None });
+        }
+        for event in branches.joins.iter().filter_map(|&last| events.get(last)).flatten() {
+            streams[0].wait_for(&**event)?;
+        }
         Ok(())
     }
 }

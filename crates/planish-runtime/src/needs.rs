@@ -71,7 +71,7 @@ impl Engine {
         let program = &core.unit.program;
         let mut is_whole = core.unit.bodies.iter().all(Vec::is_empty);
         for (idx, segment) in core.unit.outline.segments.iter().enumerate() {
-            let resolved = match resolve(core, &core.unit, idx, &symbols, threads) {
+            let resolved = match resolve(core, &core.unit, idx, &symbols, threads, 0) {
                 Ok(resolved) => resolved,
                 Err(error) if idx == 0 => return Err(error),
                 Err(_) => {

@@ -80,7 +80,7 @@ impl Engine {
         let mut steps = Vec::new();
         let mut last: Option<Resolved> = None;
         for (idx, segment) in outline.segments.iter().enumerate() {
-            let resolved = match resolve(core, &core.unit, idx, &symbols, threads) {
+            let resolved = match resolve(core, &core.unit, idx, &symbols, threads, 0) {
                 Ok(resolved) => resolved,
                 Err(error) if idx == 0 => return Err(error),
                 Err(_) => break,

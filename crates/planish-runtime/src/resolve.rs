@@ -206,13 +206,14 @@ pub fn tactic_at<'a>(step: &'a Step, sizes: &[(String, i64)]) -> Option<&'a plan
     tactic(step, &Symbols::from_pairs(sizes)).ok()
 }
 
-/// Resolves the steps of a segment.
+/// Resolves the steps of a segment. Memory is kept for `slack` steps beyond its last use.
 pub(crate) fn resolve(
     core: &Core,
     unit: &Unit,
     segment_idx: usize,
     symbols: &Symbols,
     threads: usize,
+    slack: usize,
 ) -> Result<Resolved, RunError> {
     let program = &unit.program;
     let outline = &unit.outline;
@@ -262,7 +263,7 @@ pub(crate) fn resolve(
         kernels.push(Some(Arc::from(kernel.map_err(|error| RunError::at(&step.name, error))?)));
     }
 
-    let layout = lay_out(core, unit, segment_idx, &operands, &kernels)?;
+    let layout = lay_out(core, unit, segment_idx, &operands, &kernels, slack)?;
     let ends = Ends::new(core, unit);
     let locate = |step: &Step, value: u32, input: Option<usize>| -> Result<Location, RunError> {
         let root = outline.root[value as usize];
@@ -420,6 +421,7 @@ fn lay_out(
     segment_idx: usize,
     operands: &[Option<Operand>],
     kernels: &[Option<Arc<dyn Kernel>>],
+    slack: usize,
 ) -> Result<Laid, RunError> {
     let (program, outline) = (&unit.program, &unit.outline);
     let segment = &outline.segments[segment_idx];
@@ -471,7 +473,7 @@ fn lay_out(
                 let (first, last) =
                     if queue.is_none() { (segment.first, segment.end) } else { outline.life[value] };
                 let group = groups.entry((program.values[value].target, *queue)).or_default();
-                group.push((Holder::Value(value), Piece { bytes, first, last }));
+                group.push((Holder::Value(value), Piece { bytes, first, last: last + slack }));
             }
         }
     }
@@ -480,7 +482,7 @@ fn lay_out(
         if bytes > 0 {
             let at = segment.first + idx;
             let group = groups.entry((step.target, Some((step.target, step.stream)))).or_default();
-            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at }));
+            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at + slack }));
         }
     }
     for ((target, _), group) in groups {

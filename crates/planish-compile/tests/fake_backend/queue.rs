@@ -160,25 +160,72 @@ pub(crate) struct FakeQueue {
     captured: Option<Captured>,
 }
 
+/// A recording in the making: pieces of work, each with those that it comes behind.
+#[derive(Clone, Default)]
+struct Captured {
+    work: Arc<Mutex<Graph>>,
+    /// What the next piece of this queue comes behind.
+    tail: Vec<usize>,
+}
+
 #[derive(Default)]
-struct Captured(Vec<Work>);
+struct Graph {
+    pieces: Vec<(Work, Vec<usize>)>,
+    is_ended: bool,
+}
 
 impl std::fmt::Debug for Captured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} pieces of work", lock(&self.work).pieces.len())
+    }
+}
+
+impl Captured {
+    /// Whether everything that was recorded comes before what this queue is at.
+    fn is_joined(&self) -> bool {
+        let graph = lock(&self.work);
+        let mut seen = vec![false; graph.pieces.len()];
+        let mut open = self.tail.clone();
+        while let Some(piece) = open.pop() {
+            if !std::mem::replace(&mut seen[piece], true) {
+                open.extend(&graph.pieces[piece].1);
+            }
+        }
+        seen.into_iter().all(|seen| seen)
+    }
+}
+
+/// Pieces in the order in which they are done: of all that could be next always the last, so that an order that was
+/// not asked for is seldom kept.
+struct FakeRecording(Vec<Work>);
+
+impl std::fmt::Debug for FakeRecording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} pieces of work", self.0.len())
     }
 }
 
-#[derive(Debug)]
-struct FakeRecording(Captured);
+impl FakeRecording {
+    fn new(pieces: &[(Work, Vec<usize>)]) -> FakeRecording {
+        let mut done = vec![false; pieces.len()];
+        let mut order = Vec::new();
+        let is_next =
+            |at: &usize, done: &[bool]| !done[*at] && pieces[*at].1.iter().all(|&before| done[before]);
+        while let Some(at) = (0..pieces.len()).rev().find(|at| is_next(at, &done)) {
+            done[at] = true;
+            order.push(pieces[at].0.clone());
+        }
+        FakeRecording(order)
+    }
+}
 
 impl Recording for FakeRecording {
     fn bytes(&self) -> usize {
-        64 * self.0.0.len()
+        64 * self.0.len()
     }
 
     fn len(&self) -> usize {
-        self.0.0.len()
+        self.0.len()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -190,6 +237,8 @@ impl Recording for FakeRecording {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reached {
     state: Arc<(Mutex<Moments>, Condvar)>,
+    /// The place in a recording, where it was recorded in one.
+    captured: Arc<Mutex<Option<Captured>>>,
 }
 
 #[derive(Debug, Default)]
@@ -274,13 +323,23 @@ impl FakeQueue {
         work: impl Fn(&Table) -> Result<(), KernelError> + Send + Sync + 'static,
     ) -> Result<(), KernelError> {
         let work: Work = Arc::new(work);
-        match &mut self.captured {
+        match self.capturing() {
             Some(captured) => {
-                captured.0.push(work);
+                let mut graph = lock(&captured.work);
+                let behind = std::mem::replace(&mut captured.tail, vec![graph.pieces.len()]);
+                graph.pieces.push((work, behind));
                 Ok(())
             }
             None => self.send(work),
         }
+    }
+
+    /// The recording that this queue is a part of: until it ends, also where another queue began it.
+    fn capturing(&mut self) -> Option<&mut Captured> {
+        if self.captured.as_ref().is_some_and(|captured| lock(&captured.work).is_ended) {
+            self.captured = None;
+        }
+        self.captured.as_mut()
     }
 
     fn send(&self, work: Work) -> Result<(), KernelError> {
@@ -288,14 +347,14 @@ impl FakeQueue {
         queue.send(work).map_err(|_| failed("the queue's thread is gone"))
     }
 
-    pub(crate) fn count_launch(&self) {
-        if self.captured.is_none() {
+    pub(crate) fn count_launch(&mut self) {
+        if self.capturing().is_none() {
             self.table.n_launches.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn not_while_recording(&self) -> Result<(), KernelError> {
-        match self.captured {
+    fn not_while_recording(&mut self) -> Result<(), KernelError> {
+        match self.capturing() {
             Some(_) => Err(failed("not while a recording is made")),
             None => Ok(()),
         }
@@ -381,9 +440,12 @@ impl Queue for FakeQueue {
     }
 
     fn record_at(&mut self, event: &dyn Event) -> Result<(), KernelError> {
-        self.not_while_recording()?;
         let event = event.as_any().downcast_ref::<Reached>();
         let event = event.ok_or_else(|| failed("an event of another backend"))?.clone();
+        *lock(&event.captured) = self.capturing().cloned();
+        if lock(&event.captured).is_some() {
+            return Ok(());
+        }
         let n = {
             let mut moments = lock(&event.state.0);
             moments.n_recorded += 1;
@@ -401,6 +463,14 @@ impl Queue for FakeQueue {
     fn wait_for(&mut self, event: &dyn Event) -> Result<(), KernelError> {
         let event = event.as_any().downcast_ref::<Reached>();
         let event = event.ok_or_else(|| failed("an event of another backend"))?.clone();
+        // One that has ended since is none.
+        self.capturing();
+        if let Some(there) = &*lock(&event.captured) {
+            let captured =
+                self.captured.get_or_insert_with(|| Captured { tail: Vec::new(), ..there.clone() });
+            captured.tail.extend(&there.tail);
+            return Ok(());
+        }
         let n = event.n_recorded();
         self.push(move |table| {
             event.wait_for(n);
@@ -421,15 +491,21 @@ impl Queue for FakeQueue {
 
     fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
         let captured = self.captured.take().ok_or_else(|| failed("no recording is being made"))?;
+        let is_joined = captured.is_joined();
+        let mut graph = lock(&captured.work);
+        graph.is_ended = true;
+        if !is_joined {
+            return Err(failed("a branch was not joined"));
+        }
         self.table.n_recorded.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(FakeRecording(captured)))
+        Ok(Box::new(FakeRecording::new(&graph.pieces)))
     }
 
     unsafe fn replay(&mut self, recording: &dyn Recording) -> Result<(), KernelError> {
         let recording = recording.as_any().downcast_ref::<FakeRecording>();
         let recording = recording.ok_or_else(|| failed("a recording of another backend"))?;
         self.table.n_replayed.fetch_add(1, Ordering::Relaxed);
-        recording.0.0.iter().try_for_each(|work| self.send(work.clone()))
+        recording.0.iter().try_for_each(|work| self.send(work.clone()))
     }
 
     fn range_begin(&mut self, name: &str) {

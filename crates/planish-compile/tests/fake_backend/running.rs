@@ -124,6 +124,47 @@ fn stretches_are_one_call_and_recordings_are_bounded() {
     assert_eq!(fake.n_blocks(), 0, "memory was not given back");
 }
 
+/// Branches of a recording on several streams: whatever order the device takes that the events allow, results stay.
+#[test]
+fn branches_are_recorded_on_streams_of_their_own() {
+    let text = r#"graph "g" {
+        input %x: f32[batch, 4]
+        const %w: f32[4, 4] = [1, -2, 3, 4, -5, 6, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1]
+        %a: f32[batch, 4] = MatMul(%x, %w)
+        %b: f32[batch, 4] = MatMul(%a, %w)
+        %c: f32[batch, 4] = Mul(%a, %a)
+        %d: f32[batch, 4] = MatMul(%c, %w)
+        %e: f32[batch, 4] = Add(%b, %d)
+        %f: f32[batch, 4] = MatMul(%e, %w)
+        %g: f32[batch, 4] = Mul(%e, %e)
+        %h: f32[batch, 4] = Add(%f, %g)
+        %i: f32[batch, 4] = Relu(%e)
+        output %h, %i
+    }"#;
+    let fake = Fake::default();
+    let (plan, graph) = plan(&fake, text, quick());
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
+    let engine = Engine::new(plan, backends).unwrap();
+    for streams in 1..=4 {
+        let mut context = engine.context_with(ContextOptions { streams, ..ContextOptions::new(1) }).unwrap();
+        for batch in [2, 5, 2] {
+            for seed in 0..4 {
+                let before = fake.launches();
+                let inputs = vec![random(&[batch, 4], seed)];
+                assert_near(&context.run_values(&inputs).unwrap(), &interpret(&graph, inputs).unwrap());
+                let after = fake.launches();
+                if seed == 3 {
+                    assert_eq!((after.0 - before.0, after.2 - before.2), (0, 1), "{streams} streams");
+                }
+            }
+        }
+        let (n, bytes) = context.recordings();
+        assert!(n >= 2 && bytes > 0, "{streams} streams");
+    }
+    drop(engine);
+    assert_eq!(fake.n_blocks(), 0, "memory was not given back");
+}
+
 #[test]
 fn pinned_buffers_and_runs_beside_the_caller() {
     let fake = Fake::default();

@@ -294,6 +294,40 @@ pub(crate) fn recordings_replay(cuda: &Cuda) {
 }
 
 /// Events are reached in order, hold other queues back, and tell the time between.
+/// What another queue does behind an event of a recording is a part of it, once the first waits for that queue.
+pub(crate) fn recordings_have_branches(cuda: &Cuda) {
+    const BYTES: usize = 1 << 20;
+    let memory: Vec<_> = (0..4).map(|_| cuda.allocate(BYTES).unwrap()).collect();
+    let at = |idx: usize| memory[idx].address();
+    let mut queues: Vec<_> = (0..2).map(|_| cuda.queue(QueueOptions::new(1)).unwrap()).collect();
+    let (first, beside) = queues.split_at_mut(1);
+    let (first, beside) = (&mut first[0], &mut beside[0]);
+    first.begin_capture().unwrap();
+    // SAFETY: the memory is this long and lives until the end.
+    unsafe { first.copy(at(1), at(0), BYTES).unwrap() };
+    let made = first.record().unwrap();
+    beside.wait_for(&*made).unwrap();
+    // SAFETY: as above.
+    unsafe { beside.copy(at(2), at(1), BYTES).unwrap() };
+    let joined = beside.record().unwrap();
+    first.wait_for(&*joined).unwrap();
+    // SAFETY: as above.
+    unsafe { first.copy(at(3), at(2), BYTES).unwrap() };
+    let recording = first.end_capture().unwrap();
+    assert_eq!(recording.len(), 3);
+    for seed in 0..3u8 {
+        let bytes: Vec<u8> = (0..BYTES).map(|at| (at as u8).wrapping_mul(5).wrapping_add(seed)).collect();
+        let mut back = vec![0; BYTES];
+        // SAFETY: as above; the recording lives until the queue is done.
+        unsafe {
+            first.upload(at(0), &bytes).unwrap();
+            first.replay(&*recording).unwrap();
+            first.download(&mut back, at(3)).unwrap();
+        }
+        assert!(back == bytes, "run {seed}");
+    }
+}
+
 pub(crate) fn events_tell_order_and_time(cuda: &Cuda) {
     let (mut first, mut second) =
         (cuda.queue(QueueOptions::new(1)).unwrap(), cuda.queue(QueueOptions::new(1)).unwrap());

@@ -212,6 +212,7 @@ fn the_device_layer_keeps_its_promises() {
     println!("{:?}", cuda.target());
     device::copies_come_back(&cuda);
     device::recordings_replay(&cuda);
+    device::recordings_have_branches(&cuda);
     device::events_tell_order_and_time(&cuda);
     device::managed_memory_stays_within_what_is_free(&cuda);
     device::memory_runs_out_with_a_clear_message(&cuda);

@@ -1,0 +1,209 @@
+//! Branches of a stretch on several streams: which steps may run beside each other, by the memory that they touch.
+//!
+//! Two steps keep their order where one writes bytes that the other reads or writes. Addresses are compared and not
+//! values: where the arena gives the place of a dead value to a new one, that is an order too.
+
+use planish_kernel::Address;
+use planish_plan::Step;
+
+use crate::resolve::{Action, Base, Resolved};
+
+/// Bytes that a step touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Touch {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) writes: bool,
+}
+
+/// Where a step of a stretch goes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) stream: usize,
+    /// Steps on other streams, by their places in the stretch, that must be done before.
+    pub(crate) waits: Vec<usize>,
+    /// Whether a step on another stream, or the end, waits for it.
+    pub(crate) awaited: bool,
+}
+
+/// Steps with their streams, and the steps that the first stream waits for at the end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Branches {
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) joins: Vec<usize>,
+}
+
+/// What a kernel step touches at these addresses: its operands, weights left out, and its scratch memory.
+pub(crate) fn touches(resolved: &Resolved, at: usize, record: &Step, own: &[Address]) -> Vec<Touch> {
+    let step = &resolved.steps[at];
+    let n_inputs = step.inputs.len();
+    let mut list = Vec::new();
+    let mut touch = |address: Address, bytes: usize, writes: bool| {
+        if bytes > 0 {
+            list.push(Touch { start: address.0, end: address.0 + bytes as u64, writes });
+        }
+    };
+    let values = record.inputs.iter().chain(&record.outputs);
+    let locations = step.inputs.iter().chain(&step.outputs);
+    for (idx, ((value, location), address)) in values.zip(locations).zip(own).enumerate() {
+        let Some(value) = value else { continue };
+        // Weights are only read.
+        if location.base == Base::Absolute {
+            continue;
+        }
+        // A size that is not known touches everything.
+        let operand = resolved.operands[*value as usize].as_ref();
+        let bytes = operand.map_or(usize::MAX >> 1, |operand| operand.span_bytes());
+        touch(*address, bytes, idx >= n_inputs);
+    }
+    if let (Action::Kernel { kernel, .. }, Some(workspace)) = (&step.action, own.last()) {
+        touch(*workspace, kernel.workspace_bytes(), true);
+    }
+    list
+}
+
+fn conflict(a: &[Touch], b: &[Touch]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| (a.writes || b.writes) && a.start < b.end && b.start < a.end))
+}
+
+/// Gives every step a stream. A step goes on behind the last of what it needs; a branch begins on a stream whose last
+/// step it needs anyway, or on an unused one.
+pub(crate) fn assign(touches: &[Vec<Touch>], n_streams: usize) -> Branches {
+    let mut branches = Branches::default();
+    let lanes = &mut branches.lanes;
+    // For each step and stream how many of the stretch's steps there are done before it, itself counted.
+    let mut behind: Vec<Vec<usize>> = Vec::with_capacity(touches.len());
+    let mut tails: Vec<Option<usize>> = vec![None; n_streams.max(1)];
+    for at in 0..touches.len() {
+        let needs: Vec<usize> = (0..at).filter(|&i| conflict(&touches[i], &touches[at])).collect();
+        let is_before = |i: usize, k: usize| i != k && behind[k][lanes[i].stream] > i;
+        let direct: Vec<usize> =
+            needs.iter().copied().filter(|&i| !needs.iter().any(|&k| is_before(i, k))).collect();
+        let goes_on = direct
+            .iter()
+            .map(|&i| lanes[i].stream)
+            .filter(|&s| tails[s].is_some_and(|tail| direct.contains(&tail)));
+        let idle =
+            |&s: &usize| tails[s].is_none_or(|tail| direct.iter().any(|&i| i == tail || is_before(tail, i)));
+        let stream = goes_on
+            .min()
+            .or_else(|| (0..tails.len()).find(idle))
+            .unwrap_or_else(|| (0..tails.len()).min_by_key(|&s| tails[s]).unwrap_or(0));
+        let mut clock = tails[stream].map_or_else(|| vec![0; tails.len()], |tail| behind[tail].clone());
+        let mut waits = Vec::new();
+        for &i in &direct {
+            if clock[lanes[i].stream] <= i {
+                waits.push(i);
+            }
+        }
+        for &i in &waits {
+            clock.iter_mut().zip(&behind[i]).for_each(|(own, theirs)| *own = (*own).max(*theirs));
+            lanes[i].awaited = true;
+        }
+        clock[stream] = at + 1;
+        behind.push(clock);
+        tails[stream] = Some(at);
+        lanes.push(Lane { stream, waits, awaited: false });
+    }
+    let end = tails[0].map_or_else(|| vec![0; tails.len()], |tail| behind[tail].clone());
+    for tail in tails.iter().skip(1).flatten().copied() {
+        if end[lanes[tail].stream] <= tail {
+            lanes[tail].awaited = true;
+            branches.joins.push(tail);
+        }
+    }
+    branches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(start: u64, end: u64) -> Touch {
+        Touch { start, end, writes: false }
+    }
+
+    fn writes(start: u64, end: u64) -> Touch {
+        Touch { start, end, writes: true }
+    }
+
+    fn streams(branches: &Branches) -> Vec<usize> {
+        branches.lanes.iter().map(|lane| lane.stream).collect()
+    }
+
+    /// A block with a shortcut: two branches from one value, joined by the last step.
+    #[test]
+    fn branches_that_share_no_bytes_run_beside_each_other() {
+        let block = [
+            vec![writes(0, 64)],
+            vec![reads(0, 64), writes(64, 128)],
+            vec![reads(0, 64), writes(128, 192)],
+            vec![reads(64, 128), reads(128, 192), writes(192, 256)],
+        ];
+        let branches = assign(&block, 2);
+        assert_eq!(streams(&branches), [0, 0, 1, 0]);
+        assert_eq!(branches.lanes[2].waits, [0]);
+        assert_eq!(branches.lanes[3].waits, [2]);
+        assert!(branches.joins.is_empty());
+        // On one stream nothing waits.
+        let plain = assign(&block, 1);
+        assert!(plain.lanes.iter().all(|lane| *lane == Lane::default()), "{plain:?}");
+        // The same scratch memory makes them wait.
+        let mut scratch = block;
+        scratch[1].push(writes(512, 600));
+        scratch[2].push(writes(599, 700));
+        assert_eq!(streams(&assign(&scratch, 2)), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_ends_beside_the_first_stream_is_joined() {
+        let apart = [vec![writes(0, 8)], vec![writes(8, 16)], vec![writes(16, 24)]];
+        let branches = assign(&apart, 2);
+        assert_eq!(streams(&branches), [0, 1, 0]);
+        assert_eq!(branches.joins, [1]);
+    }
+
+    /// Random steps: whatever conflicts is in order, through the streams and the waits alone.
+    #[test]
+    fn every_conflict_is_in_order() {
+        let mut state = 11u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let mut n_beside = 0;
+        for case in 0..300 {
+            let steps: Vec<Vec<Touch>> = (0..25)
+                .map(|_| {
+                    (0..1 + next(3))
+                        .map(|_| {
+                            let start = next(200) * 8;
+                            Touch { start, end: start + 8 + next(12) * 8, writes: next(2) == 0 }
+                        })
+                        .collect()
+                })
+                .collect();
+            let branches = assign(&steps, 1 + case % 4);
+            let n = steps.len();
+            let mut before = vec![vec![false; n]; n];
+            for at in 0..n {
+                let lane = &branches.lanes[at];
+                let same = (0..at).rev().find(|&i| branches.lanes[i].stream == lane.stream);
+                for earlier in lane.waits.iter().copied().chain(same) {
+                    assert!(branches.lanes[earlier].awaited || branches.lanes[earlier].stream == lane.stream);
+                    before[earlier][at] = true;
+                    for row in &mut before {
+                        row[at] |= row[earlier];
+                    }
+                }
+            }
+            for at in 0..n {
+                for i in 0..at {
+                    assert!(before[i][at] || !conflict(&steps[i], &steps[at]), "{i} and {at} of {steps:?}");
+                    n_beside += usize::from(!before[i][at]);
+                }
+            }
+        }
+        assert!(n_beside > 1000, "{n_beside}");
+    }
+}
