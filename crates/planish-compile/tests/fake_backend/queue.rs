@@ -463,6 +463,8 @@ impl Queue for FakeQueue {
     fn wait_for(&mut self, event: &dyn Event) -> Result<(), KernelError> {
         let event = event.as_any().downcast_ref::<Reached>();
         let event = event.ok_or_else(|| failed("an event of another backend"))?.clone();
+        // One that has ended since is none.
+        self.capturing();
         if let Some(there) = &*lock(&event.captured) {
             let captured =
                 self.captured.get_or_insert_with(|| Captured { tail: Vec::new(), ..there.clone() });
