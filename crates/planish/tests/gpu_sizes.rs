@@ -60,7 +60,10 @@ fn refused(graph: &Graph, points: &[&[(&str, i64)]]) -> BTreeSet<String> {
                         let posed = offline::arranged(problem, candidate);
                         if let Err(error) = offline::sources(&gpu, &posed, &candidate.tactic) {
                             let (from, to) = (points[from], points[to]);
-                            refused.insert(format!("{} of {key}, from {from:?} to {to:?}: {error}", candidate.tactic));
+                            refused.insert(format!(
+                                "{} of {key}, from {from:?} to {to:?}: {error}",
+                                candidate.tactic
+                            ));
                         }
                     }
                 }
