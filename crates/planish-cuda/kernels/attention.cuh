@@ -8,6 +8,16 @@
 // Set from outside: TENSOR, 1 for the forms on tensor cores, whose blocks have THREADS.
 
 #define LOG2_E 1.4426950408889634f
+// The score of what does not count.
+#define HIDDEN __int_as_float(0xff800000)
+
+// What is taken away from scores before they become weights: the greatest, or nothing as long as everything is hidden.
+PL_INLINE float base_of(float top) { return top == HIDDEN ? 0.0f : top; }
+
+// Where a head of a batch begins in an operand whose strides begin at integer `strides`.
+PL_INLINE i64 head_at(const Ints& a, int strides, int batch, int head) {
+  return (i64)batch * a.v[strides] + (i64)head * a.v[strides + 1];
+}
 
 struct Scorer {
   const MASK_T* mask;
@@ -29,8 +39,7 @@ struct Scorer {
 
   // The score of a query and a key from their product: times log2 e, so that weights are powers of two.
   PL_INLINE float of(float product, int query, int key) const {
-    const float hidden = __int_as_float(0xff800000);
-    if (key >= n_keys) return hidden;
+    if (key >= n_keys) return HIDDEN;
     float s = product * scale;
 #if HAS_CAP
     s = cap * tanhf(s / cap);
@@ -38,24 +47,108 @@ struct Scorer {
 #if HAS_MASK
     const int row = query < n_queries ? query : n_queries - 1;
     if (key >= mask_keys) {
-      s = hidden;
+      s = HIDDEN;
     } else {
       const MASK_T m = mask[(i64)row * mask_row + (i64)key * mask_step];
 #if MASK_BOOL
-      s = m != 0 ? s : hidden;
+      s = m != 0 ? s : HIDDEN;
 #else
       s += po_widen(m);
 #endif
     }
 #endif
 #if CAUSAL
-    if (key > past + query) s = hidden;
+    if (key > past + query) s = HIDDEN;
 #endif
     return s * LOG2_E;
   }
 };
 
 #if TENSOR
+// A warp's 16 queries while it goes over the keys: of a lane's two rows the greatest score, this lane's part of the
+// total, and the sums of N_VALUES features. Groups of 16 features are loaded two at a time, or one where they are not
+// even in number.
+template <int N_VALUES> struct Running {
+  static constexpr int GROUPS_OF_16 = N_VALUES / 16, AT_ONCE = GROUPS_OF_16 % 2 == 0 ? 2 : 1;
+  float sums[N_VALUES / 8][4];
+  float most[2], total[2];
+
+  PL_INLINE void clear() {
+#pragma unroll
+    for (int i = 0; i < N_VALUES / 8; i++) { sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.0f; }
+#pragma unroll
+    for (int h = 0; h < 2; h++) { most[h] = HIDDEN; total[h] = 0.0f; }
+  }
+
+  // Scores become weights, and what was summed is scaled to their greatest. `power` is of two.
+  template <int N, class F> PL_INLINE void weigh(float (&s)[N][4], F power) {
+    float top[2] = {most[0], most[1]};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) top[e / 2] = fmaxf(top[e / 2], s[i][e]);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
+      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
+      const float base = base_of(top[h]);
+      const float kept = power(most[h] - base);
+      most[h] = top[h];
+      total[h] *= kept;
+#pragma unroll
+      for (int i = 0; i < N_VALUES / 8; i++) { sums[i][2 * h] *= kept; sums[i][2 * h + 1] *= kept; }
+#pragma unroll
+      for (int i = 0; i < N; i++) {
+#pragma unroll
+        for (int e = 2 * h; e < 2 * h + 2; e++) {
+          s[i][e] = power(s[i][e] - base);
+          total[h] += s[i][e];
+        }
+      }
+    }
+  }
+
+  // Adds the values of 8 N keys, which lie in rows of PITCH_N, by their weights.
+  template <int PITCH_N, int N> PL_INLINE void add(const float (&s)[N][4], const T* values, int lane) {
+    // Fragments are loaded one step ahead of the products that take them.
+    u32 f[2][AT_ONCE][4];
+    const T* value_at = values + lane % 16 * PITCH_N + lane / 16 * 8;
+#pragma unroll
+    for (int n = 0; n < AT_ONCE; n++) load_matrix4_transposed(f[0][n], shared_address(value_at + n * 16));
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+      const u32 weights[4] = {
+          Pair<T>::pack(s[2 * i][0], s[2 * i][1]), Pair<T>::pack(s[2 * i][2], s[2 * i][3]),
+          Pair<T>::pack(s[2 * i + 1][0], s[2 * i + 1][1]), Pair<T>::pack(s[2 * i + 1][2], s[2 * i + 1][3])};
+#pragma unroll
+      for (int g = 0; g < GROUPS_OF_16; g += AT_ONCE) {
+        const int now = (i * GROUPS_OF_16 + g) / AT_ONCE, then = now + 1;
+        if (then < N / 2 * GROUPS_OF_16 / AT_ONCE) {
+          const int i2 = then * AT_ONCE / GROUPS_OF_16, g2 = then * AT_ONCE % GROUPS_OF_16;
+#pragma unroll
+          for (int n = 0; n < AT_ONCE; n++)
+            load_matrix4_transposed(f[then % 2][n], shared_address(value_at + i2 * 16 * PITCH_N + (g2 + n) * 16));
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++) {
+          multiply<T>(sums[2 * (g + n)], weights, f[now % 2][n][0], f[now % 2][n][1]);
+          multiply<T>(sums[2 * (g + n) + 1], weights, f[now % 2][n][2], f[now % 2][n][3]);
+        }
+      }
+    }
+  }
+
+  // Adds up the lanes' totals.
+  PL_INLINE void close() {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
+      total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
+    }
+  }
+};
+
 // `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row, by as many threads as there are members.
 template <int WIDTH, int ROWS_N, int PITCH_N, int N_MEMBERS = THREADS>
 PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n, int member = threadIdx.x) {

@@ -28,24 +28,23 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
   rest /= (u32)n_queries;
   const int head = (int)(rest % (u32)a.v[0]), batch = (int)(rest / (u32)a.v[0]);
   const int kv = head / a.v[1], warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  q += (i64)batch * a.v[4] + (i64)head * a.v[5] + (i64)query * a.v[6];
-  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
-  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
-  y += (i64)batch * a.v[13] + (i64)head * a.v[14] + (i64)query * a.v[15];
+  q += head_at(a, 4, batch, head) + (i64)query * a.v[6];
+  k += head_at(a, 7, batch, kv);
+  v += head_at(a, 10, batch, kv);
+  y += head_at(a, 13, batch, head) + (i64)query * a.v[15];
 #if HAS_PAST
-  past_k += (i64)batch * a.v[30] + (i64)kv * a.v[31];
-  past_v += (i64)batch * a.v[33] + (i64)kv * a.v[34];
+  past_k += head_at(a, 30, batch, kv);
+  past_v += head_at(a, 33, batch, kv);
 #endif
 #if SCORES >= 0
-  kept += (i64)batch * a.v[36] + (i64)head * a.v[37] + (i64)query * a.v[38];
+  kept += head_at(a, 36, batch, head) + (i64)query * a.v[38];
 #endif
   Scorer scorer;
   scorer.start(a, mask, batch, head);
 #if HAS_LENGTHS
   scorer.n_keys = (int)min((i64)n_keys, max((i64)0, lengths[batch]));
 #endif
-  const float hidden = __int_as_float(0xff800000);
-  float sums[FEATURES / THREADS], most = hidden, total = 0.0f;
+  float sums[FEATURES / THREADS], most = HIDDEN, total = 0.0f;
 #pragma unroll
   for (int i = 0; i < FEATURES / THREADS; i++) sums[i] = 0.0f;
   // The stage behind the softmax is known when all keys were seen: scores are made once more.
@@ -72,7 +71,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
       const float score = scorer.of(product, query, own);
       if (round == 1) {
 #if SCORES == 3
-        const float base = most == hidden ? 0.0f : most;
+        const float base = base_of(most);
         if (own < n_keys) kept[own] = Narrow<T>::make(exp2f(score - base) / total);
 #endif
         continue;
@@ -90,7 +89,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
       }
 #endif
       const float top = fmaxf(most, po_block_max<THREADS>(score, scratch));
-      const float base = top == hidden ? 0.0f : top;
+      const float base = base_of(top);
       const float factor = exp2f(most - base), weight = exp2f(score - base);
       most = top;
       total = total * factor + po_block_sum<THREADS>(weight, scratch);

@@ -20,8 +20,6 @@
 #define STAGE (KEYS * (PITCH + PITCH_V))
 // Queries of up to 128 features stay in registers; more would leave no room for the sums.
 #define HELD (D <= 128)
-// Groups of 16 features whose values are loaded together.
-#define AHEAD (DV / 16 % 2 == 0 ? 2 : 1)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const Ints a) {
@@ -30,15 +28,15 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   const int n_parts = a.v[27];
   const int block = blockIdx.x / n_parts, split = blockIdx.x % n_parts;
   const int head = blockIdx.y, batch = blockIdx.z;
-  const int kv = head / a.v[1];
   const int n_queries = a.v[2], n_keys = a.v[3];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int tile = warp % TILES, group = warp / TILES, member = threadIdx.x % MEMBERS;
   const int first = block * ROWS;
-  q += (i64)batch * a.v[4] + (i64)head * a.v[5];
-  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
-  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
-  y += (i64)batch * a.v[13] + (i64)head * a.v[14];
+  const int kv = head / a.v[1];
+  q += head_at(a, 4, batch, head);
+  k += head_at(a, 7, batch, kv);
+  v += head_at(a, 10, batch, kv);
+  y += head_at(a, 13, batch, head);
   Scorer scorer;
   scorer.start(a, mask, batch, head);
   const int row = first + tile * 16 + lane / 4;  // and row + 8
@@ -69,11 +67,8 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   for (int i = 0; i < D / 16; i++) load_matrix4(queries[i], shared_address(query_at + i * 16));
 #endif
 
-  float sums[DV / 8][4];
-#pragma unroll
-  for (int i = 0; i < DV / 8; i++) { sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.0f; }
-  const float hidden = __int_as_float(0xff800000);
-  float most[2] = {hidden, hidden}, total[2] = {0.0f, 0.0f};
+  Running<DV> running;
+  running.clear();
 
   int stage = 0;
 #pragma unroll 1
@@ -125,7 +120,6 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       }
     }
 
-    float top[2] = {most[0], most[1]};
 #if !HAS_MASK && !HAS_CAP && !CAUSAL
     const float scale = scorer.scale * LOG2_E;
     const int left = n_keys - start - lane % 4 * 2;
@@ -139,7 +133,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       for (int i = 0; i < KEYS / 8; i++) {
 #pragma unroll
         for (int e = 0; e < 4; e++)
-          if (i * 8 + e % 2 >= left) s[i][e] = hidden;
+          if (i * 8 + e % 2 >= left) s[i][e] = HIDDEN;
       }
     }
 #else
@@ -150,62 +144,10 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
         s[i][e] = scorer.of(s[i][e], row + e / 2 * 8, start + i * 8 + lane % 4 * 2 + e % 2);
     }
 #endif
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; i++) {
-#pragma unroll
-      for (int e = 0; e < 4; e++) top[e / 2] = fmaxf(top[e / 2], s[i][e]);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 1));
-      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], 2));
-      // As long as everything is hidden there is nothing to take away from the scores.
-      const float base = top[h] == hidden ? 0.0f : top[h];
-      const float kept = fast_exp2(most[h] - base);
-      most[h] = top[h];
-      total[h] *= kept;
-#pragma unroll
-      for (int i = 0; i < DV / 8; i++) { sums[i][2 * h] *= kept; sums[i][2 * h + 1] *= kept; }
-#pragma unroll
-      for (int i = 0; i < KEYS / 8; i++) {
-#pragma unroll
-        for (int e = 2 * h; e < 2 * h + 2; e++) {
-          s[i][e] = fast_exp2(s[i][e] - base);
-          total[h] += s[i][e];
-        }
-      }
-    }
-    u32 f[2][AHEAD][4];
-    const T* value_at = values + lane % 16 * PITCH_V + lane / 16 * 8;
-#pragma unroll
-    for (int n = 0; n < AHEAD; n++) load_matrix4_transposed(f[0][n], shared_address(value_at + n * 16));
-#pragma unroll
-    for (int i = 0; i < KEYS / 16; i++) {
-      const u32 weights[4] = {
-          Pair<T>::pack(s[2 * i][0], s[2 * i][1]), Pair<T>::pack(s[2 * i][2], s[2 * i][3]),
-          Pair<T>::pack(s[2 * i + 1][0], s[2 * i + 1][1]), Pair<T>::pack(s[2 * i + 1][2], s[2 * i + 1][3])};
-#pragma unroll
-      for (int g = 0; g < DV / 16; g += AHEAD) {
-        const int now = (i * (DV / 16) + g) / AHEAD, then = now + 1;
-        if (then < KEYS / 16 * (DV / 16) / AHEAD) {
-          const int i2 = then * AHEAD / (DV / 16), g2 = then * AHEAD % (DV / 16);
-#pragma unroll
-          for (int n = 0; n < AHEAD; n++)
-            load_matrix4_transposed(f[then % 2][n], shared_address(value_at + i2 * 16 * PITCH_V + (g2 + n) * 16));
-        }
-#pragma unroll
-        for (int n = 0; n < AHEAD; n++) {
-          multiply<T>(sums[2 * (g + n)], weights, f[now % 2][n][0], f[now % 2][n][1]);
-          multiply<T>(sums[2 * (g + n) + 1], weights, f[now % 2][n][2], f[now % 2][n][3]);
-        }
-      }
-    }
+    running.weigh(s, [](float v) { return fast_exp2(v); });
+    running.add<PITCH_V>(s, values, lane);
   }
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
-    total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
-  }
+  running.close();
 
   // The groups' sums meet where keys and values were. Threads take V neighbouring features of a row each.
   copy_async_wait<0>();
@@ -221,22 +163,22 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
 #pragma unroll
     for (int i = 0; i < DV / 8; i++) {
       float* to = met + at * PITCH_V + i * 8 + lane % 4 * 2;
-      to[0] = sums[i][2 * h];
-      to[1] = sums[i][2 * h + 1];
+      to[0] = running.sums[i][2 * h];
+      to[1] = running.sums[i][2 * h + 1];
     }
     if (lane % 4 == 0) {
-      tops[2 * at] = most[h];
-      tops[2 * at + 1] = total[h];
+      tops[2 * at] = running.most[h];
+      tops[2 * at + 1] = running.total[h];
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < ROWS * (DV / 8); i += THREADS) {
     const int mine = i / (DV / 8), col = i % (DV / 8) * 8;
     if (first + mine >= n_queries) break;
-    float greatest = hidden;
+    float greatest = HIDDEN;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) greatest = fmaxf(greatest, tops[2 * (g * ROWS + mine)]);
-    const float base = greatest == hidden ? 0.0f : greatest;
+    const float base = base_of(greatest);
     float sum[8], all = 0.0f;
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] = 0.0f;
@@ -281,14 +223,14 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   for (int i = split * share + threadIdx.x; i < (split + 1) * share; i += THREADS) {
     const int mine = i / (DV / 8), col = i % (DV / 8) * 8;
     if (first + mine >= n_queries) break;
-    float greatest = hidden;
+    float greatest = HIDDEN;
     float4 tops_of[SPLIT];
 #pragma unroll
     for (int r = 0; r < SPLIT; r++) {
       tops_of[r] = load_cluster16(cluster_address(shared_address(joined + mine), r));
       greatest = fmaxf(greatest, tops_of[r].x);
     }
-    const float base = greatest == hidden ? 0.0f : greatest;
+    const float base = base_of(greatest);
     float sum[8], all = 0.0f;
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] = 0.0f;

@@ -18,13 +18,13 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   float* values = keys + KEYS * (D + 1);
   float* scores = values + KEYS * (DV + 1);
   const int head = blockIdx.y, batch = blockIdx.z;
-  const int kv = head / a.v[1];
   const int n_queries = a.v[2], n_keys = a.v[3];
   const int first = blockIdx.x * ROWS;
-  q += (i64)batch * a.v[4] + (i64)head * a.v[5];
-  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
-  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
-  y += (i64)batch * a.v[13] + (i64)head * a.v[14];
+  const int kv = head / a.v[1];
+  q += head_at(a, 4, batch, head);
+  k += head_at(a, 7, batch, kv);
+  v += head_at(a, 10, batch, kv);
+  y += head_at(a, 13, batch, head);
   Scorer scorer;
   scorer.start(a, mask, batch, head);
   for (int i = threadIdx.x; i < ROWS * D; i += 256) {
@@ -34,8 +34,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   }
   // Eight threads share a query.
   const int own = threadIdx.x / 8, part = threadIdx.x % 8;
-  const float hidden = __int_as_float(0xff800000);
-  float sums[EACH], most = hidden, total = 0.0f;
+  float sums[EACH], most = HIDDEN, total = 0.0f;
 #pragma unroll
   for (int i = 0; i < EACH; i++) sums[i] = 0.0f;
 #if CAUSAL
@@ -68,7 +67,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
     }
 #pragma unroll
     for (int step = 1; step < 8; step <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
-    const float base = top == hidden ? 0.0f : top;
+    const float base = base_of(top);
     const float kept = exp2f(most - base);
     most = top;
     total *= kept;

@@ -36,14 +36,14 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   const int n_parts = a.v[27];
   const int block = blockIdx.x / n_parts, split = blockIdx.x % n_parts;
   const int head = blockIdx.y, batch = blockIdx.z;
-  const int kv = head / a.v[1];
   const int n_queries = a.v[2], n_keys = a.v[3];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int first = block * ROWS;
-  q += (i64)batch * a.v[4] + (i64)head * a.v[5];
-  k += (i64)batch * a.v[7] + (i64)kv * a.v[8];
-  v += (i64)batch * a.v[10] + (i64)kv * a.v[11];
-  y += (i64)batch * a.v[13] + (i64)head * a.v[14];
+  const int kv = head / a.v[1];
+  q += head_at(a, 4, batch, head);
+  k += head_at(a, 7, batch, kv);
+  v += head_at(a, 10, batch, kv);
+  y += head_at(a, 13, batch, head);
   Scorer scorer;
   scorer.start(a, mask, batch, head);
 
@@ -52,7 +52,6 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
 #if CAUSAL
   end = min(end, first + ROWS);
 #endif
-  const float hidden = __int_as_float(0xff800000);
   float sums[TILES][GROUPS][2][4];
 #pragma unroll
   for (int m = 0; m < TILES; m++)
@@ -62,7 +61,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       for (int e = 0; e < 8; e++) sums[m][g][e / 4][e % 4] = 0.0f;
   // Of the threads that share a row, each knows its greatest score and a part of its total.
   const int own = threadIdx.x / SHARERS, share = threadIdx.x % SHARERS;
-  float most = hidden, total = 0.0f;
+  float most = HIDDEN, total = 0.0f;
 
   bring<D, ROWS, PITCH>(queries, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
   if (begin < end) {
@@ -130,8 +129,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     }
 #pragma unroll
     for (int step = 1; step < SHARERS; step <<= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
-    // As long as everything is hidden there is nothing to take away from the scores.
-    const float base = top == hidden ? 0.0f : top;
+    const float base = base_of(top);
     const float factor = exp2f(most - base);
     most = top;
     total *= factor;

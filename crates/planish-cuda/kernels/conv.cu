@@ -231,7 +231,7 @@ PL_INLINE void finish_row(const Conv& p, const Addresses& a, float (&v)[8], int 
   Place at;
   at.m = m;
   const Finish& f = p.finish;
-  bool all_linear = !NEED_PLACE && f.out.linear && (!f.residual_when || f.residual.linear);
+  bool all_linear = !NEED_PLACE && f.out.linear && (!FINISH_RESIDUAL || f.residual.linear);
 #pragma unroll
   for (int i = 0; i < N_EXTRA; i++) all_linear = all_linear && f.extra[i].linear;
   if (!all_linear) pixel(p, m, at.q);

@@ -1,4 +1,5 @@
-// What follows each sum of a product: bias, residual, bounds, a generated program, and the store.
+// What follows each sum of a product: bias, residual, bounds, a generated program, and the store; and how sums that lie
+// over four neighbouring lanes become eight neighbours of a row.
 //
 // Set from outside:
 //   BIAS_T RES_T OUT_T   storage types
@@ -25,8 +26,6 @@ struct Finish {
   View out, bias, residual;
   View extra[4];
   float lo, hi;
-  int residual_when;  // as FINISH_RESIDUAL
-  int unused;
 };
 
 // The addresses of one launch.
@@ -125,4 +124,33 @@ PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const
     for (int j = 0; j < 8; j++)
       if (j < count) to[(i64)j * f.out.c] = from_f32<OUT_T>(v[j]);
   }
+}
+
+// Four neighbouring lanes hold two columns of each of four blocks of eight; afterwards each holds one block.
+PL_INLINE void transpose_quad(float (&x)[4][2], u32 lane) {
+  bool odd = lane & 1, high = lane & 2;
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+#pragma unroll
+    for (int b = 0; b < 4; b += 2) {
+      float send = odd ? x[b][e] : x[b + 1][e];
+      float got = __shfl_xor_sync(~0u, send, 1);
+      if (odd) x[b][e] = got;
+      else x[b + 1][e] = got;
+    }
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+      float send = high ? x[b][e] : x[b + 2][e];
+      float got = __shfl_xor_sync(~0u, send, 2);
+      if (high) x[b][e] = got;
+      else x[b + 2][e] = got;
+    }
+  }
+}
+
+// The same from a lane's pairs of the four blocks: the eight neighbours that are its own then.
+PL_INLINE void eight_of_quad(float (&v)[8], float (&x)[4][2], u32 lane) {
+  transpose_quad(x, lane);
+#pragma unroll
+  for (int b = 0; b < 4; b++) v[2 * b] = x[b][0], v[2 * b + 1] = x[b][1];
 }

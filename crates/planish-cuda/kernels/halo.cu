@@ -199,28 +199,6 @@ PL_INLINE void multiply_patch(float (&sums)[ROWS][NT][4], u32 a, u32 b) {
     b += (u32)(KY * TAPS_X * BN * PITCH) - KC * 2;
   }
 }
-
-PL_INLINE float2 from_lane(float2 v, int across) {
-  return make_float2(__shfl_xor_sync(0xffffffffu, v.x, across), __shfl_xor_sync(0xffffffffu, v.y, across));
-}
-PL_INLINE float2 choose(bool first, float2 a, float2 b) { return make_float2(first ? a.x : b.x, first ? a.y : b.y); }
-
-// Four lanes hold two of each of four times eight neighbours; lane `own` of them gets all eight of the `own`th.
-PL_INLINE void eight_of(float (&v)[8], float2 a, float2 b, float2 c, float2 d, int own) {
-  const bool upper = own & 2, odd = own & 1;
-  const float2 keep0 = choose(upper, c, a), keep1 = choose(upper, d, b);
-  const float2 got0 = from_lane(choose(upper, a, c), 2), got1 = from_lane(choose(upper, b, d), 2);
-  const float2 mine = choose(odd, keep1, keep0), mine2 = choose(odd, got1, got0);
-  const float2 next = from_lane(choose(odd, keep0, keep1), 1), next2 = from_lane(choose(odd, got0, got1), 1);
-  // Pieces own, own ^ 1, own ^ 2, own ^ 3 in the order of their numbers.
-  const float2 p = choose(odd, next, mine), q = choose(odd, mine, next);
-  const float2 r = choose(odd, next2, mine2), s = choose(odd, mine2, next2);
-  const float2 all[4] = {choose(upper, r, p), choose(upper, s, q), choose(upper, p, r), choose(upper, q, s)};
-#pragma unroll
-  for (int i = 0; i < 4; i++) { v[2 * i] = all[i].x; v[2 * i + 1] = all[i].y; }
-}
-PL_INLINE float2 lower(const float (&d)[4]) { return make_float2(d[0], d[1]); }
-PL_INLINE float2 higher(const float (&d)[4]) { return make_float2(d[2], d[3]); }
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -292,7 +270,8 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
       for (int r = 0; r < ROWS; r += 2) {
         float v[8];
         const float(&e)[4] = sums[r][0], (&f)[4] = sums[r + 1][0];
-        eight_of(v, lower(e), higher(e), lower(f), higher(f), own);
+        float four[4][2] = {{e[0], e[1]}, {e[2], e[3]}, {f[0], f[1]}, {f[2], f[3]}};
+        eight_of_quad(v, four, lane);
         take(v, r + (own >> 1), (lane >> 2) + 8 * (own & 1), n0 + wn * 8);
       }
     } else {
@@ -302,7 +281,8 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
         for (int t = 0; t < NT; t += 2) {
           float v[8];
           const float(&e)[4] = sums[r][t], (&f)[4] = sums[r][t + 1];
-          eight_of(v, lower(e), lower(f), higher(e), higher(f), own);
+          float four[4][2] = {{e[0], e[1]}, {f[0], f[1]}, {e[2], e[3]}, {f[2], f[3]}};
+          eight_of_quad(v, four, lane);
           take(v, r, (lane >> 2) + 8 * (own >> 1), n0 + (wn * NT + t + (own & 1)) * 8);
         }
     }

@@ -3,7 +3,7 @@
 // A block brings the pixels under the windows of a tile into shared memory once, channels innermost, and takes the
 // tensor cores' fragments straight from there: the columns of one window row lie side by side, so a pair of
 // neighbours along k is one word. Nothing is unrolled in memory. Weights stay with the block, which goes from tile
-// to tile. finish.cuh and wblock.cuh stand in front.
+// to tile. finish.cuh and finish_row.cuh stand in front.
 //
 // Where windows begin at odd elements a second copy, shifted by one element, has their pairs aligned.
 // Rows of windows are padded to pairs and k to 16 with weights of zero: what lies there in shared memory is always
@@ -143,14 +143,9 @@ PL_INLINE void bring(const Stem& p, const X_T* x, const Tile& t, TIN* patch) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-stem(const void* x, const void* w, const void* bias, const void* residual, EXTRA_ARGUMENTS void* out, float* parts,
-     const __grid_constant__ Stem p) {
+stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Stem p) {
 #if defined(__CUDA_ARCH__)
-#if CONSTANT_BIAS
-  const Addresses addresses = {out, constant_bias, residual, {EXTRA_NAMES}};
-#else
-  const Addresses addresses = {out, bias, residual, {EXTRA_NAMES}};
-#endif
+  const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
   TIN* weights = (TIN*)memory;
   float* biases = (float*)(memory + BN * W_PITCH * 2);
@@ -240,10 +235,8 @@ stem(const void* x, const void* w, const void* bias, const void* residual, EXTRA
       float four[4][2];
 #pragma unroll
       for (int u = 0; u < 4; u++) four[u][0] = sums[q + u][0], four[u][1] = sums[q + u][1];
-      transpose_quad(four, lane);
       float v[8];
-#pragma unroll
-      for (int u = 0; u < 4; u++) v[2 * u] = four[u][0], v[2 * u + 1] = four[u][1];
+      eight_of_quad(v, four, lane);
       const int piece = q + j, column = piece % NT * 8;
       const int pixel = warp * MT * 16 + piece / NT * 8 + g;
       Place at;

@@ -19,7 +19,6 @@
 struct Places {
     i32 size[4];
     i32 wanted;
-    i32 rows;
 };
 
 struct Product {

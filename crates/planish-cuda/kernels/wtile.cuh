@@ -1,5 +1,5 @@
 // A tile of the kernels on warpgroup products: the block's warps, the stages that the copy engine fills and
-// warpgroups empty, and the way of the sums to memory, through a cluster where its blocks share them. wblock.cuh
+// warpgroups empty, and the way of the sums to memory, through a cluster where its blocks share them. finish_row.cuh
 // and hopper.cuh stand in front, and `Sums` (a thread's sums) with `warpgroup_product` for the width and type at hand
 // is generated.
 //
@@ -83,9 +83,7 @@ PL_INLINE void eight_of(float (&v)[8], const Sums &sums, int quad, int half, u32
     float x[4][2];
 #pragma unroll
     for (int b = 0; b < 4; b++) sums.pair(x[b], 4 * quad + b, half);
-    transpose_quad(x, lane);
-#pragma unroll
-    for (int b = 0; b < 4; b++) v[2 * b] = x[b][0], v[2 * b + 1] = x[b][1];
+    eight_of_quad(v, x, lane);
 }
 
 // Residuals that wait for their sums: of the vectors that a thread gives out.

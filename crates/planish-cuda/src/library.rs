@@ -33,10 +33,13 @@ macro_rules! library {
             /// Every function of the library that is found here; the error names the first that it lacks.
             pub(crate) fn of(which: crate::find::Which) -> Result<$name, crate::error::CudaError> {
                 let found = crate::find::find(which)?;
-                $name::load(found.library).map_err(|lacks| {
-                    let message = format!("{found} lacks {lacks}");
-                    crate::error::CudaError::new(crate::error::CudaErrorKind::WrongVersion, message)
-                })
+                // Without its driver there is no GPU, whatever the reason.
+                let kind = match which {
+                    crate::find::Which::Driver => crate::error::CudaErrorKind::NoDriver,
+                    _ => crate::error::CudaErrorKind::WrongVersion,
+                };
+                $name::load(found.library)
+                    .map_err(|lacks| crate::error::CudaError::new(kind, format!("{found} lacks {lacks}")))
             }
 
             /// Takes every function from a library that stays loaded; the name of the first that it lacks.

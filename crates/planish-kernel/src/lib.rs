@@ -24,6 +24,7 @@ pub mod norm;
 mod operand;
 pub mod pointwise;
 mod problem;
+mod product;
 mod queue;
 mod region;
 mod regions;
@@ -37,8 +38,9 @@ pub use backend::{
 };
 pub use code::Code;
 pub use error::{KernelError, KernelErrorKind};
-pub use operand::{Layout, Operand};
+pub use operand::{Layout, Operand, layouts_for};
 pub use problem::{Arithmetic, Numeric, Problem};
+pub use product::product_sizes;
 pub use queue::{Event, Queue, QueueOptions, Recording, Wait};
 pub use region::{Ref, Region, RegionNode, is_pointwise};
 pub use regions::Fusion;

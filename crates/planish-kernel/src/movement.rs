@@ -9,7 +9,7 @@ mod permute;
 use planish_op::Op;
 use planish_tensor::{Bytes, Tensor};
 
-use crate::{KernelError, Operand, Problem, Ref, RegionNode};
+use crate::{KernelError, Layout, Operand, Problem, Ref, RegionNode, Want};
 
 /// One dimension of a copy; steps are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +92,34 @@ impl View {
 pub(super) struct Lowering<'a> {
     problem: &'a Problem,
     node: &'a RegionNode,
+}
+
+/// The layouts of inputs and of outputs that copies are offered in.
+pub fn layouts(problem: &Problem) -> Vec<(Layout, Layout)> {
+    const BOTH: [Layout; 2] = [Layout::Plain, Layout::ChannelsLast];
+    let is_reorder = matches!(&problem.region.nodes[..], [node] if matches!(node.op, Op::Identity(_)));
+    // Where both layouts are the same, one is enough, but for reorders: they are asked for by their layouts, and other
+    // sizes may tell the layouts apart.
+    let offered = |layout: Layout, operands: &[Operand]| {
+        is_reorder
+            || layout == Layout::Plain
+            || operands.iter().any(|operand| !layout.same_for(Layout::Plain, &operand.dims))
+    };
+    BOTH.into_iter()
+        .flat_map(|from| BOTH.map(|to| (from, to)))
+        .filter(|(from, to)| offered(*from, &problem.inputs) && offered(*to, &problem.outputs))
+        .collect()
+}
+
+/// What copies ask of inputs and outputs in these layouts.
+pub fn wants(problem: &Problem, (from, to): (Layout, Layout)) -> (Vec<Want>, Vec<Want>) {
+    // Regrouping needs gapless operands; everything else follows strides.
+    let is_regrouped =
+        problem.region.nodes.iter().any(|node| {
+            matches!(node.op, Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_))
+        });
+    let all = |layout, n| vec![Want { layout, inside: !is_regrouped }; n];
+    (all(from, problem.inputs.len()), all(to, problem.outputs.len()))
 }
 
 /// The copies that make the problem's outputs. An error where the operator is not one that only moves data, or

@@ -57,6 +57,12 @@ impl Layout {
     }
 }
 
+/// The layouts in which these operands differ: one, or both.
+pub fn layouts_for(operands: &[Operand]) -> impl Iterator<Item = Layout> + use<> {
+    let both = operands.iter().any(|operand| !Layout::Plain.same_for(Layout::ChannelsLast, &operand.dims));
+    [Layout::Plain, Layout::ChannelsLast].into_iter().take(if both { 2 } else { 1 })
+}
+
 /// One input or output of a problem: where its elements are, relative to its address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Operand {

@@ -2,7 +2,7 @@
 
 use planish_tensor::DType;
 
-use crate::{Operand, Region};
+use crate::{Operand, Region, Want};
 
 /// What products are taken in. Not always a type that values are stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -82,6 +82,19 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The problem with dense operands as a candidate wants them.
+    pub fn laid(&self, inputs: &[Want], outputs: &[Want]) -> Problem {
+        let lay = |(operand, want): (&Operand, &Want)| Operand {
+            strides: want.layout.strides(&operand.dims),
+            ..operand.clone()
+        };
+        Problem {
+            inputs: self.inputs.iter().zip(inputs).map(lay).collect(),
+            outputs: self.outputs.iter().zip(outputs).map(lay).collect(),
+            ..self.clone()
+        }
+    }
+
     /// Everything that a measured time depends on, as one line: region, operands with strides, number types
     /// and threads.
     pub fn key(&self) -> String {

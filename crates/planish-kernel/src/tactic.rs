@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Layout;
+use crate::{Layout, Operand, Problem};
 
 /// Where tactics may come from: kernels of Planish itself, the slow reference, NVIDIA's libraries.
 pub const TACTIC_SOURCES: [&str; 4] = ["own", "reference", "cublaslt", "cudnn"];
@@ -43,6 +43,25 @@ impl Want {
 
     pub fn inside(layout: Layout) -> Want {
         Want { layout, inside: true }
+    }
+
+    /// Operands of the output's rank follow its layout; weights and those of other ranks stay plain.
+    pub fn following(input: &Operand, rank: usize, layout: Layout) -> Want {
+        match input.constant || input.rank() != rank {
+            true => Want::dense(Layout::Plain),
+            false => Want::inside(layout),
+        }
+    }
+
+    /// Beside a convolution's image and weight: inputs of the output's sizes are channels-last, as it, and the rest
+    /// dense.
+    pub fn beside_image(problem: &Problem) -> Vec<Want> {
+        let image = problem.outputs.first().map(|output| &output.dims);
+        let beside = |operand: &Operand| match Some(&operand.dims) == image && !operand.constant {
+            true => Want::inside(Layout::ChannelsLast),
+            false => Want::dense(Layout::Plain),
+        };
+        problem.inputs.iter().map(beside).collect()
     }
 }
 

@@ -18,7 +18,6 @@ use crate::gemm::table::Tile;
 use crate::isa::Isa;
 use crate::pointwise::Pointwise;
 use crate::pointwise::cost::cost_per_element;
-use crate::pointwise::family::want;
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::spatial::{ImageStrides, Windows};
@@ -301,8 +300,11 @@ impl Family for Bottlenecks {
             return Vec::new();
         }
         let dims = &problem.outputs[0].dims;
-        let mut inputs: Vec<Want> =
-            problem.inputs.iter().map(|input| want(input, dims, Layout::ChannelsLast)).collect();
+        let mut inputs: Vec<Want> = problem
+            .inputs
+            .iter()
+            .map(|input| Want::following(input, dims.len(), Layout::ChannelsLast))
+            .collect();
         let mut packed = vec![None; problem.inputs.len()];
         for (idx, stage) in found.iter().enumerate() {
             inputs[stage.weight] = Want::dense(Layout::Plain);

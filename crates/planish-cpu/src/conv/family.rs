@@ -177,15 +177,7 @@ fn plan_of(
 
 /// How a way wants its operands: images channels-last but for the input of a plain band, the rest dense.
 fn wants(convolution: &Convolution, problem: &Problem, way: Way) -> (Vec<Want>, Vec<Want>) {
-    let image = &problem.outputs[0].dims;
-    let mut inputs: Vec<Want> = problem
-        .inputs
-        .iter()
-        .map(|operand| match operand.dims == *image && !operand.constant {
-            true => Want::inside(Layout::ChannelsLast),
-            false => Want::dense(Layout::Plain),
-        })
-        .collect();
+    let mut inputs = Want::beside_image(problem);
     if let Some(residual) = convolution.residual() {
         inputs[residual] = Want::inside(Layout::ChannelsLast);
     }

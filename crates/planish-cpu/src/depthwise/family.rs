@@ -10,7 +10,6 @@ use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::pointwise::Pointwise;
 use crate::pointwise::cost::cost_per_element;
-use crate::pointwise::family::want;
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::spatial::Windows;
@@ -105,7 +104,8 @@ impl Family for DepthwiseFamily {
         let (x, w, y) =
             (last(&problem.inputs[parts.x]), &problem.inputs[parts.weight], last(&problem.outputs[0]));
         let Some(plan) = parts.plan(isa, &x, w, &y) else { return Vec::new() };
-        let wanted = |input: &Operand| want(input, &problem.outputs[0].dims, Layout::ChannelsLast);
+        let wanted =
+            |input: &Operand| Want::following(input, problem.outputs[0].rank(), Layout::ChannelsLast);
         let mut inputs: Vec<Want> = problem.inputs.iter().map(wanted).collect();
         inputs[parts.x] = Want::inside(Layout::ChannelsLast);
         inputs[parts.weight] = Want::dense(Layout::Plain);

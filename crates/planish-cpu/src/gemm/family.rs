@@ -6,6 +6,7 @@
 use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{
     Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
+    product_sizes,
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -72,17 +73,7 @@ impl Product {
     /// Rows, columns and depth of one product.
     fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
         let (a, b) = (&problem.inputs[self.a].dims, &problem.inputs[self.b].dims);
-        let (rows, depth) = match (&a[..], self.trans_a) {
-            ([depth], _) => (1, *depth),
-            ([.., rows, depth], false) | ([.., depth, rows], true) => (*rows, *depth),
-            ([], _) => (0, 0),
-        };
-        let columns = match (&b[..], self.trans_b) {
-            ([_], _) => 1,
-            ([.., _, columns], false) | ([.., columns, _], true) => *columns,
-            ([], _) => 0,
-        };
-        (rows, columns, depth)
+        product_sizes(a, b, self.trans_a, self.trans_b)
     }
 
     /// Whether B is one constant matrix, which can be packed.

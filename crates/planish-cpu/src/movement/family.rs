@@ -1,8 +1,7 @@
 //! Movement as the backend sees it: candidates and prepared work.
 
-use planish_kernel::movement::{Source, lower};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
-use planish_op::Op;
+use planish_kernel::movement::{Source, layouts, lower, wants};
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Tactic, Want};
 
 use super::pick::{self, PickArguments, Picks};
 use super::{Moves, start};
@@ -22,25 +21,12 @@ pub(crate) struct Moving;
 #[derive(Debug)]
 pub(crate) struct Picking;
 
-/// The same operand, dense in another layout.
-fn in_layout(operand: &Operand, layout: Layout) -> Operand {
-    Operand { strides: layout.strides(&operand.dims), ..operand.clone() }
-}
-
-fn with_layouts(problem: &Problem, inputs: Layout, outputs: Layout) -> Problem {
-    Problem {
-        inputs: problem.inputs.iter().map(|operand| in_layout(operand, inputs)).collect(),
-        outputs: problem.outputs.iter().map(|operand| in_layout(operand, outputs)).collect(),
-        ..problem.clone()
-    }
-}
-
-fn candidate(tactic: &str, problem: &Problem, layouts: (Layout, Layout), ns: f64) -> Candidate {
+fn candidate(tactic: &str, inputs: Vec<Want>, outputs: Vec<Want>, ns: f64) -> Candidate {
     Candidate {
         tactic: Tactic::new(tactic, 1),
-        inputs: vec![Want::inside(layouts.0); problem.inputs.len()],
-        outputs: vec![Want::inside(layouts.1); problem.outputs.len()],
-        packed: vec![None; problem.inputs.len()],
+        packed: vec![None; inputs.len()],
+        inputs,
+        outputs,
         predicted_ns: ns,
         in_place: Vec::new(),
         slow: false,
@@ -53,37 +39,13 @@ impl Family for Moving {
     }
 
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
-        const BOTH: [Layout; 2] = [Layout::Plain, Layout::ChannelsLast];
         let mut candidates: Vec<Candidate> = Vec::new();
-        let is_reorder = matches!(&problem.region.nodes[..], [node] if matches!(node.op, Op::Identity(_)));
-        for (from, to) in BOTH.into_iter().flat_map(|from| BOTH.map(|to| (from, to))) {
-            // Where both layouts are the same, one of them is enough, but for reorders: they are asked for by
-            // their layouts, and other sizes may tell the layouts apart.
-            let differs = |layout: Layout, operands: &[Operand]| {
-                layout == Layout::Plain
-                    || operands.iter().any(|operand| !layout.same_for(Layout::Plain, &operand.dims))
-            };
-            if !is_reorder && (!differs(from, &problem.inputs) || !differs(to, &problem.outputs)) {
-                continue;
-            }
-            let laid = with_layouts(problem, from, to);
-            let planned = lower(&laid).ok().and_then(|moves| Moves::plan(isa, moves));
-            candidates.extend(planned.map(|moves| {
-                candidate("move_copies", problem, (from, to), moves.predicted_ns(problem.threads))
-            }));
-        }
-        // Regrouping needs gapless operands; everything else follows strides.
-        let is_regrouped = problem.region.nodes.iter().any(|node| {
-            matches!(node.op, Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_))
-        });
-        if is_regrouped {
-            for candidate in &mut candidates {
-                candidate
-                    .inputs
-                    .iter_mut()
-                    .chain(&mut candidate.outputs)
-                    .for_each(|want| want.inside = false);
-            }
+        for pair in layouts(problem) {
+            let (inputs, outputs) = wants(problem, pair);
+            let planned =
+                lower(&problem.laid(&inputs, &outputs)).ok().and_then(|moves| Moves::plan(isa, moves));
+            let Some(moves) = planned else { continue };
+            candidates.push(candidate("move_copies", inputs, outputs, moves.predicted_ns(problem.threads)));
         }
         candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
         candidates
@@ -120,11 +82,13 @@ impl Family for Picking {
     }
 
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
-        let laid = with_layouts(problem, Layout::Plain, Layout::Plain);
+        let wants = |n: usize| vec![Want::inside(Layout::Plain); n];
+        let (wanted, outputs) = (wants(problem.inputs.len()), wants(problem.outputs.len()));
+        let laid = problem.laid(&wanted, &outputs);
         let Ok((picks, inputs)) = pick::of_problem(isa, &laid) else { return Vec::new() };
         let lookups = LOOKUP_NS * picks.n_slices() as f64 / problem.threads.max(1) as f64;
         let ns = lookups + expected_ns(isa, 0.0, 2.0 * picks.bytes() as f64, problem.threads);
-        let mut candidate = candidate("pick_slices", problem, (Layout::Plain, Layout::Plain), ns);
+        let mut candidate = candidate("pick_slices", wanted, outputs, ns);
         if let Source::Input(index) = inputs.index {
             candidate.inputs[index].inside = false;
         }

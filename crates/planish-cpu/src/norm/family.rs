@@ -2,7 +2,7 @@
 
 use planish_kernel::norm::{self, Given, NormGroups, NormKind, NormRows};
 use planish_kernel::pointwise::Program;
-use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic, Want, layouts_for};
 use planish_tensor::DType;
 
 use super::LpNorm;
@@ -12,7 +12,6 @@ use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::lines::{Outside, merged};
 use crate::pointwise::Pointwise;
-use crate::pointwise::family::{layouts_for, want};
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::team::Team;
@@ -43,24 +42,19 @@ impl Family for Norms {
         let mut list = Vec::new();
         for layout in layouts_for(&problem.outputs) {
             // Try it as it would be: what a plan needs of strides decides whether there is a candidate.
-            let mut laid = problem.clone();
-            let wants: Vec<Want> =
-                problem.inputs.iter().map(|input| want(input, &problem.outputs[0].dims, layout)).collect();
-            for (input, want) in laid.inputs.iter_mut().zip(&wants) {
-                input.strides = want.layout.strides(&input.dims);
-            }
-            for output in &mut laid.outputs {
-                output.strides = layout.strides(&output.dims);
-            }
-            let Ok(norm) = Norm::new(isa, &laid) else {
+            let rank = problem.outputs[0].rank();
+            let inputs: Vec<Want> =
+                problem.inputs.iter().map(|input| Want::following(input, rank, layout)).collect();
+            let outputs = vec![Want::inside(layout); problem.outputs.len()];
+            let Ok(norm) = Norm::new(isa, &problem.laid(&inputs, &outputs)) else {
                 continue;
             };
             let operations = OPERATIONS * problem.outputs[0].len() as f64;
             let bytes = problem.traffic_bytes() as f64;
             list.push(Candidate {
                 tactic: Tactic::new(format!("norm_{}_{isa}", layout.name()), REVISION),
-                inputs: wants,
-                outputs: vec![Want::inside(layout); problem.outputs.len()],
+                inputs,
+                outputs,
                 packed: vec![None; problem.inputs.len()],
                 predicted_ns: expected_ns(isa, operations, bytes, problem.threads),
                 in_place: norm.in_place(problem),

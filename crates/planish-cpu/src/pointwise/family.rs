@@ -1,7 +1,7 @@
 //! The family of pointwise programs.
 
 use planish_kernel::pointwise::{Kind, Program};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic, Want, layouts_for};
 
 use super::Pointwise;
 use super::cost::{OPERATIONS_PER_NS, cost_per_element};
@@ -36,7 +36,11 @@ impl Family for Programs {
         layouts_for(&problem.outputs)
             .map(|layout| Candidate {
                 tactic: Tactic::new(format!("pointwise_{}_{isa}", layout.name()), REVISION),
-                inputs: problem.inputs.iter().map(|input| want(input, &program.dims, layout)).collect(),
+                inputs: problem
+                    .inputs
+                    .iter()
+                    .map(|input| Want::following(input, program.dims.len(), layout))
+                    .collect(),
                 outputs: vec![Want::inside(layout); problem.outputs.len()],
                 packed: vec![None; problem.inputs.len()],
                 predicted_ns,
@@ -60,20 +64,6 @@ fn outputs_fit(problem: &Problem, program: &Program) -> bool {
         && problem.outputs.iter().zip(&program.outputs).all(|(output, reg)| {
             output.dims == program.dims && Kind::of(output.dtype) == Some(program.kinds[reg.0 as usize])
         })
-}
-
-/// The layouts in which these outputs differ: one, or both.
-pub(crate) fn layouts_for(outputs: &[Operand]) -> impl Iterator<Item = Layout> {
-    let both = outputs.iter().any(|output| !Layout::Plain.same_for(Layout::ChannelsLast, &output.dims));
-    [Layout::Plain, Layout::ChannelsLast].into_iter().take(if both { 2 } else { 1 })
-}
-
-/// Operands of the output's rank follow its layout; weights and those of lower rank stay plain.
-pub(crate) fn want(input: &Operand, dims: &[usize], layout: Layout) -> Want {
-    match input.constant || input.rank() != dims.len() {
-        true => Want::dense(Layout::Plain),
-        false => Want::inside(layout),
-    }
 }
 
 /// A single output may lie upon an input of its own type and sizes: the last step writes it.

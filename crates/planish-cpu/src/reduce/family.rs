@@ -1,13 +1,12 @@
 //! The family of reductions.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
 use super::{ArgExtreme, Reduce, Reduction, RunningSum};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
-use crate::pointwise::family::layouts_for;
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::team::Team;

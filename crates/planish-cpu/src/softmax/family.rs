@@ -1,6 +1,6 @@
 //! The family of softmax.
 
-use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
@@ -8,7 +8,6 @@ use super::Softmax;
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::pointwise::cost::OPERATIONS_PER_NS;
-use crate::pointwise::family::layouts_for;
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::team::Team;

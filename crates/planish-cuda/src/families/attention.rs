@@ -10,7 +10,7 @@ use planish_op as op;
 use planish_tensor::DType;
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, laid, refuse};
+use crate::operands::{candidate, refuse};
 use crate::samples::Sample;
 use crate::steps::{Plan, Planner};
 use wanted::{Wanted, wanted};
@@ -145,7 +145,7 @@ impl Planner for Attention {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
-        let laid = laid(problem, &inputs, &outputs);
+        let laid = problem.laid(&inputs, &outputs);
         let Some(wanted) = wanted(&laid) else { return Vec::new() };
         let offer = |form: Form| {
             if !form.suits(gpu, wanted.dtype) {

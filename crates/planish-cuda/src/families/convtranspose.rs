@@ -1,7 +1,9 @@
 //! The family of transposed convolutions, with the pointwise nodes behind them: on tensor cores for half types
 //! with channels innermost, on the plain units for everything else.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_kernel::{
+    Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, layouts_for,
+};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
@@ -10,7 +12,7 @@ use super::pool::{NO_AXIS, image_strides, three};
 use crate::codegen::storage_type;
 use crate::ending::Ending;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, size_of_element, storage, want};
+use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
 use crate::samples::{Sample, input, node};
 use crate::space::{blocks, int, thread_ints};
 use crate::steps::{Plan, Planner};
@@ -222,11 +224,11 @@ impl Planner for ConvTranspose {
         let mut list = Vec::new();
         let mut offer = |name: &str, layout: Layout, format: &str, peak: f64| {
             let mut inputs: Vec<Want> =
-                problem.inputs.iter().map(|input| want(input, x.rank(), layout)).collect();
+                problem.inputs.iter().map(|input| Want::following(input, x.rank(), layout)).collect();
             inputs[0] = Want::inside(layout);
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(layout)];
-            let laid = laid(problem, &inputs, &outputs);
+            let laid = problem.laid(&inputs, &outputs);
             let planned = match format == PACKED_MMA {
                 true => mma(&laid, name == JOINED),
                 false => plain(&laid),

@@ -9,7 +9,7 @@ use super::pool::{image_strides, placed, three};
 use crate::ending::Ending;
 use crate::formats::Format;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, refuse, size_of_element, storage, want};
+use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
 use crate::samples::{Sample, input, node};
 use crate::space::{block_of, blocks, int, thread_ints};
 use crate::steps::{Plan, Planner};
@@ -158,12 +158,15 @@ impl Planner for Depthwise {
         let Ok(Wanted { x, axes, .. }) = wanted(problem) else { return Vec::new() };
         let y = &problem.outputs[0];
         let offer = |form: Form| {
-            let mut inputs: Vec<Want> =
-                problem.inputs.iter().map(|input| want(input, x.rank(), Layout::ChannelsLast)).collect();
+            let mut inputs: Vec<Want> = problem
+                .inputs
+                .iter()
+                .map(|input| Want::following(input, x.rank(), Layout::ChannelsLast))
+                .collect();
             inputs[0] = Want::inside(Layout::ChannelsLast);
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(Layout::ChannelsLast)];
-            plan(gpu, &laid(problem, &inputs, &outputs), form).ok()?;
+            plan(gpu, &problem.laid(&inputs, &outputs), form).ok()?;
             // Rows of taps come in rounds; threads that do not run at once wait for each other.
             let row = form.row_registers(&axes[2], size_of_element(x.dtype));
             let rounds = axes[0].kernel * axes[1].kernel.div_ceil((LOADED / row).max(1));

@@ -5,7 +5,7 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, laid, refuse, size_of_element};
+use crate::operands::{candidate, refuse, size_of_element};
 use crate::samples::Sample;
 use crate::space::{self, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -125,7 +125,7 @@ impl Planner for Gather {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
-        if plan(&laid(problem, &inputs, &outputs)).is_err() {
+        if plan(&problem.laid(&inputs, &outputs)).is_err() {
             return Vec::new();
         }
         let bytes = 2.0 * problem.outputs[0].span_bytes() as f64;

@@ -4,15 +4,14 @@
 #[cfg(test)]
 mod tests;
 
-use planish_kernel::movement::{Move, Source, lower};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_kernel::movement::{Move, Source, layouts, lower, wants};
+use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic};
 use planish_op as op;
-use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::gpu::Gpu;
 use crate::map::{Body, Laid, Map, Place};
-use crate::operands::{candidate, laid, refuse};
+use crate::operands::{candidate, refuse};
 use crate::samples::{Sample, constant, input};
 use crate::steps::{Plan, Planner, Slot};
 
@@ -30,26 +29,10 @@ impl Planner for Movement {
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
-        const BOTH: [Layout; 2] = [Layout::Plain, Layout::ChannelsLast];
-        let is_reorder = matches!(&problem.region.nodes[..], [node] if matches!(node.op, Op::Identity(_)));
-        // Regrouping needs gapless operands; everything else follows strides.
-        let is_regrouped = problem.region.nodes.iter().any(|node| {
-            matches!(node.op, Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_))
-        });
-        let wants = |layout, n| vec![Want { layout, inside: !is_regrouped }; n];
         let mut list: Vec<Candidate> = Vec::new();
-        for (from, to) in BOTH.into_iter().flat_map(|from| BOTH.map(|to| (from, to))) {
-            // Where both layouts are the same, one is enough, but for reorders: they are asked for by their
-            // layouts, and other sizes may tell the layouts apart.
-            let differs = |layout: Layout, operands: &[Operand]| {
-                layout == Layout::Plain
-                    || operands.iter().any(|operand| !layout.same_for(Layout::Plain, &operand.dims))
-            };
-            if !is_reorder && (!differs(from, &problem.inputs) || !differs(to, &problem.outputs)) {
-                continue;
-            }
-            let (inputs, outputs) = (wants(from, problem.inputs.len()), wants(to, problem.outputs.len()));
-            let Ok(plan) = plan(&laid(problem, &inputs, &outputs)) else { continue };
+        for (from, to) in layouts(problem) {
+            let (inputs, outputs) = wants(problem, (from, to));
+            let Ok(plan) = plan(&problem.laid(&inputs, &outputs)) else { continue };
             let bytes = 2.0 * problem.outputs.iter().map(Operand::span_bytes).sum::<usize>() as f64;
             // A copy that goes against the grain of one side is slower by some.
             let slower = if from == to { 1.0 } else { 1.5 };

@@ -2,12 +2,12 @@
 //! nodes behind it, and rows with a sum of two values before.
 
 use planish_kernel::norm::{self, NormKind};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, want};
+use crate::operands::{candidate, is_float, refuse};
 use crate::samples::{Sample, input, node};
 use crate::steps::{Plan, Planner};
 
@@ -97,11 +97,14 @@ impl Planner for Norm {
                 _ => is_along_last(problem),
             };
             let wants = |want: Want| Want { inside: want.inside && inside, ..want };
-            let inputs: Vec<Want> =
-                problem.inputs.iter().map(|input| wants(want(input, output.rank(), layout))).collect();
+            let inputs: Vec<Want> = problem
+                .inputs
+                .iter()
+                .map(|input| wants(Want::following(input, output.rank(), layout)))
+                .collect();
             let outputs = vec![wants(Want::inside(layout))];
             for (way, name) in ways(problem) {
-                let Ok(plan) = plan(gpu, &laid(problem, &inputs, &outputs), way) else { continue };
+                let Ok(plan) = plan(gpu, &problem.laid(&inputs, &outputs), way) else { continue };
                 let bytes = problem.traffic_bytes() as f64;
                 // Groups are few: a block each does not fill the GPU.
                 let ns = match (way, plan.steps.first()) {

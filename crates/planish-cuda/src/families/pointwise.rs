@@ -4,7 +4,7 @@
 mod tests;
 
 use planish_kernel::pointwise::{Program, ProgramInput, Source};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -12,7 +12,7 @@ use planish_tensor::{DType, Tensor};
 use crate::codegen::storage_type;
 use crate::gpu::Gpu;
 use crate::map::{Body, Laid, Map, Place};
-use crate::operands::{candidate, laid, layouts_for, refuse, size_of_element, storage, strides, want};
+use crate::operands::{candidate, refuse, size_of_element, storage, strides};
 use crate::samples::{Sample, input, node};
 use crate::steps::{Plan, Planner, Slot};
 
@@ -35,9 +35,10 @@ impl Planner for Pointwise {
         let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64);
         let mut list = Vec::new();
         let mut offer = |from: Layout, to: Layout, ns: f64| {
-            let inputs: Vec<Want> = problem.inputs.iter().map(|input| want(input, rank, from)).collect();
+            let inputs: Vec<Want> =
+                problem.inputs.iter().map(|input| Want::following(input, rank, from)).collect();
             let outputs = vec![Want::inside(to); problem.outputs.len()];
-            if map(&laid(problem, &inputs, &outputs), &program).and_then(|map| map.plan()).is_ok() {
+            if map(&problem.laid(&inputs, &outputs), &program).and_then(|map| map.plan()).is_ok() {
                 let name = match from == to {
                     true => format!("pointwise_{}", to.name()),
                     false => format!("pointwise_{}_to_{}", from.name(), to.name()),

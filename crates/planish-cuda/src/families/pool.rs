@@ -1,12 +1,12 @@
 //! The family of pooling over windows. Pools over whole images are reductions.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, size_of_element, storage};
+use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
 use crate::samples::{Sample, input};
 use crate::space::{block_of, blocks, int, thread_ints};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -178,7 +178,7 @@ impl Planner for Pool {
         layouts.dedup();
         let offer = |layout: Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(gpu, &laid(problem, &wants, &wants)).ok()?;
+            plan(gpu, &problem.laid(&wants, &wants)).ok()?;
             // Threads of the plain layout read element by element.
             let slower = if layout == Layout::Plain { 2.0 } else { 1.0 };
             let ns = gpu.roofline_ns(reads * slower, 1e13, problem.traffic_bytes() as f64);

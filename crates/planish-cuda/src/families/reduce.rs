@@ -1,11 +1,11 @@
 //! The family of reductions over any axes, pools over whole images, and searches for extremes.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
+use crate::operands::{candidate, is_float, refuse, storage};
 use crate::samples::{Sample, constant, input};
 use crate::space::{self, Axis, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot, Step};
@@ -280,7 +280,7 @@ impl Planner for Reduce {
             let inputs = vec![Want::inside(layout)];
             let to = if y.rank() == x.rank() { layout } else { Layout::Plain };
             let outputs = vec![Want::inside(to)];
-            plan(gpu, &laid(problem, &inputs, &outputs)).ok()?;
+            plan(gpu, &problem.laid(&inputs, &outputs)).ok()?;
             Some(candidate(format!("reduce_{}", layout.name()), REVISION, inputs, outputs, ns))
         };
         layouts_for(&problem.inputs).filter_map(offer).collect()

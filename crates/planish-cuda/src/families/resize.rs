@@ -1,14 +1,14 @@
 //! The family of resizes of images: nearest pixels of any type, linear and cubic of floats.
 
 use planish_kernel::resize::{ResizedAxis, resized_axes};
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::resize::ResizeScale;
 use planish_op::{self as op, Op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
 use planish_tensor::{DType, Tensor};
 
 use super::pool::{image_strides, pixel_ints, three};
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage};
+use crate::operands::{candidate, is_float, refuse, storage};
 use crate::samples::{Sample, constant, input};
 use crate::space::{blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -140,7 +140,7 @@ impl Planner for Resize {
         let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64);
         let offer = |layout: Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(&laid(problem, &wants, &wants)).ok()?;
+            plan(&problem.laid(&wants, &wants)).ok()?;
             let slower = if layout == Layout::Plain { 1.3 } else { 1.0 };
             Some(candidate(format!("resize_{}", layout.name()), REVISION, wants.clone(), wants, ns * slower))
         };

@@ -1,11 +1,11 @@
 //! The family of running sums along one axis.
 
-use planish_kernel::{Candidate, KernelError, Problem, Ref, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage, strides};
+use crate::operands::{candidate, is_float, refuse, storage, strides};
 use crate::samples::{Sample, constant, input};
 use crate::space::{self, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -69,7 +69,7 @@ impl Planner for Scan {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let offer = |layout: planish_kernel::Layout| {
             let wants = vec![Want::inside(layout)];
-            let plan = plan(&laid(problem, &wants, &wants)).ok()?;
+            let plan = plan(&problem.laid(&wants, &wants)).ok()?;
             let n_lines = plan.steps.first().map_or(1.0, |step| f64::from(step.grid[0]) * 256.0);
             let len = problem.outputs[0].len() as f64 / n_lines.max(1.0);
             let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64) + len * STEP_NS;

@@ -1,11 +1,11 @@
 //! The family of softmax and its logarithm, along any axis.
 
-use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want};
+use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, layouts_for, refuse, storage, strides};
+use crate::operands::{candidate, is_float, refuse, storage, strides};
 use crate::samples::Sample;
 use crate::space::{self, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -105,7 +105,7 @@ impl Planner for Softmax {
             gpu.roofline_ns(problem.outputs[0].len() as f64 * 20.0, 1e13, problem.traffic_bytes() as f64);
         let offer = |layout: planish_kernel::Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(&laid(problem, &wants, &wants)).ok()?;
+            plan(&problem.laid(&wants, &wants)).ok()?;
             let made = candidate(format!("softmax_{}", layout.name()), REVISION, wants.clone(), wants, ns);
             let same = problem.inputs[0].dtype == problem.outputs[0].dtype && !problem.inputs[0].constant;
             Some(Candidate { in_place: if same { vec![(0, 0)] } else { Vec::new() }, ..made })

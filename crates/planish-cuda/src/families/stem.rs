@@ -31,7 +31,7 @@ use crate::launch::{Launch, Launches, Params};
 use crate::source::Source;
 
 const FINISH: &str = include_str!("../../kernels/finish.cuh");
-const BLOCK: &str = include_str!("../../kernels/wblock.cuh");
+const BLOCK: &str = include_str!("../../kernels/finish_row.cuh");
 const KERNEL: &str = include_str!("../../kernels/stem.cu");
 
 const PREFIX: &str = "stem_";

@@ -5,7 +5,7 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, laid, refuse, storage, strides};
+use crate::operands::{candidate, is_float, refuse, storage, strides};
 use crate::samples::{Sample, constant, input};
 use crate::space::{self, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
@@ -88,7 +88,7 @@ impl Planner for TopK {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
-        if plan(&laid(problem, &inputs, &outputs)).is_err() {
+        if plan(&problem.laid(&inputs, &outputs)).is_err() {
             return Vec::new();
         }
         // A sorted line of a thousand takes some fifty steps of a block.

@@ -30,7 +30,7 @@ use crate::space::int;
 
 const FINISH: &str = include_str!("../../kernels/finish.cuh");
 const HOPPER: &str = include_str!("../../kernels/hopper.cuh");
-const BLOCK: &str = include_str!("../../kernels/wblock.cuh");
+const BLOCK: &str = include_str!("../../kernels/finish_row.cuh");
 const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
@@ -43,13 +43,12 @@ pub(super) const REVISION: u32 = 2;
 pub(super) struct Places {
     size: [i32; 4],
     wanted: i32,
-    rows: i32,
 }
 
 impl Places {
     pub(super) fn new(ending: &Ending, problem: &Problem, rows: &Rows) -> Places {
         let size = rows.sizes.map(|size| size as i32);
-        Places { size, wanted: i32::from(!ending.is_linear(problem, rows)), rows: size.iter().product() }
+        Places { size, wanted: i32::from(!ending.is_linear(problem, rows)) }
     }
 }
 

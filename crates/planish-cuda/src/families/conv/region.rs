@@ -141,17 +141,9 @@ impl Convolution {
         }
     }
 
-    /// The image as `image` says, those of the output's sizes as it, all channels-last, and the rest dense.
+    /// The image as `image` says, those of the output's sizes channels-last, and the rest dense.
     pub(in crate::families) fn wants(&self, problem: &Problem, image: Want) -> (Vec<Want>, Vec<Want>) {
-        let like = &problem.outputs[0].dims;
-        let mut inputs: Vec<Want> = problem
-            .inputs
-            .iter()
-            .map(|operand| match operand.dims == *like && !operand.constant {
-                true => Want::inside(Layout::ChannelsLast),
-                false => Want::dense(Layout::Plain),
-            })
-            .collect();
+        let mut inputs = Want::beside_image(problem);
         inputs[self.x] = image;
         inputs[self.weight] = Want::dense(Layout::Plain);
         (inputs, vec![Want::inside(Layout::ChannelsLast)])

@@ -1,6 +1,8 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
-use planish_kernel::{KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic};
+use planish_kernel::{
+    KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic, product_sizes,
+};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
 
@@ -89,17 +91,7 @@ impl Product {
     /// Rows, columns and depth of one product.
     pub(in crate::families) fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
         let (a, b) = (&problem.inputs[self.a].dims, &problem.inputs[self.b].dims);
-        let (rows, depth) = match (&a[..], self.trans_a) {
-            ([depth], _) => (1, *depth),
-            ([.., rows, depth], false) | ([.., depth, rows], true) => (*rows, *depth),
-            ([], _) => (0, 0),
-        };
-        let columns = match (&b[..], self.trans_b) {
-            ([_], _) => 1,
-            ([.., _, columns], false) | ([.., columns, _], true) => *columns,
-            ([], _) => 0,
-        };
-        (rows, columns, depth)
+        product_sizes(a, b, self.trans_a, self.trans_b)
     }
 
     /// Whether B is one constant matrix, which is packed.

@@ -14,7 +14,7 @@ use crate::source::Source;
 /// The most further inputs of a program.
 pub(crate) const MAX_EXTRA: usize = 4;
 
-/// As `View` in product.cuh: strides for the place among rows (outermost first) and along columns, in elements.
+/// As `View` in finish.cuh: strides for the place among rows (outermost first) and along columns, in elements.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[repr(C)]
 pub(crate) struct View {
@@ -24,7 +24,7 @@ pub(crate) struct View {
     pub(crate) wide: i32,
 }
 
-/// As `Finish` in product.cuh.
+/// As `Finish` in finish.cuh.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[repr(C)]
 pub(crate) struct Finish {
@@ -34,8 +34,6 @@ pub(crate) struct Finish {
     extra: [View; MAX_EXTRA],
     lo: f32,
     hi: f32,
-    residual_when: i32,
-    unused: i32,
 }
 
 /// How a product's rows and columns lie in its output: sizes of the four row dimensions, outermost first, and
@@ -294,8 +292,6 @@ impl Ending {
             extra,
             lo: self.epilogue.lo,
             hi: self.epilogue.hi,
-            residual_when: self.residual_when(),
-            unused: 0,
         }
     }
 }

@@ -1,31 +1,9 @@
-// How sums that lie over four neighbouring lanes become eight neighbours of a row, and how these are finished with a
-// bias that is in shared memory and a residual that may have come before. finish.cuh stands in front.
+// How eight neighbours of a row are finished with a bias that is in shared memory and a residual that may have come
+// before. finish.cuh stands in front.
 //
 // Set from outside, besides what finish.cuh asks for:
 //   BN           columns of a tile
 //   EARLY        1: the residual has 16 bits and is fetched before the products begin
-
-// Four neighbouring lanes hold two columns of each of four blocks of eight; afterwards each holds one block.
-PL_INLINE void transpose_quad(float (&x)[4][2], u32 lane) {
-    bool odd = lane & 1, high = lane & 2;
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-#pragma unroll
-        for (int b = 0; b < 4; b += 2) {
-            float send = odd ? x[b][e] : x[b + 1][e];
-            float got = __shfl_xor_sync(~0u, send, 1);
-            if (odd) x[b][e] = got;
-            else x[b + 1][e] = got;
-        }
-#pragma unroll
-        for (int b = 0; b < 2; b++) {
-            float send = high ? x[b][e] : x[b + 2][e];
-            float got = __shfl_xor_sync(~0u, send, 2);
-            if (high) x[b][e] = got;
-            else x[b + 2][e] = got;
-        }
-    }
-}
 
 // Eight residuals of 16 bits. They may have been written while this kernel began, so they are not read through the
 // read-only cache.
