@@ -45,7 +45,7 @@ struct Sums {
   static constexpr int COUNT = (BM / WM) * (BN / WN) / 32;
   // On the plain units, sums of f32 are taken in parts of some 32 products where a lane has registers for both: the
   // rounding of a sum of n products then grows with n / 32 and not with n, for an addition in 32.
-  static constexpr bool IN_PARTS = SIMT && COUNT <= 32;
+  static constexpr bool IN_PARTS = SIMT && COUNT <= 64;
   static constexpr int PART_STEPS = WK;
   float v[COUNT], whole[IN_PARTS ? COUNT : 1];
 

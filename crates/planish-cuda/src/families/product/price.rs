@@ -89,7 +89,8 @@ impl Work {
         let latency = STEP + STEP_ELEMENT * per_warp * depth as f64 / 64.0 * slower;
 
         let by_memory = (gpu.smem_per_sm / (tile.shared_bytes() + 1024)) as f64;
-        let by_registers = (65_536.0 / ((per_warp / 32.0 + 70.0).min(255.0) * threads)).floor();
+        let copies = if is_plain && tile.sums_in_parts() { 2.0 } else { 1.0 };
+        let by_registers = (65_536.0 / ((copies * per_warp / 32.0 + 70.0).min(255.0) * threads)).floor();
         let together = by_memory.min(by_registers).clamp(1.0, MOST_TOGETHER);
         let per_sm = (blocks / n_sms).ceil();
         let rounds = (per_sm / together).ceil();

@@ -15,6 +15,8 @@ pub(crate) enum Math {
     F32,
 }
 
+/// Sums of so many products of f32 are taken in parts: in one row their rounding is seen at the end of a network.
+const LONG_SUM: usize = 256;
 /// Products of so few rows wait for their weights, whatever they are multiplied in.
 const FEW_ROWS: usize = 8;
 
@@ -197,6 +199,11 @@ impl Tile {
         (self.stages * self.stage_bytes()).max(sums) as usize
     }
 
+    /// Whether a lane of the plain units has registers to take sums in parts, as product.cuh does.
+    pub(crate) fn sums_in_parts(&self) -> bool {
+        self.bm * self.bn / (self.wm * self.wn * 32) <= 64
+    }
+
     /// k of one stage.
     pub(crate) fn depth(&self, math: Math) -> usize {
         self.chunks as usize * math.per_chunk()
@@ -256,6 +263,9 @@ impl Way {
         for tile in Tile::all(gpu) {
             let fills = |block: u32, size: usize| block <= 32 || (block as usize) < 2 * size.max(1);
             if !fills(tile.bm, m) || !fills(tile.bn, n) {
+                continue;
+            }
+            if math == Math::F32 && k > LONG_SUM && !tile.sums_in_parts() {
                 continue;
             }
             let steps = k.div_ceil(tile.depth(math));
