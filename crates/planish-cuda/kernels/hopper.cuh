@@ -103,8 +103,7 @@ PL_INLINE void copy_pixels3(u32 to, const TensorMap *map, u32 barrier, i32 c, i3
 // ---- warpgroup products ---------------------------------------------------------------------------------
 
 // The warp's place in the block, as a number that the compiler knows to be the same in all lanes: branches on it keep
-// the warp together, and descriptors stay in uniform registers. From threadIdx.x alone every product waits for four
-// moves between register files, about 70 cycles each where the product itself takes 32.
+// the warp together, and descriptors stay in uniform registers instead of being moved there before every product.
 PL_INLINE u32 warp_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 32, 0); }
 
 // Rows of `row_bytes` (128, 64 or 32), swizzled over that many bytes as the copy engine does, eight rows a group,

@@ -119,9 +119,23 @@ pub(crate) fn halves(n: usize, seed: u64) -> Vec<u8> {
     (0..n).flat_map(|_| f16::from_f64(number()).to_ne_bytes()).collect()
 }
 
+fn half(bytes: &[u8]) -> f64 {
+    f16::from_ne_bytes([bytes[0], bytes[1]]).to_f64()
+}
+
+/// Root of the mean square of differences over that of what is wanted; infinite where there is a NaN.
+pub(crate) fn apart(got: &[u8], wanted: &[u8]) -> f64 {
+    let (mut off, mut size) = (0.0, 0.0);
+    for (got, wanted) in got.chunks_exact(2).zip(wanted.chunks_exact(2)) {
+        off += (half(got) - half(wanted)).powi(2);
+        size += half(wanted).powi(2);
+    }
+    let apart = (off / size).sqrt();
+    if apart.is_nan() { f64::INFINITY } else { apart }
+}
+
 /// Where two results differ as numbers: zeros may have any sign, and NaN is like nothing.
 pub(crate) fn difference(got: &[u8], wanted: &[u8]) -> Option<usize> {
-    let half = |bytes: &[u8]| f16::from_ne_bytes([bytes[0], bytes[1]]);
     got.chunks_exact(2).zip(wanted.chunks_exact(2)).position(|(got, wanted)| half(got) != half(wanted))
 }
 

@@ -8,6 +8,7 @@
 //   SYNC            how a phase waits for the one before: 0 a counter, 1 flags of all blocks, 2 flags of the blocks that
 //                   write what it reads. 3, with one phase: it waits for those flags of the kernel before it instead of
 //                   that kernel's end, and for its end only before it writes
+//   CHAINS          so many sums of each element, to which products go in turn: one need not wait for the one before
 //   LEAVE           what is left out to see what it costs: 1 weights, 2 image, 4 products, 8 the sums of other blocks,
 //                   16 stores
 //
@@ -214,9 +215,12 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
                 residual[h][j] = fetch_residual(finish, addresses, at, n, adds ? count : 0);
             }
 #endif
-        Sums sums;
+        Sums each[CHAINS];
+        Sums &sums = each[0];
 #pragma unroll
-        for (int i = 0; i < BN / 2; i++) sums.d[i] = 0.f;
+        for (int chain = 0; chain < CHAINS; chain++)
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) each[chain].d[i] = 0.f;
         if (!CHAINED && HAS(2)) barrier_wait(full_a + 8 * s, parity);
         u64 a = matrix_descriptor(base + s * PIECE_PITCH, 128, 10 * 128);
 #pragma unroll 1
@@ -231,11 +235,15 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
             for (int tap = 0; tap < 3; tap++)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    warpgroup_product(sums, from + (u64)(tap * (128 / 16) + 2 * k), b + (u64)(tap * (BN * 128 / 16) + 2 * k));
+                    warpgroup_product(each[(tap * 4 + k) % CHAINS], from + (u64)(tap * (128 / 16) + 2 * k), b + (u64)(tap * (BN * 128 / 16) + 2 * k));
             product_commit();
 #endif
         }
         product_wait<0>();
+#pragma unroll
+        for (int chain = 1; chain < CHAINS; chain++)
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) sums.d[i] += each[chain].d[i];
         // Never true: without a reader of the sums their products would be left out too.
         if (LEAVE && first < 0)
 #pragma unroll
