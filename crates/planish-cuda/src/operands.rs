@@ -1,4 +1,4 @@
-//! How families here look at operands: layouts that matter, wishes, storage types and strides.
+//! How families here look at operands: storage types, strides, and candidates without weights.
 
 use planish_kernel::{Candidate, KernelError, Operand, Tactic, Want};
 use planish_tensor::DType;
