@@ -1,7 +1,7 @@
 //! The arrangements that weights are packed in, by name. A name with the weight's type and sizes says how long the
 //! packed form is and which element is where; no GPU is needed to go back.
 
-use planish_kernel::{KernelError, PackedWeight};
+use planish_kernel::{KernelError, Operand, PackedWeight, Tactic};
 use planish_tensor::{Bytes, DType, Tensor};
 
 /// An arrangement of a weight's elements.
@@ -72,6 +72,29 @@ impl Format {
         let row = k.checked_next_multiple_of(per_chunk)?;
         n.checked_mul(row)?;
         Some(Rows { n, k, inner, row, transposed, run: k, padded: row.max(1) })
+    }
+
+    /// Refused where a tactic's weight is not packed so.
+    pub(crate) fn expect(self, weight: &Operand, tactic: &Tactic) -> Result<(), KernelError> {
+        match weight.packed.as_deref() == Some(&*self.name()) {
+            true => Ok(()),
+            false => Err(KernelError::unsupported(format!("{tactic}: its weight is not packed"))),
+        }
+    }
+
+    /// The weight that an operand of a problem is, in this arrangement; refused where it is another one, or not of the
+    /// type that the tactic takes.
+    pub(crate) fn pack_for(
+        self,
+        operand: &Operand,
+        dtype: DType,
+        tactic: &Tactic,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        match weight.shape() == operand.dims && weight.dtype() == dtype {
+            true => self.pack(weight),
+            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
+        }
     }
 
     /// A weight in this arrangement; padding is zero.

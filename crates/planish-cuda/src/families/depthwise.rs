@@ -199,10 +199,10 @@ impl Planner for Depthwise {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let wanted = wanted(problem)?;
-        if input != 1 || weight.shape() != wanted.weight.dims || weight.dtype() != wanted.weight.dtype {
-            return refuse(format!("{tactic} packs its weights only"));
+        match input {
+            1 => PACKED.pack_for(wanted.weight, wanted.weight.dtype, tactic, weight),
+            _ => refuse(format!("{tactic} packs its weights only")),
         }
-        PACKED.pack(weight)
     }
 
     fn samples(&self) -> Vec<Problem> {

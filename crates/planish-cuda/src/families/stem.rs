@@ -10,24 +10,22 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use planish_kernel::{
-    Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Ref, Tactic, Want,
-};
+use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use self::tile::Tile;
 use super::conv::region::Convolution;
 use super::product::finish::Finish;
-use super::product::{self, Math};
+use super::product::{self, Math, Offer};
 use super::wproduct::trials;
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
-use crate::family::{Family, Work};
+use crate::family::{Family, Work, only};
 use crate::formats::Format;
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Launches, Params};
+use crate::launch::{self, Launch, Launches, Params};
 use crate::source::Source;
 
 const FINISH: &str = include_str!("../../kernels/finish.cuh");
@@ -137,15 +135,7 @@ impl First<'_> {
 }
 
 fn found<'a>(problem: &'a Problem, tactic: &Tactic) -> Result<(First<'a>, Math, Tile), KernelError> {
-    let named = || {
-        let (math, tile) = tactic.name.strip_prefix(PREFIX)?.split_once('_')?;
-        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
-        Some((math, Tile::named(tile)?))
-    };
-    let (math, tile) = named().ok_or_else(|| {
-        let message = format!("no tactic is called `{}`; rebuild the plan", tactic.name);
-        KernelError::new(KernelErrorKind::NoSuchTactic, message)
-    })?;
+    let (math, tile) = product::half_way_of(tactic, PREFIX, Tile::named)?;
     let first = First::of(problem)?;
     if first.problem.inputs[first.convolution.weight].dtype != math.dtype() {
         return Err(KernelError::unsupported(format!("{tactic}: a weight of another type")));
@@ -163,22 +153,16 @@ impl Family for Stem {
         let Some(math) = first.math(gpu) else { return Vec::new() };
         let mut packed = vec![None; problem.inputs.len()];
         packed[first.convolution.weight] = Some(Format::Stem.name());
-        let mut candidates = Vec::new();
-        for tile in Tile::all(gpu, &first.convolution, first.row) {
+        let candidate = |tile: Tile| {
             let (inputs, outputs) = first.wants(tile.layout());
-            candidates.push(Candidate {
-                tactic: Tactic::new(format!("{PREFIX}{}_{}", math.name(), tile.name()), REVISION),
-                inputs,
-                outputs,
-                packed: packed.clone(),
-                predicted_ns: tile.price_ns(gpu, &first.convolution, first.row, problem.traffic_bytes()),
-                in_place: Vec::new(),
-                slow: false,
-            });
-        }
+            let offer = Offer { inputs, outputs, packed: packed.clone() };
+            let ns = tile.price_ns(gpu, &first.convolution, first.row, problem.traffic_bytes());
+            offer.candidate(product::half_name(PREFIX, math, &tile.name()), REVISION, ns)
+        };
+        let tiles = Tile::all(gpu, &first.convolution, first.row);
         // The best in each layout: which of them costs nothing is for the planner to say.
         let (last, plain): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|one| one.tactic.name.ends_with("_last"));
+            tiles.into_iter().map(candidate).partition(|one| one.tactic.name.ends_with("_last"));
         let mut all = product::best_of(plain, MOST_CANDIDATES);
         all.extend(product::best_of(last, MOST_CANDIDATES));
         all
@@ -194,9 +178,8 @@ impl Family for Stem {
     ) -> Result<PackedWeight, KernelError> {
         let (first, math, _) = found(problem, tactic)?;
         let packs = first.convolution.weight;
-        let fits = weight.shape() == first.problem.inputs[packs].dims && weight.dtype() == math.dtype();
-        match input == packs && fits {
-            true => Format::Stem.pack(weight),
+        match input == packs {
+            true => Format::Stem.pack_for(&first.problem.inputs[packs], math.dtype(), tactic, weight),
             false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
         }
     }
@@ -237,10 +220,7 @@ impl Family for Stem {
         let (first, _, tile) = found(problem, tactic)?;
         let First { problem, convolution, row, .. } = &first;
         let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        if problem.inputs[convolution.weight].packed.as_deref() != Some(&*Format::Stem.name()) {
-            return refuse("its weight is not packed");
-        }
-        let [module] = code else { return refuse("one module is needed") };
+        Format::Stem.expect(&problem.inputs[convolution.weight], tactic)?;
         let x = &problem.inputs[convolution.x];
         if x.span_bytes() >= 1 << 31 {
             return refuse("an image of 2 GiB or more");
@@ -266,13 +246,12 @@ impl Family for Stem {
         };
         let params = Params::new().input(convolution.x).input(convolution.weight);
         let params = convolution.ending.arguments(params).value(arguments);
-        let function = module.function("stem")?;
+        let function = only(code)?.function("stem")?;
         let shared = tile.shared_bytes(convolution, *row);
-        function.allow_shared(shared)?;
         let columns = convolution.n.div_ceil(tile.bn);
         // As many as there is room for go from tile to tile.
-        let room = cuda.gpu().n_sms * function.blocks_per_sm(tile::THREADS, shared)?.max(1);
-        let blocks = n_tiles.min((room as usize).div_ceil(columns)) as u32;
+        let room = launch::room(cuda.gpu(), &function, tile::THREADS, shared)?;
+        let blocks = n_tiles.min(room.div_ceil(columns)) as u32;
         let grid = [blocks, columns as u32, 1];
         let launch =
             Launch::new(function, grid, [tile::THREADS, 1, 1], params).with_shared(shared)?.programmatic();

@@ -153,11 +153,10 @@ impl Family for Cudnn {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         let shape = Shape::of(problem)?;
-        let fits = weight.shape() == problem.inputs[shape.weight].dims && weight.dtype() == shape.dtype;
-        if input != shape.weight || !fits {
+        if input != shape.weight {
             return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
         }
-        shape.format().pack(weight)
+        shape.format().pack_for(&problem.inputs[input], shape.dtype, tactic, weight)
     }
 
     fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -176,9 +175,7 @@ impl Family for Cudnn {
             KernelError::new(KernelErrorKind::NoSuchTactic, message)
         })?;
         let shape = Shape::of(problem)?;
-        if problem.inputs[shape.weight].packed.as_deref() != Some(&*shape.format().name()) {
-            return Err(KernelError::unsupported(format!("{tactic}: its weight is not packed")));
-        }
+        shape.format().expect(&problem.inputs[shape.weight], tactic)?;
         let handle = cuda.cudnn()?;
         let (plan, workspace) = handle.with(|raw| {
             let graph = graph::graph(&handle.functions, raw, problem, &shape)?;

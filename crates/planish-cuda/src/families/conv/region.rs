@@ -119,10 +119,7 @@ impl Convolution {
         math: Math,
         tactic: &Tactic,
     ) -> Result<(), KernelError> {
-        match problem.inputs[self.weight].packed.as_deref() == Some(&*format_of(math).name()) {
-            true => Ok(()),
-            false => Err(KernelError::unsupported(format!("{tactic}: its weight is not packed"))),
-        }
+        format_of(math).expect(&problem.inputs[self.weight], tactic)
     }
 
     /// The weight as all convolutions on tensor cores read it.
@@ -134,9 +131,8 @@ impl Convolution {
         input: usize,
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
-        let fits = weight.shape() == problem.inputs[self.weight].dims && weight.dtype() == math.dtype();
-        match input == self.weight && fits {
-            true => format_of(math).pack(weight),
+        match input == self.weight {
+            true => format_of(math).pack_for(&problem.inputs[input], math.dtype(), tactic, weight),
             false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
         }
     }

@@ -118,10 +118,9 @@ impl Product {
         math: Math,
         tactic: &Tactic,
     ) -> Result<(), KernelError> {
-        let is = problem.inputs[self.b].packed.as_deref() == Some(&*self.format(math).name());
-        match is || !self.packs(problem) {
-            true => Ok(()),
-            false => Err(KernelError::unsupported(format!("{tactic}: its weight is not packed"))),
+        match self.packs(problem) {
+            true => self.format(math).expect(&problem.inputs[self.b], tactic),
+            false => Ok(()),
         }
     }
 
@@ -134,9 +133,8 @@ impl Product {
         input: usize,
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
-        let fits = weight.shape() == problem.inputs[self.b].dims && weight.dtype() == math.dtype();
-        match input == self.b && fits && self.packs(problem) {
-            true => self.format(math).pack(weight),
+        match input == self.b && self.packs(problem) {
+            true => self.format(math).pack_for(&problem.inputs[input], math.dtype(), tactic, weight),
             false => Err(KernelError::unsupported(format!("{tactic} packs its second matrix alone"))),
         }
     }
