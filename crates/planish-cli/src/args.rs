@@ -243,7 +243,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) spin: bool,
     /// Streams over which the branches of a recording are spread on a GPU
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = planish::DEFAULT_STREAMS)]
     pub(crate) streams: usize,
     #[command(flatten)]
     pub(crate) building: Building,

@@ -8,6 +8,17 @@ use planish_plan::Step;
 
 use crate::resolve::{Action, Base, Resolved};
 
+/// Streams over which branches are spread if nothing else is asked for. On an H200 two take ResNet-18 at batch 1, three
+/// of whose shortcuts are convolutions, from 76 to 70 µs, and cost models without such branches 0.3 %; three win nothing
+/// more.
+pub const DEFAULT_STREAMS: usize = 2;
+
+/// Steps for which a device's memory is kept beyond its last use, so that branches do not wait for each other's scratch
+/// memory and dead values.
+pub(crate) fn slack(streams: usize) -> usize {
+    if streams > 1 { 3 } else { 0 }
+}
+
 /// Bytes that a step touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Touch {

@@ -3,6 +3,7 @@
 use planish_kernel::{Address, QueueOptions, Wait};
 use planish_op::Value;
 
+use crate::branches::DEFAULT_STREAMS;
 use crate::buffer::{Bindings, HostBuffer};
 use crate::clock::Phases;
 use crate::device::{DeviceBuffer, DeviceTarget, DeviceView};
@@ -35,9 +36,9 @@ pub struct ContextOptions {
 }
 
 impl ContextOptions {
-    /// With this many threads, waiting blocked, launches recorded on one stream.
+    /// With this many threads, waiting blocked, launches recorded, their branches on [`DEFAULT_STREAMS`].
     pub fn new(threads: usize) -> ContextOptions {
-        ContextOptions { threads, wait: Wait::default(), recorded: true, streams: 1 }
+        ContextOptions { threads, wait: Wait::default(), recorded: true, streams: DEFAULT_STREAMS }
     }
 }
 

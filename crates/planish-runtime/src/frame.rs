@@ -110,14 +110,6 @@ pub(crate) struct Mode {
     pub(crate) streams: usize,
 }
 
-impl Mode {
-    /// Steps for which memory is kept beyond its last use, so that branches do not wait for each other's scratch
-    /// memory and dead values.
-    pub(crate) fn slack(self) -> usize {
-        if self.streams > 1 { 3 } else { 0 }
-    }
-}
-
 /// A program's memory and its prepared segments.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {

@@ -47,6 +47,7 @@ mod transfer;
 mod view;
 mod weights;
 
+pub use branches::DEFAULT_STREAMS;
 pub use buffer::{Bindings, Buffer, HostBuffer};
 pub use clock::Phases;
 pub use context::{Context, ContextOptions, Profiled, StepTime};

@@ -65,7 +65,7 @@ impl Frame {
             Some(at) => self.cache.remove(at).1,
             None => {
                 self.n_resolved += 1;
-                Arc::new(resolve(core, unit, idx, symbols, mode.threads, mode.slack())?)
+                Arc::new(resolve(core, unit, idx, symbols, mode.threads, mode.streams)?)
             }
         };
         self.cache.insert(0, (idx, resolved.clone()));

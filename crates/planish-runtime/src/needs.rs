@@ -3,6 +3,7 @@
 use planish_kernel::{Memory, MemoryInfo, MemoryKind};
 
 use crate::bind::Symbols;
+use crate::branches::DEFAULT_STREAMS;
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::RunError;
@@ -71,7 +72,7 @@ impl Engine {
         let program = &core.unit.program;
         let mut is_whole = core.unit.bodies.iter().all(Vec::is_empty);
         for (idx, segment) in core.unit.outline.segments.iter().enumerate() {
-            let resolved = match resolve(core, &core.unit, idx, &symbols, threads, 0) {
+            let resolved = match resolve(core, &core.unit, idx, &symbols, threads, DEFAULT_STREAMS) {
                 Ok(resolved) => resolved,
                 Err(error) if idx == 0 => return Err(error),
                 Err(_) => {

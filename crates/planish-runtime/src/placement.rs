@@ -4,6 +4,7 @@ use planish_kernel::Operand;
 use planish_plan::Home;
 
 use crate::bind::Symbols;
+use crate::branches::DEFAULT_STREAMS;
 use crate::engine::Engine;
 use crate::error::RunError;
 use crate::resolve::{Action, Base, Location, Resolved, resolve};
@@ -80,7 +81,7 @@ impl Engine {
         let mut steps = Vec::new();
         let mut last: Option<Resolved> = None;
         for (idx, segment) in outline.segments.iter().enumerate() {
-            let resolved = match resolve(core, &core.unit, idx, &symbols, threads, 0) {
+            let resolved = match resolve(core, &core.unit, idx, &symbols, threads, DEFAULT_STREAMS) {
                 Ok(resolved) => resolved,
                 Err(error) if idx == 0 => return Err(error),
                 Err(_) => break,

@@ -8,6 +8,7 @@ use planish_plan::{Home, Program, Step, StepKind, Variant};
 
 use crate::arena::{Piece, place};
 use crate::bind::Symbols;
+use crate::branches::slack;
 use crate::distrust::{check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
@@ -206,14 +207,14 @@ pub fn tactic_at<'a>(step: &'a Step, sizes: &[(String, i64)]) -> Option<&'a plan
     tactic(step, &Symbols::from_pairs(sizes)).ok()
 }
 
-/// Resolves the steps of a segment. Memory is kept for `slack` steps beyond its last use.
+/// Resolves the steps of a segment, the branches of whose recordings are to be spread over so many streams.
 pub(crate) fn resolve(
     core: &Core,
     unit: &Unit,
     segment_idx: usize,
     symbols: &Symbols,
     threads: usize,
-    slack: usize,
+    streams: usize,
 ) -> Result<Resolved, RunError> {
     let program = &unit.program;
     let outline = &unit.outline;
@@ -263,7 +264,7 @@ pub(crate) fn resolve(
         kernels.push(Some(Arc::from(kernel.map_err(|error| RunError::at(&step.name, error))?)));
     }
 
-    let layout = lay_out(core, unit, segment_idx, &operands, &kernels, slack)?;
+    let layout = lay_out(core, unit, segment_idx, &operands, &kernels, streams)?;
     let ends = Ends::new(core, unit);
     let locate = |step: &Step, value: u32, input: Option<usize>| -> Result<Location, RunError> {
         let root = outline.root[value as usize];
@@ -421,7 +422,7 @@ fn lay_out(
     segment_idx: usize,
     operands: &[Option<Operand>],
     kernels: &[Option<Arc<dyn Kernel>>],
-    slack: usize,
+    streams: usize,
 ) -> Result<Laid, RunError> {
     let (program, outline) = (&unit.program, &unit.outline);
     let segment = &outline.segments[segment_idx];
@@ -445,6 +446,10 @@ fn lay_out(
         arena_bytes: vec![0; core.backends.len()],
         own_bytes: Vec::new(),
         output_bytes: Vec::new(),
+    };
+    let kept = |target: u32| match core.backends[target as usize].memory_kind() {
+        MemoryKind::Device => slack(streams),
+        MemoryKind::Host => 0,
     };
     enum Holder {
         Value(usize),
@@ -473,7 +478,10 @@ fn lay_out(
                 let (first, last) =
                     if queue.is_none() { (segment.first, segment.end) } else { outline.life[value] };
                 let group = groups.entry((program.values[value].target, *queue)).or_default();
-                group.push((Holder::Value(value), Piece { bytes, first, last: last + slack }));
+                group.push((
+                    Holder::Value(value),
+                    Piece { bytes, first, last: last + kept(program.values[value].target) },
+                ));
             }
         }
     }
@@ -482,7 +490,7 @@ fn lay_out(
         if bytes > 0 {
             let at = segment.first + idx;
             let group = groups.entry((step.target, Some((step.target, step.stream)))).or_default();
-            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at + slack }));
+            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at + kept(step.target) }));
         }
     }
     for ((target, _), group) in groups {

@@ -179,9 +179,9 @@ pub use planish_compile::{
 pub use planish_op::{Value, ValueType};
 pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
-    Bindings, Buffer, Context, ContextMemory, ContextOptions, ContextPool, DeviceBuffer, DeviceTarget,
-    DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds, Outputs, Pending, Phases,
-    PortInfo, Profiled, TargetNeeds, View, Wait,
+    Bindings, Buffer, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS, DeviceBuffer,
+    DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds, Outputs, Pending,
+    Phases, PortInfo, Profiled, TargetNeeds, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]
