@@ -34,35 +34,31 @@ fn options(smallest: i64, tuned: i64, largest: i64) -> BuildOptions {
     }
 }
 
-/// Builds from nothing, then twice more from the times of the first build, at other noise.
+/// Builds from nothing, then once more from the times of the first build, at other noise.
 #[track_caller]
 fn assert_settled(model: &str, options: &BuildOptions) {
     let mut timings = TimingCache::default();
     let first = built(model, options, &mut timings, 1);
     let measured = timings.clone();
     assert!(first.plan.evidence.iter().any(|evidence| evidence.timings.iter().any(|one| one.measured)));
-    for seed in [2, 3] {
-        let again = built(model, options, &mut timings, seed);
-        let added = timings.diff(&measured).only_left;
-        assert!(added.is_empty(), "{model}: measured only the second time: {added:?}");
-        for (one, other) in first.plan.evidence.iter().zip(&again.plan.evidence) {
-            let step = &first.plan.program.steps[one.step as usize];
-            assert_eq!(one, other, "{model}: {}", step.name);
-        }
-        assert_eq!(first.plan.to_bytes().unwrap(), again.plan.to_bytes().unwrap(), "{model}");
+    let again = built(model, options, &mut timings, 2);
+    let added = timings.diff(&measured).only_left;
+    assert!(added.is_empty(), "{model}: measured only the second time: {added:?}");
+    for (one, other) in first.plan.evidence.iter().zip(&again.plan.evidence) {
+        let step = &first.plan.program.steps[one.step as usize];
+        assert_eq!(one, other, "{model}: {}", step.name);
     }
+    assert_eq!(first.plan.to_bytes().unwrap(), again.plan.to_bytes().unwrap(), "{model}");
 }
 
 #[test]
 fn a_build_from_the_first_one_s_times_gives_the_same_bytes() {
-    for model in ["resnet18_224", "cifar_cnn", "mobilenet_v2_224"] {
-        assert_settled(model, &options(1, 1, 1));
-    }
+    assert_settled("cifar_cnn", &options(1, 1, 1));
 }
 
 /// Where the sizes tuned at are an end of the profile, the search for other tactics there measures them once more.
 #[test]
 fn a_build_over_a_range_of_sizes_gives_the_same_bytes() {
-    assert_settled("resnet18_224", &options(1, 1, 16));
+    assert_settled("cifar_cnn", &options(1, 1, 4));
     assert_settled("cifar_cnn", &options(1, 8, 8));
 }
