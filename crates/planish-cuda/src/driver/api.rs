@@ -120,24 +120,7 @@ impl Driver {
     /// The error behind a status code that is not 0.
     #[cold]
     pub(crate) fn error(&self, code: u32, what: &str) -> CudaError {
-        let name = self.code_name(code);
-        match code {
-            2 => CudaError::new(CudaErrorKind::OutOfMemory, format!("{what}: out of device memory ({name})")),
-            code if LOST.contains(&code) => CudaError::new(
-                CudaErrorKind::LostDevice,
-                format!(
-                    "{what}: the GPU is lost to this process ({name}); start again, and if it comes back look at `nvidia-smi` and the kernel log for Xid lines"
-                ),
-            ),
-            209 | 222 => CudaError::new(
-                CudaErrorKind::Unsupported,
-                format!(
-                    "{what}: the kernels are not for this GPU and driver ({name}); rebuild the plan here"
-                ),
-            ),
-            801 => CudaError::new(CudaErrorKind::Unsupported, format!("{what}: not supported here ({name})")),
-            _ => CudaError::new(CudaErrorKind::Failed, format!("{what} failed: {name}")),
-        }
+        meaning(code, &self.code_name(code), what)
     }
 
     /// `CUDA_ERROR_…`, as NVIDIA's pages list them.
@@ -153,5 +136,57 @@ impl Driver {
         }
         // SAFETY: as above, it ends with a null byte.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+}
+
+/// What a status code comes to for whoever asked for `what`.
+fn meaning(code: u32, name: &str, what: &str) -> CudaError {
+    let (kind, message) = match code {
+        2 => (
+            CudaErrorKind::OutOfMemory,
+            format!(
+                "{what}: out of device memory ({name}); lower the batch size, the profile's maximum or the number of \
+                 contexts"
+            ),
+        ),
+        code if LOST.contains(&code) => (
+            CudaErrorKind::LostDevice,
+            format!(
+                "{what}: the GPU is lost to this process ({name}), and nothing on it can be used until the process is \
+                 started again; if that happens again, `nvidia-smi` and the kernel's log (lines with Xid) say more"
+            ),
+        ),
+        209 | 222 => (
+            CudaErrorKind::Unsupported,
+            format!("{what}: the kernels are not for this GPU and driver ({name}); rebuild the plan here"),
+        ),
+        801 => (CudaErrorKind::Unsupported, format!("{what}: not supported here ({name})")),
+        _ => (CudaErrorKind::Failed, format!("{what} failed: {name}")),
+    };
+    CudaError::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_errors_that_say_what_to_do() {
+        let lost = meaning(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "waiting for a stream");
+        assert_eq!(lost.kind(), CudaErrorKind::LostDevice);
+        assert_eq!(
+            lost.to_string(),
+            "waiting for a stream: the GPU is lost to this process (CUDA_ERROR_ILLEGAL_ADDRESS), and nothing on it can \
+             be used until the process is started again; if that happens again, `nvidia-smi` and the kernel's log \
+             (lines with Xid) say more"
+        );
+        for code in LOST {
+            assert_eq!(meaning(code, "n", "w").kind(), CudaErrorKind::LostDevice, "{code}");
+        }
+        let short = meaning(2, "CUDA_ERROR_OUT_OF_MEMORY", "instantiating a graph");
+        assert_eq!(short.kind(), CudaErrorKind::OutOfMemory);
+        assert!(short.to_string().contains("lower the batch size"), "{short}");
+        assert_eq!(meaning(209, "n", "w").kind(), CudaErrorKind::Unsupported);
+        assert_eq!(meaning(1, "n", "w").to_string(), "w failed: n");
     }
 }
