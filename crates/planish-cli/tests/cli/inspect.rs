@@ -101,3 +101,28 @@ fn unsupported_operators_are_all_listed() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("2 node(s) are not supported"), "{}", ended.stderr);
 }
+
+#[test]
+fn a_plan_says_its_memory_before_it_runs() {
+    let folder = Folder::new("memory");
+    let model = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    let sizes = ["--opt-shapes", "x:4x3", "--max-shapes", "x:1000x3"];
+    let build = ["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"];
+    succeeds(&[&build[..], &sizes].concat());
+    let shown = succeeds(&["inspect", &plan]).stdout;
+    // Outputs: two floats and an index a row.
+    for (rows, outputs) in [(4, "64 B"), (1000, "16.0 kB")] {
+        let begins = format!("memory      cpu at batch={rows}: weights ");
+        let line = shown.lines().find(|line| line.starts_with(&begins)).unwrap_or_else(|| panic!("{shown}"));
+        assert!(
+            line.contains("; each context arena ") && line.ends_with(&format!("outputs {outputs}")),
+            "{line}"
+        );
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&succeeds(&["inspect", &plan, "--json"]).stdout).unwrap();
+    assert_eq!(json["memory"][1]["sizes"]["batch"], 1000);
+    assert_eq!(json["memory"][1]["targets"][0]["output_bytes"], 16_000);
+    assert_eq!(json["memory"][1]["whole"], true);
+}

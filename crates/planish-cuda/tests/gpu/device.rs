@@ -387,6 +387,27 @@ pub(crate) fn managed_memory_stays_within_what_is_free(cuda: &Cuda) {
     );
 }
 
+/// A kernel that reads where nothing is takes the device with it, and every error from then on says so.
+pub(crate) fn a_lost_device_says_so(cuda: &Cuda, trial: &Trial) {
+    // Never the address of anything.
+    const NOWHERE: Address = Address(1 << 12);
+    let candidate = cuda.candidates(&trial.problem).into_iter().next().unwrap();
+    let problem = offline::arranged(&trial.problem, &candidate);
+    let kernel = cuda.prepare(&problem, &candidate.tactic).unwrap();
+    let inputs = vec![NOWHERE; problem.inputs.len()];
+    let outputs = vec![NOWHERE; problem.outputs.len()];
+    let call = Call { inputs: &inputs, outputs: &outputs, workspace: NOWHERE };
+    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
+    // SAFETY: it is not: the process has its device for this alone, and ends behind it.
+    let launched = unsafe { kernel.launch(&call, &mut *queue) };
+    let error = launched.and_then(|()| queue.synchronize()).unwrap_err();
+    println!("| {error}");
+    assert_eq!(*error.kind(), KernelErrorKind::Failed);
+    assert!(error.to_string().contains("the GPU is lost to this process"), "{error}");
+    let error = cuda.allocate(1 << 20).unwrap_err();
+    assert!(error.to_string().contains("the GPU is lost to this process"), "{error}");
+}
+
 pub(crate) fn memory_runs_out_with_a_clear_message(cuda: &Cuda) {
     let info = cuda.memory_info().unwrap();
     assert!(info.free <= info.total && info.total > 0);

@@ -218,3 +218,32 @@ fn the_device_layer_keeps_its_promises() {
     device::memory_runs_out_with_a_clear_message(&cuda);
     assert_eq!(Cuda::open(99).unwrap_err().kind(), CudaErrorKind::NoDevice);
 }
+
+/// Set for the process whose device is to be lost.
+const LOSING: &str = "PLANISH_GPU_LOSING";
+
+#[test]
+fn a_lost_device_is_said_so() {
+    if std::env::var_os(CHILD).is_some() || open().is_none() {
+        return;
+    }
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lose_the_device", "--nocapture", "--test-threads", "1"])
+        .env(LOSING, "1")
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    output.lines().filter_map(|line| line.strip_prefix("| ")).for_each(|line| println!("{line}"));
+    assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
+}
+
+/// What a child process does; nothing in an ordinary run.
+#[test]
+fn lose_the_device() {
+    if std::env::var_os(LOSING).is_none() {
+        return;
+    }
+    println!();
+    let trial = offline::trials("pointwise").into_iter().find(|trial| trial.given.is_empty()).unwrap();
+    device::a_lost_device_says_so(&open().unwrap(), &trial);
+}
