@@ -70,8 +70,11 @@ extern "C" __global__ void __launch_bounds__(128) step_late(STEP) {
 // ---------------------------------------------------------------------------------------------------------
 // Barriers over the grid. What they count goes on from launch to launch.
 
-// What was written before a number that `load_word` saw is seen behind this.
-PL_INLINE void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+PL_INLINE u32 load_acquire(const u32* at) {
+  u32 v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+  return v;
+}
 PL_INLINE u32 add_release(u32* at) {
   u32 v;
   asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(v) : "l"(at) : "memory");
@@ -89,8 +92,7 @@ struct Counter {
     const u32 old = add_release(count);
     if (!begun) target = old - old % n, begun = true;
     target += n;
-    while (before(load_word(count), target)) {}
-    acquire();
+    while (before(load_acquire(count), target)) {}
   }
   PL_INLINE void sync(u32* count) {
     __syncthreads();
@@ -108,8 +110,7 @@ struct Flags {
     __syncthreads();
     if (threadIdx.x == 0) store_release(flags + blockIdx.x, turn);
     for (u32 i = threadIdx.x; i < gridDim.x; i += blockDim.x)
-      while (before(load_word(flags + i), turn)) {}
-    acquire();
+      while (before(load_acquire(flags + i), turn)) {}
     __syncthreads();
   }
 };

@@ -8,7 +8,7 @@
 //   SYNC            how a phase waits for the one before: 0 a counter, 1 flags of all blocks, 2 flags of the blocks that
 //                   write what it reads. 3, with one phase: it waits for those flags of the kernel before it instead of
 //                   that kernel's end, and for its end only before it writes
-//   CHAINS          so many sums of each element, to which products go in turn: one need not wait for the one before
+//   SUMS            so many sums of each element, to which products go in turn: one need not wait for the one before
 //   LEAVE           what is left out to see what it costs: 1 weights, 2 image, 4 products, 8 the sums of other blocks,
 //                   16 stores
 //
@@ -28,16 +28,14 @@
 #define HAS(part) (!(LEAVE & (part)))
 #define CHAINED (SYNC == 3)
 
-PL_INLINE u32 load_word(const u32 *at) {
+PL_INLINE u32 load_acquire(const u32 *at) {
     u32 v;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
     return v;
 }
 PL_INLINE void store_release(u32 *at, u32 v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory"); }
 PL_INLINE void add_release(u32 *at) { asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(at) : "memory"); }
-// Waits for a number; what was written before it is seen behind `acquire`.
-PL_INLINE void await(const u32 *at, u32 wanted) { while ((i32)(load_word(at) - wanted) < 0) {} }
-PL_INLINE void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+PL_INLINE void await(const u32 *at, u32 wanted) { while ((i32)(load_acquire(at) - wanted) < 0) {} }
 // What ordinary stores wrote is read by the copy engine next.
 PL_INLINE void to_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
@@ -56,7 +54,6 @@ PL_INLINE void await_phase(const u32 *flags, u32 turn, i32 tile, u32 rank, u32 l
         await(flags + ((y * TILES + x) * COLUMNS + rank * wide + i / SPLIT % wide) * SPLIT + i % SPLIT, turn);
     }
 #endif
-    acquire();
     __syncwarp();
 }
 
@@ -64,7 +61,7 @@ PL_INLINE void await_phase(const u32 *flags, u32 turn, i32 tile, u32 rank, u32 l
 PL_INLINE u32 own_turn(const u32 *flags) {
     u32 turn = 0;
     if (PHASES > 1 || CHAINED) {
-        turn = load_word(flags + blockIdx.x);
+        turn = load_acquire(flags + blockIdx.x);
         asm volatile("bar.sync 2, 160;" ::: "memory");
     }
     return turn;
@@ -215,10 +212,10 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
                 residual[h][j] = fetch_residual(finish, addresses, at, n, adds ? count : 0);
             }
 #endif
-        Sums each[CHAINS];
+        Sums each[SUMS];
         Sums &sums = each[0];
 #pragma unroll
-        for (int chain = 0; chain < CHAINS; chain++)
+        for (int chain = 0; chain < SUMS; chain++)
 #pragma unroll
             for (int i = 0; i < BN / 2; i++) each[chain].d[i] = 0.f;
         if (!CHAINED && HAS(2)) barrier_wait(full_a + 8 * s, parity);
@@ -235,13 +232,13 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
             for (int tap = 0; tap < 3; tap++)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    warpgroup_product(each[(tap * 4 + k) % CHAINS], from + (u64)(tap * (128 / 16) + 2 * k), b + (u64)(tap * (BN * 128 / 16) + 2 * k));
+                    warpgroup_product(each[(tap * 4 + k) % SUMS], from + (u64)(tap * (128 / 16) + 2 * k), b + (u64)(tap * (BN * 128 / 16) + 2 * k));
             product_commit();
 #endif
         }
         product_wait<0>();
 #pragma unroll
-        for (int chain = 1; chain < CHAINS; chain++)
+        for (int chain = 1; chain < SUMS; chain++)
 #pragma unroll
             for (int i = 0; i < BN / 2; i++) sums.d[i] += each[chain].d[i];
         // Never true: without a reader of the sums their products would be left out too.

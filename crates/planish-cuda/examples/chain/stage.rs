@@ -30,6 +30,9 @@ const FLAGS: usize = 1024;
 /// rounded to 11 bits four times, and where sums differ in their 24th bit now and then one is rounded the other way.
 const REORDERED: f64 = 1e-3;
 
+/// How many sums of an element the tactic itself has.
+const TACTIC_SUMS: u32 = 1;
+
 /// One of the stages, and the tactic that the tuner chose for its convolutions.
 struct Stage {
     side: usize,
@@ -47,18 +50,18 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// A kernel of stage.cu: how many phases, how they wait (`SYNC`), what is left out (`LEAVE`), and how
-/// many sums each thread has of an element (`CHAINS`).
+/// many sums each thread has of an element (`SUMS`).
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     phases: usize,
     sync: u32,
     leave: u32,
-    chains: u32,
+    sums: u32,
 }
 
 impl Variant {
     const fn new(phases: usize, sync: u32) -> Variant {
-        Variant { phases, sync, leave: 0, chains: 1 }
+        Variant { phases, sync, leave: 0, sums: 1 }
     }
 }
 
@@ -66,8 +69,8 @@ impl Variant {
 /// behind a counter, flags of all blocks, flags of the blocks that are needed.
 const VARIANTS: [Variant; 7] = [
     Variant::new(1, 0),
-    Variant { chains: 2, ..Variant::new(1, 0) },
-    Variant { chains: 4, ..Variant::new(1, 0) },
+    Variant { sums: 2, ..Variant::new(1, 0) },
+    Variant { sums: 4, ..Variant::new(1, 0) },
     Variant::new(1, 3),
     Variant::new(PHASES, 0),
     Variant::new(PHASES, 1),
@@ -127,7 +130,7 @@ impl Stage {
             .define("PHASES", variant.phases)
             .define("SYNC", variant.sync)
             .define("LEAVE", variant.leave)
-            .define("CHAINS", variant.chains))
+            .define("SUMS", variant.sums))
     }
 
     fn shared_bytes(&self, variant: Variant) -> usize {
@@ -326,7 +329,7 @@ impl<'a> Subject<'a> {
         self.lower_flags()?;
         for _ in 0..CHECKS {
             let got = self.results(|| self.put_kernels(&launches[..PHASES / variant.phases]))?;
-            let off = if variant.chains == 1 {
+            let off = if variant.sums == TACTIC_SUMS {
                 difference(&got, wanted).is_some()
             } else {
                 apart(&got, wanted) > REORDERED
