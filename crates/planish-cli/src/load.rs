@@ -66,6 +66,10 @@ pub(crate) fn is_plan(path: &Path) -> bool {
 /// there the next time.
 pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<Made> {
     let start = Instant::now();
+    if matches!(building.device, Device::Cuda(_)) {
+        // Without it nothing is going to happen, so nothing is said of anything else.
+        building.device.describe()?;
+    }
     let cache = if no_cache { None } else { PlanCache::user() };
     if is_plan(path) {
         let plan = match Plan::open_for(path, building.device)? {

@@ -4,7 +4,7 @@ use std::fs;
 
 use planish_onnx::{DataType, Dimension, Graph, Node, ValueInfo};
 
-use crate::{Folder, fails, linear, model, npy, npy_f32, planish, succeeds};
+use crate::{Folder, fails, linear, model, npy, npy_f32, planish, succeeds, without_gpus};
 
 #[test]
 fn files_that_are_no_models() {
@@ -204,6 +204,52 @@ fn backends_that_are_not_here() {
     let ended = planish(&["build", &model, "--device", "gpu"]);
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("`gpu` is no device; give cpu, cuda, cuda:1 or auto"), "{}", ended.stderr);
+}
+
+/// Every command that takes a device, on models and on plans: one line, and the code for what a machine cannot do.
+#[test]
+fn a_gpu_on_a_machine_without_one() {
+    let folder = Folder::new("no-gpu");
+    let model = folder.put("linear.onnx", &linear());
+    let cpu_plan = folder.path("cpu.plan").display().to_string();
+    succeeds(&["build", &model, "-o", &cpu_plan, "--device", "cpu", "--tune-level", "0"]);
+    // A plan that says that it was built for a GPU.
+    let mut record = planish_plan::Plan::open(&folder.path("cpu.plan")).unwrap();
+    record.targets.push(planish_plan::PlanTarget {
+        backend: "cuda".to_string(),
+        needs: vec!["sm_90".to_string()],
+        device: "NVIDIA H200, 132 multiprocessors, driver 13.0".to_string(),
+    });
+    record.write_file(&folder.path("gpu.plan")).unwrap();
+    let gpu_plan = folder.path("gpu.plan").display().to_string();
+    let out = folder.path("out.plan").display().to_string();
+    let mut commands: Vec<Vec<&str>> = vec![vec!["build", &model, "-o", &out]];
+    for subject in [&model, &cpu_plan, &gpu_plan] {
+        commands.extend(["run", "bench", "profile"].map(|command| vec![command, subject.as_str()]));
+    }
+    for command in &commands {
+        for (device, name) in [("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cuda:7", "cuda:7")] {
+            let arguments = [&command[..], &["--device", device]].concat();
+            let ended = without_gpus(&arguments);
+            assert_eq!(ended.code, Some(3), "{arguments:?}: {}", ended.stderr);
+            assert_eq!(ended.stderr.lines().count(), 1, "{arguments:?}: {}", ended.stderr);
+            let line = format!("error: {name} cannot be used: ");
+            assert!(ended.stderr.starts_with(&line), "{arguments:?}: {}", ended.stderr);
+            assert_eq!(ended.stdout, "", "{arguments:?}");
+        }
+    }
+    assert_eq!(without_gpus(&["run", &model, "--backend", "cuda"]).code, Some(3));
+    assert!(!folder.path("out.plan").exists());
+    // What asks for no GPU works, and says for which one the plan was built.
+    for arguments in
+        [&["run", &model, "--device", "auto"][..], &["run", &gpu_plan, "--device", "cpu"], &["doctor"]]
+    {
+        let ended = without_gpus(arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    }
+    let ended = without_gpus(&["inspect", &gpu_plan]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("NVIDIA H200"), "{}", ended.stdout);
 }
 
 #[test]

@@ -51,7 +51,17 @@ struct Ended {
 
 /// Runs the command. Models run on the reference unless a test says otherwise: its answers are exact.
 fn planish(arguments: &[&str]) -> Ended {
+    ended(Command::new(env!("CARGO_BIN_EXE_planish")), arguments)
+}
+
+/// On a machine without GPUs, or where NVIDIA's driver is told to show none.
+fn without_gpus(arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
+    command.env("CUDA_VISIBLE_DEVICES", "");
+    ended(command, arguments)
+}
+
+fn ended(mut command: Command, arguments: &[&str]) -> Ended {
     command.args(arguments);
     // The user's cache of plans is left alone.
     if matches!(arguments.first(), Some(&("run" | "bench" | "profile"))) {
