@@ -48,6 +48,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::gather::Gather,
     &crate::families::topk::TopK,
     &crate::families::scan::Scan,
+    &crate::families::scatter::Scatter,
 ];
 
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {

@@ -17,6 +17,7 @@ mod family;
 pub mod find;
 mod formats;
 mod gpu;
+mod indices;
 pub mod launch;
 mod library;
 mod libs;

@@ -9,13 +9,41 @@ use std::sync::Arc;
 
 use planish_compile::{BuildOptions, Built, Precision, TimingCache, build};
 use planish_cpu::Cpu;
+use planish_ir::Graph;
 use planish_kernel::Backend;
 use planish_plan::{Profile, SymbolRange};
 
 use device::Noisy;
 
-fn built(model: &str, options: &BuildOptions, timings: &mut TimingCache, seed: u64) -> Built {
-    let graph = planish_zoo::graph(model, 0).unwrap();
+/// Two convolutions, the second with a residual, and a classifier: small, so that packing weights costs nothing.
+fn model() -> Graph {
+    let numbers = |n: usize| (0..n).map(|at| format!("0.{:02}", at * 37 % 100)).collect::<Vec<_>>().join(",");
+    let text = format!(
+        r#"graph "g" {{
+            input %x: f32[batch, 16, 28, 28]
+            const %v: f32[32, 16, 3, 3] = [{}]
+            const %w: f32[32, 32, 3, 3] = [{}]
+            const %m: f32[32, 10] = [{}]
+            %a: f32[batch, 32, 28, 28] = Conv(%x, %v) {{ kernel_shape = [3, 3], pads = [1, 1, 1, 1] }}
+            %b: f32[batch, 32, 28, 28] = Relu(%a)
+            %c: f32[batch, 32, 28, 28] = Conv(%b, %w) {{ kernel_shape = [3, 3], pads = [1, 1, 1, 1] }}
+            %d: f32[batch, 32, 28, 28] = Add(%c, %b)
+            %e: f32[batch, 32, 28, 28] = Relu(%d)
+            %f: f32[batch, 32, 1, 1] = GlobalAveragePool(%e)
+            %g: f32[batch, 32] = Flatten(%f)
+            %h: f32[batch, 10] = MatMul(%g, %m)
+            %y: f32[batch, 10] = Softmax(%h)
+            output %y
+        }}"#,
+        numbers(32 * 16 * 9),
+        numbers(32 * 32 * 9),
+        numbers(320)
+    );
+    text.parse().unwrap()
+}
+
+fn built(options: &BuildOptions, timings: &mut TimingCache, seed: u64) -> Built {
+    let graph = model();
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Noisy::new(seed))];
     build(&graph, &backends, options, timings).unwrap()
 }
@@ -34,31 +62,34 @@ fn options(smallest: i64, tuned: i64, largest: i64) -> BuildOptions {
     }
 }
 
-/// Builds from nothing, then once more from the times of the first build, at other noise.
+/// Builds from nothing, then twice more from the times of the first build, at other noise.
 #[track_caller]
-fn assert_settled(model: &str, options: &BuildOptions) {
+fn assert_settled(options: &BuildOptions) {
     let mut timings = TimingCache::default();
-    let first = built(model, options, &mut timings, 1);
+    let first = built(options, &mut timings, 1);
     let measured = timings.clone();
     assert!(first.plan.evidence.iter().any(|evidence| evidence.timings.iter().any(|one| one.measured)));
-    let again = built(model, options, &mut timings, 2);
-    let added = timings.diff(&measured).only_left;
-    assert!(added.is_empty(), "{model}: measured only the second time: {added:?}");
-    for (one, other) in first.plan.evidence.iter().zip(&again.plan.evidence) {
-        let step = &first.plan.program.steps[one.step as usize];
-        assert_eq!(one, other, "{model}: {}", step.name);
+    for seed in [2, 3] {
+        let again = built(options, &mut timings, seed);
+        let added = timings.diff(&measured).only_left;
+        assert!(added.is_empty(), "measured only the second time: {added:?}");
+        for (one, other) in first.plan.evidence.iter().zip(&again.plan.evidence) {
+            let step = &first.plan.program.steps[one.step as usize];
+            assert_eq!(one, other, "{}", step.name);
+        }
+        assert_eq!(first.plan.to_bytes().unwrap(), again.plan.to_bytes().unwrap());
     }
-    assert_eq!(first.plan.to_bytes().unwrap(), again.plan.to_bytes().unwrap(), "{model}");
 }
 
+/// Every candidate is listed twice: a list that holds one again must not give it two times where the cache has one.
 #[test]
 fn a_build_from_the_first_one_s_times_gives_the_same_bytes() {
-    assert_settled("cifar_cnn", &options(1, 1, 1));
+    assert_settled(&options(1, 1, 1));
 }
 
 /// Where the sizes tuned at are an end of the profile, the search for other tactics there measures them once more.
 #[test]
 fn a_build_over_a_range_of_sizes_gives_the_same_bytes() {
-    assert_settled("cifar_cnn", &options(1, 1, 4));
-    assert_settled("cifar_cnn", &options(1, 8, 8));
+    assert_settled(&options(1, 1, 16));
+    assert_settled(&options(1, 8, 8));
 }

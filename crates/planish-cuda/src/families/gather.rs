@@ -1,4 +1,4 @@
-//! The family of lookups along one axis: Gather (embeddings) and GatherElements.
+//! The family of lookups: Gather (embeddings) and GatherElements along one axis, GatherND by tuples.
 
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::{self as op, Op};
@@ -10,15 +10,19 @@ use crate::samples::Sample;
 use crate::space::{self, blocks, divisor, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
+mod nd;
 #[cfg(test)]
 mod tests;
 
 const REVISION: u32 = 1;
 
-/// Gather and GatherElements with an index that only a run can tell.
+/// Gather and GatherElements with an index that only a run can tell, GatherND with any.
 pub(crate) struct Gather;
 
 fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    if nd::is_nd(problem) {
+        return nd::plan(problem);
+    }
     let ([node], [data, index], [y]) = (&problem.region.nodes[..], &problem.inputs[..], &problem.outputs[..])
     else {
         return refuse("one lookup of data by an index");
@@ -123,14 +127,17 @@ impl Planner for Gather {
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
-        let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
-        let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
+        let is_nd = nd::is_nd(problem);
+        let want = if is_nd { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) };
+        let inputs = vec![want; problem.inputs.len()];
+        let outputs = vec![want; problem.outputs.len()];
         if plan(&problem.laid(&inputs, &outputs)).is_err() {
             return Vec::new();
         }
         let bytes = 2.0 * problem.outputs[0].span_bytes() as f64;
         let ns = gpu.roofline_ns(0.0, 1.0, bytes);
-        vec![candidate("gather_plain".to_string(), REVISION, inputs, outputs, ns)]
+        let name = if is_nd { "gather_nd" } else { "gather_plain" };
+        vec![candidate(name.to_string(), REVISION, inputs, outputs, ns)]
     }
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
@@ -141,11 +148,18 @@ impl Planner for Gather {
         let table = |dtype, index| {
             Sample::op(op::Gather { axis: 0 }, 2).typed(dtype, &[30, 64]).typed(index, &[2, 9]).problem()
         };
+        let slices = |batch_dims, dtype, data: &[usize], kind, index: &[usize]| {
+            Sample::op(op::GatherND { batch_dims }, 2).typed(dtype, data).typed(kind, index).problem()
+        };
         vec![
             table(DType::F16, DType::I64),
             table(DType::F32, DType::I32),
             Sample::op(op::Gather { axis: 1 }, 2).f32(&[3, 7, 5]).typed(DType::I64, &[4]).problem(),
             Sample::op(op::GatherElements { axis: 1 }, 2).f32(&[3, 7]).typed(DType::I64, &[3, 5]).problem(),
+            slices(0, DType::F32, &[4, 3, 8], DType::I64, &[7, 2]),
+            slices(0, DType::F16, &[5, 6], DType::I32, &[2, 9, 2]),
+            slices(1, DType::F32, &[3, 4, 5, 2], DType::I64, &[3, 6, 2]),
+            slices(0, DType::Bool, &[6, 32], DType::I64, &[4, 1]),
         ]
     }
 }

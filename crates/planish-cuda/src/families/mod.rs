@@ -15,6 +15,7 @@ pub(crate) mod product;
 pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod scan;
+pub(crate) mod scatter;
 pub(crate) mod softmax;
 pub(crate) mod stem;
 pub(crate) mod topk;

@@ -84,6 +84,12 @@ static void stop_at(State state) {
   fibers[current].state = state;
   emu_switch(&fibers[current].sp, scheduler_sp);
 }
+// Blocks and fibers come one after the other.
+inline u32 atomicMax(u32* at, u32 value) {
+  const u32 old = *at;
+  *at = old > value ? old : value;
+  return old;
+}
 inline void __syncthreads() { stop_at(AT_BLOCK); }
 inline void __syncwarp(u32 = 0) { stop_at(AT_WARP); }
 template <int WARPS> inline void group_sync(int group) {

@@ -1,0 +1,92 @@
+// Elements or slices written or folded in at places that an index tensor names: ScatterElements and ScatterND.
+//
+// Where several meet at one place the last of them stays, as if they came one after the other: `mark` keeps the
+// number of the last that names a place (integers, so that the order of arrival is no matter), `pick` takes it or
+// what was there. Folds go one after the other too: a thread has all that can meet.
+//
+// Set from outside:
+//   STAGE      0 forget, 1 mark, 2 pick, 3 copy, 4 fold
+//   T          the elements' type, any of their width where they are only moved
+//   I_T        i32 or i64
+//   V          neighbours at once (pick, copy)
+//   EACH       each element has an index (ScatterElements), or each slice a tuple (ScatterND)
+//   N          axes of the index (EACH, without the indexed one in a fold), or the length of a tuple
+//   FOLD       the function
+//   INDEX(i)   the index tensor's element
+//
+// Integers: 0 threads; then by stage, see below. What is outside is brought inside, since a kernel has nobody to tell.
+
+PL_INLINE i64 inside(i64 place, int size) {
+  place = place < 0 ? place + size : place;
+  return place < 0 ? 0 : place >= size ? size - 1 : place;
+}
+
+#if !EACH && (STAGE == 1 || STAGE == 4)
+// The slice that a tuple names; from integer 4 on the size and the stride in slices of each of its axes.
+PL_INLINE i64 slice_of(const I_T* index, i64 tuple, const Ints& a) {
+  i64 slice = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++) slice += inside(INDEX(tuple * N + k), a.v[4 + 2 * k]) * a.v[5 + 2 * k];
+  return slice;
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(256)
+    scatter(const T* data, const I_T* index, const T* updates, T* y, u32* last, const Ints a) {
+  let_next_begin();
+  wait_for_inputs();
+  u32 rest = blockIdx.x * 256u + threadIdx.x;
+  if (rest >= (u32)a.v[0]) return;
+#if STAGE == 0
+  last[rest] = 0;
+#elif STAGE == 1
+  const u32 number = rest + 1;
+#if EACH
+  // 1 size and 2 stride of the indexed axis; from 4 on divisor and stride in the data of each axis, innermost first,
+  // the stride of the indexed one 0.
+  i64 place = inside(INDEX(rest), a.v[1]) * a.v[2];
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const int at = po_take(rest, a.v[4 + 4 * i], a.v[5 + 4 * i], a.v[6 + 4 * i]);
+    place += (i64)at * a.v[7 + 4 * i];
+  }
+#else
+  const i64 place = slice_of(index, rest, a);
+#endif
+  atomicMax(last + place, number);
+#elif STAGE == 2
+  // 1 to 3 the divisor of a slice in vectors, 4 its elements.
+  const i64 at = (i64)rest * V;
+  const int within = po_take(rest, a.v[1], a.v[2], a.v[3]) * V;
+  const u32 number = last[rest];
+  const T* from = number ? updates + (i64)(number - 1) * a.v[4] + within : data + at;
+  typename Wide<T>::type v[V];
+  po_load_part<T, V>(v, from, V, (typename Wide<T>::type)0);
+  po_store_part<T, V>(y + at, v, V);
+#elif STAGE == 3
+  typename Wide<T>::type v[V];
+  po_load_part<T, V>(v, data + (i64)rest * V, V, (typename Wide<T>::type)0);
+  po_store_part<T, V>(y + (i64)rest * V, v, V);
+#elif EACH
+  // A line of the index along its axis: 1 size and 2 stride of that axis in the data, 3 length and 4 stride in the
+  // index; from 5 on divisor, stride in the data and stride in the index of every other axis, innermost first.
+  i64 line = 0, first = 0;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const int at = po_take(rest, a.v[5 + 5 * i], a.v[6 + 5 * i], a.v[7 + 5 * i]);
+    line += (i64)at * a.v[8 + 5 * i];
+    first += (i64)at * a.v[9 + 5 * i];
+  }
+  for (int j = 0; j < a.v[3]; j++) {
+    const i64 from = first + (i64)j * a.v[4];
+    T* to = y + line + inside(INDEX(from), a.v[1]) * a.v[2];
+    *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[from])));
+  }
+#else
+  // One element of every slice: 1 tuples, 2 elements of a slice.
+  for (int j = 0; j < a.v[1]; j++) {
+    T* to = y + slice_of(index, j, a) * a.v[2] + rest;
+    *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[(i64)j * a.v[2] + rest])));
+  }
+#endif
+}

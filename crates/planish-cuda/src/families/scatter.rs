@@ -1,0 +1,318 @@
+//! The family of writes by index: ScatterElements and ScatterND. The last of several at one place stays, and folds go
+//! in the order of the updates, so that results do not depend on which thread comes first.
+
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_op::{self as op, Op, ScatterReduction};
+use planish_tensor::{DType, normalize_axis};
+
+use crate::gpu::Gpu;
+use crate::indices::Index;
+use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
+use crate::samples::Sample;
+use crate::space::{blocks, divisor, int};
+use crate::steps::{Arg, Code, Plan, Planner, Slot};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: u32 = 1;
+/// Nanoseconds of a launch behind another one.
+const LAUNCH_NS: f64 = 1_000.0;
+/// Nanoseconds from one fold of a thread to the next: it reads what it may just have written.
+const FOLD_NS: f64 = 600.0;
+const THREADS: u32 = 256;
+
+/// What a thread does.
+#[derive(Clone, Copy)]
+enum Stage {
+    Forget = 0,
+    Mark = 1,
+    Pick = 2,
+    Copy = 3,
+    Fold = 4,
+}
+
+/// ScatterElements and ScatterND.
+pub(crate) struct Scatter;
+
+/// The operands of a scatter.
+struct Parts<'a> {
+    /// Which inputs these are.
+    data_at: usize,
+    updates_at: usize,
+    data: &'a Operand,
+    index: Index<'a>,
+    reduction: ScatterReduction,
+    /// The indexed axis, where each element has an index.
+    axis: Option<usize>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(problem: &'a Problem) -> Result<Parts<'a>, KernelError> {
+        let ([node], [y]) = (&problem.region.nodes[..], &problem.outputs[..]) else {
+            return refuse("one scatter");
+        };
+        let &[Some(Ref::Input(data_at)), index, Some(Ref::Input(updates_at))] = &node.inputs[..] else {
+            return refuse("a scatter of updates into data");
+        };
+        let (data_at, updates_at) = (data_at as usize, updates_at as usize);
+        let (data, updates) = (&problem.inputs[data_at], &problem.inputs[updates_at]);
+        let is_dense = |operand: &Operand| operand.packed.is_none() && operand.is_dense(Layout::Plain);
+        let fits =
+            [data, updates, y].into_iter().all(|operand| is_dense(operand) && operand.dtype == y.dtype);
+        if !fits || data.dims != y.dims || y.dtype.is_sub_byte() {
+            return refuse("dense values of one type");
+        }
+        let index = Index::of(problem, index)?;
+        let (reduction, axis) = match &node.op {
+            Op::ScatterElements(op) => {
+                let axis = normalize_axis(op.axis, data.rank());
+                let axis = axis.map_err(|error| KernelError::unsupported(error.to_string()))?;
+                let within = |at: usize| at == axis || index.dims[at] <= data.dims[at] || index.len() == 0;
+                if index.dims.len() != data.rank()
+                    || updates.dims != index.dims
+                    || !(0..data.rank()).all(within)
+                {
+                    return refuse("an index of other sizes than the updates");
+                }
+                (op.reduction, Some(axis))
+            }
+            Op::ScatterND(op) => {
+                let Some((&depth, tuples)) = index.dims.split_last() else {
+                    return refuse("an index without tuples");
+                };
+                if !(1..=data.rank()).contains(&depth)
+                    || updates.dims != [tuples, &data.dims[depth..]].concat()
+                {
+                    return refuse("updates of other sizes than data and index make");
+                }
+                (op.reduction, None)
+            }
+            _ => return refuse("no scatter"),
+        };
+        Ok(Parts { data_at, updates_at, data, index, reduction, axis })
+    }
+
+    /// Axes of a tuple; 0 where each element has an index.
+    fn depth(&self) -> usize {
+        if self.axis.is_some() { 0 } else { self.index.dims.last().copied().unwrap_or(0) }
+    }
+
+    /// Elements that one index or tuple names.
+    fn run(&self) -> usize {
+        if self.axis.is_some() { 1 } else { self.data.dims[self.depth()..].iter().product() }
+    }
+
+    /// Indices or tuples.
+    fn n_places(&self) -> usize {
+        self.index.len() / self.depth().max(1)
+    }
+
+    /// How many folds a thread does.
+    fn fold_len(&self) -> usize {
+        self.axis.map_or(self.n_places(), |axis| self.index.dims[axis])
+    }
+
+    fn launch(
+        &self,
+        stage: Stage,
+        n_threads: usize,
+        (element, lanes): (&str, usize),
+        n: usize,
+        mut ints: Vec<i32>,
+    ) -> Result<Plan, KernelError> {
+        ints.insert(0, int(n_threads)?);
+        let fold = match self.reduction {
+            ScatterReduction::Add => "pl_add",
+            ScatterReduction::Mul => "pl_mul",
+            ScatterReduction::Max => "pl_max",
+            ScatterReduction::Min | ScatterReduction::None => "pl_min",
+        };
+        let reads_index = matches!(stage, Stage::Mark | Stage::Fold);
+        let code = Code::new("scatter.cu", include_str!("../../kernels/scatter.cu"), "scatter", ints.len())
+            .define("STAGE", stage as u8)
+            .define("T", element)
+            .define("V", lanes)
+            .define("EACH", u8::from(self.axis.is_some()))
+            .define("N", n)
+            .define("FOLD", fold);
+        let code = if reads_index { self.index.told(code)? } else { code.define("I_T", "i64") };
+        let args = vec![
+            Arg::Address(Slot::Input(self.data_at), 0),
+            if reads_index { self.index.arg.clone() } else { Arg::Nothing },
+            Arg::Address(Slot::Input(self.updates_at), 0),
+            Arg::Address(Slot::Output(0), 0),
+            if matches!(stage, Stage::Forget | Stage::Mark | Stage::Pick) {
+                Arg::Address(Slot::Workspace, 0)
+            } else {
+                Arg::Nothing
+            },
+            Arg::Ints(ints),
+        ];
+        let grid = [blocks(n_threads, THREADS as usize)?, 1, 1];
+        Ok(Plan::one(code.source(), grid, THREADS, args))
+    }
+
+    /// Size and stride in slices of each axis of a tuple.
+    fn tuple_axes(&self) -> Result<Vec<i32>, KernelError> {
+        let mut ints = Vec::new();
+        for at in 0..self.depth() {
+            ints.push(int(self.data.dims[at])?);
+            ints.push(int(self.data.dims[at + 1..self.depth()].iter().product())?);
+        }
+        Ok(ints)
+    }
+
+    /// The last update of every place, or what was there.
+    fn last(&self) -> Result<Plan, KernelError> {
+        let size = size_of_element(self.data.dtype);
+        let element = match size {
+            1 => "i8",
+            2 => "u16",
+            4 => "u32",
+            8 => "u64",
+            size => return refuse(format!("elements of {size} bytes")),
+        };
+        let run = self.run();
+        let lanes = lanes(run, size);
+        let n_slices = self.data.len() / run;
+        let (n, ints) = match self.axis {
+            Some(axis) => {
+                let mut ints = vec![int(self.data.dims[axis])?, int(self.data.strides[axis])?, 0];
+                for at in (0..self.data.rank()).rev() {
+                    ints.extend(divisor(self.index.dims[at]));
+                    ints.push(if at == axis { 0 } else { int(self.data.strides[at])? });
+                }
+                (self.data.rank(), ints)
+            }
+            None => (self.depth(), [vec![0, 0, 0], self.tuple_axes()?].concat()),
+        };
+        let mut pick: Vec<i32> = divisor(run / lanes).to_vec();
+        pick.push(int(run)?);
+        let mut plan = self
+            .launch(Stage::Forget, n_slices, (element, 1), 0, Vec::new())?
+            .then(self.launch(Stage::Mark, self.n_places(), (element, 1), n, ints)?)
+            .then(self.launch(Stage::Pick, self.data.len() / lanes, (element, lanes), 0, pick)?);
+        plan.workspace = 4 * n_slices;
+        Ok(plan)
+    }
+
+    /// The data, and the updates folded in.
+    fn folded(&self) -> Result<Plan, KernelError> {
+        let size = size_of_element(self.data.dtype);
+        let element = storage(self.data)?;
+        let moves_only = self.index.len() == 0;
+        let is_exact = matches!(self.reduction, ScatterReduction::Max | ScatterReduction::Min);
+        let takes = match self.data.dtype {
+            DType::F32 | DType::I32 | DType::I64 => true,
+            // Sums would be rounded at every step.
+            dtype if is_float(dtype) => is_exact,
+            _ => false,
+        };
+        if !takes && !moves_only {
+            return refuse(format!("folds of {}", self.data.dtype));
+        }
+        let lanes = lanes(self.data.len(), size);
+        let copy = self.launch(Stage::Copy, self.data.len() / lanes, (element, lanes), 0, Vec::new())?;
+        if moves_only {
+            return Ok(copy);
+        }
+        let fold = match self.axis {
+            Some(axis) => {
+                let index_strides = Layout::Plain.strides(self.index.dims);
+                let mut ints = vec![
+                    int(self.data.dims[axis])?,
+                    int(self.data.strides[axis])?,
+                    int(self.index.dims[axis])?,
+                    int(index_strides[axis])?,
+                ];
+                for at in (0..self.data.rank()).rev().filter(|&at| at != axis) {
+                    ints.extend(divisor(self.index.dims[at]));
+                    ints.push(int(self.data.strides[at])?);
+                    ints.push(int(index_strides[at])?);
+                }
+                let n_lines = self.index.len() / self.index.dims[axis];
+                self.launch(Stage::Fold, n_lines, (element, 1), self.data.rank() - 1, ints)?
+            }
+            None => {
+                let ints = [vec![int(self.n_places())?, int(self.run())?, 0], self.tuple_axes()?].concat();
+                self.launch(Stage::Fold, self.run(), (element, 1), self.depth(), ints)?
+            }
+        };
+        Ok(copy.then(fold))
+    }
+}
+
+/// Neighbours that are moved at once, of a run of so many.
+fn lanes(run: usize, size: usize) -> usize {
+    let mut lanes = 16 / size;
+    while !run.is_multiple_of(lanes) {
+        lanes /= 2;
+    }
+    lanes
+}
+
+fn plan(problem: &Problem) -> Result<Plan, KernelError> {
+    let parts = Parts::of(problem)?;
+    if parts.data.is_empty() {
+        return Ok(Plan::default());
+    }
+    match parts.reduction {
+        ScatterReduction::None if parts.index.len() > 0 => parts.last(),
+        _ => parts.folded(),
+    }
+}
+
+impl Planner for Scatter {
+    fn name(&self) -> &'static str {
+        "scatter"
+    }
+
+    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+        let inputs = vec![Want::dense(Layout::Plain); problem.inputs.len()];
+        let outputs = vec![Want::dense(Layout::Plain); problem.outputs.len()];
+        let arranged = problem.laid(&inputs, &outputs);
+        let (Ok(parts), Ok(plan)) = (Parts::of(&arranged), plan(&arranged)) else { return Vec::new() };
+        let is_fold = parts.reduction != ScatterReduction::None;
+        let mut ns = gpu.roofline_ns(0.0, 1.0, (problem.traffic_bytes() + 3 * plan.workspace) as f64);
+        ns += LAUNCH_NS * plan.steps.len().saturating_sub(1) as f64;
+        if is_fold {
+            ns += FOLD_NS * parts.fold_len() as f64;
+        }
+        let name = if is_fold { "scatter_fold" } else { "scatter_last" };
+        let mut offered = candidate(name.to_string(), REVISION, inputs, outputs, ns);
+        // Every thread reads its own place before it writes there.
+        if parts.data_at != parts.updates_at {
+            offered.in_place = vec![(0, parts.data_at)];
+        }
+        vec![offered]
+    }
+
+    fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
+        plan(problem)
+    }
+
+    fn samples(&self) -> Vec<Problem> {
+        let each = |reduction, axis, dtype, data: &[usize], kind, index: &[usize]| {
+            let op = op::ScatterElements { reduction, axis };
+            Sample::op(op, 3).typed(dtype, data).typed(kind, index).typed(dtype, index).problem()
+        };
+        let slices = |reduction, dtype, data: &[usize], index: &[usize], updates: &[usize]| {
+            let op = op::ScatterND { reduction };
+            Sample::op(op, 3).typed(dtype, data).typed(DType::I64, index).typed(dtype, updates).problem()
+        };
+        let (none, add) = (ScatterReduction::None, ScatterReduction::Add);
+        vec![
+            each(none, 1, DType::F32, &[3, 7, 5], DType::I64, &[2, 9, 4]),
+            each(none, -1, DType::F16, &[4, 33], DType::I32, &[4, 40]),
+            each(add, 0, DType::F32, &[6, 5], DType::I64, &[11, 5]),
+            each(ScatterReduction::Max, 1, DType::F16, &[3, 4, 6], DType::I64, &[3, 9, 2]),
+            each(ScatterReduction::Mul, 0, DType::I64, &[4, 3], DType::I64, &[6, 3]),
+            slices(none, DType::F32, &[6, 5, 8], &[7, 2], &[7, 8]),
+            slices(none, DType::F16, &[4, 3], &[2, 9, 2], &[2, 9]),
+            slices(none, DType::Bool, &[5, 16], &[3, 1], &[3, 16]),
+            slices(add, DType::F32, &[5, 300], &[9, 1], &[9, 300]),
+            slices(ScatterReduction::Min, DType::BF16, &[3, 2, 7], &[8, 2], &[8, 7]),
+        ]
+    }
+}
