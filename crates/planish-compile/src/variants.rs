@@ -2,7 +2,9 @@
 //! where another one that reads the same memory is faster.
 //!
 //! A profile is looked at from its smallest to its largest sizes in steps of two. A tactic takes over at a size if it
-//! is faster there by more than the noise; between two sizes the border lies at their geometric mean.
+//! is faster there by more than the noise; between two sizes the border lies at their geometric mean. Backends offer
+//! what their cost model likes at a size; the choice itself, and on devices what won at the ends, are measured at every
+//! size all the same, since a rival is nothing without them.
 
 use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
 use planish_plan::{Profile, Variant};
@@ -23,6 +25,9 @@ const MIN_GAIN: f64 = 0.05;
 const MAX_POINTS: usize = 8;
 /// The distance of two of them.
 const RATIO: f64 = 2.0;
+/// A device compiles what it measures: between the ends only so many tactics are looked at beside those that won
+/// elsewhere.
+const MAX_BETWEEN: usize = 6;
 
 /// For each step the variants beside its choice, those for the smallest sizes first; the last one holds for all that
 /// is left, and is missing where the choice holds everywhere.
@@ -45,19 +50,26 @@ pub(crate) fn variants(
         return Ok(none);
     }
     // For each step the tactic of each point; the choice itself is `None`.
-    let mut best: Vec<Vec<Option<Tactic>>> = vec![Vec::with_capacity(points.len()); draft.steps.len()];
-    for (at, point) in points.iter().enumerate() {
-        let is_end = at == 0 || at + 1 == points.len();
+    let mut best: Vec<Vec<Option<Tactic>>> = vec![vec![None; points.len()]; draft.steps.len()];
+    let mut winners: Vec<Vec<Candidate>> = vec![Vec::new(); draft.steps.len()];
+    let last = points.len() - 1;
+    for at in [0, last].into_iter().chain(1..last) {
+        let is_end = at == 0 || at == last;
         let mut there = Vec::with_capacity(draft.steps.len());
-        for idx in 0..draft.steps.len() {
-            there.push(rivals(draft, choices, chosen, idx, point, is_end, backends, options));
+        for (idx, winners) in winners.iter().enumerate() {
+            let known = (!is_end).then_some(&winners[..]);
+            there.push(rivals(draft, choices, chosen, idx, &points[at], known, backends, options));
         }
         measure(draft, &mut there, backends, options, timings, false)?;
         for (idx, there) in there.iter().enumerate() {
-            best[idx].push(match choices[idx].list.get(chosen[idx]) {
+            let winner = match choices[idx].list.get(chosen[idx]) {
                 Some(alternative) if !alternative.view => faster(there, &alternative.candidate.tactic),
                 _ => None,
-            });
+            };
+            if is_end {
+                winners[idx].extend(winner.cloned());
+            }
+            best[idx][at] = winner.map(|winner| winner.tactic.clone());
         }
     }
     let own = |idx: usize| &choices[idx].list[chosen[idx]].candidate.tactic;
@@ -89,7 +101,8 @@ pub(crate) fn points(profiles: &[Profile], sizes: &Sizes) -> Vec<Sizes> {
     points
 }
 
-/// The alternatives at other sizes that read and write the same memory in the same way as the choice does.
+/// The alternatives at other sizes that read and write the same memory in the same way as the choice does, the choice
+/// among them; with `known`, for sizes between others, a device looks at these and few more.
 #[expect(clippy::too_many_arguments, reason = "what a choice depends on")]
 fn rivals(
     draft: &Draft,
@@ -97,7 +110,7 @@ fn rivals(
     chosen: &Chosen,
     idx: usize,
     point: &Sizes,
-    is_end: bool,
+    known: Option<&[Candidate]>,
     backends: Backends<'_>,
     options: &BuildOptions,
 ) -> Choices {
@@ -107,9 +120,7 @@ fn rivals(
         return nothing;
     };
     let backend = backends.get(step.target);
-    // A device compiles what it measures, so only the ends are looked at there.
-    let is_costly = backend.memory_kind() == MemoryKind::Device && !is_end;
-    if own.view || own.candidate.slow || is_costly {
+    if own.view || own.candidate.slow {
         return nothing;
     }
     let Some(problem) = draft.problem(step, point, options.threads) else { return nothing };
@@ -118,13 +129,32 @@ fn rivals(
             && is_within(backend, &problem, candidate, options.workspace)
             && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
     };
-    let list = backend
+    let mut list: Vec<Alternative> = backend
         .candidates_from(&problem, &|source| options.takes_source(source))
         .into_iter()
         .filter(|candidate| !candidate.slow && allowed(candidate) && fits(candidate, &own.candidate))
         .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })
         .collect();
+    if known.is_some() && backend.memory_kind() == MemoryKind::Device {
+        list.sort_by(|a, b| a.ns.total_cmp(&b.ns));
+        list.truncate(MAX_BETWEEN);
+    }
+    add_known(&mut list, std::iter::once(&own.candidate).chain(known.unwrap_or_default()));
     Choices { problem: Some(problem), list, refused: Vec::new() }
+}
+
+/// Has candidates take part however a backend prices them at these sizes, offered or not.
+fn add_known<'a>(list: &mut Vec<Alternative>, known: impl Iterator<Item = &'a Candidate>) {
+    let best = list.iter().map(|alternative| alternative.ns).fold(f64::INFINITY, f64::min);
+    for candidate in known {
+        let ns = if best.is_finite() { best } else { candidate.predicted_ns };
+        match list.iter_mut().find(|alternative| alternative.candidate.tactic == candidate.tactic) {
+            Some(offered) => offered.ns = ns,
+            None => {
+                list.push(Alternative { candidate: candidate.clone(), ns, measured: false, view: false });
+            }
+        }
+    }
 }
 
 /// Whether a candidate can stand in for the choice without anything else changing.
@@ -139,12 +169,12 @@ fn fits(candidate: &Candidate, own: &Candidate) -> bool {
 }
 
 /// The tactic that beats the choice by more than the noise, if one does.
-fn faster(there: &Choices, own: &Tactic) -> Option<Tactic> {
+fn faster<'a>(there: &'a Choices, own: &Tactic) -> Option<&'a Candidate> {
     let measured = || there.list.iter().filter(|alternative| alternative.measured);
-    // A choice that is not offered at this size stays: nothing says by how much another one is better.
+    // A choice that cannot be measured at this size stays: nothing says by how much another one is better.
     let ns = measured().find(|alternative| alternative.candidate.tactic == *own)?.ns;
     let best = measured().min_by(|a, b| a.ns.total_cmp(&b.ns))?;
-    (best.ns < ns * (1.0 - MIN_GAIN)).then(|| best.candidate.tactic.clone())
+    (best.ns < ns * (1.0 - MIN_GAIN)).then_some(&best.candidate)
 }
 
 /// Runs of points with one tactic, each up to where the next one begins.
@@ -218,13 +248,27 @@ mod tests {
         let own = Tactic::new("own", 1);
         let said = |list: Vec<Alternative>| {
             let choices = Choices { problem: None, list, refused: Vec::new() };
-            faster(&choices, &own).map(|tactic| tactic.name)
+            faster(&choices, &own).map(|winner| winner.tactic.name.clone())
         };
         assert_eq!(said(vec![alternative("own", 100.0, true), alternative("other", 96.0, true)]), None);
         let won = said(vec![alternative("own", 100.0, true), alternative("other", 94.0, true)]);
         assert_eq!(won.as_deref(), Some("other"));
         assert_eq!(said(vec![alternative("own", 100.0, true), alternative("other", 10.0, false)]), None);
         assert_eq!(said(vec![alternative("other", 10.0, true)]), None);
+    }
+
+    #[test]
+    fn the_choice_is_measured_at_sizes_where_it_is_not_offered() {
+        let (own, won) = (alternative("own", 5.0, true).candidate, alternative("won", 7.0, true).candidate);
+        let mut list = vec![alternative("won", 900.0, false), alternative("offered", 40.0, false)];
+        add_known(&mut list, [&own, &won].into_iter());
+        let seen: Vec<(&str, f64)> =
+            list.iter().map(|one| (one.candidate.tactic.name.as_str(), one.ns)).collect();
+        // Neither price keeps the others from being measured, or them.
+        assert_eq!(seen, [("won", 40.0), ("offered", 40.0), ("own", 40.0)]);
+        let mut nothing = Vec::new();
+        add_known(&mut nothing, [&own].into_iter());
+        assert_eq!(nothing[0].ns, 5.0);
     }
 
     #[test]
