@@ -13,10 +13,32 @@ use crate::resolve::{Action, Base, Resolved};
 /// more.
 pub const DEFAULT_STREAMS: usize = 2;
 
-/// Steps for which a device's memory is kept beyond its last use, so that branches do not wait for each other's scratch
-/// memory and dead values.
-pub(crate) fn slack(streams: usize) -> usize {
-    if streams > 1 { 3 } else { 0 }
+/// Steps behind a step that memory may be kept for.
+const SLACK: usize = 3;
+
+/// Until which step the memory that step `at` is the last to touch is kept: as long as steps follow that do not wait for
+/// it by their values, so that a branch beside it does not have to wait for its memory either. In a row of steps that
+/// is no longer at all, and memory that was just used, which is in the cache, is used again.
+pub(crate) fn kept_until(steps: &[Step], root: &[u32], at: usize, streams: usize) -> usize {
+    if streams < 2 {
+        return at;
+    }
+    let touches = |list: &[Option<u32>], made: &[u32]| {
+        list.iter().flatten().any(|&value| made.contains(&root[value as usize]))
+    };
+    let outputs = |step: &Step| -> Vec<u32> {
+        step.outputs.iter().flatten().map(|&value| root[value as usize]).collect()
+    };
+    let Some(first) = steps.get(at) else { return at };
+    let (mut behind, mut until) = (outputs(first), at);
+    for (next, step) in steps.iter().enumerate().skip(at + 1).take(SLACK) {
+        if step.target == first.target && !touches(&step.inputs, &behind) {
+            until = next;
+        } else {
+            behind.extend(outputs(step));
+        }
+    }
+    until
 }
 
 /// Bytes that a step touches.
@@ -172,6 +194,27 @@ mod tests {
         let branches = assign(&apart, 2);
         assert_eq!(streams(&branches), [0, 1, 0]);
         assert_eq!(branches.joins, [1]);
+    }
+
+    #[test]
+    fn memory_is_kept_where_branches_are_and_nowhere_else() {
+        let step = |input: u32, output: u32| Step {
+            name: String::new(),
+            kind: planish_plan::StepKind::Transfer,
+            region: planish_kernel::Region::default(),
+            inputs: vec![Some(input)],
+            outputs: vec![Some(output)],
+            numeric: planish_kernel::Numeric::F32,
+            target: 1,
+            stream: 0,
+        };
+        let root: Vec<u32> = (0..8).collect();
+        let row = [step(0, 1), step(1, 2), step(2, 3), step(3, 4)];
+        assert_eq!((0..4).map(|at| kept_until(&row, &root, at, 2)).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        // 1 and 2 read what 0 makes, 3 what 2 makes: beside 1 there are two steps, beside 2 none that follows.
+        let fork = [step(0, 1), step(1, 2), step(1, 3), step(3, 4)];
+        assert_eq!((0..4).map(|at| kept_until(&fork, &root, at, 2)).collect::<Vec<_>>(), [0, 3, 2, 3]);
+        assert_eq!(kept_until(&fork, &root, 1, 1), 1);
     }
 
     /// Random steps: whatever conflicts is in order, through the streams and the waits alone.

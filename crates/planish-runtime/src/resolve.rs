@@ -8,7 +8,7 @@ use planish_plan::{Home, Program, Step, StepKind, Variant};
 
 use crate::arena::{Piece, place};
 use crate::bind::Symbols;
-use crate::branches::slack;
+use crate::branches::kept_until;
 use crate::distrust::{check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
@@ -447,9 +447,9 @@ fn lay_out(
         own_bytes: Vec::new(),
         output_bytes: Vec::new(),
     };
-    let kept = |target: u32| match core.backends[target as usize].memory_kind() {
-        MemoryKind::Device => slack(streams),
-        MemoryKind::Host => 0,
+    let kept = |target: u32, last: usize| match core.backends[target as usize].memory_kind() {
+        MemoryKind::Device => kept_until(&program.steps, &outline.root, last, streams),
+        MemoryKind::Host => last,
     };
     enum Holder {
         Value(usize),
@@ -480,7 +480,7 @@ fn lay_out(
                 let group = groups.entry((program.values[value].target, *queue)).or_default();
                 group.push((
                     Holder::Value(value),
-                    Piece { bytes, first, last: last + kept(program.values[value].target) },
+                    Piece { bytes, first, last: kept(program.values[value].target, last) },
                 ));
             }
         }
@@ -490,7 +490,7 @@ fn lay_out(
         if bytes > 0 {
             let at = segment.first + idx;
             let group = groups.entry((step.target, Some((step.target, step.stream)))).or_default();
-            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: at + kept(step.target) }));
+            group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: kept(step.target, at) }));
         }
     }
     for ((target, _), group) in groups {
