@@ -289,9 +289,22 @@ impl Frame {
             }
             let started = self.begin(core, record, queues, watch)?;
             let mut last = at;
-            let stretch = stretches
-                .next_if(|(_, stretch)| stretch.first == at)
-                .filter(|_| may_replay && queues.get(record.target, record.stream).can_capture());
+            let may_capture = may_replay && queues.get(record.target, record.stream).can_capture();
+            let whole = stretches.peek().and_then(|(number, _)| {
+                let whole = resolved.with_transfers[*number].as_ref()?;
+                let fits = whole.first == at && may_capture && watch.phases.is_none();
+                let steps = &resolved.steps[whole.first..whole.end];
+                // Recordings of it are counted behind those without transfers.
+                (fits && self.is_all_pinned(core, steps, feeds))
+                    .then_some((resolved.stretches.len() + number, whole))
+            });
+            let stretch = match whole {
+                Some(_) => {
+                    stretches.next();
+                    whole
+                }
+                None => stretches.next_if(|(_, stretch)| stretch.first == at).filter(|_| may_capture),
+            };
             let name = stretch.map_or(&record.name, |(_, stretch)| &stretch.name);
             let queues = &mut *queues.range(name);
             match (stretch, &step.action) {
@@ -302,7 +315,7 @@ impl Frame {
                 (_, Action::Kernel { .. }) => {
                     self.launch(unit, first + at, step, record, resolved, feeds, queues, watch)?;
                 }
-                (_, Action::Transfer { bytes }) => {
+                (_, Action::Transfer { bytes, .. }) => {
                     let places = (step.inputs[0], step.outputs[0]);
                     self.transfer(core, unit, resolved, feeds, record, places, *bytes, queues)?;
                 }

@@ -8,8 +8,9 @@ use crate::engine::{Core, Unit};
 use crate::error::RunError;
 use crate::feed::Feed;
 use crate::frame::{Frame, Mode, Observed, Queues, Watch};
+use crate::memory::pointer;
 use crate::record::{How, Stretch};
-use crate::resolve::{Action, Resolved, ResolvedStep};
+use crate::resolve::{Action, Resolved, ResolvedStep, Way};
 
 impl Frame {
     /// Launches one kernel.
@@ -171,7 +172,11 @@ impl<'a> Operands<'a> {
         let record = &self.steps[at];
         let (addresses, workspace) = own.split_at(own.len() - 1);
         queue.range_begin(&record.name);
-        let done = run_kernel(&self.resolved.steps[at], record, addresses, workspace[0], queue);
+        let step = &self.resolved.steps[at];
+        let done = match step.action {
+            Action::Transfer { bytes, way } => copy_pinned(addresses, bytes, way, queue),
+            _ => run_kernel(step, record, addresses, workspace[0], queue),
+        };
         queue.range_end();
         done
     }
@@ -223,6 +228,25 @@ impl<'a> Operands<'a> {
         }
         Ok(())
     }
+}
+
+/// Queues the transfer of a value between pinned memory and a device's, from the first address to the second.
+fn copy_pinned(addresses: &[Address], bytes: usize, way: Way, queue: &mut dyn Queue) -> Result<(), RunError> {
+    let &[from, to] = addresses else { return Ok(()) };
+    // SAFETY: the locations of both operands span `bytes`; the host's is pinned (whoever has transfers in a stretch
+    // asked `is_all_pinned`), is the context's or lent to it until the run is over, and nothing writes it before
+    // whoever waits for the queue.
+    unsafe {
+        match way {
+            Way::Up => {
+                let host = std::slice::from_raw_parts(pointer(from).cast_const(), bytes);
+                queue.upload_pinned(to, host)?;
+            }
+            Way::Down => queue.download_pinned(pointer(to), from, bytes)?,
+            Way::Other => {}
+        }
+    }
+    Ok(())
 }
 
 /// Launches a kernel at these addresses, inputs first.

@@ -14,7 +14,7 @@ use planish_plan::Step;
 
 use crate::engine::Core;
 use crate::error::RunError;
-use crate::resolve::{Action, ResolvedStep};
+use crate::resolve::{Action, ResolvedStep, Way};
 
 /// Shorter stretches gain nothing.
 const MIN_STEPS: usize = 2;
@@ -60,6 +60,41 @@ pub(crate) fn stretches(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) 
         first = end.max(first + 1);
     }
     stretches
+}
+
+/// Stretches with the transfers between the host and their device that stand next to them on the same queue: one
+/// recording then holds a whole run, where the host's memory is pinned.
+pub(crate) fn with_transfers(
+    steps: &[Step],
+    resolved: &[ResolvedStep],
+    stretches: &[Stretch],
+) -> Vec<Option<Stretch>> {
+    let is_transfer =
+        |idx: usize| matches!(resolved[idx].action, Action::Transfer { way: Way::Up | Way::Down, .. });
+    let follows = |idx: usize| {
+        let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
+        queue(idx) == queue(idx - 1) && resolved[idx].waits.is_empty() && !resolved[idx - 1].awaited
+    };
+    let mut list: Vec<Option<Stretch>> = Vec::with_capacity(stretches.len());
+    for (number, stretch) in stretches.iter().enumerate() {
+        // Transfers between two stretches go with the first of them.
+        let before = list.last().map_or(0, |last: &Option<Stretch>| match last {
+            Some(wide) => wide.end,
+            None => stretches[number - 1].end,
+        });
+        let (mut first, mut end) = (stretch.first, stretch.end);
+        while first > before && is_transfer(first - 1) && follows(first) {
+            first -= 1;
+        }
+        while end < steps.len() && is_transfer(end) && follows(end) {
+            end += 1;
+        }
+        let is_wider = (first, end) != (stretch.first, stretch.end);
+        let name =
+            format!("{}, with {} transfers", stretch.name, end - first - (stretch.end - stretch.first));
+        list.push(is_wider.then_some(Stretch { first, end, name }));
+    }
+    list
 }
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::branches::kept_until;
 use crate::distrust::{check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::record::{Recordings, Stretch, stretches};
+use crate::record::{Recordings, Stretch, stretches, with_transfers};
 
 /// Memory that an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,10 +58,21 @@ pub(crate) struct ResolvedStep {
     pub(crate) awaited: bool,
 }
 
+/// From where to where a transfer goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// From the host to the device whose queue has the step.
+    Up,
+    /// From that device to the host.
+    Down,
+    /// Between devices, or within the host.
+    Other,
+}
+
 #[derive(Debug)]
 pub(crate) enum Action {
     Kernel { kernel: Arc<dyn Kernel>, workspace: Location },
-    Transfer { bytes: usize },
+    Transfer { bytes: usize, way: Way },
     Evaluate,
     Control,
 }
@@ -83,6 +94,8 @@ pub(crate) struct Resolved {
     /// For each output the value on a device that it is a copy of.
     pub(crate) exits: Vec<Option<(u32, usize)>>,
     pub(crate) stretches: Vec<Stretch>,
+    /// The same with the transfers before and behind, where there are some.
+    pub(crate) with_transfers: Vec<Option<Stretch>>,
     pub(crate) recordings: Recordings,
 }
 
@@ -321,7 +334,16 @@ pub(crate) fn resolve(
                     let why = format!("step `{}` brings a value to memory of another size", step.name);
                     return Err(RunError::needs_rebuild(why));
                 }
-                Action::Transfer { bytes: operand.span_bytes() }
+                let kind = |value: u32| {
+                    let target = program.values[value as usize].target;
+                    (core.backends[target as usize].memory_kind(), target == step.target)
+                };
+                let way = match (kind(source), kind(sink)) {
+                    ((MemoryKind::Host, _), (MemoryKind::Device, true)) => Way::Up,
+                    ((MemoryKind::Device, true), (MemoryKind::Host, _)) => Way::Down,
+                    _ => Way::Other,
+                };
+                Action::Transfer { bytes: operand.span_bytes(), way }
             }
             (StepKind::Control(_), _) => Action::Control,
             (StepKind::Evaluate | StepKind::Kernel { .. }, _) => Action::Evaluate,
@@ -329,6 +351,7 @@ pub(crate) fn resolve(
         resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false });
     }
     order_queues(steps, outline, &mut resolved);
+    let stretches = stretches(core, steps, &resolved);
     let place = |list: &[Option<u32>]| -> Vec<Option<(u32, usize)>> {
         let at = |root: u32| (program.values[root as usize].target, layout.offset[root as usize]);
         list.iter().map(|root| root.map(at)).collect()
@@ -336,7 +359,8 @@ pub(crate) fn resolve(
     Ok(Resolved {
         entries: place(&ends.entries),
         exits: place(&ends.exits),
-        stretches: stretches(core, steps, &resolved),
+        with_transfers: with_transfers(steps, &resolved, &stretches),
+        stretches,
         recordings: Recordings::default(),
         symbols: symbols.clone(),
         steps: resolved,

@@ -13,7 +13,7 @@ use crate::error::RunError;
 use crate::feed::{Feed, Site};
 use crate::frame::{Frame, Queues};
 use crate::memory::{Own, address_in, address_of, pointer};
-use crate::resolve::{Base, Location, Resolved};
+use crate::resolve::{Action, Base, Location, Resolved, ResolvedStep, Way};
 
 /// Pageable memory is copied in pieces of this size: small enough that the bus starts early, large enough that its
 /// calls do not count.
@@ -71,6 +71,22 @@ impl Frame {
             Base::Own(value) => core.pinning.is_some() && matches!(self.own[value as usize], Own::Memory(_)),
             Base::Absolute | Base::Entry(_) | Base::Exit(_) => false,
         }
+    }
+
+    /// Whether all transfers of a stretch are copies between a device and pinned memory: then they can be recorded.
+    pub(crate) fn is_all_pinned(&self, core: &Core, steps: &[ResolvedStep], feeds: &[Feed<'_>]) -> bool {
+        let on_device = |location: Location| match location.base {
+            Base::Input(input) => matches!(feeds[input as usize], Feed::Device(_)),
+            Base::Output(output) => {
+                self.bound[output as usize].is_some_and(|bound| bound.site == Site::Device)
+            }
+            _ => false,
+        };
+        steps.iter().all(|step| {
+            let Action::Transfer { way, .. } = step.action else { return true };
+            let host = if way == Way::Up { step.inputs[0] } else { step.outputs[0] };
+            !on_device(host) && self.is_pinned(core, host, feeds)
+        })
     }
 
     /// Brings a value from one memory to another, queued where that can be.

@@ -438,3 +438,44 @@ fn small_steps_between_host_steps_stay_at_home() {
     let note = built.notes.iter().find(|note| note.contains("steps run on cpu")).unwrap();
     assert!(note.contains("0 transfers between the two"), "{note}");
 }
+
+#[test]
+fn a_whole_run_from_pinned_buffers_is_one_replay() {
+    let fake = Fake::default();
+    let (engine, graph) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    let bound = |context: &planish_runtime::Context| {
+        let x = context.input_buffer("x", &[2, 3]).unwrap();
+        let b = context.input_buffer("b", &[2, 2]).unwrap();
+        let y = context.output_buffer("y", &[2, 2]).unwrap();
+        Bindings::new().input("x", x).input("b", b).output("y", y)
+    };
+    let mut sets = [bound(&context), bound(&context)];
+    let mut run = |set: &mut Bindings, seed: u64| {
+        let given = inputs(2, seed);
+        for (name, value) in ["x", "b"].into_iter().zip(&given) {
+            let buffer = set.input_mut(name).unwrap();
+            buffer.as_mut_slice::<f32>().unwrap().copy_from_slice(&floats(value));
+        }
+        let (copies, before) = (fake.n_copies(), fake.launches());
+        context.run_bound(set).unwrap();
+        let got = set.get_output("y").unwrap().as_slice::<f32>().unwrap().to_vec();
+        assert_near(&[Value::Tensor(Tensor::new(&[2, 2], got).unwrap())], &interpret(&graph, given).unwrap());
+        let after = fake.launches();
+        (fake.n_copies() - copies, after.0 - before.0, after.2 - before.2)
+    };
+    // Launched, then recorded, with two sets of buffers; from then on one call each, and nothing else.
+    for round in 0..4 {
+        for (at, set) in sets.iter_mut().enumerate() {
+            let counted = run(set, 10 * round + at as u64);
+            if round > 1 {
+                assert_eq!(counted, (0, 0, 1), "round {round}, buffers {at}");
+            }
+        }
+    }
+    // Pageable inputs of the same context go another way.
+    let given = inputs(2, 99);
+    for _ in 0..4 {
+        assert_near(&context.run_values(&given).unwrap(), &interpret(&graph, given.clone()).unwrap());
+    }
+}
