@@ -11,7 +11,7 @@ use planish_tensor::Bytes;
 use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::sizes::Sizes;
+use crate::sizes::{OPEN_GROWTH, Sizes};
 
 /// What a program needs beside itself.
 #[derive(Debug, Default)]
@@ -114,8 +114,6 @@ fn points(tuned: &[(String, i64)], profiles: &[Profile]) -> Vec<Vec<(String, i64
     all
 }
 
-/// What an open plan's sizes may grow by, as far as code is kept for them.
-const OPEN_GROWTH: i64 = 4;
 /// Points whose code is looked for; each costs every step's source, not its compilation.
 const MAX_POINTS: usize = 64;
 /// Ranges up to this many sizes are gone through one by one.

@@ -20,6 +20,10 @@ use crate::sizes::Sizes;
 /// Integer constants up to this many elements are parameters (axes, shapes, pads), part of a region.
 const MAX_PARAMETER: usize = 64;
 
+/// A step of a device is brought home only if all that it touches is within this even at the plan's largest sizes:
+/// a plan that was tuned at small ones must not leave its work to the host.
+const MAX_HOME_BYTES: usize = 256 << 10;
+
 /// A value of a draft.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftValue {
@@ -352,6 +356,14 @@ impl Lowering<'_> {
         let of_host = (0..self.node_ids.len() as u32).filter(|node| !taken.contains(node));
         let all: Vec<(Vec<u32>, u32)> =
             regions.iter().cloned().chain(of_host.map(|node| (vec![node], HOST))).collect();
+        let largest = setting.sizes.largest(&setting.options.profiles);
+        let is_light = |step: &DraftStep| {
+            let bytes = |value: &usize| {
+                let operand = largest.operand(&self.draft.values[*value].ty, planish_kernel::Layout::Plain);
+                operand.map_or(usize::MAX, |operand| operand.span_bytes())
+            };
+            step.inputs.iter().flatten().chain(&step.outputs).all(|value| bytes(value) <= MAX_HOME_BYTES)
+        };
         let unit = |(nodes, target): &(Vec<u32>, u32)| {
             let step = self.step(whole, nodes, *target);
             let at_home = |&node: &u32| setting.predicted_ns(&self.draft, &self.step(whole, &[node], HOST));
@@ -364,6 +376,7 @@ impl Lowering<'_> {
                 },
                 home_ns: match *target {
                     HOST => Some(0.0),
+                    _ if !is_light(&step) => None,
                     // As one step if the host has a kernel for it, else node by node.
                     _ => setting
                         .predicted_ns(&self.draft, &DraftStep { target: HOST, ..step.clone() })

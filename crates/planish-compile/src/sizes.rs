@@ -6,12 +6,15 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Layout, Operand};
 use planish_op::ValueType;
+use planish_plan::Profile;
 use planish_tensor::{Dim, Shape};
 
 use crate::options::BuildOptions;
 
 /// A size for what only a run can tell, while tactics are chosen: they work at any.
 const GUESS: i64 = 16;
+/// What the sizes of a plan that runs at any may grow by, as far as anything is prepared for that.
+pub(crate) const OPEN_GROWTH: i64 = 4;
 /// Sizes that are computed from computed sizes become known one after the other, as in a chain of paddings.
 const MAX_ROUNDS: usize = 32;
 
@@ -63,6 +66,22 @@ impl Sizes {
         let mut known = self.known.clone();
         known.extend(sizes);
         Sizes { known, inner: BTreeMap::new(), graph: self.graph.clone() }.followed()
+    }
+
+    /// The largest sizes that a plan may run at, as far as anyone can say: the ends of its profiles, or some times the
+    /// tuned sizes where any are allowed.
+    pub(crate) fn largest(&self, profiles: &[Profile]) -> Sizes {
+        let ranges = || profiles.iter().flat_map(|profile| &profile.ranges);
+        let largest = |(symbol, size): (String, i64)| {
+            let ends = ranges().filter(|range| range.symbol == symbol).map(|range| range.max);
+            let size = if profiles.is_empty() {
+                size.saturating_mul(OPEN_GROWTH)
+            } else {
+                ends.fold(size, i64::max)
+            };
+            (symbol, size)
+        };
+        self.with(self.pairs().into_iter().map(largest))
     }
 
     /// With what follows for symbols inside of the graph: at given sizes much becomes constant that is computed
@@ -192,5 +211,8 @@ mod tests {
         let larger = sizes.with([("h".to_string(), 12)].into_iter());
         assert_eq!(larger.dims(y.ty.as_tensor().unwrap().shape.as_ref().unwrap()), [1, 3, 48]);
         assert_eq!(sizes.pairs(), [("h".to_string(), 10)]);
+        assert_eq!(sizes.largest(&[]).pairs(), [("h".to_string(), 40)]);
+        let range = planish_plan::SymbolRange { symbol: "h".into(), min: 1, opt: 10, max: 64 };
+        assert_eq!(sizes.largest(&[Profile { ranges: vec![range] }]).pairs(), [("h".to_string(), 64)]);
     }
 }

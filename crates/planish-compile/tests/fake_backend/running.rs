@@ -437,6 +437,14 @@ fn small_steps_between_host_steps_stay_at_home() {
     assert!(built.plan.program.steps.iter().all(|step| step.target == 0), "{}", built.plan.describe());
     let note = built.notes.iter().find(|note| note.contains("steps run on cpu")).unwrap();
     assert!(note.contains("0 transfers between the two"), "{note}");
+    // Where the same plan may run at large sizes, the device keeps its step, small as it is when it is tuned.
+    let graph: Graph = text.replace("[2, 4]", "[n, 4]").parse().unwrap();
+    let range = planish_plan::SymbolRange { symbol: "n".to_string(), min: 1, opt: 2, max: 1 << 20 };
+    let profiles = vec![planish_plan::Profile { ranges: vec![range] }];
+    let built =
+        build(&graph, &backends, &BuildOptions { profiles, ..options }, &mut TimingCache::default()).unwrap();
+    let on_device = |step: &planish_plan::Step| step.target == 1 && step.region.ops() == "Relu";
+    assert!(built.plan.program.steps.iter().any(on_device), "{}", built.plan.describe());
 }
 
 #[test]
