@@ -6,13 +6,16 @@
 //! what their cost model likes at a size; the choice itself, and on devices what won at the ends, are measured at every
 //! size all the same, since a rival is nothing without them.
 
+use std::collections::HashSet;
+
 use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
+use planish_op::Op;
 use planish_plan::{Profile, Variant};
 
 use crate::alternatives::{Alternative, Choices, is_within};
 use crate::backends::Backends;
 use crate::error::BuildError;
-use crate::lower::{Draft, DraftKind};
+use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::measure::measure;
 use crate::options::BuildOptions;
 use crate::select::Chosen;
@@ -52,13 +55,14 @@ pub(crate) fn variants(
     // For each step the tactic of each point; the choice itself is `None`.
     let mut best: Vec<Vec<Option<Tactic>>> = vec![vec![None; points.len()]; draft.steps.len()];
     let mut winners: Vec<Vec<Candidate>> = vec![Vec::new(); draft.steps.len()];
+    let parts = possible_parts(draft, choices, chosen);
     let last = points.len() - 1;
     for at in [0, last].into_iter().chain(1..last) {
         let is_end = at == 0 || at == last;
         let mut there = Vec::with_capacity(draft.steps.len());
         for (idx, winners) in winners.iter().enumerate() {
             let known = (!is_end).then_some(&winners[..]);
-            there.push(rivals(draft, choices, chosen, idx, &points[at], known, backends, options));
+            there.push(rivals(draft, choices, chosen, &parts, idx, &points[at], known, backends, options));
         }
         measure(draft, &mut there, backends, options, timings, false)?;
         for (idx, there) in there.iter().enumerate() {
@@ -108,6 +112,7 @@ fn rivals(
     draft: &Draft,
     choices: &[Choices],
     chosen: &Chosen,
+    parts: &HashSet<usize>,
     idx: usize,
     point: &Sizes,
     known: Option<&[Candidate]>,
@@ -124,6 +129,9 @@ fn rivals(
         return nothing;
     }
     let Some(problem) = draft.problem(step, point, options.threads) else { return nothing };
+    let is_part = |value: Option<&usize>| value.is_some_and(|value| parts.contains(value));
+    let is_part_in = |place: usize| is_part(step.inputs.get(place).and_then(Option::as_ref));
+    let is_part_out = |place: usize| is_part(step.outputs.get(place));
     let allowed = |candidate: &Candidate| {
         options.takes(backend, candidate)
             && is_within(backend, &problem, candidate, options.workspace)
@@ -132,7 +140,11 @@ fn rivals(
     let mut list: Vec<Alternative> = backend
         .candidates_from(&problem, &|source| options.takes_source(source))
         .into_iter()
-        .filter(|candidate| !candidate.slow && allowed(candidate) && fits(candidate, &own.candidate))
+        .filter(|candidate| {
+            !candidate.slow
+                && allowed(candidate)
+                && fits(candidate, &own.candidate, &is_part_in, &is_part_out)
+        })
         .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })
         .collect();
     if known.is_some() && backend.memory_kind() == MemoryKind::Device {
@@ -157,14 +169,51 @@ fn add_known<'a>(list: &mut Vec<Alternative>, known: impl Iterator<Item = &'a Ca
     }
 }
 
-/// Whether a candidate can stand in for the choice without anything else changing.
-fn fits(candidate: &Candidate, own: &Candidate) -> bool {
-    let wants = |a: &[Want], b: &[Want]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.layout == b.layout && (a.inside || !b.inside))
+/// Values that may come to lie inside of others: what is concatenated or cut, and what shares memory with that.
+fn possible_parts(draft: &Draft, choices: &[Choices], chosen: &Chosen) -> HashSet<usize> {
+    let values = |step: &DraftStep| -> Vec<usize> {
+        step.inputs.iter().flatten().chain(&step.outputs).copied().collect()
+    };
+    let cuts = |step: &&DraftStep| {
+        let of_parts = |op: &Op| matches!(op, Op::Concat(_) | Op::Split(_) | Op::Slice(_));
+        step.region.nodes.iter().any(|node| of_parts(&node.op))
+    };
+    let mut parts: HashSet<usize> = draft.steps.iter().filter(cuts).flat_map(values).collect();
+    loop {
+        let n_known = parts.len();
+        for (idx, step) in draft.steps.iter().enumerate() {
+            let shares = choices[idx]
+                .list
+                .get(chosen[idx])
+                .is_some_and(|choice| choice.view || !choice.candidate.in_place.is_empty());
+            let touched = values(step);
+            if shares && touched.iter().any(|value| parts.contains(value)) {
+                parts.extend(touched);
+            }
+        }
+        if parts.len() == n_known {
+            return parts;
+        }
+    }
+}
+
+/// Whether a candidate can stand in for the choice without anything else changing. One that takes an operand alone does
+/// for one that takes it inside of another too, where the operand cannot be such a part.
+fn fits(
+    candidate: &Candidate,
+    own: &Candidate,
+    is_part_in: &dyn Fn(usize) -> bool,
+    is_part_out: &dyn Fn(usize) -> bool,
+) -> bool {
+    let wants = |a: &[Want], b: &[Want], is_part: &dyn Fn(usize) -> bool| {
+        let same = |(place, (a, b)): (usize, (&Want, &Want))| {
+            a.layout == b.layout && (a.inside || !b.inside || !is_part(place))
+        };
+        a.len() == b.len() && a.iter().zip(b).enumerate().all(same)
     };
     candidate.packed == own.packed
-        && wants(&candidate.inputs, &own.inputs)
-        && wants(&candidate.outputs, &own.outputs)
+        && wants(&candidate.inputs, &own.inputs, is_part_in)
+        && wants(&candidate.outputs, &own.outputs, is_part_out)
         && own.in_place.iter().all(|sharing| candidate.in_place.contains(sharing))
 }
 
@@ -279,12 +328,16 @@ mod tests {
             change(&mut other);
             other
         };
+        let fits = |candidate: &Candidate, own: &Candidate| fits(candidate, own, &|_| true, &|_| true);
+        let fits_alone =
+            |candidate: &Candidate, own: &Candidate| super::fits(candidate, own, &|_| false, &|_| false);
         assert!(fits(&own, &own));
         assert!(!fits(&with(|other| other.packed.push(Some("panels".into()))), &own));
         let inside = with(|other| other.inputs.push(Want::inside(planish_kernel::Layout::Plain)));
         let dense = with(|other| other.inputs.push(Want::dense(planish_kernel::Layout::Plain)));
         assert!(fits(&inside, &dense), "what may lie inside may lie alone");
         assert!(!fits(&dense, &inside));
+        assert!(fits_alone(&dense, &inside), "what cannot be a part needs no kernel that takes parts");
         let in_place = with(|other| other.in_place.push((0, 0)));
         assert!(!fits(&own, &in_place) && fits(&in_place, &own));
     }
