@@ -68,21 +68,21 @@ pub(crate) fn needs_and_code(
 /// Points of a plan's sizes: all of a profile's where they are few, else where kernels may change. Where any size
 /// is allowed, those around the tuned ones.
 fn points(tuned: &[(String, i64)], profiles: &[Profile]) -> Vec<Vec<(String, i64)>> {
-    let open = Profile {
+    let open = [Profile {
         ranges: tuned
             .iter()
-            .map(|(symbol, size)| SymbolRange {
-                symbol: symbol.clone(),
-                min: 1,
-                opt: *size,
-                max: size.saturating_mul(OPEN_GROWTH),
+            .map(|(symbol, size)| {
+                let (min, max) = (1, size.saturating_mul(OPEN_GROWTH));
+                SymbolRange { symbol: symbol.clone(), min, opt: *size, max }
             })
             .collect(),
-    };
-    let profiles = if profiles.is_empty() { std::slice::from_ref(&open) } else { profiles };
+    }];
+    let is_open = profiles.is_empty();
+    let profiles = if is_open { &open } else { profiles };
     let mut all = Vec::new();
     for Profile { ranges, .. } in profiles {
-        let along: Vec<Vec<i64>> = ranges.iter().map(telling).collect();
+        let along: Vec<Vec<i64>> =
+            ranges.iter().map(|range| if is_open { around(range) } else { telling(range) }).collect();
         let at = |pick: &dyn Fn(usize) -> i64| -> Vec<(String, i64)> {
             ranges.iter().enumerate().map(|(idx, range)| (range.symbol.clone(), pick(idx))).collect()
         };
@@ -118,6 +118,13 @@ fn points(tuned: &[(String, i64)], profiles: &[Profile]) -> Vec<Vec<(String, i64
 const MAX_POINTS: usize = 64;
 /// Ranges up to this many sizes are gone through one by one.
 const MAX_EACH: i64 = 32;
+
+/// Sizes of an open plan: those that it will likely meet, one of them odd.
+fn around(range: &SymbolRange) -> Vec<i64> {
+    let SymbolRange { opt, max, .. } = *range;
+    let all: BTreeSet<i64> = [opt, opt.saturating_add(1), opt.saturating_mul(2), max].into_iter().collect();
+    all.into_iter().collect()
+}
 
 /// Sizes of a range at which code may differ: ends, the tuned size, powers of two and their neighbours, and every
 /// remainder by 8 there is, since vectors have up to 8 elements.
@@ -246,6 +253,8 @@ mod tests {
         let is_inside = |point: &Vec<(String, i64)>| point[0].1 <= 64 && (16..=512).contains(&point[1].1);
         assert!(all.iter().all(is_inside));
         let open = points(&[("batch".to_string(), 1)], &[]);
-        assert_eq!(open.iter().map(|point| point[0].1).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(open.iter().map(|point| point[0].1).collect::<Vec<_>>(), [1, 2, 4]);
+        let images = [("batch".to_string(), 1), ("height".to_string(), 224), ("width".to_string(), 224)];
+        assert!(points(&images, &[]).len() <= MAX_POINTS);
     }
 }

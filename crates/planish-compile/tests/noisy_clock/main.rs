@@ -12,6 +12,7 @@ use planish_cpu::Cpu;
 use planish_ir::Graph;
 use planish_kernel::Backend;
 use planish_plan::{Profile, SymbolRange};
+use planish_runtime::tactic_at;
 
 use device::Noisy;
 
@@ -92,4 +93,39 @@ fn a_build_from_the_first_one_s_times_gives_the_same_bytes() {
 fn a_build_over_a_range_of_sizes_gives_the_same_bytes() {
     assert_settled(&options(1, 1, 16));
     assert_settled(&options(1, 8, 8));
+}
+
+/// Noise is the truth once it is in the cache: a plan for a range must not be slower at its ends than a plan for an end
+/// alone, whatever it chose at the size it is tuned at, but for what is within the noise that it allows.
+#[test]
+fn a_plan_over_a_range_of_sizes_takes_what_plans_for_its_ends_take() {
+    const WITHIN: f64 = 1.06;
+    for seed in 1..6 {
+        let mut timings = TimingCache::default();
+        let range = built(&options(1, 8, 32), &mut timings, seed);
+        let mut n_compared = 0;
+        for batch in [1, 32] {
+            let end = built(&options(batch, batch, batch), &mut timings, seed + 100);
+            for evidence in &end.plan.evidence {
+                let step = &end.plan.program.steps[evidence.step as usize];
+                let same = range.plan.program.steps.iter().find(|other| other.name == step.name);
+                let there = same.and_then(|other| tactic_at(other, &[("batch".to_string(), batch)]));
+                let own = tactic_at(step, &[]);
+                let ns =
+                    |tactic| evidence.timings.iter().find(|one| Some(&one.tactic) == tactic && one.measured);
+                if let (Some(there), Some(own)) = (ns(there), ns(own)) {
+                    n_compared += 1;
+                    let ratio = there.ns as f64 / own.ns as f64;
+                    assert!(
+                        ratio <= WITHIN,
+                        "seed {seed}, batch {batch}, `{}`: {ratio:.2} by {} against {}",
+                        step.name,
+                        there.tactic,
+                        own.tactic
+                    );
+                }
+            }
+        }
+        assert!(n_compared >= 4, "only {n_compared} steps could be compared");
+    }
 }
