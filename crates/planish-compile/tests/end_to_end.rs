@@ -111,6 +111,28 @@ fn sizes_that_only_a_run_can_tell() {
     );
 }
 
+/// Of what a mask keeps, every pair: nothing at all is kept the second time, and there is nothing to search in, nor
+/// anything to find.
+#[test]
+fn sizes_that_a_run_finds_to_be_zero() {
+    let text = r#"graph "g" {
+        input %x: f32[6]
+        const %zero: f32[] = 0
+        const %first: i64[1] = [0]
+        const %second: i64[1] = [1]
+        %m: bool[6] = Greater(%x, %zero)
+        %k: f32["n'0"] = Compress(%x, %m) { axis = 0 }
+        %c: f32["n'0", 1] = Unsqueeze(%k, %second)
+        %r: f32[1, "n'0"] = Unsqueeze(%k, %first)
+        %d: f32["n'0", "n'0"] = Sub(%c, %r)
+        %a: i64["n'0"] = ArgMax(%d) { axis = 1, keepdims = false }
+        output %a, %d
+    }"#;
+    let values = |list: &[f32]| Value::Tensor(Tensor::new(&[6], list.to_vec()).unwrap());
+    check(text, &[values(&[0.5, -1.0, 2.0, 0.25, -3.0, 1.0])]);
+    check(text, &[values(&[-1.0; 6])]);
+}
+
 /// The transpose may be a view of its input in another layout, and with equal sizes nothing but the layout tells
 /// the two apart.
 #[test]

@@ -1,7 +1,7 @@
 //! `Cpu`: the backend, a table of kernel families over host memory and the thread pool.
 
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind,
+    Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind, Operand,
     PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
@@ -141,7 +141,12 @@ impl Backend for Cpu {
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
-        let work = Cpu::family(tactic)?.prepare(self.isa, problem, tactic)?;
+        let family = Cpu::family(tactic)?;
+        // A run may meet sizes of zero where a plan was tuned at others, and not every kernel takes them.
+        if problem.outputs.iter().all(Operand::is_empty) {
+            return Ok(Box::new(Nothing));
+        }
+        let work = family.prepare(self.isa, problem, tactic)?;
         Ok(Box::new(Prepared { workspace: work.scratch_bytes(problem.threads.max(1)), work }))
     }
 
@@ -155,6 +160,20 @@ impl Backend for Cpu {
 
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         Ok(Box::new(HostQueue::new(options.threads)))
+    }
+}
+
+/// Outputs without elements.
+#[derive(Debug)]
+struct Nothing;
+
+impl Kernel for Nothing {
+    fn workspace_bytes(&self) -> usize {
+        0
+    }
+
+    unsafe fn launch(&self, _: &Call<'_>, _: &mut dyn Queue) -> Result<(), KernelError> {
+        Ok(())
     }
 }
 
