@@ -8,13 +8,12 @@ Three plans: with our own kernels alone, with whatever was fastest, and one whos
 `cargo xtask library-plan`). Each is opened in fresh processes; the median counts.
 """
 
-import argparse
 import json
 import os
 import sys
 import tempfile
 
-from gpu_common import DRIVERS, all_good, binary, build_plan, call, figure
+from gpu_common import DRIVERS, all_good, binary, build_plan, call, figure, plan_parser
 
 MAX_OWN_MS, MAX_LIBRARY_MS = 150, 1000
 N_PROCESSES = 5
@@ -29,13 +28,7 @@ def start(planish, device, plan):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", help="a folder that keeps models, plans and times between calls")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--precision", default="fp16")
-    parser.add_argument("--build", default="", metavar="ARGS", help="more arguments for `planish build`")
-    parser.add_argument("--planish", help="the planish binary")
-    parser.add_argument("--xtask", help="the xtask binary")
+    parser = plan_parser(__doc__)
     args = parser.parse_args()
     planish = binary(args.planish)
     with tempfile.TemporaryDirectory() as folder:

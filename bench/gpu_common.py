@@ -4,6 +4,7 @@ A figure is one line, `figure: NAME | ASKED | SEEN | yes` (or `NO`), as `cargo x
 bench/gpu_all.py gathers the lines of all programs into one table.
 """
 
+import argparse
 import json
 import math
 import os
@@ -93,6 +94,18 @@ def model_file(planish, work, name, models=None):
         call([planish, "zoo", name, "-o", f"{path}.part"])
         os.replace(f"{path}.part", path)
     return path
+
+
+def plan_parser(description):
+    """The arguments of programs that build plans by themselves."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", help="a folder that keeps models, plans and times between calls")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--precision", default="fp16")
+    parser.add_argument("--build", default="", metavar="ARGS", help="more arguments for `planish build`")
+    parser.add_argument("--planish", help="the planish binary")
+    parser.add_argument("--xtask", help="the xtask binary")
+    return parser
 
 
 def build_plan(planish, work, name, batch, precision, device, more="", tag="", models=None, timings=True, timeout=600):

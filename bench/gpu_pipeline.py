@@ -9,26 +9,19 @@ same networks, and hands over to `cargo xtask pipeline` (the carried binary on a
 the engines in device memory and prints the figures.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
 
-from gpu_common import binary, build_plan, suite, torch_as_measured
+from gpu_common import binary, build_plan, plan_parser, suite, torch_as_measured
 
 MODELS = ("gen_encoder_256", "gen_unet_32", "gen_decoder_32")
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", help="a folder that keeps models, plans and times between calls")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--precision", default="fp16")
-    parser.add_argument("--build", default="", metavar="ARGS", help="more arguments for `planish build`")
-    parser.add_argument("--planish", help="the planish binary")
-    parser.add_argument("--xtask", help="the xtask binary")
+    parser = plan_parser(__doc__)
     parser.add_argument("--iterations", type=int, default=100_000)
     parser.add_argument("--interleaved", type=int, default=4_000)
     parser.add_argument("--threads", type=int, default=8)

@@ -14,7 +14,7 @@ What is left out, and why:
 - The test that asks for more memory than there is (`the_device_layer_keeps_its_promises`): its refused allocation is
   what it wants, and memcheck reports every refused call.
 - Families that call cuBLASLt and cuDNN run under memcheck alone, and the plan is built of our own kernels: races inside
-  of NVIDIA's kernels are not ours to mend (racecheck reports 1,746 in one of cuBLASLt's), and memcheck sees what we hand
+  of NVIDIA's kernels are not ours to mend (racecheck reports some in cuBLASLt's), and memcheck sees what we hand
   to them. Their refused calls are not reported (--report-api-errors no): both probe what
   a device can do by calls that fail.
 - Under initcheck outputs and scratch memory are left as they were allocated (PLANISH_GPU_BARE), else nothing would be
