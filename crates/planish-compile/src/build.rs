@@ -232,7 +232,7 @@ fn spread(plan: &Plan) -> Option<String> {
         format!(
             "{n} of {all} steps run on {host}, where {device} has no kernel or transfers would cost more than it \
              saves: {}; {} transfers between the two take about {us:.0} us a run",
-            on_host.join(", "),
+            named(&on_host),
             inner.len()
         )
     })
@@ -329,6 +329,18 @@ fn lock(decided: &Decided, tactics: &mut TacticLock) {
     }
     decided.bodies.iter().flatten().for_each(|body| lock(body, tactics));
 }
+
+/// The first of a list, and how many more there are: `planish inspect --layers` has them all.
+fn named(list: &[String]) -> String {
+    let shown = &list[..list.len().min(MAX_NAMED)];
+    match list.len() - shown.len() {
+        0 => shown.join(", "),
+        n_more => format!("{} and {n_more} more", shown.join(", ")),
+    }
+}
+
+/// Steps that a note names.
+const MAX_NAMED: usize = 8;
 
 /// Collects what could not be measured, in bodies too.
 fn refusals(decided: &Decided, refused: &mut BTreeSet<String>) {

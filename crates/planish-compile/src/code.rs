@@ -41,7 +41,6 @@ pub(crate) fn needs_and_code(
             all.push(pairs);
         }
     }
-    let mut needed = Needed::default();
     let mut collected = Collected { needs: BTreeSet::new(), code: BTreeMap::new() };
     let mut wanted = Vec::new();
     collected.program(program, backends, options.threads, &all, &mut wanted);
@@ -60,9 +59,8 @@ pub(crate) fn needs_and_code(
             Err(_) => {}
         }
     }
-    needed.needs = collected.needs;
-    needed.code = collected.code.into_iter().map(|(key, bytes)| Code { key, bytes }).collect();
-    Ok(needed)
+    let code = collected.code.into_iter().map(|(key, bytes)| Code { key, bytes }).collect();
+    Ok(Needed { needs: collected.needs, code })
 }
 
 /// Points of a plan's sizes: all of a profile's where they are few, else where kernels may change. Where any size
