@@ -7,7 +7,8 @@
 //! - `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
 //! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
 //!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed, `branches`: on several
-//!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`: times on devices;
+//!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`:
+//!   times on devices;
 //! - `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
 //! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
 //!   owned memory and runs beside the caller.
