@@ -92,8 +92,9 @@ def commands(args, binary, planish, subject):
     """What runs a family, or the model, unwatched."""
     if subject != "plan":
         return [binary, "--exact", "one_family", "--nocapture", "--test-threads", "1"]
-    return [planish, "run", os.path.join(args.out, f"{MODEL}.onnx"), "--device", "cuda", "--precision", "fp16",
-            "--shapes", SHAPE, "--no-cache", "--tactic-sources", "own"]
+    return [planish, "bench", os.path.join(args.out, f"{MODEL}.onnx"), "--device", "cuda", "--precision", "fp16",
+            "--shapes", SHAPE, "--no-cache", "--tactic-sources", "own", "--tune-level", "0", "--no-verify", "--contexts", "2",
+            "--warmup", "0s", "--duration", "0s", "--iterations", "6"]
 
 
 def watch(args, command, subject, tool, end):
@@ -180,7 +181,7 @@ def main():
             for line in first_lines(args, subject, tool):
                 print(f"    {line[:200]}")
     if bad and os.environ.get("OUT"):
-        with open(os.path.join(os.environ["OUT"], "sanitize.txt"), "w") as joined:
+        with open(os.path.join(os.environ["OUT"], "sanitize_reports.txt"), "w") as joined:
             for subject, tool in bad:
                 path = os.path.join(args.out, f"{subject}.{tool or 'plain'}.txt")
                 if os.path.exists(path):

@@ -21,7 +21,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from gpu import ROWS, binary, call  # noqa: E402
+from gpu_common import binary, call, sizes  # noqa: E402
 
 SECTIONS = {1: "header", 2: "program", 3: "list of weights", 4: "graph", 5: "evidence", 6: "certificate", 7: "code",
             8: "checksums of weights", 9: "weights"}
@@ -32,7 +32,7 @@ MAX_LINES = 12
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="resnet18_224:1", help="rows of bench/gpu.py as NAME:BATCH, by commas")
+    parser.add_argument("--rows", default="resnet18_224:1", help="models of the suite as NAME:BATCH, by commas")
     parser.add_argument("--precision", default="fp16")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--planish", help="the planish binary")
@@ -80,7 +80,7 @@ def main():
             call([planish, "zoo", name, "-o", model])
             timings = os.path.join(folder, "timings")
             kernels = os.path.join(folder, "kernels")
-            shapes = f"{ROWS[row][0]}:{batch}x{ROWS[row][1]}"
+            shapes = sizes(name, batch)
             first = None
             for idx, (what, cache) in enumerate([("from nothing", kernels), ("from times and kernels", kernels),
                                                  ("from times, kernels compiled again", "")]):

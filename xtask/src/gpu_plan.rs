@@ -1,17 +1,17 @@
 //! `cargo xtask gpu-plan`: what a plan for a GPU would be, on a machine without one: steps, kernels, what stays on the
 //! CPU, by the cost model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use planish_compile::{BuildOptions, Precision, TacticSelector, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_cuda::{Gpu, Planner, offline};
 use planish_kernel::{Backend, Candidate, Problem};
-use planish_plan::{Plan, Step, StepKind};
+use planish_plan::{Plan, Profile, Step, StepKind, SymbolRange, Variant};
 
 use crate::nvrtc;
 
@@ -31,6 +31,12 @@ pub(crate) struct Options {
     /// Print every step.
     #[arg(long)]
     steps: bool,
+    /// Sizes of that symbol that the plan is to have: least, tuned and most.
+    #[arg(long, value_delimiter = ',', value_name = "MIN,OPT,MAX")]
+    profile: Vec<i64>,
+    /// Times that a device of this kind measured; what is not among them is left to the cost model.
+    #[arg(long)]
+    timings: Option<PathBuf>,
     /// Compile every kernel that the tuner would measure.
     #[arg(long)]
     compile: bool,
@@ -45,7 +51,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let gpu = Gpu::known(&options.gpu).with_context(|| format!("no GPU is known as `{}`", options.gpu))?;
     let precision = Precision::named(&options.precision).context("give fp32, tf32, fp16 or bf16")?;
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Planner::new(gpu.clone()))];
+    ensure!(matches!(options.profile.len(), 0 | 3), "--profile wants three sizes: least, tuned and most");
+    let mut timings = match &options.timings {
+        Some(path) => TimingCache::load(path)?,
+        None => TimingCache::default(),
+    };
+    let measured = timings.devices().into_keys().find(|device| device.starts_with(&gpu.name));
+    let planner = match measured {
+        Some(device) => Planner::measured_as(gpu.clone(), device),
+        None => Planner::new(gpu.clone()),
+    };
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(planner)];
     let asked: Asked = Arc::default();
     let mut complete = true;
     for model in &options.models {
@@ -56,18 +72,25 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         };
         let symbols = graph.inputs().iter().filter_map(|id| {
             let shape = graph.value(*id).ty.as_tensor()?.shape.as_ref()?;
-            shape.dims().first()?.as_symbol().map(|symbol| (symbol.to_string(), options.batch))
+            shape.dims().first()?.as_symbol().map(|symbol| symbol.to_string())
         });
+        let symbols: BTreeSet<String> = symbols.collect();
+        let range = |symbol: &String| match options.profile[..] {
+            [min, opt, max] => Some(SymbolRange { symbol: symbol.clone(), min, opt, max }),
+            _ => None,
+        };
+        let ranges: Vec<SymbolRange> = symbols.iter().filter_map(range).collect();
         let build_options = BuildOptions {
-            tune_level: 0,
+            tune_level: if options.timings.is_some() { 3 } else { 0 },
             threads: 1,
             verify: false,
             precision,
-            tune_at: symbols.collect(),
+            tune_at: symbols.iter().map(|symbol| (symbol.clone(), options.batch)).collect(),
+            profiles: if ranges.is_empty() { Vec::new() } else { vec![Profile { ranges }] },
             selector: options.compile.then(|| note_sources(&gpu, &asked)),
             ..BuildOptions::default()
         };
-        let built = build(&graph, &backends, &build_options, &mut TimingCache::default())
+        let built = build(&graph, &backends, &build_options, &mut timings)
             .with_context(|| format!("{model} cannot be built"))?;
         complete &= show(model, &built.plan, &built.notes, options.steps);
     }
@@ -146,11 +169,24 @@ fn show(model: &str, plan: &Plan, notes: &[String], all: bool) -> bool {
         println!(
             "    {idx:>4} {} {} [{}] {} -> {}",
             if step.target == 0 { "CPU" } else { "gpu" },
-            tactic(step),
+            match &step.kind {
+                StepKind::Kernel { variants, .. } => by_size(variants),
+                _ => tactic(step),
+            },
             step.region.ops(),
             dims(&step.inputs),
             dims(&step.outputs)
         );
     }
     on_host == 0
+}
+
+/// The tactics of a step with the sizes up to which each holds.
+fn by_size(variants: &[Variant]) -> String {
+    let one = |variant: &Variant| {
+        let sizes: Vec<String> =
+            variant.up_to.iter().map(|(symbol, size)| format!("{symbol} <= {size}: ")).collect();
+        format!("{}{}", sizes.concat(), variant.tactic.name)
+    };
+    variants.iter().map(one).collect::<Vec<_>>().join("; ")
 }

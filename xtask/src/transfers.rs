@@ -66,6 +66,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         Ok(rate)
     };
     let (pinned, pageable) = (rate(Ends::Pinned, 2)?, rate(Ends::Pageable, 2)?);
+    for n in [1, 3, 4] {
+        rate(Ends::Pinned, n)?;
+    }
     if !on_device {
         println!("a plan on the CPU has no link");
         return Ok(figures.all_good());

@@ -3,10 +3,10 @@
 //!
 //! A profile is looked at from its smallest to its largest sizes in steps of two. A tactic takes over at a size if it
 //! is faster there by more than the noise; between two sizes the border lies at their geometric mean. Backends offer
-//! what their cost model likes at a size; the choice itself, and on devices what won at the ends, are measured at every
-//! size all the same, since a rival is nothing without them.
+//! what their cost model likes at a size; the choice itself, and on devices what won at other sizes, are measured at
+//! every size all the same, since a rival is nothing without them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
 use planish_op::Op;
@@ -28,8 +28,8 @@ const MIN_GAIN: f64 = 0.05;
 const MAX_POINTS: usize = 8;
 /// The distance of two of them.
 const RATIO: f64 = 2.0;
-/// A device compiles what it measures: between the ends only so many tactics are looked at beside those that won
-/// elsewhere.
+/// A device compiles what it measures: between the ends only so many tactics of each source are looked at beside those
+/// that won elsewhere. Of each, since prices of different sources do not compare well.
 const MAX_BETWEEN: usize = 6;
 
 /// For each step the variants beside its choice, those for the smallest sizes first; the last one holds for all that
@@ -70,9 +70,7 @@ pub(crate) fn variants(
                 Some(alternative) if !alternative.view => faster(there, &alternative.candidate.tactic),
                 _ => None,
             };
-            if is_end {
-                winners[idx].extend(winner.cloned());
-            }
+            winners[idx].extend(winner.cloned());
             best[idx][at] = winner.map(|winner| winner.tactic.clone());
         }
     }
@@ -148,11 +146,21 @@ fn rivals(
         .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })
         .collect();
     if known.is_some() && backend.memory_kind() == MemoryKind::Device {
-        list.sort_by(|a, b| a.ns.total_cmp(&b.ns));
-        list.truncate(MAX_BETWEEN);
+        keep_few(&mut list, MAX_BETWEEN, |alternative| backend.source(&alternative.candidate.tactic));
     }
     add_known(&mut list, std::iter::once(&own.candidate).chain(known.unwrap_or_default()));
     Choices { problem: Some(problem), list, refused: Vec::new() }
+}
+
+/// Leaves the best of each source by their prices, so many of each.
+fn keep_few(list: &mut Vec<Alternative>, most: usize, source: impl Fn(&Alternative) -> &'static str) {
+    list.sort_by(|a, b| a.ns.total_cmp(&b.ns));
+    let mut n_kept: HashMap<&'static str, usize> = HashMap::new();
+    list.retain(|alternative| {
+        let n_kept = n_kept.entry(source(alternative)).or_default();
+        *n_kept += 1;
+        *n_kept <= most
+    });
 }
 
 /// Has candidates take part however a backend prices them at these sizes, offered or not.
@@ -244,6 +252,7 @@ fn guarded(best: &[Option<Tactic>], own: &Tactic, points: &[Sizes]) -> Vec<Varia
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planish_kernel::source_of_family;
     use planish_plan::SymbolRange;
 
     fn range(symbol: &str, min: i64, opt: i64, max: i64) -> SymbolRange {
@@ -318,6 +327,15 @@ mod tests {
         let mut nothing = Vec::new();
         add_known(&mut nothing, [&own].into_iter());
         assert_eq!(nothing[0].ns, 5.0);
+    }
+
+    #[test]
+    fn a_source_whose_prices_are_low_does_not_crowd_out_the_others() {
+        let mut list = vec![alternative("own_slow", 70.0, false), alternative("own_fast", 50.0, false)];
+        list.extend((0..4).map(|n| alternative(&format!("cudnn_{n}"), f64::from(n), false)));
+        keep_few(&mut list, 2, |one| source_of_family(one.candidate.tactic.name.split('_').next().unwrap()));
+        let names: Vec<&str> = list.iter().map(|one| one.candidate.tactic.name.as_str()).collect();
+        assert_eq!(names, ["cudnn_0", "cudnn_1", "own_fast", "own_slow"]);
     }
 
     #[test]

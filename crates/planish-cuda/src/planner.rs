@@ -17,11 +17,19 @@ use crate::regions;
 #[derive(Clone, Debug)]
 pub struct Planner {
     gpu: Gpu,
+    /// The name under which times are kept.
+    device: String,
 }
 
 impl Planner {
     pub fn new(gpu: Gpu) -> Planner {
-        Planner { gpu }
+        let device = format!("{}, planned", gpu.name);
+        Planner { gpu, device }
+    }
+
+    /// The planner of a device that was measured elsewhere: times kept under its name hold here.
+    pub fn measured_as(gpu: Gpu, device: &str) -> Planner {
+        Planner { gpu, device: device.to_string() }
     }
 
     fn absent(&self) -> KernelError {
@@ -38,7 +46,7 @@ impl Backend for Planner {
         Target {
             backend: "cuda".to_string(),
             needs: vec![format!("sm_{}", self.gpu.sm)],
-            device: format!("{}, planned", self.gpu.name),
+            device: self.device.clone(),
         }
     }
 
