@@ -1,14 +1,15 @@
 //! `cargo xtask transfers`: what a plan on a GPU makes of the link, and what one more context costs in memory.
 //!
-//! Two contexts that take inputs from the engine's pinned buffers are held against the lesser of two rates: that of
-//! the same contexts with everything in the device's memory, and that of the link. All is measured in one process.
+//! Two contexts that take inputs from the engine's pinned buffers, each with the next run's copies under way while one
+//! computes, are held against the lesser of two rates: that of the same contexts with everything in the device's memory,
+//! and that of the link. Runs one behind the other are timed too. All is measured in one process.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use planish::{
-    Bindings, Buffer, Builder, Context, ContextOptions, Device, Engine, Plan, Precision, Profile,
+    Bindings, Buffer, Builder, Context, ContextOptions, Device, Engine, Pipeline, Plan, Precision, Profile,
     SymbolRange, Tensor, View, Wait,
 };
 use planish_cuda::{Cuda, LinkRate};
@@ -22,6 +23,8 @@ const MAX_BEYOND_ARENA: f64 = 16.0 * MIB;
 /// Contexts over which that is averaged, since a device's memory is handed out in large pieces.
 const N_FURTHER: usize = 4;
 const N_COPIES: usize = 100;
+/// Launches are met, recorded and replayed, where runs overlap for both places that they have on the device.
+const N_WARM_UP: usize = 6;
 const MIB: f64 = (1 << 20) as f64;
 
 #[derive(clap::Args)]
@@ -49,6 +52,8 @@ pub(crate) struct Options {
 enum Ends {
     Device,
     Pinned,
+    /// Pinned, each run pushed before the one before is done.
+    Pipelined,
     Pageable,
 }
 
@@ -65,10 +70,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("{n} contexts, {ends:?}: {rate:.0} runs/s, {:.1} images/s", rate * options.batch as f64);
         Ok(rate)
     };
-    let (pinned, pageable) = (rate(Ends::Pinned, 2)?, rate(Ends::Pageable, 2)?);
-    for n in [1, 3, 4] {
-        rate(Ends::Pinned, n)?;
-    }
+    let (pinned, pageable) = (rate(Ends::Pipelined, 2)?, rate(Ends::Pageable, 2)?);
+    let in_turn = rate(Ends::Pinned, 2)?;
+    rate(Ends::Pipelined, 1)?;
     if !on_device {
         println!("a plan on the CPU has no link");
         return Ok(figures.all_good());
@@ -87,7 +91,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let through = link.up_alone.max(link.up) / bytes as f64;
     let most = resident.min(through);
     println!(
-        "device-resident {resident:.0} runs/s, link {through:.0} runs/s; pageable {:.0} %",
+        "device-resident {resident:.0} runs/s, link {through:.0} runs/s; pinned without overlap {:.0} %, pageable {:.0} %",
+        100.0 * in_turn / most,
         100.0 * pageable / most
     );
     let seen = format!("{:.1} % ({pinned:.0} of {most:.0} runs/s)", 100.0 * pinned / most);
@@ -138,7 +143,8 @@ fn input(engine: &Engine, batch: usize) -> Result<Tensor> {
 /// A context with its buffers, and what it computes.
 struct Caller<'a> {
     context: Context,
-    bindings: Bindings,
+    /// More than one only where runs overlap.
+    bindings: Vec<Bindings>,
     input: &'a Tensor,
     output: String,
     ends: Ends,
@@ -152,8 +158,13 @@ impl<'a> Caller<'a> {
         let output = engine.outputs().into_iter().next().context("no output")?.name;
         let dims = context.output_dims(&[(&name, input.shape())])?;
         let dims = dims.into_iter().next().flatten().context("an output of unknown size")?;
-        let mut bindings = Bindings::new();
-        if ends != Ends::Pageable {
+        let mut bindings = Vec::new();
+        let n_sets = match ends {
+            Ends::Device | Ends::Pinned => 1,
+            Ends::Pipelined => Pipeline::DEPTH,
+            Ends::Pageable => 0,
+        };
+        for _ in 0..n_sets {
             let (from, to) = match ends {
                 Ends::Device => {
                     let mut buffer = context.device_input_buffer(&name, input.shape())?;
@@ -166,30 +177,56 @@ impl<'a> Caller<'a> {
                     (Buffer::from(buffer), Buffer::from(context.output_buffer(&output, &dims)?))
                 }
             };
-            bindings = bindings.input(&name, from).output(&output, to);
+            bindings.push(Bindings::new().input(&name, from).output(&output, to));
         }
         let mut caller = Caller { context, bindings, input, output, ends };
-        for _ in 0..5 {
-            caller.run()?;
-        }
+        caller.run_while(&|n_runs| n_runs < N_WARM_UP)?;
         Ok(caller)
     }
 
-    fn run(&mut self) -> Result<()> {
-        match self.ends {
-            Ends::Pageable => Ok(self.context.run_in_order(&[View::from(self.input)])?),
-            _ => Ok(self.context.run_bound(&mut self.bindings)?),
+    /// Runs as long as it is told to, by the number of runs so far; gives how many that were.
+    fn run_while(&mut self, go_on: &dyn Fn(usize) -> bool) -> Result<usize> {
+        let mut n_runs = 0;
+        match (self.ends, &mut self.bindings[..]) {
+            (Ends::Pipelined, _) => {
+                let mut pipeline = self.context.pipeline()?;
+                loop {
+                    if let Some(next) = self.bindings.pop_if(|_| go_on(n_runs)) {
+                        pipeline.push(next)?;
+                        n_runs += 1;
+                    } else if let Some(done) = pipeline.pop()? {
+                        self.bindings.push(done);
+                    } else {
+                        break;
+                    }
+                }
+            }
+            (Ends::Device | Ends::Pinned, [bindings]) => {
+                while go_on(n_runs) {
+                    self.context.run_bound(bindings)?;
+                    n_runs += 1;
+                }
+            }
+            _ => {
+                while go_on(n_runs) {
+                    self.context.run_in_order(&[View::from(self.input)])?;
+                    n_runs += 1;
+                }
+            }
         }
+        Ok(n_runs)
     }
 
-    fn result(&self) -> Result<Vec<u8>> {
-        if let Some(buffer) = self.bindings.get_output(&self.output) {
-            return Ok(buffer.bytes().to_vec());
+    /// What each of its sets of buffers has.
+    fn results(&self) -> Result<Vec<Vec<u8>>> {
+        if self.bindings.is_empty() {
+            return Ok(vec![self.context.output(0).context("there is no output")?.bytes().to_vec()]);
         }
-        if let Some(buffer) = self.bindings.device_output(&self.output) {
-            return Ok(buffer.download()?);
-        }
-        Ok(self.context.output(0).context("there is no output")?.bytes().to_vec())
+        let one = |bindings: &Bindings| match bindings.device_output(&self.output) {
+            Some(buffer) => Ok(buffer.download()?),
+            None => Ok(bindings.get_output(&self.output).context("no output buffer")?.bytes().to_vec()),
+        };
+        self.bindings.iter().map(one).collect()
     }
 }
 
@@ -198,14 +235,7 @@ fn rate(engine: &Engine, input: &Tensor, ends: Ends, n: usize, time: Duration) -
     let mut callers = (0..n).map(|_| Caller::new(engine, input, ends)).collect::<Result<Vec<_>>>()?;
     let started = Instant::now();
     let counts: Vec<Result<usize>> = std::thread::scope(|scope| {
-        let work = |caller: &mut Caller<'_>| -> Result<usize> {
-            let mut n_runs = 0;
-            while started.elapsed() < time {
-                caller.run()?;
-                n_runs += 1;
-            }
-            Ok(n_runs)
-        };
+        let work = |caller: &mut Caller<'_>| caller.run_while(&|_| started.elapsed() < time);
         let threads: Vec<_> = callers.iter_mut().map(|caller| scope.spawn(move || work(caller))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<usize>>| {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
@@ -214,9 +244,10 @@ fn rate(engine: &Engine, input: &Tensor, ends: Ends, n: usize, time: Duration) -
     });
     let seconds = started.elapsed().as_secs_f64();
     let n_runs = counts.into_iter().sum::<Result<usize>>()?;
-    let alone = Caller::new(engine, input, Ends::Pageable)?.result()?;
+    let alone = Caller::new(engine, input, Ends::Pageable)?.results()?;
     for caller in &callers {
-        ensure!(caller.result()? == alone, "{ends:?}: a context's result is another than that of one alone");
+        let same = caller.results()?.iter().all(|result| *result == alone[0]);
+        ensure!(same, "{ends:?}: a context's result is another than that of one alone");
     }
     Ok(n_runs as f64 / seconds)
 }

@@ -239,6 +239,10 @@ pub(crate) struct Bench {
     /// Take inputs from ordinary memory instead of the engine's own pinned buffers
     #[arg(long, conflicts_with = "no_transfers")]
     pub(crate) pageable: bool,
+    /// Have each context's next run under way already while one computes, so that copies to and from the GPU overlap with
+    /// it: more runs a second, each of which takes longer
+    #[arg(long, conflicts_with_all = ["no_transfers", "pageable"])]
+    pub(crate) overlap: bool,
     /// Wait for the GPU by looking all the time: the least latency, for a whole core
     #[arg(long)]
     pub(crate) spin: bool,

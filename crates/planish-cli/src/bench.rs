@@ -1,11 +1,14 @@
 //! `planish bench`: how long a model takes.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use planish::{Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, View, Wait};
+use planish::{
+    Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, Pipeline, View, Wait,
+};
 use planish_tensor::Tensor;
 use serde_json::{Value, json};
 
@@ -41,8 +44,9 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let tensors: Vec<Tensor> = fed.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();
     let names: Vec<&str> = fed.tensors.iter().map(|(name, _)| name.as_str()).collect();
     let on_device = engine.record().targets.len() > 1;
-    if args.no_transfers && !on_device {
-        bail!("--no-transfers is for a plan on a GPU; this one runs on the CPU");
+    let gpu_only = [(args.no_transfers, "--no-transfers"), (args.overlap, "--overlap")];
+    if let Some((_, flag)) = gpu_only.into_iter().find(|(is_given, _)| *is_given && !on_device) {
+        bail!("{flag} is for a plan on a GPU; this one runs on the CPU");
     }
     let watch = if on_device { Watch::start(args.building.device) } else { None };
     let timed = run_all(&engine, &names, &tensors, threads, args)?;
@@ -66,6 +70,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         "arena_bytes": timed.arena_bytes,
         "runs": timed.times.len(),
         "transfers": !args.no_transfers,
+        "overlap": args.overlap,
         "cpu_ms": timed.cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / timed.times.len().max(1) as f64),
     });
     if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
@@ -188,6 +193,30 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
+    /// Runs as long as `more` says by the number of runs so far; gives the time of each.
+    fn run_while(
+        &mut self,
+        context: &mut Lane,
+        mut further: Vec<Bindings>,
+        more: &dyn Fn(usize) -> bool,
+    ) -> Result<Vec<Duration>> {
+        let mut times = Vec::with_capacity(1 << 16);
+        match self {
+            Source::Bound(first) if !further.is_empty() => {
+                further.push(std::mem::take(first));
+                *first = overlapped(context, further, more, &mut times)?;
+            }
+            _ => {
+                while more(times.len()) {
+                    let run = Instant::now();
+                    self.run(context)?;
+                    times.push(run.elapsed());
+                }
+            }
+        }
+        Ok(times)
+    }
+
     fn run_phased(&mut self, context: &mut Lane) -> Result<Phases> {
         Ok(match self {
             Source::Views(views) => context.run_phased(views)?,
@@ -223,10 +252,35 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Runs that overlap with each other's copies, one for each set of buffers; gives one of these back.
+fn overlapped(
+    context: &mut Lane,
+    mut sets: Vec<Bindings>,
+    more: &dyn Fn(usize) -> bool,
+    times: &mut Vec<Duration>,
+) -> Result<Bindings> {
+    let mut pipeline = context.pipeline()?;
+    let mut pushed = VecDeque::new();
+    loop {
+        let n_runs = times.len() + pushed.len();
+        if let Some(next) = sets.pop_if(|_| more(n_runs)) {
+            pushed.push_back(Instant::now());
+            pipeline.push(next)?;
+        } else if let (Some(done), Some(began)) = (pipeline.pop()?, pushed.pop_front()) {
+            times.push(began.elapsed());
+            sets.push(done);
+        } else {
+            return sets.pop().context("no buffers came back");
+        }
+    }
+}
+
 /// A context that is ready to be timed.
 struct Ready<'a> {
     context: Lane,
     source: Source<'a>,
+    /// Buffers of further runs, where they overlap.
+    further: Vec<Bindings>,
     /// From the engine to the first result.
     first: Duration,
     held: Option<Held>,
@@ -251,31 +305,33 @@ impl<'a> Ready<'a> {
         let mut source = Source::new(&context, names, tensors, args, on_device)?;
         source.run(&mut context)?;
         let first = began.elapsed();
+        let mut further = Vec::new();
+        for _ in 1..if args.overlap && on_device { Pipeline::DEPTH } else { 1 } {
+            if let Source::Bound(bindings) = Source::new(&context, names, tensors, args, on_device)? {
+                further.push(bindings);
+            }
+        }
         if !on_device {
-            return Ok(Ready { context, source, first, held: None });
+            return Ok(Ready { context, source, further, first, held: None });
         }
         for _ in 1..RUNS_TO_LIST {
             source.run(&mut context)?;
         }
         let held = Held::new(context.memory(), source.device_bytes(), before, engine.device_memory());
-        Ok(Ready { context, source, first, held: Some(held) })
+        Ok(Ready { context, source, further, first, held: Some(held) })
     }
 
     /// Warms up, and runs for as long as the arguments say.
     fn time(self, args: &Bench, on_device: bool) -> Result<Lap> {
-        let Ready { mut context, mut source, first, held } = self;
+        let Ready { mut context, mut source, further, first, held } = self;
         let start = Instant::now();
         while start.elapsed() < args.warmup {
             source.run(&mut context)?;
         }
-        let mut times = Vec::with_capacity(1 << 16);
         let cpu = cpu_time();
         let start = Instant::now();
-        while start.elapsed() < args.duration || times.len() < args.iterations {
-            let run = Instant::now();
-            source.run(&mut context)?;
-            times.push(run.elapsed());
-        }
+        let more = |n_runs: usize| start.elapsed() < args.duration || n_runs < args.iterations;
+        let times = source.run_while(&mut context, further, &more)?;
         let wall = start.elapsed();
         let cpu = cpu_time().zip(cpu).map(|(end, start)| end.saturating_sub(start));
         let device = on_device.then(|| source.phases(&mut context)).transpose()?;

@@ -89,6 +89,7 @@ impl Context {
             queues: Queues { list, branches: Vec::new() },
             mode,
             foreign: None,
+            is_ahead: false,
             options,
             places: Vec::new(),
         };
@@ -100,7 +101,7 @@ impl Context {
     }
 
     /// The state, back from a run whose handle was forgotten if need be.
-    fn state(&mut self) -> Result<&mut State, RunError> {
+    pub(crate) fn state(&mut self) -> Result<&mut State, RunError> {
         if self.state.is_none() {
             drop(self.finish());
         }

@@ -75,10 +75,20 @@ impl DeviceBuffer {
             let message = format!("there is no memory for {} of shape {dims:?}", dtype.name());
             RunError::new(RunErrorKind::OutOfMemory, message)
         })?;
-        let memory = backend.allocate(bytes)?;
-        let mut buffer = DeviceBuffer { dtype, dims: dims.to_vec(), memory, backend };
+        let mut buffer = DeviceBuffer::with_capacity(backend, dtype, bytes)?;
+        buffer.dims = dims.to_vec();
         buffer.write(&vec![0; bytes])?;
         Ok(buffer)
+    }
+
+    /// Room for so many bytes, whatever they are now, and no elements yet.
+    pub(crate) fn with_capacity(
+        backend: Arc<dyn Backend>,
+        dtype: DType,
+        bytes: usize,
+    ) -> Result<DeviceBuffer, RunError> {
+        let memory = backend.allocate(bytes)?;
+        Ok(DeviceBuffer { dtype, dims: vec![0], memory, backend })
     }
 
     pub fn dtype(&self) -> DType {

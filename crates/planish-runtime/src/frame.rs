@@ -45,7 +45,7 @@ impl Queues {
     }
 
     /// Waits for all of them.
-    fn synchronize(&mut self) -> Result<(), RunError> {
+    pub(crate) fn synchronize(&mut self) -> Result<(), RunError> {
         self.list.iter_mut().flatten().try_for_each(|queue| Ok(queue.synchronize()?))
     }
 }

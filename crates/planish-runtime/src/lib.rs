@@ -11,7 +11,7 @@
 //!   times on devices;
 //! - `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
 //! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
-//!   owned memory and runs beside the caller.
+//!   owned memory and runs beside the caller; `pipeline`: runs that overlap with each other's copies.
 //!
 //! The runtime parses no model and compiles nothing: it links neither ONNX nor the compiler.
 
@@ -36,6 +36,7 @@ mod launch;
 mod memory;
 mod needs;
 mod outline;
+mod pipeline;
 mod placement;
 mod pool;
 mod ports;
@@ -57,6 +58,7 @@ pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
 pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};
+pub use pipeline::Pipeline;
 pub use placement::{Place, PlacedStep, Placement, Space};
 pub use planish_kernel::{MemoryInfo, Wait};
 pub use pool::{ContextPool, Lease};

@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// The caller's stream that the last run was queued on, and the queue over it.
     pub(crate) foreign: Option<(u64, Box<dyn Queue>)>,
+    /// Whether runs that were not waited for may be under way on the context's own queues.
+    pub(crate) is_ahead: bool,
     pub(crate) options: ContextOptions,
     /// For each bound output its number and whether it is written in place; kept so that runs need no memory.
     pub(crate) places: Vec<(usize, bool)>,
@@ -87,8 +89,12 @@ impl State {
         self.run(feeds, watch)
     }
 
-    /// Waits for what the last run left on a stream of the caller.
-    fn settle(&mut self) {
+    /// Waits for runs that were not waited for: on a stream of the caller, or of a pipeline.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.is_ahead) {
+            // An error of these is told to whoever waits for their results.
+            let _ = self.queues.synchronize();
+        }
         if let Some((_, queue)) = &mut self.foreign
             && !self.mode.waits
         {
@@ -96,6 +102,32 @@ impl State {
             let _ = queue.synchronize();
             self.mode.waits = true;
         }
+    }
+
+    /// Waits for what the last run left on a stream of the caller, and has nothing more to do with that.
+    pub(crate) fn leave_foreign(&mut self) {
+        self.settle();
+        self.foreign = None;
+    }
+
+    /// Whether every output can be written to a buffer on the device.
+    pub(crate) fn can_bind_on_device(&mut self) -> bool {
+        let core = &self.engine.core;
+        let nowhere = Bound { to: Address::NULL, bytes: 0, site: Site::Device };
+        let binds = |idx| self.frame.bind(core, &core.unit, idx, Some(nowhere));
+        let all = (0..core.output_names.len()).all(binds);
+        self.unbind();
+        all
+    }
+
+    /// Queues a run behind those that are under way on the context's own queues, and returns.
+    pub(crate) fn run_ahead(&mut self, bindings: &mut Bindings) -> Result<(), RunError> {
+        self.is_ahead = false;
+        self.mode.waits = false;
+        let result = self.run_bound(bindings, Watch::default());
+        self.mode.waits = true;
+        self.is_ahead = true;
+        result
     }
 
     /// # Safety

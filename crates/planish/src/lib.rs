@@ -122,7 +122,8 @@
 //! ```
 //!
 //! [`Context::run`] blocks and may borrow; [`Context::run_async`] owns: the buffers move into the run and come back
-//! when it is waited for, so nobody can change them under it.
+//! when it is waited for, so nobody can change them under it. [`Context::pipeline`] has two runs of a context under way
+//! on a GPU: while one computes, the other's inputs and outputs are on the link.
 //!
 //! ```
 //! # #[cfg(feature = "build")] {
@@ -181,7 +182,7 @@ pub use planish_plan::{Profile, SymbolRange};
 pub use planish_runtime::{
     Bindings, Buffer, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS, DeviceBuffer,
     DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds, Outputs, Pending,
-    Phases, PortInfo, Profiled, TargetNeeds, View, Wait,
+    Phases, Pipeline, PortInfo, Profiled, TargetNeeds, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]

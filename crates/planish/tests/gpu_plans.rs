@@ -1,10 +1,11 @@
 //! Whole plans on a GPU where steps of the host lie between: sizes that only a run can tell, and control flow whose
 //! bodies run on the device. Held against the interpreter, at different contents of the same sizes and at other sizes.
+//! And runs that overlap with each other's copies.
 //!
 //! Without a GPU the same plans run on the CPU, and a line says so. The binary runs alone: carry it to a machine with a
 //! GPU and start it there.
 
-use planish::{Builder, Device, Engine, ErrorKind};
+use planish::{Bindings, Builder, Device, Engine, ErrorKind};
 use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_plan::{Program, StepKind};
@@ -296,4 +297,59 @@ fn a_gpu_that_is_not_there_is_named_beside_those_that_are() {
             "{targets:?}"
         );
     }
+}
+
+#[test]
+fn runs_of_a_pipeline_have_their_own_results() {
+    let device = device();
+    let text = format!(
+        r#"graph "g" {{
+            input %x: f32[n, 16, 64, 64]
+            const %v: f32[16, 16, 3, 3] = [{}]
+            const %w: f32[16, 16, 3, 3] = [{}]
+            %a: f32[n, 16, 64, 64] = Conv(%x, %v) {{ kernel_shape = [3, 3], pads = [1, 1, 1, 1] }}
+            %b: f32[n, 16, 64, 64] = Relu(%a)
+            %y: f32[n, 16, 64, 64] = Conv(%b, %w) {{ kernel_shape = [3, 3], pads = [1, 1, 1, 1] }}
+            output %y
+        }}"#,
+        numbers(16 * 16 * 9, 1),
+        numbers(16 * 16 * 9, 2)
+    );
+    let graph: Graph = text.parse().unwrap();
+    let builder = Builder::from_graph(graph.clone()).device(device).tune_level(0).threads(2);
+    let engine = Engine::new(builder.build().unwrap(), device).unwrap();
+    let (mut context, mut other) = (engine.context().unwrap(), engine.context().unwrap());
+    // Megabytes, so that copies last as long as kernels; sizes change now and then.
+    let given: Vec<Tensor> =
+        (0..40).map(|at| random(&[if at % 13 == 12 { 3 } else { 8 }, 16, 64, 64], at)).collect();
+    let mut ready = Vec::new();
+    for tensor in &given {
+        let mut x = context.input_buffer("x", tensor.shape()).unwrap();
+        x.bytes_mut().copy_from_slice(tensor.bytes());
+        let y = context.output_buffer("y", tensor.shape()).unwrap();
+        ready.push(Bindings::new().input("x", x).output("y", y));
+    }
+    let mut pipeline = context.pipeline().unwrap();
+    let mut done = Vec::new();
+    for bindings in ready {
+        done.extend(pipeline.push(bindings).unwrap());
+    }
+    while let Some(last) = pipeline.pop().unwrap() {
+        done.push(last);
+    }
+    drop(pipeline);
+    assert_eq!(done.len(), given.len());
+    for (at, (done, given)) in done.iter().zip(&given).enumerate() {
+        let alone = other.run_values(&[tensor(given.clone())]).unwrap();
+        let y = done.get_output("y").unwrap();
+        let alone = alone[0].as_tensor().unwrap().bytes();
+        assert!(y.bytes() == &alone[..], "run {at} has another result than alone");
+    }
+    let small = random(&[1, 16, 64, 64], 77);
+    let want = interpret(&graph, vec![tensor(small.clone())]).unwrap()[0].as_tensor().unwrap().to_f64s();
+    let got = context.run_values(&[tensor(small)]).unwrap()[0].as_tensor().unwrap().to_f64s();
+    let squares = |list: &mut dyn Iterator<Item = f64>| list.map(|x| x * x).sum::<f64>();
+    let apart = squares(&mut got.iter().zip(&want).map(|(got, want)| got - want));
+    let distance = (apart / squares(&mut want.iter().copied())).sqrt();
+    assert!(distance <= TOLERANCE, "{distance:.1e} from the interpreter's");
 }

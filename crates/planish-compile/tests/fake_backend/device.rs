@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use planish_cpu::evaluate_region;
@@ -55,6 +55,11 @@ impl Fake {
     /// Events that queues have waited for.
     pub(crate) fn n_waits(&self) -> usize {
         self.table.n_waits.load(Ordering::Relaxed)
+    }
+
+    /// Keeps all queues from going on until the guard is dropped.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.table.gate)
     }
 
     /// A device without a compiler.

@@ -5,6 +5,7 @@
 
 mod device;
 mod memory;
+mod pipeline;
 mod precision;
 mod queue;
 mod running;

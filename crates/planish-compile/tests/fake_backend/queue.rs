@@ -43,6 +43,8 @@ pub(crate) struct Table {
     pub(crate) managed: Mutex<Option<Vec<usize>>>,
     /// Named ranges as they were begun, each with how many were open already.
     pub(crate) ranges: Mutex<(usize, Vec<(usize, String)>)>,
+    /// Whoever holds it keeps queues from beginning their next piece of work.
+    pub(crate) gate: Mutex<()>,
     /// The device's own clock: what its work takes by design, however busy the machine is.
     clock_ns: AtomicU64,
 }
@@ -297,6 +299,7 @@ impl FakeQueue {
         let thread = std::thread::spawn(move || {
             for work in orders {
                 shared.spend(DELAY);
+                drop(lock(&shared.gate));
                 if let Err(error) = work(&shared) {
                     lock(&seen).get_or_insert(error);
                 }

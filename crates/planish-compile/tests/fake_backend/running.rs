@@ -42,17 +42,17 @@ fn quick() -> BuildOptions {
     }
 }
 
-fn engine(fake: &Fake) -> (Engine, Graph) {
+pub(crate) fn engine(fake: &Fake) -> (Engine, Graph) {
     let (plan, graph) = plan(fake, MODEL, quick());
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
     (Engine::new(plan, backends).unwrap(), graph)
 }
 
-fn inputs(batch: usize, seed: u64) -> Vec<Value> {
+pub(crate) fn inputs(batch: usize, seed: u64) -> Vec<Value> {
     vec![random(&[batch, 3], seed), random(&[batch, 2], seed + 1)]
 }
 
-fn floats(value: &Value) -> Vec<f32> {
+pub(crate) fn floats(value: &Value) -> Vec<f32> {
     value.as_tensor().unwrap().elements::<f32>().unwrap().into_owned()
 }
 
