@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use planish::{Device, Plan, TargetNeeds};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::args::{Build, Opening};
 use crate::memory::Needs;
@@ -16,6 +16,12 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     let n_bytes = made.plan.save(&path)?;
     let record = made.plan.record();
     let device = device_memory(&made.plan, args.building.device)?;
+    let stages: Vec<(&str, f64)> = made
+        .stages
+        .iter()
+        .flat_map(planish::Stages::iter)
+        .map(|(name, time)| (name, time.as_secs_f64()))
+        .collect();
     let slow: Vec<&str> = record
         .program
         .steps
@@ -31,7 +37,9 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         }
         let n_steps = print::count(record.program.steps.len() as u64);
         writeln!(out, "plan    {} ({}, {n_steps} steps)", path.display(), print::bytes(n_bytes))?;
-        writeln!(out, "built   in {}", print::seconds(made.time.as_secs_f64()))?;
+        let stages: Vec<String> =
+            stages.iter().map(|(name, s)| format!("{name} {}", print::seconds(*s))).collect();
+        writeln!(out, "built   in {} ({})", print::seconds(made.time.as_secs_f64()), stages.join(", "))?;
         if let Some((name, needs)) = &device {
             writeln!(
                 out,
@@ -47,6 +55,7 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     }
     let report = json!({
         "plan": path, "plan_bytes": n_bytes, "build_ms": made.time.as_secs_f64() * 1e3,
+        "stages_ms": stages.iter().map(|(name, s)| (name.to_string(), json!(s * 1e3))).collect::<Map<_, _>>(),
         "n_steps": record.program.steps.len(), "slow_steps": slow,
         "device": record.targets.last().map(|target| &target.backend),
         "device_bytes": device.as_ref().map(|(_, needs)| needs.weights + needs.arena),

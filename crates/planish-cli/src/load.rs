@@ -53,6 +53,8 @@ pub(crate) struct Made {
     pub(crate) plan: Plan,
     pub(crate) time: Duration,
     pub(crate) report: Option<planish::PassesReport>,
+    /// What the build spent its time on.
+    pub(crate) stages: Option<planish::Stages>,
 }
 
 /// Whether the file is a plan, by its first bytes. What cannot be read is none; who reads it as a model says why.
@@ -87,7 +89,7 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
                 cached(cache.as_ref(), key, build)?
             }
         };
-        return Ok(Made { plan, time: start.elapsed(), report: None });
+        return Ok(Made { plan, time: start.elapsed(), report: None, stages: None });
     }
     say_note(&format!("building a plan of {} in memory", path.display()));
     let builder = prepare(path, building)?;
@@ -101,7 +103,7 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
         Ok(built.plan.into())
     };
     let plan = cached(cache.as_ref(), key, build)?;
-    Ok(Made { plan, time: start.elapsed(), report })
+    Ok(Made { plan, time: start.elapsed(), report, stages: None })
 }
 
 /// The plan from the cache, or built and kept there; says which, and why.
@@ -150,7 +152,8 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
 pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     let start = Instant::now();
     let built = run(prepare(path, building)?, building)?;
-    Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes) })
+    let stages = Some(built.stages);
+    Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes), stages })
 }
 
 /// The build that the arguments ask for.

@@ -21,6 +21,7 @@ use crate::precision::{lower_precision, raise_precision};
 use crate::schedule::{Decided, schedule};
 use crate::select::select;
 use crate::sizes::Sizes;
+use crate::stages::Stages;
 use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
 use crate::variants::variants;
@@ -39,6 +40,8 @@ pub struct Built {
     pub tactics: TacticLock,
     /// What whoever asked for the build should know.
     pub notes: Vec<String>,
+    /// What the time was spent on.
+    pub stages: Stages,
 }
 
 /// Builds a plan of `graph` for backends: the first is the host's, where inputs and outputs are; the others are
@@ -50,6 +53,7 @@ pub fn build(
     timings: &mut TimingCache,
 ) -> Result<Built, BuildError> {
     let backends = Backends::new(backends)?;
+    let mut stages = Stages::start();
     let fixed = fixed_sizes(&options.profiles);
     let specialized = match &fixed {
         Some(sizes) => {
@@ -73,6 +77,7 @@ pub fn build(
         .run(original.clone(), &pass_options)
         .map_err(|error| BuildError::internal(error.to_string()))?;
     let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+    stages.end("passes");
 
     if let Some(path) = &options.timing_cache {
         timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
@@ -83,7 +88,7 @@ pub fn build(
     let mut options = options.clone();
     for _ in 0..MAX_REPAIRS {
         let Assembled { mut plan, tactics, tensors, refused } =
-            assemble(&graph, fixed.is_some(), backends, &options, timings)?;
+            assemble(&graph, fixed.is_some(), backends, &options, timings, &mut stages)?;
         let n_more = refused.len().saturating_sub(MAX_REFUSALS);
         notes.extend(refused.into_iter().take(MAX_REFUSALS));
         notes.extend((n_more > 0).then(|| format!("so are {n_more} more")));
@@ -97,13 +102,14 @@ pub fn build(
         }
         if !options.verify {
             notes.extend(spread);
-            return Ok(Built { plan, passes, graph, tactics, notes });
+            return Ok(Built { plan, passes, graph, tactics, notes, stages });
         }
         let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
+        stages.end("check");
         let Some(failure) = findings.failure() else {
             plan.certificate = findings.certificate;
             notes.extend(spread);
-            return Ok(Built { plan, passes, graph, tactics, notes });
+            return Ok(Built { plan, passes, graph, tactics, notes, stages });
         };
         let Some(guilty) = findings.guilty else {
             let message = format!("the plan does not compute the model: {failure}; please report it");
@@ -151,6 +157,7 @@ pub(crate) fn assemble(
     backends: Backends<'_>,
     options: &BuildOptions,
     timings: &mut TimingCache,
+    stages: &mut Stages,
 ) -> Result<Assembled, BuildError> {
     let sizes = Sizes::of(graph, options);
     let n_known = timings.len();
@@ -167,13 +174,16 @@ pub(crate) fn assemble(
         timings.save(path)?;
     }
     let decided = decided?;
+    stages.end("tactics");
     let mut weights = Weights::default();
     let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
     let printed = graph.print();
     let constants = weights.holders(&printed.constants)?;
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
+    stages.end("weights");
     let needed = needs_and_code(&program, backends, &sizes, options)?;
+    stages.end("code");
     let target = |(at, backend): (usize, &Arc<dyn Backend>)| {
         let Target { backend, mut needs, device } = backend.target();
         needs.extend(

@@ -174,7 +174,7 @@ pub use plan::Plan;
 pub use plan_cache::{Cached, PlanCache};
 #[cfg(feature = "build")]
 pub use planish_compile::{
-    BuildOptions, Built, PassesReport, Precision, Progress, TacticLock, TacticSelector, TimingCache,
+    BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock, TacticSelector, TimingCache,
     TimingDiff, TimingEntry, TimingKey,
 };
 pub use planish_op::{Value, ValueType};

@@ -15,6 +15,7 @@ use planish_runtime::Engine;
 use crate::backends::Backends;
 use crate::build::assemble;
 use crate::options::BuildOptions;
+use crate::stages::Stages;
 use crate::timing_cache::TimingCache;
 
 /// A run of this much takes a fraction of a second.
@@ -49,7 +50,7 @@ pub(super) fn run(
     // The host computes everything; devices are what may be wrong.
     let host = &backends[..1];
     let list = Backends::new(host).map_err(|error| error.to_string())?;
-    let made = assemble(&fixed, true, list, &options, &mut TimingCache::default());
+    let made = assemble(&fixed, true, list, &options, &mut TimingCache::default(), &mut Stages::start());
     let plan = made.map_err(|error| error.to_string())?.plan;
     let is_slow = |kind: &StepKind| !matches!(kind, StepKind::Kernel { slow: false, .. });
     let slow = plan.program.steps.iter().filter(|step| is_slow(&step.kind)).flat_map(|step| &step.outputs);

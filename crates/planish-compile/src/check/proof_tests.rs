@@ -13,6 +13,7 @@ use super::{prove, replay, wires};
 use crate::backends::Backends;
 use crate::build::{Assembled, assemble};
 use crate::options::BuildOptions;
+use crate::stages::Stages;
 use crate::timing_cache::TimingCache;
 
 /// Something to confuse everywhere: products, a residual, a square transpose, a concatenation, a division.
@@ -57,7 +58,7 @@ fn built(rows: usize) -> Built {
     let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
     let list = Backends::new(&backends).unwrap();
     let Assembled { plan, tensors, .. } =
-        assemble(&graph, true, list, &options, &mut TimingCache::default()).unwrap();
+        assemble(&graph, true, list, &options, &mut TimingCache::default(), &mut Stages::start()).unwrap();
     Built { graph, plan, tensors, backends }
 }
 

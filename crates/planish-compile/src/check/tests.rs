@@ -13,6 +13,7 @@ use super::{Findings, check};
 use crate::backends::Backends;
 use crate::build::{Assembled, assemble};
 use crate::options::BuildOptions;
+use crate::stages::Stages;
 use crate::timing_cache::TimingCache;
 
 /// Two products with a residual around them, a concatenation, a difference: something to confuse everywhere.
@@ -56,7 +57,8 @@ fn with_fault<T>(plant: impl FnOnce(&mut Plan), look: Look<'_, T>) -> T {
     let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
     let backends = Backends::new(&list).unwrap();
     let Assembled { mut plan, tensors, .. } =
-        assemble(&graph, true, backends, &options, &mut TimingCache::default()).unwrap();
+        assemble(&graph, true, backends, &options, &mut TimingCache::default(), &mut Stages::start())
+            .unwrap();
     plant(&mut plan);
     look(&graph, &plan, &tensors, &list, &options)
 }
