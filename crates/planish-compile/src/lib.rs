@@ -10,7 +10,7 @@
 //! - `lower`: a graph to steps, each a region of nodes that one kernel may cover;
 //! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
 //!   seen differently;
-//! - `measure`: what each way costs;
+//! - `measure`: what each way costs, `trial`: one of them run and timed;
 //! - `select`: the cheapest choice with layout changes priced;
 //! - `variants`: other tactics at other sizes;
 //! - `schedule`: reorders and transfers put in, memory homes decided, weights packed;
@@ -40,6 +40,7 @@ mod stages;
 mod tactic_lock;
 mod text_file;
 mod timing_cache;
+mod trial;
 mod variants;
 mod vet;
 mod weights;

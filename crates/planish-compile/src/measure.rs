@@ -7,17 +7,11 @@
 //! A device's launches are recorded as a run would record them, several with rotating weights in one recording, and
 //! timed by the device's own events around a replay: gaps between launches count as they will in a run.
 
-#![allow(unsafe_code)]
-
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use planish_kernel::{
-    Address, Backend, Call, Event, Kernel, KernelError, Layout, Memory, MemoryKind, Operand, Problem, Queue,
-    QueueOptions, Recording, Wait,
-};
-use planish_tensor::{DType, Tensor};
+use planish_kernel::{Backend, KernelError, MemoryKind, Operand, Problem, Queue, QueueOptions, Wait};
 
 use crate::alternatives::Choices;
 use crate::backends::Backends;
@@ -25,7 +19,8 @@ use crate::code::compile_ahead;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, Source};
 use crate::options::BuildOptions;
-use crate::timing_cache::{TimingCache, TimingEntry, TimingKey};
+use crate::timing_cache::{TimingCache, TimingKey};
+use crate::trial::Trial;
 
 /// Candidates that the cost model puts this far behind the best are not measured.
 const MAX_PREDICTED_RATIO: f64 = 4.0;
@@ -33,19 +28,9 @@ const MAX_PREDICTED_RATIO: f64 = 4.0;
 const DROP_RATIO: f64 = 1.6;
 /// Rounds by tune level.
 const ROUNDS: [usize; 6] = [0, 3, 5, 7, 11, 21];
-/// A sample runs at least this long, so that the clock does not count.
-const SAMPLE_NS: u64 = 100_000;
-/// Weights are read from copies of at least this many bytes together, where a few copies reach it.
-const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
-const MAX_COPIES: usize = 6;
 /// A device's weights are read from copies of as many bytes as the model has, as a run passes over all of them
 /// before it meets one again; more than this is beyond every cache.
 const MAX_DEVICE_ROTATION_BYTES: usize = 192 << 20;
-/// Launches in one recording: enough that its own start, some microseconds, counts little.
-const RECORDED_RUNS: usize = 16;
-/// Replays in one sample last at least this long on the device, at most so many.
-const DEVICE_SAMPLE_NS: f64 = 150_000.0;
-const MAX_REPLAYS: usize = 16;
 
 /// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -273,234 +258,4 @@ pub(crate) fn posed(problem: &Problem, candidate: &planish_kernel::Candidate) ->
         *operand = Operand::dense(operand.dtype, &operand.dims, want.layout);
     }
     posed
-}
-
-/// One candidate with memory to run on.
-struct Trial {
-    kernel: Box<dyn Kernel>,
-    memory: Vec<Box<dyn Memory>>,
-    /// Addresses of the inputs, for each copy of the weights.
-    inputs: Vec<Vec<Address>>,
-    outputs: Vec<Address>,
-    workspace: Address,
-    samples: Vec<u64>,
-    n_runs: usize,
-    /// Made at the first sample, where the device records.
-    replay: Option<Replay>,
-}
-
-/// Launches that are timed together.
-struct Replay {
-    recording: Box<dyn Recording>,
-    begin: Box<dyn Event>,
-    end: Box<dyn Event>,
-    n_replays: usize,
-}
-
-impl Trial {
-    fn new<'a>(
-        backend: &dyn Backend,
-        problem: &Problem,
-        tactic: &planish_kernel::Tactic,
-        weight: &dyn Fn(usize) -> Option<&'a Tensor>,
-        device_rotation: usize,
-    ) -> Result<Trial, KernelError> {
-        let kernel = backend.prepare(problem, tactic)?;
-        let mut trial = Trial {
-            memory: Vec::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            workspace: Address::NULL,
-            samples: Vec::new(),
-            n_runs: 0,
-            replay: None,
-            kernel,
-        };
-        let mut queue = backend.queue(QueueOptions::new(1))?;
-        let mut shared = Vec::new();
-        let mut weights: Vec<(usize, Vec<u8>)> = Vec::new();
-        for (place, operand) in problem.inputs.iter().enumerate() {
-            let bytes = match (weight(place), &operand.packed) {
-                (Some(tensor), Some(_)) => backend.pack(problem, tactic, place, tensor)?.bytes,
-                (Some(tensor), None) if operand.is_dense(Layout::Plain) => tensor.bytes().to_vec(),
-                _ => {
-                    let bytes = filled(operand, place as u64 + 1);
-                    shared.push(trial.put(backend, &mut *queue, &bytes)?);
-                    continue;
-                }
-            };
-            shared.push(Address::NULL);
-            weights.push((place, bytes));
-        }
-        let n_bytes: usize = weights.iter().map(|(_, bytes)| bytes.len()).sum();
-        let n_copies = match backend.memory_kind() {
-            MemoryKind::Host => (WEIGHT_ROTATION_BYTES / n_bytes.max(1)).clamp(1, MAX_COPIES),
-            MemoryKind::Device => (device_rotation / n_bytes.max(1)).clamp(1, RECORDED_RUNS),
-        };
-        for _ in 0..n_copies {
-            let mut inputs = shared.clone();
-            for (place, bytes) in &weights {
-                inputs[*place] = trial.put(backend, &mut *queue, bytes)?;
-            }
-            trial.inputs.push(inputs);
-        }
-        for operand in &problem.outputs {
-            let memory = backend.allocate(operand.span_bytes())?;
-            trial.outputs.push(memory.address());
-            trial.memory.push(memory);
-        }
-        let memory = backend.allocate(trial.kernel.workspace_bytes())?;
-        trial.workspace = memory.address();
-        trial.memory.push(memory);
-        queue.synchronize()?;
-        if queue.can_capture() {
-            trial.record(backend, &mut *queue)?;
-        }
-        Ok(trial)
-    }
-
-    /// Launches once, so that nothing is left to be done at the first launch, then records.
-    fn record(&mut self, backend: &dyn Backend, queue: &mut dyn Queue) -> Result<(), KernelError> {
-        let (Ok(begin), Ok(end)) = (backend.event(true), backend.event(true)) else { return Ok(()) };
-        self.run(queue)?;
-        queue.synchronize()?;
-        queue.begin_capture()?;
-        let recorded = (0..RECORDED_RUNS).try_for_each(|_| self.run(queue));
-        let recording = queue.end_capture();
-        recorded?;
-        let mut replay = Replay { recording: recording?, begin, end, n_replays: 1 };
-        // The first replay pays for what the driver puts off until then, the second tells how long one takes.
-        replay.sample_ns(queue)?;
-        let ns = replay.sample_ns(queue)? * RECORDED_RUNS as f64;
-        replay.n_replays = ((DEVICE_SAMPLE_NS / ns.max(1.0)).ceil() as usize).clamp(1, MAX_REPLAYS);
-        self.replay = Some(replay);
-        Ok(())
-    }
-
-    fn put(
-        &mut self,
-        backend: &dyn Backend,
-        queue: &mut dyn Queue,
-        bytes: &[u8],
-    ) -> Result<Address, KernelError> {
-        let memory = backend.allocate(bytes.len())?;
-        let address = memory.address();
-        // SAFETY: the memory was just allocated with this length.
-        unsafe { queue.upload(address, bytes)? };
-        self.memory.push(memory);
-        Ok(address)
-    }
-
-    fn run(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
-        let inputs = &self.inputs[self.n_runs % self.inputs.len()];
-        self.n_runs += 1;
-        let call = Call { inputs, outputs: &self.outputs, workspace: self.workspace };
-        // SAFETY: every operand has memory of its own that spans it, and nobody else touches it.
-        unsafe { self.kernel.launch(&call, queue) }
-    }
-
-    /// One sample: as many runs as the clock needs.
-    fn sample(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
-        if let Some(replay) = &mut self.replay {
-            self.samples.push(replay.sample_ns(queue)?.round() as u64);
-            return Ok(());
-        }
-        if self.n_runs == 0 {
-            self.run(queue)?;
-            queue.synchronize()?;
-        }
-        let started = Instant::now();
-        let mut n_runs = 0;
-        loop {
-            self.run(queue)?;
-            queue.synchronize()?;
-            n_runs += 1;
-            let ns = started.elapsed().as_nanos() as u64;
-            if ns >= SAMPLE_NS {
-                self.samples.push(ns / n_runs);
-                return Ok(());
-            }
-        }
-    }
-
-    fn sorted(&self) -> Vec<u64> {
-        let mut sorted = self.samples.clone();
-        sorted.sort_unstable();
-        sorted
-    }
-
-    fn median(&self) -> u64 {
-        let sorted = self.sorted();
-        sorted.get(sorted.len() / 2).copied().unwrap_or(u64::MAX)
-    }
-
-    fn entry(&self) -> TimingEntry {
-        let sorted = self.sorted();
-        let at = |share: usize| sorted.get(sorted.len() * share / 4).copied().unwrap_or(0);
-        TimingEntry { median_ns: self.median(), spread_ns: at(3) - at(1), n_samples: sorted.len() as u32 }
-    }
-}
-
-impl Replay {
-    /// The time of one launch.
-    fn sample_ns(&mut self, queue: &mut dyn Queue) -> Result<f64, KernelError> {
-        queue.record_at(&*self.begin)?;
-        for _ in 0..self.n_replays {
-            // SAFETY: the trial's memory is there as long as the trial, and nothing else runs on the queue.
-            unsafe { queue.replay(&*self.recording)? };
-        }
-        queue.record_at(&*self.end)?;
-        queue.synchronize()?;
-        Ok(self.end.ns_since(&*self.begin)? / (self.n_replays * RECORDED_RUNS) as f64)
-    }
-}
-
-/// Plausible contents of an operand: floats around zero, zeros for everything else (valid as any index).
-fn filled(operand: &Operand, seed: u64) -> Vec<u8> {
-    let n_bytes = operand.span_bytes();
-    if !matches!(operand.dtype, DType::F32 | DType::F16 | DType::BF16) {
-        return vec![0; n_bytes];
-    }
-    let size = if operand.dtype == DType::F32 { 4 } else { 2 };
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(n_bytes);
-    for _ in 0..n_bytes / size {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let value = (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
-        match operand.dtype {
-            DType::F16 => bytes.extend_from_slice(&half_bits(value).to_le_bytes()),
-            // The upper half of an f32 is a bf16.
-            DType::BF16 => bytes.extend_from_slice(&value.to_le_bytes()[2..]),
-            _ => bytes.extend_from_slice(&value.to_le_bytes()),
-        }
-    }
-    bytes
-}
-
-/// An f16 near a number between -1 and 1; those below the smallest normal one become zero.
-fn half_bits(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let exponent = (bits >> 23 & 0xff) as i32 - 127 + 15;
-    let sign = (bits >> 16) as u16 & 0x8000;
-    if exponent <= 0 { sign } else { sign | (exponent as u16) << 10 | (bits >> 13) as u16 & 0x3ff }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use planish_tensor::Bytes;
-
-    #[test]
-    fn made_up_operands_are_numbers_around_zero_in_every_float_type() {
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
-            let operand = Operand::dense(dtype, &[1000], Layout::Plain);
-            let tensor = Tensor::from_bytes(dtype, &[1000], Bytes::from_vec(filled(&operand, 3))).unwrap();
-            let values = tensor.to_f64s();
-            let mean: f64 = values.iter().sum::<f64>() / 1000.0;
-            assert!(values.iter().all(|value| value.abs() <= 1.0) && mean.abs() < 0.1, "{dtype}: {mean}");
-            assert!(values.iter().filter(|value| value.abs() > 0.5).count() > 300, "{dtype}");
-        }
-    }
 }

@@ -7,6 +7,7 @@
 
 mod build;
 mod epilogue;
+mod nodes;
 mod ops;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! - `bind`: sizes of inputs to symbols, profiles;
 //! - `outline`: what of a program does not depend on sizes: segments, lifetimes, whose memory a value shares;
 //! - `arena`: where values lie at given sizes;
-//! - `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
+//! - `pose`: a step at given sizes; `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
 //! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
 //!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed, `branches`: on several
 //!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`:
@@ -40,6 +40,7 @@ mod pipeline;
 mod placement;
 mod pool;
 mod ports;
+mod pose;
 mod record;
 mod resolve;
 mod results;
@@ -62,6 +63,6 @@ pub use pipeline::Pipeline;
 pub use placement::{Place, PlacedStep, Placement, Space};
 pub use planish_kernel::{MemoryInfo, Wait};
 pub use pool::{ContextPool, Lease};
-pub use resolve::{problem_of, tactic_at};
+pub use pose::{problem_of, tactic_at};
 pub use runner::Pending;
 pub use view::{Outputs, View};

@@ -120,11 +120,8 @@ impl Pipeline<'_> {
         let bindings = slot.bindings.insert(bindings);
         let started = match &mut self.link {
             Some(link) if is_all_pinned(bindings) => {
-                slot.start(self.state, link).map_err(|error| {
-                    // The first error is the one to tell.
-                    let _ = link.settle();
-                    error
-                })
+                // The first error is the one to tell.
+                slot.start(self.state, link).inspect_err(|_| drop(link.settle()))
             }
             _ => {
                 slot.is_under_way = false;

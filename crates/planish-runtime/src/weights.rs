@@ -11,7 +11,7 @@ use planish_tensor::Tensor;
 use crate::bind::Symbols;
 use crate::engine::EngineOptions;
 use crate::error::{RunError, RunErrorKind};
-use crate::resolve::{problem, tactic};
+use crate::pose::{problem, tactic};
 
 /// Weights are used where they lie in the file only if they are aligned like everything else.
 const ALIGNMENT: u64 = 64;

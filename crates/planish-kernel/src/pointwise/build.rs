@@ -1,6 +1,6 @@
 //! From a region's nodes to a program.
 
-use planish_op::{GeluApproximation, Op};
+use planish_op::Op;
 use planish_tensor::DType;
 
 use super::ops::{Binary, Inst, Kind, Reg, Scalar, Unary};
@@ -11,9 +11,9 @@ use crate::{KernelError, Problem, Ref, RegionNode};
 /// Longer programs are refused: regions are a few nodes, and values are numbered by 16 bits.
 const MAX_INSTRUCTIONS: usize = 512;
 
-type Built<T> = Result<T, KernelError>;
+pub(super) type Built<T> = Result<T, KernelError>;
 
-fn refuse<T>(reason: impl Into<String>) -> Built<T> {
+pub(super) fn refuse<T>(reason: impl Into<String>) -> Built<T> {
     Err(KernelError::unsupported(reason))
 }
 
@@ -67,10 +67,10 @@ fn reaches(input: &ProgramInput, dims: &[usize]) -> bool {
         && input.dims.iter().rev().zip(dims.iter().rev()).all(|(own, dim)| own == dim || *own == 1)
 }
 
-struct Builder<'a> {
+pub(super) struct Builder<'a> {
     problem: &'a Problem,
     types: &'a [Vec<Inner>],
-    main: Option<u32>,
+    pub(super) main: Option<u32>,
     floats: Floats,
     /// What each node that was built left in its first output.
     values: Vec<Option<Reg>>,
@@ -91,7 +91,7 @@ impl Builder<'_> {
         Ok(self.inner(reference)?.dims)
     }
 
-    fn inner(&self, reference: Ref) -> Built<Inner> {
+    pub(super) fn inner(&self, reference: Ref) -> Built<Inner> {
         let found = match reference {
             Ref::Input(idx) => self.problem.inputs.get(idx as usize).map(|operand| {
                 let dims = operand.dims.clone();
@@ -143,7 +143,7 @@ impl Builder<'_> {
         self.binary(Binary::Mul, value, factor)
     }
 
-    fn emit(&mut self, inst: Inst, kind: Kind) -> Built<Reg> {
+    pub(super) fn emit(&mut self, inst: Inst, kind: Kind) -> Built<Reg> {
         let found = (0..self.code.len()).find(|idx| self.code[*idx].same(&inst) && self.kinds[*idx] == kind);
         if let Some(idx) = found {
             return Ok(Reg(idx as u16));
@@ -156,23 +156,23 @@ impl Builder<'_> {
         Ok(Reg((self.code.len() - 1) as u16))
     }
 
-    fn constant(&mut self, value: Scalar) -> Built<Reg> {
+    pub(super) fn constant(&mut self, value: Scalar) -> Built<Reg> {
         self.emit(Inst::Constant(value), value.kind())
     }
 
     /// What elements of a type are computed in, if this program may hold them.
-    fn kind_of(&self, dtype: DType) -> Option<Kind> {
+    pub(super) fn kind_of(&self, dtype: DType) -> Option<Kind> {
         match self.floats {
             Floats::Single => Kind::of(dtype),
             Floats::Stored => Kind::stored(dtype),
         }
     }
 
-    fn kind(&self, reg: Reg) -> Kind {
+    pub(super) fn kind(&self, reg: Reg) -> Kind {
         self.kinds[reg.0 as usize]
     }
 
-    fn scalar(&self, reg: Reg) -> Option<Scalar> {
+    pub(super) fn scalar(&self, reg: Reg) -> Option<Scalar> {
         match self.code[reg.0 as usize] {
             Inst::Constant(value) => Some(value),
             _ => None,
@@ -180,7 +180,7 @@ impl Builder<'_> {
     }
 
     /// The value behind a reference, built if it was not yet.
-    fn value(&mut self, reference: Ref) -> Built<Reg> {
+    pub(super) fn value(&mut self, reference: Ref) -> Built<Reg> {
         match reference {
             Ref::Node { node, output } => {
                 if output != 0 {
@@ -200,7 +200,7 @@ impl Builder<'_> {
     }
 
     /// An input or constant; a channel's parameter is a vector along axis 1.
-    fn read(&mut self, reference: Ref, channel: bool) -> Built<Reg> {
+    pub(super) fn read(&mut self, reference: Ref, channel: bool) -> Built<Reg> {
         let source = match reference {
             Ref::Input(idx) => Source::Input(idx),
             Ref::Constant(idx) => {
@@ -226,7 +226,7 @@ impl Builder<'_> {
         self.emit(Inst::Input(idx as u16), kind)
     }
 
-    fn unary(&mut self, op: Unary, x: Reg) -> Built<Reg> {
+    pub(super) fn unary(&mut self, op: Unary, x: Reg) -> Built<Reg> {
         let kind = self.kind(x);
         let (fits, result) = match op {
             Unary::Abs | Unary::Neg | Unary::Sign => (kind != Kind::Bool, kind),
@@ -241,7 +241,7 @@ impl Builder<'_> {
         self.emit(Inst::Unary(op, x), result)
     }
 
-    fn binary(&mut self, op: Binary, a: Reg, b: Reg) -> Built<Reg> {
+    pub(super) fn binary(&mut self, op: Binary, a: Reg, b: Reg) -> Built<Reg> {
         let kind = self.kind(a);
         let nonzero = matches!(self.scalar(b), Some(Scalar::I32(1.. | ..=-1) | Scalar::I64(1.. | ..=-1)));
         let fits = kind == self.kind(b)
@@ -289,297 +289,29 @@ impl Builder<'_> {
         }
     }
 
-    fn fold(&mut self, op: Binary, operands: &[Reg]) -> Built<Reg> {
+    pub(super) fn fold(&mut self, op: Binary, operands: &[Reg]) -> Built<Reg> {
         let Some((first, rest)) = operands.split_first() else {
             return refuse("an operator without operands");
         };
         rest.iter().try_fold(*first, |all, next| self.binary(op, all, *next))
     }
 
-    fn select(&mut self, condition: Reg, yes: Reg, no: Reg) -> Built<Reg> {
+    pub(super) fn select(&mut self, condition: Reg, yes: Reg, no: Reg) -> Built<Reg> {
         if self.kind(condition) != Kind::Bool || self.kind(yes) != self.kind(no) {
             return refuse("a choice between values of different types");
         }
         self.emit(Inst::Select { condition, yes, no }, self.kind(yes))
     }
 
-    fn clamp(&mut self, x: Reg, lo: Scalar, hi: Scalar) -> Built<Reg> {
+    pub(super) fn clamp(&mut self, x: Reg, lo: Scalar, hi: Scalar) -> Built<Reg> {
         self.emit(Inst::Clamp { x, lo, hi }, self.kind(x))
     }
 
-    fn operand(&mut self, node: &RegionNode, idx: usize) -> Built<Reg> {
+    pub(super) fn operand(&mut self, node: &RegionNode, idx: usize) -> Built<Reg> {
         match node.inputs.get(idx).copied().flatten() {
             Some(reference) => self.value(reference),
             None => refuse(format!("{} without input {idx}", node.op.name())),
         }
-    }
-
-    /// The first output of a node.
-    fn node(&mut self, node: &RegionNode) -> Built<Reg> {
-        let simple = match &node.op {
-            Op::Abs(_) => Some(Unary::Abs),
-            Op::Acos(_) => Some(Unary::Acos),
-            Op::Acosh(_) => Some(Unary::Acosh),
-            Op::Asin(_) => Some(Unary::Asin),
-            Op::Asinh(_) => Some(Unary::Asinh),
-            Op::Atan(_) => Some(Unary::Atan),
-            Op::Atanh(_) => Some(Unary::Atanh),
-            Op::Ceil(_) => Some(Unary::Ceil),
-            Op::Cos(_) => Some(Unary::Cos),
-            Op::Cosh(_) => Some(Unary::Cosh),
-            Op::Erf(_) => Some(Unary::Erf),
-            Op::Exp(_) => Some(Unary::Exp),
-            Op::Floor(_) => Some(Unary::Floor),
-            Op::Log(_) => Some(Unary::Log),
-            Op::Neg(_) => Some(Unary::Neg),
-            Op::Reciprocal(_) => Some(Unary::Reciprocal),
-            Op::Round(_) => Some(Unary::Round),
-            Op::Sigmoid(_) => Some(Unary::Sigmoid),
-            Op::Sign(_) => Some(Unary::Sign),
-            Op::Sin(_) => Some(Unary::Sin),
-            Op::Sinh(_) => Some(Unary::Sinh),
-            Op::Sqrt(_) => Some(Unary::Sqrt),
-            Op::Tan(_) => Some(Unary::Tan),
-            Op::Tanh(_) => Some(Unary::Tanh),
-            Op::Not(_) => Some(Unary::Not),
-            Op::BitwiseNot(_) => Some(Unary::BitwiseNot),
-            Op::IsNaN(_) => Some(Unary::IsNaN),
-            Op::IsInf(op) => {
-                Some(Unary::IsInf { negative: op.detect_negative, positive: op.detect_positive })
-            }
-            Op::LeakyRelu(op) => Some(Unary::LeakyRelu { alpha: op.alpha }),
-            Op::Elu(op) => Some(Unary::Elu { alpha: op.alpha }),
-            Op::Selu(op) => Some(Unary::Selu { alpha: op.alpha, gamma: op.gamma }),
-            Op::Celu(op) => Some(Unary::Celu { alpha: op.alpha }),
-            Op::Gelu(op) => Some(match op.approximate {
-                GeluApproximation::None => Unary::Gelu,
-                GeluApproximation::Tanh => Unary::GeluTanh,
-            }),
-            Op::HardSigmoid(op) => Some(Unary::HardSigmoid { alpha: op.alpha, beta: op.beta }),
-            Op::HardSwish(_) => Some(Unary::HardSwish),
-            Op::Mish(_) => Some(Unary::Mish),
-            Op::Softplus(_) => Some(Unary::Softplus),
-            Op::Softsign(_) => Some(Unary::Softsign),
-            Op::Swish(op) => Some(Unary::Swish { alpha: op.alpha }),
-            Op::Shrink(op) => Some(Unary::Shrink { bias: op.bias, lambd: op.lambd }),
-            Op::ThresholdedRelu(op) => Some(Unary::ThresholdedRelu { alpha: op.alpha }),
-            _ => None,
-        };
-        if let Some(op) = simple {
-            let x = self.operand(node, 0)?;
-            return self.unary(op, x);
-        }
-        let pair = match &node.op {
-            Op::Add(_) => Some((Binary::Add, false)),
-            Op::Sub(_) => Some((Binary::Sub, false)),
-            Op::Mul(_) => Some((Binary::Mul, false)),
-            Op::Div(_) => Some((Binary::Div, false)),
-            Op::Mod(op) if op.fmod => Some((Binary::Fmod, false)),
-            Op::Mod(_) => Some((Binary::Mod, false)),
-            Op::PRelu(_) => Some((Binary::PRelu, false)),
-            Op::Equal(_) => Some((Binary::Equal, false)),
-            Op::Less(_) => Some((Binary::Less, false)),
-            Op::LessOrEqual(_) => Some((Binary::LessOrEqual, false)),
-            Op::Greater(_) => Some((Binary::Less, true)),
-            Op::GreaterOrEqual(_) => Some((Binary::LessOrEqual, true)),
-            Op::And(_) => Some((Binary::And, false)),
-            Op::Or(_) => Some((Binary::Or, false)),
-            Op::Xor(_) => Some((Binary::Xor, false)),
-            Op::BitwiseAnd(_) => Some((Binary::BitwiseAnd, false)),
-            Op::BitwiseOr(_) => Some((Binary::BitwiseOr, false)),
-            Op::BitwiseXor(_) => Some((Binary::BitwiseXor, false)),
-            _ => None,
-        };
-        if let Some((op, swapped)) = pair {
-            let (a, b) = (self.operand(node, 0)?, self.operand(node, 1)?);
-            return if swapped { self.binary(op, b, a) } else { self.binary(op, a, b) };
-        }
-        match &node.op {
-            Op::Identity(_) | Op::Expand(_) => self.operand(node, 0),
-            Op::Relu(_) => self.relu(node),
-            Op::Clip(_) => self.clip(node),
-            Op::Min(_) => self.variadic(node, Binary::Min),
-            Op::Max(_) => self.variadic(node, Binary::Max),
-            Op::Sum(_) => self.variadic(node, Binary::Add),
-            Op::Mean(_) => {
-                let sum = self.variadic(node, Binary::Add)?;
-                let count = self.constant(Scalar::F32(node.inputs.len() as f32))?;
-                self.binary(Binary::Div, sum, count)
-            }
-            Op::Where(_) => {
-                let condition = self.operand(node, 0)?;
-                let (yes, no) = (self.operand(node, 1)?, self.operand(node, 2)?);
-                self.select(condition, yes, no)
-            }
-            Op::Cast(op) => self.cast(node, op.to),
-            Op::Pow(_) => self.pow(node),
-            Op::BatchNormalization(op) if !op.training_mode && node.n_outputs == 1 => {
-                self.batch_normalization(node, op.epsilon)
-            }
-            op => match self.main {
-                Some(_) => refuse(format!("{} stands behind the main node and is not pointwise", op.name())),
-                None => refuse(format!("{} is not pointwise", op.name())),
-            },
-        }
-    }
-
-    fn variadic(&mut self, node: &RegionNode, op: Binary) -> Built<Reg> {
-        let operands: Vec<Reg> =
-            (0..node.inputs.len()).map(|idx| self.operand(node, idx)).collect::<Built<_>>()?;
-        self.fold(op, &operands)
-    }
-
-    fn relu(&mut self, node: &RegionNode) -> Built<Reg> {
-        let x = self.operand(node, 0)?;
-        match self.kind(x) {
-            Kind::F32 => self.clamp(x, Scalar::F32(0.0), Scalar::F32(f32::INFINITY)),
-            Kind::I32 => self.clamp(x, Scalar::I32(0), Scalar::I32(i32::MAX)),
-            Kind::I64 => self.clamp(x, Scalar::I64(0), Scalar::I64(i64::MAX)),
-            Kind::Bool => refuse("Relu of booleans"),
-        }
-    }
-
-    /// A bound that is absent is the lowest or highest finite number; one that is NaN bounds nothing.
-    fn clip(&mut self, node: &RegionNode) -> Built<Reg> {
-        let x = self.operand(node, 0)?;
-        let (low, high) = match self.kind(x) {
-            Kind::F32 => {
-                let most = self.largest(node)?;
-                (Scalar::F32(-most), Scalar::F32(most))
-            }
-            Kind::I32 => (Scalar::I32(i32::MIN), Scalar::I32(i32::MAX)),
-            Kind::I64 => (Scalar::I64(i64::MIN), Scalar::I64(i64::MAX)),
-            Kind::Bool => return refuse("Clip of booleans"),
-        };
-        let mut bounds = [low, high];
-        let mut computed = [None; 2];
-        for idx in 0..2 {
-            let Some(reference) = node.inputs.get(idx + 1).copied().flatten() else {
-                continue;
-            };
-            let Inner { dims, .. } = self.inner(reference)?;
-            if dims.iter().product::<usize>() != 1 {
-                return refuse(format!("a bound of Clip has sizes {dims:?}"));
-            }
-            let reg = self.value(reference)?;
-            match self.scalar(reg) {
-                Some(Scalar::F32(bound)) if bound.is_nan() => {
-                    bounds[idx] = Scalar::F32(if idx == 0 { f32::NEG_INFINITY } else { f32::INFINITY });
-                }
-                Some(bound) if bound.kind() == self.kind(x) => bounds[idx] = bound,
-                _ => computed[idx] = Some(reg),
-            }
-        }
-        let in_order = match (bounds[0], bounds[1]) {
-            (Scalar::F32(lo), Scalar::F32(hi)) => lo <= hi,
-            (Scalar::I32(lo), Scalar::I32(hi)) => lo <= hi,
-            (Scalar::I64(lo), Scalar::I64(hi)) => lo <= hi,
-            _ => false,
-        };
-        if computed == [None; 2] && in_order {
-            return self.clamp(x, bounds[0], bounds[1]);
-        }
-        let low = computed[0].map_or_else(|| self.constant(bounds[0]), Ok)?;
-        let high = computed[1].map_or_else(|| self.constant(bounds[1]), Ok)?;
-        let below = self.binary(Binary::Less, x, low)?;
-        let raised = self.select(below, low, x)?;
-        let above = self.binary(Binary::Less, high, raised)?;
-        self.select(above, high, raised)
-    }
-
-    /// The largest finite number of the type that a node reads first.
-    fn largest(&self, node: &RegionNode) -> Built<f32> {
-        let Some(x) = node.inputs.first().copied().flatten() else {
-            return refuse(format!("{} without an input", node.op.name()));
-        };
-        Ok(match self.inner(x)?.dtype {
-            DType::F16 => 65504.0,
-            // The upper half of the bits of f32::MAX.
-            DType::BF16 => f32::from_bits(0x7f7f_0000),
-            _ => f32::MAX,
-        })
-    }
-
-    fn cast(&mut self, node: &RegionNode, to: DType) -> Built<Reg> {
-        let mut x = self.operand(node, 0)?;
-        let Some(kind) = self.kind_of(to) else {
-            return refuse(format!("Cast to {to}"));
-        };
-        if kind != self.kind(x) {
-            x = self.emit(Inst::Cast(x), kind)?;
-        }
-        match to {
-            DType::F16 => self.unary(Unary::RoundF16, x),
-            DType::BF16 => self.unary(Unary::RoundBf16, x),
-            _ => Ok(x),
-        }
-    }
-
-    /// Exponents that are constants become multiplications where that is the same function.
-    fn pow(&mut self, node: &RegionNode) -> Built<Reg> {
-        let (x, exponent) = (self.operand(node, 0)?, self.operand(node, 1)?);
-        if self.kind(x) != Kind::F32 {
-            return refuse("Pow of integers");
-        }
-        let power = match self.scalar(exponent) {
-            Some(Scalar::F32(power)) => Some(f64::from(power)),
-            Some(Scalar::I32(power)) => Some(f64::from(power)),
-            Some(Scalar::I64(power)) => Some(power as f64),
-            Some(Scalar::Bool(_)) => return refuse("Pow with a boolean exponent"),
-            None => None,
-        };
-        match power {
-            Some(0.0) => self.constant(Scalar::F32(1.0)),
-            Some(1.0) => Ok(x),
-            Some(2.0) => self.binary(Binary::Mul, x, x),
-            Some(3.0) => {
-                let square = self.binary(Binary::Mul, x, x)?;
-                self.binary(Binary::Mul, square, x)
-            }
-            Some(-1.0) => self.unary(Unary::Reciprocal, x),
-            Some(0.5) => self.half_power(x),
-            Some(-0.5) => {
-                let root = self.half_power(x)?;
-                self.unary(Unary::Reciprocal, root)
-            }
-            Some(power) if f64::from(power as f32) == power || power.is_nan() => {
-                let exponent = self.constant(Scalar::F32(power as f32))?;
-                self.binary(Binary::Pow, x, exponent)
-            }
-            Some(power) => refuse(format!("Pow with the exponent {power}")),
-            None if self.kind(exponent) == Kind::F32 => self.binary(Binary::Pow, x, exponent),
-            None => refuse("Pow with integer exponents"),
-        }
-    }
-
-    /// The square root, but for what powers say of minus zero (zero) and minus infinity (infinity).
-    fn half_power(&mut self, x: Reg) -> Built<Reg> {
-        let zero = self.constant(Scalar::F32(0.0))?;
-        let positive = self.binary(Binary::Add, x, zero)?;
-        let root = self.unary(Unary::Sqrt, positive)?;
-        let lowest = self.constant(Scalar::F32(f32::NEG_INFINITY))?;
-        let highest = self.constant(Scalar::F32(f32::INFINITY))?;
-        let is_lowest = self.binary(Binary::Equal, x, lowest)?;
-        self.select(is_lowest, highest, root)
-    }
-
-    fn batch_normalization(&mut self, node: &RegionNode, epsilon: f32) -> Built<Reg> {
-        let x = self.operand(node, 0)?;
-        let mut parameters = [Reg(0); 4];
-        for (idx, parameter) in parameters.iter_mut().enumerate() {
-            let Some(reference) = node.inputs.get(idx + 1).copied().flatten() else {
-                return refuse("BatchNormalization without all its parameters");
-            };
-            *parameter = self.read(reference, true)?;
-        }
-        let [scale, bias, mean, variance] = parameters;
-        let epsilon = self.constant(Scalar::F32(epsilon))?;
-        let variance = self.binary(Binary::Add, variance, epsilon)?;
-        let deviation = self.unary(Unary::Sqrt, variance)?;
-        let centered = self.binary(Binary::Sub, x, mean)?;
-        let normalized = self.binary(Binary::Div, centered, deviation)?;
-        let scaled = self.binary(Binary::Mul, normalized, scale)?;
-        self.binary(Binary::Add, scaled, bias)
     }
 }
 
