@@ -1,5 +1,6 @@
 //! The passes, one file each, named verb and object.
 
+pub(crate) mod add_to_products;
 pub(crate) mod cancel_casts;
 pub(crate) mod canonicalize;
 pub(crate) mod fold_batch_norm;

@@ -3,6 +3,7 @@
 use planish_tensor::DType;
 
 use crate::driver::{Pass, Pipeline};
+use crate::passes::add_to_products::AddToProducts;
 use crate::passes::cancel_casts::CancelCasts;
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
@@ -111,6 +112,8 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         Pass::rule(CancelCasts),
         // What computes in 16 bits keeps channels innermost, where this costs nothing.
         Pass::rule(SliceTokens),
+        // For the same reason; behind the casts, which stand between products and what is added to them.
+        Pass::rule(AddToProducts),
         // A value that several lowered nodes read was cast for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),

@@ -13,7 +13,8 @@
 //! - never what leaves the range of f16 or adds up many values: Exp, Pow, Log, Reciprocal, squares, sums, running
 //!   sums, coordinates, anything that makes numbers from nothing.
 //!
-//! A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32.
+//! A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for
+//! biases that are too small: weights before training have such.
 
 use std::collections::HashSet;
 
@@ -27,6 +28,9 @@ use crate::view::View;
 /// Rounding a tensor may change it by this many units of the type's own rounding, in the L2 norm. Normal numbers
 /// change by less than one; two means that some have fallen out of the type's range.
 const MAX_ROUNDINGS: f64 = 2.0;
+
+/// Moves of a constant behind each other that are looked through.
+const MAX_MOVES: usize = 8;
 
 /// Lowers nodes to a type of 16 bits, but for those with a name that a pattern matches.
 pub(crate) struct LowerPrecision {
@@ -101,11 +105,17 @@ impl LowerPrecision {
             When::Always => {}
             When::Among => {
                 let is_near = |id: ValueId| low.contains(&id) || cx.is_input(id);
-                // A table that is looked up in is worth its half; other nodes over constants would be folded.
-                if variable().next().is_none() && !matches!(node.op, Op::Gather(_)) {
+                // A table that is looked up in is worth its half; most other nodes over constants are folded.
+                if variable().next().is_none()
+                    && !matches!(node.op, Op::Gather(_))
+                    && !self.is_read_low(cx, node)
+                {
                     return Ok(None);
                 }
-                if let Some(other) = variable().find(|&id| !is_near(id)) {
+                // Moved constants go with what they meet, and follow in the next sweep.
+                let is_far = |id: ValueId| !is_near(id) && !self.is_moved_constant(cx, id, MAX_MOVES);
+                let alone = || variable().find(|&id| !is_near(id)).filter(|_| !variable().any(is_near));
+                if let Some(other) = variable().find(|&id| is_far(id)).or_else(alone) {
                     return Err(format!("`{}` is made in f32", cx.name(other)));
                 }
             }
@@ -122,7 +132,7 @@ impl LowerPrecision {
             let Some(value) = node.inputs[place] else { continue };
             inputs[place] = Some(match cx.constant(value) {
                 Some(tensor) => {
-                    let converted = self.converted(tensor).map_err(|why| {
+                    let converted = self.converted(tensor, is_bias(cx, node, place)).map_err(|why| {
                         format!("its constant `{}` {why} in {}", cx.name(value), self.to.name())
                     })?;
                     patch.constant(cx.name(value), converted)
@@ -149,8 +159,27 @@ impl LowerPrecision {
         Ok(Some(patch))
     }
 
-    /// A constant in the lower type, unless that loses more than rounding.
-    fn converted(&self, tensor: &Tensor) -> Result<Tensor, &'static str> {
+    /// Whether a node only moves elements, to readers that all want them low.
+    fn is_read_low(&self, cx: &View<'_>, node: &Node) -> bool {
+        let wants_low = |id: &NodeId| matches!(cx.node(*id).op, Op::Cast(Cast { to, .. }) if to == self.to);
+        let is_low = |id: &ValueId| !cx.is_output(*id) && cx.readers(*id).iter().all(wants_low);
+        moves(&node.op) && node.outputs.iter().flatten().all(is_low)
+    }
+
+    /// Whether a value holds elements of constants alone that the type can hold: a class token for each image of a batch.
+    fn is_moved_constant(&self, cx: &View<'_>, id: ValueId, max_moves: usize) -> bool {
+        let Some((_, node)) = cx.producer(id).filter(|_| max_moves > 0) else { return false };
+        let is_f32 = |id: &ValueId| cx.dtype(*id) == Some(DType::F32);
+        let is_held = |id: ValueId| match cx.constant(id) {
+            Some(tensor) => self.converted(tensor, false).is_ok(),
+            None => self.is_moved_constant(cx, id, max_moves - 1),
+        };
+        moves(&node.op) && node.inputs.iter().flatten().copied().filter(is_f32).all(is_held)
+    }
+
+    /// A constant in the lower type, unless that loses more than rounding; one that is added to sums of products may lose
+    /// what is too small for the type, as it would be lost there.
+    fn converted(&self, tensor: &Tensor, is_bias: bool) -> Result<Tensor, &'static str> {
         let values = tensor.to_f64s();
         let converted =
             Tensor::from_f64s(self.to, tensor.shape(), &values).map_err(|_| "cannot be stored")?;
@@ -164,10 +193,41 @@ impl LowerPrecision {
                 norm += value * value;
             }
         }
-        if error > norm * (MAX_ROUNDINGS * rounding(self.to)).powi(2) {
+        if !is_bias && error > norm * (MAX_ROUNDINGS * rounding(self.to)).powi(2) {
             return Err("loses its small values");
         }
         Ok(converted)
+    }
+}
+
+/// Whether an operator makes no numbers, and can stand on constants all the same: a run tells its sizes.
+fn moves(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Concat(_) | Op::Expand(_) | Op::Reshape(_) | Op::Slice(_) | Op::Tile(_) | Op::Transpose(_)
+    )
+}
+
+/// Whether a constant is added to a product. A single number is not taken for a bias: it may keep a root or a quotient
+/// behind it from the edge.
+fn is_bias(cx: &View<'_>, node: &Node, place: usize) -> bool {
+    let is_product = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_) | Op::MatMul(_));
+    let is_list = cx.constant_input(node, place).is_some_and(|tensor| tensor.len() > 1);
+    let behind_product = || {
+        let others =
+            (0..node.inputs.len()).filter(|other| *other != place).filter_map(|at| cx.input(node, at));
+        others.filter_map(|id| cx.producer(uncast(cx, id))).any(|(_, maker)| is_product(&maker.op))
+    };
+    is_list && (is_product(&node.op) && place == 2 || matches!(node.op, Op::Add(_)) && behind_product())
+}
+
+/// The value that was cast to f32, or this one.
+fn uncast(cx: &View<'_>, id: ValueId) -> ValueId {
+    match cx.producer(id) {
+        Some((_, node)) if matches!(node.op, Op::Cast(Cast { to: DType::F32, .. })) => {
+            cx.input(node, 0).unwrap_or(id)
+        }
+        _ => id,
     }
 }
 
@@ -365,6 +425,66 @@ mod tests {
                 refused at keep.1: --layer-precision keeps it in f32
             "#]],
         );
+    }
+
+    #[test]
+    fn moved_constants_go_with_what_they_meet() {
+        // A class token for each image of a batch, put before its patches.
+        let tokens = "input %x: f32[n,2,3] input %size: i64[3] const %w: f32[3,2] = [1,2,3,4,5,6] \
+            const %c: f32[1,1,2] = [7,8] %p: f32[n,2,2] = MatMul(%x, %w) \"p\" \
+            %e: f32[n,1,2] = Expand(%c, %size) \"e\"";
+        check_pass(
+            pass(DType::F16),
+            &format!("{tokens} %y: f32[n,3,2] = Concat(%e, %p) {{axis=1}} \"y\" output %y"),
+            expect![[r#"
+                input %x: f32[n,2,3]
+                input %size: i64[3]
+                const %w: f16[3,2] = [1, 2, 3, 4, 5, 6]
+                const %c: f16[1,1,2] = [7, 8]
+                %"x to f16": f16[n,2,3] = Cast(%x) {to=f16} "x to f16"
+                %p.1: f16[n,2,2] = MatMul(%"x to f16", %w) "p"
+                %p: f32[n,2,2] = Cast(%p.1) {to=f32} "p to f32"
+                %e.1: f16[n,1,2] = Expand(%c, %size) "e"
+                %e: f32[n,1,2] = Cast(%e.1) {to=f32} "e to f32"
+                %"e to f16": f16[n,1,2] = Cast(%e) {to=f16} "e to f16"
+                %"p to f16": f16[n,2,2] = Cast(%p) {to=f16} "p to f16"
+                %y.1: f16[n,3,2] = Concat(%"e to f16", %"p to f16") {axis=1} "y"
+                %y: f32[n,3,2] = Cast(%y.1) {to=f32} "y to f32"
+                output %y
+            "#]],
+        );
+        // What others read in f32, or nothing low stands beside, stays.
+        let (graph, report) =
+            run(pass(DType::F16), &format!("{tokens} %y: f32[n,1,2] = Relu(%e) \"y\" output %y, %p"));
+        let reasons: Vec<&str> = report.refusals.iter().map(|refusal| &*refusal.reason).collect();
+        assert_eq!(reasons, ["`e` is made in f32"], "{}", graph.print_whole());
+        // A mask that would become infinite stays too.
+        let mask = tokens.replace("[7,8]", "[0,-1e30]");
+        let (_, report) =
+            run(pass(DType::F16), &format!("{mask} %y: f32[n,2,2] = Add(%p, %e) \"y\" output %y"));
+        let reasons: Vec<&str> = report.refusals.iter().map(|refusal| &*refusal.reason).collect();
+        assert_eq!(reasons, ["`e` is made in f32"]);
+    }
+
+    #[test]
+    fn a_bias_may_be_too_small_and_not_too_large() {
+        let layer = |bias: &str| {
+            format!(
+                "input %x: f32[2,3] const %w: f32[3,2] = [1,2,3,4,5,6] const %b: f32[2] = [{bias}] \
+                 %p: f32[2,2] = MatMul(%x, %w) \"p\" %a: f32[2,2] = Add(%p, %b) \"a\" output %a"
+            )
+        };
+        let refusals = |text: &str| {
+            let (_, report) = run(pass(DType::F16), text);
+            report.refusals.iter().map(|refusal| refusal.reason.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(refusals(&layer("1e-7, -3e-9")), Vec::<String>::new());
+        assert_eq!(refusals(&layer("1e-7, 1e6")), ["its constant `b` is too large in f16"]);
+        let behind_softmax = layer("1e-7, -3e-9")
+            .replace("MatMul(%x, %w)", "Softmax(%s)")
+            .replace("input %x: f32[2,3]", "input %s: f32[2,2]")
+            .replace("const %w: f32[3,2] = [1,2,3,4,5,6]", "");
+        assert_eq!(refusals(&behind_softmax), ["its constant `b` loses its small values in f16"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Op, Reshape, Transpose};
-use planish_tensor::{Dim, Tensor};
+use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::reshape::target;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
@@ -37,10 +37,11 @@ impl Sweep for PushTransposes {
     }
 
     fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
+        let transposes =
+            || cx.graph().nodes().filter_map(|(id, node)| Some((id, node, transposed(cx, node)?.1)));
         let mut orders = BTreeSet::new();
-        for (id, node) in cx.graph().nodes() {
-            let Some((_, perm)) = transposed(cx, node) else { continue };
-            match simplify(cx, node, &perm) {
+        for (id, node, perm) in transposes() {
+            match merged(cx, node, &perm) {
                 Some(patch) => proposals.add(id, Match::Rewrite(patch)),
                 None => {
                     orders.insert(perm);
@@ -51,6 +52,14 @@ impl Sweep for PushTransposes {
         if proposals.patches.is_empty() {
             for perm in orders.into_iter().take(MAX_ORDERS) {
                 Region { cx, perm: &perm }.propose(proposals);
+            }
+        }
+        // Last: as long as it is a Transpose, a region may be moved to where it is none.
+        if proposals.patches.is_empty() {
+            for (id, node, perm) in transposes() {
+                if let Some(patch) = reshaped(cx, node, &perm) {
+                    proposals.add(id, Match::Rewrite(patch));
+                }
             }
         }
     }
@@ -86,26 +95,34 @@ fn transpose_op(perm: &[usize]) -> Transpose {
     Transpose { perm: Some(perm.iter().map(|&axis| axis as i64).collect()) }
 }
 
-/// Two transposes as one or none, or a Transpose that moves axes of size 1 only as a Reshape.
-fn simplify(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Patch> {
+/// Whether axes of size 1 are all that a Transpose to this shape moves.
+fn moves_units_only(perm: &[usize], after: &Shape) -> bool {
+    perm.iter().zip(after.iter()).filter(|(_, dim)| **dim != Dim::ONE).is_sorted_by_key(|(axis, _)| *axis)
+}
+
+/// Two transposes as one or none.
+fn merged(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Patch> {
     let (input, output) = (cx.input(node, 0)?, (*node.outputs.first()?)?);
+    let (source, first) = cx.producer(input).and_then(|(_, before)| transposed(cx, before))?;
+    let both = behind(&first, perm);
+    let can_vanish = !cx.is_output(output) || cx.can_become_output(source);
     let mut patch = Patch::new();
-    if let Some((source, first)) = cx.producer(input).and_then(|(_, before)| transposed(cx, before)) {
-        let both = behind(&first, perm);
-        let can_vanish = !cx.is_output(output) || cx.can_become_output(source);
-        let new = match is_identity(&both) && can_vanish {
-            true => Operand::from(source),
-            false => patch.node(&node.name, transpose_op(&both), &[source.into()]),
-        };
-        patch.replace(output, new);
-        return Some(patch);
-    }
+    let new = match is_identity(&both) && can_vanish {
+        true => Operand::from(source),
+        false => patch.node(&node.name, transpose_op(&both), &[source.into()]),
+    };
+    patch.replace(output, new);
+    Some(patch)
+}
+
+/// A Transpose that moves axes of size 1 only as a Reshape.
+fn reshaped(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Patch> {
+    let (input, output) = (cx.input(node, 0)?, (*node.outputs.first()?)?);
     let shape = cx.shape(input)?;
-    let mut moved = perm.iter().filter(|&&axis| shape[axis] != Dim::ONE);
-    let mut last = None;
-    if !moved.all(|&axis| last.replace(axis).is_none_or(|last| last < axis)) || is_identity(perm) {
+    if !moves_units_only(perm, cx.shape(output)?) || is_identity(perm) {
         return None;
     }
+    let mut patch = Patch::new();
     let numbers =
         target(shape, cx.shape(output)?.dims()).ok().filter(|_| !shape.dims().contains(&Dim::ZERO))?;
     let constant = patch.constant(&format!("{}.shape", node.name), Tensor::vector(numbers));
@@ -157,6 +174,10 @@ impl Region<'_, '_> {
     }
 
     fn price(&self, id: ValueId) -> u64 {
+        // Nothing is copied, but a Reshape is left that keeps layers apart.
+        if self.cx.shape(id).is_some_and(|shape| moves_units_only(self.perm, shape)) {
+            return 1;
+        }
         let sizes = self.cx.shape(id).map_or(&[][..], |shape| shape.dims());
         let size = |dim: &Dim| dim.as_usize().map_or(ASSUMED_SIZE, |size| size as u64);
         // At least 1 each, so that transposes of empty values count too.

@@ -30,25 +30,47 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
     let y = output(node)?;
     let turned = reshaped_input(cx, node).ok_or(Miss::No)?;
-    let (transpose, turn) = made_by(cx, turned, |op| matches!(op, Op::Transpose(_))).ok_or(Miss::No)?;
-    let merged = one_input(turn).ok_or(Miss::No)?;
+    let Turned { merged, perm, transposes, name } = read_turns(cx, turned).ok_or(Miss::No)?;
     let (_, merge) = cx.producer(merged).ok_or(Miss::No)?;
     let x = reshaped_input(cx, merge).ok_or(Miss::No)?;
     let shapes = (cx.shape(x), cx.shape(merged), cx.shape(y));
     let (Some(before), Some(middle), Some(after)) = shapes else { return Err(Miss::No) };
-    let perm = permutation(&turn.op, middle.rank()).ok_or(Miss::No)?;
     let move_ = Move::read(before, middle, &perm, after).ok_or(Miss::No)?;
     if move_.n_reshapes() > 1 {
         return Err(Miss::No);
     }
-    private(cx, &[transpose], root)?;
+    private(cx, &transposes, root)?;
     let mut patch = Patch::new();
-    let result = move_.build(&mut patch, &turn.name, x, before, after)?;
+    let result = move_.build(&mut patch, &name, x, before, after)?;
     if result == Operand::from(x) && cx.is_output(y) && !cx.can_become_output(x) {
         return blocked("an output must differ from inputs, constants and other outputs");
     }
     patch.replace(y, result);
-    Ok(relying_on(patch, &[transpose]))
+    Ok(relying_on(patch, &transposes))
+}
+
+/// Transposes behind each other, and the permutation that they are together.
+struct Turned {
+    merged: ValueId,
+    perm: Vec<usize>,
+    transposes: Vec<NodeId>,
+    name: String,
+}
+
+fn read_turns(cx: &View<'_>, turned: ValueId) -> Option<Turned> {
+    let rank = cx.rank(turned)?;
+    let mut found =
+        Turned { merged: turned, perm: (0..rank).collect(), transposes: Vec::new(), name: String::new() };
+    while let Some((id, node)) = made_by(cx, found.merged, |op| matches!(op, Op::Transpose(_))) {
+        let before = permutation(&node.op, rank)?;
+        found.perm = found.perm.iter().map(|&axis| before.get(axis).copied()).collect::<Option<_>>()?;
+        found.merged = one_input(node)?;
+        if found.transposes.is_empty() {
+            found.name = node.name.to_string();
+        }
+        found.transposes.push(id);
+    }
+    (!found.transposes.is_empty()).then_some(found)
 }
 
 /// The permutation of a Transpose.
@@ -108,11 +130,8 @@ impl Move {
         };
         let reshapes_first = is_cut(axes_of(before), |atom| atom.from);
         let mut reshapes_last = is_cut(axes_of(after), |atom| atom.to);
-        // Axes of size 1 come and go with a Reshape only.
+        // Axes of size 1 come and go with a Reshape only; a first one brings those along that are behind.
         if !reshapes_first && before.rank() != after.rank() {
-            reshapes_last = true;
-        }
-        if reshapes_first && after.rank() != atoms.len() {
             reshapes_last = true;
         }
         Some(Move { atoms, reshapes_first, reshapes_last })
@@ -134,11 +153,11 @@ impl Move {
         let mut result = Operand::from(x);
         let mut shape = before.clone();
         if self.reshapes_first {
-            let target: Shape = self.atoms.iter().map(|atom| atom.size.clone()).collect();
+            let target = self.apart(before, after);
             result = reshape(patch, name, result, &shape, &target)?;
             shape = target;
         }
-        let perm = self.perm(before, after);
+        let perm = self.perm(&shape, after);
         shape = perm.iter().filter_map(|&axis| shape.get(axis).cloned()).collect();
         if !perm.iter().copied().eq(0..perm.len()) {
             let perm = perm.into_iter().map(|axis| axis as i64).collect();
@@ -150,15 +169,35 @@ impl Move {
         }
     }
 
-    /// For each axis behind the Transpose the axis before it.
-    fn perm(&self, before: &Shape, after: &Shape) -> Vec<usize> {
+    /// What the Transpose reads behind a first Reshape: the atoms, and where no second Reshape follows as many axes of
+    /// size 1 as are behind, those of before where they were.
+    fn apart(&self, before: &Shape, after: &Shape) -> Shape {
+        if !self.reshapes_last && self.atoms.is_sorted_by_key(|atom| atom.place) {
+            return after.clone();
+        }
+        let mut n_ones = match self.reshapes_last {
+            true => 0,
+            false => after.iter().filter(|dim| **dim == Dim::ONE).count(),
+        };
+        let mut apart = Vec::new();
+        for (axis, dim) in before.iter().enumerate() {
+            if *dim == Dim::ONE && n_ones > 0 {
+                n_ones -= 1;
+                apart.push(Dim::ONE);
+            }
+            apart.extend(self.atoms.iter().filter(|atom| atom.from == axis).map(|atom| atom.size.clone()));
+        }
+        std::iter::repeat_n(Dim::ONE, n_ones).chain(apart).collect()
+    }
+
+    /// For each axis behind the Transpose the axis of what it reads.
+    fn perm(&self, read: &Shape, after: &Shape) -> Vec<usize> {
+        let mut ones = (0..read.rank()).filter(|&axis| read[axis] == Dim::ONE);
+        // Atoms lie in their order, and axes that are not cut are atoms.
+        let held: Vec<usize> = (0..read.rank()).filter(|&axis| read[axis] != Dim::ONE).collect();
         let mut places: Vec<usize> = (0..self.atoms.len()).collect();
         places.sort_by_key(|&idx| self.atoms[idx].place);
-        if self.reshapes_first {
-            return places;
-        }
-        let mut moved = places.into_iter().map(|idx| self.atoms[idx].from);
-        let mut ones = (0..before.rank()).filter(|&axis| before[axis] == Dim::ONE);
+        let mut moved = places.into_iter().map(|idx| held[idx]);
         if self.reshapes_last {
             return ones.chain(moved).collect();
         }
@@ -288,6 +327,75 @@ mod tests {
             %a: f32[2,3,4] = Reshape(%x, %m) %t: f32[3,4,2] = Transpose(%a) {perm=[1,2,0]} \
             %y: f32[12,2,1] = Reshape(%t, %back) output %y";
         leaves(RecognizeTranspose, form);
+    }
+
+    #[test]
+    fn axes_of_size_one_come_along_with_the_first_reshape() {
+        // PyTorch's MultiheadAttention for a batch of one: queries, keys and values, then the heads of one of them.
+        let form = "input %x: f32[5,1,12] const %m: i64[5] = [1,5,1,3,4] const %back: i64[4] = [3,5,1,4] \
+            %a: f32[1,5,1,3,4] = Reshape(%x, %m) %t: f32[3,5,1,1,4] = Transpose(%a) {perm=[3,1,2,0,4]} \
+            %y: f32[3,5,1,4] = Reshape(%t, %back) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[5,1,12]
+            const %shape: i64[4] = [5, 1, 3, 4]
+            %Reshape: f32[5,1,3,4] = Reshape(%x, %shape)
+            %y: f32[3,5,1,4] = Transpose(%Reshape) {perm=[2,0,1,3]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, PLAIN);
+        let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,5,4] \
+            %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
+            %y: f32[1,3,5,4] = Reshape(%t, %back) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[5,1,12]
+            const %shape: i64[4] = [5, 1, 3, 4]
+            %Reshape: f32[5,1,3,4] = Reshape(%x, %shape)
+            %y: f32[1,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, PLAIN);
+        // More of them behind than before.
+        let form = "input %x: f32[5,12] const %m: i64[3] = [5,3,4] const %back: i64[5] = [1,3,5,1,4] \
+            %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
+            %y: f32[1,3,5,1,4] = Reshape(%t, %back) output %y";
+        agrees(RecognizeTranspose, form, PLAIN);
+        // Fewer, and nothing that moves.
+        let form = "input %x: f32[1,5,12] const %m: i64[4] = [5,1,3,4] const %back: i64[3] = [5,3,4] \
+            %a: f32[5,1,3,4] = Reshape(%x, %m) %t: f32[1,5,3,4] = Transpose(%a) {perm=[1,0,2,3]} \
+            %y: f32[5,3,4] = Reshape(%t, %back) output %y";
+        agrees(RecognizeTranspose, form, PLAIN);
+    }
+
+    #[test]
+    fn transposes_behind_each_other_are_one() {
+        let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,4,5] \
+            %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
+            %u: f32[3,4,5] = Transpose(%t) {perm=[0,2,1]} %y: f32[1,3,4,5] = Reshape(%u, %back) output %y";
+        check(
+            RecognizeTranspose,
+            form,
+            expect![[r#"
+            input %x: f32[5,1,12]
+            const %shape: i64[4] = [5, 1, 3, 4]
+            %Reshape: f32[5,1,3,4] = Reshape(%x, %shape)
+            %y: f32[1,3,4,5] = Transpose(%Reshape) {perm=[1,2,3,0]}
+            output %y
+        "#]],
+        );
+        agrees(RecognizeTranspose, form, PLAIN);
+        refuses(
+            RecognizeTranspose,
+            &form.replace("output %y", "output %y, %t"),
+            "`t` is an output of the graph",
+        );
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! MatMul takes any number of them, and what stands around the product can then be seen as one.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::{Add, Gemm, MatMul, Op};
-use planish_tensor::{Dim, Shape};
+use planish_op::{Add, Gemm, MatMul, Op, Reshape};
+use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::pattern::{Found, Miss, blocked, made_by, output, private, relying_on, two_inputs};
+use crate::reshape::target;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
@@ -39,7 +40,8 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let x = cx.input(merge, 0).ok_or(Miss::No)?;
     let shapes = (cx.shape(x), cx.shape(layer.weight), cx.shape(y));
     let (Some(before), Some(weight), Some(after)) = shapes else { return Err(Miss::No) };
-    if !keeps_rows(before, weight, after) {
+    let wide = with_rows_of(before, weight).ok_or(Miss::No)?;
+    if !keeps_rows(&wide, after) {
         return Err(Miss::No);
     }
     // A bias of its own for each row cannot be told apart from its shape once rows have several axes.
@@ -55,6 +57,11 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let mut result = patch.node(name, MatMul {}, &[x.into(), layer.weight.into()]);
     if let Some(bias) = layer.bias {
         result = patch.node(name, Add {}, &[result, bias.into()]);
+    }
+    if wide != *after {
+        let Ok(sizes) = target(&wide, after.dims()) else { return Err(Miss::No) };
+        let sizes = patch.constant(&format!("{}.shape", node.name), Tensor::vector(sizes));
+        result = patch.node(&node.name, Reshape { allowzero: false }, &[result, sizes]);
     }
     patch.replace(y, result);
     Ok(relying_on(patch, &layer.nodes))
@@ -92,14 +99,18 @@ fn layer(cx: &View<'_>, value: ValueId) -> Option<Layer> {
     }
 }
 
-/// Whether a product of `before` with a matrix has the shape `after`.
-fn keeps_rows(before: &Shape, weight: &Shape, after: &Shape) -> bool {
-    let ([rows @ .., depth], [others @ .., columns]) = (before.dims(), after.dims()) else { return false };
-    rows.len() > 1
-        && rows == others
-        && *depth == weight[0]
-        && *columns == weight[1]
-        && !before.iter().chain(after).any(Dim::is_unknown)
+/// The shape of a product of `before`, which has several axes of rows, with a matrix.
+fn with_rows_of(before: &Shape, weight: &Shape) -> Option<Shape> {
+    let [rows @ .., depth] = before.dims() else { return None };
+    let fits = rows.len() > 1 && *depth == weight[0] && !before.iter().chain(weight).any(Dim::is_unknown);
+    fits.then(|| rows.iter().chain([&weight[1]]).cloned().collect())
+}
+
+/// Whether two shapes are the same but for axes of size 1, which a batch of one is in.
+fn keeps_rows(wide: &Shape, after: &Shape) -> bool {
+    let held =
+        |shape: &Shape| -> Vec<Dim> { shape.iter().filter(|dim| **dim != Dim::ONE).cloned().collect() };
+    after.rank() == wide.rank() && after.dims().last() == wide.dims().last() && held(wide) == held(after)
 }
 
 #[cfg(test)]
@@ -139,6 +150,28 @@ mod tests {
         let form =
             format!("{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[5,b,3] = Reshape(%m, %back) output %y");
         agrees(UnmergeRows, &form, FEED);
+    }
+
+    #[test]
+    fn a_batch_of_one_may_change_its_place() {
+        let form = "input %x: f32[1,5,2] const %flat: i64[2] = [-1,2] const %back: i64[3] = [5,1,3] \
+            const %w: f32[2,3] = [1,2,3,4,5,6] const %c: f32[3] = [1,0,-1] %r: f32[5,2] = Reshape(%x, %flat) \
+            %m: f32[5,3] = Gemm(%r, %w, %c) \"layer\" %y: f32[5,1,3] = Reshape(%m, %back) \"back\" output %y";
+        check(
+            UnmergeRows,
+            form,
+            expect![[r#"
+            input %x: f32[1,5,2]
+            const %w: f32[2,3] = [1, 2, 3, 4, 5, 6]
+            const %c: f32[3] = [1, 0, -1]
+            const %back.shape: i64[3] = [5, 1, 3]
+            %layer: f32[1,5,3] = MatMul(%x, %w) "layer"
+            %layer.1: f32[1,5,3] = Add(%layer, %c) "layer"
+            %y: f32[5,1,3] = Reshape(%layer.1, %back.shape) "back"
+            output %y
+        "#]],
+        );
+        agrees(UnmergeRows, form, PLAIN);
     }
 
     #[test]

@@ -1,0 +1,179 @@
+//! Adds to a product before its channels are moved in front of places: `Transpose(x · w) + y` becomes
+//! `Transpose(x · w + Transpose(y))`, so that the sum can be taken where the product is made.
+//!
+//! Where channels lie innermost, as GPU convolutions leave them, both transposes only see memory differently.
+
+use planish_ir::{NodeId, ValueId};
+use planish_op::{Add, Op, Transpose};
+
+use crate::pattern::{Found, Miss, made_by, one_input, output, private, relying_on, two_inputs};
+use crate::rule::{Match, Operand, Patch, Rule};
+use crate::view::View;
+
+/// Images and volumes.
+const MIN_RANK: usize = 4;
+
+/// An Add of a transposed product and a value of the same sizes.
+pub(crate) struct AddToProducts;
+
+impl Rule for AddToProducts {
+    fn name(&self) -> &'static str {
+        "add_to_products"
+    }
+
+    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
+        find(cx, id).into()
+    }
+}
+
+fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
+    let node = cx.node(root);
+    let (Op::Add(_), Some([a, b])) = (&node.op, two_inputs(node)) else { return Err(Miss::No) };
+    let y = output(node)?;
+    let product_first = [(a, b), (b, a)].into_iter().find_map(|(product, other)| {
+        let (id, input, perm) = transposed(cx, product)?;
+        let is_added_to =
+            moves_channels_forward(&perm) && is_product(cx, input) && cx.shape(other) == cx.shape(y);
+        is_added_to.then_some((id, input, perm, other))
+    });
+    let (transpose, product, perm, other) = product_first.ok_or(Miss::No)?;
+    private(cx, &[transpose], root)?;
+    let back: Vec<i64> = inverse(&perm);
+    let mut patch = Patch::new();
+    let added: Operand = match transposed(cx, other) {
+        Some((_, source, other_perm)) if other_perm == perm => source.into(),
+        _ => {
+            let name = format!("{}.channels_last", cx.name(other));
+            patch.node(&name, Transpose { perm: Some(back.clone()) }, &[other.into()])
+        }
+    };
+    let sum = patch.node(&node.name, Add {}, &[product.into(), added]);
+    // Readers that move the channels back read the sum itself.
+    for &reader in cx.readers(y) {
+        let node = cx.node(reader);
+        if let (Op::Transpose(op), Some(&Some(seen))) = (&node.op, node.outputs.first())
+            && op.perm.as_ref() == Some(&back)
+            && !cx.is_output(seen)
+        {
+            patch.relies_on(reader);
+            patch.replace(seen, sum);
+        }
+    }
+    let moved = patch.node(&node.name, Transpose { perm: Some(perm) }, &[sum]);
+    patch.replace(y, moved);
+    Ok(relying_on(patch, &[transpose]))
+}
+
+/// The Transpose that makes a value, what it reads and its order of axes.
+fn transposed(cx: &View<'_>, id: ValueId) -> Option<(NodeId, ValueId, Vec<i64>)> {
+    let (transpose, node) = made_by(cx, id, |op| matches!(op, Op::Transpose(_)))?;
+    let Op::Transpose(Transpose { perm: Some(perm) }) = &node.op else { return None };
+    Some((transpose, one_input(node)?, perm.clone()))
+}
+
+fn moves_channels_forward(perm: &[i64]) -> bool {
+    let rank = perm.len() as i64;
+    perm.len() >= MIN_RANK && perm.iter().copied().eq([0, rank - 1].into_iter().chain(1..rank - 1))
+}
+
+fn inverse(perm: &[i64]) -> Vec<i64> {
+    let mut inverse = vec![0; perm.len()];
+    for (axis, &from) in perm.iter().enumerate() {
+        inverse[from as usize] = axis as i64;
+    }
+    inverse
+}
+
+/// Whether a value is a product with a matrix, or one to which a constant was added.
+fn is_product(cx: &View<'_>, id: ValueId) -> bool {
+    let Some((_, node)) = cx.producer(id) else { return false };
+    match (&node.op, two_inputs(node)) {
+        (Op::MatMul(_), _) => true,
+        (Op::Add(_), Some([a, b])) => {
+            let makes =
+                |id: ValueId| cx.producer(id).is_some_and(|(_, node)| matches!(node.op, Op::MatMul(_)));
+            makes(a) && cx.constant(b).is_some() || makes(b) && cx.constant(a).is_some()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::{PLAIN, agrees, leaves, refuses};
+    use crate::testing::check;
+    use expect_test::expect;
+
+    const BLOCK: &str = "input %x: f32[1,3,2,4] input %r: f32[1,5,3,2] const %b: f32[5] = [1,2,3,4,5] \
+        const %w: f32[4,5] = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20] \
+        %m: f32[1,3,2,5] = MatMul(%x, %w) \"m\" %s: f32[1,3,2,5] = Add(%m, %b) \"s\" \
+        %t: f32[1,5,3,2] = Transpose(%s) {perm=[0,3,1,2]} \"t\"";
+
+    #[test]
+    fn a_residual_is_added_where_the_product_is() {
+        let form = format!("{BLOCK} %y: f32[1,5,3,2] = Add(%r, %t) \"y\" output %y");
+        check(
+            AddToProducts,
+            &form,
+            expect![[r#"
+            input %x: f32[1,3,2,4]
+            input %r: f32[1,5,3,2]
+            const %b: f32[5] = [1, 2, 3, 4, 5]
+            const %w: f32[4,5] = hex "0000803f0000004000004040000080400000a0400000c0400000e0400000004100001041000020410000304100004041000050410000604100007041000080410000884100009041000098410000a041"
+            %m: f32[1,3,2,5] = MatMul(%x, %w) "m"
+            %s: f32[1,3,2,5] = Add(%m, %b) "s"
+            %r.channels_last: f32[1,3,2,5] = Transpose(%r) {perm=[0,2,3,1]} "r.channels_last"
+            %y.1: f32[1,3,2,5] = Add(%s, %r.channels_last) "y"
+            %y: f32[1,5,3,2] = Transpose(%y.1) {perm=[0,3,1,2]} "y"
+            output %y
+        "#]],
+        );
+        agrees(AddToProducts, &form, PLAIN);
+    }
+
+    #[test]
+    fn transposes_that_meet_vanish() {
+        let form = format!(
+            "{BLOCK} input %q: f32[1,3,2,5] %u: f32[1,5,3,2] = Transpose(%q) {{perm=[0,3,1,2]}} \"u\" \
+             %y: f32[1,5,3,2] = Add(%t, %u) \"y\" %z: f32[1,3,2,5] = Transpose(%y) {{perm=[0,2,3,1]}} \"z\" \
+             %l: f32[1,3,2,5] = Relu(%z) %k: f32[1,5,3,2] = Neg(%y) output %l, %k"
+        );
+        check(
+            AddToProducts,
+            &form,
+            expect![[r#"
+            input %x: f32[1,3,2,4]
+            input %r: f32[1,5,3,2]
+            input %q: f32[1,3,2,5]
+            const %b: f32[5] = [1, 2, 3, 4, 5]
+            const %w: f32[4,5] = hex "0000803f0000004000004040000080400000a0400000c0400000e0400000004100001041000020410000304100004041000050410000604100007041000080410000884100009041000098410000a041"
+            %m: f32[1,3,2,5] = MatMul(%x, %w) "m"
+            %s: f32[1,3,2,5] = Add(%m, %b) "s"
+            %z: f32[1,3,2,5] = Add(%s, %q) "y"
+            %y: f32[1,5,3,2] = Transpose(%z) {perm=[0,3,1,2]} "y"
+            %l: f32[1,3,2,5] = Relu(%z)
+            %k: f32[1,5,3,2] = Neg(%y)
+            output %l, %k
+        "#]],
+        );
+        agrees(AddToProducts, &form, PLAIN);
+    }
+
+    #[test]
+    fn other_sums_stay() {
+        leaves(AddToProducts, &format!("{BLOCK} %y: f32[1,5,3,2] = Mul(%r, %t) output %y"));
+        // What spreads over the product, and what is no product.
+        let spread = format!("{BLOCK} input %c: f32[5,1,1] %y: f32[1,5,3,2] = Add(%c, %t) output %y, %r");
+        leaves(AddToProducts, &spread);
+        let form = "input %x: f32[1,3,2,5] input %r: f32[1,5,3,2] %a: f32[1,3,2,5] = Relu(%x) \
+            %t: f32[1,5,3,2] = Transpose(%a) {perm=[0,3,1,2]} %y: f32[1,5,3,2] = Add(%r, %t) output %y";
+        leaves(AddToProducts, form);
+        leaves(AddToProducts, &form.replace("Relu(%x)", "Add(%x, %x)"));
+        refuses(
+            AddToProducts,
+            &format!("{BLOCK} %y: f32[1,5,3,2] = Add(%r, %t) output %y, %t"),
+            "`t` is an output of the graph",
+        );
+    }
+}
