@@ -8,7 +8,7 @@ use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::measure::posed;
 use crate::options::BuildOptions;
-use crate::sizes::{Sizes, same_memory};
+use crate::sizes::Sizes;
 
 /// One way to do a step.
 #[derive(Clone, Debug)]
@@ -221,5 +221,5 @@ fn reads_first(region: &Region) -> bool {
 /// Whether a value in layout `has` can be read as `wants` without a reorder.
 pub(crate) fn readable(draft: &Draft, value: usize, has: Layout, wants: Layout) -> bool {
     let shape = draft.values[value].ty.as_tensor().and_then(|ty| ty.shape.as_ref());
-    has == wants || shape.is_some_and(|shape| same_memory(shape, has, wants))
+    has == wants || shape.is_some_and(|shape| has.same_for_all(wants, shape))
 }

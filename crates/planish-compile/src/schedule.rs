@@ -209,14 +209,15 @@ impl Schedule<'_> {
             }));
         };
         let device = self.program.values[from as usize].target;
-        if layout_there != layout
-            && let Some(candidate) = self.reordering(value, layout_there, layout, device)?
-        {
+        if readable(draft, value, layout_there, layout) {
+            return Ok(self.transfer_as(value, from, layout, HOST));
+        }
+        if let Some(candidate) = self.reordering(value, layout_there, layout, device)? {
             let ordered = self.reorder(value, from, candidate, device);
             return Ok(self.transfer(value, ordered, HOST));
         }
-        let here = self.transfer(value, from, HOST);
-        if layout_there == layout { Ok(here) } else { self.read(value, layout, HOST) }
+        self.transfer(value, from, HOST);
+        self.read(value, layout, HOST)
     }
 
     /// How a backend brings a value from one layout to another, if it does.
@@ -262,9 +263,15 @@ impl Schedule<'_> {
         to
     }
 
-    /// Brings a value into another memory as it is. One of the two is the host's; the device queues it.
+    /// Brings a value into another memory as it is.
     fn transfer(&mut self, value: usize, from: u32, target: u32) -> u32 {
-        let Value { layout, target: source, .. } = self.program.values[from as usize];
+        self.transfer_as(value, from, self.program.values[from as usize].layout, target)
+    }
+
+    /// Brings a value into another memory, where it has a layout that is the same memory. One of the two is the host's;
+    /// the device queues it.
+    fn transfer_as(&mut self, value: usize, from: u32, layout: Layout, target: u32) -> u32 {
+        let source = self.program.values[from as usize].target;
         let to = self.value(value, layout, Home::Arena, target);
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
         let name = &self.decided.draft.values[value].name;

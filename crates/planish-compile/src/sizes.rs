@@ -169,18 +169,6 @@ fn seen(graph: &Graph, fixed: &Graph, wanted: &BTreeSet<String>) -> BTreeMap<Str
     found
 }
 
-/// Whether both layouts put every element at the same place, whatever the symbols are.
-pub(crate) fn same_memory(shape: &Shape, a: Layout, b: Layout) -> bool {
-    let counts = |layout: Layout| -> Vec<usize> {
-        layout
-            .order(shape.rank())
-            .into_iter()
-            .filter(|&axis| shape.dims()[axis].as_const() != Some(1))
-            .collect()
-    };
-    a == b || counts(a) == counts(b)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::ops::RangeFrom;
 
-use planish_tensor::DType;
+use planish_tensor::{DType, Shape};
 
 /// The order in which the dimensions of a value lie in memory. Sizes are always given as the operator sees
 /// them (`N, C, spatial…`); the layout decides only where elements are.
@@ -48,6 +48,15 @@ impl Layout {
             step = step.saturating_mul(dims[axis].max(1));
         }
         strides
+    }
+
+    /// Whether both layouts put every element of this shape at the same place, whatever the symbols are.
+    pub fn same_for_all(self, other: Layout, shape: &Shape) -> bool {
+        let held = |layout: Layout| -> Vec<usize> {
+            let counts = |axis: &usize| shape.dims()[*axis].as_const() != Some(1);
+            layout.order(shape.rank()).into_iter().filter(counts).collect()
+        };
+        self == other || held(self) == held(other)
     }
 
     /// Whether both layouts put every element of these sizes at the same place.

@@ -392,6 +392,11 @@ fn validate_transfer(program: &Program, step: &Step) -> Checked {
     if from.ty != to.ty {
         return Err(format!("it brings {} to {}", from.ty, to.ty));
     }
+    let shape = from.ty.as_tensor().and_then(|ty| ty.shape.as_ref());
+    let keeps = |shape| from.layout.same_for_all(to.layout, shape);
+    if from.layout != to.layout && !shape.is_some_and(keeps) {
+        return Err(format!("a copy does not change {} to {}", from.layout.name(), to.layout.name()));
+    }
     Ok(())
 }
 

@@ -351,6 +351,23 @@ fn layouts_change_on_the_way_to_the_device() {
 }
 
 #[test]
+fn a_layout_that_is_the_same_memory_is_not_changed() {
+    let (plan, _) = built(
+        r#"graph "g" {
+            input %x: f32[2, 1, 4, 5]
+            input %z: f32[2, 1, 4, 5]
+            %y: f32[2, 1, 4, 5] = Mul(%x, %z)
+            output %y
+        }"#,
+        &[random(&[2, 1, 4, 5], 1), random(&[2, 1, 4, 5], 2)],
+    );
+    let names: Vec<String> = steps(&plan).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["transfer", "transfer", "fake_Mul", "transfer"]);
+    let output = &plan.program.values[plan.program.outputs[0] as usize];
+    assert_eq!(output.layout, Layout::Plain);
+}
+
+#[test]
 fn sizes_that_only_a_run_can_tell() {
     built(
         r#"graph "g" {

@@ -1,6 +1,6 @@
 //! Plans whose parts contradict each other: refused when they are written, and so when they are read.
 
-use planish_kernel::{Ref, Region};
+use planish_kernel::{Layout, Ref, Region};
 use planish_op as op;
 use planish_tensor::Dim;
 
@@ -114,6 +114,12 @@ fn regions_and_steps_that_do_not_fit() {
         let region = Region::single(op::Relu {}.into(), 1, 1);
         plan.program.steps.push(kernel("relu", region, &[9], &[10]));
         assert_eq!(transfer.kind, StepKind::Transfer);
+    });
+    refused("a copy does not change plain to channels_last", |plan| {
+        for at in [9, 10] {
+            plan.program.values[at].ty = sample::f32s("[batch,8,2,2]");
+        }
+        plan.program.values[10].layout = Layout::ChannelsLast;
     });
     refused("Relu is no control flow", |plan| {
         plan.program.steps[3].region.nodes[0].op = op::Relu {}.into();
