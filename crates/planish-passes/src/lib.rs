@@ -28,6 +28,7 @@ mod pointwise;
 mod rebuild;
 mod report;
 mod reshape;
+mod rounding;
 mod rule;
 #[cfg(test)]
 mod testing;

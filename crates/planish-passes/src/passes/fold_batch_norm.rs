@@ -34,9 +34,6 @@ impl Rule for FoldBatchNorm {
         if !affine.is_finite() {
             return Match::blocked("a channel's scale or shift is not finite");
         }
-        if cx.dtype(input).is_none_or(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
-            return Match::blocked("numbers of less than single precision would be rounded twice");
-        }
         let mut patch = Patch::new();
         let new = into_layer_before(cx, &mut patch, input, &affine);
         if let Some(new) = new {
@@ -45,6 +42,11 @@ impl Rule for FoldBatchNorm {
         }
         if let Some(patch) = into_layer_behind(cx, input, output, &affine) {
             return Match::Rewrite(patch);
+        }
+        if cx.dtype(input).is_none_or(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
+            return Match::blocked(
+                "a product and a sum of less than single precision would be rounded twice",
+            );
         }
         product_and_sum(cx, node, input, output, &affine)
     }
@@ -200,6 +202,33 @@ mod tests {
     }
 
     #[test]
+    fn weights_of_half_precision_are_rounded_once_more() {
+        let before = text(
+            "input %x: f16[n,1,4] const %w: f16[2,1,2] = [1, 2, 3, 4] %c: f16[n,2,3] = Conv(%x, %w) \"conv\" \
+             %y: f16[n,2,3] = BatchNormalization(%c, %s, %b, %m, %v) {epsilon=0} \"bn\" output %y",
+        );
+        check(
+            FoldBatchNorm,
+            &before,
+            expect![[r#"
+            input %x: f16[n,1,4]
+            const %w: f16[2,1,2] = [4, 8, 4.5, 6]
+            const %conv.bias: f16[2] = [-15, -1]
+            %y: f16[n,2,3] = Conv(%x, %w, %conv.bias) "conv"
+            output %y
+        "#]],
+        );
+        // Unless their type cannot hold them.
+        let large = before.replace("const %s: f32[2] = [2, 3]", "const %s: f32[2] = [1e5, 3]");
+        kept(
+            FoldBatchNorm,
+            large.trim_end_matches(" output %y"),
+            "y",
+            "a product and a sum of less than single precision would be rounded twice",
+        );
+    }
+
+    #[test]
     fn refusals() {
         let with = |statistics: &str, op: &str| {
             format!(
@@ -215,7 +244,8 @@ mod tests {
         let negative = STATISTICS.replace("0.25", "-1");
         kept(FoldBatchNorm, &with(&negative, ""), "y", "a channel's scale or shift is not finite");
         let half = with(STATISTICS, "").replace("f32", "f16");
-        kept(FoldBatchNorm, &half, "y", "numbers of less than single precision would be rounded twice");
+        let reason = "a product and a sum of less than single precision would be rounded twice";
+        kept(FoldBatchNorm, &half, "y", reason);
         let unranked = with(STATISTICS, "").replace("f32[3,2]", "f32[*]");
         kept(FoldBatchNorm, &unranked, "y", "the rank of its input is not known");
     }

@@ -22,12 +22,9 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Cast, CastRounding, Op};
 use planish_tensor::{DType, Tensor};
 
+use crate::rounding::{Small, rounded};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
-
-/// Rounding a tensor may change it by this many units of the type's own rounding, in the L2 norm. Normal numbers
-/// change by less than one; two means that some have fallen out of the type's range.
-const MAX_ROUNDINGS: f64 = 2.0;
 
 /// Moves of a constant behind each other that are looked through.
 const MAX_MOVES: usize = 8;
@@ -132,7 +129,7 @@ impl LowerPrecision {
             let Some(value) = node.inputs[place] else { continue };
             inputs[place] = Some(match cx.constant(value) {
                 Some(tensor) => {
-                    let converted = self.converted(tensor, is_bias(cx, node, place)).map_err(|why| {
+                    let converted = self.converted(tensor, small(cx, node, place)).map_err(|why| {
                         format!("its constant `{}` {why} in {}", cx.name(value), self.to.name())
                     })?;
                     patch.constant(cx.name(value), converted)
@@ -171,32 +168,15 @@ impl LowerPrecision {
         let Some((_, node)) = cx.producer(id).filter(|_| max_moves > 0) else { return false };
         let is_f32 = |id: &ValueId| cx.dtype(*id) == Some(DType::F32);
         let is_held = |id: ValueId| match cx.constant(id) {
-            Some(tensor) => self.converted(tensor, false).is_ok(),
+            Some(tensor) => self.converted(tensor, Small::MustStay).is_ok(),
             None => self.is_moved_constant(cx, id, max_moves - 1),
         };
         moves(&node.op) && node.inputs.iter().flatten().copied().filter(is_f32).all(is_held)
     }
 
-    /// A constant in the lower type, unless that loses more than rounding; one that is added to sums of products may lose
-    /// what is too small for the type, as it would be lost there.
-    fn converted(&self, tensor: &Tensor, is_bias: bool) -> Result<Tensor, &'static str> {
-        let values = tensor.to_f64s();
-        let converted =
-            Tensor::from_f64s(self.to, tensor.shape(), &values).map_err(|_| "cannot be stored")?;
-        let (mut error, mut norm) = (0.0, 0.0);
-        for (rounded, value) in converted.to_f64s().into_iter().zip(values) {
-            if rounded.is_finite() != value.is_finite() {
-                return Err("is too large");
-            }
-            if value.is_finite() {
-                error += (rounded - value).powi(2);
-                norm += value * value;
-            }
-        }
-        if !is_bias && error > norm * (MAX_ROUNDINGS * rounding(self.to)).powi(2) {
-            return Err("loses its small values");
-        }
-        Ok(converted)
+    /// A constant in the lower type, unless that loses more than rounding.
+    fn converted(&self, tensor: &Tensor, small: Small) -> Result<Tensor, &'static str> {
+        rounded(self.to, tensor.shape(), &tensor.to_f64s(), small)
     }
 }
 
@@ -208,9 +188,9 @@ fn moves(op: &Op) -> bool {
     )
 }
 
-/// Whether a constant is added to a product. A single number is not taken for a bias: it may keep a root or a quotient
-/// behind it from the edge.
-fn is_bias(cx: &View<'_>, node: &Node, place: usize) -> bool {
+/// What may happen to the small numbers of a constant: those of a bias may vanish. A single number is not taken for a
+/// bias: it may keep a root or a quotient behind it from the edge.
+fn small(cx: &View<'_>, node: &Node, place: usize) -> Small {
     let is_product = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_) | Op::MatMul(_));
     let is_list = cx.constant_input(node, place).is_some_and(|tensor| tensor.len() > 1);
     let behind_product = || {
@@ -218,7 +198,8 @@ fn is_bias(cx: &View<'_>, node: &Node, place: usize) -> bool {
             (0..node.inputs.len()).filter(|other| *other != place).filter_map(|at| cx.input(node, at));
         others.filter_map(|id| cx.producer(uncast(cx, id))).any(|(_, maker)| is_product(&maker.op))
     };
-    is_list && (is_product(&node.op) && place == 2 || matches!(node.op, Op::Add(_)) && behind_product())
+    let is_bias = is_product(&node.op) && place == 2 || matches!(node.op, Op::Add(_)) && behind_product();
+    if is_list && is_bias { Small::MayVanish } else { Small::MustStay }
 }
 
 /// The value that was cast to f32, or this one.
@@ -229,11 +210,6 @@ fn uncast(cx: &View<'_>, id: ValueId) -> ValueId {
         }
         _ => id,
     }
-}
-
-/// Half the distance between 1 and the next number.
-fn rounding(dtype: DType) -> f64 {
-    if dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) }
 }
 
 fn cast(to: DType) -> Cast {
