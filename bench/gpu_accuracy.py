@@ -6,7 +6,8 @@
     python3 bench/gpu_accuracy.py --device cpu --precisions fp32 --models cifar_cnn
 
 A model is made by bench/export_suite.py, run by PyTorch in float64 and in the precision, exported, built and run by
-Planish: relative L2 of both against float64. Asked for: at most 1.5 times PyTorch's own error, and at most what the
+Planish: relative L2 of both against float64, and that of PyTorch in float64 with nothing but its weights rounded to the
+precision, which no engine that stores such weights can be expected to beat by much. Asked for: at most 1.5 times PyTorch's own error, and at most what the
 precision allows. Models are treated side by side in processes of their own; times play no part here, so plans are
 built by the cost model (--build changes that), of our own kernels (by the cost model a library's would be taken unseen)
 and without the self-check, which this is a stricter form of. Models whose outputs are few numbers run on more images:
@@ -58,6 +59,20 @@ def torch_output(torch, model, x, precision, device):
         return model(x.to(kind) if x.is_floating_point() else x).double().cpu().numpy()
 
 
+def with_rounded_weights(torch, model, precision):
+    """The model with its weights in the precision and all else exact: as near as whoever stores such weights can come."""
+    with torch.no_grad():
+        for weight in (weight for weight in model.parameters() if weight.dim() > 1):
+            if precision == "tf32":
+                # To the nearest number of 10 bits behind the point, ties to even.
+                bits = weight.data.float().view(torch.int32)
+                bits = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
+                weight.data = bits.view(torch.float32)
+            else:
+                weight.data = weight.data.to(torch.float16 if precision == "fp16" else torch.bfloat16).float()
+    return model
+
+
 def one(args, name):
     """Prints one line of JSON for each precision of a model."""
     import copy
@@ -82,6 +97,9 @@ def one(args, name):
     planish = binary(args.planish)
     for precision in args.precisions.split(","):
         result = {"model": name, "precision": precision}
+        if precision != "fp32":
+            rounded = with_rounded_weights(torch, copy.deepcopy(model), precision)
+            result["weights"] = relative_l2(torch_output(torch, rounded, x, "f64", args.device), exact)
         try:
             theirs = torch_output(torch, copy.deepcopy(model), x, precision, args.device)
             result["torch"] = relative_l2(theirs, exact)
@@ -134,6 +152,8 @@ def print_result(result):
     parts.append(f"PyTorch {theirs:.2e}" if theirs is not None else "PyTorch -")
     if ours is not None and theirs:
         parts.append(f"{ours / theirs:.2f} x")
+    if result.get("weights") is not None:
+        parts.append(f"rounded weights alone {result['weights']:.2e}")
     parts += [f"{key}: {result[key]}" for key in ("error", "torch_error") if key in result]
     print(", ".join(parts) + ("" if is_good(result) else "  <<<"), flush=True)
 
