@@ -15,8 +15,6 @@ use crate::options::BuildOptions;
 const GUESS: i64 = 16;
 /// What the sizes of a plan that runs at any may grow by, as far as anything is prepared for that.
 pub(crate) const OPEN_GROWTH: i64 = 4;
-/// Sizes that are computed from computed sizes become known one after the other, as in a chain of paddings.
-const MAX_ROUNDS: usize = 32;
 
 /// Sizes of symbols at which problems are posed.
 #[derive(Clone, Debug, Default)]
@@ -89,21 +87,14 @@ impl Sizes {
     fn followed(mut self) -> Sizes {
         let Some(graph) = &self.graph else { return self };
         let lookup = |name: &str| self.known.get(name).copied();
-        let Ok(mut fixed) = graph.specialize(&lookup) else { return self };
+        let Ok(fixed) = graph.specialize(&lookup) else { return self };
         let wanted = inner_symbols(graph, &self.known);
-        for round in 0..MAX_ROUNDS {
-            let found = seen(graph, &fixed, &wanted);
-            let is_done = found.len() == wanted.len() || (round > 0 && found.len() == self.inner.len());
-            self.inner = found;
-            if is_done {
-                break;
-            }
-            let Ok((next, _)) = planish_passes::fold_sizes().run(fixed, &planish_passes::Options::default())
-            else {
-                break;
-            };
-            fixed = next;
-        }
+        let found = seen(graph, &fixed, &wanted);
+        let folded = || planish_passes::fold_sizes().run(fixed, &planish_passes::Options::default());
+        self.inner = match found.len() < wanted.len() {
+            true => folded().map_or(found, |(folded, _)| seen(graph, &folded, &wanted)),
+            false => found,
+        };
         self
     }
 

@@ -1,6 +1,7 @@
 //! The driver: runs passes in order, each to a bounded fixed point, inside bodies first, and verifies.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use planish_ir::{Graph, NodeId};
 
@@ -13,6 +14,10 @@ use crate::view::View;
 /// Looks at one graph before a pass must leave it as it is. Patches that do not overlap go in together, so
 /// what needs many sweeps is a chain in which each rewrite opens the way for the next; real ones are short.
 const MAX_SWEEPS: usize = 32;
+
+/// Rounds of steps that run until they are settled. In real models each round follows sizes through one more layer that
+/// pads by as much as it computes from them; the deepest have some 50 such layers.
+const MAX_ROUNDS: usize = 64;
 
 /// One step of a pipeline.
 pub enum Pass {
@@ -84,11 +89,19 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Pipeline {
     passes: Vec<Pass>,
+    /// Steps that run again behind each other as long as one of them changes something.
+    settled: Range<usize>,
 }
 
 impl Pipeline {
     pub fn new(passes: Vec<Pass>) -> Pipeline {
-        Pipeline { passes }
+        Pipeline { passes, settled: 0..0 }
+    }
+
+    /// Has these steps run again behind each other as long as one of them changes something, where each opens the way
+    /// for the others.
+    pub fn until_settled(self, steps: Range<usize>) -> Pipeline {
+        Pipeline { settled: steps, ..self }
     }
 
     /// The names of the steps, in order; a pass may stand more than once.
@@ -108,21 +121,36 @@ impl Pipeline {
         let mut report = Report::default();
         let mut graph = graph;
         let mut last_change = None;
-        for pass in self.passes.iter().take(options.stop_after.unwrap_or(usize::MAX)) {
-            if options.disabled.iter().any(|name| name == pass.name()) {
-                continue;
-            }
-            let mut entry =
-                PassReport { pass: pass.name(), hits: 0, sweeps: 0, n_nodes: 0, refusals: Vec::new() };
-            if let Some(new) = run.settle(pass, &graph, "", &mut entry)? {
-                graph = new;
-                last_change = Some(pass.name());
-                if options.verify_each {
-                    verify(&graph, pass.name())?;
+        let n_steps = self.passes.len().min(options.stop_after.unwrap_or(usize::MAX));
+        let is_disabled = |pass: &Pass| options.disabled.iter().any(|name| name == pass.name());
+        let mut entry_of: Vec<Option<usize>> = vec![None; n_steps];
+        let (mut step, mut n_rounds, mut is_unsettled) = (0, 1, false);
+        while step < n_steps {
+            let pass = &self.passes[step];
+            if !is_disabled(pass) {
+                let mut entry = PassReport::new(pass.name());
+                if let Some(new) = run.settle(pass, &graph, "", &mut entry)? {
+                    graph = new;
+                    last_change = Some(pass.name());
+                    is_unsettled |= self.settled.contains(&step);
+                    if options.verify_each {
+                        verify(&graph, pass.name())?;
+                    }
+                }
+                entry.n_nodes = graph.nodes().len();
+                match entry_of[step] {
+                    Some(at) => report.passes[at].add(entry),
+                    None => {
+                        entry_of[step] = Some(report.passes.len());
+                        report.passes.push(entry);
+                    }
                 }
             }
-            entry.n_nodes = graph.nodes().len();
-            report.passes.push(entry);
+            step += 1;
+            if step == self.settled.end && std::mem::take(&mut is_unsettled) && n_rounds < MAX_ROUNDS {
+                step = self.settled.start;
+                n_rounds += 1;
+            }
         }
         if let Some(pass) = last_change.filter(|_| !options.verify_each) {
             verify(&graph, pass)?;

@@ -56,10 +56,12 @@ pub fn standard() -> Pipeline {
         Pass::sweep(RemoveDead),
         // Early, so that no later pattern has to look through nodes that do nothing.
         Pass::rule(RemoveIdentity),
-        // Sizes become constants before anything asks whether an operand is one.
-        Pass::rule(FoldShapes),
-        // Behind the sizes, which are among the constants that it needs.
-        Pass::sweep(FoldConstants),
+    ];
+    // Sizes become constants before anything asks whether an operand is one.
+    let sizes = passes.len();
+    passes.extend(folding());
+    let sizes = sizes..passes.len();
+    passes.extend([
         // One spelling, now that constants can be told from values.
         Pass::rule(Canonicalize),
         // Reshapes with constant targets can be told from those that change something.
@@ -70,7 +72,7 @@ pub fn standard() -> Pipeline {
         Pass::sweep(ShareCommonSubexpressions),
         // Folding into layers. Before patterns, none of which has a BatchNormalization in it.
         Pass::rule(FoldBatchNorm),
-    ];
+    ]);
     // Behind constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
     // them. Before everything that would take parts of a pattern for itself.
     passes.extend(recognition());
@@ -100,7 +102,12 @@ pub fn standard() -> Pipeline {
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ]);
-    Pipeline::new(passes)
+    Pipeline::new(passes).until_settled(sizes)
+}
+
+/// Sizes as constants, and what follows from constants: a padding by a computed size tells the sizes behind it.
+fn folding() -> [Pass; 2] {
+    [Pass::rule(FoldShapes), Pass::sweep(FoldConstants)]
 }
 
 /// The passes that bring an optimized graph to a float type of 16 bits; nodes whose names match one of `pins`
@@ -135,7 +142,7 @@ pub fn raise_precision() -> Pipeline {
 
 /// The passes that turn sizes into constants, for who wants to know the sizes of a graph whose inputs have sizes.
 pub fn fold_sizes() -> Pipeline {
-    Pipeline::new(vec![Pass::rule(FoldShapes), Pass::sweep(FoldConstants)])
+    Pipeline::new(folding().into()).until_settled(0..folding().len())
 }
 
 /// What exporters take apart, put together again.

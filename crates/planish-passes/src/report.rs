@@ -24,7 +24,21 @@ pub struct PassReport {
     pub refusals: Vec<Refusal>,
 }
 
-/// A whole run, in order; a pass that runs twice has two entries.
+impl PassReport {
+    pub(crate) fn new(pass: &'static str) -> PassReport {
+        PassReport { pass, hits: 0, sweeps: 0, n_nodes: 0, refusals: Vec::new() }
+    }
+
+    /// Takes in what the same step did in a later round.
+    pub(crate) fn add(&mut self, later: PassReport) {
+        self.hits += later.hits;
+        self.sweeps += later.sweeps;
+        self.n_nodes = later.n_nodes;
+        self.refusals = later.refusals;
+    }
+}
+
+/// A whole run, in order; a pass that stands at two places has two entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     pub passes: Vec<PassReport>,

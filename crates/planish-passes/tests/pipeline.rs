@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use planish_ir::{Graph, NewNode, ValueId, interpret};
-use planish_op::{Add, Identity, Relu, Value, ValueType};
+use planish_op::{Add, Identity, Op, Relu, Value, ValueType};
 use planish_passes::{Match, Operand, Options, PassErrorKind, Patch, Pipeline, Rule, View, standard};
 use planish_tensor::{DType, Shape, Tensor};
 
@@ -104,6 +104,39 @@ fn a_convolutional_network_becomes_its_layers() {
             "Gemm fc"
         ]
     );
+}
+
+/// Layers that pad by as much as they compute from their input's size, as networks from TensorFlow do: each tells the
+/// sizes of the next once its own padding is a constant.
+#[test]
+fn sizes_are_followed_through_paddings_that_are_computed_from_them() {
+    let mut text = String::from(
+        "graph \"g\" { input %x0: f32[1,1,9] const %zeros: i64[5] = [0,0,0,0,0] const %two: i64[1] = [2] \
+         const %three: i64[1] = [3] const %third: f32[] = [0.3] ",
+    );
+    let n_layers = 6;
+    for layer in 0..n_layers {
+        let next = layer + 1;
+        text += &format!(
+            "%s{layer}: i64[3] = Shape(%x{layer}) %w{layer}: i64[1] = Slice(%s{layer}, %two, %three) \
+             %f{layer}: f32[1] = Cast(%w{layer}) {{to=f32}} %h{layer}: f32[1] = Mul(%f{layer}, %third) \
+             %c{layer}: f32[1] = Ceil(%h{layer}) %r{layer}: i64[1] = Cast(%c{layer}) {{to=i64}} \
+             %p{layer}: i64[6] = Concat(%zeros, %r{layer}) {{axis=0}} \
+             %x{next}: f32[\"a'{layer}\",\"b'{layer}\",\"c'{layer}\"] = Pad(%x{layer}, %p{layer}) ",
+        );
+    }
+    text += &format!("output %x{n_layers} }}");
+    let graph = parsed(&text);
+    let (after, report) = standard().run(graph.clone(), &Options::default()).unwrap();
+    assert!(after.nodes().all(|(_, node)| matches!(node.op, Op::Pad(_))), "{}", after.print_whole());
+    assert_same(&graph, &after, "followed");
+    // Rounds are one entry, and a run that stops before they end has none: one layer is followed, by its shape alone.
+    assert_eq!(report.passes.iter().filter(|entry| entry.pass == "fold_shapes").count(), 1);
+    let at = standard().names().position(|name| name == "fold_constants").unwrap();
+    let options = Options { stop_after: Some(at), ..Options::default() };
+    let (half, _) = standard().run(graph, &options).unwrap();
+    let n_left = half.nodes().filter(|(_, node)| matches!(node.op, Op::Shape(_))).count();
+    assert_eq!(n_left, n_layers - 1);
 }
 
 #[test]
