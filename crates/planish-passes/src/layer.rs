@@ -5,7 +5,6 @@ use planish_ir::{Node, ValueId};
 use planish_op::{AutoPad, Gemm, Op};
 use planish_tensor::{DType, Tensor};
 
-use crate::rounding::{Small, rounded};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -46,8 +45,8 @@ impl<'g> Layer<'g> {
         }
         let (weight_id, output) = (cx.input(node, 1)?, (*node.outputs.first()?)?);
         let Some(weight) = cx.constant(weight_id) else { return Some(Err("the weights are not constant")) };
-        if !matches!(weight.dtype(), DType::F32 | DType::F64 | DType::F16 | DType::BF16) {
-            return Some(Err("the weights are no floats of 16 bits or more"));
+        if !matches!(weight.dtype(), DType::F32 | DType::F64) {
+            return Some(Err("weights of less than single precision would be rounded twice"));
         }
         let shape = weight.shape();
         let group = match &node.op {
@@ -198,15 +197,13 @@ impl<'g> Layer<'g> {
         let weights = match weights {
             None => self.weight_id.into(),
             Some(weights) => {
-                let weights = rounded(dtype, self.weight.shape(), &weights, Small::MustStay)
-                    .map_err(|_| "the weights' type cannot hold them scaled")?;
+                let weights = Tensor::from_f64s(dtype, self.weight.shape(), &weights).map_err(|_| bad)?;
                 patch.constant(cx.name(self.weight_id), weights)
             }
         };
         let mut inputs = vec![Some(input.into()), Some(weights)];
         if has_bias {
-            let tensor = rounded(dtype, &[bias.len()], &bias, Small::MayVanish)
-                .map_err(|_| "the weights' type cannot hold the bias")?;
+            let tensor = Tensor::from_f64s(dtype, &[bias.len()], &bias).map_err(|_| bad)?;
             let name = match cx.input(self.node, 2) {
                 Some(id) => cx.name(id).to_string(),
                 None => format!("{}.bias", self.node.name),
