@@ -32,6 +32,7 @@ mod rounding;
 mod rule;
 #[cfg(test)]
 mod testing;
+mod transpose;
 mod view;
 
 pub use driver::{Options, Pass, Pipeline};

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::Op;
+use planish_op::{Cast, CastRounding, Op};
 use planish_tensor::{DType, Dim, Shape, normalize_axis};
 
 use crate::rule::{Match, Patch};
@@ -212,4 +212,9 @@ pub(crate) fn broadcasts_into(part: &Shape, whole: &Shape) -> bool {
             .rev()
             .zip(whole.iter().rev())
             .all(|(part, whole)| part.as_const() == Some(1) || (part == whole && !part.is_unknown()))
+}
+
+/// A Cast as ONNX has it by default.
+pub(crate) fn cast(to: DType) -> Cast {
+    Cast { to, saturate: true, round_mode: CastRounding::Up }
 }

@@ -119,10 +119,7 @@ impl Pipeline<'_> {
         let slot = &mut self.slots[at];
         let bindings = slot.bindings.insert(bindings);
         let started = match &mut self.link {
-            Some(link) if is_all_pinned(bindings) => {
-                // The first error is the one to tell.
-                slot.start(self.state, link).inspect_err(|_| drop(link.settle()))
-            }
+            Some(link) if is_all_pinned(bindings) => slot.start(self.state, link),
             _ => {
                 slot.is_under_way = false;
                 self.state.run_bound(bindings, Watch::default())
@@ -134,7 +131,9 @@ impl Pipeline<'_> {
                 Ok(given_back)
             }
             Err(error) => {
-                slot.bindings = None;
+                // The first error is the one to tell. Part of the run may be under way, and use what goes next.
+                self.settle();
+                self.slots[at].bindings = None;
                 Err(error)
             }
         }

@@ -198,6 +198,34 @@ fn errors_leave_the_others_as_they_are() {
 }
 
 #[test]
+fn nothing_is_under_way_behind_an_error() {
+    let fake = Fake::default();
+    let (engine, graph) = engine(&fake);
+    let mut context = engine.context().unwrap();
+    let given = inputs(5, 1);
+    let (first, second) = (bindings(&context, &given), bindings(&context, &given));
+    let mut small = bindings(&context, &inputs(2, 2));
+    small.take_output("y");
+    let small = small.output("y", context.output_buffer("y", &[1, 2]).unwrap());
+    let many = inputs(64, 3);
+    let large = bindings(&context, &many);
+    let mut pipeline = context.pipeline().unwrap();
+    pipeline.push(first).unwrap();
+    pipeline.push(second).unwrap();
+    while pipeline.pop().unwrap().is_some() {}
+    // The slot has room on the device for what is too large for the caller's buffer, so the kernels are launched.
+    let n_done = fake.n_done();
+    assert_eq!(*pipeline.push(small).unwrap_err().kind(), RunErrorKind::WrongShape);
+    let n_behind = fake.n_done();
+    assert!(n_behind > n_done, "nothing ran");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(fake.n_done(), n_behind, "something was under way still");
+    // Larger buffers take the place of those that it used.
+    pipeline.push(large).unwrap();
+    assert_computed(&pipeline.pop().unwrap().unwrap(), &graph, &many);
+}
+
+#[test]
 fn a_forgotten_pipeline_harms_nobody() {
     let fake = Fake::default();
     let (engine, graph) = engine(&fake);

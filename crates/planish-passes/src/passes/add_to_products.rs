@@ -4,10 +4,11 @@
 //! Where channels lie innermost, as GPU convolutions leave them, both transposes only see memory differently.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::{Add, Op, Transpose};
+use planish_op::{Add, Op};
 
-use crate::pattern::{Found, Miss, made_by, one_input, output, private, relying_on, two_inputs};
+use crate::pattern::{Found, Miss, output, private, relying_on, two_inputs};
 use crate::rule::{Match, Operand, Patch, Rule};
+use crate::transpose::{inverse, transpose_op, transposed};
 use crate::view::View;
 
 /// Images and volumes.
@@ -31,57 +32,49 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let (Op::Add(_), Some([a, b])) = (&node.op, two_inputs(node)) else { return Err(Miss::No) };
     let y = output(node)?;
     let product_first = [(a, b), (b, a)].into_iter().find_map(|(product, other)| {
-        let (id, input, perm) = transposed(cx, product)?;
+        let (id, input, perm) = turned(cx, product)?;
         let is_added_to =
             moves_channels_forward(&perm) && is_product(cx, input) && cx.shape(other) == cx.shape(y);
         is_added_to.then_some((id, input, perm, other))
     });
     let (transpose, product, perm, other) = product_first.ok_or(Miss::No)?;
     private(cx, &[transpose], root)?;
-    let back: Vec<i64> = inverse(&perm);
+    let back = inverse(&perm);
     let mut patch = Patch::new();
-    let added: Operand = match transposed(cx, other) {
+    let added: Operand = match turned(cx, other) {
         Some((_, source, other_perm)) if other_perm == perm => source.into(),
         _ => {
             let name = format!("{}.channels_last", cx.name(other));
-            patch.node(&name, Transpose { perm: Some(back.clone()) }, &[other.into()])
+            patch.node(&name, transpose_op(&back), &[other.into()])
         }
     };
     let sum = patch.node(&node.name, Add {}, &[product.into(), added]);
     // Readers that move the channels back read the sum itself.
     for &reader in cx.readers(y) {
         let node = cx.node(reader);
-        if let (Op::Transpose(op), Some(&Some(seen))) = (&node.op, node.outputs.first())
-            && op.perm.as_ref() == Some(&back)
+        if let (Some((_, order)), Some(&Some(seen))) = (transposed(cx, node), node.outputs.first())
+            && order == back
             && !cx.is_output(seen)
         {
             patch.relies_on(reader);
             patch.replace(seen, sum);
         }
     }
-    let moved = patch.node(&node.name, Transpose { perm: Some(perm) }, &[sum]);
+    let moved = patch.node(&node.name, transpose_op(&perm), &[sum]);
     patch.replace(y, moved);
     Ok(relying_on(patch, &[transpose]))
 }
 
 /// The Transpose that makes a value, what it reads and its order of axes.
-fn transposed(cx: &View<'_>, id: ValueId) -> Option<(NodeId, ValueId, Vec<i64>)> {
-    let (transpose, node) = made_by(cx, id, |op| matches!(op, Op::Transpose(_)))?;
-    let Op::Transpose(Transpose { perm: Some(perm) }) = &node.op else { return None };
-    Some((transpose, one_input(node)?, perm.clone()))
+fn turned(cx: &View<'_>, id: ValueId) -> Option<(NodeId, ValueId, Vec<usize>)> {
+    let (transpose, node) = cx.producer(id)?;
+    let (input, perm) = transposed(cx, node)?;
+    Some((transpose, input, perm))
 }
 
-fn moves_channels_forward(perm: &[i64]) -> bool {
-    let rank = perm.len() as i64;
-    perm.len() >= MIN_RANK && perm.iter().copied().eq([0, rank - 1].into_iter().chain(1..rank - 1))
-}
-
-fn inverse(perm: &[i64]) -> Vec<i64> {
-    let mut inverse = vec![0; perm.len()];
-    for (axis, &from) in perm.iter().enumerate() {
-        inverse[from as usize] = axis as i64;
-    }
-    inverse
+fn moves_channels_forward(perm: &[usize]) -> bool {
+    let rank = perm.len();
+    rank >= MIN_RANK && perm.iter().copied().eq([0, rank - 1].into_iter().chain(1..rank - 1))
 }
 
 /// Whether a value is a product with a matrix, or one to which a constant was added.

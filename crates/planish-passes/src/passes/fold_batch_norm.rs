@@ -5,10 +5,11 @@
 //! `s = scale / sqrt(variance + epsilon)` and `t = bias - mean · s`.
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Add, BatchNormalization, Cast, CastRounding, Mul, Op};
+use planish_op::{Add, BatchNormalization, Mul, Op};
 use planish_tensor::{DType, Tensor};
 
 use crate::layer::{Affine, Layer};
+use crate::pattern::cast;
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
@@ -110,10 +111,6 @@ fn product_and_sum(cx: &View<'_>, node: &Node, input: ValueId, output: ValueId, 
     }
     patch.replace(output, value);
     Match::Rewrite(patch)
-}
-
-fn cast(to: DType) -> Cast {
-    Cast { to, saturate: true, round_mode: CastRounding::Up }
 }
 
 #[cfg(test)]

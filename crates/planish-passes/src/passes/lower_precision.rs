@@ -19,9 +19,10 @@
 use std::collections::HashSet;
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Cast, CastRounding, Op};
+use planish_op::{Cast, Op};
 use planish_tensor::{DType, Tensor};
 
+use crate::pattern::cast;
 use crate::rounding::{Small, rounded};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -210,10 +211,6 @@ fn uncast(cx: &View<'_>, id: ValueId) -> ValueId {
         }
         _ => id,
     }
-}
-
-fn cast(to: DType) -> Cast {
-    Cast { to, saturate: true, round_mode: CastRounding::Up }
 }
 
 /// Whether an input is of the type that the operator computes in: not indices, sizes, coordinates or factors of

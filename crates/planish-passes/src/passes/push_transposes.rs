@@ -13,11 +13,12 @@ mod sides;
 use std::collections::{BTreeSet, HashMap};
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Op, Reshape, Transpose};
+use planish_op::{Op, Reshape};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::reshape::target;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
+use crate::transpose::{behind, inverse, is_identity, transpose_op, transposed};
 use crate::view::View;
 use cut::{NEVER, Network, SINK, SOURCE};
 use moves::{Input, Moved, moved};
@@ -63,36 +64,6 @@ impl Sweep for PushTransposes {
             }
         }
     }
-}
-
-/// The input and order of a Transpose.
-fn transposed(cx: &View<'_>, node: &Node) -> Option<(ValueId, Vec<usize>)> {
-    let (Op::Transpose(op), Some(input)) = (&node.op, cx.input(node, 0)) else { return None };
-    let rank = cx.rank(input)?;
-    let perm = match &op.perm {
-        Some(perm) => planish_tensor::distinct_axes(perm, rank).ok()?,
-        None => (0..rank).rev().collect(),
-    };
-    (perm.len() == rank).then_some((input, perm))
-}
-
-fn inverse(perm: &[usize]) -> Vec<usize> {
-    let mut inverse = vec![0; perm.len()];
-    perm.iter().enumerate().for_each(|(axis, &from)| inverse[from] = axis);
-    inverse
-}
-
-/// The order of a Transpose by `second` of a Transpose by `first`.
-fn behind(first: &[usize], second: &[usize]) -> Vec<usize> {
-    second.iter().map(|&axis| first[axis]).collect()
-}
-
-fn is_identity(perm: &[usize]) -> bool {
-    perm.iter().enumerate().all(|(axis, &from)| axis == from)
-}
-
-fn transpose_op(perm: &[usize]) -> Transpose {
-    Transpose { perm: Some(perm.iter().map(|&axis| axis as i64).collect()) }
 }
 
 /// Whether axes of size 1 are all that a Transpose to this shape moves.

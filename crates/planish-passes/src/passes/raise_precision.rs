@@ -6,9 +6,10 @@
 //! inputs and outputs stay as they are.
 
 use planish_ir::NodeId;
-use planish_op::{Cast, CastRounding, Op};
+use planish_op::{Cast, Op};
 use planish_tensor::{DType, Tensor};
 
+use crate::pattern::cast;
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
@@ -84,10 +85,6 @@ impl Rule for DropRoundings {
         }
         Match::Rewrite(Patch::replacing(output, source))
     }
-}
-
-fn cast(to: DType) -> Cast {
-    Cast { to, saturate: true, round_mode: CastRounding::Up }
 }
 
 /// Whether an attribute says which type the operator makes, or the type of a scale does.

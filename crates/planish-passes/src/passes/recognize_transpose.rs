@@ -5,13 +5,17 @@
 //! nor one behind goes through; these atoms are what is permuted.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::{Op, Reshape, Transpose};
+use planish_op::Reshape;
 use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, private, relying_on};
+use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
 use crate::reshape::{reshaped_input, target};
 use crate::rule::{Match, Operand, Patch, Rule};
+use crate::transpose::{behind, transpose_op, transposed};
 use crate::view::View;
+
+/// Transposes behind each other that are taken as one; more are only in hostile graphs.
+const MAX_TURNS: usize = 8;
 
 /// Reshape, Transpose, Reshape (or Squeeze, Unsqueeze, Flatten) with at most one change of shape left.
 pub(crate) struct RecognizeTranspose;
@@ -61,25 +65,17 @@ fn read_turns(cx: &View<'_>, turned: ValueId) -> Option<Turned> {
     let rank = cx.rank(turned)?;
     let mut found =
         Turned { merged: turned, perm: (0..rank).collect(), transposes: Vec::new(), name: String::new() };
-    while let Some((id, node)) = made_by(cx, found.merged, |op| matches!(op, Op::Transpose(_))) {
-        let before = permutation(&node.op, rank)?;
-        found.perm = found.perm.iter().map(|&axis| before.get(axis).copied()).collect::<Option<_>>()?;
-        found.merged = one_input(node)?;
+    while let Some((id, node)) = cx.producer(found.merged).filter(|_| found.transposes.len() < MAX_TURNS)
+        && let Some((input, before)) = transposed(cx, node)
+    {
+        found.perm = behind(&before, &found.perm);
+        found.merged = input;
         if found.transposes.is_empty() {
             found.name = node.name.to_string();
         }
         found.transposes.push(id);
     }
     (!found.transposes.is_empty()).then_some(found)
-}
-
-/// The permutation of a Transpose.
-fn permutation(op: &Op, rank: usize) -> Option<Vec<usize>> {
-    let Op::Transpose(op) = op else { return None };
-    match &op.perm {
-        Some(perm) => perm.iter().map(|&axis| usize::try_from(axis).ok()).collect(),
-        None => Some((0..rank).rev().collect()),
-    }
 }
 
 /// A run of elements that moves as a whole.
@@ -160,8 +156,7 @@ impl Move {
         let perm = self.perm(&shape, after);
         shape = perm.iter().filter_map(|&axis| shape.get(axis).cloned()).collect();
         if !perm.iter().copied().eq(0..perm.len()) {
-            let perm = perm.into_iter().map(|axis| axis as i64).collect();
-            result = patch.node(name, Transpose { perm: Some(perm) }, &[result]);
+            result = patch.node(name, transpose_op(&perm), &[result]);
         }
         match self.reshapes_last {
             true => reshape(patch, name, result, &shape, after),
