@@ -10,10 +10,11 @@ use clap::Args;
 use planish_compile::{BuildOptions, Precision, TacticSelector, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_cuda::{Gpu, Planner, offline};
+use planish_ir::Graph;
 use planish_kernel::{Backend, Candidate, Problem};
 use planish_plan::{Plan, Profile, Step, StepKind, SymbolRange, Variant};
 
-use crate::nvrtc;
+use crate::{nvrtc, passes};
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -34,7 +35,17 @@ pub(crate) struct Options {
     /// Sizes of that symbol that the plan is to have: least, tuned and most.
     #[arg(long, value_delimiter = ',', value_name = "MIN,OPT,MAX")]
     profile: Vec<i64>,
-    /// Times that a device of this kind measured; what is not among them is left to the cost model.
+    /// Sizes of other symbols, as in height=512,width=512.
+    #[arg(long, value_delimiter = ',', value_parser = named_size, value_name = "NAME=SIZE")]
+    sizes: Vec<(String, i64)>,
+    /// Layers that stay in f32, by patterns of their names.
+    #[arg(long, value_delimiter = ',', value_name = "GLOB")]
+    fp32_layers: Vec<String>,
+    /// Run what the plan is made of over the reference, every operator rounded by itself, and print its distance to the
+    /// model in f32: what the precision alone costs.
+    #[arg(long)]
+    distance: bool,
+    /// Times that a device of this kind measured; tactics that are not among them are left out.
     #[arg(long)]
     timings: Option<PathBuf>,
     /// Compile every kernel that the tuner would measure.
@@ -79,12 +90,20 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             [min, opt, max] => Some(SymbolRange { symbol: symbol.clone(), min, opt, max }),
             _ => None,
         };
-        let ranges: Vec<SymbolRange> = symbols.iter().filter_map(range).collect();
+        let mut ranges: Vec<SymbolRange> = symbols.iter().filter_map(range).collect();
+        let fixed = |(symbol, size): &(String, i64)| SymbolRange {
+            symbol: symbol.clone(),
+            min: *size,
+            opt: *size,
+            max: *size,
+        };
+        ranges.extend(options.sizes.iter().map(fixed));
         let build_options = BuildOptions {
             tune_level: if options.timings.is_some() { 3 } else { 0 },
             threads: 1,
             verify: false,
             precision,
+            fp32_layers: options.fp32_layers.clone(),
             tune_at: symbols.iter().map(|symbol| (symbol.clone(), options.batch)).collect(),
             profiles: if ranges.is_empty() { Vec::new() } else { vec![Profile { ranges }] },
             selector: options.compile.then(|| note_sources(&gpu, &asked)),
@@ -92,7 +111,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         };
         let built = build(&graph, &backends, &build_options, &mut timings)
             .with_context(|| format!("{model} cannot be built"))?;
-        complete &= show(model, &built.plan, &built.notes, options.steps);
+        complete &= show(model, &built.plan, &built.notes, options);
+        if options.distance {
+            let size = |name: &str| {
+                let given = options.sizes.iter().find(|(symbol, _)| symbol == name).map(|(_, size)| *size);
+                given.or_else(|| symbols.contains(name).then_some(options.batch))
+            };
+            println!(
+                "    {:.2e} from the model in f32 (relative L2)",
+                distance(model, &graph, &built.graph, &size)?
+            );
+        }
     }
     if options.compile {
         let jobs: Vec<nvrtc::Job> =
@@ -100,6 +129,30 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         return nvrtc::compile(&jobs);
     }
     Ok(complete)
+}
+
+/// Reads `height=512`.
+fn named_size(text: &str) -> Result<(String, i64), String> {
+    let wrong = || format!("`{text}` is no size; give NAME=SIZE");
+    let (name, size) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((name.to_string(), size.parse().map_err(|_| wrong())?))
+}
+
+/// How far a lowered graph is from its model in f32, both over the reference, on random inputs: the largest of the
+/// outputs' distances.
+fn distance(model: &str, graph: &Graph, lowered: &Graph, size: &dyn Fn(&str) -> Option<i64>) -> Result<f64> {
+    let fixed = graph.specialize(size)?;
+    let inputs = passes::inputs(&PathBuf::from(model), &fixed)?;
+    let (exact, _) = planish_passes::raise_precision().run(fixed, &planish_passes::Options::default())?;
+    let numbers = |graph: &Graph| -> Result<Vec<Vec<f64>>> {
+        let outputs = planish_ir::interpret(graph, inputs.clone())?;
+        Ok(outputs.iter().filter_map(|value| Some(value.as_tensor()?.to_f64s())).collect())
+    };
+    let norm = |list: &mut dyn Iterator<Item = f64>| list.map(|x| x * x).sum::<f64>().sqrt();
+    let one = |(want, got): (&Vec<f64>, &Vec<f64>)| {
+        norm(&mut want.iter().zip(got).map(|(a, b)| a - b)) / norm(&mut want.iter().copied())
+    };
+    Ok(numbers(&exact)?.iter().zip(&numbers(lowered)?).map(one).fold(0.0, f64::max))
 }
 
 /// Sources that candidates asked for, by their keys.
@@ -125,7 +178,9 @@ fn note_sources(gpu: &Gpu, asked: &Asked) -> TacticSelector {
 }
 
 /// Prints a plan in short; gives whether all of it runs on the GPU.
-fn show(model: &str, plan: &Plan, notes: &[String], all: bool) -> bool {
+fn show(model: &str, plan: &Plan, notes: &[String], options: &Options) -> bool {
+    let all = options.steps;
+    let prices = if options.timings.is_some() { "a device's times" } else { "the cost model" };
     let tactic = |step: &Step| match &step.kind {
         StepKind::Kernel { variants, .. } => variants[0].tactic.name.clone(),
         StepKind::Transfer => "transfer".to_string(),
@@ -150,7 +205,7 @@ fn show(model: &str, plan: &Plan, notes: &[String], all: bool) -> bool {
     let on_host = steps.iter().filter(|step| step.target == 0).count();
     let listed: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
     println!(
-        "{model}: {} steps, {on_host} on the CPU, some {:.0} us by the cost model; {}",
+        "{model}: {} steps, {on_host} on the CPU, some {:.0} us by {prices}; {}",
         steps.len(),
         predicted / 1e3,
         listed.join(", ")
