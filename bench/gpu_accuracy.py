@@ -9,9 +9,9 @@ A model is made by bench/export_suite.py, run by PyTorch in float64 and in the p
 Planish: relative L2 of both against float64, and that of PyTorch in float64 with nothing but its weights rounded to the
 precision, which no engine that stores such weights can be expected to beat by much. Asked for: at most 1.5 times
 PyTorch's own error, and at most what the precision allows. Models are treated side by side in processes of their own;
-times play no part here, so plans are built by the cost model (--build changes that), of our own kernels (by the cost model a library's would be taken unseen)
-and without the self-check, which this is a stricter form of. Models whose outputs are few numbers run on more images:
-the distance of ten numbers is chance.
+times play no part here, so plans are built by the cost model (--build changes that), of our own kernels (by the cost
+model a library's would be taken unseen) and without the self-check, which this is a stricter form of. Models whose
+outputs are few numbers run on more images: the distance of ten numbers is chance.
 """
 
 import argparse

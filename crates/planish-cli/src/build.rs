@@ -10,6 +10,9 @@ use crate::args::{Build, Opening};
 use crate::memory::Needs;
 use crate::{Answer, inspect_plan, load, print};
 
+/// Stages that took less are not worth a word.
+const LEAST_SHOWN_S: f64 = 1e-3;
+
 pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("plan"));
     let made = load::build(&args.model, &args.building)?;
@@ -37,8 +40,8 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         }
         let n_steps = print::count(record.program.steps.len() as u64);
         writeln!(out, "plan    {} ({}, {n_steps} steps)", path.display(), print::bytes(n_bytes))?;
-        let stages: Vec<String> =
-            stages.iter().map(|(name, s)| format!("{name} {}", print::seconds(*s))).collect();
+        let shown = stages.iter().filter(|(_, s)| *s >= LEAST_SHOWN_S);
+        let stages: Vec<String> = shown.map(|(name, s)| format!("{name} {}", print::seconds(*s))).collect();
         writeln!(out, "built   in {} ({})", print::seconds(made.time.as_secs_f64()), stages.join(", "))?;
         if let Some((name, needs)) = &device {
             writeln!(

@@ -311,6 +311,28 @@ mod tests {
     }
 
     #[test]
+    fn a_layer_between_transposes_of_unit_axes_needs_no_reshapes() {
+        // A batch of one that is moved behind the tokens and back, around a layer and before a residual.
+        let before = "input %x: f32[1,3,2] const %w: f32[2,2] = [1,2,3,4] const %b: f32[2] = [5,6] \
+             %t: f32[3,1,2] = Transpose(%x) {perm=[1,0,2]} \"t\" %m: f32[3,1,2] = MatMul(%t, %w) \"m\" \
+             %a: f32[3,1,2] = Add(%m, %b) \"a\" %u: f32[1,3,2] = Transpose(%a) {perm=[1,0,2]} \"u\" \
+             %y: f32[1,3,2] = Add(%u, %x) \"y\" output %y";
+        check(
+            before,
+            expect![[r#"
+            input %x: f32[1,3,2]
+            const %w: f32[2,2] = [1, 2, 3, 4]
+            const %b: f32[1,1,2] = [5, 6]
+            %m: f32[1,3,2] = MatMul(%x, %w) "m"
+            %u: f32[1,3,2] = Add(%m, %b) "a"
+            %y: f32[1,3,2] = Add(%u, %x) "y"
+            output %y
+        "#]],
+        );
+        assert_eq!(left(before), 0);
+    }
+
+    #[test]
     fn neighbours_merge_and_unit_axes_are_reshaped() {
         check(
             "input %x: f32[n,2,3] input %u: f32[1,n,4] %a: f32[3,n,2] = Transpose(%x) {perm=[2,0,1]} \
