@@ -230,7 +230,11 @@ pub(crate) fn engine(plan: Plan, device: Device, opening: &Opening) -> Result<En
     if opening.managed_weights && !on_gpu {
         bail!("{ONLY_ON_GPU}");
     }
-    Ok(Engine::with_options(plan, device, EngineOptions { managed_weights: opening.managed_weights })?)
+    Ok(Engine::with_options(
+        plan,
+        device,
+        EngineOptions { managed_weights: opening.managed_weights, ..EngineOptions::default() },
+    )?)
 }
 
 /// The device that an engine's plan runs on, and what it computes in, as the plan has them.

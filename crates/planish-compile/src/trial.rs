@@ -142,7 +142,7 @@ impl Trial {
     fn run(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
         let inputs = &self.inputs[self.n_runs % self.inputs.len()];
         self.n_runs += 1;
-        let call = Call { inputs, outputs: &self.outputs, workspace: self.workspace };
+        let call = Call { inputs, outputs: &self.outputs, workspace: self.workspace, fault: Address::NULL };
         // SAFETY: every operand has memory of its own that spans it, and nobody else touches it.
         unsafe { self.kernel.launch(&call, queue) }
     }

@@ -236,7 +236,7 @@ fn measure(cpu: &Cpu, case: &Case, n: usize) -> Option<f64> {
     let (from, to) = addresses.split_at(problem.inputs.len());
     let workspace = cpu.allocate(kernel.workspace_bytes()).expect("memory");
     let mut queue = cpu.queue(QueueOptions::new(1)).ok()?;
-    let call = Call { inputs: from, outputs: to, workspace: workspace.address() };
+    let call = Call { inputs: from, outputs: to, workspace: workspace.address(), fault: Address::NULL };
     let n_elements = problem.inputs[0].len();
     let rounds = (4_000_000 / n_elements).max(1);
     let mut best = f64::INFINITY;

@@ -15,7 +15,7 @@ use planish_cpu::simd::{Simd, SimdKernel};
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
 use planish_kernel::{
-    Backend, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
+    Address, Backend, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::*;
@@ -208,7 +208,12 @@ fn operator(
         let inputs: Vec<_> = from.iter().map(|memory| memory.address()).collect();
         let outputs: Vec<_> = to.iter().map(|memory| memory.address()).collect();
         let time = seconds(|| {
-            let call = Call { inputs: &inputs, outputs: &outputs, workspace: workspace.address() };
+            let call = Call {
+                inputs: &inputs,
+                outputs: &outputs,
+                workspace: workspace.address(),
+                fault: Address::NULL,
+            };
             // SAFETY: the memory was allocated for these operands.
             unsafe { kernel.launch(&call, &mut *queue) }.expect("it runs");
         });
@@ -309,7 +314,12 @@ fn measured(problem: &Problem) -> Vec<(String, f64)> {
         let mut queue = cpu.queue(QueueOptions::new(1)).expect("a queue");
         let inputs: Vec<_> = memories.iter().map(|memory| memory.address()).collect();
         let time = seconds(|| {
-            let call = Call { inputs: &inputs, outputs: &[output.address()], workspace: workspace.address() };
+            let call = Call {
+                inputs: &inputs,
+                outputs: &[output.address()],
+                workspace: workspace.address(),
+                fault: Address::NULL,
+            };
             // SAFETY: the memory was allocated for these operands.
             unsafe { kernel.launch(&call, &mut *queue) }.expect("it runs");
         });

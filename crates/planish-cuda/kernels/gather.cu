@@ -8,12 +8,11 @@
 //
 // Integers: 0 (vectors of) elements, 1 the size of the innermost axis, 2 the size and 3 the stride of the data's
 // indexed axis; from 4 on divisors of the output's axes, innermost first (of vectors there), then strides of the
-// data, the index and the output. Negative indices count from the end; what is outside is brought inside, since a
-// kernel has nobody to tell.
+// data, the index and the output. Negative indices count from the end; what is outside is told and brought inside.
 #define DATA (4 + 3 * N_AXES)
 #define INDEX (DATA + N_AXES)
 #define OUT (INDEX + N_AXES)
-extern "C" __global__ void __launch_bounds__(256) gather(const T* data, const I_T* index, T* y, const Ints a) {
+extern "C" __global__ void __launch_bounds__(256) gather(const T* data, const I_T* index, T* y, u64* fault, const Ints a) {
   let_next_begin();
   wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
@@ -28,9 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const T* data, const I_
     which += (i64)at * a.v[INDEX + i];
     to += (i64)at * a.v[OUT + i];
   }
-  i64 place = (i64)index[which];
-  place = place < 0 ? place + a.v[2] : place;
-  place = place < 0 ? 0 : place >= a.v[2] ? a.v[2] - 1 : place;
+  const i64 place = po_inside((i64)index[which], a.v[2], fault);
   typename Wide<T>::type v[V];
   po_load_part<T, V>(v, data + from + place * a.v[3], left, (typename Wide<T>::type)0);
   po_store_part<T, V>(y + to, v, left);

@@ -3,9 +3,8 @@
 // Set from outside: T any type of the elements' width; I_T i32 or i64; V neighbours at once; N the length of a tuple;
 // INDEX(i) the index tensor's element.
 // Integers: 0 vectors, 1 to 3 the divisor of a slice in vectors, 4 to 6 that of the tuples of a batch, 7 the elements of
-// a batch; from 8 on the size and the stride of each axis of a tuple. What is outside is brought inside, since a kernel
-// has nobody to tell.
-extern "C" __global__ void __launch_bounds__(256) gather_nd(const T* data, const I_T* index, T* y, const Ints a) {
+// a batch; from 8 on the size and the stride of each axis of a tuple. What is outside is told and brought inside.
+extern "C" __global__ void __launch_bounds__(256) gather_nd(const T* data, const I_T* index, T* y, u64* fault, const Ints a) {
   let_next_begin();
   wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
@@ -15,11 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) gather_nd(const T* data, const
   const i64 tuple = rest;
 #pragma unroll
   for (int k = 0; k < N; k++) {
-    const int size = a.v[8 + 2 * k];
-    i64 place = INDEX(tuple * N + k);
-    place = place < 0 ? place + size : place;
-    place = place < 0 ? 0 : place >= size ? size - 1 : place;
-    from += place * a.v[9 + 2 * k];
+    from += po_inside(INDEX(tuple * N + k), a.v[8 + 2 * k], fault) * a.v[9 + 2 * k];
   }
   po_take(rest, a.v[4], a.v[5], a.v[6]);
   from += (i64)rest * a.v[7];

@@ -20,6 +20,20 @@ PL_INLINE int po_take(u32& rest, int dim, int mul, int shift) {
   return at;
 }
 
+// A place along an axis that an index names, negative ones from the end. An index that is outside is told in `fault`,
+// where somebody looks (its size in the low half of the word, the index in the high one, as near as 32 bits come), and
+// brought inside. The word lies in the host's memory and is written whole; which of several stays is no matter.
+PL_INLINE i64 po_inside(i64 index, int size, u64* fault) {
+  const i64 place = index < 0 ? index + size : index;
+  if (place >= 0 && place < size) return place;
+  if (fault) {
+    const i64 most = 2147483647ll, least = -2147483647ll - 1;
+    const i64 near = index > most ? most : index < least ? least : index;
+    *(volatile u64*)fault = (u64)(u32)(i32)near << 32 | (u32)size;
+  }
+  return place < 0 ? 0 : size - 1;
+}
+
 // Where a thread is along its N axes: integer 0 says how many threads there are, the axes' divisors follow, innermost
 // first, and what is left of the thread's number is `outer`. False for threads beyond the last.
 template <int THREADS, int N> PL_INLINE bool po_thread(const Ints& a, int (&at)[N], int& outer) {

@@ -14,25 +14,22 @@
 //   FOLD       the function
 //   INDEX(i)   the index tensor's element
 //
-// Integers: 0 threads; then by stage, see below. What is outside is brought inside, since a kernel has nobody to tell.
-
-PL_INLINE i64 inside(i64 place, int size) {
-  place = place < 0 ? place + size : place;
-  return place < 0 ? 0 : place >= size ? size - 1 : place;
-}
+// Integers: 0 threads; then by stage, see below. What is outside is told and brought inside.
 
 #if !EACH && (STAGE == 1 || STAGE == 4)
 // The slice that a tuple names; from integer 4 on the size and the stride in slices of each of its axes.
-PL_INLINE i64 slice_of(const I_T* index, i64 tuple, const Ints& a) {
+PL_INLINE i64 slice_of(const I_T* index, i64 tuple, u64* fault, const Ints& a) {
   i64 slice = 0;
 #pragma unroll
-  for (int k = 0; k < N; k++) slice += inside(INDEX(tuple * N + k), a.v[4 + 2 * k]) * a.v[5 + 2 * k];
+  for (int k = 0; k < N; k++) {
+    slice += po_inside(INDEX(tuple * N + k), a.v[4 + 2 * k], fault) * a.v[5 + 2 * k];
+  }
   return slice;
 }
 #endif
 
 extern "C" __global__ void __launch_bounds__(256)
-    scatter(const T* data, const I_T* index, const T* updates, T* y, u32* last, const Ints a) {
+    scatter(const T* data, const I_T* index, const T* updates, T* y, u32* last, u64* fault, const Ints a) {
   let_next_begin();
   wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
@@ -44,14 +41,14 @@ extern "C" __global__ void __launch_bounds__(256)
 #if EACH
   // 1 size and 2 stride of the indexed axis; from 4 on divisor and stride in the data of each axis, innermost first,
   // the stride of the indexed one 0.
-  i64 place = inside(INDEX(rest), a.v[1]) * a.v[2];
+  i64 place = po_inside(INDEX(rest), a.v[1], fault) * a.v[2];
 #pragma unroll
   for (int i = 0; i < N; i++) {
     const int at = po_take(rest, a.v[4 + 4 * i], a.v[5 + 4 * i], a.v[6 + 4 * i]);
     place += (i64)at * a.v[7 + 4 * i];
   }
 #else
-  const i64 place = slice_of(index, rest, a);
+  const i64 place = slice_of(index, rest, fault, a);
 #endif
   atomicMax(last + place, number);
 #elif STAGE == 2
@@ -79,13 +76,13 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   for (int j = 0; j < a.v[3]; j++) {
     const i64 from = first + (i64)j * a.v[4];
-    T* to = y + line + inside(INDEX(from), a.v[1]) * a.v[2];
+    T* to = y + line + po_inside(INDEX(from), a.v[1], fault) * a.v[2];
     *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[from])));
   }
 #else
   // One element of every slice: 1 tuples, 2 elements of a slice.
   for (int j = 0; j < a.v[1]; j++) {
-    T* to = y + slice_of(index, j, a) * a.v[2] + rest;
+    T* to = y + slice_of(index, j, fault, a) * a.v[2] + rest;
     *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[(i64)j * a.v[2] + rest])));
   }
 #endif

@@ -2,7 +2,8 @@
 //
 // Set from outside:
 //   T U       what is read and written is stored in
-//   IS_LOG    1: the logarithm
+//   IS_LOG    1: the logarithm, by two subtractions: the largest and the sum's logarithm together would be rounded at
+//             the size of the largest
 //   ALONG     1: neighbours of a line are neighbours in memory, and THREADS share a line;
 //             0: a thread has a line, neighbours have neighbouring lines
 //   THREADS   32 or 256
@@ -63,14 +64,14 @@ extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, cons
     sum += e;
   }
   sum = po_block_sum<THREADS>(sum, scratch);
-  const float share = IS_LOG ? most + logf(sum) : 1.0f / sum;
+  const float share = IS_LOG ? logf(sum) : 1.0f / sum;
   if (!there) return;
 #pragma unroll
   for (int i = 0; i < HELD / V; i++) {
     float v[V];
     const int at = (i * THREADS + t) * V;
 #pragma unroll
-    for (int j = 0; j < V; j++) v[j] = IS_LOG ? held[i * V + j] - share : held[i * V + j] * share;
+    for (int j = 0; j < V; j++) v[j] = IS_LOG ? (held[i * V + j] - most) - share : held[i * V + j] * share;
     if (at < len) po_store_part<U, V>(into + at, v, len - at);
   }
 #else
@@ -90,12 +91,12 @@ extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, cons
     for (int j = 0; j < V; j++) sum += j < len - at ? expf(v[j] - most) : 0.0f;
   }
   sum = po_block_sum<THREADS>(sum, scratch);
-  const float share = IS_LOG ? most + logf(sum) : 1.0f / sum;
+  const float share = IS_LOG ? logf(sum) : 1.0f / sum;
   for (int at = t * V; there && at < len; at += THREADS * V) {
     float v[V];
     po_load_part<T, V>(v, row + at, len - at, lowest);
 #pragma unroll
-    for (int j = 0; j < V; j++) v[j] = IS_LOG ? v[j] - share : expf(v[j] - most) * share;
+    for (int j = 0; j < V; j++) v[j] = IS_LOG ? (v[j] - most) - share : expf(v[j] - most) * share;
     po_store_part<U, V>(into + at, v, len - at);
   }
 #endif
@@ -106,10 +107,10 @@ extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, cons
   for (int i = 0; i < len; i++) most = pl_max(most, po_widen(x[from + i * step]));
   float sum = 0.0f;
   for (int i = 0; i < len; i++) sum += expf(po_widen(x[from + i * step]) - most);
-  const float share = IS_LOG ? most + logf(sum) : 1.0f / sum;
+  const float share = IS_LOG ? logf(sum) : 1.0f / sum;
   for (int i = 0; i < len; i++) {
     const float v = po_widen(x[from + i * step]);
-    y[to + i * step_to] = Narrow<U>::make(IS_LOG ? v - share : expf(v - most) * share);
+    y[to + i * step_to] = Narrow<U>::make(IS_LOG ? (v - most) - share : expf(v - most) * share);
   }
 #endif
 }

@@ -1,7 +1,6 @@
 //! `Cuda`: the backend, a table of kernel families over one GPU's memory and streams.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use planish_kernel::{
     Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
@@ -9,8 +8,9 @@ use planish_kernel::{
     source_of_family,
 };
 use planish_op::Value;
-use planish_tensor::{Bytes, DType, Tensor};
+use planish_tensor::{DType, Tensor};
 
+use crate::code::{CodeSet, Loaded};
 use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
 use crate::error::CudaError;
 use crate::family::{Family, Work};
@@ -18,7 +18,6 @@ use crate::find::{self, Which};
 use crate::formats;
 use crate::gpu::Gpu;
 use crate::libs::{cublaslt, cudnn};
-use crate::nvrtc;
 use crate::queue::{CudaQueue, Point};
 use crate::regions;
 use crate::source::Source;
@@ -71,41 +70,40 @@ fn need_of(which: Which) -> Option<String> {
     find::find(which).ok().map(|found| format!("{}{}", which.need(), found.version))
 }
 
-/// One GPU.
+/// One GPU, with the code of one engine or one build. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Cuda {
     shared: Arc<Shared>,
+    code: Arc<CodeSet>,
 }
 
+/// What all that use a GPU share.
 #[derive(Debug)]
 struct Shared {
     /// Begun when first asked for; before the context, which must outlive them.
     cublaslt: OnceLock<Result<cublaslt::Handle, CudaError>>,
     cudnn: OnceLock<Result<cudnn::Handle, CudaError>>,
-    /// Loaded code by the key of its source.
-    modules: Mutex<HashMap<String, Arc<Module>>>,
-    /// Compiled code by the same key: what plans brought, and what was compiled here.
-    code: Mutex<HashMap<String, Bytes>>,
+    loaded: Loaded,
     context: Arc<Context>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The maps are never left half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cuda {
     /// The GPU `cuda:index`; the error says what is missing on a machine without one.
     pub fn open(index: usize) -> Result<Cuda, CudaError> {
         let context = Context::open(index)?;
-        let shared = Shared {
-            context,
-            modules: Mutex::default(),
-            code: Mutex::default(),
-            cublaslt: OnceLock::new(),
-            cudnn: OnceLock::new(),
-        };
-        Ok(Cuda { shared: Arc::new(shared) })
+        let shared =
+            Shared { context, loaded: Loaded::default(), cublaslt: OnceLock::new(), cudnn: OnceLock::new() };
+        Ok(Cuda { shared: Arc::new(shared), code: Arc::default() })
+    }
+
+    /// The same GPU with code of its own: what a plan brings, and what is compiled here.
+    pub fn with_code(&self, code: &[Code]) -> Cuda {
+        Cuda { shared: Arc::clone(&self.shared), code: Arc::new(CodeSet::new(code)) }
+    }
+
+    /// Modules of compiled kernels that are loaded on the GPU, whoever uses them.
+    pub fn n_modules(&self) -> usize {
+        self.shared.loaded.len()
     }
 
     pub fn gpu(&self) -> &Gpu {
@@ -138,28 +136,6 @@ impl Cuda {
     pub fn candidates_of(&self, family: &str, problem: &Problem) -> Vec<Candidate> {
         let known = FAMILIES.iter().filter(|known| known.name() == family);
         known.flat_map(|family| family.candidates_on(self, problem)).collect()
-    }
-
-    /// The compiled form of a source: brought by a plan, compiled before, or compiled now.
-    fn compiled(&self, source: &Source) -> Result<Code, KernelError> {
-        let key = source.key(self.gpu());
-        if let Some(bytes) = lock(&self.shared.code).get(&key) {
-            return Ok(Code { key, bytes: bytes.clone() });
-        }
-        let bytes = Bytes::from_vec(nvrtc::compile_cached(source, self.gpu())?);
-        let bytes = lock(&self.shared.code).entry(key.clone()).or_insert(bytes).clone();
-        Ok(Code { key, bytes })
-    }
-
-    /// The module of a source.
-    fn module(&self, source: &Source) -> Result<Arc<Module>, KernelError> {
-        if let Some(module) = lock(&self.shared.modules).get(&source.key(self.gpu())) {
-            return Ok(Arc::clone(module));
-        }
-        let Code { key, bytes } = self.compiled(source)?;
-        let module = Arc::new(Module::new(&self.shared.context, &bytes)?);
-        // Two threads may have loaded it; the first stays.
-        Ok(Arc::clone(lock(&self.shared.modules).entry(key).or_insert(module)))
     }
 }
 
@@ -240,23 +216,20 @@ impl Backend for Cuda {
             return Ok(Box::new(Prepared { work: Box::new(NoWork), context }));
         }
         let sources = family.sources(self.gpu(), problem, tactic)?;
-        let code: Vec<Arc<Module>> =
-            sources.iter().map(|source| self.module(source)).collect::<Result<_, _>>()?;
+        let Shared { context, loaded, .. } = &*self.shared;
+        let module = |source: &Source| self.code.module(source, context, loaded);
+        let code: Vec<Arc<Module>> = sources.iter().map(module).collect::<Result<_, _>>()?;
         let work = family.prepare(self, problem, tactic, &code)?;
         Ok(Box::new(Prepared { work, context: Arc::clone(&self.shared.context) }))
     }
 
     fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
         let sources = family_of(tactic)?.sources(self.gpu(), problem, tactic)?;
-        sources.iter().map(|source| self.compiled(source)).collect()
+        sources.iter().map(|source| self.code.compiled(source, self.gpu())).collect()
     }
 
-    fn add_code(&self, code: &[Code]) -> Result<(), KernelError> {
-        let mut known = lock(&self.shared.code);
-        for Code { key, bytes } in code {
-            known.entry(key.clone()).or_insert_with(|| bytes.clone());
-        }
-        Ok(())
+    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
+        Ok(Some(Arc::new(Cuda::with_code(self, code))))
     }
 
     fn evaluate(&self, region: &Region, _inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
@@ -335,6 +308,10 @@ struct Prepared {
 impl Kernel for Prepared {
     fn workspace_bytes(&self) -> usize {
         self.work.workspace_bytes()
+    }
+
+    fn may_fault(&self) -> bool {
+        self.work.may_fault()
     }
 
     unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError> {

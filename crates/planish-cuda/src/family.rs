@@ -82,6 +82,11 @@ pub(crate) trait Work: Send + Sync + std::fmt::Debug {
     /// Scratch bytes of one run.
     fn workspace_bytes(&self) -> usize;
 
+    /// As [`planish_kernel::Kernel::may_fault`].
+    fn may_fault(&self) -> bool {
+        false
+    }
+
     /// Puts one run on the stream; allocates nothing and waits for nothing, so that it can be captured.
     ///
     /// # Safety

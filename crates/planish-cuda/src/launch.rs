@@ -19,6 +19,8 @@ pub enum Slot {
     Input(usize),
     Output(usize),
     Workspace,
+    /// Where the kernel tells of an index out of range; null where nobody looks.
+    Fault,
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +94,12 @@ impl Params {
 
     pub fn output(self, idx: usize) -> Params {
         self.address(Slot::Output(idx), 0)
+    }
+
+    /// Whether the kernel is told where faults go.
+    fn may_fault(&self) -> bool {
+        let is_fault = |patch: &Patch| matches!(patch, Patch::Address { slot: Slot::Fault, .. });
+        self.patches.iter().any(is_fault)
     }
 
     pub fn workspace(self, offset: usize) -> Params {
@@ -248,6 +256,7 @@ fn resolve(call: &Call<'_>, slot: Slot) -> Result<Address, KernelError> {
         Slot::Input(idx) => call.inputs.get(idx).copied(),
         Slot::Output(idx) => call.outputs.get(idx).copied(),
         Slot::Workspace => Some(call.workspace),
+        Slot::Fault => Some(call.fault),
     };
     found.ok_or_else(|| KernelError::new(KernelErrorKind::Failed, format!("a launch without its {slot:?}")))
 }
@@ -268,6 +277,10 @@ impl Launches {
 impl Work for Launches {
     fn workspace_bytes(&self) -> usize {
         self.workspace
+    }
+
+    fn may_fault(&self) -> bool {
+        self.launches.iter().any(|launch| launch.params.may_fault())
     }
 
     unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {

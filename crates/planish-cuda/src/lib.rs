@@ -8,6 +8,7 @@
 
 mod backend;
 mod cache;
+mod code;
 mod codegen;
 pub mod driver;
 mod ending;

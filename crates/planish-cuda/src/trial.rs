@@ -6,7 +6,7 @@ mod device;
 mod host;
 mod speeds;
 
-use planish_kernel::{Candidate, Operand, Problem, Ref, Region, Want};
+use planish_kernel::{Candidate, Fault, Operand, Problem, Ref, Region, Want};
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
 
@@ -251,4 +251,17 @@ fn run(
         }
     }
     problem.outputs.iter().zip(&to).map(|(operand, bytes)| collect(operand, bytes)).collect()
+}
+
+/// What the kernels of the family's first candidate tell of these inputs, and the output; on the host whether a device is
+/// here or not, since a device's word is read by the runtime.
+pub(crate) fn fault(family: &dyn Planner, problem: &Problem, inputs: &[Tensor]) -> (Option<Fault>, Tensor) {
+    let gpu = Gpu::known("h200").unwrap();
+    let candidate = family.candidates(&gpu, problem).into_iter().next().unwrap();
+    let plan = family.plan(&gpu, problem, &candidate.tactic).unwrap();
+    let from: Vec<Vec<u8>> =
+        problem.inputs.iter().zip(inputs).map(|(operand, tensor)| lay_out(operand, tensor)).collect();
+    let mut to = vec![vec![GAP; problem.outputs[0].span_bytes()]];
+    let word = host::emulate(&plan, &from, &mut to);
+    (Fault::of_word(word), collect(&problem.outputs[0], &to[0]))
 }

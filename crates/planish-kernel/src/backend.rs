@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::sync::Arc;
 
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
@@ -122,6 +123,9 @@ pub struct Call<'a> {
     pub outputs: &'a [Address],
     /// At least [`Kernel::workspace_bytes`], aligned to 64 bytes; its contents are anything.
     pub workspace: Address,
+    /// The word of a [`crate::Fault`], where a kernel that [`Kernel::may_fault`] writes what it found wrong; null where
+    /// nobody looks. A kernel never clears it.
+    pub fault: Address,
 }
 
 /// A tactic prepared for one problem. Preparing may take time, launching must not allocate.
@@ -129,11 +133,17 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Scratch memory that a launch needs, for the problem's number of threads.
     fn workspace_bytes(&self) -> usize;
 
+    /// Whether it looks at values that may be out of range and tells of them by [`Call::fault`] instead of failing:
+    /// what a kernel on a device has to do, since nobody waits for it.
+    fn may_fault(&self) -> bool {
+        false
+    }
+
     /// Queues one run.
     ///
     /// # Safety
     /// The addresses must be memory of the backend that made the kernel: inputs readable and outputs writable
-    /// for what the problem's operands span, the workspace writable, none of them written by anyone else until
+    /// for what the problem's operands span, the workspace and the fault's word writable, none of them written by anyone else until
     /// the launch is done, and outputs apart from inputs except as the candidate's `in_place` allows.
     unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError>;
 }
@@ -210,10 +220,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// Takes code that a plan carries, before anything of the plan is prepared. Code that is known is left out.
-    fn add_code(&self, code: &[Code]) -> Result<(), KernelError> {
+    /// This device with code of its own, for one engine or one build: kernels that are prepared by what this gives
+    /// are made from `code` where it has what they need, and compiled here where not. Nobody else gets any of it,
+    /// and all of it is given back with the last kernel. `None` where kernels are part of the program.
+    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
         let _ = code;
-        Ok(())
+        Ok(None)
     }
 
     /// What a tactic needs beyond the target's own needs, as in `cudnn9`: written into plans that use it.
@@ -265,7 +277,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError>;
 
     /// Host memory, aligned to at least 64 bytes, that this backend's queues copy from and to without a copy in
-    /// between: pinned for a device. `None` where ordinary memory is as good.
+    /// between, and its kernels can write ([`Call::fault`]): pinned for a device. Zeroed. `None` where ordinary memory
+    /// is as good.
     fn allocate_pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, KernelError> {
         let _ = bytes;
         Ok(None)

@@ -19,6 +19,7 @@ pub mod attention;
 mod backend;
 mod code;
 mod error;
+mod fault;
 pub mod movement;
 pub mod norm;
 mod operand;
@@ -38,6 +39,7 @@ pub use backend::{
 };
 pub use code::Code;
 pub use error::{KernelError, KernelErrorKind};
+pub use fault::Fault;
 pub use operand::{Layout, Operand, layouts_for};
 pub use problem::{Arithmetic, Numeric, Problem};
 pub use product::product_sizes;

@@ -168,6 +168,13 @@ fn table_sum(prefix: &[u8], table: &[u8]) -> [u8; SUM] {
     *blake3::Hasher::new().update(prefix).update(table).finalize().as_bytes()
 }
 
+/// The checksum of the table in what [`head`] gave.
+pub(crate) fn table_sum_of(head: &[u8]) -> [u8; SUM] {
+    let mut sum = [0; SUM];
+    sum.copy_from_slice(&head[PREFIX - SUM..PREFIX]);
+    sum
+}
+
 /// Whether these are the first bytes of a plan file, whole or not.
 pub(crate) fn is_plan(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)

@@ -116,6 +116,11 @@ impl Plan {
         decode(&bytes, Trust::Nothing)
     }
 
+    /// The checksum of the table of sections.
+    pub(crate) fn table_sum(&self) -> Result<[u8; 32]> {
+        Ok(container::table_sum_of(&self.head()?))
+    }
+
     fn head(&self) -> Result<Vec<u8>> {
         self.validate()?;
         let header = Header {

@@ -6,6 +6,7 @@
 //! - `container`: sections, their places and checksums;
 //! - `validate`: what must hold between the structures before anything is run;
 //! - `file`: [`Plan::write_file`], [`Plan::open`] and their like;
+//! - `signature`: keys, and detached signatures of plans;
 //! - `recipe`: what of a plan every later version can read, to build it anew;
 //! - `describe`: a plan as text for people.
 
@@ -16,6 +17,7 @@ mod error;
 mod file;
 mod recipe;
 mod record;
+mod signature;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -29,3 +31,4 @@ pub use record::{
     Certificate, Check, Control, Evidence, Home, Outcome, Plan, PlanTarget, Profile, Program, Step, StepKind,
     SymbolRange, Timing, Value, Variant, Weight,
 };
+pub use signature::{MAX_SIGNATURE_FILE, PrivateKey, PublicKey, Signature, SignatureError};

@@ -3,5 +3,5 @@
 mod consistency;
 mod damage;
 mod round_trip;
-mod sample;
+pub(crate) mod sample;
 mod text;

@@ -229,6 +229,14 @@ impl Context {
         result
     }
 
+    /// Waits for what earlier runs left on a stream of the caller, and tells what their kernels found wrong with the
+    /// inputs' values (an index out of range), as the next run of the context would.
+    pub fn synchronize(&mut self) -> Result<(), RunError> {
+        let state = self.state()?;
+        state.settle();
+        state.frame.faults.take(0, &state.engine.core.unit.program)
+    }
+
     /// Runs once and tells how long the device was busy with transfers and with kernels, by its own clock. Zeros
     /// for a plan without a device.
     pub fn run_phased(&mut self, inputs: &[View<'_>]) -> Result<Phases, RunError> {

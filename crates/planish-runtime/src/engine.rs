@@ -6,6 +6,7 @@ use planish_kernel::{Address, Backend, Memory, MemoryKind};
 use planish_op::ValueType;
 use planish_plan::{Plan, PlanTarget, Program, StepKind};
 
+use crate::code::CodeFrom;
 use crate::context::{Context, ContextOptions};
 use crate::error::{RunError, RunErrorKind};
 use crate::outline::Outline;
@@ -100,12 +101,15 @@ fn port_idx(what: &str, names: &[String], name: &str) -> Result<usize, RunError>
 }
 
 /// How an engine is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EngineOptions {
     /// Weights on a device are put into managed memory: there from the start, and the driver's to move to the host
     /// and back where the device runs short of memory, say with many engines of which few run. Opening fails where
     /// the device cannot do that, or has less free than the weights need.
     pub managed_weights: bool,
+    /// Where the compiled code of kernels comes from. A plan for a GPU is a program: its code runs with the rights of
+    /// this process.
+    pub code: CodeFrom,
 }
 
 impl Engine {
@@ -117,7 +121,7 @@ impl Engine {
     /// As [`Engine::new`], with options.
     pub fn with_options(
         plan: Plan,
-        backends: Vec<Arc<dyn Backend>>,
+        mut backends: Vec<Arc<dyn Backend>>,
         options: EngineOptions,
     ) -> Result<Engine, RunError> {
         let has_device = backends.iter().any(|backend| backend.memory_kind() == MemoryKind::Device);
@@ -158,10 +162,11 @@ impl Engine {
                 )));
             }
         }
-        // Each piece of code names what it is made for; a backend that cannot use one leaves it.
-        if !plan.code.is_empty() {
-            for backend in backends.iter().filter(|backend| backend.memory_kind() == MemoryKind::Device) {
-                backend.add_code(&plan.code)?;
+        let code = options.code.taken_from(&plan)?;
+        for backend in backends.iter_mut().filter(|backend| backend.memory_kind() == MemoryKind::Device) {
+            // Each piece of code names what it is made for; a backend that cannot use one leaves it.
+            if let Some(own) = backend.with_code(code)? {
+                *backend = own;
             }
         }
         let unit = Unit::new(&plan.program);
@@ -169,7 +174,7 @@ impl Engine {
             list.iter().map(|&value| plan.program.values[value as usize].name.clone()).collect::<Vec<_>>()
         };
         let (input_names, output_names) = (names(&plan.program.inputs), names(&plan.program.outputs));
-        let weights = Weights::place(&plan, &backends, options)?;
+        let weights = Weights::place(&plan, &backends, options.managed_weights)?;
         let device = backends.iter().find(|backend| backend.memory_kind() == MemoryKind::Device);
         let pinning = match device {
             Some(device) => device.allocate_pinned(LEAST)?.map(|_| device.clone()),

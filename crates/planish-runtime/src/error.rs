@@ -19,6 +19,8 @@ pub enum RunErrorKind {
     OutOfMemory,
     /// The inputs' values are outside what an operator defines.
     BadValues,
+    /// The plan is not signed by a key that is trusted.
+    Untrusted,
     /// The machine cannot do what was asked.
     Unsupported,
     /// A kernel or a thread failed.

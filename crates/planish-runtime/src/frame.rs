@@ -12,6 +12,7 @@ use crate::clock::{Clock, Mark, Phase, Phases, Span};
 use crate::control::run_control;
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
+use crate::faults::Faults;
 use crate::feed::{Bound, Feed, check_types};
 use crate::memory::Own;
 use crate::resolve::{Action, Resolved};
@@ -135,6 +136,7 @@ pub(crate) struct Frame {
     pub(crate) marks: Vec<(Phase, Mark)>,
     pub(crate) spans: Vec<Span>,
     pub(crate) n_resolved: usize,
+    pub(crate) faults: Faults,
 }
 
 impl Frame {
@@ -252,6 +254,7 @@ impl Frame {
         watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
         self.check_bound(unit, resolved)?;
+        self.faults.prepare(core, &unit.program)?;
         if unit.outline.segments.len() > 1 {
             self.check_held(unit, resolved)?;
         }
@@ -347,6 +350,7 @@ impl Frame {
         // A run that does not wait is one segment, and whoever asked for it waits.
         if mode.waits || unit.outline.segments.len() > 1 {
             queues.synchronize()?;
+            self.faults.take(0, &unit.program)?;
         }
         self.report(watch)?;
         Ok(learned)

@@ -6,6 +6,7 @@ use planish_plan::Step;
 use crate::branches::{Branches, assign, touches};
 use crate::engine::{Core, Unit};
 use crate::error::RunError;
+use crate::faults;
 use crate::feed::Feed;
 use crate::frame::{Frame, Mode, Observed, Queues, Watch};
 use crate::memory::pointer;
@@ -34,7 +35,9 @@ impl Frame {
             None => Vec::new(),
         };
         let n_inputs = step.inputs.len();
-        run_kernel(step, record, &addresses, workspace, queues.get(record.target, record.stream))?;
+        let faults = self.faults.start();
+        let queue = queues.get(record.target, record.stream);
+        run_kernel(step, record, &addresses, workspace, faults, queue)?;
         if let Some(observer) = &mut watch.observer {
             let outputs =
                 self.copies(unit, resolved, &record.outputs, &addresses[n_inputs..], record, queues)?;
@@ -74,13 +77,14 @@ impl Frame {
         queues: &mut Queues,
         mode: Mode,
     ) -> Result<(), RunError> {
-        // Operands and workspace of every step, one behind the other.
+        // Operands and workspace of every step, one behind the other, and where faults are told.
         let mut key = std::mem::take(&mut self.addresses);
         key.clear();
         for at in stretch.first..stretch.end {
             let workspace = self.operands(&resolved.steps[at], resolved, feeds, &mut key);
             key.push(workspace);
         }
+        key.push(self.faults.start());
         let first = &steps[stretch.first];
         let queue = queues.get(first.target, first.stream);
         let own = Operands { resolved, steps, stretch, key: &key };
@@ -175,10 +179,15 @@ impl<'a> Operands<'a> {
         let step = &self.resolved.steps[at];
         let done = match step.action {
             Action::Transfer { bytes, way } => copy_pinned(addresses, bytes, way, queue),
-            _ => run_kernel(step, record, addresses, workspace[0], queue),
+            _ => run_kernel(step, record, addresses, workspace[0], self.faults(), queue),
         };
         queue.range_end();
         done
+    }
+
+    /// Where the words of faults begin.
+    fn faults(&self) -> Address {
+        self.key.last().copied().unwrap_or(Address::NULL)
     }
 
     fn launch_all(&self, queue: &mut dyn Queue) -> Result<(), RunError> {
@@ -255,11 +264,13 @@ fn run_kernel(
     record: &Step,
     addresses: &[Address],
     workspace: Address,
+    faults: Address,
     queue: &mut dyn Queue,
 ) -> Result<(), RunError> {
     let Action::Kernel { kernel, .. } = &step.action else { return Ok(()) };
     let (inputs, outputs) = addresses.split_at(step.inputs.len());
-    let call = Call { inputs, outputs, workspace };
+    let fault = step.fault.map_or(Address::NULL, |step| faults::word(faults, step));
+    let call = Call { inputs, outputs, workspace, fault };
     // SAFETY: the arena was laid out for these operands: what is alive together does not overlap; weights and
     // inputs are only read; whoever runs a frame has it for itself.
     let done = unsafe { kernel.launch(&call, queue) };

@@ -9,6 +9,7 @@
 //!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed, `branches`: on several
 //!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`:
 //!   times on devices;
+//! - `faults`: what kernels on a device found wrong with values; `code`: where compiled code comes from;
 //! - `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
 //! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
 //!   owned memory and runs beside the caller; `pipeline`: runs that overlap with each other's copies.
@@ -22,12 +23,14 @@ mod bind;
 mod branches;
 mod buffer;
 mod clock;
+mod code;
 mod context;
 mod control;
 mod device;
 mod distrust;
 mod engine;
 mod error;
+mod faults;
 mod feed;
 mod frame;
 mod gather;
@@ -53,6 +56,7 @@ mod weights;
 pub use branches::DEFAULT_STREAMS;
 pub use buffer::{Bindings, Buffer, HostBuffer};
 pub use clock::Phases;
+pub use code::CodeFrom;
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
 pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};

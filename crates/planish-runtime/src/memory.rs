@@ -65,7 +65,9 @@ impl Frame {
             Some(at) => self.cache.remove(at).1,
             None => {
                 self.n_resolved += 1;
-                Arc::new(resolve(core, unit, idx, symbols, mode.threads, mode.streams)?)
+                let resolved = resolve(core, unit, idx, symbols, mode.threads, mode.streams)?;
+                resolved.steps.iter().filter_map(|step| step.fault).for_each(|step| self.faults.note(step));
+                Arc::new(resolved)
             }
         };
         self.cache.insert(0, (idx, resolved.clone()));

@@ -57,6 +57,7 @@ impl Context {
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, RunError> {
         let state = self.state()?;
         state.leave_foreign();
+        state.forget_faults();
         let link = match overlaps(&state.engine.core) && state.can_bind_on_device() {
             true => Some(Link::new(state)?),
             false => None,
@@ -119,7 +120,7 @@ impl Pipeline<'_> {
         let slot = &mut self.slots[at];
         let bindings = slot.bindings.insert(bindings);
         let started = match &mut self.link {
-            Some(link) if is_all_pinned(bindings) => slot.start(self.state, link),
+            Some(link) if is_all_pinned(bindings) => slot.start(at, self.state, link),
             _ => {
                 slot.is_under_way = false;
                 self.state.run_bound(bindings, Watch::default())
@@ -144,10 +145,13 @@ impl Pipeline<'_> {
         if self.is_empty() {
             return Ok(None);
         }
-        let slot = &mut self.slots[self.n_given_back % Self::DEPTH];
+        let at = self.n_given_back % Self::DEPTH;
+        let slot = &mut self.slots[at];
         self.n_given_back += 1;
         let waited = match &slot.done {
-            Some(done) if std::mem::take(&mut slot.is_under_way) => done.wait(),
+            Some(done) if std::mem::take(&mut slot.is_under_way) => {
+                done.wait().map_err(RunError::from).and_then(|()| self.state.faults_ahead(at))
+            }
             _ => Ok(()),
         };
         let bindings = slot.bindings.take();
@@ -155,7 +159,7 @@ impl Pipeline<'_> {
             Ok(()) => Ok(bindings),
             Err(error) => {
                 self.settle();
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -196,7 +200,7 @@ fn is_all_pinned(bindings: &Bindings) -> bool {
 
 impl Slot {
     /// Queues a run: copies up, kernels, copies down, each behind the one before on a queue of its own.
-    fn start(&mut self, state: &mut State, link: &mut Link) -> Result<(), RunError> {
+    fn start(&mut self, at: usize, state: &mut State, link: &mut Link) -> Result<(), RunError> {
         let Slot { bindings: Some(bindings), there, done, is_under_way } = self else { return Ok(()) };
         let engine = state.engine.clone();
         let device = device_of(&engine.core)?;
@@ -212,7 +216,7 @@ impl Slot {
         }
         link.up.record_at(&*link.arrived)?;
         state.queues.get(target, 0).wait_for(&*link.arrived)?;
-        state.run_ahead(there)?;
+        state.run_ahead(there, at)?;
         state.queues.get(target, 0).record_at(&*link.computed)?;
         link.down.wait_for(&*link.computed)?;
         for ((name, to), (_, from)) in bindings.outputs.iter_mut().zip(&there.outputs) {

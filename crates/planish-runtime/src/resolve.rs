@@ -57,6 +57,8 @@ pub(crate) struct ResolvedStep {
     pub(crate) waits: Vec<usize>,
     /// Whether a later step on another queue waits for it.
     pub(crate) awaited: bool,
+    /// Its place in the program, where its kernel may tell of a fault.
+    pub(crate) fault: Option<usize>,
 }
 
 /// From where to where a transfer goes.
@@ -228,7 +230,9 @@ pub(crate) fn resolve(
             (StepKind::Control(_), _) => Action::Control,
             (StepKind::Evaluate | StepKind::Kernel { .. }, _) => Action::Evaluate,
         };
-        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false });
+        let may_fault = matches!(&action, Action::Kernel { kernel, .. } if kernel.may_fault());
+        let fault = may_fault.then_some(segment.first + idx);
+        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false, fault });
     }
     order_queues(steps, outline, &mut resolved);
     let stretches = stretches(core, steps, &resolved);

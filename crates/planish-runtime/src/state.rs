@@ -42,6 +42,8 @@ impl State {
     pub(crate) fn run(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
         self.settle();
         let core = &self.engine.core;
+        // Of a run on a stream of the caller, which nobody here waited for.
+        self.frame.faults.take(0, &core.unit.program)?;
         self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, watch)
     }
 
@@ -104,6 +106,16 @@ impl State {
         }
     }
 
+    /// What the kernels of a run ahead found wrong; whoever asks has waited for it.
+    pub(crate) fn faults_ahead(&self, slot: usize) -> Result<(), RunError> {
+        self.frame.faults.take(1 + slot, &self.engine.core.unit.program)
+    }
+
+    /// Forgets what kernels of earlier runs found wrong.
+    pub(crate) fn forget_faults(&self) {
+        self.frame.faults.forget(&self.engine.core.unit.program);
+    }
+
     /// Waits for what the last run left on a stream of the caller, and has nothing more to do with that.
     pub(crate) fn leave_foreign(&mut self) {
         self.settle();
@@ -120,11 +132,14 @@ impl State {
         all
     }
 
-    /// Queues a run behind those that are under way on the context's own queues, and returns.
-    pub(crate) fn run_ahead(&mut self, bindings: &mut Bindings) -> Result<(), RunError> {
+    /// Queues a run behind those that are under way on the context's own queues, and returns. `slot` tells it from the
+    /// others; [`State::faults_ahead`] tells what its kernels found wrong.
+    pub(crate) fn run_ahead(&mut self, bindings: &mut Bindings, slot: usize) -> Result<(), RunError> {
         self.is_ahead = false;
         self.mode.waits = false;
+        self.frame.faults.select(1 + slot);
         let result = self.run_bound(bindings, Watch::default());
+        self.frame.faults.select(0);
         self.mode.waits = true;
         self.is_ahead = true;
         result

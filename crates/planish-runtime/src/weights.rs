@@ -9,7 +9,6 @@ use planish_plan::{Home, Plan, Program, Step, StepKind, Weight};
 use planish_tensor::Tensor;
 
 use crate::bind::Symbols;
-use crate::engine::EngineOptions;
 use crate::error::{RunError, RunErrorKind};
 use crate::pose::{problem, tactic};
 
@@ -33,7 +32,7 @@ impl Weights {
     pub(crate) fn place(
         plan: &Plan,
         backends: &[Arc<dyn Backend>],
-        options: EngineOptions,
+        managed: bool,
     ) -> Result<Weights, RunError> {
         let mut placing = Placing {
             plan,
@@ -42,7 +41,7 @@ impl Weights {
             memory: Vec::new(),
             queues: BTreeMap::new(),
             bytes: vec![0; backends.len()],
-            options,
+            managed,
             slab: None,
         };
         placing.program(&plan.program)?;
@@ -65,7 +64,8 @@ struct Placing<'a> {
     queues: BTreeMap<u32, Box<dyn Queue>>,
     /// By target.
     bytes: Vec<usize>,
-    options: EngineOptions,
+    /// Whether devices' weights go into managed memory.
+    managed: bool,
     slab: Option<Slab>,
 }
 
@@ -189,7 +189,7 @@ impl Placing<'_> {
     /// Memory for a weight.
     fn room(&mut self, target: u32, bytes: usize) -> Result<Address, RunError> {
         let backend = &self.backends[target as usize];
-        if !self.options.managed_weights || backend.memory_kind() == MemoryKind::Host {
+        if !self.managed || backend.memory_kind() == MemoryKind::Host {
             let memory = backend.allocate(bytes)?;
             let address = memory.address();
             self.memory.push(memory);

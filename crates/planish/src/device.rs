@@ -71,11 +71,14 @@ impl Device {
         }
     }
 
-    /// The backends that a build for it uses: the host's first.
+    /// The backends that a build for it uses: the host's first. What is compiled for them is theirs alone, and goes
+    /// with them.
     pub(crate) fn backends(self) -> Result<Vec<Arc<dyn Backend>>, Error> {
         let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(planish_cpu::Cpu::new())];
         if let Device::Cuda(index) = self.settled() {
-            backends.push(gpu(index)?);
+            let gpu = gpu(index)?;
+            let own = gpu.with_code(&[]).map_err(planish_runtime::RunError::from)?;
+            backends.push(own.unwrap_or(gpu));
         }
         Ok(backends)
     }
@@ -117,7 +120,7 @@ impl Device {
     }
 }
 
-/// A GPU, opened once in a process: its code and its context are shared by all that use it.
+/// A GPU, opened once in a process: its context and its libraries are shared by all that use it, code is not.
 #[cfg(feature = "cuda")]
 fn gpu(index: usize) -> Result<Arc<dyn Backend>, Error> {
     use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! `Engine`: a plan on a device.
 
 use planish_runtime::{
-    Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
+    CodeFrom, Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
 };
 
 use crate::device::Device;
@@ -24,6 +24,13 @@ impl Engine {
 
     /// As [`Engine::new`], with options.
     pub fn with_options(plan: Plan, device: Device, options: EngineOptions) -> Result<Engine, Error> {
+        // The plan as it was given, before anything is made of it.
+        options.code.check(&plan.inner)?;
+        let options = match options.code {
+            // That is settled, and what is built again here has its code from here.
+            CodeFrom::Signed { .. } => EngineOptions { code: CodeFrom::Plan, ..options },
+            CodeFrom::Plan | CodeFrom::CompileHere => options,
+        };
         #[cfg(feature = "build")]
         let plan = crate::rebuild::fitted(plan.fit(device)?)?;
         let targets = &plan.inner.targets;

@@ -178,11 +178,11 @@ pub use planish_compile::{
     TimingDiff, TimingEntry, TimingKey,
 };
 pub use planish_op::{Value, ValueType};
-pub use planish_plan::{Profile, SymbolRange};
+pub use planish_plan::{PrivateKey, Profile, PublicKey, Signature, SignatureError, SymbolRange};
 pub use planish_runtime::{
-    Bindings, Buffer, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS, DeviceBuffer,
-    DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds, Outputs, Pending,
-    Phases, Pipeline, PortInfo, Profiled, TargetNeeds, View, Wait,
+    Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,
+    DeviceBuffer, DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds,
+    Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, TargetNeeds, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]

@@ -164,7 +164,8 @@ fn launch(
         memory.push(own);
     }
     let workspace = backend.allocate(kernel.workspace_bytes())?;
-    let call = Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address() };
+    let call =
+        Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address(), fault: Address::NULL };
     // SAFETY: every operand has memory of its own that spans it, and nobody else touches it.
     unsafe { kernel.launch(&call, &mut *queue)? };
     queue.synchronize()?;

@@ -3,16 +3,16 @@
 //!
 //! Its addresses are numbers that no pointer has, so that host code which follows one is stopped at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use planish_cpu::evaluate_region;
 use planish_kernel::{
-    Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory, MemoryInfo,
-    MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Region, Tactic,
-    Target, Want, Whole,
+    Address, Backend, Call, Candidate, Code, Event, Fault, Kernel, KernelError, KernelErrorKind, Layout,
+    Memory, MemoryInfo, MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions,
+    Region, Tactic, Target, Want, Whole,
 };
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
@@ -34,8 +34,10 @@ const TRANSPOSED: &str = "fake_transposed";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fake {
     table: Arc<Table>,
-    /// Keys of the code that plans brought.
-    brought: Arc<Mutex<BTreeSet<String>>>,
+    /// The code of one engine: what its plan brought, by key.
+    brought: Arc<BTreeMap<String, Bytes>>,
+    /// Engines and builds whose code is not given back yet: each set of code holds one of these.
+    code_sets: Arc<()>,
     /// Whether there is no compiler, so that all code must be brought.
     bare: Arc<AtomicBool>,
     /// Whether transfers cost what they cost on a bus; else nothing, so that it is given even the least steps.
@@ -126,6 +128,11 @@ impl Fake {
         lock(&self.streams).get_mut(&stream).unwrap().synchronize().unwrap();
     }
 
+    /// Sets of code that engines and builds still have, or their kernels.
+    pub(crate) fn n_code_sets(&self) -> usize {
+        Arc::strong_count(&self.code_sets)
+    }
+
     /// Allocations that nobody has given back.
     pub(crate) fn n_blocks(&self) -> usize {
         lock(&self.table.blocks).len() + lock(&self.table.pinned).len()
@@ -167,9 +174,16 @@ impl Backend for Fake {
     /// Add and Relu in place, products over packed weights, Mul in channels-last where there are channels.
     fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
         let is_float = |operand: &Operand| matches!(operand.dtype, DType::F32 | DType::F16);
-        let all_float = problem.inputs.iter().chain(&problem.outputs).all(is_float);
-        let known =
-            |op: &Op| matches!(op, Op::Add(_) | Op::Relu(_) | Op::MatMul(_) | Op::Mul(_) | Op::Cast(_));
+        let is_lookup = match (&problem.region.nodes[0].op, &problem.inputs[..]) {
+            (Op::Gather(op), [data, index]) => {
+                op.axis == 0 && data.dtype == DType::F32 && index.dtype == DType::I64
+            }
+            _ => false,
+        };
+        let all_float = problem.inputs.iter().chain(&problem.outputs).all(is_float) || is_lookup;
+        let known = |op: &Op| {
+            matches!(op, Op::Add(_) | Op::Relu(_) | Op::MatMul(_) | Op::Mul(_) | Op::Cast(_)) || is_lookup
+        };
         if !all_float || !problem.region.nodes.iter().all(|node| known(&node.op)) {
             return Vec::new();
         }
@@ -240,13 +254,18 @@ impl Backend for Fake {
             let message = format!("the fake backend has no tactic `{tactic}`");
             return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
         }
-        for Code { key, .. } in self.code(problem, tactic)? {
-            if self.bare.load(Ordering::Relaxed) && !lock(&self.brought).contains(&key) {
-                return Err(failed(format!("there is no code `{key}` and no compiler")));
+        let mut is_true = true;
+        for Code { key, bytes } in self.code(problem, tactic)? {
+            match self.brought.get(&key) {
+                Some(brought) => is_true &= **brought == *bytes,
+                None if self.bare.load(Ordering::Relaxed) => {
+                    return Err(failed(format!("there is no code `{key}` and no compiler")));
+                }
+                None => {}
             }
         }
         let is_quick = tactic.name.starts_with("fake_quick_");
-        Ok(Box::new(FakeKernel { problem: Arc::new(problem.clone()), is_quick }))
+        Ok(Box::new(FakeKernel { problem: Arc::new(problem.clone()), is_quick, is_true }))
     }
 
     /// Code by operators, whatever the sizes.
@@ -256,9 +275,9 @@ impl Backend for Fake {
         Ok(vec![Code { key, bytes }])
     }
 
-    fn add_code(&self, code: &[Code]) -> Result<(), KernelError> {
-        lock(&self.brought).extend(code.iter().map(|code| code.key.clone()));
-        Ok(())
+    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
+        let brought = code.iter().map(|code| (code.key.clone(), code.bytes.clone())).collect();
+        Ok(Some(Arc::new(Fake { brought: Arc::new(brought), ..self.clone() })))
     }
 
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
@@ -321,6 +340,8 @@ impl Backend for Fake {
 struct FakeKernel {
     problem: Arc<Problem>,
     is_quick: bool,
+    /// Whether its code is what a compiler makes of its source. Other code writes zeros.
+    is_true: bool,
 }
 
 impl Kernel for FakeKernel {
@@ -329,11 +350,16 @@ impl Kernel for FakeKernel {
         128
     }
 
+    fn may_fault(&self) -> bool {
+        matches!(self.problem.region.nodes[0].op, Op::Gather(_))
+    }
+
     unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError> {
         let queue = queue.as_any().downcast_mut::<FakeQueue>();
         let queue = queue.ok_or_else(|| failed("a fake kernel was launched on another backend's queue"))?;
         let (inputs, outputs) = (call.inputs.to_vec(), call.outputs.to_vec());
         let (problem, workspace, is_quick) = (self.problem.clone(), call.workspace, self.is_quick);
+        let (is_true, fault) = (self.is_true, call.fault);
         queue.count_launch();
         queue.push(move |table| {
             if !is_quick {
@@ -350,6 +376,11 @@ impl Kernel for FakeKernel {
                 };
                 values.push(Some(Value::Tensor(tensor(operand, plain)?)));
             }
+            if let (Op::Gather(_), Some(Some(Value::Tensor(index)))) =
+                (&problem.region.nodes[0].op, values.get_mut(1))
+            {
+                *index = brought_inside(index, problem.inputs[0].dims[0], fault);
+            }
             let results = evaluate_region(&problem.region, &values)?;
             for ((operand, &address), value) in problem.outputs.iter().zip(&outputs).zip(results) {
                 let result = value.as_tensor().ok_or_else(|| failed("no tensor"))?;
@@ -358,11 +389,31 @@ impl Kernel for FakeKernel {
                 for (offset, element) in offsets(operand).zip(result.bytes().chunks(size)) {
                     bytes[offset * size..(offset + 1) * size].copy_from_slice(element);
                 }
+                if !is_true {
+                    bytes.fill(0);
+                }
                 table.write(address, &bytes)?;
             }
             Ok(())
         })
     }
+}
+
+/// Indices of an axis, those outside brought inside and told, as a kernel on a device does it.
+fn brought_inside(index: &Tensor, size: usize, fault: Address) -> Tensor {
+    let size = size as i64;
+    let inside = |index: i64| {
+        let place = if index < 0 { index + size } else { index };
+        if !(0..size).contains(&place) && fault != Address::NULL {
+            let word = Fault { index: index as i32, size: size as u32 }.word();
+            let to = std::ptr::with_exposed_provenance_mut::<u64>(fault.0 as usize);
+            // SAFETY: the runtime gave the address of a word in pinned memory, which is there until the run was
+            // waited for.
+            unsafe { to.write_volatile(word) };
+        }
+        place.clamp(0, size - 1)
+    };
+    Tensor::new(index.shape(), index.to_i64s().into_iter().map(inside).collect()).unwrap()
 }
 
 fn element_size(operand: &Operand) -> usize {

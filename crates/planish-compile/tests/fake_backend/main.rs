@@ -3,7 +3,9 @@
 
 #![allow(unsafe_code)]
 
+mod code;
 mod device;
+mod faults;
 mod memory;
 mod pipeline;
 mod precision;
@@ -248,6 +250,7 @@ fn a_tactic_of_another_backend_is_refused() {
         inputs: &[planish_kernel::Address(1)],
         outputs: &[planish_kernel::Address(1)],
         workspace: planish_kernel::Address(1),
+        fault: planish_kernel::Address::NULL,
     };
     // SAFETY: the CPU's kernel refuses the queue before it looks at an address.
     assert!(unsafe { kernel.launch(&call, &mut *queue) }.is_err());

@@ -7,7 +7,7 @@ use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::{Backend, QueueOptions};
 use planish_plan::Plan;
-use planish_runtime::{Engine, EngineOptions, RunErrorKind};
+use planish_runtime::{CodeFrom, Engine, EngineOptions, RunErrorKind};
 
 use crate::device::Fake;
 use crate::{assert_near, random};
@@ -22,7 +22,7 @@ const MODEL: &str = r#"graph "g" {
     output %q
 }"#;
 
-const MANAGED: EngineOptions = EngineOptions { managed_weights: true };
+const MANAGED: EngineOptions = EngineOptions { managed_weights: true, code: CodeFrom::Plan };
 
 fn plan(backends: &[Arc<dyn Backend>]) -> (Plan, Graph) {
     let graph: Graph = MODEL.parse().unwrap();

@@ -114,8 +114,12 @@ impl<'a> Subject<'a> {
             inputs[0] = self.outputs[0].address();
             inputs.push(self.outputs[1].address());
         }
-        let call =
-            Call { inputs: &inputs, outputs: &[self.outputs[idx].address()], workspace: Address::NULL };
+        let call = Call {
+            inputs: &inputs,
+            outputs: &[self.outputs[idx].address()],
+            workspace: Address::NULL,
+            fault: Address::NULL,
+        };
         // SAFETY: the operands are as large as the problem says and outlive every replay.
         unsafe { self.kernels[idx].launch(&call, &mut *self.queues[on].borrow_mut())? };
         Ok(())

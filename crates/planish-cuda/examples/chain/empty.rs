@@ -152,7 +152,7 @@ fn put(
     barrier: Address,
     on: &Stream,
 ) -> Result<(), Failure> {
-    let call = Call { inputs, outputs: &[output], workspace: barrier };
+    let call = Call { inputs, outputs: &[output], workspace: barrier, fault: Address::NULL };
     // SAFETY: the kernels take these arguments; the buffers outlive every replay, and they lie on the stream's device.
     unsafe { launch.launch(&call, on)? };
     Ok(())

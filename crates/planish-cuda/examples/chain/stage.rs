@@ -297,8 +297,12 @@ impl<'a> Subject<'a> {
             if phase % 2 == 1 {
                 inputs.push(self.activation(phase - 1));
             }
-            let call =
-                Call { inputs: &inputs, outputs: &[self.activation(phase + 1)], workspace: Address::NULL };
+            let call = Call {
+                inputs: &inputs,
+                outputs: &[self.activation(phase + 1)],
+                workspace: Address::NULL,
+                fault: Address::NULL,
+            };
             // SAFETY: the operands are as large as the problem says and outlive every replay.
             unsafe { kernel.launch(&call, &mut *queue as &mut dyn Queue)? };
         }
@@ -315,7 +319,12 @@ impl<'a> Subject<'a> {
     fn put_kernels(&self, launches: &[Launch]) -> Result<(), Failure> {
         let inputs = [self.weights.address(), self.biases.address()];
         let outputs = [self.activations.address()];
-        let call = Call { inputs: &inputs, outputs: &outputs, workspace: self.flags.address() };
+        let call = Call {
+            inputs: &inputs,
+            outputs: &outputs,
+            workspace: self.flags.address(),
+            fault: Address::NULL,
+        };
         for launch in launches {
             // SAFETY: the kernel takes these arguments, and they outlive every replay.
             unsafe { launch.launch(&call, &self.bench.stream)? };

@@ -43,7 +43,7 @@ pub(crate) fn compile_all(cuda: &Cuda, pairs: Vec<(Problem, &Tactic)>) -> (usize
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((problem, tactic)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let done = cuda.code(problem, tactic).and_then(|code| cuda.add_code(&code));
+                    let done = cuda.code(problem, tactic);
                     if let (Err(error), Ok(mut failures)) = (done, failures.lock()) {
                         failures.push(format!("{tactic}: {error}"));
                     }
@@ -174,7 +174,12 @@ impl<'a> Subject<'a> {
         }
         let to = self.output.address();
         let outputs = [to];
-        let call = Call { inputs: &inputs, outputs: &outputs, workspace: self.workspace.address() };
+        let call = Call {
+            inputs: &inputs,
+            outputs: &outputs,
+            workspace: self.workspace.address(),
+            fault: Address::NULL,
+        };
         let mut bytes = vec![0u8; output.span_bytes()];
         // SAFETY: all memory was made for the operands and lives until the queue is synchronized below.
         unsafe {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUmemLocation, CUmemLocationType,
-    CUmemPool_attribute, CUstream, CUstream_flags,
+    CUmemPool_attribute, CUmodule, CUstream, CUstream_flags,
 };
 
 use super::api::{Driver, driver};
@@ -40,7 +40,16 @@ struct Streams {
     n_capturing: usize,
     /// Memory to free when none of them records any more.
     deferred: Vec<u64>,
+    /// Modules to unload then.
+    modules: Vec<Unused>,
 }
+
+/// A module that nobody uses any more.
+#[derive(Debug)]
+struct Unused(CUmodule);
+
+// SAFETY: modules may be used from any thread.
+unsafe impl Send for Unused {}
 
 // SAFETY: a context may be made current in any number of threads.
 unsafe impl Send for Context {}
@@ -123,6 +132,28 @@ impl Context {
             for address in deferred {
                 self.free_behind(&streams, address);
             }
+            for Unused(module) in std::mem::take(&mut streams.modules) {
+                self.unload_now(module);
+            }
+        }
+    }
+
+    /// Unloads a module that nothing uses any more, once no graph is being recorded: unloading may wait for the
+    /// device, which a stream that records does not allow.
+    pub(crate) fn unload(&self, module: CUmodule) {
+        let mut streams = self.streams();
+        if streams.n_capturing > 0 {
+            streams.modules.push(Unused(module));
+        } else {
+            self.unload_now(module);
+        }
+    }
+
+    /// A failure leaves the module loaded, which is all that can be done about it.
+    fn unload_now(&self, module: CUmodule) {
+        if self.bind().is_ok() {
+            // SAFETY: the module is loaded in this context, and whoever had it is gone.
+            let _ = unsafe { (self.api.cuModuleUnload)(module) };
         }
     }
 

@@ -5,6 +5,7 @@ mod api;
 mod context;
 mod event;
 mod graph;
+pub(crate) mod image;
 mod memory;
 mod module;
 mod stream;

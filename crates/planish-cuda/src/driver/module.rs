@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule};
 
 use super::context::Context;
+use super::image;
 use crate::error::{CudaError, CudaErrorKind};
 
 /// What a kernel has of shared memory without asking for more.
@@ -24,16 +25,16 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads machine code.
+    /// Loads machine code. The code may do anything that a kernel can: whoever calls this trusts where it is from.
     pub fn new(context: &Arc<Context>, cubin: &[u8]) -> Result<Module, CudaError> {
-        // The driver reads the length out of the image, so at least the mark of its kind must be there.
-        if !cubin.starts_with(b"\x7fELF") {
-            let message = "a plan's code is no CUDA binary; rebuild the plan";
+        // The driver reads the length out of the image.
+        if let Some(flaw) = image::flaw(cubin) {
+            let message = format!("compiled code cannot be loaded: {flaw}; rebuild the plan");
             return Err(CudaError::new(CudaErrorKind::Failed, message));
         }
         context.bind()?;
         let mut raw: CUmodule = std::ptr::null_mut();
-        // SAFETY: the image is a whole cubin: it comes from NVRTC or from a section with a checksum.
+        // SAFETY: all that the image's headers name lies inside of it.
         let code = unsafe { (context.api.cuModuleLoadData)(&raw mut raw, cubin.as_ptr().cast()) };
         context.api.check(code, "loading kernels")?;
         Ok(Module { context: Arc::clone(context), raw })
@@ -54,10 +55,8 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            // SAFETY: loaded in `new`; functions hold the module.
-            let _ = unsafe { (self.context.api.cuModuleUnload)(self.raw) };
-        }
+        // Functions hold the module, so nothing uses it any more.
+        self.context.unload(self.raw);
     }
 }
 

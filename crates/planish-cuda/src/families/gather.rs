@@ -14,7 +14,7 @@ mod nd;
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Gather and GatherElements with an index that only a run can tell, GatherND with any.
 pub(crate) struct Gather;
@@ -116,6 +116,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         Arg::Address(Slot::Input(0), 0),
         Arg::Address(Slot::Input(1), 0),
         Arg::Address(Slot::Output(0), 0),
+        Arg::Address(Slot::Fault, 0),
         Arg::Ints(ints),
     ];
     Ok(Plan::one(source, [blocks(n_vectors, 256)?, 1, 1], 256, args))

@@ -15,7 +15,7 @@ use crate::steps::{Arg, Code, Plan, Planner, Slot};
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 /// Nanoseconds of a launch behind another one.
 const LAUNCH_NS: f64 = 1_000.0;
 /// Nanoseconds from one fold of a thread to the next: it reads what it may just have written.
@@ -147,6 +147,7 @@ impl<'a> Parts<'a> {
             } else {
                 Arg::Nothing
             },
+            if reads_index { Arg::Address(Slot::Fault, 0) } else { Arg::Nothing },
             Arg::Ints(ints),
         ];
         let grid = [blocks(n_threads, THREADS as usize)?, 1, 1];

@@ -13,7 +13,7 @@ use crate::steps::{Arg, Code, Plan, Planner, Slot};
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Threads of a block; a line is shared by all of them or by a warp.
 const THREADS: usize = 256;

@@ -1,7 +1,7 @@
 //! Matrix products by cuBLASLt: each algorithm that its heuristic proposes is a tactic of its own.
 //!
-//! The tactic's name holds the algorithm as the library itself writes it, which the same version of the library
-//! takes back. Rows are innermost here and columns there, so the product that is asked for is the transposed one:
+//! The tactic's name is the algorithm as the library itself writes it, in digits. The bytes behind a name never go back
+//! to the library: the heuristic is asked again, and the name picks one of what it proposes for this very problem. Rows are innermost here and columns there, so the product that is asked for is the transposed one:
 //! `out^T = b^T a^T`.
 
 mod ask;
@@ -17,7 +17,7 @@ use self::ask::{Algorithm, Asked, Functions};
 use self::shape::Shape;
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
-use crate::error::{CudaError, CudaErrorKind};
+use crate::error::CudaError;
 use crate::families::gemm::Gemm;
 use crate::family::{Family, Work};
 use crate::find::Which;
@@ -119,21 +119,16 @@ impl Family for CublasLt {
         _code: &[Arc<Module>],
     ) -> Result<Box<dyn Work>, KernelError> {
         let handle = cuda.cublaslt()?;
-        let algorithm = tactic.name.strip_prefix(PREFIX).and_then(Algorithm::named).ok_or_else(|| {
-            let message = format!("`{}` names no algorithm; rebuild the plan", tactic.name);
-            KernelError::new(KernelErrorKind::NoSuchTactic, message)
-        })?;
         let shape = Shape::of(problem)?;
         let asked = Asked::new(&handle.functions, &shape)?;
-        let (algorithm, workspace) = match asked.check(&handle.functions, handle.raw, &algorithm) {
-            Ok(workspace) => (algorithm, workspace),
-            // An algorithm is chosen at the sizes that a plan was tuned at; at others the library may want another.
-            Err(error) if error.kind() == CudaErrorKind::Unsupported => {
-                let proposed = asked.algorithms(&handle.functions, handle.raw)?;
-                proposed.into_iter().next().ok_or(error)?
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let proposed = asked.algorithms(&handle.functions, handle.raw)?;
+        // An algorithm is chosen at the sizes that a plan was tuned at; at others the library may propose others, best
+        // first.
+        let name = tactic.name.strip_prefix(PREFIX).unwrap_or_default();
+        let named = proposed.iter().find(|(algorithm, _)| algorithm.name() == name);
+        let &(algorithm, workspace) = named.or(proposed.first()).ok_or_else(|| {
+            KernelError::unsupported(format!("{tactic}: cuBLASLt has no algorithm for this product"))
+        })?;
         Ok(Box::new(Matmul { cuda: cuda.clone(), algorithm, asked, shape, workspace }))
     }
 
@@ -171,7 +166,7 @@ impl Work for Matmul {
         let alpha = 1.0f32;
         let beta = if shape.residual.is_some() { 1.0f32 } else { 0.0f32 };
         let asked = &self.asked;
-        // SAFETY: descriptions and algorithm fit each other (`check`), the addresses are the caller's to grant, and
+        // SAFETY: the library proposed the algorithm for these descriptions, the addresses are the caller's to grant, and
         // the workspace has as many bytes as were asked for. Scalars are read before this returns.
         let run = |description| unsafe {
             (handle.functions.cublasLtMatmul)(

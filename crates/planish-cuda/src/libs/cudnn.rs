@@ -180,7 +180,7 @@ impl Family for Cudnn {
         let (plan, workspace) = handle.with(|raw| {
             let graph = graph::graph(&handle.functions, raw, problem, &shape)?;
             let made = |engine: &Engine| {
-                let (plan, workspace) = engine.plan(&handle.functions, raw, &graph)?;
+                let (plan, workspace) = engine.plan(&handle.functions, raw, &graph, shape.element)?;
                 if workspace > MAX_WORKSPACE {
                     let message = format!("{tactic} asks for {workspace} bytes of scratch memory");
                     return Err(KernelError::unsupported(message));

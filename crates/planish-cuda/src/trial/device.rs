@@ -44,7 +44,12 @@ pub(super) fn on_device(
         queue.upload(workspace.address(), &vec![0xff; kernel.workspace_bytes()]).unwrap();
         let inputs: Vec<Address> = inputs.iter().map(|memory| memory.address()).collect();
         let addresses: Vec<Address> = outputs.iter().map(|memory| memory.address()).collect();
-        let call = Call { inputs: &inputs, outputs: &addresses, workspace: workspace.address() };
+        let call = Call {
+            inputs: &inputs,
+            outputs: &addresses,
+            workspace: workspace.address(),
+            fault: Address::NULL,
+        };
         kernel.launch(&call, queue.as_mut()).unwrap();
         for (memory, bytes) in outputs.iter().zip(to.iter_mut()) {
             queue.download(bytes, memory.address()).unwrap();
@@ -88,7 +93,8 @@ pub(super) fn microseconds(
     let workspace = cuda.allocate(kernel.workspace_bytes().max(64)).unwrap();
     let addresses: Vec<Address> = from.iter().map(|memory| memory.address()).collect();
     let outputs: Vec<Address> = to.iter().map(|memory| memory.address()).collect();
-    let call = Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address() };
+    let call =
+        Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address(), fault: Address::NULL };
     let mut times = Vec::new();
     // SAFETY: as in `on_device`; the memory outlives the queue's work.
     unsafe {

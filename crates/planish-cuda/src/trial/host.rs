@@ -72,14 +72,15 @@ fn compiled(source: &Source) -> Entry {
     entry
 }
 
-/// Runs a plan on the host. Operands begin at multiples of 64 bytes, as on a device. One plan at a time: the threads of
+/// Runs a plan on the host; gives the word of the fault that its kernels told of. Operands begin at multiples of 64 bytes, as on a device. One plan at a time: the threads of
 /// kernels share one scheduler.
-pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) {
+pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _held = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut inputs: Vec<Aligned> = from.iter().map(|bytes| Aligned::of(bytes)).collect();
     let mut outputs: Vec<Aligned> = to.iter().map(|bytes| Aligned::of(bytes)).collect();
     let mut workspace = Aligned::of(&vec![0xff; plan.workspace]);
+    let mut fault = Aligned::of(&[0; 8]);
     for step in &plan.steps {
         if step.grid.contains(&0) {
             continue;
@@ -93,6 +94,7 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) {
                         Slot::Input(idx) => &mut inputs[*idx],
                         Slot::Output(idx) => &mut outputs[*idx],
                         Slot::Workspace => &mut workspace,
+                        Slot::Fault => &mut fault,
                     };
                     vec![memory.address() + *offset as u64]
                 }
@@ -115,6 +117,7 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) {
         bytes.copy_from_slice(memory.bytes());
         memory.assert_fence();
     }
+    u64::from_ne_bytes(fault.bytes().try_into().unwrap())
 }
 
 /// Bytes at a multiple of 64, with a fence behind them.

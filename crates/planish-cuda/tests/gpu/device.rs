@@ -158,7 +158,12 @@ fn run(
         // SAFETY: the memory was taken for these bytes.
         unsafe { queue.upload(scratch.address(), &noise)? };
     }
-    let call = Call { inputs: &from.addresses, outputs: &to.addresses, workspace: scratch.address() };
+    let call = Call {
+        inputs: &from.addresses,
+        outputs: &to.addresses,
+        workspace: scratch.address(),
+        fault: Address::NULL,
+    };
     // SAFETY: the operands span what the problem says, and live until the queue is synchronized.
     unsafe { kernel.launch(&call, &mut *queue)? };
     queue.synchronize()?;
@@ -181,7 +186,12 @@ fn run(
         }
         let mut outputs = to.addresses.clone();
         outputs[output] = from.addresses[input];
-        let call = Call { inputs: &from.addresses, outputs: &outputs, workspace: scratch.address() };
+        let call = Call {
+            inputs: &from.addresses,
+            outputs: &outputs,
+            workspace: scratch.address(),
+            fault: Address::NULL,
+        };
         // SAFETY: as above; the candidate says that these two may share their memory.
         unsafe { kernel.launch(&call, &mut *queue)? };
         let mut bytes = vec![0; made.span_bytes()];
@@ -396,7 +406,7 @@ pub(crate) fn a_lost_device_says_so(cuda: &Cuda, trial: &Trial) {
     let kernel = cuda.prepare(&problem, &candidate.tactic).unwrap();
     let inputs = vec![NOWHERE; problem.inputs.len()];
     let outputs = vec![NOWHERE; problem.outputs.len()];
-    let call = Call { inputs: &inputs, outputs: &outputs, workspace: NOWHERE };
+    let call = Call { inputs: &inputs, outputs: &outputs, workspace: NOWHERE, fault: Address::NULL };
     let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
     // SAFETY: it is not: the process has its device for this alone, and ends behind it.
     let launched = unsafe { kernel.launch(&call, &mut *queue) };

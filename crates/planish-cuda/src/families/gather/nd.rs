@@ -74,6 +74,7 @@ pub(super) fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         Arg::Address(Slot::Input(0), 0),
         index.arg.clone(),
         Arg::Address(Slot::Output(0), 0),
+        Arg::Address(Slot::Fault, 0),
         Arg::Ints(ints),
     ];
     Ok(Plan::one(index.told(code)?.source(), [blocks(n_vectors, 256)?, 1, 1], 256, args))

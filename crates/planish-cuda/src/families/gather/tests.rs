@@ -1,5 +1,6 @@
 //! Lookups against the reference, bit by bit.
 
+use planish_kernel::Fault;
 use planish_tensor::{DType, Tensor};
 
 use super::Gather;
@@ -63,4 +64,34 @@ fn one_index_and_none() {
     let none = Sample::op(op::Gather { axis: 0 }, 2).f32(&[5, 3]).typed(DType::I64, &[0]).problem();
     let inputs = [numbers.tensor(DType::F32, &[5, 3], 1.0), indices(&mut numbers, DType::I64, &[0], 5)];
     trial::check_on(&Gather, &none, &inputs, EXACT);
+}
+
+#[test]
+fn an_index_outside_is_told_and_brought_inside() {
+    let mut numbers = Numbers::new(9);
+    let table = numbers.tensor(DType::F32, &[5, 8], 1.0);
+    let row = |at: usize| table.to_f64s()[8 * at..8 * at + 8].to_vec();
+    let one = |op: op::Op, dims: &[usize], index: Vec<i64>| {
+        let problem = Sample::op(op, 2).f32(&[5, 8]).typed(DType::I64, dims).problem();
+        trial::fault(&Gather, &problem, &[table.clone(), Tensor::new(dims, index).unwrap()])
+    };
+    // The lowest and the highest that are right, then one further on either side, and far outside.
+    let told = |index: i32| Some(Fault { index, size: 5 });
+    let cases = [
+        (-5, None, 0),
+        (4, None, 4),
+        (-6, told(-6), 0),
+        (5, told(5), 4),
+        (i64::MAX, told(i32::MAX), 4),
+        (i64::MIN, told(i32::MIN), 0),
+        (1 << 32, told(i32::MAX), 4),
+    ];
+    for (index, fault, at) in cases {
+        let (got, output) = one(op::Gather { axis: 0 }.into(), &[1], vec![index]);
+        assert_eq!((got, output.to_f64s()), (fault, row(at)), "Gather {index}");
+        let (got, output) = one(op::GatherND { batch_dims: 0 }.into(), &[1, 1], vec![index]);
+        assert_eq!((got, output.to_f64s()), (fault, row(at)), "GatherND {index}");
+        let (got, output) = one(op::GatherElements { axis: 0 }.into(), &[1, 8], vec![index; 8]);
+        assert_eq!((got, output.to_f64s()), (fault, row(at)), "GatherElements {index}");
+    }
 }

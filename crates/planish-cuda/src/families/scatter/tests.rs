@@ -1,6 +1,6 @@
 //! Writes by index against the reference: places named several times, from either end, and not at all.
 
-use planish_kernel::{Problem, Ref};
+use planish_kernel::{Fault, Problem, Ref};
 use planish_op as op;
 use planish_op::ScatterReduction;
 use planish_tensor::{DType, Tensor};
@@ -93,4 +93,25 @@ fn sums_of_halves_are_left_to_others() {
         .typed(DType::F16, &[4])
         .problem();
     assert!(Scatter.candidates(&gpu, &problem).is_empty());
+}
+
+#[test]
+fn an_index_outside_is_told_and_brought_inside() {
+    let mut numbers = Numbers::new(4);
+    let (data, updates) =
+        (numbers.tensor(DType::F32, &[5, 3], 1.0), numbers.tensor(DType::F32, &[1, 3], 1.0));
+    let given = |index: Tensor| [data.clone(), index, updates.clone()];
+    for reduction in [ScatterReduction::None, ScatterReduction::Max] {
+        let each = op::ScatterElements { reduction, axis: 0 };
+        let each = Sample::op(each, 3).f32(&[5, 3]).typed(DType::I64, &[1, 3]).f32(&[1, 3]).problem();
+        let slices = op::ScatterND { reduction };
+        let slices = Sample::op(slices, 3).f32(&[5, 3]).typed(DType::I64, &[1, 1]).f32(&[1, 3]).problem();
+        for (index, told) in [(-5i64, None), (4, None), (5, Some(5)), (-6, Some(-6))] {
+            let told = told.map(|index| Fault { index, size: 5 });
+            let all = Tensor::new(&[1, 3], vec![index; 3]).unwrap();
+            assert_eq!(trial::fault(&Scatter, &each, &given(all)).0, told, "{reduction:?} {index}");
+            let one = Tensor::new(&[1, 1], vec![index]).unwrap();
+            assert_eq!(trial::fault(&Scatter, &slices, &given(one)).0, told, "{reduction:?} {index}");
+        }
+    }
 }

@@ -29,3 +29,18 @@ fn short_lines_and_infinities() {
     let inputs = [Tensor::from_f64s(DType::F32, &[2, 3], &masked).unwrap()];
     trial::check_on(&Softmax, &problem, &inputs, EXPONENTIALS);
 }
+
+#[test]
+fn logarithms_of_large_logits_are_not_rounded_at_their_size() {
+    // Spread over a few units around 10,000, where numbers of 24 bits are 0.001 apart.
+    for len in [6usize, 300, 5000] {
+        let logit = |at: usize| 10_000.0 + (at * 7 % 13) as f64 / 4.0;
+        let values: Vec<f64> = (0..len).map(logit).collect();
+        for axis in [0, 1] {
+            let dims = if axis == 1 { [1, len] } else { [len, 1] };
+            let problem = Sample::op(op::LogSoftmax { axis }, 1).f32(&dims).problem();
+            let inputs = [Tensor::from_f64s(DType::F32, &dims, &values).unwrap()];
+            trial::check_on(&Softmax, &problem, &inputs, EXPONENTIALS);
+        }
+    }
+}

@@ -41,11 +41,6 @@ library! {
             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int,
             *mut cublasLtMatmulHeuristicResult_t, *mut c_int
         );
-        fn cublasLtMatmulAlgoCheck(
-            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t,
-            *mut cublasLtMatmulHeuristicResult_t
-        );
         fn cublasLtMatmul(
             cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, *const c_void, cublasLtMatrixLayout_t,
             *const c_void, cublasLtMatrixLayout_t, *const c_void, *const c_void, cublasLtMatrixLayout_t,
@@ -109,18 +104,6 @@ impl Algorithm {
         let bytes: Vec<u8> = self.0.data.iter().flat_map(|word| word.to_le_bytes()).collect();
         let len = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
         bytes[..len].iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    pub(super) fn named(name: &str) -> Option<Algorithm> {
-        if !name.is_ascii() || name.is_empty() || !name.len().is_multiple_of(2) || name.len() > 128 {
-            return None;
-        }
-        let mut data = [0u64; 8];
-        for at in 0..name.len() / 2 {
-            let byte = u8::from_str_radix(&name[2 * at..2 * at + 2], 16).ok()?;
-            data[at / 8] |= u64::from(byte) << (8 * (at % 8));
-        }
-        Some(Algorithm(cublasLtMatmulAlgo_t { data }))
     }
 
     pub(super) fn raw(&self) -> *const cublasLtMatmulAlgo_t {
@@ -301,33 +284,6 @@ impl Asked {
         Ok(algorithms)
     }
 
-    /// The workspace of an algorithm, if it computes this.
-    pub(super) fn check(
-        &self,
-        functions: &Functions,
-        handle: cublasLtHandle_t,
-        algorithm: &Algorithm,
-    ) -> Result<usize, CudaError> {
-        let mut result = NOTHING;
-        let description = self.description.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: all descriptions live.
-        let code = unsafe {
-            (functions.cublasLtMatmulAlgoCheck)(
-                handle,
-                description.raw,
-                self.first.raw,
-                self.second.raw,
-                self.added.raw,
-                self.output.raw,
-                algorithm.raw(),
-                (&raw mut result).cast(),
-            )
-        };
-        check(code, "checking an algorithm of cuBLASLt")?;
-        check(result.state, "checking an algorithm of cuBLASLt")?;
-        Ok(result.workspace)
-    }
-
     /// Calls `run` with the product's description, the bias being at this address.
     pub(super) fn with_bias(
         &self,
@@ -405,16 +361,13 @@ mod tests {
     use crate::family::Family;
 
     #[test]
-    fn algorithms_come_back_from_their_names() {
+    fn algorithms_have_names() {
         let mut data = [0; 8];
         data[0] = 0x0123_4567_89ab_cdef;
         data[2] = 0x42;
         let algorithm = Algorithm(cublasLtMatmulAlgo_t { data });
         assert_eq!(algorithm.name(), "efcdab8967452301000000000000000042");
-        assert_eq!(Algorithm::named(&algorithm.name()), Some(algorithm));
-        for wrong in ["", "abc", "zz", "é0", &"00".repeat(65)] {
-            assert_eq!(Algorithm::named(wrong), None, "{wrong}");
-        }
+        assert_eq!(Algorithm(cublasLtMatmulAlgo_t { data: [0; 8] }).name(), "00");
     }
 
     /// Without a GPU there is no handle and no algorithm, but every description is taken by the library.

@@ -9,7 +9,7 @@ use cudarc::cudnn::sys::{
 use planish_kernel::Arithmetic;
 
 use super::descriptor::{Descriptor, Functions, Making};
-use crate::error::CudaError;
+use crate::error::{CudaError, CudaErrorKind};
 
 /// How many proposals are asked for.
 const N_PROPOSALS: usize = 24;
@@ -51,7 +51,9 @@ impl Engine {
             Some((kind.parse().ok()?, value.parse().ok()?))
         };
         let knobs = parts.map(knob).collect::<Option<Vec<(u32, i64)>>>()?;
-        (knobs.len() <= MAX_KNOBS).then_some(Engine { index, knobs })
+        // As `name` writes them, each once.
+        let ascends = knobs.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        (knobs.len() <= MAX_KNOBS && ascends).then_some(Engine { index, knobs })
     }
 
     /// What the library proposes for a graph, best first. Engines whose sums change from run to run or whose
@@ -106,17 +108,50 @@ impl Engine {
         Ok((found, notes))
     }
 
+    /// What this asks of the library is what it offers for the graph: an engine that it has there, whose numbers are
+    /// wanted, and values of knobs that the engine allows. A plan can name anything.
+    fn check(&self, engine: &Descriptor, element: Arithmetic) -> Result<(), CudaError> {
+        let refuse = |what: String| Err(CudaError::new(CudaErrorKind::Unsupported, what));
+        let kind = Kind::CUDNN_TYPE_NUMERICAL_NOTE;
+        let notes = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kind, MAX_NOTES, 0u32)?;
+        if !is_wanted(&notes, element) {
+            return refuse(format!("cuDNN's engine {} computes in another way than is asked for", self.index));
+        }
+        let kind = What::CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR;
+        let mut ranges = Vec::new();
+        for info in engine.fill(Name::CUDNN_ATTR_ENGINE_KNOB_INFO, kind, MAX_KNOBS)? {
+            let types = info.get(Name::CUDNN_ATTR_KNOB_INFO_TYPE, Kind::CUDNN_TYPE_KNOB_TYPE, 1, 0u32)?;
+            let least = info.integer(Name::CUDNN_ATTR_KNOB_INFO_MINIMUM_VALUE)?;
+            let most = info.integer(Name::CUDNN_ATTR_KNOB_INFO_MAXIMUM_VALUE)?;
+            ranges.extend(types.first().map(|&of| (of, least..=most)));
+        }
+        for (of, value) in &self.knobs {
+            let allowed = ranges.iter().any(|(known, range)| known == of && range.contains(value));
+            if !allowed {
+                return refuse(format!("cuDNN's engine {} has no knob {of} with {value}", self.index));
+            }
+        }
+        Ok(())
+    }
+
     /// The execution plan of this engine for a graph, and the workspace that it needs.
     pub(super) fn plan(
         &self,
         functions: &Arc<Functions>,
         handle: cudnnHandle_t,
         graph: &Arc<Descriptor>,
+        element: Arithmetic,
     ) -> Result<(Arc<Descriptor>, usize), CudaError> {
+        let n_engines = graph.integer(Name::CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)?;
+        if !(0..n_engines).contains(&self.index) {
+            let what = format!("cuDNN has {n_engines} engines for this, not number {}", self.index);
+            return Err(CudaError::new(CudaErrorKind::Unsupported, what));
+        }
         let engine = Making::new(functions, What::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?
             .parts(Name::CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &[graph])?
             .integers(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &[self.index])?
             .finish("choosing an engine")?;
+        self.check(&engine, element)?;
         let mut choices = Vec::new();
         for (kind, value) in &self.knobs {
             let choice = Making::new(functions, What::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)?
@@ -167,7 +202,7 @@ mod tests {
         assert_eq!(Engine::named(&engine.name()), Some(engine));
         let bare = Engine { index: 0, knobs: Vec::new() };
         assert_eq!(Engine::named(&bare.name()), Some(bare));
-        for wrong in ["", "38", "e", "e1_", "e1_k2", "e1_k2.x"] {
+        for wrong in ["", "38", "e", "e1_", "e1_k2", "e1_k2.x", "e1_k2.1_k2.3", "e1_k3.1_k2.3"] {
             assert_eq!(Engine::named(wrong), None, "{wrong}");
         }
     }
