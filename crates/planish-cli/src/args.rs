@@ -32,6 +32,10 @@ pub(crate) enum Command {
     /// Look into files of measured times, join them, compare them
     #[command(subcommand)]
     Timing(Timing),
+    /// Sign a plan, or make a key to sign with
+    Sign(Sign),
+    /// Tell whether a plan is signed by a key: exit code 0 if it is, 1 if not
+    Verify(Verify),
     /// Write a model of a known kind with random weights, or list them
     Zoo(Zoo),
     /// Make a model, build, check, time and compare it: everything at once
@@ -59,6 +63,9 @@ pub(crate) struct Inspect {
     /// Of a plan: all that it holds but the weights' elements, to be read or compared line by line
     #[arg(long)]
     pub(crate) text: bool,
+    /// Of a plan for a GPU: open it there and tell what memory it needs, which loads its code
+    #[arg(long)]
+    pub(crate) memory: bool,
     /// Of a plan: write each piece of its compiled code to a file in this folder, for a disassembler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) code: Option<PathBuf>,
@@ -118,6 +125,55 @@ pub(crate) struct Opening {
     /// Put weights into the GPU's managed memory, which the driver moves to the host and back where memory runs short
     #[arg(long)]
     pub(crate) managed_weights: bool,
+    /// Where the compiled code of a GPU plan's kernels comes from: the plan, which is a program and must be trusted;
+    /// NVRTC on this machine, whatever the plan carries; or the plan, if it is signed by a --trusted-key
+    #[arg(long, value_enum, default_value_t, value_name = "plan|compile|signed")]
+    pub(crate) code: CodeSource,
+    /// A public key whose plans are trusted, for --code signed; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trusted_key: Vec<PathBuf>,
+    /// The plan's signature, for --code signed; MODEL.plan.sig if not given
+    #[arg(long, value_name = "FILE")]
+    pub(crate) signature: Option<PathBuf>,
+}
+
+/// Where compiled code comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum CodeSource {
+    #[default]
+    Plan,
+    Compile,
+    Signed,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Sign {
+    /// The plan to sign
+    #[arg(required_unless_present = "new_key")]
+    pub(crate) plan: Option<PathBuf>,
+    /// The private key
+    #[arg(long, value_name = "FILE", required_unless_present = "new_key")]
+    pub(crate) key: Option<PathBuf>,
+    /// Where the signature goes; MODEL.plan.sig if not given
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Make a key instead: the private one in FILE, which only you can read, the public one in FILE.pub
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "key", "output"])]
+    pub(crate) new_key: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Verify {
+    /// The plan
+    pub(crate) plan: PathBuf,
+    /// A public key that is trusted; may be given several times
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) key: Vec<PathBuf>,
+    /// The plan's signature; MODEL.plan.sig if not given
+    #[arg(long, value_name = "FILE")]
+    pub(crate) signature: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: Json,
 }
 
 /// How a plan is built, wherever a model is given instead of a plan.

@@ -28,7 +28,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
-    let engine = load::engine(made.plan, args.building.device, &args.opening)?;
+    let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
     start.open = opening.elapsed();
     let (device, precision) = load::device_and_precision(&engine);
     let sources = Sources {

@@ -1,6 +1,7 @@
 //! `planish build`: a model to a plan file.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 use planish::{Device, Plan, TargetNeeds};
@@ -18,7 +19,7 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     let made = load::build(&args.model, &args.building)?;
     let n_bytes = made.plan.save(&path)?;
     let record = made.plan.record();
-    let device = device_memory(&made.plan, args.building.device)?;
+    let device = device_memory(&args.model, &made.plan, args.building.device)?;
     let stages: Vec<(&str, f64)> = made
         .stages
         .iter()
@@ -70,11 +71,11 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
 
 /// The memory that one context of the plan needs on its GPU at the sizes that it was tuned at, and the GPU's name;
 /// nothing for a plan on the CPU.
-fn device_memory(plan: &Plan, device: Device) -> Result<Option<(String, TargetNeeds)>> {
+fn device_memory(path: &Path, plan: &Plan, device: Device) -> Result<Option<(String, TargetNeeds)>> {
     let record = plan.record();
     let Some(target) = record.targets.get(1) else { return Ok(None) };
     let name = target.device.clone();
-    let engine = load::engine(plan.clone(), device, &Opening::default())?;
+    let engine = load::engine(path, plan.clone(), device, &Opening::default())?;
     // Inputs of unknown rank have no memory that could be told.
     let needs = Needs::at(&engine, &record.tuned_at).ok().and_then(|needs| needs.on_device());
     Ok(needs.map(|needs| (name, needs)))

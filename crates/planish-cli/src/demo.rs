@@ -56,7 +56,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let reference = run::run(&imported.graph, &fed)?;
 
     let threads = record.threads as usize;
-    let engine = load::engine(made.plan, Device::Cpu, &Opening::default())?;
+    let engine = load::engine(&model, made.plan, Device::Cpu, &Opening::default())?;
     let mut context = engine.context_with(ContextOptions::new(threads))?;
     let values = context.run_values(&fed.values())?;
     let views: Vec<View<'_>> = fed.tensors.iter().map(|(_, tensor)| View::from(tensor)).collect();

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use planish::{Device, Opened};
 use planish_plan::{Outcome, Plan, PlanErrorKind, Step, StepKind};
 use serde_json::json;
@@ -31,7 +31,11 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     if let Some(folder) = &args.code {
         return code(&plan, folder, out);
     }
-    let memory = memory(&args.model);
+    let memory = match on_device(&plan) && !args.memory {
+        // Looking at a plan must not load its code.
+        true => Err(anyhow!("--memory opens the plan on its GPU, which loads its code")),
+        false => memory(&args.model),
+    };
     if !args.json.replaces_tables() {
         if args.layers {
             layers(&plan, out)?;
@@ -65,6 +69,11 @@ fn code(plan: &Plan, folder: &Path, out: &mut dyn Write) -> Result<Answer> {
     Ok(if plan.code.is_empty() { Answer::No } else { Answer::Yes })
 }
 
+/// Whether the plan has code or steps for something else than the CPU.
+fn on_device(plan: &Plan) -> bool {
+    !plan.code.is_empty() || plan.targets.iter().any(|target| target.backend != "cpu")
+}
+
 /// What the plan needs of memory at the sizes that it was tuned at and at the largest of its profiles, or why that
 /// cannot be told here: kernels say what scratch memory they need, so their device must be there.
 fn memory(path: &Path) -> Result<Vec<Needs>> {
@@ -72,7 +81,7 @@ fn memory(path: &Path) -> Result<Vec<Needs>> {
         Opened::Fits(plan) => plan,
         Opened::NeedsRebuild(rebuild) => bail!("{}", rebuild.why()),
     };
-    let engine = load::engine(plan, Device::Auto, &Opening::default())?;
+    let engine = load::engine(path, plan, Device::Auto, &Opening::default())?;
     let record = engine.record();
     let mut sizes = vec![record.tuned_at.clone()];
     for profile in &record.profiles {
@@ -137,7 +146,7 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
                 writeln!(out, "memory      {line}")?;
             }
         }
-        Err(why) => writeln!(out, "memory      not known here: {why:#}")?,
+        Err(why) => writeln!(out, "memory      not known: {why:#}")?,
     }
     let slow: Vec<&str> =
         plan.program.steps.iter().filter(|step| is_slow(step)).map(|step| step.name.as_str()).collect();

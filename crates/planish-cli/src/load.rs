@@ -15,7 +15,7 @@ use planish_plan::{Profile, SymbolRange};
 
 use crate::args::{Building, Opening};
 use crate::shapes::{self, Sizes};
-use crate::{inspect, say_note};
+use crate::{inspect, say_note, sign};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -86,7 +86,7 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
                     built.notes.iter().for_each(|note| say_note(note));
                     Ok(built.plan.into())
                 };
-                cached(cache.as_ref(), key, build)?
+                cached(cache.as_ref(), key, building.device, build)?
             }
         };
         return Ok(Made { plan, time: start.elapsed(), report: None, stages: None });
@@ -102,7 +102,7 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
         report = Some(built.passes);
         Ok(built.plan.into())
     };
-    let plan = cached(cache.as_ref(), key, build)?;
+    let plan = cached(cache.as_ref(), key, building.device, build)?;
     Ok(Made { plan, time: start.elapsed(), report, stages: None })
 }
 
@@ -110,14 +110,23 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
 fn cached(
     cache: Option<&PlanCache>,
     key: Option<String>,
+    device: Device,
     build: impl FnOnce() -> Result<Plan>,
 ) -> Result<Plan> {
     let (Some(cache), Some(key)) = (cache, key) else { return build() };
     match cache.find(&key) {
-        Cached::Hit(plan) => {
-            say_note("the same was built before: the plan is taken from the cache (--no-cache builds anew)");
-            return Ok(*plan);
-        }
+        Cached::Hit(plan) => match plan.fit(device)? {
+            Opened::Fits(plan) => {
+                say_note(
+                    "the same was built before: the plan is taken from the cache (--no-cache builds anew)",
+                );
+                return Ok(plan);
+            }
+            // It would be built again behind the cache, at every run.
+            Opened::NeedsRebuild(rebuild) => {
+                say_note(&format!("a cached plan does not fit this machine any more: {}", rebuild.why()));
+            }
+        },
         Cached::Absent => {}
         Cached::Unusable(why) => say_note(&format!("a cached plan cannot be used and is removed: {why}")),
     }
@@ -219,22 +228,22 @@ pub(crate) fn check_opening(path: &Path, device: Device, opening: &Opening) -> R
     if opening.managed_weights && !is_plan(path) && device.settled() == Device::Cpu {
         bail!("{ONLY_ON_GPU}");
     }
+    // What is wrong with keys and signatures is said before anything is built.
+    sign::code_from(path, opening)?;
     Ok(())
 }
 
 const ONLY_ON_GPU: &str = "--managed-weights is for a plan on a GPU; this one runs on the CPU";
 
-/// An engine on the device asked for.
-pub(crate) fn engine(plan: Plan, device: Device, opening: &Opening) -> Result<Engine> {
+/// An engine of the plan of this file, or of what was built from it, on the device asked for.
+pub(crate) fn engine(path: &Path, plan: Plan, device: Device, opening: &Opening) -> Result<Engine> {
     let on_gpu = plan.record().targets.iter().any(|target| target.backend == "cuda");
     if opening.managed_weights && !on_gpu {
         bail!("{ONLY_ON_GPU}");
     }
-    Ok(Engine::with_options(
-        plan,
-        device,
-        EngineOptions { managed_weights: opening.managed_weights, ..EngineOptions::default() },
-    )?)
+    let code = sign::code_from(path, opening)?;
+    let options = EngineOptions { managed_weights: opening.managed_weights, code };
+    Ok(Engine::with_options(plan, device, options)?)
 }
 
 /// The device that an engine's plan runs on, and what it computes in, as the plan has them.

@@ -20,6 +20,7 @@ mod profile;
 mod random;
 mod run;
 mod shapes;
+mod sign;
 mod start;
 mod stats;
 mod timing;
@@ -113,6 +114,8 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Bench(args) => bench::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
         Command::Timing(args) => timing::command(&args, out),
+        Command::Sign(args) => sign::sign(&args, out),
+        Command::Verify(args) => sign::verify(&args, out),
         Command::Zoo(args) => zoo::command(&args, out),
         Command::Demo(args) => demo::command(&args, out),
         Command::Doctor(args) => doctor::command(&args, out),

@@ -15,7 +15,7 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     load::check_opening(&args.model, args.building.device, &args.opening)?;
     let made = load::plan(&args.model, &args.building, args.no_cache)?;
     let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
-    let engine = load::engine(made.plan, args.building.device, &args.opening)?;
+    let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
     let sources =
         Sources { shapes: &args.building.shapes, defaults: &engine.record().tuned_at, ..Sources::default() };
     let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;

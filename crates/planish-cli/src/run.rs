@@ -84,7 +84,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
     };
     let made = load::plan(&args.model, &building, args.no_cache)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
-    let engine = load::engine(made.plan, device, &args.opening)?;
+    let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
     let fed = match given {
         Some(fed) => fed,
         None => {

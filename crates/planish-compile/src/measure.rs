@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use planish_kernel::{Backend, KernelError, MemoryKind, Operand, Problem, Queue, QueueOptions, Wait};
+use planish_kernel::{Backend, KernelError, MemoryKind, Operand, Problem, Queue, QueueOptions, Tactic, Wait};
 
 use crate::alternatives::Choices;
 use crate::backends::Backends;
@@ -103,11 +103,7 @@ pub(crate) fn measure(
                 continue;
             }
             let posed = posed(&problem, &alternative.candidate);
-            let key = TimingKey {
-                device: device.clone(),
-                problem: posed.key(),
-                tactic: alternative.candidate.tactic.to_string(),
-            };
+            let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
             // Not looked up either: whether another list had it measured must not change what this one says.
             if alternative.ns > best * MAX_PREDICTED_RATIO {
                 continue;
@@ -210,6 +206,17 @@ fn rotation_bytes(draft: &Draft) -> usize {
     draft.values.iter().map(bytes).sum::<usize>().min(MAX_DEVICE_ROTATION_BYTES)
 }
 
+/// What a time is kept under. A library's tactic has the library's version behind it: another version may take another
+/// time for it, or not have it.
+fn timing_key(backend: &dyn Backend, device: &str, problem: &Problem, tactic: &Tactic) -> TimingKey {
+    let mut name = tactic.to_string();
+    for need in backend.tactic_needs(tactic) {
+        name.push(' ');
+        name.push_str(&need);
+    }
+    TimingKey { device: device.to_string(), problem: problem.key(), tactic: name }
+}
+
 /// Has devices compile all that is going to be measured, on every core at once.
 fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cache: &TimingCache) {
     for target in backends.by_preference() {
@@ -229,11 +236,7 @@ fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cach
                     continue;
                 }
                 let posed = posed(problem, &alternative.candidate);
-                let key = TimingKey {
-                    device: device.clone(),
-                    problem: posed.key(),
-                    tactic: alternative.candidate.tactic.to_string(),
-                };
+                let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
                 if cache.get(&key).is_none() && seen.insert((key.problem, key.tactic)) {
                     work.push((posed, alternative.candidate.tactic.clone()));
                 }

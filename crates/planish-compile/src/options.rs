@@ -259,7 +259,7 @@ impl BuildOptions {
     }
 
     /// Whether tactics of this source may be used.
-    pub(crate) fn takes_source(&self, source: &str) -> bool {
+    pub fn takes_source(&self, source: &str) -> bool {
         let last = self.tactic_sources.iter().rev().find(|(_, name)| name == source);
         last.is_none_or(|(taken, _)| *taken)
     }

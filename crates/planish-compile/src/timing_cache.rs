@@ -20,7 +20,7 @@ pub struct TimingKey {
     pub device: String,
     /// The problem with layouts, types and threads, as [`planish_kernel::Problem::key`] says.
     pub problem: String,
-    /// The tactic with its revision.
+    /// The tactic with its revision, and what it needs besides: the version of a library.
     pub tactic: String,
 }
 

@@ -170,6 +170,12 @@ impl Backend for Cuda {
         families_from(takes).flat_map(|family| family.candidates_on(self, problem)).collect()
     }
 
+    fn versions(&self, takes: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let libraries = families_from(takes).filter_map(|family| family.needs());
+        let compiler = takes("own").then_some(Which::Nvrtc);
+        libraries.chain(compiler).filter_map(need_of).collect()
+    }
+
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         let library = family_of(tactic).ok().and_then(|family| family.needs());
         library.and_then(need_of).into_iter().collect()

@@ -228,6 +228,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// The versions of what decides which tactics there are and what they do beside the target's own words: a compiler,
+    /// and libraries of the sources that `takes` names. Cached plans are found by it too. A library that is left out is
+    /// not asked, one that is taken may be loaded.
+    fn versions(&self, takes: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let _ = takes;
+        Vec::new()
+    }
+
     /// What a tactic needs beyond the target's own needs, as in `cudnn9`: written into plans that use it.
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         let _ = tactic;

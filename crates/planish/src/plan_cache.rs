@@ -157,6 +157,7 @@ pub(crate) fn key(
     add(&format!("{:?} {:?} {}", options.profiles, options.tune_at, options.verify));
     for backend in backends {
         add(&format!("{:?}", backend.target()));
+        backend.versions(&|source| options.takes_source(source)).iter().for_each(|version| add(version));
     }
     Some(hasher.finalize().to_hex().to_string())
 }

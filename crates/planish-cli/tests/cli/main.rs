@@ -4,6 +4,7 @@ mod bad_input;
 mod cache;
 mod inspect;
 mod run;
+mod signing;
 mod timing;
 mod zoo;
 

@@ -115,7 +115,10 @@ impl Engine {
         let kind = Kind::CUDNN_TYPE_NUMERICAL_NOTE;
         let notes = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kind, MAX_NOTES, 0u32)?;
         if !is_wanted(&notes, element) {
-            return refuse(format!("cuDNN's engine {} computes in another way than is asked for", self.index));
+            return refuse(format!(
+                "cuDNN's engine {} computes in another way than is asked for",
+                self.index
+            ));
         }
         let kind = What::CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR;
         let mut ranges = Vec::new();

@@ -1,0 +1,300 @@
+//! Indices out of range: an error on a GPU as on the CPU, with the same words, however the run is asked for; and code that
+//! serves the engine of its own plan alone.
+//!
+//! Without a GPU the same plans run on the CPU, and a line says so; what is of code alone is skipped there. The binary
+//! runs alone: carry it to a machine with a GPU and start it there.
+
+use planish::{
+    Bindings, Builder, CodeFrom, Context, Device, Engine, EngineOptions, ErrorKind, Plan, PrivateKey,
+};
+use planish_ir::Graph;
+use planish_op::Value;
+use planish_plan::StepKind;
+use planish_tensor::{Bytes, Tensor};
+
+/// At the first run steps are launched, at the second recorded, from then on replayed.
+const N_RUNS: usize = 4;
+
+/// The first GPU, or the CPU where there is none.
+fn device() -> Device {
+    match Device::Cuda(0).describe() {
+        Ok(_) => Device::Cuda(0),
+        Err(why) => {
+            eprintln!("on the CPU: {why}");
+            Device::Cpu
+        }
+    }
+}
+
+/// A GPU; says so where there is none.
+fn gpu() -> Option<Device> {
+    let found = device();
+    if found == Device::Cpu {
+        eprintln!("skipped: no GPU");
+    }
+    (found != Device::Cpu).then_some(found)
+}
+
+fn plan(text: &str, device: Device) -> Plan {
+    let graph: Graph = text.parse().unwrap();
+    let mut builder = Builder::from_graph(graph).device(device).tune_level(0).threads(2);
+    // The sizes are those of tests: it would be cheaper at home.
+    builder.options_mut().price_transfers = false;
+    let plan = builder.build().unwrap();
+    if device != Device::Cpu {
+        let is_there = |step: &planish_plan::Step| {
+            let op = step.region.ops();
+            let looks_up = op.contains("Gather") || op.contains("Scatter");
+            step.target == 1 && looks_up && matches!(step.kind, StepKind::Kernel { .. })
+        };
+        assert!(plan.record().program.steps.iter().any(is_there), "nothing is looked up on {device}");
+    }
+    plan
+}
+
+fn index(dims: &[usize], values: &[i64]) -> Value {
+    Value::Tensor(Tensor::new(dims, values.to_vec()).unwrap())
+}
+
+const GATHER: &str = r#"graph "gather" {
+    input %i: i64[2]
+    const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    %e: f32[2, 2] = Gather(%t, %i) {axis=0}
+    %y: f32[2, 2] = Add(%e, %e)
+    output %y
+}"#;
+
+/// Models with their index's sizes; each has one index of an axis of five at each place.
+const MODELS: [(&str, &[usize]); 6] = [
+    (GATHER, &[2]),
+    (
+        r#"graph "elements" {
+            input %i: i64[2, 2]
+            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            %e: f32[2, 2] = GatherElements(%t, %i) {axis=0}
+            %y: f32[2, 2] = Add(%e, %e)
+            output %y
+        }"#,
+        &[2, 2],
+    ),
+    (
+        r#"graph "tuples" {
+            input %i: i64[2, 1]
+            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            %e: f32[2, 2] = GatherND(%t, %i)
+            %y: f32[2, 2] = Add(%e, %e)
+            output %y
+        }"#,
+        &[2, 1],
+    ),
+    (
+        r#"graph "scatter" {
+            input %i: i64[2, 2]
+            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            const %u: f32[2, 2] = [10, 20, 30, 40]
+            %e: f32[5, 2] = ScatterElements(%t, %i, %u) {axis=0}
+            %y: f32[5, 2] = Add(%e, %e)
+            output %y
+        }"#,
+        &[2, 2],
+    ),
+    (
+        r#"graph "slices" {
+            input %i: i64[2, 1]
+            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            const %u: f32[2, 2] = [10, 20, 30, 40]
+            %e: f32[5, 2] = ScatterND(%t, %i, %u)
+            %y: f32[5, 2] = Add(%e, %e)
+            output %y
+        }"#,
+        &[2, 1],
+    ),
+    (
+        r#"graph "folded" {
+            input %i: i64[2, 1]
+            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            const %u: f32[2, 2] = [10, 20, 30, 40]
+            %e: f32[5, 2] = ScatterND(%t, %i, %u) {reduction="max"}
+            %y: f32[5, 2] = Add(%e, %e)
+            output %y
+        }"#,
+        &[2, 1],
+    ),
+];
+
+#[track_caller]
+fn assert_told(error: &str, index: i64) {
+    assert!(error.contains(&format!("index {index} is outside an axis of size 5")), "{error}");
+    assert!(error.starts_with("step `"), "{error}");
+}
+
+#[test]
+fn every_lookup_and_write_tells_of_an_index_out_of_range() {
+    let device = device();
+    for (text, dims) in MODELS {
+        let mut context = Engine::new(plan(text, device), device).unwrap().context().unwrap();
+        let n: usize = dims.iter().product();
+        let with = |last: i64| {
+            let mut values: Vec<i64> = (0..n as i64).collect();
+            values[n - 1] = last;
+            [self::index(dims, &values)]
+        };
+        let right = context.run_values(&with(4)).unwrap();
+        for _ in 0..N_RUNS {
+            for wrong in [5, -6, 1_000_000] {
+                let error = context.run_values(&with(wrong)).unwrap_err().to_string();
+                assert_told(&error, wrong);
+            }
+            // The ends of the range are inside, and nothing is left of the error.
+            context.run_values(&with(-5)).unwrap();
+            assert_eq!(context.run_values(&with(4)).unwrap(), right, "{text}");
+        }
+    }
+}
+
+fn bindings(context: &Context, given: &[i64; 2]) -> Bindings {
+    let mut buffer = context.input_buffer("i", &[2]).unwrap();
+    buffer.as_mut_slice::<i64>().unwrap().copy_from_slice(given);
+    Bindings::new().input("i", buffer).output("y", context.output_buffer("y", &[2, 2]).unwrap())
+}
+
+#[test]
+fn runs_beside_the_caller_and_overlapping_runs_tell_too() {
+    let device = device();
+    let mut context = Engine::new(plan(GATHER, device), device).unwrap().context().unwrap();
+    for _ in 0..N_RUNS {
+        let wrong = bindings(&context, &[0, 9]);
+        assert_told(&context.run_async(wrong).unwrap().wait().unwrap_err().to_string(), 9);
+        let right = bindings(&context, &[0, 4]);
+        context.run_async(right).unwrap().wait().unwrap();
+    }
+    if device == Device::Cpu {
+        // There each run is over when it is pushed.
+        return;
+    }
+    for pattern in 0u32..64 {
+        let is_wrong = |at: usize| pattern >> at & 1 == 1;
+        let ready: Vec<Bindings> =
+            (0..6).map(|at| bindings(&context, &[1, if is_wrong(at) { 5 + at as i64 } else { 4 }])).collect();
+        let mut pipeline = context.pipeline().unwrap();
+        let mut seen = Vec::new();
+        for bindings in ready {
+            if pipeline.len() == 2 {
+                seen.push(pipeline.pop().map(|_| ()));
+            }
+            pipeline.push(bindings).unwrap();
+        }
+        while !pipeline.is_empty() {
+            seen.push(pipeline.pop().map(|_| ()));
+        }
+        for (at, seen) in seen.into_iter().enumerate() {
+            match (is_wrong(at), seen) {
+                (true, Err(error)) => assert_told(&error.to_string(), 5 + at as i64),
+                (wrong, seen) => assert!(!wrong && seen.is_ok(), "{pattern:b} at {at}: {seen:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_in_device_memory_tell_with_the_next_call() {
+    let Some(device) = gpu() else { return };
+    let engine = Engine::new(plan(GATHER, device), device).unwrap();
+    let mut context = engine.context().unwrap();
+    // On the context's own stream a run is waited for.
+    for wrong in [7, -8] {
+        for _ in 0..N_RUNS {
+            let outside = bindings(&context, &[wrong, 0]);
+            let error = context.run_async(outside).unwrap().wait().unwrap_err().to_string();
+            assert_told(&error, wrong);
+            context.synchronize().unwrap();
+        }
+    }
+}
+
+/// The plan with the code of one kernel under the key of another.
+fn swapped(plan: &Plan) -> Plan {
+    let mut record = plan.record().clone();
+    let first = record.code[0].bytes.clone();
+    for code in &mut record.code {
+        code.bytes = first.clone();
+    }
+    record.into()
+}
+
+const PRODUCT: &str = r#"graph "product" {
+    input %x: f32[4, 8]
+    const %w: f32[8, 2] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+    %p: f32[4, 2] = MatMul(%x, %w)
+    %s: f32[4, 2] = Softmax(%p) {axis=1}
+    output %s
+}"#;
+
+fn built(device: Device) -> Plan {
+    let mut builder = Builder::from_graph(PRODUCT.parse().unwrap()).device(device).tune_level(0).threads(2);
+    builder.options_mut().price_transfers = false;
+    builder.options_mut().set_tactic_sources("own").unwrap();
+    builder.build().unwrap()
+}
+
+#[test]
+fn code_serves_its_own_engine_alone() {
+    let Some(device) = gpu() else { return };
+    let honest = built(device);
+    assert!(honest.record().code.len() > 1, "the plan has one kernel only");
+    let x = Value::Tensor(Tensor::new(&[4, 8], (0..32).map(|at| at as f32 / 16.0).collect()).unwrap());
+    let output = |engine: &Engine| engine.context().unwrap().run_values(std::slice::from_ref(&x));
+    let right = output(&Engine::new(honest.clone(), device).unwrap()).unwrap();
+    // A plan with other code is opened before and beside; its kernels are not found in it.
+    let forged = Engine::new(swapped(&honest), device).unwrap();
+    assert!(output(&forged).is_err(), "the test's own code was not used");
+    assert_eq!(output(&Engine::new(honest.clone(), device).unwrap()).unwrap(), right);
+    // Nor is a build served by it, nor whoever compiles here.
+    assert_eq!(built(device).record().code, honest.record().code);
+    let options = EngineOptions { code: CodeFrom::CompileHere, ..EngineOptions::default() };
+    let compiled = Engine::with_options(swapped(&honest), device, options).unwrap();
+    assert_eq!(output(&compiled).unwrap(), right);
+    // Signed code is taken, anything else is refused.
+    let key = PrivateKey::from_random(&[7; 32]);
+    let signature = Box::new(key.sign(&honest.record().fingerprint().unwrap()));
+    let code = CodeFrom::Signed { keys: vec![key.public()], signature };
+    let options = EngineOptions { code, ..EngineOptions::default() };
+    let signed = Engine::with_options(honest.clone(), device, options.clone()).unwrap();
+    assert_eq!(output(&signed).unwrap(), right);
+    let refused = Engine::with_options(swapped(&honest), device, options).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::BadInput);
+    assert!(refused.to_string().contains("not trusted"), "{refused}");
+}
+
+#[test]
+fn code_whose_headers_lead_outside_is_refused() {
+    let Some(device) = gpu() else { return };
+    let honest = built(device);
+    let x = Value::Tensor(Tensor::new(&[4, 8], vec![1f32; 32]).unwrap());
+    for cut in [0, 16, 64, 1000] {
+        let mut record = honest.record().clone();
+        for code in &mut record.code {
+            let len = code.bytes.len().min(cut);
+            code.bytes = Bytes::from_vec(code.bytes[..len].to_vec());
+        }
+        let mut context = Engine::new(record.into(), device).unwrap().context().unwrap();
+        let error = context.run_values(std::slice::from_ref(&x)).unwrap_err().to_string();
+        assert!(error.contains("compiled code cannot be loaded"), "{error}");
+    }
+}
+
+#[test]
+fn memory_comes_back_when_engines_are_closed() {
+    let Some(device) = gpu() else { return };
+    let plan = built(device);
+    let x = Value::Tensor(Tensor::new(&[4, 8], vec![1f32; 32]).unwrap());
+    let mut free = Vec::new();
+    for _ in 0..60 {
+        let engine = Engine::new(plan.clone(), device).unwrap();
+        engine.context().unwrap().run_values(std::slice::from_ref(&x)).unwrap();
+        free.push(engine.device_memory().unwrap().free);
+    }
+    // The first few take what the process keeps; from then on nothing is lost.
+    let (early, late) = (free[10], free[59]);
+    assert!(late + (1 << 20) >= early, "{early} bytes were free, {late} are");
+}
