@@ -1,5 +1,6 @@
 //! Engines: which the library proposes for a graph, as names, and back from a name to an execution plan.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cudarc::cudnn::sys::{
@@ -108,8 +109,9 @@ impl Engine {
         Ok((found, notes))
     }
 
-    /// What this asks of the library is what it offers for the graph: an engine that it has there, whose numbers are
-    /// wanted, and values of knobs that the engine allows. A plan can name anything.
+    /// Whether this asks for what the library offers: numbers that are wanted, and values of knobs within the ranges
+    /// that the engine gives. A plan can name anything. A knob of which the engine says nothing is left to cuDNN, which
+    /// looks at each when the configuration is finished.
     fn check(&self, engine: &Descriptor, element: Arithmetic) -> Result<(), CudaError> {
         let refuse = |what: String| Err(CudaError::new(CudaErrorKind::Unsupported, what));
         let kind = Kind::CUDNN_TYPE_NUMERICAL_NOTE;
@@ -121,17 +123,12 @@ impl Engine {
             ));
         }
         let kind = What::CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR;
-        let mut ranges = Vec::new();
-        for info in engine.fill(Name::CUDNN_ATTR_ENGINE_KNOB_INFO, kind, MAX_KNOBS)? {
-            let types = info.get(Name::CUDNN_ATTR_KNOB_INFO_TYPE, Kind::CUDNN_TYPE_KNOB_TYPE, 1, 0u32)?;
-            let least = info.integer(Name::CUDNN_ATTR_KNOB_INFO_MINIMUM_VALUE)?;
-            let most = info.integer(Name::CUDNN_ATTR_KNOB_INFO_MAXIMUM_VALUE)?;
-            ranges.extend(types.first().map(|&of| (of, least..=most)));
-        }
-        for (of, value) in &self.knobs {
-            let allowed = ranges.iter().any(|(known, range)| known == of && range.contains(value));
-            if !allowed {
-                return refuse(format!("cuDNN's engine {} has no knob {of} with {value}", self.index));
+        let infos = engine.fill(Name::CUDNN_ATTR_ENGINE_KNOB_INFO, kind, MAX_KNOBS).unwrap_or_default();
+        for (of, range) in infos.iter().filter_map(|info| knob_range(info).ok().flatten()) {
+            let chosen = self.knobs.iter().find(|(known, _)| *known == of);
+            if let Some((_, value)) = chosen.filter(|(_, value)| !range.contains(value)) {
+                let what = format!("{} to {}", range.start(), range.end());
+                return refuse(format!("knob {of} of cuDNN's engine {} is {what}, not {value}", self.index));
             }
         }
         Ok(())
@@ -177,6 +174,14 @@ impl Engine {
         let workspace = plan.integer(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
         Ok((plan, workspace.max(0) as usize))
     }
+}
+
+/// A knob's type and the values that it takes.
+fn knob_range(info: &Descriptor) -> Result<Option<(u32, RangeInclusive<i64>)>, CudaError> {
+    let types = info.get(Name::CUDNN_ATTR_KNOB_INFO_TYPE, Kind::CUDNN_TYPE_KNOB_TYPE, 1, 0u32)?;
+    let least = info.integer(Name::CUDNN_ATTR_KNOB_INFO_MINIMUM_VALUE)?;
+    let most = info.integer(Name::CUDNN_ATTR_KNOB_INFO_MAXIMUM_VALUE)?;
+    Ok(types.first().map(|&of| (of, least..=most)))
 }
 
 fn is_wanted(notes: &[u32], element: Arithmetic) -> bool {
