@@ -174,12 +174,15 @@ pub(crate) fn same_interface(before: &Graph, after: &Graph) -> Result<()> {
     for (what, a, b) in
         [("inputs", before.inputs(), after.inputs()), ("outputs", before.outputs(), after.outputs())]
     {
-        let list = |graph: &Graph, ids: &[planish_ir::ValueId]| -> Vec<String> {
-            ids.iter().map(|id| format!("{}: {}", graph.value(*id).name, graph.value(*id).ty)).collect()
+        let is_same = |(a, b): (&planish_ir::ValueId, &planish_ir::ValueId)| {
+            let (a, b) = (before.value(*a), after.value(*b));
+            a.name == b.name && planish_ir::refines(&a.ty, &b.ty)
         };
-        let (a, b) = (list(before, a), list(after, b));
-        if a != b {
-            bail!("the {what} were {}, they are {}", a.join(", "), b.join(", "));
+        if a.len() != b.len() || !a.iter().zip(b).all(is_same) {
+            let list = |graph: &Graph, ids: &[planish_ir::ValueId]| -> Vec<String> {
+                ids.iter().map(|id| format!("{}: {}", graph.value(*id).name, graph.value(*id).ty)).collect()
+            };
+            bail!("the {what} were {}, they are {}", list(before, a).join(", "), list(after, b).join(", "));
         }
     }
     Ok(())

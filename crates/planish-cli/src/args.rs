@@ -249,6 +249,9 @@ pub(crate) struct Building {
     /// Say what the optimizer did, and why rules refused
     #[arg(long)]
     pub(crate) explain: bool,
+    /// Symbols that stand for several sizes of the inputs that are at hand.
+    #[arg(skip)]
+    pub(crate) untied: std::collections::BTreeSet<String>,
 }
 
 #[derive(clap::Args, Debug)]

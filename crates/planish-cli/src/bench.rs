@@ -13,7 +13,7 @@ use planish_tensor::Tensor;
 use serde_json::{Value, json};
 
 use crate::args::Bench;
-use crate::feed::{self, Sources};
+use crate::feed::Sources;
 use crate::memory::{self, Held};
 use crate::start::Start;
 use crate::stats::Stats;
@@ -38,7 +38,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         shapes: &args.building.shapes,
         defaults: &engine.record().tuned_at,
     };
-    let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
+    let fed = load::feed(&engine, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
 
     let tensors: Vec<Tensor> = fed.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();

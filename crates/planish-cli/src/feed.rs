@@ -1,6 +1,6 @@
 //! The values of a model's inputs: from files, images or random numbers, each checked against its type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -29,6 +29,8 @@ pub(crate) struct Fed {
     pub(crate) tensors: Vec<(String, Tensor)>,
     /// What the user should know: choices made for them.
     pub(crate) notes: Vec<String>,
+    /// Symbols that have several sizes.
+    pub(crate) untied: BTreeSet<String>,
 }
 
 impl Fed {
@@ -48,13 +50,13 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         })?;
         Ok(inputs[place].1)
     };
-    let (mut notes, mut conflicts) = (Vec::new(), Vec::new());
+    let (mut notes, mut untied) = (Vec::new(), BTreeSet::new());
     let mut sizes = Sizes::new();
     let mut given: BTreeMap<String, Tensor> = BTreeMap::new();
     let mut take = |name: &str, tensor: Tensor, origin: &str, sizes: &mut Sizes| -> Result<()> {
         let ty = type_of(name, origin)?;
         let tensor = typed(name, ty, tensor, origin)?;
-        conflicts.extend(shapes::bind(name, ty, tensor.shape(), sizes).with_context(|| origin.to_string())?);
+        untied.extend(shapes::bind(name, ty, tensor.shape(), sizes).with_context(|| origin.to_string())?);
         ensure!(given.insert(name.to_string(), tensor).is_none(), "input `{name}` is given twice");
         Ok(())
     };
@@ -79,7 +81,13 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
     let explicit = shapes::parse(sources.shapes)?;
     for (name, shape) in &explicit {
         let ty = type_of(name, "--shapes")?;
-        conflicts.extend(shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?);
+        untied.extend(shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?);
+    }
+    if !untied.is_empty() {
+        let mut fed = gather(&graph.untie(&untied)?, sources)?;
+        fed.notes.insert(0, shapes::untied_note(&untied));
+        fed.untied = untied;
+        return Ok(fed);
     }
 
     let missing: Vec<&str> = names.iter().copied().filter(|name| !given.contains_key(*name)).collect();
@@ -96,7 +104,7 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         for (symbol, size) in sources.defaults {
             sizes.entry(symbol.clone()).or_insert(*size);
         }
-        let complete = if conflicts.is_empty() { shapes::complete(graph, &sizes)? } else { sizes.clone() };
+        let complete = shapes::complete(graph, &sizes)?;
         let mut random = Random::new(seed);
         let mut chosen = Vec::new();
         for (value, ty) in &inputs {
@@ -119,18 +127,15 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         }
         sizes = complete;
     }
-    if conflicts.is_empty() {
-        graph
-            .specialize(&|symbol| sizes.get(symbol).copied())
-            .context("the model does not accept inputs of these sizes")?;
-    }
-    notes.extend(conflicts);
+    graph
+        .specialize(&|symbol| sizes.get(symbol).copied())
+        .context("the model does not accept inputs of these sizes")?;
     let tensors = names
         .iter()
         .map(|name| Some((name.to_string(), given.remove(*name)?)))
         .collect::<Option<Vec<_>>>()
         .context("an input has no value")?;
-    Ok(Fed { tensors, notes })
+    Ok(Fed { tensors, notes, untied })
 }
 
 fn quoted(names: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! `planish inspect`: what a model is, from the file and from the graph that it becomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -341,7 +341,7 @@ fn quoted(name: &str) -> String {
 fn count(graph: &Graph, shape_arguments: &[String]) -> Result<Count> {
     let inputs = shapes::tensor_inputs(graph)?;
     let explicit = shapes::parse(shape_arguments)?;
-    let mut sizes = Sizes::new();
+    let (mut sizes, mut untied) = (Sizes::new(), BTreeSet::new());
     for (name, shape) in &explicit {
         let (_, ty) = inputs.iter().find(|(value, _)| *value.name == **name).with_context(|| {
             let names: Vec<String> = inputs.iter().map(|(value, _)| format!("`{}`", value.name)).collect();
@@ -350,8 +350,11 @@ fn count(graph: &Graph, shape_arguments: &[String]) -> Result<Count> {
                 names.join(", ")
             )
         })?;
-        let conflicts = shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?;
-        conflicts.iter().for_each(|conflict| say_note(conflict));
+        untied.extend(shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?);
+    }
+    if !untied.is_empty() {
+        say_note(&shapes::untied_note(&untied));
+        return count(&graph.untie(&untied)?, shape_arguments);
     }
     let sizes = shapes::complete(graph, &sizes)?;
     let lookup = |symbol: &str| sizes.get(symbol).copied();

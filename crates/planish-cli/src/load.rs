@@ -1,6 +1,6 @@
 //! A model or a plan on the command line, ready to run: plans are opened, models are built in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,8 +14,9 @@ use planish_ir::Graph;
 use planish_plan::{Profile, SymbolRange};
 
 use crate::args::{Building, Opening};
+use crate::feed::{Fed, Sources};
 use crate::shapes::{self, Sizes};
-use crate::{inspect, say_note, sign};
+use crate::{feed, inspect, say_note, sign};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -170,8 +171,18 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
     // Settled before anything takes time: a GPU that is not there is said at once.
     let device = building.device.settled();
     let describe = device.describe()?;
-    let imported = inspect::import(path)?;
-    let profiles = profiles(&imported.graph, building)?;
+    let mut graph = inspect::import(path)?.graph;
+    let mut untied = building.untied.clone();
+    if untied.is_empty() {
+        untied = tied_apart(&graph, building)?;
+        if !untied.is_empty() {
+            say_note(&shapes::untied_note(&untied));
+        }
+    }
+    if !untied.is_empty() {
+        graph = graph.untie(&untied)?;
+    }
+    let profiles = profiles(&graph, building)?;
     if building.device == Device::Auto && device != Device::Cpu {
         say_note(&format!("building for {device}, {describe}; --device cpu takes the CPU"));
     }
@@ -181,6 +192,9 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
         .tune_level(building.tune_level)
         .winograd(!building.no_winograd)
         .strict(building.strict);
+    if !untied.is_empty() {
+        builder = builder.untie(&untied)?;
+    }
     if let Some(threads) = building.threads {
         builder = builder.threads(threads);
     }
@@ -191,7 +205,7 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
     options.explain = building.explain;
     options.fp32_layers = building.layer_precision.clone();
     if profiles.is_empty() {
-        let sizes = shapes::complete(&imported.graph, &Sizes::new())?;
+        let sizes = shapes::complete(&graph, &Sizes::new())?;
         if !sizes.is_empty() {
             let at: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
             say_note(&format!("no shapes given: tuned at {}, runs at any", at.join(" ")));
@@ -254,8 +268,20 @@ pub(crate) fn device_and_precision(engine: &Engine) -> (String, String) {
     (device.to_string(), precision.unwrap_or("fp32").to_string())
 }
 
+/// Values for an engine's inputs.
+pub(crate) fn feed(engine: &Engine, sources: &Sources<'_>) -> Result<Fed> {
+    let fed = feed::gather(&inputs_of(engine)?, sources)?;
+    if let Some(symbol) = fed.untied.first() {
+        bail!(
+            "the plan was made for one size of `{symbol}`, the inputs have several; build it with --shapes that give \
+             each input its own"
+        );
+    }
+    Ok(fed)
+}
+
 /// A graph with the plan's inputs and nothing else: what inputs are checked against.
-pub(crate) fn inputs_of(engine: &Engine) -> Result<Graph> {
+fn inputs_of(engine: &Engine) -> Result<Graph> {
     let mut graph = Graph::new("inputs");
     for port in engine.inputs() {
         graph.add_input(&port.name, port.ty)?;
@@ -329,12 +355,30 @@ fn bound(graph: &Graph, given: &[String], origin: &str) -> Result<Sizes> {
             let names: Vec<&str> = inputs.iter().map(|(value, _)| &*value.name).collect();
             format!("{origin}: the model has no input `{name}`; it takes {}", names.join(", "))
         })?;
-        let conflicts = shapes::bind(&name, ty, &shape, &mut sizes).with_context(|| origin.to_string())?;
-        if let Some(conflict) = conflicts.first() {
-            bail!("{origin}: {conflict}");
-        }
+        shapes::bind(&name, ty, &shape, &mut sizes).with_context(|| origin.to_string())?;
     }
     Ok(sizes)
+}
+
+/// The symbols to which a list of shapes gives several sizes.
+fn tied_apart(graph: &Graph, building: &Building) -> Result<BTreeSet<String>> {
+    let profiles = building.profiles.iter().flat_map(|text| text.split_whitespace());
+    let in_profiles = profiles
+        .filter_map(|part| part.split_once('='))
+        .map(|(_, shapes)| shapes.split(',').map(str::to_string).collect::<Vec<String>>());
+    let given = [&building.shapes, &building.min_shapes, &building.opt_shapes, &building.max_shapes];
+    let mut apart = BTreeSet::new();
+    for list in given.into_iter().cloned().chain(in_profiles) {
+        let mut sizes = Sizes::new();
+        let shapes = shapes::parse(&list)?;
+        for (value, ty) in shapes::tensor_inputs(graph)? {
+            if let Some(shape) = shapes.get(&*value.name) {
+                // What does not fit at all is told where the list is used.
+                apart.extend(shapes::bind(&value.name, ty, shape, &mut sizes).unwrap_or_default());
+            }
+        }
+    }
+    Ok(apart)
 }
 
 fn ranges(min: &Sizes, opt: &Sizes, max: &Sizes) -> Profile {

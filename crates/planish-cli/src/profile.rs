@@ -7,7 +7,7 @@ use planish::{ContextOptions, View};
 use serde_json::json;
 
 use crate::args::Profile;
-use crate::feed::{self, Sources};
+use crate::feed::Sources;
 use crate::inspect_plan::tactic;
 use crate::{Answer, load, print, say_note};
 
@@ -18,7 +18,7 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
     let sources =
         Sources { shapes: &args.building.shapes, defaults: &engine.record().tuned_at, ..Sources::default() };
-    let fed = feed::gather(&load::inputs_of(&engine)?, &sources)?;
+    let fed = load::feed(&engine, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
     let inputs: Vec<(&str, View<'_>)> =
         fed.tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();

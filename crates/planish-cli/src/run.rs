@@ -69,7 +69,7 @@ pub(crate) struct Ran {
 
 /// Runs a plan, or the plan that the model is built into first.
 fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
-    let building = Building {
+    let mut building = Building {
         threads: args.threads,
         tune_level: args.tune_level,
         no_winograd: args.no_winograd,
@@ -82,6 +82,9 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
         true => None,
         false => Some(feed::gather(&inspect::import(&args.model)?.graph, sources)?),
     };
+    if let Some(fed) = &given {
+        building.untied.clone_from(&fed.untied);
+    }
     let made = load::plan(&args.model, &building, args.no_cache)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
@@ -89,7 +92,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
         Some(fed) => fed,
         None => {
             let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
-            feed::gather(&load::inputs_of(&engine)?, &sources)?
+            load::feed(&engine, &sources)?
         }
     };
     fed.notes.iter().for_each(|note| say_note(note));

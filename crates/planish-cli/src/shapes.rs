@@ -48,8 +48,8 @@ pub(crate) fn parse(texts: &[String]) -> Result<BTreeMap<String, Vec<usize>>> {
     Ok(shapes)
 }
 
-/// Binds the symbols of the input's type so that it has this shape. Gives what contradicts an earlier binding
-/// in words: exporters give one name to different dimensions now and then, so that is for the run to judge.
+/// Binds the symbols of the input's type so that it has this shape. Gives the symbols that had another size before:
+/// exporters give one name to sizes that need not be equal, and then each input gets symbols of its own.
 pub(crate) fn bind(name: &str, ty: &TensorType, shape: &[usize], sizes: &mut Sizes) -> Result<Vec<String>> {
     let Some(own) = &ty.shape else { return Ok(Vec::new()) };
     let found = print::sizes(shape);
@@ -68,11 +68,17 @@ pub(crate) fn bind(name: &str, ty: &TensorType, shape: &[usize], sizes: &mut Siz
         if let Some(symbol) = dim.as_symbol() {
             let bound = *sizes.entry(symbol.to_string()).or_insert(size);
             if bound != size {
-                conflicts.push(format!("`{symbol}` is {size} in input `{name}` and {bound} elsewhere"));
+                conflicts.push(symbol.to_string());
             }
         }
     }
     Ok(conflicts)
+}
+
+/// What is said of symbols that got several sizes.
+pub(crate) fn untied_note(symbols: &BTreeSet<String>) -> String {
+    let names: Vec<String> = symbols.iter().map(|symbol| format!("`{symbol}`")).collect();
+    format!("{} stands for several sizes: each input gets its own", names.join(", "))
 }
 
 /// Sizes for all symbols of the inputs that are not bound yet, such that inference accepts them: 1 where a
@@ -215,7 +221,7 @@ mod tests {
             "input `x` is f32[b,3,n,n]; its dimension 1 must be 3, in 2x4x5x5 it is 4"
         );
         let conflicts = bind("x", ty, &[2, 3, 5, 6], &mut bound).unwrap();
-        assert_eq!(conflicts, ["`n` is 6 in input `x` and 5 elsewhere"]);
+        assert_eq!(conflicts, ["n"]);
         assert_eq!(refused(&[2, 3]), "input `x` is f32[b,3,n,n], which has 4 dimensions; 2x3 has 2");
         let unranked = model.value(model.inputs()[1]).ty.as_tensor().unwrap();
         assert!(shape_at("u", unranked, &bound).is_err());

@@ -5,6 +5,7 @@
 //! and Slice the other way round.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use planish_kernel::{Ref, Want};
 use planish_op::{Op, ValueType};
@@ -17,10 +18,11 @@ type Wants = Option<(Vec<Want>, Vec<Want>)>;
 /// Makes parts of values; gives the steps that have nothing left to do.
 pub(crate) fn share_memory(program: &mut Program, wants: &[Wants]) -> BTreeSet<usize> {
     let mut removed = BTreeSet::new();
+    let known_at = known_at(program);
     for idx in 0..program.steps.len() {
         let uses = || Uses::new(program, &removed);
         let parts = match kernel_op(&program.steps[idx]) {
-            Some(Op::Concat(concat)) => concatenation(program, wants, &uses(), idx, concat.axis),
+            Some(Op::Concat(concat)) => concatenation(program, wants, &uses(), &known_at, idx, concat.axis),
             Some(Op::Split(split)) => division(program, wants, &uses(), idx, split.axis),
             Some(Op::Slice(_)) => slice(program, wants, &uses(), idx),
             _ => None,
@@ -33,6 +35,26 @@ pub(crate) fn share_memory(program: &mut Program, wants: &[Wants]) -> BTreeSet<u
         }
     }
     removed
+}
+
+/// For each symbol the first step that can be resolved with it: 0 for those of the inputs, for others the one behind
+/// the step whose output it is read off.
+fn known_at(program: &Program) -> HashMap<Arc<str>, usize> {
+    let mut known: HashMap<Arc<str>, usize> = HashMap::new();
+    let mut learn = |value: u32, step: usize| {
+        for dim in dims(&program.values[value as usize].ty).unwrap_or_default() {
+            if let Some(symbol) = dim.as_symbol() {
+                known.entry(symbol.into()).or_insert(step);
+            }
+        }
+    };
+    program.inputs.iter().for_each(|&input| learn(input, 0));
+    for (idx, step) in program.steps.iter().enumerate() {
+        if matches!(step.kind, StepKind::Evaluate | StepKind::Control(_)) {
+            step.outputs.iter().flatten().for_each(|&output| learn(output, idx + 1));
+        }
+    }
+    known
 }
 
 struct Part {
@@ -100,6 +122,7 @@ fn concatenation(
     program: &Program,
     wants: &[Wants],
     uses: &Uses,
+    known_at: &HashMap<Arc<str>, usize>,
     idx: usize,
     axis: i64,
 ) -> Option<Vec<Part>> {
@@ -109,8 +132,11 @@ fn concatenation(
     if whole.home != Home::Arena {
         return None;
     }
-    let rank = dims(&whole.ty)?.len();
-    let axis = normalize_axis(axis, rank).ok()?;
+    let sizes = dims(&whole.ty)?;
+    let axis = normalize_axis(axis, sizes.len()).ok()?;
+    // A part cannot be written before it is known how large the whole is: a step between may have to tell.
+    let symbols = sizes.iter().flat_map(Dim::symbols).map(|symbol| known_at.get(&symbol).copied());
+    let sized_from = symbols.collect::<Option<Vec<usize>>>()?.into_iter().max().unwrap_or(0);
     let mut parts = Vec::new();
     let mut offset = Dim::from(0);
     // A region names each value once; one that stands in the list twice cannot be in two places.
@@ -119,7 +145,8 @@ fn concatenation(
         let value = step.inputs[*input as usize]?;
         let part = &program.values[value as usize];
         let (maker, place) = *uses.maker.get(&value)?;
-        let fits = part.home == Home::Arena
+        let fits = maker >= sized_from
+            && part.home == Home::Arena
             && part.layout == whole.layout
             && !uses.shared.contains(&value)
             && !program.outputs.contains(&value)

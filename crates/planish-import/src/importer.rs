@@ -202,12 +202,6 @@ impl<'m> Importer<'m> {
         Ok((frame.graph, frame.captured))
     }
 
-    /// The declared type of a body's input, dimensions without a name made fresh; `None` if not declared.
-    pub(crate) fn formal_type(&mut self, input: &planish_onnx::ValueInfo<'_>) -> Option<ValueType> {
-        let graph = self.graph();
-        value_type(input.ty.as_ref()?, &mut |_| graph.fresh_dim("any")).ok()
-    }
-
     /// Imports the nodes of a branch that is known to be taken in place of its If, and gives its outputs.
     pub(crate) fn inline_branch(
         &mut self,

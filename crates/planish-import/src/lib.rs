@@ -4,6 +4,7 @@
 mod adapt;
 mod attributes;
 mod contrib;
+mod declared;
 mod error;
 mod export;
 mod frame;
@@ -18,6 +19,7 @@ use std::path::Path;
 use planish_ir::Graph;
 use planish_tensor::Bytes;
 
+pub use declared::DeclaredShapes;
 pub use error::{ImportError, ImportErrorKind, UnsupportedNode};
 pub use export::export;
 pub use importer::{NEWEST_OPSET, OLDEST_OPSET};
@@ -35,6 +37,8 @@ pub struct Imported {
     pub ir_version: i64,
     pub producer: String,
     pub metadata: Vec<(String, String)>,
+    /// What the file says of the sizes that its nodes make.
+    pub declared: DeclaredShapes,
 }
 
 /// Imports a file. Weights stay in the mapped file until they are used.
@@ -53,6 +57,7 @@ fn import_from(bytes: &Bytes, place: Place<'_>) -> Result<Imported, ImportError>
     let mut model = planish_onnx::read(bytes)?;
     planish_onnx::inline_functions(&mut model)?;
     let graph = Importer::new(&model, Weights::new(bytes.clone(), place))?.model(&model.graph)?;
+    let declared = DeclaredShapes::of(&model.graph, &graph);
     let opsets = model
         .opset_imports
         .iter()
@@ -66,5 +71,5 @@ fn import_from(bytes: &Bytes, place: Place<'_>) -> Result<Imported, ImportError>
         .collect();
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_string();
     let metadata = model.metadata.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    Ok(Imported { graph, opsets, ir_version: model.ir_version, producer, metadata })
+    Ok(Imported { graph, opsets, ir_version: model.ir_version, producer, metadata, declared })
 }

@@ -271,33 +271,21 @@ pub fn join(a: &ValueType, b: &ValueType, fresh: Fresh<'_>) -> Option<ValueType>
     }
 }
 
-/// `inferred` with an unknown rank taken from `hint`, and run-time dimensions named as the hint names them.
-/// Hints for the elements of sequences are left aside: exporters write the shape of one element for all.
-pub(crate) fn fill(inferred: ValueType, hint: &ValueType) -> ValueType {
+/// `inferred` with an unknown rank taken from `hint`, its sizes left open. What a file declares of sizes is not taken
+/// over: exporters write those of the run that they traced, and one name for sizes that differ.
+pub(crate) fn ranked(inferred: ValueType, hint: &ValueType, fresh: Fresh<'_>) -> ValueType {
     match (inferred, hint) {
-        (ValueType::Tensor(own), ValueType::Tensor(hint)) if own.dtype == hint.dtype => {
-            let shape = match (own.shape, &hint.shape) {
-                (None, hint) => hint.clone(),
-                (Some(own), Some(hint)) if own.rank() == hint.rank() => {
-                    let dims = own.dims().iter().zip(hint.dims());
-                    Some(dims.map(|(own, hint)| better_dim(own, hint).clone()).collect())
-                }
-                (own, _) => own,
-            };
-            ValueType::Tensor(TensorType { dtype: own.dtype, shape })
+        (
+            ValueType::Tensor(TensorType { dtype, shape: None }),
+            ValueType::Tensor(TensorType { dtype: declared, shape: Some(hint) }),
+        ) if dtype == *declared => {
+            ValueType::tensor(dtype, (0..hint.rank()).map(|_| fresh("declared")).collect())
         }
         (own, _) => own,
     }
 }
 
-/// A bare run-time symbol takes the name in the hint; numbers in hints are not trusted over inference, and
-/// dimensions without a name there say nothing: other values may share the symbol that inference gave.
-fn better_dim<'a>(own: &'a Dim, hint: &'a Dim) -> &'a Dim {
-    let is_fresh = |dim: &Dim| dim.as_symbol().is_some_and(|name| name.contains('\''));
-    if is_fresh(own) && hint.as_const().is_none() && !is_fresh(hint) { hint } else { own }
-}
-
-/// `before` with what `now` knows beyond it: a rank, numbers, and expressions for bare run-time symbols. Other
+/// `before` with what `now` knows beyond it: a rank, numbers, and expressions of fewer run-time symbols. Other
 /// symbols stay, so that the values which share them still do.
 pub(crate) fn refine(before: ValueType, now: ValueType) -> ValueType {
     match (before, now) {
@@ -315,9 +303,16 @@ pub(crate) fn refine(before: ValueType, now: ValueType) -> ValueType {
     }
 }
 
+/// Whether `after` is `before`, or says more of sizes that only a run could tell before.
+pub fn refines(before: &ValueType, after: &ValueType) -> bool {
+    compatible(before, after) && refine(before.clone(), after.clone()) == *after
+}
+
+/// A size in fewer run-time symbols says more, and must be taken over: the value that such a symbol was read off may
+/// have lost it the same way, and then nothing tells its size.
 fn refined_dim(before: Dim, now: Dim) -> Dim {
-    let is_fresh = |dim: &Dim| dim.as_symbol().is_some_and(|name| name.contains('\''));
-    let knows_more = before.is_unknown() || (is_fresh(&before) && !is_fresh(&now) && !now.is_unknown());
+    let n_fresh = |dim: &Dim| dim.symbols().iter().filter(|name| name.contains('\'')).count();
+    let knows_more = before.is_unknown() || (!now.is_unknown() && n_fresh(&now) < n_fresh(&before));
     if before.as_const().is_none() && (now.as_const().is_some() || knows_more) { now } else { before }
 }
 
@@ -357,6 +352,14 @@ mod tests {
         let dim = |text: &str| if text.contains('\'') { Dim::symbol(text) } else { text.parse().unwrap() };
         let ty = |text: &str| ValueType::tensor(DType::F32, text.split(',').map(dim).collect());
         assert_eq!(refine(ty("n,m'0,k'1,m'0"), ty("n'9,n'8,2*n,3")), ty("n,m'0,2*n,3"));
+        // Not only where it stands alone: nothing else may know the symbol any more.
+        let twice = |name: &str| {
+            ValueType::tensor(DType::F32, [Dim::symbol(name) * Dim::from(2)].into_iter().collect())
+        };
+        assert_eq!(refine(twice("m'0"), ty("2*n")), ty("2*n"));
+        assert_eq!(refine(twice("m'0"), twice("m'9")), twice("m'0"));
+        assert!(refines(&ty("m'0,3"), &ty("n,3")) && refines(&ty("n,3"), &ty("n,3")));
+        assert!(!refines(&ty("n,3"), &ty("m'0,3")) && !refines(&ty("n,3"), &ty("n,4")));
         assert_eq!(refine(ty("3,2*n"), ty("n,n'7")), ty("3,2*n"));
         assert_eq!(refine(ValueType::unranked(DType::F32), ty("n'3")), ty("n'3"));
         assert_eq!(refine(ty("4"), ValueType::unranked(DType::F32)), ty("4"));

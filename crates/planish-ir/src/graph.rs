@@ -74,7 +74,7 @@ pub enum NewOutput {
 #[derive(Clone, Debug)]
 pub enum Declared {
     Nothing,
-    /// Fills in what inference leaves open.
+    /// Gives the rank where inference leaves it open; sizes are not believed.
     Hint(ValueType),
     /// Replaces what inference says, if compatible: the text form prints final types.
     Exact(ValueType),
@@ -289,7 +289,9 @@ impl Graph {
             let Inferred { ty, content } = self.knowledge.keep(inferred);
             let ty = match declared {
                 Declared::Nothing => ty,
-                Declared::Hint(hint) => control::fill(ty, &hint),
+                Declared::Hint(hint) => {
+                    control::ranked(ty, &hint, &mut |hint| fresh_symbol(hint, &mut self.n_fresh_symbols))
+                }
                 Declared::Exact(exact) if control::compatible(&ty, &exact) => exact,
                 Declared::Before(before) if control::compatible(&ty, &before) => control::refine(before, ty),
                 Declared::Exact(declared) | Declared::Before(declared) => {

@@ -12,7 +12,7 @@ mod specialize;
 pub mod text;
 mod verify;
 
-pub use control::{compatible, join};
+pub use control::{compatible, join, refines};
 pub use cost::Work;
 pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
 pub use id::{NodeId, ValueId};

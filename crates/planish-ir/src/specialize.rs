@@ -1,8 +1,10 @@
 //! The same graph at given sizes: symbols replaced, every type inferred again, and small values that follow
 //! from the sizes computed (exporters do shape arithmetic in floating point, which inference does not follow).
 
+use std::collections::BTreeSet;
+
 use planish_op::infer::Content;
-use planish_op::{Attribute, Op, Value, ValueType};
+use planish_op::{Attribute, Op, TensorType, Value, ValueType};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::control;
@@ -15,6 +17,27 @@ impl Graph {
     pub fn specialize(&self, lookup: &dyn Fn(&str) -> Option<i64>) -> Result<Graph, GraphError> {
         let replace = |name: &str| lookup(name).map(Dim::from);
         specialize(self, &replace, &[])
+    }
+
+    /// This graph with a symbol of its own, `INPUT.AXIS`, for each place where one of these stands alone in an input's
+    /// type: files give one name to sizes that need not be equal.
+    pub fn untie(&self, symbols: &BTreeSet<String>) -> Result<Graph, GraphError> {
+        let apart = |id: &ValueId| {
+            let value = self.value(*id);
+            let mut ty = value.ty.clone();
+            if let ValueType::Tensor(TensorType { shape: Some(shape), .. }) = &mut ty {
+                let dims = shape.iter().enumerate().map(|(axis, dim)| match dim.as_symbol() {
+                    Some(symbol) if symbols.contains(symbol) => {
+                        Dim::symbol(&format!("{}.{axis}", value.name))
+                    }
+                    _ => dim.clone(),
+                });
+                *shape = dims.collect();
+            }
+            Some((ty, None))
+        };
+        let inputs: Vec<Known> = self.inputs().iter().map(apart).collect();
+        specialize(self, &|_| None, &inputs)
     }
 }
 
@@ -210,12 +233,26 @@ mod tests {
     }
 
     #[test]
+    fn one_name_for_sizes_that_differ() {
+        let text = "graph \"g\" { input %x: f32[n,h] input %y: f32[n,h] %z: f32[n,2*h] = Concat(%x, %y) {axis=1}\n\
+                    output %z }";
+        let graph: Graph = text.parse().unwrap();
+        assert!(graph.specialize(&|name| (name == "h").then_some(3)).is_ok());
+        let apart = graph.untie(&BTreeSet::from(["h".to_string()])).unwrap();
+        apart.verify().unwrap();
+        assert_eq!(type_of(&apart, "z"), "f32[n,x.1+y.1]");
+        let sizes = [("n", 2), ("x.1", 3), ("y.1", 4)];
+        let lookup = |name: &str| sizes.iter().find(|(known, _)| *known == name).map(|(_, size)| *size);
+        assert_eq!(type_of(&apart.specialize(&lookup).unwrap(), "z"), "f32[2,7]");
+    }
+
+    #[test]
     fn sizes_computed_in_floating_point_are_followed() {
         let text = "graph \"g\" { input %x: f32[n] const %zero: i64[] = 0 const %two: f32[] = 2 const %axes: i64[1] = [0]\n\
                     %s: i64[1] = Shape(%x) %f: f32[1] = Cast(%s) {to=f32} %h: f32[1] = Div(%f, %two)\n\
                     %c: f32[1] = Ceil(%h) %i: i64[1] = Cast(%c) {to=i64} %y: f32[m] = ConstantOfShape(%i) output %y }";
         assert_eq!(type_of(&at(text, &[("n", 7)]).unwrap(), "y"), "f32[4]");
-        assert_eq!(type_of(&at(text, &[]).unwrap(), "y"), "f32[m]");
+        assert_eq!(type_of(&at(text, &[]).unwrap(), "y"), "f32[\"constant'1\"]");
         // Random numbers are not computed ahead, however few.
         let text = "graph \"g\" { const %p: f32[2] = [0.5, 0.5] %y: f32[2] = Bernoulli(%p) output %y }";
         let graph = at(text, &[]).unwrap();

@@ -347,9 +347,11 @@ impl<'g> Build<'g> {
             return NewOutput::Value { name: self.unique(wish), declared };
         };
         let value = self.graph.value(old);
-        let is_final = self.is_output[old.index()] || matches!(op, Op::Custom(_));
-        let declared =
-            if is_final { Declared::Exact(value.ty.clone()) } else { Declared::Before(value.ty.clone()) };
+        // Without its plugin a node has only the types that it came with.
+        let declared = match op {
+            Op::Custom(_) => Declared::Exact(value.ty.clone()),
+            _ => Declared::Before(value.ty.clone()),
+        };
         NewOutput::Value { name: value.name.clone(), declared }
     }
 
@@ -386,7 +388,7 @@ impl<'g> Build<'g> {
             }
             let node_name = value.producer.map_or("", |node| &*self.graph.node(node).name);
             let output =
-                NewOutput::Value { name: value.name.clone(), declared: Declared::Exact(value.ty.clone()) };
+                NewOutput::Value { name: value.name.clone(), declared: Declared::Before(value.ty.clone()) };
             let node = NewNode {
                 name: node_name.into(),
                 op: Identity {}.into(),

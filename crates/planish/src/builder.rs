@@ -1,9 +1,11 @@
 //! `Builder`: from a model to a plan.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
+use planish_import::DeclaredShapes;
 use planish_ir::Graph;
 use planish_plan::Profile;
 
@@ -19,6 +21,7 @@ pub struct Builder {
     device: Device,
     options: BuildOptions,
     timings: TimingCache,
+    declared: DeclaredShapes,
 }
 
 impl Builder {
@@ -38,6 +41,7 @@ impl Builder {
         }
         let mut builder = Builder::from_graph(imported.graph);
         builder.options.source = *hasher.finalize().as_bytes();
+        builder.declared = imported.declared;
         Ok(builder)
     }
 
@@ -45,7 +49,13 @@ impl Builder {
     pub fn from_graph(graph: Graph) -> Builder {
         let source = *blake3::hash(graph.print_whole().as_bytes()).as_bytes();
         let options = BuildOptions { source, ..BuildOptions::default() };
-        Builder { graph, device: Device::Auto, options, timings: TimingCache::default() }
+        Builder {
+            graph,
+            device: Device::Auto,
+            options,
+            timings: TimingCache::default(),
+            declared: DeclaredShapes::default(),
+        }
     }
 
     /// A build of a network that was defined by hand.
@@ -68,6 +78,21 @@ impl Builder {
     /// ```
     pub fn from_network(network: NetworkBuilder) -> Result<Builder, Error> {
         Ok(Builder::from_graph(network.finish()?))
+    }
+
+    /// Lets these symbols of the inputs' shapes differ from place to place, each as `INPUT.AXIS`: files give one name
+    /// to sizes that need not be equal.
+    pub fn untie(mut self, symbols: &BTreeSet<String>) -> Result<Builder, Error> {
+        self.graph = self.graph.untie(symbols).map_err(|error| {
+            let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
+            let message = format!("the model needs one size for {}: {error}", names.join(", "));
+            Error::new(ErrorKind::BadInput, message)
+        })?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.options.source);
+        symbols.iter().for_each(|symbol| _ = hasher.update(format!("{symbol}\n").as_bytes()));
+        self.options.source = *hasher.finalize().as_bytes();
+        Ok(self)
     }
 
     /// Where the plan is going to run.
@@ -167,7 +192,14 @@ impl Builder {
     /// Builds the plan, and gives what the passes did and the times that are known now.
     pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
         let backends = self.device.backends()?;
-        let built = planish_compile::build(&self.graph, &backends, &self.options, &mut self.timings)?;
+        let mut built = planish_compile::build(&self.graph, &backends, &self.options, &mut self.timings)?;
+        let fixed = match &self.options.profiles[..] {
+            [only] => only.ranges.iter().filter(|range| range.min == range.max).collect(),
+            _ => Vec::new(),
+        };
+        let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
+        let said = self.declared.disagreement(&[&self.graph, &built.graph], &size);
+        built.notes.splice(0..0, said);
         Ok((built, self.timings))
     }
 }

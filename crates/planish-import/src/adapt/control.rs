@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use planish_ir::{Graph, ValueId, join};
+use planish_ir::{Graph, ValueId};
 use planish_onnx::AttributeValue;
 use planish_op::infer::Content;
 use planish_op::{If, Loop, Op, SequenceMap, TensorType, ValueType};
-use planish_tensor::{DType, Shape, normalize_axis};
+use planish_tensor::{DType, Dim, Shape, normalize_axis};
 
 use crate::error::ImportError;
 use crate::importer::Formal;
@@ -93,17 +93,62 @@ fn take_captured(
     Ok(())
 }
 
-/// The type of a value that is carried from step to step: what holds of the first and of what the file says.
-fn carried_type(
+/// A type that covers what a carried value has before a step (`ty`) and behind it (`made`): sizes that change are left
+/// open, each as a symbol that `open` remembers, and so is a rank that changes.
+fn widened(
     n: &mut NodeImport<'_, '_>,
-    initial: ValueId,
-    formal: &planish_onnx::ValueInfo<'_>,
+    ty: &ValueType,
+    made: &ValueType,
+    open: &mut HashSet<String>,
 ) -> ValueType {
-    let initial = n.graph().value(initial).ty.clone();
-    let Some(declared) = n.importer.formal_type(formal) else {
-        return unshaped(&initial);
-    };
-    join(&initial, &declared, &mut |hint| n.fresh_dim(hint)).unwrap_or_else(|| unshaped(&initial))
+    let (ValueType::Tensor(own), ValueType::Tensor(other)) = (ty, made) else { return unshaped(ty) };
+    match (&own.shape, &other.shape) {
+        (Some(before), Some(behind)) if before.rank() == behind.rank() => {
+            let dims = before.iter().zip(behind);
+            let dims = dims.map(|(before, behind)| match covers_size(before, behind, open) {
+                true => before.clone(),
+                false => open_dim(n, open),
+            });
+            ValueType::tensor(own.dtype, dims.collect::<Vec<_>>().into_iter().collect())
+        }
+        _ => unshaped(ty),
+    }
+}
+
+/// The type with every size left open.
+fn any_sizes(n: &mut NodeImport<'_, '_>, ty: &ValueType, open: &mut HashSet<String>) -> ValueType {
+    match ty {
+        ValueType::Tensor(TensorType { dtype, shape: Some(shape) }) => {
+            let dims: Vec<Dim> = (0..shape.rank()).map(|_| open_dim(n, open)).collect();
+            ValueType::tensor(*dtype, dims.into_iter().collect())
+        }
+        other => unshaped(other),
+    }
+}
+
+fn open_dim(n: &mut NodeImport<'_, '_>, open: &mut HashSet<String>) -> Dim {
+    let dim = n.fresh_dim("carried");
+    open.extend(dim.as_symbol().map(str::to_string));
+    dim
+}
+
+fn covers_size(before: &Dim, behind: &Dim, open: &HashSet<String>) -> bool {
+    before == behind || before.as_symbol().is_some_and(|symbol| open.contains(symbol))
+}
+
+/// Whether a value of type `made` can be handed to the next step as `ty`.
+fn covers(ty: &ValueType, made: &ValueType, open: &HashSet<String>) -> bool {
+    match (ty, made) {
+        (ValueType::Tensor(TensorType { shape: None, .. }), _) => true,
+        (
+            ValueType::Tensor(TensorType { shape: Some(before), .. }),
+            ValueType::Tensor(TensorType { shape: Some(behind), .. }),
+        ) => {
+            before.rank() == behind.rank()
+                && before.iter().zip(behind).all(|(before, behind)| covers_size(before, behind, open))
+        }
+        (ty, made) => ty == made || *ty == unshaped(ty),
+    }
 }
 
 /// The type with nothing known of shapes: they may change from step to step.
@@ -163,6 +208,8 @@ struct Repeated<'m> {
 
 /// Deeper than this, types of carried values are not tried out: each try imports the bodies inside again.
 const MAX_TRIED_DEPTH: usize = 2;
+/// Times that a body is imported to find out which sizes it keeps; what is not settled by then is left open.
+const MAX_TRIES: usize = 4;
 
 impl<'m> Repeated<'m> {
     fn output_of(&self, input: usize) -> usize {
@@ -171,41 +218,48 @@ impl<'m> Repeated<'m> {
 
     /// Imports the body and adds the node. Values that never change become captured ones, so that weights which
     /// an exporter hands from step to step are seen to be constant. Of the others it is assumed that they keep
-    /// the shape that they begin with; if the body agrees, that holds for every step.
+    /// the shape that they begin with; sizes that the body changes are left open, until all others hold for
+    /// every step. What the file declares of them is not looked at: exporters write what they traced.
     fn finish(mut self, n: &mut NodeImport<'_, 'm>) -> Result<(), ImportError> {
         let fixed = unchanged(self.body, self.carried.clone(), |idx| self.output_of(idx));
         let charged = n.importer.weights.charged();
-        let mut assumed: Vec<usize> = self.carried.clone().filter(|idx| !fixed.contains(idx)).collect();
-        if n.importer.depth() > MAX_TRIED_DEPTH {
-            assumed.clear();
-        }
-        let mut is_first = true;
-        let (mut graph, captured) = loop {
-            let mut formals: Vec<Formal> = self.formals.iter().cloned().map(Formal::Own).collect();
-            for idx in self.carried.clone() {
-                let initial = n.required(idx)?;
-                formals[idx] = if fixed.contains(&idx) {
-                    Formal::Outer(initial)
-                } else if assumed.contains(&idx) {
-                    Formal::Own(n.graph().value(initial).ty.clone())
-                } else {
-                    Formal::Own(carried_type(n, initial, &self.body.inputs[idx]))
-                };
-            }
-            let imported = n.importer.body(self.body, &formals, None);
-            let holds = |idx: &usize| match (&imported, &formals[*idx]) {
-                (Ok((graph, _)), Formal::Own(ty)) => {
-                    let output = graph.outputs().get(self.output_of(*idx));
-                    output.is_some_and(|output| graph.value(*output).ty == *ty)
-                }
-                _ => false,
+        let mut open = HashSet::new();
+        let mut formals: Vec<Formal> = self.formals.iter().cloned().map(Formal::Own).collect();
+        let changing: Vec<usize> = self.carried.clone().filter(|idx| !fixed.contains(idx)).collect();
+        for idx in self.carried.clone() {
+            let initial = n.required(idx)?;
+            let ty = n.graph().value(initial).ty.clone();
+            formals[idx] = match fixed.contains(&idx) {
+                true => Formal::Outer(initial),
+                false if n.importer.depth() > MAX_TRIED_DEPTH => Formal::Own(unshaped(&ty)),
+                false => Formal::Own(ty),
             };
-            if assumed.iter().all(holds) {
+        }
+        let mut n_tries = 0;
+        let (mut graph, captured) = loop {
+            n_tries += 1;
+            let imported = n.importer.body(self.body, &formals, None);
+            let is_last = n_tries >= MAX_TRIES;
+            let mut is_settled = true;
+            for &idx in &changing {
+                let Formal::Own(ty) = &formals[idx] else { continue };
+                let made = imported.as_ref().ok().and_then(|(graph, _)| {
+                    graph.outputs().get(self.output_of(idx)).map(|output| graph.value(*output).ty.clone())
+                });
+                let wider = match made {
+                    Some(made) if covers(ty, &made, &open) => continue,
+                    _ if is_last => unshaped(ty),
+                    Some(made) => widened(n, ty, &made, &mut open),
+                    // The body does not take what the value begins with; maybe what it becomes.
+                    None if n_tries == 1 => any_sizes(n, ty, &mut open),
+                    None => unshaped(ty),
+                };
+                is_settled &= wider == *ty;
+                formals[idx] = Formal::Own(wider);
+            }
+            if is_settled {
                 break imported?;
             }
-            // Once without those that do not hold, then without any.
-            assumed.retain(|idx| is_first && holds(idx));
-            is_first = false;
             n.importer.weights.uncharge_to(charged);
         };
         let kept = |idx: &usize| !fixed.iter().any(|fixed| self.output_of(*fixed) == *idx);
