@@ -16,12 +16,13 @@ pub(crate) fn check() -> Result<bool> {
         && cargo(&["doc", "--workspace", "--no-deps", "--quiet"])?)
 }
 
-/// The check, all tests, and the conformance suite: as imported, behind the passes, and as plans.
+/// The check, all tests, and the conformance suite: as imported, behind the passes, as plans with their self-check (of
+/// the models as they are and with open sizes), and by the command line.
 pub(crate) fn test() -> Result<bool> {
     if !check()? || !cargo(&["test", "--workspace", "--quiet"])? {
         return Ok(false);
     }
-    for stage in [Stage::Raw, Stage::Optimized, Stage::Plan] {
+    for stage in [Stage::Raw, Stage::Optimized, Stage::Checked, Stage::Open, Stage::Command] {
         println!("== conformance, {stage}");
         if !conformance::run(&conformance::Options::at_stage(stage))? {
             return Ok(false);

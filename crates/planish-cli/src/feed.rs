@@ -41,7 +41,7 @@ impl Fed {
 
 /// Values for the graph's inputs.
 pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
-    let inputs = shapes::tensor_inputs(graph)?;
+    let inputs = shapes::inputs(graph)?;
     let names: Vec<&str> = inputs.iter().map(|(value, _)| &*value.name).collect();
     let type_of = |name: &str, origin: &str| -> Result<&TensorType> {
         let place = names.iter().position(|known| *known == name);
@@ -84,7 +84,7 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         untied.extend(shapes::bind(name, ty, shape, &mut sizes).context("--shapes")?);
     }
     if !untied.is_empty() {
-        let mut fed = gather(&graph.untie(&untied)?, sources)?;
+        let mut fed = gather(&shapes::untied(graph, &untied)?, sources)?;
         fed.notes.insert(0, shapes::untied_note(&untied));
         fed.untied = untied;
         return Ok(fed);

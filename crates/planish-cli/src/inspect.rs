@@ -339,7 +339,7 @@ fn quoted(name: &str) -> String {
 
 /// The work at the given sizes, the rest chosen as for a run.
 fn count(graph: &Graph, shape_arguments: &[String]) -> Result<Count> {
-    let inputs = shapes::tensor_inputs(graph)?;
+    let inputs = shapes::tensor_inputs(graph);
     let explicit = shapes::parse(shape_arguments)?;
     let (mut sizes, mut untied) = (Sizes::new(), BTreeSet::new());
     for (name, shape) in &explicit {
@@ -354,7 +354,7 @@ fn count(graph: &Graph, shape_arguments: &[String]) -> Result<Count> {
     }
     if !untied.is_empty() {
         say_note(&shapes::untied_note(&untied));
-        return count(&graph.untie(&untied)?, shape_arguments);
+        return count(&shapes::untied(graph, &untied)?, shape_arguments);
     }
     let sizes = shapes::complete(graph, &sizes)?;
     let lookup = |symbol: &str| sizes.get(symbol).copied();

@@ -180,7 +180,7 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
         }
     }
     if !untied.is_empty() {
-        graph = graph.untie(&untied)?;
+        graph = shapes::untied(&graph, &untied)?;
     }
     let profiles = profiles(&graph, building)?;
     if building.device == Device::Auto && device != Device::Cpu {
@@ -349,7 +349,7 @@ fn profile(graph: &Graph, min: &[String], opt: &[String], max: &[String]) -> Res
 
 fn bound(graph: &Graph, given: &[String], origin: &str) -> Result<Sizes> {
     let mut sizes = Sizes::new();
-    let inputs = shapes::tensor_inputs(graph)?;
+    let inputs = shapes::tensor_inputs(graph);
     for (name, shape) in shapes::parse(given)? {
         let (_, ty) = inputs.iter().find(|(value, _)| *value.name == *name).with_context(|| {
             let names: Vec<&str> = inputs.iter().map(|(value, _)| &*value.name).collect();
@@ -371,7 +371,7 @@ fn tied_apart(graph: &Graph, building: &Building) -> Result<BTreeSet<String>> {
     for list in given.into_iter().cloned().chain(in_profiles) {
         let mut sizes = Sizes::new();
         let shapes = shapes::parse(&list)?;
-        for (value, ty) in shapes::tensor_inputs(graph)? {
+        for (value, ty) in shapes::tensor_inputs(graph) {
             if let Some(shape) = shapes.get(&*value.name) {
                 // What does not fit at all is told where the list is used.
                 apart.extend(shapes::bind(&value.name, ty, shape, &mut sizes).unwrap_or_default());

@@ -19,8 +19,14 @@ const FIRST_CANDIDATES: [i64; 6] = [1, 2, 4, 8, 16, 32];
 /// Every try infers the whole graph.
 const MAX_TRIES: usize = 500;
 
-/// The tensor inputs of a graph; other kinds cannot be given on a command line.
-pub(crate) fn tensor_inputs(graph: &Graph) -> Result<Vec<(&ValueInfo, &TensorType)>> {
+/// The tensor inputs of a graph; sequences and optionals have no sizes that could be given.
+pub(crate) fn tensor_inputs(graph: &Graph) -> Vec<(&ValueInfo, &TensorType)> {
+    let values = graph.inputs().iter().map(|&id| graph.value(id));
+    values.filter_map(|value| Some((value, value.ty.as_tensor()?))).collect()
+}
+
+/// All inputs of a graph, for which values are to be found; other kinds than tensors are refused.
+pub(crate) fn inputs(graph: &Graph) -> Result<Vec<(&ValueInfo, &TensorType)>> {
     let tensor = |&id| {
         let value = graph.value(id);
         let ty = value.ty.as_tensor().with_context(|| {
@@ -75,6 +81,11 @@ pub(crate) fn bind(name: &str, ty: &TensorType, shape: &[usize], sizes: &mut Siz
     Ok(conflicts)
 }
 
+/// The graph with these symbols taken apart: each input has its own.
+pub(crate) fn untied(graph: &Graph, symbols: &BTreeSet<String>) -> Result<Graph> {
+    Ok(graph.untie(&|dim| dim.as_symbol().is_some_and(|name| symbols.contains(name)))?)
+}
+
 /// What is said of symbols that got several sizes.
 pub(crate) fn untied_note(symbols: &BTreeSet<String>) -> String {
     let names: Vec<String> = symbols.iter().map(|symbol| format!("`{symbol}`")).collect();
@@ -84,7 +95,7 @@ pub(crate) fn untied_note(symbols: &BTreeSet<String>) -> String {
 /// Sizes for all symbols of the inputs that are not bound yet, such that inference accepts them: 1 where a
 /// symbol is a first dimension, the smallest candidate elsewhere.
 pub(crate) fn complete(graph: &Graph, given: &Sizes) -> Result<Sizes> {
-    let inputs = tensor_inputs(graph)?;
+    let inputs = tensor_inputs(graph);
     let shapes = || inputs.iter().filter_map(|(_, ty)| ty.shape.as_ref());
     let is_open = |symbol: &String| !given.contains_key(symbol);
     let first: BTreeSet<String> =
@@ -225,6 +236,7 @@ mod tests {
         assert_eq!(refused(&[2, 3]), "input `x` is f32[b,3,n,n], which has 4 dimensions; 2x3 has 2");
         let unranked = model.value(model.inputs()[1]).ty.as_tensor().unwrap();
         assert!(shape_at("u", unranked, &bound).is_err());
-        assert!(tensor_inputs(&model).is_err());
+        assert!(inputs(&model).is_err());
+        assert_eq!(tensor_inputs(&model).len(), 2);
     }
 }

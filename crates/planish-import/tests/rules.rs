@@ -455,11 +455,12 @@ fn quantized_addition_goes_through_real_numbers() {
         "#]]);
 }
 
-/// `Loop(n, , state, weight, growing)` over a body that multiplies the state with a weight that it hands on.
+/// `Loop(n, , state, weight, growing)` over a body that multiplies the state with a weight that it hands on. The file
+/// declares that what grows has the size that it begins with.
 fn looped(outputs: &[&'static str]) -> Case {
     let step = Graph {
         name: "step".into(),
-        inputs: ["i: int64", "go: bool", "s: float a 3", "w: float b c", "g: float d 3"].map(value).to_vec(),
+        inputs: ["i: int64", "go: bool", "s: float a 3", "w: float b c", "g: float k 3"].map(value).to_vec(),
         outputs: ["go", "next", "w_out", "grown", "next"]
             .map(|name| ValueInfo { name: name.into(), ..ValueInfo::default() })
             .to_vec(),
@@ -492,11 +493,11 @@ fn what_a_loop_hands_on_unchanged_is_captured_and_shapes_that_stay_are_known() {
               input %i: i64[]
               input %go: bool[]
               input %s: f32[k,3]
-              input %g: f32["either'0",3]
+              input %g: f32["carried'0",3]
               const %w: f32[3,3] = [0, 0, 0, 0, 0, 0, 0, 0, 0]
               %w_out: f32[3,3] = Identity(%w) "node"
               %next: f32[k,3] = MatMul(%s, %w) "node"
-              %grown: f32["either'0"+k,3] = Concat(%g, %s) {axis=0} "node"
+              %grown: f32["carried'0"+k,3] = Concat(%g, %s) {axis=0} "node"
               output %go, %next, %grown, %next
             }
           ]

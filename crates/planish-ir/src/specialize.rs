@@ -1,8 +1,6 @@
 //! The same graph at given sizes: symbols replaced, every type inferred again, and small values that follow
 //! from the sizes computed (exporters do shape arithmetic in floating point, which inference does not follow).
 
-use std::collections::BTreeSet;
-
 use planish_op::infer::Content;
 use planish_op::{Attribute, Op, TensorType, Value, ValueType};
 use planish_tensor::{Dim, Shape, Tensor};
@@ -19,25 +17,26 @@ impl Graph {
         specialize(self, &replace, &[])
     }
 
-    /// This graph with a symbol of its own, `INPUT.AXIS`, for each place where one of these stands alone in an input's
-    /// type: files give one name to sizes that need not be equal.
-    pub fn untie(&self, symbols: &BTreeSet<String>) -> Result<Graph, GraphError> {
-        let apart = |id: &ValueId| {
+    /// This graph over inputs of these types, everything inferred again. Types that the operators refuse are an error.
+    pub fn with_inputs(&self, types: Vec<ValueType>) -> Result<Graph, GraphError> {
+        let inputs: Vec<Known> = types.into_iter().map(|ty| Some((ty, None))).collect();
+        specialize(self, &|_| None, &inputs)
+    }
+
+    /// This graph with a symbol of its own, `INPUT.AXIS`, for each size of an input's type that `apart` asks for: files
+    /// give one name to sizes that need not be equal.
+    pub fn untie(&self, apart: &dyn Fn(&Dim) -> bool) -> Result<Graph, GraphError> {
+        let untied = |id: &ValueId| {
             let value = self.value(*id);
             let mut ty = value.ty.clone();
             if let ValueType::Tensor(TensorType { shape: Some(shape), .. }) = &mut ty {
-                let dims = shape.iter().enumerate().map(|(axis, dim)| match dim.as_symbol() {
-                    Some(symbol) if symbols.contains(symbol) => {
-                        Dim::symbol(&format!("{}.{axis}", value.name))
-                    }
-                    _ => dim.clone(),
-                });
-                *shape = dims.collect();
+                let own = |axis: usize| Dim::symbol(&format!("{}.{axis}", value.name));
+                let dims = shape.iter().enumerate();
+                *shape = dims.map(|(axis, dim)| if apart(dim) { own(axis) } else { dim.clone() }).collect();
             }
-            Some((ty, None))
+            ty
         };
-        let inputs: Vec<Known> = self.inputs().iter().map(apart).collect();
-        specialize(self, &|_| None, &inputs)
+        self.with_inputs(self.inputs().iter().map(untied).collect())
     }
 }
 
@@ -238,7 +237,7 @@ mod tests {
                     output %z }";
         let graph: Graph = text.parse().unwrap();
         assert!(graph.specialize(&|name| (name == "h").then_some(3)).is_ok());
-        let apart = graph.untie(&BTreeSet::from(["h".to_string()])).unwrap();
+        let apart = graph.untie(&|dim| dim.as_symbol() == Some("h")).unwrap();
         apart.verify().unwrap();
         assert_eq!(type_of(&apart, "z"), "f32[n,x.1+y.1]");
         let sizes = [("n", 2), ("x.1", 3), ("y.1", 4)];

@@ -83,11 +83,14 @@ impl Builder {
     /// Lets these symbols of the inputs' shapes differ from place to place, each as `INPUT.AXIS`: files give one name
     /// to sizes that need not be equal.
     pub fn untie(mut self, symbols: &BTreeSet<String>) -> Result<Builder, Error> {
-        self.graph = self.graph.untie(symbols).map_err(|error| {
-            let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
-            let message = format!("the model needs one size for {}: {error}", names.join(", "));
-            Error::new(ErrorKind::BadInput, message)
-        })?;
+        self.graph = self
+            .graph
+            .untie(&|dim| dim.as_symbol().is_some_and(|name| symbols.contains(name)))
+            .map_err(|error| {
+                let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
+                let message = format!("the model needs one size for {}: {error}", names.join(", "));
+                Error::new(ErrorKind::BadInput, message)
+            })?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.options.source);
         symbols.iter().for_each(|symbol| _ = hasher.update(format!("{symbol}\n").as_bytes()));

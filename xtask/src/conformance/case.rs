@@ -1,7 +1,9 @@
 //! One conformance test: a model, sets of inputs, and the outputs that ONNX expects.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow};
 use planish::Device;
@@ -11,6 +13,7 @@ use planish_op::{Value, ValueType};
 use planish_plan::StepKind;
 
 use crate::compare::{Tolerance, difference};
+use crate::scratch;
 
 /// What ONNX's own runner grants every backend.
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
@@ -24,6 +27,12 @@ pub(crate) enum Stage {
     Optimized,
     /// As a plan that was written to bytes and read back, on the CPU backend.
     Plan,
+    /// The same, built as a user builds it: with the self-check.
+    Checked,
+    /// The same for a model whose inputs have open sizes, wherever the operators allow that.
+    Open,
+    /// As a plan that the program `planish` built, on every twentieth test.
+    Command,
 }
 
 impl std::fmt::Display for Stage {
@@ -32,6 +41,9 @@ impl std::fmt::Display for Stage {
             Stage::Raw => "raw",
             Stage::Optimized => "optimized",
             Stage::Plan => "plan",
+            Stage::Checked => "checked",
+            Stage::Open => "open",
+            Stage::Command => "command",
         })
     }
 }
@@ -132,15 +144,23 @@ fn check(
         crate::passes::same_interface(&graph, &after)?;
         graph = reparsed(&after)?;
     }
+    let mut tune_at = Vec::new();
+    if stage == Stage::Open {
+        // Where an operator needs to know a size beforehand, the model stays as it is.
+        graph = graph.untie(&|dim| dim.as_const().is_some()).unwrap_or(graph);
+        tune_at = first_sizes(&graph, folder)?;
+    }
     let graph = &graph;
-    let mut context = match stage {
+    let engine = match stage {
         Stage::Raw | Stage::Optimized => None,
-        Stage::Plan => {
-            let engine = reloaded(graph, device)?;
-            *placed = Some(Placed::of(engine.record()));
-            Some(engine.context()?)
-        }
+        Stage::Plan => Some(reloaded(graph, device, false, tune_at)?),
+        Stage::Checked | Stage::Open => Some(reloaded(graph, device, true, tune_at)?),
+        Stage::Command => Some(by_command(&folder.join("model.onnx"))?),
     };
+    if let Some(engine) = &engine {
+        *placed = Some(Placed::of(engine.record()));
+    }
+    let mut context = engine.map(|engine| engine.context()).transpose()?;
     // A device launches its steps at the first run, records them at the second, and replays that from then on.
     let n_runs = if device == Device::Cpu { 1 } else { 3 };
     let mut n_sets = 0;
@@ -182,13 +202,65 @@ fn check(
     if n_sets == 0 { Err(anyhow!("the test has no data")) } else { Ok(()) }
 }
 
+/// The sizes that the inputs of the first set give to the graph's symbols.
+fn first_sizes(graph: &Graph, folder: &Path) -> Result<Vec<(String, i64)>> {
+    let kind = |idx: usize| graph.inputs().get(idx).map(|id| kind_of_type(&graph.value(*id).ty));
+    let inputs = values(&folder.join("test_data_set_0"), "input", kind)?;
+    let mut sizes = Vec::new();
+    for (id, value) in graph.inputs().iter().zip(&inputs) {
+        let shape = graph.value(*id).ty.as_tensor().and_then(|ty| ty.shape.as_ref());
+        let (Some(shape), Some(tensor)) = (shape, value.as_tensor()) else { continue };
+        for (dim, &size) in shape.iter().zip(tensor.shape()) {
+            sizes.extend(dim.as_symbol().map(|symbol| (symbol.to_string(), size as i64)));
+        }
+    }
+    Ok(sizes)
+}
+
+/// An engine of the plan that the program builds of this file.
+fn by_command(model: &Path) -> Result<planish::Engine> {
+    let plan =
+        scratch().join(format!("conformance.{}.{:?}.plan", std::process::id(), std::thread::current().id()));
+    let mut command = Command::new(built_program()?);
+    command.arg("build").arg(model).arg("-o").arg(&plan).args(["--tune-level", "0", "--device", "cpu"]);
+    let output = command.output().context("cannot start planish")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(anyhow!(
+            "planish build: {}, {}",
+            output.status,
+            said.lines().last().unwrap_or("no message")
+        ));
+    }
+    let engine = planish::Plan::open(&plan).map(|plan| planish::Engine::new(plan, Device::Cpu));
+    fs::remove_file(&plan)?;
+    Ok(engine??)
+}
+
+/// The program as it is now, built once.
+fn built_program() -> Result<&'static Path> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "planish-cli"]).current_dir(crate::root());
+        crate::python::run(&mut cargo).map_err(|error| format!("{error:#}"))?;
+        Ok(crate::root().join("target/debug/planish"))
+    };
+    PROGRAM.get_or_init(build).as_deref().map_err(|why| anyhow!("{why}"))
+}
+
 /// An engine of the graph's plan, after a trip through the plan's bytes.
-fn reloaded(graph: &Graph, device: Device) -> Result<planish::Engine> {
+fn reloaded(
+    graph: &Graph,
+    device: Device,
+    verify: bool,
+    tune_at: Vec<(String, i64)>,
+) -> Result<planish::Engine> {
     // Our own kernels are what is tested, where libraries have some too.
     let mut builder = planish::Builder::from_graph(graph.clone()).tactic_sources("-cudnn,-cublaslt")?;
     builder = builder.tune_level(0).threads(2).device(device);
-    // The answers are compared right after this, with inputs that mean something.
-    builder.options_mut().verify = false;
+    builder.options_mut().verify = verify;
+    builder.options_mut().tune_at = tune_at;
     // These models are too small for a device; it is to compute them all the same.
     builder.options_mut().price_transfers = false;
     let plan = builder.build()?;
