@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cache;
+mod declared;
 mod inspect;
 mod run;
 mod signing;
