@@ -148,8 +148,8 @@ fn a_batch_that_is_twice_the_declared_one() {
 /// A U-Net of one level, in 16 bits inside, whose scales are put together by nodes.
 fn unet(inner: DataType) -> Graph<'static> {
     let conv = |inputs: &[&'static str], output: &'static str, stride: i64| {
-        let conv = with(node("Conv", inputs, output), "pads", AttributeValue::Ints(vec![1, 1, 1, 1].into()));
-        with(conv, "strides", AttributeValue::Ints(vec![stride, stride].into()))
+        let conv = with(node("Conv", inputs, output), "pads", AttributeValue::Ints(vec![1, 1, 1, 1]));
+        with(conv, "strides", AttributeValue::Ints(vec![stride, stride]))
     };
     let resize =
         with(node("Resize", &["low", "", "scales"], "up"), "mode", AttributeValue::String(b"nearest".into()));
