@@ -106,7 +106,8 @@ fn one_name_for_two_sizes_is_noted_and_run() {
     };
     let path = folder.put("join.onnx", &model(graph));
     let ended = succeeds(&["run", &path, "--shapes", "a:2,b:3"]);
-    let notes = "note: random numbers for `a`, `b`, as with --random 0\nnote: `n` is 3 in input `b` and 2 elsewhere\n";
+    let notes = "note: `n` stands for several sizes: each input gets its own\n\
+                 note: random numbers for `a`, `b`, as with --random 0\n";
     assert_eq!(ended.stderr, notes);
     assert!(ended.stdout.contains("f32[5]"), "{}", ended.stdout);
 }
