@@ -64,7 +64,7 @@ fn run(graph: &Graph, inputs: Vec<Value>, checks_types: bool) -> Option<Vec<Valu
             }
         }
     };
-    interpret_with(graph, inputs, &mut check).ok()
+    interpret_with(graph, inputs, &planish_op::Limits::default(), &mut check).ok()
 }
 
 /// Whether a run cannot take long.

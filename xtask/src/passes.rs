@@ -101,6 +101,7 @@ fn check(file: &Path, options: &Options) -> Result<()> {
         stop_after: options.stop_after,
         explain: options.explain,
         verify_each: true,
+        ..PassOptions::default()
     };
     let pipeline = planish_passes::standard();
     let start = Instant::now();

@@ -135,6 +135,13 @@ pub(crate) struct Opening {
     /// The plan's signature, for --code signed; MODEL.plan.sig if not given
     #[arg(long, value_name = "FILE")]
     pub(crate) signature: Option<PathBuf>,
+    /// The most trips that all loops of a run may make together (100 million if not given); a run that would make more
+    /// ends with an error
+    #[arg(long, value_name = "N")]
+    pub(crate) max_trips: Option<u64>,
+    /// The most memory that a run may hold beside weights and inputs, as in 4G (as much as there is if not given)
+    #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes)]
+    pub(crate) max_memory: Option<usize>,
 }
 
 /// Where compiled code comes from.

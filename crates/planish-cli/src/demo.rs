@@ -53,7 +53,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let sources = Sources { random: Some(SEED + 1), ..Sources::default() };
     let fed = feed::gather(&imported.graph, &sources)?;
     fed.notes.iter().for_each(|note| say_note(note));
-    let reference = run::run(&imported.graph, &fed)?;
+    let reference = run::run(&imported.graph, &fed, &planish::Limits::default())?;
 
     let threads = record.threads as usize;
     let engine = load::engine(&model, made.plan, Device::Cpu, &Opening::default())?;

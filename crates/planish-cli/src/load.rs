@@ -257,7 +257,17 @@ pub(crate) fn engine(path: &Path, plan: Plan, device: Device, opening: &Opening)
     }
     let code = sign::code_from(path, opening)?;
     let options = EngineOptions { managed_weights: opening.managed_weights, code };
-    Ok(Engine::with_options(plan, device, options)?)
+    Ok(Engine::with_options(plan, device, options)?.limited(limits(opening)))
+}
+
+/// How far a run may go.
+pub(crate) fn limits(opening: &Opening) -> planish::Limits {
+    let all = planish::Limits::default();
+    planish::Limits {
+        trips: opening.max_trips.unwrap_or(all.trips),
+        bytes: opening.max_memory.map_or(all.bytes, |bytes| bytes as u64),
+        ..all
+    }
 }
 
 /// The device that an engine's plan runs on, and what it computes in, as the plan has them.

@@ -42,7 +42,7 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
             let imported = inspect::import(&args.model)?;
             let fed = feed::gather(&imported.graph, &sources)?;
             fed.notes.iter().for_each(|note| say_note(note));
-            (run(&imported.graph, &fed)?, fed)
+            (run(&imported.graph, &fed, &load::limits(&args.opening))?, fed)
         }
         _ => run_plan(args, device, &sources)?,
     };
@@ -109,7 +109,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
 }
 
 /// Runs the graph on the reference, with a line of progress where a run is long and somebody watches.
-pub(crate) fn run(graph: &Graph, fed: &Fed) -> Result<Ran> {
+pub(crate) fn run(graph: &Graph, fed: &Fed, limits: &planish::Limits) -> Result<Ran> {
     let start = Instant::now();
     let is_watched = io::stderr().is_terminal();
     let (n_nodes, mut n_done, mut shown) = (graph.nodes().len(), 0, start);
@@ -124,7 +124,7 @@ pub(crate) fn run(graph: &Graph, fed: &Fed) -> Result<Ran> {
             let _ = write!(io::stderr(), "\r\x1b[K{n_done} of {n_nodes} nodes, {}", node.op.name());
         }
     };
-    let values = interpret_with(graph, fed.values(), &mut observe).context("the run failed")?;
+    let values = interpret_with(graph, fed.values(), limits, &mut observe).context("the run failed")?;
     let time = start.elapsed();
     if is_watched && shown != start {
         let _ = write!(io::stderr(), "\r\x1b[K");

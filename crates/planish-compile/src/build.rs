@@ -69,13 +69,14 @@ pub fn build(
         disabled: options.disabled_passes.clone(),
         stop_after: options.stop_after,
         explain: options.explain,
+        cancel: options.cancel.clone(),
         ..planish_passes::Options::default()
     };
     let mut notes = Vec::new();
-    let original = raise_precision(specialized, backends, &mut notes)?;
+    let original = raise_precision(specialized, backends, options, &mut notes)?;
     let (graph, mut passes) = planish_passes::standard()
         .run(original.clone(), &pass_options)
-        .map_err(|error| BuildError::internal(error.to_string()))?;
+        .map_err(|error| BuildError::of_passes(&error))?;
     let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
     stages.end("passes");
 
@@ -100,12 +101,14 @@ pub fn build(
             let message = format!("--strict: {spread}; leave --strict out to accept it");
             return Err(BuildError::new(BuildErrorKind::Refused, message));
         }
+        options.go_on()?;
         if !options.verify {
             notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         }
         let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
         stages.end("check");
+        notes.extend(findings.left_out.clone());
         let Some(failure) = findings.failure() else {
             plan.certificate = findings.certificate;
             notes.extend(spread);
@@ -175,6 +178,7 @@ pub(crate) fn assemble(
     }
     let decided = decided?;
     stages.end("tactics");
+    options.go_on()?;
     let mut weights = Weights::default();
     let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
     let printed = graph.print();
@@ -182,6 +186,7 @@ pub(crate) fn assemble(
     let mut tactics = TacticLock::default();
     lock(&decided, &mut tactics);
     stages.end("weights");
+    options.go_on()?;
     let needed = needs_and_code(&program, backends, &sizes, options)?;
     stages.end("code");
     let target = |(at, backend): (usize, &Arc<dyn Backend>)| {

@@ -39,6 +39,7 @@ use planish_plan::{Certificate, Check, Outcome, Plan, StepKind, Variant};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
+use crate::budget;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 
@@ -52,6 +53,8 @@ const MAX_BORDERS: usize = 7;
 pub(crate) struct Findings {
     pub(crate) certificate: Certificate,
     pub(crate) guilty: Option<Guilty>,
+    /// Why nothing was run, where that is so.
+    pub(crate) left_out: Option<String>,
 }
 
 /// A step that computed something wrong.
@@ -82,7 +85,8 @@ pub(crate) fn check(
     options: &BuildOptions,
 ) -> Result<Findings, BuildError> {
     let engine = Engine::new(plan.clone(), backends.to_vec())
-        .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
+        .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?
+        .limited(budget::of_plan(optimized, options));
     let mut checks: Vec<Check> = Vec::new();
     let ends = ends(plan);
     let n_ends = ends.len();
@@ -91,17 +95,29 @@ pub(crate) fn check(
         std::iter::once(&plan.tuned_at).chain(&corners).cloned().collect();
     prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
     if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
-        return Ok(Findings { certificate: Certificate { checks }, guilty: None });
+        return Ok(Findings { certificate: Certificate { checks }, guilty: None, left_out: None });
+    }
+    let too_much = |sizes: &[(String, i64)]| budget::too_much(&engine, flops_at(graph, sizes), sizes);
+    let without_runs = |mut checks: Vec<Check>, why: String| {
+        checks.push(skipped("all that needs a run", why.clone()));
+        let left_out = Some(format!("steps and results were not checked, wires and memory were: {why}"));
+        Ok(Findings { certificate: Certificate { checks }, guilty: None, left_out })
+    };
+    if let Some(why) = too_much(&plan.tuned_at) {
+        return without_runs(checks, why);
     }
     let Some(inputs) = inputs::random(plan, &plan.tuned_at, 0) else {
         let why = "inputs that are no tensors, or of unknown rank, are not made up".to_string();
-        checks.push(skipped("all", why));
-        return Ok(Findings { certificate: Certificate { checks }, guilty: None });
+        return without_runs(checks, why);
     };
+    if let Some(why) = budget::exceeds(&engine, &inputs)? {
+        return without_runs(checks, why);
+    }
     let mut guilty = steps::check(&engine, plan, weights, &inputs, (&plan.tuned_at, ""), &mut checks)?;
     // What the tuned sizes cost is paid anyway.
     let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
     for sizes in corners {
+        options.go_on()?;
         if guilty.is_some() {
             break;
         }
@@ -111,6 +127,8 @@ pub(crate) fn check(
             let why =
                 format!("{:.1} GFLOP are too many; it was checked at smaller sizes", flops as f64 / 1e9);
             checks.push(skipped(&format!("steps{at}"), why));
+        } else if let Some(why) = too_much(&sizes) {
+            checks.push(skipped(&format!("steps{at}"), why));
         } else if let Some(inputs) = inputs::random(plan, &sizes, 0) {
             guilty = steps::check(&engine, plan, weights, &inputs, (&sizes, &at), &mut checks)?;
         }
@@ -118,12 +136,15 @@ pub(crate) fn check(
     if guilty.is_none() {
         guilty = hard::check(plan, backends, &mut checks);
     }
+    options.go_on()?;
     if guilty.is_none() {
         whole::against_reference(graph, &engine, &all_sizes, backends, options, &mut checks);
         whole::against_itself(&engine, &inputs, options.threads, &mut checks);
         guilty = neighbours::check(&engine, [graph, optimized], &all_sizes[..=n_ends], &mut checks);
     }
-    Ok(Findings { certificate: Certificate { checks }, guilty })
+    // A run that was stopped looks like one that failed.
+    options.go_on()?;
+    Ok(Findings { certificate: Certificate { checks }, guilty, left_out: None })
 }
 
 /// What can be shown without running: wires, and what memory holds when it is read.

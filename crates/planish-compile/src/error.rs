@@ -1,5 +1,7 @@
 //! Why a plan could not be built.
 
+use planish_passes::{PassError, PassErrorKind};
+
 /// Why a plan could not be built.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -41,6 +43,18 @@ impl BuildError {
 
     pub(crate) fn internal(message: impl Into<String>) -> BuildError {
         BuildError::new(BuildErrorKind::Internal, message)
+    }
+
+    pub(crate) fn cancelled() -> BuildError {
+        BuildError::new(BuildErrorKind::Cancelled, "the build was stopped")
+    }
+
+    /// What the passes say: a stop, or a mistake of theirs.
+    pub(crate) fn of_passes(error: &PassError) -> BuildError {
+        match error.kind() {
+            PassErrorKind::Cancelled => BuildError::cancelled(),
+            _ => BuildError::internal(error.to_string()),
+        }
     }
 
     pub(crate) fn in_file(mut self, path: &std::path::Path) -> BuildError {

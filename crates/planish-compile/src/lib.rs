@@ -22,6 +22,7 @@
 
 mod alternatives;
 mod backends;
+mod budget;
 mod build;
 mod check;
 mod code;

@@ -8,13 +8,13 @@
 //! timed by the device's own events around a replay: gaps between launches count as they will in a run.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use planish_kernel::{Backend, KernelError, MemoryKind, Operand, Problem, Queue, QueueOptions, Tactic, Wait};
 
 use crate::alternatives::Choices;
 use crate::backends::Backends;
+use crate::budget;
 use crate::code::compile_ahead;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, Source};
@@ -83,9 +83,7 @@ pub(crate) fn measure(
     let mut saved = Instant::now();
     let n_steps = choices.len();
     for (idx, choices) in choices.iter_mut().enumerate() {
-        if options.cancel.load(Ordering::Relaxed) {
-            return Err(BuildError::new(BuildErrorKind::Cancelled, "the build was stopped"));
-        }
+        options.go_on()?;
         if let Some(progress) = &options.progress {
             progress("tune", idx, n_steps);
         }
@@ -97,6 +95,10 @@ pub(crate) fn measure(
             continue;
         }
         let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
+        if let Some(why) = budget::too_long_to_time(&problem, best) {
+            choices.refused.push(why);
+            continue;
+        }
         let mut open = Vec::new();
         for (at, alternative) in choices.list.iter_mut().enumerate() {
             if alternative.view {
@@ -145,6 +147,7 @@ pub(crate) fn measure(
             false => Some(queue(backend, options.threads)?),
         };
         for round in 0..rounds {
+            options.go_on()?;
             let Some(queue) = &mut queue else { break };
             trials.retain_mut(|(places, _, trial)| match trial.sample(&mut **queue) {
                 Ok(()) => true,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use planish_kernel::{Arithmetic, Backend, Candidate, Problem, TACTIC_SOURCES};
@@ -219,6 +219,11 @@ impl BuildOptions {
             _ => return None,
         }
         Some(())
+    }
+
+    /// An error where the caller has asked to stop.
+    pub(crate) fn go_on(&self) -> Result<(), BuildError> {
+        if self.cancel.load(Ordering::Relaxed) { Err(BuildError::cancelled()) } else { Ok(()) }
     }
 
     /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`: all are in from the start, the last word

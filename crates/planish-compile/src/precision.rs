@@ -38,9 +38,9 @@ pub(crate) fn lower_precision(
     let Some(storage) = precision.storage() else { return Ok(graph) };
     let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone());
     // Refusals are what stayed in f32: they are asked for always, and listed only where that was asked for.
-    let pass_options = Options { explain: true, ..Options::default() };
+    let pass_options = Options { explain: true, cancel: options.cancel.clone(), ..Options::default() };
     let (graph, mut report) =
-        pipeline.run(graph, &pass_options).map_err(|error| BuildError::internal(error.to_string()))?;
+        pipeline.run(graph, &pass_options).map_err(|error| BuildError::of_passes(&error))?;
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pass in &mut report.passes {
         if pass.pass == "lower_precision" {
@@ -62,6 +62,7 @@ pub(crate) fn lower_precision(
 pub(crate) fn raise_precision(
     graph: Graph,
     backends: Backends<'_>,
+    options: &BuildOptions,
     notes: &mut Vec<String>,
 ) -> Result<Graph, BuildError> {
     let half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
@@ -77,8 +78,8 @@ pub(crate) fn raise_precision(
         return Ok(graph);
     }
     let (graph, _) = planish_passes::raise_precision()
-        .run(graph, &Options::default())
-        .map_err(|error| BuildError::internal(error.to_string()))?;
+        .run(graph, &Options { cancel: options.cancel.clone(), ..Options::default() })
+        .map_err(|error| BuildError::of_passes(&error))?;
     let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
     let names = names.join(" and ");
     notes.push(format!(

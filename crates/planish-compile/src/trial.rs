@@ -5,9 +5,10 @@
 use std::time::Instant;
 
 use planish_kernel::{
-    Address, Backend, Call, Event, Kernel, KernelError, Layout, Memory, MemoryKind, Operand, Problem, Queue,
-    QueueOptions, Recording,
+    Address, Backend, Call, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory, MemoryKind, Operand,
+    Problem, Queue, QueueOptions, Recording,
 };
+use planish_tensor::memory::{self, OutOfMemory};
 use planish_tensor::{DType, Tensor};
 
 use crate::timing_cache::TimingEntry;
@@ -72,7 +73,7 @@ impl Trial {
                 (Some(tensor), Some(_)) => backend.pack(problem, tactic, place, tensor)?.bytes,
                 (Some(tensor), None) if operand.is_dense(Layout::Plain) => tensor.bytes().to_vec(),
                 _ => {
-                    let bytes = filled(operand, place as u64 + 1);
+                    let bytes = filled(operand, place as u64 + 1)?;
                     shared.push(trial.put(backend, &mut *queue, &bytes)?);
                     continue;
                 }
@@ -204,13 +205,15 @@ impl Replay {
 }
 
 /// Plausible contents of an operand: floats around zero, zeros for everything else (valid as any index).
-fn filled(operand: &Operand, seed: u64) -> Vec<u8> {
+fn filled(operand: &Operand, seed: u64) -> Result<Vec<u8>, KernelError> {
     let n_bytes = operand.span_bytes();
+    let short = |error: OutOfMemory| KernelError::new(KernelErrorKind::OutOfMemory, error.to_string());
     if !matches!(operand.dtype, DType::F32 | DType::F16 | DType::BF16) {
-        return vec![0; n_bytes];
+        return memory::zeroed(n_bytes).map_err(short);
     }
     let size = if operand.dtype == DType::F32 { 4 } else { 2 };
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    memory::fits(n_bytes).map_err(short)?;
     let mut bytes = Vec::with_capacity(n_bytes);
     for _ in 0..n_bytes / size {
         state ^= state << 13;
@@ -224,7 +227,7 @@ fn filled(operand: &Operand, seed: u64) -> Vec<u8> {
             _ => bytes.extend_from_slice(&value.to_le_bytes()),
         }
     }
-    bytes
+    Ok(bytes)
 }
 
 /// An f16 near a number between -1 and 1; those below the smallest normal one become zero.
@@ -244,7 +247,8 @@ mod tests {
     fn made_up_operands_are_numbers_around_zero_in_every_float_type() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let operand = Operand::dense(dtype, &[1000], Layout::Plain);
-            let tensor = Tensor::from_bytes(dtype, &[1000], Bytes::from_vec(filled(&operand, 3))).unwrap();
+            let tensor =
+                Tensor::from_bytes(dtype, &[1000], Bytes::from_vec(filled(&operand, 3).unwrap())).unwrap();
             let values = tensor.to_f64s();
             let mean: f64 = values.iter().sum::<f64>() / 1000.0;
             assert!(values.iter().all(|value| value.abs() <= 1.0) && mean.abs() < 0.1, "{dtype}: {mean}");

@@ -150,8 +150,13 @@ impl Backend for Cpu {
         Ok(Box::new(Prepared { workspace: work.scratch_bytes(problem.threads.max(1)), work }))
     }
 
-    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
-        evaluate::evaluate_region(region, inputs)
+    fn evaluate(
+        &self,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
+        evaluate::evaluate_region(region, inputs, max_bytes)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {

@@ -4,14 +4,19 @@ use planish_kernel::{
     Candidate, KernelError, KernelErrorKind, Layout, Operand, Problem, Ref, Region, Tactic, Want,
 };
 use planish_op::Value;
-use planish_tensor::{Bytes, Tensor};
+use planish_reference::EvalErrorKind;
+use planish_tensor::{Bytes, Tensor, memory};
 
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::team::Team;
 
 /// The outputs of a region on these inputs, node by node over the reference.
-pub fn evaluate_region(region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+pub fn evaluate_region(
+    region: &Region,
+    inputs: &[Option<Value>],
+    max_bytes: usize,
+) -> Result<Vec<Value>, KernelError> {
     let missing = || KernelError::new(KernelErrorKind::Failed, "a region reads what it does not have");
     let constants: Vec<Value> = region.constants.iter().cloned().map(Value::Tensor).collect();
     let mut made: Vec<Vec<Value>> = Vec::with_capacity(region.nodes.len());
@@ -29,9 +34,17 @@ pub fn evaluate_region(region: &Region, inputs: &[Option<Value>]) -> Result<Vec<
                     }
                 })
                 .collect();
-            planish_reference::evaluate(&node.op, &operands, node.n_outputs as usize).map_err(|error| {
-                KernelError::new(KernelErrorKind::BadValues, format!("node `{}`: {error}", node.name))
-            })?
+            let n_outputs = node.n_outputs as usize;
+            planish_reference::evaluate_within(&node.op, &operands, n_outputs, max_bytes).map_err(
+                |error| {
+                    let kind = match error.kind() {
+                        EvalErrorKind::TooLarge => KernelErrorKind::OutOfMemory,
+                        EvalErrorKind::Limit => KernelErrorKind::Limit,
+                        _ => KernelErrorKind::BadValues,
+                    };
+                    KernelError::new(kind, format!("node `{}`: {error}", node.name))
+                },
+            )?
         };
         made.push(outputs);
     }
@@ -102,14 +115,16 @@ impl Work for Evaluate {
         let mut values = Vec::with_capacity(inputs.len());
         for (operand, &from) in self.inputs.iter().zip(inputs) {
             let n_bytes = operand.span_bytes();
-            let mut bytes = vec![0u8; n_bytes];
+            let mut bytes = memory::zeroed(n_bytes)
+                .map_err(|error| KernelError::new(KernelErrorKind::OutOfMemory, error.to_string()))?;
             // SAFETY: the caller grants what the operand spans.
             unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), n_bytes) };
             let tensor = Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
                 .map_err(|error| KernelError::new(KernelErrorKind::Failed, error.to_string()))?;
             values.push(Some(Value::Tensor(tensor)));
         }
-        let results = evaluate_region(&self.region, &values)?;
+        // What its outputs take was allowed when they got their memory.
+        let results = evaluate_region(&self.region, &values, usize::MAX)?;
         for ((operand, &to), value) in self.outputs.iter().zip(outputs).zip(results) {
             let tensor =
                 value.as_tensor().filter(|t| t.shape() == operand.dims && t.dtype() == operand.dtype);
@@ -143,7 +158,16 @@ mod tests {
         });
         region.outputs = vec![Ref::Node { node: 1, output: 0 }];
         let input = |values: Vec<f32>| Some(Value::Tensor(Tensor::vector(values)));
-        let outputs = evaluate_region(&region, &[input(vec![1.0, 2.0]), input(vec![10.0, 20.0])]).unwrap();
+        let outputs =
+            evaluate_region(&region, &[input(vec![1.0, 2.0]), input(vec![10.0, 20.0])], 16).unwrap();
         assert_eq!(outputs[0].as_tensor().unwrap().to_f64s(), [33.0, 66.0]);
+    }
+
+    #[test]
+    fn values_beyond_the_limit_are_refused_before_they_are_made() {
+        let region = Region::single(op::ConstantOfShape::default().into(), 1, 1);
+        let sizes = [Some(Value::Tensor(Tensor::vector(vec![1i64 << 36])))];
+        let error = evaluate_region(&region, &sizes, 1 << 20).unwrap_err();
+        assert_eq!(*error.kind(), KernelErrorKind::Limit, "{error}");
     }
 }

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 
 use planish_kernel::{Address, Event, KernelError, KernelErrorKind, Memory, Queue};
+use planish_tensor::memory::{self, OutOfMemory};
 
 use crate::team::Team;
 
@@ -31,14 +32,12 @@ impl HostMemory {
             return Ok(HostMemory { start, allocation: None, len });
         }
         let refused = || {
-            KernelError::new(
-                KernelErrorKind::OutOfMemory,
-                format!(
-                    "{len} bytes of memory could not be had; lower the batch size or the profile's maximum"
-                ),
-            )
+            let error = OutOfMemory { bytes: len };
+            let message = format!("{error}; lower the batch size or the profile's maximum");
+            KernelError::new(KernelErrorKind::OutOfMemory, message)
         };
         let allocation = Allocation::from_size_align(len, ALIGNMENT).map_err(|_| refused())?;
+        memory::fits(len).map_err(|_| refused())?;
         // SAFETY: the size is not zero. Zeroed pages are mapped when first touched, so this is not slower.
         let start = NonNull::new(unsafe { alloc_zeroed(allocation) }).ok_or_else(refused)?;
         Ok(HostMemory { start, allocation: Some(allocation), len })

@@ -102,7 +102,7 @@ pub(crate) fn node(idx: u32) -> Option<Ref> {
 /// The problem of a region on these inputs, lying like this, and what the reference makes of it.
 pub(crate) fn pose(region: &Region, inputs: &[Tensor], lie: Lie) -> (Problem, Vec<Tensor>) {
     let values: Vec<Option<Value>> = inputs.iter().cloned().map(|t| Some(Value::Tensor(t))).collect();
-    let want: Vec<Tensor> = evaluate_region(region, &values)
+    let want: Vec<Tensor> = evaluate_region(region, &values, usize::MAX)
         .unwrap()
         .into_iter()
         .map(|value| value.as_tensor().unwrap().clone())

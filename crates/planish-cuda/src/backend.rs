@@ -238,7 +238,12 @@ impl Backend for Cuda {
         Ok(Some(Arc::new(Cuda::with_code(self, code))))
     }
 
-    fn evaluate(&self, region: &Region, _inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+    fn evaluate(
+        &self,
+        region: &Region,
+        _inputs: &[Option<Value>],
+        _max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
         Err(KernelError::unsupported(format!("{} is not evaluated on a GPU", region.ops())))
     }
 

@@ -90,7 +90,12 @@ impl Backend for Planner {
         Err(self.absent())
     }
 
-    fn evaluate(&self, _region: &Region, _inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
+    fn evaluate(
+        &self,
+        _region: &Region,
+        _inputs: &[Option<Value>],
+        _max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
         Err(self.absent())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use planish_op::{Op, Value};
+use planish_op::{Limits, Meter, Op, Stop, Value};
 use planish_reference::{EvalError, EvalErrorKind};
 use planish_tensor::Tensor;
 
@@ -44,19 +44,44 @@ pub type Observer<'a> = &'a mut dyn FnMut(&Node, &[Option<&Value>]);
 
 /// The outputs of `graph` on these inputs, in the order of `graph.inputs()`.
 pub fn interpret(graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>, InterpretError> {
-    run(graph, inputs, &mut |_, _| {})
+    interpret_within(graph, inputs, &Limits::default())
 }
 
-/// Like [`interpret`], and shows every node's outputs on the way (bodies included).
+/// Like [`interpret`], within limits of the caller: trips of loops, and bytes of the values that are alive.
+pub fn interpret_within(
+    graph: &Graph,
+    inputs: Vec<Value>,
+    limits: &Limits,
+) -> Result<Vec<Value>, InterpretError> {
+    interpret_with(graph, inputs, limits, &mut |_, _| {})
+}
+
+/// Like [`interpret_within`], and shows every node's outputs on the way (bodies included).
 pub fn interpret_with(
     graph: &Graph,
     inputs: Vec<Value>,
+    limits: &Limits,
     observe: Observer<'_>,
 ) -> Result<Vec<Value>, InterpretError> {
-    run(graph, inputs, observe)
+    run(graph, inputs, &mut Walk { meter: Meter::new(limits.clone()), observe })
 }
 
-fn run(graph: &Graph, inputs: Vec<Value>, observe: Observer<'_>) -> Result<Vec<Value>, InterpretError> {
+/// What all graphs of an interpretation share.
+struct Walk<'a> {
+    meter: Meter,
+    observe: Observer<'a>,
+}
+
+fn stopped(node: &Node, stop: Stop) -> InterpretError {
+    let kind = match stop {
+        Stop::Cancelled => EvalErrorKind::Cancelled,
+        Stop::Memory(_) => EvalErrorKind::TooLarge,
+        _ => EvalErrorKind::Limit,
+    };
+    InterpretError { node: node.name.clone(), error: EvalError::new(node.op.name(), kind, stop.to_string()) }
+}
+
+fn run(graph: &Graph, inputs: Vec<Value>, walk: &mut Walk<'_>) -> Result<Vec<Value>, InterpretError> {
     if inputs.len() != graph.inputs().len() {
         let detail = format!("the graph takes {} inputs, {} were given", graph.inputs().len(), inputs.len());
         return Err(InterpretError {
@@ -72,18 +97,24 @@ fn run(graph: &Graph, inputs: Vec<Value>, observe: Observer<'_>) -> Result<Vec<V
         values[id.index()] = Some(value);
     }
     let last_use = last_uses(graph);
+    // Bytes of the values that nodes of this graph made and somebody still reads.
+    let mut held: Vec<u64> = vec![0; graph.values().len()];
     for (idx, (_, node)) in graph.nodes().enumerate() {
-        let outputs = {
+        walk.meter.look().map_err(|stop| stopped(node, stop))?;
+        let mut outputs = {
             let operands: Vec<Option<&Value>> =
                 node.inputs.iter().map(|id| id.and_then(|id| values[id.index()].as_ref())).collect();
-            evaluate(node, &operands, observe)?
+            let is_read = |id: &Option<ValueId>| id.is_some_and(|id| last_use[id.index()] > idx);
+            let wanted: Vec<bool> = node.outputs.iter().map(is_read).collect();
+            evaluate(node, &operands, &wanted, walk)?
         };
-        let mut outputs: Vec<Option<Value>> = outputs.into_iter().map(Some).collect();
         outputs.resize(node.outputs.len(), None);
         let seen: Vec<Option<&Value>> = outputs.iter().map(Option::as_ref).collect();
-        observe(node, &seen);
+        (walk.observe)(node, &seen);
         for (id, value) in node.outputs.iter().zip(outputs) {
             if let Some(id) = id {
+                held[id.index()] = value.as_ref().map_or(0, Value::bytes);
+                walk.meter.hold(held[id.index()]).map_err(|stop| stopped(node, stop))?;
                 values[id.index()] = value;
             }
         }
@@ -91,8 +122,11 @@ fn run(graph: &Graph, inputs: Vec<Value>, observe: Observer<'_>) -> Result<Vec<V
         let touched = node.inputs.iter().chain(&node.outputs).flatten();
         for id in touched.filter(|id| last_use[id.index()] <= idx) {
             values[id.index()] = None;
+            walk.meter.let_go(std::mem::take(&mut held[id.index()]));
         }
     }
+    // Whoever takes the outputs counts them.
+    walk.meter.let_go(held.iter().sum());
     let take = |id: &ValueId| {
         values[id.index()].clone().ok_or_else(|| InterpretError {
             node: "".into(),
@@ -123,21 +157,26 @@ fn last_uses(graph: &Graph) -> Vec<usize> {
     last
 }
 
+/// The outputs of a node; control flow leaves out what it would have to collect for nobody.
 fn evaluate(
     node: &Node,
     operands: &[Option<&Value>],
-    observe: Observer<'_>,
-) -> Result<Vec<Value>, InterpretError> {
+    wanted: &[bool],
+    walk: &mut Walk<'_>,
+) -> Result<Vec<Option<Value>>, InterpretError> {
     let n_own = operands.len() - node.n_captured;
     let (own, captured) = operands.split_at(n_own);
-    let control = Control { node, own, captured };
+    let control = Control { node, own, captured, wanted };
     match &node.op {
-        Op::If(_) => control.if_(observe),
-        Op::Loop(_) => control.loop_(observe),
-        Op::Scan(scan) => control.scan(scan, observe),
-        Op::SequenceMap(_) => control.sequence_map(observe),
+        Op::If(_) => control.if_(walk),
+        Op::Loop(_) => control.loop_(walk),
+        Op::Scan(scan) => control.scan(scan, walk),
+        Op::SequenceMap(_) => control.sequence_map(walk),
         op => {
-            planish_reference::evaluate(op, operands, node.outputs.len()).map_err(|error| control.at(error))
+            let room = usize::try_from(walk.meter.room()).unwrap_or(usize::MAX);
+            let outputs = planish_reference::evaluate_within(op, operands, node.outputs.len(), room)
+                .map_err(|error| control.at(error))?;
+            Ok(outputs.into_iter().map(Some).collect())
         }
     }
 }
@@ -147,6 +186,8 @@ struct Control<'a> {
     node: &'a Node,
     own: &'a [Option<&'a Value>],
     captured: &'a [Option<&'a Value>],
+    /// For each output of the node whether somebody reads it.
+    wanted: &'a [bool],
 }
 
 impl Control<'_> {
@@ -163,14 +204,37 @@ impl Control<'_> {
         &self,
         idx: usize,
         mut inputs: Vec<Value>,
-        observe: Observer<'_>,
+        walk: &mut Walk<'_>,
     ) -> Result<Vec<Value>, InterpretError> {
         for value in self.captured {
             let value =
                 value.ok_or_else(|| self.bad(EvalErrorKind::MissingInput, "a captured value is missing"))?;
             inputs.push(value.clone());
         }
-        run(&self.node.bodies[idx], inputs, observe)
+        run(&self.node.bodies[idx], inputs, walk)
+    }
+
+    fn is_wanted(&self, output: usize) -> bool {
+        self.wanted.get(output).copied().unwrap_or(false)
+    }
+
+    /// Counts a value that a loop keeps for one of its outputs.
+    fn collect(
+        &self,
+        value: Value,
+        list: &mut Vec<Value>,
+        walk: &mut Walk<'_>,
+    ) -> Result<(), InterpretError> {
+        walk.meter.hold(value.bytes()).map_err(|stop| stopped(self.node, stop))?;
+        list.push(value);
+        Ok(())
+    }
+
+    /// Counts one more trip, and what is carried into it instead of what was carried into the one before.
+    fn trip(&self, carried: &[Value], held: &mut u64, walk: &mut Walk<'_>) -> Result<(), InterpretError> {
+        let now = carried.iter().map(Value::bytes).sum();
+        walk.meter.let_go(std::mem::replace(held, now));
+        walk.meter.hold(now).and_then(|()| walk.meter.trip()).map_err(|stop| stopped(self.node, stop))
     }
 
     fn scalar_bool(&self, value: &Value) -> Result<bool, InterpretError> {
@@ -185,12 +249,12 @@ impl Control<'_> {
         value.ok_or_else(|| self.bad(EvalErrorKind::MissingInput, format!("input {idx} is missing")))
     }
 
-    fn if_(&self, observe: Observer<'_>) -> Result<Vec<Value>, InterpretError> {
+    fn if_(&self, walk: &mut Walk<'_>) -> Result<Vec<Option<Value>>, InterpretError> {
         let branch = if self.scalar_bool(self.own_input(0)?)? { 0 } else { 1 };
-        self.body(branch, Vec::new(), observe)
+        Ok(self.body(branch, Vec::new(), walk)?.into_iter().map(Some).collect())
     }
 
-    fn loop_(&self, observe: Observer<'_>) -> Result<Vec<Value>, InterpretError> {
+    fn loop_(&self, walk: &mut Walk<'_>) -> Result<Vec<Option<Value>>, InterpretError> {
         let max_trips = match self.own.first().copied().flatten() {
             Some(value) => match value.as_tensor().map(Tensor::to_i64s).as_deref() {
                 Some([trips]) => *trips,
@@ -207,26 +271,31 @@ impl Control<'_> {
             (2..self.own.len()).map(|idx| self.own_input(idx).cloned()).collect::<Result<_, _>>()?;
         let n_scans = self.node.bodies[0].outputs().len().saturating_sub(1 + n_carried);
         let mut scans: Vec<Vec<Value>> = vec![Vec::new(); n_scans];
-        let mut trip = 0;
+        let (mut trip, mut held) = (0, 0);
         while go_on && trip < max_trips {
+            self.trip(&carried, &mut held, walk)?;
             let mut inputs = vec![Value::from(Tensor::scalar(trip)), Value::from(Tensor::scalar(go_on))];
             inputs.append(&mut carried);
-            let mut outputs = self.body(0, inputs, observe)?.into_iter();
+            let mut outputs = self.body(0, inputs, walk)?.into_iter();
             let condition =
                 outputs.next().ok_or_else(|| self.bad(EvalErrorKind::BadShape, "the body has no outputs"))?;
             go_on = self.scalar_bool(&condition)?;
             carried = outputs.by_ref().take(n_carried).collect();
-            for (scan, value) in scans.iter_mut().zip(outputs) {
-                scan.push(value);
+            for (idx, (scan, value)) in scans.iter_mut().zip(outputs).enumerate() {
+                if self.is_wanted(n_carried + idx) {
+                    self.collect(value, scan, walk)?;
+                }
             }
             trip += 1;
         }
+        walk.meter.let_go(held);
+        let mut made: Vec<Option<Value>> = carried.into_iter().map(Some).collect();
         let scan_outputs = &self.node.bodies[0].outputs()[1 + n_carried..];
         for (parts, &id) in scans.into_iter().zip(scan_outputs) {
-            let body = &self.node.bodies[0];
-            carried.push(self.stack(parts, 0, body, id)?);
+            let is_wanted = self.is_wanted(made.len());
+            made.push(if is_wanted { Some(self.stack(parts, 0, id, walk)?) } else { None });
         }
-        Ok(carried)
+        Ok(made)
     }
 
     /// The parts along a new axis; without parts, an empty tensor of the inferred type (unknown sizes 0).
@@ -234,11 +303,11 @@ impl Control<'_> {
         &self,
         parts: Vec<Value>,
         axis: i64,
-        body: &Graph,
         id: ValueId,
+        walk: &mut Walk<'_>,
     ) -> Result<Value, InterpretError> {
         if parts.is_empty() {
-            let Some(ty) = body.value(id).ty.as_tensor() else {
+            let Some(ty) = self.node.bodies[0].value(id).ty.as_tensor() else {
                 return Err(self.bad(EvalErrorKind::BadType, "a scan output must be a tensor"));
             };
             let dims = ty.shape.as_ref().map(|shape| shape.dims().to_vec()).unwrap_or_default();
@@ -249,13 +318,20 @@ impl Control<'_> {
             return Ok(Value::from(tensor));
         }
         let op = Op::from(planish_op::ConcatFromSequence { new_axis: true, axis });
+        let held: u64 = parts.iter().map(Value::bytes).sum();
+        let room = usize::try_from(walk.meter.room()).unwrap_or(usize::MAX);
         let sequence = Value::Sequence(parts);
-        let mut outputs =
-            planish_reference::evaluate(&op, &[Some(&sequence)], 1).map_err(|error| self.at(error))?;
+        let mut outputs = planish_reference::evaluate_within(&op, &[Some(&sequence)], 1, room)
+            .map_err(|error| self.at(error))?;
+        walk.meter.let_go(held);
         outputs.pop().ok_or_else(|| self.bad(EvalErrorKind::BadShape, "nothing was stacked"))
     }
 
-    fn scan(&self, scan: &planish_op::Scan, observe: Observer<'_>) -> Result<Vec<Value>, InterpretError> {
+    fn scan(
+        &self,
+        scan: &planish_op::Scan,
+        walk: &mut Walk<'_>,
+    ) -> Result<Vec<Option<Value>>, InterpretError> {
         let n_scanned = usize::try_from(scan.num_scan_inputs).unwrap_or(usize::MAX);
         let n_states = self
             .own
@@ -282,26 +358,36 @@ impl Control<'_> {
         let body = &self.node.bodies[0];
         let n_outputs = body.outputs().len().saturating_sub(n_states);
         let mut collected: Vec<Vec<Value>> = vec![Vec::new(); n_outputs];
+        let mut held = 0;
         for step in 0..length {
+            self.trip(&states, &mut held, walk)?;
             let mut inputs = std::mem::take(&mut states);
             for &(tensor, axis, backwards) in &scanned {
                 let place = if backwards { length - 1 - step } else { step };
                 inputs.push(self.slice(tensor, axis, place)?);
             }
-            let mut outputs = self.body(0, inputs, observe)?.into_iter();
+            let mut outputs = self.body(0, inputs, walk)?.into_iter();
             states = outputs.by_ref().take(n_states).collect();
-            for (parts, value) in collected.iter_mut().zip(outputs) {
-                parts.push(value);
+            for (idx, (parts, value)) in collected.iter_mut().zip(outputs).enumerate() {
+                if self.is_wanted(n_states + idx) {
+                    self.collect(value, parts, walk)?;
+                }
             }
         }
+        walk.meter.let_go(held);
+        let mut made: Vec<Option<Value>> = states.into_iter().map(Some).collect();
         for (idx, mut parts) in collected.into_iter().enumerate() {
+            if !self.is_wanted(n_states + idx) {
+                made.push(None);
+                continue;
+            }
             if scan.scan_output_directions.get(idx).copied().unwrap_or(0) == 1 {
                 parts.reverse();
             }
             let axis = scan.scan_output_axes.get(idx).copied().unwrap_or(0);
-            states.push(self.stack(parts, axis, body, body.outputs()[n_states + idx])?);
+            made.push(Some(self.stack(parts, axis, body.outputs()[n_states + idx], walk)?));
         }
-        Ok(states)
+        Ok(made)
     }
 
     /// One step of a scan input: the element at `place` along `axis`, that axis removed.
@@ -313,12 +399,13 @@ impl Control<'_> {
         outputs.pop().ok_or_else(|| self.bad(EvalErrorKind::BadShape, "nothing was sliced"))
     }
 
-    fn sequence_map(&self, observe: Observer<'_>) -> Result<Vec<Value>, InterpretError> {
+    fn sequence_map(&self, walk: &mut Walk<'_>) -> Result<Vec<Option<Value>>, InterpretError> {
         let Value::Sequence(first) = self.own_input(0)? else {
             return Err(self.bad(EvalErrorKind::BadType, "input 0 must be a sequence"));
         };
         let mut outputs: Vec<Vec<Value>> = vec![Vec::new(); self.node.bodies[0].outputs().len()];
         for step in 0..first.len() {
+            self.trip(&[], &mut 0, walk)?;
             let mut inputs = Vec::new();
             for idx in 0..self.own.len() {
                 inputs.push(match self.own_input(idx)? {
@@ -329,10 +416,15 @@ impl Control<'_> {
                     other => other.clone(),
                 });
             }
-            for (list, value) in outputs.iter_mut().zip(self.body(0, inputs, observe)?) {
-                list.push(value);
+            let made = self.body(0, inputs, walk)?;
+            for (idx, (list, value)) in outputs.iter_mut().zip(made).enumerate() {
+                if self.is_wanted(idx) {
+                    self.collect(value, list, walk)?;
+                }
             }
         }
-        Ok(outputs.into_iter().map(Value::Sequence).collect())
+        let made: Vec<Value> = outputs.into_iter().map(Value::Sequence).collect();
+        walk.meter.let_go(made.iter().map(Value::bytes).sum());
+        Ok(made.into_iter().map(Some).collect())
     }
 }

@@ -16,6 +16,6 @@ pub use control::{compatible, join, refines};
 pub use cost::Work;
 pub use graph::{Declared, Graph, GraphError, GraphErrorKind, NewNode, NewOutput, Node, ValueInfo};
 pub use id::{NodeId, ValueId};
-pub use interpret::{InterpretError, Observer, interpret, interpret_with};
+pub use interpret::{InterpretError, Observer, interpret, interpret_with, interpret_within};
 pub use specialize::is_function;
 pub use text::{ParseError, ParseErrorKind, Printed, parse};

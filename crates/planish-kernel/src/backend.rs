@@ -269,8 +269,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Computes a region on values in host memory by the reference: for operators whose output sizes only a
-    /// run can tell, for sequences and optionals, and where no kernel exists.
-    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError>;
+    /// run can tell, for sequences and optionals, and where no kernel exists. A value of more than `max_bytes` is
+    /// refused before it is made.
+    fn evaluate(
+        &self,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError>;
 
     /// Memory aligned to at least 64 bytes, contents undefined.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError>;

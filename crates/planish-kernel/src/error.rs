@@ -10,6 +10,8 @@ pub enum KernelErrorKind {
     Unsupported,
     /// Memory could not be had.
     OutOfMemory,
+    /// More than whoever runs allows.
+    Limit,
     /// The inputs' values are outside what the operator defines.
     BadValues,
     /// A worker thread or the device failed.

@@ -2,7 +2,7 @@
 //!
 //! - `op_table` has a row per operator, from which `op` makes the attribute structs and [`Op`]; `arity` says
 //!   how many inputs each takes, [`attribute`] what attributes may be;
-//! - `value`: values and their types;
+//! - `value`: values and their types; `limits`: how far a run over them may go;
 //! - [`infer`](mod@infer): the types, shapes and known contents of outputs;
 //! - [`window`], [`resize`], [`einsum`] and `recurrent_activation`: rules that inference shares with whoever
 //!   computes, each written once.
@@ -11,6 +11,7 @@ mod arity;
 pub mod attribute;
 pub mod einsum;
 pub mod infer;
+mod limits;
 mod op;
 mod op_table;
 mod recurrent_activation;
@@ -20,6 +21,7 @@ pub mod window;
 
 pub use attribute::*;
 pub use infer::infer;
+pub use limits::{DEFAULT_MAX_TRIPS, Limits, Meter, Stop};
 pub use op::{Attributes, Custom, OpSpec};
 pub use op_table::*;
 pub use recurrent_activation::RecurrentActivation;

@@ -109,6 +109,17 @@ impl Value {
             Value::Sequence(_) | Value::Optional(_) => None,
         }
     }
+
+    /// The bytes of all elements, and what it takes to hold them: a sequence of nothings is not free.
+    pub fn bytes(&self) -> u64 {
+        let own = size_of::<Value>() as u64;
+        let inner = match self {
+            Value::Tensor(tensor) => tensor.bytes().len() as u64,
+            Value::Sequence(elements) => elements.iter().map(Value::bytes).sum(),
+            Value::Optional(inner) => inner.as_ref().map_or(0, |inner| inner.bytes()),
+        };
+        own + inner
+    }
 }
 
 impl From<Tensor> for Value {

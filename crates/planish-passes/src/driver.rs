@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use planish_ir::{Graph, NodeId};
 
@@ -72,6 +74,8 @@ pub struct Options {
     pub explain: bool,
     /// Whether the graph is verified after every pass that changed it, not only at the end.
     pub verify_each: bool,
+    /// Set from another thread to stop the run; looked at before every look at a graph.
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl Default for Options {
@@ -81,6 +85,7 @@ impl Default for Options {
             stop_after: None,
             explain: false,
             verify_each: cfg!(debug_assertions),
+            cancel: Arc::default(),
         }
     }
 }
@@ -117,7 +122,8 @@ impl Pipeline {
             known.dedup();
             return Err(PassError::new(unknown, PassErrorKind::UnknownPass { known }));
         }
-        let mut run = Run { n_fresh: graph.n_fresh_symbols(), explain: options.explain };
+        let mut run =
+            Run { n_fresh: graph.n_fresh_symbols(), explain: options.explain, cancel: &options.cancel };
         let mut report = Report::default();
         let mut graph = graph;
         let mut last_change = None;
@@ -164,13 +170,14 @@ fn verify(graph: &Graph, pass: &str) -> Result<(), PassError> {
 }
 
 /// What is the same for all graphs of a run.
-struct Run {
+struct Run<'a> {
     /// Above every fresh symbol made so far: symbols of different graphs must not meet.
     n_fresh: usize,
     explain: bool,
+    cancel: &'a AtomicBool,
 }
 
-impl Run {
+impl Run<'_> {
     /// Runs one pass over a graph and its bodies until nothing is left to do; `None` if nothing was.
     fn settle(
         &mut self,
@@ -181,6 +188,9 @@ impl Run {
     ) -> Result<Option<Graph>, PassError> {
         let mut current = self.bodies(pass, graph, place, entry)?;
         for _ in 0..MAX_SWEEPS {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(PassError::new(pass.name(), PassErrorKind::Cancelled));
+            }
             let now = current.as_ref().unwrap_or(graph);
             let view = View::new(now);
             let proposals = pass.propose(&view);

@@ -10,6 +10,8 @@ use planish_ir::GraphError;
 pub enum PassErrorKind {
     /// The options name a pass that there is not.
     UnknownPass { known: Vec<&'static str> },
+    /// The caller asked to stop.
+    Cancelled,
     /// A patch of the pass does not fit the graph: a fault of the pass.
     BadPatch(GraphError),
     /// The patches of the pass need each other's results: a fault of the pass.
@@ -47,6 +49,7 @@ impl fmt::Display for PassError {
             PassErrorKind::UnknownPass { known } => {
                 write!(f, "there is no pass `{pass}`; there are {}", known.join(", "))
             }
+            PassErrorKind::Cancelled => write!(f, "pass `{pass}` was stopped"),
             PassErrorKind::BadPatch(error) => {
                 write!(f, "pass `{pass}` made a patch that does not fit: {error}; switch the pass off")
             }

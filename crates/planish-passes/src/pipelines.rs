@@ -97,7 +97,7 @@ pub fn standard() -> Pipeline {
         // At the end, since it forgets which precision the model wants; a build in integers switches it off.
         Pass::rule(FoldDequantizedWeights),
         // Cleaning up: folded weights that became equal, nodes that lost their readers.
-        Pass::sweep(FoldConstants),
+        Pass::sweep(FoldConstants::default()),
         Pass::rule(RemoveIdentity),
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
@@ -107,7 +107,7 @@ pub fn standard() -> Pipeline {
 
 /// Sizes as constants, and what follows from constants: a padding by a computed size tells the sizes behind it.
 fn folding() -> [Pass; 2] {
-    [Pass::rule(FoldShapes), Pass::sweep(FoldConstants)]
+    [Pass::rule(FoldShapes), Pass::sweep(FoldConstants::default())]
 }
 
 /// The passes that bring an optimized graph to a float type of 16 bits; nodes whose names match one of `pins`

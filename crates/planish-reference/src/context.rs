@@ -15,11 +15,23 @@ pub struct Evaluation<'a> {
     op: &'a str,
     inputs: &'a [Option<&'a Value>],
     n_outputs: usize,
+    /// The most bytes that an output may have.
+    max_bytes: usize,
 }
 
 impl<'a> Evaluation<'a> {
     pub fn new(op: &'a str, inputs: &'a [Option<&'a Value>], n_outputs: usize) -> Self {
-        Evaluation { op, inputs, n_outputs }
+        Evaluation { op, inputs, n_outputs, max_bytes: usize::MAX }
+    }
+
+    /// The same, with outputs refused that have more bytes than this.
+    pub fn within(self, max_bytes: usize) -> Self {
+        Evaluation { max_bytes, ..self }
+    }
+
+    /// The most bytes that an output may have.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
     /// The number of input positions, absent optional ones included.
@@ -139,7 +151,12 @@ pub enum EvalErrorKind {
     BadAttribute,
     /// A value that the operator does not accept (an index out of range, say).
     BadValue,
+    /// What there is no memory for.
     TooLarge,
+    /// More than whoever runs allows: trips of loops, or bytes.
+    Limit,
+    /// Whoever runs asked to stop.
+    Cancelled,
     NeedsGraph,
     NeedsPlugin,
 }

@@ -54,7 +54,12 @@ use reduce::{Extreme, Reduction, ScanForm};
 ///
 /// Control flow is not evaluated here: its bodies belong to a graph (`planish_ir::interpret`).
 pub fn evaluate(op: &Op, inputs: &[Option<&Value>], n_outputs: usize) -> EvalResult {
-    let cx = &Evaluation::new(op.name(), inputs, n_outputs);
+    evaluate_within(op, inputs, n_outputs, usize::MAX)
+}
+
+/// Like [`evaluate`], with outputs of more than `max_bytes` refused ([`EvalErrorKind::Limit`]) before they are made.
+pub fn evaluate_within(op: &Op, inputs: &[Option<&Value>], n_outputs: usize, max_bytes: usize) -> EvalResult {
+    let cx = &Evaluation::new(op.name(), inputs, n_outputs).within(max_bytes);
     match op {
         // Pointwise arithmetic, comparison, logic and activations.
         Op::Abs(_) => pointwise::unary(cx, f64::abs, i128::abs),

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock};
 
-use planish_tensor::{DType, element_count};
+use planish_tensor::{DType, element_count, memory};
 
 use crate::{EvalError, EvalErrorKind, Evaluation};
 
@@ -43,21 +43,22 @@ pub fn count(shape: &[usize]) -> usize {
 /// Results beyond 2^40 bytes are refused before memory is asked for.
 const MAX_RESULT_BYTES: usize = 1 << 40;
 
-/// Larger results are tried on the allocator first, whose refusal would otherwise end the process.
-const MIN_PROBED_BYTES: usize = 1 << 27;
-
 /// The number of elements of an output, refused if it cannot be held. Elements below a byte count as one:
 /// they are unpacked on the way.
 pub fn output_len(cx: &Evaluation<'_>, dtype: DType, shape: &[usize]) -> Result<usize, EvalError> {
-    let fits = |len: &usize| {
-        len.checked_mul(dtype.bits().div_ceil(8)).is_some_and(|bytes| {
-            let probe = || Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
-            bytes <= MIN_PROBED_BYTES || (bytes <= MAX_RESULT_BYTES && probe())
-        })
-    };
-    element_count(shape).filter(fits).ok_or_else(|| {
-        cx.error(EvalErrorKind::TooLarge, format!("an output {dtype}{shape:?} does not fit into memory"))
-    })
+    let too_large =
+        || cx.error(EvalErrorKind::TooLarge, format!("an output {dtype}{shape:?} does not fit into memory"));
+    let len = element_count(shape).ok_or_else(too_large)?;
+    let bytes = len.checked_mul(dtype.bits().div_ceil(8)).ok_or_else(too_large)?;
+    if bytes > cx.max_bytes() {
+        let detail =
+            format!("an output {dtype}{shape:?} has more than the {} bytes that are allowed", cx.max_bytes());
+        return Err(cx.error(EvalErrorKind::Limit, detail));
+    }
+    if bytes > MAX_RESULT_BYTES || memory::fits(bytes).is_err() {
+        return Err(too_large());
+    }
+    Ok(len)
 }
 
 /// The number of elements of a result that is computed in eight bytes an element.

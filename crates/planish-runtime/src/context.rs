@@ -1,7 +1,7 @@
 //! `Context`: one caller's memory and queues over a shared engine.
 
 use planish_kernel::{Address, QueueOptions, Wait};
-use planish_op::Value;
+use planish_op::{Meter, Value};
 
 use crate::branches::DEFAULT_STREAMS;
 use crate::buffer::{Bindings, HostBuffer};
@@ -86,7 +86,7 @@ impl Context {
         let state = State {
             engine: engine.clone(),
             frame: Frame::default(),
-            queues: Queues { list, branches: Vec::new() },
+            queues: Queues { list, branches: Vec::new(), meter: Meter::new(engine.limits.clone()) },
             mode,
             foreign: None,
             is_ahead: false,
@@ -327,7 +327,7 @@ impl Context {
         for (name, given) in inputs {
             dims[core.input_idx(name)?] = Some(*given);
         }
-        state.frame.resolve_ahead(core, &core.unit, &dims, state.mode)
+        state.frame.resolve_ahead(core, &core.unit, &dims, state.mode, &mut state.queues.meter)
     }
 
     /// Bytes of the arena and the outputs, as large as runs have needed so far.

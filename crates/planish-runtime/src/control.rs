@@ -1,7 +1,7 @@
 //! Steps with bodies: If, Loop, Scan and SequenceMap over programs of their own.
 
 use planish_kernel::{Ref, Region};
-use planish_op::{Op, Value};
+use planish_op::{Op, Stop, Value};
 use planish_plan::{Step, StepKind};
 use planish_tensor::Tensor;
 
@@ -26,7 +26,14 @@ pub(crate) fn run_control(
         StepKind::Kernel { .. } | StepKind::Transfer | StepKind::Evaluate => 0,
     };
     let (own, captured) = inputs.split_at(inputs.len().saturating_sub(n_captured));
-    let mut control = Bodies { core, step, units, frames, own, captured, queues, mode };
+    // The step names only the outputs that somebody wants.
+    let is_wanted = |output: usize| {
+        let one =
+            |reference: &Ref| matches!(reference, Ref::Node { output: at, .. } if *at as usize == output);
+        step.region.outputs.iter().any(one)
+    };
+    let mut control =
+        Bodies { core, step, units, frames, own, captured, is_wanted: &is_wanted, queues, mode };
     let all = match step.region.nodes.first().map(|node| &node.op) {
         Some(Op::If(_)) => control.if_(),
         Some(Op::Loop(_)) => control.loop_(),
@@ -34,9 +41,8 @@ pub(crate) fn run_control(
         Some(Op::SequenceMap(_)) => control.sequence_map(),
         _ => Err(control.bad("it is no control flow; the plan is damaged, rebuild it")),
     }?;
-    // The step names only the outputs that somebody wants.
     let wanted = step.region.outputs.iter().map(|reference| match reference {
-        Ref::Node { output, .. } => all.get(*output as usize).cloned(),
+        Ref::Node { output, .. } => all.get(*output as usize).cloned().flatten(),
         Ref::Input(_) | Ref::Constant(_) => None,
     });
     wanted.collect::<Option<Vec<_>>>().ok_or_else(|| control.bad("an output was not made"))
@@ -49,6 +55,8 @@ struct Bodies<'a> {
     frames: &'a mut [Frame],
     own: &'a [Option<Value>],
     captured: &'a [Option<Value>],
+    /// Whether somebody reads an output of the step. What would be collected for nobody is left out.
+    is_wanted: &'a dyn Fn(usize) -> bool,
     queues: &'a mut Queues,
     mode: Mode,
 }
@@ -56,6 +64,25 @@ struct Bodies<'a> {
 impl Bodies<'_> {
     fn bad(&self, detail: &str) -> RunError {
         RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", self.step.name))
+    }
+
+    fn stopped(&self, stop: Stop) -> RunError {
+        RunError::stopped(&self.step.name, stop)
+    }
+
+    /// Counts a value that a loop keeps for one of its outputs.
+    fn collect(&mut self, value: Value, list: &mut Vec<Value>) -> Result<(), RunError> {
+        self.queues.meter.hold(value.bytes()).map_err(|stop| self.stopped(stop))?;
+        list.push(value);
+        Ok(())
+    }
+
+    /// Counts one more trip, and what is carried into it instead of what was carried into the one before.
+    fn trip(&mut self, carried: &[Value], held: &mut u64) -> Result<(), RunError> {
+        let meter = &mut self.queues.meter;
+        let now = carried.iter().map(Value::bytes).sum();
+        meter.let_go(std::mem::replace(held, now));
+        meter.hold(now).and_then(|()| meter.trip()).map_err(|stop| self.stopped(stop))
     }
 
     /// Runs a body on its own inputs followed by the captured ones.
@@ -81,12 +108,12 @@ impl Bodies<'_> {
         value.ok_or_else(|| self.bad(&format!("input {idx} is missing")))
     }
 
-    fn if_(&mut self) -> Result<Vec<Value>, RunError> {
+    fn if_(&mut self) -> Result<Vec<Option<Value>>, RunError> {
         let branch = if self.truth(self.own_input(0)?)? { 0 } else { 1 };
-        self.body(branch, &[])
+        Ok(self.body(branch, &[])?.into_iter().map(Some).collect())
     }
 
-    fn loop_(&mut self) -> Result<Vec<Value>, RunError> {
+    fn loop_(&mut self) -> Result<Vec<Option<Value>>, RunError> {
         let max_trips = match self.own.first().and_then(Option::as_ref) {
             Some(value) => match value.as_tensor().map(Tensor::to_i64s).as_deref() {
                 Some([trips]) => *trips,
@@ -103,26 +130,32 @@ impl Bodies<'_> {
             (2..self.own.len()).map(|idx| self.own_input(idx).cloned()).collect::<Result<_, _>>()?;
         let n_outputs = self.units[0].program.outputs.len();
         let mut scans: Vec<Vec<Value>> = vec![Vec::new(); n_outputs.saturating_sub(1 + n_carried)];
-        let mut trip = 0i64;
+        let (mut trip, mut held) = (0i64, 0);
         while go_on && trip < max_trips {
+            self.trip(&carried, &mut held)?;
             let mut inputs = vec![Value::Tensor(Tensor::scalar(trip)), Value::Tensor(Tensor::scalar(go_on))];
             inputs.append(&mut carried);
             let mut outputs = self.body(0, &inputs)?.into_iter();
             let condition = outputs.next().ok_or_else(|| self.bad("the body has no outputs"))?;
             go_on = self.truth(&condition)?;
             carried = outputs.by_ref().take(n_carried).collect();
-            for (scan, value) in scans.iter_mut().zip(outputs) {
-                scan.push(value);
+            for (idx, (scan, value)) in scans.iter_mut().zip(outputs).enumerate() {
+                if (self.is_wanted)(n_carried + idx) {
+                    self.collect(value, scan)?;
+                }
             }
             trip += 1;
         }
-        for (idx, parts) in scans.into_iter().enumerate() {
-            carried.push(self.stack(parts, 0, 1 + n_carried + idx)?);
+        self.queues.meter.let_go(held);
+        let mut made: Vec<Option<Value>> = carried.into_iter().map(Some).collect();
+        for parts in scans {
+            let is_wanted = (self.is_wanted)(made.len());
+            made.push(if is_wanted { Some(self.stack(parts, 0, 1 + made.len())?) } else { None });
         }
-        Ok(carried)
+        Ok(made)
     }
 
-    fn scan(&mut self, scan: &planish_op::Scan) -> Result<Vec<Value>, RunError> {
+    fn scan(&mut self, scan: &planish_op::Scan) -> Result<Vec<Option<Value>>, RunError> {
         let n_scanned = usize::try_from(scan.num_scan_inputs).unwrap_or(usize::MAX);
         let n_states = self.own.len().checked_sub(n_scanned);
         let n_states = n_states.ok_or_else(|| self.bad("num_scan_inputs exceeds the inputs"))?;
@@ -144,7 +177,9 @@ impl Bodies<'_> {
         }
         let n_outputs = self.units[0].program.outputs.len().saturating_sub(n_states);
         let mut collected: Vec<Vec<Value>> = vec![Vec::new(); n_outputs];
+        let mut held = 0;
         for trip in 0..length {
+            self.trip(&states, &mut held)?;
             let mut inputs = std::mem::take(&mut states);
             for (tensor, axis, backwards) in &scanned {
                 let place = if *backwards { length - 1 - trip } else { trip };
@@ -152,27 +187,36 @@ impl Bodies<'_> {
             }
             let mut outputs = self.body(0, &inputs)?.into_iter();
             states = outputs.by_ref().take(n_states).collect();
-            for (parts, value) in collected.iter_mut().zip(outputs) {
-                parts.push(value);
+            for (idx, (parts, value)) in collected.iter_mut().zip(outputs).enumerate() {
+                if (self.is_wanted)(n_states + idx) {
+                    self.collect(value, parts)?;
+                }
             }
         }
+        self.queues.meter.let_go(held);
+        let mut made: Vec<Option<Value>> = states.into_iter().map(Some).collect();
         for (idx, mut parts) in collected.into_iter().enumerate() {
+            if !(self.is_wanted)(n_states + idx) {
+                made.push(None);
+                continue;
+            }
             if scan.scan_output_directions.get(idx).copied().unwrap_or(0) == 1 {
                 parts.reverse();
             }
             let axis = scan.scan_output_axes.get(idx).copied().unwrap_or(0);
-            states.push(self.stack(parts, axis, n_states + idx)?);
+            made.push(Some(self.stack(parts, axis, n_states + idx)?));
         }
-        Ok(states)
+        Ok(made)
     }
 
-    fn sequence_map(&mut self) -> Result<Vec<Value>, RunError> {
+    fn sequence_map(&mut self) -> Result<Vec<Option<Value>>, RunError> {
         let Value::Sequence(first) = self.own_input(0)? else {
             return Err(self.bad("input 0 must be a sequence"));
         };
         let length = first.len();
         let mut outputs: Vec<Vec<Value>> = vec![Vec::new(); self.units[0].program.outputs.len()];
         for trip in 0..length {
+            self.trip(&[], &mut 0)?;
             let mut inputs = Vec::new();
             for idx in 0..self.own.len() {
                 inputs.push(match self.own_input(idx)? {
@@ -183,15 +227,21 @@ impl Bodies<'_> {
                     other => other.clone(),
                 });
             }
-            for (list, value) in outputs.iter_mut().zip(self.body(0, &inputs)?) {
-                list.push(value);
+            let made = self.body(0, &inputs)?;
+            for (idx, (list, value)) in outputs.iter_mut().zip(made).enumerate() {
+                if (self.is_wanted)(idx) {
+                    self.collect(value, list)?;
+                }
             }
         }
-        Ok(outputs.into_iter().map(Value::Sequence).collect())
+        // Whoever takes them counts them.
+        let made: Vec<Value> = outputs.into_iter().map(Value::Sequence).collect();
+        self.queues.meter.let_go(made.iter().map(Value::bytes).sum());
+        Ok(made.into_iter().map(Some).collect())
     }
 
     /// The parts along a new axis; without parts, an empty tensor of the inferred type (unknown sizes 0).
-    fn stack(&self, parts: Vec<Value>, axis: i64, output: usize) -> Result<Value, RunError> {
+    fn stack(&mut self, parts: Vec<Value>, axis: i64, output: usize) -> Result<Value, RunError> {
         if parts.is_empty() {
             let program = &self.units[0].program;
             let value = &program.values[program.outputs[output] as usize];
@@ -203,8 +253,11 @@ impl Bodies<'_> {
             let tensor = Tensor::zeros(ty.dtype, &dims).map_err(|error| self.bad(&error.to_string()))?;
             return Ok(Value::Tensor(tensor));
         }
+        let held: u64 = parts.iter().map(Value::bytes).sum();
         let op = planish_op::ConcatFromSequence { new_axis: true, axis };
-        self.evaluate(op.into(), vec![Some(Value::Sequence(parts))])
+        let stacked = self.evaluate(op.into(), vec![Some(Value::Sequence(parts))])?;
+        self.queues.meter.let_go(held);
+        Ok(stacked)
     }
 
     /// The element at `place` along `axis`, that axis removed.
@@ -217,8 +270,9 @@ impl Bodies<'_> {
     fn evaluate(&self, op: Op, inputs: Vec<Option<Value>>) -> Result<Value, RunError> {
         let region = Region::single(op, inputs.len() as u32, 1);
         let backend = &self.core.backends[self.step.target as usize];
+        let room = usize::try_from(self.queues.meter.room()).unwrap_or(usize::MAX);
         let mut outputs =
-            backend.evaluate(&region, &inputs).map_err(|error| RunError::at(&self.step.name, error))?;
+            backend.evaluate(&region, &inputs, room).map_err(|error| RunError::at(&self.step.name, error))?;
         outputs.pop().ok_or_else(|| self.bad("nothing was made"))
     }
 }

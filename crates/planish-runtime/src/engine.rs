@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use planish_kernel::{Address, Backend, Memory, MemoryKind};
-use planish_op::ValueType;
+use planish_op::{Limits, ValueType};
 use planish_plan::{Plan, PlanTarget, Program, StepKind};
 
 use crate::code::CodeFrom;
@@ -23,6 +23,8 @@ const LEAST: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) core: Arc<Core>,
+    /// How far a run of its contexts may go.
+    pub(crate) limits: Limits,
 }
 
 /// A program and its outline, bodies included.
@@ -182,7 +184,14 @@ impl Engine {
         };
         Ok(Engine {
             core: Arc::new(Core { plan, unit, backends, input_names, output_names, weights, pinning }),
+            limits: Limits::default(),
         })
+    }
+
+    /// The same engine, for contexts whose runs may go this far: a run that would make more trips through loops, or
+    /// hold more memory, ends in an error.
+    pub fn limited(self, limits: Limits) -> Engine {
+        Engine { limits, ..self }
     }
 
     pub fn plan(&self) -> &Plan {

@@ -1,6 +1,7 @@
 //! What can go wrong when a plan is opened or run.
 
 use planish_kernel::KernelError;
+use planish_op::Stop;
 
 /// Why a plan could not be opened or run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +18,10 @@ pub enum RunErrorKind {
     NeedsRebuild { why: String, command: String },
     /// Memory could not be had.
     OutOfMemory,
+    /// More trips or bytes than the engine's limits allow.
+    Limit,
+    /// Whoever runs asked to stop.
+    Cancelled,
     /// The inputs' values are outside what an operator defines.
     BadValues,
     /// The plan is not signed by a key that is trusted.
@@ -47,6 +52,16 @@ impl RunError {
         RunError::new(RunErrorKind::NeedsRebuild { why, command }, message)
     }
 
+    /// The run was ended in the step of this name.
+    pub(crate) fn stopped(step: &str, stop: Stop) -> RunError {
+        let kind = match stop {
+            Stop::Cancelled => RunErrorKind::Cancelled,
+            Stop::Memory(_) => RunErrorKind::OutOfMemory,
+            _ => RunErrorKind::Limit,
+        };
+        RunError::new(kind, format!("step `{step}`: {stop}"))
+    }
+
     pub fn kind(&self) -> &RunErrorKind {
         &self.kind
     }
@@ -57,6 +72,7 @@ impl RunError {
         let kind = match error.kind() {
             Kernel::NoSuchTactic => return RunError::needs_rebuild(format!("step `{step}`: {error}")),
             Kernel::OutOfMemory => RunErrorKind::OutOfMemory,
+            Kernel::Limit => RunErrorKind::Limit,
             Kernel::BadValues => RunErrorKind::BadValues,
             _ => RunErrorKind::Failed,
         };

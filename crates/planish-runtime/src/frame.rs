@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use planish_kernel::{Address, Event, Memory, Queue};
+use planish_op::Meter;
 use planish_tensor::Tensor;
 
 use crate::bind::{Symbols, bind_inputs, choose_profile};
@@ -23,6 +24,8 @@ pub(crate) struct Queues {
     pub(crate) list: Vec<Vec<Box<dyn Queue>>>,
     /// Queues of the device for branches of a recording.
     pub(crate) branches: Vec<Box<dyn Queue>>,
+    /// What the run on these queues has used of the engine's limits.
+    pub(crate) meter: Meter,
 }
 
 impl Queues {
@@ -163,7 +166,10 @@ impl Frame {
         watch: Watch<'_>,
     ) -> Result<(), RunError> {
         let run = || match std::ptr::eq(unit, &core.unit) {
-            true => self.try_run(core, unit, feeds, &mut queues.range(&core.plan.name), mode, watch),
+            true => {
+                queues.meter.restart();
+                self.try_run(core, unit, feeds, &mut queues.range(&core.plan.name), mode, watch)
+            }
             false => self.try_run(core, unit, feeds, queues, mode, watch),
         };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
@@ -210,7 +216,7 @@ impl Frame {
         self.last_dims.clear();
         self.take_inputs(unit, feeds, queues)?;
         for idx in 0..unit.outline.segments.len() {
-            let resolved = self.resolved(core, unit, idx, &symbols, mode)?;
+            let resolved = self.resolved(core, unit, idx, &symbols, mode, &mut queues.meter)?;
             self.current.push(resolved.clone());
             if let Some(learned) =
                 self.segment(core, unit, idx, &resolved, feeds, queues, mode, &mut watch)?
@@ -230,13 +236,14 @@ impl Frame {
         unit: &Unit,
         dims: &[Option<&[usize]>],
         mode: Mode,
+        meter: &mut Meter,
     ) -> Result<(), RunError> {
         self.prepare(core, unit);
         let symbols = bind_inputs(&unit.program, dims)?;
         choose_profile(&core.plan.profiles, &symbols)?;
         self.current.clear();
         self.last_dims.clear();
-        self.resolved(core, unit, 0, &symbols, mode)?;
+        self.resolved(core, unit, 0, &symbols, mode, meter)?;
         Ok(())
     }
 
@@ -278,6 +285,7 @@ impl Frame {
         let mut at = 0;
         while at < resolved.steps.len() {
             let (step, record) = (&resolved.steps[at], &steps[at]);
+            queues.meter.look().map_err(|stop| RunError::stopped(&record.name, stop))?;
             for &earlier in &step.waits {
                 let other = &steps[earlier];
                 if other.target != record.target {
@@ -325,15 +333,16 @@ impl Frame {
                 (_, Action::Evaluate | Action::Control) => {
                     let inputs = self.host_inputs(core, unit, resolved, feeds, record, &step.inputs)?;
                     let results = if matches!(step.action, Action::Evaluate) {
+                        let room = usize::try_from(queues.meter.room()).unwrap_or(usize::MAX);
                         core.backends[record.target as usize]
-                            .evaluate(&record.region, &inputs)
+                            .evaluate(&record.region, &inputs, room)
                             .map_err(|error| RunError::at(&record.name, error))?
                     } else {
                         let frames = &mut self.bodies[first + at];
                         run_control(core, record, &unit.bodies[first + at], frames, &inputs, queues, mode)?
                     };
                     let symbols = learned.get_or_insert_with(|| resolved.symbols.clone());
-                    self.keep_results(unit, resolved, record, step, results, symbols)?;
+                    self.keep_results(unit, resolved, record, step, results, symbols, &mut queues.meter)?;
                 }
             }
             if resolved.steps[last].awaited {

@@ -1,9 +1,9 @@
 //! What of a run happens on host values: inputs and results of the reference, observers, poisoned memory.
 
 use planish_kernel::{Address, Layout, Operand};
-use planish_op::Value;
+use planish_op::{Meter, Value};
 use planish_plan::Home;
-use planish_tensor::{Bytes, Tensor};
+use planish_tensor::{Bytes, Tensor, memory};
 
 use crate::bind::Symbols;
 use crate::engine::{Core, Unit};
@@ -14,6 +14,15 @@ use crate::gather::plain;
 use crate::memory::{Own, pointer};
 use crate::resolve::{Base, Location, Resolved};
 use crate::weights::tensor_of;
+
+fn filled(bytes: usize, value: u8) -> Result<Vec<u8>, RunError> {
+    memory::filled(bytes, value)
+        .map_err(|error| RunError::new(RunErrorKind::OutOfMemory, format!("{error}; take smaller sizes")))
+}
+
+fn zeroed(bytes: usize) -> Result<Vec<u8>, RunError> {
+    filled(bytes, 0)
+}
 
 impl Frame {
     /// Plain copies of a kernel step's operands, weights left out.
@@ -37,7 +46,7 @@ impl Frame {
                 copies.push(None);
                 continue;
             };
-            let mut bytes = vec![0u8; operand.span_bytes()];
+            let mut bytes = zeroed(operand.span_bytes())?;
             let queue = queues.get(record.target, record.stream);
             queue.synchronize()?;
             // SAFETY: the operand spans these bytes of the backend's memory.
@@ -99,7 +108,7 @@ impl Frame {
             let message = "a value for the reference is not plain; the plan is damaged, rebuild it";
             return Err(RunError::new(RunErrorKind::Failed, message));
         }
-        let mut bytes = vec![0u8; operand.span_bytes()];
+        let mut bytes = zeroed(operand.span_bytes())?;
         // SAFETY: the operand spans these bytes in host memory.
         unsafe { std::ptr::copy_nonoverlapping(pointer(from).cast_const(), bytes.as_mut_ptr(), bytes.len()) };
         Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
@@ -107,6 +116,7 @@ impl Frame {
     }
 
     /// Puts the results of a step on the host where later steps find them, and takes over new sizes.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn keep_results(
         &mut self,
         unit: &Unit,
@@ -115,6 +125,7 @@ impl Frame {
         step: &crate::resolve::ResolvedStep,
         results: Vec<Value>,
         symbols: &mut Symbols,
+        meter: &mut Meter,
     ) -> Result<(), RunError> {
         let wrong = |detail: &str| {
             RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", record.name))
@@ -148,6 +159,13 @@ impl Frame {
                 if operand.is_some_and(is_short) {
                     return Err(wrong("an output has another type or shape than was inferred"));
                 }
+                let before = match &self.own[value as usize] {
+                    Own::Host(held) => held.bytes(),
+                    Own::Memory(memory) => memory.len() as u64,
+                    Own::Nothing => 0,
+                };
+                let stopped = |stop| RunError::stopped(&record.name, stop);
+                meter.stand(before, result.bytes()).map_err(stopped)?;
                 self.own[value as usize] = Own::Host(result);
                 continue;
             }
@@ -186,7 +204,7 @@ impl Frame {
         for (target, memory) in arenas.chain(lasting) {
             let Some(memory) = memory else { continue };
             // 0xFF bytes are NaN in every float type.
-            let bytes = vec![0xFFu8; memory.len()];
+            let bytes = filled(memory.len(), 0xFF)?;
             let queue = queues.get(target, 0);
             // SAFETY: the memory is this long, and nothing runs.
             unsafe { queue.upload(memory.address(), &bytes)? };

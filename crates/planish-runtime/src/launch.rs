@@ -102,7 +102,7 @@ impl Frame {
                         queues.branches.push(core.backends[first.target as usize].queue(options)?);
                     }
                 }
-                let Queues { list, branches: others } = queues;
+                let Queues { list, branches: others, .. } = queues;
                 let streams = &mut list[first.target as usize];
                 let at = (first.stream as usize).min(streams.len() - 1);
                 let queue = &mut *streams[at];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use planish_kernel::{Address, Memory, MemoryKind};
-use planish_op::Value;
+use planish_op::{Meter, Stop, Value};
 
 use crate::bind::Symbols;
 use crate::engine::{Core, Unit};
@@ -59,6 +59,7 @@ impl Frame {
         idx: usize,
         symbols: &Symbols,
         mode: Mode,
+        meter: &mut Meter,
     ) -> Result<Arc<Resolved>, RunError> {
         let found = self.cache.iter().position(|(at, known)| *at == idx && known.symbols == *symbols);
         let resolved = match found {
@@ -73,20 +74,24 @@ impl Frame {
         self.cache.insert(0, (idx, resolved.clone()));
         self.cache.truncate(MAX_RESOLVED);
         for (target, &bytes) in resolved.arena_bytes.iter().enumerate() {
-            grow(&mut self.arenas[target], bytes, core, target)?;
+            grow(&mut self.arenas[target], bytes, core, target, meter)?;
         }
         for &(output, bytes) in &resolved.output_bytes {
             let value = unit.program.outputs[output as usize];
             let target = unit.program.values[value as usize].target as usize;
-            grow(&mut self.outputs[output as usize], bytes, core, target)?;
+            grow(&mut self.outputs[output as usize], bytes, core, target, meter)?;
         }
         for &(value, bytes) in &resolved.own_bytes {
             let target = unit.program.values[value as usize].target as usize;
             let mut memory = match std::mem::take(&mut self.own[value as usize]) {
                 Own::Memory(memory) => Some(memory),
-                Own::Nothing | Own::Host(_) => None,
+                Own::Nothing => None,
+                Own::Host(value) => {
+                    meter.stand_less(value.bytes());
+                    None
+                }
             };
-            grow(&mut memory, bytes, core, target)?;
+            grow(&mut memory, bytes, core, target, meter)?;
             self.own[value as usize] = memory.map_or(Own::Nothing, Own::Memory);
         }
         Ok(resolved)
@@ -129,8 +134,13 @@ fn grow(
     bytes: usize,
     core: &Core,
     target: usize,
+    meter: &mut Meter,
 ) -> Result<(), RunError> {
     if memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
+        let before = memory.as_ref().map_or(0, |memory| memory.len() as u64);
+        let stopped =
+            |stop: Stop| RunError::new(RunErrorKind::Limit, format!("the run cannot begin: {stop}"));
+        meter.stand(before, bytes as u64).map_err(stopped)?;
         // The old memory goes first, so that the peak is the larger of the two.
         *memory = None;
         let pinned = match core.backends[target].memory_kind() {

@@ -4,6 +4,7 @@ mod bytes;
 mod dim;
 mod dtype;
 mod element;
+pub mod memory;
 pub mod rounding;
 mod shape;
 pub mod small_float;

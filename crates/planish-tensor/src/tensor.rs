@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::element::{copy_cast, try_cast};
-use crate::{Bytes, DType, Element};
+use crate::{Bytes, DType, Element, memory};
 
 /// A dense, row-major tensor. Cloning shares the memory.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub struct Tensor {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// The shape's element count or byte size does not fit the address space.
+    /// The shape's bytes do not fit into the address space, or not into the memory that there is.
     TooLarge { dtype: DType, shape: Vec<usize> },
     /// The data has another length than the shape demands.
     WrongLength { dtype: DType, shape: Vec<usize>, expected: usize, found: usize },
@@ -88,7 +88,8 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor, TensorError> {
         let too_large = || TensorError::TooLarge { dtype, shape: shape.to_vec() };
         let len = element_count(shape).and_then(|n| dtype.bytes_for(n)).ok_or_else(too_large)?;
-        Tensor::from_bytes(dtype, shape, Bytes::from_vec(vec![0u8; len]))
+        let zeros = memory::zeroed(len).map_err(|_| too_large())?;
+        Tensor::from_bytes(dtype, shape, Bytes::from_vec(zeros))
     }
 
     pub fn dtype(&self) -> DType {

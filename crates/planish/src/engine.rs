@@ -1,5 +1,6 @@
 //! `Engine`: a plan on a device.
 
+use planish_op::Limits;
 use planish_runtime::{
     CodeFrom, Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
 };
@@ -46,6 +47,12 @@ impl Engine {
         }
         let backends = targets.iter().map(|target| device.backend_for(target)).collect::<Result<_, _>>()?;
         Ok(Engine { inner: planish_runtime::Engine::with_options(plan.inner, backends, options)? })
+    }
+
+    /// The same engine, for contexts whose runs may go this far: a run that would make more trips through loops, or
+    /// hold more memory, or is told to stop from another thread, ends in an error.
+    pub fn limited(self, limits: Limits) -> Engine {
+        Engine { inner: self.inner.limited(limits) }
     }
 
     /// A context with as many threads as the plan was built for.

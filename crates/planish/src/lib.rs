@@ -177,7 +177,7 @@ pub use planish_compile::{
     BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock, TacticSelector, TimingCache,
     TimingDiff, TimingEntry, TimingKey,
 };
-pub use planish_op::{Value, ValueType};
+pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, Value, ValueType};
 pub use planish_plan::{PrivateKey, Profile, PublicKey, Signature, SignatureError, SymbolRange};
 pub use planish_runtime::{
     Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,

@@ -54,7 +54,7 @@ fn trace(entry: &Entry, python: &Path, cases: &Path) -> Result<bool> {
         }
     };
     let inputs = case::values(&case, "input", |_| Some(case::Kind::Tensor))?;
-    planish_ir::interpret_with(graph, inputs, &mut observe)?;
+    planish_ir::interpret_with(graph, inputs, &planish_op::Limits::default(), &mut observe)?;
     println!("  {n_different} of {} values differ", expected.len());
     Ok(n_different == 0)
 }

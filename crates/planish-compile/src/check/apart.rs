@@ -13,6 +13,7 @@ use planish_plan::StepKind;
 use planish_runtime::Engine;
 
 use crate::backends::Backends;
+use crate::budget;
 use crate::build::assemble;
 use crate::options::BuildOptions;
 use crate::stages::Stages;
@@ -45,6 +46,7 @@ pub(super) fn run(
         banned_tactics: options.banned_tactics.clone(),
         tune_level: 0,
         winograd: false,
+        cancel: options.cancel.clone(),
         ..BuildOptions::default()
     };
     // The host computes everything; devices are what may be wrong.
@@ -63,6 +65,7 @@ pub(super) fn run(
         return Err(format!("{n_slow} elements would be made by the reference"));
     }
     let engine = Engine::new(plan, host.to_vec()).map_err(|error| error.to_string())?;
+    let engine = engine.limited(budget::of_plan(graph, &options));
     let outputs = engine.context().and_then(|mut context| context.run_values(inputs));
     outputs.map_err(|error| error.to_string())
 }

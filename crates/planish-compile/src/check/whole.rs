@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_ir::{Graph, interpret};
+use planish_ir::{Graph, interpret_within};
 use planish_kernel::Backend;
 use planish_op::{Op, Value};
 use planish_plan::{Check, Outcome};
@@ -10,6 +10,7 @@ use planish_runtime::{ContextOptions, Engine, RunError};
 use planish_tensor::{DType, Tensor};
 
 use super::{apart, skipped};
+use crate::budget;
 use crate::options::{BuildOptions, Precision};
 
 /// The reference does some three of these a second on two cores; a check should not take longer than one.
@@ -70,7 +71,7 @@ pub(super) fn against_reference(
     });
     let expected = match is_large {
         true => apart::run(graph, sizes, backends, options, &inputs),
-        false => interpret(graph, inputs.clone())
+        false => interpret_within(graph, inputs.clone(), &budget::of_reference(options))
             .map_err(|error| format!("the reference refuses made-up inputs: {error}")),
     };
     let expected = match expected {

@@ -288,8 +288,13 @@ impl Backend for Fake {
         need == "threads" || need == "fake_multiplier"
     }
 
-    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
-        evaluate_region(region, inputs)
+    fn evaluate(
+        &self,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
+        evaluate_region(region, inputs, max_bytes)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
@@ -381,7 +386,7 @@ impl Kernel for FakeKernel {
             {
                 *index = brought_inside(index, problem.inputs[0].dims[0], fault);
             }
-            let results = evaluate_region(&problem.region, &values)?;
+            let results = evaluate_region(&problem.region, &values, usize::MAX)?;
             for ((operand, &address), value) in problem.outputs.iter().zip(&outputs).zip(results) {
                 let result = value.as_tensor().ok_or_else(|| failed("no tensor"))?;
                 let mut bytes = table.read(address, operand.span_bytes())?;

@@ -103,8 +103,13 @@ impl Backend for Noisy {
         Ok(sources.into_iter().map(code).collect())
     }
 
-    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
-        self.planner.evaluate(region, inputs)
+    fn evaluate(
+        &self,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
+        self.planner.evaluate(region, inputs, max_bytes)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {

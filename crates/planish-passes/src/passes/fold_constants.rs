@@ -5,9 +5,11 @@
 //! precision the model wants.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use planish_ir::{Node, ValueId, is_function};
 use planish_op::{Op, Value};
+use planish_reference::EvalErrorKind;
 
 use crate::rule::{Match, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -21,9 +23,22 @@ const MAX_GROWTH: usize = 4;
 const MAX_GROWN_BYTES: usize = 64 << 20;
 /// Operations that a build spends on one node: a second of the reference.
 const MAX_FLOPS: i64 = 1 << 30;
+/// And on all of them: a small file can hold thousands of such nodes.
+const MAX_ALL_FLOPS: i64 = 8 << 30;
+/// The reference computes in eight bytes an element, whatever the result is stored in: at most so many times its own.
+const WIDENING: usize = 8;
 
 /// Nodes whose inputs are all constant.
-pub(crate) struct FoldConstants;
+pub(crate) struct FoldConstants {
+    /// Operations that are left to spend, over all sweeps.
+    flops_left: AtomicI64,
+}
+
+impl Default for FoldConstants {
+    fn default() -> FoldConstants {
+        FoldConstants { flops_left: AtomicI64::new(MAX_ALL_FLOPS) }
+    }
+}
 
 impl Sweep for FoldConstants {
     fn name(&self) -> &'static str {
@@ -36,62 +51,78 @@ impl Sweep for FoldConstants {
         let stored: usize = stored.map(|tensor| tensor.bytes().len()).sum();
         let mut room = MAX_GROWN_BYTES.max(stored.saturating_mul(MAX_GROWTH));
         for (id, node) in cx.graph().nodes() {
-            if let Some(found) = fold(cx, node, &mut known, &mut room) {
+            if let Some(found) = self.fold(cx, node, &mut known, &mut room) {
                 proposals.add(id, found);
             }
         }
     }
 }
 
-/// What to do with a node; `None` if it is not made from constants.
-fn fold(cx: &View<'_>, node: &Node, known: &mut HashMap<ValueId, Value>, room: &mut usize) -> Option<Match> {
-    let keeps_meaning = matches!(node.op, Op::Identity(_) | Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
-    if keeps_meaning || !is_function(&node.op) {
-        return None;
-    }
-    for input in node.inputs.iter().flatten() {
-        if !known.contains_key(input) {
-            known.insert(*input, cx.constant(*input)?.clone().into());
+impl FoldConstants {
+    /// What to do with a node; `None` if it is not made from constants.
+    fn fold(
+        &self,
+        cx: &View<'_>,
+        node: &Node,
+        known: &mut HashMap<ValueId, Value>,
+        room: &mut usize,
+    ) -> Option<Match> {
+        let keeps_meaning =
+            matches!(node.op, Op::Identity(_) | Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
+        if keeps_meaning || !is_function(&node.op) {
+            return None;
         }
-    }
-    let operands: Vec<Option<&Value>> =
-        node.inputs.iter().map(|input| input.and_then(|input| known.get(&input))).collect();
-    let bytes_in: usize = operands
-        .iter()
-        .flatten()
-        .filter_map(|value| value.as_tensor())
-        .map(|tensor| tensor.bytes().len())
-        .sum();
-    let budget = SMALL_BYTES.max(bytes_in.saturating_mul(MAX_GROWTH));
-    let too_large = "the result would make the model much larger";
-    let sizes = node.outputs.iter().flatten().filter_map(|id| bytes(cx, *id));
-    let bytes_out = sizes.fold(0, usize::saturating_add);
-    let growth = bytes_out.saturating_sub(bytes_in);
-    if bytes_out > budget || growth > *room {
-        return Some(Match::blocked(too_large));
-    }
-    *room -= growth;
-    let flops = cx.graph().node_flops(node).and_then(|flops| flops.as_const());
-    if flops.is_some_and(|flops| flops > MAX_FLOPS) {
-        return Some(Match::blocked("it takes the build too long to compute"));
-    }
-    let outputs = match planish_reference::evaluate(&node.op, &operands, node.outputs.len()) {
-        Ok(outputs) => outputs,
-        Err(error) => return Some(Match::blocked(format!("it cannot be computed: {error}"))),
-    };
-    let mut patch = Patch::new();
-    for (old, value) in node.outputs.iter().zip(outputs) {
-        let (Some(old), Value::Tensor(tensor)) = (old, &value) else { continue };
-        if tensor.bytes().len() > budget {
+        for input in node.inputs.iter().flatten() {
+            if !known.contains_key(input) {
+                known.insert(*input, cx.constant(*input)?.clone().into());
+            }
+        }
+        let operands: Vec<Option<&Value>> =
+            node.inputs.iter().map(|input| input.and_then(|input| known.get(&input))).collect();
+        let bytes_in: usize = operands
+            .iter()
+            .flatten()
+            .filter_map(|value| value.as_tensor())
+            .map(|tensor| tensor.bytes().len())
+            .sum();
+        let budget = SMALL_BYTES.max(bytes_in.saturating_mul(MAX_GROWTH));
+        let too_large = "the result would make the model much larger";
+        let sizes = node.outputs.iter().flatten().filter_map(|id| bytes(cx, *id));
+        let bytes_out = sizes.fold(0, usize::saturating_add);
+        let growth = bytes_out.saturating_sub(bytes_in);
+        if bytes_out > budget || growth > *room {
             return Some(Match::blocked(too_large));
         }
-        let constant = patch.constant(cx.name(*old), tensor.clone());
-        patch.replace(*old, constant);
-        known.insert(*old, value);
+        *room -= growth;
+        // What cannot be counted reads each element at least once.
+        let flops = cx.graph().node_flops(node).and_then(|flops| flops.as_const());
+        let flops = flops.unwrap_or(bytes_in as i64).max(0);
+        let flops_left = self.flops_left.load(Ordering::Relaxed);
+        if flops > MAX_FLOPS || flops > flops_left {
+            return Some(Match::blocked("it takes the build too long to compute"));
+        }
+        self.flops_left.store(flops_left - flops, Ordering::Relaxed);
+        let most = budget.saturating_mul(WIDENING);
+        let outputs = match planish_reference::evaluate_within(&node.op, &operands, node.outputs.len(), most)
+        {
+            Ok(outputs) => outputs,
+            Err(error) if error.kind() == EvalErrorKind::Limit => return Some(Match::blocked(too_large)),
+            Err(error) => return Some(Match::blocked(format!("it cannot be computed: {error}"))),
+        };
+        let mut patch = Patch::new();
+        for (old, value) in node.outputs.iter().zip(outputs) {
+            let (Some(old), Value::Tensor(tensor)) = (old, &value) else { continue };
+            if tensor.bytes().len() > budget {
+                return Some(Match::blocked(too_large));
+            }
+            let constant = patch.constant(cx.name(*old), tensor.clone());
+            patch.replace(*old, constant);
+            known.insert(*old, value);
+        }
+        // Sequences have no constants.
+        let is_whole = node.outputs.iter().flatten().all(|old| known.contains_key(old));
+        is_whole.then_some(Match::Rewrite(patch))
     }
-    // Sequences have no constants.
-    let is_whole = node.outputs.iter().flatten().all(|old| known.contains_key(old));
-    is_whole.then_some(Match::Rewrite(patch))
 }
 
 /// The bytes of a tensor whose shape is known.
@@ -110,7 +141,7 @@ mod tests {
     use expect_test::expect;
 
     fn check(before: &str, after: expect_test::Expect) {
-        check_pass(Pass::sweep(FoldConstants), before, after);
+        check_pass(Pass::sweep(FoldConstants::default()), before, after);
     }
 
     #[test]

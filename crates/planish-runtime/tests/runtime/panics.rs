@@ -78,8 +78,13 @@ impl Backend for Fragile {
         Ok(Box::new(FragileKernel(self.0.prepare(problem, tactic)?)))
     }
 
-    fn evaluate(&self, region: &Region, inputs: &[Option<Value>]) -> Result<Vec<Value>, KernelError> {
-        self.0.evaluate(region, inputs)
+    fn evaluate(
+        &self,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
+        self.0.evaluate(region, inputs, max_bytes)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
