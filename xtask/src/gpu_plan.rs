@@ -239,9 +239,9 @@ fn show(model: &str, plan: &Plan, notes: &[String], options: &Options) -> bool {
 /// The tactics of a step with the sizes up to which each holds.
 fn by_size(variants: &[Variant]) -> String {
     let one = |variant: &Variant| {
-        let sizes: Vec<String> =
-            variant.up_to.iter().map(|(symbol, size)| format!("{symbol} <= {size}: ")).collect();
-        format!("{}{}", sizes.concat(), variant.tactic.name)
+        let from = variant.from.iter().map(|(symbol, size)| format!("{symbol} >= {size}: "));
+        let up_to = variant.up_to.iter().map(|(symbol, size)| format!("{symbol} <= {size}: "));
+        format!("{}{}", from.chain(up_to).collect::<String>(), variant.tactic.name)
     };
     variants.iter().map(one).collect::<Vec<_>>().join("; ")
 }

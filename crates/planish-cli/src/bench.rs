@@ -23,13 +23,15 @@ use crate::{Answer, load, print, say_note};
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     load::check_opening(&args.model, args.building.device, &args.opening)?;
     let mut start = Start::at(args.building.device)?;
-    let opening = Instant::now();
+    let mut opening = Instant::now();
     let made = load::plan(&args.model, &args.building, args.no_cache)?;
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
-    let plan_bytes: u64 = record.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
+    let counting = Instant::now();
+    let plan_bytes = record.file_bytes()?;
+    opening += counting.elapsed();
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
-    start.open = opening.elapsed();
+    start.open = opening.elapsed().saturating_sub(made.built.unwrap_or_default());
     let (device, precision) = load::device_and_precision(&engine);
     let sources = Sources {
         archive: args.inputs.as_ref(),
@@ -64,7 +66,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         "contexts": args.contexts,
         "device": device,
         "precision": precision,
-        "build_ms": made.time.as_secs_f64() * 1e3,
+        "build_ms": made.built.map(|time| time.as_secs_f64() * 1e3),
         "plan_bytes": plan_bytes,
         "weight_bytes": engine.weight_bytes(),
         "arena_bytes": timed.arena_bytes,

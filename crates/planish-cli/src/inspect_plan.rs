@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish::{Device, Opened};
-use planish_plan::{Outcome, Plan, PlanErrorKind, Step, StepKind};
+use planish_plan::{CertificateState, Outcome, Plan, PlanErrorKind, Step, StepKind};
 use serde_json::json;
 
 use crate::args::{Building, Inspect, Opening};
@@ -31,6 +31,7 @@ pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     if let Some(folder) = &args.code {
         return code(&plan, folder, out);
     }
+    load::say_if_unchecked(&plan);
     let memory = match on_device(&plan) && !args.memory {
         // Looking at a plan must not load its code.
         true => Err(anyhow!("--memory opens the plan on its GPU, which loads its code")),
@@ -126,11 +127,14 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
     }
     let sizes: Vec<String> = plan.tuned_at.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
     writeln!(out, "tuned       for {} threads {}", plan.threads, sizes.join(" "))?;
+    // By the cost model alone, tactics are those for the first one.
+    let is_measured = plan.options.lines().all(|line| line != "tune_level=0");
     for (idx, profile) in plan.profiles.iter().enumerate() {
+        let tuned = if idx == 0 || is_measured { "tuned at" } else { "by the cost model as profile 0, for" };
         let ranges: Vec<String> = profile
             .ranges
             .iter()
-            .map(|range| format!("{} {}..{} (tuned at {})", range.symbol, range.min, range.max, range.opt))
+            .map(|range| format!("{} {}..{} ({tuned} {})", range.symbol, range.min, range.max, range.opt))
             .collect();
         writeln!(out, "profile {idx}   {}", ranges.join(", "))?;
     }
@@ -164,8 +168,10 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
         count(|outcome| matches!(outcome, Outcome::Failed(_))),
     );
     let skipped = checks.len() - passed - failed;
-    match checks.len() {
-        0 => writeln!(out, "certificate none: built with --no-verify")?,
+    match plan.certificate.state() {
+        CertificateState::NotChecked if checks.is_empty() => {
+            writeln!(out, "certificate none: built with --no-verify")?;
+        }
         _ => writeln!(out, "certificate {passed} checks passed, {failed} failed, {skipped} skipped")?,
     }
     Ok(())

@@ -11,7 +11,7 @@ use planish::{
     Builder, Built, Cached, Device, Engine, EngineOptions, Opened, Plan, PlanCache, Precision, TacticLock,
 };
 use planish_ir::Graph;
-use planish_plan::{Profile, SymbolRange};
+use planish_plan::{CertificateState, Profile, SymbolRange};
 
 use crate::args::{Building, Opening};
 use crate::feed::{Fed, Sources};
@@ -53,6 +53,8 @@ pub(crate) fn layer_precision(text: &str) -> Result<String, String> {
 pub(crate) struct Made {
     pub(crate) plan: Plan,
     pub(crate) time: Duration,
+    /// How long it took to build it; nothing for one that was opened.
+    pub(crate) built: Option<Duration>,
     pub(crate) report: Option<planish::PassesReport>,
     /// What the build spent its time on.
     pub(crate) stages: Option<planish::Stages>,
@@ -74,6 +76,7 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
         building.device.describe()?;
     }
     let cache = if no_cache { None } else { PlanCache::user() };
+    let mut build_time = None;
     if is_plan(path) {
         let plan = match Plan::open_for(path, building.device)? {
             Opened::Fits(plan) => plan,
@@ -81,16 +84,19 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
                 say_note(&format!("{}; it is built again for this machine", rebuild.why()));
                 let key = rebuild.cache_key()?;
                 let build = || {
+                    let begun = Instant::now();
                     let built = rebuild.progress(progress()).build_with_report();
                     clear_line();
                     let built = built?;
                     built.notes.iter().for_each(|note| say_note(note));
+                    build_time = Some(begun.elapsed());
                     Ok(built.plan.into())
                 };
                 cached(cache.as_ref(), key, building.device, build)?
             }
         };
-        return Ok(Made { plan, time: start.elapsed(), report: None, stages: None });
+        say_if_unchecked(plan.record());
+        return Ok(Made { plan, time: start.elapsed(), built: build_time, report: None, stages: None });
     }
     say_note(&format!("building a plan of {} in memory", path.display()));
     let builder = prepare(path, building)?;
@@ -99,12 +105,22 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
     let key = if asked { None } else { builder.cache_key()? };
     let mut report = None;
     let build = || {
+        let begun = Instant::now();
         let built = run(builder, building)?;
+        build_time = Some(begun.elapsed());
         report = Some(built.passes);
         Ok(built.plan.into())
     };
     let plan = cached(cache.as_ref(), key, building.device, build)?;
-    Ok(Made { plan, time: start.elapsed(), report, stages: None })
+    say_if_unchecked(plan.record());
+    Ok(Made { plan, time: start.elapsed(), built: build_time, report, stages: None })
+}
+
+/// Says of a plan that was never checked that it was not.
+pub(crate) fn say_if_unchecked(plan: &planish_plan::Plan) {
+    if plan.certificate.state() == CertificateState::NotChecked {
+        say_note("this plan was not checked; build it without --no-verify to have it checked");
+    }
 }
 
 /// The plan from the cache, or built and kept there; says which, and why.
@@ -163,7 +179,8 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     let start = Instant::now();
     let built = run(prepare(path, building)?, building)?;
     let stages = Some(built.stages);
-    Ok(Made { plan: built.plan.into(), time: start.elapsed(), report: Some(built.passes), stages })
+    let time = start.elapsed();
+    Ok(Made { plan: built.plan.into(), time, built: Some(time), report: Some(built.passes), stages })
 }
 
 /// The build that the arguments ask for.
@@ -258,6 +275,16 @@ pub(crate) fn engine(path: &Path, plan: Plan, device: Device, opening: &Opening)
     let code = sign::code_from(path, opening)?;
     let options = EngineOptions { managed_weights: opening.managed_weights, code };
     Ok(Engine::with_options(plan, device, options)?.limited(limits(opening)))
+}
+
+/// A run's error, with how to raise a limit that it met.
+pub(crate) fn say_how_to_go_on(error: planish::RunError) -> anyhow::Error {
+    match error.kind() {
+        planish::RunErrorKind::Limit => {
+            anyhow::anyhow!("{error}; raise it with --max-trips or --max-memory if the model is meant so")
+        }
+        _ => planish::Error::from(error).into(),
+    }
 }
 
 /// How far a run may go.

@@ -98,7 +98,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
     fed.notes.iter().for_each(|note| say_note(note));
     let mut context = engine.context_with(planish::ContextOptions::new(threads))?;
     let start = Instant::now();
-    let values = context.run_values(&fed.values())?;
+    let values = context.run_values(&fed.values()).map_err(load::say_how_to_go_on)?;
     let time = start.elapsed();
     let mut outputs = Vec::new();
     for (port, value) in engine.outputs().into_iter().zip(values) {

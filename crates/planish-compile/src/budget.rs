@@ -23,7 +23,7 @@ const MAX_SLOW_ELEMENTS: u64 = 1 << 27;
 /// Memory of a run that is known before it begins: arena, outputs and inputs.
 const MAX_KNOWN_BYTES: u64 = 8 << 30;
 /// Memory that a run takes beside that, in loops and where only a run can tell sizes.
-const MAX_GROWN_BYTES: u64 = 1 << 30;
+const MAX_GROWN_BYTES: u64 = 512 << 20;
 /// Made-up inputs are made in eight bytes an element, beside the tensors themselves.
 const BYTES_PER_INPUT_ELEMENT: u64 = 16;
 
@@ -35,15 +35,28 @@ pub(crate) fn of_reference(options: &BuildOptions) -> Limits {
     Limits { trips: MAX_TRIPS, bytes: MAX_GROWN_BYTES, cancel: Some(options.cancel.clone()) }
 }
 
-/// Limits of a plan's runs on made-up inputs.
-pub(crate) fn of_plan(graph: &Graph, options: &BuildOptions) -> Limits {
+/// Limits of a plan's runs on made-up inputs at these sizes.
+pub(crate) fn of_plan(
+    engine: &Engine,
+    graph: &Graph,
+    all_sizes: &[Vec<(String, i64)>],
+    options: &BuildOptions,
+) -> Limits {
     // What a trip costs is known of most bodies, how many there will be of few.
     let trip_flops = loop_flops(graph).max(1);
+    let known = all_sizes.iter().map(|sizes| known_bytes(engine, sizes)).filter(|&n| n <= MAX_KNOWN_BYTES);
     Limits {
         trips: MAX_TRIPS.min(MAX_HOST_FLOPS / trip_flops).max(1),
-        bytes: MAX_KNOWN_BYTES + MAX_GROWN_BYTES,
+        bytes: known.max().unwrap_or(0) + MAX_GROWN_BYTES,
         cancel: Some(options.cancel.clone()),
     }
+}
+
+/// Memory of a run at these sizes that is known before it begins; sizes that do not resolve are told by the run itself.
+fn known_bytes(engine: &Engine, sizes: &[(String, i64)]) -> u64 {
+    let targets = engine.memory_at(sizes).into_iter().flat_map(|needs| needs.targets);
+    targets
+        .fold(0, |sum: u64, needs| sum.saturating_add(needs.arena as u64).saturating_add(needs.values as u64))
 }
 
 /// Operations of the most expensive body in the graph, as far as they can be counted.
@@ -73,11 +86,7 @@ pub(crate) fn too_much(engine: &Engine, flops: u64, sizes: &[(String, i64)]) -> 
         return Some(format!("{n_slow} elements by the reference are too many for a run on made-up inputs"));
     }
     let of_inputs = plan.program.inputs.iter().filter_map(elements).fold(0, u64::saturating_add);
-    let mut bytes = of_inputs.saturating_mul(BYTES_PER_INPUT_ELEMENT);
-    // Sizes that do not resolve are told by the run itself.
-    for needs in engine.memory_at(sizes).into_iter().flat_map(|needs| needs.targets) {
-        bytes = bytes.saturating_add(needs.arena as u64).saturating_add(needs.values as u64);
-    }
+    let bytes = of_inputs.saturating_mul(BYTES_PER_INPUT_ELEMENT).saturating_add(known_bytes(engine, sizes));
     (bytes > MAX_KNOWN_BYTES)
         .then(|| format!("{} MiB of memory are too many for a run on made-up inputs", bytes >> 20))
 }

@@ -110,7 +110,8 @@ pub fn build(
         stages.end("check");
         notes.extend(findings.left_out.clone());
         let Some(failure) = findings.failure() else {
-            plan.certificate = findings.certificate;
+            plan.certify(findings.certificate.checks)
+                .map_err(|error| BuildError::internal(format!("the plan cannot be written: {error}")))?;
             notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         };
@@ -337,9 +338,9 @@ fn decide(
 
 /// Notes what was chosen, in bodies too.
 fn lock(decided: &Decided, tactics: &mut TacticLock) {
-    for ((step, choices), &chosen) in decided.draft.steps.iter().zip(&decided.choices).zip(&decided.chosen) {
-        if let Some(alternative) = choices.list.get(chosen) {
-            tactics.add(&step.region, &alternative.candidate);
+    for (idx, step) in decided.draft.steps.iter().enumerate() {
+        if let Some(alternative) = decided.choices[idx].list.get(decided.chosen[idx]) {
+            tactics.add(&step.region, &alternative.candidate, &decided.variants[idx]);
         }
     }
     decided.bodies.iter().flatten().for_each(|body| lock(body, tactics));

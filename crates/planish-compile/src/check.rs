@@ -85,23 +85,24 @@ pub(crate) fn check(
     options: &BuildOptions,
 ) -> Result<Findings, BuildError> {
     let engine = Engine::new(plan.clone(), backends.to_vec())
-        .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?
-        .limited(budget::of_plan(optimized, options));
+        .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
     let ends = ends(plan);
     let n_ends = ends.len();
     let corners: Vec<_> = ends.iter().cloned().chain(borders(plan)).collect();
     let all_sizes: Vec<Vec<(String, i64)>> =
         std::iter::once(&plan.tuned_at).chain(&corners).cloned().collect();
+    let limits = budget::of_plan(&engine, optimized, &all_sizes, options);
+    let engine = engine.limited(limits);
     prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
     if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
-        return Ok(Findings { certificate: Certificate { checks }, guilty: None, left_out: None });
+        return Ok(Findings { certificate: Certificate::new(checks), guilty: None, left_out: None });
     }
     let too_much = |sizes: &[(String, i64)]| budget::too_much(&engine, flops_at(graph, sizes), sizes);
     let without_runs = |mut checks: Vec<Check>, why: String| {
         checks.push(skipped("all that needs a run", why.clone()));
         let left_out = Some(format!("steps and results were not checked, wires and memory were: {why}"));
-        Ok(Findings { certificate: Certificate { checks }, guilty: None, left_out })
+        Ok(Findings { certificate: Certificate::new(checks), guilty: None, left_out })
     };
     if let Some(why) = too_much(&plan.tuned_at) {
         return without_runs(checks, why);
@@ -144,7 +145,7 @@ pub(crate) fn check(
     }
     // A run that was stopped looks like one that failed.
     options.go_on()?;
-    Ok(Findings { certificate: Certificate { checks }, guilty, left_out: None })
+    Ok(Findings { certificate: Certificate::new(checks), guilty, left_out: None })
 }
 
 /// What can be shown without running: wires, and what memory holds when it is read.

@@ -477,7 +477,7 @@ impl Schedule<'_> {
 }
 
 fn kernel(tactic: Tactic, packed: Vec<Option<String>>, slow: bool) -> StepKind {
-    StepKind::Kernel { variants: vec![Variant { up_to: Vec::new(), tactic }], packed, slow }
+    StepKind::Kernel { variants: vec![Variant { from: Vec::new(), up_to: Vec::new(), tactic }], packed, slow }
 }
 
 fn evidence(step: usize, list: &[Alternative], winner: &Alternative) -> Evidence {

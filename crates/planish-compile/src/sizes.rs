@@ -6,7 +6,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Layout, Operand};
 use planish_op::ValueType;
-use planish_plan::Profile;
+use planish_plan::{Profile, Variant};
 use planish_tensor::{Dim, Shape};
 
 use crate::options::BuildOptions;
@@ -106,6 +106,13 @@ impl Sizes {
             (next > *size).then(|| (name.clone(), mean.max(*size)))
         };
         self.known.iter().filter_map(border).collect()
+    }
+
+    /// Whether a variant is meant for these sizes.
+    pub(crate) fn is_within(&self, variant: &Variant) -> bool {
+        let size = |symbol: &String| self.known.get(symbol);
+        variant.from.iter().all(|(symbol, bound)| size(symbol).is_none_or(|size| size >= bound))
+            && variant.up_to.iter().all(|(symbol, bound)| size(symbol).is_none_or(|size| size <= bound))
     }
 
     pub(crate) fn pairs(&self) -> Vec<(String, i64)> {

@@ -1,19 +1,23 @@
 //! The lock of tactics: which one each step was built with, in a text file that holds a later build to it.
 //!
-//! A line per step: its name, what it computes, the tactic, and the layouts that it reads and writes. Sizes and
-//! threads are no part of it, so a lock serves other shapes of the model as long as its tactics can compute them.
+//! A line per step: its name, what it computes, the tactic, and the layouts that it reads and writes; then, where it
+//! has other tactics at other sizes, each behind the sizes that it is meant for. Those hold for a build for the same
+//! symbols; else sizes and threads are no part of a lock, so that it serves other shapes of the model as long as its
+//! tactics can compute them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use planish_kernel::{Candidate, Region, Want};
+use planish_kernel::{Candidate, Region, Tactic, Want};
+use planish_plan::Variant;
 
 use crate::alternatives::Alternative;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::text_file::{self, Format, bad_line, escape, unescape};
 
 const FORMAT: Format = Format { name: "tactics", version: 1 };
-const FIELDS: &str = "step, region, tactic@revision, layouts read > layouts written";
+const FIELDS: &str = "step, region, tactic@revision, layouts read > layouts written; for other sizes: \
+                      >=SIZE SYMBOL and <=SIZE SYMBOL, then tactic@revision";
 
 /// Tactics that a build must take.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,6 +30,7 @@ pub struct TacticLock {
 struct Locked {
     tactic: String,
     layouts: String,
+    variants: Vec<Variant>,
 }
 
 impl Locked {
@@ -33,7 +38,7 @@ impl Locked {
         let names =
             |wants: &[Want]| wants.iter().map(|want| want.layout.name()).collect::<Vec<_>>().join(",");
         let layouts = format!("{} > {}", names(&candidate.inputs), names(&candidate.outputs));
-        Locked { tactic: candidate.tactic.to_string(), layouts }
+        Locked { tactic: candidate.tactic.to_string(), layouts, variants: Vec::new() }
     }
 
     /// Whether a candidate is the one that was locked. A newer revision of a kernel is the same tactic.
@@ -58,8 +63,14 @@ impl TacticLock {
         self.choices.contains_key(&(region.title(), region.key()))
     }
 
-    pub(crate) fn add(&mut self, region: &Region, candidate: &Candidate) {
-        self.choices.entry((region.title(), region.key())).or_insert_with(|| Locked::of(candidate));
+    pub(crate) fn add(&mut self, region: &Region, candidate: &Candidate, variants: &[Variant]) {
+        let locked = || Locked { variants: variants.to_vec(), ..Locked::of(candidate) };
+        self.choices.entry((region.title(), region.key())).or_insert_with(locked);
+    }
+
+    /// A step's tactics at the sizes of profiles; none where one holds everywhere.
+    pub(crate) fn variants(&self, region: &Region) -> &[Variant] {
+        self.choices.get(&(region.title(), region.key())).map_or(&[], |locked| &locked.variants)
     }
 
     /// Leaves of a step's alternatives only the locked one.
@@ -109,7 +120,14 @@ impl TacticLock {
 
     pub fn to_text(&self) -> String {
         let line = |((title, region), locked): (&(String, String), &Locked)| {
-            [title, region, &locked.tactic, &locked.layouts].map(|field| escape(field)).join("\t")
+            let mut fields =
+                vec![title.clone(), region.clone(), locked.tactic.clone(), locked.layouts.clone()];
+            for Variant { from, up_to, tactic } in &locked.variants {
+                fields.extend(from.iter().map(|(symbol, size)| format!(">={size} {symbol}")));
+                fields.extend(up_to.iter().map(|(symbol, size)| format!("<={size} {symbol}")));
+                fields.push(tactic.to_string());
+            }
+            fields.iter().map(|field| escape(field)).collect::<Vec<_>>().join("\t")
         };
         FORMAT.text(FIELDS, self.choices.iter().map(line))
     }
@@ -118,11 +136,13 @@ impl TacticLock {
         let mut lock = TacticLock::default();
         for (number, line) in FORMAT.lines(text)? {
             let fields: Option<Vec<String>> = line.split('\t').map(unescape).collect();
-            let fields: [String; 4] = fields
-                .and_then(|fields| fields.try_into().ok())
-                .ok_or_else(|| bad_line(number, "four fields separated by tabs belong here"))?;
-            let [title, region, tactic, layouts] = fields;
-            if lock.choices.insert((title, region), Locked { tactic, layouts }).is_some() {
+            let few = || bad_line(number, "four fields or more, separated by tabs, belong here");
+            let fields = fields.ok_or_else(few)?;
+            let [title, region, tactic, layouts, rest @ ..] = &fields[..] else { return Err(few()) };
+            let variants = variants(rest)
+                .ok_or_else(|| bad_line(number, "sizes or tactics at other sizes are not as they must be"))?;
+            let locked = Locked { tactic: tactic.clone(), layouts: layouts.clone(), variants };
+            if lock.choices.insert((title.clone(), region.clone()), locked).is_some() {
                 return Err(bad_line(number, "the step stands in the file twice"));
             }
         }
@@ -130,9 +150,31 @@ impl TacticLock {
     }
 }
 
+/// Tactics behind the sizes that each is meant for.
+fn variants(fields: &[String]) -> Option<Vec<Variant>> {
+    let bound = |text: &str| -> Option<(String, i64)> {
+        let (size, symbol) = text.split_once(' ')?;
+        Some((symbol.to_string(), size.parse().ok()?))
+    };
+    let mut list = Vec::new();
+    let (mut from, mut up_to) = (Vec::new(), Vec::new());
+    for field in fields {
+        if let Some(text) = field.strip_prefix(">=") {
+            from.push(bound(text)?);
+        } else if let Some(text) = field.strip_prefix("<=") {
+            up_to.push(bound(text)?);
+        } else {
+            let (name, revision) = field.rsplit_once('@')?;
+            let tactic = Tactic::new(name, revision.parse().ok()?);
+            list.push(Variant { from: std::mem::take(&mut from), up_to: std::mem::take(&mut up_to), tactic });
+        }
+    }
+    (from.is_empty() && up_to.is_empty()).then_some(list)
+}
+
 #[cfg(test)]
 mod tests {
-    use planish_kernel::{Layout, Tactic};
+    use planish_kernel::Layout;
 
     use super::*;
 
@@ -157,8 +199,28 @@ mod tests {
 
     fn lock() -> TacticLock {
         let mut lock = TacticLock::default();
-        lock.add(&region("relu\t1"), &alternative("fast", 1, Layout::ChannelsLast).candidate);
+        lock.add(&region("relu\t1"), &alternative("fast", 1, Layout::ChannelsLast).candidate, &[]);
         lock
+    }
+
+    #[test]
+    fn tactics_at_other_sizes_come_back_too() {
+        let pair = |symbol: &str, size: i64| vec![(symbol.to_string(), size)];
+        let variants = [
+            Variant { from: pair("n m", 1), up_to: pair("n m", 8), tactic: Tactic::new("small", 2) },
+            Variant { from: Vec::new(), up_to: Vec::new(), tactic: Tactic::new("fast", 1) },
+        ];
+        let mut lock = TacticLock::default();
+        lock.add(&region("r"), &alternative("fast", 1, Layout::Plain).candidate, &variants);
+        let text = lock.to_text();
+        assert!(text.ends_with("\tfast@1\tplain > plain\t>=1 n m\t<=8 n m\tsmall@2\tfast@1\n"), "{text}");
+        let again = TacticLock::from_text(&text).unwrap();
+        assert_eq!(again, lock);
+        assert_eq!(again.variants(&region("r")), variants);
+        for wrong in ["\t<=8 n", "\tsmall", "\t<=many n\tsmall@2"] {
+            let text = text.replace("\t>=1 n m\t<=8 n m\tsmall@2\tfast@1", wrong);
+            assert!(TacticLock::from_text(&text).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Other tactics at other sizes: a step keeps its layouts and the packing of its weights, and changes its tactic
 //! where another one that reads the same memory is faster.
 //!
-//! A profile is looked at from its smallest to its largest sizes in steps of two. A tactic takes over at a size if it
+//! Every profile is looked at from its smallest sizes over those that it is tuned for to its largest, in steps of two. A tactic takes over at a size if it
 //! is faster there by more than the noise; between two sizes the border lies at their geometric mean. Backends offer
 //! what their cost model likes at a size; the choice itself, and on devices what won at other sizes, are measured at
 //! every size all the same, since a rival is nothing without them.
@@ -10,16 +10,17 @@ use std::collections::{HashMap, HashSet};
 
 use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
 use planish_op::Op;
-use planish_plan::{Profile, Variant};
+use planish_plan::{Profile, SymbolRange, Variant};
 
 use crate::alternatives::{Alternative, Choices, is_within};
 use crate::backends::Backends;
-use crate::error::BuildError;
+use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::measure::measure;
 use crate::options::BuildOptions;
 use crate::select::Chosen;
 use crate::sizes::Sizes;
+use crate::tactic_lock::TacticLock;
 use crate::timing_cache::TimingCache;
 
 /// Another tactic must be faster by this share of the time.
@@ -36,8 +37,8 @@ const MAX_BETWEEN: usize = 6;
 /// is left, and is missing where the choice holds everywhere.
 pub(crate) type Variants = Vec<Vec<Variant>>;
 
-/// Looks for faster tactics at the sizes of the profiles. Nothing changes without measurements, under a lock of
-/// tactics, or where a single size is allowed.
+/// Looks for faster tactics at the sizes of every profile. Nothing changes without measurements, or where a single size
+/// is allowed; a lock of tactics says what holds where.
 pub(crate) fn variants(
     draft: &Draft,
     choices: &[Choices],
@@ -48,108 +49,200 @@ pub(crate) fn variants(
     timings: &mut TimingCache,
 ) -> Result<Variants, BuildError> {
     let none = vec![Vec::new(); draft.steps.len()];
-    let points = points(&options.profiles, sizes);
-    if options.tune_level == 0 || options.tactics.is_some() || points.len() < 2 {
+    let profiles = &options.profiles;
+    let paths: Vec<Vec<Sizes>> = profiles.iter().map(|profile| points(profile, sizes)).collect();
+    let is_one_size = paths.iter().map(Vec::len).sum::<usize>() < 2;
+    if is_one_size || (options.tune_level == 0 && options.tactics.is_none()) {
         return Ok(none);
     }
-    // For each step the tactic of each point; the choice itself is `None`.
-    let mut best: Vec<Vec<Option<Tactic>>> = vec![vec![None; points.len()]; draft.steps.len()];
-    let mut winners: Vec<Vec<Candidate>> = vec![Vec::new(); draft.steps.len()];
-    let parts = possible_parts(draft, choices, chosen);
-    let last = points.len() - 1;
-    for at in [0, last].into_iter().chain(1..last) {
-        let is_end = at == 0 || at == last;
-        let mut there = Vec::with_capacity(draft.steps.len());
-        for (idx, winners) in winners.iter().enumerate() {
-            let known = (!is_end).then_some(&winners[..]);
-            there.push(rivals(draft, choices, chosen, &parts, idx, &points[at], known, backends, options));
-        }
-        measure(draft, &mut there, backends, options, timings, false)?;
-        for (idx, there) in there.iter().enumerate() {
-            let winner = match choices[idx].list.get(chosen[idx]) {
-                Some(alternative) if !alternative.view => faster(there, &alternative.candidate.tactic),
-                _ => None,
-            };
-            winners[idx].extend(winner.cloned());
-            best[idx][at] = winner.map(|winner| winner.tactic.clone());
+    let look =
+        Look { draft, choices, chosen, backends, options, parts: possible_parts(draft, choices, chosen) };
+    if let Some(lock) = &options.tactics {
+        return look.locked(lock, &paths);
+    }
+    let mut lists: Variants = none;
+    let mut differs = vec![false; draft.steps.len()];
+    for (profile, points) in profiles.iter().zip(&paths) {
+        let best = look.best_at(points, timings)?;
+        // One profile needs no telling apart.
+        let alone = if let [_] = profiles[..] { None } else { Some(profile) };
+        for (idx, best) in best.iter().enumerate() {
+            let Some(own) = look.own(idx) else { continue };
+            differs[idx] |= best.iter().any(Option::is_some);
+            lists[idx].extend(guarded(best, &own.tactic, points, alone));
         }
     }
-    let own = |idx: usize| &choices[idx].list[chosen[idx]].candidate.tactic;
-    let list = |(idx, best): (usize, &Vec<Option<Tactic>>)| match best.iter().all(Option::is_none) {
-        true => Vec::new(),
-        false => guarded(best, own(idx), &points),
-    };
-    Ok(best.iter().enumerate().map(list).collect())
+    for (idx, list) in lists.iter_mut().enumerate() {
+        match look.own(idx) {
+            Some(own) if differs[idx] => {
+                // What no profile has, none may run at; a variant for all is asked for all the same.
+                let is_open = |variant: &Variant| variant.from.is_empty() && variant.up_to.is_empty();
+                if !list.last().is_some_and(is_open) {
+                    let tactic = own.tactic.clone();
+                    list.push(Variant { from: Vec::new(), up_to: Vec::new(), tactic });
+                }
+            }
+            _ => list.clear(),
+        }
+    }
+    Ok(lists)
 }
 
-/// The sizes to look at, ascending in every symbol.
-pub(crate) fn points(profiles: &[Profile], sizes: &Sizes) -> Vec<Sizes> {
-    let Some(profile) = profiles.first() else { return Vec::new() };
-    let span = |range: &planish_plan::SymbolRange| range.max.max(1) as f64 / range.min.max(1) as f64;
-    let widest = profile.ranges.iter().map(span).fold(1.0, f64::max);
-    let n_steps = (widest.log(RATIO).round() as usize).clamp(1, MAX_POINTS - 1);
+/// What was chosen at the tuned sizes, looked at from others.
+struct Look<'a> {
+    draft: &'a Draft,
+    choices: &'a [Choices],
+    chosen: &'a Chosen,
+    backends: Backends<'a>,
+    options: &'a BuildOptions,
+    parts: HashSet<usize>,
+}
+
+impl Look<'_> {
+    /// The choice of a step that runs something.
+    fn own(&self, idx: usize) -> Option<&Candidate> {
+        let choice = self.choices[idx].list.get(self.chosen[idx])?;
+        (!choice.view).then_some(&choice.candidate)
+    }
+
+    /// For each step the tactic of each point; the choice itself is `None`.
+    fn best_at(
+        &self,
+        points: &[Sizes],
+        timings: &mut TimingCache,
+    ) -> Result<Vec<Vec<Option<Tactic>>>, BuildError> {
+        let n_steps = self.draft.steps.len();
+        let mut best: Vec<Vec<Option<Tactic>>> = vec![vec![None; points.len()]; n_steps];
+        let mut winners: Vec<Vec<Candidate>> = vec![Vec::new(); n_steps];
+        let last = points.len().saturating_sub(1);
+        let ends = if last == 0 { vec![0] } else { vec![0, last] };
+        for at in ends.into_iter().chain(1..last) {
+            let is_end = at == 0 || at == last;
+            let mut there = Vec::with_capacity(n_steps);
+            for (idx, winners) in winners.iter().enumerate() {
+                let known = (!is_end).then_some(&winners[..]);
+                there.push(self.rivals(idx, &points[at], known));
+            }
+            measure(self.draft, &mut there, self.backends, self.options, timings, false)?;
+            for (idx, there) in there.iter().enumerate() {
+                let winner = self.own(idx).and_then(|own| faster(there, &own.tactic));
+                winners[idx].extend(winner.cloned());
+                best[idx][at] = winner.map(|winner| winner.tactic.clone());
+            }
+        }
+        Ok(best)
+    }
+
+    /// What a lock says of these sizes. A tactic that is gone is an error, as it is at the tuned sizes; one that is
+    /// meant for sizes that no profile has is left out.
+    fn locked(&self, lock: &TacticLock, paths: &[Vec<Sizes>]) -> Result<Variants, BuildError> {
+        let mut lists = vec![Vec::new(); self.draft.steps.len()];
+        for (idx, step) in self.draft.steps.iter().enumerate() {
+            for locked in lock.variants(&step.region) {
+                let Some(point) = paths.iter().flatten().find(|point| point.is_within(locked)) else {
+                    continue;
+                };
+                let there = self.rivals(idx, point, None);
+                let found = there.list.iter().map(|one| &one.candidate.tactic);
+                let Some(tactic) = found.clone().find(|tactic| tactic.name == locked.tactic.name) else {
+                    let names: Vec<String> = found.map(Tactic::to_string).collect();
+                    let message = format!(
+                        "step `{}` is locked to {} at other sizes, which is gone; there are {}; save the tactics of a \
+                         build without a lock anew",
+                        step.region.title(),
+                        locked.tactic,
+                        names.join(", ")
+                    );
+                    return Err(BuildError::new(BuildErrorKind::Refused, message));
+                };
+                lists[idx].push(Variant { tactic: tactic.clone(), ..locked.clone() });
+            }
+        }
+        Ok(lists)
+    }
+}
+
+/// The sizes of a profile to look at, ascending in every symbol: from the smallest over those that it is tuned for to
+/// the largest.
+pub(crate) fn points(profile: &Profile, sizes: &Sizes) -> Vec<Sizes> {
+    let ranges = &profile.ranges;
+    let span = |from: i64, to: i64| to.max(1) as f64 / from.max(1) as f64;
+    // Steps of two in the symbol that grows most.
+    let n_steps = |ends: fn(&SymbolRange) -> (i64, i64)| {
+        let widest = ranges.iter().map(ends).map(|(from, to)| span(from, to)).fold(1.0, f64::max);
+        if widest > 1.0 { (widest.log(RATIO).round() as usize).max(1) } else { 0 }
+    };
+    let halves: [fn(&SymbolRange) -> (i64, i64); 2] =
+        [|range| (range.min, range.opt), |range| (range.opt, range.max)];
+    let [mut below, mut above] = halves.map(n_steps);
+    if below + above > MAX_POINTS - 1 {
+        let least = |n: usize| usize::from(n > 0);
+        below =
+            (below * (MAX_POINTS - 1) / (below + above)).clamp(least(below), MAX_POINTS - 1 - least(above));
+        above = MAX_POINTS - 1 - below;
+    }
     let mut points: Vec<Sizes> = Vec::new();
-    for step in 0..=n_steps {
-        let share = step as f64 / n_steps as f64;
-        let size = |range: &planish_plan::SymbolRange| {
-            let size = range.min.max(1) as f64 * span(range).powf(share);
-            (range.symbol.clone(), if step == 0 { range.min } else { size.round() as i64 })
-        };
-        let point = sizes.with(profile.ranges.iter().map(size));
-        if points.last() != Some(&point) {
-            points.push(point);
+    for (ends, n_steps) in halves.into_iter().zip([below, above]) {
+        for step in 0..=n_steps {
+            let size = |range: &SymbolRange| {
+                let (from, to) = ends(range);
+                let share = if n_steps == 0 { 0.0 } else { step as f64 / n_steps as f64 };
+                let size = from.max(1) as f64 * span(from, to).powf(share);
+                (range.symbol.clone(), if step == 0 { from } else { size.round() as i64 })
+            };
+            let point = sizes.with(ranges.iter().map(size));
+            if points.last() != Some(&point) {
+                points.push(point);
+            }
         }
     }
     points
 }
 
-/// The alternatives at other sizes that read and write the same memory in the same way as the choice does, the choice
-/// among them; with `known`, for sizes between others, a device looks at these and few more.
-#[expect(clippy::too_many_arguments, reason = "what a choice depends on")]
-fn rivals(
-    draft: &Draft,
-    choices: &[Choices],
-    chosen: &Chosen,
-    parts: &HashSet<usize>,
-    idx: usize,
-    point: &Sizes,
-    known: Option<&[Candidate]>,
-    backends: Backends<'_>,
-    options: &BuildOptions,
-) -> Choices {
-    let nothing = Choices { problem: None, list: Vec::new(), refused: Vec::new() };
-    let step = &draft.steps[idx];
-    let (DraftKind::Kernel, Some(own)) = (&step.kind, choices[idx].list.get(chosen[idx])) else {
-        return nothing;
-    };
-    let backend = backends.get(step.target);
-    if own.view || own.candidate.slow {
-        return nothing;
+impl Look<'_> {
+    /// The alternatives at other sizes that read and write the same memory in the same way as the choice does, the choice
+    /// among them; with `known`, for sizes between others, a device looks at these and few more.
+    fn rivals(&self, idx: usize, point: &Sizes, known: Option<&[Candidate]>) -> Choices {
+        let Look { draft, choices, chosen, backends, options, parts } = self;
+        let nothing = Choices { problem: None, list: Vec::new(), refused: Vec::new() };
+        let step = &draft.steps[idx];
+        let (DraftKind::Kernel, Some(own)) = (&step.kind, choices[idx].list.get(chosen[idx])) else {
+            return nothing;
+        };
+        let backend = backends.get(step.target);
+        if own.view || own.candidate.slow {
+            return nothing;
+        }
+        let Some(problem) = draft.problem(step, point, options.threads) else { return nothing };
+        let is_part = |value: Option<&usize>| value.is_some_and(|value| parts.contains(value));
+        let is_part_in = |place: usize| is_part(step.inputs.get(place).and_then(Option::as_ref));
+        let is_part_out = |place: usize| is_part(step.outputs.get(place));
+        let allowed = |candidate: &Candidate| {
+            options.takes(backend, candidate)
+                && is_within(backend, &problem, candidate, options.workspace)
+                && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
+        };
+        let mut list: Vec<Alternative> = backend
+            .candidates_from(&problem, &|source| options.takes_source(source))
+            .into_iter()
+            .filter(|candidate| {
+                !candidate.slow
+                    && allowed(candidate)
+                    && fits(candidate, &own.candidate, &is_part_in, &is_part_out)
+            })
+            .map(|candidate| Alternative {
+                ns: candidate.predicted_ns,
+                candidate,
+                measured: false,
+                view: false,
+            })
+            .collect();
+        if known.is_some() && backend.memory_kind() == MemoryKind::Device {
+            keep_few(&mut list, MAX_BETWEEN, |alternative| backend.source(&alternative.candidate.tactic));
+        }
+        add_known(&mut list, std::iter::once(&own.candidate).chain(known.unwrap_or_default()));
+        Choices { problem: Some(problem), list, refused: Vec::new() }
     }
-    let Some(problem) = draft.problem(step, point, options.threads) else { return nothing };
-    let is_part = |value: Option<&usize>| value.is_some_and(|value| parts.contains(value));
-    let is_part_in = |place: usize| is_part(step.inputs.get(place).and_then(Option::as_ref));
-    let is_part_out = |place: usize| is_part(step.outputs.get(place));
-    let allowed = |candidate: &Candidate| {
-        options.takes(backend, candidate)
-            && is_within(backend, &problem, candidate, options.workspace)
-            && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
-    };
-    let mut list: Vec<Alternative> = backend
-        .candidates_from(&problem, &|source| options.takes_source(source))
-        .into_iter()
-        .filter(|candidate| {
-            !candidate.slow
-                && allowed(candidate)
-                && fits(candidate, &own.candidate, &is_part_in, &is_part_out)
-        })
-        .map(|candidate| Alternative { ns: candidate.predicted_ns, candidate, measured: false, view: false })
-        .collect();
-    if known.is_some() && backend.memory_kind() == MemoryKind::Device {
-        keep_few(&mut list, MAX_BETWEEN, |alternative| backend.source(&alternative.candidate.tactic));
-    }
-    add_known(&mut list, std::iter::once(&own.candidate).chain(known.unwrap_or_default()));
-    Choices { problem: Some(problem), list, refused: Vec::new() }
 }
 
 /// Leaves the best of each source by their prices, so many of each.
@@ -234,17 +327,33 @@ fn faster<'a>(there: &'a Choices, own: &Tactic) -> Option<&'a Candidate> {
     (best.ns < ns * (1.0 - MIN_GAIN)).then_some(&best.candidate)
 }
 
-/// Runs of points with one tactic, each up to where the next one begins.
-fn guarded(best: &[Option<Tactic>], own: &Tactic, points: &[Sizes]) -> Vec<Variant> {
+/// Runs of points with one tactic, each up to where the next one begins; of one of several profiles, from its smallest
+/// to its largest sizes.
+fn guarded(
+    best: &[Option<Tactic>],
+    own: &Tactic,
+    points: &[Sizes],
+    profile: Option<&Profile>,
+) -> Vec<Variant> {
     let tactic = |at: usize| best[at].as_ref().unwrap_or(own);
+    let ends = |end: fn(&SymbolRange) -> i64| -> Vec<(String, i64)> {
+        let ranges = profile.iter().flat_map(|profile| &profile.ranges);
+        ranges.map(|range| (range.symbol.clone(), end(range))).collect()
+    };
     let mut list: Vec<Variant> = Vec::new();
     for at in 0..points.len() {
         let is_last = at + 1 == points.len();
         if !is_last && tactic(at) == tactic(at + 1) {
             continue;
         }
-        let up_to = if is_last { Vec::new() } else { points[at].between(&points[at + 1]) };
-        list.push(Variant { up_to, tactic: tactic(at).clone() });
+        let mut up_to = ends(|range| range.max);
+        if !is_last {
+            let border = points[at].between(&points[at + 1]);
+            up_to.retain(|(symbol, _)| border.iter().all(|(other, _)| other != symbol));
+            up_to.extend(border);
+            up_to.sort();
+        }
+        list.push(Variant { from: ends(|range| range.min), up_to, tactic: tactic(at).clone() });
     }
     list
 }
@@ -260,7 +369,7 @@ mod tests {
     }
 
     fn sizes_of(ranges: Vec<SymbolRange>) -> Vec<Vec<(String, i64)>> {
-        points(&[Profile { ranges }], &Sizes::default()).iter().map(Sizes::pairs).collect()
+        points(&Profile { ranges }, &Sizes::default()).iter().map(Sizes::pairs).collect()
     }
 
     #[test]
@@ -273,19 +382,27 @@ mod tests {
         assert_eq!(sizes_of(vec![range("n", 4, 4, 4)]).len(), 1, "a single size has no variants");
         let two = sizes_of(vec![range("n", 1, 2, 4), range("s", 16, 64, 64)]);
         let pair = |n: i64, s: i64| vec![("n".to_string(), n), ("s".to_string(), s)];
-        assert_eq!(two, [pair(1, 16), pair(2, 32), pair(4, 64)]);
-        assert!(points(&[], &Sizes::default()).is_empty());
+        assert_eq!(two, [pair(1, 16), pair(1, 32), pair(2, 64), pair(4, 64)], "over what it is tuned for");
+        let odd: Vec<i64> =
+            sizes_of(vec![range("n", 1, 100, 1_000_000)]).iter().map(|point| point[0].1).collect();
+        assert!(odd.len() <= 8 && odd.contains(&100), "{odd:?}");
     }
 
     #[test]
     fn borders_lie_between_the_sizes_that_were_measured() {
-        let points = points(&[Profile { ranges: vec![range("n", 1, 8, 32)] }], &Sizes::default());
+        let profile = Profile { ranges: vec![range("n", 1, 8, 32)] };
+        let points = points(&profile, &Sizes::default());
         let (own, small) = (Tactic::new("large", 1), Tactic::new("small", 1));
         let best = [Some(small.clone()), Some(small.clone()), None, None, None, None];
-        let list = guarded(&best, &own, &points);
+        let list = guarded(&best, &own, &points, None);
         // The geometric mean of 2 and 4 is 2.8.
-        let first = Variant { up_to: vec![("n".to_string(), 2)], tactic: small };
-        assert_eq!(list, [first, Variant { up_to: Vec::new(), tactic: own }]);
+        let up_to = |size: i64| vec![("n".to_string(), size)];
+        let first = Variant { from: Vec::new(), up_to: up_to(2), tactic: small.clone() };
+        assert_eq!(list, [first, Variant { from: Vec::new(), up_to: Vec::new(), tactic: own.clone() }]);
+        // One of several keeps to itself.
+        let list = guarded(&best, &own, &points, Some(&profile));
+        let first = Variant { from: up_to(1), up_to: up_to(2), tactic: small };
+        assert_eq!(list, [first, Variant { from: up_to(1), up_to: up_to(32), tactic: own }]);
     }
 
     fn alternative(name: &str, ns: f64, measured: bool) -> Alternative {

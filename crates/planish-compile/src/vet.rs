@@ -24,7 +24,7 @@ pub(crate) fn vet(
     sizes: &Sizes,
     options: &BuildOptions,
 ) -> Result<(), BuildError> {
-    let mut all = points(&options.profiles, sizes);
+    let mut all: Vec<Sizes> = options.profiles.iter().flat_map(|profile| points(profile, sizes)).collect();
     all.retain(|point| point != sizes);
     all.insert(0, sizes.clone());
     let Decided { draft, choices, chosen, bodies, .. } = decided;

@@ -71,7 +71,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
         plan.program.steps.push(Step {
             name: name.clone(),
             kind: StepKind::Kernel {
-                variants: vec![Variant { up_to: Vec::new(), tactic: tactic.clone() }],
+                variants: vec![Variant { from: Vec::new(), up_to: Vec::new(), tactic: tactic.clone() }],
                 packed: vec![None; 2],
                 slow: false,
             },

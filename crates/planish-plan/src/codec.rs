@@ -18,6 +18,7 @@ mod wire;
 pub(crate) use program::{Header, WeightEntry, WeightList};
 pub(crate) use wire::{Reader, Writer};
 
+use crate::container::Digests;
 use crate::error::Result;
 
 /// What has a place in the file.
@@ -170,6 +171,22 @@ impl Stored for [u8; 32] {
 
     fn read(from: &mut Reader<'_>) -> Result<[u8; 32]> {
         from.array()
+    }
+}
+
+impl Stored for Digests {
+    const MIN_BYTES: usize = size_of::<Digests>();
+
+    fn write(&self, to: &mut Writer) {
+        self.0.iter().for_each(|sum| to.raw(sum));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Digests> {
+        let mut digests = Digests(Default::default());
+        for sum in &mut digests.0 {
+            *sum = from.array()?;
+        }
+        Ok(digests)
     }
 }
 

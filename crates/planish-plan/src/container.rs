@@ -31,7 +31,7 @@ pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// The version of the program, the evidence, the certificate and the code. A reader that knows another one cannot
 /// run the plan, but can build it anew.
-pub(crate) const PROGRAM_VERSION: u32 = 1;
+pub(crate) const PROGRAM_VERSION: u32 = 2;
 
 /// Sections and weights start at multiples of this: one cache line, one AVX-512 register.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -85,6 +85,38 @@ impl Section {
             Section::Sums => "checksums of weights",
             Section::Data => "weights",
         }
+    }
+}
+
+/// The checksums of the sections that a certificate is about: all but itself, weights by the sums of their chunks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Digests(pub(crate) [[u8; SUM]; Digests::OF.len()]);
+
+impl Digests {
+    const OF: [Section; 7] = [
+        Section::Header,
+        Section::Program,
+        Section::Weights,
+        Section::Graph,
+        Section::Evidence,
+        Section::Code,
+        Section::Sums,
+    ];
+
+    /// Those that the table of a file names, or of all of it up to the weights' data.
+    pub(crate) fn in_table(bytes: &[u8]) -> Digests {
+        Digests(Digests::OF.map(|section| {
+            let at = sum_at(section);
+            let mut sum = [0; SUM];
+            sum.copy_from_slice(&bytes[at..at + SUM]);
+            sum
+        }))
+    }
+
+    /// The first section that is another one in the other.
+    pub(crate) fn differs_from(&self, other: &Digests) -> Option<Section> {
+        let pairs = self.0.iter().zip(&other.0);
+        Digests::OF.into_iter().zip(pairs).find(|(_, (own, other))| own != other).map(|(section, _)| section)
     }
 }
 
@@ -264,7 +296,7 @@ impl Table {
     }
 
     fn check_sum(&self, bytes: &[u8], section: Section, content: &[u8]) -> Result<()> {
-        let at = PREFIX + ENTRY * (section as usize - 1) + ENTRY - SUM;
+        let at = sum_at(section);
         if blake3::hash(content).as_bytes() != &bytes[at..at + SUM] {
             let error = damaged("the checksum does not fit").at(self.range(section).start);
             return Err(error.in_section(section.name()));
@@ -285,6 +317,11 @@ impl Table {
     pub(crate) fn n_chunks(&self) -> usize {
         self.range(Section::Data).len().div_ceil(CHUNK)
     }
+}
+
+/// Where the table has the checksum of a section.
+fn sum_at(section: Section) -> usize {
+    PREFIX + ENTRY * section as usize - SUM
 }
 
 /// The range of a section, which starts behind `end` with nothing but zeros between.

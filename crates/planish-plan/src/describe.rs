@@ -81,9 +81,14 @@ impl StepKind {
     pub fn describe(&self) -> String {
         match self {
             StepKind::Kernel { variants, slow, .. } => {
-                let variant = |variant: &Variant| match &variant.up_to[..] {
-                    [] => variant.tactic.to_string(),
-                    up_to => format!("{} up to {}", variant.tactic, pairs(up_to, "=")),
+                let variant = |variant: &Variant| {
+                    let mut text = variant.tactic.to_string();
+                    for (word, bounds) in [("from", &variant.from), ("up to", &variant.up_to)] {
+                        if !bounds.is_empty() {
+                            text += &format!(" {word} {}", pairs(bounds, "="));
+                        }
+                    }
+                    text
                 };
                 let list: Vec<String> = variants.iter().map(variant).collect();
                 format!("{}{}", list.join(", else "), if *slow { " (slow)" } else { "" })

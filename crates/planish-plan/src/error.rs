@@ -43,6 +43,8 @@ pub enum PlanErrorKind {
     TooDense,
     /// An operator, element type, layout or attribute that this version does not have.
     Unknown,
+    /// The certificate was made for another plan, or for this one before it was changed.
+    OtherCertificate,
     /// Everything can be read, but indices, types or orders contradict each other.
     Inconsistent,
 }
@@ -59,6 +61,9 @@ impl PlanErrorKind {
             PlanErrorKind::NewerFormat => "update Planish, or rebuild the plan with this `planish build`",
             PlanErrorKind::Truncated | PlanErrorKind::Damaged => {
                 "copy the plan again, or rebuild it with `planish build`"
+            }
+            PlanErrorKind::OtherCertificate => {
+                "build the plan again with `planish build MODEL.onnx`, which checks it anew"
             }
             PlanErrorKind::Unknown => "rebuild the plan with this version's `planish build`",
             PlanErrorKind::Malformed

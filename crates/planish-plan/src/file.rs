@@ -10,10 +10,10 @@ use std::thread;
 use planish_tensor::Bytes;
 
 use crate::codec::{Header, WeightEntry, WeightList, from_section, to_section};
-use crate::container::{self, ALIGNMENT, ChunkSums, PROGRAM_VERSION, Section, Table};
+use crate::container::{self, ALIGNMENT, ChunkSums, Digests, PROGRAM_VERSION, Section, Table};
 use crate::error::{PlanError, PlanErrorKind, Result};
 use crate::recipe::Recipe;
-use crate::record::{Plan, Weight};
+use crate::record::{Certificate, Check, Plan, Weight};
 
 /// Threads that verify weights; more only wait for memory.
 const MAX_THREADS: usize = 8;
@@ -53,7 +53,8 @@ pub fn unseal(bytes: &[u8]) -> Result<([Vec<u8>; Section::N_CODED], Vec<u8>)> {
 impl Plan {
     /// Writes the plan to a file, which appears under its name only when it is complete. Returns its length.
     ///
-    /// The bytes depend on the plan alone. A plan that could not be opened again is refused.
+    /// The bytes depend on the plan alone. A plan that could not be opened again is refused, and what was written is
+    /// read back and verified.
     pub fn write_file(&self, path: &Path) -> Result<u64> {
         let head = self.head().map_err(|error| error.in_file(path))?;
         let Some(name) = path.file_name() else {
@@ -79,11 +80,19 @@ impl Plan {
             fs::rename(&temporary, path)?;
             Ok(len)
         })();
-        written.map_err(|error: io::Error| {
+        let len = written.map_err(|error: io::Error| {
             // What is left of a file that could not be finished is of no use.
             let _ = fs::remove_file(&temporary);
             PlanError::io("write it", &error).in_file(path)
-        })
+        })?;
+        read_back(path, &head).map_err(|error| error.in_file(path))?;
+        Ok(len)
+    }
+
+    /// The length of the plan's file.
+    pub fn file_bytes(&self) -> Result<u64> {
+        let data: usize = self.data().map(<[u8]>::len).sum();
+        Ok((self.head()?.len() + data) as u64)
     }
 
     /// The bytes of the plan's file.
@@ -121,7 +130,22 @@ impl Plan {
         Ok(container::table_sum_of(&self.head()?))
     }
 
+    /// Makes these the findings of a self-check of this very plan: whatever of it changes behind this, the certificate
+    /// is no longer its own.
+    pub fn certify(&mut self, checks: Vec<Check>) -> Result<()> {
+        self.certificate = Certificate::new(checks);
+        self.certificate.of = Some(Digests::in_table(&self.encode()?));
+        Ok(())
+    }
+
+    /// The file up to the weights' data.
     fn head(&self) -> Result<Vec<u8>> {
+        let head = self.encode()?;
+        check_certificate(&self.certificate, &head)?;
+        Ok(head)
+    }
+
+    fn encode(&self) -> Result<Vec<u8>> {
         self.validate()?;
         let header = Header {
             name: self.name.clone(),
@@ -215,8 +239,33 @@ fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
         code: from_section(table.reader(bytes, Section::Code))?,
     };
     plan.validate()?;
+    check_certificate(&plan.certificate, bytes)?;
     check_data(bytes, &table, &plan.weights, trust)?;
     Ok(plan)
+}
+
+/// Refuses a certificate that was made for another plan; `bytes` have the table of the plan that it came with.
+fn check_certificate(certificate: &Certificate, bytes: &[u8]) -> Result<()> {
+    let of = certificate.of.as_ref();
+    match of.and_then(|of| of.differs_from(&Digests::in_table(bytes))) {
+        None => Ok(()),
+        Some(section) => {
+            let what = format!("the certificate was made for a plan with another {}", section.name());
+            let error = PlanError::new(PlanErrorKind::OtherCertificate, what);
+            Err(error.in_section(Section::Certificate.name()))
+        }
+    }
+}
+
+/// Compares a file that was just written with what was to be written: all of it is verified as if it were opened.
+fn read_back(path: &Path, head: &[u8]) -> Result<()> {
+    let bytes = Bytes::map_file(path).map_err(|error| PlanError::io("read it back", &error))?;
+    if !bytes.starts_with(head) {
+        let what = "what was read back is not what was written";
+        return Err(PlanError::new(PlanErrorKind::Damaged, what));
+    }
+    // Everything behind the head is under the sums that the head holds.
+    decode(&bytes, Trust::Nothing).map(drop)
 }
 
 /// The weights over the file's own memory.

@@ -4,6 +4,8 @@ use planish_kernel::{Code, Layout, Numeric, Region, Tactic};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
+use crate::container::Digests;
+
 /// Everything that a plan file holds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
@@ -139,10 +141,12 @@ pub struct Control {
     pub n_captured: u32,
 }
 
-/// A tactic, and up to which sizes it is meant.
-#[derive(Clone, PartialEq, Debug)]
+/// A tactic, and from which to which sizes it is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variant {
-    /// Holds where every symbol is at most its bound; empty holds everywhere.
+    /// Holds where every symbol is at least its bound: where one of several profiles begins.
+    pub from: Vec<(String, i64)>,
+    /// Holds where every symbol is at most its bound. Where both are empty it holds everywhere.
     pub up_to: Vec<(String, i64)>,
     pub tactic: Tactic,
 }
@@ -183,10 +187,39 @@ pub struct Timing {
     pub measured: bool,
 }
 
-/// What the self-check found.
+/// What the self-check found, and of which plan: it names the checksums of all that it was made for, so that one of
+/// another plan, or of the same plan before it was changed, is refused when it is written and when it is read.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Certificate {
     pub checks: Vec<Check>,
+    /// What it was made for; [`Plan::certify`] fills it in.
+    pub(crate) of: Option<Digests>,
+}
+
+/// Whether a plan was checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CertificateState {
+    /// It was built without a self-check, or changed since.
+    NotChecked,
+    /// This very plan passed its self-check. What that skipped stands in its checks.
+    Checked,
+}
+
+impl Certificate {
+    /// Of no plan yet.
+    pub fn new(checks: Vec<Check>) -> Certificate {
+        Certificate { checks, of: None }
+    }
+
+    /// Whether the plan that has this certificate was checked.
+    pub fn state(&self) -> CertificateState {
+        let has_failed = self.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
+        match self.of.is_none() || self.checks.is_empty() || has_failed {
+            true => CertificateState::NotChecked,
+            false => CertificateState::Checked,
+        }
+    }
 }
 
 /// One check: of a step, of the whole model, of repeats.

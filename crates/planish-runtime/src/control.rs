@@ -67,7 +67,8 @@ impl Bodies<'_> {
     }
 
     fn stopped(&self, stop: Stop) -> RunError {
-        RunError::stopped(&self.step.name, stop)
+        let name = if self.step.name.is_empty() { self.step.region.ops() } else { self.step.name.clone() };
+        RunError::stopped(&name, stop)
     }
 
     /// Counts a value that a loop keeps for one of its outputs.

@@ -45,8 +45,12 @@ pub(crate) fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Op
 
 /// The tactic of the first variant whose guard holds.
 fn variant<'a>(variants: &'a [Variant], symbols: &Symbols) -> Option<&'a Variant> {
+    let is = |(symbol, bound): &(String, i64), holds: fn(&i64, &i64) -> bool| {
+        symbols.get(symbol).is_none_or(|value| holds(&value, bound))
+    };
     let holds = |variant: &&Variant| {
-        variant.up_to.iter().all(|(symbol, bound)| symbols.get(symbol).is_none_or(|value| value <= *bound))
+        variant.from.iter().all(|bound| is(bound, i64::ge))
+            && variant.up_to.iter().all(|bound| is(bound, i64::le))
     };
     variants.iter().find(holds).or(variants.last())
 }

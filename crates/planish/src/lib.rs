@@ -178,11 +178,14 @@ pub use planish_compile::{
     TimingDiff, TimingEntry, TimingKey,
 };
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, Value, ValueType};
-pub use planish_plan::{PrivateKey, Profile, PublicKey, Signature, SignatureError, SymbolRange};
+pub use planish_plan::{
+    Certificate, CertificateState, Check, Outcome, PrivateKey, Profile, PublicKey, Signature, SignatureError,
+    SymbolRange,
+};
 pub use planish_runtime::{
     Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,
     DeviceBuffer, DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds,
-    Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, TargetNeeds, View, Wait,
+    Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, RunError, RunErrorKind, TargetNeeds, View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]

@@ -32,7 +32,12 @@ impl Plan {
         Ok(Plan { inner: planish_plan::Plan::open_trusted(path.as_ref())? })
     }
 
-    /// Writes the plan's file, at once or not at all; gives its length.
+    /// What the plan's self-check found; its state says whether there was one.
+    pub fn certificate(&self) -> &planish_plan::Certificate {
+        &self.inner.certificate
+    }
+
+    /// Writes the plan's file, at once or not at all, and reads it back; gives its length.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<u64, Error> {
         Ok(self.inner.write_file(path.as_ref())?)
     }

@@ -65,7 +65,8 @@ pub(super) fn run(
         return Err(format!("{n_slow} elements would be made by the reference"));
     }
     let engine = Engine::new(plan, host.to_vec()).map_err(|error| error.to_string())?;
-    let engine = engine.limited(budget::of_plan(graph, &options));
+    let limits = budget::of_plan(&engine, graph, &[sizes.to_vec()], &options);
+    let engine = engine.limited(limits);
     let outputs = engine.context().and_then(|mut context| context.run_values(inputs));
     outputs.map_err(|error| error.to_string())
 }

@@ -138,7 +138,7 @@ impl Writer {
             candidate.inputs.iter().chain(&candidate.outputs).all(|want| want.layout == Layout::Plain)
         });
         let found = found.unwrap();
-        let variants = vec![Variant { up_to: Vec::new(), tactic: found.tactic }];
+        let variants = vec![Variant { from: Vec::new(), up_to: Vec::new(), tactic: found.tactic }];
         self.plan.program.steps.last_mut().unwrap().kind =
             StepKind::Kernel { variants, packed: found.packed, slow: found.slow };
     }

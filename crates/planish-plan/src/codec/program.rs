@@ -5,6 +5,7 @@ use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
 use super::{Reader, Stored, Writer, stored_struct};
+use crate::container::Digests;
 use crate::error::Result;
 use crate::record::{
     Certificate, Check, Control, Evidence, Home, Outcome, PlanTarget, Profile, Program, Step, StepKind,
@@ -94,11 +95,11 @@ stored_struct!(Step {
     stream: u32,
 });
 stored_struct!(Control { bodies: Vec<Program>, n_captured: u32 });
-stored_struct!(Variant { up_to: Vec<(String, i64)>, tactic: Tactic });
+stored_struct!(Variant { from: Vec<(String, i64)>, up_to: Vec<(String, i64)>, tactic: Tactic });
 stored_struct!(Tactic { name: String, revision: u32 });
 stored_struct!(Evidence { step: u32, timings: Vec<Timing>, why: String });
 stored_struct!(Timing { tactic: Tactic, ns: u64, measured: bool });
-stored_struct!(Certificate { checks: Vec<Check> });
+stored_struct!(Certificate { checks: Vec<Check>, of: Option<Digests> });
 stored_struct!(Check { subject: String, n_points: u64, worst: f64, outcome: Outcome });
 
 impl Stored for Home {

@@ -23,8 +23,12 @@ pub(crate) fn kernel(name: &str, region: Region, inputs: &[u32], outputs: &[u32]
         name: name.to_string(),
         kind: StepKind::Kernel {
             variants: vec![
-                Variant { up_to: vec![("batch".to_string(), 8)], tactic: tactic.clone() },
-                Variant { up_to: Vec::new(), tactic },
+                Variant {
+                    from: vec![("batch".to_string(), 2)],
+                    up_to: vec![("batch".to_string(), 8)],
+                    tactic: tactic.clone(),
+                },
+                Variant { from: Vec::new(), up_to: Vec::new(), tactic },
             ],
             packed: vec![None; inputs.len()],
             slow: false,
@@ -160,22 +164,20 @@ pub(crate) fn plan() -> Plan {
             timings: vec![Timing { tactic: Tactic::new("conv_f32_scalar", 3), ns: 1234, measured: true }],
             why: "the only one".to_string(),
         }],
-        certificate: Certificate {
-            checks: vec![
-                Check {
-                    subject: "step 0: conv1 + clip1".to_string(),
-                    n_points: 256,
-                    worst: 0.25,
-                    outcome: Outcome::Passed,
-                },
-                Check {
-                    subject: "whole model at batch=1".to_string(),
-                    n_points: 0,
-                    worst: 0.0,
-                    outcome: Outcome::Skipped("no time".to_string()),
-                },
-            ],
-        },
+        certificate: Certificate::new(vec![
+            Check {
+                subject: "step 0: conv1 + clip1".to_string(),
+                n_points: 256,
+                worst: 0.25,
+                outcome: Outcome::Passed,
+            },
+            Check {
+                subject: "whole model at batch=1".to_string(),
+                n_points: 0,
+                worst: 0.0,
+                outcome: Outcome::Skipped("no time".to_string()),
+            },
+        ]),
         code: vec![
             Code { key: "gemm fake9 6a".to_string(), bytes: Bytes::from_vec(vec![0x7fu8, 0x45, 0x4c]) },
             Code { key: "gemm fake9 6b".to_string(), bytes: Bytes::from_vec(vec![1u8; 200]) },
