@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn values_beyond_the_limit_are_refused_before_they_are_made() {
-        let region = Region::single(op::ConstantOfShape::default().into(), 1, 1);
+        let region = Region::single(op::ConstantOfShape { value: None }.into(), 1, 1);
         let sizes = [Some(Value::Tensor(Tensor::vector(vec![1i64 << 36])))];
         let error = evaluate_region(&region, &sizes, 1 << 20).unwrap_err();
         assert_eq!(*error.kind(), KernelErrorKind::Limit, "{error}");
