@@ -9,12 +9,14 @@ mod figure;
 mod gpu_plan;
 mod import_figures;
 mod library_plan;
+mod long_tasks;
 mod models;
 mod nvrtc;
 mod passes;
 mod pipeline;
 mod python;
 mod runtime;
+mod sanitize;
 mod sharing;
 mod test;
 #[cfg(test)]
@@ -63,8 +65,12 @@ enum Command {
     Accuracy(accuracy::Options),
     /// Print what a call of the smallest engine costs; build with --release to measure.
     Overhead,
-    /// Let 64 threads lease 3 contexts and count results that differ from those of a context alone.
+    /// Let 64 threads lease 3 contexts, or have 3 each, and count results that differ from those of a context alone.
     Contexts(runtime::ContextsOptions),
+    /// Look at the licences, sources and bans of all dependencies (`cargo install cargo-deny --locked`).
+    Deny,
+    /// Run the tests of the crates with unsafe code under AddressSanitizer or ThreadSanitizer (nightly).
+    Sanitize(sanitize::Options),
     /// Measure what sharing costs: two contexts, engines in turn, busy processes beside; build with --release.
     Sharing(sharing::Options),
     /// Run a plan from pinned buffers on two contexts, against the device's rate and the link's; memory of contexts.
@@ -76,6 +82,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Check => test::check(),
+        Command::Deny => test::deny(),
+        Command::Sanitize(options) => sanitize::run(&options),
         Command::Test => test::test(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Differential(options) => differential::run(&options),

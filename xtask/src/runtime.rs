@@ -9,9 +9,17 @@ use planish_ir::Graph;
 
 #[derive(clap::Args)]
 pub(crate) struct ContextsOptions {
-    /// How many runs.
-    #[arg(default_value_t = 1_000_000)]
-    n_runs: usize,
+    /// How many runs; a million, or 200,000 with --long-tasks.
+    n_runs: Option<usize>,
+    /// Three contexts for each of 64 threads, tasks so long that callers sleep, two busy processes beside.
+    #[arg(long)]
+    pub(crate) long_tasks: bool,
+}
+
+impl ContextsOptions {
+    pub(crate) fn n_runs(&self) -> usize {
+        self.n_runs.unwrap_or(if self.long_tasks { 200_000 } else { 1_000_000 })
+    }
 }
 
 #[derive(clap::Args)]
@@ -35,7 +43,7 @@ pub(crate) fn cpu_ns() -> Result<f64> {
     text.split(' ').next().and_then(|ns| ns.parse().ok()).context("schedstat has no time")
 }
 
-fn build(graph: Graph, profile: Option<Profile>, threads: usize) -> Result<Engine> {
+pub(crate) fn build(graph: Graph, profile: Option<Profile>, threads: usize) -> Result<Engine> {
     let mut builder = Builder::from_graph(graph).tune_level(0).threads(threads);
     if let Some(profile) = profile {
         builder = builder.profile(profile);
@@ -93,6 +101,9 @@ pub(crate) fn overhead() -> Result<bool> {
 
 /// 64 threads lease 3 contexts and run shapes in turn; every result must be the one of a context alone.
 pub(crate) fn contexts(options: &ContextsOptions) -> Result<bool> {
+    if options.long_tasks {
+        return crate::long_tasks::run(options.n_runs());
+    }
     const N_THREADS: usize = 64;
     const N_CONTEXTS: usize = 3;
     const N_BATCHES: usize = 7;
@@ -127,7 +138,7 @@ pub(crate) fn contexts(options: &ContextsOptions) -> Result<bool> {
             scope.spawn(|| {
                 loop {
                     let idx = next.fetch_add(1, SeqCst);
-                    if idx >= options.n_runs {
+                    if idx >= options.n_runs() {
                         break;
                     }
                     // 11 and the number of cases have no common factor: neighbours in time differ in size.
@@ -142,7 +153,7 @@ pub(crate) fn contexts(options: &ContextsOptions) -> Result<bool> {
     println!(
         "{} runs of {} shapes and places by {N_THREADS} threads on {N_CONTEXTS} contexts in {:.1} s: \
          {n_wrong} mismatches",
-        options.n_runs,
+        options.n_runs(),
         cases.len(),
         started.elapsed().as_secs_f64()
     );
@@ -248,7 +259,7 @@ fn transformer(layers: usize) -> String {
 }
 
 /// Seeded numbers in -1..1.
-fn numbers(n: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
         state ^= state << 13;

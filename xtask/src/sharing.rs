@@ -125,12 +125,13 @@ fn engines_in_turn(what: &str, engines: &[Engine]) -> Result<f64> {
     Ok(loss)
 }
 
-/// Processes that do nothing but use a core each; ended when dropped.
-struct Busy(Vec<Child>);
+/// Processes that do nothing but use a core each; ended when dropped, and by themselves where we end without that.
+pub(crate) struct Busy(Vec<Child>);
 
 impl Busy {
-    fn new(n: usize) -> Result<Busy> {
-        let spawn = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+    pub(crate) fn new(n: usize) -> Result<Busy> {
+        let work = "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
+        let spawn = |_| Command::new("sh").args(["-c", work]).spawn();
         Ok(Busy((0..n).map(spawn).collect::<std::io::Result<_>>()?))
     }
 }

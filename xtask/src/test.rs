@@ -16,10 +16,30 @@ pub(crate) fn check() -> Result<bool> {
         && cargo(&["doc", "--workspace", "--no-deps", "--quiet"])?)
 }
 
+/// What the facade must compile with: each of its features alone, and none.
+const FEATURES: [&[&str]; 3] = [&[], &["--features", "build"], &["--features", "cuda"]];
+
+/// The facade with each of its features alone, and without any.
+fn features() -> Result<bool> {
+    for features in FEATURES {
+        let mut arguments = vec!["check", "--quiet", "-p", "planish", "--no-default-features"];
+        arguments.extend(features);
+        if !cargo(&arguments)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Licences, sources and bans of all dependencies. Advisories have to be fetched: the CI of code hosts does that.
+pub(crate) fn deny() -> Result<bool> {
+    cargo(&["deny", "--offline", "--all-features", "check", "bans", "licenses", "sources"])
+}
+
 /// The check, all tests, and the conformance suite: as imported, behind the passes, as plans with their self-check (of
 /// the models as they are and with open sizes), and by the command line.
 pub(crate) fn test() -> Result<bool> {
-    if !check()? || !cargo(&["test", "--workspace", "--quiet"])? {
+    if !check()? || !features()? || !cargo(&["test", "--workspace", "--quiet"])? {
         return Ok(false);
     }
     for stage in [Stage::Raw, Stage::Optimized, Stage::Checked, Stage::Open, Stage::Command] {

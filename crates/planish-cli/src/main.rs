@@ -124,9 +124,15 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
 
 /// Whether the machine cannot do it, as we or the library say.
 fn is_lacking(error: &anyhow::Error) -> bool {
-    let lacks = |error: &planish::Error| error.kind() == planish::ErrorKind::Lacking;
+    use planish::{ErrorKind, RunErrorKind};
+    let lacks = |kind: ErrorKind| matches!(kind, ErrorKind::Lacking | ErrorKind::DeviceLost);
+    let lacks_in_run =
+        |kind: &RunErrorKind| matches!(kind, RunErrorKind::OutOfMemory | RunErrorKind::DeviceLost);
     error.is::<Lacking>()
-        || error.chain().any(|cause| cause.downcast_ref::<planish::Error>().is_some_and(lacks))
+        || error.chain().any(|cause| {
+            cause.downcast_ref::<planish::Error>().is_some_and(|error| lacks(error.kind()))
+                || cause.downcast_ref::<planish::RunError>().is_some_and(|error| lacks_in_run(error.kind()))
+        })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -7,7 +7,7 @@ use planish_ir::Graph;
 use planish_kernel::{Backend, Region, Target, is_pointwise};
 use planish_passes::Report;
 use planish_plan::{Certificate, Evidence, Plan, PlanTarget, Profile, Step, StepKind};
-use planish_tensor::Tensor;
+use planish_tensor::{DefaultFloatMode, Tensor};
 
 use crate::alternatives::alternatives;
 use crate::backends::{Backends, HOST};
@@ -52,6 +52,8 @@ pub fn build(
     options: &BuildOptions,
     timings: &mut TimingCache,
 ) -> Result<Built, BuildError> {
+    // What is folded, measured and checked is what any caller gets.
+    let _mode = DefaultFloatMode::enter();
     let backends = Backends::new(backends)?;
     let mut stages = Stages::start();
     let fixed = fixed_sizes(&options.profiles);

@@ -24,6 +24,8 @@ pub enum BuildErrorKind {
     BadPlan,
     /// The self-check found a wrong answer that could not be repaired.
     CheckFailed,
+    /// The device failed in a way that ends every use of it in this process.
+    DeviceLost,
     /// The caller asked to stop.
     Cancelled,
 }
@@ -53,6 +55,9 @@ impl BuildError {
     pub(crate) fn of_passes(error: &PassError) -> BuildError {
         match error.kind() {
             PassErrorKind::Cancelled => BuildError::cancelled(),
+            PassErrorKind::UnknownPass { .. } => {
+                BuildError::new(BuildErrorKind::BadOption, error.to_string())
+            }
             _ => BuildError::internal(error.to_string()),
         }
     }

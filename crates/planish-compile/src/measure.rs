@@ -10,7 +10,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use planish_kernel::{Backend, KernelError, MemoryKind, Operand, Problem, Queue, QueueOptions, Tactic, Wait};
+use planish_kernel::{
+    Backend, KernelError, KernelErrorKind, MemoryKind, Operand, Problem, Queue, QueueOptions, Tactic, Wait,
+};
 
 use crate::alternatives::Choices;
 use crate::backends::Backends;
@@ -52,13 +54,19 @@ impl Choices {
         }
     }
 
-    /// A candidate that cannot be prepared or launched is no candidate.
-    fn refuse(&mut self, places: &[usize], error: &KernelError) {
+    /// A candidate that cannot be prepared or launched is no candidate. One that takes the device with it ends the
+    /// build: nothing else can be tried in this process.
+    fn refuse(&mut self, places: &[usize], error: &KernelError) -> Result<(), BuildError> {
         for &at in places {
             self.list[at].ns = f64::INFINITY;
         }
         let tactic = &self.list[places[0]].candidate.tactic;
+        if *error.kind() == KernelErrorKind::DeviceLost {
+            let message = format!("while {tactic} was measured: {error}");
+            return Err(BuildError::new(BuildErrorKind::DeviceLost, message));
+        }
         self.refused.push(format!("{tactic} is left out, it cannot run: {error}"));
+        Ok(())
     }
 }
 
@@ -129,7 +137,7 @@ pub(crate) fn measure(
             let tactic = &choices.list[places[0]].candidate.tactic;
             match Trial::new(backend, &posed, tactic, &weight, rotation) {
                 Ok(trial) => trials.push((places, key, trial)),
-                Err(error) => choices.refuse(&places, &error),
+                Err(error) => choices.refuse(&places, &error)?,
             }
         }
         if let (true, [(places, ..), ..]) = (options.timing_cache_only, &trials[..]) {
@@ -149,13 +157,15 @@ pub(crate) fn measure(
         for round in 0..rounds {
             options.go_on()?;
             let Some(queue) = &mut queue else { break };
+            let mut lost = Ok(());
             trials.retain_mut(|(places, _, trial)| match trial.sample(&mut **queue) {
                 Ok(()) => true,
                 Err(error) => {
-                    choices.refuse(places, &error);
+                    lost = choices.refuse(places, &error);
                     false
                 }
             });
+            lost?;
             if round == 0 {
                 let fastest = trials.iter().map(|(_, _, trial)| trial.median()).min().unwrap_or(0);
                 for (places, key, trial) in &trials {

@@ -9,6 +9,7 @@
 pub mod isa;
 pub mod pointwise;
 pub mod simd;
+mod sync;
 pub mod team;
 mod workers;
 

@@ -8,17 +8,14 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{OnceLock, PoisonError};
 
+use crate::sync::{
+    AtomicPtr, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Patience, Thread, park, spawn_for_good,
+};
 use crate::team::Task;
 
-/// How long an idle worker, and a caller whose workers are still inside a task, spin before they sleep.
-const SPIN: Duration = Duration::from_micros(50);
-/// Pauses between two looks at the clock, about a microsecond.
-const PAUSES: usize = 32;
 /// More workers than this are never started.
 pub(crate) const MAX_WORKERS: usize = 127;
 
@@ -46,8 +43,9 @@ struct Worker {
     word: AtomicU64,
     fork: AtomicPtr<Fork<'static>>,
     slot: AtomicUsize,
-    /// Whether the caller sleeps until the worker has finished.
-    is_awaited: AtomicBool,
+    /// Callers that sleep, or are about to, until the worker has finished. A count and no flag: a caller that is slow
+    /// to wake is still in here when the next one has claimed the worker and waits for it too.
+    n_waiting: AtomicUsize,
     sleep: Mutex<()>,
     finished: Condvar,
     thread: OnceLock<Thread>,
@@ -103,7 +101,7 @@ impl<'a> Fork<'a> {
 }
 
 /// The guard, whatever happened to others: the data is valid after any panic.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -131,17 +129,16 @@ impl Pool {
             word: AtomicU64::new(CLAIMED),
             fork: AtomicPtr::new(std::ptr::null_mut()),
             slot: AtomicUsize::new(0),
-            is_awaited: AtomicBool::new(false),
+            n_waiting: AtomicUsize::new(0),
             sleep: Mutex::new(()),
             finished: Condvar::new(),
             thread: OnceLock::new(),
         });
         let pool: &'static Pool = Box::leak(Box::new(Pool { workers: workers.collect() }));
         for (idx, worker) in pool.workers.iter().enumerate() {
-            let thread = std::thread::Builder::new().name(format!("planish-{idx}"));
             // Without a thread the worker stays claimed, so nobody ever counts on it.
-            if let Ok(handle) = thread.spawn(|| worker.serve()) {
-                let _ = worker.thread.set(handle.thread().clone());
+            if let Some(thread) = spawn_for_good(format!("planish-{idx}"), || worker.serve()) {
+                let _ = worker.thread.set(thread);
                 worker.word.store(IDLE, SeqCst);
             }
         }
@@ -235,7 +232,7 @@ impl Worker {
             fork.take_part(self.slot.load(SeqCst));
             // From here the fork may be gone.
             self.word.store((word & !STATES).wrapping_add(ONE_MORE) | IDLE, SeqCst);
-            if self.is_awaited.load(SeqCst) {
+            if self.n_waiting.load(SeqCst) > 0 {
                 let _guard = lock(&self.sleep);
                 self.finished.notify_all();
             }
@@ -244,25 +241,21 @@ impl Worker {
 
     /// The word once it says assigned: spins for a while, then parks.
     fn wait_for_fork(&self) -> u64 {
-        let mut since = None;
+        let mut patience = Patience::default();
         loop {
-            for _ in 0..PAUSES {
-                let word = self.word.load(SeqCst);
-                if word & STATES == ASSIGNED {
-                    return word;
-                }
-                std::hint::spin_loop();
+            let word = self.word.load(SeqCst);
+            if word & STATES == ASSIGNED {
+                return word;
             }
-            if since.get_or_insert_with(Instant::now).elapsed() < SPIN {
+            if patience.lasts() {
                 continue;
             }
-            let word = self.word.load(SeqCst);
             let parked = word & !STATES | PARKED;
             if word & STATES == IDLE && self.word.compare_exchange(word, parked, SeqCst, SeqCst).is_ok() {
                 while self.word.load(SeqCst) == parked {
-                    std::thread::park();
+                    park();
                 }
-                since = None;
+                patience = Patience::default();
             }
         }
     }
@@ -270,24 +263,21 @@ impl Worker {
     /// Returns once the word is another: spins for a while, then sleeps, so that a worker that lost its core
     /// inside a task can have this one.
     fn wait_while(&self, running: u64) {
-        let mut since = None;
+        let mut patience = Patience::default();
         loop {
-            for _ in 0..PAUSES {
-                if self.word.load(SeqCst) != running {
-                    return;
-                }
-                std::hint::spin_loop();
+            if self.word.load(SeqCst) != running {
+                return;
             }
-            if since.get_or_insert_with(Instant::now).elapsed() > SPIN {
+            if !patience.lasts() {
                 break;
             }
         }
-        self.is_awaited.store(true, SeqCst);
+        self.n_waiting.fetch_add(1, SeqCst);
         let mut guard = lock(&self.sleep);
         while self.word.load(SeqCst) == running {
             guard = self.finished.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         drop(guard);
-        self.is_awaited.store(false, SeqCst);
+        self.n_waiting.fetch_sub(1, SeqCst);
     }
 }

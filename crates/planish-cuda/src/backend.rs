@@ -158,6 +158,11 @@ impl Backend for Cuda {
         MemoryKind::Device
     }
 
+    /// All of a process share a GPU's primary context.
+    fn memory_space(&self) -> usize {
+        self.shared.context.device_number()
+    }
+
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         regions::propose(whole)
     }

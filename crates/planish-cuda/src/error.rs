@@ -65,9 +65,8 @@ impl From<CudaError> for KernelError {
             | CudaErrorKind::WrongVersion
             | CudaErrorKind::NoDriver
             | CudaErrorKind::NoDevice => KernelErrorKind::Unsupported,
-            CudaErrorKind::LostDevice | CudaErrorKind::Compile | CudaErrorKind::Failed => {
-                KernelErrorKind::Failed
-            }
+            CudaErrorKind::LostDevice => KernelErrorKind::DeviceLost,
+            CudaErrorKind::Compile | CudaErrorKind::Failed => KernelErrorKind::Failed,
         };
         KernelError::new(kind, error.message)
     }

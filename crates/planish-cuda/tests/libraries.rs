@@ -1,27 +1,34 @@
-//! The libraries that are on this machine have every function that the backend calls, GPU or not.
+//! The libraries that are on this machine have every function that the backend calls, GPU or not; those that are not
+//! here are ignored, and say why.
 
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::find::{Which, find};
 use planish_cuda::{Cuda, offline};
 
-#[test]
-fn libraries_that_are_found_have_all_functions() {
-    for which in [Which::Nvrtc, Which::CublasLt, Which::Cudnn] {
-        match find(which) {
-            Ok(found) => {
-                offline::functions_of(which).unwrap();
-                println!("{found}");
+fn main() -> ExitCode {
+    let mut trials =
+        vec![Trial::ignorable_test("without_a_gpu_the_reason_is_one_line", || match Cuda::open(0) {
+            Ok(_) => Ok(Completion::ignored_with("there is a GPU")),
+            Err(missing) => {
+                // Every command of the command line comes to this: one line, and a kind that says so.
+                let message = missing.to_string();
+                assert!(missing.is_missing(), "{message}");
+                assert!(!message.contains('\n') && message.contains("driver"), "{message}");
+                Ok(Completion::Completed)
             }
-            Err(missing) => eprintln!("skipped: {missing}"),
-        }
+        })];
+    for which in [Which::Nvrtc, Which::CublasLt, Which::Cudnn] {
+        trials.push(Trial::ignorable_test(format!("{which:?}_has_all_functions"), move || {
+            match find(which) {
+                Ok(_) => {
+                    offline::functions_of(which).unwrap();
+                    Ok(Completion::Completed)
+                }
+                Err(missing) => Ok(Completion::ignored_with(missing)),
+            }
+        }));
     }
-}
-
-/// Every command of the command line comes to this where there is no GPU: one line, and a kind that says so.
-#[test]
-fn without_a_gpu_the_reason_is_one_line() {
-    if let Err(missing) = Cuda::open(0) {
-        let message = missing.to_string();
-        assert!(missing.is_missing(), "{message}");
-        assert!(!message.contains('\n') && message.contains("driver"), "{message}");
-    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use planish_op::{Limits, Meter, Op, Stop, Value};
 use planish_reference::{EvalError, EvalErrorKind};
-use planish_tensor::Tensor;
+use planish_tensor::{DefaultFloatMode, Tensor};
 
 use crate::graph::{Graph, Node};
 use crate::id::ValueId;
@@ -82,6 +82,7 @@ fn stopped(node: &Node, stop: Stop) -> InterpretError {
 }
 
 fn run(graph: &Graph, inputs: Vec<Value>, walk: &mut Walk<'_>) -> Result<Vec<Value>, InterpretError> {
+    let _mode = DefaultFloatMode::enter();
     if inputs.len() != graph.inputs().len() {
         let detail = format!("the graph takes {} inputs, {} were given", graph.inputs().len(), inputs.len());
         return Err(InterpretError {

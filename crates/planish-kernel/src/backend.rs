@@ -162,6 +162,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     fn memory_kind(&self) -> MemoryKind;
 
+    /// Which memory its addresses are in: two backends of one name that say the same can use each other's memory. By
+    /// default each has its own.
+    fn memory_space(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+
     /// Regions of several nodes that this backend may compute at once, best first where they overlap.
     fn regions(&self, whole: &Whole) -> Vec<Proposal>;
 

@@ -14,6 +14,8 @@ pub enum KernelErrorKind {
     Limit,
     /// The inputs' values are outside what the operator defines.
     BadValues,
+    /// The device failed in a way that ends every use of it in this process.
+    DeviceLost,
     /// A worker thread or the device failed.
     Failed,
 }

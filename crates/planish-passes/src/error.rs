@@ -4,6 +4,9 @@ use std::fmt;
 
 use planish_ir::GraphError;
 
+/// Wrong letters in a name up to which another one is taken for the one that was meant.
+const MAX_TYPOS: usize = 4;
+
 /// What went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -47,7 +50,12 @@ impl fmt::Display for PassError {
         let pass = &self.pass;
         match &self.kind {
             PassErrorKind::UnknownPass { known } => {
-                write!(f, "there is no pass `{pass}`; there are {}", known.join(", "))
+                let distance = |name: &&&str| strsim::damerau_levenshtein(name, pass);
+                write!(f, "there is no pass `{pass}`; ")?;
+                match known.iter().min_by_key(distance).filter(|name| distance(name) <= MAX_TYPOS) {
+                    Some(near) => write!(f, "did you mean `{near}`?"),
+                    None => write!(f, "there are {}", known.join(", ")),
+                }
             }
             PassErrorKind::Cancelled => write!(f, "pass `{pass}` was stopped"),
             PassErrorKind::BadPatch(error) => {

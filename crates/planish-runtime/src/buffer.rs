@@ -1,10 +1,12 @@
 //! `HostBuffer`: memory of a caller's own for one tensor, aligned for every kernel, and `Bindings` of such
 //! buffers to a model's inputs and outputs.
 
-use planish_kernel::Memory;
+use std::sync::Arc;
+
+use planish_kernel::{Backend, Memory};
 use planish_tensor::{DType, Element};
 
-use crate::device::DeviceBuffer;
+use crate::device::{DeviceBuffer, is_one_memory};
 use crate::error::{RunError, RunErrorKind};
 use crate::view::{View, elements_of};
 
@@ -23,8 +25,8 @@ pub struct HostBuffer {
 
 enum Storage {
     Lines(Vec<Line>),
-    /// Host memory of a device's making.
-    Pinned(Box<dyn Memory>),
+    /// Host memory of a device's making, and that device.
+    Pinned(Box<dyn Memory>, Arc<dyn Backend>),
 }
 
 impl std::fmt::Debug for HostBuffer {
@@ -48,22 +50,31 @@ impl HostBuffer {
     }
 
     /// All elements zero, in memory that a device pinned: at least the bytes of these sizes.
-    pub(crate) fn pinned(dtype: DType, dims: &[usize], memory: Box<dyn Memory>) -> HostBuffer {
-        let mut buffer = HostBuffer { dtype, dims: dims.to_vec(), storage: Storage::Pinned(memory) };
+    pub(crate) fn pinned(
+        dtype: DType,
+        dims: &[usize],
+        memory: Box<dyn Memory>,
+        by: Arc<dyn Backend>,
+    ) -> HostBuffer {
+        let mut buffer = HostBuffer { dtype, dims: dims.to_vec(), storage: Storage::Pinned(memory, by) };
         let (start, capacity) = (buffer.pointer(), buffer.capacity());
         // SAFETY: the memory is the buffer's own and this long.
         unsafe { std::ptr::write_bytes(start, 0, capacity) };
         buffer
     }
 
-    pub(crate) fn is_pinned(&self) -> bool {
-        matches!(self.storage, Storage::Pinned(_))
+    /// Whether it is pinned for this device; what another one pinned is ordinary memory to it.
+    pub(crate) fn is_pinned_by(&self, device: Option<&Arc<dyn Backend>>) -> bool {
+        match (&self.storage, device) {
+            (Storage::Pinned(_, by), Some(device)) => is_one_memory(&**by, &**device),
+            _ => false,
+        }
     }
 
     fn start(&self) -> *const u8 {
         match &self.storage {
             Storage::Lines(lines) => lines.as_ptr().cast(),
-            Storage::Pinned(memory) => std::ptr::with_exposed_provenance(memory.address().0 as usize),
+            Storage::Pinned(memory, _) => std::ptr::with_exposed_provenance(memory.address().0 as usize),
         }
     }
 
@@ -79,7 +90,7 @@ impl HostBuffer {
     pub fn capacity(&self) -> usize {
         match &self.storage {
             Storage::Lines(lines) => lines.len() * size_of::<Line>(),
-            Storage::Pinned(memory) => memory.len(),
+            Storage::Pinned(memory, _) => memory.len(),
         }
     }
 
@@ -127,7 +138,7 @@ impl HostBuffer {
     pub(crate) fn pointer(&mut self) -> *mut u8 {
         match &mut self.storage {
             Storage::Lines(lines) => lines.as_mut_ptr().cast(),
-            Storage::Pinned(memory) => std::ptr::with_exposed_provenance_mut(memory.address().0 as usize),
+            Storage::Pinned(memory, _) => std::ptr::with_exposed_provenance_mut(memory.address().0 as usize),
         }
     }
 

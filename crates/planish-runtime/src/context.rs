@@ -11,8 +11,8 @@ use crate::engine::Engine;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Feed, Site};
 use crate::frame::{Frame, Mode, Observed, Queues, Watch};
+use crate::pending::{ContextRunner, Job, Pending, lost, start_runner};
 use crate::ports::{buffer, checked, device_of};
-use crate::runner::{Pending, Runner};
 use crate::state::{MAX_STACK_INPUTS, State};
 use crate::view::{Outputs, View};
 
@@ -49,7 +49,7 @@ pub struct Context {
     /// Absent only while the runner has it.
     pub(crate) state: Option<Box<State>>,
     /// Started by the first `run_async`.
-    pub(crate) runner: Option<Runner>,
+    pub(crate) runner: Option<ContextRunner>,
 }
 
 /// The time of one step.
@@ -141,9 +141,11 @@ impl Context {
         }
     }
 
-    /// Output number `idx` of the last run, if that succeeded and it is a tensor.
+    /// Output number `idx` of the last run, if that succeeded, was waited for, and left a tensor in the context. What a
+    /// run wrote to a buffer ([`Context::run_bound`], [`Context::run_async`], a pipeline) is in that buffer alone.
     pub fn output(&self, idx: usize) -> Option<View<'_>> {
-        self.state.as_ref()?.frame.output(&self.engine.core.unit, idx).0
+        let state = self.state.as_ref().filter(|state| state.is_settled())?;
+        state.frame.output(&self.engine.core.unit, idx).0
     }
 
     /// Runs the model on values of any kind, in the model's order of inputs.
@@ -190,23 +192,12 @@ impl Context {
     pub fn run_async(&mut self, bindings: Bindings) -> Result<Pending<'_>, RunError> {
         self.state()?;
         if self.runner.is_none() {
-            self.runner = Some(Runner::start()?);
+            self.runner = Some(start_runner()?);
         }
         if let (Some(runner), Some(state)) = (&self.runner, self.state.take()) {
-            runner.start_run(state, bindings);
+            runner.begin(Job { state, bindings });
         }
         Ok(Pending { context: self })
-    }
-
-    /// Waits for the run that is under way and takes the state back.
-    pub(crate) fn finish(&mut self) -> (Bindings, Result<(), RunError>) {
-        match self.runner.as_ref().and_then(Runner::take_back) {
-            Some(done) => {
-                self.state = Some(done.state);
-                (done.bindings, done.result)
-            }
-            None => (Bindings::new(), Err(lost())),
-        }
     }
 
     /// Runs on tensors in the memory of the plan's device, without a copy where that can be. With a stream of the
@@ -344,9 +335,4 @@ impl Context {
     pub fn n_resolved(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.frame.n_resolved())
     }
-}
-
-/// A runner that ended without giving the state back, which only a mistake of ours can bring about.
-fn lost() -> RunError {
-    RunError::new(RunErrorKind::Failed, "the context's run was lost; make a new context")
 }

@@ -49,6 +49,11 @@ impl DeviceTarget {
     }
 }
 
+/// Whether addresses of one backend mean the same to the other.
+pub(crate) fn is_one_memory(one: &dyn Backend, other: &dyn Backend) -> bool {
+    one.name() == other.name() && one.memory_space() == other.memory_space()
+}
+
 /// An owned tensor in a device's memory: what a run reads and writes there without a transfer.
 pub struct DeviceBuffer {
     dtype: DType,
@@ -148,6 +153,11 @@ impl DeviceBuffer {
     fn n_bytes(&self) -> usize {
         let n_bytes = planish_tensor::element_count(&self.dims).and_then(|n| self.dtype.bytes_for(n));
         n_bytes.unwrap_or(0).min(self.capacity())
+    }
+
+    /// Whether a device's kernels can use it where it lies.
+    pub(crate) fn is_of(&self, device: &dyn Backend) -> bool {
+        is_one_memory(&*self.backend, device)
     }
 
     /// The tensor where it lies.

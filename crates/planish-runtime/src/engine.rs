@@ -5,6 +5,7 @@ use std::sync::Arc;
 use planish_kernel::{Address, Backend, Memory, MemoryKind};
 use planish_op::{Limits, ValueType};
 use planish_plan::{Plan, PlanTarget, Program, StepKind};
+use planish_tensor::DefaultFloatMode;
 
 use crate::code::CodeFrom;
 use crate::context::{Context, ContextOptions};
@@ -126,6 +127,8 @@ impl Engine {
         mut backends: Vec<Arc<dyn Backend>>,
         options: EngineOptions,
     ) -> Result<Engine, RunError> {
+        // Packing weights may compute.
+        let _mode = DefaultFloatMode::enter();
         let has_device = backends.iter().any(|backend| backend.memory_kind() == MemoryKind::Device);
         if options.managed_weights && !has_device {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";

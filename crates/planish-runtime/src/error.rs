@@ -28,6 +28,8 @@ pub enum RunErrorKind {
     Untrusted,
     /// The machine cannot do what was asked.
     Unsupported,
+    /// The device failed in a way that ends every use of it in this process: only a new process can use it again.
+    DeviceLost,
     /// A kernel or a thread failed.
     Failed,
 }
@@ -74,6 +76,7 @@ impl RunError {
             Kernel::OutOfMemory => RunErrorKind::OutOfMemory,
             Kernel::Limit => RunErrorKind::Limit,
             Kernel::BadValues => RunErrorKind::BadValues,
+            Kernel::DeviceLost => RunErrorKind::DeviceLost,
             _ => RunErrorKind::Failed,
         };
         RunError::new(kind, format!("step `{step}`: {error}"))

@@ -55,10 +55,9 @@ pub(crate) enum Site {
 }
 
 impl Frame {
-    /// Has output `idx` written to the caller's memory from now on, or not. Gives whether that can be: outputs
-    /// whose size only a run can tell, that are another output too, or on a device have memory of their own.
-    pub(crate) fn bind(&mut self, core: &Core, unit: &Unit, idx: usize, bound: Option<Bound>) -> bool {
-        self.prepare(core, unit);
+    /// Whether output `idx` can be written to the caller's memory: outputs whose size only a run can tell, that are
+    /// another output too, or on a device have memory of their own.
+    pub(crate) fn can_bind(core: &Core, unit: &Unit, idx: usize, site: Site) -> bool {
         let value = unit.program.outputs[idx] as usize;
         let record = &unit.program.values[value];
         let direct = matches!(record.home, Home::Arena)
@@ -66,12 +65,17 @@ impl Frame {
             && unit.outline.output[value] == Some(idx)
             && core.backends[record.target as usize].memory_kind() == MemoryKind::Host;
         // Device memory is bound where a transfer to the host would write: nothing else can write there.
-        let fits = match bound {
-            Some(Bound { site: Site::Device, .. }) => direct && unit.outline.transferred[value],
-            _ => direct,
-        };
-        self.bound[idx] = bound.filter(|_| fits);
-        fits
+        direct && (site != Site::Device || unit.outline.transferred[value])
+    }
+
+    /// Has output `idx` written to the caller's memory from now on, or not. Gives whether that can be. What the last
+    /// run left in or beside the caller's memory can no longer be looked at.
+    pub(crate) fn bind(&mut self, core: &Core, unit: &Unit, idx: usize, bound: Option<Bound>) -> bool {
+        self.prepare(core, unit);
+        let bound = bound.filter(|bound| Frame::can_bind(core, unit, idx, bound.site));
+        self.is_gone[idx] |= bound.is_some() || self.bound[idx].is_some();
+        self.bound[idx] = bound;
+        bound.is_some()
     }
 
     /// Keeps inputs that are host values (sequences, optionals) where steps find them, and copies tensors that

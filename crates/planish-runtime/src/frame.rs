@@ -121,6 +121,8 @@ pub(crate) struct Frame {
     pub(crate) outputs: Vec<Option<Box<dyn Memory>>>,
     /// Where the caller wants an output written.
     pub(crate) bound: Vec<Option<Bound>>,
+    /// Whether the last run wrote an output to memory of the caller that was given back since.
+    pub(crate) is_gone: Vec<bool>,
     pub(crate) own: Vec<Own>,
     /// Most recently used first.
     pub(crate) cache: Vec<(usize, Arc<Resolved>)>,
@@ -154,6 +156,12 @@ impl Frame {
         self.n_resolved
     }
 
+    /// There is no last run any more: the next one starts anew.
+    pub(crate) fn forget(&mut self) {
+        self.last_dims.clear();
+        self.current.clear();
+    }
+
     /// Runs the program on these inputs. Whatever goes wrong, nothing is under way when this returns, and the
     /// next run starts anew.
     pub(crate) fn run(
@@ -173,9 +181,9 @@ impl Frame {
             false => self.try_run(core, unit, feeds, queues, mode, watch),
         };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
+        self.is_gone.fill(false);
         if result.is_err() {
-            self.last_dims.clear();
-            self.current.clear();
+            self.forget();
             for queue in queues.list.iter_mut().flatten() {
                 // The first error is the one to tell; what matters here is that nothing writes any more.
                 let _ = queue.synchronize();
@@ -243,8 +251,8 @@ impl Frame {
         choose_profile(&core.plan.profiles, &symbols)?;
         self.current.clear();
         self.last_dims.clear();
-        self.resolved(core, unit, 0, &symbols, mode, meter)?;
-        Ok(())
+        let resolved = self.resolved(core, unit, 0, &symbols, mode, meter)?;
+        self.provide_outputs(core, unit, &resolved, meter)
     }
 
     /// Runs one segment; gives the symbols with what the segment's steps found out, if anything.
@@ -260,7 +268,7 @@ impl Frame {
         mode: Mode,
         watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
-        self.check_bound(unit, resolved)?;
+        self.provide_outputs(core, unit, resolved, &mut queues.meter)?;
         self.faults.prepare(core, &unit.program)?;
         if unit.outline.segments.len() > 1 {
             self.check_held(unit, resolved)?;
@@ -366,9 +374,9 @@ impl Frame {
     }
 }
 
-/// A panic of a kernel or of a thread, as an error.
-fn panicked(payload: &(dyn Any + Send)) -> RunError {
+/// A panic of a kernel, of a thread or of ours, as an error.
+pub(crate) fn panicked(payload: &(dyn Any + Send)) -> RunError {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    RunError::new(RunErrorKind::Failed, format!("a kernel panicked: {text}; this is a mistake of Planish"))
+    RunError::new(RunErrorKind::Failed, format!("the run panicked: {text}; this is a mistake of Planish"))
 }

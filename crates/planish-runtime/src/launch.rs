@@ -1,6 +1,6 @@
 //! Launches: one kernel at a time, or a stretch of them recorded and replayed.
 
-use planish_kernel::{Address, Call, Event, Queue, QueueOptions};
+use planish_kernel::{Address, Call, Event, KernelError, Queue, QueueOptions, Recording};
 use planish_plan::Step;
 
 use crate::branches::{Branches, assign, touches};
@@ -106,13 +106,12 @@ impl Frame {
                 let streams = &mut list[first.target as usize];
                 let at = (first.stream as usize).min(streams.len() - 1);
                 let queue = &mut *streams[at];
-                queue.begin_capture()?;
+                let capture = Capture::begin(queue)?;
                 let launched = match &branches {
-                    Some(branches) => own.launch_branches(branches, queue, others),
-                    None => own.launch_all(queue),
+                    Some(branches) => own.launch_branches(branches, capture.queue, others),
+                    None => own.launch_all(capture.queue),
                 };
-                // Ended whatever happened, so that the queue can be used again.
-                let recording = queue.end_capture();
+                let recording = capture.end();
                 match (launched, recording) {
                     (Ok(()), Ok(recording)) => {
                         resolved.recordings.keep(number, &key, Some(recording));
@@ -152,6 +151,51 @@ impl Frame {
     }
 }
 
+/// A recording in the making. Ended whatever happens, by a panic of a kernel too, so that the queue can be used again.
+struct Capture<'a> {
+    queue: &'a mut dyn Queue,
+    is_open: bool,
+}
+
+impl<'a> Capture<'a> {
+    fn begin(queue: &'a mut dyn Queue) -> Result<Capture<'a>, RunError> {
+        queue.begin_capture()?;
+        Ok(Capture { queue, is_open: true })
+    }
+
+    fn end(mut self) -> Result<Box<dyn Recording>, KernelError> {
+        self.is_open = false;
+        self.queue.end_capture()
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            // What was recorded is not wanted; an error here leaves nothing to do.
+            drop(self.queue.end_capture());
+        }
+    }
+}
+
+/// A range by name on one queue, ended when dropped.
+struct Named<'a> {
+    queue: &'a mut dyn Queue,
+}
+
+impl<'a> Named<'a> {
+    fn begin(queue: &'a mut dyn Queue, name: &str) -> Named<'a> {
+        queue.range_begin(name);
+        Named { queue }
+    }
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        self.queue.range_end();
+    }
+}
+
 /// A stretch with the addresses of its operands.
 struct Operands<'a> {
     resolved: &'a Resolved,
@@ -175,14 +219,12 @@ impl<'a> Operands<'a> {
     fn launch(&self, at: usize, own: &[Address], queue: &mut dyn Queue) -> Result<(), RunError> {
         let record = &self.steps[at];
         let (addresses, workspace) = own.split_at(own.len() - 1);
-        queue.range_begin(&record.name);
+        let named = Named::begin(queue, &record.name);
         let step = &self.resolved.steps[at];
-        let done = match step.action {
-            Action::Transfer { bytes, way } => copy_pinned(addresses, bytes, way, queue),
-            _ => run_kernel(step, record, addresses, workspace[0], self.faults(), queue),
-        };
-        queue.range_end();
-        done
+        match step.action {
+            Action::Transfer { bytes, way } => copy_pinned(addresses, bytes, way, named.queue),
+            _ => run_kernel(step, record, addresses, workspace[0], self.faults(), named.queue),
+        }
     }
 
     /// Where the words of faults begin.

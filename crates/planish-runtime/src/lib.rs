@@ -11,8 +11,9 @@
 //!   times on devices;
 //! - `faults`: what kernels on a device found wrong with values; `code`: where compiled code comes from;
 //! - `weights`: in place, in every form that is read; `needs`: what memory all of it takes;
-//! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`, `runner`:
-//!   owned memory and runs beside the caller; `pipeline`: runs that overlap with each other's copies.
+//! - `engine`, `context`, `pool`: what users hold; `state`: how a context runs; `buffer`, `device`, `ports`: owned
+//!   memory; `pending`: runs beside the caller; `pipeline`: runs that overlap with each other's copies; `runner`,
+//!   `lending`: the threads and locks below these.
 //!
 //! The runtime parses no model and compiles nothing: it links neither ONNX nor the compiler.
 
@@ -36,9 +37,11 @@ mod frame;
 mod gather;
 mod host;
 mod launch;
+mod lending;
 mod memory;
 mod needs;
 mod outline;
+mod pending;
 mod pipeline;
 mod placement;
 mod pool;
@@ -49,6 +52,7 @@ mod resolve;
 mod results;
 mod runner;
 mod state;
+mod sync;
 mod transfer;
 mod view;
 mod weights;
@@ -63,10 +67,10 @@ pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
 pub use error::{RunError, RunErrorKind};
 pub use frame::Observed;
 pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};
+pub use pending::Pending;
 pub use pipeline::Pipeline;
 pub use placement::{Place, PlacedStep, Placement, Space};
 pub use planish_kernel::{MemoryInfo, Wait};
 pub use pool::{ContextPool, Lease};
 pub use pose::{problem_of, tactic_at};
-pub use runner::Pending;
 pub use view::{Outputs, View};

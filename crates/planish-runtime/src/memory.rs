@@ -46,6 +46,7 @@ impl Frame {
             self.arenas.resize_with(core.backends.len(), || None);
             self.outputs.resize_with(unit.program.outputs.len(), || None);
             self.bound.resize(unit.program.outputs.len(), None);
+            self.is_gone.resize(unit.program.outputs.len(), false);
             self.bodies.resize_with(unit.program.steps.len(), Vec::new);
             self.staging.resize_with(unit.program.inputs.len(), Vec::new);
             self.staged.resize_with(unit.program.inputs.len(), || None);
@@ -76,11 +77,6 @@ impl Frame {
         for (target, &bytes) in resolved.arena_bytes.iter().enumerate() {
             grow(&mut self.arenas[target], bytes, core, target, meter)?;
         }
-        for &(output, bytes) in &resolved.output_bytes {
-            let value = unit.program.outputs[output as usize];
-            let target = unit.program.values[value as usize].target as usize;
-            grow(&mut self.outputs[output as usize], bytes, core, target, meter)?;
-        }
         for &(value, bytes) in &resolved.own_bytes {
             let target = unit.program.values[value as usize].target as usize;
             let mut memory = match std::mem::take(&mut self.own[value as usize]) {
@@ -97,16 +93,28 @@ impl Frame {
         Ok(resolved)
     }
 
-    /// Whether the caller's memory for outputs is large enough.
-    pub(crate) fn check_bound(&self, unit: &Unit, resolved: &Resolved) -> Result<(), RunError> {
+    /// Makes sure that there is memory for every output: the caller's must be large enough, where there is none of the
+    /// caller's the context has its own.
+    pub(crate) fn provide_outputs(
+        &mut self,
+        core: &Core,
+        unit: &Unit,
+        resolved: &Resolved,
+        meter: &mut Meter,
+    ) -> Result<(), RunError> {
         for &(output, bytes) in &resolved.output_bytes {
-            if let Some(bound) = self.bound[output as usize]
-                && bound.bytes < bytes
-            {
-                let name = &unit.program.values[unit.program.outputs[output as usize] as usize].name;
-                let has = bound.bytes;
-                let message = format!("output `{name}` needs {bytes} bytes here, its buffer has {has}");
-                return Err(RunError::new(RunErrorKind::WrongShape, message));
+            let value = &unit.program.values[unit.program.outputs[output as usize] as usize];
+            match self.bound[output as usize] {
+                None => {
+                    let target = value.target as usize;
+                    grow(&mut self.outputs[output as usize], bytes, core, target, meter)?;
+                }
+                Some(bound) if bound.bytes < bytes => {
+                    let (name, has) = (&value.name, bound.bytes);
+                    let message = format!("output `{name}` needs {bytes} bytes here, its buffer has {has}");
+                    return Err(RunError::new(RunErrorKind::WrongShape, message));
+                }
+                Some(_) => {}
             }
         }
         Ok(())

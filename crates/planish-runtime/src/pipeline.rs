@@ -120,7 +120,9 @@ impl Pipeline<'_> {
         let slot = &mut self.slots[at];
         let bindings = slot.bindings.insert(bindings);
         let started = match &mut self.link {
-            Some(link) if is_all_pinned(bindings) => slot.start(at, self.state, link),
+            Some(link) if is_all_pinned(&self.state.engine.core, bindings) => {
+                slot.start(at, self.state, link)
+            }
             _ => {
                 slot.is_under_way = false;
                 self.state.run_bound(bindings, Watch::default())
@@ -193,8 +195,11 @@ impl Drop for Pipeline<'_> {
     }
 }
 
-fn is_all_pinned(bindings: &Bindings) -> bool {
-    let is_pinned = |(_, buffer): &(String, Buffer)| matches!(buffer, Buffer::Host(host) if host.is_pinned());
+fn is_all_pinned(core: &Core, bindings: &Bindings) -> bool {
+    let is_pinned = |(_, buffer): &(String, Buffer)| match buffer {
+        Buffer::Host(host) => host.is_pinned_by(core.pinning.as_ref()),
+        Buffer::Device(_) => false,
+    };
     bindings.inputs.iter().chain(&bindings.outputs).all(is_pinned)
 }
 

@@ -2,26 +2,22 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::context::{Context, ContextOptions};
 use crate::engine::Engine;
 use crate::error::RunError;
+use crate::lending::Shelf;
 
 /// Contexts of one engine that threads lease.
 #[derive(Clone, Debug)]
 pub struct ContextPool {
-    shared: Arc<Shared>,
+    free: Arc<Shelf<Context>>,
 }
 
-struct Shared {
-    free: Mutex<Vec<Context>>,
-    returned: Condvar,
-}
-
-impl fmt::Debug for Shared {
+impl fmt::Debug for Shelf<Context> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("Shelf").finish_non_exhaustive()
     }
 }
 
@@ -29,7 +25,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct Lease {
     context: Option<Context>,
-    shared: Arc<Shared>,
+    free: Arc<Shelf<Context>>,
 }
 
 impl ContextPool {
@@ -39,26 +35,17 @@ impl ContextPool {
         options: ContextOptions,
     ) -> Result<ContextPool, RunError> {
         let contexts = (0..n_contexts.max(1)).map(|_| engine.context_with(options));
-        let free = contexts.collect::<Result<Vec<_>, _>>()?;
-        Ok(ContextPool { shared: Arc::new(Shared { free: Mutex::new(free), returned: Condvar::new() }) })
+        Ok(ContextPool { free: Arc::new(Shelf::new(contexts.collect::<Result<Vec<_>, _>>()?)) })
     }
 
     /// A free context; waits until there is one.
     pub fn lease(&self) -> Lease {
-        // A poisoned lock only means that another thread panicked while it held it; the list is whole.
-        let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(context) = free.pop() {
-                return Lease { context: Some(context), shared: self.shared.clone() };
-            }
-            free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
+        Lease { context: Some(self.free.take()), free: self.free.clone() }
     }
 
     /// A free context if there is one now.
     pub fn try_lease(&self) -> Option<Lease> {
-        let context = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        Some(Lease { context: Some(context), shared: self.shared.clone() })
+        Some(Lease { context: Some(self.free.try_take()?), free: self.free.clone() })
     }
 }
 
@@ -81,8 +68,7 @@ impl Drop for Lease {
         if let Some(mut context) = self.context.take() {
             // The next one to lease it knows nothing of this one's memory.
             context.unbind_outputs();
-            self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).push(context);
-            self.shared.returned.notify_one();
+            self.free.put_back(context);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_kernel::{Backend, MemoryKind};
 use planish_tensor::DType;
 
-use crate::buffer::HostBuffer;
+use crate::buffer::{Buffer, HostBuffer};
 use crate::engine::Core;
 use crate::error::{RunError, RunErrorKind};
 
@@ -15,6 +15,18 @@ pub(crate) fn device_of(core: &Core) -> Result<Arc<dyn Backend>, RunError> {
     device.cloned().ok_or_else(|| {
         RunError::new(RunErrorKind::WrongInputs, "the plan runs in host memory alone; give it host buffers")
     })
+}
+
+/// Refuses a buffer in the memory of another device than the plan's, or where the plan has none.
+pub(crate) fn check_site(core: &Core, what: &str, name: &str, buffer: &Buffer) -> Result<(), RunError> {
+    let Buffer::Device(buffer) = buffer else { return Ok(()) };
+    if buffer.is_of(&*device_of(core)?) {
+        return Ok(());
+    }
+    let message = format!(
+        "the buffer of {what} `{name}` lies on another device than the plan's; make it by a context of this plan"
+    );
+    Err(RunError::new(RunErrorKind::WrongInputs, message))
 }
 
 /// A buffer for an input or output, pinned where the plan has a device.
@@ -27,9 +39,9 @@ pub(crate) fn buffer(
 ) -> Result<HostBuffer, RunError> {
     let dtype = checked(core, what, name, value, dims)?;
     let bytes = planish_tensor::element_count(dims).and_then(|n| dtype.bytes_for(n));
-    match bytes.map(|bytes| core.pinned(bytes.max(1))).transpose()?.flatten() {
-        Some(memory) => Ok(HostBuffer::pinned(dtype, dims, memory)),
-        None => HostBuffer::zeros(dtype, dims),
+    match (&core.pinning, bytes.map(|bytes| core.pinned(bytes.max(1))).transpose()?.flatten()) {
+        (Some(by), Some(memory)) => Ok(HostBuffer::pinned(dtype, dims, memory, by.clone())),
+        _ => HostBuffer::zeros(dtype, dims),
     }
 }
 

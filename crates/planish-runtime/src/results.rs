@@ -27,10 +27,15 @@ impl Frame {
         Ok(unit.program.outputs.iter().map(sizes).collect())
     }
 
-    /// Output number `idx` of the last run: a view of a tensor, or another value.
+    /// Output number `idx` of the last run: a view of a tensor, or another value. Nothing where it lies in memory of
+    /// the caller that was given back, or on a device.
     pub(crate) fn output<'a>(&'a self, unit: &Unit, idx: usize) -> (Option<View<'a>>, Option<&'a Value>) {
         let Some(&value) = unit.program.outputs.get(idx) else { return (None, None) };
         if self.current.is_empty() {
+            return (None, None);
+        }
+        let first = unit.outline.output[value as usize].unwrap_or(idx);
+        if self.is_gone[first] {
             return (None, None);
         }
         if let Own::Host(held) = &self.own[value as usize] {
@@ -42,7 +47,6 @@ impl Frame {
         let operand =
             self.current.iter().rev().find_map(|resolved| resolved.operands[value as usize].as_ref());
         let Some(operand) = operand else { return (None, None) };
-        let first = unit.outline.output[value as usize].unwrap_or(idx);
         let address = match (&self.own[value as usize], self.bound[first]) {
             (Own::Memory(memory), _) => memory.address(),
             // It lies in the caller's device memory, where no view of ours can reach.

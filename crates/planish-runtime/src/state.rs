@@ -1,6 +1,9 @@
 //! The state of a context: its memory and queues, and the ways in which a run is asked for.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use planish_kernel::{Address, Queue, QueueOptions};
+use planish_tensor::DefaultFloatMode;
 
 use crate::buffer::{Bindings, Buffer};
 use crate::context::ContextOptions;
@@ -8,8 +11,8 @@ use crate::device::{DeviceTarget, DeviceView};
 use crate::engine::Engine;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Feed, Site};
-use crate::frame::{Frame, Mode, Queues, Watch};
-use crate::ports::device_of;
+use crate::frame::{Frame, Mode, Queues, Watch, panicked};
+use crate::ports::{check_site, device_of};
 use crate::view::View;
 
 /// Inputs up to which a run keeps its list of them on the stack.
@@ -41,6 +44,7 @@ impl Drop for State {
 impl State {
     pub(crate) fn run(&mut self, feeds: &[Feed<'_>], watch: Watch<'_>) -> Result<(), RunError> {
         self.settle();
+        let _mode = DefaultFloatMode::enter();
         let core = &self.engine.core;
         // Of a run on a stream of the caller, which nobody here waited for.
         self.frame.faults.take(0, &core.unit.program)?;
@@ -123,13 +127,9 @@ impl State {
     }
 
     /// Whether every output can be written to a buffer on the device.
-    pub(crate) fn can_bind_on_device(&mut self) -> bool {
+    pub(crate) fn can_bind_on_device(&self) -> bool {
         let core = &self.engine.core;
-        let nowhere = Bound { to: Address::NULL, bytes: 0, site: Site::Device };
-        let binds = |idx| self.frame.bind(core, &core.unit, idx, Some(nowhere));
-        let all = (0..core.output_names.len()).all(binds);
-        self.unbind();
-        all
+        (0..core.output_names.len()).all(|idx| Frame::can_bind(core, &core.unit, idx, Site::Device))
     }
 
     /// Queues a run behind those that are under way on the context's own queues, and returns. `slot` tells it from the
@@ -187,7 +187,9 @@ impl State {
         std::mem::swap(&mut self.queues.list[target][0], &mut queue);
         self.mode.waits = false;
         let named = inputs.iter().map(|(name, view)| (*name, Feed::Device(*view)));
-        let result = self.run_feeds(named, inputs.len(), Watch::default());
+        let run = || self.run_feeds(named, inputs.len(), Watch::default());
+        // The context's own queue goes back to its place whatever happens.
+        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
         std::mem::swap(&mut self.queues.list[target][0], &mut queue);
         self.foreign = Some((stream, queue));
         result
@@ -204,11 +206,21 @@ impl State {
     pub(crate) fn run_bound(&mut self, bindings: &mut Bindings, watch: Watch<'_>) -> Result<(), RunError> {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
-        let result = self.try_run_bound(bindings, &mut places, watch);
+        let run = || self.try_run_bound(bindings, &mut places, watch);
+        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
         self.places = places;
+        if result.is_err() {
+            // No run, no outputs: those of an earlier one are not this one's.
+            self.frame.forget();
+        }
         // Also when it failed: nothing may point at the buffers when they go back.
         self.unbind();
         result
+    }
+
+    /// Whether the last run is over and its outputs can be looked at.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.is_ahead && self.mode.waits
     }
 
     fn try_run_bound(
@@ -232,10 +244,12 @@ impl State {
                 let message = format!("output `{name}` is {is}, its buffer is for {}", given.name());
                 return refuse(RunErrorKind::WrongType, message);
             }
+            check_site(core, "output", name, buffer)?;
             let bound = match buffer {
                 Buffer::Host(buffer) => {
                     let to = Address(buffer.pointer().expose_provenance() as u64);
-                    let site = if buffer.is_pinned() { Site::Pinned } else { Site::Host };
+                    let is_pinned = buffer.is_pinned_by(core.pinning.as_ref());
+                    let site = if is_pinned { Site::Pinned } else { Site::Host };
                     Bound { to, bytes: buffer.capacity(), site }
                 }
                 Buffer::Device(buffer) => {
@@ -250,9 +264,14 @@ impl State {
             }
             places.push((idx, direct));
         }
+        for (name, buffer) in &bindings.inputs {
+            check_site(core, "input", name, buffer)?;
+        }
         let inputs = bindings.inputs.iter().map(|(name, buffer)| {
             let feed = match buffer {
-                Buffer::Host(buffer) if buffer.is_pinned() => Feed::Pinned(buffer.view()),
+                Buffer::Host(buffer) if buffer.is_pinned_by(core.pinning.as_ref()) => {
+                    Feed::Pinned(buffer.view())
+                }
                 Buffer::Host(buffer) => Feed::View(buffer.view()),
                 Buffer::Device(buffer) => Feed::Device(buffer.view()),
             };

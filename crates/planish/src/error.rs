@@ -10,6 +10,8 @@ pub enum ErrorKind {
     Io,
     /// This machine cannot do it.
     Lacking,
+    /// The device failed in a way that ends every use of it in this process; a new process can try again.
+    DeviceLost,
     /// The plan does not fit this machine; it can be rebuilt.
     NeedsRebuild,
     /// A mistake of ours, or of the machine.
@@ -40,6 +42,7 @@ impl From<planish_runtime::RunError> for Error {
         let kind = match error.kind() {
             Run::NeedsRebuild { .. } => ErrorKind::NeedsRebuild,
             Run::OutOfMemory | Run::Unsupported => ErrorKind::Lacking,
+            Run::DeviceLost => ErrorKind::DeviceLost,
             Run::Failed => ErrorKind::Failed,
             _ => ErrorKind::BadInput,
         };
@@ -65,6 +68,7 @@ impl From<planish_compile::BuildError> for Error {
             Build::Internal | Build::CheckFailed => ErrorKind::Failed,
             Build::Io => ErrorKind::Io,
             Build::BadPlan => ErrorKind::NeedsRebuild,
+            Build::DeviceLost => ErrorKind::DeviceLost,
             _ => ErrorKind::BadInput,
         };
         Error::new(kind, error.to_string())

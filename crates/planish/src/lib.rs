@@ -185,7 +185,8 @@ pub use planish_plan::{
 pub use planish_runtime::{
     Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,
     DeviceBuffer, DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds,
-    Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, RunError, RunErrorKind, TargetNeeds, View, Wait,
+    Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, RunError, RunErrorKind, StepTime, TargetNeeds,
+    View, Wait,
 };
 pub use planish_tensor::{DType, Dim, Shape, Tensor};
 #[cfg(feature = "build")]

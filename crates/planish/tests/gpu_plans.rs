@@ -2,9 +2,12 @@
 //! bodies run on the device. Held against the interpreter, at different contents of the same sizes and at other sizes.
 //! And runs that overlap with each other's copies.
 //!
-//! Without a GPU the same plans run on the CPU, and a line says so. The binary runs alone: carry it to a machine with a
-//! GPU and start it there.
+//! Every test runs on the CPU and on the first GPU; without one the latter are ignored, and say why. The binary runs
+//! alone: carry it to a machine with a GPU and start it there.
 
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
 use planish::{Bindings, Builder, Device, Engine, ErrorKind};
 use planish_ir::{Graph, interpret};
 use planish_op::Value;
@@ -16,15 +19,44 @@ const TOLERANCE: f64 = 2e-5;
 /// At the first run steps are launched, at the second recorded, from then on replayed.
 const N_RUNS: usize = 3;
 
-/// The first GPU, or the CPU where there is none.
-fn device() -> Device {
-    match Device::Cuda(0).describe() {
-        Ok(_) => Device::Cuda(0),
-        Err(why) => {
-            eprintln!("on the CPU: {why}");
-            Device::Cpu
-        }
+const TESTS: [(&str, fn(Device)); 7] = [
+    (
+        "a_convolution_whose_positive_elements_are_gathered",
+        a_convolution_whose_positive_elements_are_gathered,
+    ),
+    ("rows_that_a_mask_keeps_go_through_a_product", rows_that_a_mask_keeps_go_through_a_product),
+    ("boxes_that_suppression_keeps_are_gathered", boxes_that_suppression_keeps_are_gathered),
+    ("a_branch_runs_on_the_device", a_branch_runs_on_the_device),
+    ("a_loop_carries_what_its_body_makes_on_the_device", a_loop_carries_what_its_body_makes_on_the_device),
+    ("a_scan_runs_its_body_on_the_device", a_scan_runs_its_body_on_the_device),
+    ("runs_of_a_pipeline_have_their_own_results", runs_of_a_pipeline_have_their_own_results),
+];
+
+fn main() -> ExitCode {
+    /// A test of the GPU; ignored where there is none.
+    fn on_gpu(name: &str, test: impl FnOnce(Device) + Send + 'static) -> Trial {
+        Trial::ignorable_test(format!("cuda::{name}"), move || match Device::Cuda(0).describe() {
+            Ok(_) => {
+                test(Device::Cuda(0));
+                Ok(Completion::Completed)
+            }
+            Err(why) => Ok(Completion::ignored_with(why)),
+        })
     }
+    fn on_cpu(name: &str, test: impl FnOnce(Device) + Send + 'static) -> Trial {
+        Trial::test(format!("cpu::{name}"), move || {
+            test(Device::Cpu);
+            Ok(())
+        })
+    }
+    let mut trials = vec![
+        on_cpu("a_gpu_that_is_not_there_is_said_so", |_| a_gpu_that_is_not_there_is_said_so()),
+        on_gpu("plans_name_the_gpu_and_errors_those_that_are_there", |_| plans_and_errors_name_the_gpu()),
+    ];
+    for (name, test) in TESTS {
+        trials.extend([on_cpu(name, test), on_gpu(name, test)]);
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 /// Numbers between -1 and 1 (xorshift).
@@ -76,8 +108,7 @@ fn assert_near(got: &[Value], want: &[Value]) {
 /// Builds the model and runs it on every set of inputs in turns, in one context; `inside` if steps of bodies must be on
 /// the device.
 #[track_caller]
-fn check(text: &str, sets: &[Vec<Value>], inside: bool) {
-    let device = device();
+fn check(device: Device, text: &str, sets: &[Vec<Value>], inside: bool) {
     let graph: Graph = text.parse().unwrap();
     let mut builder = Builder::from_graph(graph.clone()).device(device).tune_level(0).threads(2);
     // The sizes are those of tests: it would be cheaper at home.
@@ -115,8 +146,7 @@ fn images(seeds: &[u64]) -> Vec<Vec<Value>> {
     seeds.iter().map(|&seed| vec![tensor(random(&[1, 3, 10, 12], seed))]).collect()
 }
 
-#[test]
-fn a_convolution_whose_positive_elements_are_gathered() {
+fn a_convolution_whose_positive_elements_are_gathered(device: Device) {
     let text = format!(
         r#"graph "g" {{
             input %x: f32[1, 3, 10, 12]
@@ -132,11 +162,10 @@ fn a_convolution_whose_positive_elements_are_gathered() {
         }}"#,
         numbers(8 * 27, 5)
     );
-    check(&text, &images(&[1, 2, 3]), false);
+    check(device, &text, &images(&[1, 2, 3]), false);
 }
 
-#[test]
-fn rows_that_a_mask_keeps_go_through_a_product() {
+fn rows_that_a_mask_keeps_go_through_a_product(device: Device) {
     let text = format!(
         r#"graph "g" {{
             input %x: f32[40, 16]
@@ -156,11 +185,10 @@ fn rows_that_a_mask_keeps_go_through_a_product() {
     let set = |seed| vec![tensor(random(&[40, 16], seed))];
     // Nothing kept at all, too.
     let none = vec![tensor(Tensor::new(&[40, 16], vec![-1.0f32; 640]).unwrap())];
-    check(&text, &[set(1), set(2), none, set(3)], false);
+    check(device, &text, &[set(1), set(2), none, set(3)], false);
 }
 
-#[test]
-fn boxes_that_suppression_keeps_are_gathered() {
+fn boxes_that_suppression_keeps_are_gathered(device: Device) {
     let text = r#"graph "g" {
         input %boxes: f32[1, 24, 4]
         input %scores: f32[1, 2, 24]
@@ -184,11 +212,10 @@ fn boxes_that_suppression_keeps_are_gathered() {
         let boxes = Tensor::new(&[1, 24, 4], boxes.collect()).unwrap();
         vec![tensor(boxes), tensor(random(&[1, 2, 24], seed + 50))]
     };
-    check(text, &[set(1), set(2), set(3)], false);
+    check(device, text, &[set(1), set(2), set(3)], false);
 }
 
-#[test]
-fn a_branch_runs_on_the_device() {
+fn a_branch_runs_on_the_device(device: Device) {
     let text = format!(
         r#"graph "g" {{
             input %x: f32[1, 3, 10, 12]
@@ -223,11 +250,10 @@ fn a_branch_runs_on_the_device() {
             set
         })
         .collect();
-    check(&text, &sets, true);
+    check(device, &text, &sets, true);
 }
 
-#[test]
-fn a_loop_carries_what_its_body_makes_on_the_device() {
+fn a_loop_carries_what_its_body_makes_on_the_device(device: Device) {
     let text = format!(
         r#"graph "g" {{
             input %n: i64[]
@@ -250,11 +276,10 @@ fn a_loop_carries_what_its_body_makes_on_the_device() {
         numbers(256, 9)
     );
     let set = |n: i64, seed| vec![tensor(Tensor::new(&[], vec![n]).unwrap()), tensor(random(&[6, 16], seed))];
-    check(&text, &[set(3, 1), set(1, 2), set(0, 3), set(7, 4)], true);
+    check(device, &text, &[set(3, 1), set(1, 2), set(0, 3), set(7, 4)], true);
 }
 
-#[test]
-fn a_scan_runs_its_body_on_the_device() {
+fn a_scan_runs_its_body_on_the_device(device: Device) {
     let text = format!(
         r#"graph "g" {{
             input %h: f32[4, 8]
@@ -276,32 +301,27 @@ fn a_scan_runs_its_body_on_the_device() {
         numbers(64, 10)
     );
     let set = |t: usize, seed| vec![tensor(random(&[4, 8], seed)), tensor(random(&[t, 4, 8], seed + 9))];
-    check(&text, &[set(5, 1), set(2, 2), set(5, 3)], true);
+    check(device, &text, &[set(5, 1), set(2, 2), set(5, 3)], true);
 }
 
-#[test]
-fn a_gpu_that_is_not_there_is_named_beside_those_that_are() {
+fn a_gpu_that_is_not_there_is_said_so() {
     let error = Device::Cuda(99).describe().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lacking, "{error}");
-    let text = error.to_string();
-    assert!(text.starts_with("cuda:99 cannot be used: "), "{text}");
-    if let Ok(first) = Device::Cuda(0).describe() {
-        assert!(text.contains("cuda:0"), "{text}");
-        // What a plan says that it was built for.
-        let graph: Graph =
-            r#"graph "g" { input %x: f32[4] %y: f32[4] = Exp(%x) output %y }"#.parse().unwrap();
-        let plan = Builder::from_graph(graph).device("cuda".parse().unwrap()).tune_level(0).build().unwrap();
-        let targets = &plan.record().targets;
-        assert!(
-            targets.iter().any(|target| target.backend == "cuda" && target.device == first),
-            "{targets:?}"
-        );
-    }
+    assert!(error.to_string().starts_with("cuda:99 cannot be used: "), "{error}");
 }
 
-#[test]
-fn runs_of_a_pipeline_have_their_own_results() {
-    let device = device();
+fn plans_and_errors_name_the_gpu() {
+    let text = Device::Cuda(99).describe().unwrap_err().to_string();
+    assert!(text.contains("cuda:0"), "{text}");
+    let first = Device::Cuda(0).describe().unwrap();
+    // What a plan says that it was built for.
+    let graph: Graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Exp(%x) output %y }"#.parse().unwrap();
+    let plan = Builder::from_graph(graph).device("cuda".parse().unwrap()).tune_level(0).build().unwrap();
+    let targets = &plan.record().targets;
+    assert!(targets.iter().any(|target| target.backend == "cuda" && target.device == first), "{targets:?}");
+}
+
+fn runs_of_a_pipeline_have_their_own_results(device: Device) {
     let text = format!(
         r#"graph "g" {{
             input %x: f32[n, 16, 64, 64]

@@ -64,6 +64,26 @@ impl Fake {
         lock(&self.table.gate)
     }
 
+    /// Has the `n`th launch from now on panic.
+    pub(crate) fn panic_at_launch(&self, n: usize) {
+        self.table.until_panic.store(n, Ordering::Relaxed);
+    }
+
+    /// Has everybody panic who waits for a queue, or not.
+    pub(crate) fn panic_in_waits(&self, panics: bool) {
+        self.table.panics_in_waits.store(panics, Ordering::Relaxed);
+    }
+
+    /// From here on nothing works any more.
+    pub(crate) fn lose(&self) {
+        self.table.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Recordings that were begun and not ended.
+    pub(crate) fn n_capturing(&self) -> usize {
+        self.table.n_capturing.load(Ordering::Relaxed)
+    }
+
     /// A device without a compiler.
     pub(crate) fn bare() -> Fake {
         let fake = Fake::default();
@@ -150,6 +170,10 @@ impl Backend for Fake {
 
     fn memory_kind(&self) -> MemoryKind {
         MemoryKind::Device
+    }
+
+    fn memory_space(&self) -> usize {
+        Arc::as_ptr(&self.table).addr()
     }
 
     fn prices(&self) -> Prices {

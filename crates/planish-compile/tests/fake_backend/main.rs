@@ -11,6 +11,7 @@ mod pipeline;
 mod precision;
 mod queue;
 mod running;
+mod trouble;
 mod weights;
 
 use std::sync::Arc;

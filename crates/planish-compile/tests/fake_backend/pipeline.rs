@@ -15,7 +15,7 @@ use crate::running::{engine, floats, inputs};
 use crate::{assert_near, random};
 
 /// Buffers of the context's own, filled.
-fn bindings(context: &Context, given: &[Value]) -> Bindings {
+pub(crate) fn bindings(context: &Context, given: &[Value]) -> Bindings {
     let mut bindings = Bindings::new();
     for (name, value) in ["x", "b"].into_iter().zip(given) {
         let mut buffer = context.input_buffer(name, value.as_tensor().unwrap().shape()).unwrap();
@@ -26,7 +26,7 @@ fn bindings(context: &Context, given: &[Value]) -> Bindings {
     bindings.output("y", context.output_buffer("y", &[rows, 2]).unwrap())
 }
 
-fn assert_computed(done: &Bindings, graph: &Graph, given: &[Value]) {
+pub(crate) fn assert_computed(done: &Bindings, graph: &Graph, given: &[Value]) {
     let y = done.get_output("y").unwrap();
     let got = Tensor::new(y.dims(), y.as_slice::<f32>().unwrap().to_vec()).unwrap();
     assert_near(&[Value::Tensor(got)], &interpret(graph, given.to_vec()).unwrap());

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -45,6 +45,14 @@ pub(crate) struct Table {
     pub(crate) ranges: Mutex<(usize, Vec<(usize, String)>)>,
     /// Whoever holds it keeps queues from beginning their next piece of work.
     pub(crate) gate: Mutex<()>,
+    /// Recordings that were begun and not ended.
+    pub(crate) n_capturing: AtomicUsize,
+    /// Launches left until one panics; none does while it is zero.
+    pub(crate) until_panic: AtomicUsize,
+    /// Whether waiting for a queue panics.
+    pub(crate) panics_in_waits: AtomicBool,
+    /// Whether the device is gone.
+    pub(crate) is_lost: AtomicBool,
     /// The device's own clock: what its work takes by design, however busy the machine is.
     clock_ns: AtomicU64,
 }
@@ -346,11 +354,17 @@ impl FakeQueue {
     }
 
     fn send(&self, work: Work) -> Result<(), KernelError> {
+        if self.table.is_lost.load(Ordering::Relaxed) {
+            return Err(KernelError::new(KernelErrorKind::DeviceLost, "the fake device is lost"));
+        }
         let queue = self.work.as_ref().ok_or_else(|| failed("the queue is closed"))?;
         queue.send(work).map_err(|_| failed("the queue's thread is gone"))
     }
 
     pub(crate) fn count_launch(&mut self) {
+        let left = self.table.until_panic.load(Ordering::Relaxed);
+        self.table.until_panic.store(left.saturating_sub(1), Ordering::Relaxed);
+        assert!(left != 1, "a launch that breaks");
         if self.capturing().is_none() {
             self.table.n_launches.fetch_add(1, Ordering::Relaxed);
         }
@@ -431,6 +445,7 @@ impl Queue for FakeQueue {
 
     fn synchronize(&mut self) -> Result<(), KernelError> {
         self.not_while_recording()?;
+        assert!(!self.table.panics_in_waits.load(Ordering::Relaxed), "a driver that breaks");
         let here = self.record()?;
         here.wait()?;
         lock(&self.error).take().map_or(Ok(()), Err)
@@ -489,11 +504,13 @@ impl Queue for FakeQueue {
     fn begin_capture(&mut self) -> Result<(), KernelError> {
         self.not_while_recording()?;
         self.captured = Some(Captured::default());
+        self.table.n_capturing.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
         let captured = self.captured.take().ok_or_else(|| failed("no recording is being made"))?;
+        self.table.n_capturing.fetch_sub(1, Ordering::Relaxed);
         let is_joined = captured.is_joined();
         let mut graph = lock(&captured.work);
         graph.is_ended = true;

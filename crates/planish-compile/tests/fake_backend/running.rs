@@ -25,14 +25,14 @@ const MODEL: &str = r#"graph "g" {
     output %y
 }"#;
 
-fn plan(fake: &Fake, text: &str, options: BuildOptions) -> (Plan, Graph) {
+pub(crate) fn plan(fake: &Fake, text: &str, options: BuildOptions) -> (Plan, Graph) {
     let graph: Graph = text.parse().unwrap();
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
     let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
     (built.plan, graph)
 }
 
-fn quick() -> BuildOptions {
+pub(crate) fn quick() -> BuildOptions {
     let range = SymbolRange { symbol: "batch".into(), min: 1, opt: 2, max: 64 };
     BuildOptions {
         tune_level: 0,

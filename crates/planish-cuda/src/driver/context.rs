@@ -94,6 +94,11 @@ impl Context {
         Ok(Arc::new(context))
     }
 
+    /// Which GPU of this process it is.
+    pub(crate) fn device_number(&self) -> usize {
+        self.index
+    }
+
     /// A stream that does not wait for the default one.
     pub(crate) fn make_stream(&self) -> Result<CUstream, CudaError> {
         self.bind()?;

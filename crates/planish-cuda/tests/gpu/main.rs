@@ -1,7 +1,7 @@
 //! Every family on a GPU against the reference: all candidates of all its trials, on operands of their own and
 //! inside of larger ones, with poisoned outputs and scratch memory, run twice and replayed.
 //!
-//! Without a GPU this says so and tests nothing. The binary runs alone: build it with
+//! Without a GPU its tests are ignored, and say why. The binary runs alone: build it with
 //! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
 //! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
 //! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over its trials, on the smallest operands and
@@ -18,9 +18,10 @@ mod exact;
 mod memory;
 mod spread;
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use libtest_mimic::{Arguments, Completion};
 use planish_cuda::offline::{self, Trial};
 use planish_cuda::{Cuda, CudaErrorKind};
 use planish_kernel::{Backend, Candidate};
@@ -30,15 +31,41 @@ const CHILD: &str = "PLANISH_GPU_CHILD";
 /// How often a family's process is started again behind a trial that took the device with it.
 const MAX_RESTARTS: usize = 12;
 
-/// The first GPU, or why there is none.
-fn open() -> Option<Cuda> {
-    match Cuda::open(0) {
-        Ok(cuda) => Some(cuda),
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
+fn main() -> ExitCode {
+    if let Ok(child) = std::env::var(CHILD) {
+        one_family(&child);
+        return ExitCode::SUCCESS;
     }
+    if std::env::var_os(LOSING).is_some() {
+        lose_the_device();
+        return ExitCode::SUCCESS;
+    }
+    let on_host = |name: &str, test: fn()| {
+        libtest_mimic::Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    };
+    let on_gpu = |name: &str, test: fn(&Cuda)| {
+        libtest_mimic::Trial::ignorable_test(name, move || match Cuda::open(0) {
+            Ok(cuda) => {
+                test(&cuda);
+                Ok(Completion::Completed)
+            }
+            Err(why) => Ok(Completion::ignored_with(why)),
+        })
+    };
+    let trials = vec![
+        on_host("families_are_listed", families_are_listed),
+        on_host("picks_come_from_everywhere_and_are_small", spread::picks_come_from_everywhere_and_are_small),
+        on_gpu(
+            "every_family_computes_what_the_reference_does",
+            every_family_computes_what_the_reference_does,
+        ),
+        on_gpu("the_device_layer_keeps_its_promises", the_device_layer_keeps_its_promises),
+        on_gpu("a_lost_device_is_said_so", a_lost_device_is_said_so),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn chosen(family: &str) -> bool {
@@ -50,11 +77,7 @@ fn chosen(family: &str) -> bool {
 
 /// Each family runs in a process of its own: a kernel that reads where it must not takes the whole process's
 /// device with it.
-#[test]
-fn every_family_computes_what_the_reference_does() {
-    if std::env::var_os(CHILD).is_some() || open().is_none() {
-        return;
-    }
+fn every_family_computes_what_the_reference_does(_: &Cuda) {
     let mut failed = Vec::new();
     for family in offline::families().into_iter().filter(|family| chosen(family)) {
         let mut first = 0;
@@ -86,7 +109,6 @@ fn every_family_computes_what_the_reference_does() {
 }
 
 /// For scripts that run families one by one.
-#[test]
 fn families_are_listed() {
     println!();
     for family in offline::families() {
@@ -95,17 +117,11 @@ fn families_are_listed() {
     }
 }
 
-/// What a child process does; nothing in an ordinary run.
-#[test]
-fn one_family() {
-    let Ok(child) = std::env::var(CHILD) else {
-        return;
-    };
+/// What a child process does.
+fn one_family(child: &str) {
     let (family, first) = child.split_once(':').unwrap();
     let first: usize = first.parse().unwrap();
-    // The test runner has begun a line.
-    println!();
-    let cuda = open().unwrap();
+    let cuda = Cuda::open(0).unwrap();
     let verbose = std::env::var_os("PLANISH_GPU_VERBOSE").is_some();
     let way = Way::asked();
     let mut n_run = 0;
@@ -202,30 +218,21 @@ fn short(trial: &Trial) -> String {
 }
 
 /// Queues, copies, events, recordings and memory behave as the runtime takes them to.
-#[test]
-fn the_device_layer_keeps_its_promises() {
-    if std::env::var_os(CHILD).is_some() {
-        return;
-    }
-    let Some(cuda) = open() else { return };
+fn the_device_layer_keeps_its_promises(cuda: &Cuda) {
     println!("{:?}", cuda.target());
-    device::copies_come_back(&cuda);
-    device::recordings_replay(&cuda);
-    device::recordings_have_branches(&cuda);
-    device::events_tell_order_and_time(&cuda);
-    device::managed_memory_stays_within_what_is_free(&cuda);
-    device::memory_runs_out_with_a_clear_message(&cuda);
+    device::copies_come_back(cuda);
+    device::recordings_replay(cuda);
+    device::recordings_have_branches(cuda);
+    device::events_tell_order_and_time(cuda);
+    device::managed_memory_stays_within_what_is_free(cuda);
+    device::memory_runs_out_with_a_clear_message(cuda);
     assert_eq!(Cuda::open(99).unwrap_err().kind(), CudaErrorKind::NoDevice);
 }
 
 /// Set for the process whose device is to be lost.
 const LOSING: &str = "PLANISH_GPU_LOSING";
 
-#[test]
-fn a_lost_device_is_said_so() {
-    if std::env::var_os(CHILD).is_some() || open().is_none() {
-        return;
-    }
+fn a_lost_device_is_said_so(_: &Cuda) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "lose_the_device", "--nocapture", "--test-threads", "1"])
         .env(LOSING, "1")
@@ -236,13 +243,8 @@ fn a_lost_device_is_said_so() {
     assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
 }
 
-/// What a child process does; nothing in an ordinary run.
-#[test]
+/// What a child process does.
 fn lose_the_device() {
-    if std::env::var_os(LOSING).is_none() {
-        return;
-    }
-    println!();
     let trial = offline::trials("pointwise").into_iter().find(|trial| trial.given.is_empty()).unwrap();
-    device::a_lost_device_says_so(&open().unwrap(), &trial);
+    device::a_lost_device_says_so(&Cuda::open(0).unwrap(), &trial);
 }

