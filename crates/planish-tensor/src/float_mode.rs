@@ -73,27 +73,27 @@ mod tests {
 
     #[test]
     fn the_default_holds_inside_and_the_callers_mode_behind() {
-        const FLUSH_AND_ROUND_UP: u32 = 0x1F80 | 0x8000 | 0x0040 | 0x4000;
+        const FLUSH_AND_ROUND_DOWN: u32 = 0x1F80 | 0x8000 | 0x0040 | 0x2000;
         let tiny = std::hint::black_box(f32::MIN_POSITIVE);
         let third = || std::hint::black_box(1.0f32) / std::hint::black_box(3.0f32);
         let (halved, nearest) = (tiny * std::hint::black_box(0.5), third());
         assert!(halved > 0.0);
-        set_control(FLUSH_AND_ROUND_UP);
+        set_control(FLUSH_AND_ROUND_DOWN);
         let flushed = tiny * std::hint::black_box(0.5);
-        let up = third();
+        let down = third();
         let inside = {
             let _mode = DefaultFloatMode::enter();
             (tiny * std::hint::black_box(0.5), third())
         };
         let behind = control() & !FLAGS;
         set_control(DEFAULT);
-        assert_eq!((flushed, behind), (0.0, FLUSH_AND_ROUND_UP));
-        assert!(up > nearest);
+        assert_eq!((flushed, behind), (0.0, FLUSH_AND_ROUND_DOWN));
+        assert!(down < nearest);
         assert_eq!(inside, (halved, nearest));
         // A thread starts in the mode of the one that starts it.
-        set_control(FLUSH_AND_ROUND_UP);
+        set_control(FLUSH_AND_ROUND_DOWN);
         let started = std::thread::spawn(|| control() & !FLAGS).join();
         set_control(DEFAULT);
-        assert_eq!(started.unwrap(), FLUSH_AND_ROUND_UP);
+        assert_eq!(started.unwrap(), FLUSH_AND_ROUND_DOWN);
     }
 }
