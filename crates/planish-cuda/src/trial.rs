@@ -4,7 +4,6 @@
 
 mod device;
 mod host;
-mod speeds;
 
 use planish_kernel::{Candidate, Fault, Operand, Problem, Ref, Region, Want};
 use planish_op::Value;

@@ -1,9 +1,14 @@
 //! Indices out of range: an error on a GPU as on the CPU, with the same words, however the run is asked for; and code that
 //! serves the engine of its own plan alone.
 //!
-//! Without a GPU the same plans run on the CPU, and a line says so; what is of code alone is skipped there. The binary
+//! What holds on both runs on the CPU and on the first GPU; without one the latter is ignored, and says why. The binary
 //! runs alone: carry it to a machine with a GPU and start it there.
 
+mod harness;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
 use planish::{
     Bindings, Builder, CodeFrom, Context, Device, Engine, EngineOptions, ErrorKind, Plan, PrivateKey,
 };
@@ -12,27 +17,33 @@ use planish_op::Value;
 use planish_plan::StepKind;
 use planish_tensor::{Bytes, Tensor};
 
+use harness::{on_cpu, on_gpu};
+
 /// At the first run steps are launched, at the second recorded, from then on replayed.
 const N_RUNS: usize = 4;
 
-/// The first GPU, or the CPU where there is none.
-fn device() -> Device {
-    match Device::Cuda(0).describe() {
-        Ok(_) => Device::Cuda(0),
-        Err(why) => {
-            eprintln!("on the CPU: {why}");
-            Device::Cpu
-        }
-    }
-}
+const ON_BOTH: [(&str, fn(Device)); 2] = [
+    (
+        "every_lookup_and_write_tells_of_an_index_out_of_range",
+        every_lookup_and_write_tells_of_an_index_out_of_range,
+    ),
+    (
+        "runs_beside_the_caller_and_overlapping_runs_tell_too",
+        runs_beside_the_caller_and_overlapping_runs_tell_too,
+    ),
+];
 
-/// A GPU; says so where there is none.
-fn gpu() -> Option<Device> {
-    let found = device();
-    if found == Device::Cpu {
-        eprintln!("skipped: no GPU");
-    }
-    (found != Device::Cpu).then_some(found)
+const ON_GPU: [(&str, fn(Device)); 4] = [
+    ("runs_in_device_memory_tell_with_the_next_call", runs_in_device_memory_tell_with_the_next_call),
+    ("code_serves_its_own_engine_alone", code_serves_its_own_engine_alone),
+    ("code_whose_headers_lead_outside_is_refused", code_whose_headers_lead_outside_is_refused),
+    ("memory_comes_back_when_engines_are_closed", memory_comes_back_when_engines_are_closed),
+];
+
+fn main() -> ExitCode {
+    let both = ON_BOTH.into_iter().flat_map(|(name, test)| [on_cpu(name, test), on_gpu(name, test)]);
+    let trials = both.chain(ON_GPU.map(|(name, test)| on_gpu(name, test))).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn plan(text: &str, device: Device) -> Plan {
@@ -128,9 +139,7 @@ fn assert_told(error: &str, index: i64) {
     assert!(error.starts_with("step `"), "{error}");
 }
 
-#[test]
-fn every_lookup_and_write_tells_of_an_index_out_of_range() {
-    let device = device();
+fn every_lookup_and_write_tells_of_an_index_out_of_range(device: Device) {
     for (text, dims) in MODELS {
         let mut context = Engine::new(plan(text, device), device).unwrap().context().unwrap();
         let n: usize = dims.iter().product();
@@ -158,9 +167,7 @@ fn bindings(context: &Context, given: &[i64; 2]) -> Bindings {
     Bindings::new().input("i", buffer).output("y", context.output_buffer("y", &[2, 2]).unwrap())
 }
 
-#[test]
-fn runs_beside_the_caller_and_overlapping_runs_tell_too() {
-    let device = device();
+fn runs_beside_the_caller_and_overlapping_runs_tell_too(device: Device) {
     let mut context = Engine::new(plan(GATHER, device), device).unwrap().context().unwrap();
     for _ in 0..N_RUNS {
         let wrong = bindings(&context, &[0, 9]);
@@ -196,9 +203,7 @@ fn runs_beside_the_caller_and_overlapping_runs_tell_too() {
     }
 }
 
-#[test]
-fn runs_in_device_memory_tell_with_the_next_call() {
-    let Some(device) = gpu() else { return };
+fn runs_in_device_memory_tell_with_the_next_call(device: Device) {
     let engine = Engine::new(plan(GATHER, device), device).unwrap();
     let mut context = engine.context().unwrap();
     // On the context's own stream a run is waited for.
@@ -237,9 +242,7 @@ fn built(device: Device) -> Plan {
     builder.build().unwrap()
 }
 
-#[test]
-fn code_serves_its_own_engine_alone() {
-    let Some(device) = gpu() else { return };
+fn code_serves_its_own_engine_alone(device: Device) {
     let honest = built(device);
     assert!(honest.record().code.len() > 1, "the plan has one kernel only");
     let x = Value::Tensor(Tensor::new(&[4, 8], (0..32).map(|at| at as f32 / 16.0).collect()).unwrap());
@@ -266,9 +269,7 @@ fn code_serves_its_own_engine_alone() {
     assert!(refused.to_string().contains("not trusted"), "{refused}");
 }
 
-#[test]
-fn code_whose_headers_lead_outside_is_refused() {
-    let Some(device) = gpu() else { return };
+fn code_whose_headers_lead_outside_is_refused(device: Device) {
     let honest = built(device);
     let x = Value::Tensor(Tensor::new(&[4, 8], vec![1f32; 32]).unwrap());
     for cut in [0, 16, 64, 1000] {
@@ -283,9 +284,7 @@ fn code_whose_headers_lead_outside_is_refused() {
     }
 }
 
-#[test]
-fn memory_comes_back_when_engines_are_closed() {
-    let Some(device) = gpu() else { return };
+fn memory_comes_back_when_engines_are_closed(device: Device) {
     let plan = built(device);
     let x = Value::Tensor(Tensor::new(&[4, 8], vec![1f32; 32]).unwrap());
     let mut free = Vec::new();

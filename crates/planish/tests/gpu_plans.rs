@@ -5,14 +5,18 @@
 //! Every test runs on the CPU and on the first GPU; without one the latter are ignored, and say why. The binary runs
 //! alone: carry it to a machine with a GPU and start it there.
 
+mod harness;
+
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::Arguments;
 use planish::{Bindings, Builder, Device, Engine, ErrorKind};
 use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_plan::{Program, StepKind};
 use planish_tensor::Tensor;
+
+use harness::{on_cpu, on_gpu};
 
 /// Sums of some hundred products in f32 on the device, in f64 in the interpreter.
 const TOLERANCE: f64 = 2e-5;
@@ -33,22 +37,6 @@ const TESTS: [(&str, fn(Device)); 7] = [
 ];
 
 fn main() -> ExitCode {
-    /// A test of the GPU; ignored where there is none.
-    fn on_gpu(name: &str, test: impl FnOnce(Device) + Send + 'static) -> Trial {
-        Trial::ignorable_test(format!("cuda::{name}"), move || match Device::Cuda(0).describe() {
-            Ok(_) => {
-                test(Device::Cuda(0));
-                Ok(Completion::Completed)
-            }
-            Err(why) => Ok(Completion::ignored_with(why)),
-        })
-    }
-    fn on_cpu(name: &str, test: impl FnOnce(Device) + Send + 'static) -> Trial {
-        Trial::test(format!("cpu::{name}"), move || {
-            test(Device::Cpu);
-            Ok(())
-        })
-    }
     let mut trials = vec![
         on_cpu("a_gpu_that_is_not_there_is_said_so", |_| a_gpu_that_is_not_there_is_said_so()),
         on_gpu("plans_name_the_gpu_and_errors_those_that_are_there", |_| plans_and_errors_name_the_gpu()),

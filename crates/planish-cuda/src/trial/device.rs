@@ -1,12 +1,10 @@
-//! Kernels on this machine's GPU: one run, and the time of many.
+//! Kernels on this machine's GPU.
 
 use std::sync::OnceLock;
 
 use planish_kernel::{Address, Backend, Call, Candidate, Problem, QueueOptions};
 
-use super::{Numbers, lie};
 use crate::backend::Cuda;
-use crate::steps::Planner;
 
 /// The GPU of this machine, if it has one.
 pub(crate) fn cuda() -> Option<&'static Cuda> {
@@ -56,65 +54,4 @@ pub(super) fn on_device(
         }
         queue.synchronize().unwrap();
     }
-}
-
-/// Microseconds of one run of a candidate among many in a recording, data mostly in the second-level cache.
-pub(super) fn microseconds(
-    cuda: &Cuda,
-    family: &dyn Planner,
-    problem: &Problem,
-    candidate: &Candidate,
-) -> f64 {
-    const LAUNCHES: usize = 50;
-    let mut arranged = problem.clone();
-    let mut numbers = Numbers::new(1);
-    let mut inputs = Vec::new();
-    for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
-        lie(operand, candidate.inputs[idx], 0);
-        inputs.push(match &candidate.packed[idx] {
-            Some(format) => {
-                operand.packed = Some(format.clone());
-                let tensor = numbers.tensor(operand.dtype, &operand.dims, 1.0);
-                family.pack(problem, &candidate.tactic, idx, &tensor).unwrap().bytes
-            }
-            // A few numbers over and over: times do not depend on them.
-            None => {
-                let some = numbers.tensor(operand.dtype, &[4099], 1.0);
-                some.bytes().iter().copied().cycle().take(operand.span_bytes()).collect()
-            }
-        });
-    }
-    arranged.outputs.iter_mut().zip(&candidate.outputs).for_each(|(operand, want)| lie(operand, *want, 0));
-    let kernel = cuda.prepare(&arranged, &candidate.tactic).unwrap();
-    let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
-    let from: Vec<_> = inputs.iter().map(|bytes| cuda.allocate(bytes.len().max(64)).unwrap()).collect();
-    let to: Vec<_> =
-        arranged.outputs.iter().map(|operand| cuda.allocate(operand.span_bytes().max(64)).unwrap()).collect();
-    let workspace = cuda.allocate(kernel.workspace_bytes().max(64)).unwrap();
-    let addresses: Vec<Address> = from.iter().map(|memory| memory.address()).collect();
-    let outputs: Vec<Address> = to.iter().map(|memory| memory.address()).collect();
-    let call =
-        Call { inputs: &addresses, outputs: &outputs, workspace: workspace.address(), fault: Address::NULL };
-    let mut times = Vec::new();
-    // SAFETY: as in `on_device`; the memory outlives the queue's work.
-    unsafe {
-        for (memory, bytes) in from.iter().zip(&inputs) {
-            queue.upload(memory.address(), bytes).unwrap();
-        }
-        kernel.launch(&call, queue.as_mut()).unwrap();
-        queue.synchronize().unwrap();
-        queue.begin_capture().unwrap();
-        for _ in 0..LAUNCHES {
-            kernel.launch(&call, queue.as_mut()).unwrap();
-        }
-        let recording = queue.end_capture().unwrap();
-        for _ in 0..7 {
-            let start = std::time::Instant::now();
-            queue.replay(recording.as_ref()).unwrap();
-            queue.synchronize().unwrap();
-            times.push(start.elapsed().as_secs_f64() * 1e6 / LAUNCHES as f64);
-        }
-    }
-    times.sort_by(f64::total_cmp);
-    times[0]
 }
