@@ -93,6 +93,16 @@ pub fn functions_of(which: Which) -> Result<(), CudaError> {
     }
 }
 
+/// Has cuBLASLt or cuDNN describe every sample of products or convolutions, without a GPU: for each, how much was taken
+/// and how much there is.
+pub fn described_by(which: Which) -> Result<Vec<(usize, usize)>, KernelError> {
+    match which {
+        Which::CublasLt => Ok(vec![(1, 1); cublaslt::describe_samples()?]),
+        Which::Cudnn => cudnn::describe_samples(),
+        Which::Nvrtc | Which::Driver | Which::Nvml => Ok(Vec::new()),
+    }
+}
+
 /// The code that a tactic needs.
 pub fn sources(gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
     family_of(tactic)?.sources(gpu, problem, tactic)

@@ -30,5 +30,18 @@ fn main() -> ExitCode {
             }
         }));
     }
+    for which in [Which::CublasLt, Which::Cudnn] {
+        trials.push(Trial::ignorable_test(format!("{which:?}_takes_every_sample"), move || {
+            match find(which) {
+                Ok(_) => {
+                    let described = offline::described_by(which).unwrap();
+                    assert!(!described.is_empty(), "there are no samples");
+                    assert!(described.iter().all(|(taken, all)| taken == all), "{described:?}");
+                    Ok(Completion::Completed)
+                }
+                Err(missing) => Ok(Completion::ignored_with(missing)),
+            }
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -87,14 +87,19 @@ fn a_panic_of_a_driver_comes_back_from_the_runner_with_the_buffers() {
     assert_eq!(*error.kind(), RunErrorKind::Failed);
     assert!(error.to_string().contains("a driver that breaks"), "{error}");
     assert!(context.output(0).is_none());
-    // Also where nobody asks for the buffers, and on the caller's own thread.
-    drop(context.run_async(bindings(&context, &given)).unwrap());
-    let mut own = bindings(&context, &given);
-    assert!(context.run_bound(&mut own).is_err());
     fake.panic_in_waits(false);
     let done = context.run_async(back).unwrap().wait().unwrap();
     assert_computed(&done, &graph, &given);
-    drop(done);
+    // Also where nobody asks for the buffers of a run that breaks, and on the caller's own thread.
+    let n_launches = fake.launches().0;
+    let unwanted = bindings(&context, &given);
+    fake.panic_at_launch(1);
+    drop(context.run_async(unwanted).unwrap());
+    let mut own = bindings(&context, &given);
+    fake.panic_at_launch(1);
+    assert!(context.run_bound(&mut own).is_err());
+    assert_eq!(fake.launches().0, n_launches, "a launch that was to break did not");
+    drop((done, own));
     // Nothing points at the buffers that went.
     assert_runs_right(&mut context, &graph, inputs(2, 5));
 }

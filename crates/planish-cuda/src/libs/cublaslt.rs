@@ -45,6 +45,8 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 /// The library's functions.
+pub(crate) use ask::describe_samples;
+
 pub(crate) fn functions() -> Result<Functions, CudaError> {
     Functions::of(Which::CublasLt)
 }

@@ -56,6 +56,8 @@ struct Raw(cudnnHandle_t);
 unsafe impl Send for Raw {}
 
 /// The library's functions.
+pub(crate) use graph::describe_samples;
+
 pub(crate) fn functions() -> Result<Functions, CudaError> {
     Functions::of(Which::Cudnn)
 }
