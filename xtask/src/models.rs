@@ -1,5 +1,7 @@
-//! `cargo xtask models`: real trained models from registry packages, each compared with ONNX Runtime.
+//! `cargo xtask models`: real trained models from registry packages, each compared with ONNX Runtime: over the
+//! reference, and as plans with open and with fixed sizes, built with the self-check as users build them.
 
+mod plans;
 mod trace;
 
 use std::fs;
@@ -51,6 +53,9 @@ struct Row {
     n_nodes: usize,
     import_ms: f64,
     run_s: f64,
+    /// Building and running with open and with fixed sizes.
+    open_s: f64,
+    fixed_s: f64,
     class: &'static str,
     worst: f64,
 }
@@ -70,8 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         return trace::run(&entries, &python, &cases);
     }
     println!(
-        "{:<30} {:>6} {:>10} {:>8} {:>10} {:>10}  verdict",
-        "model", "nodes", "import ms", "run s", "kind", "rel. L2"
+        "{:<30} {:>6} {:>10} {:>8} {:>8} {:>8} {:>10} {:>10}  verdict",
+        "model", "nodes", "import ms", "ref. s", "open s", "fixed s", "kind", "rel. L2"
     );
     let (mut n_passed, mut n_excepted, mut n_failed) = (0, 0, 0);
     for entry in &entries {
@@ -97,8 +102,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         };
         match row {
             Some(row) => println!(
-                "{:<30} {:>6} {:>10.1} {:>8.2} {:>10} {:>10.1e}  {verdict}",
-                entry.name, row.n_nodes, row.import_ms, row.run_s, row.class, row.worst
+                "{:<30} {:>6} {:>10.1} {:>8.2} {:>8.2} {:>8.2} {:>10} {:>10.1e}  {verdict}",
+                entry.name,
+                row.n_nodes,
+                row.import_ms,
+                row.run_s,
+                row.open_s,
+                row.fixed_s,
+                row.class,
+                row.worst
             ),
             None => println!("{:<30} {verdict}", entry.name),
         }
@@ -150,20 +162,34 @@ fn check(entry: &Entry, python: &Path, cases: &Path) -> Result<Row> {
     let inputs = case::values(&case, "input", |_| Some(case::Kind::Tensor))?;
     let expected = case::values(&case, "output", |_| Some(case::Kind::Tensor))?;
     let start = Instant::now();
-    let actual = planish_ir::interpret(graph, inputs)?;
+    let actual = planish_ir::interpret(graph, inputs.clone())?;
     let run_s = start.elapsed().as_secs_f64();
     let (class, tolerance) = class(&imported);
+    let mut worst = furthest(&actual, &expected, tolerance).context("reference")?;
+    let mut as_plan = |sizes: plans::Sizes, what: &'static str| -> Result<f64> {
+        let start = Instant::now();
+        let actual = plans::run(&model, sizes, &inputs).context(what)?;
+        worst = worst.max(furthest(&actual, &expected, tolerance).context(what)?);
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let open_s = as_plan(plans::Sizes::Open, "plan with open sizes")?;
+    let fixed_s = as_plan(plans::Sizes::Fixed, "plan with fixed sizes")?;
+    Ok(Row { n_nodes: graph.nodes().len(), import_ms, run_s, open_s, fixed_s, class, worst })
+}
+
+/// The largest distance of an output; an error if one is beyond the tolerance.
+fn furthest(actual: &[Value], expected: &[Value], tolerance: f64) -> Result<f64> {
+    if actual.len() != expected.len() {
+        bail!("{} outputs, ONNX Runtime has {}", actual.len(), expected.len());
+    }
     let mut worst: f64 = 0.0;
-    for (idx, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+    for (idx, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let (Value::Tensor(actual), Value::Tensor(expected)) = (actual, expected) else {
             bail!("output {idx} is not a tensor");
         };
         worst = worst.max(distance(actual, expected, tolerance).with_context(|| format!("output {idx}"))?);
     }
-    if actual.len() != expected.len() {
-        bail!("{} outputs, ONNX Runtime has {}", actual.len(), expected.len());
-    }
-    Ok(Row { n_nodes: graph.nodes().len(), import_ms, run_s, class, worst })
+    Ok(worst)
 }
 
 /// Inputs and ONNX Runtime's outputs for a model, made once and kept.

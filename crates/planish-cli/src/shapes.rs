@@ -89,7 +89,8 @@ pub(crate) fn untied(graph: &Graph, symbols: &BTreeSet<String>) -> Result<Graph>
 /// What is said of symbols that got several sizes.
 pub(crate) fn untied_note(symbols: &BTreeSet<String>) -> String {
     let names: Vec<String> = symbols.iter().map(|symbol| format!("`{symbol}`")).collect();
-    format!("{} stands for several sizes: each input gets its own", names.join(", "))
+    let stand = if names.len() == 1 { "stands" } else { "stand" };
+    format!("{} {stand} for several sizes: each input gets its own", names.join(", "))
 }
 
 /// Sizes for all symbols of the inputs that are not bound yet, such that inference accepts them: 1 where a
@@ -107,16 +108,24 @@ pub(crate) fn complete(graph: &Graph, given: &Sizes) -> Result<Sizes> {
         .filter(|symbol| is_open(symbol) && !first.contains(symbol))
         .collect();
     let mut refusal = None;
-    for (size, choice) in choices(others.len()).take(MAX_TRIES) {
-        let mut tried = given.clone();
-        tried.extend(first.iter().map(|symbol| (symbol.clone(), size)));
-        tried.extend(others.iter().cloned().zip(choice));
-        match graph.specialize(&|symbol| tried.get(symbol).copied()) {
-            Ok(_) => return Ok(tried),
-            Err(error) => refusal.get_or_insert(error),
-        };
-        if first.is_empty() && others.is_empty() {
-            break;
+    // Sizes that all branches of the model take are better than such that only some do.
+    for all_branches in [true, false] {
+        for (size, choice) in choices(others.len()).take(MAX_TRIES) {
+            let mut tried = given.clone();
+            tried.extend(first.iter().map(|symbol| (symbol.clone(), size)));
+            tried.extend(others.iter().cloned().zip(choice));
+            let lookup = |symbol: &str| tried.get(symbol).copied();
+            let taken = match all_branches {
+                true => graph.takes_sizes(&lookup),
+                false => graph.specialize(&lookup).map(|_| ()),
+            };
+            match taken {
+                Ok(()) => return Ok(tried),
+                Err(error) => refusal.get_or_insert(error),
+            };
+            if first.is_empty() && others.is_empty() {
+                break;
+            }
         }
     }
     let open: Vec<String> = first.into_iter().chain(others).collect();

@@ -11,16 +11,23 @@ use crate::id::{NodeId, ValueId};
 
 impl Graph {
     /// This graph with the symbols that `lookup` knows replaced by numbers. Sizes that the operators refuse
-    /// are an error.
+    /// are an error; of the branches of an If one that takes them is enough, the other stays as it is: a run that
+    /// takes it all the same is told why it cannot.
     pub fn specialize(&self, lookup: &dyn Fn(&str) -> Option<i64>) -> Result<Graph, GraphError> {
         let replace = |name: &str| lookup(name).map(Dim::from);
-        specialize(self, &replace, &[])
+        specialize(self, Symbols { lookup: &replace, all_branches: false }, &[])
+    }
+
+    /// That everything in this graph takes the sizes that `lookup` knows, all branches of an If too.
+    pub fn takes_sizes(&self, lookup: &dyn Fn(&str) -> Option<i64>) -> Result<(), GraphError> {
+        let replace = |name: &str| lookup(name).map(Dim::from);
+        specialize(self, Symbols { lookup: &replace, all_branches: true }, &[]).map(|_| ())
     }
 
     /// This graph over inputs of these types, everything inferred again. Types that the operators refuse are an error.
     pub fn with_inputs(&self, types: Vec<ValueType>) -> Result<Graph, GraphError> {
         let inputs: Vec<Known> = types.into_iter().map(|ty| Some((ty, None))).collect();
-        specialize(self, &|_| None, &inputs)
+        specialize(self, Symbols { lookup: &|_| None, all_branches: false }, &inputs)
     }
 
     /// This graph with a symbol of its own, `INPUT.AXIS`, for each size of an input's type that `apart` asks for: files
@@ -40,11 +47,18 @@ impl Graph {
     }
 }
 
-type Lookup<'a> = &'a dyn Fn(&str) -> Option<Dim>;
+/// What is known of symbols, and whether branches that it does not fit are an error.
+#[derive(Clone, Copy)]
+struct Symbols<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<Dim>,
+    all_branches: bool,
+}
+
 /// What a body's input is known to be outside; `None` for a formal one.
 type Known = Option<(ValueType, Option<Content>)>;
 
-fn specialize(graph: &Graph, lookup: Lookup<'_>, known: &[Known]) -> Result<Graph, GraphError> {
+fn specialize(graph: &Graph, symbols: Symbols<'_>, known: &[Known]) -> Result<Graph, GraphError> {
+    let lookup = symbols.lookup;
     // Old symbols stay in hints, so new ones are numbered after them.
     let mut new =
         Graph { name: graph.name.clone(), n_fresh_symbols: graph.n_fresh_symbols, ..Graph::default() };
@@ -65,7 +79,7 @@ fn specialize(graph: &Graph, lookup: Lookup<'_>, known: &[Known]) -> Result<Grap
     for (_, node) in graph.nodes() {
         let inputs: Vec<Option<ValueId>> =
             node.inputs.iter().map(|id| id.and_then(|id| ids[id.index()])).collect();
-        let bodies = bodies(&new, node, &inputs, lookup)?;
+        let bodies = bodies(&new, node, &inputs, symbols)?;
         let output = |id: &Option<ValueId>| match id.map(|id| graph.value(id)) {
             None => NewOutput::Skip,
             Some(value) => {
@@ -97,7 +111,7 @@ fn bodies(
     outer: &Graph,
     node: &Node,
     inputs: &[Option<ValueId>],
-    lookup: Lookup<'_>,
+    symbols: Symbols<'_>,
 ) -> Result<Vec<Graph>, GraphError> {
     let n_own = inputs.len().saturating_sub(node.n_captured);
     let formals = (0..control::n_formal(&node.op, n_own)).map(|_| None);
@@ -107,10 +121,16 @@ fn bodies(
     });
     let known: Vec<Known> = formals.chain(captured).collect();
     let inside = |body: &Graph| {
-        specialize(body, lookup, &known)
+        specialize(body, symbols, &known)
             .map_err(|error| error.inside(&format!("{}/{}", node.name, body.name)))
     };
-    node.bodies.iter().map(inside).collect()
+    let bodies: Vec<Result<Graph, GraphError>> = node.bodies.iter().map(inside).collect();
+    let is_choice = matches!(node.op, Op::If(_)) && !symbols.all_branches && bodies.iter().any(Result::is_ok);
+    let or_kept = |(made, old): (Result<Graph, GraphError>, &Graph)| match made {
+        Err(_) if is_choice => Ok(old.clone()),
+        made => made,
+    };
+    bodies.into_iter().zip(&node.bodies).map(or_kept).collect()
 }
 
 /// More elements than this are data, not sizes.
@@ -184,7 +204,7 @@ pub fn is_function(op: &Op) -> bool {
         )
 }
 
-fn substitute(ty: &ValueType, lookup: Lookup<'_>) -> ValueType {
+fn substitute(ty: &ValueType, lookup: &dyn Fn(&str) -> Option<Dim>) -> ValueType {
     match ty {
         ValueType::Tensor(tensor) => {
             let mut tensor = tensor.clone();
@@ -256,6 +276,25 @@ mod tests {
         let text = "graph \"g\" { const %p: f32[2] = [0.5, 0.5] %y: f32[2] = Bernoulli(%p) output %y }";
         let graph = at(text, &[]).unwrap();
         assert!(graph.value(graph.find("y").unwrap()).content.is_none());
+    }
+
+    #[test]
+    fn a_branch_for_other_sizes_stays() {
+        let text = "graph \"g\" { input %c: bool[] input %x: f32[n,m] const %axis: i64[1] = [1]\n\
+                    %y: f32[*] = If(%c; %x) [graph \"then\" { input %x: f32[n,m] const %axis: i64[1] = [1]\n\
+                    %z: f32[n] = Squeeze(%x, %axis) output %z }, graph \"else\" { input %x: f32[n,m]\n\
+                    %z: f32[n,m] = Neg(%x) output %z }] output %y }";
+        let graph = at(text, &[("n", 3), ("m", 2)]).unwrap();
+        let (_, node) = graph.nodes().next().unwrap();
+        assert_eq!(type_of(&node.bodies[0], "z"), "f32[n]");
+        assert_eq!(type_of(&node.bodies[1], "z"), "f32[3,2]");
+        let of: Graph = text.parse().unwrap();
+        assert!(of.takes_sizes(&|name| (name == "m").then_some(2)).is_err());
+        assert!(of.takes_sizes(&|name| (name == "m").then_some(1)).is_ok());
+        // What runs in any case must fit.
+        let text = "graph \"g\" { input %x: f32[n,m] const %axis: i64[1] = [1]\n\
+                    %z: f32[n] = Squeeze(%x, %axis) output %z }";
+        assert!(at(text, &[("n", 3), ("m", 2)]).is_err());
     }
 
     #[test]
