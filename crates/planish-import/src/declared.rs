@@ -35,15 +35,28 @@ impl DeclaredShapes {
         }
     }
 
-    /// A note about values that have other sizes than the file declares, if there are any: as far as graphs of the
-    /// model tell (as imported, optimized), where symbols of inputs have the sizes that `lookup` gives.
-    pub fn disagreement(&self, graphs: &[&Graph], lookup: &dyn Fn(&str) -> Option<i64>) -> Option<String> {
+    /// A note about values that have other sizes than the file declares, if there are any: as far as the imported graph
+    /// tells, and the optimized one of outputs (names between its nodes may have passed to other values), where
+    /// symbols of inputs have the sizes that `lookup` gives.
+    pub fn disagreement(
+        &self,
+        imported: &Graph,
+        optimized: &Graph,
+        lookup: &dyn Fn(&str) -> Option<i64>,
+    ) -> Option<String> {
+        let made = |name: &str| {
+            let value = imported.value(imported.find(name)?);
+            value.producer.map(|_| value)
+        };
+        let output = |name: &str| {
+            let mut outputs = optimized.outputs().iter().map(|id| optimized.value(*id));
+            outputs.find(|value| *value.name == *name)
+        };
         let mut named = Vec::new();
         let mut n_more = 0;
         for (name, declared) in &self.list {
-            let own = graphs.iter().find_map(|graph| {
-                let ty = graph.value(graph.find(name)?).ty.as_tensor()?;
-                ty.shape.as_ref().filter(|own| self.disagrees(declared, own, lookup))
+            let own = [made(name), output(name)].into_iter().flatten().find_map(|value| {
+                value.ty.as_tensor()?.shape.as_ref().filter(|own| self.disagrees(declared, own, lookup))
             });
             match own {
                 Some(own) if named.len() < MAX_NAMED => {
@@ -82,14 +95,14 @@ mod tests {
     use super::*;
 
     fn note(declared: &[(&str, &str)], sizes: &[(&str, i64)]) -> Option<String> {
-        let graph: Graph = "graph \"g\" { input %x: f32[n,4] %y: f32[2*n,4] = Concat(%x, %x) {axis=0}\n\
+        let graph: Graph = "graph \"g\" { input %x: f32[n,4] const %w: f32[1] = [1] %y: f32[2*n,4] = Concat(%x, %x) {axis=0}\n\
                             %i: i64[2,\"nonzero'0\"] = NonZero(%y) output %y, %i }"
             .parse()
             .unwrap();
         let list = declared.iter().map(|(name, shape)| (name.to_string(), shape.parse().unwrap()));
         let declared = DeclaredShapes { list: list.collect(), of_inputs: HashSet::from(["n".to_string()]) };
         let lookup = |name: &str| sizes.iter().find(|(known, _)| *known == name).map(|(_, size)| *size);
-        declared.disagreement(&[&graph], &lookup)
+        declared.disagreement(&graph, &graph, &lookup)
     }
 
     #[test]
@@ -110,7 +123,7 @@ mod tests {
             assert_eq!(note(&[("y", declared)], &[]), None, "{declared}");
         }
         assert_eq!(note(&[("y", "[4,4]")], &[("n", 2)]), None);
-        // Only a run tells how many there are.
-        assert_eq!(note(&[("i", "[2,n]"), ("gone", "[1]")], &[]), None);
+        // Only a run tells how many there are; constants are what they are.
+        assert_eq!(note(&[("i", "[2,n]"), ("gone", "[1]"), ("w", "[3]")], &[]), None);
     }
 }

@@ -201,7 +201,7 @@ impl Builder {
             _ => Vec::new(),
         };
         let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
-        let said = self.declared.disagreement(&[&self.graph, &built.graph], &size);
+        let said = self.declared.disagreement(&self.graph, &built.graph, &size);
         built.notes.splice(0..0, said);
         Ok((built, self.timings))
     }
