@@ -236,4 +236,46 @@ fn a_step_takes_the_tactic_that_is_faster_at_its_size() {
         let expected = interpret(&graph, vec![x.clone()]).unwrap();
         same(&context.run_values(&[x]).unwrap()[0], &expected[0]);
     }
+
+    // Two profiles, the second for small sizes: each has its own tactics.
+    let range = |min, opt, max| SymbolRange { symbol: "n".into(), min, opt, max };
+    options.profiles = [range(8, 8, 8), range(1, 1, 2)].map(|range| Profile { ranges: vec![range] }).into();
+    let built = build(&options, &mut timings);
+    let of_conv = |plan: &planish_plan::Plan| -> Vec<Variant> {
+        let convs = plan.program.steps.iter().filter(|step| step.region.ops() == "Conv");
+        let kernels = convs.map(|step| match &step.kind {
+            StepKind::Kernel { variants, .. } => variants.clone(),
+            _ => Vec::new(),
+        });
+        kernels.flatten().collect()
+    };
+    let variants = of_conv(&built.plan);
+    let seen: Vec<(&str, Option<i64>, Option<i64>)> = variants
+        .iter()
+        .map(|one| {
+            let size = |list: &[(String, i64)]| list.first().map(|(_, size)| *size);
+            (one.tactic.name.as_str(), size(&one.from), size(&one.up_to))
+        })
+        .collect();
+    let (small, large) = (pair[0].as_str(), pair[1].as_str());
+    let want = [
+        (large, Some(8), Some(8)),
+        (small, Some(1), Some(1)),
+        (large, Some(1), Some(2)),
+        (large, None, None),
+    ];
+    assert_eq!(seen, want);
+    let checked =
+        |size: &str| built.plan.certificate.checks.iter().any(|check| check.subject.ends_with(size));
+    assert!(checked(" at n=1") && checked(" at n=2"), "the second profile is checked at its own sizes");
+    let step = built.plan.program.steps.iter().find(|step| step.region.ops() == "Conv").unwrap();
+    for (n, name) in [(1, small), (2, large), (8, large)] {
+        let tactic = planish_runtime::tactic_at(step, &[("n".to_string(), n)]).unwrap();
+        assert_eq!(tactic.name, name, "at {n}");
+    }
+    // A lock of tactics has them all, without a time.
+    let lock = planish_compile::TacticLock::from_text(&built.tactics.to_text()).unwrap();
+    options = BuildOptions { tactics: Some(lock), tune_level: 0, selector: None, ..options };
+    let held = build(&options, &mut TimingCache::default());
+    assert_eq!(of_conv(&held.plan), variants);
 }

@@ -127,7 +127,7 @@ impl Plan {
 
     /// The checksum of the table of sections.
     pub(crate) fn table_sum(&self) -> Result<[u8; 32]> {
-        Ok(container::table_sum_of(&self.head()?))
+        Ok(container::table_sum_of(&self.encode()?))
     }
 
     /// Makes these the findings of a self-check of this very plan: whatever of it changes behind this, the certificate

@@ -4,6 +4,7 @@ mod bad_input;
 mod cache;
 mod declared;
 mod inspect;
+mod limits;
 mod run;
 mod signing;
 mod timing;
