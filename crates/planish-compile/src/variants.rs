@@ -162,18 +162,20 @@ impl Look<'_> {
     }
 }
 
+/// Two sizes of a range.
+type Ends = fn(&SymbolRange) -> (i64, i64);
+
 /// The sizes of a profile to look at, ascending in every symbol: from the smallest over those that it is tuned for to
 /// the largest.
 pub(crate) fn points(profile: &Profile, sizes: &Sizes) -> Vec<Sizes> {
     let ranges = &profile.ranges;
     let span = |from: i64, to: i64| to.max(1) as f64 / from.max(1) as f64;
     // Steps of two in the symbol that grows most.
-    let n_steps = |ends: fn(&SymbolRange) -> (i64, i64)| {
+    let n_steps = |ends: Ends| {
         let widest = ranges.iter().map(ends).map(|(from, to)| span(from, to)).fold(1.0, f64::max);
         if widest > 1.0 { (widest.log(RATIO).round() as usize).max(1) } else { 0 }
     };
-    let halves: [fn(&SymbolRange) -> (i64, i64); 2] =
-        [|range| (range.min, range.opt), |range| (range.opt, range.max)];
+    let halves: [Ends; 2] = [|range| (range.min, range.opt), |range| (range.opt, range.max)];
     let [mut below, mut above] = halves.map(n_steps);
     if below + above > MAX_POINTS - 1 {
         let least = |n: usize| usize::from(n > 0);

@@ -175,7 +175,7 @@ impl Stored for [u8; 32] {
 }
 
 impl Stored for Digests {
-    const MIN_BYTES: usize = size_of::<Digests>();
+    const MIN_BYTES: usize = 32;
 
     fn write(&self, to: &mut Writer) {
         self.0.iter().for_each(|sum| to.raw(sum));
@@ -183,7 +183,7 @@ impl Stored for Digests {
 
     fn read(from: &mut Reader<'_>) -> Result<Digests> {
         let mut digests = Digests(Default::default());
-        for sum in &mut digests.0 {
+        for sum in digests.0.iter_mut() {
             *sum = from.array()?;
         }
         Ok(digests)

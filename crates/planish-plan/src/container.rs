@@ -90,7 +90,7 @@ impl Section {
 
 /// The checksums of the sections that a certificate is about: all but itself, weights by the sums of their chunks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Digests(pub(crate) [[u8; SUM]; Digests::OF.len()]);
+pub(crate) struct Digests(pub(crate) Box<[[u8; SUM]; Digests::OF.len()]>);
 
 impl Digests {
     const OF: [Section; 7] = [
@@ -105,17 +105,17 @@ impl Digests {
 
     /// Those that the table of a file names, or of all of it up to the weights' data.
     pub(crate) fn in_table(bytes: &[u8]) -> Digests {
-        Digests(Digests::OF.map(|section| {
+        Digests(Box::new(Digests::OF.map(|section| {
             let at = sum_at(section);
             let mut sum = [0; SUM];
             sum.copy_from_slice(&bytes[at..at + SUM]);
             sum
-        }))
+        })))
     }
 
     /// The first section that is another one in the other.
     pub(crate) fn differs_from(&self, other: &Digests) -> Option<Section> {
-        let pairs = self.0.iter().zip(&other.0);
+        let pairs = self.0.iter().zip(other.0.iter());
         Digests::OF.into_iter().zip(pairs).find(|(_, (own, other))| own != other).map(|(section, _)| section)
     }
 }
