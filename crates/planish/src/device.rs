@@ -73,6 +73,7 @@ impl Device {
 
     /// The backends that a build for it uses: the host's first. What is compiled for them is theirs alone, and goes
     /// with them.
+    #[cfg(any(feature = "build", test))]
     pub(crate) fn backends(self) -> Result<Vec<Arc<dyn Backend>>, Error> {
         let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(planish_cpu::Cpu::new())];
         if let Device::Cuda(index) = self.settled() {

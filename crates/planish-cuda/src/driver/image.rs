@@ -38,10 +38,7 @@ fn inside(image: &[u8], start: u64, len: u64) -> Option<Range<usize>> {
 
 /// What is wrong with an image of CUDA machine code; `None` where all that its headers name lies inside of it.
 pub(crate) fn flaw(image: &[u8]) -> Option<&'static str> {
-    match checked(image) {
-        Ok(()) => None,
-        Err(what) => Some(what),
-    }
+    checked(image).err()
 }
 
 fn checked(image: &[u8]) -> Result<(), &'static str> {
