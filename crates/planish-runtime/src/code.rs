@@ -24,13 +24,11 @@ impl CodeFrom {
     /// Whether a plan may be opened in this way.
     pub fn check(&self, plan: &Plan) -> Result<(), RunError> {
         let CodeFrom::Signed { keys, signature } = self else { return Ok(()) };
-        let fingerprint = plan.fingerprint().map_err(|error| {
-            RunError::needs_rebuild(format!("the plan's signature cannot be checked: {error}"))
-        })?;
-        signature.verify(&fingerprint, keys).map_err(|why| {
-            let what = format!("the plan `{}` is not trusted: {why}", plan.name);
-            RunError::new(RunErrorKind::Untrusted, what)
-        })
+        let untrusted = |why: String| {
+            RunError::new(RunErrorKind::Untrusted, format!("the plan `{}` is not trusted: {why}", plan.name))
+        };
+        let fingerprint = plan.fingerprint().map_err(|error| untrusted(error.to_string()))?;
+        signature.verify(&fingerprint, keys).map_err(|why| untrusted(why.to_string()))
     }
 
     /// The code that an engine of the plan may use.
