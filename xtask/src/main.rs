@@ -5,6 +5,7 @@ mod compare;
 mod conformance;
 mod differential;
 mod dynamic;
+mod faults;
 mod figure;
 mod gpu_plan;
 mod import_figures;
@@ -47,6 +48,8 @@ enum Command {
     Differential(differential::Options),
     /// Time one plan for a range of sizes against plans for each size.
     Dynamic(dynamic::Options),
+    /// Kill, fill up, starve and damage what a user runs, and count what is lost; prints a table.
+    Faults(faults::Options),
     /// Plan models for a GPU that is not here: steps, kernels, what stays on the CPU.
     GpuPlan(gpu_plan::Options),
     /// Import generated models and print time, growth with the nodes, and peak memory.
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Differential(options) => differential::run(&options),
         Command::Dynamic(options) => dynamic::run(&options),
+        Command::Faults(options) => faults::run(&options),
         Command::GpuPlan(options) => gpu_plan::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::LibraryPlan(options) => library_plan::run(&options),

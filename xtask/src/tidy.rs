@@ -9,22 +9,24 @@ use crate::root;
 /// Which crates of the workspace a crate may depend on (test dependencies apart). The arrows of
 /// docs/architecture.md.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("planish-tensor", &[]),
+    ("planish-files", &[]),
+    ("planish-tensor", &["planish-files"]),
     ("planish-op", &["planish-tensor"]),
     ("planish-reference", &["planish-op", "planish-tensor"]),
     ("planish-onnx", &[]),
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
     ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
-    ("planish-import", &["planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
+    ("planish-import", &["planish-files", "planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
-    ("planish-cuda", &["planish-kernel", "planish-op", "planish-tensor"]),
-    ("planish-plan", &["planish-kernel", "planish-op", "planish-tensor"]),
+    ("planish-cuda", &["planish-files", "planish-kernel", "planish-op", "planish-tensor"]),
+    ("planish-plan", &["planish-files", "planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-runtime", &["planish-kernel", "planish-op", "planish-plan", "planish-tensor"]),
     (
         "planish-compile",
         &[
             "planish-cpu",
+            "planish-files",
             "planish-ir",
             "planish-kernel",
             "planish-op",
@@ -41,6 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planish-compile",
             "planish-cpu",
             "planish-cuda",
+            "planish-files",
             "planish-import",
             "planish-ir",
             "planish-kernel",
@@ -56,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "planish",
             "planish-cuda",
+            "planish-files",
             "planish-plan",
             "planish-import",
             "planish-ir",
@@ -68,7 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The crates in which `unsafe` may stand.
+/// The crates in which `unsafe` may stand, and single files of others.
 const UNSAFE_CRATES: &[&str] = &[
     "planish-tensor",
     "planish-kernel",
@@ -76,6 +80,7 @@ const UNSAFE_CRATES: &[&str] = &[
     "planish-cuda",
     "planish-runtime",
     "planish-compile",
+    "planish-cli/src/last_words.rs",
 ];
 
 /// A file beyond this holds more than one idea.
@@ -165,7 +170,11 @@ fn files_open_with_their_idea_and_stay_short() {
 fn unsafe_code_stays_in_its_crates() {
     for path in rust_files() {
         let name = relative(&path);
-        if UNSAFE_CRATES.iter().any(|allowed| name.starts_with(&format!("crates/{allowed}/"))) {
+        let is_in = |allowed: &&str| {
+            let rest = name.strip_prefix("crates/").and_then(|name| name.strip_prefix(*allowed));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if UNSAFE_CRATES.iter().any(is_in) {
             continue;
         }
         let text = fs::read_to_string(&path).expect("a listed file can be read");

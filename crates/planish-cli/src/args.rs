@@ -1,6 +1,6 @@
 //! The command line's words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
     version,
     about = "Trained models (ONNX) to tuned and checked plans, run fast",
     after_help = "Start with `planish demo`. Exit codes: 0 done, 1 the answer is no, 2 bad usage or bad input, \
-                  3 this machine cannot do it."
+                  3 this machine cannot do it, 4 a mistake of ours (please report it), 130 interrupted."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -42,6 +42,38 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Show what this machine offers: CPU, memory, GPUs, libraries
     Doctor(Doctor),
+}
+
+impl Command {
+    /// Where its report goes as JSON.
+    pub(crate) fn json(&self) -> Option<&Json> {
+        Some(match self {
+            Command::Inspect(args) => &args.json,
+            Command::Build(args) => &args.json,
+            Command::Run(args) => &args.json,
+            Command::Bench(args) => &args.json,
+            Command::Profile(args) => &args.json,
+            Command::Timing(Timing::Show(args)) => &args.json,
+            Command::Timing(Timing::Merge(args)) => &args.json,
+            Command::Timing(Timing::Diff(args)) => &args.json,
+            Command::Zoo(args) => &args.json,
+            Command::Doctor(args) => &args.json,
+            Command::Verify(args) => &args.json,
+            Command::Sign(_) | Command::Demo(_) => return None,
+        })
+    }
+
+    /// The model that it reads.
+    pub(crate) fn model(&self) -> Option<&Path> {
+        match self {
+            Command::Inspect(args) => Some(&args.model),
+            Command::Build(args) => Some(&args.model),
+            Command::Run(args) => Some(&args.model),
+            Command::Bench(args) => Some(&args.model),
+            Command::Profile(args) => Some(&args.model),
+            _ => None,
+        }
+    }
 }
 
 #[derive(clap::Args, Debug)]
@@ -142,6 +174,9 @@ pub(crate) struct Opening {
     /// The most memory that a run may hold beside weights and inputs, as in 4G (as much as there is if not given)
     #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes)]
     pub(crate) max_memory: Option<usize>,
+    /// Read the plan into memory instead of mapping its file, which may then be overwritten while it is in use
+    #[arg(long)]
+    pub(crate) copy: bool,
 }
 
 /// Where compiled code comes from.
@@ -404,7 +439,7 @@ pub(crate) struct Zoo {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Demo {
-    /// Where the files go; a new folder under the temporary one if not given
+    /// Where the files go; planish/demo in the user's cache folder if not given
     pub(crate) folder: Option<PathBuf>,
 }
 

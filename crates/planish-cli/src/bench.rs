@@ -13,18 +13,19 @@ use planish_tensor::Tensor;
 use serde_json::{Value, json};
 
 use crate::args::Bench;
+use crate::ending::Answer;
 use crate::feed::Sources;
 use crate::memory::{self, Held};
 use crate::start::Start;
 use crate::stats::Stats;
 use crate::watch::Watch;
-use crate::{Answer, load, print, say_note};
+use crate::{load, print, say_note};
 
 pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     load::check_opening(&args.model, args.building.device, &args.opening)?;
     let mut start = Start::at(args.building.device)?;
     let mut opening = Instant::now();
-    let made = load::plan(&args.model, &args.building, args.no_cache)?;
+    let made = load::plan(&args.model, &args.building, &args.opening, args.no_cache)?;
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let counting = Instant::now();

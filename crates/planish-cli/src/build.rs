@@ -8,14 +8,16 @@ use planish::{Device, Plan, TargetNeeds};
 use serde_json::{Map, json};
 
 use crate::args::{Build, Opening};
+use crate::ending::Answer;
 use crate::memory::Needs;
-use crate::{Answer, inspect_plan, load, print};
+use crate::{files, inspect_plan, load, print};
 
 /// Stages that took less are not worth a word.
 const LEAST_SHOWN_S: f64 = 1e-3;
 
 pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("plan"));
+    files::check_target(&path, files::Kind::Plan, &[&args.model])?;
     let made = load::build(&args.model, &args.building)?;
     let n_bytes = made.plan.save(&path)?;
     let record = made.plan.record();

@@ -5,15 +5,16 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use planish::{ContextOptions, Device, View};
 use planish_op::Value;
 use planish_plan::Outcome;
 
 use crate::args::{Building, Demo, Opening};
+use crate::ending::{Answer, Ending};
 use crate::feed::{self, Sources};
 use crate::inspect::{self, Report};
-use crate::{Answer, files, load, print, run, say_note};
+use crate::{files, load, print, run, say_note};
 
 /// The network, and the seed of its weights; the inputs take the next one.
 const NETWORK: &str = "resnet18_224";
@@ -26,10 +27,16 @@ const TOLERANCE: f64 = 2e-5;
 pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let folder = match &args.folder {
         Some(folder) => folder.clone(),
-        None => std::env::temp_dir().join("planish-demo"),
+        None => {
+            let cache = planish_files::user_cache().context("there is no cache folder; give a folder")?;
+            cache.join("demo")
+        }
     };
-    std::fs::create_dir_all(&folder)
+    planish_files::private_folder(&folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    if let Some(why) = planish_files::distrust(&folder) {
+        bail!("the demo's plan could be exchanged: {why}; give another folder");
+    }
     let model = folder.join("demo.onnx");
     let bytes = planish_zoo::onnx(NETWORK, SEED)?;
     files::write(&model, |file| file.write_all(&bytes))?;
@@ -78,7 +85,10 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     writeln!(out, "\nOne against the other, on the same random input:\n")?;
     print::table(out, &rows, &[1, 2])?;
     writeln!(out, "\nThe plan is {:.0} times as fast.", slow.as_secs_f64() / median.as_secs_f64())?;
-    ensure!(error <= TOLERANCE, "the plan's answer is {error:.1e} off the reference's; please report it");
+    ensure!(
+        error <= TOLERANCE,
+        Ending::Ours(format!("the plan's answer is {error:.1e} off the reference's"))
+    );
 
     let (inputs, outputs) = (folder.join("input.npz"), folder.join("output.npz"));
     run::save_archive(&inputs, &fed.tensors)?;

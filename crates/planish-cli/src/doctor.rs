@@ -10,7 +10,8 @@ use planish_cuda::{CudaErrorKind, Gpu, Report};
 use serde_json::json;
 
 use crate::args::Doctor;
-use crate::{Answer, print};
+use crate::ending::Answer;
+use crate::print;
 
 /// CPU features that kernels will ask for, as `/proc/cpuinfo` spells them.
 const FEATURES: [&str; 15] = [
@@ -106,6 +107,12 @@ fn gpu_json(gpu: &Gpu, free: usize) -> serde_json::Value {
         "memory_bytes": gpu.memory_bytes,
         "memory_free_bytes": free,
     })
+}
+
+/// Bytes of memory that this process can have at most, as far as the system says.
+pub(crate) fn memory() -> Option<u64> {
+    let machine = Machine::look(Path::new("/"));
+    machine.memory_limit.into_iter().chain(machine.memory).min()
 }
 
 /// What a folder holds, in order; nothing if it cannot be read.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use planish_ir::Graph;
 use planish_op::{TensorType, Value};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{DType, Tensor, element_count};
 
+use crate::ending::Ending;
 use crate::random::Random;
 use crate::shapes::{self, Sizes};
-use crate::{npy, picture};
+use crate::{doctor, npy, picture, print};
 
 /// What the user gave.
 #[derive(Debug, Default)]
@@ -50,6 +51,23 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         })?;
         Ok(inputs[place].1)
     };
+    // Before elements are read: what the input cannot take, and what the machine has no memory for.
+    let accept = |name: &str, origin: &str, dtype: DType, shape: &[usize]| -> Result<()> {
+        let ty = type_of(name, origin)?;
+        check_type(name, ty, dtype, origin)?;
+        shapes::bind(name, ty, shape, &mut Sizes::new()).with_context(|| origin.to_string())?;
+        let n_bytes = element_count(shape).and_then(|n| dtype.bytes_for(n));
+        if let (Some(n_bytes), Some(room)) = (n_bytes, doctor::memory()) {
+            let (wants, has) = (print::bytes(n_bytes as u64), print::bytes(room));
+            ensure!(
+                n_bytes as u64 <= room,
+                Ending::Lacking(format!(
+                    "{origin}: `{name}` takes {wants}, this machine has {has} of memory"
+                ))
+            );
+        }
+        Ok(())
+    };
     let (mut notes, mut untied) = (Vec::new(), BTreeSet::new());
     let mut sizes = Sizes::new();
     let mut given: BTreeMap<String, Tensor> = BTreeMap::new();
@@ -61,8 +79,10 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
         Ok(())
     };
     if let Some(path) = sources.archive {
-        for (name, tensor) in npy::read_archive(path)? {
-            take(&name, tensor, &path.display().to_string(), &mut sizes)?;
+        let origin = path.display().to_string();
+        let accept = |name: &str, dtype, shape: &[usize]| accept(name, &origin, dtype, shape);
+        for (name, tensor) in npy::read_archive(path, &accept)? {
+            take(&name, tensor, &origin, &mut sizes)?;
         }
     }
     for text in sources.files {
@@ -74,7 +94,8 @@ pub(crate) fn gather(graph: &Graph, sources: &Sources<'_>) -> Result<Fed> {
             notes.push(note);
             tensor
         } else {
-            npy::read_file(path)?
+            let origin = path.display().to_string();
+            npy::read_file(path, &|_, dtype, shape| accept(name, &origin, dtype, shape))?
         };
         take(name, tensor, &path.display().to_string(), &mut sizes)?;
     }
@@ -147,20 +168,24 @@ fn typed(name: &str, ty: &TensorType, tensor: Tensor, origin: &str) -> Result<Te
     if tensor.dtype() == ty.dtype {
         return Ok(tensor);
     }
+    check_type(name, ty, tensor.dtype(), origin)?;
+    let converted = npy::converted(&tensor, ty.dtype)?;
+    ensure!(
+        npy::converted(&converted, npy::stored_type(ty.dtype))? == tensor,
+        "{origin}: input `{name}` is {ty}, and not all values of the file fit that type"
+    );
+    Ok(converted)
+}
+
+/// Refuses elements of a type that is neither the input's own nor the one that stands in for it.
+fn check_type(name: &str, ty: &TensorType, dtype: DType, origin: &str) -> Result<()> {
     let stored = npy::stored_type(ty.dtype);
-    if tensor.dtype() == stored {
-        let converted = npy::converted(&tensor, ty.dtype)?;
-        ensure!(
-            npy::converted(&converted, stored)? == tensor,
-            "{origin}: input `{name}` is {ty}, and not all values of the file fit that type"
-        );
-        return Ok(converted);
-    }
-    bail!(
-        "{origin}: input `{name}` is {ty}, the file holds {}; convert it with numpy's astype('{}')",
-        tensor.dtype(),
+    ensure!(
+        dtype == ty.dtype || dtype == stored,
+        "{origin}: input `{name}` is {ty}, the file holds {dtype}; convert it with numpy's astype('{}')",
         numpy_name(stored)
-    )
+    );
+    Ok(())
 }
 
 fn numpy_name(dtype: DType) -> &'static str {

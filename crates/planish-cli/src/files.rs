@@ -1,50 +1,91 @@
-//! Writing files: under a temporary name first, so that nobody ever sees half of one.
+//! Writing files: in one piece, and never over what a command was given or over another kind of file.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::fs::File;
+use std::io::{self, BufWriter, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+/// The kinds of files that commands write, each known by how it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Plan,
+    Onnx,
+    Npz,
+    Json,
+    Tactics,
+    Timings,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Plan => "a plan",
+            Kind::Onnx => "an ONNX model",
+            Kind::Npz => "an .npz archive",
+            Kind::Json => "JSON",
+            Kind::Tactics => "a lock of tactics",
+            Kind::Timings => "a timing cache",
+        }
+    }
+
+    fn begins(self, first: &[u8]) -> bool {
+        match self {
+            Kind::Plan => planish_plan::is_plan(first),
+            // Every exporter writes the version of the format first, which is field 1 as a number.
+            Kind::Onnx => first.starts_with(b"\x08") && !planish_plan::is_plan(first),
+            Kind::Npz => first.starts_with(b"PK"),
+            Kind::Json => first.trim_ascii_start().starts_with(b"{"),
+            Kind::Tactics => first.starts_with(b"planish tactics "),
+            Kind::Timings => first.starts_with(b"planish timings "),
+        }
+    }
+}
+
+/// Refuses before any work is done what could not be written, and what should not: a file that the command reads
+/// (`given`, under whatever name), and one that is there and of another kind.
+pub(crate) fn check_target(path: &Path, kind: Kind, given: &[&Path]) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    if let Some(given) = given.iter().find(|given| planish_files::is_same_file(given, path)) {
+        let name = if **given == *path { String::new() } else { format!(", {}", given.display()) };
+        bail!("{}: it is a file that this command reads{name}; give another name", cannot());
+    }
+    planish_files::check_target(path).with_context(cannot)?;
+    if path.exists() {
+        let mut first = [0; 64];
+        let n = planish_files::open(path).and_then(|mut file| file.read(&mut first)).with_context(cannot)?;
+        let (what, name) = (kind.name(), path.display());
+        ensure!(
+            n == 0 || kind.begins(&first[..n]),
+            "cannot write {name}: the file that is there is not {what}; give another name, or remove it first"
+        );
+    }
+    Ok(())
+}
 
 /// Writes the file with `fill` and puts it in its place when it is complete.
 pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
-    let Some(name) = path.file_name() else { bail!("{} is not a file name", path.display()) };
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let filled = (|| {
-        let mut file = BufWriter::new(File::create(&temporary)?);
-        fill(&mut file)?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, path)
-    })();
-    filled
-        .inspect_err(|_| {
-            // What is left of a file that could not be finished is of no use.
-            let _ = fs::remove_file(&temporary);
-        })
-        .with_context(cannot)
+    planish_files::write(path, fill).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
-    fn a_failure_leaves_the_old_file_and_nothing_else() {
-        let folder = std::env::temp_dir().join(format!("planish-files-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("a.txt");
-        write(&path, |file| file.write_all(b"old")).unwrap();
-        let error = write(&path, |_| Err(io::Error::other("full"))).unwrap_err();
-        assert_eq!(format!("{error:#}"), format!("cannot write {}: full", path.display()));
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        fs::remove_dir_all(folder).unwrap();
+    fn kinds_are_told_by_how_they_begin() {
+        let beginnings: [(Kind, &[u8]); 5] = [
+            (Kind::Onnx, b"\x08\x0a\x12\x04test"),
+            (Kind::Npz, b"PK\x03\x04"),
+            (Kind::Json, b"\n {\"a\": 1}"),
+            (Kind::Tactics, b"planish tactics 1\n"),
+            (Kind::Timings, b"planish timings 1\n"),
+        ];
+        for (kind, _) in beginnings {
+            for (other, first) in beginnings {
+                assert_eq!(kind.begins(first), kind == other, "{kind:?} of {other:?}");
+            }
+        }
     }
 }

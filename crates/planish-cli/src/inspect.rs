@@ -12,8 +12,9 @@ use planish_tensor::Bytes;
 use serde_json::json;
 
 use crate::args::Inspect;
+use crate::ending::Answer;
 use crate::shapes::{self, Sizes};
-use crate::{Answer, inspect_plan, load, print, say_note};
+use crate::{inspect_plan, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     if load::is_plan(&args.model) {

@@ -9,16 +9,17 @@ use planish_plan::{CertificateState, Outcome, Plan, PlanErrorKind, Step, StepKin
 use serde_json::json;
 
 use crate::args::{Building, Inspect, Opening};
+use crate::ending::Answer;
 use crate::memory::Needs;
-use crate::{Answer, load, print, say_note};
+use crate::{files, load, print, say_note};
 
 pub(crate) fn command(args: &Inspect, out: &mut dyn Write) -> Result<Answer> {
     // The file's own plan is shown wherever it can be read, for whatever machine it is.
     let plan = match Plan::open(&args.model) {
         Err(error) if matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown) => {
-            load::plan(&args.model, &Building::default(), false)?.plan.record().clone()
+            load::plan(&args.model, &Building::default(), &Opening::default(), false)?.plan.record().clone()
         }
-        opened => opened?,
+        opened => opened.map_err(planish::Error::from)?,
     };
     if args.graph {
         write!(out, "{}", plan.graph)?;
@@ -61,7 +62,7 @@ fn code(plan: &Plan, folder: &Path, out: &mut dyn Write) -> Result<Answer> {
     for (idx, code) in plan.code.iter().enumerate() {
         let name: String = code.key.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
         let path = folder.join(format!("{idx:03}_{name}.cubin"));
-        std::fs::write(&path, &*code.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(&path, |file| file.write_all(&code.bytes))?;
         writeln!(out, "{} {}", path.display(), print::bytes(code.bytes.len() as u64))?;
     }
     if plan.code.is_empty() {

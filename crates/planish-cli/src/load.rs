@@ -15,6 +15,8 @@ use planish_plan::{CertificateState, Profile, SymbolRange};
 
 use crate::args::{Building, Opening};
 use crate::feed::{Fed, Sources};
+use crate::files::{self, Kind};
+use crate::interrupt::{Stoppable, clear_line};
 use crate::shapes::{self, Sizes};
 use crate::{feed, inspect, say_note, sign};
 
@@ -63,13 +65,13 @@ pub(crate) struct Made {
 /// Whether the file is a plan, by its first bytes. What cannot be read is none; who reads it as a model says why.
 pub(crate) fn is_plan(path: &Path) -> bool {
     let mut first = [0u8; 16];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut first));
+    let read = planish_files::open(path).and_then(|mut file| file.read(&mut first));
     read.is_ok_and(|n| planish_plan::is_plan(&first[..n]))
 }
 
 /// Opens the plan, or builds the model. What is built in memory is kept in the user's cache folder, and taken from
 /// there the next time.
-pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<Made> {
+pub(crate) fn plan(path: &Path, building: &Building, opening: &Opening, no_cache: bool) -> Result<Made> {
     let start = Instant::now();
     if matches!(building.device, Device::Cuda(_)) {
         // Without it nothing is going to happen, so nothing is said of anything else.
@@ -78,15 +80,21 @@ pub(crate) fn plan(path: &Path, building: &Building, no_cache: bool) -> Result<M
     let cache = if no_cache { None } else { PlanCache::user() };
     let mut build_time = None;
     if is_plan(path) {
-        let plan = match Plan::open_for(path, building.device)? {
+        let opened = match opening.copy {
+            true => Plan::open_copied_for(path, building.device),
+            false => Plan::open_for(path, building.device),
+        };
+        let plan = match opened? {
             Opened::Fits(plan) => plan,
             Opened::NeedsRebuild(rebuild) => {
                 say_note(&format!("{}; it is built again for this machine", rebuild.why()));
                 let key = rebuild.cache_key()?;
                 let build = || {
                     let begun = Instant::now();
-                    let built = rebuild.progress(progress()).build_with_report();
+                    let work = Stoppable::begin();
+                    let built = rebuild.progress(progress()).cancel(work.flag()).build_with_report();
                     clear_line();
+                    work.end()?;
                     let built = built?;
                     built.notes.iter().for_each(|note| say_note(note));
                     build_time = Some(begun.elapsed());
@@ -146,6 +154,10 @@ fn cached(
         },
         Cached::Absent => {}
         Cached::Unusable(why) => say_note(&format!("a cached plan cannot be used and is removed: {why}")),
+        Cached::Untrusted(why) => {
+            say_note(&format!("the cache of plans is not used: {why}"));
+            return build();
+        }
     }
     let plan = build()?;
     match cache.keep(&key, &plan) {
@@ -185,6 +197,17 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
 
 /// The build that the arguments ask for.
 fn prepare(path: &Path, building: &Building) -> Result<Builder> {
+    if let Some(target) = &building.save_tactics {
+        files::check_target(target, Kind::Tactics, &[path])?;
+    }
+    if let Some(target) = &building.timing_cache {
+        if !building.timing_cache_only {
+            files::check_target(target, Kind::Timings, &[path])?;
+        }
+        if let Some(why) = planish_files::distrust(target) {
+            say_note(&format!("{why}: its times decide which kernels are taken, never what these compute"));
+        }
+    }
     // Settled before anything takes time: a GPU that is not there is said at once.
     let device = building.device.settled();
     let describe = device.describe()?;
@@ -233,7 +256,8 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
     options.progress = progress();
     options.timing_cache = building.timing_cache.clone();
     options.timing_cache_only = building.timing_cache_only;
-    options.tactics = building.load_tactics.as_deref().map(TacticLock::load).transpose()?;
+    let lock = building.load_tactics.as_deref().map(TacticLock::load).transpose();
+    options.tactics = lock.map_err(planish::Error::from)?;
     options.build_time = building.build_time;
     options.workspace = building.workspace;
     if let Some(sources) = &building.tactic_sources {
@@ -244,14 +268,29 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
 
 /// Runs a build, and says and writes what it has to.
 fn run(builder: Builder, building: &Building) -> Result<Built> {
+    let work = Stoppable::begin();
+    let mut builder = builder;
+    builder.options_mut().cancel = work.flag();
     let built = builder.build_with_report();
     clear_line();
+    work.end().with_context(|| stopped(building.timing_cache.as_deref()))?;
     let (built, _) = built?;
     built.notes.iter().for_each(|note| say_note(note));
     if let Some(path) = &building.save_tactics {
-        built.tactics.save(path)?;
+        built.tactics.save(path).map_err(planish::Error::from)?;
     }
     Ok(built)
+}
+
+/// What is left of a build that was stopped.
+fn stopped(timing_cache: Option<&Path>) -> String {
+    match timing_cache {
+        Some(path) if path.is_file() => {
+            format!("the build was stopped; the times measured so far are kept in {}", path.display())
+        }
+        Some(_) => "the build was stopped before anything was measured".to_string(),
+        None => "the build was stopped, and nothing is kept (--timing-cache FILE keeps times)".to_string(),
+    }
 }
 
 /// Refuses what only a GPU can do before a model is built for the CPU.
@@ -442,13 +481,6 @@ fn progress() -> Option<planish::Progress> {
             let _ = write!(std::io::stderr(), "\r\x1b[K{stage}: {done} of {of}");
         }
     }))
-}
-
-fn clear_line() {
-    use std::io::{IsTerminal, Write};
-    if std::io::stderr().is_terminal() {
-        let _ = write!(std::io::stderr(), "\r\x1b[K");
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! element type, the order and the shape) and the elements. Element types that numpy lacks travel in the next
 //! wider one that has all of their values: small floats in `f32`, small integers in 8 bits.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::Path;
 
@@ -20,14 +19,22 @@ const MAX_HEADER: usize = 1 << 16;
 const ALIGNMENT: usize = 64;
 
 /// The array in a `.npy` file.
-pub(crate) fn read_file(path: &Path) -> Result<Tensor> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    read(&mut BufReader::new(file)).with_context(|| format!("{} is not a usable .npy file", path.display()))
+pub(crate) fn read_file(path: &Path, accept: Accept<'_>) -> Result<Tensor> {
+    let file = planish_files::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let not_usable = || format!("{} is not a usable .npy file", path.display());
+    let mut file = BufReader::new(file);
+    let header = Header::read(&mut file).with_context(not_usable)?;
+    accept("", header.dtype, &header.shape)?;
+    elements(&mut file, &header).with_context(not_usable)
 }
 
+/// Asked before an array's elements are read, by its name, type and sizes: a small file can promise, and inflate to,
+/// more than there is memory.
+pub(crate) type Accept<'a> = &'a dyn Fn(&str, DType, &[usize]) -> Result<()>;
+
 /// The arrays in a `.npz` file, in file order.
-pub(crate) fn read_archive(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+pub(crate) fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tensor)>> {
+    let file = planish_files::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let not_usable = || format!("{} is not a usable .npz file", path.display());
     let mut archive = ZipArchive::new(BufReader::new(file)).with_context(not_usable)?;
     let mut arrays = Vec::new();
@@ -35,34 +42,17 @@ pub(crate) fn read_archive(path: &Path) -> Result<Vec<(String, Tensor)>> {
         let mut entry = archive.by_index(idx).with_context(not_usable)?;
         let name = entry.name().with_context(not_usable)?.into_owned();
         let Some(name) = name.strip_suffix(".npy").map(str::to_string) else { continue };
-        let array = read(&mut entry).with_context(|| format!("array `{name}`")).with_context(not_usable)?;
+        let in_array = || format!("array `{name}`");
+        let header = Header::read(&mut entry).with_context(in_array).with_context(not_usable)?;
+        accept(&name, header.dtype, &header.shape)?;
+        let array = elements(&mut entry, &header).with_context(in_array).with_context(not_usable)?;
         arrays.push((name, array));
     }
     Ok(arrays)
 }
 
-fn read(reader: &mut dyn Read) -> Result<Tensor> {
-    let mut start = [0; 8];
-    reader.read_exact(&mut start).context("the file is too short")?;
-    ensure!(start.starts_with(MAGIC), "it does not begin as one");
-    let header_len = match start[6] {
-        1 => {
-            let mut len = [0; 2];
-            reader.read_exact(&mut len)?;
-            usize::from(u16::from_le_bytes(len))
-        }
-        2 | 3 => {
-            let mut len = [0; 4];
-            reader.read_exact(&mut len)?;
-            u32::from_le_bytes(len) as usize
-        }
-        version => bail!("version {version} of the format is not known"),
-    };
-    ensure!(header_len <= MAX_HEADER, "its header has {header_len} bytes");
-    let mut header = vec![0; header_len];
-    reader.read_exact(&mut header).context("the header is cut off")?;
-    let header = String::from_utf8(header).context("the header is no text")?;
-    let header = Header::parse(&header)?;
+/// The elements behind a header.
+fn elements(reader: &mut dyn Read, header: &Header) -> Result<Tensor> {
     let too_large = || format!("an array of shape {:?} does not fit into memory", header.shape);
     let n = element_count(&header.shape).with_context(too_large)?;
     let n_bytes = header.dtype.bytes_for(n).with_context(too_large)?;
@@ -107,6 +97,30 @@ struct Header {
 }
 
 impl Header {
+    fn read(reader: &mut dyn Read) -> Result<Header> {
+        let mut start = [0; 8];
+        reader.read_exact(&mut start).context("the file is too short")?;
+        ensure!(start.starts_with(MAGIC), "it does not begin as one");
+        let header_len = match start[6] {
+            1 => {
+                let mut len = [0; 2];
+                reader.read_exact(&mut len)?;
+                usize::from(u16::from_le_bytes(len))
+            }
+            2 | 3 => {
+                let mut len = [0; 4];
+                reader.read_exact(&mut len)?;
+                u32::from_le_bytes(len) as usize
+            }
+            version => bail!("version {version} of the format is not known"),
+        };
+        ensure!(header_len <= MAX_HEADER, "its header has {header_len} bytes");
+        let mut header = vec![0; header_len];
+        reader.read_exact(&mut header).context("the header is cut off")?;
+        let header = String::from_utf8(header).context("the header is no text")?;
+        Header::parse(&header)
+    }
+
     fn parse(text: &str) -> Result<Header> {
         let field = |name: &str| {
             let (_, rest) = text.split_once(&format!("'{name}':"))?;
@@ -211,6 +225,11 @@ mod tests {
 
     use super::*;
 
+    fn read(reader: &mut dyn Read) -> Result<Tensor> {
+        let header = Header::read(reader)?;
+        elements(reader, &header)
+    }
+
     fn written(tensor: &Tensor) -> Vec<u8> {
         let mut bytes = Vec::new();
         write(&mut bytes, tensor).unwrap();
@@ -295,9 +314,11 @@ mod tests {
         let mut bytes = Cursor::new(Vec::new());
         write_archive(&mut bytes, &tensors).unwrap();
         std::fs::write(&path, bytes.into_inner()).unwrap();
-        assert_eq!(read_archive(&path).unwrap(), tensors);
+        assert_eq!(read_archive(&path, &|_, _, _| Ok(())).unwrap(), tensors);
+        let refused = read_archive(&path, &|name, _, shape| bail!("{name} {shape:?}")).unwrap_err();
+        assert_eq!(refused.to_string(), "x [2]");
         std::fs::write(&path, b"not an archive").unwrap();
-        assert!(read_archive(&path).is_err());
+        assert!(read_archive(&path, &|_, _, _| Ok(())).is_err());
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! Images as inputs: decoded, brought to the size and layout that the input's type asks for.
 
+use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -32,8 +33,8 @@ pub(crate) fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, 
              with 1, 3 or 4 channels"
         );
     };
-    let decoded = image::ImageReader::open(path)
-        .and_then(image::ImageReader::with_guessed_format)
+    let decoded = planish_files::open(path)
+        .and_then(|file| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
         .with_context(|| format!("cannot read {}", path.display()))?
         .decode()
         .with_context(|| format!("{} is not a usable image", path.display()))?;

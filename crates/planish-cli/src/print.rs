@@ -1,6 +1,7 @@
 //! Tables, numbers and JSON, the same way in every command.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Result;
 use serde_json::Value;
@@ -32,6 +33,14 @@ pub(crate) fn table(out: &mut dyn Write, rows: &[Vec<String>], right: &[usize]) 
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
+}
+
+/// Refuses a report's file before any work is done. Pipes and devices (`/dev/stdout`) take one as they are.
+pub(crate) fn check_json(path: &Path, model: Option<&Path>) -> Result<()> {
+    if path.exists() && !path.is_file() && !path.is_dir() {
+        return Ok(());
+    }
+    files::check_target(path, files::Kind::Json, model.as_slice())
 }
 
 /// A report's JSON where it was asked for.

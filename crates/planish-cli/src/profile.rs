@@ -7,13 +7,14 @@ use planish::{ContextOptions, View};
 use serde_json::json;
 
 use crate::args::Profile;
+use crate::ending::Answer;
 use crate::feed::Sources;
 use crate::inspect_plan::tactic;
-use crate::{Answer, load, print, say_note};
+use crate::{load, print, say_note};
 
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     load::check_opening(&args.model, args.building.device, &args.opening)?;
-    let made = load::plan(&args.model, &args.building, args.no_cache)?;
+    let made = load::plan(&args.model, &args.building, &args.opening, args.no_cache)?;
     let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
     let sources =

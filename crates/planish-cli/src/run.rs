@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use planish::Device;
+use planish_files::NewFile;
 use planish_ir::{Graph, interpret_with};
 use planish_op::Value;
 use planish_tensor::Tensor;
 use serde_json::json;
 
 use crate::args::{Backend, Building, Run};
+use crate::ending::Answer;
 use crate::feed::{self, Fed, Sources};
-use crate::{Answer, files, inspect, load, npy, print, say_note};
+use crate::{files, inspect, load, npy, print, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     let device = match args.backend {
@@ -28,7 +30,7 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     }
     load::check_opening(&args.model, device, &args.opening)?;
     if let Some(path) = &args.output {
-        check_target(path)?;
+        check_target(path, args)?;
     }
     let sources = Sources {
         archive: args.inputs.as_ref(),
@@ -85,7 +87,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
     if let Some(fed) = &given {
         building.untied.clone_from(&fed.untied);
     }
-    let made = load::plan(&args.model, &building, args.no_cache)?;
+    let made = load::plan(&args.model, &building, &args.opening, args.no_cache)?;
     let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
     let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
     let fed = match given {
@@ -225,10 +227,18 @@ impl Ran {
         }
         fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
         let mut taken = BTreeSet::new();
+        let mut files = Vec::new();
         for (name, tensor) in &tensors {
             let file = path.join(file_name(name, &mut taken));
-            files::write(&file, |file| npy::write(file, tensor))?;
+            let write = || {
+                let mut file = NewFile::create(&file)?;
+                npy::write(file.writer(), tensor)?;
+                Ok::<_, io::Error>(file)
+            };
+            files.push(write().with_context(|| format!("cannot write {}", file.display()))?);
         }
+        // All or none.
+        planish_files::commit_all(files).with_context(|| format!("cannot write into {}", path.display()))?;
         Ok(format!("{} file(s) in {}", tensors.len(), path.display()))
     }
 
@@ -276,7 +286,7 @@ fn has_extension(path: &Path, extension: &str) -> bool {
 }
 
 /// Refuses what could not be written before anything is computed.
-fn check_target(path: &Path) -> Result<()> {
+fn check_target(path: &Path, args: &Run) -> Result<()> {
     ensure!(
         !has_extension(path, "npy"),
         "-o wants an .npz file or a folder, not {}; a folder gets one .npy per output",
@@ -286,10 +296,9 @@ fn check_target(path: &Path) -> Result<()> {
         ensure!(!path.is_file(), "cannot write into {}: it is a file, not a folder", path.display());
         return Ok(());
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(folder.is_dir(), "cannot write {}: there is no folder {}", path.display(), folder.display());
-    ensure!(!path.is_dir(), "cannot write {}: it is a folder", path.display());
-    Ok(())
+    let mut given = vec![args.model.as_path()];
+    given.extend(args.inputs.as_deref());
+    files::check_target(path, files::Kind::Npz, &given)
 }
 
 /// A file name for an output: what file systems dislike replaced, and no name twice.

@@ -10,7 +10,8 @@ use planish_plan::{MAX_SIGNATURE_FILE, Plan};
 use serde_json::json;
 
 use crate::args::{CodeSource, Opening, Sign, Verify};
-use crate::{Answer, files, load, print, say_note};
+use crate::ending::Answer;
+use crate::{files, load, print, say_note};
 
 /// What is behind the name of a plan in the name of its signature.
 const SIGNATURE: &str = "sig";

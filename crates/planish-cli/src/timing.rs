@@ -8,7 +8,8 @@ use planish::{TimingCache, TimingEntry, TimingKey};
 use serde_json::{Value, json};
 
 use crate::args::{Timing, TimingDiff, TimingMerge, TimingShow};
-use crate::{Answer, print};
+use crate::ending::Answer;
+use crate::print;
 
 pub(crate) fn command(args: &Timing, out: &mut dyn Write) -> Result<Answer> {
     match args {

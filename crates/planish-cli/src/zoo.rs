@@ -8,15 +8,19 @@ use planish_zoo::ENTRIES;
 use serde_json::json;
 
 use crate::args::{Json, Zoo};
-use crate::{Answer, files, print};
+use crate::ending::Answer;
+use crate::{files, print};
 
 pub(crate) fn command(args: &Zoo, out: &mut dyn Write) -> Result<Answer> {
     let Some(name) = &args.name else {
         list(&args.json, out)?;
         return Ok(Answer::Yes);
     };
-    let bytes = planish_zoo::onnx(name, args.seed)?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.onnx")));
+    if ENTRIES.iter().any(|entry| entry.name == name.as_str()) {
+        files::check_target(&path, files::Kind::Onnx, &[])?;
+    }
+    let bytes = planish_zoo::onnx(name, args.seed)?;
     files::write(&path, |file| file.write_all(&bytes))?;
     if !args.json.replaces_tables() {
         writeln!(out, "{}: {} (seed {})", path.display(), print::bytes(bytes.len() as u64), args.seed)?;

@@ -149,7 +149,8 @@ pub(crate) fn compile_ahead(backend: &dyn Backend, work: &[(Problem, Tactic)]) {
     let n_threads = thread::available_parallelism().map_or(1, usize::from).min(work.len());
     thread::scope(|scope| {
         for _ in 1..n_threads {
-            scope.spawn(compile);
+            // Where the system gives no more threads, those that are there do it.
+            let _ = thread::Builder::new().spawn_scoped(scope, compile);
         }
         compile();
     });

@@ -16,6 +16,8 @@ pub enum BuildErrorKind {
     Refused,
     /// A file of timings or tactics that cannot be read or written.
     Io,
+    /// A file of timings or tactics for which the disk has no room, or a limit none.
+    NoRoom,
     /// A file of timings or tactics that does not follow its format.
     BadFile,
     /// An option that does not say what it may.
@@ -60,6 +62,15 @@ impl BuildError {
             }
             _ => BuildError::internal(error.to_string()),
         }
+    }
+
+    /// A file of timings or tactics that cannot be read or written.
+    pub(crate) fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> BuildError {
+        let kind = match planish_files::is_out_of_room(error) {
+            true => BuildErrorKind::NoRoom,
+            false => BuildErrorKind::Io,
+        };
+        BuildError::new(kind, format!("cannot {doing} {}: {error}", path.display()))
     }
 
     pub(crate) fn in_file(mut self, path: &std::path::Path) -> BuildError {

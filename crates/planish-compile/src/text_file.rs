@@ -1,15 +1,13 @@
 //! The small text files of a build (timings, locks of tactics): a first line that names the format, then lines
 //! of tab-separated fields; read with bounds, written in one piece.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use crate::error::{BuildError, BuildErrorKind};
 
-/// Longer files are not read: a measured problem takes about 500 bytes a candidate.
-const MAX_BYTES: u64 = 256 << 20;
+/// Longer files are neither read nor written: a measured problem takes about 500 bytes a candidate.
+pub(crate) const MAX_BYTES: u64 = 256 << 20;
 
 /// A kind of file, by the word on its first line, and the version of its format.
 #[derive(Clone, Copy, Debug)]
@@ -97,18 +95,18 @@ pub(crate) fn unescape(field: &str) -> Option<String> {
 
 /// The text of a file; `None` if there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, BuildError> {
-    let cannot =
-        |what: String| BuildError::new(BuildErrorKind::Io, format!("cannot read {}: {what}", path.display()));
-    let file = match File::open(path) {
+    let cannot = |error: io::Error| BuildError::io("read", path, &error);
+    let file = match planish_files::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(cannot(error.to_string())),
+        Err(error) => return Err(cannot(error)),
     };
     let mut bytes = Vec::new();
     // One more than allowed tells a long file from one that just fits; what it claims to be does not matter.
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| cannot(error.to_string()))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(cannot(format!("it is longer than {} MB", MAX_BYTES >> 20)));
+        let message = format!("{}: the file is longer than {} MB", path.display(), MAX_BYTES >> 20);
+        return Err(BuildError::new(BuildErrorKind::BadFile, message));
     }
     String::from_utf8(bytes).map(Some).map_err(|_| {
         let message = format!("{}: the file is not text; this is another kind of file", path.display());
@@ -116,36 +114,10 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, BuildError> {
     })
 }
 
-/// Writes a file under a temporary name and puts it in its place when it is complete.
+/// Writes a file in one piece.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), BuildError> {
-    let cannot = |what: &dyn std::fmt::Display| {
-        BuildError::new(BuildErrorKind::Io, format!("cannot write {}: {what}", path.display()))
-    };
-    let name = path.file_name().ok_or_else(|| cannot(&"this is not the name of a file"))?;
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let written = (|| {
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    })();
-    written.map_err(|error| {
-        // What is left of a file that could not be finished is of no use.
-        let _ = fs::remove_file(&temporary);
-        cannot(&error)
-    })
-}
-
-/// Keeps other processes that ask for the same from changing the files of this folder, while it lives. Where
-/// folders cannot be locked, nothing is kept off.
-pub(crate) fn lock_folder(path: &Path) -> Option<File> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let handle = File::open(folder).ok()?;
-    handle.lock().ok()?;
-    Some(handle)
+    let written = planish_files::write(path, |file| file.write_all(text.as_bytes()));
+    written.map(drop).map_err(|error| BuildError::io("write", path, &error))
 }
 
 #[cfg(test)]

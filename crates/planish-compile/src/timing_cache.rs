@@ -145,13 +145,15 @@ impl TimingCache {
     }
 
     /// Writes a cache file, in one piece. What another process wrote there meanwhile is kept, and taken over
-    /// into this cache.
+    /// into this cache. A cache that would be too long to be read again is refused; the file stays as it is.
     pub fn save(&mut self, path: &Path) -> Result<(), BuildError> {
-        let _lock = text_file::lock_folder(path);
+        let _lock = planish_files::Lock::beside(path);
         if let Some(there) = TimingCache::load_if_any(path)? {
             self.merge(&there);
         }
-        text_file::write(path, &self.to_text())
+        let text = self.to_text();
+        check_length(text.len() as u64).map_err(|error| error.in_file(path))?;
+        text_file::write(path, &text)
     }
 
     /// The file's text. Equal caches have equal texts.
@@ -175,6 +177,19 @@ impl TimingCache {
         }
         Ok(cache)
     }
+}
+
+/// Refuses a text that would not be read again.
+fn check_length(n_bytes: u64) -> Result<(), BuildError> {
+    if n_bytes <= text_file::MAX_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "the times would take {} MB, a file has {} at most; begin another file for the models to come",
+        n_bytes >> 20,
+        text_file::MAX_BYTES >> 20
+    );
+    Err(BuildError::new(BuildErrorKind::Refused, message))
 }
 
 fn read_line(line: &str) -> Result<(TimingKey, TimingEntry), &'static str> {
@@ -293,5 +308,12 @@ mod tests {
         let error = sample().save(&path).unwrap_err();
         assert!(error.to_string().contains("timings: the file has format 9"), "{error}");
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_written_that_is_too_long_to_be_read() {
+        assert!(check_length(text_file::MAX_BYTES).is_ok());
+        let error = check_length(text_file::MAX_BYTES + 1).unwrap_err();
+        assert_eq!(*error.kind(), BuildErrorKind::Refused);
     }
 }

@@ -1,12 +1,13 @@
 //! The compile cache: machine code of sources that were compiled before, in the user's cache folder.
 //!
-//! A file is named by everything that its contents depend on, so entries never go stale; it is written beside
-//! its place and renamed, so readers meet whole files only, and carries a checksum, so that a damaged one is
-//! compiled again.
+//! A file is named by everything that its contents depend on, so entries never go stale; it is written in one
+//! piece, so readers meet whole files only, and carries a checksum, so that a damaged one is compiled again. It is
+//! a program that runs on the GPU, so a folder or a file that somebody else could have written is left alone.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::SystemTime;
 
 /// When the folder holds more, the files that were not used for longest go.
@@ -28,14 +29,13 @@ impl Cache {
         let folder = match std::env::var_os("PLANISH_KERNEL_CACHE") {
             Some(folder) if folder.is_empty() => return None,
             Some(folder) => PathBuf::from(folder),
-            None => {
-                let absolute =
-                    |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-                let caches =
-                    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-                caches?.join("planish/kernels")
-            }
+            None => planish_files::user_cache()?.join("kernels"),
         };
+        if let Some(why) = planish_files::distrust(&folder) {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| eprintln!("note: the cache of compiled kernels is not used: {why}"));
+            return None;
+        }
         Some(Cache { folder, max_bytes: MAX_BYTES })
     }
 
@@ -52,7 +52,12 @@ impl Cache {
     /// The code of this key, if it is there and whole.
     pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
         let path = self.path(key);
-        let mut bytes = fs::read(&path).ok()?;
+        let mut file = planish_files::open(&path).ok()?;
+        if planish_files::distrust_file(&path, &file).is_some() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
         let (checksum, code) = bytes.split_at_checked(CHECKSUM)?;
         if blake3::hash(code).as_bytes() != checksum {
             let _ = fs::remove_file(&path);
@@ -72,18 +77,11 @@ impl Cache {
     }
 
     fn write(&self, key: &str, code: &[u8]) -> io::Result<()> {
-        static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        fs::create_dir_all(&self.folder)?;
-        let turn = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let partial = self.folder.join(format!("{key}.{}.{turn}.partial", std::process::id()));
-        let mut bytes = Vec::with_capacity(CHECKSUM + code.len());
-        bytes.extend_from_slice(blake3::hash(code).as_bytes());
-        bytes.extend_from_slice(code);
-        let written = fs::write(&partial, &bytes).and_then(|()| fs::rename(&partial, self.path(key)));
-        if written.is_err() {
-            let _ = fs::remove_file(&partial);
-        }
-        written?;
+        planish_files::private_folder(&self.folder)?;
+        planish_files::write(&self.path(key), |file| {
+            file.write_all(blake3::hash(code).as_bytes())?;
+            file.write_all(code)
+        })?;
         self.trim()
     }
 
@@ -111,7 +109,7 @@ impl Cache {
 
 /// Nothing but compiled code is ever removed.
 fn is_ours(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "cubin" || extension == "partial")
+    path.extension().is_some_and(|extension| extension == "cubin")
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod backend;
 mod cache;
 mod code;
 mod codegen;
+#[doc(hidden)]
+pub mod drill;
 pub mod driver;
 mod ending;
 mod error;

@@ -108,7 +108,8 @@ impl<'p> Weights<'p> {
         let file = match self.mapped.get(&path) {
             Some(bytes) => bytes.clone(),
             None => {
-                let bytes = Bytes::map_file(&path)
+                let bytes = planish_files::open_canonical(&path)
+                    .and_then(|file| Bytes::map_opened(&file))
                     .map_err(|error| ImportError::new(ImportErrorKind::Io { path: path.clone(), error }))?;
                 self.mapped.insert(path.clone(), bytes.clone());
                 bytes

@@ -23,6 +23,8 @@ pub struct PlanError {
 pub enum PlanErrorKind {
     /// The file cannot be opened, read or written.
     Io,
+    /// The disk is full, a limit on files is reached, or memory is.
+    NoRoom,
     /// The bytes are some other kind of file.
     NotAPlan,
     /// The plan was written in a format that this version does not know yet.
@@ -53,6 +55,7 @@ impl PlanErrorKind {
     fn hint(self) -> &'static str {
         match self {
             PlanErrorKind::Io => "check the path and its permissions",
+            PlanErrorKind::NoRoom => "make room, raise the limit, or choose another place",
             PlanErrorKind::NotAPlan => "give the path of a plan, made with `planish build MODEL.onnx`",
             PlanErrorKind::OlderFormat => {
                 "build the plan again from its model with `planish build MODEL.onnx`"
@@ -92,7 +95,11 @@ impl PlanError {
     }
 
     pub(crate) fn io(doing: &str, error: &std::io::Error) -> PlanError {
-        PlanError::new(PlanErrorKind::Io, format!("cannot {doing}: {error}"))
+        let kind = match planish_files::is_out_of_room(error) {
+            true => PlanErrorKind::NoRoom,
+            false => PlanErrorKind::Io,
+        };
+        PlanError::new(kind, format!("cannot {doing}: {error}"))
     }
 
     /// Which kind of failure this is.

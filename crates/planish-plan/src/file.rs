@@ -1,10 +1,7 @@
 //! A plan as a file: encoded, decoded, written in one piece, opened with its weights left where they are.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use planish_tensor::Bytes;
@@ -57,34 +54,11 @@ impl Plan {
     /// read back and verified.
     pub fn write_file(&self, path: &Path) -> Result<u64> {
         let head = self.head().map_err(|error| error.in_file(path))?;
-        let Some(name) = path.file_name() else {
-            let error = PlanError::new(PlanErrorKind::Io, "this is not the name of a file");
-            return Err(error.in_file(path));
-        };
-        // Threads of one process may write the same plan at the same time.
-        static N_WRITTEN: AtomicU32 = AtomicU32::new(0);
-        let mut temporary = OsString::from(".");
-        temporary.push(name);
-        let n_written = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
-        temporary.push(format!(".{}.{n_written}.tmp", std::process::id()));
-        let temporary = path.with_file_name(temporary);
-        let written = (|| {
-            let mut file = BufWriter::new(File::create(&temporary)?);
+        let written = planish_files::write(path, |file| {
             file.write_all(&head)?;
-            for piece in self.data() {
-                file.write_all(piece)?;
-            }
-            let file = file.into_inner()?;
-            file.sync_all()?;
-            let len = file.metadata()?.len();
-            fs::rename(&temporary, path)?;
-            Ok(len)
-        })();
-        let len = written.map_err(|error: io::Error| {
-            // What is left of a file that could not be finished is of no use.
-            let _ = fs::remove_file(&temporary);
-            PlanError::io("write it", &error).in_file(path)
-        })?;
+            self.data().try_for_each(|piece| file.write_all(piece))
+        });
+        let len = written.map_err(|error| PlanError::io("write it", &error).in_file(path))?;
         read_back(path, &head).map_err(|error| error.in_file(path))?;
         Ok(len)
     }
@@ -108,9 +82,16 @@ impl Plan {
     /// mapped file until they are used.
     ///
     /// The file may be replaced (by renaming, as [`Plan::write_file`] does) but must not be changed in place
-    /// while the plan lives.
+    /// while the plan lives: [`Plan::open_copied`] is for files that may be.
     pub fn open(path: &Path) -> Result<Plan> {
         open(path, Trust::Nothing)
+    }
+
+    /// Opens a plan file by reading all of it into memory, and verifies that copy: whatever becomes of the file
+    /// afterwards, the plan stays what was verified.
+    pub fn open_copied(path: &Path) -> Result<Plan> {
+        let read = Bytes::read_file(path).map_err(|error| PlanError::io("read it", &error));
+        read.and_then(|bytes| decode(&bytes, Trust::Nothing)).map_err(|error| error.in_file(path))
     }
 
     /// Opens a plan file without reading its weights: for files that nobody can have damaged since they were
@@ -313,10 +294,19 @@ pub(crate) fn check_data(bytes: &[u8], table: &Table, weights: &[Weight], trust:
     let n_threads = n_cores.min(MAX_THREADS).min(n_chunks / CHUNKS_PER_THREAD).max(1);
     let share = |idx: usize| n_chunks * idx / n_threads..n_chunks * (idx + 1) / n_threads;
     let damaged = thread::scope(|scope| {
-        let others: Vec<_> =
-            (1..n_threads).map(|idx| scope.spawn(move || table.damaged_chunk(bytes, share(idx)))).collect();
+        let others: Vec<_> = (1..n_threads)
+            .map(|idx| {
+                let look = move || table.damaged_chunk(bytes, share(idx));
+                thread::Builder::new().spawn_scoped(scope, look).map_err(|_| idx)
+            })
+            .collect();
         let own = table.damaged_chunk(bytes, share(0));
-        let others: Vec<_> = others.into_iter().map(|thread| thread.join()).collect();
+        let join = |thread: std::result::Result<thread::ScopedJoinHandle<'_, _>, usize>| match thread {
+            Ok(thread) => thread.join(),
+            // The system gave no more threads.
+            Err(idx) => Ok(table.damaged_chunk(bytes, share(idx))),
+        };
+        let others: Vec<_> = others.into_iter().map(join).collect();
         let found = others.into_iter().find_map(|found| match found {
             Ok(found) => found,
             // Hashing does not panic; if it did, nothing would be known of these chunks.

@@ -44,6 +44,12 @@ impl Recipe {
         Recipe::from_bytes(bytes).map_err(|error| error.in_file(path))
     }
 
+    /// The same from a copy of the file in memory, which stays what was verified whatever becomes of the file.
+    pub fn open_copied(path: &Path) -> Result<Recipe> {
+        let bytes = Bytes::read_file(path).map_err(|error| PlanError::io("read it", &error).in_file(path))?;
+        Recipe::from_bytes(bytes).map_err(|error| error.in_file(path))
+    }
+
     /// The same of a file with these bytes.
     pub fn from_bytes(bytes: Bytes) -> Result<Recipe> {
         let table = Table::read(&bytes)?;

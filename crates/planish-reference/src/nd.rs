@@ -168,17 +168,32 @@ pub fn fill_blocks<T: Copy + Default + Send>(
         return out;
     }
     let per_thread = n_blocks.div_ceil(n_threads);
-    std::thread::scope(|scope| {
-        for (thread_idx, part) in out.chunks_mut(per_thread * block).enumerate() {
-            let fill = &fill;
-            scope.spawn(move || {
-                for (idx, chunk) in part.chunks_mut(block).enumerate() {
-                    fill(thread_idx * per_thread + idx, chunk);
-                }
-            });
+    let queue = Mutex::new(out.chunks_mut(per_thread * block).enumerate());
+    in_parallel(n_threads, || {
+        while let Some((part_idx, part)) = next_of(&queue) {
+            for (idx, chunk) in part.chunks_mut(block).enumerate() {
+                fill(part_idx * per_thread + idx, chunk);
+            }
         }
     });
     out
+}
+
+/// The next of what several threads take from. A poisoned queue means that another thread panicked, which is passed on.
+fn next_of<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    queue.lock().ok().and_then(|mut rest| rest.next())
+}
+
+/// Has so many threads do this, the caller among them; fewer where the system gives no more.
+fn in_parallel(n_threads: usize, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 1..n_threads {
+            if std::thread::Builder::new().spawn_scoped(scope, &work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
 }
 
 /// Elements that `fill_elements` hands out at a time: enough to forget the overhead of a block, few enough
@@ -224,15 +239,9 @@ pub fn fill_slices<T: Copy + Default + Send>(
         return out;
     }
     let queue = Mutex::new(slices.into_iter());
-    // A poisoned queue means that another thread's `fill` panicked; the scope passes that panic on.
-    let next = || queue.lock().ok().and_then(|mut slices| slices.next());
-    std::thread::scope(|scope| {
-        for _ in 0..n_threads {
-            scope.spawn(|| {
-                while let Some((idx, slice)) = next() {
-                    fill(idx, slice);
-                }
-            });
+    in_parallel(n_threads, || {
+        while let Some((idx, slice)) = next_of(&queue) {
+            fill(idx, slice);
         }
     });
     out

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,21 +52,36 @@ impl Bytes {
     /// Maps a whole file. The pages are read when they are touched, and shared with the page cache.
     ///
     /// Whoever truncates the file while it is mapped ends this process with SIGBUS, as with every program
-    /// that maps files; writers of models replace files by renaming, which is safe.
+    /// that maps files, and whoever writes into it changes what is read; writers of models replace files by
+    /// renaming, which is safe. [`Bytes::read_file`] has neither danger.
     pub fn map_file(path: &Path) -> io::Result<Bytes> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        if metadata.len() == 0 {
+        Bytes::map_opened(&planish_files::open(path)?)
+    }
+
+    /// Maps a whole file that was opened, as [`Bytes::map_file`] does.
+    pub fn map_opened(file: &File) -> io::Result<Bytes> {
+        if file.metadata()?.len() == 0 {
             return Ok(Bytes::from_vec(Vec::<u8>::new()));
         }
         // SAFETY: the map is private and read-only, and Rust code here never writes to it; a file changed
         // by another process can change the values seen, which no reader of this crate trusts.
-        let map = unsafe { memmap2::MmapOptions::new().map(&file)? };
+        let map = unsafe { memmap2::MmapOptions::new().map_copy_read_only(file)? };
         let len = map.len();
         Ok(Bytes { storage: Arc::new(map), range: 0..len })
+    }
+
+    /// Reads a whole file into memory of its own, which starts at a multiple of a page as a mapped file does.
+    /// What happens to the file afterwards changes nothing.
+    pub fn read_file(path: &Path) -> io::Result<Bytes> {
+        let mut file = planish_files::open(path)?;
+        let too_long = |_| io::Error::new(io::ErrorKind::OutOfMemory, "it does not fit into memory");
+        let len = usize::try_from(file.metadata()?.len()).map_err(too_long)?;
+        if len == 0 {
+            return Ok(Bytes::from_vec(Vec::<u8>::new()));
+        }
+        let mut memory = memmap2::MmapMut::map_anon(len)?;
+        file.read_exact(&mut memory)?;
+        Ok(Bytes { storage: Arc::new(memory.make_read_only()?), range: 0..len })
     }
 
     /// A part of this range, sharing the memory; `None` if it does not lie inside.
@@ -123,6 +138,10 @@ mod tests {
         assert_eq!(&*Bytes::map_file(&dir.join("full")).unwrap(), b"abc");
         assert!(Bytes::map_file(&dir.join("empty")).unwrap().is_empty());
         assert!(Bytes::map_file(&dir).is_err());
+        let read = Bytes::read_file(&dir.join("full")).unwrap();
+        std::fs::write(dir.join("full"), b"x").unwrap();
+        assert_eq!(&*read, b"abc");
+        assert!(Bytes::read_file(&dir.join("empty")).unwrap().is_empty());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -29,8 +29,9 @@ impl Builder {
     pub fn new(path: impl AsRef<Path>) -> Result<Builder, Error> {
         let path = path.as_ref();
         let imported = planish_import::import_file(path)?;
-        let bytes = planish_tensor::Bytes::map_file(path)
-            .map_err(|error| Error::new(ErrorKind::Io, format!("cannot read {}: {error}", path.display())))?;
+        let bytes = planish_tensor::Bytes::map_file(path).map_err(|error| {
+            Error::new(Error::io_kind(&error), format!("cannot read {}: {error}", path.display()))
+        })?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&bytes);
         // Weights may lie in other files.

@@ -16,6 +16,8 @@ pub enum ErrorKind {
     NeedsRebuild,
     /// A mistake of ours, or of the machine.
     Failed,
+    /// The caller asked to stop.
+    Cancelled,
 }
 
 /// What went wrong, where, and what to try.
@@ -29,6 +31,15 @@ pub struct Error {
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into() }
+    }
+
+    /// What an error of the system means: a file that cannot be read or written, or a machine that has no room.
+    #[cfg(feature = "build")]
+    pub(crate) fn io_kind(error: &std::io::Error) -> ErrorKind {
+        match planish_files::is_out_of_room(error) {
+            true => ErrorKind::Lacking,
+            false => ErrorKind::Io,
+        }
     }
 
     pub fn kind(&self) -> ErrorKind {
@@ -52,9 +63,11 @@ impl From<planish_runtime::RunError> for Error {
 
 impl From<planish_plan::PlanError> for Error {
     fn from(error: planish_plan::PlanError) -> Error {
-        let kind = match crate::plan::is_of_another_version(&error) {
-            true => ErrorKind::NeedsRebuild,
-            false => ErrorKind::BadInput,
+        let kind = match error.kind() {
+            _ if crate::plan::is_of_another_version(&error) => ErrorKind::NeedsRebuild,
+            planish_plan::PlanErrorKind::Io => ErrorKind::Io,
+            planish_plan::PlanErrorKind::NoRoom => ErrorKind::Lacking,
+            _ => ErrorKind::BadInput,
         };
         Error::new(kind, error.to_string())
     }
@@ -67,6 +80,8 @@ impl From<planish_compile::BuildError> for Error {
         let kind = match error.kind() {
             Build::Internal | Build::CheckFailed => ErrorKind::Failed,
             Build::Io => ErrorKind::Io,
+            Build::NoRoom => ErrorKind::Lacking,
+            Build::Cancelled => ErrorKind::Cancelled,
             Build::BadPlan => ErrorKind::NeedsRebuild,
             Build::DeviceLost => ErrorKind::DeviceLost,
             _ => ErrorKind::BadInput,
@@ -78,6 +93,10 @@ impl From<planish_compile::BuildError> for Error {
 #[cfg(feature = "build")]
 impl From<planish_import::ImportError> for Error {
     fn from(error: planish_import::ImportError) -> Error {
-        Error::new(ErrorKind::BadInput, error.to_string())
+        let kind = match error.kind() {
+            planish_import::ImportErrorKind::Io { error, .. } => Error::io_kind(error),
+            _ => ErrorKind::BadInput,
+        };
+        Error::new(kind, error.to_string())
     }
 }

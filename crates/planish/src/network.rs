@@ -241,8 +241,11 @@ impl NetworkBuilder {
     /// ```
     pub fn save_onnx(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        std::fs::write(path, self.to_onnx()?)
-            .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}: {error}", path.display())))
+        let bytes = self.to_onnx()?;
+        let written = planish_files::write(path, |file| std::io::Write::write_all(file, &bytes));
+        written.map(drop).map_err(|error| {
+            Error::new(Error::io_kind(&error), format!("cannot write {}: {error}", path.display()))
+        })
     }
 
     fn complete(&mut self) -> Result<(), Error> {

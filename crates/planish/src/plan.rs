@@ -27,6 +27,13 @@ impl Plan {
         }
     }
 
+    /// Opens a plan file by reading all of it into memory, and checks that copy. [`Plan::open`] maps the file and
+    /// reads weights from it for as long as the plan lives; this one is for files that may be written in place
+    /// meanwhile (`cp new.plan model.plan`, `rsync --inplace`), at the price of the memory.
+    pub fn open_copied(path: impl AsRef<Path>) -> Result<Plan, Error> {
+        Ok(Plan { inner: planish_plan::Plan::open_copied(path.as_ref())? })
+    }
+
     /// Opens a plan file without reading its weights: for files that nobody else can have changed.
     pub fn open_trusted(path: impl AsRef<Path>) -> Result<Plan, Error> {
         Ok(Plan { inner: planish_plan::Plan::open_trusted(path.as_ref())? })

@@ -1,8 +1,9 @@
 //! Plans that were built in memory, kept under the user's cache folder.
 //!
 //! A plan is found by a key over everything that decides it: the model with its external data, the options, the
-//! machine and this program. Files are written under a temporary name and renamed, verified whole when they are
-//! opened, and the least recently used go when together they take too much room.
+//! machine and this program. Files are written in one piece, verified whole when they are opened, and the least
+//! recently used go when together they take too much room. A folder or a file that somebody else could have written
+//! is not used: checksums tell damage from what was written, not who wrote it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ const MAX_BYTES: u64 = 4 << 30;
 ///     let key = builder.cache_key()?.expect("no callbacks decide what is built");
 ///     match cache.find(&key) {
 ///         Cached::Hit(plan) => assert!(hit && plan.record().program.steps.len() == 1),
-///         Cached::Absent | Cached::Unusable(_) => {
+///         Cached::Absent | Cached::Unusable(_) | Cached::Untrusted(_) => {
 ///             assert!(!hit);
 ///             cache.keep(&key, &builder.build()?)?;
 ///         }
@@ -52,6 +53,8 @@ pub enum Cached {
     Absent,
     /// A file that cannot be used, and why; it was removed.
     Unusable(String),
+    /// Somebody else could have written what is there, and how; it is left alone.
+    Untrusted(String),
 }
 
 impl PlanCache {
@@ -62,9 +65,7 @@ impl PlanCache {
 
     /// The user's: `planish/plans` under `XDG_CACHE_HOME`, or under `.cache` at home. `None` where neither is known.
     pub fn user() -> Option<PlanCache> {
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let root = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-        Some(PlanCache::new(root.join("planish").join("plans"), MAX_BYTES))
+        Some(PlanCache::new(planish_files::user_cache()?.join("plans"), MAX_BYTES))
     }
 
     pub fn folder(&self) -> &Path {
@@ -77,9 +78,13 @@ impl PlanCache {
 
     /// The plan that was kept under this key; all of it is verified.
     pub fn find(&self, key: &str) -> Cached {
+        if let Some(why) = planish_files::distrust(&self.folder) {
+            return Cached::Untrusted(why);
+        }
         let path = self.path(key);
-        if !path.is_file() {
-            return Cached::Absent;
+        let Ok(file) = planish_files::open(&path) else { return Cached::Absent };
+        if let Some(why) = planish_files::distrust_file(&path, &file) {
+            return Cached::Untrusted(why);
         }
         match planish_plan::Plan::open(&path) {
             Ok(plan) => {
@@ -96,16 +101,19 @@ impl PlanCache {
     }
 
     /// Keeps a plan under this key and makes room; gives whether it was kept: one that would fill the cache alone
-    /// is not.
+    /// is not, and none in a folder that somebody else could write.
     pub fn keep(&self, key: &str, plan: &Plan) -> Result<bool, Error> {
         let n_bytes: u64 = plan.inner.weights.iter().map(|weight| weight.bytes.len() as u64).sum();
         if n_bytes > self.max_bytes {
             return Ok(false);
         }
-        fs::create_dir_all(&self.folder).map_err(|error| {
+        planish_files::private_folder(&self.folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", self.folder.display());
-            Error::new(ErrorKind::Io, message)
+            Error::new(Error::io_kind(&error), message)
         })?;
+        if let Some(why) = planish_files::distrust(&self.folder) {
+            return Err(Error::new(ErrorKind::Io, why));
+        }
         plan.inner.write_file(&self.path(key))?;
         self.make_room(&self.path(key));
         Ok(true)
@@ -213,6 +221,26 @@ mod tests {
         let Cached::Unusable(why) = cache.find("a") else { panic!("a damaged plan was taken") };
         assert!(why.contains("checksum") || why.contains("zero"), "{why}");
         assert!(matches!(cache.find("a"), Cached::Absent));
+        fs::remove_dir_all(cache.folder()).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_others_may_write_is_left_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let cache = PlanCache::new(folder("shared"), 1 << 20);
+        let plan = builder(4).build().unwrap();
+        cache.keep("a", &plan).unwrap();
+        let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for (path, loose, tight) in [(cache.path("a"), 0o666, 0o644), (folder("shared"), 0o777, 0o700)] {
+            allow(&path, loose);
+            let Cached::Untrusted(why) = cache.find("a") else { panic!("{} was used", path.display()) };
+            assert!(why.contains("may be written by others"), "{why}");
+            allow(&path, tight);
+            assert!(matches!(cache.find("a"), Cached::Hit(_)));
+        }
+        allow(cache.folder(), 0o777);
+        assert!(cache.keep("b", &plan).is_err());
         fs::remove_dir_all(cache.folder()).unwrap();
     }
 

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use planish_compile::{BuildOptions, Built, Progress, TimingCache, recover};
 use planish_cpu::Cpu;
 use planish_kernel::{Backend, KernelError};
-use planish_plan::{PlanTarget, Recipe, Weight};
+use planish_plan::{PlanError, PlanTarget, Recipe, Weight};
 use planish_tensor::Tensor;
 
 use crate::device::Device;
@@ -32,6 +34,7 @@ pub struct Rebuild {
     why: String,
     device: Device,
     progress: Option<Progress>,
+    cancel: Option<Arc<AtomicBool>>,
 }
 
 impl fmt::Debug for Rebuild {
@@ -61,6 +64,12 @@ impl Rebuild {
         self
     }
 
+    /// Stops the build once it is set from another thread.
+    pub fn cancel(mut self, cancel: Arc<AtomicBool>) -> Rebuild {
+        self.cancel = Some(cancel);
+        self
+    }
+
     /// What a [`crate::PlanCache`] keeps the plan under once it is built.
     pub fn cache_key(&self) -> Result<Option<String>, Error> {
         let recovered = recover(&self.recipe, &unpack)?;
@@ -82,7 +91,8 @@ impl Rebuild {
     /// The same, with what the build has to say.
     pub fn build_with_report(self) -> Result<Built, Error> {
         let recovered = recover(&self.recipe, &unpack)?;
-        let options = BuildOptions { progress: self.progress, ..recovered.options };
+        let mut options = BuildOptions { progress: self.progress, ..recovered.options };
+        options.cancel = self.cancel.unwrap_or(options.cancel);
         let backends = self.device.backends()?;
         let mut built =
             planish_compile::build(&recovered.graph, &backends, &options, &mut TimingCache::default())?;
@@ -112,14 +122,13 @@ impl Plan {
     /// built again.
     pub fn open_for(path: impl AsRef<Path>, device: Device) -> Result<Opened, Error> {
         let path = path.as_ref();
-        let why = match planish_plan::Plan::open(path) {
-            Ok(plan) => return Plan::from(plan).fit(device),
-            Err(error) if is_of_another_version(&error) => error.to_string(),
-            Err(error) => return Err(error.into()),
-        };
-        let recipe = Recipe::open(path)?;
-        let device = device.settled_for(&recipe.targets);
-        Ok(Opened::NeedsRebuild(Rebuild { recipe, why, device, progress: None }))
+        open_for(planish_plan::Plan::open(path), || Recipe::open(path), device)
+    }
+
+    /// The same from a copy of the file in memory, as [`Plan::open_copied`] makes it.
+    pub fn open_copied_for(path: impl AsRef<Path>, device: Device) -> Result<Opened, Error> {
+        let path = path.as_ref();
+        open_for(planish_plan::Plan::open_copied(path), || Recipe::open_copied(path), device)
     }
 
     /// Whether the plan fits a device as it is.
@@ -128,10 +137,26 @@ impl Plan {
         Ok(match unfit(&self.inner, device)? {
             None => Opened::Fits(self),
             Some(why) => {
-                Opened::NeedsRebuild(Rebuild { recipe: self.inner.recipe(), why, device, progress: None })
+                let recipe = self.inner.recipe();
+                Opened::NeedsRebuild(Rebuild { recipe, why, device, progress: None, cancel: None })
             }
         })
     }
+}
+
+fn open_for(
+    opened: Result<planish_plan::Plan, PlanError>,
+    recipe: impl FnOnce() -> Result<Recipe, PlanError>,
+    device: Device,
+) -> Result<Opened, Error> {
+    let why = match opened {
+        Ok(plan) => return Plan::from(plan).fit(device),
+        Err(error) if is_of_another_version(&error) => error.to_string(),
+        Err(error) => return Err(error.into()),
+    };
+    let recipe = recipe()?;
+    let device = device.settled_for(&recipe.targets);
+    Ok(Opened::NeedsRebuild(Rebuild { recipe, why, device, progress: None, cancel: None }))
 }
 
 /// Why a plan should not run on a device as it is.

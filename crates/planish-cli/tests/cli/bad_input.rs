@@ -20,7 +20,7 @@ fn files_that_are_no_models() {
             2,
             "cannot read {}/missing.onnx: No such file or directory (os error 2)",
         );
-        fails(&folder, &[command, &itself], 2, "cannot read {}: not a regular file");
+        fails(&folder, &[command, &itself], 2, "cannot read {}: it is a folder, not a regular file");
         fails(
             &folder,
             &[command, &text],
@@ -178,8 +178,9 @@ fn outputs_that_cannot_be_written() {
     assert_eq!(
         ended.stderr,
         format!(
-            "error: cannot write {}: No such file or directory (os error 2)\n",
-            target("none/report.json")
+            "error: cannot write {}: there is no folder {}\n",
+            target("none/report.json"),
+            target("none")
         )
     );
 }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod cache;
 mod declared;
+mod files;
 mod inspect;
 mod limits;
 mod run;

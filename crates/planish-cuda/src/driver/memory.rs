@@ -9,6 +9,7 @@ use planish_kernel::{Address, Memory, Wait};
 
 use super::context::Context;
 use super::stream::Stream;
+use crate::drill;
 use crate::error::{CudaError, CudaErrorKind};
 
 /// How memory was taken, which is how it is freed.
@@ -44,7 +45,8 @@ impl DeviceMemory {
         context.bind()?;
         let mut address = 0;
         // SAFETY: the context is current.
-        let code = unsafe { (context.api.cuMemAllocAsync)(&raw mut address, len, pool.taking) };
+        let take = || unsafe { (context.api.cuMemAllocAsync)(&raw mut address, len, pool.taking) };
+        let code = drill::refusal().unwrap_or_else(take);
         refuse(context, code, len, "device")?;
         let memory = made(address, Taken::Pool);
         // SAFETY: the stream lives. Nothing else is on it, so that this returns at once, and from here on any
@@ -59,7 +61,8 @@ impl DeviceMemory {
         context.bind()?;
         let mut address = 0;
         // SAFETY: the context is current, the size is not 0.
-        let code = unsafe { (context.api.cuMemAlloc_v2)(&raw mut address, len.max(1)) };
+        let take = || unsafe { (context.api.cuMemAlloc_v2)(&raw mut address, len.max(1)) };
+        let code = drill::refusal().unwrap_or_else(take);
         refuse(context, code, len, "device")?;
         Ok(DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain })
     }
@@ -84,7 +87,8 @@ impl DeviceMemory {
         }
         let mut address = 0;
         // SAFETY: the context is current; 1 is CU_MEM_ATTACH_GLOBAL: any stream may read it.
-        let code = unsafe { (context.api.cuMemAllocManaged)(&raw mut address, len.max(1), 1) };
+        let take = || unsafe { (context.api.cuMemAllocManaged)(&raw mut address, len.max(1), 1) };
+        let code = drill::refusal().unwrap_or_else(take);
         refuse(context, code, len, "managed")?;
         let memory = DeviceMemory { context: Arc::clone(context), address, len, taken: Taken::Plain };
         let here = context.location();
@@ -145,7 +149,8 @@ impl Pinned {
         context.bind()?;
         let mut start: *mut c_void = std::ptr::null_mut();
         // SAFETY: the context is current; 1 is CU_MEMHOSTALLOC_PORTABLE: pinned for every device.
-        let code = unsafe { (context.api.cuMemHostAlloc)(&raw mut start, len.max(1), 1) };
+        let take = || unsafe { (context.api.cuMemHostAlloc)(&raw mut start, len.max(1), 1) };
+        let code = drill::refusal().unwrap_or_else(take);
         refuse(context, code, len, "pinned host")?;
         let start = NonNull::new(start.cast::<u8>())
             .ok_or_else(|| CudaError::new(CudaErrorKind::OutOfMemory, "pinned memory at no address"))?;
