@@ -64,6 +64,8 @@ enum Command {
     Passes(passes::Options),
     /// Chain an image generator's three engines in device memory: rate, distance to FP32, equality of all results.
     Pipeline(pipeline::Options),
+    /// Plant every fault that the self-check must see, and count those that it does by kind: some minutes.
+    PlantedFaults,
     /// Hold plans of models against the reference, with and without Winograd.
     Accuracy(accuracy::Options),
     /// Print what a call of the smallest engine costs; build with --release to measure.
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),
         Command::Pipeline(options) => pipeline::run(&options),
+        Command::PlantedFaults => test::planted_faults(),
         Command::Accuracy(options) => accuracy::run(&options),
         Command::Overhead => runtime::overhead(),
         Command::Contexts(options) => runtime::contexts(&options),

@@ -51,6 +51,13 @@ pub(crate) fn test() -> Result<bool> {
     Ok(true)
 }
 
+/// Every planted fault, those too that the ordinary tests leave out.
+pub(crate) fn planted_faults() -> Result<bool> {
+    let test = ["test", "--package", "planish-compile", "--test", "planted_faults"];
+    let all = ["every_planted_fault_is_caught", "--", "--ignored", "--nocapture"];
+    cargo(&[&test[..], &all].concat())
+}
+
 fn cargo(arguments: &[&str]) -> Result<bool> {
     println!("== cargo {}", arguments.join(" "));
     let start = Instant::now();

@@ -44,7 +44,12 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         let n_steps = print::count(record.program.steps.len() as u64);
         writeln!(out, "plan    {} ({}, {n_steps} steps)", path.display(), print::bytes(n_bytes))?;
         let shown = stages.iter().filter(|(_, s)| *s >= LEAST_SHOWN_S);
-        let stages: Vec<String> = shown.map(|(name, s)| format!("{name} {}", print::seconds(*s))).collect();
+        let all_s = made.time.as_secs_f64();
+        let text = |(name, s): &(&str, f64)| match *name {
+            "check" => format!("{name} {}, {:.0} %", print::seconds(*s), 100.0 * s / all_s.max(*s)),
+            _ => format!("{name} {}", print::seconds(*s)),
+        };
+        let stages: Vec<String> = shown.map(text).collect();
         writeln!(out, "built   in {} ({})", print::seconds(made.time.as_secs_f64()), stages.join(", "))?;
         if let Some((name, needs)) = &device {
             writeln!(

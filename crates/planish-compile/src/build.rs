@@ -110,10 +110,15 @@ pub fn build(
         }
         let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
         stages.end("check");
-        notes.extend(findings.left_out.clone());
         let Some(failure) = findings.failure() else {
+            let open = findings.left_out.clone().or_else(|| not_compared(&findings.not_compared));
+            if let (true, Some(open)) = (options.strict, &open) {
+                let message = format!("--strict: {open}; leave --strict out to accept it");
+                return Err(BuildError::new(BuildErrorKind::Refused, message));
+            }
             plan.certify(findings.certificate.checks)
                 .map_err(|error| BuildError::internal(format!("the plan cannot be written: {error}")))?;
+            notes.extend(open);
             notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         };
@@ -126,6 +131,13 @@ pub fn build(
     }
     let message = format!("no plan passed its check: {}; please report it", notes.join("; "));
     Err(BuildError::new(BuildErrorKind::CheckFailed, message))
+}
+
+/// Which steps the self-check compared with nothing.
+fn not_compared(steps: &[String]) -> Option<String> {
+    let n = steps.len();
+    let are = if n == 1 { "step was" } else { "steps were" };
+    (n > 0).then(|| format!("{n} {are} not compared by the self-check: {}", named(steps)))
 }
 
 /// What the end of the build's time left to the cost model.

@@ -1,19 +1,23 @@
 //! The self-check: does the plan compute the model?
 //!
 //! First without running: every step computes the node that the graph has on the values that the graph says, and
-//! finds them in memory, whatever shares it (`wires`, `replay`), at the tuned sizes and the ends of the profiles.
+//! finds them in memory, whatever shares it (`wires`, `replay`).
 //!
-//! (a) Every step, on tensors that the plan itself produced, against the reference at sampled output points,
-//! with a bound from its own terms: at the tuned sizes, and at the smallest and largest of the profiles. Values
-//! must be read as they were written. (b) Kernels alone on NaN and very large values. (c) The whole model against
-//! the reference, where that is cheap enough. (d) What needs no reference: repeats, another context in between,
-//! poisoned memory, one thread against many, and other values in the rows around one.
+//! (a) Every step, those in bodies of control flow too, on tensors that the plan itself produced (`steps`): at every
+//! element against the reference or against other kernels, and against the reference at points, with a bound from its
+//! own terms. At the tuned sizes, and at those of `sizes`. Values must be read as they were written. (b) Kernels alone
+//! on NaN, infinities, denormals and very large values (`hard`). (c) The whole model against the reference, where that
+//! is cheap enough. (d) What needs no reference: repeats, another context in between, poisoned memory, one thread
+//! against many, and other values in the rows around one. Steps that nothing was compared with are named.
 //!
 //! What is checked depends on the plan alone, never on the clock, so that equal plans have equal certificates.
 
 #![allow(unsafe_code)]
 
+mod alone;
 mod apart;
+mod bodies;
+mod exact;
 mod hard;
 mod inputs;
 mod neighbours;
@@ -23,38 +27,41 @@ mod points;
 mod proof_tests;
 mod replay;
 mod rows;
+mod rows_of_region;
 #[cfg(test)]
 mod rows_tests;
+mod sizes;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod whole;
 mod wires;
+mod witness;
+mod work;
 
 use std::sync::Arc;
 
 use planish_ir::Graph;
 use planish_kernel::{Backend, Tactic};
-use planish_plan::{Certificate, Check, Outcome, Plan, StepKind, Variant};
+use planish_plan::{Certificate, Check, Outcome, Plan};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
-use crate::budget;
+use self::inputs::Integers;
+use self::steps::{Ran, Steps};
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 
-/// Profiles whose smallest and largest sizes are checked.
-const MAX_PROFILES: usize = 2;
-/// Sizes between at which tactics change that are checked too: a profile is looked at in eight steps at most.
-const MAX_BORDERS: usize = 7;
+/// Sets of sizes that memory is replayed at: each takes some hundredths of a second, whatever the model costs.
+const MAX_REPLAYED: usize = 8;
 
 /// What a check found: all that was done, and the tactic of the first step that failed.
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub(crate) certificate: Certificate,
     pub(crate) guilty: Option<Guilty>,
-    /// Why nothing was run, where that is so.
-    pub(crate) left_out: Option<String>,
+    /// Steps by kernels that were not compared with anything, each with the reason.
+    pub(crate) not_compared: Vec<String>,
 }
 
 /// A step that computed something wrong.
@@ -87,65 +94,99 @@ pub(crate) fn check(
     let engine = Engine::new(plan.clone(), backends.to_vec())
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
-    let ends = ends(plan);
-    let n_ends = ends.len();
-    let corners: Vec<_> = ends.iter().cloned().chain(borders(plan)).collect();
-    let all_sizes: Vec<Vec<(String, i64)>> =
-        std::iter::once(&plan.tuned_at).chain(&corners).cloned().collect();
-    let limits = budget::of_plan(&engine, optimized, &all_sizes, options);
-    let engine = engine.limited(limits);
+    let sizes::Sizes { all: all_sizes, n_ends } = sizes::to_check(plan, graph);
     prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
     if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
-        return Ok(Findings { certificate: Certificate::new(checks), guilty: None, left_out: None });
+        return Ok(Findings { certificate: Certificate { checks }, guilty: None, not_compared: Vec::new() });
     }
-    let too_much = |sizes: &[(String, i64)]| budget::too_much(&engine, flops_at(graph, sizes), sizes);
-    let without_runs = |mut checks: Vec<Check>, why: String| {
-        checks.push(skipped("all that needs a run", why.clone()));
-        let left_out = Some(format!("steps and results were not checked, wires and memory were: {why}"));
-        Ok(Findings { certificate: Certificate::new(checks), guilty: None, left_out })
-    };
-    if let Some(why) = too_much(&plan.tuned_at) {
-        return without_runs(checks, why);
-    }
-    let Some(inputs) = inputs::random(plan, &plan.tuned_at, 0) else {
-        let why = "inputs that are no tensors, or of unknown rank, are not made up".to_string();
-        return without_runs(checks, why);
-    };
-    if let Some(why) = budget::exceeds(&engine, &inputs)? {
-        return without_runs(checks, why);
-    }
-    let mut guilty = steps::check(&engine, plan, weights, &inputs, (&plan.tuned_at, ""), &mut checks)?;
+    let host = &backends[0];
+    let others = host.other_kernels();
+    let witness = others.as_deref().unwrap_or(&**host);
+    let mut steps = Steps::new(&engine, weights, witness, options.threads);
+    let seed = steps.seed();
+    let mut guilty = None;
     // What the tuned sizes cost is paid anyway.
     let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
-    for sizes in corners {
-        options.go_on()?;
-        if guilty.is_some() {
-            break;
-        }
-        let at = at(&sizes);
-        let flops = flops_at(graph, &sizes);
+    let mut integers = None;
+    for (number, sizes) in all_sizes.iter().enumerate() {
+        let at = if number == 0 { String::new() } else { at(sizes) };
+        let flops = flops_at(graph, sizes);
         if flops > most_flops {
             let why =
                 format!("{:.1} GFLOP are too many; it was checked at smaller sizes", flops as f64 / 1e9);
             checks.push(skipped(&format!("steps{at}"), why));
-        } else if let Some(why) = too_much(&sizes) {
-            checks.push(skipped(&format!("steps{at}"), why));
-        } else if let Some(inputs) = inputs::random(plan, &sizes, 0) {
-            guilty = steps::check(&engine, plan, weights, &inputs, (&sizes, &at), &mut checks)?;
+            continue;
+        }
+        let ran = run_at(&mut steps, &engine, &[], sizes, &at, seed);
+        if number == 0 {
+            integers = ran.as_ref().and_then(|(ran, style)| ran.ended.is_none().then_some(*style));
+        }
+        guilty = take(ran.map(|(ran, _)| ran), &at, &mut checks);
+        if guilty.is_some() {
+            break;
         }
     }
     if guilty.is_none() {
-        guilty = hard::check(plan, backends, &mut checks);
+        guilty = bodies::check(&mut steps, &engine, optimized, weights, backends, options, &mut checks);
     }
-    options.go_on()?;
     if guilty.is_none() {
-        whole::against_reference(graph, &engine, &all_sizes, backends, options, &mut checks);
-        whole::against_itself(&engine, &inputs, options.threads, &mut checks);
-        guilty = neighbours::check(&engine, [graph, optimized], &all_sizes[..=n_ends], &mut checks);
+        guilty = hard::check(plan, backends, seed, &mut checks);
     }
-    // A run that was stopped looks like one that failed.
-    options.go_on()?;
-    Ok(Findings { certificate: Certificate::new(checks), guilty, left_out: None })
+    if let (None, Some(integers)) = (&guilty, integers) {
+        let inputs = inputs::random(plan, &plan.tuned_at, seed, integers).unwrap_or_default();
+        let made_up = whole::MadeUp { seed, integers };
+        whole::against_reference(graph, &engine, &all_sizes, backends, options, made_up, &mut checks);
+        whole::against_itself(&engine, &inputs, options.threads, made_up, &mut checks);
+        guilty = neighbours::check(&engine, [graph, optimized], &all_sizes[..=n_ends], made_up, &mut checks);
+    }
+    let name = |(_, name, why): (_, String, Option<String>)| match why {
+        Some(why) => format!("`{name}` ({why})"),
+        None => format!("`{name}` (no made-up inputs led to it)"),
+    };
+    let not_compared = steps.not_compared().into_iter().map(name).collect();
+    Ok(Findings { certificate: Certificate { checks }, guilty, not_compared })
+}
+
+/// Runs a program on made-up inputs that it takes: the first kind of integers on which the run does not fail, or else
+/// the first of all. `None` where inputs cannot be made up.
+fn run_at(
+    steps: &mut Steps<'_>,
+    engine: &Engine,
+    within: &[(usize, usize)],
+    sizes: &[(String, i64)],
+    at: &str,
+    seed: u64,
+) -> Option<(Ran, Integers)> {
+    let plan = engine.plan();
+    let n_tried = if inputs::has_integers(plan) { Integers::TRIED.len() } else { 1 };
+    let mut first = None;
+    for integers in Integers::TRIED.into_iter().take(n_tried) {
+        let inputs = inputs::random(plan, sizes, seed, integers)?;
+        let ran = steps.run(engine, within, &inputs, at);
+        if ran.ended.is_none() || ran.guilty.is_some() {
+            return Some((ran, integers));
+        }
+        first.get_or_insert((ran, integers));
+    }
+    first
+}
+
+/// Takes over what a run found.
+fn take(ran: Option<Ran>, at: &str, checks: &mut Vec<Check>) -> Option<Guilty> {
+    let Some(ran) = ran else {
+        let why = "inputs that are no tensors, or of unknown rank, are not made up".to_string();
+        checks.push(skipped(&format!("all steps{at}"), why));
+        return None;
+    };
+    checks.extend(ran.checks);
+    if let Some(why) = ran.ended {
+        // Made-up inputs may be outside what the model defines; that says nothing against the plan.
+        checks.push(skipped(
+            &format!("steps behind this{at}"),
+            format!("the run on made-up inputs ended: {why}"),
+        ));
+    }
+    ran.guilty
 }
 
 /// What can be shown without running: wires, and what memory holds when it is read.
@@ -161,7 +202,7 @@ fn prove(
     let mut wires = wires::Wires::new(graph);
     let compared = wires::compare(&mut wires, program, weights);
     checks.push(proven("wires of all steps", compared));
-    for (idx, sizes) in all_sizes.iter().enumerate() {
+    for (idx, sizes) in all_sizes.iter().take(MAX_REPLAYED).enumerate() {
         let mut subject = "memory replayed".to_string();
         if idx > 0 {
             subject.push_str(&at(sizes));
@@ -195,49 +236,6 @@ fn flops_at(graph: &Graph, sizes: &[(String, i64)]) -> u64 {
 fn at(sizes: &[(String, i64)]) -> String {
     let listed: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
     format!(" at {}", listed.join(" "))
-}
-
-/// The smallest and the largest sizes of the plan's first profiles, but for those that it was tuned at.
-fn ends(plan: &Plan) -> Vec<Vec<(String, i64)>> {
-    let mut ends: Vec<Vec<(String, i64)>> = Vec::new();
-    for profile in plan.profiles.iter().take(MAX_PROFILES) {
-        for largest in [false, true] {
-            let size = |symbol: &str| {
-                let range = profile.ranges.iter().find(|range| range.symbol == symbol)?;
-                Some(if largest { range.max } else { range.min })
-            };
-            let sizes = resized(plan, &size);
-            if sizes != plan.tuned_at && !ends.contains(&sizes) {
-                ends.push(sizes);
-            }
-        }
-    }
-    ends
-}
-
-/// The sizes up to which steps take other tactics, but for those that are checked anyway.
-fn borders(plan: &Plan) -> Vec<Vec<(String, i64)>> {
-    let known = ends(plan);
-    let mut borders: Vec<Vec<(String, i64)>> = Vec::new();
-    for step in &plan.program.steps {
-        let StepKind::Kernel { variants, .. } = &step.kind else { continue };
-        for Variant { up_to, .. } in variants {
-            let size = |symbol: &str| up_to.iter().find(|(known, _)| known == symbol).map(|(_, size)| *size);
-            let sizes = resized(plan, &size);
-            if sizes != plan.tuned_at && !known.contains(&sizes) && !borders.contains(&sizes) {
-                borders.push(sizes);
-            }
-        }
-    }
-    borders.sort();
-    borders.truncate(MAX_BORDERS);
-    borders
-}
-
-/// The tuned sizes with some symbols' changed.
-fn resized(plan: &Plan, size: &dyn Fn(&str) -> Option<i64>) -> Vec<(String, i64)> {
-    let one = |(symbol, tuned): &(String, i64)| (symbol.clone(), size(symbol).unwrap_or(*tuned));
-    plan.tuned_at.iter().map(one).collect()
 }
 
 fn skipped(subject: &str, why: String) -> Check {

@@ -159,6 +159,12 @@ impl Backend for Cpu {
         evaluate::evaluate_region(region, inputs, max_bytes)
     }
 
+    fn other_kernels(&self) -> Option<Box<dyn Backend>> {
+        let all = Isa::available();
+        let narrower = all.iter().position(|isa| *isa == self.isa)?.checked_sub(1)?;
+        Some(Box::new(Cpu::with_isa(all[narrower])))
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
         Ok(Box::new(HostMemory::new(bytes)?))
     }

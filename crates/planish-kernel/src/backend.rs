@@ -284,6 +284,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
         max_bytes: usize,
     ) -> Result<Vec<Value>, KernelError>;
 
+    /// The same machine by other kernels, where it has them: those of a narrower instruction set. The self-check of a
+    /// build compares steps element by element with what they make of them. Only a host's are asked for.
+    fn other_kernels(&self) -> Option<Box<dyn Backend>> {
+        None
+    }
+
     /// Memory aligned to at least 64 bytes, contents undefined.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError>;
 

@@ -34,6 +34,10 @@ impl Symbols {
         self
     }
 
+    pub(crate) fn pairs(&self) -> Vec<(String, i64)> {
+        self.list.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<i64> {
         self.list.iter().find(|(known, _)| &**known == name).map(|(_, value)| *value)
     }

@@ -8,10 +8,12 @@ use planish_tensor::Tensor;
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::Feed;
-use crate::frame::{Frame, Mode, Queues, Watch};
+use crate::frame::{Frame, Mode, Observed, Queues, Watch};
 
-/// Runs a step of control flow on host values.
-pub(crate) fn run_control(
+/// Runs a step of control flow on host values. `observer` is shown what steps of the bodies read and wrote, with the
+/// number of their body.
+#[expect(clippy::too_many_arguments, reason = "what a run of bodies needs")]
+pub(crate) fn run_control<'o>(
     core: &Core,
     step: &Step,
     units: &[Unit],
@@ -19,6 +21,7 @@ pub(crate) fn run_control(
     inputs: &[Option<Value>],
     queues: &mut Queues,
     mode: Mode,
+    observer: Option<&mut (dyn FnMut(usize, Observed) + 'o)>,
 ) -> Result<Vec<Value>, RunError> {
     frames.resize_with(units.len(), Frame::default);
     let n_captured = match &step.kind {
@@ -33,7 +36,7 @@ pub(crate) fn run_control(
         step.region.outputs.iter().any(one)
     };
     let mut control =
-        Bodies { core, step, units, frames, own, captured, is_wanted: &is_wanted, queues, mode };
+        Bodies { core, step, units, frames, own, captured, is_wanted: &is_wanted, queues, mode, observer };
     let all = match step.region.nodes.first().map(|node| &node.op) {
         Some(Op::If(_)) => control.if_(),
         Some(Op::Loop(_)) => control.loop_(),
@@ -48,7 +51,7 @@ pub(crate) fn run_control(
     wanted.collect::<Option<Vec<_>>>().ok_or_else(|| control.bad("an output was not made"))
 }
 
-struct Bodies<'a> {
+struct Bodies<'a, 'o> {
     core: &'a Core,
     step: &'a Step,
     units: &'a [Unit],
@@ -59,9 +62,10 @@ struct Bodies<'a> {
     is_wanted: &'a dyn Fn(usize) -> bool,
     queues: &'a mut Queues,
     mode: Mode,
+    observer: Option<&'a mut (dyn FnMut(usize, Observed) + 'o)>,
 }
 
-impl Bodies<'_> {
+impl Bodies<'_, '_> {
     fn bad(&self, detail: &str) -> RunError {
         RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", self.step.name))
     }
@@ -93,7 +97,18 @@ impl Bodies<'_> {
         let all = all.ok_or_else(|| self.bad("a captured value is missing"))?;
         let feeds: Vec<Feed<'_>> = all.into_iter().map(Feed::Value).collect();
         let (unit, frame) = (&self.units[idx], &mut self.frames[idx]);
-        frame.run(self.core, unit, &feeds, self.queues, self.mode, Watch::default())?;
+        let watch = &mut self.observer;
+        let is_observed = watch.is_some();
+        let mut observer = |observed: Observed| {
+            if let Some(watch) = watch {
+                watch(idx, observed);
+            }
+        };
+        let watch = match is_observed {
+            true => Watch { observer: Some(&mut observer), ..Watch::default() },
+            false => Watch::default(),
+        };
+        frame.run(self.core, unit, &feeds, self.queues, self.mode, watch)?;
         frame.output_values(unit)
     }
 

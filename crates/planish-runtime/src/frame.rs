@@ -84,8 +84,13 @@ impl Drop for Range<'_> {
 /// What a kernel step read and wrote, as plain tensors; weights are left out.
 #[derive(Debug)]
 pub struct Observed {
-    /// Index of the step in the plan's program.
+    /// For a step inside of bodies, each step of control flow with the number of its body, outermost first; empty for
+    /// one of the plan's own program.
+    pub path: Vec<(usize, usize)>,
+    /// Index of the step in its program.
     pub step: usize,
+    /// The sizes that it ran at, of the symbols that its program knows.
+    pub sizes: Vec<(String, i64)>,
     pub inputs: Vec<Option<Tensor>>,
     pub outputs: Vec<Option<Tensor>>,
 }
@@ -288,6 +293,7 @@ impl Frame {
             self.marks.clear();
             self.spans.clear();
         }
+        let is_observed = watch.observer.is_some();
         let may_replay = mode.recorded && watch.times.is_none() && watch.observer.is_none();
         let mut stretches = resolved.stretches.iter().enumerate().peekable();
         let mut at = 0;
@@ -347,7 +353,19 @@ impl Frame {
                             .map_err(|error| RunError::at(&record.name, error))?
                     } else {
                         let frames = &mut self.bodies[first + at];
-                        run_control(core, record, &unit.bodies[first + at], frames, &inputs, queues, mode)?
+                        let units = &unit.bodies[first + at];
+                        // Whoever looks on learns inside of which step of control flow a step ran.
+                        let mut within = |body: usize, mut inner: Observed| {
+                            inner.path.insert(0, (first + at, body));
+                            if let Some(observer) = &mut watch.observer {
+                                observer(inner);
+                            }
+                        };
+                        let observer: Option<&mut dyn FnMut(usize, Observed)> = match is_observed {
+                            true => Some(&mut within),
+                            false => None,
+                        };
+                        run_control(core, record, units, frames, &inputs, queues, mode, observer)?
                     };
                     let symbols = learned.get_or_insert_with(|| resolved.symbols.clone());
                     self.keep_results(unit, resolved, record, step, results, symbols, &mut queues.meter)?;

@@ -41,7 +41,8 @@ impl Frame {
         if let Some(observer) = &mut watch.observer {
             let outputs =
                 self.copies(unit, resolved, &record.outputs, &addresses[n_inputs..], record, queues)?;
-            observer(Observed { step: idx, inputs: read, outputs });
+            let (path, sizes) = (Vec::new(), resolved.symbols.pairs());
+            observer(Observed { path, step: idx, sizes, inputs: read, outputs });
         }
         self.addresses = addresses;
         Ok(())

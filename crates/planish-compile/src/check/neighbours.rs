@@ -9,8 +9,9 @@ use planish_plan::{Check, Outcome, Plan};
 use planish_runtime::{Engine, Observed, tactic_at};
 use planish_tensor::Tensor;
 
-use super::inputs::{self, Numbers};
+use super::inputs::Numbers;
 use super::rows::{Rows, follow};
+use super::whole::MadeUp;
 use super::{Guilty, skipped};
 
 /// A run of this much takes a fraction of a second; larger batches are tried with fewer rows.
@@ -30,6 +31,7 @@ pub(super) fn check(
     engine: &Engine,
     graphs: [&Graph; 2],
     all_sizes: &[Vec<(String, i64)>],
+    made_up: MadeUp,
     checks: &mut Vec<Check>,
 ) -> Option<Guilty> {
     let plan = engine.plan();
@@ -52,7 +54,7 @@ pub(super) fn check(
             checks.push(skipped(&subject, why));
             return None;
         };
-        let (check, guilty) = compare(engine, graph, rows, &batch, &subject);
+        let (check, guilty) = compare(engine, graph, rows, &batch, made_up, &subject);
         checks.push(check);
         if guilty.is_some() {
             return guilty;
@@ -108,11 +110,14 @@ fn compare(
     graph: &Graph,
     rows: &[Rows],
     batch: &Batch,
+    made_up: MadeUp,
     subject: &str,
 ) -> (Check, Option<Guilty>) {
     let plan = engine.plan();
     let refused = |why: &str| (skipped(subject, why.to_string()), None);
-    let Some(first) = inputs::random(plan, &batch.sizes, 0) else { return refused("inputs are not made up") };
+    let Some(first) = made_up.inputs(engine, &batch.sizes, 0) else {
+        return refused("inputs are not made up");
+    };
     let row = batch.n_rows / 2;
     let of_name = |name: &str| graph.find(name).map_or(Rows::Shared, |id| rows[id.index()]);
     let mut numbers = Numbers::new(7);
@@ -181,9 +186,20 @@ fn part(tensor: &Tensor, along: Rows, row: usize, n_rows: usize) -> Vec<u8> {
     let bytes = tensor.bytes();
     let Rows::Along(axis) = along else { return bytes.to_vec() };
     let dims = tensor.shape();
-    let (Some(&size), Some(element)) = (dims.get(axis), tensor.dtype().bytes_for(1)) else {
+    let (Some(_), Some(element)) = (dims.get(axis), tensor.dtype().bytes_for(1)) else {
         return bytes.to_vec();
     };
+    if tensor.dtype().is_sub_byte() {
+        // Two or four elements share a byte, and a row may begin within one: each as a number of its own.
+        let values: Vec<u8> = tensor.to_f64s().into_iter().flat_map(f64::to_le_bytes).collect();
+        return blocks(&values, dims, axis, size_of::<f64>(), row, n_rows);
+    }
+    blocks(bytes, dims, axis, element, row, n_rows)
+}
+
+/// The bytes of a row whose elements have so many each.
+fn blocks(bytes: &[u8], dims: &[usize], axis: usize, element: usize, row: usize, n_rows: usize) -> Vec<u8> {
+    let size = dims[axis];
     let inner = dims[axis + 1..].iter().product::<usize>() * element;
     let block = size / n_rows.max(1) * inner;
     let n_blocks: usize = dims[..axis].iter().product();
@@ -205,6 +221,9 @@ fn guilty(
     let mut found = None;
     for (idx, inputs) in runs.into_iter().enumerate() {
         let mut observe = |observed: Observed| {
+            if !observed.path.is_empty() {
+                return;
+            }
             let step = &plan.program.steps[observed.step];
             for (place, made) in observed.outputs.iter().enumerate() {
                 let (Some(made), Some(Some(value))) = (made, step.outputs.get(place)) else { continue };
@@ -225,4 +244,24 @@ fn guilty(
     let tactic = tactic_at(step, &batch.sizes)?.clone();
     let what = format!("`{}` by {} lets a row follow the rows around it", step.name, tactic.name);
     Some(Guilty { tactic, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planish_tensor::DType;
+
+    #[test]
+    fn a_row_of_elements_of_less_than_a_byte_is_found() {
+        let values = |shift: f64| -> Vec<f64> {
+            (0..15).map(|at| (at % 5) as f64 + shift * f64::from(at >= 5)).collect()
+        };
+        for dtype in [DType::I4, DType::U4] {
+            let tensor = |shift| Tensor::from_f64s(dtype, &[3, 5], &values(shift)).unwrap();
+            let row = |shift, row| part(&tensor(shift), Rows::Along(0), row, 3);
+            assert_eq!(row(0.0, 0), row(1.0, 0), "the others do not count");
+            assert_ne!(row(0.0, 2), row(1.0, 2));
+            assert_eq!(part(&tensor(0.0), Rows::Along(1), 4, 5).len(), 3 * size_of::<f64>());
+        }
+    }
 }

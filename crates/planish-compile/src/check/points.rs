@@ -5,20 +5,28 @@ use planish_op::{Op, Value};
 use planish_reference::{evaluate, evaluate_at};
 use planish_tensor::{DType, Tensor};
 
+use super::exact::{CURVATURE, Exact, Known, UNKNOWN_SLACK, passed_on};
 use super::inputs::Numbers;
 
 /// Points at tile edges, and points anywhere.
 const N_EDGE_POINTS: usize = 96;
 const N_RANDOM_POINTS: usize = 160;
+/// The same where every element is compared with another kernel besides.
+const N_EDGE_POINTS_BESIDES: usize = 24;
+const N_RANDOM_POINTS_BESIDES: usize = 24;
 /// Sizes at which kernels change what they do: vectors, tiles, blocks.
 const EDGES: [usize; 12] = [4, 6, 8, 14, 16, 28, 32, 48, 56, 64, 128, 512];
 
-/// Corners, places around tile edges and tails, and random places of an output of these sizes.
-pub(super) fn sample(dims: &[usize], seed: u64) -> Vec<Vec<usize>> {
+/// Corners, places around tile edges and tails, and random places of an output of these sizes; fewer with `besides`.
+pub(super) fn sample(dims: &[usize], seed: u64, besides: bool) -> Vec<Vec<usize>> {
+    let (n_edges, n_random) = match besides {
+        true => (N_EDGE_POINTS_BESIDES, N_RANDOM_POINTS_BESIDES),
+        false => (N_EDGE_POINTS, N_RANDOM_POINTS),
+    };
     if dims.contains(&0) {
         return Vec::new();
     }
-    let mut numbers = Numbers::new(seed + 17);
+    let mut numbers = Numbers::new(seed.wrapping_add(17));
     let mut points: Vec<Vec<usize>> = Vec::new();
     for corner in 0..1usize << dims.len().min(4) {
         points.push(
@@ -28,7 +36,7 @@ pub(super) fn sample(dims: &[usize], seed: u64) -> Vec<Vec<usize>> {
                 .collect(),
         );
     }
-    for _ in 0..N_EDGE_POINTS {
+    for _ in 0..n_edges {
         let edge = |&dim: &usize| {
             let at = match numbers.below(4) {
                 0 => dim - 1 - numbers.below(dim.min(3)),
@@ -42,7 +50,7 @@ pub(super) fn sample(dims: &[usize], seed: u64) -> Vec<Vec<usize>> {
         };
         points.push(dims.iter().map(edge).collect());
     }
-    for _ in 0..N_RANDOM_POINTS {
+    for _ in 0..n_random {
         points.push(dims.iter().map(|&dim| numbers.below(dim)).collect());
     }
     points.sort_unstable();
@@ -50,10 +58,10 @@ pub(super) fn sample(dims: &[usize], seed: u64) -> Vec<Vec<usize>> {
     points
 }
 
-/// What the reference makes of a region at points of its output, and the magnitude of what was summed there.
+/// What the reference makes of a region at points of its output.
 pub(super) struct Expected {
     pub(super) values: Vec<f64>,
-    /// How far each may be off, given how far the main node may be.
+    /// How far each may be off, given how far the nodes inside may be.
     pub(super) bounds: Vec<f64>,
 }
 
@@ -68,59 +76,100 @@ pub(super) struct Allowance {
     pub(super) of_largest: f64,
 }
 
-/// The reference at `points` of output number `output`; `None` if the region cannot be evaluated at points. Values
-/// of 16 bits are taken as they are and nothing between is rounded, as kernels do that compute in f32.
+impl Allowance {
+    /// Values and what they may be off: `passed_on` is what comes from inside. The largest output is the largest
+    /// that was expected: what the kernel made has no say in how far it may be off.
+    fn bounds(self, values: Vec<f64>, passed_on: &[f64]) -> Expected {
+        let finite = values.iter().filter(|x| x.is_finite());
+        let largest = finite.fold(0.0f64, |most, x| most.max(x.abs()));
+        let bound = |(value, passed_on): (&f64, &f64)| {
+            // A value next to where a function leaves the numbers is moved out of them; nothing follows from that.
+            let passed_on = if passed_on.is_finite() { *passed_on } else { 0.0 };
+            passed_on + self.of_value * value.abs() + self.of_largest * largest
+        };
+        let bounds = values.iter().zip(passed_on).map(bound).collect();
+        Expected { values, bounds }
+    }
+}
+
+/// The reference at `points` of output number `output`. Values of 16 bits are taken as they are and nothing between is
+/// rounded, as kernels do that compute in f32.
+///
+/// The last node that is not element by element is evaluated at the points alone; what is in front of it, another
+/// convolution for one, is evaluated whole.
 pub(super) fn expected(
     region: &Region,
     inputs: &[Option<Value>],
     output: usize,
     points: &[Vec<usize>],
     allowance: Allowance,
-    largest: f64,
 ) -> Result<Expected, String> {
     let (region, inputs) = (&widened_region(region), &inputs.iter().map(widened).collect::<Vec<_>>()[..]);
-    let Some(Ref::Node { node, output }) = region.outputs.get(output).copied() else {
-        return Err("the output is no node's".to_string());
+    let Some(reference) = region.outputs.get(output).copied() else {
+        return Err("the region has no such output".to_string());
     };
-    let main = main_node(region);
-    let at = At { region, inputs, points };
-    let (centre, slack) = match main {
-        Some(main) => {
-            let exact = at.main(main, if main == node { output } else { 0 })?;
-            let slack = match is_sum_of_products(&region.nodes[main as usize].op) {
-                true => at.magnitudes(main)?.iter().map(|terms| terms * allowance.of_terms).collect(),
-                false => vec![0.0; points.len()],
-            };
-            (exact, slack)
+    let mut exact = Exact::new(region, inputs, allowance);
+    if let Ref::Node { node, output } = reference {
+        let at = At { points, n_nodes: region.nodes.len() };
+        let found = at.expected(&mut exact, node, output);
+        // A main node of other sizes than the output, which is broadcast behind it: all of it is evaluated.
+        if found.is_ok() {
+            return found;
         }
-        None => (Vec::new(), Vec::new()),
+    }
+    let all = everywhere(&mut exact, reference)?;
+    let known = all.tensor().ok_or("the output is no tensor")?;
+    let (values, shape) = (known.to_f64s(), known.shape());
+    let pick = |list: &[f64]| -> Result<Vec<f64>, String> {
+        let one = |point: &Vec<usize>| {
+            list.get(flat(point, shape)).copied().ok_or("there is no such point in the output".to_string())
+        };
+        points.iter().map(one).collect()
     };
-    let behind = |centre: &[f64]| -> Result<Vec<f64>, String> {
-        match main {
-            Some(main) if main == node => Ok(centre.to_vec()),
-            _ => at.follow(node, main, centre),
-        }
+    let slack = match &all.slack {
+        Some(slack) => pick(slack)?,
+        None => vec![0.0; points.len()],
     };
-    let values = behind(&centre)?;
-    let moved = |sign: f64| -> Result<Vec<f64>, String> {
-        let moved: Vec<f64> = centre.iter().zip(&slack).map(|(value, slack)| value + sign * slack).collect();
-        behind(&moved)
-    };
-    let (up, down) = (moved(1.0)?, moved(-1.0)?);
-    let bounds = values
-        .iter()
-        .zip(up.iter().zip(&down))
-        .map(|(value, (up, down))| {
-            // What the epilogue makes of the main node's slack, with room for its curvature.
-            let passed_on = 1.5 * (up - value).abs().max((down - value).abs());
-            passed_on + allowance.of_value * value.abs() + allowance.of_largest * largest
-        })
-        .collect();
-    Ok(Expected { values, bounds })
+    Ok(allowance.bounds(pick(&values)?, &slack))
+}
+
+/// Every element of output number `output`, in row-major order.
+pub(super) fn expected_everywhere(
+    region: &Region,
+    inputs: &[Option<Value>],
+    output: usize,
+    allowance: Allowance,
+) -> Result<Expected, String> {
+    let (region, inputs) = (&widened_region(region), &inputs.iter().map(widened).collect::<Vec<_>>()[..]);
+    let reference = region.outputs.get(output).copied().ok_or("the region has no such output")?;
+    let all = everywhere(&mut Exact::new(region, inputs, allowance), reference)?;
+    let values = all.tensor().ok_or("the output is no tensor")?.to_f64s();
+    let none = vec![0.0; if all.slack.is_some() { 0 } else { values.len() }];
+    let slack = all.slack.as_ref().map_or(&none, |slack| slack);
+    Ok(allowance.bounds(values, slack))
+}
+
+fn everywhere(exact: &mut Exact<'_>, reference: Ref) -> Result<Known, String> {
+    exact.value(reference)?.ok_or_else(|| "the output is an input that is absent".to_string())
+}
+
+/// The row-major number of a point.
+pub(super) fn flat(point: &[usize], shape: &[usize]) -> usize {
+    point.iter().zip(shape).fold(0, |flat, (place, dim)| flat * dim + place)
+}
+
+/// The point of a row-major number.
+pub(super) fn point_of(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+    let mut point = vec![0; shape.len()];
+    for (place, &dim) in point.iter_mut().zip(shape).rev() {
+        *place = flat % dim.max(1);
+        flat /= dim.max(1);
+    }
+    point
 }
 
 /// A float of 16 bits as f32, which holds it as it is.
-fn widened(value: &Option<Value>) -> Option<Value> {
+pub(super) fn widened(value: &Option<Value>) -> Option<Value> {
     let tensor = value.as_ref()?.as_tensor().filter(|tensor| is_low(tensor.dtype()));
     let wide =
         tensor.and_then(|tensor| Tensor::from_f64s(DType::F32, tensor.shape(), &tensor.to_f64s()).ok());
@@ -132,7 +181,7 @@ fn is_low(dtype: DType) -> bool {
 }
 
 /// The region with its values of 16 bits in f32.
-fn widened_region(region: &Region) -> Region {
+pub(super) fn widened_region(region: &Region) -> Region {
     let mut region = region.clone();
     for constant in &mut region.constants {
         if let Some(Value::Tensor(wide)) = widened(&Some(Value::Tensor(constant.clone()))) {
@@ -149,96 +198,137 @@ fn widened_region(region: &Region) -> Region {
     region
 }
 
-/// The only node that is not pointwise.
-fn main_node(region: &Region) -> Option<u32> {
-    region.nodes.iter().position(|node| !is_pointwise(&node.op)).map(|idx| idx as u32)
-}
-
 pub(super) fn is_sum_of_products(op: &Op) -> bool {
     matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_))
 }
 
+/// Points of an output.
 struct At<'a> {
-    region: &'a Region,
-    inputs: &'a [Option<Value>],
     points: &'a [Vec<usize>],
+    n_nodes: usize,
+}
+
+/// The last node that is not element by element, at the points.
+struct Main {
+    node: u32,
+    output: u32,
+    values: Vec<f64>,
+    slack: Vec<f64>,
 }
 
 impl At<'_> {
-    fn operand(&self, reference: Option<Ref>) -> Option<Value> {
-        match reference? {
-            Ref::Input(idx) => self.inputs.get(idx as usize).cloned().flatten(),
-            Ref::Constant(idx) => self.region.constants.get(idx as usize).cloned().map(Value::Tensor),
-            Ref::Node { .. } => None,
-        }
-    }
-
-    fn operands(&self, node: u32) -> Result<Vec<Option<Value>>, String> {
-        let node = &self.region.nodes[node as usize];
-        node.inputs
-            .iter()
-            .map(|reference| match (reference, self.operand(*reference)) {
-                (Some(Ref::Node { node, output: 0 }), None) => self.ahead(*node).map(Some),
-                (Some(_), None) => Err("the main node reads another of the region".to_string()),
-                (_, value) => Ok(value),
-            })
-            .collect()
-    }
-
-    /// The whole output of a pointwise node in front of the main one.
-    fn ahead(&self, node: u32) -> Result<Value, String> {
-        let at = &self.region.nodes[node as usize];
-        if !is_pointwise(&at.op) {
-            return Err("the main node reads another of the region".to_string());
-        }
-        let operands = self.operands(node)?;
-        let operands: Vec<Option<&Value>> = operands.iter().map(Option::as_ref).collect();
-        let outputs = evaluate(&at.op, &operands, 1).map_err(|error| error.to_string())?;
-        outputs.into_iter().next().ok_or_else(|| "a pointwise node made nothing".to_string())
-    }
-
-    fn evaluated(&self, node: u32, output: u32, operands: &[Option<Value>]) -> Result<Vec<f64>, String> {
-        let at = &self.region.nodes[node as usize];
-        let operands: Vec<Option<&Value>> = operands.iter().map(Option::as_ref).collect();
-        evaluate_at(&at.op, &operands, at.n_outputs as usize, output as usize, self.points)
-            .map_err(|error| error.to_string())
-    }
-
-    /// The main node's output at the points.
-    fn main(&self, node: u32, output: u32) -> Result<Vec<f64>, String> {
-        self.evaluated(node, output, &self.operands(node)?)
-    }
-
-    /// The sum of the magnitudes of the terms at the points: the main node over absolute values.
-    fn magnitudes(&self, node: u32) -> Result<Vec<f64>, String> {
-        let absolute = |value: Option<Value>| {
-            value.map(|value| match value.as_tensor() {
-                Some(tensor) if tensor.dtype().is_float() => {
-                    let values: Vec<f64> = tensor.to_f64s().into_iter().map(f64::abs).collect();
-                    Tensor::from_f64s(tensor.dtype(), tensor.shape(), &values).map_or(value, Value::Tensor)
-                }
-                _ => value,
-            })
+    fn expected(&self, exact: &mut Exact<'_>, node: u32, output: u32) -> Result<Expected, String> {
+        let needed = needed(exact.region, node);
+        let main = (0..=node)
+            .rev()
+            .find(|&idx| needed[idx as usize] && !is_pointwise(&exact.region.nodes[idx as usize].op));
+        let main = match main {
+            Some(at) => Some(self.main(exact, at, if at == node { output } else { 0 })?),
+            None => None,
         };
-        let operands: Vec<Option<Value>> = self.operands(node)?.into_iter().map(absolute).collect();
-        Ok(self.evaluated(node, 0, &operands)?.into_iter().map(f64::abs).collect())
+        if let Some(main) = main.as_ref().filter(|main| main.node == node) {
+            return Ok(exact.allowance.bounds(main.values.clone(), &main.slack));
+        }
+        let behind = behind(exact.region, node);
+        let values = self.follow(exact, &behind, node, main.as_ref(), (0.0, 0.0))?;
+        let mut passed_on = vec![0.0f64; values.len()];
+        for signs in [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0)] {
+            let moved = self.follow(exact, &behind, node, main.as_ref(), signs)?;
+            for (most, (moved, value)) in passed_on.iter_mut().zip(moved.iter().zip(&values)) {
+                let difference = CURVATURE * (moved - value).abs();
+                if difference.is_finite() {
+                    *most = most.max(difference);
+                }
+            }
+        }
+        Ok(exact.allowance.bounds(values, &passed_on))
     }
 
-    /// Pointwise nodes up to `last` at the points, the main node's output being `centre`.
-    fn follow(&self, last: u32, main: Option<u32>, centre: &[f64]) -> Result<Vec<f64>, String> {
-        let mut made: Vec<Option<Value>> = vec![None; self.region.nodes.len()];
-        for (idx, node) in self.region.nodes.iter().enumerate().take(last as usize + 1) {
-            if main == Some(idx as u32) {
-                let tensor = Tensor::from_f64s(DType::F32, &[centre.len()], centre);
+    fn main(&self, exact: &mut Exact<'_>, node: u32, output: u32) -> Result<Main, String> {
+        let operands = exact.operands(node)?;
+        let at = &exact.region.nodes[node as usize];
+        let run = |read: &dyn Fn(&Known) -> Value| -> Result<Vec<f64>, String> {
+            let values: Vec<Option<Value>> = operands.iter().map(|known| known.as_ref().map(read)).collect();
+            self.at_points(&at.op, &values, at.n_outputs as usize, output)
+        };
+        let values = run(&|known| known.value.clone())?;
+        let mut slack = vec![0.0; values.len()];
+        let is_moved = operands.iter().flatten().any(|known| known.slack.is_some());
+        if is_sum_of_products(&at.op) {
+            let magnitudes = run(&|known| known.magnitudes())?;
+            let of_terms = exact.allowance.of_terms;
+            slack = magnitudes.iter().map(|terms| terms.abs() * of_terms).collect();
+            for operands in passed_on(&at.op, &operands) {
+                let passed = self.at_points(&at.op, &operands, 1, output)?;
+                slack.iter_mut().zip(passed).for_each(|(sum, more)| *sum += more.abs());
+            }
+        } else if is_moved {
+            let mut most = 0.0f64;
+            for direction in [1, -1, 0] {
+                let moved = run(&|known| known.moved(direction))?;
+                let differences = moved.iter().zip(&values).map(|(a, b)| (a - b).abs());
+                most = differences.filter(|d| d.is_finite()).fold(most, f64::max);
+            }
+            slack = vec![UNKNOWN_SLACK * most; values.len()];
+        }
+        Ok(Main { node, output, values, slack })
+    }
+
+    fn at_points(
+        &self,
+        op: &Op,
+        operands: &[Option<Value>],
+        n_outputs: usize,
+        output: u32,
+    ) -> Result<Vec<f64>, String> {
+        let operands: Vec<Option<&Value>> = operands.iter().map(Option::as_ref).collect();
+        evaluate_at(op, &operands, n_outputs, output as usize, self.points).map_err(|error| error.to_string())
+    }
+
+    /// Element-wise nodes up to `last` at the points, the main node's values moved by the first sign of its slack, and
+    /// what else was evaluated whole by the second.
+    fn follow(
+        &self,
+        exact: &mut Exact<'_>,
+        behind: &[bool],
+        last: u32,
+        main: Option<&Main>,
+        signs: (f64, f64),
+    ) -> Result<Vec<f64>, String> {
+        let region = exact.region;
+        let mut made: Vec<Option<Value>> = vec![None; self.n_nodes];
+        for (idx, node) in region.nodes.iter().enumerate().take(last as usize + 1) {
+            if let Some(main) = main.filter(|main| main.node as usize == idx) {
+                let values: Vec<f64> = main
+                    .values
+                    .iter()
+                    .zip(&main.slack)
+                    .map(|(value, slack)| moved(*value, signs.0 * slack))
+                    .collect();
+                let tensor = Tensor::from_f64s(DType::F32, &[values.len()], &values);
                 made[idx] = Some(Value::Tensor(tensor.map_err(|error| error.to_string())?));
+                continue;
+            }
+            if !behind[idx] {
                 continue;
             }
             let mut operands = Vec::with_capacity(node.inputs.len());
             for reference in &node.inputs {
                 operands.push(match reference {
                     None => None,
-                    Some(Ref::Node { node, .. }) => made.get(*node as usize).cloned().flatten(),
-                    other => Some(self.gathered(*other)?),
+                    Some(Ref::Node { node, output }) => match &made[*node as usize] {
+                        Some(_) if main.is_some_and(|main| main.node == *node && main.output != *output) => {
+                            return Err("another output of the main node is read".to_string());
+                        }
+                        Some(value) => Some(value.clone()),
+                        None => {
+                            Some(self.gathered(exact, Ref::Node { node: *node, output: *output }, signs.1)?)
+                        }
+                    },
+                    Some(other) => match exact.value(*other)? {
+                        Some(_) => Some(self.gathered(exact, *other, signs.1)?),
+                        None => None,
+                    },
                 });
             }
             let operands: Vec<Option<&Value>> = operands.iter().map(Option::as_ref).collect();
@@ -252,10 +342,10 @@ impl At<'_> {
     }
 
     /// An operand's elements at the points, broadcast to the output; single elements stay scalars.
-    fn gathered(&self, reference: Option<Ref>) -> Result<Value, String> {
-        let value = self.operand(reference).ok_or("an operand is missing")?;
-        let tensor = value.as_tensor().ok_or("an operand is no tensor")?;
-        if tensor.len() == 1 {
+    fn gathered(&self, exact: &mut Exact<'_>, reference: Ref, sign: f64) -> Result<Value, String> {
+        let known = exact.value(reference)?.ok_or("an operand is missing")?;
+        let tensor = known.tensor().ok_or("an operand is no tensor")?;
+        if tensor.len() == 1 && known.slack.is_none() {
             return tensor.reshaped(&[]).map(Value::Tensor).map_err(|error| error.to_string());
         }
         let values = tensor.to_f64s();
@@ -266,11 +356,49 @@ impl At<'_> {
             for (axis, &dim) in shape.iter().enumerate() {
                 flat = flat * dim + if dim == 1 { 0 } else { point[skip + axis] };
             }
-            values.get(flat).copied().ok_or("an operand is too small")
+            let slack = known.slack.as_ref().and_then(|slack| slack.get(flat)).copied().unwrap_or(0.0);
+            values.get(flat).map(|value| moved(*value, sign * slack)).ok_or("an operand is too small")
         };
         let picked = self.points.iter().map(pick).collect::<Result<Vec<f64>, _>>()?;
         Tensor::from_f64s(tensor.dtype(), &[picked.len()], &picked)
             .map(Value::Tensor)
             .map_err(|error| error.to_string())
     }
+}
+
+/// A number moved; one that is not keeps the sign of its zero.
+fn moved(value: f64, by: f64) -> f64 {
+    if by == 0.0 || by.is_nan() { value } else { value + by }
+}
+
+/// The nodes that one of them depends on, and itself.
+fn needed(region: &Region, node: u32) -> Vec<bool> {
+    let mut needed = vec![false; region.nodes.len()];
+    needed[node as usize] = true;
+    for idx in (0..=node as usize).rev() {
+        if needed[idx] {
+            for reference in region.nodes[idx].inputs.iter().flatten() {
+                if let Ref::Node { node, .. } = reference {
+                    needed[*node as usize] = true;
+                }
+            }
+        }
+    }
+    needed
+}
+
+/// The element-wise nodes that one of them depends on through such nodes alone, and itself.
+fn behind(region: &Region, node: u32) -> Vec<bool> {
+    let mut behind = vec![false; region.nodes.len()];
+    behind[node as usize] = true;
+    for idx in (0..=node as usize).rev() {
+        if behind[idx] {
+            for reference in region.nodes[idx].inputs.iter().flatten() {
+                if let Ref::Node { node, .. } = reference {
+                    behind[*node as usize] |= is_pointwise(&region.nodes[*node as usize].op);
+                }
+            }
+        }
+    }
+    behind
 }

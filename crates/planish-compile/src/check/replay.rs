@@ -9,8 +9,10 @@
 use std::collections::HashMap;
 
 use planish_ir::{Graph, ValueId};
+use planish_kernel::{Layout, Operand};
 use planish_plan::Program;
 use planish_runtime::{Place, PlacedStep, Placement, Space};
+use planish_tensor::DType;
 
 use super::origins::{Element, Origins};
 use super::wires::Wires;
@@ -117,7 +119,16 @@ impl Replay<'_> {
         let id = self.ids[value as usize]?;
         let place = place.filter(|place| place.space != Space::Weights)?;
         // The sizes that the graph says are those that the runtime resolved, or the replay says nothing.
-        (self.origins.dims(id)? == place.operand.dims).then(|| (id, place.clone()))
+        if self.origins.dims(id)? != place.operand.dims {
+            return None;
+        }
+        let mut place = place.clone();
+        if place.operand.dtype.is_sub_byte() {
+            // Several elements share a byte: its bytes are followed, as if each were an element.
+            let n_bytes = place.operand.span_bytes();
+            place.operand = Operand::dense(DType::U8, &[n_bytes], Layout::Plain);
+        }
+        Some((id, place))
     }
 
     fn write(&mut self, value: u32, place: Option<&Place>) {

@@ -100,10 +100,8 @@ fn memory_reused_while_it_is_live() {
     assert!(failure.contains("finds an element of `c` at element 0 of `a`"), "{failure}");
     let by_steps = with_fault(plant, &|_, plan, tensors, backends, _| {
         let engine = Engine::new(plan.clone(), backends.to_vec()).unwrap();
-        let inputs = super::inputs::random(plan, &plan.tuned_at, 0).unwrap();
-        let mut checks = Vec::new();
-        super::steps::check(&engine, plan, tensors, &inputs, (&plan.tuned_at, ""), &mut checks).unwrap();
-        checks
+        let inputs = super::inputs::random(plan, &plan.tuned_at, 0, super::Integers::Wide).unwrap();
+        super::steps::Steps::new(&engine, tensors, &*backends[0], 2).run(&engine, &[], &inputs, "").checks
     });
     let seen = |check: &Check| matches!(&check.outcome, Outcome::Failed(why) if why.contains("memory was used again"));
     assert!(by_steps.iter().any(seen), "{by_steps:?}");
@@ -151,4 +149,58 @@ fn a_step_left_out() {
         assert!(matches!(plan.program.steps[step].kind, StepKind::Kernel { .. }));
         plan.program.steps.remove(step);
     });
+}
+
+/// What passes make of a model, wrongly: each with the model and what it became. Every step of the plan computes its
+/// node faithfully; only the whole model against the reference shows it.
+const WRONG_PASSES: &[(&str, &str, &str)] = &[
+    ("a Relu is dropped", "Relu(%a)", "Identity(%a)"),
+    ("a Relu becomes a LeakyRelu", "Relu(%a)", "LeakyRelu(%a) { alpha = 0.2 }"),
+    ("a difference becomes a sum", "Sub(%r, %k)", "Add(%r, %k)"),
+    ("operands of a difference exchanged", "Sub(%r, %k)", "Sub(%k, %r)"),
+    ("a softmax over another axis", "Softmax(%s)", "Softmax(%s) { axis = 0 }"),
+    ("a folded normalization of a negative variance", "Softmax(%s)", "Sqrt(%s)"),
+    ("a division by zero", "Softmax(%s)", "Log(%r)"),
+    ("a transposed product", "MatMul(%x, %w)", "MatMul(%x, %v)"),
+    ("a constant folded one place on", "[1, 2, 3, 4, 5, 6, 7, 8]", "[8, 1, 2, 3, 4, 5, 6, 7]"),
+    ("a constant folded with another rounding", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, 8.3]"),
+    ("a constant folded to infinity", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, inf]"),
+    ("a constant folded to NaN", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, nan]"),
+    ("a negated constant", "[1, 2, 3, 4, 5, 6, 7, 8]", "[-1, -2, -3, -4, -5, -6, -7, -8]"),
+];
+
+#[test]
+fn wrong_passes_and_folded_constants_are_seen() {
+    let text = r#"graph "g" {
+        input %x: f32[8, 8]
+        const %w: f32[8, 8] = [W]
+        const %v: f32[8, 8] = [V]
+        const %k: f32[8] = [1, 2, 3, 4, 5, 6, 7, 8]
+        %a: f32[8, 8] = MatMul(%x, %w)
+        %r: f32[8, 8] = Relu(%a)
+        %s: f32[8, 8] = Sub(%r, %k)
+        %y: f32[8, 8] = Softmax(%s)
+        %z: f32[8, 8] = MatMul(%x, %v)
+        %o: f32[8, 8] = Add(%y, %z)
+        output %o
+    }"#;
+    let text = text.replace("[W]", &format!("[{}]", weight(1))).replace("[V]", &format!("[{}]", weight(2)));
+    let graph: Graph = text.parse().unwrap();
+    let list: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
+    let mut n_seen = 0;
+    for (name, right, wrong) in [&("nothing is wrong", "", "")].into_iter().chain(WRONG_PASSES) {
+        assert!(text.contains(right), "{name}: {right} does not occur");
+        let optimized: Graph =
+            text.replace(right, wrong).parse().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let backends = Backends::new(&list).unwrap();
+        let Assembled { plan, tensors, .. } =
+            assemble(&optimized, true, backends, &options, &mut TimingCache::default(), &mut Stages::start())
+                .unwrap();
+        let findings = check(&graph, &optimized, &plan, &tensors, &list, &options).unwrap();
+        println!("{name}: {:?}", findings.failure());
+        assert_eq!(findings.failure().is_some(), !right.is_empty(), "{name}");
+        n_seen += usize::from(findings.failure().is_some());
+    }
+    assert_eq!(n_seen, WRONG_PASSES.len());
 }

@@ -9,6 +9,7 @@ use planish_plan::{Check, Outcome};
 use planish_runtime::{ContextOptions, Engine, RunError};
 use planish_tensor::{DType, Tensor};
 
+use super::inputs::Integers;
 use super::{apart, skipped};
 use crate::budget;
 use crate::options::{BuildOptions, Precision};
@@ -29,6 +30,19 @@ const F16_TOLERANCE: f64 = 3e-2;
 const TF32_TOLERANCE: f64 = 2e-2;
 const BF16_TOLERANCE: f64 = 2e-1;
 
+/// How inputs are made up on which runs were seen to succeed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MadeUp {
+    pub(super) seed: u64,
+    pub(super) integers: Integers,
+}
+
+impl MadeUp {
+    pub(super) fn inputs(self, engine: &Engine, sizes: &[(String, i64)], number: u64) -> Option<Vec<Value>> {
+        super::inputs::random(engine.plan(), sizes, self.seed.wrapping_add(number), self.integers)
+    }
+}
+
 /// The model's outputs against the reference's, at the cheapest of these sizes; of large models against those of its
 /// nodes by kernels.
 pub(super) fn against_reference(
@@ -37,6 +51,7 @@ pub(super) fn against_reference(
     all_sizes: &[Vec<(String, i64)>],
     backends: &[Arc<dyn Backend>],
     options: &BuildOptions,
+    made_up: MadeUp,
     checks: &mut Vec<Check>,
 ) {
     let Some(sizes) = all_sizes.iter().min_by_key(|sizes| super::flops_at(graph, sizes)) else { return };
@@ -56,7 +71,7 @@ pub(super) fn against_reference(
         checks.push(skipped(subject, why));
         return;
     }
-    let Some(inputs) = super::inputs::random(engine.plan(), sizes, 0) else { return };
+    let Some(inputs) = made_up.inputs(engine, sizes, 0) else { return };
     if let Some(node) = graph.nodes().map(|(_, node)| node).find(|node| decides(&node.op)) {
         let why = format!("`{}` decides by comparing, and rounding may decide otherwise", node.name);
         checks.push(skipped(subject, why));
@@ -83,9 +98,12 @@ pub(super) fn against_reference(
     };
     let got = engine.context().and_then(|mut context| context.run_values(&inputs));
     let outcome = got.map_err(|error| error.to_string()).and_then(|got| {
-        let mut worst = 0.0f64;
+        if got.len() != expected.len() {
+            return Err(format!("{} outputs instead of {}", got.len(), expected.len()));
+        }
+        let mut worst = 0.0;
         for (got, want) in got.iter().zip(&expected) {
-            worst = worst.max(distance(got, want)? / tolerance);
+            worst = larger(worst, distance(got, want)? / tolerance);
         }
         Ok(worst)
     });
@@ -117,7 +135,13 @@ fn is_coarse(graph: &Graph) -> bool {
         || graph.nodes().any(|(_, node)| node.bodies.iter().any(is_coarse))
 }
 
-/// Relative L2 distance of two values; sequences element by element.
+/// The larger of two errors; NaN is the largest of all (`f64::max` would drop it).
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
+/// Relative L2 distance of two values; sequences element by element. A NaN or an infinity in one of them alone makes it
+/// infinite.
 fn distance(got: &Value, want: &Value) -> Result<f64, String> {
     match (got, want) {
         (Value::Tensor(got), Value::Tensor(want)) => {
@@ -127,6 +151,9 @@ fn distance(got: &Value, want: &Value) -> Result<f64, String> {
             let (mut error, mut norm) = (0.0, 0.0);
             for (x, y) in got.to_f64s().into_iter().zip(want.to_f64s()) {
                 if x != y && !(x.is_nan() && y.is_nan()) {
+                    if !(x.is_finite() && y.is_finite()) {
+                        return Ok(f64::INFINITY);
+                    }
                     error += (x - y).powi(2);
                 }
                 if y.is_finite() {
@@ -137,7 +164,7 @@ fn distance(got: &Value, want: &Value) -> Result<f64, String> {
         }
         (Value::Sequence(got), Value::Sequence(want)) if got.len() == want.len() => {
             let mut distances = got.iter().zip(want).map(|(got, want)| distance(got, want));
-            distances.try_fold(0.0f64, |most, distance| Ok(most.max(distance?)))
+            distances.try_fold(0.0, |most, distance| Ok(larger(most, distance?)))
         }
         (Value::Optional(None), Value::Optional(None)) => Ok(0.0),
         (Value::Optional(Some(got)), Value::Optional(Some(want))) => distance(got, want),
@@ -149,7 +176,13 @@ fn distance(got: &Value, want: &Value) -> Result<f64, String> {
 const N_REPLAYS: usize = 3;
 
 /// Repeats, interleaved contexts, poisoned memory, other numbers of threads: the bits must be the same.
-pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, checks: &mut Vec<Check>) {
+pub(super) fn against_itself(
+    engine: &Engine,
+    inputs: &[Value],
+    threads: usize,
+    made_up: MadeUp,
+    checks: &mut Vec<Check>,
+) {
     if engine.plan().program.steps.iter().any(|step| step.region.nodes.iter().any(|node| is_random(&node.op)))
     {
         checks.push(skipped("repeats", "the model draws random numbers".to_string()));
@@ -157,8 +190,10 @@ pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, 
     }
     let first = match run(engine, threads, inputs, false) {
         Ok(first) => first,
-        // The steps' check has already said what stops the run.
-        Err(_) => return,
+        Err(error) => {
+            checks.push(failed("a run on inputs that ran before", f64::INFINITY, error.to_string()));
+            return;
+        }
     };
     let mut compare = |subject: &str, outputs: Result<Vec<Value>, RunError>| {
         checks.push(match outputs {
@@ -170,8 +205,7 @@ pub(super) fn against_itself(engine: &Engine, inputs: &[Value], threads: usize, 
     let interleaved = || -> Result<Vec<Value>, RunError> {
         let (mut one, mut two) = (engine.context()?, engine.context()?);
         one.run_values(inputs)?;
-        let other = super::inputs::random(engine.plan(), &engine.plan().tuned_at, 1)
-            .unwrap_or_else(|| inputs.to_vec());
+        let other = made_up.inputs(engine, &engine.plan().tuned_at, 1).unwrap_or_else(|| inputs.to_vec());
         // Other values may be outside what the model defines; the context must stay usable all the same.
         let _ = two.run_values(&other);
         let _ = one.run_values(&other);
@@ -237,4 +271,28 @@ fn passed(subject: &str, worst: f64) -> Check {
 
 fn failed(subject: &str, worst: f64, why: String) -> Check {
     Check { subject: subject.to_string(), n_points: 0, worst, outcome: Outcome::Failed(why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vector(values: &[f32]) -> Value {
+        Value::Tensor(Tensor::vector(values.to_vec()))
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_infinitely_far_from_one() {
+        let want = vector(&[1.0, 2.0]);
+        for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let got = vector(&[1.0, wrong]);
+            assert_eq!(distance(&got, &want), Ok(f64::INFINITY));
+            assert_eq!(distance(&want, &got), Ok(f64::INFINITY));
+            assert_eq!(distance(&got, &got), Ok(0.0));
+            let both = |first: &Value| Value::Sequence(vec![first.clone(), want.clone()]);
+            assert_eq!(distance(&both(&got), &both(&want)), Ok(f64::INFINITY));
+        }
+        assert!(larger(0.0, f64::NAN).is_nan() && larger(f64::NAN, 0.0).is_nan());
+        assert_eq!(larger(1.0, 2.0), 2.0);
+    }
 }

@@ -243,6 +243,10 @@ impl Backend for Faulty {
         self.cpu.evaluate(region, inputs, max_bytes)
     }
 
+    fn other_kernels(&self) -> Option<Box<dyn Backend>> {
+        self.cpu.other_kernels()
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
         self.cpu.allocate(bytes)
     }

@@ -273,3 +273,152 @@ pub(crate) fn reduce() -> String {
          output %y",
     )
 }
+
+/// A convolution that is too large for the reference: every element is compared with other kernels instead.
+pub(crate) fn large_conv() -> String {
+    graph(&format!(
+        "input %x: f32[1,64,44,44]\n{}
+         %c: f32[1,64,44,44] = Conv(%x, %w) {{ pads = [1, 1, 1, 1] }}
+         %y: f32[1,64,44,44] = Relu(%c)
+         output %y",
+        weight("w", &[64, 64, 3, 3], 576, 1)
+    ))
+}
+
+/// A product that is too large for the reference.
+pub(crate) fn large_gemm() -> String {
+    graph(&format!(
+        "input %x: f32[700,257]\n{}
+         %y: f32[700,253] = MatMul(%x, %w)
+         output %y",
+        weight("w", &[257, 253], 257, 1)
+    ))
+}
+
+/// Widened, depthwise and narrowed again, in one step.
+pub(crate) fn bottleneck() -> String {
+    graph(&format!(
+        "input %x: f32[1,16,28,28]\n{}\n{}\n{}
+         const %lo: f32[] = 0.0
+         const %hi: f32[] = 6.0
+         %a: f32[1,96,28,28] = Conv(%x, %u)
+         %b: f32[1,96,28,28] = Clip(%a, %lo, %hi)
+         %c: f32[1,96,28,28] = Conv(%b, %v) {{ pads = [1, 1, 1, 1], group = 96 }}
+         %d: f32[1,96,28,28] = Clip(%c, %lo, %hi)
+         %y: f32[1,24,28,28] = Conv(%d, %w)
+         output %y",
+        weight("u", &[96, 16, 1, 1], 16, 1),
+        weight("v", &[96, 1, 3, 3], 9, 2),
+        weight("w", &[24, 96, 1, 1], 96, 3)
+    ))
+}
+
+/// Rows of a table by number.
+pub(crate) fn gather() -> String {
+    graph(&format!(
+        "input %i: i64[19]\n{}
+         %y: f32[19,24] = Gather(%t, %i)
+         output %y",
+        weight("t", &[50, 24], 3, 1)
+    ))
+}
+
+/// Integers that become floats.
+pub(crate) fn cast() -> String {
+    graph(
+        "input %i: i32[7,131]
+         const %s: f32[] = 0.5
+         %x: f32[7,131] = Cast(%i) { to = f32 }
+         %y: f32[7,131] = Mul(%x, %s)
+         output %y",
+    )
+}
+
+/// Attention with a mask that is added.
+pub(crate) fn masked() -> String {
+    graph(
+        "input %q: f32[1,4,19,16]
+         input %k: f32[1,4,23,16]
+         input %v: f32[1,4,23,16]
+         input %m: f32[19,23]
+         %y: f32[1,4,19,16] = Attention(%q, %k, %v, %m)
+         output %y",
+    )
+}
+
+/// A product in the body of a loop.
+pub(crate) fn loop_body() -> String {
+    graph(&format!(
+        "input %n: i64[]
+         input %x: f32[9,21]\n{}
+         %last: f32[9,21] = Loop(%n, _, %x; %w) [
+             graph \"step\" {{
+                 input %i: i64[]
+                 input %go: bool[]
+                 input %v: f32[9,21]
+                 input %u: f32[21,21]
+                 %p: f32[9,21] = MatMul(%v, %u)
+                 %r: f32[9,21] = Tanh(%p)
+                 output %go, %r
+             }}
+         ]
+         output %last",
+        weight("w", &[21, 21], 21, 1)
+    ))
+}
+
+/// A product in the body of a scan.
+pub(crate) fn scan_body() -> String {
+    graph(&format!(
+        "input %h: f32[3,21]
+         input %x: f32[5,3,21]\n{}
+         %last: f32[3,21], %all: f32[5,3,21] = Scan(%h, %x; %w) {{ num_scan_inputs = 1 }} [
+             graph \"step\" {{
+                 input %s: f32[3,21]
+                 input %e: f32[3,21]
+                 input %u: f32[21,21]
+                 %a: f32[3,21] = Add(%s, %e)
+                 %p: f32[3,21] = MatMul(%a, %u)
+                 %r: f32[3,21] = Tanh(%p)
+                 %o: f32[3,21] = Neg(%r)
+                 output %r, %o
+             }}
+         ]
+         output %last, %all",
+        weight("w", &[21, 21], 21, 1)
+    ))
+}
+
+/// Softmax in one branch, a norm in the other.
+pub(crate) fn branches() -> String {
+    graph(&format!(
+        "input %c: bool[]
+         input %x: f32[13,70]\n{}
+         %y: f32[13,70] = If(%c; %x, %s) [
+             graph \"then\" {{
+                 input %a: f32[13,70]
+                 input %sa: f32[70]
+                 %p: f32[13,70] = Softmax(%a)
+                 output %p
+             }},
+             graph \"else\" {{
+                 input %b: f32[13,70]
+                 input %sb: f32[70]
+                 %q: f32[13,70] = LayerNormalization(%b, %sb)
+                 output %q
+             }}
+         ]
+         output %y",
+        weight("s", &[70], 3, 1)
+    ))
+}
+
+/// A product of any number of rows, without a profile.
+pub(crate) fn open_rows() -> String {
+    product_of_rows().replace("[n,", "[k,")
+}
+
+/// A product of rows with two profiles.
+pub(crate) fn two_profiles() -> String {
+    product_of_rows().replace("[n,", "[m,")
+}

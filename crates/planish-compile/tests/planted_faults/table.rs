@@ -9,7 +9,10 @@ use crate::models;
 /// The text of a graph.
 pub(crate) type Model = fn() -> String;
 
+#[derive(Clone, Copy)]
 pub(crate) struct Fault {
+    /// What sort of mistake it is.
+    pub(crate) kind: &'static str,
     pub(crate) name: &'static str,
     pub(crate) model: Model,
     /// A part of the tactic's name.
@@ -17,8 +20,14 @@ pub(crate) struct Fault {
     pub(crate) spoil: Spoil,
 }
 
-const fn fault(name: &'static str, model: Model, tactic: &'static str, spoil: fn(&mut Launch)) -> Fault {
-    Fault { name, model, tactic, spoil: Spoil::Launch(spoil) }
+pub(crate) const fn fault(
+    kind: &'static str,
+    name: &'static str,
+    model: Model,
+    tactic: &'static str,
+    spoil: fn(&mut Launch),
+) -> Fault {
+    Fault { kind, name, model, tactic, spoil: Spoil::Launch(spoil) }
 }
 
 /// Which model runs which tactic, for the control without a fault.
@@ -48,25 +57,49 @@ pub(crate) const FAMILIES: &[(Model, &str)] = &[
     (models::pad, "move"),
     (models::resize, "resize"),
     (models::reduce, "reduce"),
+    (models::large_conv, "conv_igemm"),
+    (models::large_gemm, "gemm"),
+    (models::bottleneck, "bottleneck"),
+    (models::gather, "pick"),
+    (models::cast, "pointwise"),
+    (models::masked, "attention"),
+    (models::loop_body, "gemm"),
+    (models::scan_body, "gemm"),
+    (models::branches, "softmax"),
+    (models::branches, "norm"),
+    (models::open_rows, "gemm"),
+    (models::two_profiles, "gemm"),
 ];
 
-/// Every planted fault.
+/// Faults of single kernels.
 pub(crate) const FAULTS: &[Fault] = &[
     // Convolution as a product.
-    fault("the right border misses its last tap", models::conv, "conv_igemm", |l| halo(l, 3, true)),
-    fault("the left border misses its first tap", models::stem, "conv_band", |l| halo(l, 3, false)),
-    fault("the top border misses its first tap", models::conv, "conv_igemm", |l| halo(l, 2, false)),
-    fault("bias dropped", models::conv, "conv_igemm", |l| drop_input(l, 2, |_| true)),
-    fault("bias dropped in the last channels", models::stem, "conv_band", |l| {
+    fault("border of an image", "the right border misses its last tap", models::conv, "conv_igemm", |l| {
+        halo(l, 3, true)
+    }),
+    fault("border of an image", "the left border misses its first tap", models::stem, "conv_band", |l| {
+        halo(l, 3, false)
+    }),
+    fault("border of an image", "the top border misses its first tap", models::conv, "conv_igemm", |l| {
+        halo(l, 2, false)
+    }),
+    fault("epilogue", "bias dropped", models::conv, "conv_igemm", |l| drop_input(l, 2, |_| true)),
+    fault("epilogue", "bias dropped in the last channels", models::stem, "conv_band", |l| {
         drop_input(l, 2, |p| p[1] >= 32)
     }),
-    fault("scratch read before it is written", models::conv, "conv_igemm", stale_scratch),
-    fault("spatial axes swapped", models::strided, "conv_igemm", |l| {
+    fault(
+        "stale scratch memory",
+        "scratch read before it is written",
+        models::conv,
+        "conv_igemm",
+        stale_scratch,
+    ),
+    fault("elements exchanged", "spatial axes swapped", models::strided, "conv_igemm", |l| {
         let right = l.out.clone();
         let dims = l.dims.clone();
         l.each(|p, _| right[((p[0] * dims[1] + p[1]) * dims[2] + p[3]) * dims[3] + p[2]]);
     }),
-    fault("windows begin one column late", models::strided, "conv_igemm", |l| {
+    fault("elements exchanged", "windows begin one column late", models::strided, "conv_igemm", |l| {
         let image = l.inputs[0].clone().unwrap();
         let width = image.shape()[3];
         let values = image.to_f64s();
@@ -77,13 +110,17 @@ pub(crate) const FAULTS: &[Fault] = &[
         });
         l.take(&other, |_| true);
     }),
-    fault("last column of each row not written", models::conv, "conv_igemm", |l| not_written(l, 3)),
-    fault("last eight channels are those before", models::conv, "conv_igemm", |l| repeated(l, 1, 8)),
-    fault("residual left out", models::residual, "conv_1x1", |l| {
+    fault("not written", "last column of each row not written", models::conv, "conv_igemm", |l| {
+        not_written(l, 3)
+    }),
+    fault("tail of a tile", "last eight channels are those before", models::conv, "conv_igemm", |l| {
+        repeated(l, 1, 8)
+    }),
+    fault("epilogue", "residual left out", models::residual, "conv_1x1", |l| {
         let residual = l.inputs.len() - 1;
         drop_input(l, residual, |_| true);
     }),
-    fault("clipped at another bound", models::residual, "conv_1x1", |l| {
+    fault("epilogue", "clipped at another bound", models::residual, "conv_1x1", |l| {
         let other = l.by(|region| {
             for constant in &mut region.constants {
                 if constant.to_f64s() == [2.0] {
@@ -93,20 +130,27 @@ pub(crate) const FAULTS: &[Fault] = &[
         });
         l.take(&other, |_| true);
     }),
-    fault("one channel of a tile wrong", models::stem, "conv_band", |l| {
+    fault("one wrong channel", "one channel of a tile wrong", models::stem, "conv_band", |l| {
         l.each(|p, x| if p[1] == 13 { x * 1.01 } else { x });
     }),
-    fault("Relu left out in the last row", models::conv, "conv_igemm", |l| {
+    fault("epilogue", "Relu left out in the last row", models::conv, "conv_igemm", |l| {
         let other = l.by(|region| region.outputs[0] = planish_kernel::Ref::Node { node: 0, output: 0 });
         l.take(&other, |p| p[2] == 18);
     }),
-    fault("the result hangs on the run before", models::conv, "conv_igemm", previous_run),
-    fault("two threads write one row", models::conv, "conv_igemm", |l| race(l, 2)),
-    fault("bias added twice", models::strided, "conv_igemm", |l| {
+    fault(
+        "state kept between runs",
+        "the result hangs on the run before",
+        models::conv,
+        "conv_igemm",
+        previous_run,
+    ),
+    fault("threads", "two threads write one row", models::conv, "conv_igemm", |l| race(l, 2)),
+    fault("epilogue", "bias added twice", models::strided, "conv_igemm", |l| {
         let other = l.instead(2, |_, x| 2.0 * x);
         l.take(&other, |_| true);
     }),
     Fault {
+        kind: "weights",
         name: "a tap misplaced when packed",
         model: models::conv,
         tactic: "conv_igemm",
@@ -116,14 +160,17 @@ pub(crate) const FAULTS: &[Fault] = &[
         }),
     },
     Fault {
+        kind: "written over its input",
         name: "written over its live input",
         model: models::plain_conv,
         tactic: "conv_igemm",
         spoil: Spoil::InPlace,
     },
     // Winograd.
-    fault("last row of tiles is the one before", models::conv, "conv_winograd4", |l| repeated(l, 2, 1)),
-    fault("two columns of a tile swapped", models::conv, "conv_winograd4", |l| {
+    fault("tail of a tile", "last row of tiles is the one before", models::conv, "conv_winograd4", |l| {
+        repeated(l, 2, 1)
+    }),
+    fault("elements exchanged", "two columns of a tile swapped", models::conv, "conv_winograd4", |l| {
         let right = l.out.clone();
         let width = l.dims[3];
         let mut flat = 0;
@@ -136,73 +183,109 @@ pub(crate) const FAULTS: &[Fault] = &[
             }
         });
     }),
-    fault("transformed tiles left from another channel", models::plain_conv, "conv_winograd2", stale_scratch),
-    fault("products in half precision", models::conv, "conv_winograd4", |l| half(l, 0)),
-    fault("wrong at the right border only", models::plain_conv, "conv_winograd2", |l| halo(l, 3, true)),
+    fault(
+        "stale scratch memory",
+        "transformed tiles left from another channel",
+        models::plain_conv,
+        "conv_winograd2",
+        stale_scratch,
+    ),
+    fault("precision", "products in half precision", models::conv, "conv_winograd4", |l| half(l, 0)),
+    fault(
+        "border of an image",
+        "wrong at the right border only",
+        models::plain_conv,
+        "conv_winograd2",
+        |l| halo(l, 3, true),
+    ),
     // Depthwise.
-    fault("the left border misses its first tap", models::depthwise, "depthwise", |l| halo(l, 3, false)),
-    fault("the bottom border misses its last tap", models::depthwise, "depthwise", |l| halo(l, 2, true)),
-    fault("channels behind the last full vector wrong", models::depthwise, "depthwise", |l| {
-        repeated(l, 1, 8)
-    }),
-    fault("bias dropped", models::depthwise, "depthwise", |l| drop_input(l, 2, |_| true)),
-    fault("spatial axes swapped", models::depthwise, "depthwise", |l| {
+    fault(
+        "border of an image",
+        "the left border misses its first tap",
+        models::depthwise,
+        "depthwise",
+        |l| halo(l, 3, false),
+    ),
+    fault(
+        "border of an image",
+        "the bottom border misses its last tap",
+        models::depthwise,
+        "depthwise",
+        |l| halo(l, 2, true),
+    ),
+    fault(
+        "tail of a tile",
+        "channels behind the last full vector wrong",
+        models::depthwise,
+        "depthwise",
+        |l| repeated(l, 1, 8),
+    ),
+    fault("epilogue", "bias dropped", models::depthwise, "depthwise", |l| drop_input(l, 2, |_| true)),
+    fault("elements exchanged", "spatial axes swapped", models::depthwise, "depthwise", |l| {
         let right = l.out.clone();
         let dims = l.dims.clone();
         l.each(|p, _| right[((p[0] * dims[1] + p[1]) * dims[2] + p[3]) * dims[3] + p[2]]);
     }),
-    fault("two threads write one row", models::depthwise, "depthwise", |l| race(l, 2)),
+    fault("threads", "two threads write one row", models::depthwise, "depthwise", |l| race(l, 2)),
     // Products.
-    fault("last row not written", models::gemm, "gemm", |l| not_written(l, 0)),
-    fault("last columns are those before", models::gemm, "gemm", |l| repeated(l, 1, 5)),
-    fault("last term of each sum left out", models::gemm, "gemm", |l| {
+    fault("not written", "last row not written", models::gemm, "gemm", |l| not_written(l, 0)),
+    fault("tail of a tile", "last columns are those before", models::gemm, "gemm", |l| repeated(l, 1, 5)),
+    fault("terms of a sum", "last term of each sum left out", models::gemm, "gemm", |l| {
         let other = l.instead(0, |p, x| if p[1] == 70 { 0.0 } else { x });
         l.take(&other, |_| true);
     }),
-    fault("bias dropped", models::gemm, "gemm", |l| drop_input(l, 2, |_| true)),
-    fault("bias broadcast along the wrong axis", models::square_gemm, "gemm", |l| {
+    fault("epilogue", "bias dropped", models::gemm, "gemm", |l| drop_input(l, 2, |_| true)),
+    fault("epilogue", "bias broadcast along the wrong axis", models::square_gemm, "gemm", |l| {
         let bias = l.inputs[2].clone().unwrap().to_f64s();
         l.each(|p, x| x - bias[p[1]] as f32 + bias[p[0]] as f32);
     }),
-    fault("products in half precision", models::gemm, "gemm", |l| half(l, 0)),
-    fault("two threads write one row", models::gemm, "gemm", |l| race(l, 0)),
-    fault("the result hangs on the run before", models::gemm, "gemm", previous_run),
+    fault("precision", "products in half precision", models::gemm, "gemm", |l| half(l, 0)),
+    fault("threads", "two threads write one row", models::gemm, "gemm", |l| race(l, 0)),
+    fault(
+        "state kept between runs",
+        "the result hangs on the run before",
+        models::gemm,
+        "gemm",
+        previous_run,
+    ),
     // Element by element.
-    fault("an operand broadcast from its first element", models::pointwise, "pointwise", |l| {
+    fault("operands", "an operand broadcast from its first element", models::pointwise, "pointwise", |l| {
         let first = l.inputs.iter().position(|t| t.as_ref().is_some_and(|t| t.len() == 45)).unwrap();
         let values = l.inputs[first].clone().unwrap().to_f64s();
         let other = l.instead(first, |_, _| values[0] as f32);
         l.take(&other, |_| true);
     }),
-    fault("the other operand not moved on between rows", models::pointwise, "pointwise", |l| {
+    fault("operands", "the other operand not moved on between rows", models::pointwise, "pointwise", |l| {
         let other = l.inputs.iter().position(|t| t.as_ref().is_some_and(|t| t.len() == 21)).unwrap();
         let values = l.inputs[other].clone().unwrap().to_f64s();
         let other = l.instead(other, |p, _| values[p[0] / 2 * 2] as f32);
         l.take(&other, |_| true);
     }),
-    fault("last element of each row not written", models::pointwise, "pointwise", |l| not_written(l, 2)),
-    fault("very last element not written", models::relu, "pointwise", |l| {
+    fault("not written", "last element of each row not written", models::pointwise, "pointwise", |l| {
+        not_written(l, 2)
+    }),
+    fault("not written", "very last element not written", models::relu, "pointwise", |l| {
         let last = l.out.len() - 1;
         l.out[last] = l.before[last];
     }),
-    fault("sigmoid of another steepness", models::pointwise, "pointwise", |l| {
+    fault("function", "sigmoid of another steepness", models::pointwise, "pointwise", |l| {
         l.each(|_, x| x + (0.5 - x) * 1e-3)
     }),
-    fault("NaN becomes zero", models::relu, "pointwise", |l| {
+    fault("NaN", "NaN becomes zero", models::relu, "pointwise", |l| {
         let input = l.inputs[0].clone().unwrap().to_f64s();
         let mut values = input.iter();
         l.each(|_, x| if values.next().unwrap().is_nan() { 0.0 } else { x });
     }),
     // Other sizes than the tuned ones.
-    fault("wrong behind the tuned number of rows", models::rows, "pointwise", |l| {
+    fault("one size only", "wrong behind the tuned number of rows", models::rows, "pointwise", |l| {
         l.each(|p, x| if p[0] >= 4 { 0.0 } else { x });
     }),
-    fault("wrong for a single row", models::product_of_rows, "gemm", |l| {
+    fault("one size only", "wrong for a single row", models::product_of_rows, "gemm", |l| {
         let single = l.dims[0] == 1;
         l.each(|p, x| if single && p[1] == 52 { 0.0 } else { x });
     }),
     // Norms.
-    fault("epsilon left out", models::layer_norm, "norm", |l| {
+    fault("function", "epsilon left out", models::layer_norm, "norm", |l| {
         let other = l.by(|region| {
             if let Op::LayerNormalization(norm) = &mut region.nodes[0].op {
                 norm.epsilon = 0.0;
@@ -210,37 +293,41 @@ pub(crate) const FAULTS: &[Fault] = &[
         });
         l.take(&other, |_| true);
     }),
-    fault("variance over one less", models::layer_norm, "norm", |l| {
+    fault("function", "variance over one less", models::layer_norm, "norm", |l| {
         let bias = l.inputs[2].clone().unwrap().to_f64s();
         l.each(|p, x| (x - bias[p[1]] as f32) * (69.0f32 / 70.0).sqrt() + bias[p[1]] as f32);
     }),
-    fault("last row is the one before", models::layer_norm, "norm", |l| repeated(l, 0, 1)),
-    fault("scale by group instead of channel", models::group_norm, "norm", |l| {
+    fault("tail of a tile", "last row is the one before", models::layer_norm, "norm", |l| repeated(l, 0, 1)),
+    fault("operands", "scale by group instead of channel", models::group_norm, "norm", |l| {
         let scale = l.inputs[1].clone().unwrap().to_f64s();
         let other = l.instead(1, |p, _| scale[p[0] / 6] as f32);
         l.take(&other, |_| true);
     }),
-    fault("group boundary one channel late", models::group_norm, "norm", |l| repeated(l, 1, 1)),
+    fault("tail of a tile", "group boundary one channel late", models::group_norm, "norm", |l| {
+        repeated(l, 1, 1)
+    }),
     // Softmax and attention.
-    fault("last element left out of the sum", models::softmax, "softmax", |l| {
+    fault("terms of a sum", "last element left out of the sum", models::softmax, "softmax", |l| {
         let right = l.out.clone();
         l.each(|p, x| x / (1.0 - right[p[0] * 77 + 76]));
     }),
-    fault("tail lanes counted into the sum", models::softmax, "softmax", |l| l.each(|_, x| x * 0.97)),
-    fault("overflow: the maximum is not subtracted", models::softmax, "softmax", |l| {
+    fault("terms of a sum", "tail lanes counted into the sum", models::softmax, "softmax", |l| {
+        l.each(|_, x| x * 0.97)
+    }),
+    fault("large values", "overflow: the maximum is not subtracted", models::softmax, "softmax", |l| {
         let input = l.inputs[0].clone().unwrap().to_f64s();
         let largest = |row: usize| input[row * 77..row * 77 + 77].iter().fold(f64::MIN, |m, x| m.max(*x));
         l.each(|p, x| if largest(p[0]) > 88.0 { f32::NAN } else { x });
     }),
-    fault("scale left out", models::attention, "attention", |l| {
+    fault("operands", "scale left out", models::attention, "attention", |l| {
         let other = l.instead(0, |_, x| 4.0 * x);
         l.take(&other, |_| true);
     }),
-    fault("last key left out", models::attention, "attention", |l| {
+    fault("terms of a sum", "last key left out", models::attention, "attention", |l| {
         let other = l.instead(1, |p, x| if p[2] == 22 { -100.0 * x.abs() } else { x });
         l.take(&other, |_| true);
     }),
-    fault("values of the neighbouring head", models::attention, "attention", |l| {
+    fault("elements exchanged", "values of the neighbouring head", models::attention, "attention", |l| {
         let right = l.out.clone();
         let per_head = 19 * 16;
         let mut flat = 0;
@@ -249,7 +336,7 @@ pub(crate) const FAULTS: &[Fault] = &[
             right[if p[1] % 2 == 0 { flat - 1 + per_head } else { flat - 1 - per_head }]
         });
     }),
-    fault("mask off by one", models::causal, "attention", |l| {
+    fault("masks", "mask off by one", models::causal, "attention", |l| {
         let other = l.by(|region| {
             if let Op::Attention(attention) = &mut region.nodes[0].op {
                 attention.is_causal = false;
@@ -257,18 +344,27 @@ pub(crate) const FAULTS: &[Fault] = &[
         });
         l.take(&other, |p| p[2] == 17);
     }),
-    fault("scratch read before it is written", models::attention, "attention", stale_scratch),
+    fault(
+        "stale scratch memory",
+        "scratch read before it is written",
+        models::attention,
+        "attention",
+        stale_scratch,
+    ),
     // Pooling.
-    fault("padding counts as zero", models::max_pool, "pool", |l| {
+    fault("border of an image", "padding counts as zero", models::max_pool, "pool", |l| {
         let (h, w) = (l.dims[2] - 1, l.dims[3] - 1);
         l.each(|p, x| if p[2] == 0 || p[3] == 0 || p[2] == h || p[3] == w { x.max(0.0) } else { x });
     }),
-    fault("padding counted into the average", models::average_pool, "pool", |l| {
+    fault("border of an image", "padding counted into the average", models::average_pool, "pool", |l| {
         let (h, w) = (l.dims[2] - 1, l.dims[3] - 1);
         l.each(|p, x| if p[3] == 0 || p[3] == w || p[2] == 0 || p[2] == h { x * 2.0 / 3.0 } else { x });
     }),
-    fault("last column is the one before", models::average_pool, "pool", |l| repeated(l, 3, 1)),
+    fault("tail of a tile", "last column is the one before", models::average_pool, "pool", |l| {
+        repeated(l, 3, 1)
+    }),
     Fault {
+        kind: "written over its input",
         name: "written over its live input",
         model: models::max_pool,
         tactic: "pool",
@@ -276,16 +372,17 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     // Movement, resampling, reduction.
     Fault {
+        kind: "written over its input",
         name: "written over its live input",
         model: models::transpose,
         tactic: "move",
         spoil: Spoil::InPlace,
     },
-    fault("last block not written", models::transpose, "move", |l| {
+    fault("not written", "last block not written", models::transpose, "move", |l| {
         let before = l.before.clone();
         l.take(&before, |p| p[0] >= 16 && p[1] >= 16);
     }),
-    fault("second part one row early", models::concat, "move", |l| {
+    fault("elements exchanged", "second part one row early", models::concat, "move", |l| {
         let right = l.out.clone();
         let dims = l.dims.clone();
         l.each(|p, x| {
@@ -293,10 +390,10 @@ pub(crate) const FAULTS: &[Fault] = &[
             right[(p[0] * dims[1] + row) * dims[2] + p[2]]
         });
     }),
-    fault("padded with zero at the end", models::pad, "move", |l| {
+    fault("border of an image", "padded with zero at the end", models::pad, "move", |l| {
         l.each(|p, x| if p[2] >= 16 { 0.0 } else { x })
     }),
-    fault("phase off by a quarter", models::resize, "resize", |l| {
+    fault("function", "phase off by a quarter", models::resize, "resize", |l| {
         let shifted = l.instead(0, |_, x| x);
         let dims = l.dims.clone();
         let mut flat = 0;
@@ -305,15 +402,21 @@ pub(crate) const FAULTS: &[Fault] = &[
             if p[3] + 1 < dims[3] { 0.75 * x + 0.25 * shifted[flat] } else { x }
         });
     }),
-    fault("last element left out", models::reduce, "reduce", |l| {
+    fault("terms of a sum", "last element left out", models::reduce, "reduce", |l| {
         let other = l.instead(0, |p, x| if p[1] == 66 { 0.0 } else { x });
         l.take(&other, |_| true);
     }),
-    fault("two threads write one row", models::reduce, "reduce", |l| race(l, 0)),
+    fault("threads", "two threads write one row", models::reduce, "reduce", |l| race(l, 0)),
     // Rows of a batch.
-    fault("a row's rounding follows the row before", models::product_of_rows, "gemm", next_row),
-    fault("a row's rounding follows the row before", models::rows, "pointwise", next_row),
-    fault("rows are scaled by the largest of all", models::rows, "pointwise", |l| {
+    fault(
+        "rows of a batch",
+        "a row's rounding follows the row before",
+        models::product_of_rows,
+        "gemm",
+        next_row,
+    ),
+    fault("rows of a batch", "a row's rounding follows the row before", models::rows, "pointwise", next_row),
+    fault("rows of a batch", "rows are scaled by the largest of all", models::rows, "pointwise", |l| {
         let largest = l.inputs[0].as_ref().unwrap().to_f64s().into_iter().fold(0.0f64, f64::max);
         l.each(|_, x| x * (1.0 + 1e-7 * largest.fract() as f32));
     }),
@@ -364,14 +467,14 @@ fn repeated(launch: &mut Launch, axis: usize, n: usize) {
 }
 
 /// Sums begin with what the scratch memory holds.
-fn stale_scratch(launch: &mut Launch) {
+pub(crate) fn stale_scratch(launch: &mut Launch) {
     for (value, stale) in launch.out.iter_mut().zip(&launch.scratch) {
         *value += stale;
     }
 }
 
 /// Something is kept from one run to the next.
-fn previous_run(launch: &mut Launch) {
+pub(crate) fn previous_run(launch: &mut Launch) {
     if launch.n_before > 0 {
         launch.out[0] += 1e-6;
     }

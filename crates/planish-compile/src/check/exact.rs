@@ -1,0 +1,265 @@
+//! A region on the reference, node by node and whole, with how far each value may be off: what a kernel that computes
+//! several layers at once is compared with, and every element of small steps.
+
+use std::rc::Rc;
+
+use planish_kernel::{Ref, Region, is_pointwise};
+use planish_op::{Op, Value};
+use planish_reference::evaluate;
+use planish_tensor::Tensor;
+
+use super::points::{Allowance, is_sum_of_products};
+
+/// Room for the curvature of functions that an error passes through.
+pub(super) const CURVATURE: f64 = 1.5;
+/// Errors through operators that no rule here knows are found by moving the inputs; this many times what was seen is
+/// allowed, since the worst signs are not tried.
+pub(super) const UNKNOWN_SLACK: f64 = 4.0;
+
+/// A value, and how far each of its elements may be off; `None` where it is exact.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) value: Value,
+    pub(super) slack: Option<Rc<Vec<f64>>>,
+}
+
+impl Known {
+    pub(super) fn exact(value: Value) -> Known {
+        Known { value, slack: None }
+    }
+
+    pub(super) fn tensor(&self) -> Option<&Tensor> {
+        self.value.as_tensor()
+    }
+
+    /// The value with every element moved by its slack: up, down, or (0) up and down in turns.
+    pub(super) fn moved(&self, direction: i8) -> Value {
+        let (Some(tensor), Some(slack)) = (self.tensor(), &self.slack) else { return self.value.clone() };
+        let sign = |at: usize| match direction {
+            0 if at.is_multiple_of(2) => 1.0,
+            0 => -1.0,
+            up => f64::from(up),
+        };
+        let values: Vec<f64> = tensor
+            .to_f64s()
+            .iter()
+            .zip(slack.iter())
+            .enumerate()
+            .map(|(at, (x, s))| x + sign(at) * s)
+            .collect();
+        with_values(tensor, &values).unwrap_or_else(|| self.value.clone())
+    }
+
+    /// The slack as a value of its own; zeros where there is none.
+    pub(super) fn slack_value(&self) -> Value {
+        let Some(tensor) = self.tensor().filter(|tensor| tensor.dtype().is_float()) else {
+            return self.value.clone();
+        };
+        let none = vec![0.0; if self.slack.is_some() { 0 } else { tensor.len() }];
+        let values = self.slack.as_ref().map_or(&none, |slack| slack);
+        with_values(tensor, values).unwrap_or_else(|| self.value.clone())
+    }
+
+    /// The magnitudes of its elements; integers (indices, shapes) as they are.
+    pub(super) fn magnitudes(&self) -> Value {
+        match self.tensor().filter(|tensor| tensor.dtype().is_float()) {
+            Some(tensor) => {
+                let values: Vec<f64> = tensor.to_f64s().into_iter().map(f64::abs).collect();
+                with_values(tensor, &values).unwrap_or_else(|| self.value.clone())
+            }
+            None => self.value.clone(),
+        }
+    }
+}
+
+fn with_values(like: &Tensor, values: &[f64]) -> Option<Value> {
+    Tensor::from_f64s(like.dtype(), like.shape(), values).ok().map(Value::Tensor)
+}
+
+/// The nodes of a region that were evaluated whole.
+pub(super) struct Exact<'a> {
+    pub(super) region: &'a Region,
+    pub(super) inputs: &'a [Option<Value>],
+    pub(super) allowance: Allowance,
+    made: Vec<Option<Vec<Known>>>,
+}
+
+impl<'a> Exact<'a> {
+    pub(super) fn new(region: &'a Region, inputs: &'a [Option<Value>], allowance: Allowance) -> Exact<'a> {
+        Exact { region, inputs, allowance, made: vec![None; region.nodes.len()] }
+    }
+
+    /// What a node reads; nodes in front of it are evaluated whole.
+    pub(super) fn operands(&mut self, node: u32) -> Result<Vec<Option<Known>>, String> {
+        let region = self.region;
+        region.nodes[node as usize]
+            .inputs
+            .iter()
+            .map(|reference| reference.map(|reference| self.value(reference)).transpose())
+            .collect::<Result<Vec<Option<Option<Known>>>, String>>()
+            .map(|list| list.into_iter().map(Option::flatten).collect())
+    }
+
+    /// The value behind a reference; `None` for an input that is absent.
+    pub(super) fn value(&mut self, reference: Ref) -> Result<Option<Known>, String> {
+        Ok(match reference {
+            Ref::Input(idx) => self.inputs.get(idx as usize).cloned().flatten().map(Known::exact),
+            Ref::Constant(idx) => self
+                .region
+                .constants
+                .get(idx as usize)
+                .cloned()
+                .map(|tensor| Known::exact(Value::Tensor(tensor))),
+            Ref::Node { node, output } => {
+                self.evaluate(node)?;
+                let made = self.made[node as usize].as_ref().and_then(|made| made.get(output as usize));
+                Some(made.cloned().ok_or("a node made less than the region says")?)
+            }
+        })
+    }
+
+    fn evaluate(&mut self, node: u32) -> Result<(), String> {
+        if self.made[node as usize].is_some() {
+            return Ok(());
+        }
+        let operands = self.operands(node)?;
+        let at = &self.region.nodes[node as usize];
+        let n_outputs = at.n_outputs as usize;
+        let run = |read: &dyn Fn(&Known) -> Value| -> Result<Vec<Value>, String> {
+            let values: Vec<Option<Value>> = operands.iter().map(|known| known.as_ref().map(read)).collect();
+            let values: Vec<Option<&Value>> = values.iter().map(Option::as_ref).collect();
+            evaluate(&at.op, &values, n_outputs).map_err(|error| error.to_string())
+        };
+        let values = run(&|known| known.value.clone())?;
+        let slacks = self.slacks(&at.op, &operands, &values, &run)?;
+        let made =
+            values.into_iter().zip(slacks).map(|(value, slack)| Known { value, slack: slack.map(Rc::new) });
+        self.made[node as usize] = Some(made.collect());
+        Ok(())
+    }
+
+    /// How far the outputs of a node may be off.
+    #[expect(clippy::type_complexity, reason = "a closure that is written once")]
+    fn slacks(
+        &self,
+        op: &Op,
+        operands: &[Option<Known>],
+        values: &[Value],
+        run: &dyn Fn(&dyn Fn(&Known) -> Value) -> Result<Vec<Value>, String>,
+    ) -> Result<Vec<Option<Vec<f64>>>, String> {
+        let is_moved = operands.iter().flatten().any(|known| known.slack.is_some());
+        let rounding = |value: &Value| -> Option<Vec<f64>> {
+            let tensor = value.as_tensor().filter(|tensor| tensor.dtype().is_float())?;
+            Some(tensor.to_f64s().iter().map(|x| self.allowance.of_value * x.abs()).collect())
+        };
+        if is_sum_of_products(op) {
+            let magnitudes = run(&|known| known.magnitudes())?;
+            let mut slack: Vec<f64> =
+                floats(&magnitudes[0]).iter().map(|terms| terms.abs() * self.allowance.of_terms).collect();
+            for moved in passed_on(op, operands) {
+                let moved: Vec<Option<&Value>> = moved.iter().map(Option::as_ref).collect();
+                let passed = evaluate(op, &moved, 1).map_err(|error| error.to_string())?;
+                slack.iter_mut().zip(floats(&passed[0])).for_each(|(sum, more)| *sum += more.abs());
+            }
+            return Ok(vec![Some(slack)]);
+        }
+        if !is_moved {
+            let exact = is_pointwise(op) && rounds_little(op) || super::steps::is_movement(op);
+            return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
+        }
+        if passes_slack_as_values(op) {
+            let slacks = run(&|known| known.slack_value())?;
+            return Ok(slacks
+                .iter()
+                .map(|slack| Some(floats(slack).iter().map(|s| s.abs()).collect()))
+                .collect());
+        }
+        let mut slacks: Vec<Option<Vec<f64>>> = values.iter().map(rounding).collect();
+        let factor = if is_pointwise(op) { CURVATURE } else { UNKNOWN_SLACK };
+        for direction in [1, -1, 0] {
+            let moved = run(&|known| known.moved(direction))?;
+            for ((slack, moved), value) in slacks.iter_mut().zip(&moved).zip(values) {
+                let Some(slack) = slack else { continue };
+                let differences: Vec<f64> =
+                    floats(moved).iter().zip(floats(value)).map(|(a, b)| factor * (a - b).abs()).collect();
+                // What mixes elements may move any of them by as much as the one that moved most.
+                let most = match is_pointwise(op) {
+                    true => 0.0,
+                    false => differences.iter().copied().filter(|d| d.is_finite()).fold(0.0, f64::max),
+                };
+                for (slack, difference) in slack.iter_mut().zip(differences) {
+                    let own = if difference.is_finite() { difference } else { 0.0 };
+                    *slack = slack.max(own).max(most);
+                }
+            }
+        }
+        Ok(slacks)
+    }
+}
+
+/// For a sum of products, the operands by which the errors of each operand are passed on: its slack among the
+/// magnitudes of the others, without a bias.
+pub(super) fn passed_on(op: &Op, operands: &[Option<Known>]) -> Vec<Vec<Option<Value>>> {
+    let n_factors = if is_sum_of_products(op) { 2 } else { operands.len() };
+    let moved = (0..operands.len().min(3))
+        .filter(|&at| operands[at].as_ref().is_some_and(|known| known.slack.is_some()) && at < n_factors);
+    moved
+        .map(|at| {
+            let one = |(place, known): (usize, &Option<Known>)| match known {
+                Some(known) if place == at => Some(known.slack_value()),
+                Some(known) if place < n_factors => Some(known.magnitudes()),
+                _ => None,
+            };
+            operands.iter().enumerate().map(one).collect()
+        })
+        .collect()
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_tensor().map(Tensor::to_f64s).unwrap_or_default()
+}
+
+/// Element-wise operators whose result is a rounding away from exact: what they add to the error of a sum behind them
+/// is within what the sum is allowed.
+fn rounds_little(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Abs(_)
+            | Op::Add(_)
+            | Op::Cast(_)
+            | Op::Ceil(_)
+            | Op::Clip(_)
+            | Op::Floor(_)
+            | Op::Max(_)
+            | Op::Min(_)
+            | Op::Mul(_)
+            | Op::Neg(_)
+            | Op::Relu(_)
+            | Op::Sign(_)
+            | Op::Sub(_)
+            | Op::Where(_)
+    )
+}
+
+/// Operators that make of errors what they make of values: they move, average or take the largest.
+fn passes_slack_as_values(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Identity(_)
+            | Op::Transpose(_)
+            | Op::Reshape(_)
+            | Op::Concat(_)
+            | Op::Split(_)
+            | Op::Slice(_)
+            | Op::Squeeze(_)
+            | Op::Unsqueeze(_)
+            | Op::Flatten(_)
+            | Op::Expand(_)
+            | Op::DepthToSpace(_)
+            | Op::SpaceToDepth(_)
+            | Op::MaxPool(_)
+            | Op::GlobalMaxPool(_)
+            | Op::AveragePool(_)
+            | Op::GlobalAveragePool(_)
+    )
+}

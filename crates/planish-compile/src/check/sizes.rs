@@ -1,0 +1,112 @@
+//! The sizes that a plan is checked at besides those that it was tuned at.
+
+use planish_ir::Graph;
+use planish_plan::{Plan, Program, StepKind, Variant};
+
+/// Sizes between at which tactics change that are checked too: a profile is looked at in eight steps at most.
+const MAX_BORDERS: usize = 7;
+/// Sizes where one symbol is largest and the others are smallest, over all profiles.
+const MAX_MIXED: usize = 6;
+/// Sets of sizes in all.
+const MAX_SETS: usize = 20;
+
+pub(super) struct Sizes {
+    /// Those that it was tuned at first, then the ends of the profiles.
+    pub(super) all: Vec<Vec<(String, i64)>>,
+    /// How many are ends.
+    pub(super) n_ends: usize,
+}
+
+/// Smallest, largest and preferred sizes of every profile, sizes where tactics change, and mixed ones. A plan that runs
+/// at any sizes is checked at the smallest, at odd larger ones, and mixed ones, as far as the model takes them.
+pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
+    let mut sets = vec![plan.tuned_at.clone()];
+    let add = |set: Vec<(String, i64)>, sets: &mut Vec<Vec<(String, i64)>>| {
+        if sets.len() < MAX_SETS && !sets.contains(&set) {
+            sets.push(set);
+        }
+    };
+    let n_ends;
+    if plan.profiles.is_empty() {
+        let takes = |set: &Vec<(String, i64)>| {
+            let lookup = |name: &str| set.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+            graph.specialize(&lookup).is_ok()
+        };
+        let larger = |size: i64| next_prime(size.max(2) + 1);
+        let all = |size: &dyn Fn(i64) -> i64| -> Vec<(String, i64)> {
+            plan.tuned_at.iter().map(|(symbol, tuned)| (symbol.clone(), size(*tuned))).collect()
+        };
+        let ends: Vec<_> = [all(&|_| 1), all(&larger)].into_iter().filter(takes).collect();
+        ends.into_iter().for_each(|set| add(set, &mut sets));
+        n_ends = sets.len() - 1;
+        if plan.tuned_at.len() > 1 {
+            for (symbol, tuned) in plan.tuned_at.iter().take(MAX_MIXED) {
+                let set = resized(plan, &|name| Some(if name == symbol { larger(*tuned) } else { 1 }));
+                if takes(&set) {
+                    add(set, &mut sets);
+                }
+            }
+        }
+    } else {
+        for profile in &plan.profiles {
+            let of = |name: &str| profile.ranges.iter().find(|range| range.symbol == name);
+            add(resized(plan, &|name| of(name).map(|range| range.min)), &mut sets);
+            add(resized(plan, &|name| of(name).map(|range| range.max)), &mut sets);
+        }
+        n_ends = sets.len() - 1;
+        for profile in &plan.profiles {
+            let of = |name: &str| profile.ranges.iter().find(|range| range.symbol == name);
+            add(resized(plan, &|name| of(name).map(|range| range.opt)), &mut sets);
+        }
+        let mut found = Vec::new();
+        borders(plan, &plan.program, &mut found);
+        found.sort();
+        found.dedup();
+        found.truncate(MAX_BORDERS);
+        found.into_iter().for_each(|set| add(set, &mut sets));
+        let mut n_mixed = 0;
+        for profile in &plan.profiles {
+            for symbol in profile.ranges.iter().map(|range| &range.symbol) {
+                let of = |name: &str| profile.ranges.iter().find(|range| range.symbol == name);
+                let size =
+                    |name: &str| of(name).map(|range| if name == symbol { range.max } else { range.min });
+                if profile.ranges.len() > 1 && n_mixed < MAX_MIXED {
+                    n_mixed += 1;
+                    add(resized(plan, &size), &mut sets);
+                }
+            }
+        }
+    }
+    Sizes { all: sets, n_ends }
+}
+
+/// The sizes up to which steps take other tactics, in bodies too.
+fn borders(plan: &Plan, program: &Program, borders: &mut Vec<Vec<(String, i64)>>) {
+    for step in &program.steps {
+        match &step.kind {
+            StepKind::Kernel { variants, .. } => {
+                for Variant { up_to, .. } in variants.iter().filter(|variant| !variant.up_to.is_empty()) {
+                    let size =
+                        |symbol: &str| up_to.iter().find(|(known, _)| known == symbol).map(|(_, size)| *size);
+                    borders.push(resized(plan, &size));
+                }
+            }
+            StepKind::Control(control) => {
+                control.bodies.iter().for_each(|body| self::borders(plan, body, borders));
+            }
+            StepKind::Transfer | StepKind::Evaluate => {}
+        }
+    }
+}
+
+/// The tuned sizes with some symbols' changed.
+fn resized(plan: &Plan, size: &dyn Fn(&str) -> Option<i64>) -> Vec<(String, i64)> {
+    let one = |(symbol, tuned): &(String, i64)| (symbol.clone(), size(symbol).unwrap_or(*tuned));
+    plan.tuned_at.iter().map(one).collect()
+}
+
+/// The smallest prime from `n` on, for `n` above 1.
+fn next_prime(n: i64) -> i64 {
+    let is_prime = |n: i64| (2..).take_while(|factor| factor * factor <= n).all(|factor| n % factor != 0);
+    (n..).find(|&n| is_prime(n)).unwrap_or(n)
+}
