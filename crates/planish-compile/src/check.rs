@@ -147,8 +147,9 @@ pub(crate) fn check(
     Ok(Findings { certificate: Certificate { checks }, guilty, not_compared })
 }
 
-/// Runs a program on made-up inputs that it takes: the first kind of integers on which the run does not fail, or else
-/// the first of all. `None` where inputs cannot be made up.
+/// Runs a program on made-up inputs that it takes: the first kind of integers on which the run succeeds. Where they lead
+/// to outputs that are no numbers (a mask that is multiplied by the largest number), the next kind is run as well, since
+/// a NaN compares with little. `None` where inputs cannot be made up.
 fn run_at(
     steps: &mut Steps<'_>,
     engine: &Engine,
@@ -159,16 +160,31 @@ fn run_at(
 ) -> Option<(Ran, Integers)> {
     let plan = engine.plan();
     let n_tried = if inputs::has_integers(plan) { Integers::TRIED.len() } else { 1 };
-    let mut first = None;
+    let mut found: Option<(Ran, Integers)> = None;
     for integers in Integers::TRIED.into_iter().take(n_tried) {
         let inputs = inputs::random(plan, sizes, seed, integers)?;
-        let ran = steps.run(engine, within, &inputs, at);
-        if ran.ended.is_none() || ran.guilty.is_some() {
-            return Some((ran, integers));
+        let at = if integers == Integers::Wide {
+            at.to_string()
+        } else {
+            format!(" on integers {integers:?}{at}")
+        };
+        let mut ran = steps.run(engine, within, &inputs, (&at, sizes == plan.tuned_at));
+        let is_settled = ran.guilty.is_some() || ran.ended.is_none() && ran.is_finite;
+        found = Some(match found {
+            // What did not run to its end counts where nothing does.
+            Some((before, kind)) if before.ended.is_none() => {
+                let kind = if is_settled { integers } else { kind };
+                ran.checks.splice(0..0, before.checks);
+                (Ran { ended: None, ..ran }, kind)
+            }
+            Some(before) if ran.ended.is_some() && ran.guilty.is_none() => before,
+            _ => (ran, integers),
+        });
+        if is_settled {
+            break;
         }
-        first.get_or_insert((ran, integers));
     }
-    first
+    found
 }
 
 /// Takes over what a run found.

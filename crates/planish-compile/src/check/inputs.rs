@@ -136,9 +136,8 @@ fn range(program: &Program, input: u32, dtype: DType, lookup: &dyn Fn(&str) -> O
         return (0, 1);
     }
     let types = dtype.int_range().unwrap_or((0, 1));
-    let within = |low: i64, high: i64| {
-        ((i128::from(low)).max(types.0 as i128) as i64, (i128::from(high)).min(types.1 as i128) as i64)
-    };
+    let within =
+        |low: i64, high: i64| (i128::from(low).max(types.0) as i64, i128::from(high).min(types.1) as i64);
     let mut seen = vec![false; program.values.len()];
     match follow(program, input, lookup, &mut seen) {
         Use::Any if dtype.bytes_for(1) == Some(1) => within(i64::from(i8::MIN), i64::from(u8::MAX)),

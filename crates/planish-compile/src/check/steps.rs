@@ -90,6 +90,8 @@ pub(super) struct Ran {
     pub(super) guilty: Option<Guilty>,
     /// Why it ended before the last step.
     pub(super) ended: Option<String>,
+    /// Whether its outputs are numbers, all of them.
+    pub(super) is_finite: bool,
 }
 
 /// Where an output of a step is looked at.
@@ -129,14 +131,14 @@ impl<'a> Steps<'a> {
     }
 
     /// Runs a plan once under observation and compares its kernel steps, those in bodies too. `within` is where the
-    /// program of `engine` stands in the plan's, if it is a body. `at` names the sizes, if they are not those that it
-    /// was tuned at: then steps are left out that are the same problem by the same tactic as one before.
+    /// program of `engine` stands in the plan's, if it is a body. `at` names sizes and inputs; unless `all` are to be
+    /// compared, steps are left out that are the same problem by the same tactic as one before.
     pub(super) fn run(
         &mut self,
         engine: &Engine,
         within: &[(usize, usize)],
         inputs: &[Value],
-        at: &str,
+        (at, all): (&str, bool),
     ) -> Ran {
         let mut ran = Ran::default();
         let mut written = Written::default();
@@ -175,7 +177,7 @@ impl<'a> Steps<'a> {
             let key = problem_of(program, step, &observed.sizes, self.threads)
                 .map(|problem| (problem.key(), tactic.map(Tactic::to_string).unwrap_or_default()));
             if let Ok(key) = &key
-                && !(at.is_empty() && *trip == 1)
+                && !(all && *trip == 1)
                 && self.seen.contains(key)
             {
                 self.compared.insert(place);
@@ -203,6 +205,11 @@ impl<'a> Steps<'a> {
             ran.checks.push(check);
         };
         let ended = engine.context().and_then(|mut context| context.observe(inputs, &mut observe));
+        let is_finite = |value: &Value| match value.as_tensor() {
+            Some(tensor) if tensor.dtype().is_float() => tensor.to_f64s().iter().all(|x| x.is_finite()),
+            _ => true,
+        };
+        ran.is_finite = ended.as_ref().is_ok_and(|outputs| outputs.iter().all(is_finite));
         ran.ended = ended.err().map(|error| error.to_string());
         ran
     }
@@ -451,7 +458,7 @@ impl Tally {
             let same = got == want || (got.is_nan() && want.is_nan());
             let share = if same { 0.0 } else { (got - want).abs() / bound.max(f64::MIN_POSITIVE) };
             // A NaN is as wrong as can be.
-            if !(share <= 1.0) {
+            if share.is_nan() || share > 1.0 {
                 self.worst = if share.is_nan() { f64::INFINITY } else { share };
                 self.failure = Some(format!("{got:e} instead of {want:e} at {:?}", point(at)));
                 return Ok(false);
@@ -467,11 +474,15 @@ impl Tally {
     }
 }
 
+/// A value: the path to its program, and its number there.
+type StepValue = (Vec<(usize, usize)>, u32);
+
 /// What values were when they were written: a step compared on what it read would not show that something else
 /// was written there in between.
 #[derive(Default)]
 struct Written {
-    hashes: HashMap<(Vec<(usize, usize)>, u32), (u64, usize)>,
+    /// By the path to its program and its number there: its hash, and the step that wrote it.
+    hashes: HashMap<StepValue, (u64, usize)>,
 }
 
 impl Written {

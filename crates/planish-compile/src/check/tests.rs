@@ -101,7 +101,9 @@ fn memory_reused_while_it_is_live() {
     let by_steps = with_fault(plant, &|_, plan, tensors, backends, _| {
         let engine = Engine::new(plan.clone(), backends.to_vec()).unwrap();
         let inputs = super::inputs::random(plan, &plan.tuned_at, 0, super::Integers::Wide).unwrap();
-        super::steps::Steps::new(&engine, tensors, &*backends[0], 2).run(&engine, &[], &inputs, "").checks
+        super::steps::Steps::new(&engine, tensors, &*backends[0], 2)
+            .run(&engine, &[], &inputs, ("", true))
+            .checks
     });
     let seen = |check: &Check| matches!(&check.outcome, Outcome::Failed(why) if why.contains("memory was used again"));
     assert!(by_steps.iter().any(seen), "{by_steps:?}");
@@ -163,9 +165,9 @@ const WRONG_PASSES: &[(&str, &str, &str)] = &[
     ("a division by zero", "Softmax(%s)", "Log(%r)"),
     ("a transposed product", "MatMul(%x, %w)", "MatMul(%x, %v)"),
     ("a constant folded one place on", "[1, 2, 3, 4, 5, 6, 7, 8]", "[8, 1, 2, 3, 4, 5, 6, 7]"),
-    ("a constant folded with another rounding", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, 8.3]"),
-    ("a constant folded to infinity", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, inf]"),
-    ("a constant folded to NaN", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, nan]"),
+    ("a constant folded with another rounding", "[1, 2, 3, 4, 5, 6, 7, 8]", "[1.3, 2, 3, 4, 5, 6, 7, 8]"),
+    ("a constant folded to infinity", "[1, 2, 3, 4, 5, 6, 7, 8]", "[inf, 2, 3, 4, 5, 6, 7, 8]"),
+    ("a constant folded to NaN", "[1, 2, 3, 4, 5, 6, 7, 8]", "[nan, 2, 3, 4, 5, 6, 7, 8]"),
     ("a negated constant", "[1, 2, 3, 4, 5, 6, 7, 8]", "[-1, -2, -3, -4, -5, -6, -7, -8]"),
 ];
 

@@ -49,6 +49,11 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
+    /// Has branches of recordings forget what they were to wait for.
+    pub(crate) fn forget_waits(&self) {
+        self.table.forgets_waits.store(true, Ordering::Relaxed);
+    }
+
     /// Pieces of work that queues have done.
     pub(crate) fn n_done(&self) -> usize {
         self.table.n_done.load(Ordering::Relaxed)

@@ -53,6 +53,8 @@ pub(crate) struct Table {
     pub(crate) panics_in_waits: AtomicBool,
     /// Whether the device is gone.
     pub(crate) is_lost: AtomicBool,
+    /// Whether branches of a recording forget what they were to wait for: a race.
+    pub(crate) forgets_waits: AtomicBool,
     /// The device's own clock: what its work takes by design, however busy the machine is.
     clock_ns: AtomicU64,
 }
@@ -176,6 +178,8 @@ struct Captured {
     work: Arc<Mutex<Graph>>,
     /// What the next piece of this queue comes behind.
     tail: Vec<usize>,
+    /// Whether another queue began it.
+    is_branch: bool,
 }
 
 #[derive(Default)]
@@ -484,9 +488,14 @@ impl Queue for FakeQueue {
         // One that has ended since is none.
         self.capturing();
         if let Some(there) = &*lock(&event.captured) {
-            let captured =
-                self.captured.get_or_insert_with(|| Captured { tail: Vec::new(), ..there.clone() });
-            captured.tail.extend(&there.tail);
+            let captured = self.captured.get_or_insert_with(|| Captured {
+                tail: Vec::new(),
+                is_branch: true,
+                ..there.clone()
+            });
+            if !(captured.is_branch && self.table.forgets_waits.load(Ordering::Relaxed)) {
+                captured.tail.extend(&there.tail);
+            }
             return Ok(());
         }
         let n = event.n_recorded();

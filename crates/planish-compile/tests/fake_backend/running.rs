@@ -124,25 +124,27 @@ fn stretches_are_one_call_and_recordings_are_bounded() {
     assert_eq!(fake.n_blocks(), 0, "memory was not given back");
 }
 
+/// Two branches, twice.
+const BRANCHES: &str = r#"graph "g" {
+    input %x: f32[batch, 4]
+    const %w: f32[4, 4] = [1, -2, 3, 4, -5, 6, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1]
+    %a: f32[batch, 4] = MatMul(%x, %w)
+    %b: f32[batch, 4] = MatMul(%a, %w)
+    %c: f32[batch, 4] = Mul(%a, %a)
+    %d: f32[batch, 4] = MatMul(%c, %w)
+    %e: f32[batch, 4] = Add(%b, %d)
+    %f: f32[batch, 4] = MatMul(%e, %w)
+    %g: f32[batch, 4] = Mul(%e, %e)
+    %h: f32[batch, 4] = Add(%f, %g)
+    %i: f32[batch, 4] = Relu(%e)
+    output %h, %i
+}"#;
+
 /// Branches of a recording on several streams: whatever order the device takes that the events allow, results stay.
 #[test]
 fn branches_are_recorded_on_streams_of_their_own() {
-    let text = r#"graph "g" {
-        input %x: f32[batch, 4]
-        const %w: f32[4, 4] = [1, -2, 3, 4, -5, 6, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1]
-        %a: f32[batch, 4] = MatMul(%x, %w)
-        %b: f32[batch, 4] = MatMul(%a, %w)
-        %c: f32[batch, 4] = Mul(%a, %a)
-        %d: f32[batch, 4] = MatMul(%c, %w)
-        %e: f32[batch, 4] = Add(%b, %d)
-        %f: f32[batch, 4] = MatMul(%e, %w)
-        %g: f32[batch, 4] = Mul(%e, %e)
-        %h: f32[batch, 4] = Add(%f, %g)
-        %i: f32[batch, 4] = Relu(%e)
-        output %h, %i
-    }"#;
     let fake = Fake::default();
-    let (plan, graph) = plan(&fake, text, quick());
+    let (plan, graph) = plan(&fake, BRANCHES, quick());
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
     let engine = Engine::new(plan, backends).unwrap();
     for streams in 1..=4 {
@@ -163,6 +165,18 @@ fn branches_are_recorded_on_streams_of_their_own() {
     }
     drop(engine);
     assert_eq!(fake.n_blocks(), 0, "memory was not given back");
+}
+
+/// A planted fault: two streams race, since one does not wait for the other. The self-check must not let it pass.
+#[test]
+fn a_race_between_two_streams_is_seen() {
+    let fake = Fake::default();
+    fake.forget_waits();
+    let graph: Graph = BRANCHES.parse().unwrap();
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
+    let error = build(&graph, &backends, &quick(), &mut TimingCache::default()).unwrap_err();
+    assert_eq!(*error.kind(), BuildErrorKind::CheckFailed, "{error}");
+    println!("caught  a race between two streams: {error}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ const SPECIAL: &[Fault] = &[
         },
     ),
     fault("fused bottleneck", "one pixel at the lower border", models::bottleneck, "bottleneck", |l| {
-        l.each(|p, x| if p[2] == 27 && p[3] == 13 { x + 0.01 } else { x });
+        l.each(|p, x| if p[2] == 45 && p[3] == 13 { x + 0.01 } else { x });
     }),
     fault("fused bottleneck", "the activation between left out", models::bottleneck, "bottleneck", |l| {
         let other = l.by(|region| {
@@ -184,7 +184,7 @@ pub(crate) fn all() -> Vec<Fault> {
 
 /// Those of one circumstance or one family, and for each family one of those that any may have: what a minute allows.
 pub(crate) fn some() -> Vec<Fault> {
-    let mut some = [&FAULTS[..], SPECIAL].concat();
+    let mut some = [FAULTS, SPECIAL].concat();
     for (number, &(model, tactic)) in FAMILIES.iter().enumerate() {
         some.push(planted(&EVERYWHERE[number % EVERYWHERE.len()], model, tactic));
     }

@@ -298,14 +298,14 @@ pub(crate) fn large_gemm() -> String {
 /// Widened, depthwise and narrowed again, in one step.
 pub(crate) fn bottleneck() -> String {
     graph(&format!(
-        "input %x: f32[1,16,28,28]\n{}\n{}\n{}
+        "input %x: f32[1,16,46,46]\n{}\n{}\n{}
          const %lo: f32[] = 0.0
          const %hi: f32[] = 6.0
-         %a: f32[1,96,28,28] = Conv(%x, %u)
-         %b: f32[1,96,28,28] = Clip(%a, %lo, %hi)
-         %c: f32[1,96,28,28] = Conv(%b, %v) {{ pads = [1, 1, 1, 1], group = 96 }}
-         %d: f32[1,96,28,28] = Clip(%c, %lo, %hi)
-         %y: f32[1,24,28,28] = Conv(%d, %w)
+         %a: f32[1,96,46,46] = Conv(%x, %u)
+         %b: f32[1,96,46,46] = Clip(%a, %lo, %hi)
+         %c: f32[1,96,46,46] = Conv(%b, %v) {{ pads = [1, 1, 1, 1], group = 96 }}
+         %d: f32[1,96,46,46] = Clip(%c, %lo, %hi)
+         %y: f32[1,24,46,46] = Conv(%d, %w)
          output %y",
         weight("u", &[96, 16, 1, 1], 16, 1),
         weight("v", &[96, 1, 3, 3], 9, 2),
