@@ -49,6 +49,7 @@ use planish_tensor::Tensor;
 
 use self::inputs::Integers;
 use self::steps::{Ran, Steps};
+use crate::budget;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 
@@ -62,6 +63,8 @@ pub(crate) struct Findings {
     pub(crate) guilty: Option<Guilty>,
     /// Steps by kernels that were not compared with anything, each with the reason.
     pub(crate) not_compared: Vec<String>,
+    /// Why nothing was run, where that is so.
+    pub(crate) left_out: Option<String>,
 }
 
 /// A step that computed something wrong.
@@ -95,25 +98,49 @@ pub(crate) fn check(
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
     let mut checks: Vec<Check> = Vec::new();
     let sizes::Sizes { all: all_sizes, n_ends } = sizes::to_check(plan, graph);
+    let limits = budget::of_plan(&engine, optimized, &all_sizes, options);
+    let engine = engine.limited(limits);
     prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
+    let without_steps = |checks: Vec<Check>, left_out: Option<String>| {
+        let certificate = Certificate::new(checks);
+        Ok(Findings { certificate, guilty: None, not_compared: Vec::new(), left_out })
+    };
     if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
-        return Ok(Findings { certificate: Certificate { checks }, guilty: None, not_compared: Vec::new() });
+        return without_steps(checks, None);
+    }
+    let too_much = |sizes: &[(String, i64)]| budget::too_much(&engine, flops_at(graph, sizes), sizes);
+    let seed = steps::seed_of(plan);
+    let stops = match too_much(&plan.tuned_at) {
+        Some(why) => Some(why),
+        None => match inputs::random(plan, &plan.tuned_at, seed, Integers::Wide) {
+            Some(inputs) => budget::exceeds(&engine, &inputs)?,
+            None => Some("inputs that are no tensors, or of unknown rank, are not made up".to_string()),
+        },
+    };
+    if let Some(why) = stops {
+        checks.push(skipped("all that needs a run", why.clone()));
+        let left_out = format!("steps and results were not checked, wires and memory were: {why}");
+        return without_steps(checks, Some(left_out));
     }
     let host = &backends[0];
     let others = host.other_kernels();
     let witness = others.as_deref().unwrap_or(&**host);
     let mut steps = Steps::new(&engine, weights, witness, options.threads);
-    let seed = steps.seed();
     let mut guilty = None;
     // What the tuned sizes cost is paid anyway.
     let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
     let mut integers = None;
     for (number, sizes) in all_sizes.iter().enumerate() {
+        options.go_on()?;
         let at = if number == 0 { String::new() } else { at(sizes) };
         let flops = flops_at(graph, sizes);
         if flops > most_flops {
             let why =
                 format!("{:.1} GFLOP are too many; it was checked at smaller sizes", flops as f64 / 1e9);
+            checks.push(skipped(&format!("steps{at}"), why));
+            continue;
+        }
+        if let Some(why) = too_much(sizes) {
             checks.push(skipped(&format!("steps{at}"), why));
             continue;
         }
@@ -132,6 +159,7 @@ pub(crate) fn check(
     if guilty.is_none() {
         guilty = hard::check(plan, backends, seed, &mut checks);
     }
+    options.go_on()?;
     if let (None, Some(integers)) = (&guilty, integers) {
         let inputs = inputs::random(plan, &plan.tuned_at, seed, integers).unwrap_or_default();
         let made_up = whole::MadeUp { seed, integers };
@@ -144,7 +172,9 @@ pub(crate) fn check(
         None => format!("`{name}` (no made-up inputs led to it)"),
     };
     let not_compared = steps.not_compared().into_iter().map(name).collect();
-    Ok(Findings { certificate: Certificate { checks }, guilty, not_compared })
+    // A run that was stopped looks like one that failed.
+    options.go_on()?;
+    Ok(Findings { certificate: Certificate::new(checks), guilty, not_compared, left_out: None })
 }
 
 /// Runs a program on made-up inputs that it takes: the first kind of integers on which the run succeeds. Where they lead

@@ -12,6 +12,7 @@ use planish_tensor::{Dim, Tensor};
 
 use super::steps::Steps;
 use super::{Guilty, replay, run_at, skipped, take, wires};
+use crate::budget;
 use crate::options::BuildOptions;
 
 /// A size for symbols that only a run of the whole could tell.
@@ -97,6 +98,13 @@ impl Bodies<'_> {
             }
         };
         let sizes = sizes(body, &self.plan.tuned_at);
+        let engine = match graph {
+            Some(graph) => {
+                let limits = budget::of_plan(&engine, graph, std::slice::from_ref(&sizes), self.options);
+                engine.limited(limits)
+            }
+            None => engine,
+        };
         if let Some(graph) = graph {
             let subject = format!("memory replayed in {name}");
             match engine.placement(&sizes, self.options.threads) {

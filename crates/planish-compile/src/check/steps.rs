@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use planish_kernel::{Arithmetic, Backend, Tactic};
 use planish_op::{Op, Value};
-use planish_plan::{Check, Home, Outcome, Program, Step, StepKind};
+use planish_plan::{Check, Home, Outcome, Plan, Program, Step, StepKind};
 use planish_runtime::{Engine, Observed, problem_of, tactic_at};
 use planish_tensor::{DType, Tensor};
 
@@ -119,8 +119,7 @@ impl<'a> Steps<'a> {
         witness: &'a dyn Backend,
         threads: usize,
     ) -> Steps<'a> {
-        let source = engine.plan().source;
-        let seed = u64::from_le_bytes(source.first_chunk().copied().unwrap_or_default());
+        let seed = seed_of(engine.plan());
         let (compared, reasons) = (HashSet::new(), HashMap::new());
         let (thorough, seen) = (HashSet::new(), HashSet::new());
         Steps { engine, weights, witness, threads, seed, compared, reasons, thorough, seen }
@@ -391,6 +390,11 @@ impl<'a> Steps<'a> {
             }
         }
     }
+}
+
+/// From the model's own bytes, so that equal builds are equal and other models are looked at in other places.
+pub(super) fn seed_of(plan: &Plan) -> u64 {
+    u64::from_le_bytes(plan.source.first_chunk().copied().unwrap_or_default())
 }
 
 const IS_REFERENCE: &str = "it is the reference";
