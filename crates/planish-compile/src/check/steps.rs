@@ -9,7 +9,7 @@ use planish_kernel::{Arithmetic, Backend, Tactic};
 use planish_op::{Op, Value};
 use planish_plan::{Check, Home, Outcome, Plan, Program, Step, StepKind};
 use planish_runtime::{Engine, Observed, problem_of, tactic_at};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use super::points::{
     Allowance, Expected, expected, expected_everywhere, flat, is_sum_of_products, point_of, sample, widened,
@@ -229,11 +229,11 @@ impl<'a> Steps<'a> {
             return skipped("", IS_REFERENCE.to_string());
         }
         let weight = |value: u32| match &program.values[value as usize].home {
-            Home::Weight(weight) => self.weights.get(*weight as usize).cloned(),
+            Home::Weight(weight) => self.weights.get(*weight as usize).map(aligned),
             _ => None,
         };
-        let is_weight: Vec<bool> =
-            step.inputs.iter().map(|value| value.is_some_and(|value| weight(value).is_some())).collect();
+        let is_constant = |value: u32| matches!(program.values[value as usize].home, Home::Weight(_));
+        let is_weight: Vec<bool> = step.inputs.iter().map(|value| value.is_some_and(is_constant)).collect();
         let inputs: Vec<Option<Value>> = step
             .inputs
             .iter()
@@ -395,6 +395,17 @@ impl<'a> Steps<'a> {
 /// From the model's own bytes, so that equal builds are equal and other models are looked at in other places.
 pub(super) fn seed_of(plan: &Plan) -> u64 {
     u64::from_le_bytes(plan.source.first_chunk().copied().unwrap_or_default())
+}
+
+/// A weight at an address that its type allows: one in a mapped file may lie anywhere, and the reference would copy all
+/// of it for every point.
+fn aligned(weight: &Tensor) -> Tensor {
+    let bytes = weight.bytes();
+    if bytes.as_ptr().addr().is_multiple_of(size_of::<u64>()) {
+        return weight.clone();
+    }
+    let copied = Bytes::from_vec(bytes.to_vec());
+    Tensor::from_bytes(weight.dtype(), weight.shape(), copied).unwrap_or_else(|_| weight.clone())
 }
 
 const IS_REFERENCE: &str = "it is the reference";
