@@ -140,8 +140,16 @@ impl Backend for Cpu {
         formats::unpack(format, dtype, dims, bytes)
     }
 
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        Cpu::family(tactic).map_or(Vec::new(), |family| family.in_place(self.isa, problem))
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let family = Cpu::family(tactic)?;
+        // For all families at once: most of them never look whether an operand is packed.
+        if problem.inputs.iter().chain(&problem.outputs).any(|operand| operand.packed.is_some()) {
+            problem.check_packed(tactic, &family.packed(self.isa, problem, tactic)?)?;
+        }
         // A run may meet sizes of zero where a plan was tuned at others, and not every kernel takes them.
         if problem.outputs.iter().all(Operand::is_empty) {
             return Ok(Box::new(Nothing));

@@ -33,6 +33,23 @@ pub(crate) trait Family: Sync {
         ))
     }
 
+    /// For each input the format in which the tactic reads it packed; asked only where an input is packed.
+    fn packed(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+    ) -> Result<Vec<Option<String>>, KernelError> {
+        let _ = (isa, problem, tactic);
+        Ok(Vec::new())
+    }
+
+    /// Which outputs may lie upon which inputs, as `(output, input)`; the same for all of a family's tactics.
+    fn in_place(&self, isa: Isa, problem: &Problem) -> Vec<(usize, usize)> {
+        let _ = (isa, problem);
+        Vec::new()
+    }
+
     /// The tactic for exactly these operands, strides included.
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError>;
 }

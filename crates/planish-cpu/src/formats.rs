@@ -109,8 +109,9 @@ impl Format {
 
     /// Elements of the packed form of a weight of these sizes; `None` where it cannot be packed so.
     pub(crate) fn packed_len(&self, dims: &[usize]) -> Option<usize> {
-        // Sizes are of a weight that exists, so its own length fits; padding may not.
-        planish_tensor::element_count(dims)?;
+        // The length of the weight itself must fit, padding may not. An empty one is not packed: its other sizes
+        // could be anything.
+        planish_tensor::element_count(dims).filter(|count| *count > 0)?;
         let padded = |n: usize, to: usize| n.checked_next_multiple_of(to);
         match self {
             Format::Matrix { panels, .. } => {
@@ -122,21 +123,23 @@ impl Format {
                 k.checked_mul(padded(n, panels.lanes)?)
             }
             Format::Conv { panels, .. } => {
-                let filter = self.filter(dims)?;
-                let depth = filter.groups.checked_mul(filter.n_taps())?.checked_mul(filter.c)?;
-                depth.checked_mul(padded(filter.k, panels.lanes)?)
+                let Sizes { groups, c, k, kernel, .. } = self.sizes(dims)?;
+                let depth = groups.checked_mul(kernel.iter().product())?.checked_mul(c)?;
+                depth.checked_mul(padded(k, panels.lanes)?)
             }
             Format::Narrow => {
-                let filter = self.filter(dims)?;
-                padded(filter.c, narrow::CHANNEL_BLOCK)?.checked_mul(filter.n_taps().checked_mul(filter.k)?)
+                let Sizes { c, k, kernel, .. } = self.sizes(dims)?;
+                let n_taps: usize = kernel.iter().product();
+                padded(c, narrow::CHANNEL_BLOCK)?.checked_mul(n_taps.checked_mul(k)?)
             }
             Format::Winograd { panels, kind } => {
-                let filter = self.filter(dims)?;
-                let depth = kind.n_points().checked_mul(filter.kernel[0])?.checked_mul(filter.c)?;
-                depth.checked_mul(padded(filter.k, panels.lanes)?)
+                let Sizes { c, k, kernel, .. } = self.sizes(dims).filter(|sizes| kind.takes(sizes.kernel))?;
+                let depth = kind.n_points().checked_mul(kernel[0])?.checked_mul(c)?;
+                depth.checked_mul(padded(k, panels.lanes)?)
             }
             Format::Depthwise => {
-                let [channels, _, taps @ ..] = dims else { return None };
+                // One input channel for each output channel, as its kernels have it.
+                let [channels, 1, taps @ ..] = dims else { return None };
                 let n_taps: usize = taps.iter().product();
                 n_taps.checked_mul(padded(*channels, depthwise::CHANNEL_BLOCK)?)
             }
@@ -181,8 +184,14 @@ impl Format {
         }
     }
 
-    /// The filter that a weight of these sizes is.
+    /// The filter that a weight of these sizes is. Takes memory for each tap, so it comes behind a look at lengths.
     fn filter(&self, dims: &[usize]) -> Option<Filter> {
+        let Sizes { groups, c, k, axes, transposed, .. } = self.sizes(dims)?;
+        Some(Filter::new(groups, c, k, &axes, transposed))
+    }
+
+    /// The sizes of the filter that a weight of these sizes is.
+    fn sizes(&self, dims: &[usize]) -> Option<Sizes> {
         let [outer, inner, kernel @ ..] = dims else { return None };
         let (groups, steps) = match self {
             Format::Conv { groups, steps, .. } => (*groups, *steps),
@@ -202,8 +211,19 @@ impl Format {
             *axis = PlacedAxis { stride, dilation, ..*axis };
         }
         let (c, k) = if steps.is_some() { (outer / groups, *inner) } else { (*inner, outer / groups) };
-        Some(Filter::new(groups, c, k, &axes, steps.is_some()))
+        Some(Sizes { groups, c, k, kernel: axes.map(|axis| axis.kernel), axes, transposed: steps.is_some() })
     }
+}
+
+/// What a filter is made from.
+struct Sizes {
+    groups: usize,
+    /// Channels of a group, in and out.
+    c: usize,
+    k: usize,
+    kernel: [usize; AXES],
+    axes: [PlacedAxis; AXES],
+    transposed: bool,
 }
 
 /// The largest stride of a transposed convolution whose weight is packed: taps are sorted into so many classes.
@@ -295,6 +315,14 @@ mod tests {
         assert_eq!(bytes("conv_panels32v16_g1", &[4, 2, 3, 3, 3, 3]), None);
         assert_eq!(bytes("conv_panels32v16_g1_t65d1x1d1x1d1", &[4, 2, 3, 3]), None);
         assert_eq!(packed_bytes("panels32x16", DType::F16, &[5, 17]), None);
+        // Only what their kernels take: three taps along an axis, one input channel.
+        assert!(bytes("conv_winograd_two_panels8v8", &[8, 8, 3, 3]).is_some());
+        assert_eq!(bytes("conv_winograd_two_panels8v8", &[8, 8, 1024, 1024]), None);
+        assert_eq!(bytes("conv_winograd_row_panels8v8", &[8, 8, 3, 3]), None);
+        assert_eq!(bytes("taps_by_channels16", &[16, 8, 3, 3]), None);
+        // Nothing is asked of memory before the length is known.
+        assert_eq!(bytes("conv_panels8v8_g1", &[0, 1, 1 << 50]), None);
+        assert_eq!(bytes("conv_panels8v8_g1", &[1, 1, 1 << 50]), Some((1 << 50) * 8 * 4));
         assert!(unpack("panels32x16", DType::F32, &[5, 17], &[0; 4]).is_err());
         assert!(unpack("conv_winograd_two_panels8v8", DType::F32, &[8, 1, 3, 3], &[0; 16 * 32]).is_err());
     }

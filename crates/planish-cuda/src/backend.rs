@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use planish_kernel::{
     Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
-    MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
-    source_of_family,
+    MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Ref, Region, Tactic, Target,
+    Whole, source_of_family,
 };
-use planish_op::Value;
+use planish_op::{Op, Value};
 use planish_tensor::{DType, Tensor};
 
 use crate::code::{CodeSet, Loaded};
@@ -58,6 +58,26 @@ pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelEr
             format!("the CUDA backend has no tactic `{}`; rebuild the plan", tactic.name),
         )
     })
+}
+
+/// Refuses packed operands that the tactic does not read so: all but the second factor of a product, whose format the
+/// families that pack look at themselves.
+pub(crate) fn check_packed(
+    family: &dyn Family,
+    problem: &Problem,
+    tactic: &Tactic,
+) -> Result<(), KernelError> {
+    let is_product = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_));
+    let products = problem.region.nodes.iter().filter(|node| is_product(&node.op));
+    let mut reads = vec![None; problem.inputs.len()];
+    for node in products.filter(|_| family.packs()) {
+        if let Some(Some(Ref::Input(idx))) = node.inputs.get(1)
+            && let Some(weight) = problem.inputs.get(*idx as usize)
+        {
+            reads[*idx as usize].clone_from(&weight.packed);
+        }
+    }
+    problem.check_packed(tactic, &reads)
 }
 
 /// The families of the sources that `takes` names.
@@ -219,8 +239,13 @@ impl Backend for Cuda {
         formats::unpack(format, dtype, dims, bytes)
     }
 
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        family_of(tactic).map_or(Vec::new(), |family| family.in_place(problem, tactic))
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let family = family_of(tactic)?;
+        check_packed(family, problem, tactic)?;
         // A run may meet sizes of zero where a plan was tuned at others, and libraries refuse them.
         if problem.outputs.iter().all(Operand::is_empty) {
             let context = Arc::clone(&self.shared.context);
@@ -354,5 +379,33 @@ mod tests {
         assert_eq!(n_libraries(&|source| source == "own"), 0);
         assert_eq!(n_libraries(&|source| source != "cudnn"), 1);
         assert_eq!(families_from(&|source| source == "own").count(), FAMILIES.len() - 2);
+    }
+
+    /// What candidates ask for passes, and the same packing of any other input does not.
+    #[test]
+    fn packed_operands_are_those_that_a_tactic_packs() {
+        let gpu = Gpu::known("h200").unwrap();
+        let (mut n_packed, mut n_shared) = (0, 0);
+        for family in FAMILIES {
+            for problem in family.samples() {
+                for candidate in family.candidates(&gpu, &problem) {
+                    let arranged = crate::offline::arranged(&problem, &candidate);
+                    let check = |problem: &Problem| check_packed(*family, problem, &candidate.tactic);
+                    check(&arranged).unwrap();
+                    n_packed += usize::from(candidate.packed.iter().any(Option::is_some));
+                    for idx in (0..arranged.inputs.len()).filter(|idx| candidate.packed[*idx].is_none()) {
+                        let mut forged = arranged.clone();
+                        forged.inputs[idx].packed = Some("rows8".into());
+                        // A product reads its second factor packed or not; which, its family says.
+                        let is_second = idx == 1 && family.packs();
+                        assert!(check(&forged).is_err() || is_second, "{} input {idx}", candidate.tactic);
+                    }
+                    let allowed = family.in_place(&arranged, &candidate.tactic);
+                    assert!(candidate.in_place.iter().all(|pair| allowed.contains(pair)), "{allowed:?}");
+                    n_shared += allowed.len();
+                }
+            }
+        }
+        assert!(n_packed > 50 && n_shared > 10, "{n_packed} packed, {n_shared} in place");
     }
 }

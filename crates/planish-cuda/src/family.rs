@@ -47,6 +47,17 @@ pub(crate) trait Family: Sync {
         ))
     }
 
+    /// Whether it reads a product's second factor packed; each family looks at the format itself.
+    fn packs(&self) -> bool {
+        false
+    }
+
+    /// Which outputs may lie upon which inputs, as `(output, input)`.
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        let _ = (problem, tactic);
+        Vec::new()
+    }
+
     /// The code that the tactic needs for the problem: pure, needs no GPU. Sizes are arguments of the kernels
     /// unless a specialisation is worth a compilation. Nothing for library families.
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError>;

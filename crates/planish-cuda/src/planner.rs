@@ -86,6 +86,10 @@ impl Backend for Planner {
         formats::unpack(format, dtype, dims, bytes)
     }
 
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        family_of(tactic).map_or(Vec::new(), |family| family.in_place(problem, tactic))
+    }
+
     fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         Err(self.absent())
     }

@@ -137,6 +137,17 @@ pub(crate) trait Planner: Sync {
         Err(KernelError::unsupported(format!("{tactic} packs no weights")))
     }
 
+    /// As [`Family::packs`].
+    fn packs(&self) -> bool {
+        false
+    }
+
+    /// As [`Family::in_place`].
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        let _ = (problem, tactic);
+        Vec::new()
+    }
+
     /// Problems that between them ask for each of the family's kernels.
     fn samples(&self) -> Vec<Problem>;
 }
@@ -159,6 +170,14 @@ impl<T: Planner> Family for T {
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
         Planner::pack(self, problem, tactic, input, weight)
+    }
+
+    fn packs(&self) -> bool {
+        Planner::packs(self)
+    }
+
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        Planner::in_place(self, problem, tactic)
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {

@@ -143,8 +143,9 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     /// The addresses must be memory of the backend that made the kernel: inputs readable and outputs writable
-    /// for what the problem's operands span, the workspace and the fault's word writable, none of them written by anyone else until
-    /// the launch is done, and outputs apart from inputs except as the candidate's `in_place` allows.
+    /// for what the problem's operands span, the workspace and the fault's word writable, none of them written by
+    /// anyone else until the launch is done, and outputs apart from each other, and from inputs except as
+    /// [`Backend::in_place`] allows.
     unsafe fn launch(&self, call: &Call<'_>, queue: &mut dyn Queue) -> Result<(), KernelError>;
 }
 
@@ -216,7 +217,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
         )))
     }
 
-    /// Makes a kernel for exactly these operands, strides included.
+    /// Which outputs may lie upon which inputs, as `(output, input)`: at the same place, of the same type and strides,
+    /// since the tactic reads each element before it writes there. What a candidate offers as
+    /// [`Candidate::in_place`] is among these; a plan in which anything else overlaps is refused.
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        let _ = (problem, tactic);
+        Vec::new()
+    }
+
+    /// Makes a kernel for exactly these operands, strides included. Refuses operands that are packed where the
+    /// tactic does not pack them ([`Problem::check_packed`]).
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError>;
 
     /// Compiled code that `prepare` needs for this problem and tactic, to be kept in the plan. Empty where

@@ -2,7 +2,7 @@
 
 use planish_tensor::DType;
 
-use crate::{Operand, Region, Want};
+use crate::{KernelError, Operand, Ref, Region, Tactic, Want};
 
 /// What products are taken in. Not always a type that values are stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -121,6 +121,27 @@ impl Problem {
             self.numeric.scale.name(),
             self.threads
         )
+    }
+
+    /// Refuses packed operands but those that the tactic packs: `reads` says for each input the format that it reads
+    /// it in. A packed weight is no tensor, so nothing else of the region may read it either.
+    pub fn check_packed(&self, tactic: &Tactic, reads: &[Option<String>]) -> Result<(), KernelError> {
+        let refuse = |what: String| Err(KernelError::unsupported(format!("{tactic} {what}")));
+        if let Some(format) = self.outputs.iter().find_map(|output| output.packed.as_ref()) {
+            return refuse(format!("does not write an output packed as `{format}`"));
+        }
+        for (idx, input) in self.inputs.iter().enumerate() {
+            let Some(format) = &input.packed else { continue };
+            if !input.constant || reads.get(idx).and_then(Option::as_ref) != Some(format) {
+                return refuse(format!("does not read input {idx} packed as `{format}`"));
+            }
+            let own = Ref::Input(idx as u32);
+            let nodes = self.region.nodes.iter().flat_map(|node| node.inputs.iter().flatten());
+            if nodes.chain(&self.region.outputs).filter(|reference| **reference == own).count() != 1 {
+                return refuse(format!("reads input {idx}, packed as `{format}`, in more places than one"));
+            }
+        }
+        Ok(())
     }
 
     /// Bytes that inputs and outputs span: the least traffic of one run.

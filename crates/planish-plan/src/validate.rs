@@ -1,9 +1,10 @@
 //! What must hold in a plan before anything is run by it, so that the runtime can trust every index.
 //!
 //! Checked when a plan is read and when it is written: indices are in range, homes form no circles and lie
-//! inside what they are parts of, no step writes into weights or inputs, every value is written once and read
-//! only after, regions are wired forwards. What depends on sizes is checked here where they are numbers, and
-//! by the runtime where they are symbols.
+//! inside what they are parts of, outputs have memory of their own, steps touch the memory of their own target
+//! alone, no step writes into weights, inputs or values that the host keeps, every value is written once and read
+//! only after, regions are wired forwards, bodies take what their steps give them. What depends on sizes is checked
+//! here where they are numbers, and by the runtime where they are symbols.
 
 use std::collections::HashSet;
 
@@ -21,6 +22,9 @@ const MAX_PARTS: usize = 4096;
 
 /// Every context makes a queue for each stream.
 const MAX_STREAMS: u32 = 256;
+
+/// A node of the table makes as many outputs as are asked for (Split); real ones make a handful.
+const MAX_NODE_OUTPUTS: u32 = 1 << 16;
 
 /// Every context has scratch memory for each thread.
 const MAX_PLAN_THREADS: u32 = 4096;
@@ -149,6 +153,8 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
     let mut filled: Vec<bool> =
         program.values.iter().map(|value| matches!(value.home, Home::Input | Home::Weight(_))).collect();
     let mut written = vec![false; n_values];
+    // Roots that hold what a step on the host made: a tensor that may be shared with anything, so it is only read.
+    let mut kept_by_host = vec![false; n_values];
     let mut n_steps = program.steps.len();
     for (idx, step) in program.steps.iter().enumerate() {
         let inside = |what| format!("step {idx} (`{}`): {what}", shorten(&step.name));
@@ -168,6 +174,9 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
             if std::mem::replace(&mut written[output as usize], true) {
                 return Err(inside(format!("it writes `{}`, which was written before", name())));
             }
+            if std::mem::replace(&mut kept_by_host[root], is_host_step(step)) && !is_host_step(step) {
+                return Err(inside(format!("it writes `{}` over what a step on the host made", name())));
+            }
             filled[root] = true;
         }
         if let StepKind::Control(control) = &step.kind {
@@ -179,11 +188,19 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
     }
     for &output in &program.outputs {
         let value = value(program, output)?;
+        if !matches!(value.home, Home::Arena | Home::Own) {
+            return Err(format!("the output `{}` has no memory of its own", shorten(&value.name)));
+        }
         if !filled[roots[output as usize]] {
             return Err(format!("nothing writes the output `{}`", shorten(&value.name)));
         }
     }
     Ok(n_steps)
+}
+
+/// Whether a step works on values that the host keeps.
+fn is_host_step(step: &Step) -> bool {
+    matches!(step.kind, StepKind::Evaluate | StepKind::Control(_))
 }
 
 fn value(program: &Program, idx: u32) -> Checked<&Value> {
@@ -347,10 +364,24 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
     if step.region.outputs.len() != step.outputs.len() {
         return Err(format!("{} outputs for a region of {}", step.outputs.len(), step.region.outputs.len()));
     }
+    for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
+        let value = value(program, idx)?;
+        if value.target != step.target {
+            let name = shorten(&value.name);
+            return Err(format!("it runs on target {}, `{name}` is on target {}", step.target, value.target));
+        }
+    }
     match &step.kind {
         StepKind::Kernel { variants, packed, slow: _ } => {
             if variants.is_empty() {
                 return Err("it has no tactic".to_string());
+            }
+            // What an operator leaves out, its node leaves out: kernels find every operand that their region has.
+            if let Some(idx) = step.inputs.iter().position(Option::is_none) {
+                return Err(format!("a kernel leaves out input {idx}"));
+            }
+            if let Some(idx) = step.outputs.iter().position(Option::is_none) {
+                return Err(format!("a kernel leaves out output {idx}"));
             }
             if packed.len() > step.inputs.len() {
                 return Err(format!("{} packings for {} inputs", packed.len(), step.inputs.len()));
@@ -373,15 +404,27 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
                 if value.ty.as_tensor().is_none() {
                     return Err(format!("a kernel cannot take `{}`, {}", name(), value.ty));
                 }
-                if value.home == Home::Arena && value.target != step.target {
-                    return Err(format!("it runs on target {}, `{}` is elsewhere", step.target, name()));
-                }
             }
             Ok(())
         }
-        StepKind::Evaluate | StepKind::Transfer => Ok(()),
-        StepKind::Control(control) => validate_control(step, control),
+        StepKind::Transfer => Ok(()),
+        StepKind::Evaluate => validate_results(program, step),
+        StepKind::Control(control) => {
+            validate_results(program, step)?;
+            validate_control(step, control)
+        }
     }
+}
+
+/// What steps on the host make is kept under its own name, so it cannot be a part of another value.
+fn validate_results(program: &Program, step: &Step) -> Checked {
+    for &idx in step.outputs.iter().flatten() {
+        let value = value(program, idx)?;
+        if !matches!(value.home, Home::Arena | Home::Own) {
+            return Err(format!("it makes `{}`, which has no memory of its own", shorten(&value.name)));
+        }
+    }
+    Ok(())
 }
 
 fn validate_transfer(program: &Program, step: &Step) -> Checked {
@@ -389,8 +432,15 @@ fn validate_transfer(program: &Program, step: &Step) -> Checked {
         return Err("a transfer has one input and one output".to_string());
     };
     let (from, to) = (value(program, input)?, value(program, output)?);
-    if from.ty != to.ty {
+    if from.ty != to.ty || from.ty.as_tensor().is_none() {
         return Err(format!("it brings {} to {}", from.ty, to.ty));
+    }
+    if from.target == to.target || ![from.target, to.target].contains(&step.target) {
+        let (target, from, to) = (step.target, from.target, to.target);
+        return Err(format!("a transfer from target {from} to target {to}, queued on target {target}"));
+    }
+    if is_weight(program, input)? {
+        return Err(format!("it brings the weight `{}`, which every target has", shorten(&from.name)));
     }
     let shape = from.ty.as_tensor().and_then(|ty| ty.shape.as_ref());
     let keeps = |shape| from.layout.same_for_all(to.layout, shape);
@@ -398,6 +448,18 @@ fn validate_transfer(program: &Program, step: &Step) -> Checked {
         return Err(format!("a copy does not change {} to {}", from.layout.name(), to.layout.name()));
     }
     Ok(())
+}
+
+/// Whether a value is a weight or lies in one. Homes form no circles: they were looked at before steps.
+fn is_weight(program: &Program, idx: u32) -> Checked<bool> {
+    let mut at = idx;
+    loop {
+        match value(program, at)?.home {
+            Home::Alias { of } | Home::Inside { of, .. } => at = of,
+            Home::Weight(_) => return Ok(true),
+            Home::Input | Home::Arena | Home::Own => return Ok(false),
+        }
+    }
 }
 
 fn validate_control(step: &Step, control: &Control) -> Checked {
@@ -416,6 +478,27 @@ fn validate_control(step: &Step, control: &Control) -> Checked {
     if n_captured > step.inputs.len() || control.bodies.iter().any(|body| n_captured > body.inputs.len()) {
         return Err(format!("{n_captured} captured values for fewer inputs"));
     }
+    let n_own = step.inputs.len() - n_captured;
+    // What a trip gives its body besides, and what the body gives back before what is collected.
+    let (n_given, n_carried) = match &node.op {
+        // The trip and the condition, whether or not the step limits them, then what is carried.
+        Op::Loop(_) => (n_own.max(2), n_own.max(2) - 1),
+        Op::Scan(scan) => match usize::try_from(scan.num_scan_inputs).ok().filter(|n| *n <= n_own) {
+            Some(n_scanned) => (n_own, n_own - n_scanned),
+            None => return Err(format!("a Scan of {n_own} inputs over {}", scan.num_scan_inputs)),
+        },
+        Op::SequenceMap(_) => (n_own, 0),
+        _ => (0, 0),
+    };
+    for (idx, body) in control.bodies.iter().enumerate() {
+        let (n_inputs, n_outputs) = (body.inputs.len(), body.outputs.len());
+        if n_inputs != n_given + n_captured {
+            return Err(format!("body {idx} takes {n_inputs} inputs, it is given {}", n_given + n_captured));
+        }
+        if n_outputs < n_carried {
+            return Err(format!("body {idx} makes {n_outputs} outputs, {n_carried} are carried on"));
+        }
+    }
     Ok(())
 }
 
@@ -431,6 +514,9 @@ fn validate_region(region: &Region) -> Checked {
         if known { Ok(()) } else { Err(format!("the region reads {reference:?}, which is not there")) }
     };
     for (idx, node) in region.nodes.iter().enumerate() {
+        if node.n_outputs > MAX_NODE_OUTPUTS {
+            return Err(format!("a node of {} outputs, at most {MAX_NODE_OUTPUTS} can be", node.n_outputs));
+        }
         node.inputs.iter().flatten().try_for_each(|reference| check(reference, idx))?;
     }
     region.outputs.iter().try_for_each(|reference| check(reference, region.nodes.len()))

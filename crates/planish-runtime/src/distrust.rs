@@ -2,9 +2,10 @@
 //!
 //! A file with the right checksums may still have been made to harm: kernels read and write where operands say. So
 //! at every new set of sizes each operand must lie inside the memory that it is a part of, none may be larger than
-//! any memory, and the outputs of a step must be what inference makes of its inputs.
+//! any memory, the outputs of a step must be what inference makes of its inputs, and they must lie apart from each
+//! other and from its inputs, but where the backend says that the tactic may write over one.
 
-use planish_kernel::{Operand, Problem, Ref, Tactic};
+use planish_kernel::{Backend, MemoryKind, Operand, Problem, Ref, Tactic, Within};
 use planish_op::infer::{Content, InferInput, Inference};
 use planish_op::{TensorType, ValueType, infer};
 use planish_plan::{Program, Step};
@@ -49,8 +50,13 @@ pub(crate) fn check_operands(
 }
 
 /// Whether a step's outputs have the types and sizes that follow from its inputs.
-pub(crate) fn check_problem(step: &Step, problem: &Problem, tactic: &Tactic) -> Result<(), RunError> {
-    if tactic.name == REFERENCE {
+pub(crate) fn check_problem(
+    step: &Step,
+    problem: &Problem,
+    tactic: &Tactic,
+    backend: &dyn Backend,
+) -> Result<(), RunError> {
+    if tactic.name == REFERENCE && backend.memory_kind() == MemoryKind::Host {
         return Ok(());
     }
     match mismatch(step, problem) {
@@ -94,8 +100,12 @@ fn mismatch(step: &Step, problem: &Problem) -> Option<String> {
         }
     }
     for (reference, operand) in region.outputs.iter().zip(&problem.outputs) {
-        let Ref::Node { node, output } = *reference else { continue };
-        let Some(ty) = made.get(node as usize).and_then(|list| list.get(output as usize)) else { continue };
+        let ty = match *reference {
+            Ref::Input(idx) => inputs.get(idx as usize),
+            Ref::Constant(idx) => constants.get(idx as usize).map(|(ty, _)| ty),
+            Ref::Node { node, output } => made.get(node as usize).and_then(|list| list.get(output as usize)),
+        };
+        let Some(ty) = ty else { return Some(format!("nothing makes its output {reference:?}")) };
         let Some(tensor) = ty.as_tensor() else { return Some(format!("it makes {ty}")) };
         // What only contents decide, kernels take from the operand.
         let dims = tensor.shape.as_ref().and_then(Shape::as_fixed);
@@ -109,6 +119,59 @@ fn mismatch(step: &Step, problem: &Problem) -> Option<String> {
         }
     }
     None
+}
+
+/// An operand of a step, in the memory of the value that owns it.
+pub(crate) struct Touched<'a> {
+    pub(crate) root: u32,
+    pub(crate) within: Within<'a>,
+}
+
+/// Pairs of operands that a step may have; a Split into thousands of parts has some millions.
+const MOST_PAIRS: usize = 1 << 24;
+
+/// Whether the outputs of a step lie apart from each other and from its inputs. At the same place an output may lie
+/// upon an input that `in_place` names; kernels read what they have not written yet, and check before they use.
+pub(crate) fn check_apart<'a>(
+    step: &Step,
+    touched: impl Fn(&Option<u32>) -> Option<Touched<'a>>,
+    in_place: impl FnOnce() -> Result<Vec<(usize, usize)>, RunError>,
+) -> Result<(), RunError> {
+    let damaged = |what: String| {
+        let why = format!("step `{}`: {what}, the plan is damaged", step.name);
+        Err(RunError::needs_rebuild(why))
+    };
+    let mut allowed = None;
+    let mut in_place = Some(in_place);
+    let mut n_pairs = 0;
+    for (output, value) in step.outputs.iter().enumerate() {
+        let Some(written) = touched(value) else { continue };
+        let inputs = step.inputs.iter().enumerate().map(|(input, value)| (Some(input), value));
+        let before = step.outputs[..output].iter().map(|value| (None, value));
+        for (input, other) in inputs.chain(before) {
+            n_pairs += 1;
+            if n_pairs > MOST_PAIRS {
+                return damaged("more operands than any step has".to_string());
+            }
+            let Some(other) = touched(other).filter(|other| other.root == written.root) else { continue };
+            if !written.within.shares_bytes(&other.within) {
+                continue;
+            }
+            let Some(input) = input else {
+                return damaged(format!("output {output} overlaps another output"));
+            };
+            if let Some(in_place) = in_place.take() {
+                allowed = Some(in_place()?);
+            }
+            let may = allowed.as_ref().is_some_and(|allowed| allowed.contains(&(output, input)));
+            if !may || !written.within.is_same_place(&other.within) {
+                return damaged(format!(
+                    "output {output} overlaps input {input}, which its tactic still reads"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn type_of(dtype: DType, dims: &[usize]) -> ValueType {

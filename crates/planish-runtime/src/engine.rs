@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, Memory, MemoryKind};
+use planish_kernel::{Backend, Memory, MemoryKind};
 use planish_op::{Limits, ValueType};
-use planish_plan::{Plan, PlanTarget, Program, StepKind};
+use planish_plan::{Control, Plan, PlanTarget, Program, Step, StepKind};
 use planish_tensor::DefaultFloatMode;
 
 use crate::code::CodeFrom;
@@ -12,7 +12,7 @@ use crate::context::{Context, ContextOptions};
 use crate::error::{RunError, RunErrorKind};
 use crate::outline::Outline;
 use crate::pool::ContextPool;
-use crate::weights::Weights;
+use crate::weights::{WeightPlace, Weights};
 
 /// The version of Planish, which plans name as their producer. Kernels and packings belong to one version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -66,8 +66,62 @@ impl Unit {
                 StepKind::Kernel { .. } | StepKind::Transfer | StepKind::Evaluate => Vec::new(),
             })
             .collect();
-        Unit { program: program.clone(), outline: Outline::new(program), bodies }
+        Unit { program: without_bodies(program), outline: Outline::new(program), bodies }
     }
+}
+
+/// A program whose steps leave their bodies out: each has a unit of its own, and copies of copies would take memory
+/// for every level that it is nested.
+fn without_bodies(program: &Program) -> Program {
+    let step = |step: &Step| {
+        let kind = match &step.kind {
+            StepKind::Control(Control { n_captured, .. }) => {
+                StepKind::Control(Control { bodies: Vec::new(), n_captured: *n_captured })
+            }
+            other => other.clone(),
+        };
+        Step {
+            kind,
+            name: step.name.clone(),
+            region: step.region.clone(),
+            inputs: step.inputs.clone(),
+            outputs: step.outputs.clone(),
+            ..*step
+        }
+    };
+    Program {
+        values: program.values.clone(),
+        inputs: program.inputs.clone(),
+        outputs: program.outputs.clone(),
+        steps: program.steps.iter().map(step).collect(),
+    }
+}
+
+/// Whether inputs, outputs and everything that the host works on lie in host memory, in bodies too: their addresses
+/// are used as pointers.
+fn check_host_memory(program: &Program, backends: &[Arc<dyn Backend>]) -> Result<(), RunError> {
+    let is_host = |target: u32| {
+        backends.get(target as usize).is_some_and(|backend| backend.memory_kind() == MemoryKind::Host)
+    };
+    for &value in program.inputs.iter().chain(&program.outputs) {
+        let value = &program.values[value as usize];
+        if !is_host(value.target) {
+            return Err(RunError::needs_rebuild(format!("`{}` is not in the caller's memory", value.name)));
+        }
+    }
+    for step in &program.steps {
+        let bodies = match &step.kind {
+            StepKind::Kernel { .. } | StepKind::Transfer => continue,
+            StepKind::Evaluate => &[][..],
+            StepKind::Control(control) => &control.bodies[..],
+        };
+        if !is_host(step.target) {
+            let why = format!("step `{}` works on the host, its values are on a device", step.name);
+            return Err(RunError::needs_rebuild(why));
+        }
+        bodies.iter().try_for_each(|body| check_host_memory(body, backends))?;
+    }
+    Ok(())
 }
 
 impl Core {
@@ -87,8 +141,13 @@ impl Core {
         }
     }
 
-    /// Where a weight is.
-    pub(crate) fn weight(&self, target: u32, weight: u32, format: Option<&str>) -> Result<Address, RunError> {
+    /// Where a weight is, and how long.
+    pub(crate) fn weight(
+        &self,
+        target: u32,
+        weight: u32,
+        format: Option<&str>,
+    ) -> Result<WeightPlace, RunError> {
         self.weights.find(target, weight, format).ok_or_else(|| {
             let name = self.plan.weights.get(weight as usize).map_or("?", |weight| weight.name.as_str());
             RunError::needs_rebuild(format!("weight `{name}` is not in place, the plan is damaged"))
@@ -157,16 +216,7 @@ impl Engine {
             let why = format!("the plan was built by Planish {producer:?}, this is {VERSION:?}");
             return Err(RunError::needs_rebuild(why));
         }
-        for &value in plan.program.inputs.iter().chain(&plan.program.outputs) {
-            let value = &plan.program.values[value as usize];
-            let backend = backends.get(value.target as usize);
-            if backend.is_none_or(|backend| backend.memory_kind() != MemoryKind::Host) {
-                return Err(RunError::needs_rebuild(format!(
-                    "`{}` is not in the caller's memory",
-                    value.name
-                )));
-            }
-        }
+        check_host_memory(&plan.program, &backends)?;
         let code = options.code.taken_from(&plan)?;
         for backend in backends.iter_mut().filter(|backend| backend.memory_kind() == MemoryKind::Device) {
             // Each piece of code names what it is made for; a backend that cannot use one leaves it.

@@ -214,7 +214,11 @@ impl Frame {
         if same && unit.outline.segments.len() == 1 {
             let resolved = self.current[0].clone();
             self.take_inputs(unit, feeds, queues)?;
-            return self.segment(core, unit, 0, &resolved, feeds, queues, mode, &mut watch).map(|_| ());
+            // Its memory was compared with its operands when these sizes were new.
+            let is_new = false;
+            return self
+                .segment(core, unit, 0, &resolved, is_new, feeds, queues, mode, &mut watch)
+                .map(|_| ());
         }
         if !mode.waits {
             // The run before may be under way still, and new sizes may move its memory.
@@ -232,7 +236,7 @@ impl Frame {
             let resolved = self.resolved(core, unit, idx, &symbols, mode, &mut queues.meter)?;
             self.current.push(resolved.clone());
             if let Some(learned) =
-                self.segment(core, unit, idx, &resolved, feeds, queues, mode, &mut watch)?
+                self.segment(core, unit, idx, &resolved, true, feeds, queues, mode, &mut watch)?
             {
                 symbols = learned;
             }
@@ -260,7 +264,8 @@ impl Frame {
         self.provide_outputs(core, unit, &resolved, meter)
     }
 
-    /// Runs one segment; gives the symbols with what the segment's steps found out, if anything.
+    /// Runs one segment; gives the symbols with what the segment's steps found out, if anything. Where it is new,
+    /// memory is compared with operands before each step.
     #[allow(clippy::too_many_arguments)]
     fn segment(
         &mut self,
@@ -268,6 +273,7 @@ impl Frame {
         unit: &Unit,
         idx: usize,
         resolved: &Resolved,
+        is_new: bool,
         feeds: &[Feed<'_>],
         queues: &mut Queues,
         mode: Mode,
@@ -330,6 +336,12 @@ impl Frame {
                 }
                 None => stretches.next_if(|(_, stretch)| stretch.first == at).filter(|_| may_capture),
             };
+            if is_new {
+                let end = stretch.map_or(at + 1, |(_, stretch)| stretch.end);
+                for at in at..end {
+                    self.check_memory(unit, resolved, &resolved.steps[at], &steps[at], feeds)?;
+                }
+            }
             let name = stretch.map_or(&record.name, |(_, stretch)| &stretch.name);
             let queues = &mut *queues.range(name);
             match (stretch, &step.action) {

@@ -75,16 +75,14 @@ impl Frame {
             let root = unit.outline.root[value as usize];
             let held = match (&self.own[root as usize], &unit.program.values[root as usize].home) {
                 (Own::Host(held), _) if root == value => Some(held.clone()),
-                (_, Home::Weight(weight)) => {
+                (_, Home::Weight(weight)) if root == value => {
                     Some(Value::Tensor(tensor_of(&core.plan.weights[*weight as usize])?))
                 }
                 (_, Home::Input) if root == value => {
-                    let idx = unit.program.inputs.iter().position(|&input| input == root).unwrap_or(0);
-                    match &feeds[idx] {
-                        Feed::Absent => None,
-                        Feed::Value(value) => Some((*value).clone()),
-                        Feed::View(view) | Feed::Pinned(view) => Some(Value::Tensor(view.to_tensor())),
-                        Feed::Device(_) => None,
+                    match unit.outline.input[root as usize].and_then(|idx| feeds.get(idx as usize)) {
+                        Some(Feed::Value(value)) => Some((*value).clone()),
+                        Some(Feed::View(view) | Feed::Pinned(view)) => Some(Value::Tensor(view.to_tensor())),
+                        Some(Feed::Absent | Feed::Device(_)) | None => None,
                     }
                 }
                 _ => None,
@@ -96,7 +94,13 @@ impl Frame {
                         let message = format!("step `{}`: an input's size is not known", record.name);
                         RunError::new(RunErrorKind::Failed, message)
                     })?;
-                    Value::Tensor(self.copy_out(operand, self.address(location, resolved, feeds))?)
+                    let from = self.held(location, resolved, feeds);
+                    if !from.has(operand.span_bytes(), false) {
+                        let name = &unit.program.values[value as usize].name;
+                        let why = format!("step `{}`: `{name}` has no memory", record.name);
+                        return Err(RunError::needs_rebuild(format!("{why}, the plan is damaged")));
+                    }
+                    Value::Tensor(self.copy_out(operand, from.address())?)
                 }
             }));
         }
@@ -137,6 +141,11 @@ impl Frame {
             let Some(value) = value else { continue };
             let ty = &unit.program.values[value as usize].ty;
             let mut result = result;
+            // At every run: a branch may make another kind of value than the other.
+            let wanted = ty.as_tensor().map(|ty| ty.dtype);
+            if wanted.is_some() && wanted != result.as_tensor().map(Tensor::dtype) {
+                return Err(wrong("an output has another type or shape than was inferred"));
+            }
             if let (Some(tensor), Some(shape)) =
                 (result.as_tensor(), ty.as_tensor().and_then(|ty| ty.shape.as_ref()))
             {
@@ -170,13 +179,17 @@ impl Frame {
                 continue;
             }
             let tensor = result.as_tensor().ok_or_else(|| wrong("a tensor was expected"))?;
-            let fits = resolved.operands[value as usize]
-                .as_ref()
-                .is_some_and(|operand| operand.dims == tensor.shape() && operand.dtype == tensor.dtype());
+            let to = self.held(*location, resolved, &[]);
+            let fits = resolved.operands[value as usize].as_ref().is_some_and(|operand| {
+                operand.dims == tensor.shape()
+                    && operand.dtype == tensor.dtype()
+                    && operand.is_dense(Layout::Plain)
+                    && to.has(operand.span_bytes(), true)
+            });
             if !fits {
                 return Err(wrong("an output has another type or shape than was inferred"));
             }
-            let to = self.address(*location, resolved, &[]);
+            let to = to.address();
             // SAFETY: the operand has the tensor's type and shape, and lies plain in this frame's memory.
             unsafe {
                 std::ptr::copy_nonoverlapping(tensor.bytes().as_ptr(), pointer(to), tensor.bytes().len())

@@ -29,6 +29,10 @@ pub(crate) struct Outline {
     /// For each step the first that does the same, itself if none: at equal operands they share a kernel. The
     /// layers of a network are mostly alike, so few kernels are prepared when it meets a new size.
     pub(crate) twin: Vec<usize>,
+    /// For each value that owns memory, how many steps write it or a part.
+    pub(crate) n_writers: Vec<u32>,
+    /// For each value that is an input, which.
+    pub(crate) input: Vec<Option<u32>>,
     /// For each value whether a transfer writes it.
     pub(crate) transferred: Vec<bool>,
     /// For each input whether anything but a transfer reads it.
@@ -38,7 +42,7 @@ pub(crate) struct Outline {
 impl Outline {
     pub(crate) fn new(program: &Program) -> Outline {
         let n_values = program.values.len();
-        let root: Vec<u32> = (0..n_values as u32).map(|value| root_of(program, value)).collect();
+        let root = roots(program);
         let segments = segments(program);
         let mut life = vec![(usize::MAX, 0); n_values];
         let mut touch = |value: u32, step: usize| {
@@ -56,7 +60,8 @@ impl Outline {
             // An output may stand twice in the list; its memory is that of the first.
             output[value as usize].get_or_insert(idx);
         }
-        let segment_of = |step: usize| segments.iter().position(|segment| step < segment.end);
+        // Segments follow each other: the first that ends behind a step has it.
+        let segment_of = |step: usize| segments.partition_point(|segment| segment.end <= step);
         let own = (0..n_values)
             .map(|value| {
                 let (first, last) = life[root[value] as usize];
@@ -64,12 +69,18 @@ impl Outline {
                 matches!(program.values[root[value] as usize].home, Home::Own) || crosses
             })
             .collect();
+        let mut n_writers = vec![0u32; n_values];
+        let mut input = vec![None; n_values];
+        for (idx, &value) in program.inputs.iter().enumerate() {
+            input[value as usize] = Some(idx as u32);
+        }
         let mut transferred = vec![false; n_values];
         let mut is_read = vec![false; n_values];
         for step in &program.steps {
             let is_transfer = matches!(step.kind, StepKind::Transfer);
             for &value in step.outputs.iter().flatten() {
                 transferred[value as usize] |= is_transfer;
+                n_writers[root[value as usize] as usize] += 1;
             }
             for &value in step.inputs.iter().flatten().filter(|_| !is_transfer) {
                 is_read[root[value as usize] as usize] = true;
@@ -77,19 +88,24 @@ impl Outline {
         }
         let host_read = program.inputs.iter().map(|&input| is_read[input as usize]).collect();
         let twin = twins(&program.steps);
-        Outline { root, life, segments, own, output, twin, transferred, host_read }
+        Outline { root, life, segments, own, output, twin, n_writers, input, transferred, host_read }
     }
 }
 
+/// Different steps of one tactic that a step is compared with. Of networks that we know none has more: their layers
+/// differ in sizes, not in regions.
+const MOST_FIRSTS: usize = 64;
+
 fn twins(steps: &[Step]) -> Vec<usize> {
     let mut twin: Vec<usize> = (0..steps.len()).collect();
-    // First steps of their kind, by the tactic that they begin with: few have that in common and differ.
+    // First steps of their kind, by the tactic that they begin with: few have that in common and differ. A forged
+    // plan could have any number of them, so only the latest are compared with.
     let mut firsts: HashMap<&str, Vec<usize>> = HashMap::new();
     for (idx, step) in steps.iter().enumerate() {
         let StepKind::Kernel { variants, .. } = &step.kind else { continue };
         let name = variants.first().map_or("", |variant| variant.tactic.name.as_str());
         let known = firsts.entry(name).or_default();
-        match known.iter().find(|&&first| same_work(&steps[first], step)) {
+        match known.iter().rev().take(MOST_FIRSTS).find(|&&first| same_work(&steps[first], step)) {
             Some(&first) => twin[idx] = first,
             None => known.push(idx),
         }
@@ -111,16 +127,25 @@ fn same_work(a: &Step, b: &Step) -> bool {
         && a.region.nodes.iter().zip(&b.region.nodes).all(node)
 }
 
-fn root_of(program: &Program, value: u32) -> u32 {
-    let mut at = value;
-    // Plans are validated: chains end. The bound keeps a broken one from hanging.
-    for _ in 0..program.values.len() {
-        match &program.values[at as usize].home {
-            Home::Alias { of } | Home::Inside { of, .. } => at = *of,
-            Home::Input | Home::Weight(_) | Home::Arena | Home::Own => break,
-        }
+/// For each value the one that owns its memory. Plans are validated: chains end.
+fn roots(program: &Program) -> Vec<u32> {
+    let mut root: Vec<Option<u32>> = vec![None; program.values.len()];
+    let mut way = Vec::new();
+    for start in 0..program.values.len() as u32 {
+        let mut at = start;
+        let found = loop {
+            if let Some(known) = root[at as usize] {
+                break known;
+            }
+            way.push(at);
+            match &program.values[at as usize].home {
+                Home::Alias { of } | Home::Inside { of, .. } => at = *of,
+                Home::Input | Home::Weight(_) | Home::Arena | Home::Own => break at,
+            }
+        };
+        way.drain(..).for_each(|value| root[value as usize] = Some(found));
     }
-    at
+    root.into_iter().enumerate().map(|(value, root)| root.unwrap_or(value as u32)).collect()
 }
 
 /// A segment ends behind each step whose outputs have sizes that are not known before it ran.

@@ -6,9 +6,43 @@ use planish_plan::{Home, Program, Step, StepKind, Variant};
 use crate::bind::Symbols;
 use crate::error::{RunError, RunErrorKind};
 
-/// The operand of a value at these sizes, and how far into its root it begins, in bytes. `None` while sizes
-/// are not known.
-pub(crate) fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Option<(Operand, usize)> {
+/// An operand, and how far into its root it begins, in bytes.
+pub(crate) type Posed = (Operand, usize);
+
+/// The operands of a program's values at these sizes, each found once however many values lie in it.
+#[derive(Debug)]
+pub(crate) struct Poses {
+    /// By value; `None` where nobody asked, or where sizes are not known.
+    pub(crate) list: Vec<Option<Posed>>,
+    asked: Vec<bool>,
+}
+
+impl Poses {
+    pub(crate) fn new(program: &Program) -> Poses {
+        Poses { list: vec![None; program.values.len()], asked: vec![false; program.values.len()] }
+    }
+
+    /// The operand of a value, `None` while its size is not known; values that it lies in are found on the way, so
+    /// that chains of views, thousands long in a forged plan, are walked once and without recursion.
+    pub(crate) fn find(&mut self, program: &Program, value: u32, symbols: &Symbols) -> Option<&Posed> {
+        let mut way = Vec::new();
+        let mut at = value;
+        while !std::mem::replace(&mut self.asked[at as usize], true) {
+            way.push(at);
+            match &program.values[at as usize].home {
+                Home::Alias { of } | Home::Inside { of, .. } => at = *of,
+                Home::Input | Home::Weight(_) | Home::Arena | Home::Own => break,
+            }
+        }
+        for value in way.into_iter().rev() {
+            self.list[value as usize] = operand_in(program, value, symbols, &self.list);
+        }
+        self.list[value as usize].as_ref()
+    }
+}
+
+/// The operand of a value whose parent's is known.
+fn operand_in(program: &Program, value: u32, symbols: &Symbols, known: &[Option<Posed>]) -> Option<Posed> {
     let record = &program.values[value as usize];
     let ty = record.ty.as_tensor()?;
     let dims = symbols.eval_shape(ty.shape.as_ref()?)?;
@@ -17,7 +51,7 @@ pub(crate) fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Op
         Home::Input | Home::Arena | Home::Own => (dense, 0),
         Home::Weight(_) => (Operand { constant: true, ..dense }, 0),
         Home::Alias { of } => {
-            let (parent, offset) = operand_of(program, *of, symbols)?;
+            let (parent, offset) = known[*of as usize].clone()?;
             // A transposed view of a square has its parent's sizes, but not its strides.
             if parent.dims == dims && program.values[*of as usize].layout == record.layout {
                 (Operand { dtype: ty.dtype, ..parent }, offset)
@@ -26,7 +60,7 @@ pub(crate) fn operand_of(program: &Program, value: u32, symbols: &Symbols) -> Op
             }
         }
         Home::Inside { of, axis, offset } => {
-            let (parent, parent_offset) = operand_of(program, *of, symbols)?;
+            let (parent, parent_offset) = known[*of as usize].clone()?;
             let along = usize::try_from(symbols.eval(offset)?).ok()?;
             let axis = *axis as usize;
             let step = parent.strides.get(axis)?;
@@ -68,26 +102,28 @@ pub fn problem_of(
     sizes: &[(String, i64)],
     threads: usize,
 ) -> Result<Problem, RunError> {
-    problem(program, step, &Symbols::from_pairs(sizes), threads)
+    problem(program, step, &Symbols::from_pairs(sizes), threads, &mut Poses::new(program))
 }
 
+/// As [`problem_of`]; `poses` are those of the program at these sizes, as far as they were asked for.
 pub(crate) fn problem(
     program: &Program,
     step: &Step,
     symbols: &Symbols,
     threads: usize,
+    poses: &mut Poses,
 ) -> Result<Problem, RunError> {
     let packed: &[Option<String>] = match &step.kind {
         StepKind::Kernel { packed, .. } => packed,
         StepKind::Transfer | StepKind::Evaluate | StepKind::Control(_) => &[],
     };
-    let operand = |value: Option<u32>| match value {
+    pose(step, packed, threads, |value| match value {
         Some(value) => {
-            operand_of(program, value, symbols).map(|(operand, _)| operand).ok_or_else(|| unknown_size(step))
+            let found = poses.find(program, value, symbols);
+            found.map(|(operand, _)| operand.clone()).ok_or_else(|| unknown_size(step))
         }
         None => Ok(absent()),
-    };
-    pose(step, packed, threads, operand)
+    })
 }
 
 /// The operand of an input that is left out.
@@ -109,7 +145,7 @@ pub(crate) fn pose(
     step: &Step,
     packed: &[Option<String>],
     threads: usize,
-    operand: impl Fn(Option<u32>) -> Result<Operand, RunError>,
+    mut operand: impl FnMut(Option<u32>) -> Result<Operand, RunError>,
 ) -> Result<Problem, RunError> {
     let mut inputs = Vec::with_capacity(step.inputs.len());
     for (idx, &value) in step.inputs.iter().enumerate() {

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, Kernel, MemoryKind, Operand};
+use planish_kernel::{Backend, Kernel, MemoryKind, Operand, Within};
 use planish_plan::{Home, Step, StepKind};
 
 use crate::arena::{Piece, place};
 use crate::bind::Symbols;
 use crate::branches::kept_until;
-use crate::distrust::{check_operands, check_problem};
+use crate::distrust::{Touched, check_apart, check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::pose::{absent, operand_of, pose, same_operands, tactic, unknown_size};
+use crate::pose::{Poses, absent, pose, same_operands, tactic, unknown_size};
 use crate::record::{Recordings, Stretch, stretches, with_transfers};
 
 /// Memory that an operand lies in.
@@ -114,20 +114,18 @@ pub(crate) fn resolve(
     let program = &unit.program;
     let outline = &unit.outline;
     let segment = &outline.segments[segment_idx];
-    let mut operands: Vec<Option<Operand>> = vec![None; program.values.len()];
-    let mut offsets: Vec<usize> = vec![0; program.values.len()];
     let steps = &program.steps[segment.first..segment.end];
     let touched = steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs)).flatten();
+    let mut poses = Poses::new(program);
     for &value in touched.chain(&program.outputs) {
-        for value in [value, outline.root[value as usize]] {
-            if operands[value as usize].is_none()
-                && let Some((operand, offset)) = operand_of(program, value, symbols)
-            {
-                operands[value as usize] = Some(operand);
-                offsets[value as usize] = offset;
-            }
-        }
+        poses.find(program, value, symbols);
+        poses.find(program, outline.root[value as usize], symbols);
     }
+    let (operands, offsets): (Vec<Option<Operand>>, Vec<usize>) = poses
+        .list
+        .into_iter()
+        .map(|posed| posed.map_or((None, 0), |(operand, offset)| (Some(operand), offset)))
+        .unzip();
 
     check_operands(program, &operands, &outline.root, &offsets)?;
 
@@ -142,6 +140,7 @@ pub(crate) fn resolve(
             kernels.push(None);
             continue;
         };
+        let backend: &dyn Backend = &*core.backends[step.target as usize];
         // A twin in an earlier segment was prepared at sizes that are not at hand here.
         let twin = outline.twin[segment.first + idx].checked_sub(segment.first).filter(|&twin| twin < idx);
         if let Some(twin) = twin
@@ -152,11 +151,37 @@ pub(crate) fn resolve(
             continue;
         }
         let problem = pose(step, packed, threads, |value| operand(step, value))?;
-        let backend: &dyn Backend = &*core.backends[step.target as usize];
         let tactic = tactic(step, symbols)?;
-        check_problem(step, &problem, tactic)?;
+        check_problem(step, &problem, tactic, backend)?;
         let kernel = backend.prepare(&problem, tactic);
         kernels.push(Some(Arc::from(kernel.map_err(|error| RunError::at(&step.name, error))?)));
+    }
+
+    let mut in_place: HashMap<usize, Vec<(usize, usize)>> = HashMap::new();
+    for (idx, step) in steps.iter().enumerate() {
+        let (StepKind::Kernel { .. } | StepKind::Transfer) = &step.kind else { continue };
+        let touched = |value: &Option<u32>| {
+            let value = (*value)? as usize;
+            let within = Within { operand: operands[value].as_ref()?, offset: offsets[value] };
+            Some(Touched { root: outline.root[value], within })
+        };
+        check_apart(step, touched, || match &step.kind {
+            StepKind::Kernel { packed, .. } => {
+                // Steps that do the same at equal operands may do it in the same places.
+                let first = outline.twin[segment.first + idx].checked_sub(segment.first);
+                let first = first.filter(|&first| same_operands(&steps[first], step, &operands));
+                let first = first.unwrap_or(idx);
+                if let Some(known) = in_place.get(&first) {
+                    return Ok(known.clone());
+                }
+                let problem = pose(step, packed, threads, |value| operand(step, value))?;
+                let backend: &dyn Backend = &*core.backends[step.target as usize];
+                let allowed = backend.in_place(&problem, tactic(step, symbols)?);
+                in_place.insert(first, allowed.clone());
+                Ok(allowed)
+            }
+            _ => Ok(Vec::new()),
+        })?;
     }
 
     let layout = lay_out(core, unit, segment_idx, &operands, &kernels, streams)?;
@@ -171,12 +196,23 @@ pub(crate) fn resolve(
                     (StepKind::Kernel { packed, .. }, Some(idx)) => packed.get(idx).cloned().flatten(),
                     _ => None,
                 };
-                let Address(address) = core.weight(step.target, *weight, format.as_deref())?;
-                Location { base: Base::Absolute, offset: address + within }
+                let place = core.weight(step.target, *weight, format.as_deref())?;
+                // The length of a packed one was compared with its format, and its strides mean nothing.
+                let end = match (&format, &operands[value as usize]) {
+                    (Some(_), _) => Some(place.bytes),
+                    (None, Some(operand)) => offsets[value as usize].checked_add(operand.span_bytes()),
+                    (None, None) => None,
+                };
+                if end.is_none_or(|end| end > place.bytes) {
+                    let name = &program.values[value as usize].name;
+                    let why = format!("`{name}` is longer than its weight, the plan is damaged");
+                    return Err(RunError::needs_rebuild(why));
+                }
+                Location { base: Base::Absolute, offset: place.address.0 + within }
             }
             (Home::Input, _) => {
-                let idx = program.inputs.iter().position(|&input| input == root).unwrap_or(0);
-                Location { base: Base::Input(idx as u32), offset: within }
+                let idx = outline.input[root as usize].ok_or_else(|| unknown_size(step))?;
+                Location { base: Base::Input(idx), offset: within }
             }
             (_, Some(output)) if !outline.own[root as usize] => {
                 Location { base: Base::Output(output as u32), offset: within }
@@ -283,19 +319,14 @@ impl Ends {
                 && outline.output[value as usize].is_none()
                 && core.backends[record.target as usize].memory_kind() == MemoryKind::Device
         };
-        let n_writers = |root: u32| {
-            let written = program.steps.iter().flat_map(|step| step.outputs.iter().flatten());
-            written.filter(|&&value| outline.root[value as usize] == root).count()
-        };
         for step in program.steps.iter().filter(|step| matches!(step.kind, StepKind::Transfer)) {
             let (Some(&Some(from)), Some(&Some(to))) = (step.inputs.first(), step.outputs.first()) else {
                 continue;
             };
-            let input = program.inputs.iter().position(|&input| input == from);
-            if let Some(input) = input
+            if let Some(input) = outline.input[from as usize].map(|input| input as usize)
                 && ends.entries[input].is_none()
                 && on_device(to)
-                && n_writers(to) == 1
+                && outline.n_writers[to as usize] == 1
             {
                 ends.entries[input] = Some(to);
                 ends.bases.insert(to, Base::Entry(input as u32));

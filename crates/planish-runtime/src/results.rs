@@ -8,7 +8,7 @@ use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Site};
 use crate::frame::Frame;
-use crate::memory::{Own, address_of, pointer};
+use crate::memory::{Own, pointer};
 use crate::view::View;
 
 impl Frame {
@@ -47,18 +47,23 @@ impl Frame {
         let operand =
             self.current.iter().rev().find_map(|resolved| resolved.operands[value as usize].as_ref());
         let Some(operand) = operand else { return (None, None) };
-        let address = match (&self.own[value as usize], self.bound[first]) {
-            (Own::Memory(memory), _) => memory.address(),
+        let (address, len) = match (&self.own[value as usize], self.bound[first], &self.outputs[first]) {
+            (Own::Memory(memory), ..) => (memory.address(), memory.len()),
             // It lies in the caller's device memory, where no view of ours can reach.
-            (_, Some(Bound { site: Site::Device, .. })) => return (None, None),
-            (_, Some(bound)) => bound.to,
-            (_, None) => address_of(&self.outputs[first]),
+            (_, Some(Bound { site: Site::Device, .. }), _) => return (None, None),
+            (_, Some(bound), _) => (bound.to, bound.bytes),
+            (_, None, Some(memory)) => (memory.address(), memory.len()),
+            (_, None, None) => return (None, None),
         };
         let n_bytes = operand.span_bytes();
+        if n_bytes > len {
+            return (None, None);
+        }
         let bytes = if n_bytes == 0 {
             &[][..]
         } else {
-            // SAFETY: the last run wrote the output there, and the frame is borrowed while the view lives.
+            // SAFETY: the last run wrote the output there, the memory has as many bytes, and the frame is borrowed
+            // while the view lives.
             unsafe { std::slice::from_raw_parts(pointer(address).cast_const(), n_bytes) }
         };
         (View::from_bytes(operand.dtype, &operand.dims, bytes).ok(), None)

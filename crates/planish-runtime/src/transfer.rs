@@ -5,56 +5,163 @@
 //! on its way while the next is copied, or read where it lies if that is pinned. A caller's own device memory takes
 //! the place of the device's copy of an input or output, and nothing is copied at all.
 
-use planish_kernel::{Address, MemoryKind};
+use planish_kernel::{Address, Memory, MemoryKind};
+use planish_op::Value;
 use planish_plan::Step;
 
+use crate::device::DeviceView;
 use crate::engine::{Core, Unit};
-use crate::error::RunError;
+use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Feed, Site};
 use crate::frame::{Frame, Queues};
-use crate::memory::{Own, address_in, address_of, pointer};
+use crate::memory::{Own, address_in, pointer};
 use crate::resolve::{Action, Base, Location, Resolved, ResolvedStep, Way};
 
 /// Pageable memory is copied in pieces of this size: small enough that the bus starts early, large enough that its
 /// calls do not count.
 const PIECE: usize = 512 << 10;
 
+/// The memory that a location begins in, some bytes into it.
+pub(crate) struct Held<'a> {
+    memory: Holder<'a>,
+    offset: u64,
+}
+
+enum Holder<'a> {
+    /// A backend's.
+    Memory(&'a dyn Memory),
+    /// Of the caller or of the reference, only to be read.
+    Bytes(&'a [u8]),
+    /// Given with its length by the caller.
+    Lent(Address, usize),
+    /// Weights: their lengths are compared when a segment is resolved, and nothing writes there.
+    Weights,
+    Nothing,
+}
+
+impl<'a> Holder<'a> {
+    fn memory(memory: &'a Option<Box<dyn Memory>>) -> Holder<'a> {
+        memory.as_ref().map_or(Holder::Nothing, |memory| Holder::Memory(&**memory))
+    }
+
+    fn value(value: &'a Value) -> Holder<'a> {
+        value.as_tensor().map_or(Holder::Nothing, |tensor| Holder::Bytes(tensor.bytes()))
+    }
+
+    fn view(view: &DeviceView<'_>) -> Holder<'a> {
+        let bytes = planish_tensor::element_count(view.dims).and_then(|n| view.dtype.bytes_for(n));
+        Holder::Lent(view.address, bytes.unwrap_or(0))
+    }
+}
+
+impl Held<'_> {
+    #[inline]
+    pub(crate) fn address(&self) -> Address {
+        let base = match self.memory {
+            Holder::Memory(memory) => memory.address(),
+            Holder::Bytes(bytes) => address_in(bytes),
+            Holder::Lent(address, _) => address,
+            Holder::Weights | Holder::Nothing => Address::NULL,
+        };
+        Address(base.0 + self.offset)
+    }
+
+    /// Whether so many bytes can be read here, or written.
+    pub(crate) fn has(&self, bytes: usize, written: bool) -> bool {
+        let len = match self.memory {
+            Holder::Memory(memory) => memory.len(),
+            Holder::Bytes(_) | Holder::Weights if written && bytes > 0 => return false,
+            Holder::Bytes(bytes) => bytes.len(),
+            Holder::Lent(_, bytes) => bytes,
+            Holder::Weights => return true,
+            Holder::Nothing => 0,
+        };
+        bytes == 0 || self.offset.checked_add(bytes as u64).is_some_and(|end| end <= len as u64)
+    }
+}
+
 impl Frame {
-    pub(crate) fn address(&self, location: Location, resolved: &Resolved, feeds: &[Feed<'_>]) -> Address {
-        let arena = |target: u32| address_of(&self.arenas[target as usize]);
-        let base = match location.base {
-            Base::Absolute => Address(0),
-            Base::Arena(target) => arena(target),
+    /// Where a location is, with the memory that it is in.
+    pub(crate) fn held<'a>(
+        &'a self,
+        location: Location,
+        resolved: &Resolved,
+        feeds: &'a [Feed<'_>],
+    ) -> Held<'a> {
+        let in_arena = |place: Option<(u32, usize)>| match place {
+            Some((target, offset)) => (Holder::memory(&self.arenas[target as usize]), offset as u64),
+            None => (Holder::Nothing, 0),
+        };
+        let (memory, start) = match location.base {
+            Base::Absolute => (Holder::Weights, 0),
+            Base::Arena(target) => (Holder::memory(&self.arenas[target as usize]), 0),
             Base::Output(output) => match self.bound[output as usize] {
-                Some(bound) if bound.site != Site::Device => bound.to,
-                _ => address_of(&self.outputs[output as usize]),
+                Some(bound) if bound.site != Site::Device => (Holder::Lent(bound.to, bound.bytes), 0),
+                _ => (Holder::memory(&self.outputs[output as usize]), 0),
             },
             Base::Input(input) => match &feeds[input as usize] {
                 _ if !self.staging[input as usize].is_empty() => {
-                    Address(self.staging[input as usize].as_ptr().expose_provenance() as u64)
+                    let words = &self.staging[input as usize];
+                    let address = Address(words.as_ptr().expose_provenance() as u64);
+                    (Holder::Lent(address, size_of_val(&**words)), 0)
                 }
-                Feed::Absent => Address::NULL,
-                Feed::View(view) | Feed::Pinned(view) => address_in(view.bytes()),
-                Feed::Value(value) => value.as_tensor().map_or(Address::NULL, |t| address_in(t.bytes())),
-                Feed::Device(view) => view.address,
+                Feed::Absent => (Holder::Nothing, 0),
+                Feed::View(view) | Feed::Pinned(view) => (Holder::Bytes(view.bytes()), 0),
+                Feed::Value(value) => (Holder::value(value), 0),
+                Feed::Device(view) => (Holder::view(view), 0),
             },
-            Base::Entry(input) => match (&feeds[input as usize], resolved.entries[input as usize]) {
-                (Feed::Device(view), _) => view.address,
-                (_, Some((target, offset))) => arena(target).offset(offset),
-                (_, None) => Address::NULL,
+            Base::Entry(input) => match &feeds[input as usize] {
+                Feed::Device(view) => (Holder::view(view), 0),
+                _ => in_arena(resolved.entries[input as usize]),
             },
-            Base::Exit(output) => match (self.bound[output as usize], resolved.exits[output as usize]) {
-                (Some(bound), _) if bound.site == Site::Device => bound.to,
-                (_, Some((target, offset))) => arena(target).offset(offset),
-                (_, None) => Address::NULL,
+            Base::Exit(output) => match self.bound[output as usize] {
+                Some(bound) if bound.site == Site::Device => (Holder::Lent(bound.to, bound.bytes), 0),
+                _ => in_arena(resolved.exits[output as usize]),
             },
             Base::Own(value) => match &self.own[value as usize] {
-                Own::Memory(memory) => memory.address(),
-                Own::Host(value) => value.as_tensor().map_or(Address::NULL, |t| address_in(t.bytes())),
-                Own::Nothing => Address::NULL,
+                Own::Memory(memory) => (Holder::Memory(&**memory), 0),
+                Own::Host(value) => (Holder::value(value), 0),
+                Own::Nothing => (Holder::Nothing, 0),
             },
         };
-        Address(base.0 + location.offset)
+        Held { memory, offset: start + location.offset }
+    }
+
+    pub(crate) fn address(&self, location: Location, resolved: &Resolved, feeds: &[Feed<'_>]) -> Address {
+        self.held(location, resolved, feeds).address()
+    }
+
+    /// Whether every operand of a step has the memory that it spans, and outputs one that may be written: looked at
+    /// where a segment is new or values of the host change with each run, before anything is launched there.
+    pub(crate) fn check_memory(
+        &self,
+        unit: &Unit,
+        resolved: &Resolved,
+        step: &ResolvedStep,
+        record: &Step,
+        feeds: &[Feed<'_>],
+    ) -> Result<(), RunError> {
+        let inputs = record.inputs.iter().zip(&step.inputs).map(|(value, location)| (value, location, false));
+        let outputs =
+            record.outputs.iter().zip(&step.outputs).map(|(value, location)| (value, location, true));
+        for (value, location, written) in inputs.chain(outputs) {
+            let Some(value) = *value else { continue };
+            let Some(operand) = &resolved.operands[value as usize] else { continue };
+            // A packed weight is as long as its format says.
+            let bytes = if location.base == Base::Absolute { 0 } else { operand.span_bytes() };
+            if !self.held(*location, resolved, feeds).has(bytes, written) {
+                let name = &unit.program.values[value as usize].name;
+                let why = format!("step `{}`: `{name}` has no memory for its {bytes} bytes", record.name);
+                return Err(RunError::needs_rebuild(format!("{why}, the plan is damaged")));
+            }
+        }
+        if let Action::Kernel { kernel, workspace } = &step.action
+            && !self.held(*workspace, resolved, feeds).has(kernel.workspace_bytes(), true)
+        {
+            let why = format!("step `{}` has less scratch memory than it asks for", record.name);
+            return Err(RunError::new(RunErrorKind::Failed, why));
+        }
+        Ok(())
     }
 
     /// Whether host memory may be read and written by a device's queue while we go on.

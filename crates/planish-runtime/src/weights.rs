@@ -10,18 +10,25 @@ use planish_tensor::Tensor;
 
 use crate::bind::Symbols;
 use crate::error::{RunError, RunErrorKind};
-use crate::pose::{problem, tactic};
+use crate::pose::{Poses, problem, tactic};
 
 /// Weights are used where they lie in the file only if they are aligned like everything else.
 const ALIGNMENT: u64 = 64;
 /// Weights in one piece of memory begin at multiples of this, as allocations of a device do.
 const SPACING: usize = 256;
 
+/// Where a weight is, and how many bytes of it there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WeightPlace {
+    pub(crate) address: Address,
+    pub(crate) bytes: usize,
+}
+
 /// Weights in place.
 #[derive(Debug)]
 pub(crate) struct Weights {
-    /// (target, weight, format) to where it is.
-    places: HashMap<(u32, u32, Option<String>), Address>,
+    /// By target, weight and format.
+    places: HashMap<(u32, u32, Option<String>), WeightPlace>,
     /// Memory of the weights that do not lie in the plan's file.
     _memory: Vec<Box<dyn Memory>>,
     /// For each target the bytes of its weights.
@@ -49,7 +56,7 @@ impl Weights {
         Ok(Weights { places: placing.weights, _memory: placing.memory, bytes: placing.bytes })
     }
 
-    pub(crate) fn find(&self, target: u32, weight: u32, format: Option<&str>) -> Option<Address> {
+    pub(crate) fn find(&self, target: u32, weight: u32, format: Option<&str>) -> Option<WeightPlace> {
         self.places.get(&(target, weight, format.map(str::to_string))).copied()
     }
 }
@@ -58,7 +65,7 @@ impl Weights {
 struct Placing<'a> {
     plan: &'a Plan,
     backends: &'a [Arc<dyn Backend>],
-    weights: HashMap<(u32, u32, Option<String>), Address>,
+    weights: HashMap<(u32, u32, Option<String>), WeightPlace>,
     memory: Vec<Box<dyn Memory>>,
     /// One for each target, so that copies are waited for once.
     queues: BTreeMap<u32, Box<dyn Queue>>,
@@ -82,6 +89,7 @@ struct Slab {
 impl Placing<'_> {
     fn program(&mut self, program: &Program) -> Result<(), RunError> {
         let sizes = Symbols::from_pairs(&self.plan.tuned_at).with_guesses(program);
+        let mut poses = Poses::new(program);
         for step in &program.steps {
             if let StepKind::Control(control) = &step.kind {
                 for body in &control.bodies {
@@ -95,7 +103,7 @@ impl Placing<'_> {
                 }
                 let weight = self.plan.weights.get(weight_idx as usize);
                 let weight = weight.ok_or_else(|| RunError::needs_rebuild("a weight is missing"))?;
-                let address = match &format {
+                let place = match &format {
                     _ if weight.format == format && weight.packed_by.is_none_or(|by| by == step.target) => {
                         self.check_packed(step.target, weight, format.as_deref(), weight.bytes.len())?;
                         self.put(step.target, &weight.bytes)?
@@ -103,7 +111,7 @@ impl Placing<'_> {
                     // Steps read it in different forms; the one that is stored leads to the others.
                     Some(format) => {
                         let threads = self.plan.threads.max(1) as usize;
-                        let posed = problem(program, step, &sizes, threads)?;
+                        let posed = problem(program, step, &sizes, threads, &mut poses)?;
                         let chosen = tactic(step, &sizes)?;
                         let tensor = self.tensor_of(weight)?;
                         let packed = self.backends[step.target as usize]
@@ -120,7 +128,7 @@ impl Placing<'_> {
                     }
                     None => self.copy(step.target, self.tensor_of(weight)?.bytes())?,
                 };
-                self.weights.insert(key, address);
+                self.weights.insert(key, place);
             }
         }
         Ok(())
@@ -163,17 +171,17 @@ impl Placing<'_> {
     }
 
     /// The bytes where they lie if the backend can read them there, else a copy.
-    fn put(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
+    fn put(&mut self, target: u32, bytes: &[u8]) -> Result<WeightPlace, RunError> {
         let here = bytes.as_ptr().expose_provenance() as u64;
         let host = self.backends[target as usize].memory_kind() == MemoryKind::Host;
         if host && here.is_multiple_of(ALIGNMENT) {
             self.bytes[target as usize] += bytes.len();
-            return Ok(Address(here));
+            return Ok(WeightPlace { address: Address(here), bytes: bytes.len() });
         }
         self.copy(target, bytes)
     }
 
-    fn copy(&mut self, target: u32, bytes: &[u8]) -> Result<Address, RunError> {
+    fn copy(&mut self, target: u32, bytes: &[u8]) -> Result<WeightPlace, RunError> {
         let address = self.room(target, bytes.len())?;
         let backend = &self.backends[target as usize];
         let queue = match self.queues.entry(target) {
@@ -183,7 +191,7 @@ impl Placing<'_> {
         // SAFETY: the memory was just taken with this length.
         unsafe { queue.upload(address, bytes)? };
         self.bytes[target as usize] += bytes.len();
-        Ok(address)
+        Ok(WeightPlace { address, bytes: bytes.len() })
     }
 
     /// Memory for a weight.

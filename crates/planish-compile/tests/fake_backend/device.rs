@@ -222,14 +222,7 @@ impl Backend for Fake {
             Op::Mul(_) if problem.outputs[0].rank() == 4 && same_rank => Layout::ChannelsLast,
             _ => Layout::Plain,
         };
-        let mut packed = vec![None; problem.inputs.len()];
-        if matches!(op, Op::MatMul(_)) && problem.inputs[1].constant && problem.inputs[1].rank() == 2 {
-            packed[1] = Some(TRANSPOSED.to_string());
-        }
-        let in_place = match op {
-            Op::Relu(_) => vec![(0, 0)],
-            _ => Vec::new(),
-        };
+        let (packed, in_place) = (formats(problem), in_place(problem));
         let candidate = |name: &str, predicted_ns: f64| Candidate {
             tactic: Tactic::new(format!("{name}_{}", problem.region.ops()), 1),
             inputs: vec![Want::dense(layout); problem.inputs.len()],
@@ -278,7 +271,12 @@ impl Backend for Fake {
         tensor(&Operand::dense(dtype, dims, Layout::Plain), transposed(bytes, dims[1], dims[0], size))
     }
 
+    fn in_place(&self, problem: &Problem, _tactic: &Tactic) -> Vec<(usize, usize)> {
+        in_place(problem)
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        problem.check_packed(tactic, &formats(problem))?;
         if !tactic.name.starts_with("fake_") {
             let message = format!("the fake backend has no tactic `{tactic}`");
             return Err(KernelError::new(KernelErrorKind::NoSuchTactic, message));
@@ -367,6 +365,23 @@ impl Backend for Fake {
         let streams = lock(&self.streams);
         let stream = streams.get(&stream).ok_or_else(|| failed(format!("{stream:x} is no stream")))?;
         Ok(Box::new(stream.sharing()))
+    }
+}
+
+/// Products read a constant matrix transposed.
+fn formats(problem: &Problem) -> Vec<Option<String>> {
+    let is_product = matches!(problem.region.nodes[0].op, Op::MatMul(_));
+    let is_read = |(idx, input): (usize, &Operand)| {
+        (is_product && idx == 1 && input.constant && input.rank() == 2).then(|| TRANSPOSED.to_string())
+    };
+    problem.inputs.iter().enumerate().map(is_read).collect()
+}
+
+/// Relu writes over its input.
+fn in_place(problem: &Problem) -> Vec<(usize, usize)> {
+    match problem.region.nodes[0].op {
+        Op::Relu(_) => vec![(0, 0)],
+        _ => Vec::new(),
     }
 }
 

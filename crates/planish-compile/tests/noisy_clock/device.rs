@@ -89,6 +89,10 @@ impl Backend for Noisy {
         self.planner.unpack(format, dtype, dims, bytes)
     }
 
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        self.planner.in_place(problem, tactic)
+    }
+
     fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         Ok(Box::new(Nothing))
     }

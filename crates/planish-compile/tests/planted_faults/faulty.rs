@@ -220,6 +220,14 @@ impl Backend for Faulty {
         }
     }
 
+    /// The lie is told to the runtime too: it must be the self-check that finds it.
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        match self.spoil {
+            Spoil::InPlace if self.is_spoiled(tactic) => vec![(0, 0)],
+            _ => self.cpu.in_place(problem, tactic),
+        }
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let kernel = self.cpu.prepare(problem, tactic)?;
         match self.spoil {

@@ -195,6 +195,18 @@ fn product_format(tile: Tile) -> String {
     Format::Product { panels: tile.into() }.name()
 }
 
+/// For each input the format in which a stage reads it.
+fn formats(isa: Isa, problem: &Problem, stages: &[Stage]) -> Vec<Option<String>> {
+    let mut formats = vec![None; problem.inputs.len()];
+    for (idx, stage) in stages.iter().enumerate() {
+        formats[stage.weight] = Some(match idx {
+            1 => depthwise::FORMAT.to_string(),
+            _ => product_format(Tile::usual(isa)),
+        });
+    }
+    formats
+}
+
 fn product(isa: Isa, stage: &Stage) -> Result<Product, KernelError> {
     let tile = Tile::usual(isa);
     let [k, c] = [stage.weight_dims()[0], stage.weight_dims()[1]];
@@ -305,13 +317,9 @@ impl Family for Bottlenecks {
             .iter()
             .map(|input| Want::following(input, dims.len(), Layout::ChannelsLast))
             .collect();
-        let mut packed = vec![None; problem.inputs.len()];
-        for (idx, stage) in found.iter().enumerate() {
+        let packed = formats(isa, problem, &found);
+        for stage in &found {
             inputs[stage.weight] = Want::dense(Layout::Plain);
-            packed[stage.weight] = Some(match idx {
-                1 => depthwise::FORMAT.to_string(),
-                _ => product_format(Tile::usual(isa)),
-            });
             if let Some(bias) = stage.bias() {
                 inputs[bias] = Want::dense(Layout::Plain);
             }
@@ -367,14 +375,19 @@ impl Family for Bottlenecks {
         Ok(PackedWeight { format, bytes })
     }
 
+    fn packed(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        _tactic: &Tactic,
+    ) -> Result<Vec<Option<String>>, KernelError> {
+        Ok(formats(isa, problem, &stages(problem).ok_or_else(unsupported)?))
+    }
+
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let stages = stages(problem).ok_or_else(unsupported)?;
-        let formats = [product_format(Tile::usual(isa)), depthwise::FORMAT.to_string()];
-        let is_packed = stages
-            .iter()
-            .enumerate()
-            .all(|(idx, stage)| problem.inputs[stage.weight].packed.as_ref() == Some(&formats[idx % 2]));
-        if !is_packed {
+        let wanted = formats(isa, problem, &stages);
+        if problem.inputs.iter().zip(&wanted).any(|(input, wanted)| input.packed != *wanted) {
             return Err(unsupported());
         }
         Ok(Box::new(plan(isa, &stages)?))

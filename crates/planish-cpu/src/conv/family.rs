@@ -109,6 +109,17 @@ impl Family for ConvFamily {
         Ok(PackedWeight { format: way.format(&convolution), bytes })
     }
 
+    fn packed(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+    ) -> Result<Vec<Option<String>>, KernelError> {
+        let (convolution, way) = self.found(isa, problem, tactic)?;
+        let format = |idx: usize| (idx == convolution.weight).then(|| way.format(&convolution));
+        Ok((0..problem.inputs.len()).map(format).collect())
+    }
+
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let (convolution, way) = self.found(isa, problem, tactic)?;
         if problem.inputs[convolution.weight].packed.as_deref() != Some(&*way.format(&convolution)) {

@@ -53,14 +53,18 @@ impl Kind {
         self.axes().iter().map(|axis| axis.n_in()).product()
     }
 
+    /// Whether the transform takes a kernel of these sizes.
+    pub fn takes(self, kernel: [usize; AXES]) -> bool {
+        kernel[1..] == self.axes().map(AxisKind::n_taps)
+    }
+
     /// Whether the transform computes this convolution.
     pub fn fits(self, geometry: &Geometry) -> bool {
-        let taps = self.axes().map(AxisKind::n_taps);
         let plain = |axis: usize| geometry.axes[axis].stride == 1 && geometry.axes[axis].dilation == 1;
         !geometry.transposed
             && geometry.groups == 1
             && (0..AXES).all(plain)
-            && [geometry.axes[1].kernel, geometry.axes[2].kernel] == taps
+            && self.takes(geometry.axes.map(|axis| axis.kernel))
             && geometry.input.channel == 1
     }
 }

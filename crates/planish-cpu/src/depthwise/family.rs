@@ -141,16 +141,30 @@ impl Family for DepthwiseFamily {
     fn pack(
         &self,
         _isa: Isa,
-        _problem: &Problem,
+        problem: &Problem,
         _tactic: &Tactic,
-        _input: usize,
+        input: usize,
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
-        let [channels, _, taps @ ..] = weight.shape() else { return Err(unsupported()) };
+        let is_weight = Parts::of(problem).is_some_and(|parts| parts.weight == input);
+        let [channels, 1, taps @ ..] = weight.shape() else { return Err(unsupported()) };
+        if !is_weight {
+            return Err(unsupported());
+        }
         let elements = weight.elements::<f32>().map_err(|_| unsupported())?;
         let packed = pack(&elements, *channels, taps.iter().product());
         let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
         Ok(PackedWeight { format: FORMAT.to_string(), bytes })
+    }
+
+    fn packed(
+        &self,
+        _isa: Isa,
+        problem: &Problem,
+        _tactic: &Tactic,
+    ) -> Result<Vec<Option<String>>, KernelError> {
+        let weight = Parts::of(problem).ok_or_else(unsupported)?.weight;
+        Ok((0..problem.inputs.len()).map(|idx| (idx == weight).then(|| FORMAT.to_string())).collect())
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -295,14 +295,22 @@ impl Family for Gemm {
         Ok(PackedWeight { format: product.format(tile), bytes })
     }
 
+    fn packed(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+    ) -> Result<Vec<Option<String>>, KernelError> {
+        let product = product_of(problem)?;
+        let tile = tile_of(isa, tactic)?;
+        let format = |idx: usize| (idx == product.b && product.packs(problem)).then(|| product.format(tile));
+        Ok((0..problem.inputs.len()).map(format).collect())
+    }
+
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let product = product_of(problem)?;
         let posed = product.pose(problem)?;
         let tile = tile_of(isa, tactic)?;
-        let packed = &problem.inputs[product.b].packed;
-        if packed.as_ref().is_some_and(|format| *format != product.format(tile) || !product.packs(problem)) {
-            return Err(KernelError::unsupported(format!("{tactic} does not read {packed:?}")));
-        }
         Ok(Box::new(Multiply {
             plan: GemmPlan::with_tile(posed, isa, tile),
             rest: product.rest(isa, problem)?,

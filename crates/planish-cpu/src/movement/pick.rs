@@ -2,8 +2,9 @@
 //! ScatterElements and ScatterND.
 //!
 //! Every index (or tuple of indices) names a slice of the data, which is copied from or to its own place in
-//! the other operand. Indices are checked before anything is written. Slices to be written are written in the
-//! order of the indices, on one thread: of equal indices the last wins, as ONNX says.
+//! the other operand. Indices are checked before anything is written, and each again where it is used: whatever
+//! happened to the index tensor in between, nothing outside of the data is touched. Slices to be written are
+//! written in the order of the indices, on one thread: of equal indices the last wins, as ONNX says.
 
 mod of_op;
 
@@ -139,7 +140,7 @@ impl Picks {
         }
         team.for_each(self.n_tuples.div_ceil(self.tuples_per_task), &|task| {
             let first = task.idx * self.tuples_per_task;
-            // SAFETY: all indices were found to be inside.
+            // SAFETY: the caller grants the operands, and `some` looks at each index that it uses.
             unsafe { self.some(arguments, first, (first + self.tuples_per_task).min(self.n_tuples)) }
         });
         Ok(())
@@ -148,7 +149,7 @@ impl Picks {
     /// The slices of tuples `first..last`.
     ///
     /// # Safety
-    /// As for `run`, and all indices must lie inside.
+    /// As for `run`.
     unsafe fn some(&self, arguments: &PickArguments, first: usize, last: usize) {
         let source = if self.writes { arguments.updates } else { arguments.data };
         let dims = &self.tuple_dims[..];
@@ -163,12 +164,16 @@ impl Picks {
         }
         for tuple in first..last {
             let mut named = 0;
+            let mut is_inside = true;
             for (idx, axis) in self.indexed.iter().enumerate() {
                 // SAFETY: the index tensor has it.
                 let index = unsafe { self.index(arguments.index, tuple * self.indexed.len() + idx) };
-                let place = if index < 0 { index + axis.dim as i64 } else { index };
-                named += place as usize * axis.stride;
+                let place = if index < 0 { index.wrapping_add(axis.dim as i64) } else { index };
+                // As unsigned, one below zero is beyond any size.
+                is_inside &= (place as usize) < axis.dim;
+                named += if is_inside { place as usize * axis.stride } else { 0 };
             }
+            assert!(is_inside, "an index changed while it was used");
             let (from_named, to_named) = if self.writes { (0, named) } else { (named, 0) };
             let from_at = source.wrapping_add(from + from_named);
             let to_at = arguments.y.wrapping_add(to + to_named);

@@ -64,6 +64,10 @@ impl Family for Norms {
         list
     }
 
+    fn in_place(&self, isa: Isa, problem: &Problem) -> Vec<(usize, usize)> {
+        Norm::new(isa, problem).map_or(Vec::new(), |norm| norm.in_place(problem))
+    }
+
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         Ok(Box::new(Norm::new(isa, problem)?))
     }

@@ -50,6 +50,10 @@ impl Family for Programs {
             .collect()
     }
 
+    fn in_place(&self, _isa: Isa, problem: &Problem) -> Vec<(usize, usize)> {
+        Program::of_problem(problem).map_or(Vec::new(), |program| in_place(problem, &program))
+    }
+
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let program = Program::of_problem(problem)?;
         if !outputs_fit(problem, &program) {

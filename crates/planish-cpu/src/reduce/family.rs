@@ -48,15 +48,17 @@ fn reduction_of(op: &Op) -> Option<(Reduction, bool, bool)> {
     })
 }
 
-/// The strides of the output for every axis of the input: 0 where an axis is gone.
-fn strides_for(output: &Operand, is_reduced: &[bool], keepdims: bool) -> Option<Vec<usize>> {
-    let mut own = output.strides.iter().copied();
+/// The strides of the output for every axis of the input: 0 where an axis is gone. `None` where the output does not
+/// have the sizes of the axes that stay.
+fn strides_for(x: &Operand, output: &Operand, is_reduced: &[bool], keepdims: bool) -> Option<Vec<usize>> {
+    let mut own = output.dims.iter().copied().zip(output.strides.iter().copied());
     let strides: Vec<usize> = is_reduced
         .iter()
-        .map(|reduced| match (*reduced, keepdims) {
+        .zip(&x.dims)
+        .map(|(reduced, size)| match (*reduced, keepdims) {
             (true, false) => Some(0),
-            (true, true) => own.next().map(|_| 0),
-            (false, _) => own.next(),
+            (true, true) => own.next().filter(|(kept, _)| *kept == 1).map(|_| 0),
+            (false, _) => own.next().filter(|(kept, _)| kept == size).map(|(_, stride)| stride),
         })
         .collect::<Option<_>>()?;
     own.next().is_none().then_some(strides)
@@ -67,6 +69,9 @@ impl Plan {
         let ([node], [output]) = (&*problem.region.nodes, &*problem.outputs) else {
             return refuse("one reduction with one output");
         };
+        if problem.region.outputs != [Ref::Node { node: 0, output: 0 }] {
+            return refuse("an output that the reduction does not make");
+        }
         let x = match (node.inputs.first(), &*problem.inputs) {
             (Some(Some(Ref::Input(0))), [x]) if x.dtype == DType::F32 && x.packed.is_none() => x,
             _ => return refuse("one f32 input, with axes that are constants"),
@@ -90,8 +95,8 @@ impl Plan {
         if let Some((axis, keepdims, smallest, last)) = arg {
             let axis = axis_of(axis)?;
             let is_reduced: Vec<bool> = (0..rank).map(|idx| idx == axis).collect();
-            let Some(to) = strides_for(output, &is_reduced, keepdims) else {
-                return refuse("an output of another rank");
+            let Some(to) = strides_for(x, output, &is_reduced, keepdims) else {
+                return refuse("an output of other sizes");
             };
             if output.dtype != DType::I64 || x.dims[axis] == 0 {
                 return refuse("a search of nothing");
@@ -105,6 +110,9 @@ impl Plan {
             let [axis] = constant(1)?[..] else {
                 return refuse("a running sum along one axis");
             };
+            if output.dims != x.dims {
+                return refuse("an output of other sizes");
+            }
             let places = (&x.dims[..], &x.strides[..], &output.strides[..]);
             let axis = axis_of(axis)?;
             return Ok(Plan::Scan(RunningSum::new(isa, places, axis, op.reverse, op.exclusive)));
@@ -124,8 +132,8 @@ impl Plan {
                 mask
             }
         };
-        let Some(to) = strides_for(output, &is_reduced, keepdims) else {
-            return refuse("an output of another rank");
+        let Some(to) = strides_for(x, output, &is_reduced, keepdims) else {
+            return refuse("an output of other sizes");
         };
         Ok(Plan::Reduce(Reduce::new(isa, reduction, &x.dims, &x.strides, &to, &is_reduced)))
     }
@@ -158,10 +166,18 @@ impl Family for Reductions {
                 })],
                 packed: vec![None],
                 predicted_ns,
-                in_place: if matches!(plan, Plan::Scan(_)) { vec![(0, 0)] } else { Vec::new() },
+                in_place: self.in_place(isa, problem),
                 slow: false,
             })
             .collect()
+    }
+
+    /// A running sum reads each element before it writes there.
+    fn in_place(&self, isa: Isa, problem: &Problem) -> Vec<(usize, usize)> {
+        match Plan::new(isa, problem) {
+            Ok(Plan::Scan(_)) => vec![(0, 0)],
+            _ => Vec::new(),
+        }
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -54,10 +54,15 @@ impl Family for Softmaxes {
                 outputs: vec![Want::inside(layout)],
                 packed: vec![None],
                 predicted_ns,
-                in_place: vec![(0, 0)],
+                in_place: self.in_place(isa, problem),
                 slow: false,
             })
             .collect()
+    }
+
+    /// A row is read before it is written.
+    fn in_place(&self, _isa: Isa, problem: &Problem) -> Vec<(usize, usize)> {
+        wanted(problem).map_or(Vec::new(), |_| vec![(0, 0)])
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -145,6 +145,10 @@ impl Family for Conv {
         product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

@@ -262,6 +262,10 @@ impl Planner for ConvTranspose {
         }
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         problem: &Problem,

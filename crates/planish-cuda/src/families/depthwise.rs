@@ -191,6 +191,10 @@ impl Planner for Depthwise {
         }
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         problem: &Problem,

@@ -104,6 +104,10 @@ impl Family for Gemm {
         product::best_of(candidates, product::MOST_CANDIDATES)
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

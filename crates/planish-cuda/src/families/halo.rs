@@ -134,6 +134,10 @@ impl Family for Halo {
         product::best_of(candidates, MOST_CANDIDATES)
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

@@ -58,6 +58,10 @@ impl Planner for Pointwise {
         list
     }
 
+    fn in_place(&self, problem: &Problem, _tactic: &Tactic) -> Vec<(usize, usize)> {
+        Program::stored(problem).map_or(Vec::new(), |program| in_place(problem, &program))
+    }
+
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         map(problem, &Program::stored(problem)?)?.plan()
     }

@@ -282,11 +282,16 @@ impl Planner for Scatter {
         }
         let name = if is_fold { "scatter_fold" } else { "scatter_last" };
         let mut offered = candidate(name.to_string(), REVISION, inputs, outputs, ns);
-        // Every thread reads its own place before it writes there.
-        if parts.data_at != parts.updates_at {
-            offered.in_place = vec![(0, parts.data_at)];
-        }
+        offered.in_place = Planner::in_place(self, &arranged, &offered.tactic);
         vec![offered]
+    }
+
+    /// Every thread reads its own place before it writes there.
+    fn in_place(&self, problem: &Problem, _tactic: &Tactic) -> Vec<(usize, usize)> {
+        match Parts::of(problem) {
+            Ok(parts) if parts.data_at != parts.updates_at => vec![(0, parts.data_at)],
+            _ => Vec::new(),
+        }
     }
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {

@@ -107,10 +107,16 @@ impl Planner for Softmax {
             let wants = vec![Want::inside(layout)];
             plan(&problem.laid(&wants, &wants)).ok()?;
             let made = candidate(format!("softmax_{}", layout.name()), REVISION, wants.clone(), wants, ns);
-            let same = problem.inputs[0].dtype == problem.outputs[0].dtype && !problem.inputs[0].constant;
-            Some(Candidate { in_place: if same { vec![(0, 0)] } else { Vec::new() }, ..made })
+            let in_place = Planner::in_place(self, problem, &made.tactic);
+            Some(Candidate { in_place, ..made })
         };
         layouts_for(&problem.outputs).filter_map(offer).collect()
+    }
+
+    /// A line is read whole before it is written.
+    fn in_place(&self, problem: &Problem, _tactic: &Tactic) -> Vec<(usize, usize)> {
+        let ([x], [y]) = (&problem.inputs[..], &problem.outputs[..]) else { return Vec::new() };
+        if x.dtype == y.dtype && !x.constant { vec![(0, 0)] } else { Vec::new() }
     }
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {

@@ -168,6 +168,10 @@ impl Family for Stem {
         all
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

@@ -147,6 +147,10 @@ impl Family for WConv {
         wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer)
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

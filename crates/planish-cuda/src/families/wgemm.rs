@@ -84,6 +84,10 @@ impl Family for WGemm {
         wproduct::candidates(gpu, PREFIX, math, &posed.amount, &offer)
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

@@ -120,6 +120,10 @@ impl Family for WHalo {
         wproduct::best_of(Piece::all(gpu, &work).into_iter().map(candidate).collect())
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

@@ -146,6 +146,10 @@ impl Family for Cudnn {
         Some(Which::Cudnn)
     }
 
+    fn packs(&self) -> bool {
+        true
+    }
+
     fn pack(
         &self,
         _gpu: &Gpu,

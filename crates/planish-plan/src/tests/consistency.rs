@@ -109,7 +109,7 @@ fn regions_and_steps_that_do_not_fit() {
     refused("it has no tactic", |plan| {
         plan.program.steps[0].kind = StepKind::Kernel { variants: vec![], packed: vec![], slow: false }
     });
-    refused("`y on device` is elsewhere", |plan| {
+    refused("`y on device` is on target 1", |plan| {
         let transfer = plan.program.steps.pop().unwrap();
         let region = Region::single(op::Relu {}.into(), 1, 1);
         plan.program.steps.push(kernel("relu", region, &[9], &[10]));

@@ -74,6 +74,10 @@ impl Backend for Fragile {
         self.0.packed_bytes(format, dtype, dims)
     }
 
+    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+        self.0.in_place(problem, tactic)
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         Ok(Box::new(FragileKernel(self.0.prepare(problem, tactic)?)))
     }
