@@ -338,8 +338,8 @@ impl Frame {
             };
             if is_new {
                 let end = stretch.map_or(at + 1, |(_, stretch)| stretch.end);
-                for at in at..end {
-                    self.check_memory(unit, resolved, &resolved.steps[at], &steps[at], feeds)?;
+                for (step, record) in resolved.steps[at..end].iter().zip(&steps[at..end]) {
+                    self.check_memory(unit, resolved, step, record, feeds)?;
                 }
             }
             let name = stretch.map_or(&record.name, |(_, stretch)| &stretch.name);

@@ -28,7 +28,7 @@ const WORK: Duration = Duration::from_micros(500);
 /// Between allocations, so that what runs over the end of one does not reach the next.
 const GAP: u64 = 4096;
 /// How right-hand sides of products are packed: transposed.
-const TRANSPOSED: &str = "fake_transposed";
+pub(crate) const TRANSPOSED: &str = "fake_transposed";
 
 /// The backend.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,7 @@
 mod code;
 mod device;
 mod faults;
+mod forged;
 mod memory;
 mod pipeline;
 mod precision;

@@ -4,7 +4,7 @@
 
 use planish::op::Attribute;
 use planish::{Body, Builder, DType, Device, Error, NetworkBuilder, Tensor, Value, Wire};
-use planish_plan::Plan;
+use planish_plan::{Certificate, Plan};
 use planish_tensor::Shape;
 
 /// A base: its name, and how its network is made.
@@ -32,13 +32,16 @@ pub(crate) const BASES: [Base; 14] = [
 ];
 
 impl Base {
-    /// The plan, by the cost model and for one thread, so that it is the same on every machine of one instruction set.
+    /// The plan, by the cost model and for one thread, so that it is the same on every machine of one instruction set;
+    /// without Winograd, whose weights no plan stores packed.
     pub(crate) fn plan(&self) -> Result<Plan, Error> {
         let mut net = Net { inner: NetworkBuilder::new(self.name), n_constants: 0 };
         (self.network)(&mut net)?;
         let mut builder = Builder::from_network(net.inner)?.device(Device::Cpu).tune_level(0).threads(1);
         builder.options_mut().verify = false;
-        Ok(builder.build()?.record().clone())
+        builder.options_mut().winograd = false;
+        // Whoever forges a plan leaves out the certificate, which would tell.
+        Ok(Plan { certificate: Certificate::default(), ..builder.build()?.record().clone() })
     }
 }
 
@@ -119,20 +122,20 @@ impl Net {
 fn convolutions(net: &mut Net) -> Result<(), Error> {
     let x = net.input("x", DType::F32, "n,3,12,12")?;
     let (w1, b1) = (net.weight(&[16, 3, 3, 3])?, net.weight(&[16])?);
-    let pads = ("pads", ints(&[1, 1, 1, 1]));
-    let c1 = net.op("Conv", &[pads.clone()], &[x, w1, b1])?;
+    let pads = || ("pads", ints(&[1, 1, 1, 1]));
+    let c1 = net.op("Conv", &[pads()], &[x, w1, b1])?;
     let r1 = net.op("Relu", &[], &[c1])?;
     let w2 = net.weight(&[16, 16, 3, 3])?;
-    let c2 = net.op("Conv", &[pads.clone()], &[r1, w2])?;
+    let c2 = net.op("Conv", &[pads()], &[r1, w2])?;
     let sum = net.op("Add", &[], &[c2, r1])?;
     let w3 = net.weight(&[24, 16, 1, 1])?;
     let c3 = net.op("Conv", &[], &[sum, w3])?;
     let s3 = net.op("Sigmoid", &[], &[c3])?;
     let w4 = net.weight(&[24, 1, 3, 3])?;
     let strides = ("strides", ints(&[2, 2]));
-    let c4 = net.op("Conv", &[pads.clone(), strides, ("group", Attribute::Int(24))], &[s3, w4])?;
+    let c4 = net.op("Conv", &[pads(), strides, ("group", Attribute::Int(24))], &[s3, w4])?;
     let w5 = net.weight(&[2, 24, 3, 3])?;
-    let c5 = net.op("Conv", &[pads], &[c4, w5])?;
+    let c5 = net.op("Conv", &[pads()], &[c4, w5])?;
     let w6 = net.weight(&[12, 8, 1, 1])?;
     let c6 = net.op("Conv", &[("group", Attribute::Int(3))], &[c4, w6])?;
     net.output("few", c5)?;
@@ -285,11 +288,11 @@ fn attention(net: &mut Net) -> Result<(), Error> {
 fn recurrent(net: &mut Net) -> Result<(), Error> {
     let x = net.input("x", DType::F32, "4,n,5")?;
     let (w, r, b) = (net.weight(&[1, 24, 5])?, net.weight(&[1, 24, 6])?, net.weight(&[1, 48])?);
-    let hidden = ("hidden_size", Attribute::Int(6));
-    let lstm = net.ops("LSTM", &[hidden.clone()], &[x, w, r, b], 3)?;
+    let hidden = || ("hidden_size", Attribute::Int(6));
+    let lstm = net.ops("LSTM", &[hidden()], &[x, w, r, b], 3)?;
     let (w, r) = (net.weight(&[2, 18, 5])?, net.weight(&[2, 18, 6])?);
     let both = ("direction", Attribute::Str("bidirectional".into()));
-    let gru = net.ops("GRU", &[hidden, both], &[x, w, r], 2)?;
+    let gru = net.ops("GRU", &[hidden(), both], &[x, w, r], 2)?;
     net.output("all", lstm[0])?;
     net.output("last", lstm[1])?;
     net.output("cell", lstm[2])?;

@@ -8,6 +8,7 @@ mod bases;
 mod bodies;
 mod homes;
 mod kernels;
+mod mutate;
 mod sizes;
 
 use std::collections::HashMap;
@@ -35,10 +36,10 @@ static PLANS: LazyLock<HashMap<&str, Plan>> = LazyLock::new(|| {
     bases::BASES.iter().map(plan).collect()
 });
 
-/// As a file with right checksums, opened and run twice.
+/// As a file with right checksums, opened and run twice, at a size of 2 of its symbols. What validation refuses when a
+/// plan is read, it refuses when it is written.
 fn run(plan: &Plan) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    // What validation refuses when a plan is read, it refuses when it is written.
     let bytes = plan.to_bytes().map_err(|error| text(&error))?;
     let plan = Plan::from_bytes(Bytes::from_vec(bytes)).map_err(|error| text(&error))?;
     let inputs = bases::inputs(&plan, 2).expect("inputs of known types");
@@ -49,6 +50,38 @@ fn run(plan: &Plan) -> Result<(), String> {
         context.run_values(&inputs).map_err(|error| text(&error))?;
     }
     Ok(())
+}
+
+/// Random changes, a few of them each: an error or outputs, and no panic in between. `PLANISH_FORGED` says how many,
+/// and `PLANISH_FORGED_SEED` from which on.
+#[test]
+fn random_plans_end_in_an_error_or_run() {
+    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let plans: Vec<Plan> = bases::BASES.iter().map(|base| PLANS[base.name].clone()).collect();
+    let pool = mutate::Pool::of(&plans);
+    let (first, n) = (given("PLANISH_FORGED_SEED").unwrap_or(0), given("PLANISH_FORGED").unwrap_or(3000));
+    let (mut n_ran, mut panics) = (0, Vec::new());
+    for seed in first..first + n {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as u8
+        };
+        let n_bytes = 2 + next() % 40;
+        let bytes: Vec<u8> = (0..n_bytes).map(|_| next()).collect();
+        let (plan, size) = mutate::plan_of(&bytes, &plans, &pool);
+        let run = std::panic::AssertUnwindSafe(|| mutate::run(&plan, size));
+        match std::panic::catch_unwind(run) {
+            Ok(Ok(())) => n_ran += 1,
+            Ok(Err(error)) if error.contains("mistake of Planish") => panics.push(format!("{seed}: {error}")),
+            Ok(Err(_)) => {}
+            Err(_) => panics.push(format!("{seed}: a panic")),
+        }
+    }
+    assert!(panics.is_empty(), "{} of {n}: {}", panics.len(), panics.join("\n"));
+    assert!(n_ran as u64 > n / 20, "only {n_ran} of {n} ran");
 }
 
 #[track_caller]

@@ -1,47 +1,137 @@
-//! One change of a plan's structure at a time, chosen by bytes.
+//! One change of a plan's structure at a time, chosen by bytes: for the fuzz target `run_plan`, and for a few thousand
+//! random plans in the ordinary tests.
 
-use planish_kernel::{Layout, Numeric, Ref, Region, RegionNode, Tactic};
+use std::sync::Arc;
+
+use planish_cpu::Cpu;
+use planish_kernel::{Backend, Layout, Numeric, Ref, Region, RegionNode, Tactic};
 use planish_op::{Attribute, Op, ValueType};
 use planish_plan::{Home, Plan, Program, Step, StepKind, Variant};
+use planish_runtime::{Engine, problem_of};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
+
+use super::bases::inputs;
+
+/// Memory that the values of a plan may take.
+const MOST_BYTES: usize = 32 << 20;
 
 /// What changes take new parts from.
 #[derive(Default)]
-pub struct Pool {
-    pub regions: Vec<Region>,
-    pub tactics: Vec<Tactic>,
-    pub formats: Vec<String>,
-    pub types: Vec<ValueType>,
+pub(crate) struct Pool {
+    regions: Vec<Region>,
+    tactics: Vec<Tactic>,
+    formats: Vec<String>,
+    types: Vec<ValueType>,
+}
+
+impl Pool {
+    /// Regions, all tactics that could compute them, and the formats that those read.
+    pub(crate) fn of(plans: &[Plan]) -> Pool {
+        let mut pool = Pool::default();
+        plans.iter().for_each(|plan| pool.collect(&plan.program));
+        pool.tactics.push(Tactic::new("reference", 1));
+        pool.tactics.sort();
+        pool.tactics.dedup();
+        pool.formats.sort();
+        pool.formats.dedup();
+        pool
+    }
+
+    fn collect(&mut self, program: &Program) {
+        for step in &program.steps {
+            self.regions.push(step.region.clone());
+            let types = step.outputs.iter().flatten().map(|&value| program.values[value as usize].ty.clone());
+            self.types.extend(types);
+            if let StepKind::Control(control) = &step.kind {
+                control.bodies.iter().for_each(|body| self.collect(body));
+            }
+            let Ok(problem) = problem_of(program, step, &[("n".to_string(), 2)], 1) else { continue };
+            for candidate in Cpu::new().candidates(&problem) {
+                self.tactics.push(candidate.tactic);
+                self.formats.extend(candidate.packed.into_iter().flatten());
+            }
+        }
+    }
+}
+
+/// A plan that the bytes choose, and the size of its symbols.
+pub(crate) fn plan_of(bytes: &[u8], plans: &[Plan], pool: &Pool) -> (Plan, i64) {
+    let mut source = Source::new(bytes);
+    let mut plan = source.pick(plans).clone();
+    let size = [2, 1, 0, 3, 17][source.below(5)];
+    for _ in 0..MOST_CHANGES {
+        if source.is_empty() {
+            break;
+        }
+        change(&mut plan, pool, &mut source);
+    }
+    (plan, size)
+}
+
+/// Changes that one list of bytes makes at most.
+const MOST_CHANGES: usize = 12;
+
+/// Writes, opens and runs a plan twice: once at new sizes, once at sizes that are known. What asks for more memory
+/// than a test has is not run.
+pub(crate) fn run(plan: &Plan, size: i64) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let bytes = plan.to_bytes().map_err(|error| text(&error))?;
+    let plan = Plan::from_bytes(Bytes::from_vec(bytes)).expect("a plan that was written");
+    let inputs = inputs(&plan, size).ok_or("inputs that are not made here")?;
+    if is_large(&plan, size) {
+        return Err("more memory than a test has".to_string());
+    }
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    let engine = Engine::new(plan, backends).map_err(|error| text(&error))?;
+    let mut context = engine.context().map_err(|error| text(&error))?;
+    for _ in 0..2 {
+        context.run_values(&inputs).map_err(|error| text(&error))?;
+    }
+    Ok(())
 }
 
 /// The bytes that choose.
-pub struct Source<'a> {
+struct Source<'a> {
     bytes: &'a [u8],
 }
 
 /// Sizes, offsets and attributes that are put in.
 const NUMBERS: [i64; 24] = [
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 32, 33, 64, 100, -1, -2, -100, 1 << 12, 1 << 20, 1 << 40, i64::MAX,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    15,
+    16,
+    17,
+    32,
+    33,
+    64,
+    100,
+    -1,
+    -2,
+    -100,
+    1 << 12,
+    1 << 20,
+    1 << 40,
+    i64::MAX,
     i64::MIN,
 ];
 
-const TYPES: [DType; 8] = [
-    DType::F32,
-    DType::I64,
-    DType::F64,
-    DType::U8,
-    DType::Bool,
-    DType::F16,
-    DType::I32,
-    DType::String,
-];
+const TYPES: [DType; 8] =
+    [DType::F32, DType::I64, DType::F64, DType::U8, DType::Bool, DType::F16, DType::I32, DType::I4];
 
 impl<'a> Source<'a> {
-    pub fn new(bytes: &'a [u8]) -> Source<'a> {
+    fn new(bytes: &'a [u8]) -> Source<'a> {
         Source { bytes }
     }
 
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
@@ -52,7 +142,7 @@ impl<'a> Source<'a> {
     }
 
     /// A number below `n`, 0 where there is none.
-    pub fn below(&mut self, n: usize) -> usize {
+    fn below(&mut self, n: usize) -> usize {
         if n <= 1 {
             return 0;
         }
@@ -60,7 +150,7 @@ impl<'a> Source<'a> {
         (wide + self.byte()) % n
     }
 
-    pub fn pick<'b, T>(&mut self, list: &'b [T]) -> &'b T {
+    fn pick<'b, T>(&mut self, list: &'b [T]) -> &'b T {
         &list[self.below(list.len())]
     }
 
@@ -86,7 +176,7 @@ impl<'a> Source<'a> {
 }
 
 /// Makes one change.
-pub fn change(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
+fn change(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
     let n_weights = plan.weights.len();
     match source.below(16) {
         0 => weight(plan, pool, source),
@@ -111,7 +201,8 @@ pub fn change(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
 
 /// The plan's program, or a body.
 fn program<'a>(program: &'a mut Program, source: &mut Source<'_>) -> &'a mut Program {
-    let has_bodies = |step: &Step| matches!(&step.kind, StepKind::Control(control) if !control.bodies.is_empty());
+    let has_bodies =
+        |step: &Step| matches!(&step.kind, StepKind::Control(control) if !control.bodies.is_empty());
     let with_bodies: Vec<usize> =
         (0..program.steps.len()).filter(|idx| has_bodies(&program.steps[*idx])).collect();
     if with_bodies.is_empty() || source.below(2) == 0 {
@@ -163,8 +254,7 @@ fn weight(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
 }
 
 fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-    use planish_kernel::Backend;
-    planish_cpu::Cpu::new().packed_bytes(format, dtype, dims)
+    Cpu::new().packed_bytes(format, dtype, dims)
 }
 
 fn header(plan: &mut Plan, source: &mut Source<'_>) {
@@ -353,7 +443,9 @@ fn reference(region: &Region, source: &mut Source<'_>) -> Ref {
     match source.below(3) {
         0 => Ref::Input(source.below(region.n_inputs.max(1) as usize) as u32),
         1 => Ref::Constant(source.below(region.constants.len().max(1)) as u32),
-        _ => Ref::Node { node: source.below(region.nodes.len().max(1)) as u32, output: source.below(2) as u32 },
+        _ => {
+            Ref::Node { node: source.below(region.nodes.len().max(1)) as u32, output: source.below(2) as u32 }
+        }
     }
 }
 
@@ -454,8 +546,8 @@ fn attribute(op: &mut Op, source: &mut Source<'_>) {
     }
 }
 
-/// Whether values or weights, bodies included, are more than this many bytes at this size of all symbols.
-pub fn is_large(plan: &Plan, size: i64, most: usize) -> bool {
+/// Whether values, those of bodies included, are too large at this size of all symbols.
+fn is_large(plan: &Plan, size: i64) -> bool {
     fn bytes(program: &Program, size: i64) -> usize {
         let one = |value: &planish_plan::Value| {
             let ty = value.ty.as_tensor()?;
@@ -471,5 +563,5 @@ pub fn is_large(plan: &Plan, size: i64, most: usize) -> bool {
         });
         bodies.fold(own, usize::saturating_add)
     }
-    bytes(&plan.program, size) > most
+    bytes(&plan.program, size) > MOST_BYTES
 }
