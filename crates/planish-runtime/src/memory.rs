@@ -163,6 +163,10 @@ fn grow(
     Ok(())
 }
 
+pub(crate) fn address_of(memory: &Option<Box<dyn Memory>>) -> Address {
+    memory.as_ref().map_or(Address::NULL, |memory| memory.address())
+}
+
 pub(crate) fn address_in(bytes: &[u8]) -> Address {
     Address(bytes.as_ptr().expose_provenance() as u64)
 }
