@@ -392,7 +392,7 @@ fn step(step: &mut Step, n_values: usize, pool: &Pool, source: &mut Source<'_>) 
                     }
                 }
                 kind => {
-                    let variants = vec![Variant { up_to: Vec::new(), tactic }];
+                    let variants = vec![Variant { from: Vec::new(), up_to: Vec::new(), tactic }];
                     *kind = StepKind::Kernel { variants, packed: Vec::new(), slow: false };
                 }
             }
