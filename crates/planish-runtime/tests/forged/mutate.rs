@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use planish_cpu::Cpu;
 use planish_kernel::{Backend, Layout, Numeric, Ref, Region, RegionNode, Tactic};
-use planish_op::{Attribute, Op, ValueType};
+use planish_op::{Attribute, Limits, Op, ValueType};
 use planish_plan::{Home, Plan, Program, Step, StepKind, Variant};
 use planish_runtime::{Engine, problem_of};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
 use super::bases::inputs;
+
+/// Trips of loops, and bytes that a run may hold: a forged loop would go on for as long as a run may.
+const MOST_TRIPS: u64 = 1000;
+const MOST_RUN_BYTES: u64 = 1 << 28;
 
 /// Memory that the values of a plan may take.
 const MOST_BYTES: usize = 32 << 20;
@@ -82,7 +86,8 @@ pub(crate) fn run(plan: &Plan, size: i64) -> Result<(), String> {
         return Err("more memory than a test has".to_string());
     }
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
-    let engine = Engine::new(plan, backends).map_err(|error| text(&error))?;
+    let limits = Limits { trips: MOST_TRIPS, bytes: MOST_RUN_BYTES, ..Limits::default() };
+    let engine = Engine::new(plan, backends).map_err(|error| text(&error))?.limited(limits);
     let mut context = engine.context().map_err(|error| text(&error))?;
     for _ in 0..2 {
         context.run_values(&inputs).map_err(|error| text(&error))?;
@@ -558,7 +563,9 @@ fn is_large(plan: &Plan, size: i64) -> bool {
         };
         let own = program.values.iter().filter_map(one).fold(0usize, usize::saturating_add);
         let bodies = program.steps.iter().map(|step| match &step.kind {
-            StepKind::Control(control) => control.bodies.iter().map(|body| bytes(body, size)).sum(),
+            StepKind::Control(control) => {
+                control.bodies.iter().map(|body| bytes(body, size)).fold(0, usize::saturating_add)
+            }
             _ => 0,
         });
         bodies.fold(own, usize::saturating_add)
