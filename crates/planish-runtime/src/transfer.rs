@@ -149,7 +149,16 @@ impl Frame {
             let Some(operand) = &resolved.operands[value as usize] else { continue };
             // A packed weight is as long as its format says.
             let bytes = if location.base == Base::Absolute { 0 } else { operand.span_bytes() };
-            if !self.held(*location, resolved, feeds).has(bytes, written) {
+            // A transfer to the host leaves its value in the caller's device memory where an output is bound there.
+            let bound = match (location.base, &step.action) {
+                (Base::Output(output), Action::Transfer { .. }) => self.bound[output as usize],
+                _ => None,
+            };
+            let has_memory = match bound.filter(|bound| bound.site == Site::Device) {
+                Some(bound) => location.offset == 0 && bytes <= bound.bytes,
+                None => self.held(*location, resolved, feeds).has(bytes, written),
+            };
+            if !has_memory {
                 let name = &unit.program.values[value as usize].name;
                 let why = format!("step `{}`: `{name}` has no memory for its {bytes} bytes", record.name);
                 return Err(RunError::needs_rebuild(format!("{why}, the plan is damaged")));

@@ -22,7 +22,10 @@ use harness::{on_cpu, on_gpu};
 /// At the first run steps are launched, at the second recorded, from then on replayed.
 const N_RUNS: usize = 4;
 
-const ON_BOTH: [(&str, fn(Device)); 2] = [
+/// A name, and a test that is handed the device.
+type Test = (&'static str, fn(Device));
+
+const ON_BOTH: [Test; 2] = [
     (
         "every_lookup_and_write_tells_of_an_index_out_of_range",
         every_lookup_and_write_tells_of_an_index_out_of_range,
@@ -33,7 +36,7 @@ const ON_BOTH: [(&str, fn(Device)); 2] = [
     ),
 ];
 
-const ON_GPU: [(&str, fn(Device)); 4] = [
+const ON_GPU: [Test; 4] = [
     ("runs_in_device_memory_tell_with_the_next_call", runs_in_device_memory_tell_with_the_next_call),
     ("code_serves_its_own_engine_alone", code_serves_its_own_engine_alone),
     ("code_whose_headers_lead_outside_is_refused", code_whose_headers_lead_outside_is_refused),

@@ -23,7 +23,10 @@ const TOLERANCE: f64 = 2e-5;
 /// At the first run steps are launched, at the second recorded, from then on replayed.
 const N_RUNS: usize = 3;
 
-const TESTS: [(&str, fn(Device)); 7] = [
+/// A name, and a test that is handed the device.
+type Test = (&'static str, fn(Device));
+
+const TESTS: [Test; 7] = [
     (
         "a_convolution_whose_positive_elements_are_gathered",
         a_convolution_whose_positive_elements_are_gathered,

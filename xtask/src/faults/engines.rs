@@ -51,7 +51,7 @@ pub(crate) fn opened(place: &Place, n: usize) -> Result<Vec<Row>> {
     let mut first: Option<Vec<u8>> = None;
     let mut losses = Vec::new();
     let mut turn = |idx: usize| -> Result<()> {
-        let plan = if idx % 2 == 0 { Plan::open(&path)? } else { Plan::open_copied(&path)? };
+        let plan = if idx.is_multiple_of(2) { Plan::open(&path)? } else { Plan::open_copied(&path)? };
         let engine = Engine::new(plan, Device::Cpu)?;
         let mut context = engine.context_with(ContextOptions::new(2))?;
         let pixels = vec![0.5f32; 3 * 224 * 224];

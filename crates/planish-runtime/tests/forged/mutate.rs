@@ -408,7 +408,7 @@ fn step(step: &mut Step, n_values: usize, pool: &Pool, source: &mut Source<'_>) 
                 packed.resize(step.inputs.len(), None);
                 if let Some(known) = source.one(packed) {
                     *known = match known {
-                        Some(_) if format.len() % 2 == 0 => None,
+                        Some(_) if format.len().is_multiple_of(2) => None,
                         _ => Some(format),
                     };
                 }

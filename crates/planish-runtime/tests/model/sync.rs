@@ -65,7 +65,10 @@ pub(crate) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> std::io
 
 /// One look, then sleep: what happens while a thread spins is what happens when it looks late.
 #[derive(Debug, Default)]
-pub(crate) struct Patience;
+pub(crate) struct Patience {
+    /// Of no meaning: a unit structure has no default to be made from.
+    _private: (),
+}
 
 impl Patience {
     pub(crate) fn lasts(&mut self) -> bool {
