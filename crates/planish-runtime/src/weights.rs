@@ -150,13 +150,12 @@ impl Placing<'_> {
         if fits {
             return Ok(());
         }
-        Err(RunError::needs_rebuild(format!(
-            "weight `{}`, {}{:?} as `{format}`, has {len} bytes, {} reads {expected:?}",
-            weight.name,
-            weight.dtype,
-            weight.dims,
-            backend.name()
-        )))
+        let reads = match expected {
+            Some(expected) => format!("has {len} bytes, {} reads {expected}", backend.name()),
+            None => format!("has sizes that {} does not pack so", backend.name()),
+        };
+        let (name, dtype, dims) = (&weight.name, weight.dtype, &weight.dims);
+        Err(RunError::needs_rebuild(format!("weight `{name}`, {dtype}{dims:?} as `{format}`, {reads}")))
     }
 
     /// A weight as the graph has it.

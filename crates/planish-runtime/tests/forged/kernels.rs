@@ -101,7 +101,7 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
     Forgery {
         name: "a Winograd packing of a kernel of 1x1",
         base: "convolutions",
-        says: "cpu reads None",
+        says: "cpu does not pack so",
         change: |plan| {
             let op = plan.program.steps.iter().position(|step| step.region.ops().contains("Sigmoid"));
             let step = &mut plan.program.steps[op.expect("a 1x1 convolution")];
@@ -124,7 +124,7 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
     Forgery {
         name: "a depthwise packing of a whole convolution",
         base: "convolutions",
-        says: "cpu reads None",
+        says: "cpu does not pack so",
         change: |plan| pack_as(plan, "Conv", 1, "taps_by_channels16"),
     },
     Forgery {
