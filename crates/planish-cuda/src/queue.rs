@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use planish_kernel::{Address, KernelError, KernelErrorKind, Queue, Recording, Wait};
 
-use crate::driver::{CapturedGraph, Capturing, Context, Event, Pinned, Stream, Timing};
+use crate::driver::{CapturedGraph, Capturing, Context, Event, Pinned, Stream, Timing, pinned_memory_age};
 use crate::error::{CudaError, CudaErrorKind};
 use crate::nvtx;
 
@@ -232,6 +232,10 @@ impl Queue for CudaQueue {
             .take()
             .ok_or_else(|| KernelError::new(KernelErrorKind::Failed, "no launches are recorded"))?;
         Ok(Box::new(Recorded(capturing.end()?)))
+    }
+
+    fn pinned_memory_age(&self) -> u64 {
+        pinned_memory_age()
     }
 
     unsafe fn replay(&mut self, recording: &dyn Recording) -> Result<(), KernelError> {

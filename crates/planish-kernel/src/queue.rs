@@ -161,6 +161,12 @@ pub trait Queue: Send + fmt::Debug {
         Err(KernelError::unsupported("this backend records no launches"))
     }
 
+    /// Changes whenever pinned memory was given back: a recording's copies may mean the memory that was there when it
+    /// was recorded and not what has the same address since, so that one made before is not replayed.
+    fn pinned_memory_age(&self) -> u64 {
+        0
+    }
+
     /// Bytes of pinned host memory that copies from and to ordinary memory pass through.
     fn staging_bytes(&self) -> usize {
         0

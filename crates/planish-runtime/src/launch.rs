@@ -85,9 +85,13 @@ impl Frame {
             let workspace = self.operands(&resolved.steps[at], resolved, feeds, &mut key);
             key.push(workspace);
         }
-        key.push(self.faults.start());
         let first = &steps[stretch.first];
         let queue = queues.get(first.target, first.stream);
+        let is_transfer = |step: &ResolvedStep| matches!(step.action, Action::Transfer { .. });
+        if resolved.steps[stretch.first..stretch.end].iter().any(is_transfer) {
+            key.push(Address(queue.pinned_memory_age()));
+        }
+        key.push(self.faults.start());
         let own = Operands { resolved, steps, stretch, key: &key };
         match resolved.recordings.replay(number, &key, queue)? {
             How::Done => {}

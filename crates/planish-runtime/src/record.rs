@@ -147,8 +147,8 @@ impl Recordings {
         let found = list.recorded.iter().position(|known| known.stretch == stretch && known.key == key);
         if let Some(at) = found {
             list.recorded[..=at].rotate_right(1);
-            // SAFETY: every address is what it was when the launches were recorded, so what was promised for
-            // them then holds now; the recording belongs to one context, which runs one run at a time.
+            // SAFETY: every address is what it was when the launches were recorded, and so is the age of pinned memory
+            // where there are copies, so what was promised for them then holds now; the recording belongs to one context, which runs one run at a time.
             unsafe { queue.replay(&*list.recorded[0].recording)? };
             return Ok(How::Done);
         }

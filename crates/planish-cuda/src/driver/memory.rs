@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::CUmem_advise;
 use planish_kernel::{Address, Memory, Wait};
@@ -131,6 +132,15 @@ impl Memory for DeviceMemory {
     }
 }
 
+/// How often pinned memory was given back to the driver by this process. The copies of a CUDA graph mean the
+/// allocation that they were captured with: on an H200 (driver 580) a graph that was launched when another allocation
+/// had the same address copied elsewhere or ended the process.
+static N_PINNED_FREED: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn pinned_memory_age() -> u64 {
+    N_PINNED_FREED.load(Ordering::SeqCst)
+}
+
 /// Host memory that never leaves its place, so that copies run beside the CPU at the link's full rate.
 #[derive(Debug)]
 pub struct Pinned {
@@ -193,6 +203,8 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
+            // First, so that whoever gets this address next sees another age.
+            N_PINNED_FREED.fetch_add(1, Ordering::SeqCst);
             // SAFETY: taken in `new`.
             let _ = unsafe { (self.context.api.cuMemFreeHost)(self.start.as_ptr().cast()) };
         }
