@@ -312,10 +312,11 @@ impl FakeQueue {
             for work in orders {
                 shared.spend(DELAY);
                 drop(lock(&shared.gate));
+                // Before the work, which may be to wake whoever waits for it and counts.
+                shared.n_done.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = work(&shared) {
                     lock(&seen).get_or_insert(error);
                 }
-                shared.n_done.fetch_add(1, Ordering::Relaxed);
             }
         });
         FakeQueue { table, work: Some(work), thread: Some(thread), error, captured: None }
