@@ -95,6 +95,11 @@ impl Family for ConvFamily {
             return Err(KernelError::unsupported(format!("{tactic} packs its weight, not input {input}")));
         }
         let filter = convolution.filter();
+        if !way.packs(&filter) {
+            return Err(KernelError::unsupported(format!(
+                "{tactic} does not pack weights of such a convolution"
+            )));
+        }
         let weight = weight.elements::<f32>().map_err(|error| KernelError::unsupported(error.to_string()))?;
         if weight.len() != filter.len() {
             return Err(KernelError::unsupported(format!(

@@ -8,6 +8,7 @@ use planish_tensor::{DType, Dim};
 
 use super::geometry::{AXES, Geometry, Pixels, TRIVIAL_AXIS};
 use super::pack::Filter;
+use crate::formats::MAX_STRIDE;
 
 /// A region that is one convolution with what follows it.
 #[derive(Clone, Debug)]
@@ -98,7 +99,11 @@ impl Convolution {
         let groups = usize::try_from(groups).ok().filter(|groups| *groups > 0)?;
         let (c, k) =
             if transposed { (w_dims[0] / groups, w_dims[1]) } else { (w_dims[1], w_dims[0] / groups) };
-        if groups * c != x_dims[1] {
+        if groups.checked_mul(c) != Some(x_dims[1]) {
+            return None;
+        }
+        // Taps are sorted into a class for each step of a stride: beyond some, the classes alone fill the memory.
+        if transposed && axes.iter().any(|axis| axis.stride > MAX_STRIDE) {
             return None;
         }
         // A bias that is part of the region, as those of one channel are, is taken out of what follows.

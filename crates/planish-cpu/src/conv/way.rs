@@ -15,7 +15,7 @@ use super::region::Convolution;
 use super::scale::Scaled;
 use super::winograd::{self, Cut, Kind, Winograd};
 use super::{ConvCall, cost};
-use crate::formats::{Format, MAX_STRIDE};
+use crate::formats::Format;
 use crate::gemm::table::Tile;
 use crate::isa::Isa;
 use crate::team::Team;
@@ -134,6 +134,17 @@ impl Way {
         format.name()
     }
 
+    /// Whether its form of the weight is one of such filters; a tactic from a file may be for others.
+    pub(super) fn packs(self, filter: &Filter) -> bool {
+        let whole = filter.groups == 1 && !filter.transposed;
+        match self {
+            Way::Igemm(_) | Way::Band(..) | Way::Winograd(_, _, Cut::Live(_)) => true,
+            Way::Narrow => whole,
+            Way::Winograd(_, kind, _) => whole && kind.takes(filter.kernel),
+        }
+    }
+
+    /// The packed form of a weight of [`Filter::len`] elements; only of what it [packs](Way::packs).
     pub(super) fn pack(self, filter: &Filter, weight: &[f32]) -> Vec<f32> {
         match self {
             Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
@@ -169,9 +180,6 @@ impl Way {
         };
         let program = convolution.epilogue.program.is_some();
         if convolution.scale.is_some() && !matches!(self, Way::Igemm(_)) {
-            return false;
-        }
-        if convolution.transposed && convolution.axes.iter().any(|axis| axis.stride > MAX_STRIDE) {
             return false;
         }
         match self {

@@ -182,19 +182,23 @@ fn one_and_three_axes_groups_and_rounding_up() {
     trial(6, &[&[1, 4, 5, 6, 7], &[17, 4, 3, 3, 3]], nodes(conv(&[1; 6])), Vec::new()).check();
 }
 
+fn transposing(strides: &[i64]) -> op::ConvTranspose {
+    op::ConvTranspose {
+        group: 1,
+        output_padding: Vec::new(),
+        strides: strides.to_vec(),
+        auto_pad: AutoPad::NotSet,
+        pads: Vec::new(),
+        dilations: Vec::new(),
+        output_shape: None,
+        kernel_shape: None,
+    }
+}
+
 #[test]
 fn transposed() {
     for (output_padding, group) in [(vec![], 1), (vec![1, 0], 2)] {
-        let op = op::ConvTranspose {
-            group,
-            output_padding,
-            strides: vec![2, 2],
-            auto_pad: AutoPad::NotSet,
-            pads: Vec::new(),
-            dilations: Vec::new(),
-            output_shape: None,
-            kernel_shape: None,
-        };
+        let op = op::ConvTranspose { group, output_padding, ..transposing(&[2, 2]) };
         let nodes =
             vec![(op.into(), vec![input(0), input(1), input(2)]), (op::Relu {}.into(), vec![node(0)])];
         let k = 9 * group as usize;
@@ -302,4 +306,50 @@ fn what_is_no_convolution_of_its_kind_has_no_candidates() {
     let mut loose = trial(10, &dims[..2], vec![(conv(&[]).into(), vec![input(0), input(1)])], Vec::new());
     loose.problem.inputs[1].constant = false;
     refused(loose);
+    // One pixel in, one window out, whatever the stride: nobody may count its steps.
+    let strides = transposing(&[1 << 40, 1 << 40]);
+    let nodes = vec![(strides.into(), vec![input(0), input(1)])];
+    let wide = trial(16, &[&[1, 2, 1, 1], &[2, 3, 3, 3]], nodes, Vec::new());
+    for way in Way::all(Isa::best()) {
+        let tactic = Tactic::new(way.name(Isa::best(), false), REVISION);
+        ConvFamily.pack(Isa::best(), &wide.problem, &tactic, 1, &wide.inputs[1]).unwrap_err();
+    }
+    refused(wide);
+}
+
+#[test]
+fn every_way_packs_any_weight_or_refuses_it() {
+    let plain = |pads: &[i64]| (conv(pads).into(), vec![input(0), input(1)]);
+    let grouped = (op::Conv { group: 2, ..conv(&[]) }.into(), vec![input(0), input(1)]);
+    let transposed = (transposing(&[2, 2]).into(), vec![input(0), input(1)]);
+    let cases: [(_, &[usize]); 7] = [
+        (plain(&[]), &[34, 4, 1, 1]),
+        (plain(&[]), &[34, 4, 3, 3]),
+        (plain(&[]), &[34, 4, 1, 3]),
+        (plain(&[]), &[34, 4, 5, 2]),
+        (grouped, &[34, 2, 3, 3]),
+        (transposed, &[4, 34, 3, 3]),
+        (plain(&[]), &[1, 4, 2, 2]),
+    ];
+    let (mut n_packed, mut n_refused) = (0, 0);
+    for (node, weight) in cases {
+        let Trial { problem, inputs, .. } = trial(17, &[&[1, 4, 6, 6], weight], vec![node], Vec::new());
+        for isa in Isa::available() {
+            for way in Way::all(isa) {
+                let tactic = Tactic::new(way.name(isa, weight[2..] == [1, 1]), REVISION);
+                match ConvFamily.pack(isa, &problem, &tactic, 1, &inputs[1]) {
+                    Ok(PackedWeight { format, bytes }) => {
+                        n_packed += 1;
+                        let n_bytes = crate::formats::packed_bytes(&format, DType::F32, weight);
+                        assert_eq!(Some(bytes.len()), n_bytes, "{tactic}: {weight:?} as {format}");
+                    }
+                    Err(error) => {
+                        n_refused += 1;
+                        assert!(error.to_string().contains("does not pack weights of such"), "{error}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_packed > 0 && n_refused > 0, "{n_packed} packed, {n_refused} refused");
 }
