@@ -106,12 +106,14 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         });
     }
     if let Some(error) = cause.downcast_ref::<planish::Error>() {
-        return Some(match error.kind() {
-            planish::ErrorKind::Lacking | planish::ErrorKind::DeviceLost => LACKING,
-            planish::ErrorKind::Failed => OUR_MISTAKE,
-            planish::ErrorKind::Cancelled => INTERRUPTED,
-            _ => BAD_INPUT,
-        });
+        return Some(code_of_kind(error.kind()));
+    }
+    // What timing caches, locks and plans say for themselves means what it means behind the facade.
+    if let Some(error) = cause.downcast_ref::<planish::BuildError>() {
+        return Some(code_of_kind(planish::Error::from(error.clone()).kind()));
+    }
+    if let Some(error) = cause.downcast_ref::<planish_plan::PlanError>() {
+        return Some(code_of_kind(planish::Error::from(error.clone()).kind()));
     }
     if let Some(error) = cause.downcast_ref::<planish::RunError>() {
         use planish::RunErrorKind::{DeviceLost, Failed, OutOfMemory};
@@ -123,6 +125,15 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     let error = cause.downcast_ref::<io::Error>()?;
     planish_files::is_out_of_room(error).then_some(LACKING)
+}
+
+fn code_of_kind(kind: planish::ErrorKind) -> u8 {
+    match kind {
+        planish::ErrorKind::Lacking | planish::ErrorKind::DeviceLost => LACKING,
+        planish::ErrorKind::Failed => OUR_MISTAKE,
+        planish::ErrorKind::Cancelled => INTERRUPTED,
+        _ => BAD_INPUT,
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

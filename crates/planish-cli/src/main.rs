@@ -8,6 +8,7 @@ mod doctor;
 mod ending;
 mod feed;
 mod files;
+mod first_error;
 mod inspect;
 mod inspect_plan;
 mod interrupt;

@@ -12,6 +12,8 @@ use planish_tensor::{Bytes, DType, Tensor, element_count};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use crate::first_error::FirstError;
+
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// numpy's own headers have some hundred bytes.
 const MAX_HEADER: usize = 1 << 16;
@@ -206,7 +208,9 @@ pub(crate) fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
 
 /// Writes named tensors as `.npz`, not compressed, as numpy's `savez` does.
 pub(crate) fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
-    let mut archive = ZipWriter::new(out);
+    // An archive that is dropped unfinished tries once more, and prints what it meets.
+    let mut out = FirstError::new(out);
+    let mut archive = ZipWriter::new(&mut out);
     for (name, tensor) in tensors {
         // From here on the old format's 32-bit sizes do not do.
         let is_large = tensor.bytes().len() > (u32::MAX / 8) as usize;
@@ -216,7 +220,7 @@ pub(crate) fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]
         write(&mut archive, tensor)?;
     }
     archive.finish()?;
-    Ok(())
+    out.end()
 }
 
 #[cfg(test)]

@@ -174,8 +174,8 @@ pub use plan::Plan;
 pub use plan_cache::{Cached, PlanCache};
 #[cfg(feature = "build")]
 pub use planish_compile::{
-    BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock, TacticSelector, TimingCache,
-    TimingDiff, TimingEntry, TimingKey,
+    BuildError, BuildErrorKind, BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock,
+    TacticSelector, TimingCache, TimingDiff, TimingEntry, TimingKey,
 };
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, Value, ValueType};
 pub use planish_plan::{
