@@ -44,7 +44,7 @@ pub(crate) fn cpu_ns() -> Result<f64> {
 }
 
 pub(crate) fn build(graph: Graph, profile: Option<Profile>, threads: usize) -> Result<Engine> {
-    let mut builder = Builder::from_graph(graph).tune_level(0).threads(threads);
+    let mut builder = Builder::from_graph(graph).device(Device::Cpu).tune_level(0).threads(threads);
     if let Some(profile) = profile {
         builder = builder.profile(profile);
     }

@@ -23,10 +23,9 @@ fn cached_plan(place: &Place) -> Result<PathBuf> {
 
 /// Caches that are not what was written there.
 pub(crate) fn damaged(place: &Place, n: usize) -> Result<Vec<Row>> {
-    let arguments =
-        ["run", "small.onnx", "--tune-level", "0", "--device", "cpu", "--random", "1", "-o", "y.npz"];
+    let line = "run small.onnx --tune-level 0 --device cpu --random 1 -o y.npz";
     let _ = fs::remove_dir_all(place.path("cache"));
-    place.succeeds(&arguments)?;
+    place.succeeds(line)?;
     let wanted = fs::read(place.path("y.npz"))?;
     let mut rows = Vec::new();
     let (mut n_said, mut losses) = (0, Vec::new());
@@ -39,7 +38,7 @@ pub(crate) fn damaged(place: &Place, n: usize) -> Result<Vec<Row>> {
             _ => bytes[at] ^= 1 << place.below(8),
         }
         fs::write(&path, bytes)?;
-        let ended = place.runs(&arguments)?;
+        let ended = place.runs(line)?;
         losses.extend(ended.unlike(&[0]));
         n_said += usize::from(ended.stderr.contains("a cached plan cannot be used and is removed"));
         if fs::read(place.path("y.npz"))? != wanted {
@@ -52,26 +51,15 @@ pub(crate) fn damaged(place: &Place, n: usize) -> Result<Vec<Row>> {
     let seen = format!("{n_said} seen, said and built again; the same outputs");
     rows.push(Row { fault: "cached plan cut or a bit flipped".into(), n, seen, losses });
     rows.push(timings(place, n)?);
-    rows.push(somebody_elses(place, &arguments, &wanted)?);
+    rows.push(somebody_elses(place, line, &wanted)?);
     Ok(rows)
 }
 
 /// Timing caches are text: what cannot be read is named by its line, and the file stays as it is.
 fn timings(place: &Place, n: usize) -> Result<Row> {
-    let arguments = [
-        "build",
-        "small.onnx",
-        "-o",
-        "t.plan",
-        "--timing-cache",
-        "t",
-        "--tune-level",
-        "1",
-        "--device",
-        "cpu",
-    ];
+    let line = "build small.onnx -o t.plan --timing-cache t --tune-level 1 --device cpu";
     let _ = fs::remove_file(place.path("t"));
-    place.succeeds(&arguments)?;
+    place.succeeds(line)?;
     let whole = fs::read(place.path("t"))?;
     let (mut n_refused, mut losses) = (0, Vec::new());
     for turn in 0..n {
@@ -82,7 +70,7 @@ fn timings(place: &Place, n: usize) -> Result<Row> {
             _ => bytes[at] ^= 1 << place.below(8),
         }
         fs::write(place.path("t"), &bytes)?;
-        let ended = place.runs(&arguments)?;
+        let ended = place.runs(line)?;
         losses.extend(ended.unlike(&[0, 2]));
         n_refused += usize::from(ended.code == Some(2));
         if ended.code == Some(2) && fs::read(place.path("t"))? != bytes {
@@ -90,15 +78,15 @@ fn timings(place: &Place, n: usize) -> Result<Row> {
         }
     }
     fs::write(place.path("t"), whole)?;
-    place.succeeds(&arguments)?;
+    place.succeeds(line)?;
     let seen = format!("{n_refused} named by their line with code 2, the others could be read");
     Ok(Row { fault: "timing cache cut or a bit flipped".into(), n, seen, losses })
 }
 
 /// Folders and files that somebody else could have written.
-fn somebody_elses(place: &Place, arguments: &[&str], wanted: &[u8]) -> Result<Row> {
+fn somebody_elses(place: &Place, line: &str, wanted: &[u8]) -> Result<Row> {
     let _ = fs::remove_dir_all(place.path("cache"));
-    place.succeeds(arguments)?;
+    place.succeeds(line)?;
     let folder = place.path("cache/planish/plans");
     let plan = cached_plan(place)?;
     let allow = |path: &PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
@@ -106,7 +94,7 @@ fn somebody_elses(place: &Place, arguments: &[&str], wanted: &[u8]) -> Result<Ro
     let mut tried = |what: &str| -> Result<()> {
         n += 1;
         let before = fs::read(&plan)?;
-        let ended = place.runs(arguments)?;
+        let ended = place.runs(line)?;
         losses.extend(ended.unlike(&[0]).map(|loss| format!("{what}: {loss}")));
         if !ended.stderr.contains("the cache of plans is not used: ") {
             losses.push(format!("{what}: nothing is said: {}", ended.stderr));
@@ -132,7 +120,7 @@ fn somebody_elses(place: &Place, arguments: &[&str], wanted: &[u8]) -> Result<Ro
         chown(&folder, Some(own), None)?;
         chown(&plan, Some(own), None)?;
     }
-    let ended = place.runs(arguments)?;
+    let ended = place.runs(line)?;
     if !ended.stderr.contains("taken from the cache") {
         losses.push(format!("the cache is not used again: {}", ended.stderr));
     }
@@ -144,16 +132,18 @@ fn somebody_elses(place: &Place, arguments: &[&str], wanted: &[u8]) -> Result<Ro
 pub(crate) fn shared(place: &Place, n: usize) -> Result<Vec<Row>> {
     let _ = fs::remove_dir_all(place.path("cache"));
     let _ = fs::remove_file(place.path("together"));
+    // Other sizes, so that each has times of its own to add.
+    let together = |idx: usize, more: &str| {
+        let shapes = format!("x:{}x32x32x3", idx + 1);
+        format!(
+            "build small.onnx --timing-cache together --tune-level 1 --device cpu --shapes {shapes} {more}"
+        )
+    };
     let mut losses = Vec::new();
     let mut children = Vec::new();
     for idx in 0..n {
-        let (plan, out) = (format!("p{idx}.plan"), format!("p{idx}.npz"));
-        // Other sizes, so that each has times of its own to add.
-        let shapes = format!("x:{}x32x32x3", idx + 1);
-        let build = ["build", "small.onnx", "-o", &plan, "--timing-cache", "together", "--tune-level", "1"];
-        children
-            .push(place.command(&[&build[..], &["--device", "cpu", "--shapes", &shapes]].concat()).spawn()?);
-        let run = ["run", "small.onnx", "--tune-level", "0", "--device", "cpu", "--random", "1", "-o", &out];
+        children.push(place.command(&together(idx, &format!("-o p{idx}.plan"))).spawn()?);
+        let run = format!("run small.onnx --tune-level 0 --device cpu --random 1 -o p{idx}.npz");
         children.push(place.command(&run).spawn()?);
     }
     for child in children {
@@ -165,12 +155,8 @@ pub(crate) fn shared(place: &Place, n: usize) -> Result<Vec<Row>> {
     }
     // Every build's times are there: each finds all of its own.
     for idx in 0..n {
-        let (plan, again) = (format!("p{idx}.plan"), "again.plan");
-        losses.extend(super::place::spoiled_plan(&place.path(&plan)));
-        let shapes = format!("x:{}x32x32x3", idx + 1);
-        let build = ["build", "small.onnx", "-o", again, "--timing-cache", "together", "--timing-cache-only"];
-        let more = ["--tune-level", "1", "--device", "cpu", "--shapes", &shapes];
-        losses.extend(place.runs(&[&build[..], &more].concat())?.unlike(&[0]));
+        losses.extend(super::place::spoiled_plan(&place.path(&format!("p{idx}.plan"))));
+        losses.extend(place.runs(&together(idx, "-o again.plan --timing-cache-only"))?.unlike(&[0]));
     }
     let n_times = TimingCache::load(&place.path("together"))?.len();
     for folder in ["", "cache/planish/plans"] {

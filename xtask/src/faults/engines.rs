@@ -36,18 +36,7 @@ impl Held {
 
 pub(crate) fn opened(place: &Place, n: usize) -> Result<Vec<Row>> {
     let path = place.path("engines.plan");
-    let name = path.display().to_string();
-    place.succeeds(&[
-        "build",
-        "large.onnx",
-        "-o",
-        &name,
-        "--tune-level",
-        "0",
-        "--no-verify",
-        "--device",
-        "cpu",
-    ])?;
+    place.succeeds("build large.onnx -o engines.plan --tune-level 0 --no-verify --device cpu")?;
     let mut first: Option<Vec<u8>> = None;
     let mut losses = Vec::new();
     let mut turn = |idx: usize| -> Result<()> {

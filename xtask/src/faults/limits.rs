@@ -36,32 +36,12 @@ fn names(folder: &Path) -> Result<Vec<String>> {
 
 /// Files that do not fit: on a disk of a few kilobytes where one can be mounted, and by a limit on files.
 pub(crate) fn disk(place: &Place, n: usize) -> Result<Vec<Row>> {
-    let commands: [&[&str]; 5] = [
-        &["build", "small.onnx", "-o", "disk/x.plan", "--tune-level", "0", "--no-verify", "--device", "cpu"],
-        &["zoo", "cifar_cnn", "-o", "disk/x.onnx"],
-        &[
-            "run",
-            "small.onnx",
-            "--no-cache",
-            "--device",
-            "cpu",
-            "--shapes",
-            "x:512x32x32x3",
-            "-o",
-            "disk/x.npz",
-        ],
-        &[
-            "run",
-            "small.onnx",
-            "--no-cache",
-            "--device",
-            "cpu",
-            "--shapes",
-            "x:512x32x32x3",
-            "-o",
-            "disk/out",
-        ],
-        &["timing", "merge", "wide", "-o", "disk/times"],
+    let lines = [
+        "build small.onnx -o disk/x.plan --tune-level 0 --no-verify --device cpu",
+        "zoo cifar_cnn -o disk/x.onnx",
+        "run small.onnx --no-cache --device cpu --shapes x:512x32x32x3 -o disk/x.npz",
+        "run small.onnx --no-cache --device cpu --shapes x:512x32x32x3 -o disk/out",
+        "timing merge wide -o disk/times",
     ];
     let mut text = String::from("planish timings 1\n");
     (0..4000).for_each(|idx| text.push_str(&format!("cpu a\tproblem {idx}\tt@1\t{idx}\t0\t3\n")));
@@ -70,7 +50,8 @@ pub(crate) fn disk(place: &Place, n: usize) -> Result<Vec<Row>> {
     for way in ["full disk", "limit on the size of files"] {
         let (mut n_refused, mut n_tried, mut losses) = (0, 0, Vec::new());
         for turn in 0..n {
-            let kilobytes = 4 + 4 * place.below(64);
+            // From 4 kB to 16 MB: outputs take 20 kB, times 100 kB, plans and models 13 MB.
+            let kilobytes = 4u64 << place.below(13);
             let is_disk = way == "full disk";
             let disk = match is_disk {
                 true => Disk::mount(place.path("disk"), kilobytes)?,
@@ -80,23 +61,23 @@ pub(crate) fn disk(place: &Place, n: usize) -> Result<Vec<Row>> {
                 break;
             }
             fs::create_dir_all(place.path("disk"))?;
-            let arguments = commands[turn % commands.len()];
+            let line = lines[turn % lines.len()];
             let mut command = match is_disk {
-                true => place.command(arguments),
+                true => place.command(line),
                 // In blocks of 512 bytes, as POSIX has it.
-                false => place.limited(&format!("-f {}", 2 * kilobytes), arguments),
+                false => place.limited(&format!("-f {}", 2 * kilobytes), line),
             };
             let ended = Ended::of(command.output()?);
             n_tried += 1;
             n_refused += usize::from(ended.code == Some(LACKING));
-            losses.extend(ended.unlike(&[0, LACKING]).map(|loss| format!("{}: {loss}", arguments[0])));
+            losses.extend(ended.unlike(&[0, LACKING]).map(|loss| format!("{line}: {loss}")));
             let mut left = names(&place.path("disk"))?;
             if ended.code == Some(LACKING) {
                 // The folder for outputs may have been made; nothing may be in it.
                 let is_empty =
                     |name: &String| names(&place.path("disk").join(name)).is_ok_and(|list| list.is_empty());
                 left.retain(|name| !is_empty(name));
-                losses.extend(left.into_iter().map(|name| format!("{}: {name} is left", arguments[0])));
+                losses.extend(left.into_iter().map(|name| format!("{line}: {name} is left")));
             }
             drop(disk);
             fs::remove_dir_all(place.path("disk"))?;
@@ -113,16 +94,15 @@ pub(crate) fn disk(place: &Place, n: usize) -> Result<Vec<Row>> {
 
 /// A cache that cannot be written costs time, nothing else.
 fn full_cache(place: &Place) -> Result<Row> {
-    let arguments =
-        ["run", "small.onnx", "--tune-level", "0", "--device", "cpu", "--random", "1", "-o", "full.npz"];
-    place.succeeds(&arguments)?;
+    let line = "run small.onnx --tune-level 0 --device cpu --random 1 -o full.npz";
+    place.succeeds(line)?;
     let wanted = fs::read(place.path("full.npz"))?;
     let mut losses = Vec::new();
     let Some(_disk) = Disk::mount(place.path("small_cache"), 64)? else {
         let seen = "not tried: this user may mount nothing".to_string();
         return Ok(Row { fault: "full disk under the cache of plans".into(), n: 0, seen, losses });
     };
-    let mut command = place.command(&arguments);
+    let mut command = place.command(line);
     let ended = Ended::of(command.env("XDG_CACHE_HOME", place.path("small_cache")).output()?);
     losses.extend(ended.unlike(&[0]));
     if !ended.stderr.contains("the plan is not cached") {
@@ -138,13 +118,13 @@ fn full_cache(place: &Place) -> Result<Row> {
 }
 
 /// The peak of a command's address space in kilobytes, found by halving.
-fn enough_memory(place: &Place, arguments: &[&str]) -> Result<u64> {
+fn enough_memory(place: &Place, line: &str) -> Result<u64> {
     let fits = |kilobytes: u64| -> Result<bool> {
-        let output = place.limited(&format!("-v {kilobytes}"), arguments).output()?;
+        let output = place.limited(&format!("-v {kilobytes}"), line).output()?;
         Ok(output.status.code() == Some(0))
     };
     let (mut low, mut high) = (8 << 10, 16 << 20);
-    ensure!(fits(high)?, "`planish {}` does not fit into 16 GB", arguments.join(" "));
+    ensure!(fits(high)?, "`planish {line}` does not fit into 16 GB");
     while high - low > 16 << 10 {
         let middle = (low + high) / 2;
         if fits(middle)? { high = middle } else { low = middle }
@@ -154,25 +134,25 @@ fn enough_memory(place: &Place, arguments: &[&str]) -> Result<u64> {
 
 /// Address space that ends at a random point of a build or a run.
 pub(crate) fn memory(place: &Place, n: usize) -> Result<Vec<Row>> {
-    let commands: [&[&str]; 3] = [
-        &["build", "small.onnx", "-o", "m.plan", "--tune-level", "1", "--device", "cpu"],
-        &["build", "large.onnx", "-o", "m.plan", "--tune-level", "0", "--no-verify", "--device", "cpu"],
-        &["run", "large.onnx", "--no-cache", "--tune-level", "0", "--device", "cpu", "--random", "1"],
+    let lines = [
+        "build small.onnx -o m.plan --tune-level 1 --device cpu",
+        "build large.onnx -o m.plan --tune-level 0 --no-verify --device cpu",
+        "run large.onnx --no-cache --tune-level 0 --device cpu --random 1",
     ];
     let (mut n_refused, mut losses) = (0, Vec::new());
-    for arguments in commands {
-        let most = enough_memory(place, arguments)?;
-        for _ in 0..n / commands.len() {
+    for line in lines {
+        let most = enough_memory(place, line)?;
+        for _ in 0..n / lines.len() {
             // A program needs some 20 MB to start at all.
             let kilobytes = (20 << 10) + place.below(most - (20 << 10));
-            let output = place.limited(&format!("-v {kilobytes}"), arguments).output()?;
+            let output = place.limited(&format!("-v {kilobytes}"), line).output()?;
             let ended = Ended::of(output);
             n_refused += usize::from(ended.code == Some(LACKING));
-            let line = |loss: String| format!("{} at {} MB: {loss}", arguments[0], kilobytes >> 10);
-            losses.extend(ended.unlike(&[0, LACKING]).map(line));
+            let at = |loss: String| format!("{line} at {} MB: {loss}", kilobytes >> 10);
+            losses.extend(ended.unlike(&[0, LACKING]).map(at));
             losses.extend(super::place::spoiled_plan(&place.path("m.plan")));
         }
-        place.succeeds(arguments)?;
+        place.succeeds(line)?;
     }
     losses.extend(place.unfinished("").into_iter().map(|name| format!("{name} is left")));
     let seen = format!("{n_refused} refused with code 3 and one line, the rest fitted");

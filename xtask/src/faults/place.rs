@@ -59,7 +59,7 @@ impl Place {
         fs::create_dir_all(&folder)?;
         let place = Place { folder, binary, random: Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1) };
         for (name, model) in [("small.onnx", "cifar_cnn"), ("large.onnx", "resnet18_224")] {
-            place.succeeds(&["zoo", model, "-o", name])?;
+            place.succeeds(&format!("zoo {model} -o {name}"))?;
         }
         Ok(place)
     }
@@ -78,43 +78,44 @@ impl Place {
         (x >> 11) % end.max(1)
     }
 
-    /// A command in the folder, with a cache of its own, that prints to us.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        self.started(Command::new(&self.binary), arguments)
+    /// A command in the folder, with a cache of its own, that prints to us. All lines of arguments are words between
+    /// spaces: no name in the folder has one.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        self.started(Command::new(&self.binary), line)
     }
 
     /// The same under limits of the shell's `ulimit`.
-    pub(crate) fn limited(&self, limit: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn limited(&self, limit: &str, line: &str) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("ulimit {limit}; exec \"$0\" \"$@\"")).arg(&self.binary);
-        self.started(command, arguments)
+        self.started(command, line)
     }
 
-    fn started(&self, mut command: Command, arguments: &[&str]) -> Command {
-        command.args(arguments).current_dir(&self.folder).env("XDG_CACHE_HOME", self.path("cache"));
+    fn started(&self, mut command: Command, line: &str) -> Command {
+        command.args(line.split(' ')).current_dir(&self.folder).env("XDG_CACHE_HOME", self.path("cache"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    pub(crate) fn runs(&self, arguments: &[&str]) -> Result<Ended> {
-        Ok(Ended::of(self.command(arguments).output()?))
+    pub(crate) fn runs(&self, line: &str) -> Result<Ended> {
+        Ok(Ended::of(self.command(line).output()?))
     }
 
-    pub(crate) fn succeeds(&self, arguments: &[&str]) -> Result<Duration> {
+    pub(crate) fn succeeds(&self, line: &str) -> Result<Duration> {
         let begun = Instant::now();
-        let ended = self.runs(arguments)?;
-        ensure!(ended.code == Some(0), "`planish {}` failed: {}", arguments.join(" "), ended.stderr);
+        let ended = self.runs(line)?;
+        ensure!(ended.code == Some(0), "`planish {line}` failed: {}", ended.stderr);
         Ok(begun.elapsed())
     }
 
     /// Starts a command, waits for a random time below `most`, and has `stop` end it; `None` where it was faster.
     pub(crate) fn stopped(
         &self,
-        arguments: &[&str],
+        line: &str,
         most: Duration,
         stop: impl FnOnce(&mut Child) -> Result<()>,
     ) -> Result<(bool, Ended)> {
-        let mut child = self.command(arguments).spawn()?;
+        let mut child = self.command(line).spawn()?;
         std::thread::sleep(Duration::from_micros(self.below(most.as_micros() as u64)));
         let was_there = child.try_wait()?.is_none();
         if was_there {
@@ -125,9 +126,9 @@ impl Place {
 
     /// Starts a command that writes into the folder and kills it a random moment after the file that it writes has
     /// appeared under its temporary name; gives whether it was still there.
-    pub(crate) fn killed_writing(&self, arguments: &[&str], most: Duration) -> Result<bool> {
+    pub(crate) fn killed_writing(&self, line: &str, most: Duration) -> Result<bool> {
         let left: BTreeSet<String> = self.unfinished("").into_iter().collect();
-        let mut child = self.command(arguments).spawn()?;
+        let mut child = self.command(line).spawn()?;
         let begun = Instant::now();
         while begun.elapsed() < 4 * most && child.try_wait()?.is_none() {
             if self.unfinished("").iter().any(|name| name.contains(".plan.") && !left.contains(name)) {
