@@ -13,11 +13,17 @@ mod products;
 mod tests;
 mod windows;
 
+use std::collections::VecDeque;
+
 use planish_op::{Op, Value};
 use planish_tensor::Tensor;
 
 use crate::{EvalError, EvalErrorKind, Evaluation, evaluate, nd};
-use cut::Cut;
+use cut::{Cut, CutProblem};
+
+/// Cut problems whose results are kept for the next points: points near each other are often in the same group, and a
+/// group may have a million elements.
+const MAX_PARTS: usize = 4;
 
 /// The elements of output number `output` at `points` (coordinates along each axis), as `f64`: exact but for
 /// 64-bit integers beyond 2^53.
@@ -32,38 +38,53 @@ pub fn evaluate_at(
     points: &[Vec<usize>],
 ) -> Result<Vec<f64>, EvalError> {
     let cx = &Evaluation::new(op.name(), inputs, n_outputs);
-    let mut whole: Option<(Vec<usize>, Vec<f64>)> = None;
-    points
-        .iter()
-        .map(|point| {
-            if let Some(Cut { op, inputs, place }) = cut(op, cx, output, point) {
-                let inputs: Vec<Option<&Value>> = inputs.iter().map(Option::as_ref).collect();
-                let outputs = evaluate(&op, &inputs, n_outputs)?;
-                let tensor = tensor_of(cx, &outputs, output)?;
-                return element(cx, tensor.shape(), &tensor.to_f64s(), &place);
-            }
+    let mut whole: Option<Made> = None;
+    let mut parts: VecDeque<(CutProblem, Made)> = VecDeque::new();
+    let make = |op: &Op, inputs: &[Option<&Value>]| {
+        let outputs = evaluate(op, inputs, n_outputs)?;
+        let tensor = tensor_of(cx, &outputs, output)?;
+        Ok::<Made, EvalError>(Made { shape: tensor.shape().to_vec(), values: tensor.to_f64s() })
+    };
+    let one = |point: &Vec<usize>| {
+        let Some(Cut { problem, place }) = cut(op, cx, output, point) else {
             if whole.is_none() {
-                let outputs = evaluate(op, inputs, n_outputs)?;
-                let tensor = tensor_of(cx, &outputs, output)?;
-                whole = Some((tensor.shape().to_vec(), tensor.to_f64s()));
+                whole = Some(make(op, inputs)?);
             }
-            let (shape, values) =
-                whole.as_ref().map_or((&[][..], &[][..]), |(shape, values)| (shape, values));
-            element(cx, shape, values, point)
+            return whole.as_ref().map_or(Ok(0.0), |whole| whole.element(cx, point));
+        };
+        if let Some((_, made)) = parts.iter().find(|(known, _)| *known == problem) {
+            return made.element(cx, &place);
+        }
+        let inputs = problem.inputs(cx)?;
+        let inputs: Vec<Option<&Value>> = inputs.iter().map(Option::as_ref).collect();
+        let made = make(&problem.op, &inputs)?;
+        let element = made.element(cx, &place);
+        parts.truncate(MAX_PARTS - 1);
+        parts.push_front((problem, made));
+        element
+    };
+    points.iter().map(one).collect()
+}
+
+/// An output that was evaluated.
+struct Made {
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+impl Made {
+    fn element(&self, cx: &Evaluation<'_>, point: &[usize]) -> Result<f64, EvalError> {
+        let shape = &self.shape;
+        let found = cut::within(point, shape).and_then(|()| self.values.get(nd::ravel(point, shape)));
+        found.copied().ok_or_else(|| {
+            cx.error(EvalErrorKind::BadValue, format!("there is no point {point:?} in the shape {shape:?}"))
         })
-        .collect()
+    }
 }
 
 fn tensor_of<'a>(cx: &Evaluation<'_>, outputs: &'a [Value], output: usize) -> Result<&'a Tensor, EvalError> {
     outputs.get(output).and_then(Value::as_tensor).ok_or_else(|| {
         cx.error(EvalErrorKind::BadValue, format!("output {output} is not computed, or not a tensor"))
-    })
-}
-
-fn element(cx: &Evaluation<'_>, shape: &[usize], values: &[f64], point: &[usize]) -> Result<f64, EvalError> {
-    let found = cut::within(point, shape).and_then(|()| values.get(nd::ravel(point, shape)));
-    found.copied().ok_or_else(|| {
-        cx.error(EvalErrorKind::BadValue, format!("there is no point {point:?} in the shape {shape:?}"))
     })
 }
 

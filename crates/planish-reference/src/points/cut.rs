@@ -6,20 +6,37 @@ use planish_op::{Op, Value};
 use planish_tensor::Tensor;
 
 use crate::cells::{Axis, pick};
-use crate::{Evaluation, nd};
+use crate::{EvalError, Evaluation, nd};
 
 /// An operator on cut inputs, and where in its output the element now is.
 pub(super) struct Cut {
-    pub(super) op: Op,
-    pub(super) inputs: Vec<Option<Value>>,
+    pub(super) problem: CutProblem,
     pub(super) place: Vec<usize>,
+}
+
+/// What is evaluated: the same for all elements of a group that is normalized.
+#[derive(PartialEq)]
+pub(super) struct CutProblem {
+    pub(super) op: Op,
+    /// What is left of each input along each axis; `None` for all of it.
+    ranges: Vec<Option<Vec<Range<usize>>>>,
+}
+
+impl CutProblem {
+    /// The parts of the inputs that are left.
+    pub(super) fn inputs(&self, cx: &Evaluation<'_>) -> Result<Vec<Option<Value>>, EvalError> {
+        let input = |(idx, ranges): (usize, &Option<Vec<Range<usize>>>)| match ranges {
+            None => Ok(cx.optional_value(idx).cloned()),
+            Some(ranges) => Ok(Some(Value::Tensor(part(cx, cx.tensor(idx)?, ranges)?))),
+        };
+        self.ranges.iter().enumerate().map(input).collect()
+    }
 }
 
 impl Cut {
     /// The operator on its inputs as they are; the element is at `place` once they are cut.
     pub(super) fn new(op: impl Into<Op>, cx: &Evaluation<'_>, place: Vec<usize>) -> Cut {
-        let inputs = (0..cx.n_inputs()).map(|idx| cx.optional_value(idx).cloned()).collect();
-        Cut { op: op.into(), inputs, place }
+        Cut { problem: CutProblem { op: op.into(), ranges: vec![None; cx.n_inputs()] }, place }
     }
 
     /// Leaves these ranges of the places along each axis of an input.
@@ -29,8 +46,8 @@ impl Cut {
         idx: usize,
         ranges: &[Range<usize>],
     ) -> Option<Cut> {
-        let part = part(cx, cx.tensor(idx).ok()?, ranges)?;
-        *self.inputs.get_mut(idx)? = Some(Value::Tensor(part));
+        fits(cx.tensor(idx).ok()?, ranges)?;
+        *self.problem.ranges.get_mut(idx)? = Some(ranges.to_vec());
         Some(self)
     }
 
@@ -81,20 +98,22 @@ impl Cut {
     }
 }
 
-/// The part of a tensor that lies in these ranges, one per axis; `None` where they do not fit.
-fn part(cx: &Evaluation<'_>, tensor: &Tensor, ranges: &[Range<usize>]) -> Option<Tensor> {
+/// `Some` if these ranges, one per axis, lie in the tensor.
+fn fits(tensor: &Tensor, ranges: &[Range<usize>]) -> Option<()> {
     let shape = tensor.shape();
     let fits = |(range, &dim): (&Range<usize>, &usize)| range.start <= range.end && range.end <= dim;
-    if ranges.len() != shape.len() || !ranges.iter().zip(shape).all(fits) {
-        return None;
-    }
-    let strides = nd::strides(shape);
+    (ranges.len() == shape.len() && ranges.iter().zip(shape).all(fits)).then_some(())
+}
+
+/// The part of a tensor that lies in these ranges, which fit.
+fn part(cx: &Evaluation<'_>, tensor: &Tensor, ranges: &[Range<usize>]) -> Result<Tensor, EvalError> {
+    let strides = nd::strides(tensor.shape());
     let axes: Vec<Axis> = ranges
         .iter()
         .zip(strides)
         .map(|(range, stride)| Axis::steps(range.len(), range.start, 1, stride))
         .collect();
-    pick(cx, tensor, &axes, None).ok()
+    pick(cx, tensor, &axes, None)
 }
 
 /// Each coordinate as a range of one place.
