@@ -31,6 +31,7 @@ mod queue;
 mod region;
 mod regions;
 pub mod resize;
+mod strided;
 mod tactic;
 mod types;
 mod whole;

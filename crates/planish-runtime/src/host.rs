@@ -10,7 +10,6 @@ use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::Feed;
 use crate::frame::{Frame, Queues};
-use crate::gather::plain;
 use crate::memory::{Own, pointer};
 use crate::resolve::{Base, Location, Resolved};
 use crate::weights::tensor_of;
@@ -22,6 +21,15 @@ fn filled(bytes: usize, value: u8) -> Result<Vec<u8>, RunError> {
 
 fn zeroed(bytes: usize) -> Result<Vec<u8>, RunError> {
     filled(bytes, 0)
+}
+
+/// An operand of any strides as a plain tensor, of the bytes that it spans.
+fn plain(operand: &Operand, bytes: Vec<u8>) -> Result<Tensor, RunError> {
+    let damaged = |detail: String| RunError::new(RunErrorKind::Failed, detail);
+    let name = operand.dtype.name();
+    let plain = operand.gather(bytes).ok_or_else(|| damaged(format!("{name} cannot be gathered")))?;
+    Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(plain))
+        .map_err(|error| damaged(error.to_string()))
 }
 
 impl Frame {
@@ -51,7 +59,7 @@ impl Frame {
             queue.synchronize()?;
             // SAFETY: the operand spans these bytes of the backend's memory.
             unsafe { queue.download(&mut bytes, address)? };
-            copies.push(Some(plain(operand, &bytes)?));
+            copies.push(Some(plain(operand, bytes)?));
         }
         Ok(copies)
     }

@@ -34,7 +34,6 @@ mod error;
 mod faults;
 mod feed;
 mod frame;
-mod gather;
 mod host;
 mod launch;
 mod lending;
