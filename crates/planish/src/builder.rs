@@ -40,15 +40,22 @@ impl Builder {
                 hasher.update(tensor.bytes());
             }
         }
-        let mut builder = Builder::from_graph(imported.graph);
-        builder.options.source = *hasher.finalize().as_bytes();
-        builder.declared = imported.declared;
-        Ok(builder)
+        let builder = Builder::of_source(imported.graph, *hasher.finalize().as_bytes());
+        Ok(Builder { declared: imported.declared, ..builder })
     }
 
     /// A build of a graph that was made otherwise.
     pub fn from_graph(graph: Graph) -> Builder {
-        let source = *blake3::hash(graph.print_whole().as_bytes()).as_bytes();
+        let printed = graph.print();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(printed.text.as_bytes());
+        // The text has the number and the length of each.
+        printed.constants.iter().for_each(|constant| _ = hasher.update(constant.bytes()));
+        Builder::of_source(graph, *hasher.finalize().as_bytes())
+    }
+
+    /// `source` is the hash of the model.
+    fn of_source(graph: Graph, source: [u8; 32]) -> Builder {
         let options = BuildOptions { source, ..BuildOptions::default() };
         Builder {
             graph,
