@@ -17,9 +17,11 @@
 mod alone;
 mod apart;
 mod bodies;
+mod compare;
 mod exact;
 mod hard;
 mod inputs;
+mod itself;
 mod neighbours;
 mod origins;
 mod points;
@@ -34,15 +36,20 @@ mod sizes;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod tolerance;
 mod whole;
 mod wires;
 mod witness;
 mod work;
+mod written;
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use planish_ir::Graph;
 use planish_kernel::{Backend, Tactic};
+use planish_op::Value;
 use planish_plan::{Certificate, Check, Outcome, Plan};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
@@ -86,6 +93,8 @@ impl Findings {
 
 /// Checks a plan of `graph`, which was optimized to `optimized`. `weights` are the plan's weights as they were before
 /// packing.
+///
+/// What needs no run of the plan goes on beside its runs, on threads of its own.
 pub(crate) fn check(
     graph: &Graph,
     optimized: &Graph,
@@ -96,90 +105,143 @@ pub(crate) fn check(
 ) -> Result<Findings, BuildError> {
     let engine = Engine::new(plan.clone(), backends.to_vec())
         .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
-    let mut checks: Vec<Check> = Vec::new();
     let sizes::Sizes { all: all_sizes, n_ends } = sizes::to_check(plan, graph);
     let limits = budget::of_plan(&engine, optimized, &all_sizes, options);
     let engine = engine.limited(limits);
-    prove(optimized, &engine, weights, &all_sizes, options.threads, &mut checks);
-    let without_steps = |checks: Vec<Check>, left_out: Option<String>| {
-        let certificate = Certificate::new(checks);
-        Ok(Findings { certificate, guilty: None, not_compared: Vec::new(), left_out })
-    };
-    if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
-        return without_steps(checks, None);
-    }
-    let too_much = |sizes: &[(String, i64)]| budget::too_much(&engine, flops_at(graph, sizes), sizes);
-    let seed = steps::seed_of(plan);
-    let stops = match too_much(&plan.tuned_at) {
-        Some(why) => Some(why),
-        None => match inputs::random(plan, &plan.tuned_at, seed, Integers::Wide) {
-            Some(inputs) => budget::exceeds(&engine, &inputs)?,
-            None => Some("inputs that are no tensors, or of unknown rank, are not made up".to_string()),
-        },
-    };
-    if let Some(why) = stops {
-        checks.push(skipped("all that needs a run", why.clone()));
-        let left_out = format!("steps and results were not checked, wires and memory were: {why}");
-        return without_steps(checks, Some(left_out));
-    }
-    let host = &backends[0];
-    let others = host.other_kernels();
-    let witness = others.as_deref().unwrap_or(&**host);
-    let mut steps = Steps::new(&engine, weights, witness, options.threads);
-    let mut guilty = None;
-    // What the tuned sizes cost is paid anyway.
-    let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
-    let mut integers = None;
-    // A plan without a profile may refuse sizes that nobody asked for, in which case it computes nothing wrong.
-    let mut taken: Vec<Vec<(String, i64)>> = Vec::new();
-    for (number, sizes) in all_sizes.iter().enumerate() {
+    thread::scope(|scope| {
+        let proof = scope.spawn(|| prove(optimized, &engine, weights, &all_sizes, options.threads));
+        let proven = || proof.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let seed = steps::seed_of(plan);
+        let too_much = budget::too_much(&engine, flops_at(graph, &plan.tuned_at), &plan.tuned_at);
+        let stops = match too_much {
+            Some(why) => Some(why),
+            None => match inputs::random(plan, &plan.tuned_at, seed, Integers::Wide) {
+                Some(inputs) => budget::exceeds(&engine, &inputs)?,
+                None => Some("inputs that are no tensors, or of unknown rank, are not made up".to_string()),
+            },
+        };
+        let without_steps = |checks: Vec<Check>, left_out: Option<String>| {
+            let certificate = Certificate::new(checks);
+            Ok(Findings { certificate, guilty: None, not_compared: Vec::new(), left_out })
+        };
+        if let Some(why) = stops {
+            let mut checks = proven();
+            checks.push(skipped("all that needs a run", why.clone()));
+            let left_out = format!("steps and results were not checked, wires and memory were: {why}");
+            return without_steps(checks, Some(left_out));
+        }
+        let hard = scope.spawn(move || hard::check(plan, backends, seed));
+        let runs = Runs { graph, optimized, engine: &engine, weights, backends, options };
+        let found = runs.check(&all_sizes, n_ends)?;
+        let hard = hard.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let mut checks = proven();
+        if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
+            return without_steps(checks, None);
+        }
+        let mut guilty = found.guilty;
+        checks.extend(found.checks);
+        if let (None, Some((check, wrong))) = (&guilty, hard) {
+            checks.push(check);
+            guilty = wrong;
+        }
+        // A run that was stopped looks like one that failed.
         options.go_on()?;
-        let at = if number == 0 { String::new() } else { at(sizes) };
-        let flops = flops_at(graph, sizes);
-        if flops > most_flops {
-            let why =
-                format!("{:.1} GFLOP are too many; it was checked at smaller sizes", flops as f64 / 1e9);
-            checks.push(skipped(&format!("steps{at}"), why));
-            continue;
+        let certificate = Certificate::new(checks);
+        Ok(Findings { certificate, guilty, not_compared: found.not_compared, left_out: None })
+    })
+}
+
+/// What the runs of a plan are held against.
+struct Runs<'a> {
+    graph: &'a Graph,
+    optimized: &'a Graph,
+    engine: &'a Engine,
+    weights: &'a [Tensor],
+    backends: &'a [Arc<dyn Backend>],
+    options: &'a BuildOptions,
+}
+
+/// What runs showed.
+struct Found {
+    checks: Vec<Check>,
+    guilty: Option<Guilty>,
+    not_compared: Vec<String>,
+}
+
+/// A run at the tuned sizes that went to its end.
+struct Tuned {
+    integers: Integers,
+    outputs: Vec<Value>,
+}
+
+impl Runs<'_> {
+    fn check(&self, all_sizes: &[Vec<(String, i64)>], n_ends: usize) -> Result<Found, BuildError> {
+        let Runs { graph, optimized, engine, weights, backends, options } = *self;
+        let plan = engine.plan();
+        let seed = steps::seed_of(plan);
+        let host = &backends[0];
+        let others = host.other_kernels();
+        let witness = others.as_deref().unwrap_or(&**host);
+        let mut steps = Steps::new(engine, weights, witness, options.threads);
+        let mut checks: Vec<Check> = Vec::new();
+        let mut guilty = None;
+        // What the tuned sizes cost is paid anyway.
+        let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
+        let mut tuned = None;
+        // A plan without a profile may refuse sizes that nobody asked for, in which case it computes nothing wrong.
+        let mut taken: Vec<Vec<(String, i64)>> = Vec::new();
+        for (number, sizes) in all_sizes.iter().enumerate() {
+            options.go_on()?;
+            let at = if number == 0 { String::new() } else { at(sizes) };
+            let flops = flops_at(graph, sizes);
+            let why = match flops > most_flops {
+                true => {
+                    let gflops = flops as f64 / 1e9;
+                    Some(format!("{gflops:.1} GFLOP are too many; it was checked at smaller sizes"))
+                }
+                false => budget::too_much(engine, flops, sizes),
+            };
+            if let Some(why) = why {
+                checks.push(skipped(&format!("steps{at}"), why));
+                continue;
+            }
+            let mut ran = run_at(&mut steps, engine, &[], sizes, &at, seed);
+            let is_whole = ran.as_ref().is_some_and(|(ran, _)| ran.ended.is_none());
+            if let (0, true, Some((ran, integers))) = (number, is_whole, &mut ran) {
+                tuned = Some(Tuned { integers: *integers, outputs: std::mem::take(&mut ran.outputs) });
+            }
+            if !plan.profiles.is_empty() || is_whole {
+                taken.push(sizes.clone());
+            }
+            guilty = take(ran.map(|(ran, _)| ran), &at, &mut checks);
+            if guilty.is_some() {
+                break;
+            }
         }
-        if let Some(why) = too_much(sizes) {
-            checks.push(skipped(&format!("steps{at}"), why));
-            continue;
+        if guilty.is_none() {
+            guilty = bodies::check(&mut steps, engine, optimized, weights, backends, options, &mut checks);
         }
-        let ran = run_at(&mut steps, &engine, &[], sizes, &at, seed);
-        if number == 0 {
-            integers = ran.as_ref().and_then(|(ran, style)| ran.ended.is_none().then_some(*style));
+        options.go_on()?;
+        if let (None, Some(Tuned { integers, outputs })) = (&guilty, tuned) {
+            let inputs = inputs::random(plan, &plan.tuned_at, seed, integers).unwrap_or_default();
+            let made_up = whole::MadeUp { seed, integers };
+            whole::against_reference(graph, engine, &taken, backends, options, made_up, &mut checks);
+            let tolerance = whole::deciding(graph).is_none().then(|| whole::tolerance(graph, options));
+            let mut alone = neighbours::Alone { inputs: &inputs, outputs: &outputs, tolerance, used: None };
+            let (graphs, ends) = ([graph, optimized], &all_sizes[..=n_ends]);
+            guilty = neighbours::check(engine, graphs, ends, made_up, &mut alone, &mut checks);
+            if guilty.is_none() {
+                let (threads, used) = (options.threads, alone.used);
+                itself::check(engine, (&inputs, &outputs), threads, made_up, used, &mut checks);
+            }
         }
-        if !plan.profiles.is_empty() || ran.as_ref().is_some_and(|(ran, _)| ran.ended.is_none()) {
-            taken.push(sizes.clone());
-        }
-        guilty = take(ran.map(|(ran, _)| ran), &at, &mut checks);
-        if guilty.is_some() {
-            break;
-        }
+        let name = |(_, name, why): (_, String, Option<String>)| match why {
+            Some(why) => format!("`{name}` ({why})"),
+            None => format!("`{name}` (no made-up inputs led to it)"),
+        };
+        let not_compared = steps.not_compared().into_iter().map(name).collect();
+        Ok(Found { checks, guilty, not_compared })
     }
-    if guilty.is_none() {
-        guilty = bodies::check(&mut steps, &engine, optimized, weights, backends, options, &mut checks);
-    }
-    if guilty.is_none() {
-        guilty = hard::check(plan, backends, seed, &mut checks);
-    }
-    options.go_on()?;
-    if let (None, Some(integers)) = (&guilty, integers) {
-        let inputs = inputs::random(plan, &plan.tuned_at, seed, integers).unwrap_or_default();
-        let made_up = whole::MadeUp { seed, integers };
-        whole::against_reference(graph, &engine, &taken, backends, options, made_up, &mut checks);
-        whole::against_itself(&engine, &inputs, options.threads, made_up, &mut checks);
-        guilty = neighbours::check(&engine, [graph, optimized], &all_sizes[..=n_ends], made_up, &mut checks);
-    }
-    let name = |(_, name, why): (_, String, Option<String>)| match why {
-        Some(why) => format!("`{name}` ({why})"),
-        None => format!("`{name}` (no made-up inputs led to it)"),
-    };
-    let not_compared = steps.not_compared().into_iter().map(name).collect();
-    // A run that was stopped looks like one that failed.
-    options.go_on()?;
-    Ok(Findings { certificate: Certificate::new(checks), guilty, not_compared, left_out: None })
 }
 
 /// Runs a program on made-up inputs that it takes: the first kind of integers on which the run succeeds. Where they lead
@@ -204,13 +266,14 @@ fn run_at(
             format!(" on integers {integers:?}{at}")
         };
         let mut ran = steps.run(engine, within, &inputs, (&at, sizes == plan.tuned_at));
-        let is_settled = ran.guilty.is_some() || ran.ended.is_none() && ran.is_finite;
+        let is_settled = ran.guilty.is_some() || ran.is_finite();
         found = Some(match found {
             // What did not run to its end counts where nothing does.
             Some((before, kind)) if before.ended.is_none() => {
-                let kind = if is_settled { integers } else { kind };
+                let (kind, outputs) =
+                    if is_settled { (integers, ran.outputs) } else { (kind, before.outputs) };
                 ran.checks.splice(0..0, before.checks);
-                (Ran { ended: None, ..ran }, kind)
+                (Ran { ended: None, outputs, ..ran }, kind)
             }
             Some(before) if ran.ended.is_some() && ran.guilty.is_none() => before,
             _ => (ran, integers),
@@ -247,8 +310,8 @@ fn prove(
     weights: &[Tensor],
     all_sizes: &[Vec<(String, i64)>],
     threads: usize,
-    checks: &mut Vec<Check>,
-) {
+) -> Vec<Check> {
+    let mut checks = Vec::new();
     let program = &engine.plan().program;
     let mut wires = wires::Wires::new(graph);
     let compared = wires::compare(&mut wires, program, weights);
@@ -269,6 +332,7 @@ fn prove(
             Err(error) => checks.push(skipped(&subject, error.to_string())),
         }
     }
+    checks
 }
 
 fn proven(subject: &str, shown: Result<u64, String>) -> Check {

@@ -63,10 +63,18 @@ impl Known {
     /// The magnitudes of its elements; integers (indices, shapes) as they are.
     pub(super) fn magnitudes(&self) -> Value {
         match self.tensor().filter(|tensor| tensor.dtype().is_float()) {
-            Some(tensor) => {
-                let values: Vec<f64> = tensor.to_f64s().into_iter().map(f64::abs).collect();
-                with_values(tensor, &values).unwrap_or_else(|| self.value.clone())
-            }
+            Some(tensor) => match tensor.elements::<f32>() {
+                // Weights of millions of elements, for a few points of them.
+                Ok(values) => {
+                    let values: Vec<f32> = values.iter().map(|value| value.abs()).collect();
+                    let magnitudes = Tensor::vector(values).reshaped(tensor.shape());
+                    magnitudes.map_or_else(|_| self.value.clone(), Value::Tensor)
+                }
+                Err(_) => {
+                    let values: Vec<f64> = tensor.to_f64s().into_iter().map(f64::abs).collect();
+                    with_values(tensor, &values).unwrap_or_else(|| self.value.clone())
+                }
+            },
             None => self.value.clone(),
         }
     }
@@ -164,7 +172,7 @@ impl<'a> Exact<'a> {
             return Ok(vec![Some(slack)]);
         }
         if !is_moved {
-            let exact = is_pointwise(op) && rounds_little(op) || super::steps::is_movement(op);
+            let exact = is_pointwise(op) && rounds_little(op) || super::tolerance::is_movement(op);
             return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
         }
         if passes_slack_as_values(op) {

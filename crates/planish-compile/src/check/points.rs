@@ -14,6 +14,9 @@ const N_RANDOM_POINTS: usize = 160;
 /// The same where every element is compared with another kernel besides.
 const N_EDGE_POINTS_BESIDES: usize = 24;
 const N_RANDOM_POINTS_BESIDES: usize = 24;
+/// They lie in so many channels besides the first and the last: a norm over groups of channels is computed whole for
+/// every group that a point lies in.
+const N_CHANNELS_BESIDES: usize = 3;
 /// Sizes at which kernels change what they do: vectors, tiles, blocks.
 const EDGES: [usize; 12] = [4, 6, 8, 14, 16, 28, 32, 48, 56, 64, 128, 512];
 
@@ -52,6 +55,11 @@ pub(super) fn sample(dims: &[usize], seed: u64, besides: bool) -> Vec<Vec<usize>
     }
     for _ in 0..n_random {
         points.push(dims.iter().map(|&dim| numbers.below(dim)).collect());
+    }
+    if let (true, [_, n_channels, _, ..]) = (besides, dims) {
+        let mut channels = vec![0, n_channels - 1];
+        channels.extend((0..N_CHANNELS_BESIDES).map(|_| numbers.below(*n_channels)));
+        points.iter_mut().for_each(|point| point[1] = channels[point[1] % channels.len()]);
     }
     points.sort_unstable();
     points.dedup();

@@ -65,8 +65,7 @@ fn built(rows: usize) -> Built {
 /// What the proof says of a plan.
 fn proof(built: &Built) -> Option<String> {
     let engine = Engine::new(built.plan.clone(), built.backends.clone()).unwrap();
-    let mut checks = Vec::new();
-    prove(&built.graph, &engine, &built.tensors, std::slice::from_ref(&built.plan.tuned_at), 2, &mut checks);
+    let checks = prove(&built.graph, &engine, &built.tensors, std::slice::from_ref(&built.plan.tuned_at), 2);
     assert_eq!(checks.len(), 2);
     checks.into_iter().find_map(|check| match check.outcome {
         Outcome::Failed(why) => Some(why),

@@ -281,6 +281,8 @@ impl Memory {
                 _ => runs.push(Run { axes: vec![(size, step)], size, stride }),
             }
         }
+        // The longest innermost: most of the outer places would be visited to find nothing.
+        runs.sort_by_key(|run| std::cmp::Reverse(run.size));
         let base = place.offset / self.unit;
         let Some((inner, outer)) = runs.split_first() else {
             if base.is_multiple_of(self.every) {
@@ -288,11 +290,12 @@ impl Memory {
             }
             return;
         };
+        let meeting = Meeting::new(inner.stride, self.every);
         let mut count = vec![0u64; outer.len()];
         loop {
             let at: u64 = base + count.iter().zip(outer).map(|(n, run)| n * run.stride).sum::<u64>();
             let flat: u64 = count.iter().zip(outer).map(|(n, run)| run.flat(*n)).sum();
-            if let Some((first, every)) = meets(at, inner.stride, self.every) {
+            if let Some((first, every)) = meeting.from(at) {
                 let mut n = first;
                 while n < inner.size {
                     let held = self.held(place.space, at + n * inner.stride);
@@ -316,24 +319,40 @@ impl Memory {
     }
 }
 
-/// Which `n` make `at + n stride` a multiple of the prime (or 1) `every`: the first, and the distance to the next.
-fn meets(at: u64, stride: u64, every: u64) -> Option<(u64, u64)> {
-    if every == 1 {
-        return Some((0, 1));
+/// Which places of a run are followed.
+struct Meeting {
+    /// 1 or a prime.
+    every: u64,
+    /// The inverse of the stride modulo `every`; `None` where the stride is a multiple of it.
+    inverse: Option<u64>,
+}
+
+impl Meeting {
+    fn new(stride: u64, every: u64) -> Meeting {
+        let inverse = (!stride.is_multiple_of(every)).then(|| {
+            // By Fermat it is the stride to the power of every - 2.
+            let (mut inverse, mut base, mut exponent) = (1u64, stride % every, every - 2);
+            while exponent > 0 {
+                if exponent % 2 == 1 {
+                    inverse = inverse * base % every;
+                }
+                base = base * base % every;
+                exponent /= 2;
+            }
+            inverse
+        });
+        Meeting { every, inverse }
     }
-    if stride.is_multiple_of(every) {
-        return at.is_multiple_of(every).then_some((0, 1));
-    }
-    // By Fermat the inverse of the stride is its power of every - 2.
-    let (mut inverse, mut base, mut exponent) = (1u64, stride % every, every - 2);
-    while exponent > 0 {
-        if exponent % 2 == 1 {
-            inverse = inverse * base % every;
+
+    /// Which `n` make `at + n stride` a multiple of `every`: the first, and the distance to the next.
+    fn from(&self, at: u64) -> Option<(u64, u64)> {
+        match self.inverse {
+            None => at.is_multiple_of(self.every).then_some((0, 1)),
+            Some(inverse) => {
+                Some(((self.every - at % self.every) % self.every * inverse % self.every, self.every))
+            }
         }
-        base = base * base % every;
-        exponent /= 2;
     }
-    Some(((every - at % every) % every * inverse % every, every))
 }
 
 /// The smallest prime from `n` on; 1 for 0 and 1.

@@ -1,4 +1,4 @@
-//! The whole plan: against the reference where that is cheap, and against itself.
+//! The whole plan against the reference where that is cheap, or against its nodes by kernels.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use planish_ir::{Graph, interpret_within};
 use planish_kernel::Backend;
 use planish_op::{Op, Value};
 use planish_plan::{Check, Outcome};
-use planish_runtime::{ContextOptions, Engine, RunError};
-use planish_tensor::{DType, Tensor};
+use planish_runtime::Engine;
+use planish_tensor::DType;
 
 use super::inputs::Integers;
 use super::{apart, skipped};
@@ -72,18 +72,12 @@ pub(super) fn against_reference(
         return;
     }
     let Some(inputs) = made_up.inputs(engine, sizes, 0) else { return };
-    if let Some(node) = graph.nodes().map(|(_, node)| node).find(|node| decides(&node.op)) {
-        let why = format!("`{}` decides by comparing, and rounding may decide otherwise", node.name);
+    if let Some(name) = deciding(graph) {
+        let why = format!("`{name}` decides by comparing, and rounding may decide otherwise");
         checks.push(skipped(subject, why));
         return;
     }
-    let own = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
-    let tolerance = own.max(match options.precision {
-        Precision::Fp32 => 0.0,
-        Precision::Tf32 => TF32_TOLERANCE,
-        Precision::Fp16 => F16_TOLERANCE,
-        Precision::Bf16 => BF16_TOLERANCE,
-    });
+    let tolerance = tolerance(graph, options);
     let expected = match is_large {
         true => apart::run(graph, sizes, backends, options, &inputs),
         false => interpret_within(graph, inputs.clone(), &budget::of_reference(options))
@@ -114,6 +108,22 @@ pub(super) fn against_reference(
     });
 }
 
+/// How far a plan's outputs may be from another way to compute the model.
+pub(super) fn tolerance(graph: &Graph, options: &BuildOptions) -> f64 {
+    let own = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
+    own.max(match options.precision {
+        Precision::Fp32 => 0.0,
+        Precision::Tf32 => TF32_TOLERANCE,
+        Precision::Fp16 => F16_TOLERANCE,
+        Precision::Bf16 => BF16_TOLERANCE,
+    })
+}
+
+/// A node by which a small difference may become a large one.
+pub(super) fn deciding(graph: &Graph) -> Option<&str> {
+    graph.nodes().map(|(_, node)| node).find(|node| decides(&node.op)).map(|node| &*node.name)
+}
+
 /// Operators that turn a small difference into a large one: which of two nearly equal values is larger.
 fn decides(op: &Op) -> bool {
     matches!(
@@ -142,7 +152,7 @@ fn larger(a: f64, b: f64) -> f64 {
 
 /// Relative L2 distance of two values; sequences element by element. A NaN or an infinity in one of them alone makes it
 /// infinite.
-fn distance(got: &Value, want: &Value) -> Result<f64, String> {
+pub(super) fn distance(got: &Value, want: &Value) -> Result<f64, String> {
     match (got, want) {
         (Value::Tensor(got), Value::Tensor(want)) => {
             if got.shape() != want.shape() || got.dtype() != want.dtype() {
@@ -172,111 +182,18 @@ fn distance(got: &Value, want: &Value) -> Result<f64, String> {
     }
 }
 
-/// Runs of one context before the one that is compared: plain, recorded, replayed.
-const N_REPLAYS: usize = 3;
-
-/// Repeats, interleaved contexts, poisoned memory, other numbers of threads: the bits must be the same.
-pub(super) fn against_itself(
-    engine: &Engine,
-    inputs: &[Value],
-    threads: usize,
-    made_up: MadeUp,
-    checks: &mut Vec<Check>,
-) {
-    if engine.plan().program.steps.iter().any(|step| step.region.nodes.iter().any(|node| is_random(&node.op)))
-    {
-        checks.push(skipped("repeats", "the model draws random numbers".to_string()));
-        return;
-    }
-    let first = match run(engine, threads, inputs, false) {
-        Ok(first) => first,
-        Err(error) => {
-            checks.push(failed("a run on inputs that ran before", f64::INFINITY, error.to_string()));
-            return;
-        }
-    };
-    let mut compare = |subject: &str, outputs: Result<Vec<Value>, RunError>| {
-        checks.push(match outputs {
-            Ok(outputs) if same(&outputs, &first) => passed(subject, 0.0),
-            Ok(_) => failed(subject, f64::INFINITY, "the bits differ".to_string()),
-            Err(error) => failed(subject, f64::INFINITY, error.to_string()),
-        });
-    };
-    let interleaved = || -> Result<Vec<Value>, RunError> {
-        let (mut one, mut two) = (engine.context()?, engine.context()?);
-        one.run_values(inputs)?;
-        let other = made_up.inputs(engine, &engine.plan().tuned_at, 1).unwrap_or_else(|| inputs.to_vec());
-        // Other values may be outside what the model defines; the context must stay usable all the same.
-        let _ = two.run_values(&other);
-        let _ = one.run_values(&other);
-        one.run_values(inputs)
-    };
-    compare("a second run, another context in between", interleaved());
-    if engine.plan().targets.len() > 1 {
-        // The first run launches step by step, the second records, those behind it replay.
-        let replayed = || -> Result<Vec<Value>, RunError> {
-            let mut context = engine.context_with(ContextOptions::new(threads))?;
-            // On other values, so that whoever reads too early does not find what the run before left.
-            let other = made_up.inputs(engine, &engine.plan().tuned_at, 1).unwrap_or_else(|| inputs.to_vec());
-            for _ in 0..N_REPLAYS {
-                let _ = context.run_values(&other);
-            }
-            context.run_values(inputs)
-        };
-        compare("launches recorded and replayed", replayed());
-    }
-    compare("memory filled with NaN before the run", run(engine, threads, inputs, true));
-    for other in [1, 2, 3] {
-        if other != threads {
-            compare(&format!("{other} threads against {threads}"), run(engine, other, inputs, false));
-        }
-    }
-}
-
-fn run(engine: &Engine, threads: usize, inputs: &[Value], poison: bool) -> Result<Vec<Value>, RunError> {
-    let mut context = engine.context_with(ContextOptions::new(threads))?;
-    context.set_poison(poison);
-    context.run_values(inputs)
-}
-
-/// The same bits; NaN equals NaN.
-fn same(a: &[Value], b: &[Value]) -> bool {
-    let tensor =
-        |a: &Tensor, b: &Tensor| a.shape() == b.shape() && a.dtype() == b.dtype() && a.bytes() == b.bytes();
-    a.len() == b.len()
-        && a.iter().zip(b).all(|pair| match pair {
-            (Value::Tensor(a), Value::Tensor(b)) => tensor(a, b),
-            (Value::Sequence(a), Value::Sequence(b)) => same(a, b),
-            (Value::Optional(None), Value::Optional(None)) => true,
-            (Value::Optional(Some(a)), Value::Optional(Some(b))) => {
-                same(std::slice::from_ref(a), std::slice::from_ref(b))
-            }
-            _ => false,
-        })
-}
-
-fn is_random(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::RandomNormal(_)
-            | Op::RandomNormalLike(_)
-            | Op::RandomUniform(_)
-            | Op::RandomUniformLike(_)
-            | Op::Bernoulli(_)
-            | Op::Multinomial(_)
-    )
-}
-
-fn passed(subject: &str, worst: f64) -> Check {
+pub(super) fn passed(subject: &str, worst: f64) -> Check {
     Check { subject: subject.to_string(), n_points: 0, worst, outcome: Outcome::Passed }
 }
 
-fn failed(subject: &str, worst: f64, why: String) -> Check {
+pub(super) fn failed(subject: &str, worst: f64, why: String) -> Check {
     Check { subject: subject.to_string(), n_points: 0, worst, outcome: Outcome::Failed(why) }
 }
 
 #[cfg(test)]
 mod tests {
+    use planish_tensor::Tensor;
+
     use super::*;
 
     fn vector(values: &[f32]) -> Value {

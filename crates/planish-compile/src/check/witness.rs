@@ -1,16 +1,18 @@
 //! A second opinion on every element of a step: the same region computed node by node by other kernels, without
 //! fusion. Where the two differ most the reference decides, so that no tolerance stands between them.
 
+use std::borrow::Cow;
+
 use planish_kernel::{Backend, Candidate, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::Value;
 use planish_reference::evaluate;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 
 use super::alone::launch;
 use crate::measure::posed;
 
 /// Elements that the reference decides on, of each of two rankings.
-const N_SUSPECTS: usize = 8;
+const N_SUSPECTS: usize = 4;
 /// A way that shares less code with the tactic under test may be so much slower than the fastest.
 const MAX_SLOWER: f64 = 6.0;
 /// Elements that the reference may compute for a node that no other kernel takes.
@@ -150,38 +152,48 @@ fn preferred(mut candidates: Vec<Candidate>, tactic: &str) -> Vec<Candidate> {
 pub(super) fn suspects(got: &Tensor, other: &Tensor) -> Vec<usize> {
     let (got_values, other_values) = (floats(got), floats(other));
     let shape = got.shape();
-    let axes: Vec<usize> = {
-        let mut axes = vec![0, 1.min(shape.len().saturating_sub(1)), shape.len().saturating_sub(1)];
-        axes.dedup();
-        axes.into_iter().filter(|&axis| shape.get(axis).is_some_and(|&size| size > 1)).collect()
-    };
-    let behind = |axis: usize| shape[axis + 1..].iter().product::<usize>().max(1);
+    let n_inner = shape.last().copied().unwrap_or(1).max(1);
+    // Axes in front of the last one: the first and the second.
+    let axes: Vec<usize> =
+        (0..shape.len().saturating_sub(1).min(2)).filter(|&axis| shape[axis] > 1).collect();
+    let rows_behind = |axis: usize| shape[axis + 1..shape.len() - 1].iter().product::<usize>().max(1);
+    let place = |axis: usize, row: usize| row / rows_behind(axis) % shape[axis];
     let mut largest: Vec<Vec<f32>> = axes.iter().map(|&axis| vec![0.0; shape[axis]]).collect();
-    for (list, &axis) in largest.iter_mut().zip(&axes) {
-        for (chunk, part) in other_values.chunks(behind(axis)).enumerate() {
-            let most = part.iter().filter(|x| x.is_finite()).fold(0.0f32, |most, x| most.max(x.abs()));
-            let at = chunk % shape[axis];
-            list[at] = list[at].max(most);
+    let mut largest_inner = vec![0.0f32; n_inner];
+    for (row, part) in other_values.chunks(n_inner).enumerate() {
+        let mut most = 0.0f32;
+        for (x, column) in part.iter().zip(&mut largest_inner) {
+            let size = if x.is_finite() { x.abs() } else { 0.0 };
+            most = most.max(size);
+            *column = column.max(size);
+        }
+        for (list, &axis) in largest.iter_mut().zip(&axes) {
+            let entry = &mut list[place(axis, row)];
+            *entry = entry.max(most);
         }
     }
     let mut odd = Vec::new();
     let mut by_difference = Ranking::default();
     let mut by_share = Ranking::default();
-    for (at, (&a, &b)) in got_values.iter().zip(&other_values).enumerate() {
-        if a.to_bits() == b.to_bits() {
-            continue;
-        }
-        if !a.is_finite() || !b.is_finite() {
-            if !(a.is_nan() && b.is_nan()) && odd.len() < N_SUSPECTS {
-                odd.push(at);
+    for (row, (a, b)) in got_values.chunks(n_inner).zip(other_values.chunks(n_inner)).enumerate() {
+        let scales = largest.iter().zip(&axes).map(|(list, &axis)| list[place(axis, row)]);
+        let row_scale = scales.fold(f32::INFINITY, f32::min);
+        for (column, (&a, &b)) in a.iter().zip(b).enumerate() {
+            if a.to_bits() == b.to_bits() {
+                continue;
             }
-            continue;
+            let at = row * n_inner + column;
+            if !a.is_finite() || !b.is_finite() {
+                if !(a.is_nan() && b.is_nan()) && odd.len() < N_SUSPECTS {
+                    odd.push(at);
+                }
+                continue;
+            }
+            let difference = (a - b).abs();
+            by_difference.offer(at, difference);
+            let scale = if n_inner > 1 { row_scale.min(largest_inner[column]) } else { row_scale };
+            by_share.offer(at, if scale > 0.0 { difference / scale } else { f32::MAX });
         }
-        let difference = (a - b).abs();
-        by_difference.offer(at, difference);
-        let scale = largest.iter().zip(&axes).map(|(list, &axis)| list[at / behind(axis) % shape[axis]]);
-        let scale = scale.fold(f32::INFINITY, f32::min);
-        by_share.offer(at, if scale > 0.0 { difference / scale } else { f32::MAX });
     }
     let (by_difference, by_share) = (by_difference.sorted(), by_share.sorted());
     for place in 0..N_SUSPECTS {
@@ -190,10 +202,10 @@ pub(super) fn suspects(got: &Tensor, other: &Tensor) -> Vec<usize> {
     odd
 }
 
-fn floats(tensor: &Tensor) -> Vec<f32> {
-    match tensor.dtype() {
-        DType::F32 => tensor.elements::<f32>().map(|list| list.to_vec()).unwrap_or_default(),
-        _ => tensor.to_f64s().into_iter().map(|x| x as f32).collect(),
+fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
+    match tensor.elements::<f32>() {
+        Ok(list) => list,
+        Err(_) => Cow::Owned(tensor.to_f64s().into_iter().map(|x| x as f32).collect()),
     }
 }
 

@@ -1,0 +1,119 @@
+//! How far a step's results may be from the reference, by its operators, its precision and its tactic.
+
+use planish_kernel::{Arithmetic, Tactic};
+use planish_op::{Op, Value};
+use planish_plan::Step;
+use planish_tensor::{DType, Tensor};
+
+use super::points::{Allowance, is_sum_of_products};
+
+/// Half the distance between 1 and the next f32.
+const EPSILON: f64 = 5.96e-8;
+/// Sums in f32 of n terms err by about the square root of n roundings; this many times that is allowed.
+const SUM_SLACK: f64 = 2.0;
+/// Winograd's transforms add and multiply intermediate values that are larger than the result: F(4x4) has
+/// factors up to 5 in each of three transforms, F(2x2) none above 1.
+const WINOGRAD4_SLACK: f64 = 16.0;
+const WINOGRAD2_SLACK: f64 = 4.0;
+/// Transcendental functions and norms in f32: a few units in the last place of the largest intermediate value.
+const FUNCTION_SLACK: f64 = 64.0;
+
+/// Half the distance between 1 and the next f16, bf16 and tf32.
+const F16_EPSILON: f64 = 1.0 / 2048.0;
+const BF16_EPSILON: f64 = 1.0 / 256.0;
+const TF32_EPSILON: f64 = 1.0 / 2048.0;
+/// A result of 16 bits is rounded once where a kernel does all in one; a kernel that keeps a value between two
+/// nodes of its region in 16 bits (probabilities of attention) rounds twice.
+const LOW_ROUNDINGS: f64 = 2.0;
+/// Tensor cores add products of 16 bits in f32 and cut off instead of rounding, some bits short of f32: errors of
+/// one sign add up to several times those of rounded sums.
+const TENSOR_CORE_SLACK: f64 = 8.0;
+/// Both factors of a product are rounded to tf32, in either direction: over n terms such errors add up like the
+/// square root of n. This many times that is allowed.
+const TF32_SLACK: f64 = 6.0;
+
+/// How far the step may be off.
+pub(super) fn allowance(
+    step: &Step,
+    tactic: Option<&Tactic>,
+    inputs: &[Option<Value>],
+    output: DType,
+) -> Allowance {
+    let tactic = tactic.map_or("", |tactic| tactic.name.as_str());
+    let moves_only = step.region.nodes.iter().all(|node| is_movement(&node.op));
+    if moves_only {
+        return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };
+    }
+    let main = step.region.nodes.iter().find(|node| is_sum_of_products(&node.op));
+    let terms = main.map_or(1, |main| n_terms(&main.op, inputs));
+    let kind = if tactic.contains("winograd4") {
+        WINOGRAD4_SLACK
+    } else if tactic.contains("winograd") {
+        WINOGRAD2_SLACK
+    } else {
+        1.0
+    };
+    let of_largest = match main {
+        // Winograd mixes neighbouring outputs, so its error follows the largest of them.
+        Some(_) if kind > 1.0 => 4.0 * kind * EPSILON,
+        Some(_) => 2.0 * EPSILON,
+        None => FUNCTION_SLACK * EPSILON,
+    };
+    // What the result is rounded to, on top of what it is computed in.
+    let low = LOW_ROUNDINGS
+        * match output {
+            DType::F16 => F16_EPSILON,
+            DType::BF16 => BF16_EPSILON,
+            _ => 0.0,
+        };
+    let root = (terms as f64).sqrt();
+    let of_terms = match step.numeric.element {
+        Arithmetic::F16 | Arithmetic::Bf16 => TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
+        Arithmetic::Tf32 => 2.0 * TF32_EPSILON * (TF32_SLACK / root).min(1.0),
+        _ => SUM_SLACK * kind * EPSILON * (1.0 + root),
+    };
+    Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }
+}
+
+/// How many products make one output.
+fn n_terms(op: &Op, inputs: &[Option<Value>]) -> usize {
+    let shape =
+        |idx: usize| inputs.get(idx).and_then(Option::as_ref).and_then(Value::as_tensor).map(Tensor::shape);
+    match op {
+        Op::Conv(_) => shape(1).map_or(1, |dims| dims[1..].iter().product()),
+        Op::ConvTranspose(_) => shape(1).map_or(1, |dims| dims[0] * dims[2..].iter().product::<usize>()),
+        _ => shape(0).and_then(|dims| dims.last().copied()).unwrap_or(1),
+    }
+    .max(1)
+}
+
+/// Operators whose outputs are elements of their inputs.
+pub(super) fn is_movement(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Identity(_)
+            | Op::Transpose(_)
+            | Op::Reshape(_)
+            | Op::Concat(_)
+            | Op::Split(_)
+            | Op::Slice(_)
+            | Op::Gather(_)
+            | Op::GatherElements(_)
+            | Op::GatherND(_)
+            | Op::ScatterND(_)
+            | Op::ScatterElements(_)
+            | Op::Expand(_)
+            | Op::Tile(_)
+            | Op::Pad(_)
+            | Op::DepthToSpace(_)
+            | Op::SpaceToDepth(_)
+            | Op::Squeeze(_)
+            | Op::Unsqueeze(_)
+            | Op::Flatten(_)
+            | Op::MaxPool(_)
+            | Op::GlobalMaxPool(_)
+            | Op::ArgMax(_)
+            | Op::ArgMin(_)
+            | Op::TopK(_)
+    )
+}
