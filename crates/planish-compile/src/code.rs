@@ -53,7 +53,8 @@ pub(crate) fn needs_and_code(
         match backends.get(target).code(&problem, &tactic) {
             Ok(code) => collected.code.extend(code.into_iter().map(|Code { key, bytes }| (key, bytes))),
             Err(error) if is_tuned => {
-                return Err(BuildError::internal(format!("no code for `{step}` by {tactic}: {error}")));
+                let message = format!("no code for `{step}` by {tactic}: {error}");
+                return Err(BuildError::of_kernel(&error, message));
             }
             // A size that the model may not take at all.
             Err(_) => {}

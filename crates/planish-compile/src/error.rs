@@ -1,5 +1,6 @@
 //! Why a plan could not be built.
 
+use planish_kernel::{KernelError, KernelErrorKind};
 use planish_passes::{PassError, PassErrorKind};
 
 /// Why a plan could not be built.
@@ -18,6 +19,8 @@ pub enum BuildErrorKind {
     Io,
     /// A file of timings or tactics for which the disk has no room, or a limit none.
     NoRoom,
+    /// Memory could not be had.
+    OutOfMemory,
     /// A file of timings or tactics that does not follow its format.
     BadFile,
     /// An option that does not say what it may.
@@ -51,6 +54,16 @@ impl BuildError {
 
     pub(crate) fn cancelled() -> BuildError {
         BuildError::new(BuildErrorKind::Cancelled, "the build was stopped")
+    }
+
+    /// What a backend's refusal means where nothing else can do the work: a lack of the machine, or a mistake of ours.
+    pub(crate) fn of_kernel(error: &KernelError, message: impl Into<String>) -> BuildError {
+        let kind = match error.kind() {
+            KernelErrorKind::OutOfMemory => BuildErrorKind::OutOfMemory,
+            KernelErrorKind::DeviceLost => BuildErrorKind::DeviceLost,
+            _ => BuildErrorKind::Internal,
+        };
+        BuildError::new(kind, message)
     }
 
     /// What the passes say: a stop, or a mistake of theirs.

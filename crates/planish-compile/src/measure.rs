@@ -133,11 +133,17 @@ pub(crate) fn measure(
             _ => None,
         };
         let mut trials = Vec::new();
+        // Why nothing may be left in the end: for want of memory, if that was so of any.
+        let mut why: Option<KernelError> = None;
+        let is_short = |why: &KernelError| *why.kind() == KernelErrorKind::OutOfMemory;
         for Open { places, posed, key } in open {
             let tactic = &choices.list[places[0]].candidate.tactic;
             match Trial::new(backend, &posed, tactic, &weight, rotation) {
                 Ok(trial) => trials.push((places, key, trial)),
-                Err(error) => choices.refuse(&places, &error)?,
+                Err(error) => {
+                    choices.refuse(&places, &error)?;
+                    why = why.take().filter(is_short).or(Some(error));
+                }
             }
         }
         if let (true, [(places, ..), ..]) = (options.timing_cache_only, &trials[..]) {
@@ -162,6 +168,7 @@ pub(crate) fn measure(
                 Ok(()) => true,
                 Err(error) => {
                     lost = choices.refuse(places, &error);
+                    why = why.take().filter(is_short).or(Some(error));
                     false
                 }
             });
@@ -184,11 +191,11 @@ pub(crate) fn measure(
             choices.price(&places, trial.median());
             cache.insert(key, trial.entry());
         }
-        if let Some(refusal) = choices.refused.last()
+        if let Some(why) = why
             && choices.list.iter().all(|alternative| alternative.ns == f64::INFINITY)
         {
-            let message = format!("nothing can compute `{}`: {refusal}", problem.region.title());
-            return Err(BuildError::internal(message));
+            let message = format!("nothing can compute `{}`: {why}", problem.region.title());
+            return Err(BuildError::of_kernel(&why, message));
         }
         if let Some(path) = &options.timing_cache
             && saved.elapsed() >= SAVE_EVERY
@@ -207,7 +214,7 @@ pub(crate) fn measure(
 
 fn queue(backend: &dyn Backend, threads: usize) -> Result<Box<dyn Queue>, BuildError> {
     let options = QueueOptions { threads, wait: Wait::Spin };
-    backend.queue(options).map_err(|error| BuildError::internal(error.to_string()))
+    backend.queue(options).map_err(|error| BuildError::of_kernel(&error, error.to_string()))
 }
 
 /// Bytes of the model's weights, within bounds.

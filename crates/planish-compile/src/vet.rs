@@ -1,7 +1,7 @@
 //! Tactics of libraries are asked before they are taken: a library proposes what it may refuse, at these sizes or at
 //! others of the profile, and only preparing tells.
 
-use planish_kernel::Candidate;
+use planish_kernel::{Candidate, KernelError};
 
 use crate::alternatives::Choices;
 use crate::backends::Backends;
@@ -62,25 +62,24 @@ fn refusal(
     backends: Backends<'_>,
     all: &[Sizes],
     options: &BuildOptions,
-) -> Option<String> {
+) -> Option<KernelError> {
     all.iter().find_map(|sizes| {
         let problem = draft.problem(step, sizes, options.threads)?;
-        let prepared = backends.get(step.target).prepare(&posed(&problem, candidate), &candidate.tactic);
-        prepared.err().map(|error| error.to_string())
+        backends.get(step.target).prepare(&posed(&problem, candidate), &candidate.tactic).err()
     })
 }
 
-fn refuse(choices: &mut Choices, at: usize, why: &str) -> Result<(), BuildError> {
+fn refuse(choices: &mut Choices, at: usize, why: &KernelError) -> Result<(), BuildError> {
     let tactic = choices.list[at].candidate.tactic.clone();
     choices.refused.push(format!("{tactic} is left out, it cannot run: {why}"));
     if choices.list.len() == 1 {
-        return Err(BuildError::internal(format!("the only tactic, {tactic}, cannot run: {why}")));
+        return Err(BuildError::of_kernel(why, format!("the only tactic, {tactic}, cannot run: {why}")));
     }
     choices.list[at].ns = f64::INFINITY;
     // What was measured while it lasted counts no longer.
     choices.list[at].measured = false;
     if choices.list.iter().all(|alternative| alternative.ns == f64::INFINITY) {
-        return Err(BuildError::internal(format!("no tactic is left; {tactic} cannot run: {why}")));
+        return Err(BuildError::of_kernel(why, format!("no tactic is left; {tactic} cannot run: {why}")));
     }
     Ok(())
 }

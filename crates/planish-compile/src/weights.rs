@@ -84,10 +84,8 @@ impl Weights {
         }
         let tensor = &self.tensors[number as usize];
         let fail = |error: planish_kernel::KernelError| {
-            BuildError::internal(format!(
-                "weight `{}` could not be packed for {tactic}: {error}",
-                weight.name
-            ))
+            let message = format!("weight `{}` could not be packed for {tactic}: {error}", weight.name);
+            BuildError::of_kernel(&error, message)
         };
         let packed = backend.pack(problem, tactic, input, tensor).map_err(fail)?;
         let (dtype, dims, bytes) = (tensor.dtype(), tensor.shape(), &packed.bytes);

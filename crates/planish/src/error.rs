@@ -80,7 +80,7 @@ impl From<planish_compile::BuildError> for Error {
         let kind = match error.kind() {
             Build::Internal | Build::CheckFailed => ErrorKind::Failed,
             Build::Io => ErrorKind::Io,
-            Build::NoRoom => ErrorKind::Lacking,
+            Build::NoRoom | Build::OutOfMemory => ErrorKind::Lacking,
             Build::Cancelled => ErrorKind::Cancelled,
             Build::BadPlan => ErrorKind::NeedsRebuild,
             Build::DeviceLost => ErrorKind::DeviceLost,

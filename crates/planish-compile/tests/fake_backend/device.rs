@@ -325,6 +325,11 @@ impl Backend for Fake {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        let free = self.memory_info().map_or(0, |info| info.free);
+        if bytes > free {
+            let message = format!("{bytes} bytes of memory could not be had: {free} are free");
+            return Err(KernelError::new(KernelErrorKind::OutOfMemory, message));
+        }
         let room = (bytes as u64).next_multiple_of(GAP) + GAP;
         let start = BASE + self.table.next.fetch_add(room, Ordering::Relaxed);
         lock(&self.table.blocks).insert(start, vec![0xAA; bytes]);

@@ -128,6 +128,20 @@ fn a_lost_device_is_a_kind_of_its_own() {
 }
 
 #[test]
+fn a_lack_of_memory_is_no_mistake_of_a_build() {
+    let fake = Fake::default();
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
+    let options = BuildOptions { tune_level: 1, threads: 1, ..BuildOptions::default() };
+    let built = || build(&BRANCHES.parse().unwrap(), &backends, &options, &mut TimingCache::default());
+    let others = fake.allocate(fake.memory_info().unwrap().free).unwrap();
+    let error = built().unwrap_err();
+    assert_eq!(*error.kind(), BuildErrorKind::OutOfMemory, "{error}");
+    assert!(error.to_string().contains("could not be had: 0 are free"), "{error}");
+    drop(others);
+    built().unwrap();
+}
+
+#[test]
 fn buffers_of_another_device_are_refused() {
     let (one, other) = (Fake::default(), Fake::default());
     let ((engine_one, graph), (engine_other, _)) = (engine(&one), engine(&other));
