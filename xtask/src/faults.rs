@@ -105,7 +105,7 @@ fn say(new: Vec<Row>, rows: &mut Vec<Row>) {
     }
 }
 
-fn release_binary() -> Result<PathBuf> {
+pub(crate) fn release_binary() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let arguments = ["build", "--release", "-p", "planish-cli"];
     let status = Command::new(cargo).args(arguments).current_dir(crate::root()).status()?;

@@ -11,6 +11,7 @@ mod gpu_plan;
 mod import_figures;
 mod library_plan;
 mod long_tasks;
+mod malformed;
 mod models;
 mod nvrtc;
 mod passes;
@@ -56,6 +57,8 @@ enum Command {
     ImportFigures(import_figures::Options),
     /// Build a plan whose convolutions are cuDNN's, to see what opening it costs.
     LibraryPlan(library_plan::Options),
+    /// Build every malformed model of the readers' tests through the binary, within limits of time and memory.
+    Malformed(malformed::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
     /// Compile every CUDA kernel that any family asks for, for every architecture.
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::GpuPlan(options) => gpu_plan::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::LibraryPlan(options) => library_plan::run(&options),
+        Command::Malformed(options) => malformed::run(&options),
         Command::Models(options) => models::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),

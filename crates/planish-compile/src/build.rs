@@ -178,6 +178,7 @@ pub(crate) fn assemble(
     stages: &mut Stages,
 ) -> Result<Assembled, BuildError> {
     let sizes = Sizes::of(graph, options);
+    sizes.check(graph)?;
     let n_known = timings.len();
     let decided = cover(graph, backends, &sizes, options, timings).and_then(|mut decided| {
         vet(&mut decided, backends, &sizes, options)?;

@@ -9,12 +9,16 @@ use planish_op::ValueType;
 use planish_plan::{Profile, Variant};
 use planish_tensor::{Dim, Shape};
 
+use crate::error::{BuildError, BuildErrorKind};
 use crate::options::BuildOptions;
 
 /// A size for what only a run can tell, while tactics are chosen: they work at any.
 const GUESS: i64 = 16;
 /// What the sizes of a plan that runs at any may grow by, as far as anything is prepared for that.
 pub(crate) const OPEN_GROWTH: i64 = 4;
+
+/// More than this no machine has: 64 TiB.
+const MAX_VALUE_BYTES: u64 = 1 << 46;
 
 /// Sizes of symbols at which problems are posed.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +61,25 @@ impl Sizes {
         }
         let has_inner = !inner_symbols(graph, &known).is_empty();
         Sizes { known, inner: BTreeMap::new(), graph: has_inner.then(|| Arc::new(graph.clone())) }.followed()
+    }
+
+    /// Refuses a graph with a value that no machine has memory for at these sizes.
+    pub(crate) fn check(&self, graph: &Graph) -> Result<(), BuildError> {
+        for (_, value) in graph.values() {
+            let Some(ty) = value.ty.as_tensor() else { continue };
+            let Some(dims) = ty.shape.as_ref().map(|shape| self.dims(shape)) else { continue };
+            let bytes = planish_tensor::element_count(&dims).and_then(|len| ty.dtype.bytes_for(len));
+            if bytes.is_none_or(|bytes| bytes as u64 > MAX_VALUE_BYTES) {
+                let sizes: Vec<String> = self.pairs().iter().map(|(name, n)| format!("{name}={n}")).collect();
+                let name = &value.name;
+                let message = format!(
+                    "`{name}` would be {dims:?} at {}, more than any memory; give smaller --shapes",
+                    sizes.join(" ")
+                );
+                return Err(BuildError::new(BuildErrorKind::WrongShapes, message));
+            }
+        }
+        Ok(())
     }
 
     /// The same with other sizes for some symbols.

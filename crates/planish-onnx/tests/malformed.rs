@@ -16,6 +16,12 @@ type Case = (&'static str, Vec<u8>, OnnxErrorKind, &'static str);
 
 fn check(cases: Vec<Case>) {
     for (name, bytes, kind, fragment) in cases {
+        // `cargo xtask malformed` sets a folder to have them all, for `planish build`.
+        if let Some(folder) = std::env::var_os("PLANISH_MALFORMED_TO") {
+            let plain: String =
+                name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+            std::fs::write(std::path::Path::new(&folder).join(format!("read_{plain}.onnx")), &bytes).unwrap();
+        }
         check_error(name, read(&bytes).err(), kind, fragment);
     }
 }

@@ -92,6 +92,24 @@ fn models_that_ask_for_everything_end_soon() {
     }
 }
 
+/// Two to the power of 60 elements are no mistake of ours.
+#[test]
+fn sizes_beyond_any_memory_are_refused() {
+    let folder = Folder::new("beyond");
+    let doubled = |at: usize| {
+        let (before, size) = (if at == 0 { "%x".to_string() } else { format!("%v{}", at - 1) }, 4i64 << at);
+        format!("%v{at}: f32[1,{},2] = Concat({before}, {before}) {{axis=1}}\n", 2 * size)
+    };
+    let nodes: String = (0..57).map(doubled).collect();
+    let graph: Graph =
+        format!("graph \"g\" {{ input %x: f32[1,4,2]\n{nodes} output %v56 }}").parse().unwrap();
+    let model = folder.put("model.onnx", &planish_import::export(&graph).unwrap());
+    let plan = folder.path("model.plan").display().to_string();
+    let ended = planish(&["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("more than any memory; give smaller --shapes"), "{}", ended.stderr);
+}
+
 #[test]
 fn a_run_ends_at_its_limits() {
     let folder = Folder::new("run-limits");

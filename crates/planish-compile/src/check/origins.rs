@@ -28,6 +28,8 @@ pub(super) struct Origins {
     moves: Vec<Move>,
     dims: Vec<Option<Vec<usize>>>,
     wires: Vec<u32>,
+    /// Through how many values an element of each may have to be followed.
+    depths: Vec<u64>,
 }
 
 /// An element: the number of the expression that computed it, and which of its elements it is.
@@ -41,15 +43,32 @@ impl Origins {
             .map(|(_, value)| value.ty.as_tensor().and_then(|ty| ty.shape.as_ref()?.eval(&lookup)))
             .collect();
         let mut moves = vec![Move::Own; dims.len()];
+        let mut depths = vec![1; dims.len()];
         for (_, node) in graph.nodes() {
             for (place, id) in node.outputs.iter().enumerate() {
                 if let Some(id) = id {
-                    moves[id.index()] = movement(graph, node, place, &dims).unwrap_or(Move::Own);
+                    let moved = movement(graph, node, place, &dims).unwrap_or(Move::Own);
+                    // Nodes stand behind those that they read.
+                    depths[id.index()] = 1 + match &moved {
+                        Move::Own => 0,
+                        Move::Same(of) | Move::Transposed { of, .. } | Move::Sliced { of, .. } => {
+                            depths[of.index()]
+                        }
+                        Move::Joined { parts, .. } => {
+                            parts.iter().map(|(of, _)| depths[of.index()]).max().unwrap_or(0)
+                        }
+                    };
+                    moves[id.index()] = moved;
                 }
             }
         }
         let wires = graph.values().map(|(id, _)| wires.of(id)).collect();
-        Origins { moves, dims, wires }
+        Origins { moves, dims, wires, depths }
+    }
+
+    /// Through how many values an element of this one may have to be followed.
+    pub(super) fn depth(&self, id: ValueId) -> u64 {
+        self.depths[id.index()]
     }
 
     pub(super) fn dims(&self, id: ValueId) -> Option<&[usize]> {
@@ -86,8 +105,8 @@ impl Origins {
                 Move::Joined { axis, parts } => {
                     let step = behind(dims, *axis);
                     let along = at / step % (dims[*axis] as u64).max(1);
-                    let Some((of, start)) = parts.iter().rev().find(|(_, start)| *start as u64 <= along)
-                    else {
+                    let behind = parts.partition_point(|(_, start)| *start as u64 <= along);
+                    let Some((of, start)) = behind.checked_sub(1).and_then(|part| parts.get(part)) else {
                         return (self.wires[id.index()], at);
                     };
                     let inner = self.dims(*of).unwrap_or(&[]);

@@ -20,6 +20,9 @@ use super::wires::Wires;
 /// Places that are followed in one replay, over all reads and writes: some 50 ms of work each time.
 const MAX_PLACES: u64 = 1_000_000;
 
+/// Through so many values an element is followed for what a place costs anyway; behind them it counts as more places.
+const DEPTH_FOR_FREE: u64 = 8;
+
 /// What scratch memory holds.
 const SCRATCH: u64 = 1;
 /// Bits for which element of a value a place holds; the rest says which value.
@@ -35,7 +38,9 @@ pub(super) fn replay(
 ) -> Result<u64, String> {
     let origins = Origins::new(graph, wires, sizes);
     let ids: Vec<Option<ValueId>> = program.values.iter().map(|value| wires.find(&value.name)).collect();
-    let every = Memory::every(placement);
+    let every = Memory::every(placement, program, &|value| {
+        ids[value as usize].map_or(1, |id| origins.depth(id).div_ceil(DEPTH_FOR_FREE))
+    });
     let both = [every, next_prime(every + 1)];
     let passes = if every == 1 { &both[..1] } else { &both[..] };
     let mut n_places = 0;
@@ -185,6 +190,10 @@ fn same_place(a: &Place, b: &Place) -> bool {
     shape(a) == shape(b) && one.dims == two.dims && (0..one.dims.len()).all(|axis| strides(&axis))
 }
 
+fn element_bytes(place: &Place) -> u64 {
+    place.operand.dtype.bytes_for(1).unwrap_or(1).max(1) as u64
+}
+
 /// Painted memory: one number for every followed place.
 struct Memory {
     spaces: HashMap<Space, Vec<u64>>,
@@ -216,24 +225,40 @@ impl Run {
 
 impl Memory {
     fn new(placement: &Placement, every: u64) -> Memory {
-        Memory { spaces: HashMap::new(), unit: Memory::unit(placement).0, every }
+        Memory { spaces: HashMap::new(), unit: Memory::unit(placement), every }
     }
 
-    /// The bytes of the smallest element, and how many such units all operands have together.
-    fn unit(placement: &Placement) -> (u64, u64) {
+    /// The bytes of the smallest element.
+    fn unit(placement: &Placement) -> u64 {
         let steps = placement.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs));
         let all = steps.chain(&placement.inputs).chain(&placement.outputs).flatten();
-        let places: Vec<&Place> = all.filter(|place| place.space != Space::Weights).collect();
-        let bytes = |place: &Place| place.operand.dtype.bytes_for(1).unwrap_or(1).max(1) as u64;
-        let unit = places.iter().map(|place| bytes(place)).min().unwrap_or(1);
-        let n_places: u64 =
-            places.iter().map(|place| place.operand.len() as u64 * (bytes(place) / unit)).sum();
-        (unit, n_places)
+        all.filter(|place| place.space != Space::Weights).map(element_bytes).min().unwrap_or(1)
     }
 
-    /// Every how many places one is followed, 1 or a prime, so that not too many are.
-    fn every(placement: &Placement) -> u64 {
-        next_prime(Memory::unit(placement).1.div_ceil(MAX_PLACES))
+    /// Every how many places one is followed, 1 or a prime, so that not too many are. `weight` is what a place of a value
+    /// counts.
+    fn every(placement: &Placement, program: &Program, weight: &dyn Fn(u32) -> u64) -> u64 {
+        let unit = Memory::unit(placement);
+        let count = |places: &[Option<Place>], values: &mut dyn Iterator<Item = Option<u32>>| {
+            let known =
+                places.iter().zip(values).filter_map(|(place, value)| Some((place.as_ref()?, value?)));
+            let counted = known.filter(|(place, _)| place.space != Space::Weights).map(|(place, value)| {
+                let units = place.operand.len() as u64 * (element_bytes(place) / unit);
+                units.saturating_mul(weight(value))
+            });
+            counted.fold(0, u64::saturating_add)
+        };
+        let mut n_places = count(&placement.inputs, &mut program.inputs.iter().map(|value| Some(*value)));
+        n_places = n_places
+            .saturating_add(count(&placement.outputs, &mut program.outputs.iter().map(|value| Some(*value))));
+        for placed in &placement.steps {
+            let step = &program.steps[placed.step];
+            let own = count(&placed.inputs, &mut step.inputs.iter().copied())
+                .saturating_add(count(&placed.outputs, &mut step.outputs.iter().copied()));
+            n_places = n_places.saturating_add(own);
+        }
+        // Squares of it must fit 64 bits.
+        next_prime(n_places.div_ceil(MAX_PLACES).min(1 << 31))
     }
 
     fn held(&mut self, space: Space, at: u64) -> &mut u64 {

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part")]
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use planish_import::{ImportError, ImportErrorKind, Imported, import_bytes};
 use planish_ir::GraphErrorKind;
@@ -113,7 +114,16 @@ pub fn bytes(graph: Graph<'static>) -> Vec<u8> {
     write(&model(graph))
 }
 
+/// Imports a file. `cargo xtask malformed` sets a folder to have them all, for `planish build`.
 pub fn import(bytes: Vec<u8>) -> Result<Imported, ImportError> {
+    if let Some(folder) = std::env::var_os("PLANISH_MALFORMED_TO") {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or_default().replace("::", "_");
+        let name = format!("{test}_{:016x}.onnx", hasher.finish());
+        std::fs::write(std::path::Path::new(&folder).join(name), &bytes).unwrap();
+    }
     import_bytes(&Bytes::from_vec(bytes), None)
 }
 
