@@ -20,7 +20,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sanitizer {
-    /// Memory that is used behind its end, before its beginning or after it was freed, and leaks.
+    /// Memory that is used behind its end, before its beginning or after it was freed.
     Address,
     /// Accesses of two threads that nothing orders. Needs the sources of std (rustup component rust-src).
     Thread,
@@ -47,8 +47,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     // Apart from the ordinary builds, which have other flags.
     command.env("CARGO_TARGET_DIR", root().join("target/sanitize").join(flag));
     command.env("RUSTFLAGS", format!("-Zsanitizer={flag}"));
-    // The pool's workers and what the process keeps for its life are no leaks.
-    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    // The pool's workers and what the process keeps for its life are no leaks; tests ask for memory that nobody has, and
+    // are to get none.
+    command.env("ASAN_OPTIONS", "detect_leaks=0:allocator_may_return_null=1");
     command.env("TSAN_OPTIONS", "halt_on_error=1");
     command.arg("--");
     match (options.sanitizer, &options.filter) {
