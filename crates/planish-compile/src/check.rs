@@ -51,13 +51,13 @@ use planish_ir::Graph;
 use planish_kernel::{Backend, Tactic};
 use planish_op::Value;
 use planish_plan::{Certificate, Check, Outcome, Plan};
-use planish_runtime::Engine;
+use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::Tensor;
 
 use self::inputs::Integers;
 use self::steps::{Ran, Steps};
 use crate::budget;
-use crate::error::BuildError;
+use crate::error::{BuildError, BuildErrorKind};
 use crate::options::BuildOptions;
 
 /// Sets of sizes that memory is replayed at: each takes some hundredths of a second, whatever the model costs.
@@ -103,8 +103,14 @@ pub(crate) fn check(
     backends: &[Arc<dyn Backend>],
     options: &BuildOptions,
 ) -> Result<Findings, BuildError> {
-    let engine = Engine::new(plan.clone(), backends.to_vec())
-        .map_err(|error| BuildError::internal(format!("the plan does not open: {error}")))?;
+    let engine = Engine::new(plan.clone(), backends.to_vec()).map_err(|error| {
+        let kind = match error.kind() {
+            RunErrorKind::OutOfMemory => BuildErrorKind::OutOfMemory,
+            RunErrorKind::DeviceLost => BuildErrorKind::DeviceLost,
+            _ => BuildErrorKind::Internal,
+        };
+        BuildError::new(kind, format!("the plan does not open: {error}"))
+    })?;
     let sizes::Sizes { all: all_sizes, n_ends } = sizes::to_check(plan, graph);
     let limits = budget::of_plan(&engine, optimized, &all_sizes, options);
     let engine = engine.limited(limits);
@@ -227,12 +233,13 @@ impl Runs<'_> {
             let made_up = whole::MadeUp { seed, integers };
             whole::against_reference(graph, engine, &taken, backends, options, made_up, &mut checks);
             let tolerance = whole::deciding(graph).is_none().then(|| whole::tolerance(graph, options));
-            let mut alone = neighbours::Alone { inputs: &inputs, outputs: &outputs, tolerance, used: None };
+            let threads = options.threads;
+            let mut alone =
+                neighbours::Alone { inputs: &inputs, outputs: &outputs, tolerance, threads, used: None };
             let (graphs, ends) = ([graph, optimized], &all_sizes[..=n_ends]);
             guilty = neighbours::check(engine, graphs, ends, made_up, &mut alone, &mut checks);
             if guilty.is_none() {
-                let (threads, used) = (options.threads, alone.used);
-                itself::check(engine, (&inputs, &outputs), threads, made_up, used, &mut checks);
+                itself::check(engine, (&inputs, &outputs), threads, made_up, alone.used, &mut checks);
             }
         }
         let name = |(_, name, why): (_, String, Option<String>)| match why {

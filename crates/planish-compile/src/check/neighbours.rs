@@ -13,7 +13,7 @@ use planish_tensor::{Bytes, Tensor};
 use super::inputs::Numbers;
 use super::rows::{Rows, follow};
 use super::whole::{MadeUp, distance, failed, passed};
-use super::{Guilty, skipped};
+use super::{Guilty, itself, skipped};
 
 /// A run of this much takes a fraction of a second; larger batches are tried with fewer rows.
 const MAX_FLOPS: u64 = 12_000_000_000;
@@ -24,7 +24,9 @@ pub(super) struct Alone<'a> {
     pub(super) outputs: &'a [Value],
     /// How far a row may be from it in relative L2 norm; `None` where rounding may decide.
     pub(super) tolerance: Option<f64>,
-    /// A context that was run with two rows, for whoever wants one that has seen other values.
+    /// The plan's.
+    pub(super) threads: usize,
+    /// The other context that was run with two rows, for whoever wants one that has seen other values.
     pub(super) used: Option<Context>,
 }
 
@@ -220,7 +222,8 @@ fn among_two(
             _ => kept.clone(),
         });
     }
-    let run = engine.context().and_then(|mut context| Ok((context.run_values(&both)?, context)));
+    let context = itself::other_context(engine, alone.threads);
+    let run = context.and_then(|mut context| Ok((context.run_values(&both)?, context)));
     let outputs = match run {
         Ok((outputs, context)) => {
             alone.used = Some(context);

@@ -16,7 +16,7 @@ const N_EDGE_POINTS_BESIDES: usize = 24;
 const N_RANDOM_POINTS_BESIDES: usize = 24;
 /// They lie in so many channels besides the first and the last: a norm over groups of channels is computed whole for
 /// every group that a point lies in.
-const N_CHANNELS_BESIDES: usize = 3;
+const N_CHANNELS_BESIDES: usize = 1;
 /// Sizes at which kernels change what they do: vectors, tiles, blocks.
 const EDGES: [usize; 12] = [4, 6, 8, 14, 16, 28, 32, 48, 56, 64, 128, 512];
 

@@ -17,8 +17,8 @@ use planish_tensor::DType;
 use super::origins::{Element, Origins};
 use super::wires::Wires;
 
-/// Places that are followed in one replay, over all reads and writes: some 50 ms of work each time.
-const MAX_PLACES: u64 = 1_000_000;
+/// Places that are followed in one replay, over all reads and writes: some 20 ms of work each time.
+const MAX_PLACES: u64 = 500_000;
 
 /// Through so many values an element is followed for what a place costs anyway; behind them it counts as more places.
 const DEPTH_FOR_FREE: u64 = 8;
@@ -261,19 +261,11 @@ impl Memory {
         next_prime(n_places.div_ceil(MAX_PLACES).min(1 << 31))
     }
 
-    fn held(&mut self, space: Space, at: u64) -> &mut u64 {
-        let list = self.spaces.entry(space).or_default();
-        let at = (at / self.every) as usize;
-        if list.len() <= at {
-            list.resize((at + 1).next_power_of_two(), 0);
-        }
-        &mut list[at]
-    }
-
     fn scratch(&mut self, space: Space, offset: u64, bytes: u64) {
+        let list = self.spaces.entry(space).or_default();
         let mut at = (offset / self.unit).next_multiple_of(self.every);
         while at * self.unit < offset + bytes {
-            *self.held(space, at) = SCRATCH;
+            *held(list, at / self.every) = SCRATCH;
             at += self.every;
         }
     }
@@ -308,10 +300,11 @@ impl Memory {
         }
         // The longest innermost: most of the outer places would be visited to find nothing.
         runs.sort_by_key(|run| std::cmp::Reverse(run.size));
+        let list = self.spaces.entry(place.space).or_default();
         let base = place.offset / self.unit;
         let Some((inner, outer)) = runs.split_first() else {
             if base.is_multiple_of(self.every) {
-                see(self.held(place.space, base), 0, per_element);
+                see(held(list, base / self.every), 0, per_element);
             }
             return;
         };
@@ -323,7 +316,7 @@ impl Memory {
             if let Some((first, every)) = meeting.from(at) {
                 let mut n = first;
                 while n < inner.size {
-                    let held = self.held(place.space, at + n * inner.stride);
+                    let held = held(list, (at + n * inner.stride) / self.every);
                     see(held, flat + inner.flat(n), per_element);
                     n += every;
                 }
@@ -342,6 +335,15 @@ impl Memory {
             }
         }
     }
+}
+
+/// What is held at a followed place of a space, which grows to it.
+fn held(list: &mut Vec<u64>, at: u64) -> &mut u64 {
+    let at = at as usize;
+    if list.len() <= at {
+        list.resize((at + 1).next_power_of_two(), 0);
+    }
+    &mut list[at]
 }
 
 /// Which places of a run are followed.

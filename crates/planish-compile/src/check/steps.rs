@@ -27,10 +27,10 @@ const MAX_STEP_REFERENCE: u64 = 150_000_000;
 const MAX_REFERENCE: u64 = 500_000_000;
 /// What other kernels may compute at one set of sizes, and the weights that may be packed for them: some tenths of a
 /// second. Beyond it, steps whose problem and tactic were compared at every element before get points alone.
-const MAX_WITNESS: u64 = 12_000_000_000;
+const MAX_WITNESS: u64 = 8_000_000_000;
 const MAX_WITNESS_BYTES: u64 = 64 << 20;
 /// Elements that may be brought into other layouts for it.
-const MAX_WITNESS_ELEMENTS: u64 = 64 << 20;
+const MAX_WITNESS_ELEMENTS: u64 = 40 << 20;
 /// At other sizes than the tuned ones it is this part of all that.
 const OTHER_SIZES: u64 = 2;
 /// Of a body that runs again and again the first trips are compared.

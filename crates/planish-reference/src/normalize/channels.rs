@@ -127,9 +127,13 @@ fn by_group(cx: &Evaluation<'_>, n_groups: usize, epsilon: f32) -> EvalResult {
                 let members = &values[idx * block..][..block];
                 let (mean, variance) = moments(members.iter().copied());
                 let deviation = (variance + f64::from(epsilon)).sqrt();
-                for (place, (y, x)) in out.iter_mut().zip(members).enumerate() {
-                    let channel = idx % n_groups * per_group + place / plane;
-                    *y = (x - mean) / deviation * scale[channel] + bias[channel];
+                let first = idx % n_groups * per_group;
+                let planes = out.chunks_mut(plane).zip(members.chunks(plane));
+                for (channel, (out, members)) in (first..).zip(planes) {
+                    let (scale, bias) = (scale[channel], bias[channel]);
+                    for (y, x) in out.iter_mut().zip(members) {
+                        *y = (x - mean) / deviation * scale + bias;
+                    }
                 }
             })
         }
