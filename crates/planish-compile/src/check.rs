@@ -239,7 +239,8 @@ impl Runs<'_> {
             let (graphs, ends) = ([graph, optimized], &all_sizes[..=n_ends]);
             guilty = neighbours::check(engine, graphs, ends, made_up, &mut alone, &mut checks);
             if guilty.is_none() {
-                itself::check(engine, (&inputs, &outputs), threads, made_up, alone.used, &mut checks);
+                let cost = (flops_at(graph, &plan.tuned_at), alone.used);
+                itself::check(engine, (&inputs, &outputs), threads, made_up, cost, &mut checks);
             }
         }
         let name = |(_, name, why): (_, String, Option<String>)| match why {

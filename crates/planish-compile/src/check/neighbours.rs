@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hasher};
 use planish_ir::{Graph, ValueId};
 use planish_op::Value;
 use planish_plan::{Check, Outcome, Plan};
-use planish_runtime::{Context, Engine, Observed, tactic_at};
+use planish_runtime::{Context, Engine, Observed, RunError, tactic_at};
 use planish_tensor::{Bytes, Tensor};
 
 use super::inputs::Numbers;
@@ -18,7 +18,7 @@ use super::{Guilty, itself, skipped};
 /// A run of this much takes a fraction of a second; larger batches are tried with fewer rows.
 const MAX_FLOPS: u64 = 12_000_000_000;
 
-/// What was made of one row alone, at the tuned sizes.
+/// What was made at the tuned sizes, of one row alone if that is what they are.
 pub(super) struct Alone<'a> {
     pub(super) inputs: &'a [Value],
     pub(super) outputs: &'a [Value],
@@ -26,7 +26,7 @@ pub(super) struct Alone<'a> {
     pub(super) tolerance: Option<f64>,
     /// The plan's.
     pub(super) threads: usize,
-    /// The other context that was run with two rows, for whoever wants one that has seen other values.
+    /// The other context that was run with other values, for whoever wants one that has seen such.
     pub(super) used: Option<Context>,
 }
 
@@ -68,11 +68,11 @@ pub(super) fn check(
             checks.push(skipped(&subject, why));
             return None;
         };
-        if super::flops_at(graphs[0], &batch.sizes) > MAX_FLOPS {
+        if super::flops_at(graphs[0], &batch.sizes) > MAX_FLOPS && batch.sizes != plan.tuned_at {
             checks.push(among_two(engine, graph, rows, &batch, made_up, alone));
             continue;
         }
-        let (check, guilty) = compare(engine, graph, rows, &batch, made_up, &subject);
+        let (check, guilty) = compare(engine, graph, rows, &batch, made_up, alone, &subject);
         checks.push(check);
         if guilty.is_some() {
             return guilty;
@@ -92,7 +92,7 @@ fn batch(plan: &Plan, graph: &Graph, sizes: &[(String, i64)]) -> Option<Batch> {
     let flops = |sizes: &[(String, i64)]| super::flops_at(graph, sizes);
     let Some(symbol) = dim.as_symbol() else {
         let n_rows = dim.as_usize().filter(|&n| n >= 2)?;
-        return (flops(sizes) <= MAX_FLOPS).then(|| Batch { sizes: sizes.to_vec(), n_rows, symbol: None });
+        return Some(Batch { sizes: sizes.to_vec(), n_rows, symbol: None });
     };
     let range = plan.profiles.iter().flat_map(|profile| &profile.ranges).find(|range| range.symbol == symbol);
     let (least, most) = range.map_or((1, i64::MAX), |range| (range.min, range.max));
@@ -129,11 +129,15 @@ fn compare(
     rows: &[Rows],
     batch: &Batch,
     made_up: MadeUp,
+    alone: &mut Alone<'_>,
     subject: &str,
 ) -> (Check, Option<Guilty>) {
     let plan = engine.plan();
     let refused = |why: &str| (skipped(subject, why.to_string()), None);
-    let Some(first) = made_up.inputs(engine, &batch.sizes, 0) else {
+    // At the tuned sizes it ran before.
+    let is_tuned = batch.sizes == plan.tuned_at;
+    let first = if is_tuned { Some(alone.inputs.to_vec()) } else { made_up.inputs(engine, &batch.sizes, 0) };
+    let Some(first) = first else {
         return refused("inputs are not made up");
     };
     let row = batch.n_rows / 2;
@@ -151,10 +155,17 @@ fn compare(
             _ => value.clone(),
         })
         .collect();
-    let run = |inputs: &[Value]| engine.context().and_then(|mut context| context.run_values(inputs));
-    let (Ok(one), Ok(two)) = (run(&first), run(&second)) else {
+    let run = |inputs: &[Value]| {
+        let mut context = itself::other_context(engine, alone.threads)?;
+        Ok::<_, RunError>((context.run_values(inputs)?, context))
+    };
+    let one = if is_tuned { Ok(alone.outputs.to_vec()) } else { run(&first).map(|(one, _)| one) };
+    let (Ok(one), Ok((two, context))) = (one, run(&second)) else {
         return refused("the run on made-up inputs ended");
     };
+    if is_tuned {
+        alone.used = Some(context);
+    }
     let mut n_points = 0;
     let mut same = true;
     for ((one, two), &output) in one.iter().zip(&two).zip(&plan.program.outputs) {

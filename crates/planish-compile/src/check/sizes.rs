@@ -27,7 +27,9 @@ pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
         }
     };
     let n_ends;
-    if plan.profiles.is_empty() {
+    if plan.profiles.is_empty() && !is_open(plan) {
+        n_ends = 0;
+    } else if plan.profiles.is_empty() {
         let takes = |set: &Vec<(String, i64)>| {
             let lookup = |name: &str| set.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
             graph.specialize(&lookup).is_ok()
@@ -78,6 +80,17 @@ pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
         }
     }
     Sizes { all: sets, n_ends }
+}
+
+/// Whether an input has a size that is not fixed.
+fn is_open(plan: &Plan) -> bool {
+    plan.program.inputs.iter().any(|&input| {
+        let ty = plan.program.values[input as usize].ty.as_tensor();
+        // Whatever has no shape may have any.
+        ty.is_none_or(|ty| {
+            ty.shape.as_ref().is_none_or(|shape| shape.iter().any(|dim| dim.as_usize().is_none()))
+        })
+    })
 }
 
 /// The sizes up to which steps take other tactics, in bodies too.

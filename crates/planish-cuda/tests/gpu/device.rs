@@ -412,7 +412,7 @@ pub(crate) fn a_lost_device_says_so(cuda: &Cuda, trial: &Trial) {
     let launched = unsafe { kernel.launch(&call, &mut *queue) };
     let error = launched.and_then(|()| queue.synchronize()).unwrap_err();
     println!("| {error}");
-    assert_eq!(*error.kind(), KernelErrorKind::Failed);
+    assert_eq!(*error.kind(), KernelErrorKind::DeviceLost);
     assert!(error.to_string().contains("the GPU is lost to this process"), "{error}");
     let error = cuda.allocate(1 << 20).unwrap_err();
     assert!(error.to_string().contains("the GPU is lost to this process"), "{error}");
