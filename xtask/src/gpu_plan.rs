@@ -164,7 +164,7 @@ fn note_sources(gpu: &Gpu, asked: &Asked) -> TacticSelector {
     let families = offline::families();
     Arc::new(move |problem: &Problem, candidate: &Candidate| {
         let of_gpu = candidate.tactic.name.split('_').next().is_some_and(|name| families.contains(&name));
-        let posed = offline::arranged(problem, candidate);
+        let posed = problem.for_candidate(candidate);
         // The CPU's families have some of the same names; what it asks for is no source.
         if let (true, Ok(sources)) = (of_gpu, offline::sources(&gpu, &posed, &candidate.tactic)) {
             let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);

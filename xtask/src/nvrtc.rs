@@ -93,7 +93,7 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
             }
             for problem in offline::samples(family) {
                 for candidate in offline::candidates(family, &gpu, &problem) {
-                    let arranged = offline::arranged(&problem, &candidate);
+                    let arranged = problem.for_candidate(&candidate);
                     let sources = offline::sources(&gpu, &arranged, &candidate.tactic)
                         .with_context(|| format!("{} on {}", candidate.tactic, problem.key()))?;
                     for source in sources {

@@ -6,7 +6,6 @@ use planish_op::Op;
 use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
-use crate::measure::posed;
 use crate::options::BuildOptions;
 use crate::sizes::Sizes;
 
@@ -112,7 +111,7 @@ fn choices(
 
 /// Scratch bytes that a candidate asks for; `None` where it cannot be prepared.
 fn workspace(backend: &dyn Backend, problem: &Problem, candidate: &Candidate) -> Option<usize> {
-    let kernel = backend.prepare(&posed(problem, candidate), &candidate.tactic).ok()?;
+    let kernel = backend.prepare(&problem.for_candidate(candidate), &candidate.tactic).ok()?;
     Some(kernel.workspace_bytes())
 }
 

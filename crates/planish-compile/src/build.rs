@@ -6,7 +6,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Backend, Region, Target, is_pointwise};
 use planish_passes::Report;
-use planish_plan::{Certificate, Evidence, Plan, PlanTarget, Profile, Step, StepKind};
+use planish_plan::{Certificate, Evidence, Plan, Profile, Step, StepKind};
 use planish_tensor::{DefaultFloatMode, Tensor};
 
 use crate::alternatives::alternatives;
@@ -210,7 +210,7 @@ pub(crate) fn assemble(
         needs.extend(
             needed.needs.iter().filter(|(target, _)| *target == at as u32).map(|(_, need)| need.clone()),
         );
-        PlanTarget { backend, needs, device }
+        Target { backend, needs, device }
     };
     let plan = Plan {
         name: graph.name.clone(),

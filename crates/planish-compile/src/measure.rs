@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use planish_kernel::{
-    Backend, KernelError, KernelErrorKind, MemoryKind, Operand, Problem, Queue, QueueOptions, Tactic, Wait,
+    Backend, KernelError, KernelErrorKind, MemoryKind, Problem, Queue, QueueOptions, Tactic, Wait,
 };
 
 use crate::alternatives::Choices;
@@ -112,7 +112,7 @@ pub(crate) fn measure(
             if alternative.view {
                 continue;
             }
-            let posed = posed(&problem, &alternative.candidate);
+            let posed = problem.for_candidate(&alternative.candidate);
             let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
             // Not looked up either: whether another list had it measured must not change what this one says.
             if alternative.ns > best * MAX_PREDICTED_RATIO {
@@ -255,7 +255,7 @@ fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cach
                 if alternative.view || alternative.ns > best * MAX_PREDICTED_RATIO {
                     continue;
                 }
-                let posed = posed(problem, &alternative.candidate);
+                let posed = problem.for_candidate(&alternative.candidate);
                 let key = timing_key(backend, &device, &posed, &alternative.candidate.tactic);
                 if cache.get(&key).is_none() && seen.insert((key.problem, key.tactic)) {
                     work.push((posed, alternative.candidate.tactic.clone()));
@@ -264,21 +264,4 @@ fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cach
         }
         compile_ahead(backend, &work);
     }
-}
-
-/// The problem with its operands as the candidate wants them.
-pub(crate) fn posed(problem: &Problem, candidate: &planish_kernel::Candidate) -> Problem {
-    let mut posed = problem.clone();
-    for (place, (operand, want)) in posed.inputs.iter_mut().zip(&candidate.inputs).enumerate() {
-        let dense = Operand::dense(operand.dtype, &operand.dims, want.layout);
-        *operand = Operand {
-            constant: operand.constant,
-            packed: candidate.packed.get(place).cloned().flatten(),
-            ..dense
-        };
-    }
-    for (operand, want) in posed.outputs.iter_mut().zip(&candidate.outputs) {
-        *operand = Operand::dense(operand.dtype, &operand.dims, want.layout);
-    }
-    posed
 }

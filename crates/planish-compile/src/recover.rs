@@ -4,9 +4,9 @@
 //! cannot be stored: callbacks, and a lock of tactics, which names kernels of the machine it was made on.
 
 use planish_ir::Graph;
-use planish_kernel::{KernelError, Layout};
+use planish_kernel::{KernelError, Layout, Target};
 use planish_op::Value;
-use planish_plan::{PlanTarget, Recipe, Weight};
+use planish_plan::{Recipe, Weight};
 use planish_tensor::Tensor;
 
 use crate::error::{BuildError, BuildErrorKind};
@@ -23,7 +23,7 @@ pub struct Recovered {
 
 /// Unpacks a weight that a target packed: [`planish_kernel::Backend::unpack`] of a backend of that name, on
 /// whatever device.
-pub type Unpack<'a> = &'a dyn Fn(&PlanTarget, &Weight) -> Result<Tensor, KernelError>;
+pub type Unpack<'a> = &'a dyn Fn(&Target, &Weight) -> Result<Tensor, KernelError>;
 
 /// Takes a plan apart, to be built again.
 pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildError> {

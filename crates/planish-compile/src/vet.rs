@@ -7,7 +7,6 @@ use crate::alternatives::Choices;
 use crate::backends::Backends;
 use crate::error::BuildError;
 use crate::lower::{Draft, DraftStep};
-use crate::measure::posed;
 use crate::options::BuildOptions;
 use crate::schedule::Decided;
 use crate::select::select;
@@ -65,7 +64,7 @@ fn refusal(
 ) -> Option<KernelError> {
     all.iter().find_map(|sizes| {
         let problem = draft.problem(step, sizes, options.threads)?;
-        backends.get(step.target).prepare(&posed(&problem, candidate), &candidate.tactic).err()
+        backends.get(step.target).prepare(&problem.for_candidate(candidate), &candidate.tactic).err()
     })
 }
 

@@ -6,9 +6,9 @@ use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build, recover}
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, KernelError};
+use planish_kernel::{Backend, KernelError, Target};
 use planish_op::Value;
-use planish_plan::{Plan, PlanTarget, Profile, SymbolRange, Weight};
+use planish_plan::{Plan, Profile, SymbolRange, Weight};
 use planish_runtime::Engine;
 use planish_tensor::{Bytes, Tensor};
 
@@ -103,7 +103,7 @@ fn inputs(batch: usize, condition: bool) -> Vec<Value> {
 }
 
 /// By a backend that is never the one that packed: names of formats say everything.
-fn unpack(_: &PlanTarget, weight: &Weight) -> Result<Tensor, KernelError> {
+fn unpack(_: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
     let format = weight.format.as_deref().unwrap();
     Cpu::with_isa(Isa::available()[0]).unpack(format, weight.dtype, &weight.dims, &weight.bytes)
 }

@@ -389,7 +389,7 @@ mod tests {
         for family in FAMILIES {
             for problem in family.samples() {
                 for candidate in family.candidates(&gpu, &problem) {
-                    let arranged = crate::offline::arranged(&problem, &candidate);
+                    let arranged = problem.for_candidate(&candidate);
                     let check = |problem: &Problem| check_packed(*family, problem, &candidate.tactic);
                     check(&arranged).unwrap();
                     n_packed += usize::from(candidate.packed.iter().any(Option::is_some));

@@ -67,21 +67,6 @@ pub fn candidates(family: &str, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> 
     known.flat_map(|family| family.candidates(gpu, problem)).collect()
 }
 
-/// The problem as the candidate wants it: operands in its layouts, weights marked as packed.
-pub fn arranged(problem: &Problem, candidate: &Candidate) -> Problem {
-    let mut arranged = problem.clone();
-    for (operand, want) in arranged.inputs.iter_mut().zip(&candidate.inputs) {
-        operand.strides = want.layout.strides(&operand.dims);
-    }
-    for (operand, want) in arranged.outputs.iter_mut().zip(&candidate.outputs) {
-        operand.strides = want.layout.strides(&operand.dims);
-    }
-    for (operand, packed) in arranged.inputs.iter_mut().zip(&candidate.packed) {
-        operand.packed = packed.clone();
-    }
-    arranged
-}
-
 /// Whether a library that was found has every function that the backend calls.
 pub fn functions_of(which: Which) -> Result<(), CudaError> {
     match which {

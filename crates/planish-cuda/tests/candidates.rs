@@ -16,7 +16,7 @@ fn no_family_lists_a_tactic_twice() {
             for problem in &problems {
                 let mut seen = BTreeSet::new();
                 for candidate in offline::candidates(family, &gpu, problem) {
-                    let key = offline::arranged(problem, &candidate).key();
+                    let key = problem.for_candidate(&candidate).key();
                     if !seen.insert((candidate.tactic.name.clone(), key.clone())) {
                         twice.insert(format!("{} on sm_{}: {key}", candidate.tactic.name, gpu.sm));
                     }

@@ -56,7 +56,7 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
             // The first sample that has our own code behind it stands for the family on this architecture.
             let source = offline::samples(family).iter().find_map(|problem| {
                 let candidate = offline::candidates(family, &gpu, problem).into_iter().next()?;
-                let arranged = offline::arranged(problem, &candidate);
+                let arranged = problem.for_candidate(&candidate);
                 let sources = offline::sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 Some((candidate.tactic, sources))
             });

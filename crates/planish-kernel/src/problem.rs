@@ -2,7 +2,7 @@
 
 use planish_tensor::DType;
 
-use crate::{KernelError, Operand, Ref, Region, Tactic, Want};
+use crate::{Candidate, KernelError, Operand, Ref, Region, Tactic, Want};
 
 /// What products are taken in. Not always a type that values are stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -82,17 +82,23 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The problem with dense operands as a candidate wants them.
-    pub fn laid(&self, inputs: &[Want], outputs: &[Want]) -> Problem {
-        let lay = |(operand, want): (&Operand, &Want)| Operand {
-            strides: want.layout.strides(&operand.dims),
-            ..operand.clone()
-        };
-        Problem {
-            inputs: self.inputs.iter().zip(inputs).map(lay).collect(),
-            outputs: self.outputs.iter().zip(outputs).map(lay).collect(),
-            ..self.clone()
+    /// The problem as a candidate wants it: dense operands in its layouts, weights as it packs them.
+    pub fn for_candidate(&self, candidate: &Candidate) -> Problem {
+        let mut problem = self.with_layouts(&candidate.inputs, &candidate.outputs);
+        for (operand, packed) in problem.inputs.iter_mut().zip(&candidate.packed) {
+            operand.packed = packed.clone();
         }
+        problem
+    }
+
+    /// The problem with dense operands in these layouts.
+    pub fn with_layouts(&self, inputs: &[Want], outputs: &[Want]) -> Problem {
+        let mut problem = self.clone();
+        let lay =
+            |(operand, want): (&mut Operand, &Want)| operand.strides = want.layout.strides(&operand.dims);
+        problem.inputs.iter_mut().zip(inputs).for_each(lay);
+        problem.outputs.iter_mut().zip(outputs).for_each(lay);
+        problem
     }
 
     /// Everything that a measured time depends on, as one line: region, operands with strides, number types

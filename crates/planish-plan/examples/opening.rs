@@ -5,11 +5,11 @@
 
 use std::time::Instant;
 
-use planish_kernel::{Layout, Numeric, Region, Tactic};
+use planish_kernel::{Layout, Numeric, Region, Tactic, Target};
 use planish_op::{Attribute, Op, ValueType};
 use planish_plan::{
-    Certificate, Check, Evidence, Home, Outcome, Plan, PlanTarget, Program, Step, StepKind, Timing, Value,
-    Variant, Weight,
+    Certificate, Check, Evidence, Home, Outcome, Plan, Program, Step, StepKind, Timing, Value, Variant,
+    Weight,
 };
 use planish_tensor::{Bytes, DType};
 
@@ -41,7 +41,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
         producer: "example".to_string(),
         source: [0; 32],
         options: String::new(),
-        targets: vec![PlanTarget { backend: "cpu".to_string(), needs: Vec::new(), device: String::new() }],
+        targets: vec![Target { backend: "cpu".to_string(), needs: Vec::new(), device: String::new() }],
         profiles: Vec::new(),
         tuned_at: vec![("batch".to_string(), 1)],
         threads: 2,

@@ -6,13 +6,14 @@
 
 use std::path::Path;
 
+use planish_kernel::Target;
 use planish_tensor::Bytes;
 
 use crate::codec::{Header, WeightList, from_section};
 use crate::container::{Section, Table};
 use crate::error::{PlanError, PlanErrorKind, Result};
 use crate::file::{self, Trust};
-use crate::record::{Plan, PlanTarget, Profile, Weight};
+use crate::record::{Plan, Profile, Weight};
 
 /// A plan without its program.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,7 +27,7 @@ pub struct Recipe {
     /// The build's options, one `name=value` a line, sorted.
     pub options: String,
     /// What the plan was built for.
-    pub targets: Vec<PlanTarget>,
+    pub targets: Vec<Target>,
     pub profiles: Vec<Profile>,
     pub tuned_at: Vec<(String, i64)>,
     pub threads: u32,

@@ -1,6 +1,6 @@
 //! The structures of a plan, as the compiler writes and the runtime reads them.
 
-use planish_kernel::{Code, Layout, Numeric, Region, Tactic};
+use planish_kernel::{Code, Layout, Numeric, Region, Tactic, Target};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
@@ -18,7 +18,7 @@ pub struct Plan {
     /// The build's options, one `name=value` a line, sorted.
     pub options: String,
     /// What each backend in use must have; steps name them by index.
-    pub targets: Vec<PlanTarget>,
+    pub targets: Vec<Target>,
     /// What shapes it may run at; empty for a plan that runs at any shape the model accepts.
     pub profiles: Vec<Profile>,
     /// Sizes that it was tuned at, for each symbol.
@@ -37,14 +37,6 @@ pub struct Plan {
     pub certificate: Certificate,
     /// Compiled code that backends need for the plan's kernels, by ascending key, each once.
     pub code: Vec<Code>,
-}
-
-/// What a backend must have for the plan's kernels to run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanTarget {
-    pub backend: String,
-    pub needs: Vec<String>,
-    pub device: String,
 }
 
 /// A range for each symbol, and the sizes that were tuned for.

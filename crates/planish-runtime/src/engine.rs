@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Backend, Memory, MemoryKind};
+use planish_kernel::{Backend, Memory, MemoryKind, Target};
 use planish_op::{Limits, ValueType};
-use planish_plan::{Control, Plan, PlanTarget, Program, Step, StepKind};
+use planish_plan::{Control, Plan, Program, Step, StepKind};
 use planish_tensor::DefaultFloatMode;
 
 use crate::code::CodeFrom;
@@ -290,7 +290,7 @@ impl Engine {
 }
 
 /// Whether a backend is what a target of a plan asks for.
-pub fn fits(target: &PlanTarget, backend: &dyn Backend) -> bool {
+pub fn fits(target: &Target, backend: &dyn Backend) -> bool {
     let here = backend.target();
     // What tactics need besides stands behind the target's own needs.
     here.backend == target.backend

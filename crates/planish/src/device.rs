@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use planish_cpu::isa::Isa;
-use planish_kernel::Backend;
-use planish_plan::PlanTarget;
+use planish_kernel::{Backend, Target};
 
 use crate::error::{Error, ErrorKind};
 
@@ -86,7 +85,7 @@ impl Device {
 
     /// The backend of a plan's target on this device; the CPU with the target's instruction set where this machine
     /// has it, so that a plan for a lesser machine runs.
-    pub(crate) fn backend_for(self, target: &PlanTarget) -> Result<Arc<dyn Backend>, Error> {
+    pub(crate) fn backend_for(self, target: &Target) -> Result<Arc<dyn Backend>, Error> {
         match (target.backend.as_str(), self) {
             ("cpu", _) => {
                 let isa = target.needs.first().and_then(|name| Isa::named(name));
@@ -112,7 +111,7 @@ impl Device {
 #[cfg(feature = "build")]
 impl Device {
     /// This device for a plan: where nothing else is asked for, a plan for a GPU stays on one if there is one.
-    pub(crate) fn settled_for(self, targets: &[PlanTarget]) -> Device {
+    pub(crate) fn settled_for(self, targets: &[Target]) -> Device {
         match self {
             Device::Auto if targets.iter().any(|target| target.backend == "cuda") => self.settled(),
             Device::Auto => Device::Cpu,

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use planish_compile::{BuildOptions, Built, Progress, TimingCache, recover};
 use planish_cpu::Cpu;
-use planish_kernel::{Backend, KernelError};
-use planish_plan::{PlanError, PlanTarget, Recipe, Weight};
+use planish_kernel::{Backend, KernelError, Target};
+use planish_plan::{PlanError, Recipe, Weight};
 use planish_tensor::Tensor;
 
 use crate::device::Device;
@@ -103,7 +103,7 @@ impl Rebuild {
 }
 
 /// Unpacks a weight as the target's backend packs; that takes no such device.
-fn unpack(target: &PlanTarget, weight: &Weight) -> Result<Tensor, KernelError> {
+fn unpack(target: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
     let Weight { format, dtype, dims, bytes, .. } = weight;
     let format = format.as_deref().unwrap_or_default();
     match target.backend.as_str() {

@@ -19,7 +19,7 @@ fn offers(graph: &Graph, gpu: &Gpu, precision: Precision, sizes: &[(&str, i64)])
     let families = offline::families();
     let note = Arc::clone(&found);
     let selector: TacticSelector = Arc::new(move |problem: &Problem, candidate: &Candidate| {
-        let posed = offline::arranged(problem, candidate);
+        let posed = problem.for_candidate(candidate);
         let is_ours = candidate.tactic.name.split('_').next().is_some_and(|name| families.contains(&name))
             && offline::sources(&Gpu::known("h200").unwrap(), &posed, &candidate.tactic).is_ok();
         if is_ours {
@@ -57,7 +57,7 @@ fn refused(graph: &Graph, points: &[&[(&str, i64)]]) -> BTreeSet<String> {
                     let Some((problem, _)) = there.get(key) else { continue };
                     for candidate in candidates {
                         n_asked += 1;
-                        let posed = offline::arranged(problem, candidate);
+                        let posed = problem.for_candidate(candidate);
                         if let Err(error) = offline::sources(&gpu, &posed, &candidate.tactic) {
                             let (from, to) = (points[from], points[to]);
                             refused.insert(format!(

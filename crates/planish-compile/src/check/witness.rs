@@ -9,7 +9,6 @@ use planish_reference::evaluate;
 use planish_tensor::Tensor;
 
 use super::alone::launch;
-use crate::measure::posed;
 
 /// Elements that the reference decides on, of each of two rankings.
 const N_SUSPECTS: usize = 3;
@@ -104,7 +103,7 @@ fn one(
     problem.outputs = types[0].iter().map(|ty| Operand::dense(ty.dtype, &ty.dims, Layout::Plain)).collect();
     let candidates = backend.candidates_from(&problem, &|source| source == "own");
     for candidate in preferred(candidates, tactic) {
-        let posed = posed(&problem, &candidate);
+        let posed = problem.for_candidate(&candidate);
         let tensors: Vec<Option<Tensor>> = operands.iter().map(|(tensor, _)| Some(tensor.clone())).collect();
         if let Ok(outputs) = launch(backend, &posed, &candidate.tactic, &tensors) {
             by.push(candidate.tactic.name);

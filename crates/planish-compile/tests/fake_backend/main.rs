@@ -20,11 +20,11 @@ use std::sync::Arc;
 use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, Layout, Numeric, Problem, Region, Tactic};
+use planish_kernel::{Backend, Layout, Numeric, Problem, Region, Tactic, Target};
 use planish_op as op;
 use planish_op::{Op, Value, ValueType};
 use planish_plan::{
-    Certificate, Home, Outcome, Plan, PlanTarget, Program, Step, StepKind, Value as Slot, Variant, Weight,
+    Certificate, Home, Outcome, Plan, Program, Step, StepKind, Value as Slot, Variant, Weight,
 };
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{Bytes, DType, Shape, Tensor};
@@ -69,7 +69,7 @@ const FAKE: u32 = 1;
 impl Writer {
     fn new(backends: &[Arc<dyn Backend>]) -> Writer {
         let targets = backends.iter().map(|backend| backend.target());
-        let targets = targets.map(|target| PlanTarget {
+        let targets = targets.map(|target| Target {
             backend: target.backend,
             needs: target.needs,
             device: target.device,

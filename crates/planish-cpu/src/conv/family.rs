@@ -50,7 +50,7 @@ impl Family for ConvFamily {
         };
         let candidate = |way: Way| {
             let (inputs, outputs) = wants(&convolution, problem, way);
-            let geometry = convolution.geometry(&laid_out(problem, &inputs, &outputs));
+            let geometry = convolution.geometry(&problem.with_layouts(&inputs, &outputs));
             let plan = plan_of(isa, way, &convolution, problem, geometry.clone())?;
             let mut packed = vec![None; problem.inputs.len()];
             packed[convolution.weight] = Some(way.format(&convolution));
@@ -199,16 +199,6 @@ fn wants(convolution: &Convolution, problem: &Problem, way: Way) -> (Vec<Want>, 
     }
     inputs[convolution.x] = Want::inside(way.input_layout());
     (inputs, vec![Want::inside(Layout::ChannelsLast)])
-}
-
-/// The problem with its operands in the wanted layouts.
-fn laid_out(problem: &Problem, inputs: &[Want], outputs: &[Want]) -> Problem {
-    let mut laid = problem.clone();
-    let operands = laid.inputs.iter_mut().chain(&mut laid.outputs);
-    for (operand, want) in operands.zip(inputs.iter().chain(outputs)) {
-        operand.strides = want.layout.strides(&operand.dims);
-    }
-    laid
 }
 
 #[derive(Debug)]

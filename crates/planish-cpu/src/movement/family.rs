@@ -42,8 +42,9 @@ impl Family for Moving {
         let mut candidates: Vec<Candidate> = Vec::new();
         for pair in layouts(problem) {
             let (inputs, outputs) = wants(problem, pair);
-            let planned =
-                lower(&problem.laid(&inputs, &outputs)).ok().and_then(|moves| Moves::plan(isa, moves));
+            let planned = lower(&problem.with_layouts(&inputs, &outputs))
+                .ok()
+                .and_then(|moves| Moves::plan(isa, moves));
             let Some(moves) = planned else { continue };
             candidates.push(candidate("move_copies", inputs, outputs, moves.predicted_ns(problem.threads)));
         }
@@ -84,7 +85,7 @@ impl Family for Picking {
     fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
         let wants = |n: usize| vec![Want::inside(Layout::Plain); n];
         let (wanted, outputs) = (wants(problem.inputs.len()), wants(problem.outputs.len()));
-        let laid = problem.laid(&wanted, &outputs);
+        let laid = problem.with_layouts(&wanted, &outputs);
         let Ok((picks, inputs)) = pick::of_problem(isa, &laid) else { return Vec::new() };
         let lookups = LOOKUP_NS * picks.n_slices() as f64 / problem.threads.max(1) as f64;
         let ns = lookups + expected_ns(isa, 0.0, 2.0 * picks.bytes() as f64, problem.threads);

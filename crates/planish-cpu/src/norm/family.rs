@@ -46,7 +46,7 @@ impl Family for Norms {
             let inputs: Vec<Want> =
                 problem.inputs.iter().map(|input| Want::following(input, rank, layout)).collect();
             let outputs = vec![Want::inside(layout); problem.outputs.len()];
-            let Ok(norm) = Norm::new(isa, &problem.laid(&inputs, &outputs)) else {
+            let Ok(norm) = Norm::new(isa, &problem.with_layouts(&inputs, &outputs)) else {
                 continue;
             };
             let operations = OPERATIONS * problem.outputs[0].len() as f64;

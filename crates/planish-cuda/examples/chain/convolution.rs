@@ -81,7 +81,7 @@ impl Convolution {
             .into_iter()
             .find(|candidate| candidate.tactic.name == self.tactic)
             .ok_or_else(|| format!("no candidate is called {}", self.tactic))?;
-        Ok((offline::arranged(&problem, &candidate), candidate))
+        Ok((problem.for_candidate(&candidate), candidate))
     }
 
     pub(crate) fn kernel(&self, cuda: &Cuda) -> Result<Box<dyn Kernel>, Failure> {

@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let pairs = tasks.iter().flat_map(|(_, layer, candidates)| {
-        candidates.iter().map(|candidate| (offline::arranged(&layer.problem, candidate), &candidate.tactic))
+        candidates.iter().map(|candidate| (layer.problem.for_candidate(candidate), &candidate.tactic))
     });
     let (n_modules, failed) = compile_all(&cuda, pairs.collect());
     println!("{n_modules} modules compiled after {:.1} s", start.elapsed().as_secs_f64());

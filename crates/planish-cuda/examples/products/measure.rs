@@ -162,7 +162,7 @@ impl<'a> Subject<'a> {
 
     /// Runs a candidate, checks its result and times it.
     pub(crate) fn run(&mut self, candidate: &Candidate) -> Result<Outcome, KernelError> {
-        let problem = offline::arranged(&self.layer.problem, candidate);
+        let problem = self.layer.problem.for_candidate(candidate);
         let tactic = &candidate.tactic;
         let inputs: Vec<Address> = (0..problem.inputs.len())
             .map(|idx| self.place(&problem, tactic, idx))

@@ -145,7 +145,7 @@ impl Planner for Attention {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
-        let laid = problem.laid(&inputs, &outputs);
+        let laid = problem.with_layouts(&inputs, &outputs);
         let Some(wanted) = wanted(&laid) else { return Vec::new() };
         let offer = |form: Form| {
             if !form.suits(gpu, wanted.dtype) {

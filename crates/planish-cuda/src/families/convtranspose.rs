@@ -228,7 +228,7 @@ impl Planner for ConvTranspose {
             inputs[0] = Want::inside(layout);
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(layout)];
-            let laid = problem.laid(&inputs, &outputs);
+            let laid = problem.with_layouts(&inputs, &outputs);
             let planned = match format == PACKED_MMA {
                 true => mma(&laid, name == JOINED),
                 false => plain(&laid),

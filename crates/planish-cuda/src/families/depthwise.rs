@@ -166,7 +166,7 @@ impl Planner for Depthwise {
             inputs[0] = Want::inside(Layout::ChannelsLast);
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(Layout::ChannelsLast)];
-            plan(gpu, &problem.laid(&inputs, &outputs), form).ok()?;
+            plan(gpu, &problem.with_layouts(&inputs, &outputs), form).ok()?;
             // Rows of taps come in rounds; threads that do not run at once wait for each other.
             let row = form.row_registers(&axes[2], size_of_element(x.dtype));
             let rounds = axes[0].kernel * axes[1].kernel.div_ceil((LOADED / row).max(1));

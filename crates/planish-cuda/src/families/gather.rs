@@ -132,7 +132,7 @@ impl Planner for Gather {
         let want = if is_nd { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) };
         let inputs = vec![want; problem.inputs.len()];
         let outputs = vec![want; problem.outputs.len()];
-        if plan(&problem.laid(&inputs, &outputs)).is_err() {
+        if plan(&problem.with_layouts(&inputs, &outputs)).is_err() {
             return Vec::new();
         }
         let bytes = 2.0 * problem.outputs[0].span_bytes() as f64;

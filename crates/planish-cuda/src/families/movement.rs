@@ -32,7 +32,7 @@ impl Planner for Movement {
         let mut list: Vec<Candidate> = Vec::new();
         for (from, to) in layouts(problem) {
             let (inputs, outputs) = wants(problem, (from, to));
-            let Ok(plan) = plan(&problem.laid(&inputs, &outputs)) else { continue };
+            let Ok(plan) = plan(&problem.with_layouts(&inputs, &outputs)) else { continue };
             let bytes = 2.0 * problem.outputs.iter().map(Operand::span_bytes).sum::<usize>() as f64;
             // A copy that goes against the grain of one side is slower by some.
             let slower = if from == to { 1.0 } else { 1.5 };

@@ -104,7 +104,7 @@ impl Planner for Norm {
                 .collect();
             let outputs = vec![wants(Want::inside(layout))];
             for (way, name) in ways(problem) {
-                let Ok(plan) = plan(gpu, &problem.laid(&inputs, &outputs), way) else { continue };
+                let Ok(plan) = plan(gpu, &problem.with_layouts(&inputs, &outputs), way) else { continue };
                 let bytes = problem.traffic_bytes() as f64;
                 // Groups are few: a block each does not fill the GPU.
                 let ns = match (way, plan.steps.first()) {

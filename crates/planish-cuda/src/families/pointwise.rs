@@ -38,7 +38,7 @@ impl Planner for Pointwise {
             let inputs: Vec<Want> =
                 problem.inputs.iter().map(|input| Want::following(input, rank, from)).collect();
             let outputs = vec![Want::inside(to); problem.outputs.len()];
-            if map(&problem.laid(&inputs, &outputs), &program).and_then(|map| map.plan()).is_ok() {
+            if map(&problem.with_layouts(&inputs, &outputs), &program).and_then(|map| map.plan()).is_ok() {
                 let name = match from == to {
                     true => format!("pointwise_{}", to.name()),
                     false => format!("pointwise_{}_to_{}", from.name(), to.name()),

@@ -178,7 +178,7 @@ impl Planner for Pool {
         layouts.dedup();
         let offer = |layout: Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(gpu, &problem.laid(&wants, &wants)).ok()?;
+            plan(gpu, &problem.with_layouts(&wants, &wants)).ok()?;
             // Threads of the plain layout read element by element.
             let slower = if layout == Layout::Plain { 2.0 } else { 1.0 };
             let ns = gpu.roofline_ns(reads * slower, 1e13, problem.traffic_bytes() as f64);

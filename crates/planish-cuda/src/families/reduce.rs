@@ -280,7 +280,7 @@ impl Planner for Reduce {
             let inputs = vec![Want::inside(layout)];
             let to = if y.rank() == x.rank() { layout } else { Layout::Plain };
             let outputs = vec![Want::inside(to)];
-            plan(gpu, &problem.laid(&inputs, &outputs)).ok()?;
+            plan(gpu, &problem.with_layouts(&inputs, &outputs)).ok()?;
             Some(candidate(format!("reduce_{}", layout.name()), REVISION, inputs, outputs, ns))
         };
         layouts_for(&problem.inputs).filter_map(offer).collect()

@@ -140,7 +140,7 @@ impl Planner for Resize {
         let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64);
         let offer = |layout: Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(&problem.laid(&wants, &wants)).ok()?;
+            plan(&problem.with_layouts(&wants, &wants)).ok()?;
             let slower = if layout == Layout::Plain { 1.3 } else { 1.0 };
             Some(candidate(format!("resize_{}", layout.name()), REVISION, wants.clone(), wants, ns * slower))
         };

@@ -69,7 +69,7 @@ impl Planner for Scan {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let offer = |layout: planish_kernel::Layout| {
             let wants = vec![Want::inside(layout)];
-            let plan = plan(&problem.laid(&wants, &wants)).ok()?;
+            let plan = plan(&problem.with_layouts(&wants, &wants)).ok()?;
             let n_lines = plan.steps.first().map_or(1.0, |step| f64::from(step.grid[0]) * 256.0);
             let len = problem.outputs[0].len() as f64 / n_lines.max(1.0);
             let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64) + len * STEP_NS;

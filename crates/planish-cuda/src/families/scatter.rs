@@ -272,7 +272,7 @@ impl Planner for Scatter {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let inputs = vec![Want::dense(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::dense(Layout::Plain); problem.outputs.len()];
-        let arranged = problem.laid(&inputs, &outputs);
+        let arranged = problem.with_layouts(&inputs, &outputs);
         let (Ok(parts), Ok(plan)) = (Parts::of(&arranged), plan(&arranged)) else { return Vec::new() };
         let is_fold = parts.reduction != ScatterReduction::None;
         let mut ns = gpu.roofline_ns(0.0, 1.0, (problem.traffic_bytes() + 3 * plan.workspace) as f64);

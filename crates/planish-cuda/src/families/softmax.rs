@@ -105,7 +105,7 @@ impl Planner for Softmax {
             gpu.roofline_ns(problem.outputs[0].len() as f64 * 20.0, 1e13, problem.traffic_bytes() as f64);
         let offer = |layout: planish_kernel::Layout| {
             let wants = vec![Want::inside(layout)];
-            plan(&problem.laid(&wants, &wants)).ok()?;
+            plan(&problem.with_layouts(&wants, &wants)).ok()?;
             let made = candidate(format!("softmax_{}", layout.name()), REVISION, wants.clone(), wants, ns);
             let in_place = Planner::in_place(self, problem, &made.tactic);
             Some(Candidate { in_place, ..made })

@@ -88,7 +88,7 @@ impl Planner for TopK {
     fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
-        if plan(&problem.laid(&inputs, &outputs)).is_err() {
+        if plan(&problem.with_layouts(&inputs, &outputs)).is_err() {
             return Vec::new();
         }
         // A sorted line of a thousand takes some fifty steps of a block.

@@ -16,8 +16,8 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as What, cudnnHandle_t,
 };
 use planish_kernel::{
-    Address, Backend, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, PackedWeight, Problem,
-    QueueOptions, Tactic, Want,
+    Address, Backend, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, Operand, PackedWeight,
+    Problem, QueueOptions, Tactic, Want,
 };
 use planish_tensor::Tensor;
 
@@ -88,22 +88,21 @@ impl Drop for Handle {
 /// Convolutions by the library.
 pub(crate) struct Cudnn;
 
-/// The problem as the library takes it: images channels-last.
-fn arranged(problem: &Problem, shape: &Shape) -> (Problem, Vec<Want>) {
-    let mut arranged = problem.clone();
+/// How the library takes a problem's inputs: images channels-last.
+fn wants(problem: &Problem, shape: &Shape) -> Vec<Want> {
     let image = problem.inputs[shape.x].rank();
-    let mut wants = Vec::with_capacity(problem.inputs.len());
-    for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
+    let want = |(idx, operand): (usize, &Operand)| {
         let is_image = operand.rank() == image && (idx == shape.x || Some(idx) == shape.residual);
-        let layout = if is_image { Layout::ChannelsLast } else { Layout::Plain };
-        operand.strides = layout.strides(&operand.dims);
         // Some engines take no strides but dense ones, and only a launch would tell.
-        wants.push(Want::dense(layout));
-    }
-    for operand in &mut arranged.outputs {
-        operand.strides = Layout::ChannelsLast.strides(&operand.dims);
-    }
-    (arranged, wants)
+        Want::dense(if is_image { Layout::ChannelsLast } else { Layout::Plain })
+    };
+    problem.inputs.iter().enumerate().map(want).collect()
+}
+
+/// The problem as the library takes it.
+fn laid(problem: &Problem, shape: &Shape) -> Problem {
+    let outputs = vec![Want::dense(Layout::ChannelsLast); problem.outputs.len()];
+    problem.with_layouts(&wants(problem, shape), &outputs)
 }
 
 impl Family for Cudnn {
@@ -119,9 +118,9 @@ impl Family for Cudnn {
     fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
         let Ok(shape) = Shape::of(problem) else { return Vec::new() };
         let Ok(handle) = cuda.cudnn() else { return Vec::new() };
-        let (arranged, inputs) = arranged(problem, &shape);
+        let (inputs, laid) = (wants(problem, &shape), laid(problem, &shape));
         let found = handle.with(|raw| {
-            let graph = graph::graph(&handle.functions, raw, &arranged, &shape)?;
+            let graph = graph::graph(&handle.functions, raw, &laid, &shape)?;
             Ok::<_, KernelError>(Engine::proposed(&handle.functions, &graph, shape.element)?)
         });
         let Ok(found) = found else { return Vec::new() };

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use planish_cuda::Cuda;
-use planish_cuda::offline::{self, Trial};
+use planish_cuda::offline::Trial;
 use planish_kernel::{
     Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand, Problem, Queue,
     QueueOptions, Want,
@@ -70,7 +70,7 @@ pub(crate) fn check(cuda: &Cuda, trial: &Trial, candidate: &Candidate, way: Way)
         })
         .collect();
     let want = exact::evaluate(&trial.problem.region, &inputs)?;
-    let dense = offline::arranged(&trial.problem, candidate);
+    let dense = trial.problem.for_candidate(candidate);
     let mut result = run(cuda, &dense, candidate, trial, &inputs, &want, 0, way)?;
     let any_inside = candidate.inputs.iter().chain(&candidate.outputs).any(|want| want.inside);
     if any_inside && !way.bare {
@@ -402,7 +402,7 @@ pub(crate) fn a_lost_device_says_so(cuda: &Cuda, trial: &Trial) {
     // Never the address of anything.
     const NOWHERE: Address = Address(1 << 12);
     let candidate = cuda.candidates(&trial.problem).into_iter().next().unwrap();
-    let problem = offline::arranged(&trial.problem, &candidate);
+    let problem = trial.problem.for_candidate(&candidate);
     let kernel = cuda.prepare(&problem, &candidate.tactic).unwrap();
     let inputs = vec![NOWHERE; problem.inputs.len()];
     let outputs = vec![NOWHERE; problem.outputs.len()];

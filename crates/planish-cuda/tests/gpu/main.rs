@@ -195,7 +195,7 @@ fn compile_all(cuda: &Cuda, runs: &[Run]) {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let problem = offline::arranged(&run.trial.problem, &run.candidate);
+                    let problem = run.trial.problem.for_candidate(&run.candidate);
                     // It keeps what it compiled.
                     let _ = cuda.code(&problem, &run.candidate.tactic);
                 }

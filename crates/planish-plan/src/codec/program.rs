@@ -1,6 +1,6 @@
 //! The structures of a plan in the file, field by field in the order of `record`.
 
-use planish_kernel::{Code, Layout, Numeric, Region, Tactic};
+use planish_kernel::{Code, Layout, Numeric, Region, Tactic, Target};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
@@ -8,8 +8,8 @@ use super::{Reader, Stored, Writer, stored_struct};
 use crate::container::Digests;
 use crate::error::Result;
 use crate::record::{
-    Certificate, Check, Control, Evidence, Home, Outcome, PlanTarget, Profile, Program, Step, StepKind,
-    SymbolRange, Timing, Value, Variant,
+    Certificate, Check, Control, Evidence, Home, Outcome, Profile, Program, Step, StepKind, SymbolRange,
+    Timing, Value, Variant,
 };
 
 /// What a plan says of itself, ahead of what it runs.
@@ -19,7 +19,7 @@ pub(crate) struct Header {
     pub(crate) producer: String,
     pub(crate) source: [u8; 32],
     pub(crate) options: String,
-    pub(crate) targets: Vec<PlanTarget>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) tuned_at: Vec<(String, i64)>,
     pub(crate) threads: u32,
@@ -50,7 +50,7 @@ stored_struct!(Header {
     producer: String,
     source: [u8; 32],
     options: String,
-    targets: Vec<PlanTarget>,
+    targets: Vec<Target>,
     profiles: Vec<Profile>,
     tuned_at: Vec<(String, i64)>,
     threads: u32,
@@ -69,7 +69,7 @@ impl Stored for Code {
     }
 }
 
-stored_struct!(PlanTarget { backend: String, needs: Vec<String>, device: String });
+stored_struct!(Target { backend: String, needs: Vec<String>, device: String });
 stored_struct!(Profile { ranges: Vec<SymbolRange> });
 stored_struct!(SymbolRange { symbol: String, min: i64, opt: i64, max: i64 });
 stored_struct!(WeightEntry {

@@ -1,11 +1,11 @@
 //! A small plan with one of everything that a plan can hold.
 
-use planish_kernel::{Code, Layout, Numeric, Ref, Region, RegionNode, Tactic};
+use planish_kernel::{Code, Layout, Numeric, Ref, Region, RegionNode, Tactic, Target};
 use planish_op::{self as op, Attribute, Op, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
 use crate::{
-    Certificate, Check, Control, Evidence, Home, Outcome, Plan, PlanTarget, Profile, Program, Step, StepKind,
+    Certificate, Check, Control, Evidence, Home, Outcome, Plan, Profile, Program, Step, StepKind,
     SymbolRange, Timing, Value, Variant, Weight,
 };
 
@@ -113,12 +113,12 @@ pub(crate) fn plan() -> Plan {
         source: std::array::from_fn(|idx| idx as u8),
         options: "precision=fp32\nthreads=2\n".to_string(),
         targets: vec![
-            PlanTarget {
+            Target {
                 backend: "cpu".to_string(),
                 needs: vec!["avx2".to_string(), "fma".to_string()],
                 device: "a processor".to_string(),
             },
-            PlanTarget { backend: "fake".to_string(), needs: Vec::new(), device: String::new() },
+            Target { backend: "fake".to_string(), needs: Vec::new(), device: String::new() },
         ],
         profiles: vec![Profile {
             ranges: vec![SymbolRange { symbol: "batch".to_string(), min: 1, opt: 8, max: 32 }],

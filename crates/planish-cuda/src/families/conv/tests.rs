@@ -6,7 +6,6 @@ use planish_tensor::{DType, Tensor};
 
 use super::region::{sample, samples};
 use super::*;
-use crate::offline;
 
 #[test]
 fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
@@ -16,7 +15,7 @@ fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             assert_eq!(found.is_empty(), bf16_before_ampere, "{} on {}", problem.key(), gpu.name);
             for candidate in found {
-                let arranged = offline::arranged(&problem, &candidate);
+                let arranged = problem.for_candidate(&candidate);
                 let sources = Conv.sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 assert_eq!(sources.len(), 1);
                 assert!(
@@ -70,7 +69,7 @@ fn a_program_behind_the_sum_becomes_part_of_the_text() {
     problem.region.outputs = vec![Ref::Node { node: 2, output: 0 }];
     problem.inputs.push(Operand::dense(DType::F16, &[1, 16, 1, 1], Layout::Plain));
     let candidate = Conv.candidates(&gpu, &problem).remove(0);
-    let arranged = offline::arranged(&problem, &candidate);
+    let arranged = problem.for_candidate(&candidate);
     let text = Conv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     assert!(text.contains("pl_sigmoid(v0)"), "{text}");
     assert!(text.contains("load8_float<f16>(e0, a.extra[0], f.extra[0], at, n, count);"));

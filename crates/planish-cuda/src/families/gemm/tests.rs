@@ -4,7 +4,6 @@ use planish_tensor::{DType, Tensor};
 
 use super::region::{sample, samples};
 use super::*;
-use crate::offline;
 
 #[test]
 fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
@@ -14,7 +13,7 @@ fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             assert_eq!(found.is_empty(), bf16_before_ampere, "{} on {}", problem.key(), gpu.name);
             for candidate in found {
-                let arranged = offline::arranged(&problem, &candidate);
+                let arranged = problem.for_candidate(&candidate);
                 Gemm.sources(&gpu, &arranged, &candidate.tactic).unwrap();
             }
         }

@@ -1,7 +1,6 @@
 //! Shapes and texts of the patch kernel.
 
 use super::*;
-use crate::offline;
 
 #[test]
 fn every_problem_of_patches_is_offered_where_its_type_is() {
@@ -19,7 +18,7 @@ fn every_problem_of_patches_is_offered_where_its_type_is() {
             );
             for candidate in found {
                 assert!(candidate.predicted_ns.is_finite() && candidate.predicted_ns > 0.0);
-                let arranged = offline::arranged(&problem, &candidate);
+                let arranged = problem.for_candidate(&candidate);
                 let sources = Halo.sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 assert!(
                     sources[0]

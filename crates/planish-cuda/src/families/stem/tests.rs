@@ -49,7 +49,7 @@ fn a_cast_in_front_is_part_of_the_loader() {
     let problem = trials::with_cast(resnet(1));
     assert_eq!(problem.inputs[0].dtype, DType::F32);
     let candidate = Stem.candidates(&h200(), &problem).remove(0);
-    let arranged = crate::offline::arranged(&problem, &candidate);
+    let arranged = problem.for_candidate(&candidate);
     let source = Stem.sources(&h200(), &arranged, &candidate.tactic).unwrap().remove(0);
     let defined = |name: &str| source.defines.iter().find(|(own, _)| own == name).map(|(_, value)| &**value);
     assert_eq!((defined("X_T"), defined("TIN")), (Some("float"), Some("f16")));

@@ -9,7 +9,6 @@ use super::super::wconv::WConv;
 use super::super::wgemm::WGemm;
 use super::*;
 use crate::family::Family;
-use crate::offline;
 
 fn h200() -> Gpu {
     Gpu::known("h200").unwrap()
@@ -115,7 +114,7 @@ fn texts_name_their_settings() {
     let gpu = h200();
     let problem = resnet();
     let candidate = WConv.candidates(&gpu, &problem).remove(0);
-    let arranged = offline::arranged(&problem, &candidate);
+    let arranged = problem.for_candidate(&candidate);
     let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     for part in
         ["#define KIND 2\n", "#define FINISH_BIAS 1\n", "#define FINISH_RESIDUAL 0\n", "wgmma.mma_async"]
@@ -125,7 +124,7 @@ fn texts_name_their_settings() {
     // A convolution of single pixels is a product as they lie.
     let problem = conv(DType::F16, &[1, 64, 14, 14], 40, &[1, 1], |_| {});
     let candidate = WConv.candidates(&gpu, &problem).remove(0);
-    let arranged = offline::arranged(&problem, &candidate);
+    let arranged = problem.for_candidate(&candidate);
     let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     assert!(text.contains("#define KIND 0\n"));
 }

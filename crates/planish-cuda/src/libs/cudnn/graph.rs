@@ -238,9 +238,9 @@ pub(crate) fn describe_samples() -> Result<Vec<(usize, usize)>, KernelError> {
     let mut taken = Vec::new();
     for problem in crate::families::conv::Conv.samples() {
         let Ok(shape) = Shape::of(&problem) else { continue };
-        let (arranged, _) = super::arranged(&problem, &shape);
+        let laid = super::laid(&problem, &shape);
         let behind = usize::from(shape.bias.is_some()) + usize::from(shape.relu.is_some());
-        taken.push((operations(&functions, &arranged, &shape)?.len(), 1 + behind));
+        taken.push((operations(&functions, &laid, &shape)?.len(), 1 + behind));
     }
     Ok(taken)
 }
