@@ -18,7 +18,7 @@ use crate::feed::{Fed, Sources};
 use crate::files::{self, Kind};
 use crate::interrupt::{Stoppable, clear_line};
 use crate::shapes::{self, Sizes};
-use crate::{feed, inspect, say_note, sign};
+use crate::{feed, say_note, sign};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -211,30 +211,31 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
     // Settled before anything takes time: a GPU that is not there is said at once.
     let device = building.device.settled();
     let describe = device.describe()?;
-    let mut graph = inspect::import(path)?.graph;
+    let mut builder = Builder::new(path)?;
     let mut untied = building.untied.clone();
     if untied.is_empty() {
-        untied = tied_apart(&graph, building)?;
+        untied = tied_apart(builder.graph(), building)?;
         if !untied.is_empty() {
             say_note(&shapes::untied_note(&untied));
         }
     }
     if !untied.is_empty() {
-        graph = shapes::untied(&graph, &untied)?;
+        builder = builder.untie(&untied)?;
     }
-    let profiles = profiles(&graph, building)?;
+    let profiles = profiles(builder.graph(), building)?;
+    let sizes = match profiles.is_empty() {
+        true => shapes::complete(builder.graph(), &Sizes::new())?,
+        false => Sizes::new(),
+    };
     if building.device == Device::Auto && device != Device::Cpu {
         say_note(&format!("building for {device}, {describe}; --device cpu takes the CPU"));
     }
-    let mut builder = Builder::new(path)?
+    builder = builder
         .device(device)
         .precision(building.precision)
         .tune_level(building.tune_level)
         .winograd(!building.no_winograd)
         .strict(building.strict);
-    if !untied.is_empty() {
-        builder = builder.untie(&untied)?;
-    }
     if let Some(threads) = building.threads {
         builder = builder.threads(threads);
     }
@@ -245,7 +246,6 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
     options.explain = building.explain;
     options.fp32_layers = building.layer_precision.clone();
     if profiles.is_empty() {
-        let sizes = shapes::complete(&graph, &Sizes::new())?;
         if !sizes.is_empty() {
             let at: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
             say_note(&format!("no shapes given: tuned at {}, runs at any", at.join(" ")));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
-use planish_import::DeclaredShapes;
+use planish_import::{DeclaredShapes, ImportErrorKind};
 use planish_ir::Graph;
 use planish_plan::Profile;
 
@@ -28,17 +28,28 @@ impl Builder {
     /// A build of the model in this ONNX file.
     pub fn new(path: impl AsRef<Path>) -> Result<Builder, Error> {
         let path = path.as_ref();
-        let imported = planish_import::import_file(path)?;
         let bytes = planish_tensor::Bytes::map_file(path).map_err(|error| {
             Error::new(Error::io_kind(&error), format!("cannot read {}: {error}", path.display()))
+        })?;
+        // External data lies beside the model; the folder of a bare file name is the current one.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let imported = planish_import::import_bytes(&bytes, Some(folder)).map_err(|error| {
+            let file = path.display();
+            let message = match error.kind() {
+                // It names its file.
+                ImportErrorKind::Io { .. } => error.to_string(),
+                ImportErrorKind::Onnx(_) => format!("{file} is not a usable ONNX model: {error}"),
+                _ => format!("{file}: {error}"),
+            };
+            Error::new(Error::from(error).kind(), message)
         })?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&bytes);
         // Weights may lie in other files.
-        for (_, value) in imported.graph.values() {
-            if let Some(tensor) = value.constant() {
-                hasher.update(tensor.bytes());
-            }
+        let own = bytes.as_ptr_range();
+        let constants = imported.graph.values().filter_map(|(_, value)| value.constant());
+        for constant in constants.filter(|constant| !own.contains(&constant.bytes().as_ptr())) {
+            hasher.update(constant.bytes());
         }
         let builder = Builder::of_source(imported.graph, *hasher.finalize().as_bytes());
         Ok(Builder { declared: imported.declared, ..builder })
