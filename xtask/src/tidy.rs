@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 use crate::root;
 
-/// Which crates of the workspace a crate may depend on (test dependencies apart). The arrows of
-/// docs/architecture.md.
+/// Which crates of the workspace a crate depends on (test dependencies apart). The arrows of docs/architecture.md.
 const ARROWS: &[(&str, &[&str])] = &[
     ("planish-files", &[]),
     ("planish-tensor", &["planish-files"]),
@@ -25,7 +27,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "planish-compile",
         &[
-            "planish-cpu",
             "planish-files",
             "planish-ir",
             "planish-kernel",
@@ -65,7 +66,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planish-ir",
             "planish-onnx",
             "planish-op",
-            "planish-reference",
             "planish-tensor",
             "planish-zoo",
         ],
@@ -111,34 +111,78 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// The workspace crates in the `[dependencies]` section of each manifest under `crates/`.
-fn dependencies() -> BTreeMap<String, Vec<String>> {
+/// A crate that another one depends on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Dependency {
+    name: String,
+    /// Whether a feature brings it.
+    is_optional: bool,
+}
+
+/// The workspace crates that each crate under `crates/` depends on, as cargo reads the manifests: for any target, to be
+/// built with or linked; test dependencies apart.
+fn dependencies() -> BTreeMap<String, Vec<Dependency>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let output = Command::new(cargo).args(arguments).current_dir(root()).output().expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo describes the workspace");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let mut all = BTreeMap::new();
-    for entry in fs::read_dir(root().join("crates")).expect("the folder crates exists").flatten() {
-        let manifest =
-            fs::read_to_string(entry.path().join("Cargo.toml")).expect("every crate has a manifest");
-        let mut in_dependencies = false;
-        let mut own = Vec::new();
-        for line in manifest.lines() {
-            if line.starts_with('[') {
-                in_dependencies = line.trim() == "[dependencies]";
-            } else if in_dependencies && line.starts_with("planish-") {
-                own.push(line.split(['.', ' ', '=']).next().unwrap_or(line).to_string());
-            }
+    for package in metadata["packages"].as_array().expect("there are packages") {
+        let name = text(&package["name"]);
+        let is_ours = |name: &str| name == "planish" || name.starts_with("planish-");
+        if !is_ours(&name) {
+            continue;
         }
-        all.insert(entry.file_name().to_string_lossy().into_owned(), own);
+        let listed = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+        let linked = listed.iter().filter(|dependency| dependency["kind"] != "dev");
+        let mut own: Vec<Dependency> = linked
+            .map(|dependency| Dependency {
+                name: text(&dependency["name"]),
+                is_optional: dependency["optional"] == true,
+            })
+            .filter(|dependency| is_ours(&dependency.name))
+            .collect();
+        own.sort_by(|a, b| a.name.cmp(&b.name));
+        all.insert(name, own);
     }
+    assert!(all.len() > 10, "tidy found only {} crates", all.len());
     all
 }
 
 #[test]
 fn crates_depend_along_the_arrows_only() {
     for (name, own) in dependencies() {
-        let (_, allowed) = ARROWS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| {
+        let (_, arrows) = ARROWS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| {
             panic!("crate {name} has no row in ARROWS; add it here and to docs/architecture.md")
         });
-        for dependency in own {
-            assert!(allowed.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
+        let own: Vec<&str> = own.iter().map(|dependency| dependency.name.as_str()).collect();
+        for dependency in &own {
+            assert!(arrows.contains(dependency), "{name} must not depend on {dependency}");
+        }
+        for arrow in *arrows {
+            assert!(own.contains(arrow), "{name} does not depend on {arrow}, so no arrow should say so");
+        }
+    }
+}
+
+/// What a process that only runs plans links: no parser of models and no compiler. The facade without its feature `build`
+/// is such a process.
+#[test]
+fn running_plans_links_no_compiler() {
+    const COMPILER: [&str; 5] =
+        ["planish-compile", "planish-import", "planish-ir", "planish-onnx", "planish-passes"];
+    let all = dependencies();
+    for root in ["planish", "planish-runtime", "planish-cpu", "planish-cuda"] {
+        let mut open = vec![root.to_string()];
+        let mut met = Vec::new();
+        while let Some(name) = open.pop() {
+            assert!(!COMPILER.contains(&name.as_str()), "{root} links {name} to run plans");
+            if !met.contains(&name) {
+                let needed = all[&name].iter().filter(|dependency| !dependency.is_optional);
+                open.extend(needed.map(|dependency| dependency.name.clone()));
+                met.push(name);
+            }
         }
     }
 }
