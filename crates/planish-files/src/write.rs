@@ -57,6 +57,16 @@ impl NewFile {
         Ok(file.metadata()?.len())
     }
 
+    /// Has everything on the disk and gives where it lies until `commit`, for whoever wants to read it back before the
+    /// name is its; `None` where it is written straight to its place.
+    pub fn written(&mut self) -> io::Result<Option<&Path>> {
+        self.settle()?;
+        Ok(match &self.place {
+            Place::Beside { temporary, .. } => Some(temporary),
+            Place::Straight => None,
+        })
+    }
+
     /// Gives the file its name.
     fn rename(&mut self) -> io::Result<()> {
         if let Place::Beside { temporary, path } = &self.place {

@@ -1,6 +1,6 @@
 //! A plan as a file: encoded, decoded, written in one piece, opened with its weights left where they are.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
 
@@ -51,16 +51,18 @@ impl Plan {
     /// Writes the plan to a file, which appears under its name only when it is complete. Returns its length.
     ///
     /// The bytes depend on the plan alone. A plan that could not be opened again is refused, and what was written is
-    /// read back and verified.
+    /// read back and verified before it takes the place of an older one.
     pub fn write_file(&self, path: &Path) -> Result<u64> {
         let head = self.head().map_err(|error| error.in_file(path))?;
-        let written = planish_files::write(path, |file| {
-            file.write_all(&head)?;
-            self.data().try_for_each(|piece| file.write_all(piece))
-        });
-        let len = written.map_err(|error| PlanError::io("write it", &error).in_file(path))?;
-        read_back(path, &head).map_err(|error| error.in_file(path))?;
-        Ok(len)
+        let refused = |error: io::Error| PlanError::io("write it", &error).in_file(path);
+        let mut file = planish_files::NewFile::create(path).map_err(refused)?;
+        let mut write = |piece: &[u8]| file.writer().write_all(piece).map_err(refused);
+        write(&head)?;
+        self.data().try_for_each(write)?;
+        if let Some(written) = file.written().map_err(refused)? {
+            read_back(written, &head).map_err(|error| error.in_file(path))?;
+        }
+        file.commit().map_err(refused)
     }
 
     /// The length of the plan's file.
