@@ -40,7 +40,6 @@ impl Cache {
     }
 
     /// In a given folder.
-    #[cfg(test)]
     pub(crate) fn at(folder: &Path) -> Cache {
         Cache { folder: folder.to_path_buf(), max_bytes: MAX_BYTES }
     }

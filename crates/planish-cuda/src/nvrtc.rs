@@ -43,7 +43,11 @@ pub fn compile_cached(source: &Source, gpu: &Gpu) -> Result<Vec<u8>, CudaError> 
     compile_through(Cache::of_user().as_ref(), source, gpu)
 }
 
-fn compile_through(cache: Option<&Cache>, source: &Source, gpu: &Gpu) -> Result<Vec<u8>, CudaError> {
+pub(crate) fn compile_through(
+    cache: Option<&Cache>,
+    source: &Source,
+    gpu: &Gpu,
+) -> Result<Vec<u8>, CudaError> {
     let Some(cache) = cache else {
         return compile(source, gpu);
     };
@@ -143,45 +147,5 @@ impl Drop for Program {
             // SAFETY: it was made by NVRTC and is destroyed once.
             let _ = unsafe { (self.nvrtc.nvrtcDestroyProgram)(&raw mut self.raw) };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn is_missing() -> bool {
-        let missing = find::find(Which::Nvrtc).err();
-        if let Some(missing) = &missing {
-            eprintln!("skipped: {missing}");
-        }
-        missing.is_some()
-    }
-
-    fn scale() -> Source {
-        let text = "extern \"C\" __global__ void scale(float* x, int n) {\n\
-                    int i = blockIdx.x * blockDim.x + threadIdx.x;\n\
-                    if (i < n) x[i] *= FACTOR;\n}\n";
-        Source::new("scale.cu", text, "scale").define("FACTOR", "3.0f")
-    }
-
-    #[test]
-    fn the_second_compilation_is_read_from_disk() {
-        if is_missing() {
-            return;
-        }
-        let folder = std::env::temp_dir().join(format!("planish-nvrtc-{}", std::process::id()));
-        let cache = Cache::at(&folder);
-        let gpu = Gpu::known("a100").unwrap();
-        let first = compile_through(Some(&cache), &scale(), &gpu).unwrap();
-        let files: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).collect();
-        assert_eq!(files.len(), 1, "{files:?}");
-        // What is read is what lies there, not what would be compiled.
-        let key = files[0].file_stem().unwrap().to_str().unwrap();
-        cache.put(key, b"\x7fELF of another kind");
-        let second = compile_through(Some(&cache), &scale(), &gpu).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert!(first.starts_with(b"\x7fELF"));
-        assert_eq!(second, b"\x7fELF of another kind");
     }
 }

@@ -1,9 +1,13 @@
 //! What can be asked without a GPU: which tactics there would be on one, and the code that they need.
 
-use planish_kernel::{Candidate, KernelError, Problem, Tactic};
+use std::path::Path;
+
+use planish_kernel::{Candidate, Code, KernelError, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use crate::backend::{FAMILIES, family_of};
+use crate::cache::Cache;
+use crate::code::CodeSet;
 use crate::error::CudaError;
 use crate::find::Which;
 use crate::gpu::Gpu;
@@ -91,4 +95,24 @@ pub fn described_by(which: Which) -> Result<Vec<(usize, usize)>, KernelError> {
 /// The code that a tactic needs.
 pub fn sources(gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
     family_of(tactic)?.sources(gpu, problem, tactic)
+}
+
+/// Compiles through a cache in this folder.
+pub fn compile_in(folder: &Path, source: &Source, gpu: &Gpu) -> Result<Vec<u8>, CudaError> {
+    nvrtc::compile_through(Some(&Cache::at(folder)), source, gpu)
+}
+
+/// Has a cache in this folder hold some code.
+pub fn put_in(folder: &Path, key: &str, code: &[u8]) {
+    Cache::at(folder).put(key, code);
+}
+
+/// The code of a source for whoever brought this code, as the plans of an engine do.
+pub fn compiled(brought: &[Code], source: &Source, gpu: &Gpu) -> Result<Code, KernelError> {
+    CodeSet::new(brought).compiled(source, gpu)
+}
+
+/// What is wrong with an image, before the driver is given it.
+pub fn image_flaw(image: &[u8]) -> Option<&'static str> {
+    crate::driver::image::flaw(image)
 }

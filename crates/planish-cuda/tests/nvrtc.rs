@@ -5,14 +5,19 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::{CudaErrorKind, Gpu, Source, find, nvrtc, offline};
+use planish_kernel::Code;
+use planish_tensor::Bytes;
 
-const TESTS: [(&str, fn()); 3] = [
+const TESTS: [(&str, fn()); 6] = [
     (
         "one_instance_of_each_family_compiles_for_every_architecture",
         one_instance_of_each_family_compiles_for_every_architecture,
     ),
     ("machine_code_comes_out_for_every_architecture", machine_code_comes_out_for_every_architecture),
     ("a_mistake_is_shown_with_its_file_and_line", a_mistake_is_shown_with_its_file_and_line),
+    ("the_second_compilation_is_read_from_disk", the_second_compilation_is_read_from_disk),
+    ("code_that_a_plan_brought_serves_it_alone", code_that_a_plan_brought_serves_it_alone),
+    ("what_nvrtc_makes_passes_the_look_at_images", what_nvrtc_makes_passes_the_look_at_images),
 ];
 
 fn main() -> ExitCode {
@@ -28,11 +33,54 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), TESTS.map(trial).into()).exit_code()
 }
 
-fn machine_code_comes_out_for_every_architecture() {
+fn scale() -> Source {
     let text = "extern \"C\" __global__ void scale(float* x, int n) {\n\
                 int i = blockIdx.x * blockDim.x + threadIdx.x;\n\
                 if (i < n) x[i] *= FACTOR;\n}\n";
-    let source = Source::new("scale.cu", text, "scale").define("FACTOR", "3.0f");
+    Source::new("scale.cu", text, "scale").define("FACTOR", "3.0f")
+}
+
+fn the_second_compilation_is_read_from_disk() {
+    let folder = std::env::temp_dir().join(format!("planish-nvrtc-{}", std::process::id()));
+    let gpu = Gpu::known("a100").unwrap();
+    let first = offline::compile_in(&folder, &scale(), &gpu).unwrap();
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    // What is read is what lies there, not what would be compiled.
+    let key = files[0].file_stem().unwrap().to_str().unwrap();
+    offline::put_in(&folder, key, b"\x7fELF of another kind");
+    let second = offline::compile_in(&folder, &scale(), &gpu).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(first.starts_with(b"\x7fELF"));
+    assert_eq!(second, b"\x7fELF of another kind");
+}
+
+fn code_that_a_plan_brought_serves_it_alone() {
+    let gpu = Gpu::known("h200").unwrap();
+    let own = offline::compiled(&[], &scale(), &gpu).unwrap();
+    assert!(own.bytes.starts_with(b"\x7fELF"));
+    let (source, version) = own.key.split_once(" nvrtc ").unwrap();
+    assert_eq!(version, nvrtc::version().unwrap());
+    // Another compiler's version does not matter: the plan was built with it. Nor does what was compiled elsewhere.
+    let key = format!("{source} nvrtc 12.9");
+    let brought = Code { key, bytes: Bytes::from_vec(b"somebody else's".to_vec()) };
+    assert_eq!(offline::compiled(std::slice::from_ref(&brought), &scale(), &gpu).unwrap(), brought);
+    assert_eq!(offline::compiled(&[], &scale(), &gpu).unwrap(), own);
+}
+
+fn what_nvrtc_makes_passes_the_look_at_images() {
+    for gpu in Gpu::every_architecture() {
+        let code = offline::compiled(&[], &scale(), &gpu).unwrap();
+        assert_eq!(offline::image_flaw(&code.bytes), None, "{}", gpu.architecture());
+        // The length is read out of the image, so no shorter one may pass.
+        for len in [0, 4, 63, code.bytes.len() / 2, code.bytes.len() - 1] {
+            assert!(offline::image_flaw(&code.bytes[..len]).is_some(), "cut at {len}");
+        }
+    }
+}
+
+fn machine_code_comes_out_for_every_architecture() {
+    let source = scale();
     for gpu in Gpu::every_architecture() {
         let cubin = nvrtc::compile(&source, &gpu).unwrap();
         assert!(cubin.starts_with(b"\x7fELF"), "{}", gpu.architecture());
