@@ -106,8 +106,8 @@ pub(crate) fn plan(path: &Path, building: &Building, opening: &Opening, no_cache
         say_if_unchecked(plan.record());
         return Ok(Made { plan, time: start.elapsed(), built: build_time, report: None, stages: None });
     }
-    say_note(&format!("building a plan of {} in memory", path.display()));
     let builder = prepare(path, building)?;
+    say_note(&format!("building a plan of {} in memory", path.display()));
     // What the build itself is to say or write, only a build can.
     let asked = building.explain || building.save_tactics.is_some();
     let key = if asked { None } else { builder.cache_key()? };

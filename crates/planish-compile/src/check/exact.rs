@@ -9,6 +9,7 @@ use planish_reference::evaluate;
 use planish_tensor::Tensor;
 
 use super::points::{Allowance, is_sum_of_products};
+use super::tolerance::{is_movement, keeps_values};
 
 /// Room for the curvature of functions that an error passes through.
 pub(super) const CURVATURE: f64 = 1.5;
@@ -172,7 +173,7 @@ impl<'a> Exact<'a> {
             return Ok(vec![Some(slack)]);
         }
         if !is_moved {
-            let exact = is_pointwise(op) && rounds_little(op) || super::tolerance::is_movement(op);
+            let exact = is_pointwise(op) && rounds_little(op) || is_movement(op);
             return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
         }
         if passes_slack_as_values(op) {
@@ -251,23 +252,5 @@ fn rounds_little(op: &Op) -> bool {
 
 /// Operators that make of errors what they make of values: they move, average or take the largest.
 fn passes_slack_as_values(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Identity(_)
-            | Op::Transpose(_)
-            | Op::Reshape(_)
-            | Op::Concat(_)
-            | Op::Split(_)
-            | Op::Slice(_)
-            | Op::Squeeze(_)
-            | Op::Unsqueeze(_)
-            | Op::Flatten(_)
-            | Op::Expand(_)
-            | Op::DepthToSpace(_)
-            | Op::SpaceToDepth(_)
-            | Op::MaxPool(_)
-            | Op::GlobalMaxPool(_)
-            | Op::AveragePool(_)
-            | Op::GlobalAveragePool(_)
-    )
+    keeps_values(op) || matches!(op, Op::AveragePool(_) | Op::GlobalAveragePool(_))
 }

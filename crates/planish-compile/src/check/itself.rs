@@ -24,7 +24,7 @@ pub(super) fn other_context(engine: &Engine, threads: usize) -> Result<Context, 
 }
 
 /// Beyond this a run takes some tenths of a second, and all questions are asked at once.
-const COSTLY_FLOPS: u64 = 12_000_000_000;
+pub(super) const COSTLY_FLOPS: u64 = 12_000_000_000;
 
 /// Runs `inputs` again, of which `first` are the outputs; `flops` is what a run costs. `used` is an `other_context` that ran
 /// before on other values.

@@ -15,8 +15,8 @@ use super::rows::{Rows, follow};
 use super::whole::{MadeUp, distance, failed, passed};
 use super::{Guilty, itself, skipped};
 
-/// A run of this much takes a fraction of a second; larger batches are tried with fewer rows.
-const MAX_FLOPS: u64 = 12_000_000_000;
+/// Larger batches are tried with fewer rows.
+const MAX_FLOPS: u64 = itself::COSTLY_FLOPS;
 
 /// What was made at the tuned sizes, of one row alone if that is what they are.
 pub(super) struct Alone<'a> {
@@ -184,7 +184,7 @@ fn compare(
     let guilty = guilty(engine, &of_name, [&first, &second], row, batch);
     let why = match &guilty {
         Some(guilty) => guilty.what.clone(),
-        None => "a row's bits follow the values of the rows around it".to_string(),
+        None => "a row's bits follow the rows around it, the threads or what memory held before".to_string(),
     };
     let outcome = Outcome::Failed(why);
     (Check { subject: subject.to_string(), n_points, worst: f64::INFINITY, outcome }, guilty)

@@ -87,8 +87,8 @@ fn n_terms(op: &Op, inputs: &[Option<Value>]) -> usize {
     .max(1)
 }
 
-/// Operators whose outputs are elements of their inputs.
-pub(super) fn is_movement(op: &Op) -> bool {
+/// Operators whose outputs are elements of their inputs, whichever these are.
+pub(super) fn keeps_values(op: &Op) -> bool {
     matches!(
         op,
         Op::Identity(_)
@@ -97,14 +97,7 @@ pub(super) fn is_movement(op: &Op) -> bool {
             | Op::Concat(_)
             | Op::Split(_)
             | Op::Slice(_)
-            | Op::Gather(_)
-            | Op::GatherElements(_)
-            | Op::GatherND(_)
-            | Op::ScatterND(_)
-            | Op::ScatterElements(_)
             | Op::Expand(_)
-            | Op::Tile(_)
-            | Op::Pad(_)
             | Op::DepthToSpace(_)
             | Op::SpaceToDepth(_)
             | Op::Squeeze(_)
@@ -112,8 +105,23 @@ pub(super) fn is_movement(op: &Op) -> bool {
             | Op::Flatten(_)
             | Op::MaxPool(_)
             | Op::GlobalMaxPool(_)
-            | Op::ArgMax(_)
-            | Op::ArgMin(_)
-            | Op::TopK(_)
     )
+}
+
+/// The same, and those that take them by indices or numbers beside them, or give places.
+pub(super) fn is_movement(op: &Op) -> bool {
+    keeps_values(op)
+        || matches!(
+            op,
+            Op::Gather(_)
+                | Op::GatherElements(_)
+                | Op::GatherND(_)
+                | Op::ScatterND(_)
+                | Op::ScatterElements(_)
+                | Op::Tile(_)
+                | Op::Pad(_)
+                | Op::ArgMax(_)
+                | Op::ArgMin(_)
+                | Op::TopK(_)
+        )
 }
