@@ -5,7 +5,7 @@ usage: export_suite.py FOLDER [NAME...]     (all models if none is named; files 
 The image classifiers are torchvision's. The others are small networks of the kinds that users run: microscopy
 UNets in two and three dimensions, a masked autoencoder over volumes, text encoders, and the three networks of an
 image generator. Whatever a constructor leaves constant (scales, shifts, statistics, some biases and last layers) is
-drawn around what training leaves behind, so that nothing is trivial to fold and every layer shows in the output.
+drawn around what training leaves after, so that nothing is trivial to fold and every layer shows in the output.
 """
 
 import math

@@ -64,7 +64,7 @@ def with_rounded_weights(torch, model, precision):
     with torch.no_grad():
         for weight in (weight for weight in model.parameters() if weight.dim() > 1):
             if precision == "tf32":
-                # To the nearest number of 10 bits behind the point, ties to even.
+                # To the nearest number of 10 bits after the point, ties to even.
                 bits = weight.data.float().view(torch.int32)
                 bits = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
                 weight.data = bits.view(torch.float32)

@@ -16,7 +16,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CARRY = os.path.join(ROOT, "target", "carry")
 
-# name -> input and its sizes behind the batch
+# name -> input and its sizes after the batch
 INPUTS = {
     "resnet18_224": ("x", "3x224x224"),
     "resnet18_256": ("x", "3x256x256"),

@@ -31,7 +31,7 @@ def arguments():
 
 
 def torch_rate(device, seconds):
-    """Images per second of PyTorch, FP32, eager, one image behind the other."""
+    """Images per second of PyTorch, FP32, eager, one image after the other."""
     torch = torch_as_measured()
     torch.manual_seed(0)
     stages = [suite().MODELS[name][0]().eval().to(device) for name in MODELS]

@@ -40,7 +40,7 @@ TOOLS = {
     "synccheck": [],
 }
 LIBRARIES = ("cublaslt", "cudnn")
-# A model small enough to be watched, for the parts that kernels alone do not show: recordings, transfers, arenas.
+# A model small enough to be watched, for the parts that kernels alone do not show: captured graphs, transfers, arenas.
 MODEL, SHAPE = "cifar_cnn", "x:2x32x32x3"
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (error|hazard)s?(?: displayed)?(?: \((\d+) errors?, (\d+) warnings?\))?")
 

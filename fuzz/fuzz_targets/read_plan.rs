@@ -1,7 +1,7 @@
 //! Any bytes as a plan file: they end in a typed error or in a plan that is written and read back the same.
 //!
 //! Checksums would stop almost every change at the door, so the bytes are taken as the contents of sections,
-//! each behind its length, and put into a file whose checksums are right; and once as a whole file too. Seeds
+//! each after its length, and put into a file whose checksums are right; and once as a whole file too. Seeds
 //! are small plans in that form: `cargo run -p planish-plan --example seeds -- fuzz/corpus/read_plan PLAN…`.
 
 #![no_main]
@@ -14,9 +14,9 @@ fuzz_target!(|bytes: &[u8]| {
     check(bytes.to_vec());
     let mut rest = bytes;
     let coded = std::array::from_fn(|_| {
-        let Some((len, behind)) = rest.split_first_chunk::<2>() else { return Vec::new() };
-        let (section, behind) = behind.split_at(behind.len().min(u16::from_le_bytes(*len).into()));
-        rest = behind;
+        let Some((len, after)) = rest.split_first_chunk::<2>() else { return Vec::new() };
+        let (section, after) = after.split_at(after.len().min(u16::from_le_bytes(*len).into()));
+        rest = after;
         section.to_vec()
     });
     check(seal(&coded, rest));

@@ -1,4 +1,4 @@
-//! Any text as a lock of tactics: it ends in a typed error or in a lock that is written and read back the same.
+//! Any text as a tactic lock: it ends in a typed error or in a lock that is written and read back the same.
 
 #![no_main]
 
@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use planish_compile::TacticLock;
 
 fuzz_target!(|text: &str| {
-    // The first line is fixed, so that the mutations go to the lines behind it; and once as a whole file. Versions as a
+    // The first line is fixed, so that the mutations go to the lines after it; and once as a whole file. Versions as a
     // build writes them are taken from one.
     let first = TacticLock::default().to_text();
     check(text);

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use planish_compile::TimingCache;
 
 fuzz_target!(|text: &str| {
-    // The first line is fixed, so that the mutations go to the lines behind it; and once as a whole file.
+    // The first line is fixed, so that the mutations go to the lines after it; and once as a whole file.
     check(text);
     check(&format!("planish timings 1\n{text}"));
 });

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// The folder of the tests (with `node` in it), where the package cannot be fetched.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// How far the models are compiled before they run: as imported, behind the passes, as a plan that was written
+    /// How far the models are compiled before they run: as imported, after the passes, as a plan that was written
     /// and read back, as such a plan with the self-check, the same with open sizes, or by the program itself.
     #[arg(long, default_value = "raw")]
     stage: Stage,

@@ -231,7 +231,7 @@ impl Resident {
     }
 }
 
-/// Median milliseconds of a run of each on a device, in turns, once both have recorded their launches.
+/// Median milliseconds of a run of each on a device, in turns, once both have captured their launches.
 fn device_turns(one: &Engine, all: &Engine, inputs: &[Value]) -> Result<(f64, f64)> {
     let mut both = [Resident::new(one, inputs)?, Resident::new(all, inputs)?];
     let mut times: [Vec<f64>; 2] = Default::default();

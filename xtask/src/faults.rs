@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Only the parts whose names contain this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Loses the device in this process, which is of no use behind it: what the drill starts for that.
+    /// Loses the device in this process, which is of no use after it: what the drill starts for that.
     #[arg(long, hide = true)]
     lose_device: bool,
 }

@@ -127,7 +127,7 @@ fn watch(n_done: &AtomicUsize, is_over: &AtomicBool) {
         if now != last {
             (last, since) = (now, Instant::now());
         } else if since.elapsed() > PATIENCE {
-            eprintln!("hang: no run has ended for {} s behind {now} runs", PATIENCE.as_secs());
+            eprintln!("hang: no run has ended for {} s after {now} runs", PATIENCE.as_secs());
             std::process::exit(1);
         }
     }

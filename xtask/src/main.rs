@@ -63,7 +63,7 @@ enum Command {
     Models(models::Options),
     /// Compile every CUDA kernel that any family asks for, for every architecture.
     Nvrtc(nvrtc::Options),
-    /// Run models before and behind the passes over the reference, and print which pass did what.
+    /// Run models before and after the passes over the reference, and print which pass did what.
     Passes(passes::Options),
     /// Chain an image generator's three engines in device memory: rate, distance to FP32, equality of all results.
     Pipeline(pipeline::Options),

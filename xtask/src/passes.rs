@@ -1,4 +1,4 @@
-//! `cargo xtask passes`: models before and behind the passes, over the reference, and which pass did what.
+//! `cargo xtask passes`: models before and after the passes, over the reference, and which pass did what.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use planish_tensor::{DType, Dim, Tensor};
 use crate::conformance::case;
 use crate::scratch;
 
-/// Relative L2 distance of single-precision outputs before and behind the passes. Folded weights are rounded
+/// Relative L2 distance of single-precision outputs before and after the passes. Folded weights are rounded
 /// once more and recognized functions fewer times (6e-8 each); a deep network of 650 nodes makes 1e-5 of it,
 /// most stay below 1e-6.
 const SINGLE: f64 = 2e-5;
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// Do not run the models; count hits only.
     #[arg(long)]
     no_run: bool,
-    /// Print the graph behind the passes.
+    /// Print the graph after the passes.
     #[arg(long)]
     print: bool,
 }
@@ -128,7 +128,7 @@ fn check(file: &Path, options: &Options) -> Result<()> {
         match measure(&after) {
             Ok(found) => line(&format!("{found:.1e}"), &hits(&report)),
             Err(error) => {
-                // The first step behind which the outputs differ.
+                // The first step after which the outputs differ.
                 let mut sound = 0;
                 let mut broken = options.stop_after.unwrap_or(pipeline.names().len());
                 while broken - sound > 1 {

@@ -1,9 +1,9 @@
-//! `cargo xtask pipeline`: an image generator's three engines, one behind the other in device memory.
+//! `cargo xtask pipeline`: an image generator's three engines, one after the other in device memory.
 //!
 //! Encoder, denoiser and decoder have some contexts each. A thread takes a free context of the encoder, then one of
 //! the denoiser, then one of the decoder; what one engine wrote is what the next reads, without a copy. Nobody waits
 //! for the device as a whole: a run waits for its own stream. A context keeps the buffer of its output, so that it
-//! meets few addresses (as many as the engine before it has contexts) and replays its recordings.
+//! meets few addresses (as many as the engine before it has contexts) and replays its captured graphs.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -26,7 +26,7 @@ const MIN_PSNR: f64 = 54.0;
 const MAX_MAE: f64 = 0.001;
 /// In a long run, how often it says how far it is.
 const TOLD_EVERY: usize = 20_000;
-/// Images before a clock counts: every context has met every address and recorded its launches by then.
+/// Images before a clock counts: every context has met every address and captured its launches by then.
 const WARM_UP: usize = 40;
 
 #[derive(clap::Args)]

@@ -20,7 +20,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sanitizer {
-    /// Memory that is used behind its end, before its beginning or after it was freed.
+    /// Memory that is used after its end, before its beginning or after it was freed.
     Address,
     /// Accesses of two threads that nothing orders. Needs the sources of std (rustup component rust-src).
     Thread,

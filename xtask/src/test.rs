@@ -36,7 +36,7 @@ pub(crate) fn deny() -> Result<bool> {
     cargo(&["deny", "--offline", "--all-features", "check", "bans", "licenses", "sources"])
 }
 
-/// The check, all tests, and the conformance suite: as imported, behind the passes, as plans with their self-check (of
+/// The check, all tests, and the conformance suite: as imported, after the passes, as plans with their self-check (of
 /// the models as they are and with open sizes), and by the command line.
 pub(crate) fn test() -> Result<bool> {
     if !check()? || !features()? || !cargo(&["test", "--workspace", "--quiet"])? {

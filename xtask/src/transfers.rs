@@ -2,7 +2,7 @@
 //!
 //! Two contexts that take inputs from the engine's pinned buffers, each with the next run's copies under way while one
 //! computes, are held against the lesser of two rates: that of the same contexts with everything in the device's memory,
-//! and that of the link. Runs one behind the other are timed too. All is measured in one process.
+//! and that of the link. Runs one after the other are timed too. All is measured in one process.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use crate::figure::Figures;
 
 /// Of what device and link allow.
 const MIN_SHARE: f64 = 0.9;
-/// What a further context may take beside its arena: recordings, streams, events.
+/// What a further context may take beside its arena: captured graphs, streams, events.
 const MAX_BEYOND_ARENA: f64 = 16.0 * MIB;
 /// Contexts over which that is averaged, since a device's memory is handed out in large pieces.
 const N_FURTHER: usize = 4;
 const N_COPIES: usize = 100;
-/// Launches are met, recorded and replayed, where runs overlap for both places that they have on the device.
+/// Launches are met, captured and replayed, where runs overlap for both places that they have on the device.
 const N_WARM_UP: usize = 6;
 const MIB: f64 = (1 << 20) as f64;
 
@@ -151,7 +151,7 @@ struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Runs a few times, so that launches are recorded.
+    /// Runs a few times, so that launches are captured.
     fn new(engine: &Engine, input: &'a Tensor, ends: Ends) -> Result<Caller<'a>> {
         let context = engine.context_with(ContextOptions { wait: Wait::Spin, ..ContextOptions::new(1) })?;
         let name = engine.inputs().into_iter().next().context("no input")?.name;
@@ -263,14 +263,14 @@ fn second_context(engine: &Engine, input: &Tensor, device: Device, figures: &mut
     }
     let (after, _) = cuda.context().memory_info()?;
     let arena = further[0].context.memory().device_arena as f64;
-    let (n_recordings, recorded) = further[0].context.recordings();
+    let (n_graphs, graph_bytes) = further[0].context.graphs();
     let each = before.saturating_sub(after) as f64 / N_FURTHER as f64;
     println!(
-        "a context more: {:.2} MiB, the mean of {N_FURTHER}; its arena and workspaces {:.2} MiB, {n_recordings} \
-         recordings {:.2} MiB; the plan's weights {:.2} MiB are shared",
+        "a context more: {:.2} MiB, the mean of {N_FURTHER}; its arena and workspaces {:.2} MiB, {n_graphs} \
+         captured graphs {:.2} MiB; the plan's weights {:.2} MiB are shared",
         each / MIB,
         arena / MIB,
-        recorded as f64 / MIB,
+        graph_bytes as f64 / MIB,
         engine.weight_bytes() as f64 / MIB
     );
     drop((first, further));

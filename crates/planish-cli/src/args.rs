@@ -264,7 +264,7 @@ pub(crate) struct Building {
     /// Search for tactics no longer than this; what is not measured by then goes by the cost model
     #[arg(long, value_name = "TIME", value_parser = crate::load::duration)]
     pub(crate) build_time: Option<std::time::Duration>,
-    /// The most scratch memory that a step may ask for, as in 512M or 4G
+    /// The most workspace that a step may ask for, as in 512M or 4G
     #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes)]
     pub(crate) workspace: Option<usize>,
     /// Write the tactic of every step to this file
@@ -347,7 +347,7 @@ pub(crate) struct Bench {
     /// Wait for the GPU by looking all the time: the least latency, for a whole core
     #[arg(long)]
     pub(crate) spin: bool,
-    /// Streams over which the branches of a recording are spread on a GPU
+    /// Streams over which the branches of a captured graph are spread on a GPU
     #[arg(long, value_name = "N", default_value_t = planish::DEFAULT_STREAMS)]
     pub(crate) streams: usize,
     #[command(flatten)]

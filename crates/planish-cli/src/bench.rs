@@ -86,10 +86,10 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
             ("device_to_host_ms".to_string(), json!(device.phases.download_ns / 1e6)),
             (
                 "device_bytes".to_string(),
-                json!(engine.weight_bytes() + device.memory.device_arena + device.memory.recordings),
+                json!(engine.weight_bytes() + device.memory.device_arena + device.memory.graphs),
             ),
             ("device_arena_bytes".to_string(), json!(device.memory.device_arena)),
-            ("recordings".to_string(), json!(device.memory.n_recordings)),
+            ("graphs".to_string(), json!(device.memory.n_graphs)),
             ("context_memory".to_string(), timed.held.iter().map(Held::json).collect()),
         ]);
     }
@@ -289,7 +289,7 @@ struct Ready<'a> {
     held: Option<Held>,
 }
 
-/// Runs of a context before its memory is listed: the first launches, the second records, the third replays.
+/// Runs of a context before its memory is listed: the first launches, the second captures, the third replays.
 const RUNS_TO_LIST: usize = 3;
 
 impl<'a> Ready<'a> {
@@ -440,15 +440,15 @@ fn print_table(
             phases.download_ns / 1e6
         )?;
         let memory = &device.memory;
-        let there = engine.weight_bytes() + memory.device_arena + memory.recordings;
+        let there = engine.weight_bytes() + memory.device_arena + memory.graphs;
         writeln!(
             out,
-            "         {} there: weights {}, arena and workspace {}, {} recordings {}",
+            "         {} there: weights {}, arena and workspace {}, {} captured graphs {}",
             print::bytes(there as u64),
             print::bytes(engine.weight_bytes() as u64),
             print::bytes(memory.device_arena as u64),
-            memory.n_recordings,
-            print::bytes(memory.recordings as u64)
+            memory.n_graphs,
+            print::bytes(memory.graphs as u64)
         )?;
         memory::print_contexts(out, &timed.held)?;
     }

@@ -24,7 +24,7 @@ impl Kind {
             Kind::Onnx => "an ONNX model",
             Kind::Npz => "an .npz archive",
             Kind::Json => "JSON",
-            Kind::Tactics => "a lock of tactics",
+            Kind::Tactics => "a tactic lock",
             Kind::Timings => "a timing cache",
         }
     }

@@ -7,7 +7,7 @@ pub(crate) struct FirstError<W> {
     out: W,
     /// Where the next byte goes, or would.
     at: u64,
-    /// Behind it nothing is written any more, and everything seems to be.
+    /// After it nothing is written any more, and everything seems to be.
     error: Option<io::Error>,
 }
 
@@ -21,7 +21,7 @@ impl<W> FirstError<W> {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// What was done, or `instead` behind an error.
+    /// What was done, or `instead` after an error.
     fn attempt<T>(&mut self, instead: T, work: impl FnOnce(&mut W) -> io::Result<T>) -> io::Result<T> {
         if self.error.is_some() {
             return Ok(instead);

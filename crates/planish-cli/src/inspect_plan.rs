@@ -77,7 +77,7 @@ fn on_device(plan: &Plan) -> bool {
 }
 
 /// What the plan needs of memory at the sizes that it was tuned at and at the largest of its profiles, or why that
-/// cannot be told here: kernels say what scratch memory they need, so their device must be there.
+/// cannot be told here: kernels say what workspace they need, so their device must be there.
 fn memory(path: &Path) -> Result<Vec<Needs>> {
     let plan = match planish::Plan::open_for(path, Device::Auto)? {
         Opened::Fits(plan) => plan,

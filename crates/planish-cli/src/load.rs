@@ -147,7 +147,7 @@ fn cached(
                 );
                 return Ok(plan);
             }
-            // It would be built again behind the cache, at every run.
+            // It would be built again after the cache, at every run.
             Opened::NeedsRebuild(rebuild) => {
                 say_note(&format!("a cached plan does not fit this machine any more: {}", rebuild.why()));
             }

@@ -35,10 +35,10 @@ impl Needs {
     pub(crate) fn lines(&self) -> Vec<String> {
         let sizes: Vec<String> = self.sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
         let at = if sizes.is_empty() { String::new() } else { format!(" at {}", sizes.join(" ")) };
-        let more = if self.is_whole { "" } else { "; more behind sizes that only a run can tell" };
+        let more = if self.is_whole { "" } else { "; more after sizes that only a run can tell" };
         let line = |(name, needs): &(String, TargetNeeds)| {
             format!(
-                "{name}{at}: weights {}; each context arena {} (scratch memory {} of it), outputs {}{more}",
+                "{name}{at}: weights {}; each context arena {} (workspace {} of it), outputs {}{more}",
                 bytes(needs.weights as u64),
                 bytes(needs.arena as u64),
                 bytes(needs.workspace as u64),
@@ -70,7 +70,7 @@ pub(crate) struct Held {
     listed: ContextMemory,
     /// Inputs and outputs that the benchmark keeps on the device.
     buffers: usize,
-    /// Bytes that were no longer free behind it, and by how many the backend's pool grew.
+    /// Bytes that were no longer free after it, and by how many the backend's pool grew.
     measured: Option<(i64, i64)>,
 }
 
@@ -87,17 +87,17 @@ impl Held {
         Held { listed, buffers, measured }
     }
 
-    /// Arena, values, recordings and buffers on the device.
+    /// Arena, values, captured graphs and buffers on the device.
     fn sum(&self) -> usize {
-        self.listed.device_arena + self.listed.device_values + self.listed.recordings + self.buffers
+        self.listed.device_arena + self.listed.device_values + self.listed.graphs + self.buffers
     }
 
     pub(crate) fn json(&self) -> Value {
         let listed = &self.listed;
         json!({
             "arena_bytes": listed.device_arena, "workspace_bytes": listed.device_workspace,
-            "value_bytes": listed.device_values, "recordings": listed.n_recordings,
-            "recording_bytes": listed.recordings, "buffer_bytes": self.buffers, "listed_bytes": self.sum(),
+            "value_bytes": listed.device_values, "graphs": listed.n_graphs,
+            "graph_bytes": listed.graphs, "buffer_bytes": self.buffers, "listed_bytes": self.sum(),
             "pinned_bytes": listed.host, "staging_bytes": listed.staging,
             "measured_bytes": self.measured.map(|(taken, _)| taken),
             "pool_growth_bytes": self.measured.map(|(_, pool)| pool),
@@ -107,13 +107,13 @@ impl Held {
     fn line(&self) -> String {
         let listed = &self.listed;
         let mut line = format!(
-            "{} there: arena {} (scratch memory {} of it), values {}, {} recordings {}, buffers {}",
+            "{} there: arena {} (workspace {} of it), values {}, {} captured graphs {}, buffers {}",
             bytes(self.sum() as u64),
             bytes(listed.device_arena as u64),
             bytes(listed.device_workspace as u64),
             bytes(listed.device_values as u64),
-            listed.n_recordings,
-            bytes(listed.recordings as u64),
+            listed.n_graphs,
+            bytes(listed.graphs as u64),
             bytes(self.buffers as u64)
         );
         line += &format!(
@@ -150,8 +150,8 @@ mod tests {
         let listed = ContextMemory {
             device_arena: 12_000_000,
             device_workspace: 1_000_000,
-            n_recordings: 1,
-            recordings: 2_000_000,
+            n_graphs: 1,
+            graphs: 2_000_000,
             host: 4000,
             ..ContextMemory::default()
         };
@@ -159,7 +159,7 @@ mod tests {
         let held = Held::new(listed, 600_000, info(100_000_000, 0), info(84_000_000, 14_000_000));
         assert_eq!(
             held.line(),
-            "14.6 MB there: arena 12.0 MB (scratch memory 1.00 MB of it), values 0 B, 1 recordings 2.00 MB, buffers \
+            "14.6 MB there: arena 12.0 MB (workspace 1.00 MB of it), values 0 B, 1 captured graphs 2.00 MB, buffers \
              600 kB; pinned on the host 4.00 kB, staging 0 B; the GPU has 16.0 MB less free, 14.0 MB of it in the pool"
         );
         assert_eq!(held.json()["listed_bytes"], 14_600_000);

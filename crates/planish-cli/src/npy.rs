@@ -53,7 +53,7 @@ pub(crate) fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(Strin
     Ok(arrays)
 }
 
-/// The elements behind a header.
+/// The elements after a header.
 fn elements(reader: &mut dyn Read, header: &Header) -> Result<Tensor> {
     let too_large = || format!("an array of shape {:?} does not fit into memory", header.shape);
     let n = element_count(&header.shape).with_context(too_large)?;

@@ -44,24 +44,24 @@ impl<W: Write> Write for Printable<W> {
         let taken = std::mem::take(&mut self.begun);
         let mut rest = &taken[..];
         while !rest.is_empty() {
-            let (text, behind, is_end) = match std::str::from_utf8(rest) {
+            let (text, after, is_end) = match std::str::from_utf8(rest) {
                 Ok(text) => (text, &[][..], true),
                 Err(error) => {
-                    let (valid, behind) = rest.split_at(error.valid_up_to());
+                    let (valid, after) = rest.split_at(error.valid_up_to());
                     let text = std::str::from_utf8(valid).unwrap_or_default();
                     match error.error_len() {
-                        None => (text, behind, true),
-                        Some(len) => (text, &behind[len..], false),
+                        None => (text, after, true),
+                        Some(len) => (text, &after[len..], false),
                     }
                 }
             };
             self.out.write_all(printable(text).as_bytes())?;
             if is_end {
-                self.begun = behind.to_vec();
+                self.begun = after.to_vec();
                 break;
             }
             self.out.write_all("\u{fffd}".as_bytes())?;
-            rest = behind;
+            rest = after;
         }
         Ok(bytes.len())
     }

@@ -12,7 +12,7 @@ use crate::print;
 /// Values of symbols.
 pub(crate) type Sizes = BTreeMap<String, i64>;
 
-/// What open dimensions behind the first are tried with, in this order.
+/// What open dimensions after the first are tried with, in this order.
 const CANDIDATES: [i64; 11] = [16, 32, 48, 64, 96, 128, 224, 256, 320, 512, 640];
 /// What a first dimension is tried with; mostly a batch.
 const FIRST_CANDIDATES: [i64; 6] = [1, 2, 4, 8, 16, 32];
@@ -47,7 +47,7 @@ pub(crate) fn parse(texts: &[String]) -> Result<BTreeMap<String, Vec<usize>>> {
             .with_context(|| format!("--shapes wants NAME:SIZES as in x:1x3x224x224, not `{text}`"))?;
         let sizes = sizes.split('x').filter(|size| !size.is_empty()).map(str::parse::<usize>);
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().ok().with_context(|| {
-            format!("--shapes wants sizes such as 1x3x224x224 behind the last colon, not `{text}`")
+            format!("--shapes wants sizes such as 1x3x224x224 after the last colon, not `{text}`")
         })?;
         ensure!(shapes.insert(name.to_string(), sizes).is_none(), "--shapes gives `{name}` twice");
     }

@@ -113,7 +113,7 @@ fn public_keys(paths: &[PathBuf]) -> Result<Vec<PublicKey>> {
     paths.iter().map(|path| read(path, "key", PublicKey::parse)).collect()
 }
 
-/// The file of this name with something behind it.
+/// The file of this name with something after it.
 fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(".");

@@ -109,13 +109,13 @@ fn choices(
     Ok(Choices { problem: Some(problem), list, refused: Vec::new() })
 }
 
-/// Scratch bytes that a candidate asks for; `None` where it cannot be prepared.
+/// Workspace bytes that a candidate asks for; `None` where it cannot be prepared.
 fn workspace(backend: &dyn Backend, problem: &Problem, candidate: &Candidate) -> Option<usize> {
     let kernel = backend.prepare(&problem.for_candidate(candidate), &candidate.tactic).ok()?;
     Some(kernel.workspace_bytes())
 }
 
-/// Whether a candidate's scratch memory is within a limit. Candidates are prepared to know, so only where one is
+/// Whether a candidate's workspace is within a limit. Candidates are prepared to know, so only where one is
 /// given.
 pub(crate) fn is_within(
     backend: &dyn Backend,
@@ -126,7 +126,7 @@ pub(crate) fn is_within(
     limit.is_none_or(|limit| workspace(backend, problem, candidate).is_some_and(|bytes| bytes <= limit))
 }
 
-/// Leaves out what asks for more scratch memory than allowed.
+/// Leaves out what asks for more workspace than allowed.
 fn keep_within(
     region: &Region,
     backend: &dyn Backend,
@@ -173,7 +173,7 @@ pub(crate) fn views(draft: &Draft, step: &DraftStep) -> Vec<(Layout, Layout)> {
     match &node.op {
         Op::Reshape(_) | Op::Squeeze(_) | Op::Unsqueeze(_) | Op::Flatten(_) => {
             let mut list = vec![(Layout::Plain, Layout::Plain)];
-            // Behind batch and channels the places in space are counted on, however many axes they have.
+            // After batch and channels the places in space are counted on, however many axes they have.
             let keeps_channels = from.rank() > 2 && to.rank() > 2 && from.dims()[..2] == to.dims()[..2];
             if keeps_channels && !from.dims()[..2].iter().any(|dim| dim.is_unknown()) {
                 list.push((Layout::ChannelsLast, Layout::ChannelsLast));

@@ -304,7 +304,7 @@ fn take(ran: Option<Ran>, at: &str, checks: &mut Vec<Check>) -> Option<Guilty> {
     if let Some(why) = ran.ended {
         // Made-up inputs may be outside what the model defines; that says nothing against the plan.
         checks.push(skipped(
-            &format!("steps behind this{at}"),
+            &format!("steps after this{at}"),
             format!("the run on made-up inputs ended: {why}"),
         ));
     }

@@ -13,7 +13,7 @@ pub enum BuildErrorKind {
     Internal,
     /// Nothing can compute a node.
     Unsupported,
-    /// What `--strict`, a lock of tactics or `--timing-cache-only` refuses.
+    /// What `--strict`, a tactic lock or `--timing-cache-only` refuses.
     Refused,
     /// A file of timings or tactics that cannot be read or written.
     Io,

@@ -13,7 +13,7 @@
 //! - `measure`: what each way costs, `trial`: one of them run and timed;
 //! - `select`: the cheapest choice with layout changes priced;
 //! - `variants`: other tactics at other sizes;
-//! - `schedule`: reorders and transfers put in, memory homes decided, weights packed;
+//! - `schedule`: reorders and transfers put in, storage decided, weights packed;
 //! - `parts`: concatenations written in place, slices read in place;
 //! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
 //! - `build`: the driver;

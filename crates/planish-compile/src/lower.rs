@@ -13,14 +13,14 @@ use crate::alternatives::{is_within, views};
 use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::{BuildOptions, Precision};
-use crate::place::{Carried, Unit, better_at_home};
+use crate::place::{Carried, Unit, better_on_host};
 use crate::precision::numeric;
 use crate::sizes::Sizes;
 
 /// Integer constants up to this many elements are parameters (axes, shapes, pads), part of a region.
 const MAX_PARAMETER: usize = 64;
 
-/// A step of a device is brought home only if all that it touches is within this even at the plan's largest sizes:
+/// A step of a device is brought to the host only if all that it touches is within this even at the plan's largest sizes:
 /// a plan that was tuned at small ones must not leave its work to the host.
 const MAX_HOME_BYTES: usize = 256 << 10;
 
@@ -122,9 +122,9 @@ pub(crate) fn lower(
         if target != HOST {
             offers.extend((0..n_nodes).map(|node| vec![node]));
         } else if !options.strict && options.price_transfers {
-            let home = lowering.cheaper_at_home(&whole, &regions, &setting);
-            home.iter().for_each(|&node| taken[node as usize] = false);
-            regions.retain(|(nodes, _)| !nodes.iter().any(|node| home.contains(node)));
+            let on_host = lowering.cheaper_on_host(&whole, &regions, &setting);
+            on_host.iter().for_each(|&node| taken[node as usize] = false);
+            regions.retain(|(nodes, _)| !nodes.iter().any(|node| on_host.contains(node)));
         }
         for nodes in offers {
             if nodes.iter().any(|&node| taken[node as usize]) {
@@ -348,7 +348,7 @@ impl Lowering<'_> {
     }
 
     /// Nodes in regions of devices that cost less on the host, the transfers that this saves counted in.
-    fn cheaper_at_home(&self, whole: &Whole, regions: &[(Vec<u32>, u32)], setting: &Setting<'_>) -> Vec<u32> {
+    fn cheaper_on_host(&self, whole: &Whole, regions: &[(Vec<u32>, u32)], setting: &Setting<'_>) -> Vec<u32> {
         let taken: HashSet<u32> = regions.iter().flat_map(|(nodes, _)| nodes.iter().copied()).collect();
         if taken.len() == self.node_ids.len() {
             return Vec::new();
@@ -366,7 +366,7 @@ impl Lowering<'_> {
         };
         let unit = |(nodes, target): &(Vec<u32>, u32)| {
             let step = self.step(whole, nodes, *target);
-            let at_home = |&node: &u32| setting.predicted_ns(&self.draft, &self.step(whole, &[node], HOST));
+            let on_host = |&node: &u32| setting.predicted_ns(&self.draft, &self.step(whole, &[node], HOST));
             let carried = |value: &usize| !matches!(self.draft.values[*value].source, Source::Weight(_));
             Unit {
                 target: *target,
@@ -374,13 +374,13 @@ impl Lowering<'_> {
                     HOST => 0.0,
                     _ => setting.predicted_ns(&self.draft, &step).unwrap_or(f64::INFINITY),
                 },
-                home_ns: match *target {
+                host_ns: match *target {
                     HOST => Some(0.0),
                     _ if !is_light(&step) => None,
                     // As one step if the host has a kernel for it, else node by node.
                     _ => setting
                         .predicted_ns(&self.draft, &DraftStep { target: HOST, ..step.clone() })
-                        .or_else(|| nodes.iter().map(at_home).sum()),
+                        .or_else(|| nodes.iter().map(on_host).sum()),
                 },
                 reads: step.inputs.iter().flatten().copied().filter(carried).collect(),
                 writes: step.outputs,
@@ -396,8 +396,8 @@ impl Lowering<'_> {
         };
         let values: Vec<Carried> = self.draft.values.iter().enumerate().map(carried).collect();
         let prices: Vec<Prices> = setting.backends.all().iter().map(|backend| backend.prices()).collect();
-        let home = better_at_home(&units, &values, &prices);
-        home.into_iter().flat_map(|unit| all[unit].0.iter().copied()).collect()
+        let on_host = better_on_host(&units, &values, &prices);
+        on_host.into_iter().flat_map(|unit| all[unit].0.iter().copied()).collect()
     }
 
     /// Whether the sizes of everything the step touches are known before it runs.

@@ -4,7 +4,7 @@
 //! several copies are read in turn. Candidates are run in turns, so that a slow moment of the machine meets all
 //! of them, and the median counts.
 //!
-//! A device's launches are recorded as a run would record them, several with rotating weights in one recording, and
+//! A device's launches are captured as a run would capture them, several with rotating weights in one graph, and
 //! timed by the device's own events around a replay: gaps between launches count as they will in a run.
 
 use std::collections::HashSet;
@@ -226,7 +226,7 @@ fn rotation_bytes(draft: &Draft) -> usize {
     draft.values.iter().map(bytes).sum::<usize>().min(MAX_DEVICE_ROTATION_BYTES)
 }
 
-/// What a time is kept under. A library's tactic has the library's version behind it: another version may take another
+/// What a time is kept under. A library's tactic has the library's version after it: another version may take another
 /// time for it, or not have it.
 fn timing_key(backend: &dyn Backend, device: &str, problem: &Problem, tactic: &Tactic) -> TimingKey {
     let mut name = tactic.to_string();

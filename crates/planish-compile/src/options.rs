@@ -107,7 +107,7 @@ pub struct BuildOptions {
     pub tactic_sources: Vec<(bool, String)>,
     /// How long tactics may be searched for; what is not measured by then goes by the cost model.
     pub build_time: Option<Duration>,
-    /// The most scratch bytes that a step may ask for, at the sizes that it is tuned at.
+    /// The most workspace bytes that a step may ask for, at the sizes that it is tuned at.
     pub workspace: Option<usize>,
     /// Tactics that the build must take.
     pub tactics: Option<TacticLock>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use planish_kernel::{Ref, Want};
 use planish_op::{Op, ValueType};
-use planish_plan::{Home, Program, Step, StepKind};
+use planish_plan::{Program, Step, StepKind, Storage};
 use planish_tensor::{Dim, normalize_axis};
 
 /// How a step takes its inputs and outputs; nothing for steps on the host.
@@ -29,7 +29,7 @@ pub(crate) fn share_memory(program: &mut Program, wants: &[Wants]) -> BTreeSet<u
         };
         if let Some(parts) = parts {
             for Part { value, of, axis, offset } in parts {
-                program.values[value as usize].home = Home::Inside { of, axis: axis as u32, offset };
+                program.values[value as usize].storage = Storage::Inside { of, axis: axis as u32, offset };
             }
             removed.insert(idx);
         }
@@ -37,7 +37,7 @@ pub(crate) fn share_memory(program: &mut Program, wants: &[Wants]) -> BTreeSet<u
     removed
 }
 
-/// For each symbol the first step that can be resolved with it: 0 for those of the inputs, for others the one behind
+/// For each symbol the first step that can be resolved with it: 0 for those of the inputs, for others the one after
 /// the step whose output it is read off.
 fn known_at(program: &Program) -> HashMap<Arc<str>, usize> {
     let mut known: HashMap<Arc<str>, usize> = HashMap::new();
@@ -89,7 +89,7 @@ impl Uses {
             }
         }
         for value in &program.values {
-            if let Home::Alias { of } | Home::Inside { of, .. } = value.home {
+            if let Storage::Alias { of } | Storage::Inside { of, .. } = value.storage {
                 uses.shared.insert(of);
             }
         }
@@ -129,7 +129,7 @@ fn concatenation(
     let step = &program.steps[idx];
     let of = step.outputs.first().copied().flatten()?;
     let whole = &program.values[of as usize];
-    if whole.home != Home::Arena {
+    if whole.storage != Storage::Arena {
         return None;
     }
     let sizes = dims(&whole.ty)?;
@@ -146,7 +146,7 @@ fn concatenation(
         let part = &program.values[value as usize];
         let (maker, place) = *uses.maker.get(&value)?;
         let fits = maker >= sized_from
-            && part.home == Home::Arena
+            && part.storage == Storage::Arena
             && part.layout == whole.layout
             && !uses.shared.contains(&value)
             && !program.outputs.contains(&value)
@@ -166,9 +166,9 @@ fn concatenation(
 /// Whether `value` can be read where it lies inside `of`.
 fn can_be_part(program: &Program, wants: &[Wants], uses: &Uses, value: u32, of: u32, idx: usize) -> bool {
     let (part, whole) = (&program.values[value as usize], &program.values[of as usize]);
-    part.home == Home::Arena
+    part.storage == Storage::Arena
         && part.layout == whole.layout
-        && !matches!(whole.home, Home::Weight(_) | Home::Own)
+        && !matches!(whole.storage, Storage::Weight(_) | Storage::Own)
         && !program.outputs.contains(&value)
         && !uses.shared.contains(&value)
         && readers_allow(uses, wants, value, idx)
@@ -214,7 +214,7 @@ fn slice(program: &Program, wants: &[Wants], uses: &Uses, idx: usize) -> Option<
     if matches!(node.inputs.get(4), Some(Some(_))) && numbers(4)?[..] != [1] {
         return None;
     }
-    // A start behind the end is pulled back to it, which only known sizes tell.
+    // A start after the end is pulled back to it, which only known sizes tell.
     let size = from.get(axis)?;
     let offset = match size.as_const() {
         Some(size) => Dim::from(if start < 0 { (size + start).max(0) } else { start.min(size) }),

@@ -2,7 +2,7 @@
 //! worth the transfers to the device and back.
 //!
 //! Units are regions that a device took; each has a price there and, where the host has a kernel for all of its
-//! nodes, one at home. A value is transferred once into each memory where it is read and was not made. The search
+//! nodes, one on the host. A value is transferred once into each memory where it is read and was not made. The search
 //! is a descent: whole islands of the device first (a chain of small steps is worth nothing in part), then single
 //! units, until nothing gets cheaper. Prices are the cost model's, so equal graphs are always placed the same.
 
@@ -22,7 +22,7 @@ pub(crate) struct Unit {
     pub(crate) target: u32,
     pub(crate) there_ns: f64,
     /// `None` where the host has no kernel but the slow reference.
-    pub(crate) home_ns: Option<f64>,
+    pub(crate) host_ns: Option<f64>,
     /// Values, by number; weights are left out, they lie wherever they are read.
     pub(crate) reads: Vec<usize>,
     pub(crate) writes: Vec<usize>,
@@ -36,8 +36,8 @@ pub(crate) struct Carried {
     pub(crate) is_output: bool,
 }
 
-/// The units that are cheaper at home, ascending.
-pub(crate) fn better_at_home(units: &[Unit], values: &[Carried], prices: &[Prices]) -> Vec<usize> {
+/// The units that are cheaper on the host, ascending.
+pub(crate) fn better_on_host(units: &[Unit], values: &[Carried], prices: &[Prices]) -> Vec<usize> {
     if units.iter().all(|unit| unit.target != HOST) {
         return Vec::new();
     }
@@ -107,11 +107,11 @@ impl<'a> Placing<'a> {
         islands
     }
 
-    /// Brings units home, or back to their device, if that is cheaper; all of them are on one side.
+    /// Brings units to the host, or back to their device, if that is cheaper; all of them are on one side.
     fn improve(&mut self, moved: &[usize]) -> bool {
         let Some(&first) = moved.first() else { return false };
         let is_home = self.side[first] == HOST;
-        if self.units[first].target == HOST || moved.iter().any(|&unit| self.units[unit].home_ns.is_none()) {
+        if self.units[first].target == HOST || moved.iter().any(|&unit| self.units[unit].host_ns.is_none()) {
             return false;
         }
         let around: BTreeSet<usize> = moved
@@ -135,14 +135,14 @@ impl<'a> Placing<'a> {
     /// What some units and the transfers of some values cost as things stand.
     fn price(&self, units: &[usize], values: &BTreeSet<usize>) -> f64 {
         let of_unit = |&unit: &usize| match self.side[unit] {
-            HOST => self.units[unit].home_ns.unwrap_or(f64::INFINITY),
+            HOST => self.units[unit].host_ns.unwrap_or(f64::INFINITY),
             _ => self.units[unit].there_ns,
         };
         units.iter().map(of_unit).sum::<f64>()
             + values.iter().map(|&value| self.transfers(value)).sum::<f64>()
     }
 
-    /// What it costs to have a value wherever it is read. Inputs of the graph are at home.
+    /// What it costs to have a value wherever it is read. Inputs of the graph are on the host.
     fn transfers(&self, value: usize) -> f64 {
         let made = self.maker[value].map_or(HOST, |unit| self.side[unit]);
         let mut read: BTreeSet<u32> = self.readers[value].iter().map(|&unit| self.side[unit]).collect();
@@ -165,8 +165,8 @@ mod tests {
     const DEVICE: u32 = 1;
     const PRICES: [Prices; 2] = [Prices::HOST, Prices::DEVICE];
 
-    fn unit(target: u32, there_ns: f64, home_ns: f64, reads: &[usize], writes: &[usize]) -> Unit {
-        Unit { target, there_ns, home_ns: Some(home_ns), reads: reads.to_vec(), writes: writes.to_vec() }
+    fn unit(target: u32, there_ns: f64, host_ns: f64, reads: &[usize], writes: &[usize]) -> Unit {
+        Unit { target, there_ns, host_ns: Some(host_ns), reads: reads.to_vec(), writes: writes.to_vec() }
     }
 
     fn values(bytes: &[usize]) -> Vec<Carried> {
@@ -179,11 +179,11 @@ mod tests {
     #[test]
     fn a_graph_without_host_steps_stays_on_its_device() {
         let units = [unit(DEVICE, 1e6, 1.0, &[0], &[1])];
-        assert!(better_at_home(&units, &values(&[4, 4]), &PRICES).is_empty());
+        assert!(better_on_host(&units, &values(&[4, 4]), &PRICES).is_empty());
     }
 
     #[test]
-    fn a_small_island_between_host_steps_comes_home_as_a_whole() {
+    fn a_small_island_between_host_steps_comes_to_the_host_as_a_whole() {
         // Host, two small steps of the device, host. One of the two alone would gain nothing.
         let units = [
             unit(HOST, 0.0, 500.0, &[0], &[1]),
@@ -191,7 +191,7 @@ mod tests {
             unit(DEVICE, 2e3, 3e3, &[2], &[3]),
             unit(HOST, 0.0, 500.0, &[3], &[4]),
         ];
-        assert_eq!(better_at_home(&units, &values(&[4096; 5]), &PRICES), [1, 2]);
+        assert_eq!(better_on_host(&units, &values(&[4096; 5]), &PRICES), [1, 2]);
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
             unit(HOST, 0.0, 500.0, &[1], &[2]),
             unit(DEVICE, 5e4, 5e6, &[2], &[3]),
         ];
-        assert!(better_at_home(&units, &values(&[1 << 20; 4]), &PRICES).is_empty());
+        assert!(better_on_host(&units, &values(&[1 << 20; 4]), &PRICES).is_empty());
     }
 
     #[test]
-    fn the_end_of_a_device_part_comes_home_where_that_makes_the_transfer_smaller() {
+    fn the_end_of_a_device_part_comes_to_the_host_where_that_makes_the_transfer_smaller() {
         // A tiny value that the host reads, made by the device from a tiny value: the first step is worth the
         // device, the second is not.
         let units = [
@@ -213,9 +213,9 @@ mod tests {
             unit(DEVICE, 2e3, 200.0, &[1], &[2]),
             unit(HOST, 0.0, 500.0, &[2], &[3]),
         ];
-        assert_eq!(better_at_home(&units, &values(&[1 << 20, 64, 64, 64]), &PRICES), [1]);
+        assert_eq!(better_on_host(&units, &values(&[1 << 20, 64, 64, 64]), &PRICES), [1]);
         // The other way round, a step that makes a large value small stays before the transfer.
-        assert!(better_at_home(&units, &values(&[1 << 20, 1 << 20, 64, 64]), &PRICES).is_empty());
+        assert!(better_on_host(&units, &values(&[1 << 20, 1 << 20, 64, 64]), &PRICES).is_empty());
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
             unit(DEVICE, 2e3, 3e3, &[1], &[2]),
             unit(HOST, 0.0, 500.0, &[2], &[3]),
         ];
-        assert_eq!(better_at_home(&units, &values(&[4096; 4]), &PRICES), [1]);
-        units[1].home_ns = None;
-        assert!(better_at_home(&units, &values(&[4096; 4]), &PRICES).is_empty());
+        assert_eq!(better_on_host(&units, &values(&[4096; 4]), &PRICES), [1]);
+        units[1].host_ns = None;
+        assert!(better_on_host(&units, &values(&[4096; 4]), &PRICES).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! From a plan back to what it was built from: the optimized graph with its weights, and the options.
 //!
 //! A plan that another machine or another version built is lowered anew from that, so nothing is lost but what
-//! cannot be stored: callbacks, and a lock of tactics, which names kernels of the machine it was made on.
+//! cannot be stored: callbacks, and a tactic lock, which names kernels of the machine it was made on.
 
 use planish_ir::Graph;
 use planish_kernel::{KernelError, Layout, Target};

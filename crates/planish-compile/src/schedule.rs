@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use planish_kernel::{Candidate, Layout, Region, Tactic, Want};
-use planish_plan::{Control, Evidence, Home, Program, Step, StepKind, Timing, Value, Variant};
+use planish_plan::{Control, Evidence, Program, Step, StepKind, Storage, Timing, Value, Variant};
 
 use crate::alternatives::{Alternative, Choices, readable};
 use crate::backends::{Backends, HOST};
@@ -86,7 +86,7 @@ impl Schedule<'_> {
     fn run(&mut self) -> Result<(), BuildError> {
         let draft = &self.decided.draft;
         for &value in &draft.inputs {
-            let at = self.value(value, Layout::Plain, Home::Input, HOST);
+            let at = self.value(value, Layout::Plain, Storage::Input, HOST);
             self.program.inputs.push(at);
         }
         self.bring_inputs()?;
@@ -137,14 +137,14 @@ impl Schedule<'_> {
         Ok(())
     }
 
-    fn value(&mut self, value: usize, layout: Layout, home: Home, target: u32) -> u32 {
+    fn value(&mut self, value: usize, layout: Layout, storage: Storage, target: u32) -> u32 {
         let from = &self.decided.draft.values[value];
         let at = self.program.values.len() as u32;
         self.program.values.push(Value {
             name: from.name.clone(),
             ty: from.ty.clone(),
             layout,
-            home,
+            storage,
             target,
         });
         self.plan_value.insert((value, layout, target), at);
@@ -162,7 +162,7 @@ impl Schedule<'_> {
             let weight = self.weights.add(&draft.values[value].name, tensor, layout)?;
             let at = match self.weight_value.get(&(weight, target)) {
                 Some(&at) => at,
-                None => self.value(value, layout, Home::Weight(weight), target),
+                None => self.value(value, layout, Storage::Weight(weight), target),
             };
             self.weight_value.insert((weight, target), at);
             self.plan_value.insert((value, layout, target), at);
@@ -256,7 +256,7 @@ impl Schedule<'_> {
         (region, candidate): (Region, Candidate),
         target: u32,
     ) -> u32 {
-        let to = self.value(value, candidate.outputs[0].layout, Home::Arena, target);
+        let to = self.value(value, candidate.outputs[0].layout, Storage::Arena, target);
         let wants = Some((candidate.inputs, candidate.outputs));
         let kind = kernel(candidate.tactic, vec![None], candidate.slow);
         self.push(region, vec![Some(from)], vec![Some(to)], kind, wants, target);
@@ -272,7 +272,7 @@ impl Schedule<'_> {
     /// the device queues it.
     fn transfer_as(&mut self, value: usize, from: u32, layout: Layout, target: u32) -> u32 {
         let source = self.program.values[from as usize].target;
-        let to = self.value(value, layout, Home::Arena, target);
+        let to = self.value(value, layout, Storage::Arena, target);
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
         let name = &self.decided.draft.values[value].name;
         region.nodes[0].name = format!("{name} to {}", self.backends.get(target).name());
@@ -310,7 +310,7 @@ impl Schedule<'_> {
         for value in &step.inputs {
             inputs.push(value.map(|value| self.read(value, Layout::Plain, HOST)).transpose()?);
         }
-        let own = |value: &usize| Some(self.value(*value, Layout::Plain, Home::Own, HOST));
+        let own = |value: &usize| Some(self.value(*value, Layout::Plain, Storage::Own, HOST));
         let outputs = step.outputs.iter().map(own).collect();
         self.push(step.region.clone(), inputs, outputs, kind, None, HOST);
         Ok(())
@@ -328,17 +328,17 @@ impl Schedule<'_> {
         }
         if alternative.view {
             let of = inputs[0].ok_or_else(|| BuildError::internal("a view of nothing"))?;
-            self.value(step.outputs[0], candidate.outputs[0].layout, Home::Alias { of }, target);
+            self.value(step.outputs[0], candidate.outputs[0].layout, Storage::Alias { of }, target);
             return Ok(());
         }
         let mut outputs = Vec::with_capacity(step.outputs.len());
         for (place, &value) in step.outputs.iter().enumerate() {
-            outputs.push(Some(self.value(value, candidate.outputs[place].layout, Home::Arena, target)));
+            outputs.push(Some(self.value(value, candidate.outputs[place].layout, Storage::Arena, target)));
         }
         let at = self.program.steps.len();
         for (place, format) in candidate.packed.iter().enumerate() {
             if let (Some(_), Some(value)) = (format, inputs[place])
-                && let Home::Weight(weight) = self.program.values[value as usize].home
+                && let Storage::Weight(weight) = self.program.values[value as usize].storage
             {
                 self.packings.push((at, place, weight, idx));
             }
@@ -410,11 +410,11 @@ impl Schedule<'_> {
             let (source, sink) = (&program.values[from as usize], &program.values[to as usize]);
             let fits = source.ty == sink.ty
                 && source.layout == sink.layout
-                && sink.home == Home::Arena
+                && sink.storage == Storage::Arena
                 && !program.outputs.contains(&to)
                 && self.dies_at(from, step);
             if fits {
-                self.program.values[to as usize].home = Home::Alias { of: from };
+                self.program.values[to as usize].storage = Storage::Alias { of: from };
             }
         }
     }
@@ -428,7 +428,7 @@ impl Schedule<'_> {
         // A second operand of the same step that shares the memory would be written over while it is read.
         let here = &self.program.steps[step];
         let n_here = here.inputs.iter().flatten().filter(|&&value| self.root(value) == root).count();
-        self.program.values[root as usize].home == Home::Arena
+        self.program.values[root as usize].storage == Storage::Arena
             && n_here == 1
             && !self.program.outputs.iter().any(|&output| self.root(output) == root)
             && !self.program.steps[step + 1..].iter().any(touches)
@@ -436,7 +436,9 @@ impl Schedule<'_> {
 
     fn root(&self, value: u32) -> u32 {
         let mut at = value;
-        while let Home::Alias { of } | Home::Inside { of, .. } = &self.program.values[at as usize].home {
+        while let Storage::Alias { of } | Storage::Inside { of, .. } =
+            &self.program.values[at as usize].storage
+        {
             at = *of;
         }
         at
@@ -472,7 +474,7 @@ impl Schedule<'_> {
     }
 
     fn is_weight(&self, value: u32, weight: u32) -> bool {
-        self.program.values[self.root(value) as usize].home == Home::Weight(weight)
+        self.program.values[self.root(value) as usize].storage == Storage::Weight(weight)
     }
 }
 

@@ -1,7 +1,7 @@
-//! The lock of tactics: which one each step was built with, in a text file that holds a later build to it.
+//! The tactic lock: which one each step was built with, in a text file that holds a later build to it.
 //!
 //! A line per step: its name, what it computes, the tactic, and the layouts that it reads and writes; then, where it
-//! has other tactics at other sizes, each behind the sizes that it is meant for. Those hold for a build for the same
+//! has other tactics at other sizes, each after the sizes that it is meant for. Those hold for a build for the same
 //! symbols; else sizes and threads are no part of a lock, so that it serves other shapes of the model as long as its
 //! tactics can compute them.
 
@@ -82,7 +82,7 @@ impl TacticLock {
         };
         let key = (title, region.key());
         let Some(locked) = self.choices.get(&key) else {
-            return refuse(format!("the lock of tactics does not have the step `{}`", key.0));
+            return refuse(format!("the tactic lock does not have the step `{}`", key.0));
         };
         match list.iter().position(|alternative| locked.is(&alternative.candidate)) {
             Some(at) => {
@@ -150,7 +150,7 @@ impl TacticLock {
     }
 }
 
-/// Tactics behind the sizes that each is meant for.
+/// Tactics after the sizes that each is meant for.
 fn variants(fields: &[String]) -> Option<Vec<Variant>> {
     let bound = |text: &str| -> Option<(String, i64)> {
         let (size, symbol) = text.split_once(' ')?;

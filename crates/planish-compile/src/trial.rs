@@ -5,8 +5,8 @@
 use std::time::Instant;
 
 use planish_kernel::{
-    Address, Backend, Call, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory, MemoryKind, Operand,
-    Problem, Queue, QueueOptions, Recording,
+    Address, Backend, Call, CapturedGraph, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory,
+    MemoryKind, Operand, Problem, Queue, QueueOptions,
 };
 use planish_tensor::memory::{self, OutOfMemory};
 use planish_tensor::{DType, Tensor};
@@ -18,8 +18,8 @@ const SAMPLE_NS: u64 = 100_000;
 /// Weights are read from copies of at least this many bytes together, where a few copies reach it.
 const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
 const MAX_COPIES: usize = 6;
-/// Launches in one recording: enough that its own start, some microseconds, counts little.
-const RECORDED_RUNS: usize = 16;
+/// Launches in one graph: enough that its own start, some microseconds, counts little.
+const CAPTURED_LAUNCHES: usize = 16;
 /// Replays in one sample last at least this long on the device, at most so many.
 const DEVICE_SAMPLE_NS: f64 = 150_000.0;
 const MAX_REPLAYS: usize = 16;
@@ -34,13 +34,13 @@ pub(crate) struct Trial {
     workspace: Address,
     samples: Vec<u64>,
     n_runs: usize,
-    /// Made at the first sample, where the device records.
+    /// Made at the first sample, where the device captures graphs.
     replay: Option<Replay>,
 }
 
 /// Launches that are timed together.
 struct Replay {
-    recording: Box<dyn Recording>,
+    graph: Box<dyn CapturedGraph>,
     begin: Box<dyn Event>,
     end: Box<dyn Event>,
     n_replays: usize,
@@ -84,7 +84,7 @@ impl Trial {
         let n_bytes: usize = weights.iter().map(|(_, bytes)| bytes.len()).sum();
         let n_copies = match backend.memory_kind() {
             MemoryKind::Host => (WEIGHT_ROTATION_BYTES / n_bytes.max(1)).clamp(1, MAX_COPIES),
-            MemoryKind::Device => (device_rotation / n_bytes.max(1)).clamp(1, RECORDED_RUNS),
+            MemoryKind::Device => (device_rotation / n_bytes.max(1)).clamp(1, CAPTURED_LAUNCHES),
         };
         for _ in 0..n_copies {
             let mut inputs = shared.clone();
@@ -108,19 +108,19 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Launches once, so that nothing is left to be done at the first launch, then records.
+    /// Launches once, so that nothing is left to be done at the first launch, then captures.
     fn record(&mut self, backend: &dyn Backend, queue: &mut dyn Queue) -> Result<(), KernelError> {
         let (Ok(begin), Ok(end)) = (backend.event(true), backend.event(true)) else { return Ok(()) };
         self.run(queue)?;
         queue.synchronize()?;
         queue.begin_capture()?;
-        let recorded = (0..RECORDED_RUNS).try_for_each(|_| self.run(queue));
-        let recording = queue.end_capture();
-        recorded?;
-        let mut replay = Replay { recording: recording?, begin, end, n_replays: 1 };
+        let launched = (0..CAPTURED_LAUNCHES).try_for_each(|_| self.run(queue));
+        let graph = queue.end_capture();
+        launched?;
+        let mut replay = Replay { graph: graph?, begin, end, n_replays: 1 };
         // The first replay pays for what the driver puts off until then, the second tells how long one takes.
         replay.sample_ns(queue)?;
-        let ns = replay.sample_ns(queue)? * RECORDED_RUNS as f64;
+        let ns = replay.sample_ns(queue)? * CAPTURED_LAUNCHES as f64;
         replay.n_replays = ((DEVICE_SAMPLE_NS / ns.max(1.0)).ceil() as usize).clamp(1, MAX_REPLAYS);
         self.replay = Some(replay);
         Ok(())
@@ -196,11 +196,11 @@ impl Replay {
         queue.record_at(&*self.begin)?;
         for _ in 0..self.n_replays {
             // SAFETY: the trial's memory is there as long as the trial, and nothing else runs on the queue.
-            unsafe { queue.replay(&*self.recording)? };
+            unsafe { queue.replay(&*self.graph)? };
         }
         queue.record_at(&*self.end)?;
         queue.synchronize()?;
-        Ok(self.end.ns_since(&*self.begin)? / (self.n_replays * RECORDED_RUNS) as f64)
+        Ok(self.end.ns_since(&*self.begin)? / (self.n_replays * CAPTURED_LAUNCHES) as f64)
     }
 }
 

@@ -38,7 +38,7 @@ const MAX_BETWEEN: usize = 6;
 pub(crate) type Variants = Vec<Vec<Variant>>;
 
 /// Looks for faster tactics at the sizes of every profile. Nothing changes without measurements, or where a single size
-/// is allowed; a lock of tactics says what holds where.
+/// is allowed; a tactic lock says what holds where.
 pub(crate) fn variants(
     draft: &Draft,
     choices: &[Choices],

@@ -273,7 +273,7 @@ fn a_step_takes_the_tactic_that_is_faster_at_its_size() {
         let tactic = planish_runtime::tactic_at(step, &[("n".to_string(), n)]).unwrap();
         assert_eq!(tactic.name, name, "at {n}");
     }
-    // A lock of tactics has them all, without a time.
+    // A tactic lock has them all, without a time.
     let lock = planish_compile::TacticLock::from_text(&built.tactics.to_text()).unwrap();
     options = BuildOptions { tactics: Some(lock), tune_level: 0, selector: None, ..options };
     let held = build(&options, &mut TimingCache::default());

@@ -150,7 +150,7 @@ type Run = dyn Fn(&ConvCall<'_>, &Team);
 struct Way {
     name: String,
     weights: Numbers,
-    scratch: Numbers,
+    workspace: Numbers,
     run: Box<Run>,
 }
 
@@ -164,7 +164,7 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
             ways.push(Way {
                 name: format!("igemm {}x{}", tile.mr(), tile.nr()),
                 weights: Numbers::new(plan.weights_len()),
-                scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+                workspace: Numbers::new(plan.workspace_bytes(1) / 4),
                 // SAFETY: the buffers have the sizes that the plan asks for.
                 run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
             });
@@ -175,7 +175,7 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
             ways.push(Way {
                 name: format!("band {}x{}", tile.mr(), tile.nr()),
                 weights: Numbers::new(pack::packed_len(&filter, tile)),
-                scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+                workspace: Numbers::new(plan.workspace_bytes(1) / 4),
                 // SAFETY: the buffers have the sizes that the plan asks for.
                 run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
             });
@@ -186,7 +186,7 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
                 ways.push(Way {
                     name: format!("wino{kind:?} {cut:?} {}x{}", tile.mr(), tile.nr()),
                     weights: Numbers::new(winograd::pack::packed_len(kind, &filter, tile)),
-                    scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+                    workspace: Numbers::new(plan.workspace_bytes(1) / 4),
                     // SAFETY: the buffers have the sizes that the plan asks for.
                     run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
                 });
@@ -197,7 +197,7 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
         ways.push(Way {
             name: "narrow".to_string(),
             weights: Numbers::new(narrow::packed_len(&filter)),
-            scratch: Numbers::new(plan.scratch_bytes(1) / 4),
+            workspace: Numbers::new(plan.workspace_bytes(1) / 4),
             // SAFETY: the buffers have the sizes that the plan asks for.
             run: Box::new(move |call, team| unsafe { plan.run(call, team) }),
         });
@@ -245,7 +245,7 @@ fn main() {
                     bias: bias.0.as_ptr(),
                     residual: std::ptr::null(),
                     output: output.at(),
-                    scratch: way.scratch.at().cast(),
+                    workspace: way.workspace.at().cast(),
                     lo: 0.0,
                     hi: f32::INFINITY,
                     after: None,

@@ -117,7 +117,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
     let a = vec![0.5f32; m * k + 16];
     let b = vec![0.25f32; PackedB::new(tile, k, n).len().max(k * n) + 16];
     let c = vec![0.0f32; m * n + 16];
-    let scratch = vec![0.0f32; plan.scratch_bytes(1) / 4 + 16];
+    let workspace = vec![0.0f32; plan.workspace_bytes(1) / 4 + 16];
     move || {
         let at = |v: &Vec<f32>| v[v.as_ptr().align_offset(64)..].as_ptr();
         let call = GemmCall {
@@ -126,7 +126,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
             c: at(&c).cast_mut(),
             finish: Finish::NONE,
             hook: None,
-            scratch: at(&scratch).cast_mut(),
+            workspace: at(&workspace).cast_mut(),
         };
         let operations = 2.0 * (m * n * k) as f64;
         let times = (5e8 / operations) as usize + 1;

@@ -340,7 +340,7 @@ fn bottlenecks() {
         let image = |channels: usize, size: usize| {
             Operand::dense(DType::F32, &[1, channels, size, size], Layout::Plain)
         };
-        // Nodes of each stage: a convolution of what came before, and a clamp behind the first two.
+        // Nodes of each stage: a convolution of what came before, and a clamp after the first two.
         let stage = |group: usize, stride: usize, n: u32, at: u32, image: Ref| {
             let pad = if group > 1 { 1 } else { 0 };
             let strides = vec![stride as i64; 2];
@@ -379,12 +379,12 @@ fn bottlenecks() {
             ),
             problem(stage(1, 1, 1, 4, first), [&[image(width, out)], &w2[..]].concat(), image(k, out)),
         ];
-        let behind = |node| Ref::Node { node, output: 0 };
+        let after = |node| Ref::Node { node, output: 0 };
         let mut nodes = stage(1, 1, 1, 0, first);
-        nodes.extend(stage(width, stride, 3, 2, behind(1)));
+        nodes.extend(stage(width, stride, 3, 2, after(1)));
         let inputs = [&[image(c, size)], &w0[..], &w1[..]].concat();
         let two = problem(nodes.clone(), inputs.clone(), image(width, out));
-        nodes.extend(stage(1, 1, 5, 4, behind(3)));
+        nodes.extend(stage(1, 1, 5, 4, after(3)));
         let three = problem(nodes, [inputs, w2.to_vec()].concat(), image(k, out));
         println!("bottleneck {c} -> {width} -> {k}, {size}²/{stride}:");
         for problem in alone.iter().chain([&two, &three]) {

@@ -83,7 +83,7 @@ pub(crate) struct Attention {
     pub(crate) causal: bool,
 }
 
-/// Where the parts of a slot's scratch memory begin, in f32.
+/// Where the parts of a slot's workspace begin, in f32.
 struct Parts {
     keys: usize,
     values: usize,
@@ -132,14 +132,14 @@ impl Attention {
         self.value_size.next_multiple_of(16)
     }
 
-    pub(crate) fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub(crate) fn workspace_bytes(&self, n_slots: usize) -> usize {
         n_slots * self.parts().len * size_of::<f32>()
     }
 
     /// Computes it.
     ///
     /// # Safety
-    /// The pointers must be valid for what the operands span, and scratch for [`Attention::scratch_bytes`].
+    /// The pointers must be valid for what the operands span, and workspace for [`Attention::workspace_bytes`].
     pub(crate) unsafe fn run(&self, shared: Shared<'_>, team: &Team) {
         if self.n_queries == 0 || self.value_size == 0 {
             return;
@@ -164,7 +164,7 @@ impl SimdKernel for Block<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: `Attention::run` was granted the operands; the slot's scratch is this thread's alone, and
+        // SAFETY: `Attention::run` was granted the operands; the slot's workspace is this thread's alone, and
         // tasks write different queries or heads of the output.
         unsafe { self.compute(s) }
     }
@@ -183,16 +183,16 @@ impl Block<'_> {
         let kv_head = head / plan.group;
         // SAFETY: see `run`.
         unsafe {
-            let scratch = self.shared.scratch.cast::<f32>().add(self.task.slot * parts.len);
+            let workspace = self.shared.workspace.cast::<f32>().add(self.task.slot * parts.len);
             let input = |idx: usize| self.shared.inputs[idx].cast::<f32>();
             let q = input(plan.q.0).add(plan.q.1.at(batch, head, first));
             let out = self.shared.outputs[0].cast::<f32>().add(plan.out.at(batch, head, first));
-            let (largest, total) = (scratch.add(parts.largest), scratch.add(parts.total));
+            let (largest, total) = (workspace.add(parts.largest), workspace.add(parts.total));
             for row in 0..n_queries {
                 *largest.add(row) = f32::NEG_INFINITY;
                 *total.add(row) = 0.0;
             }
-            let sums = scratch.add(parts.sums);
+            let sums = workspace.add(parts.sums);
             std::ptr::write_bytes(sums, 0, n_queries * plan.sum_stride());
             // Causal queries see no key beyond their own place.
             let visible = if plan.causal { (first + n_queries).min(plan.n_keys) } else { plan.n_keys };
@@ -208,12 +208,12 @@ impl Block<'_> {
                     k,
                     (n_keys - 1) * key_step + plan.size,
                     Strides { k: 1, n: key_step },
-                    scratch.add(parts.keys),
+                    workspace.add(parts.keys),
                 );
                 let values = PackedB::new(plan.tile, n_keys, plan.value_size);
                 let span = (n_keys - 1) * value_step + plan.value_size;
-                pack(&values, v, span, Strides { k: value_step, n: 1 }, scratch.add(parts.values));
-                let scores = scratch.add(parts.scores);
+                pack(&values, v, span, Strides { k: value_step, n: 1 }, workspace.add(parts.values));
+                let scores = workspace.add(parts.scores);
                 let n_tiles = n_queries.div_ceil(plan.tile.mr().min(MAX_MR));
                 for tile in 0..n_tiles {
                     let row = n_queries * tile / n_tiles;
@@ -223,7 +223,7 @@ impl Block<'_> {
                         &rows,
                         m,
                         &keys,
-                        scratch.add(parts.keys),
+                        workspace.add(parts.keys),
                         scores,
                         plan.score_stride(),
                         false,
@@ -239,7 +239,7 @@ impl Block<'_> {
                     }
                     let rows = pointers(scores.cast_const(), plan.score_stride(), m);
                     let to = sums.add(row * plan.sum_stride());
-                    self.product(&rows, m, &values, scratch.add(parts.values), to, plan.sum_stride(), true);
+                    self.product(&rows, m, &values, workspace.add(parts.values), to, plan.sum_stride(), true);
                 }
                 start += n_keys;
             }
@@ -297,7 +297,7 @@ unsafe fn pack(layout: &PackedB, from: *const f32, len: usize, strides: Strides,
     }
 }
 
-/// Pointers to `m` rows; those behind repeat the last.
+/// Pointers to `m` rows; those after repeat the last.
 #[inline(always)]
 unsafe fn pointers(first: *const f32, stride: usize, m: usize) -> [*const f32; MAX_MR] {
     // SAFETY: the caller grants `m` rows.

@@ -155,7 +155,7 @@ impl Backend for Cpu {
             return Ok(Box::new(Nothing));
         }
         let work = family.prepare(self.isa, problem, tactic)?;
-        Ok(Box::new(Prepared { workspace: work.scratch_bytes(problem.threads.max(1)), work }))
+        Ok(Box::new(Prepared { workspace: work.workspace_bytes(problem.threads.max(1)), work }))
     }
 
     fn evaluate(
@@ -212,7 +212,7 @@ impl Kernel for Prepared {
             KernelError::new(KernelErrorKind::Failed, "a CPU kernel was launched on another backend's queue")
         })?;
         let pointer = |address: &Address| std::ptr::with_exposed_provenance_mut::<u8>(address.0 as usize);
-        let scratch = pointer(&call.workspace);
+        let workspace = pointer(&call.workspace);
         let team = queue.team();
         if call.inputs.len() <= MAX_STACK_OPERANDS && call.outputs.len() <= MAX_STACK_OPERANDS {
             let mut inputs = [std::ptr::null::<u8>(); MAX_STACK_OPERANDS];
@@ -225,13 +225,13 @@ impl Kernel for Prepared {
             }
             // SAFETY: the caller of `launch` grants what `run` asks for.
             unsafe {
-                self.work.run(&inputs[..call.inputs.len()], &outputs[..call.outputs.len()], scratch, team)
+                self.work.run(&inputs[..call.inputs.len()], &outputs[..call.outputs.len()], workspace, team)
             }
         } else {
             let inputs: Vec<*const u8> = call.inputs.iter().map(|at| pointer(at).cast_const()).collect();
             let outputs: Vec<*mut u8> = call.outputs.iter().map(pointer).collect();
             // SAFETY: as above.
-            unsafe { self.work.run(&inputs, &outputs, scratch, team) }
+            unsafe { self.work.run(&inputs, &outputs, workspace, team) }
         }
     }
 }

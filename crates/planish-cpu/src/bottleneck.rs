@@ -3,7 +3,7 @@
 //!
 //! The widened image is several times as large as what comes in and goes out, and would pass through memory
 //! twice. Here a task takes a band of output rows in chunks: it widens the input rows that a chunk still lacks
-//! into scratch that stays in the second-level cache, convolves them depthwise, and narrows the result at once.
+//! into workspace that stays in the second-level cache, convolves them depthwise, and narrows the result at once.
 //! Rows that the next chunk needs again are kept; only bands widen a few rows twice.
 
 mod family;
@@ -35,7 +35,7 @@ const BAND_ROWS: usize = 7;
 #[derive(Debug)]
 struct Bottleneck {
     widen: Product,
-    /// Reads the scratch of widened rows and writes the output, or scratch where a product follows.
+    /// Reads the workspace of widened rows and writes the output, or workspace where a product follows.
     depthwise: Depthwise,
     depthwise_weight: usize,
     depthwise_bias: Option<usize>,
@@ -64,12 +64,12 @@ struct Form {
     pad: usize,
     from: ImageStrides,
     to: ImageStrides,
-    /// The image that is added behind the last product.
+    /// The image that is added after the last product.
     residual: Option<(usize, ImageStrides)>,
 }
 
-/// Where a slot's scratch has what, in bytes.
-struct Scratch {
+/// Where a slot's workspace has what, in bytes.
+struct Workspace {
     narrowed: usize,
     programs: usize,
     total: usize,
@@ -98,8 +98,8 @@ impl Bottleneck {
         self.form.batch * self.n_bands()
     }
 
-    /// Scratch of one slot.
-    fn scratch(&self) -> Scratch {
+    /// Workspace of one slot.
+    fn workspace(&self) -> Workspace {
         let form = &self.form;
         let rows = ((self.chunk_rows - 1) * form.stride + form.extent).min(form.in_rows.max(1));
         let line = |bytes: usize| bytes.next_multiple_of(64);
@@ -112,48 +112,48 @@ impl Bottleneck {
             .into_iter()
             .chain([self.narrow.as_ref().and_then(Product::program)])
             .flatten()
-            .map(Pointwise::scratch_bytes)
+            .map(Pointwise::workspace_bytes)
             .max()
             .unwrap_or(0);
-        Scratch { narrowed, programs: narrowed + between, total: narrowed + between + line(programs) }
+        Workspace { narrowed, programs: narrowed + between, total: narrowed + between + line(programs) }
     }
 
     /// # Safety
     /// As for `Work::run`.
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) {
         team.for_each(self.n_tasks(), &|task| {
-            let Shared { inputs, outputs, scratch } = { shared };
+            let Shared { inputs, outputs, workspace } = { shared };
             let (image, band) = (task.idx / self.n_bands(), task.idx % self.n_bands());
             let first = band * self.band_rows;
             let last = (first + self.band_rows).min(self.form.out_rows);
-            let scratch = scratch.wrapping_add(task.slot * self.scratch().total);
-            // SAFETY: bands write different rows, slots have different scratch; the rest is the caller's.
-            unsafe { self.band(inputs, outputs[0].cast(), scratch, image, first..last) };
+            let workspace = workspace.wrapping_add(task.slot * self.workspace().total);
+            // SAFETY: bands write different rows, slots have different workspace; the rest is the caller's.
+            unsafe { self.band(inputs, outputs[0].cast(), workspace, image, first..last) };
         });
     }
 
     /// # Safety
-    /// As for `run`; the scratch must be the caller's alone.
+    /// As for `run`; the workspace must be the caller's alone.
     unsafe fn band(
         &self,
         inputs: &[*const u8],
         y: *mut f32,
-        scratch: *mut u8,
+        workspace: *mut u8,
         image: usize,
         rows: std::ops::Range<usize>,
     ) {
         let form = &self.form;
-        let places = self.scratch();
-        let wide = scratch.cast::<f32>();
-        let between = scratch.wrapping_add(places.narrowed).cast::<f32>();
-        let programs = scratch.wrapping_add(places.programs);
+        let places = self.workspace();
+        let wide = workspace.cast::<f32>();
+        let between = workspace.wrapping_add(places.narrowed).cast::<f32>();
+        let programs = workspace.wrapping_add(places.programs);
         let row_len = form.row_len();
-        // Widened rows `low..high` are in the scratch, the first of them at its beginning.
+        // Widened rows `low..high` are in the workspace, the first of them at its beginning.
         let (mut low, mut high) = (0, 0);
         for first in rows.clone().step_by(self.chunk_rows) {
             let last = (first + self.chunk_rows).min(rows.end);
             let (begin, end) = form.reads(first, last);
-            // SAFETY: rows lie in the images and in the scratch, which has room for what a chunk reads.
+            // SAFETY: rows lie in the images and in the workspace, which has room for what a chunk reads.
             unsafe {
                 if begin < high {
                     let kept = high - begin;
@@ -178,7 +178,7 @@ impl Bottleneck {
                 }
                 high = end.max(high);
                 let to = match &self.narrow {
-                    // As if the scratch began with the image's first row.
+                    // As if the workspace began with the image's first row.
                     Some(_) => between.wrapping_sub(first * form.out_cols * form.width),
                     None => y.wrapping_add(image * form.to.batch),
                 };
@@ -224,12 +224,12 @@ impl Bottleneck {
         programs: *mut u8,
     ) {
         let form = &self.form;
-        let shared = Shared { inputs, outputs: &[], scratch: programs };
+        let shared = Shared { inputs, outputs: &[], workspace: programs };
         let after = |row: crate::depthwise::OutputRow| {
-            let Shared { inputs, scratch, .. } = { shared };
+            let Shared { inputs, workspace, .. } = { shared };
             if let Some(program) = &self.depthwise_program {
                 let first = image * form.out_rows * form.out_cols + row.first_pixel;
-                // SAFETY: the row is this task's, and so is the scratch.
+                // SAFETY: the row is this task's, and so is the workspace.
                 unsafe {
                     program.run_block(
                         inputs,
@@ -237,7 +237,7 @@ impl Bottleneck {
                         row.pixel_stride,
                         first..first + row.n_pixels,
                         row.channels,
-                        scratch,
+                        workspace,
                     )
                 };
             }

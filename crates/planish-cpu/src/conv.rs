@@ -40,7 +40,7 @@ pub struct ConvCall<'a> {
     pub residual: *const f32,
     pub output: *mut f32,
     /// As large as the plan asks for the team's slots, aligned to 64 bytes.
-    pub scratch: *mut u8,
+    pub workspace: *mut u8,
     /// Bounds of the last step; infinite where there are none.
     pub lo: f32,
     pub hi: f32,
@@ -75,7 +75,7 @@ impl fmt::Debug for ConvCall<'_> {
     }
 }
 
-// SAFETY: tasks write disjoint parts of the output and of the scratch, as each plan says; the rest is read.
+// SAFETY: tasks write disjoint parts of the output and of the workspace, as each plan says; the rest is read.
 unsafe impl Sync for ConvCall<'_> {}
 // SAFETY: as above: the addresses belong to no thread.
 unsafe impl Send for ConvCall<'_> {}

@@ -101,7 +101,7 @@ struct Evaluate {
 }
 
 impl Work for Evaluate {
-    fn scratch_bytes(&self, _n_slots: usize) -> usize {
+    fn workspace_bytes(&self, _n_slots: usize) -> usize {
         0
     }
 
@@ -109,7 +109,7 @@ impl Work for Evaluate {
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        _scratch: *mut u8,
+        _workspace: *mut u8,
         _team: &Team,
     ) -> Result<(), KernelError> {
         let mut values = Vec::with_capacity(inputs.len());

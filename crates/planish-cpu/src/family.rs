@@ -56,19 +56,19 @@ pub(crate) trait Family: Sync {
 
 /// Work that is ready to run: sizes, offsets and the kernel are settled.
 pub(crate) trait Work: Send + Sync + std::fmt::Debug {
-    /// Scratch bytes for a team of `n_slots`.
-    fn scratch_bytes(&self, n_slots: usize) -> usize;
+    /// Workspace bytes for a team of `n_slots`.
+    fn workspace_bytes(&self, n_slots: usize) -> usize;
 
     /// Runs it.
     ///
     /// # Safety
-    /// The pointers must be valid for what the problem's operands span, `scratch` for
-    /// `scratch_bytes(team.n_slots())` and aligned to 64 bytes, and nobody else may write them meanwhile.
+    /// The pointers must be valid for what the problem's operands span, `workspace` for
+    /// `workspace_bytes(team.n_slots())` and aligned to 64 bytes, and nobody else may write them meanwhile.
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError>;
 }

@@ -103,7 +103,7 @@ impl Format {
             let (rest, transposed) = rest.strip_suffix('t').map_or((rest, false), |rest| (rest, true));
             Format::Matrix { panels: pair(rest, 'x')?, transposed }
         };
-        // One spelling each: no leading zeros or signs, nothing behind.
+        // One spelling each: no leading zeros or signs, nothing after.
         (found.name() == name).then_some(found)
     }
 
@@ -184,7 +184,7 @@ impl Format {
         }
     }
 
-    /// The filter that a weight of these sizes is. Takes memory for each tap, so it comes behind a look at lengths.
+    /// The filter that a weight of these sizes is. Takes memory for each tap, so it comes after a look at lengths.
     fn filter(&self, dims: &[usize]) -> Option<Filter> {
         let Sizes { groups, c, k, axes, transposed, .. } = self.sizes(dims)?;
         Some(Filter::new(groups, c, k, &axes, transposed))

@@ -3,7 +3,7 @@
 //!
 //! Means and variances are found in two walks, each sum in f32 over blocks and in f64 beyond, and the mean is
 //! kept to more digits than f32 has: what is left of `x - mean` is as exact as `x` is. A program of pointwise
-//! operators behind the normalization runs over what was just written.
+//! operators after the normalization runs over what was just written.
 
 pub(crate) mod family;
 mod groups;
@@ -19,6 +19,6 @@ pub use rows::{RowKind, RowNorm, RowOperands};
 /// A mean as two f32: what rounding took from the first is the second.
 fn split(mean: f64) -> (f32, f32) {
     let hi = mean as f32;
-    // An infinite or NaN mean has nothing behind it.
+    // An infinite or NaN mean has nothing after it.
     (hi, if hi.is_finite() { (mean - f64::from(hi)) as f32 } else { 0.0 })
 }

@@ -41,7 +41,7 @@ struct Operand {
     source: Option<Source>,
     kind: Kind,
     stream: Stream,
-    /// Offset of its staging buffer in a slot's scratch.
+    /// Offset of its staging buffer in a slot's workspace.
     staging: usize,
     /// The elements, if it is a constant.
     constant: Option<Tensor>,
@@ -60,7 +60,7 @@ pub struct Pointwise {
     buffers: Vec<usize>,
     /// Elements of a chunk at most.
     chunk: usize,
-    scratch: usize,
+    workspace: usize,
     n_per_task: usize,
 }
 
@@ -131,11 +131,11 @@ impl Pointwise {
         // A program of one instruction has nothing between instructions to keep in cache.
         let chunk = if placed.n_buffers == 0 && space.n_cols >= LONG_ROW { 4 * chunk } else { chunk };
 
-        // Scratch of a slot: the table of places, then splats, staging and buffers, each on a cache line.
-        let mut scratch = (placed.places.len() * size_of::<Place>()).next_multiple_of(64);
+        // Workspace of a slot: the table of places, then splats, staging and buffers, each on a cache line.
+        let mut workspace = (placed.places.len() * size_of::<Place>()).next_multiple_of(64);
         let mut take = |bytes: usize| {
-            let at = scratch;
-            scratch += bytes.next_multiple_of(64).max(SPLAT_BYTES);
+            let at = workspace;
+            workspace += bytes.next_multiple_of(64).max(SPLAT_BYTES);
             at
         };
         inputs.iter_mut().chain(&mut outputs).for_each(|operand| {
@@ -157,14 +157,14 @@ impl Pointwise {
             constants: placed.constants,
             buffers,
             chunk,
-            scratch,
+            workspace,
             n_per_task,
         })
     }
 
-    /// Scratch bytes that one slot needs, aligned to 64.
-    pub fn scratch_bytes(&self) -> usize {
-        self.scratch.next_multiple_of(64)
+    /// Workspace bytes that one slot needs, aligned to 64.
+    pub fn workspace_bytes(&self) -> usize {
+        self.workspace.next_multiple_of(64)
     }
 
     /// Elements of a unit of work, and how many units there are.
@@ -197,16 +197,22 @@ impl Pointwise {
     /// Runs one task of the whole output. `inputs` and `outputs` are those of the region.
     ///
     /// # Safety
-    /// The pointers must be valid for what the problem's operands span, `scratch` for `scratch_bytes()` and
+    /// The pointers must be valid for what the problem's operands span, `workspace` for `workspace_bytes()` and
     /// aligned to 64 bytes, and nobody else may use them meanwhile except other tasks of the same run. An
     /// output may lie upon an input of the same kind and strides if it is the only one.
-    pub unsafe fn run_task(&self, task: usize, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+    pub unsafe fn run_task(
+        &self,
+        task: usize,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        workspace: *mut u8,
+    ) {
         let (_, n_units) = self.units();
         let per_task = self.units_per_task();
         let units = task * per_task..((task + 1) * per_task).min(n_units);
         // SAFETY: the caller grants everything.
         unsafe {
-            let cx = Slot { plan: self, inputs, outputs, scratch, block: None };
+            let cx = Slot { plan: self, inputs, outputs, workspace, block: None };
             cx.start();
             if self.space.n_cols >= LONG_ROW {
                 let per_row = self.space.n_cols.div_ceil(self.chunk);
@@ -230,7 +236,7 @@ impl Pointwise {
     ///
     /// # Safety
     /// `inputs` are those of the region and must be valid for what the problem's operands span, the block for
-    /// its rows and columns, `scratch` for `scratch_bytes()` and aligned to 64 bytes.
+    /// its rows and columns, `workspace` for `workspace_bytes()` and aligned to 64 bytes.
     pub unsafe fn run_block(
         &self,
         inputs: &[*const u8],
@@ -238,12 +244,12 @@ impl Pointwise {
         row_stride: usize,
         rows: Range<usize>,
         cols: Range<usize>,
-        scratch: *mut u8,
+        workspace: *mut u8,
     ) {
         let block = Block { at: block.cast(), row_stride, first_row: rows.start, first_col: cols.start };
         // SAFETY: the caller grants everything.
         unsafe {
-            let cx = Slot { plan: self, inputs, outputs: &[], scratch, block: Some(block) };
+            let cx = Slot { plan: self, inputs, outputs: &[], workspace, block: Some(block) };
             cx.start();
             if cols.len() >= LONG_ROW || rows.len() == 1 {
                 for row in rows {

@@ -1,7 +1,7 @@
 //! Pooling of f32 images: the largest or the average element under each window, in either layout.
 //!
 //! Channels-last images keep channels in vectors and walk the taps of one output pixel. In the plain layout
-//! columns are in vectors: a first pass folds the rows under a window into one row of scratch, a second folds
+//! columns are in vectors: a first pass folds the rows under a window into one row of workspace, a second folds
 //! along it; both folds commute with the order of taps up to rounding.
 
 mod family;
@@ -21,7 +21,7 @@ use crate::team::Team;
 /// Elements that a task reads at least.
 const TASK_READS: usize = 1 << 15;
 
-/// Scratch rows begin on cache lines.
+/// Workspace rows begin on cache lines.
 const LINE: usize = 16;
 
 /// What is taken of the elements under a window.
@@ -59,11 +59,11 @@ struct Place {
 pub struct PoolArguments {
     pub x: *const f32,
     pub y: *mut f32,
-    /// [`Pool::scratch_len`] elements for each slot of the team.
-    pub scratch: *mut f32,
+    /// [`Pool::workspace_len`] elements for each slot of the team.
+    pub workspace: *mut f32,
 }
 
-// SAFETY: the input is only read, the output is written by one task each, the scratch by one slot each.
+// SAFETY: the input is only read, the output is written by one task each, the workspace by one slot each.
 unsafe impl Sync for PoolArguments {}
 
 /// Units to compute: output rows of all channels, or of one channel in the plain layout.
@@ -71,7 +71,7 @@ struct UnitsCall<'a> {
     plan: &'a Pool,
     arguments: &'a PoolArguments,
     units: Range<usize>,
-    scratch: *mut f32,
+    workspace: *mut f32,
 }
 
 impl Pool {
@@ -119,16 +119,16 @@ impl Pool {
         windows.n_rows() * windows.axes[2].output * windows.channels * windows.axes[2].kernel
     }
 
-    /// Elements of scratch for one slot.
-    pub fn scratch_len(&self) -> usize {
+    /// Elements of workspace for one slot.
+    pub fn workspace_len(&self) -> usize {
         if self.is_channels_last { 0 } else { self.windows.axes[2].input.next_multiple_of(LINE) }
     }
 
     /// Computes all of the output.
     ///
     /// # Safety
-    /// `x` and `y` must be valid for the elements that the planned operands span, `scratch` for
-    /// [`Pool::scratch_len`] elements for each slot of the team, and nothing else may write them meanwhile.
+    /// `x` and `y` must be valid for the elements that the planned operands span, `workspace` for
+    /// [`Pool::workspace_len`] elements for each slot of the team, and nothing else may write them meanwhile.
     pub unsafe fn run(&self, arguments: &PoolArguments, team: &Team) {
         if self.windows.axes[2].output == 0 {
             return;
@@ -139,7 +139,7 @@ impl Pool {
                 plan: self,
                 arguments,
                 units: first..(first + self.units_per_task).min(self.n_units),
-                scratch: arguments.scratch.wrapping_add(task.slot * self.scratch_len()),
+                workspace: arguments.workspace.wrapping_add(task.slot * self.workspace_len()),
             };
             match (self.is_channels_last, self.fold) {
                 (true, Fold::Max) => self.isa.run(last::Rows::<true>(&call)),

@@ -22,7 +22,7 @@ const ROWS: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cell {
     Lstm,
-    /// Whether the reset gate is applied behind the product instead of before it.
+    /// Whether the reset gate is applied after the product instead of before it.
     Gru {
         linear_before_reset: bool,
     },
@@ -89,8 +89,8 @@ impl Thin {
         }
     }
 
-    fn scratch_bytes(&self) -> usize {
-        self.gates.scratch_bytes(1).max(self.candidate.scratch_bytes(1))
+    fn workspace_bytes(&self) -> usize {
+        self.gates.workspace_bytes(1).max(self.candidate.workspace_bytes(1))
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn transposed(m: usize, n: usize, k: usize, a_stride: usize, c_stride
     }
 }
 
-/// Where the parts of the scratch memory begin, in f32.
+/// Where the parts of the workspace begin, in f32.
 struct Parts {
     /// Sums of all steps: `[direction][step][row][gate]`.
     pre: usize,
@@ -135,37 +135,37 @@ impl Recurrent {
         let reset = c + line(dirs * self.batch * self.hidden);
         let bias = reset + line(dirs * self.batch * self.hidden);
         let gemm = bias + line(dirs * width);
-        let thin = self.full.scratch_bytes().max(self.rest.scratch_bytes());
+        let thin = self.full.workspace_bytes().max(self.rest.workspace_bytes());
         let gemm_len = line(thin.div_ceil(size_of::<f32>()));
-        let wide = self.gates.scratch_bytes(n_slots).div_ceil(size_of::<f32>());
+        let wide = self.gates.workspace_bytes(n_slots).div_ceil(size_of::<f32>());
         Parts { pre, now, h, c, reset, bias, gemm, gemm_len, len: gemm + line(wide.max(n_slots * gemm_len)) }
     }
 
-    pub(crate) fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub(crate) fn workspace_bytes(&self, n_slots: usize) -> usize {
         self.parts(n_slots).len * size_of::<f32>()
     }
 
     /// Computes it.
     ///
     /// # Safety
-    /// The pointers must be valid for what the operands span, and scratch for [`Recurrent::scratch_bytes`].
+    /// The pointers must be valid for what the operands span, and workspace for [`Recurrent::workspace_bytes`].
     pub(crate) unsafe fn run(&self, shared: Shared<'_>, team: &Team) {
         let parts = self.parts(team.n_slots());
         let width = self.cell.n_gates() * self.hidden;
-        let scratch = shared.scratch.cast::<f32>();
+        let workspace = shared.workspace.cast::<f32>();
         let n_blocks = self.batch.div_ceil(ROWS);
-        // SAFETY: the caller grants operands and scratch; the parts do not overlap.
+        // SAFETY: the caller grants operands and workspace; the parts do not overlap.
         unsafe {
             for direction in 0..self.backwards.len() {
-                let bias = scratch.add(parts.bias + direction * width);
+                let bias = workspace.add(parts.bias + direction * width);
                 self.sum_biases(shared, direction, bias);
                 let call = GemmCall {
                     a: shared.inputs[self.x].cast(),
                     b: shared.inputs[self.w].cast::<f32>().add(direction * width * self.input),
-                    c: scratch.add(parts.pre + direction * self.seq * self.batch * width),
+                    c: workspace.add(parts.pre + direction * self.seq * self.batch * width),
                     finish: Finish { bias, ..Finish::NONE },
                     hook: None,
-                    scratch: scratch.add(parts.gemm),
+                    workspace: workspace.add(parts.gemm),
                 };
                 self.gates.run(&call, team);
             }
@@ -231,11 +231,11 @@ impl Rows<'_> {
         let alone = Team::alone();
         // SAFETY: see `run`.
         unsafe {
-            let scratch = self.shared.scratch.cast::<f32>();
+            let workspace = self.shared.workspace.cast::<f32>();
             let at = direction * batch + first;
-            let (now, h) = (scratch.add(parts.now + at * width), scratch.add(parts.h + at * hidden));
-            let (c, reset) = (scratch.add(parts.c + at * hidden), scratch.add(parts.reset + at * hidden));
-            let gemm = scratch.add(parts.gemm + self.task.slot * parts.gemm_len);
+            let (now, h) = (workspace.add(parts.now + at * width), workspace.add(parts.h + at * hidden));
+            let (c, reset) = (workspace.add(parts.c + at * hidden), workspace.add(parts.reset + at * hidden));
+            let gemm = workspace.add(parts.gemm + self.task.slot * parts.gemm_len);
             let input = |idx: usize| self.shared.inputs[idx].cast::<f32>();
             let r = input(plan.r).add(direction * width * hidden);
             let recurrent_bias = plan.b.map(|b| input(b).add(direction * 2 * width + width));
@@ -243,14 +243,14 @@ impl Rows<'_> {
             start(plan.initial_c.map(|idx| input(idx).add(at * hidden)), c, rows * hidden);
             for step in 0..plan.seq {
                 let time = if plan.backwards[direction] { plan.seq - 1 - step } else { step };
-                let pre = scratch.add(parts.pre + ((direction * plan.seq + time) * batch + first) * width);
+                let pre = workspace.add(parts.pre + ((direction * plan.seq + time) * batch + first) * width);
                 let late = matches!(plan.cell, Cell::Gru { linear_before_reset: true });
                 let sums = Finish {
                     residual: if late { std::ptr::null() } else { pre.cast_const() },
                     residual_stride: width,
                     ..Finish::NONE
                 };
-                let call = GemmCall { a: h, b: r, c: now, finish: sums, hook: None, scratch: gemm };
+                let call = GemmCall { a: h, b: r, c: now, finish: sums, hook: None, workspace: gemm };
                 thin.gates.run(&call, &alone);
                 match plan.cell {
                     Cell::Lstm => {
@@ -273,7 +273,7 @@ impl Rows<'_> {
                             Finish { residual: pre.add(2 * hidden), residual_stride: width, ..Finish::NONE };
                         let b = r.add(2 * hidden * hidden);
                         let c = now.add(2 * hidden);
-                        let call = GemmCall { a: reset, b, c, finish, hook: None, scratch: gemm };
+                        let call = GemmCall { a: reset, b, c, finish, hook: None, workspace: gemm };
                         thin.candidate.run(&call, &alone);
                         for row in 0..rows {
                             gru_mix(s, now.add(row * width), h.add(row * hidden), hidden);
@@ -361,7 +361,7 @@ unsafe fn gru_mix<S: Simd>(s: S, gates: *const f32, h: *mut f32, n: usize) {
     }
 }
 
-/// A step of a GRU whose reset gate is applied behind the product: `recurrent` holds the products alone.
+/// A step of a GRU whose reset gate is applied after the product: `recurrent` holds the products alone.
 #[inline(always)]
 unsafe fn gru_late<S: Simd>(
     s: S,

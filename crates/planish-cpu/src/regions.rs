@@ -1,4 +1,4 @@
-//! Which nodes one CPU kernel may cover together: chains behind products, groups of pointwise nodes, and
+//! Which nodes one CPU kernel may cover together: chains after products, groups of pointwise nodes, and
 //! convolutions that widen, go depthwise and narrow again.
 
 use planish_kernel::{Fusion, Proposal, Ref, Whole};
@@ -37,7 +37,7 @@ fn scaled(whole: &Whole, mul: u32) -> Vec<Proposal> {
     (2..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: conv }).collect()
 }
 
-/// A widening 1x1 convolution, a depthwise one behind it, and perhaps a 1x1 convolution behind that, each with
+/// A widening 1x1 convolution, a depthwise one after it, and perhaps a 1x1 convolution after that, each with
 /// all that follows it: the longest first.
 fn bottlenecks(whole: &Whole, widen: u32) -> Vec<Proposal> {
     let conv = |node: u32| match &whole.region.nodes[node as usize].op {

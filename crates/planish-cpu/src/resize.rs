@@ -2,7 +2,7 @@
 //!
 //! Where each output point reads, and with which weights, is settled per axis when the plan is made ([`taps`]).
 //! With channels innermost, an output pixel is a weighted sum of whole pixels, in vectors of channels. In the
-//! plain layout the rows under an output row are first summed into scratch, then taps along the row.
+//! plain layout the rows under an output row are first summed into workspace, then taps along the row.
 
 mod family;
 mod rows;
@@ -21,7 +21,7 @@ use taps::Taps;
 /// Bytes that a task writes at least.
 const TASK_BYTES: usize = 1 << 15;
 
-/// Scratch rows begin on cache lines.
+/// Workspace rows begin on cache lines.
 const LINE: usize = 16;
 
 /// A resize with everything settled that its sizes settle.
@@ -47,11 +47,11 @@ pub struct Resizing {
 pub struct ResizeArguments {
     pub x: *const u8,
     pub y: *mut u8,
-    /// [`Resizing::scratch_len`] elements for each slot of the team.
-    pub scratch: *mut f32,
+    /// [`Resizing::workspace_len`] elements for each slot of the team.
+    pub workspace: *mut f32,
 }
 
-// SAFETY: the input is only read, the output is written by one task each, the scratch by one slot each.
+// SAFETY: the input is only read, the output is written by one task each, the workspace by one slot each.
 unsafe impl Sync for ResizeArguments {}
 
 /// Sizes and places of a resize.
@@ -102,8 +102,8 @@ impl Resizing {
         })
     }
 
-    /// Elements of scratch for one slot.
-    pub fn scratch_len(&self) -> usize {
+    /// Elements of workspace for one slot.
+    pub fn workspace_len(&self) -> usize {
         match self.is_channels_last || self.nearest.is_some() {
             true => 0,
             false => self.in_width.next_multiple_of(LINE),
@@ -119,25 +119,25 @@ impl Resizing {
     /// Computes all of the output.
     ///
     /// # Safety
-    /// `x` and `y` must be valid for the elements that the planned operands span, `scratch` for
-    /// [`Resizing::scratch_len`] elements for each slot of the team, and nothing else may write them meanwhile.
+    /// `x` and `y` must be valid for the elements that the planned operands span, `workspace` for
+    /// [`Resizing::workspace_len`] elements for each slot of the team, and nothing else may write them meanwhile.
     pub unsafe fn run(&self, arguments: &ResizeArguments, team: &Team) {
         team.for_each(self.n_units.div_ceil(self.units_per_task), &|task| {
             let arguments: &ResizeArguments = arguments;
             let first = task.idx * self.units_per_task;
             let units = first..(first + self.units_per_task).min(self.n_units);
-            let scratch = self.scratch_of(arguments, task.slot);
+            let workspace = self.workspace_of(arguments, task.slot);
             match (self.nearest, self.is_channels_last) {
                 // SAFETY: the caller grants the memory, taps lie in the image.
                 (Some(width), _) => unsafe { self.nearest(arguments, units, width) },
                 (None, true) => self.isa.run(rows::Last { plan: self, arguments, units }),
-                (None, false) => self.isa.run(rows::Plain { plan: self, arguments, units, scratch }),
+                (None, false) => self.isa.run(rows::Plain { plan: self, arguments, units, workspace }),
             }
         });
     }
 
-    fn scratch_of(&self, arguments: &ResizeArguments, slot: usize) -> *mut f32 {
-        arguments.scratch.wrapping_add(slot * self.scratch_len())
+    fn workspace_of(&self, arguments: &ResizeArguments, slot: usize) -> *mut f32 {
+        arguments.workspace.wrapping_add(slot * self.workspace_len())
     }
 
     /// Batch, channel, depth and height of a unit: an output row, of one channel in the plain layout.

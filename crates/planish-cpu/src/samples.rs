@@ -71,15 +71,15 @@ impl Random {
 /// What memory holds that nobody wrote.
 const BLANK: u8 = 0xA5;
 
-/// A cache line of scratch.
+/// A cache line of workspace.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Line {
     _bytes: [u8; 64],
 }
 
-/// Scratch that holds anything, on cache lines.
-pub(crate) fn scratch(bytes: usize) -> Vec<Line> {
+/// Workspace that holds anything, on cache lines.
+pub(crate) fn workspace(bytes: usize) -> Vec<Line> {
     vec![Line { _bytes: [0xFF; 64] }; bytes.div_ceil(64)]
 }
 
@@ -238,9 +238,9 @@ impl Sample {
         let with = |team: &Team| {
             let mut made: Vec<Placed> = outputs.iter().map(Placed::blank).collect();
             let to: Vec<*mut u8> = made.iter_mut().map(Placed::mut_ptr).collect();
-            let mut scratch = scratch(work.scratch_bytes(team.n_slots()));
-            // SAFETY: the operands describe the memory; the scratch is as large as asked for.
-            unsafe { work.run(&from, &to, scratch.as_mut_ptr().cast(), team)? };
+            let mut workspace = workspace(work.workspace_bytes(team.n_slots()));
+            // SAFETY: the operands describe the memory; the workspace is as large as asked for.
+            unsafe { work.run(&from, &to, workspace.as_mut_ptr().cast(), team)? };
             Ok(made.iter().map(Placed::tensor).collect::<Vec<_>>())
         };
         let alone = with(&Team::alone())?;

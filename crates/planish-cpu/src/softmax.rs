@@ -47,8 +47,8 @@ impl Softmax {
         self.n_units().div_ceil(self.per_task)
     }
 
-    /// Scratch bytes of a slot: a line that has to be gathered.
-    pub fn scratch_bytes(&self) -> usize {
+    /// Workspace bytes of a slot: a line that has to be gathered.
+    pub fn workspace_bytes(&self) -> usize {
         let gathers = !self.lines.is_along() && self.lines.n_beside == 1;
         if gathers { (self.lines.len * size_of::<f32>()).next_multiple_of(64) } else { 0 }
     }
@@ -56,11 +56,11 @@ impl Softmax {
     /// Runs one task.
     ///
     /// # Safety
-    /// `from` and `to` must be valid for the sizes and strides given, `scratch` for `scratch_bytes()`; other
+    /// `from` and `to` must be valid for the sizes and strides given, `workspace` for `workspace_bytes()`; other
     /// tasks of the run may use `from` and `to` meanwhile, nobody else. `to` may be `from`.
-    pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32, scratch: *mut f32) {
+    pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32, workspace: *mut f32) {
         let units = task * self.per_task..((task + 1) * self.per_task).min(self.n_units());
-        self.isa.run(Run { plan: self, units, from, to, scratch });
+        self.isa.run(Run { plan: self, units, from, to, workspace });
     }
 }
 
@@ -69,7 +69,7 @@ struct Run<'a> {
     units: std::ops::Range<usize>,
     from: *const f32,
     to: *mut f32,
-    scratch: *mut f32,
+    workspace: *mut f32,
 }
 
 impl SimdKernel for Run<'_> {
@@ -82,7 +82,7 @@ impl SimdKernel for Run<'_> {
         for unit in self.units {
             let (bundle, vector) = (unit / n_vectors, unit % n_vectors);
             let (from, to) = lines.offsets(bundle);
-            // SAFETY: the caller of `run_task` grants the operands and the scratch memory.
+            // SAFETY: the caller of `run_task` grants the operands and the workspace.
             unsafe {
                 let (from, to) = (self.from.add(from), self.to.add(to));
                 if lines.is_along() {
@@ -93,11 +93,11 @@ impl SimdKernel for Run<'_> {
                     across(s, from.add(first), to.add(first), width, lines, self.plan.log);
                 } else {
                     for idx in 0..lines.len {
-                        *self.scratch.add(idx) = *from.add(idx * lines.steps.0);
+                        *self.workspace.add(idx) = *from.add(idx * lines.steps.0);
                     }
-                    line(s, self.scratch, self.scratch, lines.len, self.plan.log);
+                    line(s, self.workspace, self.workspace, lines.len, self.plan.log);
                     for idx in 0..lines.len {
-                        *to.add(idx * lines.steps.1) = *self.scratch.add(idx);
+                        *to.add(idx * lines.steps.1) = *self.workspace.add(idx);
                     }
                 }
             }

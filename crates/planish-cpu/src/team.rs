@@ -25,7 +25,7 @@ pub struct Team {
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
     pub idx: usize,
-    /// Below [`Team::n_slots`]; no two threads that run at once share a slot. Scratch memory is per slot.
+    /// Below [`Team::n_slots`]; no two threads that run at once share a slot. Workspace is per slot.
     pub slot: usize,
 }
 
@@ -58,7 +58,7 @@ impl Team {
         Team { n_slots, helpers: Some((pool, first)), not_sync: PhantomData }
     }
 
-    /// The most threads that can take part; scratch is needed this many times.
+    /// The most threads that can take part; workspace is needed this many times.
     pub fn n_slots(&self) -> usize {
         self.n_slots
     }

@@ -125,15 +125,15 @@ fn products_have_the_same_bits_on_any_team() {
             let b = crate::gemm::test_values(k * n, 2);
             let run = |team: &Team| {
                 let mut c = vec![0.0f32; m * n];
-                let mut scratch = vec![f32::NAN; plan.scratch_bytes(team.n_slots()) / 4 + 16];
-                let offset = scratch.as_ptr().align_offset(64);
+                let mut workspace = vec![f32::NAN; plan.workspace_bytes(team.n_slots()) / 4 + 16];
+                let offset = workspace.as_ptr().align_offset(64);
                 let call = GemmCall {
                     a: a.as_ptr(),
                     b: b.as_ptr(),
                     c: c.as_mut_ptr(),
                     finish: Finish { lo: 0.0, ..Finish::NONE },
                     hook: None,
-                    scratch: scratch[offset..].as_mut_ptr(),
+                    workspace: workspace[offset..].as_mut_ptr(),
                 };
                 // SAFETY: the operands have the sizes of the problem.
                 unsafe { plan.run(&call, team) };

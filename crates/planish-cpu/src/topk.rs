@@ -16,7 +16,7 @@ use crate::team::Team;
 /// Elements that a task looks at, at least.
 const TASK_ELEMENTS: usize = 1 << 13;
 
-/// Scratch for one element: its key and its place. In the order that is asked for, smaller comes first.
+/// Workspace for one element: its key and its place. In the order that is asked for, smaller comes first.
 pub type Entry = (u64, u64);
 
 /// Types whose elements can be ordered here.
@@ -58,11 +58,11 @@ pub struct TopKArguments {
     pub x: *const u8,
     pub values: *mut u8,
     pub places: *mut i64,
-    /// [`TopK::scratch_len`] entries for each slot of the team.
-    pub scratch: *mut Entry,
+    /// [`TopK::workspace_len`] entries for each slot of the team.
+    pub workspace: *mut Entry,
 }
 
-// SAFETY: the input is only read, the outputs are written by one task each, the scratch by one slot each.
+// SAFETY: the input is only read, the outputs are written by one task each, the workspace by one slot each.
 unsafe impl Sync for TopKArguments {}
 
 impl TopK {
@@ -71,23 +71,23 @@ impl TopK {
         if self.k == 0 { 0 } else { self.beside.iter().map(|beside| beside.len).product() }
     }
 
-    /// Entries of scratch for one slot.
-    pub fn scratch_len(&self) -> usize {
+    /// Entries of workspace for one slot.
+    pub fn workspace_len(&self) -> usize {
         self.len
     }
 
     /// Makes both outputs.
     ///
     /// # Safety
-    /// The pointers must be valid for what the planned operands span, the scratch for
-    /// [`TopK::scratch_len`] entries for each slot of the team, and nothing else may write them meanwhile.
+    /// The pointers must be valid for what the planned operands span, the workspace for
+    /// [`TopK::workspace_len`] entries for each slot of the team, and nothing else may write them meanwhile.
     pub unsafe fn run(&self, arguments: &TopKArguments, team: &Team) {
         let n_lines = self.n_lines();
         let lines_per_task = units_per_task(n_lines, self.len, TASK_ELEMENTS);
         team.for_each(n_lines.div_ceil(lines_per_task), &|task| {
             let first = task.idx * lines_per_task;
             for line in first..(first + lines_per_task).min(n_lines) {
-                // SAFETY: the caller grants the memory; the slot's scratch is this thread's.
+                // SAFETY: the caller grants the memory; the slot's workspace is this thread's.
                 unsafe { self.line(arguments, line, task.slot) };
             }
         });
@@ -104,9 +104,9 @@ impl TopK {
             values += at * beside.values;
             places += at * beside.places;
         }
-        // SAFETY: the scratch has `len` entries for each slot.
+        // SAFETY: the workspace has `len` entries for each slot.
         let entries = unsafe {
-            let start = arguments.scratch.add(slot * self.scratch_len());
+            let start = arguments.workspace.add(slot * self.workspace_len());
             (0..self.len).for_each(|at| start.add(at).write((0, at as u64)));
             std::slice::from_raw_parts_mut(start, self.len)
         };

@@ -190,13 +190,13 @@ pub(crate) fn run(family: &dyn Family, isa: Isa, problem: &Problem, inputs: &[Te
         })
         .collect();
     let team = Team::new(problem.threads);
-    let scratch = HostMemory::new(work.scratch_bytes(team.n_slots())).unwrap();
-    // Anything may lie in scratch memory; NaN is what would show.
-    bytes_mut(&scratch).fill(0xff);
+    let workspace = HostMemory::new(work.workspace_bytes(team.n_slots())).unwrap();
+    // Anything may lie in workspace; NaN is what would show.
+    bytes_mut(&workspace).fill(0xff);
     let inputs: Vec<*const u8> = from.iter().map(|memory| pointer(memory).cast_const()).collect();
     let outputs: Vec<*mut u8> = to.iter().map(pointer).collect();
     // SAFETY: the memories span what the operands do.
-    unsafe { work.run(&inputs, &outputs, pointer(&scratch), &team).unwrap() };
+    unsafe { work.run(&inputs, &outputs, pointer(&workspace), &team).unwrap() };
     problem.outputs.iter().zip(&to).map(|(operand, memory)| collect(operand, memory)).collect()
 }
 

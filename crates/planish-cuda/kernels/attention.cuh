@@ -149,7 +149,7 @@ template <int N_VALUES> struct Running {
   }
 };
 
-// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and behind the last row, by as many threads as there are members.
+// `rows` rows of `n` features into rows of `pitch`, zeros up to `width` and after the last row, by as many threads as there are members.
 template <int WIDTH, int ROWS_N, int PITCH_N, int N_MEMBERS = THREADS>
 PL_INLINE void bring(T* to, const T* from, i64 step, int rows, int n, int member = threadIdx.x) {
   // An operand that lies inside another may begin anywhere.

@@ -47,7 +47,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
   float sums[FEATURES / THREADS], most = HIDDEN, total = 0.0f;
 #pragma unroll
   for (int i = 0; i < FEATURES / THREADS; i++) sums[i] = 0.0f;
-  // The stage behind the softmax is known when all keys were seen: scores are made once more.
+  // The stage after the softmax is known when all keys were seen: scores are made once more.
   for (int round = 0; round < (SCORES == 3 && chunk == 0 ? 2 : 1); round++) {
     for (int start = 0; start < n_keys; start += THREADS) {
       __syncthreads();

@@ -192,7 +192,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       sum[4] += weight * hi.x; sum[5] += weight * hi.y; sum[6] += weight * hi.z; sum[7] += weight * hi.w;
     }
 #if SPLIT == 1
-    // Behind the sums of all parts: what is the greatest score of a row, and its total.
+    // After the sums of all parts: what is the greatest score of a row, and its total.
     const i64 n_rows = (i64)gridDim.z * a.v[0] * n_queries;
     const i64 at = (i64)split * n_rows + ((i64)batch * a.v[0] + head) * n_queries + first + mine;
     float4* to = (float4*)(parts + at * DV + col);

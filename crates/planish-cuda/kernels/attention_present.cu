@@ -1,4 +1,4 @@
-// Steps of the past and new ones behind each other.
+// Steps of the past and new ones one after another.
 //
 // Integers: 0 elements of the result, 1 heads, 2 steps, 3 features, 4 steps of the past; strides of batch, head and
 // step: 5 the new ones', 8 the past's, 11 the result's.

@@ -178,7 +178,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
 #pragma unroll
   for (int step = 1; step < SHARERS; step <<= 1) total += __shfl_xor_sync(0xffffffffu, total, step);
 #if SPLIT
-  // Behind the sums of all parts: what is the greatest score of a row, and its total.
+  // After the sums of all parts: what is the greatest score of a row, and its total.
   const i64 n_rows = (i64)gridDim.z * a.v[0] * n_queries;
   const i64 row0 = ((i64)batch * a.v[0] + head) * n_queries + first;
   if (share == 0 && first + own < n_queries) {

@@ -255,9 +255,9 @@ conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Con
   PixelsStrided<X_T> a;
 #endif
   a.start(p, (const X_T*)x, t.m0, t.rows, group, k0);
-  Sums sums;
-  sum_up(sums, a, b, share.until - share.from, shared_address(memory), true);
-  give_out(sums, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
+  Accumulators acc;
+  sum_up(acc, a, b, share.until - share.from, shared_address(memory), true);
+  give_out(acc, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
     const int n = t.n0 + column;
 #if SPLIT_MEMORY
     leave_part(p, share, parts, t.m0 + row, n, v);

@@ -4,7 +4,7 @@
 // Set from outside:
 //   X_T W_T Y_T    storage
 //   V              output channels of a thread
-//   ENDING…        the program behind (see ending.rs)
+//   ENDING…        the program after (see ending.rs)
 //
 // Weights are packed as tap, input channel, output channel of the group. Integers: 0 the number of threads; from 1
 // on the divisors of the threads' axes: vectors of a group's output channels, groups, columns, rows, depths; 16

@@ -7,7 +7,7 @@
 //   T              f16 or bf16: storage of image and weights;  Y_T: of the output
 //   JOINED         1: windows lie side by side and fill the output, so that each pixel of the input makes all
 //                  outputs of its window: one product whose columns are those of all phases; 0: as above
-//   ENDING…        the program behind, eight channels at once (see ending.rs)
+//   ENDING…        the program after, eight channels at once (see ending.rs)
 //
 // Weights are packed as tap, output channel, input channel; channels of both are multiples of 8. Integers: 0
 // samples, 1 input channels, 2 output channels; from 3 on for depth, row and column each: the input's size, the
@@ -108,11 +108,11 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
     }
   };
 
-  float sums[2][4][4];
+  float acc[2][4][4];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) { sums[i][j][0] = sums[i][j][1] = sums[i][j][2] = sums[i][j][3] = 0.0f; }
+    for (int j = 0; j < 4; j++) { acc[i][j][0] = acc[i][j][1] = acc[i][j][2] = acc[i][j][3] = 0.0f; }
   }
   const int wm = warp / 2 * 32, wn = warp % 2 * 32;
 #pragma unroll
@@ -139,15 +139,15 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
       for (int i = 0; i < 2; i++) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-          multiply<T>(sums[i][2 * j], m[i], n[j][0], n[j][1]);
-          multiply<T>(sums[i][2 * j + 1], m[i], n[j][2], n[j][3]);
+          multiply<T>(acc[i][2 * j], m[i], n[j][0], n[j][1]);
+          multiply<T>(acc[i][2 * j + 1], m[i], n[j][2], n[j][3]);
         }
       }
     }
   }
   copy_async_wait<0>();
   __syncthreads();
-  // Sums go through shared memory, so that a thread has eight neighbouring channels of a pixel.
+  // Accumulators go through shared memory, so that a thread has eight neighbouring channels of a pixel.
   float* staged = (float*)tiles;
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -155,7 +155,7 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
     for (int j = 0; j < 4; j++) {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        staged[(wm + i * 16 + lane / 4 + e / 2 * 8) * LD + wn + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+        staged[(wm + i * 16 + lane / 4 + e / 2 * 8) * LD + wn + j * 8 + lane % 4 * 2 + e % 2] = acc[i][j][e];
       }
     }
   }

@@ -1,5 +1,5 @@
 // Depthwise convolution with channels innermost: a thread has V channels of P neighbouring outputs of a row, reads
-// each pixel of its windows once, and goes on with the program behind.
+// each pixel of its windows once, and goes on with the program after.
 //
 // Set from outside:
 //   X_T W_T Y_T    storage
@@ -7,7 +7,7 @@
 //   KD KH KW       taps;  SW: the step along a row, DW: the distance of taps along it
 //   ROWS_AT_ONCE   rows of taps whose pixels are loaded together
 //   THREADS        of a block
-//   ENDING…        the program behind (see ending.rs)
+//   ENDING…        the program after (see ending.rs)
 //
 // Integers: 0 the number of threads; from 1 on the divisors of the threads' axes: vectors of channels, groups of
 // columns, rows, depths; 13 channels, 14 columns of the output; 15 the input's depths, rows and columns; 18 steps

@@ -1,14 +1,14 @@
-// What follows each sum of a product: bias, residual, bounds, a generated program, and the store; and how sums that lie
+// What follows each sum of a product: bias, residual, bounds, a generated program, and the store; and how accumulators that lie
 // over four neighbouring lanes become eight neighbours of a row.
 //
 // Set from outside:
 //   BIAS_T RES_T OUT_T   storage types
-//   N_EXTRA          further inputs of the program behind the sums; AFTER is 1 where there is a program, whose
+//   N_EXTRA          further inputs of the program after the accumulators; AFTER is 1 where there is a program, whose
 //                    text follows the kernel's shared part
 //   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
 //   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
 //   FINISH_BIAS      1: there is a bias
-//   FINISH_RESIDUAL  0: no residual, 1: before the clamp, 2: behind it
+//   FINISH_RESIDUAL  0: no residual, 1: before the clamp, 2: after it
 
 // Where an operand's elements are: four strides for the place among rows and one along columns, in elements.
 struct View {
@@ -36,7 +36,7 @@ struct Addresses {
   const void* extra[N_EXTRA ? N_EXTRA : 1];
 };
 
-// What kernels take behind their factors, and the addresses in it. `parts` is the workspace.
+// What kernels take after their factors, and the addresses in it. `parts` is the workspace.
 #define FINISH_ARGUMENTS \
   const void *bias, const void *residual, EXTRA_ARGUMENTS void *out, float *parts
 #if CONSTANT_BIAS
@@ -105,7 +105,7 @@ PL_INLINE void between8(const Finish& f, const Addresses& a, float (&v)[8], cons
 #endif
 }
 
-// Eight neighbouring sums of a row, of which `count` exist, with all that follows them.
+// Eight neighbouring accumulators of a row, of which `count` exist, with all that follows them.
 PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
   if (FINISH_BIAS) {
     float b[8];

@@ -26,7 +26,7 @@ PL_INLINE uint4 fetch_residual(const Finish &f, const Addresses &a, const Place 
     return v;
 }
 
-// What remains to be done with eight neighbouring sums of a row, of which `count` exist, and the store.
+// What remains to be done with eight neighbouring accumulators of a row, of which `count` exist, and the store.
 PL_INLINE void finish_row(const Finish &f, const Addresses &a, float (&v)[8], const float *bias, uint4 early, const Place &at,
                           i32 n, i32 count) {
     if (count <= 0) return;

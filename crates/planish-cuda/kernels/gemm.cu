@@ -52,9 +52,9 @@ gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gem
   RowsStrided<BN, B_T> columns;
   columns.start(first_b, p.b_column, p.b_k, t.columns, k0, p.k);
 #endif
-  Sums sums;
-  sum_up(sums, rows, columns, share.until - share.from, shared_address(memory), B_WEIGHT);
-  give_out(sums, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
+  Accumulators acc;
+  sum_up(acc, rows, columns, share.until - share.from, shared_address(memory), B_WEIGHT);
+  give_out(acc, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
     const int n = t.n0 + column;
 #if SPLIT_MEMORY
     leave_part(p, share, parts, t.m0 + row, n, v);

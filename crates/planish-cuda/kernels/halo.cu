@@ -152,7 +152,7 @@ constexpr int NB = (NT + 1) / 2;
 constexpr int ROWS_IN = (ROWS - 1) * SY + (KY - 1) * DY + 1;
 
 // All taps of one patch. `a` is this lane's place in the patch, `b` in the weights.
-PL_INLINE void multiply_patch(float (&sums)[ROWS][NT][4], u32 a, u32 b) {
+PL_INLINE void multiply_patch(float (&acc)[ROWS][NT][4], u32 a, u32 b) {
 #pragma unroll 1
   for (int kz = 0; kz < KZ; kz++) {
 #pragma unroll 1
@@ -187,7 +187,7 @@ PL_INLINE void multiply_patch(float (&sums)[ROWS][NT][4], u32 a, u32 b) {
             if (over >= 0 && over % SY == 0 && over / SY < ROWS) {
 #pragma unroll
               for (int n = 0; n < NT; n++)
-                multiply<MATH>(sums[over / SY][n], af, bf[ky][n / 2][2 * (n & 1)], bf[ky][n / 2][2 * (n & 1) + 1]);
+                multiply<MATH>(acc[over / SY][n], af, bf[ky][n / 2][2 * (n & 1)], bf[ky][n / 2][2 * (n & 1) + 1]);
             }
           }
         }
@@ -227,9 +227,9 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
   int buffer = 0;
 #pragma unroll 1
   for (int tile = first; tile < p.tiles; tile += workers) {
-    float sums[ROWS][NT][4];
+    float acc[ROWS][NT][4];
 #pragma unroll
-    for (int i = 0; i < ROWS * NT * 4; i++) (&sums[0][0][0])[i] = 0.0f;
+    for (int i = 0; i < ROWS * NT * 4; i++) (&acc[0][0][0])[i] = 0.0f;
 #pragma unroll 1
     for (int chunk = 0; chunk < N_CHUNKS; chunk++) {
       const bool is_last = chunk + 1 == N_CHUNKS;
@@ -243,7 +243,7 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
         copy_async_wait<0>();
       }
       __syncthreads();
-      multiply_patch(sums, patches + buffer * PATCH_BYTES + a, b + (u32)(chunk * CHUNK_BYTES));
+      multiply_patch(acc, patches + buffer * PATCH_BYTES + a, b + (u32)(chunk * CHUNK_BYTES));
       __syncthreads();
       if (BUFFERS == 1) {
         if (more) load_patch(p, (const X_T*)x, corner_of(p, next), next_chunk, patches);
@@ -269,7 +269,7 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
 #pragma unroll
       for (int r = 0; r < ROWS; r += 2) {
         float v[8];
-        const float(&e)[4] = sums[r][0], (&f)[4] = sums[r + 1][0];
+        const float(&e)[4] = acc[r][0], (&f)[4] = acc[r + 1][0];
         float four[4][2] = {{e[0], e[1]}, {e[2], e[3]}, {f[0], f[1]}, {f[2], f[3]}};
         eight_of_quad(v, four, lane);
         take(v, r + (own >> 1), (lane >> 2) + 8 * (own & 1), n0 + wn * 8);
@@ -280,7 +280,7 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
 #pragma unroll
         for (int t = 0; t < NT; t += 2) {
           float v[8];
-          const float(&e)[4] = sums[r][t], (&f)[4] = sums[r][t + 1];
+          const float(&e)[4] = acc[r][t], (&f)[4] = acc[r][t + 1];
           float four[4][2] = {{e[0], e[1]}, {f[0], f[1]}, {e[2], e[3]}, {f[2], f[3]}};
           eight_of_quad(v, four, lane);
           take(v, r, (lane >> 2) + 8 * (own >> 1), n0 + (wn * NT + t + (own & 1)) * 8);

@@ -1,5 +1,5 @@
-// Hopper's own instructions by inline PTX: transaction barriers in shared memory, the tensor copy engine,
-// warpgroup products, and sums sent between the blocks of a cluster. Stands behind the prelude.
+// Hopper's own instructions by inline PTX: transaction barriers in shared memory, TMA,
+// warpgroup products, and accumulators sent between the blocks of a cluster. Stands after the prelude.
 
 // A tensor map as the driver encodes it; kernels take it by value as a __grid_constant__ parameter.
 struct alignas(64) TensorMap {
@@ -12,7 +12,7 @@ PL_INLINE void barrier_init(u32 barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster.
+// Makes initialised barriers visible to TMA and to the other blocks of the cluster.
 PL_INLINE void barrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -41,7 +41,7 @@ PL_INLINE void barrier_wait(u32 barrier, u32 parity) {
         : "memory");
 }
 
-// ---- the tensor copy engine -----------------------------------------------------------------------------
+// ---- TMA -----------------------------------------------------------------------------
 
 PL_INLINE void map_prefetch(const TensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -106,7 +106,7 @@ PL_INLINE void copy_pixels3(u32 to, const TensorMap *map, u32 barrier, i32 c, i3
 // the warp together, and descriptors stay in uniform registers instead of being moved there before every product.
 PL_INLINE u32 warp_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 32, 0); }
 
-// Rows of `row_bytes` (128, 64 or 32), swizzled over that many bytes as the copy engine does, eight rows a group,
+// Rows of `row_bytes` (128, 64 or 32), swizzled over that many bytes as TMA does, eight rows a group,
 // groups `group_bytes` apart.
 PL_INLINE u64 matrix_descriptor(u32 address, u32 row_bytes, u32 group_bytes) {
     u64 mode = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;

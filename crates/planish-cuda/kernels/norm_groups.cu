@@ -8,7 +8,7 @@
 //   LAST      1: channels are innermost; 0: pixels are
 //   HELD      more than 0: all vectors of a group, so many a thread, stay in registers (STAGE 0)
 //   CLUSTER   blocks that share a group and add up their sums (HELD)
-//   ENDING…   the program behind (see ending.rs)
+//   ENDING…   the program after (see ending.rs)
 //
 // Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
 // no digits, and parts can simply be added up.

@@ -8,7 +8,7 @@
 //   LANES     pixels that a block has at once; THREADS is VECTORS times LANES
 //   GROUPS    of channels
 //   SLICES    threads that share the sums of a group in stage 2
-//   ENDING…   the program behind (see ending.rs)
+//   ENDING…   the program after (see ending.rs)
 //
 // Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
 // no digits, and parts can simply be added up; their order is fixed.

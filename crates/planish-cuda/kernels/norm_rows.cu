@@ -1,4 +1,4 @@
-// Layer and RMS normalization of rows, with a sum before and a program behind.
+// Layer and RMS normalization of rows, with a sum before and a program after.
 //
 // Set from outside:
 //   X_T R_T S_T B_T Y_T   storage of the input, what is added to it, scale, bias and output
@@ -8,7 +8,7 @@
 //   HELD      elements that each thread holds in registers, a multiple of V; 0: rows are read again
 //   V         elements at once
 //   N_OUT     axes of the rows, at most 4
-//   ENDING…   the program behind (see ending.rs)
+//   ENDING…   the program after (see ending.rs)
 //
 // Integers: 0 rows, 1 their length, 2 the bits of epsilon; from 3 on divisors of the rows' axes, innermost
 // first, then their strides in the input, in what is added, and in the output.

@@ -13,7 +13,7 @@
 //
 // Integers: 0 the number of threads; from 1 on the divisors of the threads' axes, innermost first (with LAST
 // vectors of channels, columns, rows, depths; else columns, rows, depths, channels); from 13 on the channels,
-// then for depth, row and column each: input, kernel, stride, dilation, padding before, padding behind; from
+// then for depth, row and column each: input, kernel, stride, dilation, padding before, padding after; from
 // 32 on the strides of sample, channel, depth, row and column, of the input and from 37 of the output.
 
 // An axis of a small window: where it begins, which of its taps lie in the image, and how many of them do with and

@@ -1,5 +1,5 @@
 // The ground every kernel stands on: number types, conversions, wide loads and stores, asynchronous copies,
-// matrix fragments and products, all by inline PTX. Nothing here or behind it includes a toolkit's header.
+// matrix fragments and products, all by inline PTX. Nothing here or after it includes a toolkit's header.
 //
 // `__CUDA_ARCH__` decides what an instruction becomes: from sm_80 on copies are asynchronous and products take
 // f16, bf16 and tf32; sm_75 has f16 products of half the depth and copies through registers.

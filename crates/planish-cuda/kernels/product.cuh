@@ -11,7 +11,7 @@
 //   WM WN WK         warps along rows, columns and k; warps along k take turns in the chunks of a stage
 //   STAGES           stages in flight
 //   SPLIT_CLUSTER    1: the blocks of a cluster share the k of one tile and add up through shared memory (sm_90)
-//   SPLIT_MEMORY     1: blocks share the k of one tile and leave their sums in the workspace, where a second
+//   SPLIT_MEMORY     1: blocks share the k of one tile and leave their accumulators in the workspace, where a second
 //                    kernel adds them up
 //   PLAIN_OUT        1 where the output's channels are outermost: neighbouring threads take neighbouring rows
 //
@@ -24,7 +24,7 @@ constexpr int ROW_BYTES = CHUNKS * 16;
 constexpr int THREADS = 32 * WM * WN * WK;
 constexpr int A_BYTES = BM * ROW_BYTES;
 constexpr int STAGE_BYTES = (BM + BN) * ROW_BYTES;
-constexpr int TILE_LD = BN + 8;  // floats; rows of sums start in different banks
+constexpr int TILE_LD = BN + 8;  // floats; rows of accumulators start in different banks
 
 template <class A, class B> struct Same { static constexpr bool yes = false; };
 template <class A> struct Same<A, A> { static constexpr bool yes = true; };
@@ -35,15 +35,15 @@ PL_INLINE u32 place(int row, int chunk) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// Sums of one warp
+// Accumulators of one warp
 
 #if defined(__CUDA_ARCH__)
 constexpr int MT = BM / WM / 16, NT = BN / WN / 8;   // products of a warp's tile, on tensor cores
 constexpr int TM = BM / WM / 4, TN = BN / WN / 8;    // elements of a lane, on the plain units
 
-struct Sums {
+struct Accumulators {
   static constexpr int COUNT = (BM / WM) * (BN / WN) / 32;
-  // On the plain units, sums of f32 are taken in parts of some 32 products where a lane has registers for both: the
+  // On the plain units, accumulators of f32 are taken in parts of some 32 products where a lane has registers for both: the
   // rounding of a sum of n products then grows with n / 32 and not with n, for an addition in 32.
   static constexpr bool IN_PARTS = SIMT && COUNT <= 64;
   static constexpr int PART_STEPS = WK;
@@ -58,7 +58,7 @@ struct Sums {
     }
   }
 
-  // Behind step t, from 0.
+  // After step t, from 0.
   PL_INLINE void end_part(int t) {
     if constexpr (IN_PARTS) {
       if (t % PART_STEPS == PART_STEPS - 1) {
@@ -68,7 +68,7 @@ struct Sums {
     }
   }
 
-  // Behind the last step.
+  // After the last step.
   PL_INLINE void end() {
     if constexpr (IN_PARTS) {
 #pragma unroll
@@ -310,7 +310,7 @@ struct Share {
 };
 
 // Runs `steps` stages of both loaders. Weights do not depend on earlier kernels, so they start before the wait.
-template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int steps, u32 shared, bool b_is_weight) {
+template <class A, class B> PL_INLINE void sum_up(Accumulators& acc, A& a, B& b, int steps, u32 shared, bool b_is_weight) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
   constexpr int AHEAD = STAGES - 1;
@@ -332,7 +332,7 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
     }
     copy_async_commit();
   }
-  sums.clear();
+  acc.clear();
   int slot = 0, next = AHEAD;
 #pragma unroll 1
   for (int t = 0; t < steps; t++) {
@@ -348,8 +348,8 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
     }
     copy_async_commit();
     const u32 from = shared + slot * STAGE_BYTES;
-    sums.step(from, from + A_BYTES, wm, wn, wk, lane);
-    sums.end_part(t);
+    acc.step(from, from + A_BYTES, wm, wn, wk, lane);
+    acc.end_part(t);
     if (more) {
       if (A::THROUGH_REGISTERS) a.store(to);
       if (B::THROUGH_REGISTERS) b.store(to + A_BYTES);
@@ -357,17 +357,17 @@ template <class A, class B> PL_INLINE void sum_up(Sums& sums, A& a, B& b, int st
     slot = slot + 1 == STAGES ? 0 : slot + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
   }
-  sums.end();
+  acc.end();
   copy_async_wait<0>();
   __syncthreads();
 }
 
-// Puts the warps' sums together in `tile` (shared memory), then gives every eight neighbours of a row, added up
+// Puts the warps' accumulators together in `tile` (shared memory), then gives every eight neighbours of a row, added up
 // over warps and over the blocks of a cluster, in an order that is always the same, to `take(row, column, v)`.
-template <class F> PL_INLINE void give_out(Sums& sums, float* tile, const Tile& t, int split, F take) {
+template <class F> PL_INLINE void give_out(Accumulators& acc, float* tile, const Tile& t, int split, F take) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
-  sums.put(tile + wk * BM * TILE_LD, wm, wn, lane);
+  acc.put(tile + wk * BM * TILE_LD, wm, wn, lane);
   constexpr int GROUPS = BM * BN / 8;
   int first = threadIdx.x, step = THREADS;
 #if SPLIT_CLUSTER

@@ -12,7 +12,7 @@
 //   N_KEPT N_GONE   axes of the results and of what is reduced
 //   PARTS      more than 1: so many blocks share a result, and `reduce_finish` joins what they leave
 //
-// Integers: 0 results (vectors of them unless ALONG), 1 elements of each (vectors if ALONG), 2 elements behind
+// Integers: 0 results (vectors of them unless ALONG), 1 elements of each (vectors if ALONG), 2 elements after
 // the last whole vector's start, 3 elements of each, 4 (vectors of) elements for one part; from 5 on divisors
 // of the kept axes, innermost first, then of the reduced ones; then strides of the kept axes in the input, in
 // the output, and of the reduced axes.

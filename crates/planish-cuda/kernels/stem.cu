@@ -202,9 +202,9 @@ stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Ste
 #endif
       bring(p, (const X_T*)x, t, patch);
     __syncthreads();
-    float sums[MT * 2 * NT][2];
+    float acc[MT * 2 * NT][2];
 #pragma unroll
-    for (int u = 0; u < MT * 2 * NT; u++) sums[u][0] = sums[u][1] = 0.f;
+    for (int u = 0; u < MT * 2 * NT; u++) acc[u][0] = acc[u][1] = 0.f;
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
       u32 a[MT][4];
@@ -222,9 +222,9 @@ stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Ste
 #pragma unroll
           for (int k = 0; k < 2; k++) {
             const int low = mt * 2 * NT + nt + k, high = low + NT;
-            float d[4] = {sums[low][0], sums[low][1], sums[high][0], sums[high][1]};
+            float d[4] = {acc[low][0], acc[low][1], acc[high][0], acc[high][1]};
             multiply<TIN>(d, a[mt], b[2 * k], b[2 * k + 1]);
-            sums[low][0] = d[0], sums[low][1] = d[1], sums[high][0] = d[2], sums[high][1] = d[3];
+            acc[low][0] = d[0], acc[low][1] = d[1], acc[high][0] = d[2], acc[high][1] = d[3];
           }
         }
       }
@@ -234,7 +234,7 @@ stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Ste
     for (int q = 0; q < MT * 2 * NT; q += 4) {
       float four[4][2];
 #pragma unroll
-      for (int u = 0; u < 4; u++) four[u][0] = sums[q + u][0], four[u][1] = sums[q + u][1];
+      for (int u = 0; u < 4; u++) four[u][0] = acc[q + u][0], four[u][1] = acc[q + u][1];
       float v[8];
       eight_of_quad(v, four, lane);
       const int piece = q + j, column = piece % NT * 8;

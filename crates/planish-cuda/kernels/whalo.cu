@@ -1,9 +1,9 @@
-// Convolutions of stride 1 on Hopper whose windows overlap: the copy engine brings each block's piece of the image once,
+// Convolutions of stride 1 on Hopper whose windows overlap: TMA brings each block's piece of the image once,
 // with the rim that windows reach over, and every tap multiplies the same piece from another place.
 //
 // A warpgroup's 64 rows are 8 by 8 pixels: eight neighbours along x lie together as the products want them, and
 // going down a row of the piece is the step from one group of eight to the next. Swizzling goes by address bits, so
-// a tap's matrix may begin at any pixel. What lies outside the image is filled with zeros by the copy engine.
+// a tap's matrix may begin at any pixel. What lies outside the image is filled with zeros by TMA.
 //
 // Set from outside, besides what wtile.cuh, which stands in front, asks for:
 //   KIND            2 or 3 spatial dimensions
@@ -149,8 +149,8 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
         const Tail tail(p.finish, addresses, p.n, rank, sums_at, gathered, warp, lane);
         Waiting waiting;
         tail.fetch(waiting, where, n0);
-        Sums sums;
-        clear(sums);
+        Accumulators acc;
+        clear(acc);
         i32 part = first_part;
         u64 a = 0;
 #pragma unroll 1
@@ -172,7 +172,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
             for (int i = 0; i < TB; i++)
 #pragma unroll
                 for (int k = 0; k < BK / 16; k++)
-                    warpgroup_product(sums, first + (u64)(i * (ROW_BYTES / 16) + 2 * k), b + (u64)(i * (BN * ROW_BYTES / 16) + 2 * k));
+                    warpgroup_product(acc, first + (u64)(i * (ROW_BYTES / 16) + 2 * k), b + (u64)(i * (BN * ROW_BYTES / 16) + 2 * k));
             product_commit();
             if (!RESIDENT || turns) {
                 product_wait<1>();
@@ -189,7 +189,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
             images.release(done_a - 1);
             if (!RESIDENT) filters.release(done_b - 1);
         }
-        tail.give(sums, waiting, tile_bias, where, n0);
+        tail.give(acc, waiting, tile_bias, where, n0);
     }
 #endif
 }

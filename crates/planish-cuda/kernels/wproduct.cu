@@ -1,8 +1,8 @@
-// Matrix products and convolutions on Hopper: one warp drives the tensor copy engine, warpgroups multiply.
+// Matrix products and convolutions on Hopper: one warp drives TMA, warpgroups multiply.
 //
 // out[row][col] = sum over k of a[row][k] * b[col][k], finished as wtile.cuh, which stands in front, says. For a
 // convolution rows are output pixels (image, depth, height, width flattened), and k runs over filter taps and, within
-// a tap, channels: the copy engine gathers the pixels of one tap (im2col maps) and fills padding with zeros.
+// a tap, channels: TMA gathers the pixels of one tap (im2col maps) and fills padding with zeros.
 //
 // Set from outside, besides: KIND (0 matrix product, 1..3 spatial dimensions of a convolution), STAGES, B_WEIGHT (b
 // is written by no kernel).
@@ -158,8 +158,8 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
         Waiting waiting;
         tail.fetch(waiting, where, n0);
 
-        Sums sums;
-        clear(sums);
+        Accumulators acc;
+        clear(acc);
 #pragma unroll 1
         for (i32 i = 0; i < n_chunks; i++, done++) {
             stages.wait_full(done);
@@ -167,7 +167,7 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
             u64 a = matrix_descriptor(at + group * 64 * BK * 2, BK * 2), b = matrix_descriptor(at + A_BYTES, BK * 2);
             product_fence();
 #pragma unroll
-            for (int k = 0; k < BK / 16; k++) warpgroup_product(sums, a + 2 * k, b + 2 * k);
+            for (int k = 0; k < BK / 16; k++) warpgroup_product(acc, a + 2 * k, b + 2 * k);
             product_commit();
             product_wait<1>();
             // Only now is the piece before this one surely read.
@@ -176,7 +176,7 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
         product_wait<0>();
         if (n_chunks > 0 && lane == 0) stages.release(done - 1);
         consumers_meet();
-        tail.give(sums, waiting, tile_bias, where, n0);
+        tail.give(acc, waiting, tile_bias, where, n0);
     }
 #endif
 }

@@ -1,6 +1,6 @@
-// A tile of the kernels on warpgroup products: the block's warps, the stages that the copy engine fills and
-// warpgroups empty, and the way of the sums to memory, through a cluster where its blocks share them. finish_row.cuh
-// and hopper.cuh stand in front, and `Sums` (a thread's sums) with `warpgroup_product` for the width and type at hand
+// A tile of the kernels on warpgroup products: the block's warps, the stages that TMA fills and
+// warpgroups empty, and the way of the accumulators to memory, through a cluster where its blocks share them. finish_row.cuh
+// and hopper.cuh stand in front, and `Accumulators` (a thread's accumulators) with `warpgroup_product` for the width and type at hand
 // is generated.
 //
 // Set from outside, besides what they ask for:
@@ -13,9 +13,9 @@
 
 #define N_GROUPS (BM / 64)
 #define N_CONSUMERS (N_GROUPS * 128)
-// One warp more drives the copy engine.
+// One warp more drives TMA.
 #define N_THREADS (N_CONSUMERS + 32)
-// A row of partial sums is 64 bytes longer than needed: two neighbouring rows then lie in different banks.
+// A row of partial accumulators is 64 bytes longer than needed: two neighbouring rows then lie in different banks.
 #define PART_PITCH (BN * 4 + 64)
 #define OWN_ROWS (BM / SPLIT)
 #define PART_BYTES (SPLIT > 1 ? BM * PART_PITCH : 0)
@@ -73,20 +73,20 @@ template <class... Rings> PL_INLINE void begin_block(u32 gathered, const Rings &
 // A meeting of the warps that multiply.
 PL_INLINE void consumers_meet() { asm volatile("bar.sync 1, %0;" ::"n"(N_CONSUMERS) : "memory"); }
 
-PL_INLINE void clear(Sums &sums) {
+PL_INLINE void clear(Accumulators &acc) {
 #pragma unroll
-    for (int i = 0; i < BN / 2; i++) sums.d[i] = 0.f;
+    for (int i = 0; i < BN / 2; i++) acc.d[i] = 0.f;
 }
 
 // Eight neighbours of a lane's upper or lower row, of the quad's 32 columns.
-PL_INLINE void eight_of(float (&v)[8], const Sums &sums, int quad, int half, u32 lane) {
+PL_INLINE void eight_of(float (&v)[8], const Accumulators &acc, int quad, int half, u32 lane) {
     float x[4][2];
 #pragma unroll
-    for (int b = 0; b < 4; b++) sums.pair(x[b], 4 * quad + b, half);
+    for (int b = 0; b < 4; b++) acc.pair(x[b], 4 * quad + b, half);
     eight_of_quad(v, x, lane);
 }
 
-// Residuals that wait for their sums: of the vectors that a thread gives out.
+// Residuals that wait for their accumulators: of the vectors that a thread gives out.
 struct Waiting {
 #if SPLIT > 1
     uint4 residual[OWN_VECTORS];
@@ -95,7 +95,7 @@ struct Waiting {
 #endif
 };
 
-// The way of a tile's sums to memory. `Where` tells the place of a row of the tile, and whether it exists:
+// The way of a tile's accumulators to memory. `Where` tells the place of a row of the tile, and whether it exists:
 // `Place where(i32 row, bool &there)`.
 struct Tail {
     const Finish &finish;
@@ -138,7 +138,7 @@ struct Tail {
 #if SPLIT > 1
     // `bias`: of the tile's columns, in shared memory.
     template <class Where>
-    PL_INLINE void give(const Sums &sums, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
+    PL_INLINE void give(const Accumulators &acc, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
         cluster_wait();
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -149,7 +149,7 @@ struct Tail {
 #pragma unroll
             for (int j = 0; j < N_QUADS; j++) {
                 float v[8];
-                eight_of(v, sums, j, h, lane);
+                eight_of(v, acc, j, h, lane);
                 if (32 * j + col >= BN) continue;
                 u32 at = to + j * 128 + (lane % 4) * 16;
                 cluster_send(at, bar, v[0], v[1], v[2], v[3]);
@@ -177,13 +177,13 @@ struct Tail {
     }
 #else
     template <class Where>
-    PL_INLINE void give(const Sums &sums, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
+    PL_INLINE void give(const Accumulators &acc, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int j = 0; j < N_QUADS; j++) {
                 float v[8];
-                eight_of(v, sums, j, h, lane);
+                eight_of(v, acc, j, h, lane);
                 if (32 * j + col >= BN) continue;
                 i32 at = n0 + 32 * j + col;
                 bool there;

@@ -16,20 +16,20 @@ use crate::operands::refuse;
 use crate::space;
 use crate::steps::{Arg, Code, Slot};
 
-/// A program behind a kernel's results.
+/// A program after a kernel's results.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending {
     text: String,
-    /// Arguments behind the kernel's own.
+    /// Arguments after the kernel's own.
     pub(crate) args: Vec<Arg>,
-    /// Integers behind the kernel's own.
+    /// Integers after the kernel's own.
     pub(crate) ints: Vec<i32>,
 }
 
 impl Ending {
-    /// The program behind `main`, with `lanes` neighbours along the column at once. Its integers begin at `base`
+    /// The program after `main`, with `lanes` neighbours along the column at once. Its integers begin at `base`
     /// of the kernel's.
-    pub(crate) fn behind(
+    pub(crate) fn after(
         problem: &Problem,
         main: u32,
         rows: [&[usize]; 4],
@@ -47,7 +47,7 @@ impl Ending {
         Ending::of(problem, &program, rows, cols, lanes, base)
     }
 
-    /// Behind a region's first node, which makes an image: rows are pixels (sample, depth, row, column), columns are
+    /// After a region's first node, which makes an image: rows are pixels (sample, depth, row, column), columns are
     /// channels.
     pub(crate) fn behind_image(problem: &Problem, lanes: usize, base: usize) -> Result<Ending, KernelError> {
         let rank = problem.outputs.first().map_or(0, Operand::rank);
@@ -56,7 +56,7 @@ impl Ending {
         for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
             *to = from;
         }
-        Ending::behind(problem, 0, rows, &[1], lanes, base)
+        Ending::after(problem, 0, rows, &[1], lanes, base)
     }
 
     fn of(

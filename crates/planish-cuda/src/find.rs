@@ -64,7 +64,7 @@ impl Which {
         }
     }
 
-    /// How plans name it among their needs, the version behind.
+    /// How plans name it among their needs, the version after.
     pub(crate) fn need(self) -> &'static str {
         match self {
             Which::Driver => "driver-",

@@ -261,7 +261,7 @@ fn resolve(call: &Call<'_>, slot: Slot) -> Result<Address, KernelError> {
     found.ok_or_else(|| KernelError::new(KernelErrorKind::Failed, format!("a launch without its {slot:?}")))
 }
 
-/// Launches one behind the other: what most families prepare.
+/// Launches one after the other: what most families prepare.
 #[derive(Debug)]
 pub(crate) struct Launches {
     pub(crate) launches: Vec<Launch>,

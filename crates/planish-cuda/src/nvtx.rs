@@ -27,7 +27,7 @@ const DOMAIN_RANGE_PUSH_EX: usize = 4;
 const DOMAIN_RANGE_POP: usize = 5;
 const DOMAIN_CREATE_A: usize = 12;
 
-/// Functions are counted from 1, and a null stands behind the last.
+/// Functions are counted from 1, and a null stands after the last.
 const MOST: usize = 17;
 /// Where the tool writes its functions.
 static SLOTS: [[AtomicPtr<c_void>; MOST]; 6] =

@@ -5,9 +5,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use planish_kernel::{Address, KernelError, KernelErrorKind, Queue, Recording, Wait};
+use planish_kernel::{Address, CapturedGraph, KernelError, KernelErrorKind, Queue, Wait};
 
-use crate::driver::{CapturedGraph, Capturing, Context, Event, Pinned, Stream, Timing, pinned_memory_age};
+use crate::driver::{Capturing, Context, Event, ExecutableGraph, Pinned, Stream, Timing, pinned_memory_age};
 use crate::error::{CudaError, CudaErrorKind};
 use crate::nvtx;
 
@@ -38,7 +38,7 @@ struct Stage {
 #[derive(Debug)]
 pub(crate) struct Point {
     event: Event,
-    /// Waited for without sleeping, as the queue that it was recorded on is.
+    /// Waited for without sleeping, as the queue that it was captured on is.
     spins: AtomicBool,
 }
 
@@ -75,9 +75,9 @@ impl planish_kernel::Event for Point {
 
 /// A captured graph as the runtime sees it.
 #[derive(Debug)]
-struct Recorded(CapturedGraph);
+struct Captured(ExecutableGraph);
 
-impl Recording for Recorded {
+impl CapturedGraph for Captured {
     fn bytes(&self) -> usize {
         self.0.bytes()
     }
@@ -108,7 +108,7 @@ impl CudaQueue {
     /// The next piece, free to be written: the copy that last used it is done.
     fn stage(&mut self, bytes: usize) -> Result<&mut Stage, CudaError> {
         if self.capturing.is_some() {
-            let message = "ordinary memory cannot be copied while launches are recorded";
+            let message = "ordinary memory cannot be copied while launches are captured";
             return Err(CudaError::new(CudaErrorKind::Failed, message));
         }
         self.turn ^= 1;
@@ -157,7 +157,7 @@ impl Queue for CudaQueue {
         let mut earlier: Option<(usize, &mut [u8])> = None;
         for (idx, piece) in to.chunks_mut(PIECE).enumerate() {
             let stage = self.stage(piece.len())?;
-            // SAFETY: the caller grants `from`; the staging memory is read only behind its event.
+            // SAFETY: the caller grants `from`; the staging memory is read only after its event.
             unsafe { stream.download(stage.memory.as_ptr(), from.offset(idx * PIECE).0, piece.len())? };
             stage.done.record(&stream)?;
             let turn = self.turn;
@@ -220,30 +220,30 @@ impl Queue for CudaQueue {
 
     fn begin_capture(&mut self) -> Result<(), KernelError> {
         if self.capturing.is_some() {
-            return Err(KernelError::new(KernelErrorKind::Failed, "launches are recorded already"));
+            return Err(KernelError::new(KernelErrorKind::Failed, "launches are captured already"));
         }
         self.capturing = Some(Capturing::begin(&self.stream)?);
         Ok(())
     }
 
-    fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
+    fn end_capture(&mut self) -> Result<Box<dyn CapturedGraph>, KernelError> {
         let capturing = self
             .capturing
             .take()
-            .ok_or_else(|| KernelError::new(KernelErrorKind::Failed, "no launches are recorded"))?;
-        Ok(Box::new(Recorded(capturing.end()?)))
+            .ok_or_else(|| KernelError::new(KernelErrorKind::Failed, "no launches are captured"))?;
+        Ok(Box::new(Captured(capturing.end()?)))
     }
 
     fn pinned_memory_age(&self) -> u64 {
         pinned_memory_age()
     }
 
-    unsafe fn replay(&mut self, recording: &dyn Recording) -> Result<(), KernelError> {
-        let recorded = recording.as_any().downcast_ref::<Recorded>().ok_or_else(|| {
-            KernelError::new(KernelErrorKind::Failed, "another backend's recording was given to a CUDA queue")
+    unsafe fn replay(&mut self, graph: &dyn CapturedGraph) -> Result<(), KernelError> {
+        let captured = graph.as_any().downcast_ref::<Captured>().ok_or_else(|| {
+            KernelError::new(KernelErrorKind::Failed, "another backend's graph was given to a CUDA queue")
         })?;
         // SAFETY: the caller promises that memory is there, and that it is under way nowhere else.
-        unsafe { recorded.0.launch(&self.stream) }.map_err(KernelError::from)
+        unsafe { captured.0.launch(&self.stream) }.map_err(KernelError::from)
     }
 
     fn staging_bytes(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Which nodes one CUDA kernel may cover together: chains behind products and norms, and groups of pointwise nodes.
+//! Which nodes one CUDA kernel may cover together: chains after products and norms, and groups of pointwise nodes.
 
 use planish_kernel::{Fusion, Proposal, Ref, Whole};
 use planish_op::Op;

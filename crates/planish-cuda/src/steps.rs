@@ -64,7 +64,7 @@ impl Plan {
         Plan { sources: vec![source], steps: vec![step], workspace: 0 }
     }
 
-    /// Another plan behind this one. Sources that are the same are kept once; workspaces are shared, since
+    /// Another plan after this one. Sources that are the same are kept once; workspaces are shared, since
     /// neither outlives its plan.
     pub(crate) fn then(mut self, next: Plan) -> Plan {
         for mut step in next.steps {
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// The text of a kernel behind the helpers that kernels here share.
+/// The text of a kernel after the helpers that kernels here share.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
     file: &'static str,
@@ -96,7 +96,7 @@ impl Code {
         Code { file, defines: String::new(), before: String::new(), text: text.to_string(), entry, n_ints }
     }
 
-    /// With a macro. It stands behind the helpers, whose own names may be the same.
+    /// With a macro. It stands after the helpers, whose own names may be the same.
     pub(crate) fn define(mut self, name: &str, value: impl std::fmt::Display) -> Code {
         use std::fmt::Write;
         let _ = writeln!(self.defines, "#define {name} {value}");

@@ -101,7 +101,7 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
     let mut failures = Vec::new();
     for family in offline::families() {
         for gpu in Gpu::every_architecture() {
-            // The first sample that has our own code behind it stands for the family on this architecture.
+            // The first sample that has our own code after it stands for the family on this architecture.
             let source = offline::samples(family).iter().find_map(|problem| {
                 let candidate = offline::candidates(family, &gpu, problem).into_iter().next()?;
                 let arranged = problem.for_candidate(&candidate);

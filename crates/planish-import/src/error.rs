@@ -116,7 +116,7 @@ impl ImportErrorKind {
             }
             ImportErrorKind::Opset { .. } => "export with opset_version=21",
             ImportErrorKind::UnsupportedType { .. } => {
-                "do this part before or behind the model, and export the rest"
+                "do this part before or after the model, and export the rest"
             }
             ImportErrorKind::NotExpressible { .. } => "replace the operator by standard ones",
             ImportErrorKind::TooLarge { .. } => {

@@ -63,7 +63,7 @@ impl<'m> Frame<'m> {
         }
     }
 
-    /// Like `define`, for a value from outside: what is captured stays so behind a branch.
+    /// Like `define`, for a value from outside: what is captured stays so after a branch.
     pub(crate) fn define_captured(&mut self, name: &'m str, id: ValueId) {
         self.names.insert(name, id);
     }

@@ -40,7 +40,7 @@ fn long_sums() -> Graph<'static> {
     graph
 }
 
-/// The nodes behind `first`, one after the other.
+/// The nodes after `first`, one after the other.
 fn extend(
     graph: &mut Graph<'static>,
     n: usize,

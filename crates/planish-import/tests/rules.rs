@@ -20,7 +20,7 @@ impl Case {
         Case { opset, graph: Graph { name: "case".into(), ..Graph::default() } }
     }
 
-    /// An input such as `x: float n 3 8`, sizes or names behind the element type.
+    /// An input such as `x: float n 3 8`, sizes or names after the element type.
     fn input(mut self, text: &'static str) -> Case {
         self.graph.inputs.push(value(text));
         self

@@ -270,7 +270,7 @@ impl Graph {
         self.add_value(ValueInfo { name: name.into(), ty, content, producer: None })
     }
 
-    /// Adds a node behind all others and infers its outputs.
+    /// Adds a node after all others and infers its outputs.
     pub fn add_node(&mut self, new: NewNode) -> Result<NodeId, GraphError> {
         let id = NodeId::from_index(self.nodes.len())
             .ok_or_else(|| GraphError::new(GraphErrorKind::TooManyValues, &*new.name))?;

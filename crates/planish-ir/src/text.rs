@@ -32,7 +32,7 @@
 //! string    = '"' (character | '\"' | '\\' | '\n' | '\u{hex}')* '"'
 //! ```
 //!
-//! The `_` is an absent operand or a result that nobody wants; operands behind `;` are captured by the bodies,
+//! The `_` is an absent operand or a result that nobody wants; operands after `;` are captured by the bodies,
 //! which list them as their last inputs. Floating-point elements are decimal where that gives back the same
 //! bits and `0x…` bits where it does not (a NaN with a payload). Elements of large constants stand beside the
 //! text (`#0` is the first of [`Printed::constants`]) or, self-contained, in hexadecimal, little-endian.

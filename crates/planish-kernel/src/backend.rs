@@ -96,7 +96,7 @@ impl Prices {
 
     /// A device whose launches are replayed: what lies between two of them is part of their measured times, so a
     /// step costs little besides. Memory moves some 2,000 bytes a nanosecond, read and written; a bus 25 bytes a
-    /// nanosecond, behind some microseconds.
+    /// nanosecond, after some microseconds.
     pub const DEVICE: Prices = Prices {
         step_ns: 300.0,
         reorder_ns: 2_500.0,
@@ -130,7 +130,7 @@ pub struct Call<'a> {
 
 /// A tactic prepared for one problem. Preparing may take time, launching must not allocate.
 pub trait Kernel: Send + Sync + fmt::Debug {
-    /// Scratch memory that a launch needs, for the problem's number of threads.
+    /// Workspace that a launch needs, for the problem's number of threads.
     fn workspace_bytes(&self) -> usize;
 
     /// Whether it looks at values that may be out of range and tells of them by [`Call::fault`] instead of failing:
@@ -325,7 +325,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         None
     }
 
-    /// An event to be recorded again and again by [`Queue::record_at`]; `timed` if times between are asked for.
+    /// An event to be captured again and again by [`Queue::record_at`]; `timed` if times between are asked for.
     fn event(&self, timed: bool) -> Result<Box<dyn Event>, KernelError> {
         let _ = timed;
         Err(KernelError::unsupported(format!("{} makes no events ahead", self.name())))

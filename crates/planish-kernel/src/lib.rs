@@ -10,7 +10,7 @@
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
 //! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory;
-//! - [`Queue`], [`Event`] and [`Recording`]: where launches are put, in what order, and how they are replayed;
+//! - [`Queue`], [`Event`] and [`CapturedGraph`]: where launches are put, in what order, and how they are replayed;
 //! - [`Code`]: compiled code that a plan carries for its kernels.
 //!
 //! Nothing here knows a file format, a graph or a device.
@@ -46,7 +46,7 @@ pub use operand::{Layout, Operand, layouts_for};
 pub use overlap::Within;
 pub use problem::{Arithmetic, Numeric, Problem};
 pub use product::product_sizes;
-pub use queue::{Event, Queue, QueueOptions, Recording, Wait};
+pub use queue::{CapturedGraph, Event, Queue, QueueOptions, Wait};
 pub use region::{Ref, Region, RegionNode, is_pointwise};
 pub use regions::Fusion;
 pub use tactic::{Candidate, PackedWeight, TACTIC_SOURCES, Tactic, Want};

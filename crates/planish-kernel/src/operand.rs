@@ -137,7 +137,7 @@ impl Operand {
         self.dims[axis] <= 1 || self.strides[axis] == 1
     }
 
-    /// Bytes from the first to behind the last element; `usize::MAX` where no memory has as many.
+    /// Bytes from the first to after the last element; `usize::MAX` where no memory has as many.
     pub fn span_bytes(&self) -> usize {
         if self.is_empty() {
             return 0;

@@ -77,7 +77,7 @@ impl Runs {
     }
 }
 
-/// Bytes from the first to behind the last.
+/// Bytes from the first to after the last.
 fn span(steps: &[(i128, i128)], run: i128) -> i128 {
     steps.iter().map(|(count, stride)| (count - 1) * stride).sum::<i128>() + run
 }

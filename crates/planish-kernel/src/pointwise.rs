@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is straight-line code in single assignment: instruction `i` makes value `i`, reads earlier
 //! ones, and every input is read through broadcasting. Backends interpret or compile it; its meaning is the
-//! reference's. [`Epilogue`] is the form in which matrix products and convolutions take the operators behind
+//! reference's. [`Epilogue`] is the form in which matrix products and convolutions take the operators after
 //! them: bias, residual and clamp apart, because they have fast ways for these, and a program for the rest.
 
 mod build;
@@ -105,7 +105,7 @@ impl Program {
         build::program(problem, None, Floats::Stored)
     }
 
-    /// The program of the nodes behind `main`, whose first output is the running value ([`Inst::Running`]).
+    /// The program of the nodes after `main`, whose first output is the running value ([`Inst::Running`]).
     /// A bias that is an input of `main` itself (Conv's `B`, Gemm's `C` with its factors) comes first. The
     /// problem must have one output, and it must have the sizes of `main`'s.
     pub fn epilogue(problem: &Problem, main: u32) -> Result<Program, KernelError> {

@@ -1,4 +1,4 @@
-//! Queues: where launches are put, one after the other, and what marks, holds back, records and replays them.
+//! Queues: where launches are put, one after the other, and what marks, holds back, captures and replays them.
 
 #![allow(unsafe_code)]
 
@@ -38,7 +38,7 @@ pub trait Event: Send + Sync + fmt::Debug {
     /// Whether the queue has got there.
     fn is_reached(&self) -> Result<bool, KernelError>;
 
-    /// Waits on the host until the queue has got there, and for nothing behind it.
+    /// Waits on the host until the queue has got there, and for nothing after it.
     fn wait(&self) -> Result<(), KernelError>;
 
     /// Nanoseconds on the device since `earlier`, both reached and made with timing.
@@ -52,7 +52,7 @@ pub trait Event: Send + Sync + fmt::Debug {
 }
 
 /// Launches and copies that were captured, to be replayed as one.
-pub trait Recording: Send + fmt::Debug {
+pub trait CapturedGraph: Send + fmt::Debug {
     /// Device memory that it holds, as far as that is known.
     fn bytes(&self) -> usize {
         0
@@ -84,7 +84,7 @@ pub trait Queue: Send + fmt::Debug {
     unsafe fn download(&mut self, to: &mut [u8], from: Address) -> Result<(), KernelError>;
 
     /// As `upload`, but the source is read when the queue gets there, so that this returns at once. Part of a
-    /// recording while one is made, which reads the same place at every replay.
+    /// captured graph while one is made, which reads the same place at every replay.
     ///
     /// # Safety
     /// As for `upload`; `from` must be memory of `allocate_pinned` (or registered with the device) that nobody
@@ -94,7 +94,7 @@ pub trait Queue: Send + fmt::Debug {
         unsafe { self.upload(to, from) }
     }
 
-    /// As `download`, but done when the queue gets there, so that this returns at once. Part of a recording
+    /// As `download`, but done when the queue gets there, so that this returns at once. Part of a captured graph
     /// while one is made.
     ///
     /// # Safety
@@ -110,7 +110,7 @@ pub trait Queue: Send + fmt::Debug {
         unsafe { self.download(std::slice::from_raw_parts_mut(to, bytes), from) }
     }
 
-    /// Copies inside the backend's memory; done when the queue gets there. Part of a recording while one is made.
+    /// Copies inside the backend's memory; done when the queue gets there. Part of a captured graph while one is made.
     ///
     /// # Safety
     /// Both must be the backend's memory, apart from each other, readable and writable for `bytes` when the
@@ -138,31 +138,31 @@ pub trait Queue: Send + fmt::Debug {
         false
     }
 
-    /// From here on launches, `copy` and the pinned copies are recorded instead of done. Nothing else may be
+    /// From here on launches, `copy` and the pinned copies are captured instead of done. Nothing else may be
     /// asked of the queue until `end_capture`.
     fn begin_capture(&mut self) -> Result<(), KernelError> {
-        Err(KernelError::unsupported("this backend records no launches"))
+        Err(KernelError::unsupported("this backend captures no launches"))
     }
 
-    /// Ends what `begin_capture` began, also after an error in between, and gives the recording, ready to be
+    /// Ends what `begin_capture` began, also after an error in between, and gives the graph, ready to be
     /// replayed.
-    fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
-        Err(KernelError::unsupported("this backend records no launches"))
+    fn end_capture(&mut self) -> Result<Box<dyn CapturedGraph>, KernelError> {
+        Err(KernelError::unsupported("this backend captures no launches"))
     }
 
-    /// Queues all that was recorded, as it was. Allocates nothing.
+    /// Queues all that was captured, as it was. Allocates nothing.
     ///
     /// # Safety
-    /// What was promised for each launch and copy of the recording must hold again: all memory that they name
-    /// is still there. The recording must not be dropped before the queue has passed, nor be under way on
+    /// What was promised for each launch and copy of the captured graph must hold again: all memory that they name
+    /// is still there. The graph must not be dropped before the queue has passed, nor be under way on
     /// another queue.
-    unsafe fn replay(&mut self, recording: &dyn Recording) -> Result<(), KernelError> {
-        let _ = recording;
-        Err(KernelError::unsupported("this backend records no launches"))
+    unsafe fn replay(&mut self, graph: &dyn CapturedGraph) -> Result<(), KernelError> {
+        let _ = graph;
+        Err(KernelError::unsupported("this backend captures no launches"))
     }
 
-    /// Changes whenever pinned memory was given back: a recording's copies may mean the memory that was there when it
-    /// was recorded and not what has the same address since, so that one made before is not replayed.
+    /// Changes whenever pinned memory was given back: a captured graph's copies may mean the memory that was there when it
+    /// was captured and not what has the same address since, so that one made before is not replayed.
     fn pinned_memory_age(&self) -> u64 {
         0
     }

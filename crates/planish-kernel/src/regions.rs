@@ -1,5 +1,5 @@
 //! Which nodes one kernel may cover together, as most backends have it: a product or norm with the pointwise nodes
-//! behind it, and groups of pointwise nodes.
+//! after it, and groups of pointwise nodes.
 //!
 //! Every value between nodes of a region is read inside the region only, so a region can never come between
 //! nodes that depend on each other through the outside.
@@ -22,7 +22,7 @@ pub struct Fusion {
 }
 
 impl Fusion {
-    /// Chains behind products and groups of pointwise nodes, longer ones before their parts.
+    /// Chains after products and groups of pointwise nodes, longer ones before their parts.
     pub fn propose(&self, whole: &Whole) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         let n_nodes = whole.region.nodes.len() as u32;
@@ -51,7 +51,7 @@ impl Fusion {
         proposals
     }
 
-    /// `main` and the chain of pointwise nodes behind it that keep its shape.
+    /// `main` and the chain of pointwise nodes after it that keep its shape.
     pub fn epilogue(&self, whole: &Whole, main: u32) -> Vec<u32> {
         let mut chain = vec![main];
         let goes_on = |dtype: DType| self.epilogue_types.contains(&dtype);

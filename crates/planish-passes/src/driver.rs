@@ -94,7 +94,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Pipeline {
     passes: Vec<Pass>,
-    /// Steps that run again behind each other as long as one of them changes something.
+    /// Steps that run again one after another as long as one of them changes something.
     settled: Range<usize>,
 }
 
@@ -103,7 +103,7 @@ impl Pipeline {
         Pipeline { passes, settled: 0..0 }
     }
 
-    /// Has these steps run again behind each other as long as one of them changes something, where each opens the way
+    /// Has these steps run again one after another as long as one of them changes something, where each opens the way
     /// for the others.
     pub fn until_settled(self, steps: Range<usize>) -> Pipeline {
         Pipeline { settled: steps, ..self }
@@ -114,7 +114,7 @@ impl Pipeline {
         self.passes.iter().map(Pass::name)
     }
 
-    /// The graph behind all passes, and what they did. Inputs and outputs keep their names, types and order.
+    /// The graph after all passes, and what they did. Inputs and outputs keep their names, types and order.
     pub fn run(&self, graph: Graph, options: &Options) -> Result<(Graph, Report), PassError> {
         if let Some(unknown) = options.disabled.iter().find(|name| self.names().all(|known| known != *name)) {
             let mut known: Vec<&'static str> = self.names().collect();

@@ -1,5 +1,5 @@
 //! Reading normalizations written out: `v / √(mean(v²) + ε)`, with or without the mean taken off first, and
-//! the scale and shift behind it.
+//! the scale and shift after it.
 
 use planish_ir::{NodeId, ValueId};
 use planish_op::Op;
@@ -161,7 +161,7 @@ pub(crate) struct Affinity {
     pub(crate) nodes: Vec<NodeId>,
 }
 
-/// Follows a product and a sum behind `result` as long as `fits` accepts what is multiplied or added.
+/// Follows a product and a sum after `result` as long as `fits` accepts what is multiplied or added.
 pub(crate) fn affinity(
     cx: &View<'_>,
     result: ValueId,

@@ -66,33 +66,33 @@ pub fn standard() -> Pipeline {
         Pass::rule(Canonicalize),
         // Reshapes with constant targets can be told from those that change something.
         Pass::rule(RemoveIdentity),
-        // Behind the spelling of Squeeze and the like as Reshape.
+        // After the spelling of Squeeze and the like as Reshape.
         Pass::rule(MergeReshapes),
         // Patterns ask whether two values are the same one.
         Pass::sweep(ShareCommonSubexpressions),
         // Folding into layers. Before patterns, none of which has a BatchNormalization in it.
         Pass::rule(FoldBatchNorm),
     ]);
-    // Behind constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
+    // After constants, shapes and identities: a pattern then sees numbers instead of the nodes that make
     // them. Before everything that would take parts of a pattern for itself.
     passes.extend(recognition());
     passes.extend([
-        // Behind patterns, which have transposes of their own (attention), and before whatever looks for the
+        // After patterns, which have transposes of their own (attention), and before whatever looks for the
         // neighbours of a layer.
         Pass::sweep(PushTransposes),
-        // Behind patterns, which begin with such sums and products: HardSigmoid adds 3 to a convolution.
+        // After patterns, which begin with such sums and products: HardSigmoid adds 3 to a convolution.
         Pass::rule(FoldScaleIntoConv),
-        // Behind patterns, which know a square as Pow.
+        // After patterns, which know a square as Pow.
         Pass::rule(SimplifyPowers),
-        // Behind patterns, which know means as ReduceMean.
+        // After patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
-        // Behind attention, whose operands are such slices, and before Reshapes are merged.
+        // After attention, whose operands are such slices, and before Reshapes are merged.
         Pass::rule(PushSlices),
         // What the passes above brought in gets the same spelling as the rest.
         Pass::rule(Canonicalize),
         // Transposes that moved nothing have become Reshapes.
         Pass::rule(MergeReshapes),
-        // Behind all folding: what is to be one layer must look the same.
+        // After all folding: what is to be one layer must look the same.
         Pass::sweep(MergeParallelGemms),
         // At the end, since it forgets which precision the model wants; a build in integers switches it off.
         Pass::rule(FoldDequantizedWeights),
@@ -105,7 +105,7 @@ pub fn standard() -> Pipeline {
     Pipeline::new(passes).until_settled(sizes)
 }
 
-/// Sizes as constants, and what follows from constants: a padding by a computed size tells the sizes behind it.
+/// Sizes as constants, and what follows from constants: a padding by a computed size tells the sizes after it.
 fn folding() -> [Pass; 2] {
     [Pass::rule(FoldShapes), Pass::sweep(FoldConstants::default())]
 }
@@ -119,7 +119,7 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         Pass::rule(CancelCasts),
         // What computes in 16 bits keeps channels innermost, where this costs nothing.
         Pass::rule(SliceTokens),
-        // For the same reason; behind the casts, which stand between products and what is added to them.
+        // For the same reason; after the casts, which stand between products and what is added to them.
         Pass::rule(AddToProducts),
         // A value that several lowered nodes read was cast for each.
         Pass::sweep(ShareCommonSubexpressions),
@@ -156,9 +156,9 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeDepthToSpace),
         // Early, since attention looks for transposed keys.
         Pass::rule(RecognizeTranspose),
-        // Behind Transpose, which joins what exporters do to an axis before they index it.
+        // After Transpose, which joins what exporters do to an axis before they index it.
         Pass::rule(RecognizeSlice),
-        // Parts of the activations behind them.
+        // Parts of the activations after them.
         Pass::rule(RecognizeSigmoid),
         Pass::rule(RecognizeSoftplus),
         Pass::rule(RecognizeGelu),
@@ -174,15 +174,15 @@ fn recognition() -> Vec<Pass> {
         Pass::rule(RecognizeInstanceNorm),
         Pass::rule(RecognizeLayerNorm),
         Pass::rule(RecognizeRmsNorm),
-        // Behind InstanceNorm and LayerNorm, which it is made of.
+        // After InstanceNorm and LayerNorm, which it is made of.
         Pass::rule(RecognizeGroupNorm),
-        // Behind the norms, whose roots are of the same kind.
+        // After the norms, whose roots are of the same kind.
         Pass::rule(RecognizeReduceL2),
         // Before attention, whose operands it makes.
         Pass::rule(RecognizeRotaryEmbedding),
         // A part of attention.
         Pass::rule(RecognizeSoftmax),
-        // Behind the norms and activations, since it takes the scales of its operands off.
+        // After the norms and activations, since it takes the scales of its operands off.
         Pass::rule(RecognizeAttention),
         Pass::rule(PackAttentionHeads),
         // Around packed heads the batch alone may be left to transpose.

@@ -18,7 +18,7 @@ pub struct PassReport {
     pub hits: usize,
     /// Times that the graph was looked at; one more than were needed, as a rule.
     pub sweeps: usize,
-    /// Nodes behind the pass, those in bodies not included.
+    /// Nodes after the pass, those in bodies not included.
     pub n_nodes: usize,
     /// What the last look at each graph was refused, if it was asked for.
     pub refusals: Vec<Refusal>,

@@ -128,7 +128,7 @@ impl Patch {
         patch
     }
 
-    /// A new constant. The name is a wish: a taken one gets a number behind it.
+    /// A new constant. The name is a wish: a taken one gets a number after it.
     pub fn constant(&mut self, name: &str, tensor: Tensor) -> Operand {
         self.items.push(Item::Constant { name: name.into(), tensor });
         self.last(0)

@@ -34,7 +34,7 @@ pub(crate) fn run(pass: Pass, before: &str) -> (Graph, PassReport) {
     (after, report.passes.remove(0))
 }
 
-/// That the graph becomes the expected one: statements only, one a line, and `refused` lines behind them.
+/// That the graph becomes the expected one: statements only, one a line, and `refused` lines after them.
 #[track_caller]
 pub(crate) fn check(rule: impl Rule + Send + 'static, before: &str, after: Expect) {
     check_pass(Pass::rule(rule), before, after);
@@ -77,7 +77,7 @@ pub(crate) fn same_interface(before: &Graph, after: &Graph) {
     );
 }
 
-/// That a pass takes the node away which makes `value`, the graph's only output behind a Neg.
+/// That a pass takes the node away which makes `value`, the graph's only output after a Neg.
 #[track_caller]
 pub(crate) fn removed(rule: impl Rule + Send + 'static, statements: &str, value: &str) {
     let (graph, _) = run(Pass::rule(rule), &read_by_neg(statements, value));
@@ -103,7 +103,7 @@ fn read_by_neg(statements: &str, value: &str) -> String {
     format!("{statements} %result: {ty} = {op}(%{value}) output %result")
 }
 
-/// Relative distance of elements before and behind a pass that folds constants: a weight is rounded once more
+/// Relative distance of elements before and after a pass that folds constants: a weight is rounded once more
 /// (6e-8), and the sums of the tests have few terms.
 const ROUNDING: f64 = 1e-6;
 

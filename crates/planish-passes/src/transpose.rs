@@ -23,7 +23,7 @@ pub(crate) fn inverse(perm: &[usize]) -> Vec<usize> {
 }
 
 /// The order of a Transpose by `second` of a Transpose by `first`.
-pub(crate) fn behind(first: &[usize], second: &[usize]) -> Vec<usize> {
+pub(crate) fn after(first: &[usize], second: &[usize]) -> Vec<usize> {
     second.iter().map(|&axis| first[axis]).collect()
 }
 

@@ -14,7 +14,7 @@ const GRAPHS: [&str; 3] = [
     include_str!("graphs/control.txt"),
 ];
 
-/// Distance of elements before and behind the passes, relative to numbers of about 1: weights are folded and
+/// Distance of elements before and after the passes, relative to numbers of about 1: weights are folded and
 /// rounded once more (6e-8), a dozen layers deep.
 const ROUNDING: f64 = 2e-6;
 

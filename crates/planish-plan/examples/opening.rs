@@ -8,7 +8,7 @@ use std::time::Instant;
 use planish_kernel::{Layout, Numeric, Region, Tactic, Target};
 use planish_op::{Attribute, Op, ValueType};
 use planish_plan::{
-    Certificate, Check, Evidence, Home, Outcome, Plan, Program, Step, StepKind, Timing, Value, Variant,
+    Certificate, Check, Evidence, Outcome, Plan, Program, Step, StepKind, Storage, Timing, Value, Variant,
     Weight,
 };
 use planish_tensor::{Bytes, DType};
@@ -26,16 +26,16 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
     ];
     let conv = Op::from_attributes("Conv", &attributes).expect("a Conv");
     let tactic = Tactic::new("conv_implicit_gemm_f32_14x32_avx512", 1);
-    let value = |name: String, ty: &ValueType, home: Home| Value {
+    let value = |name: String, ty: &ValueType, storage: Storage| Value {
         name,
         ty: ty.clone(),
         layout: Layout::ChannelsLast,
-        home,
+        storage,
         target: 0,
     };
     let n_elements = weight_bytes / 4 / n_steps;
     let weight_ty = ValueType::tensor(DType::F32, [n_elements].into());
-    let mut values = vec![value("x".to_string(), &ty, Home::Input)];
+    let mut values = vec![value("x".to_string(), &ty, Storage::Input)];
     let mut plan = Plan {
         name: "chain".to_string(),
         producer: "example".to_string(),
@@ -66,8 +66,8 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
             packed_by: None,
         });
         let weight = values.len() as u32;
-        values.push(value(format!("{name}_weight"), &weight_ty, Home::Weight(idx as u32)));
-        values.push(value(format!("{name}_output_0"), &ty, Home::Arena));
+        values.push(value(format!("{name}_weight"), &weight_ty, Storage::Weight(idx as u32)));
+        values.push(value(format!("{name}_output_0"), &ty, Storage::Arena));
         plan.program.steps.push(Step {
             name: name.clone(),
             kind: StepKind::Kernel {

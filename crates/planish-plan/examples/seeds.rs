@@ -1,6 +1,6 @@
 //! Small plans as the fuzz target `read_plan` takes them: `cargo run -p planish-plan --example seeds -- FOLDER PLAN…`
 //!
-//! Each plan becomes its sections, behind a length of two bytes each, then its weights.
+//! Each plan becomes its sections, after a length of two bytes each, then its weights.
 
 use std::path::{Path, PathBuf};
 

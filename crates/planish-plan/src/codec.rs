@@ -55,7 +55,7 @@ pub(crate) fn to_section<T: Stored>(value: &T) -> Vec<u8> {
     to.into_bytes()
 }
 
-/// The value that a section holds, and nothing behind it.
+/// The value that a section holds, and nothing after it.
 pub(crate) fn from_section<T: Stored>(mut from: Reader<'_>) -> Result<T> {
     let value = T::read(&mut from)?;
     from.end()?;

@@ -11,7 +11,7 @@
 //! 64  64   for each section: kind (4), zero (4), offset (8), length (8), zero (8), checksum (32)
 //! ```
 //!
-//! Numbers are little endian. Each section starts at a multiple of 64 behind the one before, the bytes between
+//! Numbers are little endian. Each section starts at a multiple of 64 after the one before, the bytes between
 //! are zero, and the file ends with the last one. All kinds are there, each once, in the order of [`Section`];
 //! so there is one way to lay a plan out, and every byte is under a checksum or known to be zero. Weights are
 //! by far the most, so their checksums are kept by the MiB in a section of their own: threads can share the
@@ -259,7 +259,7 @@ impl Table {
             end = ranges[idx].end;
         }
         if end != bytes.len() {
-            return Err(truncated(bytes.len(), "goes on behind its last section"));
+            return Err(truncated(bytes.len(), "goes on after its last section"));
         }
         let table = Table { program_version, ranges };
         for section in Section::ALL.into_iter().filter(|section| *section != Section::Data) {
@@ -324,7 +324,7 @@ fn sum_at(section: Section) -> usize {
     PREFIX + ENTRY * section as usize - SUM
 }
 
-/// The range of a section, which starts behind `end` with nothing but zeros between.
+/// The range of a section, which starts after `end` with nothing but zeros between.
 fn read_entry(bytes: &[u8], at: usize, section: Section, end: usize) -> Result<Range<usize>> {
     let malformed = || {
         let what = format!("the entry of the {} is not as it must be", section.name());

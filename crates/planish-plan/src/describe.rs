@@ -1,10 +1,10 @@
-//! A plan as text for people: every value with its home, every step with its tactics.
+//! A plan as text for people: every value with its storage, every step with its tactics.
 
 use std::fmt::{self, Write};
 
 use planish_kernel::Layout;
 
-use crate::record::{Home, Outcome, Plan, Program, Step, StepKind, Value, Variant};
+use crate::record::{Outcome, Plan, Program, Step, StepKind, Storage, Value, Variant};
 
 impl Plan {
     /// The whole plan as text, weights without their elements. Equal plans have equal texts, so two of them can
@@ -105,14 +105,14 @@ fn write_program(to: &mut String, program: &Program, indent: &str) -> fmt::Resul
     writeln!(to, "{indent}inputs{}", list(&program.inputs))?;
     writeln!(to, "{indent}outputs{}", list(&program.outputs))?;
     for (idx, value) in program.values.iter().enumerate() {
-        let Value { name, ty, layout, home, target } = value;
-        let place = match home {
-            Home::Input => "input".to_string(),
-            Home::Weight(weight) => format!("weight {weight}"),
-            Home::Arena => "arena".to_string(),
-            Home::Alias { of } => format!("in %{of}"),
-            Home::Inside { of, axis, offset } => format!("in %{of} from {offset} of axis {axis}"),
-            Home::Own => "own".to_string(),
+        let Value { name, ty, layout, storage, target } = value;
+        let place = match storage {
+            Storage::Input => "input".to_string(),
+            Storage::Weight(weight) => format!("weight {weight}"),
+            Storage::Arena => "arena".to_string(),
+            Storage::Alias { of } => format!("in %{of}"),
+            Storage::Inside { of, axis, offset } => format!("in %{of} from {offset} of axis {axis}"),
+            Storage::Own => "own".to_string(),
         };
         writeln!(to, "{indent}%{idx} {name:?} {ty} {} on {target}, {place}", layout.name())?;
     }

@@ -33,7 +33,7 @@ pub enum PlanErrorKind {
     OlderFormat,
     /// The program belongs to another version; [`crate::Recipe`] reads what it takes to build it anew.
     OtherProgram,
-    /// The file ends too early, or goes on behind its end.
+    /// The file ends too early, or goes on after its end.
     Truncated,
     /// A checksum does not fit, or padding is not empty: the file was changed after it was written.
     Damaged,

@@ -113,7 +113,7 @@ impl Plan {
         Ok(container::table_sum_of(&self.encode()?))
     }
 
-    /// Makes these the findings of a self-check of this very plan: whatever of it changes behind this, the certificate
+    /// Makes these the findings of a self-check of this very plan: whatever of it changes after this, the certificate
     /// is no longer its own.
     pub fn certify(&mut self, checks: Vec<Check>) -> Result<()> {
         self.certificate = Certificate::new(checks);
@@ -247,7 +247,7 @@ fn read_back(path: &Path, head: &[u8]) -> Result<()> {
         let what = "what was read back is not what was written";
         return Err(PlanError::new(PlanErrorKind::Damaged, what));
     }
-    // Everything behind the head is under the sums that the head holds.
+    // Everything after the head is under the sums that the head holds.
     decode(&bytes, Trust::Nothing).map(drop)
 }
 

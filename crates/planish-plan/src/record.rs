@@ -71,14 +71,14 @@ pub struct Value {
     pub name: String,
     pub ty: ValueType,
     pub layout: Layout,
-    pub home: Home,
+    pub storage: Storage,
     /// The backend in whose memory it lies: an index into the plan's targets.
     pub target: u32,
 }
 
 /// Where a value's memory is.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Home {
+pub enum Storage {
     /// The caller's, an input of the program.
     Input,
     /// A weight of the plan.

@@ -173,7 +173,7 @@ impl Signature {
     }
 }
 
-/// The lines of a file behind the first, which says what it is.
+/// The lines of a file after the first, which says what it is.
 fn lines<'a, const N: usize>(
     text: &'a [u8],
     what: &str,
@@ -198,12 +198,12 @@ fn lines<'a, const N: usize>(
     match rest.try_into() {
         Ok(rest) => Ok(rest),
         Err(rest) => {
-            wrong(format!("a {what} has {N} lines behind its first, this one has {}", Vec::len(&rest)))
+            wrong(format!("a {what} has {N} lines after its first, this one has {}", Vec::len(&rest)))
         }
     }
 }
 
-/// The bytes of a line of hexadecimal digits behind `prefix`.
+/// The bytes of a line of hexadecimal digits after `prefix`.
 fn digits<const N: usize>(line: &str, prefix: &str) -> std::result::Result<[u8; N], SignatureError> {
     let refuse = || {
         let wanted = format!("{prefix}<{} hexadecimal digits>", 2 * N);

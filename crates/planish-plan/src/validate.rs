@@ -1,6 +1,6 @@
 //! What must hold in a plan before anything is run by it, so that the runtime can trust every index.
 //!
-//! Checked when a plan is read and when it is written: indices are in range, homes form no circles and lie
+//! Checked when a plan is read and when it is written: indices are in range, storages form no circles and lie
 //! inside what they are parts of, outputs have memory of their own, steps touch the memory of their own target
 //! alone, no step writes into weights, inputs or values that the host keeps, every value is written once and read
 //! only after, regions are wired forwards, bodies take what their steps give them. What depends on sizes is checked
@@ -14,7 +14,7 @@ use planish_tensor::{DType, Dim, element_count};
 
 use crate::error::{PlanError, PlanErrorKind, Result, shorten};
 use crate::recipe::Recipe;
-use crate::record::{Control, Home, Plan, Profile, Program, Step, StepKind, Value, Weight};
+use crate::record::{Control, Plan, Profile, Program, Step, StepKind, Storage, Value, Weight};
 
 /// Views of views go no deeper: a run of operators that each write over their input is one view more each,
 /// and the runtime walks them for every shape.
@@ -26,7 +26,7 @@ const MAX_STREAMS: u32 = 256;
 /// A node of the table makes as many outputs as are asked for (Split); real ones make a handful.
 const MAX_NODE_OUTPUTS: u32 = 1 << 16;
 
-/// Every context has scratch memory for each thread.
+/// Every context has workspace for each thread.
 const MAX_PLAN_THREADS: u32 = 4096;
 
 impl Plan {
@@ -140,18 +140,21 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
     let mut is_input = vec![false; n_values];
     for &idx in &program.inputs {
         let value = value(program, idx)?;
-        if value.home != Home::Input || std::mem::replace(&mut is_input[idx as usize], true) {
+        if value.storage != Storage::Input || std::mem::replace(&mut is_input[idx as usize], true) {
             return Err(format!("input `{}` is not a value of the caller's, once", shorten(&value.name)));
         }
     }
     for (value, listed) in program.values.iter().zip(&is_input) {
-        if value.home == Home::Input && !listed {
+        if value.storage == Storage::Input && !listed {
             return Err(format!("nobody gives `{}`, which is no input", shorten(&value.name)));
         }
     }
     // By roots: a value is there once something was written into its memory.
-    let mut filled: Vec<bool> =
-        program.values.iter().map(|value| matches!(value.home, Home::Input | Home::Weight(_))).collect();
+    let mut filled: Vec<bool> = program
+        .values
+        .iter()
+        .map(|value| matches!(value.storage, Storage::Input | Storage::Weight(_)))
+        .collect();
     let mut written = vec![false; n_values];
     // Roots that hold what a step on the host made: a tensor that may be shared with anything, so it is only read.
     let mut kept_by_host = vec![false; n_values];
@@ -168,7 +171,7 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
         for &output in step.outputs.iter().flatten() {
             let root = roots[output as usize];
             let name = || shorten(&program.values[output as usize].name);
-            if matches!(program.values[root].home, Home::Input | Home::Weight(_)) {
+            if matches!(program.values[root].storage, Storage::Input | Storage::Weight(_)) {
                 return Err(inside(format!("it writes `{}` over an input or a weight", name())));
             }
             if std::mem::replace(&mut written[output as usize], true) {
@@ -188,7 +191,7 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
     }
     for &output in &program.outputs {
         let value = value(program, output)?;
-        if !matches!(value.home, Home::Arena | Home::Own) {
+        if !matches!(value.storage, Storage::Arena | Storage::Own) {
             return Err(format!("the output `{}` has no memory of its own", shorten(&value.name)));
         }
         if !filled[roots[output as usize]] {
@@ -232,7 +235,7 @@ fn roots(plan: &Plan, program: &Program) -> Checked<Vec<usize>> {
             }
             found[at] = Found::OnTheWay;
             way.push(at);
-            match validate_home(plan, program, &program.values[at])? {
+            match validate_storage(plan, program, &program.values[at])? {
                 Some(of) => at = of as usize,
                 None => break (at, 0),
             }
@@ -252,7 +255,7 @@ fn roots(plan: &Plan, program: &Program) -> Checked<Vec<usize>> {
 }
 
 /// Checks where one value lives; gives the value that it is in.
-fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<u32>> {
+fn validate_storage(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<u32>> {
     let name = || shorten(&own.name);
     if own.target as usize >= plan.targets.len() {
         return Err(format!("`{}` lies on target {} of {}", name(), own.target, plan.targets.len()));
@@ -267,9 +270,9 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             Err(format!("`{}` is {}, which has no memory of a tensor", shorten(&value.name), value.ty))
         }
     };
-    match &own.home {
-        Home::Input | Home::Own => Ok(None),
-        Home::Weight(idx) => {
+    match &own.storage {
+        Storage::Input | Storage::Own => Ok(None),
+        Storage::Weight(idx) => {
             let ty = tensor(own)?;
             let weight = plan
                 .weights
@@ -288,14 +291,14 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             }
             Ok(None)
         }
-        Home::Arena => {
+        Storage::Arena => {
             let known = tensor(own)?.shape.is_some_and(|shape| !shape.iter().any(Dim::is_unknown));
             if !known {
                 return Err(format!("`{}` is in the arena, but its size {} cannot be known", name(), own.ty));
             }
             Ok(None)
         }
-        Home::Alias { of } => {
+        Storage::Alias { of } => {
             let other = parent(*of)?;
             let (ty, other_ty) = (tensor(own)?, tensor(other)?);
             if let (Some(n), Some(other_n)) = (fixed_bytes(&ty), fixed_bytes(&other_ty))
@@ -305,7 +308,7 @@ fn validate_home(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<
             }
             Ok(Some(*of))
         }
-        Home::Inside { of, axis, offset } => {
+        Storage::Inside { of, axis, offset } => {
             let other = parent(*of)?;
             let (ty, other_ty) = (tensor(own)?, tensor(other)?);
             if !lies_inside(&ty, &other_ty, *axis as usize, offset) {
@@ -389,7 +392,7 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
             for (format, input) in packed.iter().zip(&step.inputs) {
                 // What a kernel reads packed is longer than its type says, so nothing but a weight may be.
                 if let (Some(format), Some(input)) = (format, input)
-                    && !matches!(value(program, *input)?.home, Home::Weight(_))
+                    && !matches!(value(program, *input)?.storage, Storage::Weight(_))
                 {
                     let name = shorten(&program.values[*input as usize].name);
                     return Err(format!(
@@ -420,7 +423,7 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
 fn validate_results(program: &Program, step: &Step) -> Checked {
     for &idx in step.outputs.iter().flatten() {
         let value = value(program, idx)?;
-        if !matches!(value.home, Home::Arena | Home::Own) {
+        if !matches!(value.storage, Storage::Arena | Storage::Own) {
             return Err(format!("it makes `{}`, which has no memory of its own", shorten(&value.name)));
         }
     }
@@ -450,14 +453,14 @@ fn validate_transfer(program: &Program, step: &Step) -> Checked {
     Ok(())
 }
 
-/// Whether a value is a weight or lies in one. Homes form no circles: they were looked at before steps.
+/// Whether a value is a weight or lies in one. Storages form no circles: they were looked at before steps.
 fn is_weight(program: &Program, idx: u32) -> Checked<bool> {
     let mut at = idx;
     loop {
-        match value(program, at)?.home {
-            Home::Alias { of } | Home::Inside { of, .. } => at = of,
-            Home::Weight(_) => return Ok(true),
-            Home::Input | Home::Arena | Home::Own => return Ok(false),
+        match value(program, at)?.storage {
+            Storage::Alias { of } | Storage::Inside { of, .. } => at = of,
+            Storage::Weight(_) => return Ok(true),
+            Storage::Input | Storage::Arena | Storage::Own => return Ok(false),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Branches of a stretch on several streams: which steps may run beside each other, by the memory that they touch.
+//! Branches of a span on several streams: which steps may run beside each other, by the memory that they touch.
 //!
 //! Two steps keep their order where one writes bytes that the other reads or writes. Addresses are compared and not
 //! values: where the arena gives the place of a dead value to a new one, that is an order too.
@@ -13,7 +13,7 @@ use crate::resolve::{Action, Base, Resolved};
 /// more.
 pub const DEFAULT_STREAMS: usize = 2;
 
-/// Steps behind a step that memory may be kept for.
+/// Steps after a step that memory may be kept for.
 const SLACK: usize = 3;
 
 /// Until which step the memory that step `at` is the last to touch is kept: as long as steps follow that do not wait for
@@ -30,12 +30,12 @@ pub(crate) fn kept_until(steps: &[Step], root: &[u32], at: usize, streams: usize
         step.outputs.iter().flatten().map(|&value| root[value as usize]).collect()
     };
     let Some(first) = steps.get(at) else { return at };
-    let (mut behind, mut until) = (outputs(first), at);
+    let (mut after, mut until) = (outputs(first), at);
     for (next, step) in steps.iter().enumerate().skip(at + 1).take(SLACK) {
-        if step.target == first.target && !touches(&step.inputs, &behind) {
+        if step.target == first.target && !touches(&step.inputs, &after) {
             until = next;
         } else {
-            behind.extend(outputs(step));
+            after.extend(outputs(step));
         }
     }
     until
@@ -49,11 +49,11 @@ pub(crate) struct Touch {
     pub(crate) writes: bool,
 }
 
-/// Where a step of a stretch goes.
+/// Where a step of a span goes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) stream: usize,
-    /// Steps on other streams, by their places in the stretch, that must be done before.
+    /// Steps on other streams, by their places in the span, that must be done before.
     pub(crate) waits: Vec<usize>,
     /// Whether a step on another stream, or the end, waits for it.
     pub(crate) awaited: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Branches {
     pub(crate) joins: Vec<usize>,
 }
 
-/// What a kernel step touches at these addresses: its operands, weights left out, and its scratch memory.
+/// What a kernel step touches at these addresses: its operands, weights left out, and its workspace.
 pub(crate) fn touches(resolved: &Resolved, at: usize, record: &Step, own: &[Address]) -> Vec<Touch> {
     let step = &resolved.steps[at];
     let n_inputs = step.inputs.len();
@@ -99,17 +99,17 @@ fn conflict(a: &[Touch], b: &[Touch]) -> bool {
     a.iter().any(|a| b.iter().any(|b| (a.writes || b.writes) && a.start < b.end && b.start < a.end))
 }
 
-/// Gives every step a stream. A step goes on behind the last of what it needs; a branch begins on a stream whose last
+/// Gives every step a stream. A step goes on after the last of what it needs; a branch begins on a stream whose last
 /// step it needs anyway, or on an unused one.
 pub(crate) fn assign(touches: &[Vec<Touch>], n_streams: usize) -> Branches {
     let mut branches = Branches::default();
     let lanes = &mut branches.lanes;
-    // For each step and stream how many of the stretch's steps there are done before it, itself counted.
-    let mut behind: Vec<Vec<usize>> = Vec::with_capacity(touches.len());
+    // For each step and stream how many of the span's steps there are done before it, itself counted.
+    let mut after: Vec<Vec<usize>> = Vec::with_capacity(touches.len());
     let mut tails: Vec<Option<usize>> = vec![None; n_streams.max(1)];
     for at in 0..touches.len() {
         let needs: Vec<usize> = (0..at).filter(|&i| conflict(&touches[i], &touches[at])).collect();
-        let is_before = |i: usize, k: usize| i != k && behind[k][lanes[i].stream] > i;
+        let is_before = |i: usize, k: usize| i != k && after[k][lanes[i].stream] > i;
         let direct: Vec<usize> =
             needs.iter().copied().filter(|&i| !needs.iter().any(|&k| is_before(i, k))).collect();
         let goes_on = direct
@@ -122,7 +122,7 @@ pub(crate) fn assign(touches: &[Vec<Touch>], n_streams: usize) -> Branches {
             .min()
             .or_else(|| (0..tails.len()).find(idle))
             .unwrap_or_else(|| (0..tails.len()).min_by_key(|&s| tails[s]).unwrap_or(0));
-        let mut clock = tails[stream].map_or_else(|| vec![0; tails.len()], |tail| behind[tail].clone());
+        let mut clock = tails[stream].map_or_else(|| vec![0; tails.len()], |tail| after[tail].clone());
         let mut waits = Vec::new();
         for &i in &direct {
             if clock[lanes[i].stream] <= i {
@@ -130,15 +130,15 @@ pub(crate) fn assign(touches: &[Vec<Touch>], n_streams: usize) -> Branches {
             }
         }
         for &i in &waits {
-            clock.iter_mut().zip(&behind[i]).for_each(|(own, theirs)| *own = (*own).max(*theirs));
+            clock.iter_mut().zip(&after[i]).for_each(|(own, theirs)| *own = (*own).max(*theirs));
             lanes[i].awaited = true;
         }
         clock[stream] = at + 1;
-        behind.push(clock);
+        after.push(clock);
         tails[stream] = Some(at);
         lanes.push(Lane { stream, waits, awaited: false });
     }
-    let end = tails[0].map_or_else(|| vec![0; tails.len()], |tail| behind[tail].clone());
+    let end = tails[0].map_or_else(|| vec![0; tails.len()], |tail| after[tail].clone());
     for tail in tails.iter().skip(1).flatten().copied() {
         if end[lanes[tail].stream] <= tail {
             lanes[tail].awaited = true;
@@ -181,11 +181,11 @@ mod tests {
         // On one stream nothing waits.
         let plain = assign(&block, 1);
         assert!(plain.lanes.iter().all(|lane| *lane == Lane::default()), "{plain:?}");
-        // The same scratch memory makes them wait.
-        let mut scratch = block;
-        scratch[1].push(writes(512, 600));
-        scratch[2].push(writes(599, 700));
-        assert_eq!(streams(&assign(&scratch, 2)), [0, 0, 0, 0]);
+        // The same workspace makes them wait.
+        let mut workspace = block;
+        workspace[1].push(writes(512, 600));
+        workspace[2].push(writes(599, 700));
+        assert_eq!(streams(&assign(&workspace, 2)), [0, 0, 0, 0]);
     }
 
     #[test]

@@ -29,16 +29,16 @@ pub struct ContextOptions {
     pub threads: usize,
     /// How a run waits for a device.
     pub wait: Wait,
-    /// Whether launches on a device are recorded at the second run of a size and replayed from then on.
-    pub recorded: bool,
-    /// Streams over which a recording's branches are spread; 1 keeps them behind each other.
+    /// Whether launches on a device are captured at the second run of a size and replayed from then on.
+    pub captured: bool,
+    /// Streams over which a captured graph's branches are spread; 1 keeps them one after another.
     pub streams: usize,
 }
 
 impl ContextOptions {
-    /// With this many threads, waiting blocked, launches recorded, their branches on [`DEFAULT_STREAMS`].
+    /// With this many threads, waiting blocked, launches captured, their branches on [`DEFAULT_STREAMS`].
     pub fn new(threads: usize) -> ContextOptions {
-        ContextOptions { threads, wait: Wait::default(), recorded: true, streams: DEFAULT_STREAMS }
+        ContextOptions { threads, wait: Wait::default(), captured: true, streams: DEFAULT_STREAMS }
     }
 }
 
@@ -82,7 +82,7 @@ impl Context {
             list.push(streams);
         }
         let streams = options.streams.clamp(1, MAX_STREAMS);
-        let mode = Mode { threads, poison: false, recorded: options.recorded, waits: true, streams };
+        let mode = Mode { threads, poison: false, captured: options.captured, waits: true, streams };
         let state = State {
             engine: engine.clone(),
             frame: Frame::default(),
@@ -201,7 +201,7 @@ impl Context {
     }
 
     /// Runs on tensors in the memory of the plan's device, without a copy where that can be. With a stream of the
-    /// caller (as the device's own interface names it, a `CUstream`) the run is queued there behind what is queued
+    /// caller (as the device's own interface names it, a `CUstream`) the run is queued there after what is queued
     /// already, and this returns at once; without one, on the context's own stream, and this waits.
     ///
     /// # Safety
@@ -309,7 +309,7 @@ impl Context {
         Frame::output_dims(&self.engine.core.unit, &self.engine.core, &dims)
     }
 
-    /// Prepares kernels and memory for inputs of these sizes, so that their first run need not. Parts behind
+    /// Prepares kernels and memory for inputs of these sizes, so that their first run need not. Parts after
     /// sizes that only a run can tell are prepared by that run.
     pub fn resolve(&mut self, inputs: &[(&str, &[usize])]) -> Result<(), RunError> {
         let state = self.state()?;
@@ -326,9 +326,9 @@ impl Context {
         self.state.as_ref().map_or(0, |state| state.frame.arena_bytes())
     }
 
-    /// How many stretches of launches are recorded, and the bytes that the recordings hold as far as is known.
-    pub fn recordings(&self) -> (usize, usize) {
-        self.state.as_ref().map_or((0, 0), |state| state.frame.recordings())
+    /// How many spans of launches are captured, and the bytes that the captured graphs hold as far as is known.
+    pub fn graphs(&self) -> (usize, usize) {
+        self.state.as_ref().map_or((0, 0), |state| state.frame.graphs())
     }
 
     /// How often sizes were met that had to be resolved.

@@ -292,7 +292,7 @@ impl Engine {
 /// Whether a backend is what a target of a plan asks for.
 pub fn fits(target: &Target, backend: &dyn Backend) -> bool {
     let here = backend.target();
-    // What tactics need besides stands behind the target's own needs.
+    // What tactics need besides stands after the target's own needs.
     here.backend == target.backend
         && target.needs.get(..here.needs.len()) == Some(&here.needs[..])
         && target.needs.iter().all(|need| backend.provides(need))

@@ -2,7 +2,7 @@
 //! and looked at where a run is waited for.
 //!
 //! Each step that may tell of a fault has a word in pinned memory. Runs that overlap in a pipeline have words of their
-//! own, so that a fault is told of the run that it happened in. The words' address is part of what a recording is
+//! own, so that a fault is told of the run that it happened in. The words' address is part of what a captured graph is
 //! found by.
 
 use planish_kernel::{Address, Fault, KernelError, KernelErrorKind, Memory};

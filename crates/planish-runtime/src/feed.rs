@@ -2,7 +2,7 @@
 
 use planish_kernel::{Address, MemoryKind};
 use planish_op::Value;
-use planish_plan::{Home, Program};
+use planish_plan::{Program, Storage};
 use planish_tensor::Tensor;
 
 use crate::bind::tensor_type;
@@ -60,7 +60,7 @@ impl Frame {
     pub(crate) fn can_bind(core: &Core, unit: &Unit, idx: usize, site: Site) -> bool {
         let value = unit.program.outputs[idx] as usize;
         let record = &unit.program.values[value];
-        let direct = matches!(record.home, Home::Arena)
+        let direct = matches!(record.storage, Storage::Arena)
             && !unit.outline.own[value]
             && unit.outline.output[value] == Some(idx)
             && core.backends[record.target as usize].memory_kind() == MemoryKind::Host;

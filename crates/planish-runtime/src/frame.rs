@@ -22,7 +22,7 @@ use crate::resolve::{Action, Resolved};
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) list: Vec<Vec<Box<dyn Queue>>>,
-    /// Queues of the device for branches of a recording.
+    /// Queues of the device for branches of a captured graph.
     pub(crate) branches: Vec<Box<dyn Queue>>,
     /// What the run on these queues has used of the engine's limits.
     pub(crate) meter: Meter,
@@ -111,11 +111,11 @@ pub(crate) struct Mode {
     pub(crate) threads: usize,
     /// Fill arenas and outputs with NaN before each run, so that whoever reads what nobody wrote is seen.
     pub(crate) poison: bool,
-    /// Whether launches on devices are recorded and replayed.
-    pub(crate) recorded: bool,
+    /// Whether launches on devices are captured and replayed.
+    pub(crate) captured: bool,
     /// Whether a run waits until everything is done, and not only queued.
     pub(crate) waits: bool,
-    /// Streams for the branches of a recording.
+    /// Streams for the branches of a captured graph.
     pub(crate) streams: usize,
 }
 
@@ -150,10 +150,10 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// How many recordings there are, and the bytes that they hold.
-    pub(crate) fn recordings(&self) -> (usize, usize) {
-        let own = self.cache.iter().map(|(_, resolved)| resolved.recordings.size());
-        let bodies = self.bodies.iter().flatten().map(Frame::recordings);
+    /// How many captured graphs there are, and the bytes that they hold.
+    pub(crate) fn graphs(&self) -> (usize, usize) {
+        let own = self.cache.iter().map(|(_, resolved)| resolved.graphs.size());
+        let bodies = self.bodies.iter().flatten().map(Frame::graphs);
         own.chain(bodies).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
@@ -300,8 +300,8 @@ impl Frame {
             self.spans.clear();
         }
         let is_observed = watch.observer.is_some();
-        let may_replay = mode.recorded && watch.times.is_none() && watch.observer.is_none();
-        let mut stretches = resolved.stretches.iter().enumerate().peekable();
+        let may_replay = mode.captured && watch.times.is_none() && watch.observer.is_none();
+        let mut spans = resolved.spans.iter().enumerate().peekable();
         let mut at = 0;
         while at < resolved.steps.len() {
             let (step, record) = (&resolved.steps[at], &steps[at]);
@@ -321,33 +321,33 @@ impl Frame {
             let started = self.begin(core, record, queues, watch)?;
             let mut last = at;
             let may_capture = may_replay && queues.get(record.target, record.stream).can_capture();
-            let whole = stretches.peek().and_then(|(number, _)| {
+            let whole = spans.peek().and_then(|(number, _)| {
                 let whole = resolved.with_transfers[*number].as_ref()?;
                 let fits = whole.first == at && may_capture && watch.phases.is_none();
                 let steps = &resolved.steps[whole.first..whole.end];
-                // Recordings of it are counted behind those without transfers.
+                // Captured graphs of it are counted after those without transfers.
                 (fits && self.is_all_pinned(core, steps, feeds))
-                    .then_some((resolved.stretches.len() + number, whole))
+                    .then_some((resolved.spans.len() + number, whole))
             });
-            let stretch = match whole {
+            let span = match whole {
                 Some(_) => {
-                    stretches.next();
+                    spans.next();
                     whole
                 }
-                None => stretches.next_if(|(_, stretch)| stretch.first == at).filter(|_| may_capture),
+                None => spans.next_if(|(_, span)| span.first == at).filter(|_| may_capture),
             };
             if is_new {
-                let end = stretch.map_or(at + 1, |(_, stretch)| stretch.end);
+                let end = span.map_or(at + 1, |(_, span)| span.end);
                 for (step, record) in resolved.steps[at..end].iter().zip(&steps[at..end]) {
                     self.check_memory(unit, resolved, step, record, feeds)?;
                 }
             }
-            let name = stretch.map_or(&record.name, |(_, stretch)| &stretch.name);
+            let name = span.map_or(&record.name, |(_, span)| &span.name);
             let queues = &mut *queues.range(name);
-            match (stretch, &step.action) {
-                (Some((number, stretch)), _) => {
-                    self.stretch(core, number, stretch, resolved, steps, feeds, queues, mode)?;
-                    last = stretch.end - 1;
+            match (span, &step.action) {
+                (Some((number, span)), _) => {
+                    self.span(core, number, span, resolved, steps, feeds, queues, mode)?;
+                    last = span.end - 1;
                 }
                 (_, Action::Kernel { .. }) => {
                     self.launch(unit, first + at, step, record, resolved, feeds, queues, watch)?;

@@ -2,7 +2,7 @@
 
 use planish_kernel::{Address, Layout, Operand};
 use planish_op::{Meter, Value};
-use planish_plan::Home;
+use planish_plan::Storage;
 use planish_tensor::{Bytes, Tensor, memory};
 
 use crate::bind::Symbols;
@@ -47,7 +47,7 @@ impl Frame {
         for (value, &address) in values.iter().zip(addresses) {
             let operand = value.and_then(|value| {
                 let root = unit.outline.root[value as usize];
-                let is_weight = matches!(unit.program.values[root as usize].home, Home::Weight(_));
+                let is_weight = matches!(unit.program.values[root as usize].storage, Storage::Weight(_));
                 resolved.operands[value as usize].as_ref().filter(|_| !is_weight)
             });
             let Some(operand) = operand else {
@@ -81,12 +81,12 @@ impl Frame {
                 continue;
             };
             let root = unit.outline.root[value as usize];
-            let held = match (&self.own[root as usize], &unit.program.values[root as usize].home) {
+            let held = match (&self.own[root as usize], &unit.program.values[root as usize].storage) {
                 (Own::Host(held), _) if root == value => Some(held.clone()),
-                (_, Home::Weight(weight)) if root == value => {
+                (_, Storage::Weight(weight)) if root == value => {
                     Some(Value::Tensor(tensor_of(&core.plan.weights[*weight as usize])?))
                 }
-                (_, Home::Input) if root == value => {
+                (_, Storage::Input) if root == value => {
                     match unit.outline.input[root as usize].and_then(|idx| feeds.get(idx as usize)) {
                         Some(Feed::Value(value)) => Some((*value).clone()),
                         Some(Feed::View(view) | Feed::Pinned(view)) => Some(Value::Tensor(view.to_tensor())),

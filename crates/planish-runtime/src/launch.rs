@@ -1,16 +1,16 @@
-//! Launches: one kernel at a time, or a stretch of them recorded and replayed.
+//! Launches: one kernel at a time, or a span of them captured and replayed.
 
-use planish_kernel::{Address, Call, Event, KernelError, Queue, QueueOptions, Recording};
+use planish_kernel::{Address, Call, CapturedGraph, Event, KernelError, Queue, QueueOptions};
 use planish_plan::Step;
 
 use crate::branches::{Branches, assign, touches};
+use crate::capture::{GraphSpan, How};
 use crate::engine::{Core, Unit};
 use crate::error::RunError;
 use crate::faults;
 use crate::feed::Feed;
 use crate::frame::{Frame, Mode, Observed, Queues, Watch};
 use crate::memory::pointer;
-use crate::record::{How, Stretch};
 use crate::resolve::{Action, Resolved, ResolvedStep, Way};
 
 impl Frame {
@@ -65,39 +65,39 @@ impl Frame {
         }
     }
 
-    /// Runs a stretch: replayed where it was recorded at these addresses.
+    /// Runs a span: replayed where it was captured at these addresses.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn stretch(
+    pub(crate) fn span(
         &mut self,
         core: &Core,
         number: usize,
-        stretch: &Stretch,
+        span: &GraphSpan,
         resolved: &Resolved,
         steps: &[Step],
         feeds: &[Feed<'_>],
         queues: &mut Queues,
         mode: Mode,
     ) -> Result<(), RunError> {
-        // Operands and workspace of every step, one behind the other, and where faults are told.
+        // Operands and workspace of every step, one after the other, and where faults are told.
         let mut key = std::mem::take(&mut self.addresses);
         key.clear();
-        for at in stretch.first..stretch.end {
+        for at in span.first..span.end {
             let workspace = self.operands(&resolved.steps[at], resolved, feeds, &mut key);
             key.push(workspace);
         }
-        let first = &steps[stretch.first];
+        let first = &steps[span.first];
         let queue = queues.get(first.target, first.stream);
         let is_transfer = |step: &ResolvedStep| matches!(step.action, Action::Transfer { .. });
-        if resolved.steps[stretch.first..stretch.end].iter().any(is_transfer) {
+        if resolved.steps[span.first..span.end].iter().any(is_transfer) {
             key.push(Address(queue.pinned_memory_age()));
         }
         key.push(self.faults.start());
-        let own = Operands { resolved, steps, stretch, key: &key };
-        match resolved.recordings.replay(number, &key, queue)? {
+        let own = Operands { resolved, steps, span, key: &key };
+        match resolved.graphs.replay(number, &key, queue)? {
             How::Done => {}
             How::Plain => own.launch_all(queue)?,
-            How::Record => {
-                // An older recording may have to go, and the run before may be replaying it.
+            How::Capture => {
+                // An older graph may have to go, and the run before may be replaying it.
                 queue.synchronize()?;
                 let branches = own.branches(mode.streams);
                 if let Some(branches) = &branches {
@@ -116,15 +116,15 @@ impl Frame {
                     Some(branches) => own.launch_branches(branches, capture.queue, others),
                     None => own.launch_all(capture.queue),
                 };
-                let recording = capture.end();
-                match (launched, recording) {
-                    (Ok(()), Ok(recording)) => {
-                        resolved.recordings.keep(number, &key, Some(recording));
-                        resolved.recordings.replay(number, &key, queue)?;
+                let graph = capture.end();
+                match (launched, graph) {
+                    (Ok(()), Ok(graph)) => {
+                        resolved.graphs.keep(number, &key, Some(graph));
+                        resolved.graphs.replay(number, &key, queue)?;
                     }
-                    // Something in it cannot be recorded: launched as it is, now and from here on.
+                    // Something in it cannot be captured: launched as it is, now and from here on.
                     _ => {
-                        resolved.recordings.keep(number, &key, None);
+                        resolved.graphs.keep(number, &key, None);
                         own.launch_all(queue)?;
                     }
                 }
@@ -156,7 +156,7 @@ impl Frame {
     }
 }
 
-/// A recording in the making. Ended whatever happens, by a panic of a kernel too, so that the queue can be used again.
+/// A captured graph in the making. Ended whatever happens, by a panic of a kernel too, so that the queue can be used again.
 struct Capture<'a> {
     queue: &'a mut dyn Queue,
     is_open: bool,
@@ -168,7 +168,7 @@ impl<'a> Capture<'a> {
         Ok(Capture { queue, is_open: true })
     }
 
-    fn end(mut self) -> Result<Box<dyn Recording>, KernelError> {
+    fn end(mut self) -> Result<Box<dyn CapturedGraph>, KernelError> {
         self.is_open = false;
         self.queue.end_capture()
     }
@@ -177,7 +177,7 @@ impl<'a> Capture<'a> {
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // What was recorded is not wanted; an error here leaves nothing to do.
+            // What was captured is not wanted; an error here leaves nothing to do.
             drop(self.queue.end_capture());
         }
     }
@@ -201,11 +201,11 @@ impl Drop for Named<'_> {
     }
 }
 
-/// A stretch with the addresses of its operands.
+/// A span with the addresses of its operands.
 struct Operands<'a> {
     resolved: &'a Resolved,
     steps: &'a [Step],
-    stretch: &'a Stretch,
+    span: &'a GraphSpan,
     key: &'a [Address],
 }
 
@@ -213,10 +213,10 @@ impl<'a> Operands<'a> {
     /// The places of its steps, each with its addresses: inputs, outputs, workspace.
     fn each(&self) -> impl Iterator<Item = (usize, &'a [Address])> {
         let (resolved, mut rest) = (self.resolved, self.key);
-        (self.stretch.first..self.stretch.end).map(move |at| {
+        (self.span.first..self.span.end).map(move |at| {
             let step = &resolved.steps[at];
-            let (own, behind) = rest.split_at(step.inputs.len() + step.outputs.len() + 1);
-            rest = behind;
+            let (own, after) = rest.split_at(step.inputs.len() + step.outputs.len() + 1);
+            rest = after;
             (at, own)
         })
     }
@@ -241,7 +241,7 @@ impl<'a> Operands<'a> {
         self.each().try_for_each(|(at, own)| self.launch(at, own, queue))
     }
 
-    /// How its steps are spread over streams; nothing where all are behind each other.
+    /// How its steps are spread over streams; nothing where all are one after another.
     fn branches(&self, n_streams: usize) -> Option<Branches> {
         if n_streams < 2 {
             return None;
@@ -252,7 +252,7 @@ impl<'a> Operands<'a> {
         branches.lanes.iter().any(|lane| lane.stream > 0).then_some(branches)
     }
 
-    /// Launches what is being recorded on `first`, with its branches on the others, joined at the end.
+    /// Launches what is being captured on `first`, with its branches on the others, joined at the end.
     fn launch_branches(
         &self,
         branches: &Branches,
@@ -263,7 +263,7 @@ impl<'a> Operands<'a> {
         let mut streams: Vec<&mut dyn Queue> = Vec::with_capacity(n_streams);
         streams.push(first);
         streams.extend(others.iter_mut().map(|queue| &mut **queue as &mut dyn Queue));
-        // By waiting for the first stream the others become a part of what is recorded there.
+        // By waiting for the first stream the others become a part of what is captured there.
         let begin = streams[0].record()?;
         let mut joined = vec![false; n_streams];
         joined[0] = true;
@@ -289,7 +289,7 @@ impl<'a> Operands<'a> {
 /// Queues the transfer of a value between pinned memory and a device's, from the first address to the second.
 fn copy_pinned(addresses: &[Address], bytes: usize, way: Way, queue: &mut dyn Queue) -> Result<(), RunError> {
     let &[from, to] = addresses else { return Ok(()) };
-    // SAFETY: the locations of both operands span `bytes`; the host's is pinned (whoever has transfers in a stretch
+    // SAFETY: the locations of both operands span `bytes`; the host's is pinned (whoever has transfers in a span
     // asked `is_all_pinned`), is the context's or lent to it until the run is over, and nothing writes it before
     // whoever waits for the queue.
     unsafe {

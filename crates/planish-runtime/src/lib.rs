@@ -6,7 +6,7 @@
 //! - `arena`: where values lie at given sizes;
 //! - `pose`: a step at given sizes; `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
 //! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
-//!   what it left; `launch` and `record`: kernels, one by one or recorded and replayed, `branches`: on several
+//!   what it left; `launch` and `capture`: kernels, one by one or captured and replayed, `branches`: on several
 //!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`:
 //!   times on devices;
 //! - `faults`: what kernels on a device found wrong with values; `code`: where compiled code comes from;
@@ -23,6 +23,7 @@ mod arena;
 mod bind;
 mod branches;
 mod buffer;
+mod capture;
 mod clock;
 mod code;
 mod context;
@@ -46,7 +47,6 @@ mod placement;
 mod pool;
 mod ports;
 mod pose;
-mod record;
 mod resolve;
 mod results;
 mod runner;

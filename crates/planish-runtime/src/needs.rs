@@ -16,7 +16,7 @@ use crate::resolve::{Action, Resolved, resolve};
 pub struct MemoryNeeds {
     /// By target of the plan.
     pub targets: Vec<TargetNeeds>,
-    /// Whether that is all. What stands behind sizes that only a run can tell, and bodies of control flow, are left
+    /// Whether that is all. What stands after sizes that only a run can tell, and bodies of control flow, are left
     /// out.
     pub is_whole: bool,
 }
@@ -27,9 +27,9 @@ pub struct TargetNeeds {
     pub on_device: bool,
     /// Shared by all contexts.
     pub weights: usize,
-    /// Of each context: what lies between steps, scratch memory of kernels included.
+    /// Of each context: what lies between steps, workspace of kernels included.
     pub arena: usize,
-    /// The most scratch memory that a step has in the arena.
+    /// The most workspace that a step has in the arena.
     pub workspace: usize,
     /// Of each context: its outputs, and values that have memory of their own.
     pub values: usize,
@@ -38,15 +38,15 @@ pub struct TargetNeeds {
 /// What a context holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContextMemory {
-    /// On the device: what lies between steps, scratch memory of kernels included.
+    /// On the device: what lies between steps, workspace of kernels included.
     pub device_arena: usize,
-    /// The most scratch memory that a step has in that arena.
+    /// The most workspace that a step has in that arena.
     pub device_workspace: usize,
     /// On the device: values that have memory of their own.
     pub device_values: usize,
-    pub n_recordings: usize,
-    /// Device memory of the recordings, as far as the device tells.
-    pub recordings: usize,
+    pub n_graphs: usize,
+    /// Device memory of the captured graphs, as far as the device tells.
+    pub graphs: usize,
     /// On the host, pinned where there is a device: what lies between steps, and outputs.
     pub host: usize,
     /// On the host: what inputs pass through on their way to the device.
@@ -134,7 +134,7 @@ impl Context {
                 }
             }
         }
-        (memory.n_recordings, memory.recordings) = frame.recordings();
+        (memory.n_graphs, memory.graphs) = frame.graphs();
         memory.device_workspace = frame.workspace_bytes(core.backends.len() - 1);
         if !on_device(core.backends.len() - 1) {
             memory.device_workspace = 0;
@@ -144,7 +144,7 @@ impl Context {
 }
 
 impl Frame {
-    /// The most scratch memory that a step on this target has at the sizes that are kept.
+    /// The most workspace that a step on this target has at the sizes that are kept.
     fn workspace_bytes(&self, target: usize) -> usize {
         let of = |resolved: &Resolved| {
             let each = resolved.steps.iter().filter_map(|step| match &step.action {

@@ -4,13 +4,13 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_kernel::RegionNode;
-use planish_plan::{Home, Program, Step, StepKind};
+use planish_plan::{Program, Step, StepKind, Storage};
 
 /// A run of steps whose sizes are all known before the first of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     pub(crate) first: usize,
-    /// Behind the last step.
+    /// After the last step.
     pub(crate) end: usize,
 }
 
@@ -60,13 +60,13 @@ impl Outline {
             // An output may stand twice in the list; its memory is that of the first.
             output[value as usize].get_or_insert(idx);
         }
-        // Segments follow each other: the first that ends behind a step has it.
+        // Segments follow each other: the first that ends after a step has it.
         let segment_of = |step: usize| segments.partition_point(|segment| segment.end <= step);
         let own = (0..n_values)
             .map(|value| {
                 let (first, last) = life[root[value] as usize];
                 let crosses = first != usize::MAX && segment_of(first) != segment_of(last);
-                matches!(program.values[root[value] as usize].home, Home::Own) || crosses
+                matches!(program.values[root[value] as usize].storage, Storage::Own) || crosses
             })
             .collect();
         let mut n_writers = vec![0u32; n_values];
@@ -138,9 +138,9 @@ fn roots(program: &Program) -> Vec<u32> {
                 break known;
             }
             way.push(at);
-            match &program.values[at as usize].home {
-                Home::Alias { of } | Home::Inside { of, .. } => at = *of,
-                Home::Input | Home::Weight(_) | Home::Arena | Home::Own => break at,
+            match &program.values[at as usize].storage {
+                Storage::Alias { of } | Storage::Inside { of, .. } => at = *of,
+                Storage::Input | Storage::Weight(_) | Storage::Arena | Storage::Own => break at,
             }
         };
         way.drain(..).for_each(|value| root[value as usize] = Some(found));
@@ -148,7 +148,7 @@ fn roots(program: &Program) -> Vec<u32> {
     root.into_iter().enumerate().map(|(value, root)| root.unwrap_or(value as u32)).collect()
 }
 
-/// A segment ends behind each step whose outputs have sizes that are not known before it ran.
+/// A segment ends after each step whose outputs have sizes that are not known before it ran.
 fn segments(program: &Program) -> Vec<Segment> {
     let mut known: HashSet<String> = HashSet::new();
     let learn = |value: u32, known: &mut HashSet<String>| {

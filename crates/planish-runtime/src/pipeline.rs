@@ -1,4 +1,4 @@
-//! Runs behind each other on one context that overlap: while one computes, the inputs of the next are on their way to
+//! Runs one after another on one context that overlap: while one computes, the inputs of the next are on their way to
 //! the device and the outputs of the one before on their way back.
 //!
 //! A context's arena serves one run at a time, so kernels of two runs do not overlap here; what does are the copies,
@@ -53,7 +53,7 @@ struct Slot {
 }
 
 impl Context {
-    /// Runs behind each other that overlap with each other's copies, as [`Pipeline`] says.
+    /// Runs one after another that overlap with each other's copies, as [`Pipeline`] says.
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, RunError> {
         let state = self.state()?;
         state.leave_foreign();
@@ -108,7 +108,7 @@ impl Pipeline<'_> {
     /// The most runs under way: one that computes, and one whose inputs or outputs are on the link.
     pub const DEPTH: usize = 2;
 
-    /// Starts a run on these buffers behind those that were pushed before. Where two are under way already, waits for
+    /// Starts a run on these buffers after those that were pushed before. Where two are under way already, waits for
     /// the older one and gives its buffers back. An error is that of the new run, or of the one that was waited for,
     /// whose buffers are lost then.
     ///
@@ -204,7 +204,7 @@ fn is_all_pinned(core: &Core, bindings: &Bindings) -> bool {
 }
 
 impl Slot {
-    /// Queues a run: copies up, kernels, copies down, each behind the one before on a queue of its own.
+    /// Queues a run: copies up, kernels, copies down, each after the one before on a queue of its own.
     fn start(&mut self, at: usize, state: &mut State, link: &mut Link) -> Result<(), RunError> {
         let Slot { bindings: Some(bindings), there, done, is_under_way } = self else { return Ok(()) };
         let engine = state.engine.clone();

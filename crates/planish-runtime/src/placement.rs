@@ -1,7 +1,7 @@
 //! Where every step of a plan reads and writes at given sizes, without running: for whoever proves a plan.
 
 use planish_kernel::Operand;
-use planish_plan::Home;
+use planish_plan::Storage;
 
 use crate::bind::Symbols;
 use crate::branches::DEFAULT_STREAMS;
@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::RunError;
 use crate::resolve::{Action, Base, Location, Resolved, resolve};
 
-/// A stretch of memory that operands lie in. Those of different spaces never touch.
+/// A span of memory that operands lie in. Those of different spaces never touch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Space {
     /// Weights, which nobody writes.
@@ -41,7 +41,7 @@ pub struct PlacedStep {
     /// In the order of the step's inputs; `None` where one is absent or its size is not known before a run.
     pub inputs: Vec<Option<Place>>,
     pub outputs: Vec<Option<Place>>,
-    /// Target, offset and bytes of its scratch memory in the target's arena.
+    /// Target, offset and bytes of its workspace in the target's arena.
     pub workspace: Option<(u32, u64, u64)>,
 }
 
@@ -58,7 +58,7 @@ pub struct Placement {
 }
 
 impl Engine {
-    /// Where every step reads and writes at these sizes of the symbols. Steps behind one whose output only a run can
+    /// Where every step reads and writes at these sizes of the symbols. Steps after one whose output only a run can
     /// size are left out, unless `sizes` says those too.
     pub fn placement(&self, sizes: &[(String, i64)], threads: usize) -> Result<Placement, RunError> {
         let core = &self.core;
@@ -122,8 +122,8 @@ impl Engine {
         };
         let output = |&value: &u32| {
             let root = outline.root[value as usize];
-            let space = match (&program.values[root as usize].home, outline.output[root as usize]) {
-                (Home::Input | Home::Weight(_), _) => return None,
+            let space = match (&program.values[root as usize].storage, outline.output[root as usize]) {
+                (Storage::Input | Storage::Weight(_), _) => return None,
                 _ if outline.own[root as usize] => Space::Own(root),
                 (_, Some(idx)) => Space::Output(idx as u32),
                 _ => return None,

@@ -1,7 +1,7 @@
 //! What a step is at given sizes: its operands, the problem that they make, and the tactic that it takes there.
 
 use planish_kernel::{Operand, Problem};
-use planish_plan::{Home, Program, Step, StepKind, Variant};
+use planish_plan::{Program, Step, StepKind, Storage, Variant};
 
 use crate::bind::Symbols;
 use crate::error::{RunError, RunErrorKind};
@@ -29,9 +29,9 @@ impl Poses {
         let mut at = value;
         while !std::mem::replace(&mut self.asked[at as usize], true) {
             way.push(at);
-            match &program.values[at as usize].home {
-                Home::Alias { of } | Home::Inside { of, .. } => at = *of,
-                Home::Input | Home::Weight(_) | Home::Arena | Home::Own => break,
+            match &program.values[at as usize].storage {
+                Storage::Alias { of } | Storage::Inside { of, .. } => at = *of,
+                Storage::Input | Storage::Weight(_) | Storage::Arena | Storage::Own => break,
             }
         }
         for value in way.into_iter().rev() {
@@ -47,10 +47,10 @@ fn operand_in(program: &Program, value: u32, symbols: &Symbols, known: &[Option<
     let ty = record.ty.as_tensor()?;
     let dims = symbols.eval_shape(ty.shape.as_ref()?)?;
     let dense = Operand::dense(ty.dtype, &dims, record.layout);
-    Some(match &record.home {
-        Home::Input | Home::Arena | Home::Own => (dense, 0),
-        Home::Weight(_) => (Operand { constant: true, ..dense }, 0),
-        Home::Alias { of } => {
+    Some(match &record.storage {
+        Storage::Input | Storage::Arena | Storage::Own => (dense, 0),
+        Storage::Weight(_) => (Operand { constant: true, ..dense }, 0),
+        Storage::Alias { of } => {
             let (parent, offset) = known[*of as usize].clone()?;
             // A transposed view of a square has its parent's sizes, but not its strides.
             if parent.dims == dims && program.values[*of as usize].layout == record.layout {
@@ -59,7 +59,7 @@ fn operand_in(program: &Program, value: u32, symbols: &Symbols, known: &[Option<
                 (dense, offset)
             }
         }
-        Home::Inside { of, axis, offset } => {
+        Storage::Inside { of, axis, offset } => {
             let (parent, parent_offset) = known[*of as usize].clone()?;
             let along = usize::try_from(symbols.eval(offset)?).ok()?;
             let axis = *axis as usize;

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use planish_kernel::{Backend, Kernel, MemoryKind, Operand, Within};
-use planish_plan::{Home, Step, StepKind};
+use planish_plan::{Step, StepKind, Storage};
 
 use crate::arena::{Piece, place};
 use crate::bind::Symbols;
 use crate::branches::kept_until;
+use crate::capture::{CapturedGraphs, GraphSpan, spans, with_transfers};
 use crate::distrust::{Touched, check_apart, check_operands, check_problem};
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::pose::{Poses, absent, pose, same_operands, tactic, unknown_size};
-use crate::record::{Recordings, Stretch, stretches, with_transfers};
 
 /// Memory that an operand lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,13 +96,13 @@ pub(crate) struct Resolved {
     pub(crate) entries: Vec<Option<(u32, usize)>>,
     /// For each output the value on a device that it is a copy of.
     pub(crate) exits: Vec<Option<(u32, usize)>>,
-    pub(crate) stretches: Vec<Stretch>,
-    /// The same with the transfers before and behind, where there are some.
-    pub(crate) with_transfers: Vec<Option<Stretch>>,
-    pub(crate) recordings: Recordings,
+    pub(crate) spans: Vec<GraphSpan>,
+    /// The same with the transfers before and after, where there are some.
+    pub(crate) with_transfers: Vec<Option<GraphSpan>>,
+    pub(crate) graphs: CapturedGraphs,
 }
 
-/// Resolves the steps of a segment, the branches of whose recordings are to be spread over so many streams.
+/// Resolves the steps of a segment, the branches of whose captured graphs are to be spread over so many streams.
 pub(crate) fn resolve(
     core: &Core,
     unit: &Unit,
@@ -190,8 +190,8 @@ pub(crate) fn resolve(
         let root = outline.root[value as usize];
         let within = offsets[value as usize] as u64;
         let end = ends.bases.get(&root).copied();
-        Ok(match (&program.values[root as usize].home, outline.output[root as usize]) {
-            (Home::Weight(weight), _) => {
+        Ok(match (&program.values[root as usize].storage, outline.output[root as usize]) {
+            (Storage::Weight(weight), _) => {
                 let format = match (&step.kind, input) {
                     (StepKind::Kernel { packed, .. }, Some(idx)) => packed.get(idx).cloned().flatten(),
                     _ => None,
@@ -210,7 +210,7 @@ pub(crate) fn resolve(
                 }
                 Location { base: Base::Absolute, offset: place.address.0 + within }
             }
-            (Home::Input, _) => {
+            (Storage::Input, _) => {
                 let idx = outline.input[root as usize].ok_or_else(|| unknown_size(step))?;
                 Location { base: Base::Input(idx), offset: within }
             }
@@ -271,7 +271,7 @@ pub(crate) fn resolve(
         resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false, fault });
     }
     order_queues(steps, outline, &mut resolved);
-    let stretches = stretches(core, steps, &resolved);
+    let spans = spans(core, steps, &resolved);
     let place = |list: &[Option<u32>]| -> Vec<Option<(u32, usize)>> {
         let at = |root: u32| (program.values[root as usize].target, layout.offset[root as usize]);
         list.iter().map(|root| root.map(at)).collect()
@@ -279,9 +279,9 @@ pub(crate) fn resolve(
     Ok(Resolved {
         entries: place(&ends.entries),
         exits: place(&ends.exits),
-        with_transfers: with_transfers(steps, &resolved, &stretches),
-        stretches,
-        recordings: Recordings::default(),
+        with_transfers: with_transfers(steps, &resolved, &spans),
+        spans,
+        graphs: CapturedGraphs::default(),
         symbols: symbols.clone(),
         steps: resolved,
         operands,
@@ -314,7 +314,7 @@ impl Ends {
         }
         let on_device = |value: u32| {
             let record = &program.values[value as usize];
-            record.home == Home::Arena
+            record.storage == Storage::Arena
                 && !outline.own[value as usize]
                 && outline.output[value as usize].is_none()
                 && core.backends[record.target as usize].memory_kind() == MemoryKind::Device
@@ -405,8 +405,8 @@ fn lay_out(
         let Some(operand) = &operands[value] else { continue };
         let bytes = operand.span_bytes();
         let written_here = outline.life[value].0 >= segment.first;
-        match (&program.values[value].home, outline.output[value]) {
-            (Home::Input | Home::Weight(_), _) => {}
+        match (&program.values[value].storage, outline.output[value]) {
+            (Storage::Input | Storage::Weight(_), _) => {}
             _ if outline.own[value] => {
                 if written_here {
                     laid.own_bytes.push((value as u32, bytes));

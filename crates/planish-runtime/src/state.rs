@@ -132,7 +132,7 @@ impl State {
         (0..core.output_names.len()).all(|idx| Frame::can_bind(core, &core.unit, idx, Site::Device))
     }
 
-    /// Queues a run behind those that are under way on the context's own queues, and returns. `slot` tells it from the
+    /// Queues a run after those that are under way on the context's own queues, and returns. `slot` tells it from the
     /// others; [`State::faults_ahead`] tells what its kernels found wrong.
     pub(crate) fn run_ahead(&mut self, bindings: &mut Bindings, slot: usize) -> Result<(), RunError> {
         self.is_ahead = false;

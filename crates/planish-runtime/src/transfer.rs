@@ -167,7 +167,7 @@ impl Frame {
         if let Action::Kernel { kernel, workspace } = &step.action
             && !self.held(*workspace, resolved, feeds).has(kernel.workspace_bytes(), true)
         {
-            let why = format!("step `{}` has less scratch memory than it asks for", record.name);
+            let why = format!("step `{}` has less workspace than it asks for", record.name);
             return Err(RunError::new(RunErrorKind::Failed, why));
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Frame {
         }
     }
 
-    /// Whether all transfers of a stretch are copies between a device and pinned memory: then they can be recorded.
+    /// Whether all transfers of a span are copies between a device and pinned memory: then they can be captured.
     pub(crate) fn is_all_pinned(&self, core: &Core, steps: &[ResolvedStep], feeds: &[Feed<'_>]) -> bool {
         let on_device = |location: Location| match location.base {
             Base::Input(input) => matches!(feeds[input as usize], Feed::Device(_)),
@@ -223,7 +223,7 @@ impl Frame {
         let source = unit.program.values[value(&record.inputs)].target;
         let sink = unit.program.values[value(&record.outputs)].target;
         let kind = |target: u32| core.backends[target as usize].memory_kind();
-        // Copies are queued on the step's own stream, so that they come behind what it waited for.
+        // Copies are queued on the step's own stream, so that they come after what it waited for.
         let stream = |target: u32| if target == record.target { record.stream } else { 0 };
         let (from_at, to_at) = (self.address(from, resolved, feeds), self.address(to, resolved, feeds));
         // The caller's device memory is the value already, or is to have a copy of it.

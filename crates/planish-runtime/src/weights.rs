@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use planish_kernel::{Address, Backend, KernelErrorKind, Layout, Memory, MemoryKind, Queue, QueueOptions};
-use planish_plan::{Home, Plan, Program, Step, StepKind, Weight};
+use planish_plan::{Plan, Program, Step, StepKind, Storage, Weight};
 use planish_tensor::Tensor;
 
 use crate::bind::Symbols;
@@ -76,7 +76,7 @@ struct Placing<'a> {
     slab: Option<Slab>,
 }
 
-/// Managed memory that weights are put into one behind the other. It is asked for at once, so that weights that do
+/// Managed memory that weights are put into one after the other. It is asked for at once, so that weights that do
 /// not fit are refused before any is copied, and small ones do not take a page each.
 #[derive(Debug)]
 struct Slab {
@@ -205,7 +205,7 @@ impl Placing<'_> {
         let bytes = bytes.next_multiple_of(SPACING);
         let fits = |slab: &Slab| slab.target == target && slab.len - slab.used >= bytes;
         if !self.slab.as_ref().is_some_and(fits) {
-            // All at first; behind that only what was not foreseen.
+            // All at first; after that only what was not foreseen.
             let len = match self.slab {
                 None => bytes.max(self.needed(&self.plan.program, target, &mut HashSet::new())),
                 Some(_) => bytes,
@@ -269,10 +269,10 @@ fn weights_read(program: &Program, step: &Step) -> Vec<(usize, u32, Option<Strin
 fn weight_of(program: &Program, value: u32) -> Option<u32> {
     let mut at = value;
     for _ in 0..program.values.len() {
-        match &program.values[at as usize].home {
-            Home::Weight(weight) => return Some(*weight),
-            Home::Alias { of } | Home::Inside { of, .. } => at = *of,
-            Home::Input | Home::Arena | Home::Own => return None,
+        match &program.values[at as usize].storage {
+            Storage::Weight(weight) => return Some(*weight),
+            Storage::Alias { of } | Storage::Inside { of, .. } => at = *of,
+            Storage::Input | Storage::Arena | Storage::Own => return None,
         }
     }
     None

@@ -85,9 +85,9 @@ mod tests {
             let _mode = DefaultFloatMode::enter();
             (tiny * std::hint::black_box(0.5), third())
         };
-        let behind = control() & !FLAGS;
+        let after = control() & !FLAGS;
         set_control(DEFAULT);
-        assert_eq!((flushed, behind), (0.0, FLUSH_AND_ROUND_DOWN));
+        assert_eq!((flushed, after), (0.0, FLUSH_AND_ROUND_DOWN));
         assert!(down < nearest);
         assert_eq!(inside, (halved, nearest));
         // A thread starts in the mode of the one that starts it.

@@ -1,4 +1,4 @@
-//! Transformer encoders that normalize behind each sublayer (Devlin and others, 2019): over text, and over the
+//! Transformer encoders that normalize after each sublayer (Devlin and others, 2019): over text, and over the
 //! patches of a volume.
 
 use planish_ir::ValueId;

@@ -33,7 +33,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Keeps the size of the image (odd kernels); no bias, behind a ReLU.
+    /// Keeps the size of the image (odd kernels); no bias, after a ReLU.
     pub(crate) fn new(from: usize, to: usize, kernel: usize) -> Window {
         let pad = kernel / 2;
         Window { from, to, kernel, stride: 1, pad, groups: 1, dims: 2, gain: gain::RELU, bias: false }

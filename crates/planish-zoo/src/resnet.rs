@@ -64,7 +64,7 @@ fn residual(net: &mut Net, name: &str, x: ValueId, windows: &[Window], around: W
     }
     let needs_fit = around.from != around.to;
     let input = if needs_fit {
-        // Behind a ReLU, but it takes the place of the input: its second moment is to stay.
+        // After a ReLU, but it takes the place of the input: its second moment is to stay.
         let fitted = net.conv(&format!("{name}.downsample.0"), x, around.gain(gain::LINEAR))?;
         net.batch_norm(&format!("{name}.downsample.1"), fitted, around.to)?
     } else {

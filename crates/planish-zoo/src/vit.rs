@@ -63,10 +63,10 @@ fn attention(net: &mut Net, name: &str, x: ValueId) -> Made {
     let y = net.transpose(&part("tokens_first"), x, &[1, 0, 2])?;
     let y = net.linear(&part("qkv"), y, HIDDEN, 3 * HIDDEN, gain::LINEAR)?;
     let y = net.reshape(&part("qkv.split"), y, &[tokens, -1, 3, hidden])?;
-    let (front, behind) = (net.ints(&[0])?, net.ints(&[-2])?);
+    let (front, after) = (net.ints(&[0])?, net.ints(&[-2])?);
     let y = net.op(&part("qkv.unsqueezed"), Unsqueeze {}, &[y, front])?;
     let y = net.transpose(&part("qkv.first"), y, &[3, 1, 2, 0, 4])?;
-    let y = net.op(&part("qkv.squeezed"), Squeeze {}, &[y, behind])?;
+    let y = net.op(&part("qkv.squeezed"), Squeeze {}, &[y, after])?;
     let heads = |net: &mut Net, which: &str, idx: i64| {
         let part = |part: &str| format!("{name}.{which}{part}");
         let idx = net.int(idx)?;

@@ -171,13 +171,13 @@ impl Builder {
         self
     }
 
-    /// The most scratch bytes that a step may ask for.
+    /// The most workspace bytes that a step may ask for.
     pub fn workspace(mut self, bytes: usize) -> Builder {
         self.options.workspace = Some(bytes);
         self
     }
 
-    /// What a [`crate::PlanCache`] keeps the plan under; `None` where callbacks or a lock of tactics decide what is
+    /// What a [`crate::PlanCache`] keeps the plan under; `None` where callbacks or a tactic lock decide what is
     /// built.
     pub fn cache_key(&self) -> Result<Option<String>, Error> {
         let backends = self.device.backends()?;

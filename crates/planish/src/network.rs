@@ -342,7 +342,7 @@ impl NetworkBuilder {
             .collect::<Result<_, _>>()?;
         let n_given = ids.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         let ids = ids[..n_given].to_vec();
-        // The first output has the layer's name, further ones a number behind it.
+        // The first output has the layer's name, further ones a number after it.
         let mut names: Vec<String> = vec![name.to_string()];
         for idx in 1..n_outputs {
             let name = format!("{name}.{idx}");

@@ -144,7 +144,7 @@ impl PlanCache {
     }
 }
 
-/// The key of a build; `None` where callbacks or a lock of tactics decide too, which no key can hold.
+/// The key of a build; `None` where callbacks or a tactic lock decide too, which no key can hold.
 pub(crate) fn key(
     source: &[u8; 32],
     options: &BuildOptions,

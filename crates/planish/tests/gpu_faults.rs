@@ -19,7 +19,7 @@ use planish_tensor::{Bytes, Tensor};
 
 use harness::{on_cpu, on_gpu};
 
-/// At the first run steps are launched, at the second recorded, from then on replayed.
+/// At the first run steps are launched, at the second captured, from then on replayed.
 const N_RUNS: usize = 4;
 
 /// A name, and a test that is handed the device.
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 fn plan(text: &str, device: Device) -> Plan {
     let graph: Graph = text.parse().unwrap();
     let mut builder = Builder::from_graph(graph).device(device).tune_level(0).threads(2);
-    // The sizes are those of tests: it would be cheaper at home.
+    // The sizes are those of tests: it would be cheaper on the host.
     builder.options_mut().price_transfers = false;
     let plan = builder.build().unwrap();
     if device != Device::Cpu {

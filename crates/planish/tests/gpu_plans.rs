@@ -20,7 +20,7 @@ use harness::{on_cpu, on_gpu};
 
 /// Sums of some hundred products in f32 on the device, in f64 in the interpreter.
 const TOLERANCE: f64 = 2e-5;
-/// At the first run steps are launched, at the second recorded, from then on replayed.
+/// At the first run steps are launched, at the second captured, from then on replayed.
 const N_RUNS: usize = 3;
 
 /// A name, and a test that is handed the device.
@@ -102,7 +102,7 @@ fn assert_near(got: &[Value], want: &[Value]) {
 fn check(device: Device, text: &str, sets: &[Vec<Value>], inside: bool) {
     let graph: Graph = text.parse().unwrap();
     let mut builder = Builder::from_graph(graph.clone()).device(device).tune_level(0).threads(2);
-    // The sizes are those of tests: it would be cheaper at home.
+    // The sizes are those of tests: it would be cheaper on the host.
     builder.options_mut().price_transfers = false;
     let plan = builder.build().unwrap();
     let program = &plan.record().program;

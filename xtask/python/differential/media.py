@@ -39,7 +39,7 @@ def resize(draw, name):
     lengths = [draw.pick([to for to in range(1, 10) if roi is None or to != n]) for n in shape[2:]]
     if roi is None and "antialias" not in attributes and draw.chance(0.3):
         attributes["axes"] = [2, 3]
-        attributes["keep_aspect_ratio_policy"] = draw.pick(["stretch", "not_larger", "not_smaller"])
+        attributes["keep_aspect_ratio_policy"] = draw.pick(["span", "not_larger", "not_smaller"])
         shape = []
     sizes = np.asarray(shape[:2] + lengths, np.int64)
     return Case(name, [data, roi, None, sizes], attributes, opset=19, parameters=(1, 3))

@@ -23,7 +23,7 @@ const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
 pub(crate) enum Stage {
     /// As imported, on the reference.
     Raw,
-    /// Behind the passes, on the reference.
+    /// After the passes, on the reference.
     Optimized,
     /// As a plan that was written to bytes and read back, on the CPU backend.
     Plan,
@@ -161,7 +161,7 @@ fn check(
         *placed = Some(Placed::of(engine.record()));
     }
     let mut context = engine.map(|engine| engine.context()).transpose()?;
-    // A device launches its steps at the first run, records them at the second, and replays that from then on.
+    // A device launches its steps at the first run, captures them at the second, and replays that from then on.
     let n_runs = if device == Device::Cpu { 1 } else { 3 };
     let mut n_sets = 0;
     for set in 0.. {

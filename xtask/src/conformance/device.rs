@@ -127,7 +127,7 @@ pub(super) fn run(
     Ok(report(tests, &lines, gaps, &format!("{device} ({described})"), began.elapsed()))
 }
 
-/// Starts a process for a part of the tests, and another one behind a test that took it away.
+/// Starts a process for a part of the tests, and another one after a test that took it away.
 fn part_of(
     tests: &[Test],
     device: Device,

@@ -59,7 +59,7 @@ pub(crate) fn opened(place: &Place, n: usize) -> Result<Vec<Row>> {
     let after = Held::now()?;
     let growth = after.kilobytes - before.kilobytes;
     if growth > MAX_GROWTH_KB || after.n_files > before.n_files || after.n_threads > before.n_threads {
-        losses.push(format!("before {before:?}, behind {after:?}"));
+        losses.push(format!("before {before:?}, after {after:?}"));
     }
     let seen = format!(
         "{growth:+} kB of {} MB, {:+} mappings, {:+} files, {:+} threads; the same bits",

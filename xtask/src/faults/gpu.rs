@@ -8,7 +8,7 @@ use planish_cuda::{Cuda, drill};
 
 use super::Row;
 
-/// Runs of each context: launched one by one, recorded, replayed.
+/// Runs of each context: launched one by one, captured, replayed.
 const N_RUNS: usize = 3;
 /// What may be gone of the device's memory in the end: the pool of the driver keeps some.
 const MAX_GONE: usize = 64 << 20;
@@ -61,8 +61,8 @@ pub(crate) fn faults(device: Device) -> Result<Vec<Row>> {
         }
         match attempt(&plan, device) {
             Ok(bytes) if bytes == wanted => {}
-            Ok(_) => losses.push(format!("other outputs behind allocation {nth}")),
-            Err(error) => losses.push(format!("behind allocation {nth}: {error}")),
+            Ok(_) => losses.push(format!("other outputs after allocation {nth}")),
+            Err(error) => losses.push(format!("after allocation {nth}: {error}")),
         }
     }
     let (left, _) = cuda.context().memory_info()?;

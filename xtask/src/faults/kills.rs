@@ -115,7 +115,7 @@ pub(crate) fn bench(place: &Place, n: usize) -> Result<Vec<Row>> {
     place.succeeds(line)?;
     losses.extend(place.unfinished("cache/planish/plans").into_iter().map(|name| format!("{name} is left")));
     losses.extend(too_few(n_killed, n));
-    let seen = format!("{n_kept} cached plans met behind them, all whole");
+    let seen = format!("{n_kept} cached plans met after them, all whole");
     Ok(vec![Row { fault: "bench that fills the cache of plans, killed".into(), n: n_killed, seen, losses }])
 }
 

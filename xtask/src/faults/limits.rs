@@ -84,7 +84,7 @@ pub(crate) fn disk(place: &Place, n: usize) -> Result<Vec<Row>> {
         }
         let seen = match n_tried {
             0 => "not tried: this user may mount nothing".to_string(),
-            _ => format!("{n_refused} refused with code 3, the rest fitted; nothing left behind"),
+            _ => format!("{n_refused} refused with code 3, the rest fitted; nothing left after"),
         };
         rows.push(Row { fault: way.into(), n: n_tried, seen, losses });
     }

@@ -1,5 +1,5 @@
 //! Where the drill takes place: a folder with models and what commands left, how commands are started, and what must hold
-//! behind every fault.
+//! after every fault.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

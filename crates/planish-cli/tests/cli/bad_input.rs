@@ -86,7 +86,7 @@ fn inputs_that_do_not_fit() {
         ("--shapes x:2x4", "--shapes: input `x` is f32[batch,3]; its dimension 1 must be 3, in 2x4 it is 4"),
         ("--shapes y:2", "--shapes gives `y`, which is no input of the model; inputs are `x`"),
         ("--shapes x", "--shapes wants NAME:SIZES as in x:1x3x224x224, not `x`"),
-        ("--shapes x:1xbig", "--shapes wants sizes such as 1x3x224x224 behind the last colon, not `x:1xbig`"),
+        ("--shapes x:1xbig", "--shapes wants sizes such as 1x3x224x224 after the last colon, not `x:1xbig`"),
         ("--shapes x:99999999999x3", "a tensor f32[99999999999, 3] does not fit into memory"),
     ];
     for (arguments, line) in table {

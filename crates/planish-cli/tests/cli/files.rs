@@ -45,7 +45,7 @@ fn a_build_never_replaces_what_it_reads_or_does_not_know() {
     let json = format!("--json={notes}");
     let line = "cannot write {}/notes.txt: the file that is there is not JSON; give another name, or remove it first";
     fails(&folder, &["build", &model, "-o", &path("m.plan"), &json], 2, line);
-    let line = "cannot write {}/notes.txt: the file that is there is not a lock of tactics; give another name, or \
+    let line = "cannot write {}/notes.txt: the file that is there is not a tactic lock; give another name, or \
                 remove it first";
     fails(&folder, &["build", &model, "-o", &path("m.plan"), "--save-tactics", &notes], 2, line);
     let line = "cannot write {}/none/m.plan: there is no folder {}/none";
@@ -256,7 +256,7 @@ fn limits_end_in_one_line() {
     };
     let build = "build m.onnx -o m.plan --device cpu --tune-level 0 --no-verify";
     let run = "run l.onnx --device cpu --no-cache --tune-level 0 --shapes x:320x3 -o y.npz";
-    // Blocks of 512 bytes; the plan has megabytes, the outputs 5 kB behind headers, the times 2.7 kB. And kilobytes
+    // Blocks of 512 bytes; the plan has megabytes, the outputs 5 kB after headers, the times 2.7 kB. And kilobytes
     // of address space, which some of the work needs more of.
     for (limit, line, text) in [
         ("-f 100", build, "File too large"),

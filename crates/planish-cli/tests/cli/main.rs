@@ -154,7 +154,7 @@ fn npy_f32(shape: &str, values: &[f32]) -> Vec<u8> {
     npy("<f4", shape, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
 }
 
-/// The elements of a `.npy` file of floats, behind its header.
+/// The elements of a `.npy` file of floats, after its header.
 fn elements_f32(path: &Path) -> Vec<f32> {
     let bytes = fs::read(path).unwrap();
     let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));

@@ -228,7 +228,7 @@ fn floats(value: &Value) -> Vec<f64> {
     value.as_tensor().map(Tensor::to_f64s).unwrap_or_default()
 }
 
-/// Element-wise operators whose result is a rounding away from exact: what they add to the error of a sum behind them
+/// Element-wise operators whose result is a rounding away from exact: what they add to the error of a sum after them
 /// is within what the sum is allowed.
 fn rounds_little(op: &Op) -> bool {
     matches!(

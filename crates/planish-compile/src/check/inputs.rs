@@ -6,7 +6,7 @@
 
 use planish_kernel::{Ref, is_pointwise};
 use planish_op::{Op, Value};
-use planish_plan::{Home, Plan, Program, StepKind};
+use planish_plan::{Plan, Program, StepKind, Storage};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 /// Integers that are added, compared or converted are drawn from so many around zero.
@@ -156,7 +156,7 @@ fn follow(program: &Program, value: u32, lookup: &dyn Fn(&str) -> Option<i64>, s
     let mut all = Use::Any;
     // Views share the memory of a value without a step.
     for (other, record) in program.values.iter().enumerate() {
-        if matches!(&record.home, Home::Alias { of } | Home::Inside { of, .. } if *of == value) {
+        if matches!(&record.storage, Storage::Alias { of } | Storage::Inside { of, .. } if *of == value) {
             all = all.and(follow(program, other as u32, lookup, seen));
         }
     }

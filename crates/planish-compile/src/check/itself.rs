@@ -9,7 +9,7 @@ use planish_tensor::Tensor;
 use super::skipped;
 use super::whole::{MadeUp, failed, passed};
 
-/// Runs of one context before the one that is compared, where launches are recorded: plain, recorded, replayed.
+/// Runs of one context before the one that is compared, where launches are captured: plain, captured, replayed.
 const N_REPLAYS: usize = 3;
 /// Numbers of threads that are tried.
 const THREADS: [usize; 3] = [1, 2, 3];
@@ -42,7 +42,7 @@ pub(super) fn check(
         return;
     }
     let itself = Itself { engine, inputs, first, threads };
-    // Recordings are of devices, and of one size.
+    // Captured graphs are of devices, and of one size.
     let is_costly = flops > COSTLY_FLOPS && engine.plan().targets.len() == 1;
     let compared = match is_costly {
         true => itself.at_once(used, made_up, checks),
@@ -109,7 +109,7 @@ impl Itself<'_> {
         let again = context.run_values(self.inputs)?;
         let subject = match is_device {
             false => "a second run, other values and another context in between",
-            true => "launches recorded and replayed, other values and another context in between",
+            true => "launches captured and replayed, other values and another context in between",
         };
         checks.push(match same(&again, self.first) {
             true => passed(subject, 0.0),

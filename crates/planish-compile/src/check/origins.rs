@@ -18,7 +18,7 @@ enum Move {
     Transposed { of: ValueId, perm: Vec<usize> },
     /// From `start` on along `axis`.
     Sliced { of: ValueId, axis: usize, start: usize },
-    /// One behind the other along `axis`, each with where it begins.
+    /// One after the other along `axis`, each with where it begins.
     Joined { axis: usize, parts: Vec<(ValueId, usize)> },
 }
 
@@ -48,7 +48,7 @@ impl Origins {
             for (place, id) in node.outputs.iter().enumerate() {
                 if let Some(id) = id {
                     let moved = movement(graph, node, place, &dims).unwrap_or(Move::Own);
-                    // Nodes stand behind those that they read.
+                    // Nodes stand after those that they read.
                     depths[id.index()] = 1 + match &moved {
                         Move::Own => 0,
                         Move::Same(of) | Move::Transposed { of, .. } | Move::Sliced { of, .. } => {
@@ -97,16 +97,16 @@ impl Origins {
                 }
                 Move::Sliced { of, axis, start } => {
                     let inner = self.dims(*of).unwrap_or(&[]);
-                    at = moved(at, dims[*axis], inner[*axis], behind(dims, *axis), |along| {
+                    at = moved(at, dims[*axis], inner[*axis], after(dims, *axis), |along| {
                         along + *start as u64
                     });
                     id = *of;
                 }
                 Move::Joined { axis, parts } => {
-                    let step = behind(dims, *axis);
+                    let step = after(dims, *axis);
                     let along = at / step % (dims[*axis] as u64).max(1);
-                    let behind = parts.partition_point(|(_, start)| *start as u64 <= along);
-                    let Some((of, start)) = behind.checked_sub(1).and_then(|part| parts.get(part)) else {
+                    let after = parts.partition_point(|(_, start)| *start as u64 <= along);
+                    let Some((of, start)) = after.checked_sub(1).and_then(|part| parts.get(part)) else {
                         return (self.wires[id.index()], at);
                     };
                     let inner = self.dims(*of).unwrap_or(&[]);
@@ -119,7 +119,7 @@ impl Origins {
 }
 
 /// Elements per step along `axis`.
-fn behind(dims: &[usize], axis: usize) -> u64 {
+fn after(dims: &[usize], axis: usize) -> u64 {
     dims[axis + 1..].iter().product::<usize>().max(1) as u64
 }
 

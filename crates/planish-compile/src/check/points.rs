@@ -120,7 +120,7 @@ pub(super) fn expected(
     if let Ref::Node { node, output } = reference {
         let at = At { points, n_nodes: region.nodes.len() };
         let found = at.expected(&mut exact, node, output);
-        // A main node of other sizes than the output, which is broadcast behind it: all of it is evaluated.
+        // A main node of other sizes than the output, which is broadcast after it: all of it is evaluated.
         if found.is_ok() {
             return found;
         }
@@ -237,11 +237,11 @@ impl At<'_> {
         if let Some(main) = main.as_ref().filter(|main| main.node == node) {
             return Ok(exact.allowance.bounds(main.values.clone(), &main.slack));
         }
-        let behind = behind(exact.region, node);
-        let values = self.follow(exact, &behind, node, main.as_ref(), (0.0, 0.0))?;
+        let after = after(exact.region, node);
+        let values = self.follow(exact, &after, node, main.as_ref(), (0.0, 0.0))?;
         let mut passed_on = vec![0.0f64; values.len()];
         for signs in [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0)] {
-            let moved = self.follow(exact, &behind, node, main.as_ref(), signs)?;
+            let moved = self.follow(exact, &after, node, main.as_ref(), signs)?;
             for (most, (moved, value)) in passed_on.iter_mut().zip(moved.iter().zip(&values)) {
                 let difference = CURVATURE * (moved - value).abs();
                 if difference.is_finite() {
@@ -298,7 +298,7 @@ impl At<'_> {
     fn follow(
         &self,
         exact: &mut Exact<'_>,
-        behind: &[bool],
+        after: &[bool],
         last: u32,
         main: Option<&Main>,
         signs: (f64, f64),
@@ -317,7 +317,7 @@ impl At<'_> {
                 made[idx] = Some(Value::Tensor(tensor.map_err(|error| error.to_string())?));
                 continue;
             }
-            if !behind[idx] {
+            if !after[idx] {
                 continue;
             }
             let mut operands = Vec::with_capacity(node.inputs.len());
@@ -396,17 +396,17 @@ fn needed(region: &Region, node: u32) -> Vec<bool> {
 }
 
 /// The element-wise nodes that one of them depends on through such nodes alone, and itself.
-fn behind(region: &Region, node: u32) -> Vec<bool> {
-    let mut behind = vec![false; region.nodes.len()];
-    behind[node as usize] = true;
+fn after(region: &Region, node: u32) -> Vec<bool> {
+    let mut after = vec![false; region.nodes.len()];
+    after[node as usize] = true;
     for idx in (0..=node as usize).rev() {
-        if behind[idx] {
+        if after[idx] {
             for reference in region.nodes[idx].inputs.iter().flatten() {
                 if let Ref::Node { node, .. } = reference {
-                    behind[*node as usize] |= is_pointwise(&region.nodes[*node as usize].op);
+                    after[*node as usize] |= is_pointwise(&region.nodes[*node as usize].op);
                 }
             }
         }
     }
-    behind
+    after
 }

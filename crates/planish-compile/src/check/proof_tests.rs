@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_cpu::Cpu;
 use planish_ir::Graph;
 use planish_kernel::Backend;
-use planish_plan::{Home, Outcome, Plan};
+use planish_plan::{Outcome, Plan, Storage};
 use planish_runtime::{Engine, Placement, Space};
 use planish_tensor::{Dim, Tensor};
 
@@ -88,9 +88,9 @@ fn maker(plan: &Plan, name: &str) -> usize {
 
 fn offset_of<'p>(plan: &'p mut Plan, name: &str) -> &'p mut Dim {
     let at = value(plan, name);
-    match &mut plan.program.values[at].home {
-        Home::Inside { offset, .. } => offset,
-        home => panic!("`{name}` is no part: {home:?}"),
+    match &mut plan.program.values[at].storage {
+        Storage::Inside { offset, .. } => offset,
+        storage => panic!("`{name}` is no part: {storage:?}"),
     }
 }
 
@@ -112,7 +112,7 @@ const FAULTS: &[(&str, &str, Plant)] = &[
     }),
     ("a live value is written over", "finds an element of `c` at element 0 of `a`", |plan| {
         let at = value(plan, "c");
-        plan.program.values[at].home = Home::Alias { of: value(plan, "a") as u32 };
+        plan.program.values[at].storage = Storage::Alias { of: value(plan, "a") as u32 };
     }),
     ("a part one column early", "another element of the same value at element 16 of `t`", |plan| {
         *offset_of(plan, "d") = Dim::from(15)
@@ -126,17 +126,17 @@ const FAULTS: &[(&str, &str, Plant)] = &[
     }),
     ("a square transpose taken for a view", "another element of the same value", |plan| {
         let (step, from, to) = (maker(plan, "tr"), value(plan, "sq"), value(plan, "tr"));
-        plan.program.values[to].home = Home::Alias { of: from as u32 };
+        plan.program.values[to].storage = Storage::Alias { of: from as u32 };
         plan.program.steps.remove(step);
     }),
     ("outputs exchanged", "the outputs are not those of the graph", |plan| plan.program.outputs.swap(0, 1)),
     ("weights exchanged", "is not `", |plan| {
         let weights: Vec<usize> = (0..plan.program.values.len())
-            .filter(|&at| matches!(plan.program.values[at].home, Home::Weight(_)))
+            .filter(|&at| matches!(plan.program.values[at].storage, Storage::Weight(_)))
             .collect();
-        let home = plan.program.values[weights[0]].home.clone();
-        plan.program.values[weights[0]].home = plan.program.values[weights[1]].home.clone();
-        plan.program.values[weights[1]].home = home;
+        let storage = plan.program.values[weights[0]].storage.clone();
+        plan.program.values[weights[0]].storage = plan.program.values[weights[1]].storage.clone();
+        plan.program.values[weights[1]].storage = storage;
     }),
     ("an attribute changed", "something else than the graph's `y`", |plan| {
         let step = maker(plan, "y");
@@ -196,14 +196,14 @@ fn replaced(change: impl FnOnce(&Plan, &mut Placement)) -> Result<u64, String> {
 #[test]
 fn mistakes_of_the_arena_are_seen() {
     assert!(replaced(|_, _| {}).is_ok());
-    let scratch = replaced(|plan, placement| {
-        // Scratch memory of the second product where the first one's result waits for the residual.
+    let workspace = replaced(|plan, placement| {
+        // Workspace of the second product where the first one's result waits for the residual.
         let (writes, reads) = (maker(plan, "a"), maker(plan, "c"));
         let place = placement.steps[writes].outputs[0].clone().unwrap();
         assert!(matches!(place.space, Space::Arena(_)));
         placement.steps[reads].workspace = Some((0, place.offset, 64));
     });
-    assert!(scratch.as_ref().is_err_and(|why| why.contains("scratch memory")), "{scratch:?}");
+    assert!(workspace.as_ref().is_err_and(|why| why.contains("workspace")), "{workspace:?}");
     let live = replaced(|plan, placement| {
         let (first, second) = (maker(plan, "a"), maker(plan, "b"));
         let offset = placement.steps[first].outputs[0].as_ref().unwrap().offset;

@@ -1,6 +1,6 @@
 //! A plan replayed without computing: memory is painted with which element of which value each place holds.
 //!
-//! Every step must find at each place that it reads the element that the graph says, then its scratch memory is
+//! Every step must find at each place that it reads the element that the graph says, then its workspace is
 //! painted over, then what it writes. That shows wires, aliases, parts of concatenations, in-place outputs and the
 //! arena's layout right or wrong at sizes of any cost: nothing is multiplied. In large plans every `K`th place is
 //! followed, so that some hundred thousand are; a mistake over a tensor's extent meets many of them. K is a prime,
@@ -20,10 +20,10 @@ use super::wires::Wires;
 /// Places that are followed in one replay, over all reads and writes: some 20 ms of work each time.
 const MAX_PLACES: u64 = 500_000;
 
-/// Through so many values an element is followed for what a place costs anyway; behind them it counts as more places.
+/// Through so many values an element is followed for what a place costs anyway; after them it counts as more places.
 const DEPTH_FOR_FREE: u64 = 8;
 
-/// What scratch memory holds.
+/// What workspace holds.
 const SCRATCH: u64 = 1;
 /// Bits for which element of a value a place holds; the rest says which value.
 const ELEMENT_BITS: u32 = 38;
@@ -81,7 +81,7 @@ impl Replay<'_> {
     fn step(&mut self, placed: &PlacedStep) -> Result<(), String> {
         let step = &self.program.steps[placed.step];
         if let Some((target, offset, bytes)) = placed.workspace {
-            self.memory.scratch(Space::Arena(target), offset, bytes);
+            self.memory.workspace(Space::Arena(target), offset, bytes);
         }
         let inputs = || step.inputs.iter().zip(&placed.inputs);
         let outputs = || step.outputs.iter().zip(&placed.outputs);
@@ -165,7 +165,7 @@ impl Replay<'_> {
         let wire = |paint: u64| (paint >> ELEMENT_BITS).wrapping_sub(2);
         match held {
             0 => "what nothing has written".to_string(),
-            SCRATCH => "scratch memory".to_string(),
+            SCRATCH => "workspace".to_string(),
             _ if wire(held) == wire(expected) => "another element of the same value".to_string(),
             _ => {
                 let is_it = |id: &&Option<ValueId>| {
@@ -261,7 +261,7 @@ impl Memory {
         next_prime(n_places.div_ceil(MAX_PLACES).min(1 << 31))
     }
 
-    fn scratch(&mut self, space: Space, offset: u64, bytes: u64) {
+    fn workspace(&mut self, space: Space, offset: u64, bytes: u64) {
         let list = self.spaces.entry(space).or_default();
         let mut at = (offset / self.unit).next_multiple_of(self.every);
         while at * self.unit < offset + bytes {

@@ -247,7 +247,7 @@ impl Follower<'_> {
         self.first_alone(node).filter(|&rows| normalize_axis(axis, rank).is_ok_and(|axis| rows < axis))
     }
 
-    /// Where axis `rows` is behind an operator over `axes`, which stay or go.
+    /// Where axis `rows` is after an operator over `axes`, which stay or go.
     fn without(&self, rows: usize, axes: &[i64], rank: usize, keep: bool) -> Option<usize> {
         let axes: Vec<usize> =
             axes.iter().map(|&axis| normalize_axis(axis, rank)).collect::<Result<_, _>>().ok()?;

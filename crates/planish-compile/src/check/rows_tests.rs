@@ -71,7 +71,7 @@ fn rows_move_with_their_axis() {
         "input %x: f32[n, 4, 3] const %s: i64[4] = [1, -1, 2, 6] %y: f32[1, n, 2, 6] = Reshape(%x, %s) output %y",
         1,
     );
-    // Rows behind an axis that is taken apart are no longer blocks of one.
+    // Rows after an axis that is taken apart are no longer blocks of one.
     mixed(
         "input %x: f32[n, 4] %t: f32[4, n] = Transpose(%x) { perm = [1, 0] } const %s: i64[1] = [-1]
          %y: f32[4*n] = Reshape(%t, %s) output %y",

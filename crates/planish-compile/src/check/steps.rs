@@ -2,7 +2,7 @@
 //! against other kernels at every element, and against the reference where the two differ most, at corners, tile edges,
 //! tails and random points. What is done follows from counts of the plan's own sizes.
 //!
-//! The run goes on while steps behind it are compared on other threads (`compare`); what they find is read in the order
+//! The run goes on while steps after it are compared on other threads (`compare`); what they find is read in the order
 //! of the steps.
 
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use std::thread;
 
 use planish_kernel::{Backend, Tactic};
 use planish_op::Value;
-use planish_plan::{Check, Home, Outcome, Plan, Program, Step, StepKind};
+use planish_plan::{Check, Outcome, Plan, Program, Step, StepKind, Storage};
 use planish_runtime::{Engine, Observed, RunError, problem_of, tactic_at};
 use planish_tensor::Tensor;
 
@@ -135,7 +135,7 @@ enum Seen<'a> {
 struct Comparers<'j> {
     jobs: Mutex<mpsc::Receiver<(usize, Job<'j>)>>,
     results: Mutex<HashMap<usize, Check>>,
-    /// The first step that was found wrong; those behind it need not be compared.
+    /// The first step that was found wrong; those after it need not be compared.
     first_wrong: AtomicUsize,
 }
 
@@ -408,8 +408,8 @@ const IS_REFERENCE: &str = "it is the reference";
 
 /// Which weight a value is, if it is one.
 fn weight_at(program: &Program, value: u32) -> Option<u32> {
-    match program.values[value as usize].home {
-        Home::Weight(weight) => Some(weight),
+    match program.values[value as usize].storage {
+        Storage::Weight(weight) => Some(weight),
         _ => None,
     }
 }

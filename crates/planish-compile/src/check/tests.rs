@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_cpu::Cpu;
 use planish_ir::Graph;
 use planish_kernel::Backend;
-use planish_plan::{Check, Home, Outcome, Plan, StepKind};
+use planish_plan::{Check, Outcome, Plan, StepKind, Storage};
 use planish_runtime::Engine;
 use planish_tensor::{Dim, Tensor};
 
@@ -94,7 +94,7 @@ fn memory_reused_while_it_is_live() {
     // `a` is read again after `c` is made. The proof sees it first; the steps' check sees it too.
     let plant = |plan: &mut Plan| {
         let (live, other) = (value(plan, "a"), value(plan, "c"));
-        plan.program.values[other as usize].home = Home::Alias { of: live };
+        plan.program.values[other as usize].storage = Storage::Alias { of: live };
     };
     let failure = caught("a live value is written over", plant);
     assert!(failure.contains("finds an element of `c` at element 0 of `a`"), "{failure}");
@@ -114,7 +114,7 @@ fn parts_of_a_concatenation_that_overlap() {
     caught("a part one column early", |plan| {
         let mut inside = None;
         for value in &mut plan.program.values {
-            if let Home::Inside { offset, .. } = &mut value.home
+            if let Storage::Inside { offset, .. } = &mut value.storage
                 && offset.as_const() == Some(8)
             {
                 *offset = Dim::from(7);

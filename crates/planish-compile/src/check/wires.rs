@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use planish_ir::{Graph, Node, ValueId};
 use planish_kernel::{Ref, Region};
 use planish_op::Op;
-use planish_plan::{Home, Program, StepKind};
+use planish_plan::{Program, StepKind, Storage};
 use planish_tensor::{DType, Tensor};
 
 /// What a value is, as an expression over inputs and constants.
@@ -134,7 +134,7 @@ pub(super) fn compare(wires: &mut Wires<'_>, program: &Program, weights: &[Tenso
     for value in &program.values {
         let id = wires.find(&value.name).ok_or_else(|| format!("the graph has no `{}`", value.name))?;
         let expected = wires.of(id);
-        if let Home::Weight(weight) = value.home {
+        if let Storage::Weight(weight) = value.storage {
             let tensor = weights.get(weight as usize);
             if tensor.map(|tensor| wires.constant(tensor)) != Some(expected) {
                 return Err(format!("weight {weight} is not `{}`", value.name));

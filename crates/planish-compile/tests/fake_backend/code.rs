@@ -65,8 +65,8 @@ fn code_of_one_plan_serves_no_other_engine_and_no_build() {
     let poisoned = Engine::new(forged(&fake), backends(&fake)).unwrap();
     assert!(is_zero(&output(&poisoned)), "the test's own code was not used");
     assert_near(&output(&before), &expected());
-    let behind = Engine::new(honest.clone(), backends(&fake)).unwrap();
-    assert_near(&output(&behind), &expected());
+    let after = Engine::new(honest.clone(), backends(&fake)).unwrap();
+    assert_near(&output(&after), &expected());
     drop(poisoned);
     assert_near(&output(&Engine::new(honest.clone(), backends(&fake)).unwrap()), &expected());
     // A build beside an open engine of a forged plan stores what it compiles itself.

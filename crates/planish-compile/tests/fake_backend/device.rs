@@ -49,7 +49,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Has branches of recordings forget what they were to wait for.
+    /// Has branches of captured graphs forget what they were to wait for.
     pub(crate) fn forget_waits(&self) {
         self.table.forgets_waits.store(true, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Fake {
         self.table.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Recordings that were begun and not ended.
+    /// Captured graphs that were begun and not ended.
     pub(crate) fn n_capturing(&self) -> usize {
         self.table.n_capturing.load(Ordering::Relaxed)
     }
@@ -110,7 +110,7 @@ impl Fake {
         fake
     }
 
-    /// Kernels launched outside recordings; recordings made; recordings replayed.
+    /// Kernels launched outside captured graphs; captured graphs made; captured graphs replayed.
     pub(crate) fn launches(&self) -> (usize, usize, usize) {
         let count = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Relaxed);
         (count(&self.table.n_launches), count(&self.table.n_recorded), count(&self.table.n_replayed))
@@ -419,7 +419,7 @@ impl Kernel for FakeKernel {
             if !is_quick {
                 table.spend(WORK);
             }
-            // Scratch is anybody's between launches; writing it shows what should not have been there.
+            // Workspace is anybody's between launches; writing it shows what should not have been there.
             table.write(workspace, &[0x55; 128])?;
             let mut values = Vec::new();
             for (operand, &address) in problem.inputs.iter().zip(&inputs) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use planish_cpu::Cpu;
 use planish_kernel::Backend;
-use planish_plan::{Home, Plan, Step, StepKind};
+use planish_plan::{Plan, Step, StepKind, Storage};
 use planish_runtime::Engine;
 
 use crate::device::{Fake, TRANSPOSED};
@@ -38,7 +38,7 @@ fn maker<'a>(plan: &'a mut Plan, name: &str) -> &'a mut Step {
 fn the_host_reads_no_memory_of_a_device() {
     let text = refused(|plan| {
         let product = value(plan, "product");
-        plan.program.values[product as usize].home = Home::Own;
+        plan.program.values[product as usize].storage = Storage::Own;
         maker(plan, "tanh").inputs[0] = Some(product);
     });
     assert!(text.contains("it runs on target 0, `product` is on target 1"), "{text}");
@@ -70,7 +70,7 @@ fn transfers_bring_values_from_one_memory_to_the_other() {
 fn a_device_writes_in_place_only_where_its_tactic_can() {
     let text = refused(|plan| {
         let (sum, scaled) = (value(plan, "sum"), value(plan, "scaled"));
-        plan.program.values[sum as usize].home = Home::Alias { of: scaled };
+        plan.program.values[sum as usize].storage = Storage::Alias { of: scaled };
     });
     assert!(text.contains("output 0 overlaps input 1"), "{text}");
 }

@@ -24,7 +24,7 @@ use planish_kernel::{Backend, Layout, Numeric, Problem, Region, Tactic, Target};
 use planish_op as op;
 use planish_op::{Op, Value, ValueType};
 use planish_plan::{
-    Certificate, Home, Outcome, Plan, Program, Step, StepKind, Value as Slot, Variant, Weight,
+    Certificate, Outcome, Plan, Program, Step, StepKind, Storage, Value as Slot, Variant, Weight,
 };
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{Bytes, DType, Shape, Tensor};
@@ -94,11 +94,11 @@ impl Writer {
         Writer { plan }
     }
 
-    fn value(&mut self, name: &str, dims: &[usize], home: Home, target: u32) -> u32 {
+    fn value(&mut self, name: &str, dims: &[usize], storage: Storage, target: u32) -> u32 {
         let shape: Shape = dims.iter().map(|&dim| planish_tensor::Dim::from(dim as i64)).collect();
         let ty = ValueType::tensor(DType::F32, shape);
         let values = &mut self.plan.program.values;
-        values.push(Slot { name: name.into(), ty, layout: Layout::Plain, home, target });
+        values.push(Slot { name: name.into(), ty, layout: Layout::Plain, storage, target });
         values.len() as u32 - 1
     }
 
@@ -159,19 +159,19 @@ fn written(cpu: &Arc<dyn Backend>, fake: &Arc<dyn Backend>, weight: &Tensor) -> 
         layout: planish_kernel::Layout::Plain,
         packed_by: None,
     });
-    let x = w.value("x", &[8, 8], Home::Input, CPU);
-    let on_device = w.value("x there", &[8, 8], Home::Arena, FAKE);
-    let weight = w.value("w", &[8, 8], Home::Weight(0), FAKE);
-    let product = w.value("product", &[8, 8], Home::Arena, FAKE);
-    let relu = w.value("relu", &[8, 8], Home::Arena, FAKE);
-    let squared = w.value("squared", &[8, 8], Home::Arena, FAKE);
-    let back = w.value("product here", &[8, 8], Home::Arena, CPU);
-    let tanh = w.value("tanh", &[8, 8], Home::Arena, CPU);
-    let there = w.value("tanh there", &[8, 8], Home::Arena, FAKE);
-    let scaled = w.value("scaled", &[8, 8], Home::Arena, FAKE);
-    let sum = w.value("sum", &[8, 8], Home::Arena, FAKE);
-    let all = w.value("all", &[8, 8], Home::Arena, FAKE);
-    let y = w.value("y", &[8, 8], Home::Arena, CPU);
+    let x = w.value("x", &[8, 8], Storage::Input, CPU);
+    let on_device = w.value("x there", &[8, 8], Storage::Arena, FAKE);
+    let weight = w.value("w", &[8, 8], Storage::Weight(0), FAKE);
+    let product = w.value("product", &[8, 8], Storage::Arena, FAKE);
+    let relu = w.value("relu", &[8, 8], Storage::Arena, FAKE);
+    let squared = w.value("squared", &[8, 8], Storage::Arena, FAKE);
+    let back = w.value("product here", &[8, 8], Storage::Arena, CPU);
+    let tanh = w.value("tanh", &[8, 8], Storage::Arena, CPU);
+    let there = w.value("tanh there", &[8, 8], Storage::Arena, FAKE);
+    let scaled = w.value("scaled", &[8, 8], Storage::Arena, FAKE);
+    let sum = w.value("sum", &[8, 8], Storage::Arena, FAKE);
+    let all = w.value("all", &[8, 8], Storage::Arena, FAKE);
+    let y = w.value("y", &[8, 8], Storage::Arena, CPU);
     w.plan.program.inputs = vec![x];
     w.plan.program.outputs = vec![y];
     w.transfer(x, on_device, 0);

@@ -13,7 +13,7 @@ use crate::device::Fake;
 use crate::random;
 
 #[test]
-fn memory_is_known_before_a_run_and_listed_behind_it() {
+fn memory_is_known_before_a_run_and_listed_after_it() {
     let graph: Graph = r#"graph "g" {
         input %x: f32[batch, 3]
         const %w: f32[3, 2] = [1, -2, 3, 4, -5, 6]
@@ -37,7 +37,7 @@ fn memory_is_known_before_a_run_and_listed_behind_it() {
     assert!(device.on_device && !host.on_device);
     assert_eq!((device.weights, device.workspace, device.values), (24, 128, 0));
     assert_eq!((host.weights, host.values), (0, 40 * 2 * 4));
-    // Three values of 40 rows or more are alive at a time, at multiples of 64 bytes, and scratch memory.
+    // Three values of 40 rows or more are alive at a time, at multiples of 64 bytes, and workspace.
     assert!(device.arena >= 3 * 320 && device.arena < 4 * 512, "{device:?}");
     let mut before = engine.device_memory().unwrap();
     assert_eq!(before.pooled, 24);
@@ -52,8 +52,8 @@ fn memory_is_known_before_a_run_and_listed_behind_it() {
         assert_eq!(memory.device_values, 0);
         assert_eq!(memory.host, host.arena + host.values);
         let n_kernels = 64 * engine.plan().program.steps.len().saturating_sub(2);
-        assert_eq!((memory.n_recordings, memory.recordings), (1, n_kernels));
-        // The device has less by what is listed; its recordings live elsewhere.
+        assert_eq!((memory.n_graphs, memory.graphs), (1, n_kernels));
+        // The device has less by what is listed; its captured graphs live elsewhere.
         let after = engine.device_memory().unwrap();
         assert_eq!(before.free - after.free, memory.device_arena);
         before = after;

@@ -73,7 +73,7 @@ fn a_run_is_pushed_while_the_one_before_computes() {
     let mut ready: Vec<Bindings> = given.iter().map(|given| bindings(&context, given)).collect();
     let held = ready.split_off(6);
     let mut pipeline = context.pipeline().unwrap();
-    // Launches of both sets of buffers are met, then recorded, then replayed.
+    // Launches of both sets of buffers are met, then captured, then replayed.
     for bindings in ready {
         pipeline.push(bindings).unwrap();
     }
@@ -198,7 +198,7 @@ fn errors_leave_the_others_as_they_are() {
 }
 
 #[test]
-fn nothing_is_under_way_behind_an_error() {
+fn nothing_is_under_way_after_an_error() {
     let fake = Fake::default();
     let (engine, graph) = engine(&fake);
     let mut context = engine.context().unwrap();

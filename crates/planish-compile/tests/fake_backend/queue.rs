@@ -1,4 +1,4 @@
-//! The fake device's memory, streams, events, recordings and pinned memory.
+//! The fake device's memory, streams, events, captured graphs and pinned memory.
 //!
 //! A stream is a thread; work on it begins late, so that whoever forgets to wait reads what is not there yet. Copies
 //! from and to pinned memory touch that memory when the stream gets there, and refuse memory that is not pinned.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use planish_kernel::{Address, Event, KernelError, KernelErrorKind, Memory, Queue, Recording};
+use planish_kernel::{Address, CapturedGraph, Event, KernelError, KernelErrorKind, Memory, Queue};
 
 /// How late a queue begins each piece of work.
 const DELAY: Duration = Duration::from_micros(300);
@@ -34,7 +34,7 @@ pub(crate) struct Table {
     /// Work done on each queue, counted over all queues.
     pub(crate) n_done: AtomicUsize,
     pub(crate) n_waits: AtomicUsize,
-    /// Kernels launched outside recordings, recordings made and replayed, copies from and to the host.
+    /// Kernels launched outside captured graphs, captured graphs made and replayed, copies from and to the host.
     pub(crate) n_launches: AtomicUsize,
     pub(crate) n_recorded: AtomicUsize,
     pub(crate) n_replayed: AtomicUsize,
@@ -45,7 +45,7 @@ pub(crate) struct Table {
     pub(crate) ranges: Mutex<(usize, Vec<(usize, String)>)>,
     /// Whoever holds it keeps queues from beginning their next piece of work.
     pub(crate) gate: Mutex<()>,
-    /// Recordings that were begun and not ended.
+    /// Captured graphs that were begun and not ended.
     pub(crate) n_capturing: AtomicUsize,
     /// Launches left until one panics; none does while it is zero.
     pub(crate) until_panic: AtomicUsize,
@@ -53,7 +53,7 @@ pub(crate) struct Table {
     pub(crate) panics_in_waits: AtomicBool,
     /// Whether the device is gone.
     pub(crate) is_lost: AtomicBool,
-    /// Whether branches of a recording forget what they were to wait for: a race.
+    /// Whether branches of a captured graph forget what they were to wait for: a race.
     pub(crate) forgets_waits: AtomicBool,
     /// The device's own clock: what its work takes by design, however busy the machine is.
     clock_ns: AtomicU64,
@@ -172,11 +172,11 @@ pub(crate) struct FakeQueue {
     captured: Option<Captured>,
 }
 
-/// A recording in the making: pieces of work, each with those that it comes behind.
+/// A captured graph in the making: pieces of work, each with those that it comes after.
 #[derive(Clone, Default)]
 struct Captured {
     work: Arc<Mutex<Graph>>,
-    /// What the next piece of this queue comes behind.
+    /// What the next piece of this queue comes after.
     tail: Vec<usize>,
     /// Whether another queue began it.
     is_branch: bool,
@@ -195,7 +195,7 @@ impl std::fmt::Debug for Captured {
 }
 
 impl Captured {
-    /// Whether everything that was recorded comes before what this queue is at.
+    /// Whether everything that was captured comes before what this queue is at.
     fn is_joined(&self) -> bool {
         let graph = lock(&self.work);
         let mut seen = vec![false; graph.pieces.len()];
@@ -211,16 +211,16 @@ impl Captured {
 
 /// Pieces in the order in which they are done: of all that could be next always the last, so that an order that was
 /// not asked for is seldom kept.
-struct FakeRecording(Vec<Work>);
+struct FakeGraph(Vec<Work>);
 
-impl std::fmt::Debug for FakeRecording {
+impl std::fmt::Debug for FakeGraph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} pieces of work", self.0.len())
     }
 }
 
-impl FakeRecording {
-    fn new(pieces: &[(Work, Vec<usize>)]) -> FakeRecording {
+impl FakeGraph {
+    fn new(pieces: &[(Work, Vec<usize>)]) -> FakeGraph {
         let mut done = vec![false; pieces.len()];
         let mut order = Vec::new();
         let is_next =
@@ -229,11 +229,11 @@ impl FakeRecording {
             done[at] = true;
             order.push(pieces[at].0.clone());
         }
-        FakeRecording(order)
+        FakeGraph(order)
     }
 }
 
-impl Recording for FakeRecording {
+impl CapturedGraph for FakeGraph {
     fn bytes(&self) -> usize {
         64 * self.0.len()
     }
@@ -247,11 +247,11 @@ impl Recording for FakeRecording {
     }
 }
 
-/// How often an event was recorded and reached, and when.
+/// How often an event was captured and reached, and when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reached {
     state: Arc<(Mutex<Moments>, Condvar)>,
-    /// The place in a recording, where it was recorded in one.
+    /// The place in a captured graph, where it was captured in one.
     captured: Arc<Mutex<Option<Captured>>>,
 }
 
@@ -263,7 +263,7 @@ struct Moments {
 }
 
 impl Reached {
-    /// Waits until it is reached as often as it was recorded by now.
+    /// Waits until it is reached as often as it was captured by now.
     fn wait_for(&self, n: u64) {
         let mut moments = lock(&self.state.0);
         while moments.n_reached < n {
@@ -333,7 +333,7 @@ impl FakeQueue {
         }
     }
 
-    /// Puts work at the end, or into the recording that is being made.
+    /// Puts work at the end, or into the captured graph that is being made.
     pub(crate) fn push(
         &mut self,
         work: impl Fn(&Table) -> Result<(), KernelError> + Send + Sync + 'static,
@@ -342,15 +342,15 @@ impl FakeQueue {
         match self.capturing() {
             Some(captured) => {
                 let mut graph = lock(&captured.work);
-                let behind = std::mem::replace(&mut captured.tail, vec![graph.pieces.len()]);
-                graph.pieces.push((work, behind));
+                let after = std::mem::replace(&mut captured.tail, vec![graph.pieces.len()]);
+                graph.pieces.push((work, after));
                 Ok(())
             }
             None => self.send(work),
         }
     }
 
-    /// The recording that this queue is a part of: until it ends, also where another queue began it.
+    /// The graph that this queue is a part of: until it ends, also where another queue began it.
     fn capturing(&mut self) -> Option<&mut Captured> {
         if self.captured.as_ref().is_some_and(|captured| lock(&captured.work).is_ended) {
             self.captured = None;
@@ -375,9 +375,9 @@ impl FakeQueue {
         }
     }
 
-    fn not_while_recording(&mut self) -> Result<(), KernelError> {
+    fn not_while_capturing(&mut self) -> Result<(), KernelError> {
         match self.capturing() {
-            Some(_) => Err(failed("not while a recording is made")),
+            Some(_) => Err(failed("not while a captured graph is made")),
             None => Ok(()),
         }
     }
@@ -394,7 +394,7 @@ impl Drop for FakeQueue {
 
 impl Queue for FakeQueue {
     unsafe fn upload(&mut self, to: Address, from: &[u8]) -> Result<(), KernelError> {
-        self.not_while_recording()?;
+        self.not_while_capturing()?;
         self.table.n_copies.fetch_add(1, Ordering::Relaxed);
         let bytes = from.to_vec();
         self.push(move |table| table.write(to, &bytes))
@@ -449,7 +449,7 @@ impl Queue for FakeQueue {
     }
 
     fn synchronize(&mut self) -> Result<(), KernelError> {
-        self.not_while_recording()?;
+        self.not_while_capturing()?;
         assert!(!self.table.panics_in_waits.load(Ordering::Relaxed), "a driver that breaks");
         let here = self.record()?;
         here.wait()?;
@@ -512,14 +512,14 @@ impl Queue for FakeQueue {
     }
 
     fn begin_capture(&mut self) -> Result<(), KernelError> {
-        self.not_while_recording()?;
+        self.not_while_capturing()?;
         self.captured = Some(Captured::default());
         self.table.n_capturing.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
-        let captured = self.captured.take().ok_or_else(|| failed("no recording is being made"))?;
+    fn end_capture(&mut self) -> Result<Box<dyn CapturedGraph>, KernelError> {
+        let captured = self.captured.take().ok_or_else(|| failed("no captured graph is being made"))?;
         self.table.n_capturing.fetch_sub(1, Ordering::Relaxed);
         let is_joined = captured.is_joined();
         let mut graph = lock(&captured.work);
@@ -528,14 +528,14 @@ impl Queue for FakeQueue {
             return Err(failed("a branch was not joined"));
         }
         self.table.n_recorded.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(FakeRecording::new(&graph.pieces)))
+        Ok(Box::new(FakeGraph::new(&graph.pieces)))
     }
 
-    unsafe fn replay(&mut self, recording: &dyn Recording) -> Result<(), KernelError> {
-        let recording = recording.as_any().downcast_ref::<FakeRecording>();
-        let recording = recording.ok_or_else(|| failed("a recording of another backend"))?;
+    unsafe fn replay(&mut self, graph: &dyn CapturedGraph) -> Result<(), KernelError> {
+        let graph = graph.as_any().downcast_ref::<FakeGraph>();
+        let graph = graph.ok_or_else(|| failed("a captured graph of another backend"))?;
         self.table.n_replayed.fetch_add(1, Ordering::Relaxed);
-        recording.0.iter().try_for_each(|work| self.send(work.clone()))
+        graph.0.iter().try_for_each(|work| self.send(work.clone()))
     }
 
     fn range_begin(&mut self, name: &str) {

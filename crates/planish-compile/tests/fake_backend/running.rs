@@ -1,4 +1,4 @@
-//! Runs on the device: recorded and replayed, on pinned and device buffers, on the caller's streams, timed.
+//! Runs on the device: captured and replayed, on pinned and device buffers, on the caller's streams, timed.
 
 use std::sync::Arc;
 
@@ -73,12 +73,12 @@ fn launches_are_recorded_at_the_second_run_and_replayed_from_then_on() {
     assert_eq!(run(&mut context, 2, 1), (2, 0, 0));
     assert_eq!(run(&mut context, 2, 2), (0, 1, 1));
     assert_eq!(run(&mut context, 2, 3), (0, 0, 1));
-    // Another size has a recording of its own; its memory is larger, so the first is made anew at new addresses.
+    // Another size has a captured graph of its own; its memory is larger, so the first is made anew at new addresses.
     assert_eq!(run(&mut context, 5, 4), (2, 0, 0));
     assert_eq!(run(&mut context, 5, 5), (0, 1, 1));
     let back = [run(&mut context, 2, 6), run(&mut context, 2, 7), run(&mut context, 2, 8)];
     assert_eq!(back[2], (0, 0, 1), "{back:?}");
-    let plain = ContextOptions { recorded: false, ..ContextOptions::new(1) };
+    let plain = ContextOptions { captured: false, ..ContextOptions::new(1) };
     let mut context = engine.context_with(plain).unwrap();
     for seed in 0..4 {
         assert_eq!(run(&mut context, 2, seed), (2, 0, 0));
@@ -86,7 +86,7 @@ fn launches_are_recorded_at_the_second_run_and_replayed_from_then_on() {
 }
 
 #[test]
-fn stretches_are_one_call_and_recordings_are_bounded() {
+fn spans_are_one_call_and_captured_graphs_are_bounded() {
     let fake = Fake::default();
     let text = r#"graph "g" {
         input %x: f32[batch, 4]
@@ -111,15 +111,15 @@ fn stretches_are_one_call_and_recordings_are_bounded() {
         assert_eq!(last, expected, "run {run}");
     }
     assert_eq!(last, (0, 0, 1));
-    assert_eq!(context.recordings(), (1, 4 * 64));
-    // More sizes than are kept: the oldest go, with their recordings.
+    assert_eq!(context.graphs(), (1, 4 * 64));
+    // More sizes than are kept: the oldest go, with their captured graphs.
     for batch in 1..=40 {
         for seed in 0..2 {
             let inputs = vec![random(&[batch, 4], seed)];
             assert_near(&context.run_values(&inputs).unwrap(), &interpret(&graph, inputs).unwrap());
         }
     }
-    assert!(context.recordings().0 <= 32, "{:?}", context.recordings());
+    assert!(context.graphs().0 <= 32, "{:?}", context.graphs());
     drop((context, engine));
     assert_eq!(fake.n_blocks(), 0, "memory was not given back");
 }
@@ -140,7 +140,7 @@ const BRANCHES: &str = r#"graph "g" {
     output %h, %i
 }"#;
 
-/// Branches of a recording on several streams: whatever order the device takes that the events allow, results stay.
+/// Branches of a captured graph on several streams: whatever order the device takes that the events allow, results stay.
 #[test]
 fn branches_are_recorded_on_streams_of_their_own() {
     let fake = Fake::default();
@@ -160,7 +160,7 @@ fn branches_are_recorded_on_streams_of_their_own() {
                 }
             }
         }
-        let (n, bytes) = context.recordings();
+        let (n, bytes) = context.graphs();
         assert!(n >= 2 && bytes > 0, "{streams} streams");
     }
     drop(engine);
@@ -316,7 +316,7 @@ fn ranges_are_named_after_steps() {
         vec![at(0, &model), at(1, x), at(1, b), at(1, &whole), at(2, product), at(2, sum), at(1, y)];
     let replayed = vec![at(0, &model), at(1, x), at(1, b), at(1, &whole), at(1, y)];
     fake.ranges();
-    // Launched, recorded, replayed.
+    // Launched, captured, replayed.
     for expected in [&one_by_one, &one_by_one, &replayed] {
         context.run_values(&inputs(2, 1)).unwrap();
         assert_eq!(fake.ranges(), *expected);
@@ -486,7 +486,7 @@ fn a_whole_run_from_pinned_buffers_is_one_replay() {
         let after = fake.launches();
         (fake.n_copies() - copies, after.0 - before.0, after.2 - before.2)
     };
-    // Launched, then recorded, with two sets of buffers; from then on one call each, and nothing else.
+    // Launched, then captured, with two sets of buffers; from then on one call each, and nothing else.
     for round in 0..4 {
         for (at, set) in sets.iter_mut().enumerate() {
             let counted = run(set, 10 * round + at as u64);

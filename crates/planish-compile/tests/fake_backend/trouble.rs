@@ -1,4 +1,4 @@
-//! What must hold when something goes wrong: kernels that panic while launches are recorded, drivers that panic, a
+//! What must hold when something goes wrong: kernels that panic while launches are captured, drivers that panic, a
 //! device that is lost, buffers of another device; and whose numbers `Context::output` shows.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::device::Fake;
 use crate::pipeline::{assert_computed, bindings};
 use crate::running::{engine, floats, inputs, plan, quick};
 
-/// Two branches behind one product, so that a recording has two streams.
+/// Two branches after one product, so that a captured graph has two streams.
 const BRANCHES: &str = r#"graph "g" {
     input %x: f32[batch, 2]
     const %w: f32[2, 2] = [1, -2, 3, 4]
@@ -53,21 +53,21 @@ fn a_panic_while_launches_are_recorded_leaves_everything_usable() {
         assert_runs_right(&mut context, &graph, given(1));
         let n_launches = fake.launches().0 - before;
         assert!(n_launches >= 2);
-        // The second run records; each of its launches breaks once, and every try begins anew.
+        // The second run captures; each of its launches breaks once, and every try begins anew.
         for n in 1..=n_launches {
             fake.panic_at_launch(n);
             let error = context.run_values(&given(2)).unwrap_err();
             assert_eq!(*error.kind(), RunErrorKind::Failed);
             assert!(error.to_string().contains("a launch that breaks"), "{error}");
-            assert_eq!(fake.n_capturing(), 0, "launch {n} left a recording open");
+            assert_eq!(fake.n_capturing(), 0, "launch {n} left a captured graph open");
             assert!(context.output(0).is_none());
         }
-        // Ranges were ended, too; the next run records, the one behind it replays.
+        // Ranges were ended, too; the next run captures, the one after it replays.
         fake.ranges();
         for seed in 3..6 {
             assert_runs_right(&mut context, &graph, given(seed));
         }
-        assert_eq!(fake.launches().0 - before, n_launches, "nothing was recorded");
+        assert_eq!(fake.launches().0 - before, n_launches, "nothing was captured");
         assert!(fake.launches().2 >= 2, "nothing was replayed");
     }
 }

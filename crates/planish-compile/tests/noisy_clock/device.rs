@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use planish_cuda::{Gpu, Planner, offline};
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, Memory, MemoryKind, PackedWeight,
-    Problem, Proposal, Queue, QueueOptions, Recording, Region, Tactic, Target, Whole,
+    Address, Backend, Call, Candidate, CapturedGraph, Code, Event, Kernel, KernelError, Memory, MemoryKind,
+    PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
@@ -189,7 +189,7 @@ struct Idle;
 #[derive(Debug)]
 struct Empty;
 
-impl Recording for Empty {
+impl CapturedGraph for Empty {
     fn len(&self) -> usize {
         0
     }
@@ -236,11 +236,11 @@ impl Queue for Idle {
         Ok(())
     }
 
-    fn end_capture(&mut self) -> Result<Box<dyn Recording>, KernelError> {
+    fn end_capture(&mut self) -> Result<Box<dyn CapturedGraph>, KernelError> {
         Ok(Box::new(Empty))
     }
 
-    unsafe fn replay(&mut self, _recording: &dyn Recording) -> Result<(), KernelError> {
+    unsafe fn replay(&mut self, _graph: &dyn CapturedGraph) -> Result<(), KernelError> {
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
 
-/// Scratch that a fault which reads its scratch asks for where the kernel needs none.
+/// Workspace that a fault which reads its workspace asks for where the kernel needs none.
 const SCRATCH_BYTES: usize = 256;
 
 /// What a spoiled launch knows, and what it may change: the elements of the first output, in plain order.
@@ -24,8 +24,8 @@ pub(crate) struct Launch {
     pub(crate) out: Vec<f32>,
     /// What the output's memory held before.
     pub(crate) before: Vec<f32>,
-    /// What the scratch memory held before.
-    pub(crate) scratch: Vec<f32>,
+    /// What the workspace held before.
+    pub(crate) workspace: Vec<f32>,
     pub(crate) threads: usize,
     /// Launches of this kernel before this one.
     pub(crate) n_before: usize,
@@ -63,7 +63,7 @@ impl Launch {
             inputs: Vec::new(),
             out: tensor.to_f64s().iter().map(|x| *x as f32).collect(),
             before: Vec::new(),
-            scratch: Vec::new(),
+            workspace: Vec::new(),
             threads: 1,
             n_before: 0,
         };
@@ -296,8 +296,9 @@ impl Kernel for Spoiled {
             });
         }
         let before = floats(to, &read(queue, call.outputs[0], to.span_bytes())?);
-        let scratch = read(queue, call.workspace, SCRATCH_BYTES)?;
-        let scratch = scratch.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+        let workspace = read(queue, call.workspace, SCRATCH_BYTES)?;
+        let workspace =
+            workspace.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
         // SAFETY: passed on as it came.
         unsafe { self.kernel.launch(call, queue)? };
         let mut span = read(queue, call.outputs[0], to.span_bytes())?;
@@ -308,7 +309,7 @@ impl Kernel for Spoiled {
             inputs,
             out: right.clone(),
             before,
-            scratch,
+            workspace,
             threads: self.problem.threads,
             n_before: self.n_launches.fetch_add(1, Ordering::Relaxed),
         };

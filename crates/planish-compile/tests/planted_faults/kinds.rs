@@ -2,7 +2,7 @@
 
 use crate::faulty::{Launch, Spoil};
 use crate::models;
-use crate::table::{FAMILIES, FAULTS, Fault, Model, fault, previous_run, stale_scratch};
+use crate::table::{FAMILIES, FAULTS, Fault, Model, fault, previous_run, stale_workspace};
 
 /// Kind, name, and what is done to a launch.
 type Everywhere = (&'static str, &'static str, fn(&mut Launch));
@@ -55,13 +55,13 @@ const SPECIAL: &[Fault] = &[
     }),
     fault(
         "fused bottleneck",
-        "scratch memory of the tile before",
+        "workspace of the tile before",
         models::bottleneck,
         "bottleneck",
-        stale_scratch,
+        stale_workspace,
     ),
     // Integers.
-    fault("integers above 1", "rows behind the second are the second", models::gather, "pick", |l| {
+    fault("integers above 1", "rows after the second are the second", models::gather, "pick", |l| {
         rows_where(l, |index| index > 1);
     }),
     fault("integers above 1", "numbers above 1 become 1", models::cast, "pointwise", |l| {
@@ -161,14 +161,8 @@ const SPECIAL: &[Fault] = &[
         one(l, 0.3, |x| x + 0.1)
     }),
     // State.
-    fault(
-        "stale scratch memory",
-        "read before it is written",
-        models::large_conv,
-        "conv_igemm",
-        stale_scratch,
-    ),
-    fault("stale scratch memory", "read before it is written", models::gemm, "gemm", stale_scratch),
+    fault("stale workspace", "read before it is written", models::large_conv, "conv_igemm", stale_workspace),
+    fault("stale workspace", "read before it is written", models::gemm, "gemm", stale_workspace),
     fault("state kept between runs", "the first element", models::softmax, "softmax", previous_run),
     fault("state kept between runs", "the first element", models::pointwise, "pointwise", previous_run),
 ];

@@ -88,11 +88,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         drop_input(l, 2, |p| p[1] >= 32)
     }),
     fault(
-        "stale scratch memory",
-        "scratch read before it is written",
+        "stale workspace",
+        "workspace read before it is written",
         models::conv,
         "conv_igemm",
-        stale_scratch,
+        stale_workspace,
     ),
     fault("elements exchanged", "spatial axes swapped", models::strided, "conv_igemm", |l| {
         let right = l.out.clone();
@@ -184,11 +184,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         });
     }),
     fault(
-        "stale scratch memory",
+        "stale workspace",
         "transformed tiles left from another channel",
         models::plain_conv,
         "conv_winograd2",
-        stale_scratch,
+        stale_workspace,
     ),
     fault("precision", "products in half precision", models::conv, "conv_winograd4", |l| half(l, 0)),
     fault(
@@ -215,7 +215,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     ),
     fault(
         "tail of a tile",
-        "channels behind the last full vector wrong",
+        "channels after the last full vector wrong",
         models::depthwise,
         "depthwise",
         |l| repeated(l, 1, 8),
@@ -277,7 +277,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         l.each(|_, x| if values.next().unwrap().is_nan() { 0.0 } else { x });
     }),
     // Other sizes than the tuned ones.
-    fault("one size only", "wrong behind the tuned number of rows", models::rows, "pointwise", |l| {
+    fault("one size only", "wrong after the tuned number of rows", models::rows, "pointwise", |l| {
         l.each(|p, x| if p[0] >= 4 { 0.0 } else { x });
     }),
     fault("one size only", "wrong for a single row", models::product_of_rows, "gemm", |l| {
@@ -345,11 +345,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         l.take(&other, |p| p[2] == 17);
     }),
     fault(
-        "stale scratch memory",
-        "scratch read before it is written",
+        "stale workspace",
+        "workspace read before it is written",
         models::attention,
         "attention",
-        stale_scratch,
+        stale_workspace,
     ),
     // Pooling.
     fault("border of an image", "padding counts as zero", models::max_pool, "pool", |l| {
@@ -466,9 +466,9 @@ fn repeated(launch: &mut Launch, axis: usize, n: usize) {
     });
 }
 
-/// Sums begin with what the scratch memory holds.
-pub(crate) fn stale_scratch(launch: &mut Launch) {
-    for (value, stale) in launch.out.iter_mut().zip(&launch.scratch) {
+/// Sums begin with what the workspace holds.
+pub(crate) fn stale_workspace(launch: &mut Launch) {
+    for (value, stale) in launch.out.iter_mut().zip(&launch.workspace) {
         *value += stale;
     }
 }
@@ -499,7 +499,7 @@ fn copy(launch: &Launch) -> Launch {
         inputs: Vec::new(),
         out: Vec::new(),
         before: Vec::new(),
-        scratch: Vec::new(),
+        workspace: Vec::new(),
         threads: launch.threads,
         n_before: launch.n_before,
     }

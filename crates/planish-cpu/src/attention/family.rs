@@ -119,19 +119,19 @@ impl Family for Attentions {
 }
 
 impl Work for Attention {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        Attention::scratch_bytes(self, n_slots)
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        Attention::workspace_bytes(self, n_slots)
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         // SAFETY: the caller grants what the operands span.
-        unsafe { Attention::run(self, Shared { inputs, outputs, scratch }, team) };
+        unsafe { Attention::run(self, Shared { inputs, outputs, workspace }, team) };
         Ok(())
     }
 }

@@ -154,7 +154,7 @@ pub(super) unsafe fn soften<S: Simd>(
     let (scale, shift) = (s.splat(scale), s.splat(new));
     let mut sums = [s.zero(); 2];
     let mut at = 0;
-    // SAFETY: the line has `n` scores; lanes behind the end weigh nothing.
+    // SAFETY: the line has `n` scores; lanes after the end weigh nothing.
     unsafe {
         while at + 2 * S::LANES <= n {
             for (idx, sum) in sums.iter_mut().enumerate() {

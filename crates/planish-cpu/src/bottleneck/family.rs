@@ -34,7 +34,7 @@ const MOST_WEIGHT_BYTES: usize = 192 << 10;
 pub(crate) struct Bottlenecks;
 
 /// One convolution of the region with what follows it, as a problem of its own whose inputs are the region's
-/// and, behind them, the stage before.
+/// and, after them, the stage before.
 struct Stage {
     problem: Problem,
     conv: Conv,
@@ -233,7 +233,7 @@ fn plan(isa: Isa, stages: &[Stage]) -> Result<Bottleneck, KernelError> {
     let wide = &widen.problem.outputs[0];
     let between = &depth.problem.outputs[0];
     let mut windows = Windows::new(&depth.axes, wide, between).ok_or_else(unsupported)?;
-    // Images follow each other in neither scratch: pointers to the image come with each call.
+    // Images follow each other in neither workspace: pointers to the image come with each call.
     windows.batch = 1;
     let (from, to) = (ImageStrides::of(x), ImageStrides::of(y));
     let (from, to) = (from.ok_or_else(unsupported)?, to.ok_or_else(unsupported)?);
@@ -395,19 +395,19 @@ impl Family for Bottlenecks {
 }
 
 impl Work for Bottleneck {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        n_slots * self.scratch().total
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        n_slots * self.workspace().total
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        // SAFETY: the caller grants what the operands span and the scratch that was asked for.
-        unsafe { Bottleneck::run(self, Shared { inputs, outputs, scratch }, team) };
+        // SAFETY: the caller grants what the operands span and the workspace that was asked for.
+        unsafe { Bottleneck::run(self, Shared { inputs, outputs, workspace }, team) };
         Ok(())
     }
 }

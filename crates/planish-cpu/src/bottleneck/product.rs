@@ -50,8 +50,8 @@ impl Product {
     ///
     /// # Safety
     /// The row must be readable and writable for its pixels, the inputs valid for the region's operands, the
-    /// scratch for the program.
-    pub(super) unsafe fn row(&self, inputs: &[*const u8], row: &Row, scratch: *mut u8) {
+    /// workspace for the program.
+    pub(super) unsafe fn row(&self, inputs: &[*const u8], row: &Row, workspace: *mut u8) {
         let weights = inputs[self.weight].cast::<f32>();
         let finish = Finish {
             bias: self.bias.map_or(std::ptr::null(), |input| inputs[input].cast()),
@@ -98,7 +98,7 @@ impl Product {
         if let Some(program) = &self.program {
             let pixels = row.first_pixel..row.first_pixel + row.n_pixels;
             // SAFETY: the row was just written; the caller grants the rest.
-            unsafe { program.run_block(inputs, row.to, row.to_pixel, pixels, 0..self.k, scratch) };
+            unsafe { program.run_block(inputs, row.to, row.to_pixel, pixels, 0..self.k, workspace) };
         }
     }
 }

@@ -7,7 +7,7 @@ use planish_tensor::{DType, Tensor};
 use super::Bottlenecks;
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Placed, Random, assert_close, reference, scratch};
+use crate::samples::{Placed, Random, assert_close, reference, workspace};
 use crate::team::Team;
 
 /// Three sums of at most 200 products each, of weights that keep values near 1: each sum rounds by at most 200
@@ -156,9 +156,9 @@ impl Case {
                 .collect();
             let run = |team: &Team| {
                 let mut y = Placed::blank(&laid.outputs[0]);
-                let mut scratch = scratch(work.scratch_bytes(team.n_slots()));
-                // SAFETY: the operands describe the memory, the scratch is as large as asked for.
-                unsafe { work.run(&pointers, &[y.mut_ptr()], scratch.as_mut_ptr().cast(), team).unwrap() };
+                let mut workspace = workspace(work.workspace_bytes(team.n_slots()));
+                // SAFETY: the operands describe the memory, the workspace is as large as asked for.
+                unsafe { work.run(&pointers, &[y.mut_ptr()], workspace.as_mut_ptr().cast(), team).unwrap() };
                 y.tensor()
             };
             let got = run(&Team::alone());

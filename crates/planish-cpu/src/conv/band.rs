@@ -58,19 +58,19 @@ impl Band {
         g.n_images * g.out_size(0) * g.out_size(1).div_ceil(self.rows_per_task)
     }
 
-    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         self.slot_bytes * n_slots
     }
 
     /// # Safety
-    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say.
     pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         if self.geometry.out_size(2) == 0 || self.geometry.k == 0 {
             return;
         }
         team.for_each(self.n_tasks(), &|task| {
-            // SAFETY: granted by the caller; tasks have different outputs, slots different scratch.
+            // SAFETY: granted by the caller; tasks have different outputs, slots different workspace.
             unsafe { self.task(call, task) }
         });
     }
@@ -86,7 +86,7 @@ impl Band {
         let rows_copied = (n_rows - 1) * y.stride + (y.kernel - 1) * y.dilation + 1;
         // SAFETY: a slot has room for the pointers of a tile, then for the copied rows.
         let (table, copy) = unsafe {
-            let slot = call.scratch.add(task.slot * self.slot_bytes);
+            let slot = call.workspace.add(task.slot * self.slot_bytes);
             (slot.cast::<*const f32>(), slot.add(self.table_bytes).cast::<f32>())
         };
         for tap in 0..z.kernel {
@@ -216,7 +216,7 @@ impl Band {
         }
     }
 
-    /// One row of the image with zeros before and behind it, channels innermost.
+    /// One row of the image with zeros before and after it, channels innermost.
     ///
     /// # Safety
     /// `from` must be a row of the input, `to` writable for a copied row.
@@ -280,9 +280,9 @@ mod tests {
             for tile in Tile::of(isa) {
                 let plan = Band::new(case.geometry.clone(), tile).expect("a band fits");
                 let weights = pack(&case.filter, tile, &case.weight);
-                let scratch = plan.scratch_bytes(1);
+                let workspace = plan.workspace_bytes(1);
                 // SAFETY: the case owns what the call names.
-                let got = case.run(&weights, scratch, |call, team| unsafe { plan.run(call, team) });
+                let got = case.run(&weights, workspace, |call, team| unsafe { plan.run(call, team) });
                 case.check(&got, SUM_TOLERANCE, 0.0, tile.name());
             }
         }

@@ -89,7 +89,7 @@ pub(super) fn band(g: &Geometry, isa: Isa, tile: Tile, n_tasks: usize, threads: 
 pub(super) fn narrow(g: &Geometry, isa: Isa, n_tasks: usize, threads: usize) -> f64 {
     let m = (g.n_images * g.out_pixels()) as f64;
     let vectors = (g.n_taps() * g.c.div_ceil(isa.lanes())) as f64;
-    // Multiplications, a load of the pixel for each of them, pointers, and the sums of lanes.
+    // Multiplications, a load of the pixel for each of them, pointers, and the accumulators of lanes.
     let cycles = vectors * (g.k as f64 + 1.0) / rate(isa) + 2.0 * g.n_taps() as f64 + 12.0 * g.k as f64;
     shared(m * cycles, n_tasks, threads)
 }
@@ -127,7 +127,7 @@ pub(super) fn winograd(
     let rows = cut.rows().min(tiles).max(1);
     let mut weights = 4.0 * (kind.n_points() * g.axes[0].kernel * g.c * g.k) as f64;
     if matches!(cut, Cut::Live(_)) {
-        // Two cycles to store a vector at each point, and the sums.
+        // Two cycles to store a vector at each point, and the accumulators.
         let vectors = (g.axes[0].kernel * g.c * g.k.div_ceil(tile.lanes())) as f64;
         cycles += tiles.div_ceil(rows) as f64 * vectors * 2.2 * kind.n_points() as f64;
         weights = 4.0 * (g.n_taps() * g.c * g.k) as f64;

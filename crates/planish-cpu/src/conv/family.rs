@@ -209,24 +209,24 @@ struct ConvWork {
 }
 
 impl Work for ConvWork {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        let program = self.program.as_ref().map_or(0, Pointwise::scratch_bytes);
-        self.plan.scratch_bytes(n_slots).next_multiple_of(64) + n_slots * program
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        let program = self.program.as_ref().map_or(0, Pointwise::workspace_bytes);
+        self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * program
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         let input = |idx: Option<usize>| idx.map_or(std::ptr::null(), |idx| inputs[idx].cast::<f32>());
-        let own = self.plan.scratch_bytes(team.n_slots()).next_multiple_of(64);
-        let shared = Shared { inputs, outputs, scratch: scratch.wrapping_add(own) };
+        let own = self.plan.workspace_bytes(team.n_slots()).next_multiple_of(64);
+        let shared = Shared { inputs, outputs, workspace: workspace.wrapping_add(own) };
         let follow = |program: &Pointwise, finished: &Finished| {
             let shared = &shared;
-            // SAFETY: the caller grants the operands; slots have different scratch.
+            // SAFETY: the caller grants the operands; slots have different workspace.
             unsafe {
                 program.run_block(
                     shared.inputs,
@@ -234,7 +234,7 @@ impl Work for ConvWork {
                     finished.stride,
                     finished.pixels.clone(),
                     finished.channels.clone(),
-                    shared.scratch.add(finished.slot * program.scratch_bytes()),
+                    shared.workspace.add(finished.slot * program.workspace_bytes()),
                 );
             }
         };
@@ -252,12 +252,12 @@ impl Work for ConvWork {
             bias: self.convolution.bias(inputs),
             residual: input(self.convolution.residual()),
             output: outputs[0].cast(),
-            scratch,
+            workspace,
             lo: self.convolution.epilogue.lo,
             hi: self.convolution.epilogue.hi,
             after,
         };
-        // SAFETY: the caller grants the operands for what they span, and the scratch.
+        // SAFETY: the caller grants the operands for what they span, and the workspace.
         unsafe { self.plan.run(&call, input(self.convolution.scale), team) };
         Ok(())
     }

@@ -147,16 +147,16 @@ impl Igemm {
         self.n_tasks
     }
 
-    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         2 * self.table_bytes * n_slots
     }
 
     /// # Safety
-    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say. Nothing may come after a transposed convolution.
     pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| {
-            // SAFETY: granted by the caller; tasks have different outputs, slots different scratch.
+            // SAFETY: granted by the caller; tasks have different outputs, slots different workspace.
             unsafe { self.task(call, task) }
         });
     }
@@ -176,8 +176,8 @@ impl Igemm {
         let tiles = part(plan.windows.n_tiles(), plan.m_blocks, m_block);
         let panels = part(g.k.div_ceil(nr), plan.n_blocks, n_block);
         let n_taps = plan.windows.n_taps();
-        // SAFETY: the scratch has two tables for each slot, aligned for pointers.
-        let table = unsafe { call.scratch.add(2 * task.slot * self.table_bytes) };
+        // SAFETY: the workspace has two tables for each slot, aligned for pointers.
+        let table = unsafe { call.workspace.add(2 * task.slot * self.table_bytes) };
         let tables = [table.cast::<*const f32>(), table.wrapping_add(self.table_bytes).cast()];
         let mut tap = 0;
         let mut c = 0;

@@ -13,7 +13,8 @@ fn check(case: &Case) {
             let weights = pack(&case.filter, tile, &case.weight);
             assert_eq!(weights.len(), plan.weights_len());
             // SAFETY: the case owns what the call names.
-            let got = case.run(&weights, plan.scratch_bytes(1), |call, team| unsafe { plan.run(call, team) });
+            let got =
+                case.run(&weights, plan.workspace_bytes(1), |call, team| unsafe { plan.run(call, team) });
             case.check(&got, SUM_TOLERANCE, 0.0, tile.name());
         }
     }

@@ -89,12 +89,12 @@ impl Narrow {
         self.n_tasks
     }
 
-    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         self.slot_bytes * n_slots
     }
 
     /// # Safety
-    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say.
     pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| self.isa.run(Tiles { plan: self, call, task }));
@@ -133,7 +133,7 @@ impl Tiles<'_> {
         let zeros = plan.zeros.as_ptr();
         let n_taps = plan.windows.n_taps();
         // SAFETY: a slot has room for the pointers of a tile.
-        let table = unsafe { call.scratch.add(self.task.slot * plan.slot_bytes) }.cast::<*const f32>();
+        let table = unsafe { call.workspace.add(self.task.slot * plan.slot_bytes) }.cast::<*const f32>();
         for idx in part(plan.windows.n_tiles(), plan.n_tasks, self.task.idx) {
             // SAFETY: as above; outputs, residual and bias hold all channels of the tile's pixels.
             unsafe {
@@ -238,7 +238,8 @@ mod tests {
             let weights = pack(&case.filter, &case.weight);
             assert_eq!(unpack(&case.filter, &weights), case.weight);
             // SAFETY: the case owns what the call names.
-            let got = case.run(&weights, plan.scratch_bytes(1), |call, team| unsafe { plan.run(call, team) });
+            let got =
+                case.run(&weights, plan.workspace_bytes(1), |call, team| unsafe { plan.run(call, team) });
             case.check(&got, SUM_TOLERANCE, 0.0, isa.name());
         }
     }

@@ -124,7 +124,7 @@ impl Convolution {
                 epilogue
             }
         };
-        // Whatever is added behind a clamp is left to others.
+        // Whatever is added after a clamp is left to others.
         if epilogue.residual.is_some_and(|residual| residual.after_clamp) {
             return None;
         }
@@ -133,7 +133,7 @@ impl Convolution {
         (found.out_dims(problem) == problem.outputs[0].dims).then_some(found)
     }
 
-    /// Input of the region that is added to the sums.
+    /// Input of the region that is added to the accumulators.
     pub(super) fn residual(&self) -> Option<usize> {
         self.epilogue.residual.map(|residual| residual.input as usize)
     }
@@ -176,7 +176,7 @@ impl Convolution {
 }
 
 /// The problem without the product that comes first, where that is an image times one number for each of its
-/// channels and alone for the convolution behind it; and the input that holds the numbers.
+/// channels and alone for the convolution after it; and the input that holds the numbers.
 fn without_scale(problem: &Problem) -> Option<(Problem, usize)> {
     let [mul, conv, rest @ ..] = &problem.region.nodes[..] else { return None };
     let product = Some(Ref::Node { node: 0, output: 0 });

@@ -1,4 +1,4 @@
-//! A 1x1 convolution of an image whose channels are multiplied with numbers that only a run knows, as behind
+//! A 1x1 convolution of an image whose channels are multiplied with numbers that only a run knows, as after
 //! squeeze-and-excite: the weights are multiplied instead, once for each image, which are fewer.
 //!
 //! The image then is neither read nor written once more, and stays where the threads have it.
@@ -48,8 +48,8 @@ impl Scaled {
         (self.igemm.weights_len() * size_of::<f32>()).next_multiple_of(64)
     }
 
-    pub(super) fn scratch_bytes(&self, n_slots: usize) -> usize {
-        self.weight_bytes() + self.igemm.scratch_bytes(n_slots)
+    pub(super) fn workspace_bytes(&self, n_slots: usize) -> usize {
+        self.weight_bytes() + self.igemm.workspace_bytes(n_slots)
     }
 
     /// Runs over all images. `after` of the call counts pixels from the image's first: see `first_pixel`.
@@ -57,7 +57,7 @@ impl Scaled {
     /// # Safety
     /// As for [`Igemm::run`], and `scale` must be readable for the channels of all images.
     pub(super) unsafe fn run(&self, call: &ConvCall<'_>, scale: *const f32, team: &Team) {
-        let scaled = Aimed(call.scratch.cast::<f32>());
+        let scaled = Aimed(call.workspace.cast::<f32>());
         let [input, output, residual, step] = self.steps;
         for image in 0..self.n_images {
             let scale = Aimed(scale.wrapping_add(image * step).cast_mut());
@@ -67,7 +67,7 @@ impl Scaled {
                 let (scaled, scale, from) = (scaled, scale, from);
                 let k0 = idx * self.tile.nr();
                 let width = self.tile.panel_width(self.tile.nr().min(self.k - k0));
-                // SAFETY: the panel lies in the packed weights and in the scratch, which is as long.
+                // SAFETY: the panel lies in the packed weights and in the workspace, which is as long.
                 unsafe {
                     let (from, to) = (from.0.add(k0 * self.c), scaled.0.add(k0 * self.c));
                     self.isa.run(Rows { from, to, scale: scale.0, n: self.c, width });
@@ -95,11 +95,11 @@ impl Scaled {
                 weights: scaled.0,
                 residual: call.residual.wrapping_add(image * residual),
                 output: call.output.wrapping_add(image * output),
-                scratch: call.scratch.wrapping_add(self.weight_bytes()),
+                workspace: call.workspace.wrapping_add(self.weight_bytes()),
                 after,
                 ..*call
             };
-            // SAFETY: granted by the caller for every image; the scratch is behind the weights.
+            // SAFETY: granted by the caller for every image; the workspace is after the weights.
             unsafe { self.igemm.run(&one, team) };
         }
     }

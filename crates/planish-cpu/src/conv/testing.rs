@@ -136,17 +136,17 @@ impl Case {
 
     /// Runs a plan and gives the output with everything around it.
     ///
-    /// `run` gets the call and the team; `scratch` bytes are poisoned with NaN before.
+    /// `run` gets the call and the team; `workspace` bytes are poisoned with NaN before.
     pub(super) fn run(
         &self,
         weights: &[f32],
-        scratch: usize,
+        workspace: usize,
         run: impl FnOnce(&ConvCall<'_>, &Team),
     ) -> Vec<f32> {
         let len = self.geometry.n_images * self.geometry.output.image + 64;
         let mut output = vec![UNTOUCHED; len];
-        let mut scratch = Aligned::new(scratch.div_ceil(4));
-        scratch.0.fill(f32::NAN);
+        let mut workspace = Aligned::new(workspace.div_ceil(4));
+        workspace.0.fill(f32::NAN);
         let mut aligned = Aligned::new(weights.len());
         aligned.slice(weights.len()).copy_from_slice(weights);
         let call = ConvCall {
@@ -155,7 +155,7 @@ impl Case {
             bias: self.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr()),
             residual: self.residual.as_ptr(),
             output: output.as_mut_ptr(),
-            scratch: scratch.slice(1).as_mut_ptr().cast(),
+            workspace: workspace.slice(1).as_mut_ptr().cast(),
             lo: self.lo,
             hi: self.hi,
             after: None,

@@ -217,18 +217,18 @@ impl Plan {
         }
     }
 
-    pub(super) fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub(super) fn workspace_bytes(&self, n_slots: usize) -> usize {
         match self {
-            Plan::Igemm(plan) => plan.scratch_bytes(n_slots),
-            Plan::Band(plan) => plan.scratch_bytes(n_slots),
-            Plan::Narrow(plan) => plan.scratch_bytes(n_slots),
-            Plan::Winograd(plan) => plan.scratch_bytes(n_slots),
-            Plan::Scaled(plan) => plan.scratch_bytes(n_slots),
+            Plan::Igemm(plan) => plan.workspace_bytes(n_slots),
+            Plan::Band(plan) => plan.workspace_bytes(n_slots),
+            Plan::Narrow(plan) => plan.workspace_bytes(n_slots),
+            Plan::Winograd(plan) => plan.workspace_bytes(n_slots),
+            Plan::Scaled(plan) => plan.workspace_bytes(n_slots),
         }
     }
 
     /// # Safety
-    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say; so must `scale`, where the plan has one.
     pub(super) unsafe fn run(&self, call: &ConvCall<'_>, scale: *const f32, team: &Team) {
         // SAFETY: granted by the caller.

@@ -238,7 +238,7 @@ impl Winograd {
         }
     }
 
-    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+    pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         match self.cut {
             Cut::Fused(_) => n_slots * self.slot_bytes(),
             Cut::Phased(_) | Cut::Live(_) => self.points_bytes + n_slots * self.slot_bytes(),
@@ -251,7 +251,7 @@ impl Winograd {
     }
 
     /// # Safety
-    /// The call's addresses must be readable, the output and the scratch writable, for what the geometry and
+    /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say.
     pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
         if self.geometry.k == 0 {
@@ -262,9 +262,9 @@ impl Winograd {
         match self.cut {
             Cut::Fused(_) => team.for_each(n_blocks, &|task| {
                 let block = self.block(task.idx);
-                // SAFETY: granted by the caller; slots have different scratch, blocks different outputs.
+                // SAFETY: granted by the caller; slots have different workspace, blocks different outputs.
                 unsafe {
-                    let points = call.scratch.add(task.slot * self.slot_bytes());
+                    let points = call.workspace.add(task.slot * self.slot_bytes());
                     let rest = points.add(self.points_bytes);
                     self.transform_inputs(call, &block, 0..block.n_inputs(), points.cast());
                     for idx in 0..n_channel_blocks {
@@ -277,7 +277,7 @@ impl Winograd {
             Cut::Phased(_) | Cut::Live(_) => {
                 for idx in 0..n_blocks {
                     let block = self.block(idx);
-                    let points: Address = Address(call.scratch);
+                    let points: Address = Address(call.workspace);
                     // A tile of 32 channels is some 4,000 operations.
                     let work = (block.n_inputs() * self.padded_c * self.kind.n_points()) as f64 * 5.0;
                     let n_chunks = wanted_tasks(work).min(block.n_inputs());
@@ -290,7 +290,7 @@ impl Winograd {
                     team.for_each(n_channel_blocks * n_row_chunks, &|task: Task| {
                         let rows = part(block.n_rows(), n_row_chunks, task.idx % n_row_chunks);
                         let panels = part(n_panels, n_channel_blocks, task.idx / n_row_chunks);
-                        // SAFETY: granted by the caller; slots have different scratch, tasks different outputs.
+                        // SAFETY: granted by the caller; slots have different workspace, tasks different outputs.
                         unsafe {
                             let rest = points.get().add(self.points_bytes + task.slot * self.slot_bytes());
                             let channels = panels.start * self.tile.nr()
@@ -326,7 +326,7 @@ impl Winograd {
     /// Multiplies tiles and channels of a block point by point and transforms the products back.
     ///
     /// # Safety
-    /// As for [`Winograd::run`]; `scratch` must hold a slot's products and pointers.
+    /// As for [`Winograd::run`]; `workspace` must hold a slot's products and pointers.
     unsafe fn multiply(
         &self,
         call: &ConvCall<'_>,
@@ -334,7 +334,7 @@ impl Winograd {
         points: *const f32,
         rows: Range<usize>,
         panels: Range<usize>,
-        scratch: *mut u8,
+        workspace: *mut u8,
     ) {
         let g = &self.geometry;
         let nr = self.tile.nr();
@@ -342,16 +342,16 @@ impl Winograd {
         let channels = panels.start * nr..(panels.end * nr).min(g.k);
         let width = self.tile.panel_width(channels.len());
         let point_stride = spread(rows.len() * width);
-        let products: *mut f32 = scratch.cast();
+        let products: *mut f32 = workspace.cast();
         let depth = n_taps * g.c;
         let weights_per_point = depth * self.tile.panel_width(g.k);
         let n_row_tiles = rows.len().div_ceil(self.tile.mr());
         let n_columns = block.columns.len();
         let zeros = self.zeros.as_ptr();
-        // SAFETY: the table lies behind the products; every pointer is to `c` channels of a tile at a point, or
+        // SAFETY: the table lies after the products; every pointer is to `c` channels of a tile at a point, or
         // to zeros.
         unsafe {
-            let table: *mut *const f32 = scratch.add(self.products_bytes).cast();
+            let table: *mut *const f32 = workspace.add(self.products_bytes).cast();
             for tap in 0..n_taps {
                 for (i, row) in rows.clone().enumerate() {
                     let depth = block.depths.start + row / n_columns + tap;
@@ -367,7 +367,7 @@ impl Winograd {
             }
             let live = matches!(self.cut, Cut::Live(_));
             if live {
-                let weights = scratch.add(self.products_bytes + self.table_bytes).cast();
+                let weights = workspace.add(self.products_bytes + self.table_bytes).cast();
                 let panel = panels.start;
                 self.live_products(call, block, rows.clone(), panel, table, weights, products, point_stride);
             }

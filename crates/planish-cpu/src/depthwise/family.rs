@@ -58,7 +58,7 @@ impl<'a> Parts<'a> {
             return None;
         }
         let epilogue = match Epilogue::of(problem, 0).ok()? {
-            // What is added is a part of the program, with all that comes before and behind it.
+            // What is added is a part of the program, with all that comes before and after it.
             Epilogue { residual: Some(_), .. } => {
                 Epilogue { program: Some(Program::epilogue(problem, 0).ok()?), ..Epilogue::NONE }
             }
@@ -189,12 +189,12 @@ struct DepthwiseWork {
 
 impl DepthwiseWork {
     fn slot_bytes(&self) -> usize {
-        self.program.as_ref().map_or(0, Pointwise::scratch_bytes)
+        self.program.as_ref().map_or(0, Pointwise::workspace_bytes)
     }
 }
 
 impl Work for DepthwiseWork {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
         n_slots * self.slot_bytes()
     }
 
@@ -202,18 +202,18 @@ impl Work for DepthwiseWork {
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, scratch };
+        let shared = Shared { inputs, outputs, workspace };
         let after = |row: OutputRow| {
-            let Shared { inputs, scratch, .. } = { shared };
+            let Shared { inputs, workspace, .. } = { shared };
             if let Some(program) = &self.program {
-                let scratch = scratch.wrapping_add(row.slot * self.slot_bytes());
+                let workspace = workspace.wrapping_add(row.slot * self.slot_bytes());
                 let pixels = row.first_pixel..row.first_pixel + row.n_pixels;
-                // SAFETY: the row is this task's, the scratch this slot's; the caller grants the inputs.
+                // SAFETY: the row is this task's, the workspace this slot's; the caller grants the inputs.
                 unsafe {
-                    program.run_block(inputs, row.start, row.pixel_stride, pixels, row.channels, scratch)
+                    program.run_block(inputs, row.start, row.pixel_stride, pixels, row.channels, workspace)
                 };
             }
         };

@@ -213,9 +213,9 @@ unsafe fn begin<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: 
 /// # Safety
 /// The output must be writable.
 #[inline(always)]
-unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize, sums: [S::F; TILE]) {
+unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize, acc: [S::F; TILE]) {
     let (lo, hi) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
-    for (pixel, sum) in sums.into_iter().enumerate() {
+    for (pixel, sum) in acc.into_iter().enumerate() {
         if pixel < t.tile.n {
             // `min` and `max` give their second operand when one is NaN: it passes.
             let value = s.min(hi, s.max(lo, sum));
@@ -228,7 +228,7 @@ unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n:
     }
 }
 
-/// The body for every column of a tile, written out, so that the sums stay in registers: of the 17 columns of a
+/// The body for every column of a tile, written out, so that the accumulators stay in registers: of the 17 columns of a
 /// 3x3 window with stride 2 the compiler makes a loop that keeps them in memory, at a third of the speed.
 macro_rules! for_each_column {
     ($j:ident in $n:expr => $body:block) => {
@@ -257,7 +257,7 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
 ) {
     // SAFETY: the caller grants the memory.
     unsafe {
-        let mut sums = begin::<S, PART>(s, t, c, n);
+        let mut acc = begin::<S, PART>(s, t, c, n);
         for d in 0..t.depths.n {
             for h in 0..t.heights.n {
                 let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input + c);
@@ -281,14 +281,14 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
                         for (k, tap) in taps.iter().enumerate() {
                             if j >= k && (j - k).is_multiple_of(STRIDE) && (j - k) / STRIDE < TILE {
                                 let pixel = (j - k) / STRIDE;
-                                sums[pixel] = s.mul_add(x, *tap, sums[pixel]);
+                                acc[pixel] = s.mul_add(x, *tap, acc[pixel]);
                             }
                         }
                     }
                 });
             }
         }
-        finish::<S, PART>(s, t, c, n, sums);
+        finish::<S, PART>(s, t, c, n, acc);
     }
 }
 
@@ -307,14 +307,14 @@ unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
     let width = &plan.windows.axes[2];
     // SAFETY: the caller grants the memory.
     unsafe {
-        let mut sums = begin::<S, PART>(s, t, c, n);
+        let mut acc = begin::<S, PART>(s, t, c, n);
         for d in 0..t.depths.n {
             for h in 0..t.heights.n {
                 let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input);
                 let weights = t.weights.add(d * t.depths.weights + h * t.heights.weights + c);
                 for k in 0..width.kernel {
                     let tap = s.load(weights.add(k * t.pitch));
-                    for (pixel, sum) in sums.iter_mut().enumerate() {
+                    for (pixel, sum) in acc.iter_mut().enumerate() {
                         let is_inside = t.tile.is_inside
                             || (pixel < t.tile.n && width.position(t.tile.start + pixel, k).is_some());
                         if !is_inside {
@@ -331,7 +331,7 @@ unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
                 }
             }
         }
-        finish::<S, PART>(s, t, c, n, sums);
+        finish::<S, PART>(s, t, c, n, acc);
     }
 }
 

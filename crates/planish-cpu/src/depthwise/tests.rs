@@ -8,7 +8,7 @@ use planish_tensor::{DType, Tensor};
 use super::{Depthwise, DepthwiseArguments, DepthwiseFamily, OutputRow, pack};
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Placed, Random, assert_close, reference, scratch};
+use crate::samples::{Placed, Random, assert_close, reference, workspace};
 use crate::spatial::Windows;
 use crate::team::Team;
 
@@ -304,9 +304,9 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
         let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast(), other.ptr()];
         let inputs = &inputs[..problem.inputs.len()];
         let team = Team::new(2);
-        let mut scratch = scratch(work.scratch_bytes(team.n_slots()));
-        // SAFETY: the operands describe the memory, the scratch is as large as asked for.
-        unsafe { work.run(inputs, &[to.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
+        let mut workspace = workspace(work.workspace_bytes(team.n_slots()));
+        // SAFETY: the operands describe the memory, the workspace is as large as asked for.
+        unsafe { work.run(inputs, &[to.mut_ptr()], workspace.as_mut_ptr().cast(), &team).unwrap() };
         assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
     }
     // What it cannot do it does not offer.

@@ -57,7 +57,7 @@ impl Dots {
     unsafe fn group<S: Simd, const N: usize>(&self, s: S, i: usize, j: usize) {
         let mut acc = [[s.zero(); 2]; N];
         // SAFETY: as the caller grants; the last vector reads only the lanes that are left.
-        let sums: [f32; N] = unsafe {
+        let acc: [f32; N] = unsafe {
             let a = self.a.add(i * self.a_stride);
             let mut b = [std::ptr::null::<f32>(); N];
             for (t, b) in b.iter_mut().enumerate() {
@@ -82,7 +82,7 @@ impl Dots {
             }
             acc.map(|[even, odd]| s.sum(s.add(even, odd)))
         };
-        for (t, mut sum) in sums.into_iter().enumerate() {
+        for (t, mut sum) in acc.into_iter().enumerate() {
             let finish = &self.finish;
             // SAFETY: as the caller grants.
             unsafe {

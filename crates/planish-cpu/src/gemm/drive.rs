@@ -19,7 +19,7 @@ pub struct Block {
     /// The block's first element.
     pub c: *mut f32,
     pub c_stride: usize,
-    /// Of the thread that computed it, for scratch of the hook's own.
+    /// Of the thread that computed it, for workspace of the hook's own.
     pub slot: usize,
 }
 
@@ -35,8 +35,8 @@ pub struct GemmCall<'a> {
     /// Bias, residual and clamp; the pointers belong to C's first element.
     pub finish: Finish,
     pub hook: Option<&'a BlockHook<'a>>,
-    /// 64-byte aligned, of [`GemmPlan::scratch_bytes`] for the team's slots; may be dangling where that is 0.
-    pub scratch: *mut f32,
+    /// 64-byte aligned, of [`GemmPlan::workspace_bytes`] for the team's slots; may be dangling where that is 0.
+    pub workspace: *mut f32,
 }
 
 impl fmt::Debug for GemmCall<'_> {
@@ -54,7 +54,7 @@ impl fmt::Debug for GemmCall<'_> {
 /// A call shared by the threads of a team.
 struct Shared<'a>(GemmCall<'a>);
 
-// SAFETY: tasks read A, B, bias and residual and write blocks of C that do not overlap; scratch is per slot.
+// SAFETY: tasks read A, B, bias and residual and write blocks of C that do not overlap; workspace is per slot.
 unsafe impl Sync for Shared<'_> {}
 
 impl GemmPlan {
@@ -78,7 +78,7 @@ impl GemmPlan {
     /// One task; consecutive ones share their panels of B.
     ///
     /// # Safety
-    /// As for [`GemmPlan::run`], and the slot's scratch must be this thread's alone.
+    /// As for [`GemmPlan::run`], and the slot's workspace must be this thread's alone.
     unsafe fn task(&self, call: &GemmCall<'_>, task: Task) {
         let row_cut = task.idx % self.row_cuts;
         let column_cut = task.idx / self.row_cuts % self.column_cuts;
@@ -90,7 +90,7 @@ impl GemmPlan {
         // SAFETY: the offsets stay inside the operands that the caller grants.
         unsafe {
             let mut call = self.at_batch(call, batch);
-            call.scratch = call.scratch.wrapping_add(task.slot * self.slot_len());
+            call.workspace = call.workspace.wrapping_add(task.slot * self.slot_len());
             match self.route {
                 Route::Dots { a_stride, b_stride } => {
                     self.dots(&call, a_stride, b_stride, rows.clone(), columns.clone());
@@ -144,7 +144,7 @@ impl GemmPlan {
         loop {
             let depth = self.depth.min(k - from);
             let is_last = from + depth == k;
-            // SAFETY: the blocks below lie inside the operands, scratch has the plan's size.
+            // SAFETY: the blocks below lie inside the operands, workspace has the plan's size.
             unsafe {
                 self.point(call, &mut pointers[..n_rows], first_row, from, depth);
                 for panel in panels.clone() {
@@ -190,9 +190,9 @@ impl GemmPlan {
         depth: usize,
     ) {
         let n_rows = pointers.len();
-        let copy = call.scratch.wrapping_add(self.panel_len());
+        let copy = call.workspace.wrapping_add(self.panel_len());
         let copy_stride = self.copy_stride();
-        // SAFETY: A has the rows, scratch room for their copy.
+        // SAFETY: A has the rows, workspace room for their copy.
         let (start, stride) = unsafe {
             match self.problem.a {
                 MatrixA::Rows { stride } => {
@@ -237,16 +237,16 @@ impl GemmPlan {
             MatrixB::Rows { stride } => Strides { k: stride, n: 1 },
             MatrixB::Columns { stride } => Strides { k: 1, n: stride },
         };
-        // SAFETY: B has the block, scratch room for its panel.
+        // SAFETY: B has the block, workspace room for its panel.
         unsafe {
             let start = call.b.add(from * strides.k + column * strides.n);
             // The tile reads whole vectors, which may reach past the end of B in a narrow last panel.
             if self.route == Route::Direct && n == width {
                 return (start, strides.k);
             }
-            pack_panel(start, strides, depth, n, call.scratch, width);
+            pack_panel(start, strides, depth, n, call.workspace, width);
         }
-        (call.scratch, width)
+        (call.workspace, width)
     }
 
     /// # Safety

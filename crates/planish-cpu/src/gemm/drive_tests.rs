@@ -75,10 +75,10 @@ const UNTOUCHED: f32 = -777.0;
 impl Trial {
     fn run(&self, isa: Isa, tile: Tile, team: &Team, hook: Option<&BlockHook<'_>>) -> Vec<f32> {
         let plan = GemmPlan::with_tile(self.problem, isa, tile);
-        let n_floats = plan.scratch_bytes(team.n_slots()) / 4;
-        // What scratch holds before must not matter.
-        let mut scratch = vec![f32::NAN; n_floats + 16];
-        let offset = scratch.as_ptr().align_offset(64);
+        let n_floats = plan.workspace_bytes(team.n_slots()) / 4;
+        // What workspace holds before must not matter.
+        let mut workspace = vec![f32::NAN; n_floats + 16];
+        let offset = workspace.as_ptr().align_offset(64);
         let mut c = vec![UNTOUCHED; self.problem.m * self.problem.c_stride * self.problem.n_batches()];
         let null = std::ptr::null();
         let finish = Finish {
@@ -94,7 +94,7 @@ impl Trial {
             c: c.as_mut_ptr(),
             finish,
             hook,
-            scratch: scratch[offset..].as_mut_ptr(),
+            workspace: workspace[offset..].as_mut_ptr(),
         };
         // SAFETY: the operands have the sizes of the problem.
         unsafe { plan.run(&call, team) };

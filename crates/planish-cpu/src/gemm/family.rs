@@ -336,37 +336,37 @@ struct Multiply {
 struct Operands<'a> {
     inputs: &'a [*const u8],
     /// Of the pointwise nodes, per slot.
-    scratch: *mut u8,
+    workspace: *mut u8,
 }
 
-// SAFETY: inputs are read only, and each thread uses the scratch of its slot.
+// SAFETY: inputs are read only, and each thread uses the workspace of its slot.
 unsafe impl Sync for Operands<'_> {}
 
 impl Work for Multiply {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        let rest = self.rest.as_ref().map_or(0, Pointwise::scratch_bytes);
-        self.plan.scratch_bytes(n_slots).next_multiple_of(64) + n_slots * rest
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        let rest = self.rest.as_ref().map_or(0, Pointwise::workspace_bytes);
+        self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * rest
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         let input = |idx: Option<u32>| idx.map_or(std::ptr::null(), |idx| inputs[idx as usize].cast::<f32>());
-        let behind = self.plan.scratch_bytes(team.n_slots()).next_multiple_of(64);
-        let operands = Operands { inputs, scratch: scratch.wrapping_add(behind) };
+        let after = self.plan.workspace_bytes(team.n_slots()).next_multiple_of(64);
+        let operands = Operands { inputs, workspace: workspace.wrapping_add(after) };
         let operands = &operands;
         let m = self.plan.problem().m;
         let run_rest = |rest: &Pointwise, block: &Block| {
-            let scratch = operands.scratch.wrapping_add(block.slot * rest.scratch_bytes());
+            let workspace = operands.workspace.wrapping_add(block.slot * rest.workspace_bytes());
             // Batches are whole blocks of rows, outermost first.
             let rows = block.batch * m + block.rows.start..block.batch * m + block.rows.end;
             let columns = block.columns.clone();
-            // SAFETY: the block is the task's own, the slot's scratch this thread's.
-            unsafe { rest.run_block(operands.inputs, block.c, block.c_stride, rows, columns, scratch) };
+            // SAFETY: the block is the task's own, the slot's workspace this thread's.
+            unsafe { rest.run_block(operands.inputs, block.c, block.c_stride, rows, columns, workspace) };
         };
         let hook = self.rest.as_ref().map(|rest| move |block: &Block| run_rest(rest, block));
         let call = GemmCall {
@@ -381,7 +381,7 @@ impl Work for Multiply {
                 hi: self.epilogue.hi,
             },
             hook: hook.as_ref().map(|hook| hook as &BlockHook<'_>),
-            scratch: scratch.cast(),
+            workspace: workspace.cast(),
         };
         // SAFETY: the caller grants what the operands span, and the plan was made for their strides.
         unsafe { self.plan.run(&call, team) };

@@ -41,10 +41,10 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
         let zeros = Tensor::zeros(want.dtype(), want.shape()).unwrap();
         let to = trial::lay_out(&problem.outputs[0], &zeros);
         let team = Team::new(2);
-        let scratch = HostMemory::new(work.scratch_bytes(team.n_slots())).unwrap();
+        let workspace = HostMemory::new(work.workspace_bytes(team.n_slots())).unwrap();
         let pointers: Vec<*const u8> = from.iter().map(|m| trial::pointer(m).cast_const()).collect();
         // SAFETY: the memories span what the operands do.
-        unsafe { work.run(&pointers, &[trial::pointer(&to)], trial::pointer(&scratch), &team).unwrap() };
+        unsafe { work.run(&pointers, &[trial::pointer(&to)], trial::pointer(&workspace), &team).unwrap() };
         let got = trial::collect(&problem.outputs[0], &to);
         trial::assert_close(&got, want, SUMS, &format!("{} on {isa}, packed", problem.key()));
         problem.inputs[1].packed = None;
@@ -117,7 +117,7 @@ fn gemm_with_transposes_factors_and_every_shape_of_c() {
 }
 
 #[test]
-fn epilogues_in_the_tile_and_behind_it() {
+fn epilogues_in_the_tile_and_after_it() {
     let mut numbers = Numbers::new(3);
     let f32 = planish_tensor::DType::F32;
     for (batch, m, n, k) in [(1, 37, 90, 33), (3, 9, 33, 20), (2, 3, 70, 64)] {

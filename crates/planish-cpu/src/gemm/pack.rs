@@ -103,7 +103,7 @@ impl PackedB {
     }
 }
 
-/// Packs `depth` rows of `n` columns into a panel `width` wide; the columns behind are zero.
+/// Packs `depth` rows of `n` columns into a panel `width` wide; the columns after are zero.
 ///
 /// # Safety
 /// `from` must be readable where the strides lead, `to` writable for `depth * width` elements.

@@ -179,12 +179,12 @@ impl GemmPlan {
         self.problem.n_batches() * self.row_cuts * self.column_cuts
     }
 
-    /// Bytes of scratch, 64-byte aligned, that a run on `n_slots` slots needs.
-    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+    /// Bytes of workspace, 64-byte aligned, that a run on `n_slots` slots needs.
+    pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         n_slots * self.slot_len() * size_of::<f32>()
     }
 
-    /// Elements of a slot's scratch: the packed panel, then the copy of A.
+    /// Elements of a slot's workspace: the packed panel, then the copy of A.
     pub(super) fn slot_len(&self) -> usize {
         self.panel_len() + self.copy_len()
     }

@@ -209,7 +209,7 @@ unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
     }
 }
 
-/// Sums two copies of the accumulators.
+/// Adds two copies of the accumulators.
 #[inline(always)]
 fn plus<S: Simd, const MR: usize, const NV: usize>(
     s: S,
@@ -281,7 +281,7 @@ unsafe fn vectors<S: Simd, const NV: usize>(s: S, from: *const f32, last: usize)
     vectors
 }
 
-/// Adds rows of memory to the sums. A function, because a closure that is called thrice is not inlined, and is
+/// Adds rows of memory to the accumulators. A function, because a closure that is called thrice is not inlined, and is
 /// then compiled without the instruction set.
 ///
 /// # Safety

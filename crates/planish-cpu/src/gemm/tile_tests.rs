@@ -42,7 +42,7 @@ fn check(tile: Tile, case: &Case) {
     let row_stride = depth + 3;
     let a = values(n_segments * m * row_stride, 1);
     let mut panel = values(n_segments * depth * width, 2);
-    // What lies behind the columns must not matter.
+    // What lies after the columns must not matter.
     for row in panel.chunks_mut(width.max(1)) {
         row[n..].fill(f32::NAN);
     }

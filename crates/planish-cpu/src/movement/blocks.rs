@@ -120,13 +120,12 @@ pub(crate) unsafe fn copy_run(from: *const u8, to: *mut u8, n: usize) {
 /// `n` must be between one and two `T`s, and valid on both sides.
 #[inline(always)]
 unsafe fn halves<T: Copy>(from: *const u8, to: *mut u8, n: usize) {
-    let behind = n - size_of::<T>();
+    let after = n - size_of::<T>();
     // SAFETY: both `T`s lie within the `n` bytes.
     unsafe {
-        let (first, last) =
-            (from.cast::<T>().read_unaligned(), from.add(behind).cast::<T>().read_unaligned());
+        let (first, last) = (from.cast::<T>().read_unaligned(), from.add(after).cast::<T>().read_unaligned());
         to.cast::<T>().write_unaligned(first);
-        to.add(behind).cast::<T>().write_unaligned(last);
+        to.add(after).cast::<T>().write_unaligned(last);
     }
 }
 

@@ -60,7 +60,7 @@ impl Family for Moving {
 }
 
 impl Work for Moves {
-    fn scratch_bytes(&self, _n_slots: usize) -> usize {
+    fn workspace_bytes(&self, _n_slots: usize) -> usize {
         0
     }
 
@@ -68,7 +68,7 @@ impl Work for Moves {
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        _scratch: *mut u8,
+        _workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         // SAFETY: the caller grants what the operands span.
@@ -109,7 +109,7 @@ struct PickWork {
 }
 
 impl Work for PickWork {
-    fn scratch_bytes(&self, _n_slots: usize) -> usize {
+    fn workspace_bytes(&self, _n_slots: usize) -> usize {
         0
     }
 
@@ -117,7 +117,7 @@ impl Work for PickWork {
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        _scratch: *mut u8,
+        _workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         let arguments = PickArguments {

@@ -22,7 +22,7 @@ const REVISION: u32 = 1;
 /// Operations of f32 that an element is read and computed with.
 const OPERATIONS: f64 = 12.0;
 
-/// Layer, RMS, group, instance and Lp normalization, with what is pointwise behind them.
+/// Layer, RMS, group, instance and Lp normalization, with what is pointwise after them.
 pub(crate) struct Norms;
 
 /// A normalization with its operands settled.
@@ -177,10 +177,10 @@ impl Norm {
 }
 
 impl Work for Norm {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
         match self {
-            Norm::Rows { plan, .. } => n_slots * plan.scratch_bytes().next_multiple_of(64),
-            Norm::Groups { plan, .. } => plan.scratch_bytes(n_slots),
+            Norm::Rows { plan, .. } => n_slots * plan.workspace_bytes().next_multiple_of(64),
+            Norm::Groups { plan, .. } => plan.workspace_bytes(n_slots),
             Norm::Lengths(_) => 0,
         }
     }
@@ -189,13 +189,13 @@ impl Work for Norm {
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, scratch };
+        let shared = Shared { inputs, outputs, workspace };
         match self {
             Norm::Rows { plan, x, residual, scale, bias } => {
-                let per_slot = plan.scratch_bytes().next_multiple_of(64);
+                let per_slot = plan.workspace_bytes().next_multiple_of(64);
                 team.for_each(plan.n_tasks(), &|task| {
                     let shared = &shared;
                     let of = |input: Option<usize>| {
@@ -208,14 +208,14 @@ impl Work for Norm {
                         bias: of(*bias),
                         y: shared.outputs[0].cast(),
                     };
-                    // SAFETY: the caller grants the operands and a scratch per slot; tasks write apart.
+                    // SAFETY: the caller grants the operands and a workspace per slot; tasks write apart.
                     unsafe {
-                        let scratch = shared.scratch.add(task.slot * per_slot);
-                        plan.run_task(task.idx, operands, shared.inputs, scratch);
+                        let workspace = shared.workspace.add(task.slot * per_slot);
+                        plan.run_task(task.idx, operands, shared.inputs, workspace);
                     }
                 });
             }
-            // SAFETY: the caller grants operands and scratch memory.
+            // SAFETY: the caller grants operands and workspace.
             Norm::Groups { plan, inputs } => unsafe { plan.run(&shared, *inputs, team) },
             Norm::Lengths(plan) => team.for_each(plan.n_tasks(), &|task| {
                 let shared = &shared;

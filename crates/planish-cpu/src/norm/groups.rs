@@ -97,19 +97,19 @@ impl GroupNorm {
 
     fn slot_bytes(&self) -> usize {
         let own = if self.is_channels_last() { SLOT_ROWS * self.n_channels * size_of::<f32>() } else { 0 };
-        let epilogue = self.epilogue.as_ref().map_or(0, Pointwise::scratch_bytes);
+        let epilogue = self.epilogue.as_ref().map_or(0, Pointwise::workspace_bytes);
         own.next_multiple_of(64) + epilogue
     }
 
-    /// Scratch bytes for a team of `n_slots`.
-    pub fn scratch_bytes(&self, n_slots: usize) -> usize {
+    /// Workspace bytes for a team of `n_slots`.
+    pub fn workspace_bytes(&self, n_slots: usize) -> usize {
         self.common_bytes() + n_slots * self.slot_bytes()
     }
 
     /// Runs it. `x`, `scale`, `bias` say which inputs of the region they are.
     ///
     /// # Safety
-    /// The pointers must be valid for the sizes and strides of the plan, `scratch` for `scratch_bytes`, and
+    /// The pointers must be valid for the sizes and strides of the plan, `workspace` for `workspace_bytes`, and
     /// nobody else may use them meanwhile. The output may be `x`.
     pub(crate) unsafe fn run(&self, shared: &Shared<'_>, [x, scale, bias]: [usize; 3], team: &Team) {
         if self.n_samples == 0 || self.n_channels == 0 || self.plane == 0 {
@@ -119,29 +119,29 @@ impl GroupNorm {
         if !self.is_channels_last() {
             team.for_each(self.n_samples * self.n_groups, &|task| {
                 // SAFETY: the caller grants everything, the slots apart; tasks write apart.
-                unsafe { self.group(task.idx, &operands, self.slot_scratch(shared, task.slot)) };
+                unsafe { self.group(task.idx, &operands, self.slot_workspace(shared, task.slot)) };
             });
             return;
         }
         let n_blocks = self.n_samples * self.n_blocks();
         team.for_each(n_blocks, &|task| {
-            let scratch = self.slot_scratch(shared, task.slot).cast::<f32>();
-            self.isa.run(Measure { plan: self, operands: &operands, block: task.idx, scratch });
+            let workspace = self.slot_workspace(shared, task.slot).cast::<f32>();
+            self.isa.run(Measure { plan: self, operands: &operands, block: task.idx, workspace });
         });
         self.settle(&operands);
         team.for_each(n_blocks, &|task| {
-            let scratch = self.slot_scratch(shared, task.slot);
-            self.isa.run(Scale { plan: self, operands: &operands, block: task.idx, scratch });
+            let workspace = self.slot_workspace(shared, task.slot);
+            self.isa.run(Scale { plan: self, operands: &operands, block: task.idx, workspace });
         });
     }
 
-    fn slot_scratch(&self, shared: &Shared<'_>, slot: usize) -> *mut u8 {
-        // SAFETY: the scratch memory has this many slots.
-        unsafe { shared.scratch.add(self.common_bytes() + slot * self.slot_bytes()) }
+    fn slot_workspace(&self, shared: &Shared<'_>, slot: usize) -> *mut u8 {
+        // SAFETY: the workspace has this many slots.
+        unsafe { shared.workspace.add(self.common_bytes() + slot * self.slot_bytes()) }
     }
 
     /// One group of one sample in the plain layout.
-    unsafe fn group(&self, idx: usize, operands: &Operands<'_>, scratch: *mut u8) {
+    unsafe fn group(&self, idx: usize, operands: &Operands<'_>, workspace: *mut u8) {
         let (sample, group) = (idx / self.n_groups, idx % self.n_groups);
         let moments = self.isa.run(Plain { plan: self, operands, sample, group });
         let inverse = 1.0 / (moments.squares / moments.count + f64::from(self.epsilon)).sqrt();
@@ -165,23 +165,23 @@ impl GroupNorm {
             unsafe {
                 let to = operands.y().add(sample * self.to.sample + first * self.to.channel);
                 let rows = row..row + per_group;
-                epilogue.run_block(inputs, to, self.to.channel, rows, 0..self.plane, scratch);
+                epilogue.run_block(inputs, to, self.to.channel, rows, 0..self.plane, workspace);
             }
         }
     }
 
     fn moments(&self, shared: &Shared<'_>, sample: usize, block: usize) -> *mut Moments {
         let idx = (sample * self.n_blocks() + block) * self.n_groups;
-        // SAFETY: the table of moments comes first in the scratch memory.
-        unsafe { shared.scratch.cast::<Moments>().add(idx) }
+        // SAFETY: the table of moments comes first in the workspace.
+        unsafe { shared.workspace.cast::<Moments>().add(idx) }
     }
 
     /// What each channel of a sample is shifted by, scaled by and shifted by again: three rows.
     fn channels(&self, shared: &Shared<'_>, sample: usize) -> *mut f32 {
         let table = self.n_samples * self.n_blocks() * self.n_groups * size_of::<Moments>();
-        // SAFETY: the rows come behind the table of moments.
+        // SAFETY: the rows come after the table of moments.
         unsafe {
-            let rows = shared.scratch.add(table.next_multiple_of(64)).cast::<f32>();
+            let rows = shared.workspace.add(table.next_multiple_of(64)).cast::<f32>();
             rows.add(sample * 3 * self.n_channels)
         }
     }
@@ -309,7 +309,7 @@ struct Measure<'a> {
     operands: &'a Operands<'a>,
     block: usize,
     /// [`SLOT_ROWS`] rows of channels.
-    scratch: *mut f32,
+    workspace: *mut f32,
 }
 
 impl SimdKernel for Measure<'_> {
@@ -322,10 +322,10 @@ impl SimdKernel for Measure<'_> {
         let per_group = plan.per_group();
         let n = plan.n_channels;
         let count = (pixels.len() * per_group) as f64;
-        // SAFETY: the caller of `run` grants operands and scratch memory.
+        // SAFETY: the caller of `run` grants operands and workspace.
         unsafe {
             let first = self.operands.x().add(sample * plan.from.sample + pixels.start * plan.from.pixel);
-            let (sums, squares, means) = (self.scratch, self.scratch.add(n), self.scratch.add(2 * n));
+            let (sums, squares, means) = (self.workspace, self.workspace.add(n), self.workspace.add(2 * n));
             let block = Pixels { first, step: plan.from.pixel, n: pixels.len() };
             let of_group = |row: *const f32, group: usize| {
                 (0..per_group).map(|idx| f64::from(*row.add(group * per_group + idx))).sum::<f64>()
@@ -428,7 +428,7 @@ struct Scale<'a> {
     plan: &'a GroupNorm,
     operands: &'a Operands<'a>,
     block: usize,
-    scratch: *mut u8,
+    workspace: *mut u8,
 }
 
 impl SimdKernel for Scale<'_> {
@@ -439,7 +439,7 @@ impl SimdKernel for Scale<'_> {
         let plan = self.plan;
         let (sample, pixels) = plan.block(self.block);
         let n = plan.n_channels;
-        // SAFETY: the caller of `run` grants operands and scratch memory.
+        // SAFETY: the caller of `run` grants operands and workspace.
         unsafe {
             let hi = plan.channels(self.operands.shared, sample).cast_const();
             let (factor, shift) = (hi.add(n), hi.add(2 * n));
@@ -455,9 +455,9 @@ impl SimdKernel for Scale<'_> {
                 });
             }
             if let Some(epilogue) = &plan.epilogue {
-                let scratch = self.scratch.add((SLOT_ROWS * n * size_of::<f32>()).next_multiple_of(64));
+                let workspace = self.workspace.add((SLOT_ROWS * n * size_of::<f32>()).next_multiple_of(64));
                 let rows = sample * plan.plane + pixels.start..sample * plan.plane + pixels.end;
-                epilogue.run_block(self.operands.shared.inputs, to, plan.to.pixel, rows, 0..n, scratch);
+                epilogue.run_block(self.operands.shared.inputs, to, plan.to.pixel, rows, 0..n, workspace);
             }
         }
     }

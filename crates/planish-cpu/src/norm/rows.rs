@@ -59,22 +59,22 @@ impl RowNorm {
         if self.len == 0 { 0 } else { self.n_rows().div_ceil(self.per_task()) }
     }
 
-    /// Scratch bytes of a slot.
-    pub fn scratch_bytes(&self) -> usize {
-        self.epilogue.as_ref().map_or(0, Pointwise::scratch_bytes)
+    /// Workspace bytes of a slot.
+    pub fn workspace_bytes(&self) -> usize {
+        self.epilogue.as_ref().map_or(0, Pointwise::workspace_bytes)
     }
 
     /// Runs one task. `inputs` are those of the region, for the epilogue.
     ///
     /// # Safety
-    /// The operands must be valid for the sizes and strides of the plan, `scratch` for `scratch_bytes()`;
+    /// The operands must be valid for the sizes and strides of the plan, `workspace` for `workspace_bytes()`;
     /// other tasks of the run may use them meanwhile, nobody else. `y` may be `x`.
     pub unsafe fn run_task(
         &self,
         task: usize,
         operands: RowOperands,
         inputs: &[*const u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
     ) {
         let rows = task * self.per_task()..((task + 1) * self.per_task()).min(self.n_rows());
         for row in rows {
@@ -88,7 +88,7 @@ impl RowNorm {
                     self.residual.as_ref().map(|outside| own.residual.add(offsets(outside, row).0));
                 self.isa.run(Row { plan: self, operands: own, residual });
                 if let Some(epilogue) = &self.epilogue {
-                    epilogue.run_block(inputs, own.y, self.len, row..row + 1, 0..self.len, scratch);
+                    epilogue.run_block(inputs, own.y, self.len, row..row + 1, 0..self.len, workspace);
                 }
             }
         }

@@ -113,7 +113,7 @@ fn groups_in_both_layouts() {
         check(&region(3, vec![], vec![(group(n_groups), (0..3).map(input).collect())]), &inputs, CLOSE);
         let instance: Op = op::InstanceNormalization { epsilon: 1e-5 }.into();
         check(&region(3, vec![], vec![(instance, (0..3).map(input).collect())]), &inputs, CLOSE);
-        // With an activation behind, which reads twice.
+        // With an activation after, which reads twice.
         let silu = vec![
             (group(n_groups), (0..3).map(input).collect()),
             (op::Sigmoid {}.into(), vec![node(0)]),

@@ -80,25 +80,25 @@ fn in_place(problem: &Problem, program: &Program) -> Vec<(usize, usize)> {
 }
 
 impl Work for Pointwise {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        n_slots * Pointwise::scratch_bytes(self)
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        n_slots * Pointwise::workspace_bytes(self)
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, scratch };
-        let per_slot = Pointwise::scratch_bytes(self);
+        let shared = Shared { inputs, outputs, workspace };
+        let per_slot = Pointwise::workspace_bytes(self);
         team.for_each(self.n_tasks(), &|task| {
             let shared = &shared;
-            // SAFETY: the caller grants the operands and a scratch per slot; tasks write apart.
+            // SAFETY: the caller grants the operands and a workspace per slot; tasks write apart.
             unsafe {
-                let scratch = shared.scratch.add(task.slot * per_slot);
-                self.run_task(task.idx, shared.inputs, shared.outputs, scratch);
+                let workspace = shared.workspace.add(task.slot * per_slot);
+                self.run_task(task.idx, shared.inputs, shared.outputs, workspace);
             }
         });
         Ok(())

@@ -17,12 +17,12 @@ pub(super) struct Block {
     pub(super) first_col: usize,
 }
 
-/// One thread's run: the plan, the operands and the scratch memory.
+/// One thread's run: the plan, the operands and the workspace.
 pub(super) struct Slot<'a> {
     pub(super) plan: &'a Pointwise,
     pub(super) inputs: &'a [*const u8],
     pub(super) outputs: &'a [*mut u8],
-    pub(super) scratch: *mut u8,
+    pub(super) workspace: *mut u8,
     pub(super) block: Option<Block>,
 }
 
@@ -30,8 +30,8 @@ impl Slot<'_> {
     /// # Safety
     /// As for `run_task`; so are those below.
     unsafe fn place(&self, idx: PlaceIdx) -> *mut Place {
-        // SAFETY: the table of places comes first in the scratch memory and is aligned.
-        unsafe { self.scratch.cast::<Place>().add(idx) }
+        // SAFETY: the table of places comes first in the workspace and is aligned.
+        unsafe { self.workspace.cast::<Place>().add(idx) }
     }
 
     fn input(&self, operand: &Operand) -> *const u8 {
@@ -45,7 +45,7 @@ impl Slot<'_> {
     /// Fills the places that stay the same for all chunks.
     pub(super) unsafe fn start(&self) {
         for (idx, filled) in self.plan.places.iter().enumerate() {
-            // SAFETY: the plan counted the scratch memory; inputs have at least one element where one is read.
+            // SAFETY: the plan counted the workspace; inputs have at least one element where one is read.
             unsafe {
                 match *filled {
                     Filled::Constant(constant) => {
@@ -53,7 +53,7 @@ impl Slot<'_> {
                         *self.place(idx) = Place { at, step: 0 };
                     }
                     Filled::Buffer(buffer) => {
-                        let at = self.scratch.add(self.plan.buffers[buffer]);
+                        let at = self.workspace.add(self.plan.buffers[buffer]);
                         *self.place(idx) = Place { at, step: 1 };
                     }
                     Filled::Input(input) => {
@@ -81,7 +81,7 @@ impl Slot<'_> {
             let row_bytes = space.n_cols * size;
             // SAFETY: the staging holds a chunk, and that many rows make at most a chunk.
             unsafe {
-                let to = self.scratch.add(operand.staging);
+                let to = self.workspace.add(operand.staging);
                 for row in 0..self.plan.rows_at_once() {
                     self.gather_row(operand, 0, 0..space.n_cols, to.add(row * row_bytes));
                 }
@@ -98,7 +98,7 @@ impl Slot<'_> {
     unsafe fn splat(&self, idx: PlaceIdx, operand: &Operand, from: *const u8) {
         // SAFETY: the staging of an operand holds at least a splat.
         unsafe {
-            let to = self.scratch.add(operand.staging);
+            let to = self.workspace.add(operand.staging);
             match operand.kind.size() {
                 4 => {
                     let value = from.cast::<u32>().read_unaligned();
@@ -152,7 +152,7 @@ impl Slot<'_> {
                             Some(1) => *self.place(idx) = Place { at: start().cast_mut(), step: 1 },
                             Some(0) => self.splat(idx, operand, start()),
                             _ => {
-                                let to = self.scratch.add(operand.staging);
+                                let to = self.workspace.add(operand.staging);
                                 self.gather_row(operand, row, cols.clone(), to);
                                 *self.place(idx) = Place { at: to, step: 1 };
                             }
@@ -164,7 +164,7 @@ impl Slot<'_> {
                             Some(1) => self.outputs[output].add(
                                 (operand.stream.row_offset(space, row) + cols.start) * operand.kind.size(),
                             ),
-                            _ => self.scratch.add(operand.staging),
+                            _ => self.workspace.add(operand.staging),
                         };
                         *self.place(idx) = Place { at, step: 1 };
                     }
@@ -180,7 +180,7 @@ impl Slot<'_> {
             self.run_steps(cols.len());
             for (output, operand) in self.plan.outputs.iter().enumerate() {
                 if operand.stream.col_step != Some(1) {
-                    let from = self.scratch.add(operand.staging);
+                    let from = self.workspace.add(operand.staging);
                     self.scatter_row(output, operand, row, cols.clone(), from);
                 }
             }
@@ -209,7 +209,7 @@ impl Slot<'_> {
                         let at = if stream.dense && cols.len() == space.n_cols {
                             self.input(operand).add(rows.start * space.n_cols * size).cast_mut()
                         } else {
-                            let to = self.scratch.add(operand.staging);
+                            let to = self.workspace.add(operand.staging);
                             for (count, row) in rows.clone().enumerate() {
                                 let to = to.add(count * cols.len() * size);
                                 self.gather_row(operand, row, cols.clone(), to);
@@ -222,7 +222,7 @@ impl Slot<'_> {
                         let operand = &self.plan.outputs[output];
                         let at = match operand.stream.dense {
                             true => self.outputs[output].add(rows.start * space.n_cols * operand.kind.size()),
-                            false => self.scratch.add(operand.staging),
+                            false => self.workspace.add(operand.staging),
                         };
                         *self.place(idx) = Place { at, step: 1 };
                     }
@@ -250,7 +250,7 @@ impl Slot<'_> {
                 if !operand.stream.dense {
                     for (count, row) in rows.clone().enumerate() {
                         let offset = operand.staging + count * cols.len() * operand.kind.size();
-                        self.scatter_row(output, operand, row, cols.clone(), self.scratch.add(offset));
+                        self.scatter_row(output, operand, row, cols.clone(), self.workspace.add(offset));
                     }
                 }
             }
@@ -287,7 +287,7 @@ impl Slot<'_> {
     unsafe fn running(&self) -> *mut u8 {
         let offset = self.plan.buffers.last().copied().unwrap_or(0);
         // SAFETY: the plan counted it.
-        unsafe { self.scratch.add(offset) }
+        unsafe { self.workspace.add(offset) }
     }
 
     unsafe fn run_steps(&self, n: usize) {

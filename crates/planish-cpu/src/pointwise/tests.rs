@@ -290,10 +290,10 @@ fn results_may_replace_an_input() {
             let work = crate::family::Family::prepare(&Programs, isa, &problem, &candidate.tactic).unwrap();
             let x = trial::lay_out(&problem.inputs[0], &inputs[0]);
             let y = trial::lay_out(&problem.inputs[1], &inputs[1]);
-            let scratch = HostMemory::new(work.scratch_bytes(1)).unwrap();
+            let workspace = HostMemory::new(work.workspace_bytes(1)).unwrap();
             let (from, to) = ([trial::pointer(&x).cast_const(), trial::pointer(&y)], [trial::pointer(&x)]);
             // SAFETY: the memories span what the operands do, and the candidate allows the overlap.
-            unsafe { work.run(&from, &to, trial::pointer(&scratch), &crate::team::Team::alone()).unwrap() };
+            unsafe { work.run(&from, &to, trial::pointer(&workspace), &crate::team::Team::alone()).unwrap() };
             trial::assert_close(&trial::collect(&problem.outputs[0], &x), &want[0], FUSED, "in place");
         }
     }
@@ -335,8 +335,8 @@ fn epilogues_run_over_blocks() {
                 let from: Vec<HostMemory> =
                     problem.inputs.iter().zip(&inputs).map(|(o, t)| trial::lay_out(o, t)).collect();
                 let pointers: Vec<*const u8> = from.iter().map(|m| trial::pointer(m).cast_const()).collect();
-                let scratch = HostMemory::new(plan.scratch_bytes()).unwrap();
-                assert!(scratch.len() < 64 * 1024);
+                let workspace = HostMemory::new(plan.workspace_bytes()).unwrap();
+                assert!(workspace.len() < 64 * 1024);
                 let stride = problem.outputs[0].strides[0];
                 for row in (0..rows).step_by(step_rows) {
                     for col in (0..cols).step_by(step_cols) {
@@ -344,8 +344,8 @@ fn epilogues_run_over_blocks() {
                         // SAFETY: the block lies in the output, the memories span what the operands do.
                         unsafe {
                             let block = trial::pointer(&out).cast::<f32>().add(row * stride + col);
-                            let scratch = trial::pointer(&scratch);
-                            plan.run_block(&pointers, block, stride, row..to_row, col..to_col, scratch);
+                            let workspace = trial::pointer(&workspace);
+                            plan.run_block(&pointers, block, stride, row..to_row, col..to_col, workspace);
                         }
                     }
                 }

@@ -100,19 +100,20 @@ impl Family for PoolFamily {
 }
 
 impl Work for Pool {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        n_slots * self.scratch_len() * size_of::<f32>()
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        n_slots * self.workspace_len() * size_of::<f32>()
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let arguments = PoolArguments { x: inputs[0].cast(), y: outputs[0].cast(), scratch: scratch.cast() };
-        // SAFETY: the caller grants what the operands span and the scratch that was asked for.
+        let arguments =
+            PoolArguments { x: inputs[0].cast(), y: outputs[0].cast(), workspace: workspace.cast() };
+        // SAFETY: the caller grants what the operands span and the workspace that was asked for.
         unsafe { Pool::run(self, &arguments, team) };
         Ok(())
     }

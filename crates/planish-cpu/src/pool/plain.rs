@@ -35,13 +35,13 @@ impl<const MAX: bool> SimdKernel for Rows<'_, MAX> {
                     height_axis.dilation * windows.from.axes[1],
                 ],
             };
-            // SAFETY: the rows lie in the image, the scratch holds one of them, the output row is this
+            // SAFETY: the rows lie in the image, the workspace holds one of them, the output row is this
             // unit's; the caller of `Pool::run` grants the memory.
             unsafe {
-                fold_rows::<S, MAX>(s, &rows, call.scratch, width_axis.input);
+                fold_rows::<S, MAX>(s, &rows, call.workspace, width_axis.input);
                 let n_counted = depth.n_counted * height.n_counted;
                 fold_columns::<MAX>(
-                    call.scratch,
+                    call.workspace,
                     call.arguments.y.wrapping_add(out_row),
                     &call.plan.places[2],
                     width_axis.dilation,
@@ -84,7 +84,7 @@ unsafe fn fold_rows<S: Simd, const MAX: bool>(s: S, rows: &TapRows, to: *mut f32
             }
         }
         let value = if MAX { s.select(nan, s.splat(f32::NAN), folded) } else { folded };
-        // SAFETY: the caller grants the scratch.
+        // SAFETY: the caller grants the workspace.
         unsafe { s.store_part(to.add(column), n, value) };
         column += n;
     }

@@ -76,11 +76,11 @@ impl Case {
                 for isa in Isa::available() {
                     let plan = Pool::plan(isa, Windows::new(&axes, &from, &to).unwrap(), fold).unwrap();
                     let mut y = Placed::blank(&to);
-                    let mut scratch = vec![f32::NAN; plan.scratch_len()];
+                    let mut workspace = vec![f32::NAN; plan.workspace_len()];
                     let arguments = PoolArguments {
                         x: placed.ptr().cast(),
                         y: y.mut_ptr().cast(),
-                        scratch: scratch.as_mut_ptr(),
+                        workspace: workspace.as_mut_ptr(),
                     };
                     // SAFETY: the operands describe the memory.
                     unsafe { plan.run(&arguments, &Team::alone()) };

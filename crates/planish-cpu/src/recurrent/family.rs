@@ -133,15 +133,15 @@ impl Family for Recurrents {
 }
 
 impl Work for Recurrent {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        Recurrent::scratch_bytes(self, n_slots)
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        Recurrent::workspace_bytes(self, n_slots)
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         if self.batch == 0 || self.hidden == 0 {
@@ -157,7 +157,7 @@ impl Work for Recurrent {
             return Ok(());
         }
         // SAFETY: the caller grants what the operands span.
-        unsafe { Recurrent::run(self, Shared { inputs, outputs, scratch }, team) };
+        unsafe { Recurrent::run(self, Shared { inputs, outputs, workspace }, team) };
         Ok(())
     }
 }

@@ -186,7 +186,7 @@ impl Family for Reductions {
 }
 
 impl Work for Plan {
-    fn scratch_bytes(&self, _n_slots: usize) -> usize {
+    fn workspace_bytes(&self, _n_slots: usize) -> usize {
         0
     }
 
@@ -194,10 +194,10 @@ impl Work for Plan {
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, scratch };
+        let shared = Shared { inputs, outputs, workspace };
         let n_tasks = match self {
             Plan::Reduce(plan) => plan.n_tasks(),
             Plan::Arg(plan) => plan.n_tasks(),

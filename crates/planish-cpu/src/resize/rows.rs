@@ -20,7 +20,7 @@ pub(super) struct Plain<'a> {
     pub(super) plan: &'a Resizing,
     pub(super) arguments: &'a ResizeArguments,
     pub(super) units: Range<usize>,
-    pub(super) scratch: *mut f32,
+    pub(super) workspace: *mut f32,
 }
 
 /// The rows of the input that an output row reads, and with which weights.
@@ -152,15 +152,15 @@ impl SimdKernel for Plain<'_> {
                         sum = s.mul_add(x, s.splat(weight), sum);
                     },
                 );
-                // SAFETY: the scratch holds a row of the input.
-                unsafe { s.store_part(self.scratch.add(column), n, sum) };
+                // SAFETY: the workspace holds a row of the input.
+                unsafe { s.store_part(self.workspace.add(column), n, sum) };
                 column += n;
             }
             for at in 0..plan.taps[2].len() {
                 let mut sum = 0.0;
                 for (column, weight) in plan.taps[2].of(at) {
                     // SAFETY: taps lie in the row that was just stored.
-                    sum += unsafe { *self.scratch.add(*column) } * weight;
+                    sum += unsafe { *self.workspace.add(*column) } * weight;
                 }
                 // SAFETY: the output row is this unit's.
                 unsafe { *to.wrapping_add(at) = sum };

@@ -122,13 +122,13 @@ fn nearest(axis: &ResizedAxis, mode: ResizeNearest, at: f64) -> usize {
 fn weigh(axis: &ResizedAxis, op: &Resize, at: f64, entries: &mut Vec<(usize, f64)>) {
     let (up, down) = axis.quotient();
     // An antialiased filter takes in all pixels that shrink into one.
-    let stretch = if op.antialias { (down / up).max(1.0) } else { 1.0 };
+    let span = if op.antialias { (down / up).max(1.0) } else { 1.0 };
     let cubic = op.mode == ResizeMode::Cubic;
-    let radius = if cubic { 2.0 * stretch } else { stretch };
+    let radius = if cubic { 2.0 * span } else { span };
     let last = axis.from as f64 - 1.0;
     let mut pixel = (at - radius).ceil();
     while pixel <= at + radius {
-        let distance = ((pixel - at) / stretch).abs();
+        let distance = ((pixel - at) / span).abs();
         let weight = if cubic { keys(op.cubic_coeff_a.into(), distance) } else { (1.0 - distance).max(0.0) };
         let is_outside = pixel < 0.0 || pixel > last;
         // Outside, the border is read, or nothing if so asked.
@@ -137,7 +137,7 @@ fn weigh(axis: &ResizedAxis, op: &Resize, at: f64, entries: &mut Vec<(usize, f64
         }
         pixel += 1.0;
     }
-    if op.exclude_outside || stretch != 1.0 {
+    if op.exclude_outside || span != 1.0 {
         let total: f64 = entries.iter().map(|entry| entry.1).sum();
         if total != 0.0 {
             entries.iter_mut().for_each(|entry| entry.1 /= total);

@@ -75,25 +75,25 @@ impl Family for Softmaxes {
 }
 
 impl Work for Softmax {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        n_slots * Softmax::scratch_bytes(self)
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        n_slots * Softmax::workspace_bytes(self)
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, scratch };
-        let per_slot = Softmax::scratch_bytes(self);
+        let shared = Shared { inputs, outputs, workspace };
+        let per_slot = Softmax::workspace_bytes(self);
         team.for_each(self.n_tasks(), &|task| {
             let shared = &shared;
-            // SAFETY: the caller grants the operands and a scratch per slot; tasks write apart.
+            // SAFETY: the caller grants the operands and a workspace per slot; tasks write apart.
             unsafe {
-                let scratch = shared.scratch.add(task.slot * per_slot).cast();
-                self.run_task(task.idx, shared.inputs[0].cast(), shared.outputs[0].cast(), scratch);
+                let workspace = shared.workspace.add(task.slot * per_slot).cast();
+                self.run_task(task.idx, shared.inputs[0].cast(), shared.outputs[0].cast(), workspace);
             }
         });
         Ok(())

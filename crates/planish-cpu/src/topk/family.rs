@@ -88,24 +88,24 @@ impl Family for TopKFamily {
 }
 
 impl Work for TopK {
-    fn scratch_bytes(&self, n_slots: usize) -> usize {
-        n_slots * self.scratch_len() * size_of::<Entry>()
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        n_slots * self.workspace_len() * size_of::<Entry>()
     }
 
     unsafe fn run(
         &self,
         inputs: &[*const u8],
         outputs: &[*mut u8],
-        scratch: *mut u8,
+        workspace: *mut u8,
         team: &Team,
     ) -> Result<(), KernelError> {
         let arguments = TopKArguments {
             x: inputs[0],
             values: outputs[0],
             places: outputs[1].cast(),
-            scratch: scratch.cast(),
+            workspace: workspace.cast(),
         };
-        // SAFETY: the caller grants what the operands span and the scratch that was asked for.
+        // SAFETY: the caller grants what the operands span and the workspace that was asked for.
         unsafe { TopK::run(self, &arguments, team) };
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::convolution::{Convolution, difference, halves, upload};
 use crate::timing::Bench;
 
-/// Blocks in one recording.
+/// Blocks in one graph.
 const REPEATS: usize = 7;
 /// Runs whose results are compared, each on memory full of NaN.
 const CHECKS: usize = 50;
@@ -156,7 +156,7 @@ impl<'a> Subject<'a> {
         Ok(bytes)
     }
 
-    /// Microseconds of a block, behind a check of the results in a recording.
+    /// Microseconds of a block, after a check of the results in a captured graph.
     fn time(&self, order: Order, wanted: &[u8]) -> Result<f64, Failure> {
         let once = self.bench.record(|| self.put(order))?;
         for _ in 0..CHECKS {

@@ -52,12 +52,12 @@ impl Load {
 /// How a step waits for the one before.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// A kernel behind a kernel.
+    /// A kernel after a kernel.
     Plain,
     /// Programmatic launch, the next let in at once or when the inputs are there.
     Early,
     Late,
-    /// A phase of one kernel, behind a barrier over its grid.
+    /// A phase of one kernel, after a barrier over its grid.
     Counter,
     Flags,
     Clusters,
@@ -116,7 +116,7 @@ impl Ring {
         };
         match words.step_by(step).take(n).enumerate().find(|(_, word)| *word != steps) {
             None => Ok(()),
-            Some((at, word)) => Err(format!("number {at} is {word:#x} behind {steps} steps").into()),
+            Some((at, word)) => Err(format!("number {at} is {word:#x} after {steps} steps").into()),
         }
     }
 }
@@ -192,7 +192,7 @@ fn chain(
 /// How steps of two branches stand to each other.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// One behind the other.
+    /// One after the other.
     Row,
     /// Half of them in each of two branches that meet at the end.
     Halves,
@@ -271,10 +271,10 @@ fn branches(
 /// Measures and prints.
 pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     println!(
-        "# The empty chain: microseconds of a replayed recording over its steps ({THREADS} threads a block)."
+        "# The empty chain: microseconds of a replayed graph over its steps ({THREADS} threads a block)."
     );
     println!(
-        "# kernels: plain; programmatic launch, the next let in at once (early) or behind the wait (late)."
+        "# kernels: plain; programmatic launch, the next let in at once (early) or after the wait (late)."
     );
     println!(
         "# phases of one kernel: barrier by a counter, by flags, by a counter of clusters of {CLUSTER}."
@@ -291,7 +291,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
                 let each = row.map(|us| format!("{:7.2}", us / n_steps as f64)).join(" ");
                 println!("{:8} {blocks:6} {n_steps:5} {each}", load.name());
             }
-            // What the length does not change (the start of the recording, the events) falls out.
+            // What the length does not change (the start of the graph, the events) falls out.
             let (short, long) = (&times[2], &times[LENGTHS.len() - 1]);
             let n_more = (LENGTHS[LENGTHS.len() - 1] - LENGTHS[2]) as f64;
             let each: Vec<String> = short

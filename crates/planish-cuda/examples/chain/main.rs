@@ -2,10 +2,10 @@
 //! were phases of one kernel.
 //!
 //! `chain [--empty] [--stage] [--branch] [--compile]`: `--empty` measures steps that do next to nothing, as kernels (plain, and
-//! with programmatic launch), as phases of one kernel behind barriers over its grid, and in parallel branches.
+//! with programmatic launch), as phases of one kernel after barriers over its grid, and in parallel branches.
 //! `--stage` measures the convolutions of ResNet-18's stages at batch 1 as kernels and as phases of one kernel, and
 //! what each part of such a kernel costs. `--branch` measures its blocks with a convolution in the shortcut in a row and
-//! with the shortcut on a stream beside. Everything is recorded once and replayed, and results are checked: a step
+//! with the shortcut on a stream beside. Everything is captured once and replayed, and results are checked: a step
 //! that began too early is found. `--compile` needs no GPU: it compiles the kernels for an H200 and ends. Without an
 //! argument everything is measured.
 

@@ -4,7 +4,7 @@
 //
 // Set from outside, besides what whalo.cu asks for:
 //   SIDE CHANNELS   the image; a block has one piece of 8 by 8 pixels, BN columns, and 64 channels of the sum
-//   PHASES          1: one convolution, to be launched behind the others; up to 4
+//   PHASES          1: one convolution, to be launched after the others; up to 4
 //   SYNC            how a phase waits for the one before: 0 a counter, 1 flags of all blocks, 2 flags of the blocks that
 //                   write what it reads. 3, with one phase: it waits for those flags of the kernel before it instead of
 //                   that kernel's end, and for its end only before it writes
@@ -36,8 +36,8 @@ PL_INLINE u32 load_acquire(const u32 *at) {
 PL_INLINE void store_release(u32 *at, u32 v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory"); }
 PL_INLINE void add_release(u32 *at) { asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(at) : "memory"); }
 PL_INLINE void await(const u32 *at, u32 wanted) { while ((i32)(load_acquire(at) - wanted) < 0) {} }
-// What ordinary stores wrote is read by the copy engine next.
-PL_INLINE void to_copy_engine() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+// What ordinary stores wrote is read by TMA next.
+PL_INLINE void fence_for_tma() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // The whole warp waits until the phases before are done. `flags`: one of each block, then the counter.
 PL_INLINE void await_phase(const u32 *flags, u32 turn, i32 tile, u32 rank, u32 lane) {
@@ -133,7 +133,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
         if (CHAINED) turn = own_turn(flags);
         if (CHAINED && before) {
             await_phase(before, turn + 1, tile, rank, lane);
-            to_copy_engine();
+            fence_for_tma();
         } else {
             wait_for_inputs();
         }
@@ -142,7 +142,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
         for (i32 p = 0; p < PHASES; p++) {
             if (p > 0) {
                 await_phase(flags, turn + p, tile, rank, lane);
-                to_copy_engine();
+                fence_for_tma();
             }
             if (lane == 0) {
                 i32 s = p % SLOTS;
@@ -304,7 +304,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
             }
 #endif
         if (p + 1 < PHASES || CHAINED) {
-            to_copy_engine();
+            fence_for_tma();
             asm volatile("bar.sync 1, 128;" ::: "memory");
             if (threadIdx.x == 0) {
                 if (SPLIT > 1 && HAS(8) && p + SLOTS < PHASES) barrier_expect(gathered + 8 * s, 64 * BN * 4);

@@ -1,4 +1,4 @@
-//! A stage of ResNet-18 at batch 1, four 3x3 convolutions over one image: as kernels behind each other with
+//! A stage of ResNet-18 at batch 1, four 3x3 convolutions over one image: as kernels one after another with
 //! programmatic launch, as a plan runs them, and as phases of one kernel.
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use crate::timing::Bench;
 const TEXT: &str = include_str!("stage.cu");
 /// Convolutions of a stage.
 const PHASES: usize = 4;
-/// Stages in one recording.
+/// Stages in one graph.
 const REPEATS: usize = 5;
 /// Runs whose results are compared, each on memory full of NaN.
 const CHECKS: usize = 50;
@@ -65,8 +65,8 @@ impl Variant {
     }
 }
 
-/// The code of the tactic; the same with two and four sums; behind flags of the kernel before; and phases of one kernel
-/// behind a counter, flags of all blocks, flags of the blocks that are needed.
+/// The code of the tactic; the same with two and four sums; after flags of the kernel before; and phases of one kernel
+/// after a counter, flags of all blocks, flags of the blocks that are needed.
 const VARIANTS: [Variant; 7] = [
     Variant::new(1, 0),
     Variant { sums: 2, ..Variant::new(1, 0) },
@@ -139,7 +139,7 @@ impl Stage {
         1024 + slots * (13312 + 3 * 3 * self.columns * 128 + sums + self.columns * 4 + 9 * 8)
     }
 
-    /// The launch of a kernel of stage.cu that is number `idx` in a recording. Input 0 has the weights of all phases,
+    /// The launch of a kernel of stage.cu that is number `idx` in a captured graph. Input 0 has the weights of all phases,
     /// input 1 their biases, the output is all activations, the workspace has the flags.
     fn launch(&self, module: &Arc<Module>, variant: Variant, idx: usize) -> Result<Launch, Failure> {
         let first = idx * variant.phases % PHASES;
@@ -275,7 +275,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// Microseconds of a convolution, where `put` puts all of a recording.
+    /// Microseconds of a convolution, where `put` puts all of a captured graph.
     fn time(&self, put: impl Fn() -> Result<(), Failure>) -> Result<f64, Failure> {
         self.lower_flags()?;
         let graph = self.bench.record(put)?;
@@ -309,7 +309,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// The launches of a recording.
+    /// The launches of a captured graph.
     fn kernels(&self, variant: Variant) -> Result<Vec<Launch>, Failure> {
         let module = self.bench.module(&self.stage.source(self.cuda.gpu(), variant)?)?;
         let n_launches = REPEATS * PHASES / variant.phases;
@@ -360,8 +360,8 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<(), Failure> {
     println!(
         "# kernels with programmatic launch: the tuner's tactic; its code in stage.cu (alone); that with"
     );
-    println!("# two or four sums of each element, behind flags of the kernel before, not its end (chained).");
-    println!("# phases of one kernel: behind a counter, flags of all blocks, of those that are needed.");
+    println!("# two or four sums of each element, after flags of the kernel before, not its end (chained).");
+    println!("# phases of one kernel: after a counter, flags of all blocks, of those that are needed.");
     println!("image      blocks  tactic   alone     two    four chained counter   flags  needed");
     let mut subjects = Vec::new();
     for stage in &STAGES {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_cuda::driver::{CapturedGraph, Capturing, Context, Event, Stream, Timing};
+use planish_cuda::driver::{Capturing, Context, Event, ExecutableGraph, Stream, Timing};
 use planish_cuda::{CudaError, Source, driver::Module, nvrtc};
 use planish_kernel::Wait;
 
@@ -12,7 +12,7 @@ use crate::Failure;
 const WARM: usize = 20;
 const COUNTED: usize = 101;
 
-/// How often [`time`] replays a recording.
+/// How often [`time`] replays a captured graph.
 pub(crate) const REPLAYS: u32 = (WARM + COUNTED) as u32;
 
 /// A device with a stream.
@@ -38,14 +38,17 @@ impl Bench {
     }
 
     /// Records what `put` puts on the stream.
-    pub(crate) fn record(&self, put: impl FnOnce() -> Result<(), Failure>) -> Result<CapturedGraph, Failure> {
+    pub(crate) fn record(
+        &self,
+        put: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<ExecutableGraph, Failure> {
         let capturing = Capturing::begin(&self.stream)?;
         put()?;
         Ok(capturing.end()?)
     }
 
-    /// The median time of a replay in microseconds, from the event before it to the one behind it.
-    pub(crate) fn time(&self, graph: &CapturedGraph) -> Result<f64, CudaError> {
+    /// The median time of a replay in microseconds, from the event before it to the one after it.
+    pub(crate) fn time(&self, graph: &ExecutableGraph) -> Result<f64, CudaError> {
         let mut times = Vec::with_capacity(COUNTED);
         for round in 0..WARM + COUNTED {
             self.start.record(&self.stream)?;

@@ -30,9 +30,9 @@ pub(crate) enum Kind {
     },
 }
 
-/// What comes behind the sums.
+/// What comes after the sums.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Behind {
+pub(crate) enum After {
     Nothing,
     Relu,
     /// A value of the output's sizes is added, then ReLU.
@@ -153,8 +153,8 @@ fn number_types(dtype: DType) -> Numeric {
     }
 }
 
-/// Puts bias and the rest behind a node; the bias is input 2.
-fn behind(region: &mut Region, inputs: &mut Vec<Operand>, out: &[usize], dtype: DType, what: Behind) {
+/// Puts bias and the rest after a node; the bias is input 2.
+fn after(region: &mut Region, inputs: &mut Vec<Operand>, out: &[usize], dtype: DType, what: After) {
     let mut push = |op: Op, others: &[Ref]| {
         let mut from = vec![Some(Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 })];
         from.extend(others.iter().map(|other| Some(*other)));
@@ -162,15 +162,15 @@ fn behind(region: &mut Region, inputs: &mut Vec<Operand>, out: &[usize], dtype: 
     };
     let last = Ref::Input(inputs.len() as u32);
     match what {
-        Behind::Nothing => {}
-        Behind::Relu => push(op::Relu {}.into(), &[]),
-        Behind::AddRelu => {
+        After::Nothing => {}
+        After::Relu => push(op::Relu {}.into(), &[]),
+        After::AddRelu => {
             inputs.push(Operand::dense(dtype, out, Layout::Plain));
             push(op::Add {}.into(), &[last]);
             push(op::Relu {}.into(), &[]);
         }
-        Behind::Gelu => push(op::Gelu { approximate: op::GeluApproximation::None }.into(), &[]),
-        Behind::Swish => push(op::Swish { alpha: 1.0 }.into(), &[]),
+        After::Gelu => push(op::Gelu { approximate: op::GeluApproximation::None }.into(), &[]),
+        After::Swish => push(op::Swish { alpha: 1.0 }.into(), &[]),
     }
     region.n_inputs = inputs.len() as u32;
     region.outputs = vec![Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 }];
@@ -186,7 +186,7 @@ struct Shape<'a> {
     groups: usize,
 }
 
-fn conv(model: &'static str, count: u32, dtype: DType, shape: Shape<'_>, what: Behind) -> Layer {
+fn conv(model: &'static str, count: u32, dtype: DType, shape: Shape<'_>, what: After) -> Layer {
     let Shape { x, n, kernel, stride, pad, dilation, groups } = shape;
     let spatial = x.len() - 2;
     let each = |value: usize| vec![value as i64; spatial];
@@ -208,7 +208,7 @@ fn conv(model: &'static str, count: u32, dtype: DType, shape: Shape<'_>, what: B
         Operand::weight(dtype, &weight),
         Operand::weight(dtype, &[n]),
     ];
-    behind(&mut region, &mut inputs, &out, dtype, what);
+    after(&mut region, &mut inputs, &out, dtype, what);
     let axes = |value: usize, none: usize| {
         let mut axes = [none; 3];
         axes[3 - spatial..].fill(value);
@@ -246,7 +246,7 @@ fn product(
     a: &[usize],
     b: &[usize],
     is_weight: bool,
-    what: Behind,
+    what: After,
 ) -> Layer {
     let mut out = if a.len() >= b.len() { a.to_vec() } else { b.to_vec() };
     let rank = out.len();
@@ -270,7 +270,7 @@ fn product(
             n_outputs: 1,
         });
     }
-    behind(&mut region, &mut inputs, &out, dtype, what);
+    after(&mut region, &mut inputs, &out, dtype, what);
     let problem = Problem {
         region,
         inputs,
@@ -293,24 +293,24 @@ pub(crate) fn layers() -> Vec<Layer> {
         all.push(conv(model, count, half, shape, what));
     };
     for (model, b) in [("resnet18 b1", 1), ("resnet18 b16", 16)] {
-        add(model, 1, &[b, 3, 224, 224], 64, 7, 2, 3, Behind::Relu);
-        add(model, 2, &[b, 64, 56, 56], 64, 3, 1, 1, Behind::Relu);
-        add(model, 2, &[b, 64, 56, 56], 64, 3, 1, 1, Behind::AddRelu);
-        add(model, 1, &[b, 64, 56, 56], 128, 3, 2, 1, Behind::Relu);
-        add(model, 1, &[b, 128, 28, 28], 128, 3, 1, 1, Behind::Relu);
-        add(model, 2, &[b, 128, 28, 28], 128, 3, 1, 1, Behind::AddRelu);
-        add(model, 1, &[b, 64, 56, 56], 128, 1, 2, 0, Behind::Nothing);
-        add(model, 1, &[b, 128, 28, 28], 256, 3, 2, 1, Behind::Relu);
-        add(model, 1, &[b, 256, 14, 14], 256, 3, 1, 1, Behind::Relu);
-        add(model, 2, &[b, 256, 14, 14], 256, 3, 1, 1, Behind::AddRelu);
-        add(model, 1, &[b, 128, 28, 28], 256, 1, 2, 0, Behind::Nothing);
-        add(model, 1, &[b, 256, 14, 14], 512, 3, 2, 1, Behind::Relu);
-        add(model, 1, &[b, 512, 7, 7], 512, 3, 1, 1, Behind::Relu);
-        add(model, 2, &[b, 512, 7, 7], 512, 3, 1, 1, Behind::AddRelu);
-        add(model, 1, &[b, 256, 14, 14], 512, 1, 2, 0, Behind::Nothing);
+        add(model, 1, &[b, 3, 224, 224], 64, 7, 2, 3, After::Relu);
+        add(model, 2, &[b, 64, 56, 56], 64, 3, 1, 1, After::Relu);
+        add(model, 2, &[b, 64, 56, 56], 64, 3, 1, 1, After::AddRelu);
+        add(model, 1, &[b, 64, 56, 56], 128, 3, 2, 1, After::Relu);
+        add(model, 1, &[b, 128, 28, 28], 128, 3, 1, 1, After::Relu);
+        add(model, 2, &[b, 128, 28, 28], 128, 3, 1, 1, After::AddRelu);
+        add(model, 1, &[b, 64, 56, 56], 128, 1, 2, 0, After::Nothing);
+        add(model, 1, &[b, 128, 28, 28], 256, 3, 2, 1, After::Relu);
+        add(model, 1, &[b, 256, 14, 14], 256, 3, 1, 1, After::Relu);
+        add(model, 2, &[b, 256, 14, 14], 256, 3, 1, 1, After::AddRelu);
+        add(model, 1, &[b, 128, 28, 28], 256, 1, 2, 0, After::Nothing);
+        add(model, 1, &[b, 256, 14, 14], 512, 3, 2, 1, After::Relu);
+        add(model, 1, &[b, 512, 7, 7], 512, 3, 1, 1, After::Relu);
+        add(model, 2, &[b, 512, 7, 7], 512, 3, 1, 1, After::AddRelu);
+        add(model, 1, &[b, 256, 14, 14], 512, 1, 2, 0, After::Nothing);
     }
     let m = "unet2d";
-    add(m, 1, &[1, 1, 256, 256], 32, 3, 1, 1, Behind::Relu);
+    add(m, 1, &[1, 1, 256, 256], 32, 3, 1, 1, After::Relu);
     for (count, c, size, n) in [
         (2, 32, 256, 32),
         (1, 32, 128, 64),
@@ -323,11 +323,11 @@ pub(crate) fn layers() -> Vec<Layer> {
         (1, 128, 128, 64),
         (1, 64, 256, 32),
     ] {
-        add(m, count, &[1, c, size, size], n, 3, 1, 1, Behind::Relu);
+        add(m, count, &[1, c, size, size], n, 3, 1, 1, After::Relu);
     }
-    add(m, 1, &[1, 32, 256, 256], 1, 1, 1, 0, Behind::Nothing);
+    add(m, 1, &[1, 32, 256, 256], 1, 1, 1, 0, After::Nothing);
     let m = "unet3d";
-    add(m, 1, &[1, 1, 64, 64, 64], 16, 3, 1, 1, Behind::Relu);
+    add(m, 1, &[1, 1, 64, 64, 64], 16, 3, 1, 1, After::Relu);
     for (count, c, size, n) in [
         (2, 16, 64, 16),
         (1, 16, 32, 32),
@@ -340,10 +340,10 @@ pub(crate) fn layers() -> Vec<Layer> {
         (1, 64, 32, 32),
         (1, 32, 64, 16),
     ] {
-        add(m, count, &[1, c, size, size, size], n, 3, 1, 1, Behind::Relu);
+        add(m, count, &[1, c, size, size, size], n, 3, 1, 1, After::Relu);
     }
-    add(m, 1, &[1, 16, 64, 64, 64], 1, 1, 1, 0, Behind::Nothing);
-    add("mae3d", 1, &[1, 1, 64, 64, 64], 384, 8, 8, 0, Behind::Nothing);
+    add(m, 1, &[1, 16, 64, 64, 64], 1, 1, 1, 0, After::Nothing);
+    add("mae3d", 1, &[1, 1, 64, 64, 64], 384, 8, 8, 0, After::Nothing);
     for (model, rows) in [
         (
             "gen_encoder",
@@ -396,13 +396,13 @@ pub(crate) fn layers() -> Vec<Layer> {
         ),
     ] {
         for (count, c, size, n, kernel, stride) in rows {
-            add(model, *count, &[1, *c, *size, *size], *n, *kernel, *stride, kernel / 2, Behind::Nothing);
+            add(model, *count, &[1, *c, *size, *size], *n, *kernel, *stride, kernel / 2, After::Nothing);
         }
     }
     for (c, size, n) in
         [(3, 32, 64), (64, 32, 64), (64, 16, 128), (128, 16, 128), (128, 8, 256), (256, 8, 256)]
     {
-        add("cifar b32", 1, &[32, c, size, size], n, 3, 1, 1, Behind::Relu);
+        add("cifar b32", 1, &[32, c, size, size], n, 3, 1, 1, After::Relu);
     }
     for (count, c, size, n) in [
         (1, 32, 112, 16),
@@ -417,28 +417,28 @@ pub(crate) fn layers() -> Vec<Layer> {
         (2, 960, 7, 160),
         (1, 320, 7, 1280),
     ] {
-        add("mobilenet 1x1", count, &[1, c, size, size], n, 1, 1, 0, Behind::Nothing);
+        add("mobilenet 1x1", count, &[1, c, size, size], n, 1, 1, 0, After::Nothing);
     }
     let mut multiply = |model, count, a: &[usize], b: &[usize], weight, what| {
         all.push(product(model, count, half, a, b, weight, what));
     };
     for (model, batch) in [("resnet18 b1", 1), ("resnet18 b16", 16)] {
-        multiply(model, 1, &[batch, 512], &[512, 1000], true, Behind::Nothing);
+        multiply(model, 1, &[batch, 512], &[512, 1000], true, After::Nothing);
     }
-    multiply("cifar b32", 1, &[32, 4096], &[4096, 512], true, Behind::Relu);
-    multiply("mae3d", 24, &[1, 512, 384], &[384, 384], true, Behind::Nothing);
-    multiply("mae3d", 6, &[1, 512, 384], &[384, 1536], true, Behind::Gelu);
-    multiply("mae3d", 6, &[1, 512, 1536], &[1536, 384], true, Behind::Nothing);
-    multiply("minilm", 24, &[1, 128, 384], &[384, 384], true, Behind::Nothing);
-    multiply("minilm", 6, &[1, 128, 384], &[384, 1536], true, Behind::Gelu);
-    multiply("minilm", 6, &[1, 128, 1536], &[1536, 384], true, Behind::Nothing);
-    multiply("bert", 48, &[1, 128, 768], &[768, 768], true, Behind::Nothing);
-    multiply("bert", 12, &[1, 128, 768], &[768, 3072], true, Behind::Gelu);
-    multiply("bert", 12, &[1, 128, 3072], &[3072, 768], true, Behind::Nothing);
-    multiply("bert fused", 12, &[1, 128, 768], &[768, 2304], true, Behind::Nothing);
-    multiply("minilm fused", 6, &[1, 128, 384], &[384, 1152], true, Behind::Nothing);
-    multiply("attention", 1, &[1, 12, 128, 64], &[1, 12, 64, 128], false, Behind::Nothing);
-    multiply("large", 1, &[4096, 4096], &[4096, 4096], true, Behind::Nothing);
+    multiply("cifar b32", 1, &[32, 4096], &[4096, 512], true, After::Relu);
+    multiply("mae3d", 24, &[1, 512, 384], &[384, 384], true, After::Nothing);
+    multiply("mae3d", 6, &[1, 512, 384], &[384, 1536], true, After::Gelu);
+    multiply("mae3d", 6, &[1, 512, 1536], &[1536, 384], true, After::Nothing);
+    multiply("minilm", 24, &[1, 128, 384], &[384, 384], true, After::Nothing);
+    multiply("minilm", 6, &[1, 128, 384], &[384, 1536], true, After::Gelu);
+    multiply("minilm", 6, &[1, 128, 1536], &[1536, 384], true, After::Nothing);
+    multiply("bert", 48, &[1, 128, 768], &[768, 768], true, After::Nothing);
+    multiply("bert", 12, &[1, 128, 768], &[768, 3072], true, After::Gelu);
+    multiply("bert", 12, &[1, 128, 3072], &[3072, 768], true, After::Nothing);
+    multiply("bert fused", 12, &[1, 128, 768], &[768, 2304], true, After::Nothing);
+    multiply("minilm fused", 6, &[1, 128, 384], &[384, 1152], true, After::Nothing);
+    multiply("attention", 1, &[1, 12, 128, 64], &[1, 12, 64, 128], false, After::Nothing);
+    multiply("large", 1, &[4096, 4096], &[4096, 4096], true, After::Nothing);
     edges(&mut all);
     all
 }
@@ -450,26 +450,26 @@ fn edges(all: &mut Vec<Layer>) {
     };
     let (f16, bf16, f32) = (DType::F16, DType::BF16, DType::F32);
     for dtype in [f16, bf16, f32] {
-        add(dtype, &[2, 40, 13, 11], 30, 3, 1, 1, 1, 1, Behind::AddRelu);
-        add(dtype, &[1, 7, 9, 9], 20, 3, 2, 1, 1, 1, Behind::Swish);
-        add(dtype, &[3, 64, 10, 10], 64, 3, 1, 2, 2, 4, Behind::Relu);
-        add(dtype, &[1, 24, 5, 6, 7], 17, 3, 1, 1, 1, 1, Behind::Nothing);
+        add(dtype, &[2, 40, 13, 11], 30, 3, 1, 1, 1, 1, After::AddRelu);
+        add(dtype, &[1, 7, 9, 9], 20, 3, 2, 1, 1, 1, After::Swish);
+        add(dtype, &[3, 64, 10, 10], 64, 3, 1, 2, 2, 4, After::Relu);
+        add(dtype, &[1, 24, 5, 6, 7], 17, 3, 1, 1, 1, 1, After::Nothing);
     }
-    add(f16, &[1, 16, 50], 33, 9, 3, 4, 1, 1, Behind::Gelu);
-    add(f16, &[1, 8, 30, 30], 24, 7, 1, 3, 1, 1, Behind::Relu);
-    add(f16, &[1, 3, 17, 19], 5, 1, 1, 0, 1, 1, Behind::Relu);
-    add(bf16, &[1, 128, 28, 28], 128, 3, 1, 1, 1, 1, Behind::AddRelu);
-    add(f32, &[1, 128, 28, 28], 128, 3, 1, 1, 1, 1, Behind::AddRelu);
-    add(f32, &[1, 64, 56, 56], 64, 3, 1, 1, 1, 1, Behind::Relu);
+    add(f16, &[1, 16, 50], 33, 9, 3, 4, 1, 1, After::Gelu);
+    add(f16, &[1, 8, 30, 30], 24, 7, 1, 3, 1, 1, After::Relu);
+    add(f16, &[1, 3, 17, 19], 5, 1, 1, 0, 1, 1, After::Relu);
+    add(bf16, &[1, 128, 28, 28], 128, 3, 1, 1, 1, 1, After::AddRelu);
+    add(f32, &[1, 128, 28, 28], 128, 3, 1, 1, 1, 1, After::AddRelu);
+    add(f32, &[1, 64, 56, 56], 64, 3, 1, 1, 1, 1, After::Relu);
     let mut multiply = |dtype, a: &[usize], b: &[usize], weight, what| {
         all.push(product("edges", 1, dtype, a, b, weight, what));
     };
     for dtype in [f16, bf16, f32] {
-        multiply(dtype, &[37, 100], &[100, 51], true, Behind::Gelu);
-        multiply(dtype, &[2, 3, 20, 33], &[3, 33, 24], false, Behind::Nothing);
+        multiply(dtype, &[37, 100], &[100, 51], true, After::Gelu);
+        multiply(dtype, &[2, 3, 20, 33], &[3, 33, 24], false, After::Nothing);
     }
-    multiply(f16, &[1, 4096], &[4096, 1024], true, Behind::Nothing);
-    multiply(f32, &[128, 768], &[768, 768], true, Behind::Nothing);
+    multiply(f16, &[1, 4096], &[4096, 1024], true, After::Nothing);
+    multiply(f32, &[128, 768], &[768, 768], true, After::Nothing);
     // The same in tf32.
     let tf32: Vec<Layer> = [("matmul 128x768", 0usize), ("conv 1x128x28x28", 1)]
         .into_iter()
@@ -477,8 +477,8 @@ fn edges(all: &mut Vec<Layer>) {
             let shape =
                 Shape { x: &[1, 128, 28, 28], n: 128, kernel: 3, stride: 1, pad: 1, dilation: 1, groups: 1 };
             let mut layer = match which {
-                0 => product("edges", 1, f32, &[128, 768], &[768, 768], true, Behind::Nothing),
-                _ => conv("edges", 1, f32, shape, Behind::AddRelu),
+                0 => product("edges", 1, f32, &[128, 768], &[768, 768], true, After::Nothing),
+                _ => conv("edges", 1, f32, shape, After::AddRelu),
             };
             layer.problem.numeric = Numeric::TF32;
             layer.name = layer.name.replacen("f32", "tf32", 1);

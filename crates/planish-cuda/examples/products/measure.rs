@@ -194,14 +194,14 @@ impl<'a> Subject<'a> {
             // SAFETY: as above.
             launched = launched.and(unsafe { kernel.launch(&call, self.queue.as_mut()) });
         }
-        let recording = self.queue.end_capture()?;
+        let graph = self.queue.end_capture()?;
         launched?;
         let mut times = Vec::with_capacity(REPLAYS);
         for round in 0..=REPLAYS {
             let (start, end) = (self.cuda.event(true)?, self.cuda.event(true)?);
             self.queue.record_at(start.as_ref())?;
-            // SAFETY: as above; the recording outlives the queue's work.
-            unsafe { self.queue.replay(recording.as_ref())? };
+            // SAFETY: as above; the captured graph outlives the queue's work.
+            unsafe { self.queue.replay(graph.as_ref())? };
             self.queue.record_at(end.as_ref())?;
             self.queue.synchronize()?;
             if round > 0 {

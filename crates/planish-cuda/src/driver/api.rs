@@ -108,7 +108,7 @@ pub(crate) fn driver() -> Result<&'static Driver, CudaError> {
     DRIVER.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-/// Status codes behind which the context is unusable: illegal addresses and instructions, a failed assertion of a kernel
+/// Status codes after which the context is unusable: illegal addresses and instructions, a failed assertion of a kernel
 /// (710), a leak of tensor memory (721), an error that the driver has no name for (999), and the like.
 const LOST: [u32; 18] =
     [46, 101, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999];

@@ -32,13 +32,13 @@ pub(crate) struct Pool {
     freeing: CUstream,
 }
 
-/// The streams in use, behind which memory is freed.
+/// The streams in use, after which memory is freed.
 #[derive(Debug, Default)]
 struct Streams {
     open: Vec<CUstream>,
     /// How many of them record a graph, during which they cannot be waited for.
     n_capturing: usize,
-    /// Memory to free when none of them records any more.
+    /// Memory to free when none of them captures any more.
     deferred: Vec<u64>,
     /// Modules to unload then.
     modules: Vec<Unused>,
@@ -115,7 +115,7 @@ impl Context {
         self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// From here on memory is freed behind this stream's work.
+    /// From here on memory is freed after this stream's work.
     pub(crate) fn enter_stream(&self, stream: CUstream) {
         self.streams().open.push(stream);
     }
@@ -124,7 +124,7 @@ impl Context {
         self.streams().open.retain(|open| *open != stream);
     }
 
-    /// A graph is being recorded from here to [`Context::end_capture`].
+    /// A graph is being captured from here to [`Context::end_capture`].
     pub(crate) fn begin_capture(&self) {
         self.streams().n_capturing += 1;
     }
@@ -143,8 +143,8 @@ impl Context {
         }
     }
 
-    /// Unloads a module that nothing uses any more, once no graph is being recorded: unloading may wait for the
-    /// device, which a stream that records does not allow.
+    /// Unloads a module that nothing uses any more, once no graph is being captured: unloading may wait for the
+    /// device, which a stream that captures does not allow.
     pub(crate) fn unload(&self, module: CUmodule) {
         let mut streams = self.streams();
         if streams.n_capturing > 0 {
@@ -162,7 +162,7 @@ impl Context {
         }
     }
 
-    /// Frees memory of the pool behind everything that is on this process's streams now, without waiting.
+    /// Frees memory of the pool after everything that is on this process's streams now, without waiting.
     pub(crate) fn free_pooled(&self, address: u64) {
         let mut streams = self.streams();
         if streams.n_capturing > 0 {
@@ -188,7 +188,7 @@ impl Context {
         let mut ordered = true;
         for stream in &streams.open {
             // SAFETY: streams leave the list before they are destroyed, under the lock that is held; an event
-            // may be recorded again once a wait for it was put on a stream.
+            // may be captured again once a wait for it was put on a stream.
             let codes = unsafe {
                 [
                     (self.api.cuEventRecord)(event, *stream),
@@ -197,7 +197,7 @@ impl Context {
             };
             ordered &= codes == [0, 0];
         }
-        // SAFETY: the event was made above. The memory is taken from the pool, freed once, and behind all work.
+        // SAFETY: the event was made above. The memory is taken from the pool, freed once, and after all work.
         unsafe {
             (self.api.cuEventDestroy_v2)(event);
             if ordered {

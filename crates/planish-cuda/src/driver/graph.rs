@@ -1,4 +1,4 @@
-//! Captured graphs: a run's launches recorded once and started with one call.
+//! Captured graphs: a run's launches captured once and started with one call.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::context::Context;
 use super::stream::Stream;
 use crate::error::CudaError;
 
-/// A capture under way: what is put on the stream is recorded instead of run. Dropped without an end, it stops
-/// and what was recorded is gone.
+/// A capture under way: what is put on the stream is captured instead of run. Dropped without an end, it stops
+/// and what was captured is gone.
 ///
 /// Other streams take part if they wait for an event of this one and this one waits for them at the end.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl Capturing {
         Ok(capturing)
     }
 
-    /// Ends it, and makes what was recorded ready to be started.
-    pub fn end(mut self) -> Result<CapturedGraph, CudaError> {
+    /// Ends it, and makes what was captured ready to be started.
+    pub fn end(mut self) -> Result<ExecutableGraph, CudaError> {
         let graph = self.stop()?;
         let context = self.stream.context();
         let before = context.memory_info();
@@ -76,7 +76,7 @@ impl Drop for Capturing {
 
 /// A graph that can be started again and again; the driver lets starts of one graph follow each other.
 #[derive(Debug)]
-pub struct CapturedGraph {
+pub struct ExecutableGraph {
     context: Arc<Context>,
     raw: CUgraphExec,
     n_nodes: usize,
@@ -84,10 +84,10 @@ pub struct CapturedGraph {
 }
 
 // SAFETY: graphs may be started from any thread, one at a time, which `launch` asks for.
-unsafe impl Send for CapturedGraph {}
+unsafe impl Send for ExecutableGraph {}
 
-impl CapturedGraph {
-    /// Starts it behind what is on the stream.
+impl ExecutableGraph {
+    /// Starts it after what is on the stream.
     ///
     /// # Safety
     /// All memory that its launches name must still be there, and no other thread may start it at this moment.
@@ -111,7 +111,7 @@ impl CapturedGraph {
     }
 }
 
-fn instantiate(context: &Arc<Context>, graph: CUgraph) -> Result<CapturedGraph, CudaError> {
+fn instantiate(context: &Arc<Context>, graph: CUgraph) -> Result<ExecutableGraph, CudaError> {
     let api = context.api;
     let mut n_nodes = 0;
     // SAFETY: the graph lives; without a list only the count is written.
@@ -121,10 +121,10 @@ fn instantiate(context: &Arc<Context>, graph: CUgraph) -> Result<CapturedGraph, 
     // SAFETY: the graph lives.
     let code = unsafe { (api.cuGraphInstantiateWithFlags)(&raw mut raw, graph, 0) };
     api.check(code, "instantiating a graph")?;
-    Ok(CapturedGraph { context: Arc::clone(context), raw, n_nodes, bytes: 0 })
+    Ok(ExecutableGraph { context: Arc::clone(context), raw, n_nodes, bytes: 0 })
 }
 
-impl Drop for CapturedGraph {
+impl Drop for ExecutableGraph {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
             // SAFETY: made above; the driver lets a start that is under way end first.

@@ -1,6 +1,6 @@
 //! Images of compiled kernels, looked at before the driver is handed a pointer to one.
 //!
-//! The driver takes an address without a length and reads the length out of the image: one whose headers lead behind
+//! The driver takes an address without a length and reads the length out of the image: one whose headers lead after
 //! its end makes it read what lies there. So every place that the ELF headers name must lie inside of the bytes. What
 //! the code itself does is not judged here: code is a program, and who it comes from is the engine's question.
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn places_behind_the_end_are_seen() {
+    fn places_after_the_end_are_seen() {
         assert_eq!(flaw(&image()), None);
         for len in 0..image().len() {
             assert!(flaw(&image()[..len]).is_some(), "cut at {len}");

@@ -21,7 +21,7 @@ enum Taken {
     Plain,
 }
 
-/// Device memory; freed when dropped, behind the work that is on this process's own streams by then.
+/// Device memory; freed when dropped, after the work that is on this process's own streams by then.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,

@@ -13,7 +13,7 @@ mod tensor_map;
 
 pub use context::{Context, count};
 pub use event::{Event, Timing};
-pub use graph::{CapturedGraph, Capturing};
+pub use graph::{Capturing, ExecutableGraph};
 pub(crate) use memory::pinned_memory_age;
 pub use memory::{DeviceMemory, Pinned};
 pub use module::{Function, Module};

@@ -1,4 +1,4 @@
-//! Streams: work put one behind the other.
+//! Streams: work put one after the other.
 
 use std::sync::{Arc, OnceLock};
 
@@ -89,7 +89,7 @@ impl Stream {
         }
     }
 
-    /// Holds what comes behind back until the event was reached.
+    /// Holds what comes after back until the event was reached.
     pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
         self.context.bind()?;
         // SAFETY: stream and event live.

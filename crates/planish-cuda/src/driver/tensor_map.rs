@@ -51,7 +51,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Whether the copy engine can hold these positions and the offsets of taps from them, for so many spatial
+    /// Whether TMA can hold these positions and the offsets of taps from them, for so many spatial
     /// dimensions: they share few bits.
     pub fn reaches(spatial: usize, first: &[i32], last: &[i32], farthest_tap: usize) -> bool {
         let (position, offset) = match spatial {

@@ -1,4 +1,4 @@
-//! The family of transposed convolutions, with the pointwise nodes behind them: on tensor cores for half types
+//! The family of transposed convolutions, with the pointwise nodes after them: on tensor cores for half types
 //! with channels innermost, on the plain units for everything else.
 
 use planish_kernel::{
@@ -296,13 +296,13 @@ impl Planner for ConvTranspose {
             })
         };
         let half = DType::F16;
-        let behind = vec![
+        let after = vec![
             (conv(1, &[], &[2, 2]), vec![input(0), input(1), input(2)]),
             (Op::from(op::Relu {}), vec![node(0)]),
         ];
         let one = |op| Sample::of(vec![(op, vec![input(0), input(1)])]);
         vec![
-            Sample::of(behind)
+            Sample::of(after)
                 .typed(half, &[2, 40, 5, 6])
                 .weight(half, &[40, 24, 2, 2])
                 .weight(half, &[24])

@@ -1,4 +1,4 @@
-//! The family of depthwise convolutions with channels innermost, and the pointwise nodes behind them.
+//! The family of depthwise convolutions with channels innermost, and the pointwise nodes after them.
 
 use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::window::PlacedAxis;

@@ -1,5 +1,5 @@
 //! The family of normalizations: layer and RMS by rows, group and instance by channels, each with the pointwise
-//! nodes behind it, and rows with a sum of two values before.
+//! nodes after it, and rows with a sum of two values before.
 
 use planish_kernel::norm::{self, NormKind};
 use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};

@@ -65,12 +65,12 @@ fn no_such(tactic: &Tactic) -> KernelError {
     KernelError::new(KernelErrorKind::NoSuchTactic, message)
 }
 
-/// The way that a tactic's name tells, behind the family's own part.
+/// The way that a tactic's name tells, after the family's own part.
 pub(crate) fn way_of(tactic: &Tactic, own: &str) -> Result<Way, KernelError> {
     tactic.name.strip_prefix(own).and_then(Way::named).ok_or_else(|| no_such(tactic))
 }
 
-/// The half type that a tactic's name tells behind the family's own part, and what `named` reads in the rest.
+/// The half type that a tactic's name tells after the family's own part, and what `named` reads in the rest.
 pub(crate) fn half_way_of<T>(
     tactic: &Tactic,
     own: &str,
@@ -174,7 +174,7 @@ fn reducing(entry: &str) -> String {
     format!("{entry}_reduce")
 }
 
-/// The source of the kernel `entry` with a way's settings; `ending` is the text of what follows the sums.
+/// The source of the kernel `entry` with a way's settings; `ending` is the text of what follows the accumulators.
 pub(crate) fn source(file: &'static str, kernel: &str, entry: &str, ending: &str, way: &Way) -> Source {
     let source = Source::new(file, [BLOCK, ending, kernel].join("\n"), entry);
     let source = match way.split {

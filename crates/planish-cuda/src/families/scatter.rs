@@ -16,7 +16,7 @@ use crate::steps::{Arg, Code, Plan, Planner, Slot};
 mod tests;
 
 const REVISION: u32 = 2;
-/// Nanoseconds of a launch behind another one.
+/// Nanoseconds of a launch after another one.
 const LAUNCH_NS: f64 = 1_000.0;
 /// Nanoseconds from one fold of a thread to the next: it reads what it may just have written.
 const FOLD_NS: f64 = 600.0;

@@ -1,4 +1,4 @@
-//! Convolutions with wgmma: the copy engine gathers the pixels under one tap of many windows at once and fills
+//! Convolutions with wgmma: TMA gathers the pixels under one tap of many windows at once and fills
 //! padding with zeros. One group, whole chunks of channels; windows of 1x1 that miss no pixel are plain products.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const PREFIX: &str = "wconv_";
 
 /// Elements of a chunk of 16 bytes.
 const CHUNK: usize = 8;
-/// The most that the copy engine steps over.
+/// The most that TMA steps over.
 const MAX_STRIDE: usize = 8;
 
 /// Convolutions on Hopper's own units.
@@ -107,7 +107,7 @@ fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, t
     Setting { problem, ending: &convolution.ending, rows, math, tile, kind, b_weight: true }
 }
 
-/// What all candidates ask for. The copy engine wants its image aligned, so that one is not taken from inside another
+/// What all candidates ask for. TMA wants its image aligned, so that one is not taken from inside another
 /// value.
 pub(super) fn offer(convolution: &Convolution, problem: &Problem, math: Math) -> Offer {
     let (inputs, outputs) = convolution.wants(problem, Want::dense(Layout::ChannelsLast));
@@ -124,9 +124,7 @@ pub(super) fn expect_laid(
     convolution.expect_packed(problem, math, tactic)?;
     match problem.inputs[convolution.x].is_dense(Layout::ChannelsLast) && suits(convolution, problem, math) {
         true => Ok(()),
-        false => {
-            Err(KernelError::unsupported(format!("{tactic}: its input does not lie as the copy engine asks")))
-        }
+        false => Err(KernelError::unsupported(format!("{tactic}: its input does not lie as TMA asks"))),
     }
 }
 

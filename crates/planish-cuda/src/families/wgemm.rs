@@ -121,7 +121,7 @@ impl Family for WGemm {
         let lies =
             problem.inputs[a].is_dense(Layout::Plain) && (packs || problem.inputs[b].is_dense(Layout::Plain));
         if !lies || problem.inputs[a].dtype != math.dtype() {
-            let message = format!("{tactic}: its matrices do not lie as the copy engine asks");
+            let message = format!("{tactic}: its matrices do not lie as TMA asks");
             return Err(KernelError::unsupported(message));
         }
         let amount = posed.amount;

@@ -1,7 +1,7 @@
-//! Matrix products and convolutions on Hopper's own units: the tensor copy engine (TMA) brings tiles, warpgroups
+//! Matrix products and convolutions on Hopper's own units: TMA brings tiles, warpgroups
 //! multiply them (wgmma), and clusters share long sums. What `wgemm` and `wconv` have in common.
 //!
-//! The copy engine asks for rows of whole 16-byte chunks; what has others is left to the families on `mma.sync`.
+//! TMA asks for rows of whole 16-byte chunks; what has others is left to the families on `mma.sync`.
 
 mod price;
 mod tile;
@@ -92,7 +92,7 @@ pub(super) fn best_of(candidates: Vec<Candidate>) -> Vec<Candidate> {
     product::best_of(candidates, MOST_CANDIDATES)
 }
 
-/// What the copy engine takes products in on this GPU; `None` where there is no such engine or type.
+/// What TMA takes products in on this GPU; `None` where there is no TMA or no such type.
 pub(super) fn math(gpu: &Gpu, problem: &Problem, stored: DType) -> Option<Math> {
     let math = Math::of(gpu, problem, stored);
     (gpu.sm == 90).then_some(math)?.into_iter().find(|math| matches!(math, Math::F16 | Math::BF16))
@@ -162,7 +162,7 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// The text with what follows the sums, in front of a kernel.
+    /// The text with what follows the accumulators, in front of a kernel.
     pub(super) fn text(&self, kernel: &str) -> Result<String, KernelError> {
         let products = tile::products(self.tile.bn, self.math.name_in_c());
         let ending = self.ending.text(self.problem)?;
@@ -195,7 +195,7 @@ impl Setting<'_> {
         Ok(self.defines(source))
     }
 
-    /// The parameters of both kernels: the factors' maps, what follows the sums, and the kernel's own.
+    /// The parameters of both kernels: the factors' maps, what follows the accumulators, and the kernel's own.
     pub(super) fn params<T: Copy + 'static>(&self, factors: [(usize, TensorMap); 2], own: T) -> Params {
         let [(a, map_a), (b, map_b)] = factors;
         let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);

@@ -27,7 +27,7 @@ use crate::source::Source;
 /// What the names of tactics begin with.
 const PREFIX: &str = "cublaslt_";
 const REVISION: u32 = 1;
-/// How many algorithms are asked for: behind the first few the heuristic's own times are far worse.
+/// How many algorithms are asked for: after the first few the heuristic's own times are far worse.
 const N_ALGORITHMS: usize = 8;
 /// What each further place in the heuristic's list costs in the price that is only predicted.
 const PLACE_PRICE: f64 = 0.02;

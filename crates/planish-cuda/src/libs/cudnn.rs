@@ -39,7 +39,7 @@ const PREFIX: &str = "cudnn_";
 const REVISION: u32 = 1;
 /// What each further place in the heuristic's list costs in the price that is only predicted.
 const PLACE_PRICE: f64 = 0.02;
-/// The most scratch memory that an engine may ask for.
+/// The most workspace that an engine may ask for.
 const MAX_WORKSPACE: usize = 256 << 20;
 
 /// The library's handle of one device. A run sets its stream, so runs take turns.
@@ -187,7 +187,7 @@ impl Family for Cudnn {
             let made = |engine: &Engine| {
                 let (plan, workspace) = engine.plan(&handle.functions, raw, &graph, shape.element)?;
                 if workspace > MAX_WORKSPACE {
-                    let message = format!("{tactic} asks for {workspace} bytes of scratch memory");
+                    let message = format!("{tactic} asks for {workspace} bytes of workspace");
                     return Err(KernelError::unsupported(message));
                 }
                 Ok((plan, workspace))

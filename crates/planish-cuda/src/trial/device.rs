@@ -38,7 +38,7 @@ pub(super) fn on_device(
         for (memory, bytes) in inputs.iter().zip(from).chain(outputs.iter().zip(to.iter())) {
             queue.upload(memory.address(), bytes).unwrap();
         }
-        // Anything may lie in scratch memory; NaN is what would show.
+        // Anything may lie in workspace; NaN is what would show.
         queue.upload(workspace.address(), &vec![0xff; kernel.workspace_bytes()]).unwrap();
         let inputs: Vec<Address> = inputs.iter().map(|memory| memory.address()).collect();
         let addresses: Vec<Address> = outputs.iter().map(|memory| memory.address()).collect();

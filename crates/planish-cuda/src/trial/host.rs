@@ -120,7 +120,7 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 
     u64::from_ne_bytes(fault.bytes().try_into().unwrap())
 }
 
-/// Bytes at a multiple of 64, with a fence behind them.
+/// Bytes at a multiple of 64, with a fence after them.
 struct Aligned {
     words: Vec<[u64; 8]>,
     len: usize,
@@ -166,7 +166,7 @@ impl Aligned {
 
     #[track_caller]
     fn assert_fence(&self) {
-        let behind = &self.all()[self.start() + self.len..];
-        assert!(behind.iter().all(|byte| *byte == FENCE), "a kernel wrote behind its output");
+        let after = &self.all()[self.start() + self.len..];
+        assert!(after.iter().all(|byte| *byte == FENCE), "a kernel wrote after its output");
     }
 }

@@ -17,7 +17,7 @@ use crate::{Way, compare, exact};
 pub(crate) struct Outcome {
     /// The largest error as a share of its bound.
     pub(crate) error: f64,
-    /// Nanoseconds of one launch among many in a recording.
+    /// Nanoseconds of one launch among many in a captured graph.
     pub(crate) ns: f64,
 }
 
@@ -43,7 +43,7 @@ impl From<String> for Wrong {
 
 impl From<KernelError> for Wrong {
     fn from(error: KernelError) -> Wrong {
-        // Whatever a failed call was, the process's context is not to be trusted behind it.
+        // Whatever a failed call was, the process's context is not to be trusted after it.
         Wrong { what: error.to_string(), is_lost: *error.kind() == KernelErrorKind::Failed }
     }
 }
@@ -51,7 +51,7 @@ impl From<KernelError> for Wrong {
 /// Elements in front of and between the rows of an operand that lies inside of a larger one: whole vectors of 16
 /// bytes for every type.
 const GAP_ELEMENTS: usize = 8;
-/// Launches in the recording that is timed.
+/// Launches in the captured graph that is timed.
 const N_TIMED: usize = 20;
 /// And where launches are slow because somebody watches them.
 const N_FEW: usize = 2;
@@ -152,16 +152,16 @@ fn run(
         .map(|(operand, want)| (vec![GAP; operand.span_bytes()], front_bytes(operand, want.inside)))
         .collect();
     let to = Operands::new(cuda, &mut *queue, &poison, way.bare)?;
-    let scratch = cuda.allocate(kernel.workspace_bytes())?;
+    let workspace = cuda.allocate(kernel.workspace_bytes())?;
     if !way.bare {
         let noise = vec![GAP; kernel.workspace_bytes()];
         // SAFETY: the memory was taken for these bytes.
-        unsafe { queue.upload(scratch.address(), &noise)? };
+        unsafe { queue.upload(workspace.address(), &noise)? };
     }
     let call = Call {
         inputs: &from.addresses,
         outputs: &to.addresses,
-        workspace: scratch.address(),
+        workspace: workspace.address(),
         fault: Address::NULL,
     };
     // SAFETY: the operands span what the problem says, and live until the queue is synchronized.
@@ -189,7 +189,7 @@ fn run(
         let call = Call {
             inputs: &from.addresses,
             outputs: &outputs,
-            workspace: scratch.address(),
+            workspace: workspace.address(),
             fault: Address::NULL,
         };
         // SAFETY: as above; the candidate says that these two may share their memory.
@@ -231,12 +231,12 @@ fn replay(
         // SAFETY: the caller holds the operands until the queue is synchronized.
         unsafe { kernel.launch(call, queue)? };
     }
-    let recording = queue.end_capture()?;
+    let graph = queue.end_capture()?;
     let (start, end) = (cuda.event(true)?, cuda.event(true)?);
     for _ in 0..2 {
         queue.record_at(&*start)?;
-        // SAFETY: as above; nobody else has the recording.
-        unsafe { queue.replay(&*recording)? };
+        // SAFETY: as above; nobody else has the graph.
+        unsafe { queue.replay(&*graph)? };
         queue.record_at(&*end)?;
         queue.synchronize()?;
     }
@@ -276,8 +276,8 @@ pub(crate) fn copies_come_back(cuda: &Cuda) {
     }
 }
 
-/// A recorded copy happens when it is replayed, not when it is recorded.
-pub(crate) fn recordings_replay(cuda: &Cuda) {
+/// A captured copy happens when it is replayed, not when it is captured.
+pub(crate) fn captured_graphs_replay(cuda: &Cuda) {
     let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
     let (one, two) = (cuda.allocate(256).unwrap(), cuda.allocate(256).unwrap());
     let mut back = [0u8; 256];
@@ -288,13 +288,13 @@ pub(crate) fn recordings_replay(cuda: &Cuda) {
         queue.synchronize().unwrap();
         queue.begin_capture().unwrap();
         queue.copy(two.address(), one.address(), 256).unwrap();
-        // Memory that goes while launches are recorded is freed behind the recording.
+        // Memory that goes while launches are captured is freed after the graph.
         drop(cuda.allocate(1 << 20).unwrap());
-        let recording = queue.end_capture().unwrap();
-        assert_eq!(recording.len(), 1);
+        let graph = queue.end_capture().unwrap();
+        assert_eq!(graph.len(), 1);
         queue.download(&mut back, two.address()).unwrap();
         assert_eq!(back, [2; 256]);
-        queue.replay(&*recording).unwrap();
+        queue.replay(&*graph).unwrap();
         queue.download(&mut back, two.address()).unwrap();
         assert_eq!(back, [1; 256]);
         // A capture that is left open ends with its queue.
@@ -304,8 +304,8 @@ pub(crate) fn recordings_replay(cuda: &Cuda) {
 }
 
 /// Events are reached in order, hold other queues back, and tell the time between.
-/// What another queue does behind an event of a recording is a part of it, once the first waits for that queue.
-pub(crate) fn recordings_have_branches(cuda: &Cuda) {
+/// What another queue does after an event of a captured graph is a part of it, once the first waits for that queue.
+pub(crate) fn captured_graphs_have_branches(cuda: &Cuda) {
     const BYTES: usize = 1 << 20;
     let memory: Vec<_> = (0..4).map(|_| cuda.allocate(BYTES).unwrap()).collect();
     let at = |idx: usize| memory[idx].address();
@@ -323,15 +323,15 @@ pub(crate) fn recordings_have_branches(cuda: &Cuda) {
     first.wait_for(&*joined).unwrap();
     // SAFETY: as above.
     unsafe { first.copy(at(3), at(2), BYTES).unwrap() };
-    let recording = first.end_capture().unwrap();
-    assert_eq!(recording.len(), 3);
+    let graph = first.end_capture().unwrap();
+    assert_eq!(graph.len(), 3);
     for seed in 0..3u8 {
         let bytes: Vec<u8> = (0..BYTES).map(|at| (at as u8).wrapping_mul(5).wrapping_add(seed)).collect();
         let mut back = vec![0; BYTES];
-        // SAFETY: as above; the recording lives until the queue is done.
+        // SAFETY: as above; the captured graph lives until the queue is done.
         unsafe {
             first.upload(at(0), &bytes).unwrap();
-            first.replay(&*recording).unwrap();
+            first.replay(&*graph).unwrap();
             first.download(&mut back, at(3)).unwrap();
         }
         assert!(back == bytes, "run {seed}");
@@ -408,7 +408,7 @@ pub(crate) fn a_lost_device_says_so(cuda: &Cuda, trial: &Trial) {
     let outputs = vec![NOWHERE; problem.outputs.len()];
     let call = Call { inputs: &inputs, outputs: &outputs, workspace: NOWHERE, fault: Address::NULL };
     let mut queue = cuda.queue(QueueOptions::new(1)).unwrap();
-    // SAFETY: it is not: the process has its device for this alone, and ends behind it.
+    // SAFETY: it is not: the process has its device for this alone, and ends after it.
     let launched = unsafe { kernel.launch(&call, &mut *queue) };
     let error = launched.and_then(|()| queue.synchronize()).unwrap_err();
     println!("| {error}");

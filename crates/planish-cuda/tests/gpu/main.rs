@@ -1,11 +1,11 @@
 //! Every family on a GPU against the reference: all candidates of all its trials, on operands of their own and
-//! inside of larger ones, with poisoned outputs and scratch memory, run twice and replayed.
+//! inside of larger ones, with poisoned outputs and workspace, run twice and replayed.
 //!
 //! Without a GPU its tests are ignored, and say why. The binary runs alone: build it with
 //! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
 //! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
 //! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over its trials, on the smallest operands and
-//! with few replays: for compute-sanitizer (bench/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and scratch memory
+//! with few replays: for compute-sanitizer (bench/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and workspace
 //! hold what the device left there, so that initcheck sees who reads them; operands inside of larger ones, whose gaps
 //! must hold something known, are left out then.
 
@@ -28,7 +28,7 @@ use planish_kernel::{Backend, Candidate};
 
 /// Names a child process's family and the first of its trials to run.
 const CHILD: &str = "PLANISH_GPU_CHILD";
-/// How often a family's process is started again behind a trial that took the device with it.
+/// How often a family's process is started again after a trial that took the device with it.
 const MAX_RESTARTS: usize = 12;
 
 fn main() -> ExitCode {
@@ -177,7 +177,7 @@ struct Run {
 pub(crate) struct Way {
     /// At most so many of a family, and few replays.
     pub(crate) most: Option<usize>,
-    /// Nothing is written to outputs and scratch memory before a launch.
+    /// Nothing is written to outputs and workspace before a launch.
     pub(crate) bare: bool,
 }
 
@@ -217,12 +217,12 @@ fn short(trial: &Trial) -> String {
     format!("{} {} -> {}", problem.region.ops(), dims(&problem.inputs), dims(&problem.outputs))
 }
 
-/// Queues, copies, events, recordings and memory behave as the runtime takes them to.
+/// Queues, copies, events, captured graphs and memory behave as the runtime takes them to.
 fn the_device_layer_keeps_its_promises(cuda: &Cuda) {
     println!("{:?}", cuda.target());
     device::copies_come_back(cuda);
-    device::recordings_replay(cuda);
-    device::recordings_have_branches(cuda);
+    device::captured_graphs_replay(cuda);
+    device::captured_graphs_have_branches(cuda);
     device::events_tell_order_and_time(cuda);
     device::managed_memory_stays_within_what_is_free(cuda);
     device::memory_runs_out_with_a_clear_message(cuda);

@@ -37,7 +37,7 @@ impl Numbers {
 /// that reading it shows too.
 pub(crate) const GAP: u8 = 0xff;
 
-/// The operand inside of a larger one: `gap` elements behind each run of the innermost dimension.
+/// The operand inside of a larger one: `gap` elements after each run of the innermost dimension.
 pub(crate) fn widened(operand: &Operand, layout: Layout, gap: usize) -> Operand {
     let mut larger = operand.dims.clone();
     if let Some(&innermost) = layout.order(larger.len()).last() {

@@ -93,7 +93,7 @@ fn take_captured(
     Ok(())
 }
 
-/// A type that covers what a carried value has before a step (`ty`) and behind it (`made`): sizes that change are left
+/// A type that covers what a carried value has before a step (`ty`) and after it (`made`): sizes that change are left
 /// open, each as a symbol that `open` remembers, and so is a rank that changes.
 fn widened(
     n: &mut NodeImport<'_, '_>,
@@ -103,9 +103,9 @@ fn widened(
 ) -> ValueType {
     let (ValueType::Tensor(own), ValueType::Tensor(other)) = (ty, made) else { return unshaped(ty) };
     match (&own.shape, &other.shape) {
-        (Some(before), Some(behind)) if before.rank() == behind.rank() => {
-            let dims = before.iter().zip(behind);
-            let dims = dims.map(|(before, behind)| match covers_size(before, behind, open) {
+        (Some(before), Some(after)) if before.rank() == after.rank() => {
+            let dims = before.iter().zip(after);
+            let dims = dims.map(|(before, after)| match covers_size(before, after, open) {
                 true => before.clone(),
                 false => open_dim(n, open),
             });
@@ -132,8 +132,8 @@ fn open_dim(n: &mut NodeImport<'_, '_>, open: &mut HashSet<String>) -> Dim {
     dim
 }
 
-fn covers_size(before: &Dim, behind: &Dim, open: &HashSet<String>) -> bool {
-    before == behind || before.as_symbol().is_some_and(|symbol| open.contains(symbol))
+fn covers_size(before: &Dim, after: &Dim, open: &HashSet<String>) -> bool {
+    before == after || before.as_symbol().is_some_and(|symbol| open.contains(symbol))
 }
 
 /// Whether a value of type `made` can be handed to the next step as `ty`.
@@ -142,10 +142,10 @@ fn covers(ty: &ValueType, made: &ValueType, open: &HashSet<String>) -> bool {
         (ValueType::Tensor(TensorType { shape: None, .. }), _) => true,
         (
             ValueType::Tensor(TensorType { shape: Some(before), .. }),
-            ValueType::Tensor(TensorType { shape: Some(behind), .. }),
+            ValueType::Tensor(TensorType { shape: Some(after), .. }),
         ) => {
-            before.rank() == behind.rank()
-                && before.iter().zip(behind).all(|(before, behind)| covers_size(before, behind, open))
+            before.rank() == after.rank()
+                && before.iter().zip(after).all(|(before, after)| covers_size(before, after, open))
         }
         (ty, made) => ty == made || *ty == unshaped(ty),
     }

@@ -1,4 +1,4 @@
-//! Convolutions and matrix products with what was fused behind them.
+//! Convolutions and matrix products with what was fused after them.
 
 use planish_ir::ValueId;
 use planish_op::{Attribute, MatMul, Op};
@@ -63,7 +63,7 @@ pub(super) fn fused_gemm(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> 
     activate(n, value, &activation, &params)
 }
 
-/// `alpha * A' x B'`, with either operand transposed in its last two axes, or its first moved behind the
+/// `alpha * A' x B'`, with either operand transposed in its last two axes, or its first moved after the
 /// batch axes.
 pub(super) fn fused_matmul(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let mut operands = [n.required(0)?, n.required(1)?];

@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0 }
     }
 
-    /// What is left, behind spaces and comments.
+    /// What is left, after spaces and comments.
     fn rest(&mut self) -> &'a str {
         loop {
             let rest = self.text.get(self.at..).unwrap_or("");
@@ -150,7 +150,7 @@ impl<'a> Cursor<'a> {
         // A colon at the end belongs to the type that follows.
         let name = rest.get(..end).unwrap_or("").trim_end_matches(':');
         if name.is_empty() {
-            return Err(self.expected("a name behind `%`"));
+            return Err(self.expected("a name after `%`"));
         }
         self.at += name.len();
         Ok(Cow::Borrowed(name))
@@ -243,7 +243,7 @@ impl<'a> Cursor<'a> {
         }
         let end = shape_end(rest).ok_or_else(|| {
             self.at = self.text.len();
-            self.expected("`]` behind the dimensions")
+            self.expected("`]` after the dimensions")
         })?;
         let text = rest.get(..end).unwrap_or("");
         let shape = if text == "[*]" {

@@ -37,7 +37,7 @@ impl std::str::FromStr for Graph {
     }
 }
 
-/// A number above all of those behind a `'`, where fresh symbols carry theirs. Numbers that no graph reaches
+/// A number above all of those after a `'`, where fresh symbols carry theirs. Numbers that no graph reaches
 /// are passed over.
 fn first_free_number(text: &str) -> usize {
     let number = |tail: &str| {

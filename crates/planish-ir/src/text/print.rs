@@ -195,7 +195,7 @@ impl Printer {
     }
 }
 
-/// A value's name behind its `%`.
+/// A value's name after its `%`.
 struct Name<'a>(&'a str);
 
 impl Display for Name<'_> {

@@ -1,4 +1,4 @@
-//! Operators that put values behind each other along an axis, or take them apart.
+//! Operators that put values one after another along an axis, or take them apart.
 
 use crate::KernelError;
 use planish_op::{Concat, Gather, Split};

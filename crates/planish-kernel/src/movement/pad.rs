@@ -40,11 +40,8 @@ pub(super) fn pad(cx: &Lowering<'_>, op: &Pad) -> Result<Vec<Move>, KernelError>
     for (idx, &axis) in named.iter().enumerate() {
         amounts[axis] = (pads[idx], pads[named.len() + idx]);
     }
-    let axes: Option<Vec<Axis>> = amounts
-        .iter()
-        .zip(&x.dims)
-        .map(|((before, behind), dim)| Axis::new(*dim, *before, *behind))
-        .collect();
+    let axes: Option<Vec<Axis>> =
+        amounts.iter().zip(&x.dims).map(|((before, after), dim)| Axis::new(*dim, *before, *after)).collect();
     let axes = axes.ok_or_else(|| cx.unfit())?;
     if axes.iter().zip(&y.dims).any(|(axis, dim)| axis.len != *dim) {
         return Err(cx.unfit());
@@ -77,8 +74,8 @@ pub(super) fn pad(cx: &Lowering<'_>, op: &Pad) -> Result<Vec<Move>, KernelError>
     parts.iter().map(|(from, to)| cx.copy(&source, from, 0, to)).collect()
 }
 
-/// Everything around what is kept, filled with the constant: for each axis the places before and behind, where
-/// the axes before it are kept ones and those behind it all.
+/// Everything around what is kept, filled with the constant: for each axis the places before and after, where
+/// the axes before it are kept ones and those after it all.
 fn frame(cx: &Lowering<'_>, axes: &[Axis], to: &View) -> Result<Vec<Move>, KernelError> {
     let dtype = cx.output(0)?.dtype;
     let fill = match cx.parameter(2)? {
@@ -89,8 +86,8 @@ fn frame(cx: &Lowering<'_>, axes: &[Axis], to: &View) -> Result<Vec<Move>, Kerne
     let mut moves = Vec::new();
     let mut kept = to.clone();
     for (idx, axis) in axes.iter().enumerate() {
-        let behind = axis.at + axis.kept;
-        for (start, len) in [(0, axis.at), (behind, axis.len - behind)] {
+        let after = axis.at + axis.kept;
+        for (start, len) in [(0, axis.at), (after, axis.len - after)] {
             if len > 0 {
                 let part = kept.cut(idx, start, len, 1);
                 let constant = View { offset: 0, dims: part.dims.clone(), strides: vec![0; part.dims.len()] };
@@ -104,11 +101,11 @@ fn frame(cx: &Lowering<'_>, axes: &[Axis], to: &View) -> Result<Vec<Move>, Kerne
 
 impl Axis {
     /// `None` where nothing could be left, or sizes overflow.
-    fn new(dim: usize, before: i64, behind: i64) -> Option<Axis> {
+    fn new(dim: usize, before: i64, after: i64) -> Option<Axis> {
         let size = i64::try_from(dim).ok()?;
-        let len = usize::try_from(size.checked_add(before)?.checked_add(behind)?).ok()?;
+        let len = usize::try_from(size.checked_add(before)?.checked_add(after)?).ok()?;
         let first = before.min(0).unsigned_abs() as usize;
-        let cut = behind.min(0).unsigned_abs() as usize;
+        let cut = after.min(0).unsigned_abs() as usize;
         let kept = dim.saturating_sub(first).saturating_sub(cut);
         // Cut beyond its end, the axis is constant everywhere.
         let at = (before.max(0) as usize).min(len - kept.min(len));

@@ -17,7 +17,7 @@ pub(super) fn refuse<T>(reason: impl Into<String>) -> Built<T> {
     Err(KernelError::unsupported(reason))
 }
 
-/// The program of the whole problem, or of what comes behind `main`.
+/// The program of the whole problem, or of what comes after `main`.
 pub(super) fn program(problem: &Problem, main: Option<u32>, floats: Floats) -> Built<Program> {
     let types = problem.inner_types()?;
     let mut builder = Builder {

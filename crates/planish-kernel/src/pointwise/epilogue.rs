@@ -11,11 +11,11 @@ use crate::{KernelError, Problem};
 pub struct Residual {
     /// Which input of the region.
     pub input: u32,
-    /// Whether it is added behind the clamp instead of before it.
+    /// Whether it is added after the clamp instead of before it.
     pub after_clamp: bool,
 }
 
-/// What comes behind the main node, in this order: `+ bias`, `+ residual` (if not `after_clamp`), clamp to
+/// What comes after the main node, in this order: `+ bias`, `+ residual` (if not `after_clamp`), clamp to
 /// `lo..=hi`, `+ residual` (if `after_clamp`), then the program with the result as the running value.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Epilogue {
@@ -37,16 +37,16 @@ impl Epilogue {
 
     /// The epilogue of `main` in this problem. The bias that `main` takes itself is part of it.
     pub fn of(problem: &Problem, main: u32) -> Result<Epilogue, KernelError> {
-        Epilogue::behind(problem, main, Program::epilogue(problem, main)?)
+        Epilogue::after(problem, main, Program::epilogue(problem, main)?)
     }
 
     /// As [`Epilogue::of`], over operands that may be stored in f16 or bf16: look at the types of the bias and
     /// the residual.
     pub fn stored(problem: &Problem, main: u32) -> Result<Epilogue, KernelError> {
-        Epilogue::behind(problem, main, Program::stored_epilogue(problem, main)?)
+        Epilogue::after(problem, main, Program::stored_epilogue(problem, main)?)
     }
 
-    fn behind(problem: &Problem, main: u32, program: Program) -> Result<Epilogue, KernelError> {
+    fn after(problem: &Problem, main: u32, program: Program) -> Result<Epilogue, KernelError> {
         let Some(node) = problem.region.nodes.get(main as usize) else {
             return Err(KernelError::unsupported(format!("the region has no node {main}")));
         };

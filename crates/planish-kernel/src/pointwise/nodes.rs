@@ -112,7 +112,7 @@ impl Builder<'_> {
                 self.batch_normalization(node, op.epsilon)
             }
             op => match self.main {
-                Some(_) => refuse(format!("{} stands behind the main node and is not pointwise", op.name())),
+                Some(_) => refuse(format!("{} stands after the main node and is not pointwise", op.name())),
                 None => refuse(format!("{} is not pointwise", op.name())),
             },
         }

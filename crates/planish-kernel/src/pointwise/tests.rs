@@ -157,7 +157,7 @@ fn a_convolution_with_everything_has_the_fast_form() {
     .unwrap();
     assert_eq!((after.bias, after.lo, after.hi), (Some(2), 0.0, 6.0));
     assert_eq!(after.residual, Some(Residual { input: 3, after_clamp: true }));
-    // The second Relu comes behind the residual and is left to the program.
+    // The second Relu comes after the residual and is left to the program.
     let rest = after.program.unwrap();
     let relu = Inst::Clamp { x: Reg(0), lo: Scalar::F32(0.0), hi: Scalar::F32(f32::INFINITY) };
     assert_eq!(rest.code, [Inst::Running, relu]);
@@ -165,7 +165,7 @@ fn a_convolution_with_everything_has_the_fast_form() {
 }
 
 #[test]
-fn an_activation_that_reads_twice_stays_behind_the_bias() {
+fn an_activation_that_reads_twice_stays_after_the_bias() {
     let found = Epilogue::of(
         &problem(
             &[&[1, 3, 8, 8], &[16, 3, 1, 1], &[1, 16, 1, 1]],
@@ -230,7 +230,7 @@ fn an_output_wider_than_the_main_node_is_refused() {
 }
 
 #[test]
-fn nodes_beside_the_main_one_may_join_behind_it() {
+fn nodes_beside_the_main_one_may_join_after_it() {
     let beside = problem(
         &[&[4, 5], &[5, 6], &[4, 6]],
         vec![],
@@ -248,7 +248,7 @@ fn nodes_beside_the_main_one_may_join_behind_it() {
         vec![(op::MatMul {}.into(), vec![X, input(1)]), (op::Softmax { axis: -1 }.into(), vec![node(0)])],
     );
     let reason = Epilogue::of(&through, 0).unwrap_err().to_string();
-    assert_eq!(reason, "Softmax stands behind the main node and is not pointwise");
+    assert_eq!(reason, "Softmax stands after the main node and is not pointwise");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Known {
         self.elements.get_mut(flat)
     }
 
-    /// The arrays one behind the other; `None` unless they agree beside `axis`.
+    /// The arrays one after the other; `None` unless they agree beside `axis`.
     pub(super) fn concat(parts: &[Known], axis: usize) -> Option<Known> {
         let mut shape = parts.first()?.shape.clone();
         let mut total = 0usize;

@@ -7,7 +7,7 @@ use planish_tensor::DType;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
-/// A Cast behind a Cast that loses nothing.
+/// A Cast after a Cast that loses nothing.
 pub(crate) struct CancelCasts;
 
 impl Rule for CancelCasts {

@@ -1,5 +1,5 @@
-//! Folds BatchNormalization into the layer before it, or the one behind it, or makes it a product and a sum. Weights of
-//! 16 bits are left as they are, since rounding them again costs more than the sum behind them.
+//! Folds BatchNormalization into the layer before it, or the one after it, or makes it a product and a sum. Weights of
+//! 16 bits are left as they are, since rounding them again costs more than the sum after them.
 //!
 //! At inference the statistics are constants, so the node is `x · s + t` per channel with
 //! `s = scale / sqrt(variance + epsilon)` and `t = bias - mean · s`.
@@ -91,7 +91,7 @@ fn product_and_sum(cx: &View<'_>, node: &Node, input: ValueId, output: ValueId, 
         return Match::blocked("the rank of its input is not known");
     };
     let shape: Vec<usize> = [affine.scale.len()].into_iter().chain((2..rank).map(|_| 1)).collect();
-    // Numbers of 16 bits are rounded once, behind the sum, as the operator rounds them.
+    // Numbers of 16 bits are rounded once, after the sum, as the operator rounds them.
     let between = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let number = |numbers: &[f64]| Tensor::from_f64s(between, &shape, numbers);
     let (Ok(scale), Ok(shift)) = (number(&affine.scale), number(&affine.shift)) else {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn alone_it_becomes_a_product_and_a_sum() {
-        // The convolution behind it pads, and the one before it is read twice.
+        // The convolution after it pads, and the one before it is read twice.
         let before = text(
             "input %x: f32[3,2,5] const %w: f32[2,2,1] = [1, 2, 3, 4] %c: f32[3,2,5] = Conv(%x, %w) \"c\" \
              %a: f32[3,2,5] = BatchNormalization(%c, %s, %b, %m, %v) {epsilon=0} \"bn\" \

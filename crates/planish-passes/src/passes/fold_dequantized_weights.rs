@@ -2,7 +2,7 @@
 //!
 //! Kernels take constant weights and lay them out once; weights that a node makes at run time they cannot. The
 //! last of the passes that change anything, and to be switched off where integers are computed with: what the
-//! model says about its precision is gone behind it.
+//! model says about its precision is gone after it.
 
 use planish_ir::NodeId;
 use planish_op::{Op, Value};

@@ -1,6 +1,6 @@
 //! Folds products, quotients, sums and differences with one constant per channel into the layer before them.
 //!
-//! A Transpose between the layer and the constant is stepped over, and so is a bias that stands apart (behind a
+//! A Transpose between the layer and the constant is stepped over, and so is a bias that stands apart (after a
 //! stack of products), which is scaled too.
 
 use planish_ir::{NodeId, ValueId};
@@ -11,7 +11,7 @@ use crate::layer::{Affine, Layer, along, spread};
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
-/// Mul, Div, Add and Sub behind Conv, ConvTranspose, Gemm and MatMul.
+/// Mul, Div, Add and Sub after Conv, ConvTranspose, Gemm and MatMul.
 pub(crate) struct FoldScaleIntoConv;
 
 impl Rule for FoldScaleIntoConv {
@@ -73,7 +73,7 @@ fn with_constant(cx: &View<'_>, inputs: &[Option<ValueId>]) -> Option<(ValueId, 
     }
 }
 
-/// Whether a value is a layer's, possibly behind a Transpose and a bias.
+/// Whether a value is a layer's, possibly after a Transpose and a bias.
 fn leads_to_layer(cx: &View<'_>, value: ValueId) -> bool {
     let Some((_, node)) = cx.producer(value) else { return false };
     match &node.op {

@@ -2,7 +2,7 @@
 //!
 //! What Shape, Gather, Concat and their kind make of a dynamic model's sizes is known as numbers or symbols.
 //! Numbers become constants. A Reshape to symbols becomes one that copies dimensions (0) or takes the rest (-1),
-//! where that says the same, and the arithmetic behind it goes.
+//! where that says the same, and the arithmetic after it goes.
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::infer::Content;

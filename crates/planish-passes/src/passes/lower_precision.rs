@@ -27,7 +27,7 @@ use crate::rounding::{Small, rounded};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
-/// Moves of a constant behind each other that are looked through.
+/// Moves of a constant one after another that are looked through.
 const MAX_MOVES: usize = 8;
 
 /// Lowers nodes to a type of 16 bits, but for those with a name that a pattern matches.
@@ -190,7 +190,7 @@ fn moves(op: &Op) -> bool {
 }
 
 /// What may happen to the small numbers of a constant: those of a bias may vanish. A single number is not taken for a
-/// bias: it may keep a root or a quotient behind it from the edge.
+/// bias: it may keep a root or a quotient after it from the edge.
 fn small(cx: &View<'_>, node: &Node, place: usize) -> Small {
     let is_product = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_) | Op::MatMul(_));
     let is_list = cx.constant_input(node, place).is_some_and(|tensor| tensor.len() > 1);

@@ -3,7 +3,7 @@
 //!
 //! The input is read and packed once, and narrow layers fill the machine together. An activation that all of
 //! them end with goes along; where one is finished by arithmetic of its own (a residual sum), nothing is merged:
-//! a kernel does that for free where it stores the layer's output, and behind a Split it cannot.
+//! a kernel does that for free where it stores the layer's output, and after a Split it cannot.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ struct Key {
     /// The weight's shape without the columns.
     shape: Vec<usize>,
     has_bias: bool,
-    /// The activation behind the layer with its attributes, and its further inputs.
+    /// The activation after the layer with its attributes, and its further inputs.
     activation: Option<(String, Vec<Option<ValueId>>)>,
     /// Terms of each sum.
     depth: usize,
@@ -80,7 +80,7 @@ struct Branch<'g> {
     bias: Option<&'g Tensor>,
     n_columns: usize,
     activation: Option<&'g Node>,
-    /// The layer's output, behind its bias and activation.
+    /// The layer's output, after its bias and activation.
     output: ValueId,
     /// Whether elementwise arithmetic reads the output.
     is_finished_later: bool,
@@ -108,8 +108,8 @@ fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<
         (_, None) => None,
     };
     let activation = cx.sole_reader(output).map(|(_, reader)| reader).filter(|reader| is_unary(&reader.op));
-    if let Some(&Some(behind)) = activation.and_then(|activation| activation.outputs.first()) {
-        output = behind;
+    if let Some(&Some(after)) = activation.and_then(|activation| activation.outputs.first()) {
+        output = after;
     }
     let is_finished_later = cx.readers(output).iter().any(|reader| {
         let op = &cx.node(*reader).op;

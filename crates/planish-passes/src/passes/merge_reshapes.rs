@@ -8,7 +8,7 @@ use crate::reshape::{reshaped_input, target};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
-/// Reshape, Flatten, Squeeze and Unsqueeze behind one another.
+/// Reshape, Flatten, Squeeze and Unsqueeze one after another.
 pub(crate) struct MergeReshapes;
 
 impl Rule for MergeReshapes {

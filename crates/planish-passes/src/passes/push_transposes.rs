@@ -18,7 +18,7 @@ use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::reshape::target;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
-use crate::transpose::{behind, inverse, is_identity, transpose_op, transposed};
+use crate::transpose::{after, inverse, is_identity, transpose_op, transposed};
 use crate::view::View;
 use cut::{NEVER, Network, SINK, SOURCE};
 use moves::{Input, Moved, moved};
@@ -75,7 +75,7 @@ fn moves_units_only(perm: &[usize], after: &Shape) -> bool {
 fn merged(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Patch> {
     let (input, output) = (cx.input(node, 0)?, (*node.outputs.first()?)?);
     let (source, first) = cx.producer(input).and_then(|(_, before)| transposed(cx, before))?;
-    let both = behind(&first, perm);
+    let both = after(&first, perm);
     let can_vanish = !cx.is_output(output) || cx.can_become_output(source);
     let mut patch = Patch::new();
     let new = match is_identity(&both) && can_vanish {
@@ -182,7 +182,7 @@ impl Region<'_, '_> {
             for &reader in self.cx.readers(value) {
                 match (vertex.get(&reader), transposed(self.cx, self.cx.node(reader))) {
                     (Some(&vertex), _) => readers.push(vertex),
-                    (None, Some((_, perm))) if is_identity(&behind(self.perm, &perm)) => readers.push(SOURCE),
+                    (None, Some((_, perm))) if is_identity(&after(self.perm, &perm)) => readers.push(SOURCE),
                     (None, Some(_)) => {}
                     (None, None) => readers.push(SINK),
                 }
@@ -252,7 +252,7 @@ impl Region<'_, '_> {
         let before = self.cx.producer(value);
         match before.and_then(|(_, node)| Some((node, transposed(self.cx, node)?))) {
             Some((node, (source, first))) => {
-                let both = behind(&first, back);
+                let both = after(&first, back);
                 match is_identity(&both) {
                     true => source.into(),
                     false => patch.node(&node.name, transpose_op(&both), &[source.into()]),
@@ -273,7 +273,7 @@ impl Region<'_, '_> {
             let node = cx.node(reader);
             match (transposed(cx, node), node.outputs.first()) {
                 (Some((_, second)), Some(&Some(output))) => {
-                    let both = behind(self.perm, &second);
+                    let both = after(self.perm, &second);
                     let new = match is_identity(&both) {
                         true => new,
                         false => patch.node(&node.name, transpose_op(&both), &[new]),
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_layer_between_transposes_of_unit_axes_needs_no_reshapes() {
-        // A batch of one that is moved behind the tokens and back, around a layer and before a residual.
+        // A batch of one that is moved after the tokens and back, around a layer and before a residual.
         let before = "input %x: f32[1,3,2] const %w: f32[2,2] = [1,2,3,4] const %b: f32[2] = [5,6] \
              %t: f32[3,1,2] = Transpose(%x) {perm=[1,0,2]} \"t\" %m: f32[3,1,2] = MatMul(%t, %w) \"m\" \
              %a: f32[3,1,2] = Add(%m, %b) \"a\" %u: f32[1,3,2] = Transpose(%a) {perm=[1,0,2]} \"u\" \
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_elements_are_transposed_behind_a_reduction() {
+    fn fewer_elements_are_transposed_after_a_reduction() {
         check(
             "input %x: f32[2,3,4] const %w: f32[1,2] = [1, 2] const %k: i64[1] = [1] \
              %a: f32[2,4,3] = Transpose(%x) {perm=[0,2,1]} %b: f32[2,1,3] = ReduceMax(%a, %k) \"max\" \
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_transformer_stay_in_the_order_of_its_input() {
-        // As in PyTorch's MultiheadAttention: the batch is moved behind the sequence and back.
+        // As in PyTorch's MultiheadAttention: the batch is moved after the sequence and back.
         let text = "input %x: f32[3,5,4] const %w: f32[4,4] = [1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2] const %g: f32[4] = [1,2,3,4] \
             %t: f32[5,3,4] = Transpose(%x) {perm=[1,0,2]} %n: f32[5,3,4] = LayerNormalization(%t, %g) \
             %m: f32[5,3,4] = MatMul(%n, %w) %y: f32[3,5,4] = Transpose(%m) {perm=[1,0,2]} output %y";

@@ -5,8 +5,8 @@
 //! networks write it, is the transpose of the usual form.
 //!
 //! A row of scores that is minus infinity throughout has NaN for weights in both forms. Newer exporters put
-//! `Where(IsNaN(w), 0, w)` behind the softmax, which gives such rows the result `0·V`: zero, or NaN where a
-//! column of V is not finite. Behind Attention the same is `Where(IsNaN(y), ΣV·0, y)`: y is NaN for a row
+//! `Where(IsNaN(w), 0, w)` after the softmax, which gives such rows the result `0·V`: zero, or NaN where a
+//! column of V is not finite. After Attention the same is `Where(IsNaN(y), ΣV·0, y)`: y is NaN for a row
 //! with weights only in columns where V is not finite, and there `ΣV·0` is NaN too.
 
 mod build;

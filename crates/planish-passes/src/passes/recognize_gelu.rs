@@ -77,7 +77,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
     }
     let factor = constant * gate.scale;
     if !is_number(factor, 0.5, dtype) {
-        // If more factors follow, the node behind is asked too.
+        // If more factors follow, the node after is asked too.
         let y = output(cx.node(root))?;
         let goes_on = cx.sole_reader(y).is_some_and(|(_, node)| matches!(node.op, Op::Mul(_) | Op::Div(_)));
         return match goes_on {

@@ -55,15 +55,15 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     }
     let mut inner = vec![norm];
     private(cx, &inner, root)?;
-    let behind = affinity(cx, y, None, |id| is_parameter(cx, id, x, &CHANNELS));
+    let after = affinity(cx, y, None, |id| is_parameter(cx, id, x, &CHANNELS));
     let mut patch = Patch::new();
-    let scale = parameter(cx, &mut patch, x, behind.scale, &sizes, 1.0)?;
-    let shift = parameter(cx, &mut patch, x, behind.shift, &sizes, 0.0)?;
+    let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
+    let shift = parameter(cx, &mut patch, x, after.shift, &sizes, 0.0)?;
     let op = GroupNormalization { stash_type: 1, num_groups: n_groups as i64, epsilon };
     let result = patch.node(&norm_node.name, op, &[x.into(), scale, shift]);
-    patch.replace(behind.result, result);
+    patch.replace(after.result, result);
     inner.push(apart);
-    inner.extend(behind.nodes);
+    inner.extend(after.nodes);
     Ok(relying_on(patch, &inner))
 }
 

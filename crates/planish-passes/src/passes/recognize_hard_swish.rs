@@ -64,7 +64,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
     let is_hard_swish =
         is_number(slope, 1.0 / 6.0, dtype) && is_number(offset, 0.5, dtype) && is_number(high, 1.0, dtype);
     if !is_hard_swish {
-        // If more factors follow, the node behind is asked too.
+        // If more factors follow, the node after is asked too.
         let y = output(cx.node(root))?;
         let goes_on = cx.sole_reader(y).is_some_and(|(_, node)| matches!(node.op, Op::Mul(_) | Op::Div(_)));
         return match goes_on {

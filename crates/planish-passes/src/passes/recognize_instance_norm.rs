@@ -12,7 +12,7 @@ use crate::view::View;
 /// The axis of the channels.
 const CHANNELS: [usize; 1] = [1];
 
-/// Quotients of a value centered over all axes behind the channels and its deviation.
+/// Quotients of a value centered over all axes after the channels and its deviation.
 pub(crate) struct RecognizeInstanceNorm;
 
 impl Rule for RecognizeInstanceNorm {
@@ -40,11 +40,11 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     if normal.early_scale.is_some_and(|scale| !is_per_channel(scale)) {
         return Err(Miss::No);
     }
-    let behind = affinity(cx, y, normal.early_scale, is_per_channel);
+    let after = affinity(cx, y, normal.early_scale, is_per_channel);
     // With parameters per element, or of rank 3 without any, it is a layer norm.
-    let is_layer = rank == 3 && behind.scale.is_none() && behind.shift.is_none();
+    let is_layer = rank == 3 && after.scale.is_none() && after.shift.is_none();
     let follows = affinity(cx, y, None, |id| is_parameter(cx, id, x, &normal.axes));
-    if is_layer || (behind.result == y && follows.result != y) {
+    if is_layer || (after.result == y && follows.result != y) {
         return Err(Miss::No);
     }
     let sizes = fixed_sizes(cx, x, &CHANNELS)?;
@@ -52,12 +52,12 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     inner.extend(centering);
     private(cx, &inner, root)?;
     let mut patch = Patch::new();
-    let scale = parameter(cx, &mut patch, x, behind.scale, &sizes, 1.0)?;
-    let shift = parameter(cx, &mut patch, x, behind.shift, &sizes, 0.0)?;
+    let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
+    let shift = parameter(cx, &mut patch, x, after.shift, &sizes, 0.0)?;
     let op = InstanceNormalization { epsilon: normal.epsilon as f32 };
     let result = patch.node(&cx.node(root).name, op, &[x.into(), scale, shift]);
-    patch.replace(behind.result, result);
-    inner.extend(behind.nodes);
+    patch.replace(after.result, result);
+    inner.extend(after.nodes);
     Ok(relying_on(patch, &inner))
 }
 

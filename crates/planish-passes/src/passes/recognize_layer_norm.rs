@@ -8,7 +8,7 @@ use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
-/// Quotients of a centered value and its deviation, with the scale and shift behind them.
+/// Quotients of a centered value and its deviation, with the scale and shift after them.
 pub(crate) struct RecognizeLayerNorm;
 
 impl Rule for RecognizeLayerNorm {
@@ -49,12 +49,12 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     inner.extend(centering);
     inner.retain(|&node| node != root);
     private(cx, &inner, root)?;
-    let behind = affinity(cx, y, normal.early_scale, |id| is_parameter(cx, id, x, &normal.axes));
+    let after = affinity(cx, y, normal.early_scale, |id| is_parameter(cx, id, x, &normal.axes));
     let mut patch = Patch::new();
-    let scale = parameter(cx, &mut patch, x, behind.scale, &sizes, 1.0)?;
+    let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
     let mut inputs = vec![x.into(), scale];
-    if behind.shift.is_some() {
-        inputs.push(parameter(cx, &mut patch, x, behind.shift, &sizes, 0.0)?);
+    if after.shift.is_some() {
+        inputs.push(parameter(cx, &mut patch, x, after.shift, &sizes, 0.0)?);
     }
     let rank = cx.rank(x).unwrap_or(first);
     let op = LayerNormalization {
@@ -63,8 +63,8 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
         axis: first as i64 - rank as i64,
     };
     let result = patch.node(&cx.node(root).name, op, &inputs);
-    patch.replace(behind.result, result);
-    inner.extend(behind.nodes);
+    patch.replace(after.result, result);
+    inner.extend(after.nodes);
     Ok(relying_on(patch, &inner))
 }
 

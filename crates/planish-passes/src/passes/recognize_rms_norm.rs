@@ -9,7 +9,7 @@ use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
-/// Quotients of a value and its root mean square, with the scale behind them.
+/// Quotients of a value and its root mean square, with the scale after them.
 pub(crate) struct RecognizeRmsNorm;
 
 impl Rule for RecognizeRmsNorm {
@@ -42,20 +42,20 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let sizes = fixed_sizes(cx, x, &normal.axes)?;
     let mut inner = normal.nodes;
     private(cx, &inner, root)?;
-    let mut behind = affinity(cx, y, normal.early_scale, |id| is_parameter(cx, id, x, &normal.axes));
-    if behind.shift.take().is_some() {
+    let mut after = affinity(cx, y, normal.early_scale, |id| is_parameter(cx, id, x, &normal.axes));
+    if after.shift.take().is_some() {
         // There is no shift in this operator: the sum, always the last node, stays.
-        behind.nodes.pop();
-        behind.result = behind.nodes.last().map_or(Ok(y), |&node| output(cx.node(node)))?;
+        after.nodes.pop();
+        after.result = after.nodes.last().map_or(Ok(y), |&node| output(cx.node(node)))?;
     }
     let mut patch = Patch::new();
-    let scale = parameter(cx, &mut patch, x, behind.scale, &sizes, 1.0)?;
+    let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
     let rank = cx.rank(x).unwrap_or(first);
     let op =
         RMSNormalization { stash_type: 1, epsilon: normal.epsilon as f32, axis: first as i64 - rank as i64 };
     let result = patch.node(&cx.node(root).name, op, &[x.into(), scale]);
-    patch.replace(behind.result, result);
-    inner.extend(behind.nodes);
+    patch.replace(after.result, result);
+    inner.extend(after.nodes);
     Ok(relying_on(patch, &inner))
 }
 

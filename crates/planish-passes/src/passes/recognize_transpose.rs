@@ -2,7 +2,7 @@
 //!
 //! Exporters merge axes, transpose and split them again: `[b,12,s,64] → [12·b,s,64] → [12·b,64,s] →
 //! [b,12,64,s]` is one Transpose. Both shapes are cut into the smallest runs that neither a boundary before
-//! nor one behind goes through; these atoms are what is permuted.
+//! nor one after goes through; these atoms are what is permuted.
 
 use planish_ir::{NodeId, ValueId};
 use planish_op::Reshape;
@@ -11,10 +11,10 @@ use planish_tensor::{Dim, Shape, Tensor};
 use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
 use crate::reshape::{reshaped_input, target};
 use crate::rule::{Match, Operand, Patch, Rule};
-use crate::transpose::{behind, transpose_op, transposed};
+use crate::transpose::{after, transpose_op, transposed};
 use crate::view::View;
 
-/// Transposes behind each other that are taken as one; more are only in hostile graphs.
+/// Transposes one after another that are taken as one; more are only in hostile graphs.
 const MAX_TURNS: usize = 8;
 
 /// Reshape, Transpose, Reshape (or Squeeze, Unsqueeze, Flatten) with at most one change of shape left.
@@ -53,7 +53,7 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     Ok(relying_on(patch, &transposes))
 }
 
-/// Transposes behind each other, and the permutation that they are together.
+/// Transposes one after another, and the permutation that they are together.
 struct Turned {
     merged: ValueId,
     perm: Vec<usize>,
@@ -68,7 +68,7 @@ fn read_turns(cx: &View<'_>, turned: ValueId) -> Option<Turned> {
     while let Some((id, node)) = cx.producer(found.merged).filter(|_| found.transposes.len() < MAX_TURNS)
         && let Some((input, before)) = transposed(cx, node)
     {
-        found.perm = behind(&before, &found.perm);
+        found.perm = after(&before, &found.perm);
         found.merged = input;
         if found.transposes.is_empty() {
             found.name = node.name.to_string();
@@ -82,14 +82,14 @@ fn read_turns(cx: &View<'_>, turned: ValueId) -> Option<Turned> {
 #[derive(Clone, Debug)]
 struct Atom {
     size: Dim,
-    /// The axis that it is part of before, and behind.
+    /// The axis that it is part of before, and after.
     from: usize,
     to: usize,
-    /// Its place behind.
+    /// Its place after.
     place: usize,
 }
 
-/// Atoms in the order in which they lie before, and whether the axes before and behind are cut by them.
+/// Atoms in the order in which they lie before, and whether the axes before and after are cut by them.
 struct Move {
     atoms: Vec<Atom>,
     reshapes_first: bool,
@@ -126,7 +126,7 @@ impl Move {
         };
         let reshapes_first = is_cut(axes_of(before), |atom| atom.from);
         let mut reshapes_last = is_cut(axes_of(after), |atom| atom.to);
-        // Axes of size 1 come and go with a Reshape only; a first one brings those along that are behind.
+        // Axes of size 1 come and go with a Reshape only; a first one brings those along that are after.
         if !reshapes_first && before.rank() != after.rank() {
             reshapes_last = true;
         }
@@ -164,8 +164,8 @@ impl Move {
         }
     }
 
-    /// What the Transpose reads behind a first Reshape: the atoms, and where no second Reshape follows as many axes of
-    /// size 1 as are behind, those of before where they were.
+    /// What the Transpose reads after a first Reshape: the atoms, and where no second Reshape follows as many axes of
+    /// size 1 as are after, those of before where they were.
     fn apart(&self, before: &Shape, after: &Shape) -> Shape {
         if !self.reshapes_last && self.atoms.is_sorted_by_key(|atom| atom.place) {
             return after.clone();
@@ -185,7 +185,7 @@ impl Move {
         std::iter::repeat_n(Dim::ONE, n_ones).chain(apart).collect()
     }
 
-    /// For each axis behind the Transpose the axis of what it reads.
+    /// For each axis after the Transpose the axis of what it reads.
     fn perm(&self, read: &Shape, after: &Shape) -> Vec<usize> {
         let mut ones = (0..read.rank()).filter(|&axis| read[axis] == Dim::ONE);
         // Atoms lie in their order, and axes that are not cut are atoms.
@@ -357,7 +357,7 @@ mod tests {
         "#]],
         );
         agrees(RecognizeTranspose, form, PLAIN);
-        // More of them behind than before.
+        // More of them after than before.
         let form = "input %x: f32[5,12] const %m: i64[3] = [5,3,4] const %back: i64[5] = [1,3,5,1,4] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %y: f32[1,3,5,1,4] = Reshape(%t, %back) output %y";
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn transposes_behind_each_other_are_one() {
+    fn transposes_after_each_other_are_one() {
         let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,4,5] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %u: f32[3,4,5] = Transpose(%t) {perm=[0,2,1]} %y: f32[1,3,4,5] = Reshape(%u, %back) output %y";

@@ -1,6 +1,6 @@
 //! Drops what no output needs: whole nodes, and outputs of nodes that nothing reads.
 //!
-//! The driver leaves dead nodes behind whenever it rebuilds a graph; this pass is there for graphs that nothing
+//! The driver leaves dead nodes after whenever it rebuilds a graph; this pass is there for graphs that nothing
 //! else changes, and counts.
 
 use crate::rule::{Match, Patch, Proposals, Sweep};

@@ -1,6 +1,6 @@
 //! Says powers with a constant exponent as what they are: a square, a reciprocal.
 //!
-//! Behind the recognition of patterns, which know squares as Pow. `Pow(x, 0.5)` stays: it takes -0 to +0 and
+//! After the recognition of patterns, which know squares as Pow. `Pow(x, 0.5)` stays: it takes -0 to +0 and
 //! -Inf to +Inf, a square root does not.
 
 use planish_ir::NodeId;

@@ -1,4 +1,4 @@
-//! Takes slices of channels behind the step from images to tokens: slices of `x[B, K·C, H, W]` along its channels,
+//! Takes slices of channels after the step from images to tokens: slices of `x[B, K·C, H, W]` along its channels,
 //! each seen as `[B, C, H·W]` and transposed, are slices of the features of all tokens `[B, H·W, K·C]`.
 //!
 //! Where channels lie innermost, as GPU convolutions leave them, the tokens are the image seen differently, and

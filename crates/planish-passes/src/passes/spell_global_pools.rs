@@ -1,6 +1,6 @@
 //! Spells means over all spatial axes in one way: GlobalAveragePool.
 //!
-//! Behind the recognition of patterns: LayerNorm and InstanceNorm are made of such means. Only where there are
+//! After the recognition of patterns: LayerNorm and InstanceNorm are made of such means. Only where there are
 //! two spatial axes or more; a mean over the last of three axes is mostly one over features.
 
 use planish_ir::{Node, NodeId, ValueId};

@@ -1,4 +1,4 @@
-//! Lets products with a matrix keep the axes of their rows, which exporters merge before and split behind:
+//! Lets products with a matrix keep the axes of their rows, which exporters merge before and split after:
 //! MatMul takes any number of them, and what stands around the product can then be seen as one.
 
 use planish_ir::{NodeId, ValueId};

@@ -8,7 +8,7 @@ use super::{Reader, Stored, Writer, stored_struct};
 use crate::container::Digests;
 use crate::error::Result;
 use crate::record::{
-    Certificate, Check, Control, Evidence, Home, Outcome, Profile, Program, Step, StepKind, SymbolRange,
+    Certificate, Check, Control, Evidence, Outcome, Profile, Program, Step, StepKind, Storage, SymbolRange,
     Timing, Value, Variant,
 };
 
@@ -83,7 +83,7 @@ stored_struct!(WeightEntry {
 });
 stored_struct!(WeightList { entries: Vec<WeightEntry>, constants: Vec<u32> });
 stored_struct!(Program { values: Vec<Value>, inputs: Vec<u32>, outputs: Vec<u32>, steps: Vec<Step> });
-stored_struct!(Value { name: String, ty: ValueType, layout: Layout, home: Home, target: u32 });
+stored_struct!(Value { name: String, ty: ValueType, layout: Layout, storage: Storage, target: u32 });
 stored_struct!(Step {
     name: String,
     kind: StepKind,
@@ -102,39 +102,39 @@ stored_struct!(Timing { tactic: Tactic, ns: u64, measured: bool });
 stored_struct!(Certificate { checks: Vec<Check>, of: Option<Digests> });
 stored_struct!(Check { subject: String, n_points: u64, worst: f64, outcome: Outcome });
 
-impl Stored for Home {
+impl Stored for Storage {
     const MIN_BYTES: usize = 1;
 
     fn write(&self, to: &mut Writer) {
         match self {
-            Home::Input => to.byte(0),
-            Home::Weight(idx) => {
+            Storage::Input => to.byte(0),
+            Storage::Weight(idx) => {
                 to.byte(1);
                 idx.write(to);
             }
-            Home::Arena => to.byte(2),
-            Home::Alias { of } => {
+            Storage::Arena => to.byte(2),
+            Storage::Alias { of } => {
                 to.byte(3);
                 of.write(to);
             }
-            Home::Inside { of, axis, offset } => {
+            Storage::Inside { of, axis, offset } => {
                 to.byte(4);
                 of.write(to);
                 axis.write(to);
                 offset.write(to);
             }
-            Home::Own => to.byte(5),
+            Storage::Own => to.byte(5),
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Home> {
-        Ok(match from.tag("a value's home", 6)? {
-            0 => Home::Input,
-            1 => Home::Weight(u32::read(from)?),
-            2 => Home::Arena,
-            3 => Home::Alias { of: u32::read(from)? },
-            4 => Home::Inside { of: u32::read(from)?, axis: u32::read(from)?, offset: Dim::read(from)? },
-            _ => Home::Own,
+    fn read(from: &mut Reader<'_>) -> Result<Storage> {
+        Ok(match from.tag("a value's storage", 6)? {
+            0 => Storage::Input,
+            1 => Storage::Weight(u32::read(from)?),
+            2 => Storage::Arena,
+            3 => Storage::Alias { of: u32::read(from)? },
+            4 => Storage::Inside { of: u32::read(from)?, axis: u32::read(from)?, offset: Dim::read(from)? },
+            _ => Storage::Own,
         })
     }
 }

@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn end(&self) -> Result<()> {
         match self.left() {
             0 => Ok(()),
-            n => Err(self.malformed(self.at(), format!("{n} bytes behind the end of what is stored"))),
+            n => Err(self.malformed(self.at(), format!("{n} bytes after the end of what is stored"))),
         }
     }
 

@@ -5,7 +5,7 @@ use planish_op as op;
 use planish_tensor::Dim;
 
 use super::sample::{self, kernel, value};
-use crate::{Home, Plan, PlanErrorKind, StepKind};
+use crate::{Plan, PlanErrorKind, StepKind, Storage};
 
 /// Changes the sample; it must be refused with a message that has these words.
 #[track_caller]
@@ -23,8 +23,8 @@ fn indices_out_of_range() {
     refused("value 11 is named, there are 11", |plan| plan.program.steps[0].inputs[0] = Some(11));
     refused("value 99 is named", |plan| plan.program.outputs.push(99));
     refused("value 99 is named", |plan| plan.program.inputs.push(99));
-    refused("value 99 is named", |plan| plan.program.values[4].home = Home::Alias { of: 99 });
-    refused("`w` is weight 2 of 2", |plan| plan.program.values[1].home = Home::Weight(2));
+    refused("value 99 is named", |plan| plan.program.values[4].storage = Storage::Alias { of: 99 });
+    refused("`w` is weight 2 of 2", |plan| plan.program.values[1].storage = Storage::Weight(2));
     refused("target 2 of 2", |plan| plan.program.steps[1].target = 2);
     refused("target 2 of 2", |plan| plan.program.values[5].target = 2);
     refused("evidence for step 7 of 7", |plan| plan.evidence[0].step = 7);
@@ -35,25 +35,25 @@ fn indices_out_of_range() {
 }
 
 #[test]
-fn homes_that_cannot_be() {
-    refused("is a part of itself", |plan| plan.program.values[4].home = Home::Alias { of: 4 });
-    refused("is a part of itself", |plan| plan.program.values[6].home = Home::Alias { of: 4 });
+fn storages_that_cannot_be() {
+    refused("is a part of itself", |plan| plan.program.values[4].storage = Storage::Alias { of: 4 });
+    refused("is a part of itself", |plan| plan.program.values[6].storage = Storage::Alias { of: 4 });
     refused("at 0 of axis 4", |plan| {
-        plan.program.values[3].home = Home::Inside { of: 6, axis: 4, offset: Dim::ZERO }
+        plan.program.values[3].storage = Storage::Inside { of: 6, axis: 4, offset: Dim::ZERO }
     });
     refused("at -1 of axis 1", |plan| {
-        plan.program.values[3].home = Home::Inside { of: 6, axis: 1, offset: Dim::from(-1) }
+        plan.program.values[3].storage = Storage::Inside { of: 6, axis: 1, offset: Dim::from(-1) }
     });
     refused("at 6 of axis 1", |plan| {
         plan.program.values[6].ty = sample::f32s("[batch,8,3,3]");
-        plan.program.values[3].home = Home::Inside { of: 6, axis: 1, offset: Dim::from(6) };
+        plan.program.values[3].storage = Storage::Inside { of: 6, axis: 1, offset: Dim::from(6) };
     });
     refused("in the memory of", |plan| {
         plan.program.values[3].ty = sample::f32s("[1,4,3,3]");
         plan.program.values[4].ty = sample::f32s("[1,37]");
     });
     refused("cannot be known", |plan| plan.program.values[5].ty = sample::f32s("[unknown()]"));
-    refused("has no memory of a tensor", |plan| plan.program.values[7].home = Home::Arena);
+    refused("has no memory of a tensor", |plan| plan.program.values[7].storage = Storage::Arena);
     refused("lie on different targets", |plan| plan.program.values[4].target = 1);
     refused("its weight is", |plan| plan.weights[0].dims = vec![4, 3, 3, 1]);
     refused("needs 16 bytes, it has 500", |plan| {
@@ -61,7 +61,7 @@ fn homes_that_cannot_be() {
     });
     refused("more than 4096 times", |plan| {
         for of in 10..4200 {
-            plan.program.values.push(value("part", "[batch,8]", Home::Alias { of }));
+            plan.program.values.push(value("part", "[batch,8]", Storage::Alias { of }));
             plan.program.values.last_mut().unwrap().target = 1;
         }
     });
@@ -75,7 +75,7 @@ fn orders_that_cannot_be() {
         plan.program.steps.push(again);
     });
     refused("over an input or a weight", |plan| plan.program.steps[1].outputs[0] = Some(2));
-    refused("over an input or a weight", |plan| plan.program.values[5].home = Home::Alias { of: 0 });
+    refused("over an input or a weight", |plan| plan.program.values[5].storage = Storage::Alias { of: 0 });
     refused("nothing writes the output `y on device`", |plan| {
         plan.program.steps.pop();
     });

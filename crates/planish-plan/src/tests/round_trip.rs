@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::sample::{self, kernel, value};
 use crate::container::CHUNK;
-use crate::{Certificate, Check, Home, Outcome, Plan, StepKind, Weight};
+use crate::{Certificate, Check, Outcome, Plan, StepKind, Storage, Weight};
 
 #[track_caller]
 fn check(plan: &Plan) -> Plan {
@@ -180,7 +180,7 @@ proptest! {
         let mut plan = sample::plan();
         for (idx, (op, name, constants)) in operators.into_iter().enumerate() {
             let output = plan.program.values.len() as u32;
-            plan.program.values.push(value(&name, "[batch]", Home::Own));
+            plan.program.values.push(value(&name, "[batch]", Storage::Own));
             let mut step = kernel(&name, Region::single(op, 1, 1), &[0], &[output]);
             step.region.constants = constants;
             step.stream = streams[idx] % 256;
@@ -191,7 +191,7 @@ proptest! {
         }
         for (ty, name, last) in types {
             let layout = if last { Layout::ChannelsLast } else { Layout::Plain };
-            plan.program.values.push(crate::Value { name, ty, layout, home: Home::Own, target: 1 });
+            plan.program.values.push(crate::Value { name, ty, layout, storage: Storage::Own, target: 1 });
         }
         for (tensor, name, format) in weights {
             plan.weights.push(Weight {

@@ -5,7 +5,7 @@ use planish_op::{self as op, Attribute, Op, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
 use crate::{
-    Certificate, Check, Control, Evidence, Home, Outcome, Plan, Profile, Program, Step, StepKind,
+    Certificate, Check, Control, Evidence, Outcome, Plan, Profile, Program, Step, StepKind, Storage,
     SymbolRange, Timing, Value, Variant, Weight,
 };
 
@@ -13,8 +13,8 @@ pub(crate) fn f32s(shape: &str) -> ValueType {
     ValueType::tensor(DType::F32, shape.parse().unwrap())
 }
 
-pub(crate) fn value(name: &str, shape: &str, home: Home) -> Value {
-    Value { name: name.to_string(), ty: f32s(shape), layout: Layout::Plain, home, target: 0 }
+pub(crate) fn value(name: &str, shape: &str, storage: Storage) -> Value {
+    Value { name: name.to_string(), ty: f32s(shape), layout: Layout::Plain, storage, target: 0 }
 }
 
 pub(crate) fn kernel(name: &str, region: Region, inputs: &[u32], outputs: &[u32]) -> Step {
@@ -68,7 +68,7 @@ fn conv_clip() -> Region {
 
 fn branch(name: &str) -> Program {
     Program {
-        values: vec![value("captured", "[batch,8]", Home::Input), value(name, "[batch,8]", Home::Own)],
+        values: vec![value("captured", "[batch,8]", Storage::Input), value(name, "[batch,8]", Storage::Own)],
         inputs: vec![0],
         outputs: vec![1],
         steps: vec![kernel(name, Region::single(op::Relu {}.into(), 1, 1), &[0], &[1])],
@@ -92,20 +92,20 @@ pub(crate) fn plan() -> Plan {
     let mut transfer = kernel("to device", Region::default(), &[9], &[10]);
     transfer.kind = StepKind::Transfer;
     let values = vec![
-        value("x", "[batch,3,8,8]", Home::Input),
-        value("w", "[4,3,3,3]", Home::Weight(0)),
-        value("b", "[4]", Home::Weight(1)),
-        value("a", "[batch,4,3,3]", Home::Inside { of: 6, axis: 1, offset: Dim::ZERO }),
-        value("flat", "[batch,36]", Home::Alias { of: 3 }),
-        value("other", "[batch,8]", Home::Arena),
-        Value { layout: Layout::ChannelsLast, ..value("whole", "[batch,2*n+8,3,3]", Home::Arena) },
+        value("x", "[batch,3,8,8]", Storage::Input),
+        value("w", "[4,3,3,3]", Storage::Weight(0)),
+        value("b", "[4]", Storage::Weight(1)),
+        value("a", "[batch,4,3,3]", Storage::Inside { of: 6, axis: 1, offset: Dim::ZERO }),
+        value("flat", "[batch,36]", Storage::Alias { of: 3 }),
+        value("other", "[batch,8]", Storage::Arena),
+        Value { layout: Layout::ChannelsLast, ..value("whole", "[batch,2*n+8,3,3]", Storage::Arena) },
         Value {
             ty: ValueType::Sequence(Box::new(ValueType::Optional(Box::new(ValueType::unranked(DType::I64))))),
-            ..value("found", "[]", Home::Own)
+            ..value("found", "[]", Storage::Own)
         },
-        Value { ty: ValueType::tensor(DType::Bool, Shape::scalar()), ..value("cond", "[]", Home::Input) },
-        value("y", "[batch,8]", Home::Own),
-        Value { target: 1, ..value("y on device", "[batch,8]", Home::Arena) },
+        Value { ty: ValueType::tensor(DType::Bool, Shape::scalar()), ..value("cond", "[]", Storage::Input) },
+        value("y", "[batch,8]", Storage::Own),
+        Value { target: 1, ..value("y on device", "[batch,8]", Storage::Arena) },
     ];
     Plan {
         name: "small".to_string(),

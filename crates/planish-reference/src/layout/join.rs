@@ -11,7 +11,7 @@ pub(crate) fn concat(op: &Concat, cx: &Evaluation<'_>) -> EvalResult {
     Ok(vec![concat_tensors(cx, &cx.tensors()?, op.axis)?.into()])
 }
 
-/// The tensors one behind the other along an axis that they have.
+/// The tensors one after the other along an axis that they have.
 pub(crate) fn concat_tensors(
     cx: &Evaluation<'_>,
     tensors: &[&Tensor],
@@ -37,7 +37,7 @@ pub(crate) fn concat_tensors(
     interleave(cx, &shape, tensors, &runs)
 }
 
-/// The tensors, all of one shape, one behind the other along a new axis.
+/// The tensors, all of one shape, one after the other along a new axis.
 pub(crate) fn stack_tensors(
     cx: &Evaluation<'_>,
     tensors: &[&Tensor],

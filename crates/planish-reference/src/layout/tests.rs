@@ -207,8 +207,8 @@ fn slice_clamps_and_steps() {
     assert_eq!(refusal(Slice {}, &twice), EvalErrorKind::BadAttribute);
 }
 
-fn padded(mode: PadMode, dim: usize, before: i64, behind: i64) -> Vec<i64> {
-    one(Pad { mode }, &[&counting(DType::F32, &[dim]), &ints(&[before, behind])]).to_i64s()
+fn padded(mode: PadMode, dim: usize, before: i64, after: i64) -> Vec<i64> {
+    one(Pad { mode }, &[&counting(DType::F32, &[dim]), &ints(&[before, after])]).to_i64s()
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn fill_value<'a>(cx: &Evaluation<'a>, data: &Tensor) -> Result<Option<&'a Tenso
     }
 }
 
-/// `data` with places added (or, where negative, taken away) before and behind each axis.
+/// `data` with places added (or, where negative, taken away) before and after each axis.
 fn padded(
     cx: &Evaluation<'_>,
     data: &Tensor,
@@ -84,10 +84,10 @@ fn padded(
     fill: Option<&Tensor>,
 ) -> Result<Tensor, EvalError> {
     let mut windows = Vec::with_capacity(amounts.len());
-    for (&dim, &(before, behind)) in data.shape().iter().zip(amounts) {
-        let window = Window::new(dim, before, behind);
+    for (&dim, &(before, after)) in data.shape().iter().zip(amounts) {
+        let window = Window::new(dim, before, after);
         if window.len < 0 || (mode != PadMode::Constant && window.len > 0 && window.kept <= 0) {
-            let detail = format!("an axis of size {dim} cannot be padded by {before} and {behind}");
+            let detail = format!("an axis of size {dim} cannot be padded by {before} and {after}");
             return Err(cx.error(EvalErrorKind::BadValue, detail));
         }
         windows.push(window);
@@ -116,11 +116,11 @@ struct Window {
 }
 
 impl Window {
-    fn new(dim: usize, before: i64, behind: i64) -> Window {
-        let (dim, before, behind) = (dim as i128, i128::from(before), i128::from(behind));
+    fn new(dim: usize, before: i64, after: i64) -> Window {
+        let (dim, before, after) = (dim as i128, i128::from(before), i128::from(after));
         let first = (-before).max(0);
-        let kept = (dim - first - (-behind).max(0)).max(0);
-        Window { first, kept, at: before.max(0), len: dim + before + behind }
+        let kept = (dim - first - (-after).max(0)).max(0);
+        Window { first, kept, at: before.max(0), len: dim + before + after }
     }
 
     fn axis(&self, mode: PadMode, stride: usize) -> Axis {

@@ -1,4 +1,4 @@
-//! The functions of real numbers behind the activations, each as ONNX writes it down but arranged so that
+//! The functions of real numbers after the activations, each as ONNX writes it down but arranged so that
 //! nothing cancels or overflows on the way.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2};

@@ -1,6 +1,6 @@
 //! Lies about steps on the host, transfers and the bodies of control flow.
 
-use planish_plan::{Control, Home, Plan, Program, StepKind};
+use planish_plan::{Control, Plan, Program, StepKind, Storage};
 use planish_tensor::Dim;
 
 use crate::{Forgery, all_refused, like, output, step, value};
@@ -43,7 +43,7 @@ pub(crate) const FORGERIES: [Forgery; 16] = [
         says: "it is given",
         change: |plan| {
             let body = body(plan, "Loop");
-            let more = like(body, body.inputs[0], Home::Input);
+            let more = like(body, body.inputs[0], Storage::Input);
             body.inputs.push(more);
         },
     },
@@ -113,8 +113,8 @@ pub(crate) const FORGERIES: [Forgery; 16] = [
         says: "which has no memory of its own",
         change: |plan| {
             let at = output(plan, "NonZero", 0);
-            let of = like(&mut plan.program, at, Home::Own);
-            value(plan, at).home = Home::Alias { of };
+            let of = like(&mut plan.program, at, Storage::Own);
+            value(plan, at).storage = Storage::Alias { of };
         },
     },
     Forgery {
@@ -123,8 +123,8 @@ pub(crate) const FORGERIES: [Forgery; 16] = [
         says: "which has no memory of its own",
         change: |plan| {
             let at = output(plan, "NonZero", 0);
-            let of = like(&mut plan.program, at, Home::Own);
-            value(plan, at).home = Home::Inside { of, axis: 0, offset: Dim::from(0) };
+            let of = like(&mut plan.program, at, Storage::Own);
+            value(plan, at).storage = Storage::Inside { of, axis: 0, offset: Dim::from(0) };
         },
     },
     Forgery {
@@ -133,7 +133,7 @@ pub(crate) const FORGERIES: [Forgery; 16] = [
         says: "over what a step on the host made",
         change: |plan| {
             let of = step(plan, "Relu").inputs[0].expect("an input");
-            let view = like(&mut plan.program, of, Home::Alias { of });
+            let view = like(&mut plan.program, of, Storage::Alias { of });
             let mut again = step(plan, "Relu").clone();
             again.outputs[0] = Some(view);
             plan.program.steps.push(again);

@@ -3,7 +3,7 @@
 
 use planish_kernel::{Backend, Layout};
 use planish_op::{Attribute, ValueType};
-use planish_plan::{Home, Plan};
+use planish_plan::{Plan, Storage};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
 use crate::{
@@ -106,8 +106,8 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
             let op = plan.program.steps.iter().position(|step| step.region.ops().contains("Sigmoid"));
             let step = &mut plan.program.steps[op.expect("a 1x1 convolution")];
             let at = step.inputs.iter().flatten().find_map(|&value| {
-                match plan.program.values[value as usize].home {
-                    Home::Weight(weight) if plan.weights[weight as usize].dims == [24, 16, 1, 1] => {
+                match plan.program.values[value as usize].storage {
+                    Storage::Weight(weight) if plan.weights[weight as usize].dims == [24, 16, 1, 1] => {
                         Some(weight)
                     }
                     _ => None,
@@ -156,7 +156,7 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
             let second =
                 plan.program.steps.iter().position(|step| step.region.ops().contains("Add")).unwrap();
             let (from, to) = (plan.program.steps[second].inputs[0], plan.program.steps[second].outputs[0]);
-            plan.program.values[to.unwrap() as usize].home = Home::Alias { of: from.unwrap() };
+            plan.program.values[to.unwrap() as usize].storage = Storage::Alias { of: from.unwrap() };
         },
     },
     Forgery {
@@ -166,7 +166,7 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
         change: |plan| {
             // Indices are copied to where the result will be, and read from there.
             let (ids, to) = (plan.program.inputs[0], output(plan, "ScatterElements", 0));
-            let index = like(&mut plan.program, ids, Home::Alias { of: to });
+            let index = like(&mut plan.program, ids, Storage::Alias { of: to });
             let at = crate::place(plan, "ScatterElements");
             let mut copy = step(plan, "Relu").clone();
             copy.region = planish_kernel::Region::single(planish_op::Identity {}.into(), 1, 1);
@@ -189,8 +189,8 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
             let to = output(plan, "Tile", 0);
             unlist(plan, to);
             // Room for what is tiled, and what is padded inside of it.
-            value(plan, to).home = Home::Arena;
-            value(plan, from).home = Home::Inside { of: to, axis: 1, offset: Dim::from(0) };
+            value(plan, to).storage = Storage::Arena;
+            value(plan, from).storage = Storage::Inside { of: to, axis: 1, offset: Dim::from(0) };
         },
     },
     Forgery {
@@ -200,7 +200,7 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
         change: |plan| {
             let (last, cell) = (output(plan, "LSTM", 1), output(plan, "LSTM", 2));
             unlist(plan, cell);
-            value(plan, cell).home = Home::Alias { of: last };
+            value(plan, cell).storage = Storage::Alias { of: last };
         },
     },
     Forgery {
@@ -210,13 +210,13 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
         change: |plan| {
             let (from, to) = (input(plan, "LogSoftmax", 0), output(plan, "LogSoftmax", 0));
             unlist(plan, to);
-            let whole = like(&mut plan.program, from, Home::Arena);
+            let whole = like(&mut plan.program, from, Storage::Arena);
             let shape = [Dim::symbol("n"), Dim::from(7), Dim::from(6)].into_iter().collect::<Shape>();
             value(plan, whole).ty = ValueType::tensor(DType::F32, shape);
             for (part, offset) in [(from, 0), (to, 1)] {
                 let shape = [Dim::symbol("n"), Dim::from(6), Dim::from(6)].into_iter().collect::<Shape>();
                 value(plan, part).ty = ValueType::tensor(DType::F32, shape);
-                value(plan, part).home = Home::Inside { of: whole, axis: 1, offset: Dim::from(offset) };
+                value(plan, part).storage = Storage::Inside { of: whole, axis: 1, offset: Dim::from(offset) };
             }
         },
     },

@@ -6,10 +6,10 @@
 
 mod bases;
 mod bodies;
-mod homes;
 mod kernels;
 mod mutate;
 mod sizes;
+mod storages;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -17,7 +17,7 @@ use std::sync::{Arc, LazyLock};
 use planish_cpu::Cpu;
 use planish_kernel::Backend;
 use planish_op::ValueType;
-use planish_plan::{Home, Plan, Program, Step, StepKind, Value};
+use planish_plan::{Plan, Program, Step, StepKind, Storage, Value};
 use planish_runtime::Engine;
 use planish_tensor::{Bytes, DType, Dim, Shape};
 
@@ -109,8 +109,12 @@ fn honest_plans_run() {
 
 #[test]
 fn there_are_enough_of_them() {
-    let all =
-        [homes::FORGERIES.len(), kernels::FORGERIES.len(), sizes::FORGERIES.len(), bodies::FORGERIES.len()];
+    let all = [
+        storages::FORGERIES.len(),
+        kernels::FORGERIES.len(),
+        sizes::FORGERIES.len(),
+        bodies::FORGERIES.len(),
+    ];
     assert!(all.iter().sum::<usize>() >= 60, "{all:?}");
 }
 
@@ -149,11 +153,11 @@ pub(crate) fn resize(plan: &mut Plan, idx: u32, dims: &[i64]) {
     value(plan, idx).ty = ty(dtype, dims);
 }
 
-/// A new value like another, with this home.
-pub(crate) fn like(program: &mut Program, idx: u32, home: Home) -> u32 {
+/// A new value like another, with this storage.
+pub(crate) fn like(program: &mut Program, idx: u32, storage: Storage) -> u32 {
     let mut value = program.values[idx as usize].clone();
     value.name.push_str(" again");
-    value.home = home;
+    value.storage = storage;
     program.values.push(value);
     program.values.len() as u32 - 1
 }
@@ -180,7 +184,7 @@ pub(crate) fn packed(step: &mut Step) -> &mut Vec<Option<String>> {
 /// The weight that a step reads as this input.
 pub(crate) fn weight(plan: &mut Plan, op: &str, idx: usize) -> usize {
     let at = input(plan, op, idx);
-    let Home::Weight(weight) = value(plan, at).home else { panic!("no weight") };
+    let Storage::Weight(weight) = value(plan, at).storage else { panic!("no weight") };
     weight as usize
 }
 

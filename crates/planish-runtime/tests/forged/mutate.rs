@@ -6,7 +6,7 @@ use std::sync::Arc;
 use planish_cpu::Cpu;
 use planish_kernel::{Backend, Layout, Numeric, Ref, Region, RegionNode, Tactic};
 use planish_op::{Attribute, Limits, Op, ValueType};
-use planish_plan::{Home, Plan, Program, Step, StepKind, Variant};
+use planish_plan::{Plan, Program, Step, StepKind, Storage, Variant};
 use planish_runtime::{Engine, problem_of};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
@@ -290,7 +290,7 @@ fn lists(program: &mut Program, source: &mut Source<'_>) {
         3 => {
             let value = source.below(n_values) as u32;
             program.inputs.push(value);
-            program.values[value as usize].home = Home::Input;
+            program.values[value as usize].storage = Storage::Input;
         }
         4 => {
             program.inputs.pop();
@@ -316,7 +316,7 @@ fn lists(program: &mut Program, source: &mut Source<'_>) {
         }
         _ => {
             let mut copy = source.pick(&program.values).clone();
-            copy.home = Home::Arena;
+            copy.storage = Storage::Arena;
             program.values.push(copy);
         }
     }
@@ -332,19 +332,19 @@ fn value(program: &mut Program, n_weights: usize, pool: &Pool, source: &mut Sour
     let other_ty = program.values[other as usize].ty.clone();
     let value = &mut program.values[at];
     match source.below(12) {
-        0 => value.home = Home::Alias { of: other },
+        0 => value.storage = Storage::Alias { of: other },
         1 => {
             // One that fits, so that something else must refuse it.
-            value.home = Home::Alias { of: other };
+            value.storage = Storage::Alias { of: other };
             value.ty = other_ty;
         }
         2 => {
             let offset = source.dim();
-            value.home = Home::Inside { of: other, axis: source.below(5) as u32, offset };
+            value.storage = Storage::Inside { of: other, axis: source.below(5) as u32, offset };
         }
-        3 => value.home = Home::Own,
-        4 => value.home = Home::Arena,
-        5 => value.home = Home::Weight(source.below(n_weights + 1) as u32),
+        3 => value.storage = Storage::Own,
+        4 => value.storage = Storage::Arena,
+        5 => value.storage = Storage::Weight(source.below(n_weights + 1) as u32),
         6 => value.layout = *source.pick(&[Layout::Plain, Layout::ChannelsLast]),
         7 => value.ty = source.pick(&pool.types).clone(),
         8 => {
@@ -485,16 +485,16 @@ fn region(region: &mut Region, pool: &Pool, source: &mut Source<'_>) {
             }
         }
         _ => {
-            // One more node behind, whose output is the region's.
+            // One more node after, whose output is the region's.
             let from = source.pick(&pool.regions);
             let Some(mut node) = from.nodes.first().cloned() else { return };
-            let behind = region.nodes.len() as u32;
-            let last = behind.checked_sub(1).map(|node| Ref::Node { node, output: 0 });
+            let after = region.nodes.len() as u32;
+            let last = after.checked_sub(1).map(|node| Ref::Node { node, output: 0 });
             node.inputs.iter_mut().for_each(|input| *input = last.or(Some(new)));
             node.n_outputs = 1;
             region.nodes.push(node);
             if let Some(output) = region.outputs.first_mut() {
-                *output = Ref::Node { node: behind, output: 0 };
+                *output = Ref::Node { node: after, output: 0 };
             }
         }
     }

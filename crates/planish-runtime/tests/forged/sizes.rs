@@ -2,7 +2,7 @@
 
 use planish_kernel::Ref;
 use planish_op::ValueType;
-use planish_plan::Home;
+use planish_plan::Storage;
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
 use crate::{Forgery, all_refused, input, like, output, resize, step, ty, unlist, value};
@@ -126,7 +126,7 @@ pub(crate) const FORGERIES: [Forgery; 20] = [
         says: "does not fit into",
         change: |plan| {
             let of = input(plan, "LogSoftmax", 0);
-            let view = like(&mut plan.program, of, Home::Alias { of });
+            let view = like(&mut plan.program, of, Storage::Alias { of });
             let shape = [Dim::symbol("n") * Dim::from(2), Dim::from(6), Dim::from(6)];
             value(plan, view).ty = ValueType::tensor(DType::F32, shape.into_iter().collect::<Shape>());
             step(plan, "LogSoftmax").inputs[0] = Some(view);
@@ -138,7 +138,7 @@ pub(crate) const FORGERIES: [Forgery; 20] = [
         says: "a size is not known",
         change: |plan| {
             let of = input(plan, "LogSoftmax", 0);
-            let part = like(&mut plan.program, of, Home::Inside { of, axis: 0, offset: Dim::symbol("n") });
+            let part = like(&mut plan.program, of, Storage::Inside { of, axis: 0, offset: Dim::symbol("n") });
             step(plan, "LogSoftmax").inputs[0] = Some(part);
         },
     },
@@ -160,7 +160,7 @@ pub(crate) const FORGERIES: [Forgery; 20] = [
         says: "its inputs do not fit",
         change: |plan| {
             let of = input(plan, "LogSoftmax", 0);
-            let view = like(&mut plan.program, of, Home::Alias { of });
+            let view = like(&mut plan.program, of, Storage::Alias { of });
             let shape = [Dim::symbol("n"), Dim::from(6), Dim::from(6)].into_iter().collect::<Shape>();
             value(plan, view).ty = ValueType::tensor(DType::I32, shape);
             step(plan, "LogSoftmax").inputs[0] = Some(view);

@@ -19,7 +19,7 @@ struct Level {
 #[derive(Clone, Copy, Default)]
 struct Fairness {
     /// Threads that this one has to let go first.
-    behind: u16,
+    after: u16,
     /// Since this thread yielded last: who could go on all the time, whom it kept from going on, and who went on.
     enabled: u16,
     disabled: u16,
@@ -59,7 +59,7 @@ fn bit(task: TaskId) -> u16 {
 impl Scheduler for Bounded {
     fn new_execution(&mut self) -> Option<Schedule> {
         if self.has_begun {
-            // The last step that has a choice left takes the next one; what was behind it is new.
+            // The last step that has a choice left takes the next one; what was after it is new.
             while self.levels.last().is_some_and(|level| level.at + 1 == level.choices.len()) {
                 self.levels.pop();
             }
@@ -92,12 +92,12 @@ impl Scheduler for Bounded {
             let own = &mut self.fairness[usize::from(current)];
             own.disabled |= self.were_enabled & !mask & !bit(current);
             if is_yielding {
-                own.behind |= (own.enabled | own.disabled) & !own.scheduled & !bit(current);
+                own.after |= (own.enabled | own.disabled) & !own.scheduled & !bit(current);
                 (own.enabled, own.disabled, own.scheduled) = (mask, 0, 0);
             }
         }
         self.were_enabled = mask;
-        let may_go = |task: TaskId| self.fairness[usize::from(task)].behind & mask == 0;
+        let may_go = |task: TaskId| self.fairness[usize::from(task)].after & mask == 0;
         let goes_on =
             current.filter(|&current| !is_yielding && enabled.contains(&current) && may_go(current));
         if self.step == self.levels.len() {
@@ -112,7 +112,7 @@ impl Scheduler for Bounded {
         self.step += 1;
         self.n_preemptions += usize::from(goes_on.is_some_and(|current| current != next));
         for fairness in &mut self.fairness {
-            fairness.behind &= !bit(next);
+            fairness.after &= !bit(next);
             fairness.scheduled |= bit(next);
         }
         Some(next)

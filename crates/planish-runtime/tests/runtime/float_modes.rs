@@ -18,15 +18,15 @@ fn set_mode(mode: u32) {
     }
 }
 
-/// What `work` gives while the calling thread is in another mode, which must be the same behind it.
+/// What `work` gives while the calling thread is in another mode, which must be the same after it.
 fn in_mode<T>(mode: u32, work: impl FnOnce() -> T) -> T {
     set_mode(DEFAULT | mode);
     let done = work();
-    let mut behind = 0u32;
+    let mut after = 0u32;
     // SAFETY: as above; the register is stored to a variable of its size.
-    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut behind, options(nostack, preserves_flags)) };
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut after, options(nostack, preserves_flags)) };
     set_mode(DEFAULT);
-    assert_eq!(behind & !0x3F, DEFAULT | mode, "the caller's mode was not given back");
+    assert_eq!(after & !0x3F, DEFAULT | mode, "the caller's mode was not given back");
     done
 }
 

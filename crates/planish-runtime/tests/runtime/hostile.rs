@@ -7,7 +7,7 @@ use planish::{Builder, Device};
 use planish_cpu::Cpu;
 use planish_kernel::Backend;
 use planish_op::ValueType;
-use planish_plan::{Certificate, Home, Plan, StepKind};
+use planish_plan::{Certificate, Plan, StepKind, Storage};
 use planish_runtime::{Engine, RunErrorKind, View};
 use planish_tensor::{Bytes, DType, Dim, Shape};
 
@@ -128,7 +128,7 @@ fn outputs_smaller_than_what_is_written() {
 fn sizes_beyond_all_memory() {
     let huge = usize::MAX >> 16;
     let text = refused(|plan| {
-        for value in plan.program.values.iter_mut().filter(|value| value.home == Home::Arena) {
+        for value in plan.program.values.iter_mut().filter(|value| value.storage == Storage::Arena) {
             value.ty = ty(&[huge, huge]);
         }
     });
@@ -138,7 +138,7 @@ fn sizes_beyond_all_memory() {
 #[test]
 fn parts_outside_of_what_they_are_parts_of() {
     let arena = |plan: &Plan| {
-        let is_arena = |idx: &usize| plan.program.values[*idx].home == Home::Arena;
+        let is_arena = |idx: &usize| plan.program.values[*idx].storage == Storage::Arena;
         (0..plan.program.values.len()).filter(is_arena).collect::<Vec<_>>()
     };
     // Known sizes are refused when the plan is read.
@@ -146,12 +146,12 @@ fn parts_outside_of_what_they_are_parts_of() {
         let list = arena(plan);
         let rank = plan.program.values[list[1]].ty.as_tensor().unwrap().shape.as_ref().unwrap().rank();
         assert!(rank >= 2);
-        plan.program.values[list[1]].home =
-            Home::Inside { of: list[0] as u32, axis: 1, offset: Dim::from(1 << 20) };
+        plan.program.values[list[1]].storage =
+            Storage::Inside { of: list[0] as u32, axis: 1, offset: Dim::from(1 << 20) };
     });
     says("in the memory of", |plan| {
         let list = arena(plan);
-        plan.program.values[list[1]].home = Home::Alias { of: list[0] as u32 };
+        plan.program.values[list[1]].storage = Storage::Alias { of: list[0] as u32 };
         plan.program.values[list[1]].ty = ty(&[1 << 20]);
     });
 }

@@ -8,7 +8,7 @@
 //! symbol  = [A-Za-z_][A-Za-z0-9_.]* | '"' (character | '\"' | '\\' | '\n' | '\u{hex}')* '"'
 //! ```
 //!
-//! A name is a function only with "(" behind it, so a symbol called `max` is no trouble. Spaces may stand
+//! A name is a function only with "(" after it, so a symbol called `max` is no trouble. Spaces may stand
 //! between tokens. `unknown()` is the unknown dimension.
 
 use super::Dim;
@@ -237,7 +237,7 @@ impl<'a> Parser<'a> {
             .ok_or_else(|| ShapeErrorKind::NumberOutOfRange { at }.into())
     }
 
-    /// A power behind a symbol or call, where `Display` prints one.
+    /// A power after a symbol or call, where `Display` prints one.
     fn powered(&mut self, base: Dim) -> Result<Dim, ShapeError> {
         if !self.take('^') {
             return Ok(base);
@@ -245,7 +245,7 @@ impl<'a> Parser<'a> {
         self.peek();
         let at = self.at;
         if base.as_atom().is_none() && !base.is_unknown() {
-            return Err(self.error("no power behind an expression that simplifies to more than one factor"));
+            return Err(self.error("no power after an expression that simplifies to more than one factor"));
         }
         let power = u32::try_from(self.number(false)?).ok();
         Ok(base.power(power.ok_or(ShapeErrorKind::NumberOutOfRange { at })?))
@@ -295,7 +295,7 @@ impl<'a> Parser<'a> {
                     self.at += 1;
                     self.unicode()?
                 }
-                _ => return Err(self.error("`\"`, `\\`, `n` or `u{…}` behind `\\`")),
+                _ => return Err(self.error("`\"`, `\\`, `n` or `u{…}` after `\\`")),
             };
             self.at += 1;
             name.push(c);

@@ -73,7 +73,7 @@ fn of_shapes(op: &Op) -> &'static str {
              number of heads given"
         }
         Op::MaxPool(_) | Op::AveragePool(_) | Op::LpPool(_) => {
-            "a window has a size for each axis behind [batch, channels], and must fit into the padded input"
+            "a window has a size for each axis after [batch, channels], and must fit into the padded input"
         }
         _ => "compare the sizes above, or bring one to the other with `reshape`",
     }

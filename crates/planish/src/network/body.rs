@@ -93,7 +93,7 @@ impl Body {
         name
     }
 
-    /// The graph of the body with the captured values of all bodies behind its own inputs.
+    /// The graph of the body with the captured values of all bodies after its own inputs.
     fn finish(mut self, all: &[(Wire, &NetworkBuilder)]) -> Result<Graph, Error> {
         for &(wire, outer) in all {
             self.capture(outer, wire)?;

@@ -45,7 +45,7 @@ impl NetworkBuilder {
         self.with_ints(op::Expand {}.into(), x, "shape", shape)
     }
 
-    /// Values one behind the other along an axis.
+    /// Values one after the other along an axis.
     pub fn concat(&mut self, parts: &[Wire], axis: i64) -> Result<Wire, Error> {
         self.op(op::Concat { axis }, parts)
     }
@@ -84,7 +84,7 @@ impl NetworkBuilder {
         self.one_named(&name, op::Slice {}.into(), &inputs)
     }
 
-    /// A number before each axis, then behind each.
+    /// A number before each axis, then after each.
     pub fn pad(&mut self, x: Wire, pads: &[i64], value: f32) -> Result<Wire, Error> {
         let like = self.type_beside(&x.into()).unwrap_or(DType::F32);
         let name = self.layer_name("Pad")?;

@@ -57,17 +57,17 @@ impl Window {
         Window { strides: Sizes::Each(strides.to_vec()), ..self }
     }
 
-    /// Zeros before and behind every spatial axis.
+    /// Zeros before and after every spatial axis.
     pub fn pad(self, pad: i64) -> Window {
         Window { pad, ..self }
     }
 
-    /// Zeros before each spatial axis, then behind each.
+    /// Zeros before each spatial axis, then after each.
     pub fn pads(self, pads: &[i64]) -> Window {
         Window { pads: Some(pads.to_vec()), ..self }
     }
 
-    /// As many zeros as keep the size, divided by the stride; an odd one behind.
+    /// As many zeros as keep the size, divided by the stride; an odd one after.
     pub fn same(self) -> Window {
         Window { same: true, ..self }
     }

@@ -125,9 +125,9 @@ impl Trial {
                 .collect();
         let mut made = Placed::blank(&problem.outputs[0]);
         let team = Team::new(threads);
-        let mut scratch = vec![[0xFFu8; 64]; work.scratch_bytes(team.n_slots()).div_ceil(64)];
-        // SAFETY: the operands describe the memory; the scratch is as large as asked for.
-        unsafe { work.run(&from, &[made.mut_ptr()], scratch.as_mut_ptr().cast(), &team).unwrap() };
+        let mut workspace = vec![[0xFFu8; 64]; work.workspace_bytes(team.n_slots()).div_ceil(64)];
+        // SAFETY: the operands describe the memory; the workspace is as large as asked for.
+        unsafe { work.run(&from, &[made.mut_ptr()], workspace.as_mut_ptr().cast(), &team).unwrap() };
         let got = made.tensor();
         assert_close(&got, &self.want, TOLERANCE, &format!("{tactic} {}", self.region.key()));
         got.bytes().to_vec()

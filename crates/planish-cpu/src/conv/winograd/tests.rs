@@ -22,9 +22,9 @@ fn check(case: &Case, kinds: &[Kind]) {
                     let weights = if matches!(cut, Cut::Live(_)) { &plain } else { &transformed };
                     let plan = Winograd::new(kind, cut, case.geometry.clone(), isa, tile)
                         .expect("the transform fits");
-                    let scratch = plan.scratch_bytes(1);
+                    let workspace = plan.workspace_bytes(1);
                     // SAFETY: the case owns what the call names.
-                    let got = case.run(weights, scratch, |call, team| unsafe { plan.run(call, team) });
+                    let got = case.run(weights, workspace, |call, team| unsafe { plan.run(call, team) });
                     let what = format!("{kind:?} {cut:?} {}", tile.name());
                     let error = case.check(&got, 0.0, POINT_TOLERANCE, &what);
                     assert!(error < LAYER_TOLERANCE, "{what}: {error:e}");
@@ -123,7 +123,7 @@ fn layers_stay_within_the_stated_error() {
             _ => pack::pack(kind, &case.filter, tile, &case.weight),
         };
         // SAFETY: the case owns what the call names.
-        let got = case.run(&weights, plan.scratch_bytes(1), |call, team| unsafe { plan.run(call, team) });
+        let got = case.run(&weights, plan.workspace_bytes(1), |call, team| unsafe { plan.run(call, team) });
         let error = case.check(&got, 0.0, POINT_TOLERANCE, "layer");
         assert!(error < bound, "{kind:?}: {error:e}");
     }

@@ -148,14 +148,14 @@ fn together(dims: &[usize], a: &[usize], b: &[usize]) -> Vec<(usize, usize, usiz
 
 fn gather(x: &Operand, indices: &Operand, y: &Operand, axis: i64) -> Option<Form> {
     let axis = axis_of(axis, x.rank())?;
-    let behind = axis + indices.rank();
+    let after = axis + indices.rank();
     let expected = [&x.dims[..axis], &indices.dims, &x.dims[axis + 1..]].concat();
     if y.dims != expected {
         return None;
     }
     let tuple_dims = indices.dims.iter().zip(&y.strides[axis..]).map(|(len, to)| (*len, 0, *to)).collect();
     let mut slice = together(&x.dims[..axis], &x.strides[..axis], &y.strides[..axis]);
-    slice.extend(together(&x.dims[axis + 1..], &x.strides[axis + 1..], &y.strides[behind..]));
+    slice.extend(together(&x.dims[axis + 1..], &x.strides[axis + 1..], &y.strides[after..]));
     Some(Form { tuple_dims, indexed: vec![(x.dims[axis], x.strides[axis])], slice, writes: false })
 }
 
@@ -189,8 +189,8 @@ fn slices(data: &Operand, indices: &Operand, other: &Operand, n_batch: usize, wr
         .collect();
     let axes = n_batch..n_batch + depth;
     let indexed = data.dims[axes.clone()].iter().copied().zip(data.strides[axes].iter().copied()).collect();
-    let behind = n_batch + depth;
-    let slice = together(&data.dims[behind..], &data.strides[behind..], &other.strides[tuples.len()..]);
+    let after = n_batch + depth;
+    let slice = together(&data.dims[after..], &data.strides[after..], &other.strides[tuples.len()..]);
     Some(Form { tuple_dims, indexed, slice, writes })
 }
 

@@ -54,7 +54,7 @@ fn few_channels_can_be_read_where_they_lie_outermost() {
 }
 
 #[test]
-fn a_program_behind_the_sum_becomes_part_of_the_text() {
+fn a_program_after_the_sum_becomes_part_of_the_text() {
     let gpu = Gpu::known("h200").unwrap();
     let mut problem = sample(DType::F16, &[1, 16, 8, 8], 16, &[3, 3], |_| {});
     // Swish in place of ReLU, then a gate for each channel of each image.

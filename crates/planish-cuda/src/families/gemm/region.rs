@@ -194,7 +194,7 @@ impl Product {
             },
         };
         // Batches that B does not follow are further rows, where all rows lie evenly: in A, in the output, and in
-        // whatever is read behind the sums.
+        // whatever is read after the accumulators.
         let folds = !dims.is_empty()
             && dims.len() <= BATCHES
             && (m == 1 || has_rows)
@@ -241,13 +241,13 @@ impl Product {
     }
 }
 
-/// A MatMul with a bias and, behind it, `op`.
+/// A MatMul with a bias and, after it, `op`.
 pub(in crate::families) fn sample(
     dtype: DType,
     a: &[usize],
     b: &[usize],
     weight: bool,
-    behind: Option<Op>,
+    after: Option<Op>,
 ) -> Problem {
     let columns = b[b.len() - 1];
     let mut dims = if a.len() >= b.len() { a.to_vec() } else { b.to_vec() };
@@ -269,7 +269,7 @@ pub(in crate::families) fn sample(
             n_outputs: 1,
         });
     }
-    if let Some(op) = behind {
+    if let Some(op) = after {
         let last = region.nodes.len() as u32 - 1;
         region.nodes.push(RegionNode {
             name: op.name().to_string(),

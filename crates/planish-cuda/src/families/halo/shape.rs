@@ -32,7 +32,7 @@ pub(super) struct Amount {
     pub(super) out_bytes: usize,
 }
 
-/// Rows, tiles of columns, warps along columns: large tiles of sums ask for the fewest fragments.
+/// Rows, tiles of columns, warps along columns: large tiles of accumulators ask for the fewest fragments.
 const PER_WARP: [[u32; 3]; 10] = [
     [8, 1, 1],
     [4, 1, 1],

@@ -94,8 +94,8 @@ pub(super) fn plan(
     }
     let spatial: Vec<usize> = (2..dims.len()).collect();
     let ending = match last {
-        true => Ending::behind(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?,
-        false => Ending::behind(problem, main as u32, [&[0], &[1], &[], &[]], &spatial, lanes, ints.len())?,
+        true => Ending::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?,
+        false => Ending::after(problem, main as u32, [&[0], &[1], &[], &[]], &spatial, lanes, ints.len())?,
     };
     ints.extend(&ending.ints);
     let held = match cluster {

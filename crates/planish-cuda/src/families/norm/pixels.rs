@@ -59,7 +59,7 @@ pub(super) fn plan(
         ints.push(int(stride)?);
     }
     let spatial: Vec<usize> = (2..dims.len()).collect();
-    let ending = Ending::behind(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?;
+    let ending = Ending::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?;
     ints.extend(&ending.ints);
     let code = |stage: usize| -> Result<Source, KernelError> {
         let text = include_str!("../../../kernels/norm_pixels.cu");

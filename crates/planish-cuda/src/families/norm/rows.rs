@@ -60,7 +60,7 @@ pub(super) fn plan(
         *to = from;
     }
     let cols: Vec<usize> = (axis..dims.len()).collect();
-    let ending = Ending::behind(problem, main as u32, coordinates, &cols, lanes, ints.len())?;
+    let ending = Ending::after(problem, main as u32, coordinates, &cols, lanes, ints.len())?;
     ints.extend(&ending.ints);
     let optional = |operand: Option<(usize, &Operand)>| -> Result<&'static str, KernelError> {
         operand.map_or(Ok("float"), |(_, operand)| storage(operand))

@@ -1,4 +1,4 @@
-//! Normalizations against the reference, with sums before and programs behind, in both layouts.
+//! Normalizations against the reference, with sums before and programs after, in both layouts.
 
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};

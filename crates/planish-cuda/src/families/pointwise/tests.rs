@@ -10,7 +10,7 @@ use crate::samples::{Sample, constant, input, node};
 use crate::steps::Planner;
 use crate::trial::{self, EXACT, Tolerance};
 
-/// A few functions of CUDA's library behind each other, each within a few units in the last place.
+/// A few functions of CUDA's library one after another, each within a few units in the last place.
 const FUSED: Tolerance = Tolerance { relative: 4e-6, absolute: 1e-6 };
 
 fn plain(name: &str) -> Op {

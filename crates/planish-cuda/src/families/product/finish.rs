@@ -105,7 +105,7 @@ impl Ending {
         epilogue: Epilogue,
         constant_bias: Option<Tensor>,
     ) -> Result<Ending, KernelError> {
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("behind a product: {what}")));
+        let refuse = |what: &str| Err(KernelError::unsupported(format!("after a product: {what}")));
         let floating = |dtype: DType| match dtype {
             DType::F32 | DType::F16 | DType::BF16 => codegen::storage_type(dtype),
             _ => None,
@@ -177,7 +177,7 @@ impl Ending {
         })
     }
 
-    /// The source with types and arguments; the program's text goes behind the block's and before the kernel's.
+    /// The source with types and arguments; the program's text goes after the block's and before the kernel's.
     pub(crate) fn text(&self, problem: &Problem) -> Result<String, KernelError> {
         let mut text = String::new();
         if let Some(tensor) = &self.constant_bias {
@@ -260,7 +260,7 @@ impl Ending {
             .define("FINISH_RESIDUAL", self.residual_when())
     }
 
-    /// The arguments behind the two factors: bias, residual, the program's inputs, output, parts.
+    /// The arguments after the two factors: bias, residual, the program's inputs, output, parts.
     pub(crate) fn arguments(&self, params: Params) -> Params {
         let residual = self.epilogue.residual.map(|residual| residual.input as usize);
         let params =
@@ -306,7 +306,7 @@ fn spread(input: &ProgramInput, dims: &[usize], rank: usize) -> Vec<usize> {
     input.axes(rank).iter().map(|axis| axis.map_or(0, |axis| own[axis])).collect()
 }
 
-/// Behind a product: what the problem's region does with the sums of its first node. A bias of the node that is
+/// After a product: what the problem's region does with the accumulators of its first node. A bias of the node that is
 /// a constant of the region is taken out of the program.
 pub(crate) fn ending(problem: &Problem, bias_place: usize) -> Result<Ending, KernelError> {
     let main = &problem.region.nodes[0];
@@ -319,7 +319,7 @@ pub(crate) fn ending(problem: &Problem, bias_place: usize) -> Result<Ending, Ker
             bare.region.nodes[0].inputs.truncate(bias_place);
             let epilogue = Epilogue::stored(&bare, 0)?;
             if epilogue.bias.is_some() {
-                return Err(KernelError::unsupported("two biases behind a convolution"));
+                return Err(KernelError::unsupported("two biases after a convolution"));
             }
             Ending::new(problem, epilogue, Some(tensor))
         }

@@ -23,7 +23,7 @@ fn every_tile_divides_into_warps_and_loads() {
             assert!(even(tile.bm) && even(tile.bn), "{tile:?}");
             assert!(threads <= 1024 && threads.is_multiple_of(tile.chunks), "{tile:?}");
             assert!(tile.shared_bytes() <= gpu.smem_per_block, "{tile:?}");
-            assert!(rows * columns / 32 <= 128, "sums of a lane fit registers: {tile:?}");
+            assert!(rows * columns / 32 <= 128, "accumulators of a lane fit registers: {tile:?}");
         }
     }
 }

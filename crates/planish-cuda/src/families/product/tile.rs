@@ -5,7 +5,7 @@ use planish_tensor::DType;
 
 use crate::gpu::Gpu;
 
-/// What products are taken in. Sums are f32.
+/// What products are taken in. Accumulators are f32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Math {
     F16,
@@ -193,13 +193,13 @@ impl Tile {
         (self.bm + self.bn) * self.chunks * 16
     }
 
-    /// Dynamic shared memory: the stages, and then the sums in their place.
+    /// Dynamic shared memory: the stages, and then the accumulators in their place.
     pub(crate) fn shared_bytes(&self) -> usize {
-        let sums = self.wk * self.bm * (self.bn + 8) * 4;
-        (self.stages * self.stage_bytes()).max(sums) as usize
+        let acc_bytes = self.wk * self.bm * (self.bn + 8) * 4;
+        (self.stages * self.stage_bytes()).max(acc_bytes) as usize
     }
 
-    /// Whether a lane of the plain units has registers to take sums in parts, as product.cuh does.
+    /// Whether a lane of the plain units has registers to take accumulators in parts, as product.cuh does.
     pub(crate) fn sums_in_parts(&self) -> bool {
         self.bm * self.bn / (self.wm * self.wn * 32) <= 64
     }

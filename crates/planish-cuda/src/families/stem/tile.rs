@@ -31,7 +31,7 @@ const PRODUCT: f64 = 1.1;
 const SUM: f64 = 0.03;
 /// Bytes a nanosecond in and out.
 const BYTES: f64 = 3500.0;
-/// Registers that a thread has besides its sums and the places of its fragments.
+/// Registers that a thread has besides its accumulators and the places of its fragments.
 const REGISTERS: usize = 48;
 
 impl Tile {

@@ -123,7 +123,7 @@ impl Piece {
         (self.tb * self.bn) as usize * self.row_bytes()
     }
 
-    /// As the kernel lays it out: the image's stages, the weights', parts of sums, bias, barriers.
+    /// As the kernel lays it out: the image's stages, the weights', parts of accumulators, bias, barriers.
     pub(super) fn shared_bytes(&self, taps: [usize; 3]) -> usize {
         let image = self.image_bytes(taps).next_multiple_of(1024);
         let stages = self.sa as usize * image + self.sb as usize * self.weight_bytes();
@@ -194,20 +194,20 @@ impl Piece {
             return None;
         }
         let by_memory = gpu.smem_per_sm / (shared + 1024);
-        // Registers: the sums, residuals that wait, and what else there is.
+        // Registers: the accumulators, residuals that wait, and what else there is.
         let by_registers = 65_536 / (self.threads() as usize * (self.bn as usize / 2 + 60).max(64));
         self.blocks = if split > 1 { 1 } else { by_memory.min(by_registers).clamp(1, 4) as u32 };
         Some(self)
     }
 }
 
-/// Nanoseconds of a launch behind another one, of the way of the first stages, and to give out 64 by 64 sums.
+/// Nanoseconds of a launch after another one, of the way of the first stages, and to give out 64 by 64 accumulators.
 const LAUNCH: f64 = 330.0;
 const FILL: f64 = 864.0;
 const GIVE: f64 = 494.0;
-/// Nanoseconds to send sums through a cluster.
+/// Nanoseconds to send accumulators through a cluster.
 const SPLIT: f64 = 602.0;
-/// Nanoseconds in which the copy engine brings a row of the piece.
+/// Nanoseconds in which TMA brings a row of the piece.
 const ROW: f64 = 0.8;
 /// Bytes that a multiprocessor takes from the second-level cache in a nanosecond.
 const BYTES: f64 = 83.0;
@@ -247,9 +247,9 @@ impl Amount {
         let kept =
             if piece.resident { (piece.sb as usize * piece.weight_bytes()) as f64 / BYTES } else { 0.0 };
         let split = if piece.split > 1 { SPLIT } else { 0.0 };
-        let sums = (waves * chunks * chunk).max(tiles as f64 * chunks * traffic / TRAFFIC);
+        let products = (waves * chunks * chunk).max(tiles as f64 * chunks * traffic / TRAFFIC);
         let given = waves * given * together as f64 + (waves - 1.0) * ROUND;
-        LAUNCH + FILL + split + kept * together as f64 + sums + given
+        LAUNCH + FILL + split + kept * together as f64 + products + given
     }
 }
 

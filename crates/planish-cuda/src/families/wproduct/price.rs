@@ -17,18 +17,18 @@ pub(in crate::families) struct Amount {
     pub(in crate::families) bytes: usize,
 }
 
-/// Nanoseconds of a launch behind another one, and of the first stages' way and the last stores of a block.
+/// Nanoseconds of a launch after another one, and of the first stages' way and the last stores of a block.
 const LAUNCH: f64 = 730.0;
 const FILL: f64 = 1030.0;
 /// Of one stage at least.
 const STAGE: f64 = 31.0;
 /// How much longer products take than the rated speed says.
 const SLOWER: f64 = 2.09;
-/// Nanoseconds in which the copy engine brings 64 rows, however short they are.
+/// Nanoseconds in which TMA brings 64 rows, however short they are.
 const ROWS: f64 = 110.0;
-/// Nanoseconds to give out 64 by 64 sums.
+/// Nanoseconds to give out 64 by 64 accumulators.
 const GIVE: f64 = 458.0;
-/// Nanoseconds to send sums through a cluster.
+/// Nanoseconds to send accumulators through a cluster.
 const SPLIT: f64 = 330.0;
 /// Bytes of factors that come in a nanosecond, from the second-level cache mostly.
 const BYTES: f64 = 11_450.0;
@@ -67,7 +67,7 @@ impl Amount {
         let given = GIVE * (bm * bn) as f64 / 4096.0 * together.min(2) as f64;
         let split = if tile.split > 1 { SPLIT } else { 0.0 };
         let traffic = (tiles * tile.split as usize * chunks * (bm + bn) * bk * 2) as f64 / TRAFFIC;
-        let sums = (waves * chunks as f64 * stage).max(traffic);
-        LAUNCH + waves * (FILL + given) + sums + split + self.bytes as f64 / BYTES
+        let products = (waves * chunks as f64 * stage).max(traffic);
+        LAUNCH + waves * (FILL + given) + products + split + self.bytes as f64 / BYTES
     }
 }

@@ -1,4 +1,4 @@
-//! Products on Hopper's own units: what is offered, names, packing, and where the copy engine has no way.
+//! Products on Hopper's own units: what is offered, names, packing, and where TMA has no way.
 
 use planish_kernel::{Layout, Problem, Tactic, Want};
 use planish_tensor::{DType, Tensor};
@@ -53,7 +53,7 @@ fn only_hopper_has_them() {
 }
 
 #[test]
-fn what_the_copy_engine_cannot_do_is_not_offered() {
+fn what_tma_cannot_do_is_not_offered() {
     let gpu = h200();
     let offered = |problem: &Problem| !WConv.candidates(&gpu, problem).is_empty();
     assert!(offered(&conv(DType::BF16, &[2, 24, 9, 9], 20, &[3, 3], |_| {})));

@@ -66,7 +66,7 @@ impl Tile {
         (self.bm + self.bn) * self.bk * 2
     }
 
-    /// As the kernel lays it out: stages from an aligned address on, parts of sums, bias, barriers.
+    /// As the kernel lays it out: stages from an aligned address on, parts of accumulators, bias, barriers.
     pub(in crate::families) fn shared_bytes(&self) -> usize {
         let parts = if self.split > 1 { self.bm * (self.bn * 4 + 64) } else { 0 };
         (1024 + self.stages * self.stage_bytes() + parts + 2 * self.bn * 4 + 16 * self.stages + 8) as usize
@@ -101,7 +101,7 @@ impl Tile {
     }
 }
 
-/// `Sums` and `warpgroup_product`: inline PTX names every register, so its text depends on the width.
+/// `Accumulators` and `warpgroup_product`: inline PTX names every register, so its text depends on the width.
 pub(super) fn products(bn: u32, ty: &str) -> String {
     let n = bn / 2;
     let list = |each: &dyn Fn(u32) -> String| (0..n).map(each).collect::<Vec<_>>().join(", ");
@@ -109,7 +109,7 @@ pub(super) fn products(bn: u32, ty: &str) -> String {
     let operands = list(&|i| format!("\"+f\"(s.d[{i}])"));
     format!(
         "
-struct Sums {{
+struct Accumulators {{
     float d[BN / 2];
     // A lane's two columns of a block of eight columns, in its upper or lower row.
     PL_INLINE void pair(float (&x)[2], int block, int half) const {{
@@ -118,7 +118,7 @@ struct Sums {{
     }}
 }};
 
-PL_INLINE void warpgroup_product(Sums &s, u64 a, u64 b) {{
+PL_INLINE void warpgroup_product(Accumulators &s, u64 a, u64 b) {{
 #if __CUDA_ARCH__ >= 900
     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{bn}k16.f32.{ty}.{ty} {{{registers}}}, %{n}, %{next}, 1, 1, 1, 0, 0;\"
         : {operands} : \"l\"(a), \"l\"(b));

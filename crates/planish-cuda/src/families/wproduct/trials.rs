@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Puts an operator behind what the region gave so far, with a further input of these sizes.
+/// Puts an operator after what the region gave so far, with a further input of these sizes.
 fn with(mut problem: Problem, op: impl Into<Op>, other: Option<&[usize]>) -> Problem {
     let op = op.into();
     let dtype = problem.outputs[0].dtype;
@@ -53,7 +53,7 @@ fn without_relu(mut problem: Problem) -> Problem {
     problem
 }
 
-/// All the ways in which sums are finished, of a convolution with bias and ReLU.
+/// All the ways in which accumulators are finished, of a convolution with bias and ReLU.
 fn finished(problem: &Problem) -> Vec<Problem> {
     let bare = without_relu(problem.clone());
     let images = problem.outputs[0].dims[0];
@@ -147,15 +147,15 @@ pub(in crate::families) fn overlapping() -> Vec<Problem> {
 /// The same on an image of f32 that is cast first.
 pub(in crate::families) fn with_cast(mut problem: Problem) -> Problem {
     let to = std::mem::replace(&mut problem.inputs[0].dtype, DType::F32);
-    let behind = |reference: &mut Ref| {
+    let after = |reference: &mut Ref| {
         if let Ref::Node { node, .. } = reference {
             *node += 1;
         }
     };
     for node in &mut problem.region.nodes {
-        node.inputs.iter_mut().flatten().for_each(behind);
+        node.inputs.iter_mut().flatten().for_each(after);
     }
-    problem.region.outputs.iter_mut().for_each(behind);
+    problem.region.outputs.iter_mut().for_each(after);
     problem.region.nodes[0].inputs[0] = Some(Ref::Node { node: 0, output: 0 });
     let cast = op::Cast { round_mode: op::CastRounding::Up, saturate: true, to };
     let cast = RegionNode {

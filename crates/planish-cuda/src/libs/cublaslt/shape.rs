@@ -81,7 +81,7 @@ impl Shape {
         if !fits || b.dtype != dtype || c.dtype != dtype || problem.numeric.accumulator != DType::F32 {
             return Err(refuse("types that are mixed or not f32, f16 or bf16"));
         }
-        let (activation, bias, residual) = behind(problem)?;
+        let (activation, bias, residual) = after(problem)?;
         let same_type = |idx: &usize| problem.inputs[*idx].dtype == dtype;
         if !bias.iter().chain(&residual).all(same_type) {
             return Err(refuse("a bias or residual of another type"));
@@ -225,8 +225,8 @@ fn joined(batches: &[Batch]) -> Option<(usize, [usize; 4])> {
     Some((size, strides))
 }
 
-/// Activation, bias and residual behind the product; refused where there is more.
-fn behind(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
+/// Activation, bias and residual after the product; refused where there is more.
+fn after(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>), KernelError> {
     let refuse = |what: &str| Err(KernelError::unsupported(format!("cuBLASLt: {what}")));
     let epilogue = Epilogue::stored(problem, 0)?;
     let mut activation = match (epilogue.lo, epilogue.hi) {
@@ -241,12 +241,12 @@ fn behind(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>
             _ => false,
         };
         if !is_gelu || activation != Activation::None {
-            return refuse("a program behind the product");
+            return refuse("a program after the product");
         }
         activation = Activation::GeluTanh;
     }
     let residual = match epilogue.residual {
-        Some(residual) if residual.after_clamp => return refuse("a residual behind the activation"),
+        Some(residual) if residual.after_clamp => return refuse("a residual after the activation"),
         other => other.map(|residual| residual.input as usize),
     };
     Ok((activation, epilogue.bias.map(|bias| bias as usize), residual))

@@ -1,4 +1,4 @@
-//! The operation graph of a convolution: tensors, the convolution, and pointwise operations behind it.
+//! The operation graph of a convolution: tensors, the convolution, and pointwise operations after it.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ pub(super) fn graph(
 }
 
 /// Convolution, then residual, bias and ReLU in the order that cuDNN's own fused engines have (sums in f32 commute
-/// but for rounding), the residual last where it comes behind the ReLU.
+/// but for rounding), the residual last where it comes after the ReLU.
 fn operations(
     functions: &Arc<Functions>,
     problem: &Problem,
@@ -239,8 +239,8 @@ pub(crate) fn describe_samples() -> Result<Vec<(usize, usize)>, KernelError> {
     for problem in crate::families::conv::Conv.samples() {
         let Ok(shape) = Shape::of(&problem) else { continue };
         let laid = super::laid(&problem, &shape);
-        let behind = usize::from(shape.bias.is_some()) + usize::from(shape.relu.is_some());
-        taken.push((operations(&functions, &laid, &shape)?.len(), 1 + behind));
+        let after = usize::from(shape.bias.is_some()) + usize::from(shape.relu.is_some());
+        taken.push((operations(&functions, &laid, &shape)?.len(), 1 + after));
     }
     Ok(taken)
 }

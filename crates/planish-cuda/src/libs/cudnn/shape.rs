@@ -1,4 +1,4 @@
-//! A region as one convolution with what cuDNN fuses behind it: bias, residual, ReLU.
+//! A region as one convolution with what cuDNN fuses after it: bias, residual, ReLU.
 
 use planish_kernel::pointwise::Epilogue;
 use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
@@ -28,7 +28,7 @@ pub(super) struct Shape {
     pub(super) weight: usize,
     pub(super) bias: Option<Bias>,
     pub(super) residual: Option<usize>,
-    /// Whether the residual is added behind the ReLU.
+    /// Whether the residual is added after the ReLU.
     pub(super) residual_last: bool,
     /// Lower and upper bound of a ReLU.
     pub(super) relu: Option<(f64, f64)>,
@@ -108,7 +108,7 @@ impl Shape {
             }
         };
         if epilogue.program.is_some() || (epilogue.bias.is_some() && constant.is_some()) {
-            return refuse("more than bias, residual and ReLU behind a convolution");
+            return refuse("more than bias, residual and ReLU after a convolution");
         }
         self.relu = match (epilogue.lo, epilogue.hi) {
             (f32::NEG_INFINITY, f32::INFINITY) => None,

@@ -46,11 +46,11 @@ fn each_error_inside_a_graph() {
     let table = [
         // Values and types.
         ("  input x: f32[]", "line 2, column 9: expected a value such as `%x`, found `x: f32[]`"),
-        ("  input % x: f32[]", "line 2, column 11: expected a name behind `%`, found `x: f32[]`"),
+        ("  input % x: f32[]", "line 2, column 11: expected a name after `%`, found `x: f32[]`"),
         ("  input %x f32[]", "line 2, column 12: expected `:`, found `f32[]`"),
         ("  input %x: f33[]", "line 2, column 13: unknown element type `f33`; known are f64 f32"),
         ("  input %x: f32", "line 3, column 3: expected a shape such as `[2,n]`, found `output`"),
-        ("  input %x: f32[2", "line 5, column 1: expected `]` behind the dimensions, found the end"),
+        ("  input %x: f32[2", "line 5, column 1: expected `]` after the dimensions, found the end"),
         ("  input %x: f32[+]", "line 2, column 16: expected a number, a symbol, a function or `(` at byte 1"),
         ("  input %x: seq f32[]", "line 2, column 17: expected `(`, found `f32[]`"),
         ("  input %x: seq(f32[]", "line 3, column 3: expected `)`, found `output`"),

@@ -130,7 +130,7 @@ fn large_constants_stand_beside_the_text() {
     let mut graph = Graph::new("large");
     graph.add_constant("a", Tensor::vector((0..17u8).collect::<Vec<_>>())).unwrap();
     graph.add_constant("b", Tensor::vector(vec![1f32; 20])).unwrap();
-    // Bits behind the last packed element do not count.
+    // Bits after the last packed element do not count.
     let padded = Tensor::from_bytes(DType::U4, &[1], Bytes::from_vec(vec![0xf3u8])).unwrap();
     graph.add_constant("padded", padded).unwrap();
     comes_back(&graph);

@@ -82,7 +82,7 @@ enum Bound {
     At(Dim),
     /// Before everything.
     Front,
-    /// Behind everything.
+    /// After everything.
     Back,
 }
 

@@ -38,7 +38,7 @@ pub(in crate::infer) fn pad(op: &crate::Pad, cx: &mut Inference<'_>) -> InferRes
     let mut dims = shape.dims().to_vec();
     for (idx, &axis) in axes.iter().enumerate() {
         let padded = match (pads.get(idx), pads.get(idx + axes.len())) {
-            (Some(before), Some(behind)) => &dims[axis] + before + behind,
+            (Some(before), Some(after)) => &dims[axis] + before + after,
             _ => Dim::UNKNOWN,
         };
         dims[axis] = checked_dim(cx, padded, "pad")?;
@@ -48,16 +48,16 @@ pub(in crate::infer) fn pad(op: &crate::Pad, cx: &mut Inference<'_>) -> InferRes
     Ok(vec![with_known(dtype, padded, known)])
 }
 
-/// A vector of known elements with constants before and behind it.
+/// A vector of known elements with constants before and after it.
 fn padded_list(cx: &Inference<'_>, pads: &List, axes: &[usize]) -> Option<Known> {
-    let (known, [0], [before, behind]) = (Known::of(cx, 0)?, axes, &pads.numbers()?[..]) else { return None };
+    let (known, [0], [before, after]) = (Known::of(cx, 0)?, axes, &pads.numbers()?[..]) else { return None };
     let fill = match (cx.has_input(2), known.elements.first()) {
         (true, _) => Known::of(cx, 2)?.elements.first()?.clone(),
         (false, Some(Element::Float(_))) => Element::Float(0.0),
         (false, _) => Element::Int(Dim::ZERO),
     };
-    let [before, behind] = [before, behind].map(|&count| usize::try_from(count).ok());
-    Known::concat(&[Known::full(&[before?], &fill)?, known, Known::full(&[behind?], &fill)?], 0)
+    let [before, after] = [before, after].map(|&count| usize::try_from(count).ok());
+    Known::concat(&[Known::full(&[before?], &fill)?, known, Known::full(&[after?], &fill)?], 0)
 }
 
 pub(in crate::infer) fn center_crop_pad(op: &crate::CenterCropPad, cx: &mut Inference<'_>) -> InferResult {

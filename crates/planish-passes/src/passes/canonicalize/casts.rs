@@ -1,4 +1,4 @@
-//! Casts behind one another: one, where the first loses nothing.
+//! Casts one after another: one, where the first loses nothing.
 
 use planish_ir::{Node, ValueId};
 use planish_op::{Cast, Op};

@@ -33,7 +33,7 @@ impl Bounds {
     }
 }
 
-/// A clamp behind another one.
+/// A clamp after another one.
 pub(super) fn merge(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
     let Some((between, before)) = cx.input(node, 0).and_then(|id| Some((id, cx.producer(id)?.1))) else {
         return Match::No;
@@ -54,7 +54,7 @@ pub(super) fn merge(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
     clamp(cx, node, source, output, merged).map_or(Match::No, Match::Rewrite)
 }
 
-/// Max with a lower bound, and Min with an upper bound behind that.
+/// Max with a lower bound, and Min with an upper bound after that.
 pub(super) fn extremes(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
     let Some((input, number)) = with_scalar(cx, node, output) else { return Match::No };
     match node.op {

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use planish_ir::{NodeId, ValueId};
 
 use super::moves::Moved;
-use super::{behind, is_identity, transposed};
+use super::{after, is_identity, transposed};
 use crate::view::View;
 
 /// The movable nodes, in groups that have nothing to do with each other and alternatives within a group.
 ///
-/// A Transpose that is its own inverse vanishes if what is before it moves or if what is behind it does,
+/// A Transpose that is its own inverse vanishes if what is before it moves or if what is after it does,
 /// but not if both do: of such a pair of sides one may move.
 pub(super) fn sides(
     cx: &View<'_>,
@@ -19,7 +19,7 @@ pub(super) fn sides(
 ) -> Vec<Vec<Vec<NodeId>>> {
     let ids: Vec<NodeId> =
         cx.graph().nodes().map(|(id, _)| id).filter(|id| movable.contains_key(id)).collect();
-    if !is_identity(&behind(perm, perm)) {
+    if !is_identity(&after(perm, perm)) {
         return vec![vec![ids]];
     }
     let mut sides_of = Sides::default();

@@ -303,7 +303,7 @@ fn keys_that_broadcast_over_batches_are_refused() {
 }
 
 #[test]
-fn a_product_behind_a_softmax_of_something_else_stays() {
+fn a_product_after_a_softmax_of_something_else_stays() {
     leaves(
         RecognizeAttention,
         "input %x: f32[b,s,t] input %v: f32[b,t,2] %w: f32[b,s,t] = Softmax(%x) \

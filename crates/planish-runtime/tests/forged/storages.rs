@@ -2,7 +2,7 @@
 
 use planish_kernel::{Layout, Ref};
 use planish_op::ValueType;
-use planish_plan::{Evidence, Home, Profile, StepKind, SymbolRange};
+use planish_plan::{Evidence, Profile, StepKind, Storage, SymbolRange};
 use planish_tensor::{DType, Dim};
 
 use crate::{
@@ -22,7 +22,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "has no memory of its own",
         change: |plan| {
             let of = plan.program.outputs[0];
-            plan.program.outputs[0] = like(&mut plan.program, of, Home::Alias { of });
+            plan.program.outputs[0] = like(&mut plan.program, of, Storage::Alias { of });
         },
     },
     Forgery {
@@ -31,7 +31,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "has no memory of its own",
         change: |plan| {
             let of = plan.program.outputs[0];
-            let part = like(&mut plan.program, of, Home::Inside { of, axis: 0, offset: Dim::from(0) });
+            let part = like(&mut plan.program, of, Storage::Inside { of, axis: 0, offset: Dim::from(0) });
             plan.program.outputs[0] = part;
         },
     },
@@ -40,7 +40,8 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "products",
         says: "has no memory of its own",
         change: |plan| {
-            let weight = plan.program.values.iter().position(|value| matches!(value.home, Home::Weight(_)));
+            let weight =
+                plan.program.values.iter().position(|value| matches!(value.storage, Storage::Weight(_)));
             plan.program.outputs[0] = weight.unwrap() as u32;
         },
     },
@@ -56,7 +57,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "nobody gives",
         change: |plan| {
             let of = plan.program.inputs[0];
-            like(&mut plan.program, of, Home::Input);
+            like(&mut plan.program, of, Storage::Input);
         },
     },
     Forgery {
@@ -75,7 +76,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "nothing writes the output",
         change: |plan| {
             let of = plan.program.outputs[0];
-            plan.program.outputs[0] = like(&mut plan.program, of, Home::Arena);
+            plan.program.outputs[0] = like(&mut plan.program, of, Storage::Arena);
         },
     },
     Forgery {
@@ -99,7 +100,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "over an input or a weight",
         change: |plan| {
             let at = input(plan, "MatMul", 1);
-            let view = like(&mut plan.program, at, Home::Alias { of: at });
+            let view = like(&mut plan.program, at, Storage::Alias { of: at });
             step(plan, "LogSoftmax").outputs[0] = Some(view);
         },
     },
@@ -124,8 +125,8 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "is a part of itself",
         change: |plan| {
             let at = plan.program.values.len() as u32;
-            let first = like(&mut plan.program, 0, Home::Alias { of: at + 1 });
-            like(&mut plan.program, 0, Home::Alias { of: first });
+            let first = like(&mut plan.program, 0, Storage::Alias { of: at + 1 });
+            like(&mut plan.program, 0, Storage::Alias { of: first });
         },
     },
     Forgery {
@@ -135,7 +136,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         change: |plan| {
             let mut of = 0;
             for _ in 0..5000 {
-                of = like(&mut plan.program, 0, Home::Alias { of });
+                of = like(&mut plan.program, 0, Storage::Alias { of });
             }
         },
     },
@@ -144,7 +145,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "products",
         says: "value 4000000000 is named",
         change: |plan| {
-            like(&mut plan.program, 0, Home::Alias { of: 4_000_000_000 });
+            like(&mut plan.program, 0, Storage::Alias { of: 4_000_000_000 });
         },
     },
     Forgery {
@@ -152,7 +153,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "bottleneck",
         says: "in the memory of",
         change: |plan| {
-            let view = like(&mut plan.program, 0, Home::Alias { of: 0 });
+            let view = like(&mut plan.program, 0, Storage::Alias { of: 0 });
             resize(plan, view, &[1 << 30]);
         },
     },
@@ -161,7 +162,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "products",
         says: "of axis 7 in",
         change: |plan| {
-            like(&mut plan.program, 0, Home::Inside { of: 0, axis: 7, offset: Dim::from(0) });
+            like(&mut plan.program, 0, Storage::Inside { of: 0, axis: 7, offset: Dim::from(0) });
         },
     },
     Forgery {
@@ -169,7 +170,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "products",
         says: "at -1 of axis 1 in",
         change: |plan| {
-            like(&mut plan.program, 0, Home::Inside { of: 0, axis: 1, offset: Dim::from(-1) });
+            like(&mut plan.program, 0, Storage::Inside { of: 0, axis: 1, offset: Dim::from(-1) });
         },
     },
     Forgery {
@@ -177,7 +178,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "products",
         says: "of axis 1 in",
         change: |plan| {
-            like(&mut plan.program, 0, Home::Inside { of: 0, axis: 1, offset: Dim::from(i64::MAX) });
+            like(&mut plan.program, 0, Storage::Inside { of: 0, axis: 1, offset: Dim::from(i64::MAX) });
         },
     },
     Forgery {
@@ -186,7 +187,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "is weight 99 of",
         change: |plan| {
             let at = input(plan, "MatMul", 1);
-            value(plan, at).home = Home::Weight(99);
+            value(plan, at).storage = Storage::Weight(99);
         },
     },
     Forgery {
@@ -318,13 +319,13 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         change: |plan| {
             let at = output(plan, "LogSoftmax", 0);
             unlist(plan, at);
-            value(plan, at).home = Home::Own;
+            value(plan, at).storage = Storage::Own;
             value(plan, at).ty = ValueType::Sequence(Box::new(ty(DType::F32, &[2])));
         },
     },
 ];
 
 #[test]
-fn lies_about_homes_and_lists() {
+fn lies_about_storages_and_lists() {
     all_refused(&FORGERIES);
 }

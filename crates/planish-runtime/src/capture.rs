@@ -1,47 +1,47 @@
-//! Launches of a device recorded once and replayed: a run then costs the host one call for a whole stretch of
+//! Launches of a device captured once and replayed: a run then costs the host one call for a whole span of
 //! steps, and the device the least time between them.
 //!
-//! A recording holds addresses. It is replayed only where every address is the same again, so it follows the
+//! A captured graph holds addresses. It is replayed only where every address is the same again, so it follows the
 //! context's memory, the caller's buffers and the sizes without being told; and it lives with the resolved sizes
 //! that it was made at, so that the two are dropped together. What is met once is launched step by step: a
-//! recording costs more than it saves before the third time.
+//! capturing costs more than it saves before the third time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use planish_kernel::{Address, MemoryKind, Queue, Recording};
+use planish_kernel::{Address, CapturedGraph, MemoryKind, Queue};
 use planish_plan::Step;
 
 use crate::engine::Core;
 use crate::error::RunError;
 use crate::resolve::{Action, ResolvedStep, Way};
 
-/// Shorter stretches gain nothing.
+/// Shorter spans gain nothing.
 const MIN_STEPS: usize = 2;
-/// Recordings of one stretch at different addresses: buffers that a caller uses in turn.
-const MAX_RECORDINGS: usize = 4;
-/// Addresses that were met and not recorded yet, by their hashes.
+/// CapturedGraphs of one span at different addresses: buffers that a caller uses in turn.
+const MAX_GRAPHS: usize = 4;
+/// Addresses that were met and not captured yet, by their hashes.
 const MAX_SEEN: usize = 16;
 
-/// Steps behind each other on one queue of a device, by their places in the segment.
+/// Steps one after another on one queue of a device, by their places in the segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct GraphSpan {
     pub(crate) first: usize,
-    /// Behind the last step.
+    /// After the last step.
     pub(crate) end: usize,
     /// What tools that watch the process show of it.
     pub(crate) name: String,
 }
 
-/// The stretches of a segment: kernels alone, on one queue, nothing waited for but before the first and nothing
-/// waited on but behind the last.
-pub(crate) fn stretches(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) -> Vec<Stretch> {
+/// The spans of a segment: kernels alone, on one queue, nothing waited for but before the first and nothing
+/// waited on but after the last.
+pub(crate) fn spans(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) -> Vec<GraphSpan> {
     let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
     let is_launch = |idx: usize| {
         matches!(resolved[idx].action, Action::Kernel { .. })
             && core.backends[steps[idx].target as usize].memory_kind() == MemoryKind::Device
     };
-    let mut stretches = Vec::new();
+    let mut spans = Vec::new();
     let mut first = 0;
     while first < steps.len() {
         let mut end = first;
@@ -55,71 +55,70 @@ pub(crate) fn stretches(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) 
         if end - first >= MIN_STEPS {
             let (from, to) = (&steps[first].name, &steps[end - 1].name);
             let name = format!("{} steps from {from} to {to}", end - first);
-            stretches.push(Stretch { first, end, name });
+            spans.push(GraphSpan { first, end, name });
         }
         first = end.max(first + 1);
     }
-    stretches
+    spans
 }
 
-/// Stretches with the transfers between the host and their device that stand next to them on the same queue: one
-/// recording then holds a whole run, where the host's memory is pinned.
+/// Spans with the transfers between the host and their device that stand next to them on the same queue: one
+/// captured graph then holds a whole run, where the host's memory is pinned.
 pub(crate) fn with_transfers(
     steps: &[Step],
     resolved: &[ResolvedStep],
-    stretches: &[Stretch],
-) -> Vec<Option<Stretch>> {
+    spans: &[GraphSpan],
+) -> Vec<Option<GraphSpan>> {
     let is_transfer =
         |idx: usize| matches!(resolved[idx].action, Action::Transfer { way: Way::Up | Way::Down, .. });
     let follows = |idx: usize| {
         let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
         queue(idx) == queue(idx - 1) && resolved[idx].waits.is_empty() && !resolved[idx - 1].awaited
     };
-    let mut list: Vec<Option<Stretch>> = Vec::with_capacity(stretches.len());
-    for (number, stretch) in stretches.iter().enumerate() {
-        // Transfers between two stretches go with the first of them.
-        let before = list.last().map_or(0, |last: &Option<Stretch>| match last {
+    let mut list: Vec<Option<GraphSpan>> = Vec::with_capacity(spans.len());
+    for (number, span) in spans.iter().enumerate() {
+        // Transfers between two spans go with the first of them.
+        let before = list.last().map_or(0, |last: &Option<GraphSpan>| match last {
             Some(wide) => wide.end,
-            None => stretches[number - 1].end,
+            None => spans[number - 1].end,
         });
-        let (mut first, mut end) = (stretch.first, stretch.end);
+        let (mut first, mut end) = (span.first, span.end);
         while first > before && is_transfer(first - 1) && follows(first) {
             first -= 1;
         }
         while end < steps.len() && is_transfer(end) && follows(end) {
             end += 1;
         }
-        let is_wider = (first, end) != (stretch.first, stretch.end);
-        let name =
-            format!("{}, with {} transfers", stretch.name, end - first - (stretch.end - stretch.first));
-        list.push(is_wider.then_some(Stretch { first, end, name }));
+        let is_wider = (first, end) != (span.first, span.end);
+        let name = format!("{}, with {} transfers", span.name, end - first - (span.end - span.first));
+        list.push(is_wider.then_some(GraphSpan { first, end, name }));
     }
     list
 }
 
 #[derive(Debug)]
-struct Recorded {
-    stretch: usize,
+struct Captured {
+    span: usize,
     key: Vec<Address>,
-    recording: Box<dyn Recording>,
+    graph: Box<dyn CapturedGraph>,
 }
 
-/// The recordings of a segment at given sizes.
+/// The captured graphs of a segment at given sizes.
 #[derive(Debug, Default)]
-pub(crate) struct Recordings {
+pub(crate) struct CapturedGraphs {
     /// Most recently used first.
     list: Mutex<List>,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    recorded: Vec<Recorded>,
+    captured: Vec<Captured>,
     seen: Vec<u64>,
-    /// Stretches that the backend cannot record.
+    /// Spans that the backend cannot capture.
     refused: Vec<usize>,
 }
 
-/// How a stretch is to be run.
+/// How a span is to be run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     /// It was replayed.
@@ -127,39 +126,39 @@ pub(crate) enum How {
     /// Step by step.
     Plain,
     /// Between `begin` and `end`, then replayed.
-    Record,
+    Capture,
 }
 
-impl Recordings {
+impl CapturedGraphs {
     fn lock(&self) -> MutexGuard<'_, List> {
         // Whoever panicked left whole entries.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replays the stretch if it was recorded at these addresses, or says what to do.
+    /// Replays the span if it was captured at these addresses, or says what to do.
     pub(crate) fn replay(
         &self,
-        stretch: usize,
+        span: usize,
         key: &[Address],
         queue: &mut dyn Queue,
     ) -> Result<How, RunError> {
         let mut list = self.lock();
-        let found = list.recorded.iter().position(|known| known.stretch == stretch && known.key == key);
+        let found = list.captured.iter().position(|known| known.span == span && known.key == key);
         if let Some(at) = found {
-            list.recorded[..=at].rotate_right(1);
-            // SAFETY: every address is what it was when the launches were recorded, and so is the age of pinned memory
-            // where there are copies, so what was promised for them then holds now; the recording belongs to one context, which runs one run at a time.
-            unsafe { queue.replay(&*list.recorded[0].recording)? };
+            list.captured[..=at].rotate_right(1);
+            // SAFETY: every address is what it was when the launches were captured, and so is the age of pinned memory
+            // where there are copies, so what was promised for them then holds now; the captured graph belongs to one context, which runs one run at a time.
+            unsafe { queue.replay(&*list.captured[0].graph)? };
             return Ok(How::Done);
         }
-        if list.refused.contains(&stretch) {
+        if list.refused.contains(&span) {
             return Ok(How::Plain);
         }
         let mut hasher = DefaultHasher::new();
-        (stretch, key).hash(&mut hasher);
+        (span, key).hash(&mut hasher);
         let hash = hasher.finish();
         if list.seen.contains(&hash) {
-            return Ok(How::Record);
+            return Ok(How::Capture);
         }
         if list.seen.len() == MAX_SEEN {
             list.seen.remove(0);
@@ -168,24 +167,24 @@ impl Recordings {
         Ok(How::Plain)
     }
 
-    /// Keeps what was recorded, or notes that it could not be.
-    pub(crate) fn keep(&self, stretch: usize, key: &[Address], recording: Option<Box<dyn Recording>>) {
+    /// Keeps what was captured, or notes that it could not be.
+    pub(crate) fn keep(&self, span: usize, key: &[Address], graph: Option<Box<dyn CapturedGraph>>) {
         let mut list = self.lock();
-        let Some(recording) = recording else {
-            list.refused.push(stretch);
+        let Some(graph) = graph else {
+            list.refused.push(span);
             return;
         };
-        list.recorded.insert(0, Recorded { stretch, key: key.to_vec(), recording });
+        list.captured.insert(0, Captured { span, key: key.to_vec(), graph });
         let mut n_kept = 0;
-        list.recorded.retain(|known| {
-            n_kept += usize::from(known.stretch == stretch);
-            known.stretch != stretch || n_kept <= MAX_RECORDINGS
+        list.captured.retain(|known| {
+            n_kept += usize::from(known.span == span);
+            known.span != span || n_kept <= MAX_GRAPHS
         });
     }
 
     /// How many there are, and the bytes that they hold.
     pub(crate) fn size(&self) -> (usize, usize) {
         let list = self.lock();
-        (list.recorded.len(), list.recorded.iter().map(|known| known.recording.bytes()).sum())
+        (list.captured.len(), list.captured.iter().map(|known| known.graph.bytes()).sum())
     }
 }
