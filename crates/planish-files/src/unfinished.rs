@@ -1,4 +1,4 @@
-//! Files that were begun and not finished: those of this process, and those that killed processes left after.
+//! Files that were begun and not finished: those of this process, and those that killed processes left behind.
 //!
 //! Whoever writes a file holds a lock on its temporary one, and the system releases that lock however the process ends.
 //! So a temporary file that can be locked is nobody's any more, on whatever machine its process ran.

@@ -34,7 +34,7 @@ pub enum RunErrorKind {
     Failed,
 }
 
-/// A plan's refusal or failure; nothing is left after, the context can run again.
+/// A plan's refusal or failure; nothing is left behind, the context can run again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct RunError {
