@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 use planish_cuda::{Gpu, Source, find, nvrtc, offline};
+use planish_kernel::Budget;
 
 use crate::python;
 
@@ -92,7 +93,7 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
                 continue;
             }
             for problem in offline::samples(family) {
-                for candidate in offline::candidates(family, &gpu, &problem) {
+                for candidate in offline::candidates(family, &gpu, &problem, &Budget::USUAL) {
                     let arranged = problem.for_candidate(&candidate);
                     let sources = offline::sources(&gpu, &arranged, &candidate.tactic)
                         .with_context(|| format!("{} on {}", candidate.tactic, problem.key()))?;

@@ -7,6 +7,7 @@ use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::options::BuildOptions;
+use crate::policy;
 use crate::sizes::Sizes;
 
 /// One way to do a step.
@@ -78,7 +79,9 @@ fn choices(
     let selected =
         |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
     let backend = backends.get(step.target);
-    for candidate in backend.candidates_from(&problem, &|source| options.takes_source(source)) {
+    for candidate in backend.candidates_from(&problem, &policy::budget(options.tune_level), &|source| {
+        options.takes_source(source)
+    }) {
         if options.takes(backend, &candidate) && selected(&candidate) {
             let ns = candidate.predicted_ns;
             list.push(Alternative { candidate, ns, measured: false, view: false });

@@ -11,6 +11,7 @@
 //! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
 //!   seen differently;
 //! - `measure`: what each way costs, `trial`: one of them run and timed;
+//! - `policy`: how much is searched and measured at which tune level;
 //! - `select`: the cheapest choice with layout changes priced;
 //! - `variants`: other tactics at other sizes;
 //! - `schedule`: reorders and transfers put in, storage decided, weights packed;
@@ -32,6 +33,7 @@ mod measure;
 mod options;
 mod parts;
 mod place;
+mod policy;
 mod precision;
 mod recover;
 mod schedule;

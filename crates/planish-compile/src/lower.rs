@@ -14,6 +14,7 @@ use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
 use crate::options::{BuildOptions, Precision};
 use crate::place::{Carried, Unit, better_on_host};
+use crate::policy;
 use crate::precision::numeric;
 use crate::sizes::Sizes;
 
@@ -188,11 +189,13 @@ impl Setting<'_> {
         problem: &'p Problem,
     ) -> impl Iterator<Item = Candidate> + 'p {
         let takes = |source: &str| self.options.takes_source(source);
-        backend.candidates_from(problem, &takes).into_iter().filter(move |candidate| {
-            !candidate.slow
-                && self.options.takes(backend, candidate)
-                && is_within(backend, problem, candidate, self.options.workspace)
-        })
+        backend.candidates_from(problem, &policy::budget(self.options.tune_level), &takes).into_iter().filter(
+            move |candidate| {
+                !candidate.slow
+                    && self.options.takes(backend, candidate)
+                    && is_within(backend, problem, candidate, self.options.workspace)
+            },
+        )
     }
 
     /// What a step costs on its target by the cost model, if there is a kernel for it.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use planish_kernel::{Candidate, Layout, Region, Tactic, Want};
+use planish_kernel::{Budget, Candidate, Layout, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Program, Step, StepKind, Storage, Timing, Value, Variant};
 
 use crate::alternatives::{Alternative, Choices, readable};
@@ -244,7 +244,8 @@ impl Schedule<'_> {
         let problem = problem.ok_or_else(|| BuildError::internal(format!("`{name}` has no sizes")))?;
         // Layouts must be brought into each other in any case; libraries that are left out are not asked.
         let takes = |source: &str| source == "own" || self.options.takes_source(source);
-        let mut candidates = self.backends.get(target).candidates_from(&problem, &takes).into_iter();
+        let mut candidates =
+            self.backends.get(target).candidates_from(&problem, &Budget::USUAL, &takes).into_iter();
         let fits = |one: &Candidate| one.inputs[0].layout == from && one.outputs[0].layout == to;
         Ok(candidates.find(fits).map(|candidate| (region, candidate)))
     }

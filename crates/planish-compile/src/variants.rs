@@ -18,6 +18,7 @@ use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::measure::measure;
 use crate::options::BuildOptions;
+use crate::policy;
 use crate::select::Chosen;
 use crate::sizes::Sizes;
 use crate::tactic_lock::TacticLock;
@@ -225,7 +226,9 @@ impl Look<'_> {
                 && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
         };
         let mut list: Vec<Alternative> = backend
-            .candidates_from(&problem, &|source| options.takes_source(source))
+            .candidates_from(&problem, &policy::budget(options.tune_level), &|source| {
+                options.takes_source(source)
+            })
             .into_iter()
             .filter(|candidate| {
                 !candidate.slow

@@ -8,7 +8,8 @@
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
 use planish_kernel::{
-    Address, Backend, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
+    Address, Backend, Budget, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region,
+    RegionNode,
 };
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
@@ -217,7 +218,7 @@ fn measure(cpu: &Cpu, case: &Case, n: usize) -> Option<f64> {
         Problem { region: case.region.clone(), inputs, outputs: vec![], numeric: Numeric::F32, threads: 1 };
     let last = problem.inner_types().ok()?.pop()?.pop()?;
     problem.outputs = vec![lay(&last.dims)];
-    let candidates = cpu.candidates(&problem);
+    let candidates = cpu.candidates(&problem, &Budget::USUAL);
     let candidate =
         candidates.iter().find(|candidate| !candidate.slow && candidate.outputs[0].layout == case.layout);
     let kernel = cpu.prepare(&problem, &candidate.or(candidates.first())?.tactic).ok()?;

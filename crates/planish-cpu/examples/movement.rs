@@ -15,7 +15,8 @@ use planish_cpu::simd::{Simd, SimdKernel};
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
 use planish_kernel::{
-    Address, Backend, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region, RegionNode,
+    Address, Backend, Budget, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region,
+    RegionNode,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::*;
@@ -191,7 +192,8 @@ fn operator(
         threads: 1,
     };
     let cpu = Cpu::new();
-    for candidate in cpu.candidates(&problem).into_iter().filter(|candidate| !candidate.slow) {
+    for candidate in cpu.candidates(&problem, &Budget::USUAL).into_iter().filter(|candidate| !candidate.slow)
+    {
         let mut problem = problem.clone();
         let sides = [(&mut problem.inputs, &candidate.inputs), (&mut problem.outputs, &candidate.outputs)];
         for (operands, wants) in sides {
@@ -288,7 +290,7 @@ fn resizes() {
 fn measured(problem: &Problem) -> Vec<(String, f64)> {
     let cpu = Cpu::new();
     let mut times = Vec::new();
-    for candidate in cpu.candidates(problem).into_iter().filter(|candidate| !candidate.slow) {
+    for candidate in cpu.candidates(problem, &Budget::USUAL).into_iter().filter(|candidate| !candidate.slow) {
         let mut laid = problem.clone();
         for (operand, want) in laid.inputs.iter_mut().zip(&candidate.inputs) {
             operand.strides = want.layout.strides(&operand.dims);

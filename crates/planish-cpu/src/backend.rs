@@ -1,8 +1,8 @@
 //! `Cpu`: the backend, a table of kernel families over host memory and the thread pool.
 
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind, Operand,
-    PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Address, Backend, Budget, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind,
+    Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
@@ -112,8 +112,8 @@ impl Backend for Cpu {
         regions::propose(whole)
     }
 
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        FAMILIES.iter().flat_map(|family| family.candidates(self.isa, problem)).collect()
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        FAMILIES.iter().flat_map(|family| family.candidates(self.isa, problem, budget)).collect()
     }
 
     fn pack(

@@ -1,7 +1,7 @@
 //! The last tactic of everything: a region computed by the reference, through copies in plain layout.
 
 use planish_kernel::{
-    Candidate, KernelError, KernelErrorKind, Layout, Operand, Problem, Ref, Region, Tactic, Want,
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, Operand, Problem, Ref, Region, Tactic, Want,
 };
 use planish_op::Value;
 use planish_reference::EvalErrorKind;
@@ -67,7 +67,7 @@ impl Family for Reference {
         "reference"
     }
 
-    fn candidates(&self, _isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, _isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let n_elements: usize = problem.outputs.iter().map(Operand::len).sum();
         vec![Candidate {
             tactic: Tactic::new("reference", 1),

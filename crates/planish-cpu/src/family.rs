@@ -3,7 +3,7 @@
 //! A kernel itself is a pure function over pointers with a plan made before; a family turns a `Problem` into
 //! candidates, packs weights for them, and wraps the plan as a [`Work`].
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use crate::isa::Isa;
@@ -15,7 +15,7 @@ pub(crate) trait Family: Sync {
 
     /// Ways to compute the problem on this instruction set, the likely fastest first. Operands come with dense
     /// strides; each candidate says which layouts it wants.
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate>;
+    fn candidates(&self, isa: Isa, problem: &Problem, budget: &Budget) -> Vec<Candidate>;
 
     /// A weight in the form that the tactic reads; asked only for inputs whose candidate names a format.
     fn pack(

@@ -1,6 +1,6 @@
 //! Trials, for tests: a problem run by a family on strided operands, and compared with the reference.
 
-use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
 
@@ -175,7 +175,7 @@ fn offsets(operand: &Operand) -> Vec<usize> {
 
 /// Runs the first candidate's tactic of a family on a problem.
 pub(crate) fn run(family: &dyn Family, isa: Isa, problem: &Problem, inputs: &[Tensor]) -> Vec<Tensor> {
-    let candidates = family.candidates(isa, problem);
+    let candidates = family.candidates(isa, problem, &Budget::USUAL);
     let candidate = candidates.first().unwrap_or_else(|| panic!("no candidate: {}", problem.key()));
     let work = family.prepare(isa, problem, &candidate.tactic).unwrap();
     let from: Vec<HostMemory> =

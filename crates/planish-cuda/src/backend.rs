@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory, MemoryInfo,
-    MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Ref, Region, Tactic, Target,
-    Whole, source_of_family,
+    Address, Backend, Budget, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory,
+    MemoryInfo, MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Ref, Region,
+    Tactic, Target, Whole, source_of_family,
 };
 use planish_op::{Op, Value};
 use planish_tensor::{DType, Tensor};
@@ -153,9 +153,9 @@ impl Cuda {
     }
 
     /// The candidates of one family alone.
-    pub fn candidates_of(&self, family: &str, problem: &Problem) -> Vec<Candidate> {
+    pub fn candidates_of(&self, family: &str, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let known = FAMILIES.iter().filter(|known| known.name() == family);
-        known.flat_map(|family| family.candidates_on(self, problem)).collect()
+        known.flat_map(|family| family.candidates_on(self, problem, budget)).collect()
     }
 }
 
@@ -187,12 +187,17 @@ impl Backend for Cuda {
         regions::propose(whole)
     }
 
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        FAMILIES.iter().flat_map(|family| family.candidates_on(self, problem)).collect()
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        FAMILIES.iter().flat_map(|family| family.candidates_on(self, problem, budget)).collect()
     }
 
-    fn candidates_from(&self, problem: &Problem, takes: &dyn Fn(&str) -> bool) -> Vec<Candidate> {
-        families_from(takes).flat_map(|family| family.candidates_on(self, problem)).collect()
+    fn candidates_from(
+        &self,
+        problem: &Problem,
+        budget: &Budget,
+        takes: &dyn Fn(&str) -> bool,
+    ) -> Vec<Candidate> {
+        families_from(takes).flat_map(|family| family.candidates_on(self, problem, budget)).collect()
     }
 
     fn versions(&self, takes: &dyn Fn(&str) -> bool) -> Vec<String> {
@@ -388,7 +393,7 @@ mod tests {
         let (mut n_packed, mut n_shared) = (0, 0);
         for family in FAMILIES {
             for problem in family.samples() {
-                for candidate in family.candidates(&gpu, &problem) {
+                for candidate in family.candidates(&gpu, &problem, &Budget::USUAL) {
                     let arranged = problem.for_candidate(&candidate);
                     let check = |problem: &Problem| check_packed(*family, problem, &candidate.tactic);
                     check(&arranged).unwrap();

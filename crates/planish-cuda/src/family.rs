@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Call, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_kernel::{Budget, Call, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use crate::backend::Cuda;
@@ -19,11 +19,11 @@ pub(crate) trait Family: Sync {
 
     /// Ways to compute the problem on this GPU, the likely fastest first. Operands come with dense strides;
     /// each candidate says which layouts it wants. Pure.
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate>;
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate>;
 
     /// The same where the device is at hand; for library families, whose libraries know their algorithms.
-    fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
-        self.candidates(cuda.gpu(), problem)
+    fn candidates_on(&self, cuda: &Cuda, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        self.candidates(cuda.gpu(), problem, budget)
     }
 
     /// The library that its tactics call.

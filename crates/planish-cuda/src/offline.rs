@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use planish_kernel::{Candidate, Code, KernelError, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, Code, KernelError, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use crate::backend::{FAMILIES, family_of};
@@ -59,16 +59,10 @@ pub fn trials(family: &str) -> Vec<Trial> {
     FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.trials()).collect()
 }
 
-/// Whether families that choose among many tactics by price offer all of them: for measuring how good the prices
-/// are. Holds for the whole process.
-pub fn offer_everything(everything: bool) {
-    crate::families::product::offer_everything(everything);
-}
-
 /// The candidates of one family.
-pub fn candidates(family: &str, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+pub fn candidates(family: &str, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
     let known = FAMILIES.iter().filter(|known| known.name() == family);
-    known.flat_map(|family| family.candidates(gpu, problem)).collect()
+    known.flat_map(|family| family.candidates(gpu, problem, budget)).collect()
 }
 
 /// Whether a library that was found has every function that the backend calls.

@@ -2,8 +2,8 @@
 //! plans can be looked at on any machine; it has no memory and runs nothing.
 
 use planish_kernel::{
-    Backend, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem, Proposal, Queue,
-    QueueOptions, Region, Tactic, Target, Whole,
+    Backend, Budget, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem, Proposal,
+    Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
@@ -58,8 +58,8 @@ impl Backend for Planner {
         regions::propose(whole)
     }
 
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        FAMILIES.iter().flat_map(|family| family.candidates(&self.gpu, problem)).collect()
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        FAMILIES.iter().flat_map(|family| family.candidates(&self.gpu, problem, budget)).collect()
     }
 
     fn pack(

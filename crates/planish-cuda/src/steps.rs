@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, PackedWeight, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use crate::backend::Cuda;
@@ -121,7 +121,7 @@ impl Code {
 pub(crate) trait Planner: Sync {
     fn name(&self) -> &'static str;
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate>;
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate>;
 
     /// The tactic for exactly these operands, strides included.
     fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError>;
@@ -157,8 +157,8 @@ impl<T: Planner> Family for T {
         Planner::name(self)
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
-        Planner::candidates(self, gpu, problem)
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        Planner::candidates(self, gpu, problem, budget)
     }
 
     fn pack(

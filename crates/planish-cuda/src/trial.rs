@@ -5,7 +5,7 @@
 mod device;
 mod host;
 
-use planish_kernel::{Candidate, Fault, Operand, Problem, Ref, Region, Want};
+use planish_kernel::{Budget, Candidate, Fault, Operand, Problem, Ref, Region, Want};
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
 
@@ -176,7 +176,7 @@ pub(crate) fn check_on(family: &dyn Planner, problem: &Problem, inputs: &[Tensor
         None => Gpu::known("h200").unwrap(),
     };
     let want = evaluate(&problem.region, inputs);
-    let candidates = family.candidates(&gpu, problem);
+    let candidates = family.candidates(&gpu, problem, &Budget::USUAL);
     assert!(!candidates.is_empty(), "no candidate: {}", problem.key());
     for candidate in &candidates {
         let gaps: &[usize] = match candidate.inputs.iter().chain(&candidate.outputs).any(|want| want.inside) {
@@ -256,7 +256,7 @@ fn run(
 /// here or not, since a device's word is read by the runtime.
 pub(crate) fn fault(family: &dyn Planner, problem: &Problem, inputs: &[Tensor]) -> (Option<Fault>, Tensor) {
     let gpu = Gpu::known("h200").unwrap();
-    let candidate = family.candidates(&gpu, problem).into_iter().next().unwrap();
+    let candidate = family.candidates(&gpu, problem, &Budget::USUAL).into_iter().next().unwrap();
     let plan = family.plan(&gpu, problem, &candidate.tactic).unwrap();
     let from: Vec<Vec<u8>> =
         problem.inputs.iter().zip(inputs).map(|(operand, tensor)| lay_out(operand, tensor)).collect();

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use planish_cuda::{Gpu, offline};
+use planish_kernel::Budget;
 
 #[test]
 fn no_family_lists_a_tactic_twice() {
@@ -15,7 +16,7 @@ fn no_family_lists_a_tactic_twice() {
         for gpu in Gpu::every_architecture() {
             for problem in &problems {
                 let mut seen = BTreeSet::new();
-                for candidate in offline::candidates(family, &gpu, problem) {
+                for candidate in offline::candidates(family, &gpu, problem, &Budget::USUAL) {
                     let key = problem.for_candidate(&candidate).key();
                     if !seen.insert((candidate.tactic.name.clone(), key.clone())) {
                         twice.insert(format!("{} on sm_{}: {key}", candidate.tactic.name, gpu.sm));

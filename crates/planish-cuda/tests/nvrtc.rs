@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::{CudaErrorKind, Gpu, Source, find, nvrtc, offline};
-use planish_kernel::Code;
+use planish_kernel::{Budget, Code};
 use planish_tensor::Bytes;
 
 const TESTS: [(&str, fn()); 6] = [
@@ -103,7 +103,8 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
         for gpu in Gpu::every_architecture() {
             // The first sample that has our own code after it stands for the family on this architecture.
             let source = offline::samples(family).iter().find_map(|problem| {
-                let candidate = offline::candidates(family, &gpu, problem).into_iter().next()?;
+                let candidate =
+                    offline::candidates(family, &gpu, problem, &Budget::USUAL).into_iter().next()?;
                 let arranged = problem.for_candidate(&candidate);
                 let sources = offline::sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 Some((candidate.tactic, sources))

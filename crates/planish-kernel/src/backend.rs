@@ -13,8 +13,8 @@ use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
 use crate::{
-    Arithmetic, Candidate, Code, Event, KernelError, PackedWeight, Problem, Proposal, Queue, QueueOptions,
-    Region, Tactic, Whole,
+    Arithmetic, Budget, Candidate, Code, Event, KernelError, PackedWeight, Problem, Proposal, Queue,
+    QueueOptions, Region, Tactic, Whole,
 };
 
 /// An address in a backend's memory.
@@ -173,13 +173,18 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn regions(&self, whole: &Whole) -> Vec<Proposal>;
 
     /// Ways to compute the problem, the likely fastest first. Operands have dense strides of any layout here:
-    /// the candidates say which layouts they want. Empty when the backend cannot.
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate>;
+    /// the candidates say which layouts they want. Empty when the backend cannot. No family offers more than `budget`.
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate>;
 
     /// As [`Backend::candidates`], but of the sources that `takes` names alone. A library that is left out is not
     /// asked, so that it need not be there, nor is loaded if it is.
-    fn candidates_from(&self, problem: &Problem, takes: &dyn Fn(&str) -> bool) -> Vec<Candidate> {
-        let mut candidates = self.candidates(problem);
+    fn candidates_from(
+        &self,
+        problem: &Problem,
+        budget: &Budget,
+        takes: &dyn Fn(&str) -> bool,
+    ) -> Vec<Candidate> {
+        let mut candidates = self.candidates(problem, budget);
         candidates.retain(|candidate| takes(self.source(&candidate.tactic)));
         candidates
     }

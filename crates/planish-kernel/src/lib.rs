@@ -5,6 +5,7 @@
 //! - [`Operand`] and [`Layout`]: how a value lies in memory;
 //! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
 //! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
+//! - [`Budget`]: how many candidates a family of kernels may offer;
 //! - [`movement`]: operators that only move data, as strided copies;
 //! - [`norm`], [`resize`] and [`attention`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
@@ -17,6 +18,7 @@
 
 pub mod attention;
 mod backend;
+mod budget;
 mod code;
 mod error;
 mod fault;
@@ -39,6 +41,7 @@ mod whole;
 pub use backend::{
     Address, Backend, Call, Kernel, Memory, MemoryInfo, MemoryKind, Prices, Target, source_of_family,
 };
+pub use budget::Budget;
 pub use code::Code;
 pub use error::{KernelError, KernelErrorKind};
 pub use fault::Fault;

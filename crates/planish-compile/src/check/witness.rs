@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use planish_kernel::{Backend, Candidate, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{
+    Backend, Budget, Candidate, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode,
+};
 use planish_op::Value;
 use planish_reference::evaluate;
 use planish_tensor::Tensor;
@@ -101,7 +103,7 @@ fn one(
     let mut problem = Problem { region, inputs, outputs: Vec::new(), numeric: Numeric::F32, threads };
     let types = problem.inner_types().map_err(|error| error.to_string())?;
     problem.outputs = types[0].iter().map(|ty| Operand::dense(ty.dtype, &ty.dims, Layout::Plain)).collect();
-    let candidates = backend.candidates_from(&problem, &|source| source == "own");
+    let candidates = backend.candidates_from(&problem, &Budget::USUAL, &|source| source == "own");
     for candidate in preferred(candidates, tactic) {
         let posed = problem.for_candidate(&candidate);
         let tensors: Vec<Option<Tensor>> = operands.iter().map(|(tensor, _)| Some(tensor.clone())).collect();

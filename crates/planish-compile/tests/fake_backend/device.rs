@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use planish_cpu::evaluate_region;
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Code, Event, Fault, Kernel, KernelError, KernelErrorKind, Layout,
-    Memory, MemoryInfo, MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions,
-    Region, Tactic, Target, Want, Whole,
+    Address, Backend, Budget, Call, Candidate, Code, Event, Fault, Kernel, KernelError, KernelErrorKind,
+    Layout, Memory, MemoryInfo, MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue,
+    QueueOptions, Region, Tactic, Target, Want, Whole,
 };
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
@@ -201,7 +201,7 @@ impl Backend for Fake {
     }
 
     /// Add and Relu in place, products over packed weights, Mul in channels-last where there are channels.
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let is_float = |operand: &Operand| matches!(operand.dtype, DType::F32 | DType::F16);
         let is_lookup = match (&problem.region.nodes[0].op, &problem.inputs[..]) {
             (Op::Gather(op), [data, index]) => {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, Layout, Numeric, Problem, Region, Tactic, Target};
+use planish_kernel::{Backend, Budget, Layout, Numeric, Problem, Region, Tactic, Target};
 use planish_op as op;
 use planish_op::{Op, Value, ValueType};
 use planish_plan::{
@@ -136,7 +136,7 @@ impl Writer {
         self.step(&name, empty, region, inputs, output, at);
         let step = self.plan.program.steps.last().unwrap();
         let problem: Problem = planish_runtime::problem_of(&self.plan.program, step, &[], 2).unwrap();
-        let found = backend.candidates(&problem).into_iter().find(|candidate| {
+        let found = backend.candidates(&problem, &Budget::USUAL).into_iter().find(|candidate| {
             candidate.inputs.iter().chain(&candidate.outputs).all(|want| want.layout == Layout::Plain)
         });
         let found = found.unwrap();
@@ -246,7 +246,8 @@ fn a_tactic_of_another_backend_is_refused() {
     let (inputs, outputs) = (vec![operand.clone()], vec![operand]);
     let problem = Problem { region, inputs, outputs, numeric: Numeric::F32, threads: 1 };
     assert!(fake.prepare(&problem, &Tactic::new("pointwise_plain_avx512", 1)).is_err());
-    let kernel = Cpu::new().prepare(&problem, &Cpu::new().candidates(&problem)[0].tactic).unwrap();
+    let kernel =
+        Cpu::new().prepare(&problem, &Cpu::new().candidates(&problem, &Budget::USUAL)[0].tactic).unwrap();
     let mut queue = fake.queue(planish_kernel::QueueOptions::new(1)).unwrap();
     let call = planish_kernel::Call {
         inputs: &[planish_kernel::Address(1)],

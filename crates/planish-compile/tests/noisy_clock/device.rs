@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use planish_cuda::{Gpu, Planner, offline};
 use planish_kernel::{
-    Address, Backend, Call, Candidate, CapturedGraph, Code, Event, Kernel, KernelError, Memory, MemoryKind,
-    PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Address, Backend, Budget, Call, Candidate, CapturedGraph, Code, Event, Kernel, KernelError, Memory,
+    MemoryKind, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
@@ -48,8 +48,8 @@ impl Backend for Noisy {
         self.planner.regions(whole)
     }
 
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        let mut list = self.planner.candidates(problem);
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        let mut list = self.planner.candidates(problem, budget);
         // One packing is so promising that of the others only one is worth a look; where that one wins, the search at
         // other sizes looks at those that read the same memory, too.
         let second = list.iter().position(|other| other.packed != list[0].packed);

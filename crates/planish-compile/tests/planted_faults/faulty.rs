@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use planish_cpu::{Cpu, evaluate_region};
 use planish_kernel::{
-    Backend, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, Operand, PackedWeight, Problem,
-    Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Backend, Budget, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, Operand, PackedWeight,
+    Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
@@ -167,8 +167,8 @@ impl Backend for Faulty {
         self.cpu.regions(whole)
     }
 
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        let mut candidates = self.cpu.candidates(problem);
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        let mut candidates = self.cpu.candidates(problem, budget);
         if let Spoil::InPlace = self.spoil {
             for candidate in candidates.iter_mut().filter(|one| self.is_spoiled(&one.tactic)) {
                 candidate.in_place = vec![(0, 0)];

@@ -1,7 +1,7 @@
 //! The family of attention: which operand is what, for inputs of rank 3 and 4.
 
 use planish_kernel::attention::{Heads, mask_strides};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::DType;
 
@@ -96,7 +96,7 @@ impl Family for Attentions {
         "attention"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(plan) = plan(isa, problem, Tile::usual(isa)) else { return Vec::new() };
         let n_scores = (plan.batch * plan.heads * plan.n_queries * plan.n_keys) as f64;
         let operations = n_scores * (2.0 * (plan.size + plan.value_size) as f64 + EXP_OPERATIONS);

@@ -2,7 +2,7 @@
 
 use planish_kernel::pointwise::Epilogue;
 use planish_kernel::{
-    Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, Tactic, Want,
+    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, Tactic, Want,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::{Conv, Op};
@@ -304,7 +304,7 @@ impl Family for Bottlenecks {
         "bottleneck"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(found) = stages(problem) else { return Vec::new() };
         let wide = found[0].problem.outputs[0].span_bytes() / found[0].problem.outputs[0].dims[0].max(1);
         let weights: usize = found.iter().map(|stage| stage.problem.inputs[stage.weight].span_bytes()).sum();

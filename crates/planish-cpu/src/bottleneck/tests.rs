@@ -1,6 +1,6 @@
 //! Bottlenecks of all forms against the reference, stage by stage, on every instruction set.
 
-use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{Add, Clip, Conv, HardSwish, Op, Relu};
 use planish_tensor::{DType, Tensor};
 
@@ -128,7 +128,7 @@ impl Case {
             input.constant = idx != 0 && !(has_residual && idx + 1 == n_inputs);
         }
         for isa in Isa::available() {
-            let candidate = Bottlenecks.candidates(isa, &problem).remove(0);
+            let candidate = Bottlenecks.candidates(isa, &problem, &Budget::USUAL).remove(0);
             let mut laid = problem.clone();
             let mut memory: Vec<Placed> = Vec::new();
             let mut weights: Vec<Option<Vec<u8>>> = Vec::new();
@@ -206,5 +206,5 @@ fn small_images_are_left_to_separate_steps() {
         numeric: Numeric::F32,
         threads: 1,
     };
-    assert!(Bottlenecks.candidates(Isa::best(), &problem).is_empty());
+    assert!(Bottlenecks.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
 }

@@ -1,6 +1,8 @@
 //! Convolution as a family of the backend: candidates, packing, and plans as work.
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want,
+};
 use planish_tensor::Tensor;
 
 use super::geometry::Geometry;
@@ -18,15 +20,6 @@ use crate::team::Team;
 /// Raised when kernels change.
 const REVISION: u32 = 3;
 
-/// Candidates that are expected to take this many times as long as the best are not offered.
-const HOPELESS: f64 = 2.5;
-
-/// The most candidates that are offered; the best without Winograd is always among them.
-const MOST_CANDIDATES: usize = 8;
-
-/// The most that differ in tiles and sizes of blocks alone.
-const MOST_ALIKE: usize = 2;
-
 /// All convolutions but depthwise ones.
 pub(crate) struct ConvFamily;
 
@@ -35,7 +28,7 @@ impl Family for ConvFamily {
         "conv"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Some(convolution) = Convolution::of(problem) else { return Vec::new() };
         if !problem.inputs[convolution.weight].constant {
             return Vec::new();
@@ -67,14 +60,14 @@ impl Family for ConvFamily {
         let ways = Way::all(isa).into_iter().filter(|way| way.suits(&convolution));
         let mut all: Vec<(Way, Candidate)> = ways.filter_map(|way| Some((way, candidate(way)?))).collect();
         all.sort_by(|(_, a), (_, b)| a.predicted_ns.total_cmp(&b.predicted_ns));
-        let most = all.first().map_or(0.0, |(_, best)| best.predicted_ns * HOPELESS);
+        let most = all.first().map_or(0.0, |(_, best)| best.predicted_ns * budget.host_ratio);
         // What `--no-winograd` and a channels-last network go by.
         let exact =
             all.iter().position(|(way, _)| !way.is_winograd() && way.input_layout() == Layout::ChannelsLast);
         let mut kept: Vec<(Way, Candidate)> = Vec::new();
         for (idx, (way, candidate)) in all.into_iter().enumerate() {
             let alike = kept.iter().filter(|(other, _)| other.is_like(way)).count();
-            let worth = kept.len() < MOST_CANDIDATES && alike < MOST_ALIKE && candidate.predicted_ns <= most;
+            let worth = kept.len() < budget.special && alike < budget.alike && candidate.predicted_ns <= most;
             if worth || Some(idx) == exact {
                 kept.push((way, candidate));
             }

@@ -1,7 +1,9 @@
 //! Depthwise convolution as the backend sees it: candidates, packed weights and prepared work.
 
 use planish_kernel::pointwise::{Epilogue, Program};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_kernel::{
+    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
+};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
@@ -98,7 +100,7 @@ impl Family for DepthwiseFamily {
         "depthwise"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(parts) = Parts::of(problem) else { return Vec::new() };
         let last = |operand: &Operand| Operand::dense(operand.dtype, &operand.dims, Layout::ChannelsLast);
         let (x, w, y) =

@@ -1,7 +1,7 @@
 //! Every instruction set against the reference: borders, strides, dilations, multipliers, edges of vectors
 //! and tiles, operands inside larger ones.
 
-use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Tensor};
 
@@ -286,7 +286,7 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
         problem.inputs.push(problem.inputs[0].clone());
     }
     for isa in Isa::available() {
-        let candidate = DepthwiseFamily.candidates(isa, &problem).remove(0);
+        let candidate = DepthwiseFamily.candidates(isa, &problem, &Budget::USUAL).remove(0);
         assert_eq!(candidate.inputs[0].layout, Layout::ChannelsLast);
         let packed = DepthwiseFamily.pack(isa, &problem, &candidate.tactic, 1, &w).unwrap();
         let mut laid = problem.clone();
@@ -312,5 +312,5 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
     // What it cannot do it does not offer.
     region.nodes[0].op = Conv { group: 12, ..conv() }.into();
     problem.region = region;
-    assert!(DepthwiseFamily.candidates(Isa::best(), &problem).is_empty());
+    assert!(DepthwiseFamily.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
 }

@@ -5,8 +5,8 @@
 
 use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{
-    Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
-    product_sizes,
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic,
+    Want, product_sizes,
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -233,7 +233,7 @@ impl Family for Gemm {
         "gemm"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(product) = Product::of(problem) else { return Vec::new() };
         let Ok(mut posed) = product.pose(problem) else { return Vec::new() };
         if product.rest(isa, problem).is_err() {

@@ -1,7 +1,7 @@
 //! Regions around MatMul and Gemm against the reference: ranks, broadcasts, transposes, factors and epilogues, with
 //! B packed and as it comes.
 
-use planish_kernel::{Problem, Region};
+use planish_kernel::{Budget, Problem, Region};
 use planish_op as op;
 use planish_op::Op;
 
@@ -22,7 +22,7 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
     let mut problem = problem.clone();
     problem.inputs[1].constant = true;
     let mut n_packed = 0;
-    for candidate in Gemm.candidates(isa, &problem) {
+    for candidate in Gemm.candidates(isa, &problem, &Budget::USUAL) {
         let Some(format) = candidate.packed[1].clone() else { continue };
         let packed = Gemm.pack(isa, &problem, &candidate.tactic, 1, &inputs[1]).unwrap();
         assert_eq!(packed.format, format);

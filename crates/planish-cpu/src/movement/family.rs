@@ -1,7 +1,7 @@
 //! Movement as the backend sees it: candidates and prepared work.
 
 use planish_kernel::movement::{Source, layouts, lower, wants};
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 
 use super::pick::{self, PickArguments, Picks};
 use super::{Moves, start};
@@ -38,7 +38,7 @@ impl Family for Moving {
         "move"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = Vec::new();
         for pair in layouts(problem) {
             let (inputs, outputs) = wants(problem, pair);
@@ -82,7 +82,7 @@ impl Family for Picking {
         "pick"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let wants = |n: usize| vec![Want::inside(Layout::Plain); n];
         let (wanted, outputs) = (wants(problem.inputs.len()), wants(problem.outputs.len()));
         let laid = problem.with_layouts(&wanted, &outputs);

@@ -2,7 +2,7 @@
 //! either layout that lie inside larger ones.
 
 use planish_kernel::movement::Walk;
-use planish_kernel::{Layout, Operand, Ref};
+use planish_kernel::{Budget, Layout, Operand, Ref};
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
 
@@ -390,7 +390,7 @@ fn candidates_name_the_layouts_that_make_copies_cheap() {
     );
     let operand = |tensor: &Tensor| Operand::dense(DType::F32, tensor.shape(), Layout::Plain);
     let problem = sample.problem(&[operand(&sample.data[0])], &[operand(&sample.want[0])]);
-    let candidates = Moving.candidates(Isa::best(), &problem);
+    let candidates = Moving.candidates(Isa::best(), &problem, &Budget::USUAL);
     assert_eq!(candidates.len(), 4);
     // From channels-last to plain nothing changes its place.
     assert_eq!((candidates[0].inputs[0].layout, candidates[0].outputs[0].layout), {

@@ -2,7 +2,7 @@
 
 use planish_kernel::norm::{self, Given, NormGroups, NormKind, NormRows};
 use planish_kernel::pointwise::Program;
-use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Operand, Problem, Tactic, Want, layouts_for};
 use planish_tensor::DType;
 
 use super::LpNorm;
@@ -38,7 +38,7 @@ impl Family for Norms {
         "norm"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let mut list = Vec::new();
         for layout in layouts_for(&problem.outputs) {
             // Try it as it would be: what a plan needs of strides decides whether there is a candidate.

@@ -1,5 +1,6 @@
 //! Normalizations against the reference.
 
+use planish_kernel::Budget;
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -32,7 +33,7 @@ fn check(region: &planish_kernel::Region, inputs: &[Tensor], tolerance: Toleranc
         let (problem, want) = trial::pose(region, inputs, lie);
         for isa in Isa::available() {
             let fits = Norms
-                .candidates(isa, &problem)
+                .candidates(isa, &problem, &Budget::USUAL)
                 .iter()
                 .any(|candidate| Norms.prepare(isa, &problem, &candidate.tactic).is_ok());
             if fits {

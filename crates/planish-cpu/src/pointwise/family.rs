@@ -1,7 +1,7 @@
 //! The family of pointwise programs.
 
 use planish_kernel::pointwise::{Kind, Program};
-use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Operand, Problem, Tactic, Want, layouts_for};
 
 use super::Pointwise;
 use super::cost::{OPERATIONS_PER_NS, cost_per_element};
@@ -22,7 +22,7 @@ impl Family for Programs {
         "pointwise"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Ok(program) = Program::of_problem(problem) else {
             return Vec::new();
         };

@@ -1,7 +1,7 @@
 //! Programs against the reference: every operator, shapes that broadcast, strided operands, blocks.
 
 use planish_kernel::pointwise::{Epilogue, Program};
-use planish_kernel::{Layout, Memory, Ref, Region};
+use planish_kernel::{Budget, Layout, Memory, Ref, Region};
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -285,7 +285,7 @@ fn results_may_replace_an_input() {
     for lie in LIES {
         let (problem, want) = trial::pose(&program, &inputs, lie);
         for isa in Isa::available() {
-            let candidate = &crate::family::Family::candidates(&Programs, isa, &problem)[0];
+            let candidate = &crate::family::Family::candidates(&Programs, isa, &problem, &Budget::USUAL)[0];
             assert_eq!(candidate.in_place, [(0, 0)]);
             let work = crate::family::Family::prepare(&Programs, isa, &problem, &candidate.tactic).unwrap();
             let x = trial::lay_out(&problem.inputs[0], &inputs[0]);
@@ -417,7 +417,7 @@ fn half_operands_are_left_to_the_reference() {
         let (mut problem, _) = trial::pose(region, inputs, LIES[0]);
         for dtype in [DType::F16, DType::BF16] {
             problem.inputs.iter_mut().chain(&mut problem.outputs).for_each(|operand| operand.dtype = dtype);
-            for candidate in crate::Cpu::new().candidates(&problem) {
+            for candidate in crate::Cpu::new().candidates(&problem, &Budget::USUAL) {
                 assert!(candidate.slow, "{} of {dtype}", candidate.tactic);
             }
         }

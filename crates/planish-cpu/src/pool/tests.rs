@@ -1,6 +1,6 @@
 //! Every instruction set and both layouts against the reference, on edge shapes and random windows.
 
-use planish_kernel::{Layout, Operand};
+use planish_kernel::{Budget, Layout, Operand};
 use planish_op::{AutoPad, AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool, Op};
 use planish_tensor::{DType, Tensor};
 
@@ -161,7 +161,7 @@ fn pools_over_whole_images_run_through_the_family() {
                 let operand = |tensor: &Tensor, layout| Operand::dense(DType::F32, tensor.shape(), layout);
                 let plain = |tensor: &Tensor| operand(tensor, Layout::Plain);
                 let problem = sample.problem(&[plain(&sample.data[0])], &[plain(&sample.want[0])]);
-                let candidates = PoolFamily.candidates(isa, &problem);
+                let candidates = PoolFamily.candidates(isa, &problem, &Budget::USUAL);
                 assert_eq!(candidates.len(), 2);
                 for candidate in candidates {
                     let (from, to) = (
@@ -191,5 +191,5 @@ fn indices_of_the_largest_are_left_to_the_reference() {
     let plain = |tensor: &Tensor| Operand::dense(tensor.dtype(), tensor.shape(), Layout::Plain);
     let outputs: Vec<Operand> = sample.want.iter().map(plain).collect();
     let problem = sample.problem(&[plain(&sample.data[0])], &outputs);
-    assert!(PoolFamily.candidates(Isa::best(), &problem).is_empty());
+    assert!(PoolFamily.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
 }

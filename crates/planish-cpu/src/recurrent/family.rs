@@ -1,6 +1,6 @@
 //! The family of recurrent layers: LSTM and GRU with their usual functions.
 
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op::{Op, RecurrentDirection};
 use planish_tensor::DType;
 
@@ -109,7 +109,7 @@ impl Family for Recurrents {
         "recurrent"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(plan) = plan(isa, problem) else { return Vec::new() };
         let width = plan.cell.n_gates() * plan.hidden;
         let n_rows = (plan.seq * plan.batch * plan.backwards.len()) as f64;

@@ -1,6 +1,8 @@
 //! The family of reductions.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for};
+use planish_kernel::{
+    Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
+};
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
@@ -144,7 +146,7 @@ impl Family for Reductions {
         "reduce"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Ok(plan) = Plan::new(isa, problem) else {
             return Vec::new();
         };

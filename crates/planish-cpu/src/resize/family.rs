@@ -1,7 +1,7 @@
 //! Resize as the backend sees it: candidates and prepared work.
 
 use planish_kernel::resize::resized_axes;
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::{Op, ResizeMode};
 use planish_tensor::DType;
 
@@ -56,7 +56,7 @@ impl Family for ResizeFamily {
         "resize"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let ([x], [y]) = (&problem.inputs[..], &problem.outputs[..]) else { return Vec::new() };
         let candidate = |layout: Layout| {
             let laid = |operand: &Operand| Operand::dense(operand.dtype, &operand.dims, layout);

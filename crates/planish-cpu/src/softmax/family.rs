@@ -1,6 +1,6 @@
 //! The family of softmax.
 
-use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
@@ -40,7 +40,7 @@ impl Family for Softmaxes {
         "softmax"
     }
 
-    fn candidates(&self, isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         if wanted(problem).is_none() {
             return Vec::new();
         }

@@ -1,6 +1,6 @@
 //! TopK as the backend sees it: candidates and prepared work.
 
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::DType;
 
@@ -66,7 +66,7 @@ impl Family for TopKFamily {
         "topk"
     }
 
-    fn candidates(&self, _isa: Isa, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, _isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(plan) = plan(problem) else { return Vec::new() };
         vec![Candidate {
             tactic: Tactic::new("topk_select", 1),

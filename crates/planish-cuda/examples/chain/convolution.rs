@@ -3,7 +3,8 @@
 use planish_cuda::driver::DeviceMemory;
 use planish_cuda::{Cuda, Gpu, offline};
 use planish_kernel::{
-    Backend, Candidate, Kernel, Layout, Memory, Numeric, Operand, Problem, Ref, Region, RegionNode, Wait,
+    Backend, Budget, Candidate, Kernel, Layout, Memory, Numeric, Operand, Problem, Ref, Region, RegionNode,
+    Wait,
 };
 use planish_op::{self as op, AutoPad};
 use planish_tensor::{DType, Tensor, f16};
@@ -74,10 +75,9 @@ impl Convolution {
 
     /// The tactic's candidate and the problem as it wants it.
     pub(crate) fn arranged(&self, gpu: &Gpu) -> Result<(Problem, Candidate), Failure> {
-        offline::offer_everything(true);
         let problem = self.problem();
         let family = self.tactic.split('_').next().unwrap_or_default();
-        let candidate = offline::candidates(family, gpu, &problem)
+        let candidate = offline::candidates(family, gpu, &problem, &Budget::EVERYTHING)
             .into_iter()
             .find(|candidate| candidate.tactic.name == self.tactic)
             .ok_or_else(|| format!("no candidate is called {}", self.tactic))?;

@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use planish_cuda::{Cuda, offline};
+use planish_kernel::Budget;
 
 use crate::layers::{Layer, layers};
 use crate::measure::{Outcome, Subject, compile_all};
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let cuda = Cuda::open(0)?;
     println!("{} ({} multiprocessors)", cuda.gpu().name, cuda.gpu().n_sms);
-    offline::offer_everything(everything);
+    let budget = if everything { Budget::EVERYTHING } else { Budget::USUAL };
     let chosen: Vec<Layer> = layers()
         .into_iter()
         .filter(|layer| {
@@ -64,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let chosen = |name: &str| families.as_ref().is_none_or(|list| list.split(',').any(|own| own == name));
         let mut candidates = Vec::new();
         for family in offline::families().into_iter().filter(|name| chosen(name)) {
-            let mut offered = cuda.candidates_of(family, &layer.problem);
+            let mut offered = cuda.candidates_of(family, &layer.problem, &budget);
             offered.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
             candidates.extend(offered.into_iter().take(most_of_family));
         }

@@ -5,7 +5,7 @@ mod forms;
 mod tests;
 mod wanted;
 
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 use planish_op as op;
 use planish_tensor::DType;
 
@@ -16,10 +16,6 @@ use crate::steps::{Plan, Planner};
 use wanted::{Wanted, wanted};
 
 const REVISION: u32 = 2;
-
-/// How many candidates of the wide form are offered, the likely fastest, and of the one with groups.
-const MOST_WIDE: usize = 4;
-const MOST_GROUPED: usize = 6;
 
 /// Attention of every size.
 pub(crate) struct Attention;
@@ -142,7 +138,7 @@ impl Planner for Attention {
         "attention"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
         let laid = problem.with_layouts(&inputs, &outputs);
@@ -170,9 +166,9 @@ impl Planner for Attention {
             _ => true,
         };
         let wide = sorted(Form::wide().filter(useful).filter_map(offer).collect());
-        list.extend(wide.into_iter().take(MOST_WIDE));
+        list.extend(wide.into_iter().take(budget.few));
         let grouped = sorted(Form::grouped().filter(useful).filter_map(offer).collect());
-        list.extend(grouped.into_iter().take(MOST_GROUPED));
+        list.extend(grouped.into_iter().take(budget.per_group));
         if list.is_empty() {
             list.extend(offer(Form::Plain));
         }

@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::Tensor;
 
 use self::region::Convolution;
@@ -106,7 +106,7 @@ impl Family for Conv {
         "conv"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
         let x = &problem.inputs[convolution.x];
         let weight = &problem.inputs[convolution.weight];
@@ -142,7 +142,7 @@ impl Family for Conv {
                 }));
             }
         }
-        product::best_of(candidates, product::MOST_CANDIDATES)
+        product::best_of(candidates, budget.tiles, budget)
     }
 
     fn packs(&self) -> bool {

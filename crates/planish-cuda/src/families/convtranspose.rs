@@ -2,7 +2,7 @@
 //! with channels innermost, on the plain units for everything else.
 
 use planish_kernel::{
-    Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, layouts_for,
+    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, layouts_for,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
@@ -216,7 +216,7 @@ impl Planner for ConvTranspose {
         "convtranspose"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Ok(Wanted { x, weight, inputs, .. }) = wanted(problem) else { return Vec::new() };
         let taps: usize = weight.dims[2..].iter().product();
         let flops = 2.0 * (x.len() / x.dims[1].max(1) * taps * weight.dims[1] * inputs) as f64;

@@ -1,6 +1,8 @@
 //! The family of depthwise convolutions with channels innermost, and the pointwise nodes after them.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_kernel::{
+    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
+};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
@@ -154,7 +156,7 @@ impl Planner for Depthwise {
         "depthwise"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Ok(Wanted { x, axes, .. }) = wanted(problem) else { return Vec::new() };
         let y = &problem.outputs[0];
         let offer = |form: Form| {

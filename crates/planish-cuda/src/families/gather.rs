@@ -1,6 +1,6 @@
 //! The family of lookups: Gather (embeddings) and GatherElements along one axis, GatherND by tuples.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
@@ -127,7 +127,7 @@ impl Planner for Gather {
         "gather"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let is_nd = nd::is_nd(problem);
         let want = if is_nd { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) };
         let inputs = vec![want; problem.inputs.len()];

@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::Tensor;
 
 use self::region::{Factor, Posed, Product};
@@ -74,7 +74,7 @@ impl Family for Gemm {
         "gemm"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(product) = Product::of(problem) else { return Vec::new() };
         if problem.outputs[0].is_empty() {
             return Vec::new();
@@ -101,7 +101,7 @@ impl Family for Gemm {
                 offer.candidate(name, product::REVISION, amount.price_ns(gpu, &way))
             }));
         }
-        product::best_of(candidates, product::MOST_CANDIDATES)
+        product::best_of(candidates, budget.tiles, budget)
     }
 
     fn packs(&self) -> bool {

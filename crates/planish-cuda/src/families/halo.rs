@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::{DType, Tensor};
 
 use self::shape::{Amount, Shape};
@@ -34,9 +34,6 @@ const KERNEL: &str = include_str!("../../kernels/halo.cu");
 
 /// Raised when the kernel changes.
 const REVISION: u32 = 1;
-
-/// The most candidates for a problem: each costs a compilation when a plan is tuned.
-const MOST_CANDIDATES: usize = 8;
 
 /// Windows of more taps along an axis hold too many fragments.
 const MOST_TAPS: usize = 7;
@@ -110,7 +107,7 @@ impl Family for Halo {
         "halo"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
         let weight = &problem.inputs[convolution.weight];
         if !weight.constant || problem.outputs[0].is_empty() {
@@ -131,7 +128,7 @@ impl Family for Halo {
                 }));
             }
         }
-        product::best_of(candidates, MOST_CANDIDATES)
+        product::best_of(candidates, budget.special, budget)
     }
 
     fn packs(&self) -> bool {

@@ -5,7 +5,7 @@
 mod tests;
 
 use planish_kernel::movement::{Move, Source, layouts, lower, wants};
-use planish_kernel::{Candidate, KernelError, Operand, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, KernelError, Operand, Problem, Tactic};
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
 
@@ -28,7 +28,7 @@ impl Planner for Movement {
         "move"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let mut list: Vec<Candidate> = Vec::new();
         for (from, to) in layouts(problem) {
             let (inputs, outputs) = wants(problem, (from, to));

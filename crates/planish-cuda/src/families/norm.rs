@@ -2,7 +2,7 @@
 //! nodes after it, and rows with a sum of two values before.
 
 use planish_kernel::norm::{self, NormKind};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
@@ -86,7 +86,7 @@ impl Planner for Norm {
         "norm"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let [output] = &*problem.outputs else { return Vec::new() };
         let mut list = Vec::new();
         for layout in layouts_for(&problem.outputs) {

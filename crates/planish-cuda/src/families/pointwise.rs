@@ -4,7 +4,7 @@
 mod tests;
 
 use planish_kernel::pointwise::{Program, ProgramInput, Source};
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -27,7 +27,7 @@ impl Planner for Pointwise {
         "pointwise"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Ok(program) = Program::stored(problem) else {
             return Vec::new();
         };

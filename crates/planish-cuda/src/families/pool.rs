@@ -1,6 +1,8 @@
 //! The family of pooling over windows. Pools over whole images are reductions.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for};
+use planish_kernel::{
+    Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
+};
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim};
@@ -168,7 +170,7 @@ impl Planner for Pool {
         "pool"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Ok((axes, _)) = wanted(problem) else { return Vec::new() };
         let taps: usize = axes.iter().map(|axis| axis.kernel).product();
         let reads = (problem.outputs[0].len() * taps) as f64;

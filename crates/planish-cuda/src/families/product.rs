@@ -15,9 +15,8 @@ pub(crate) use price::Work as Amount;
 pub(crate) use tile::{Math, Split, Way, has_few_rows, numeric_of};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use planish_kernel::{Candidate, KernelError, KernelErrorKind, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, KernelErrorKind, Tactic, Want};
 
 use crate::driver::Module;
 use crate::family::Work;
@@ -35,28 +34,12 @@ pub(crate) const REVISION: u32 = 2;
 /// Threads of the kernel that adds parts up, as `REDUCE_THREADS` in product.cuh.
 const REDUCE_THREADS: u32 = 128;
 
-/// Candidates that are expected to take this many times as long as the best are not offered.
-const HOPELESS: f64 = 2.0;
-
-/// The most candidates of one family for a problem: each costs a compilation when a plan is tuned.
-pub(crate) const MOST_CANDIDATES: usize = 12;
-
-static EVERYTHING: AtomicBool = AtomicBool::new(false);
-
-/// See [`crate::offline::offer_everything`].
-pub(crate) fn offer_everything(everything: bool) {
-    EVERYTHING.store(everything, Ordering::Relaxed);
-}
-
-/// The best of the candidates, in the order of their prices.
-pub(crate) fn best_of(mut candidates: Vec<Candidate>, most_candidates: usize) -> Vec<Candidate> {
+/// The best of the candidates, at most so many, in the order of their prices.
+pub(crate) fn best_of(mut candidates: Vec<Candidate>, most: usize, budget: &Budget) -> Vec<Candidate> {
     candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
-    if EVERYTHING.load(Ordering::Relaxed) {
-        return candidates;
-    }
-    let most = candidates.first().map_or(0.0, |best| best.predicted_ns * HOPELESS);
-    candidates.retain(|candidate| candidate.predicted_ns <= most);
-    candidates.truncate(most_candidates);
+    let slowest = candidates.first().map_or(0.0, |best| best.predicted_ns * budget.device_ratio);
+    candidates.retain(|candidate| candidate.predicted_ns <= slowest);
+    candidates.truncate(most);
     candidates
 }
 

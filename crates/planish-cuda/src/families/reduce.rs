@@ -1,6 +1,8 @@
 //! The family of reductions over any axes, pools over whole images, and searches for extremes.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for};
+use planish_kernel::{
+    Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
+};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
@@ -270,7 +272,7 @@ impl Planner for Reduce {
         "reduce"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         if wanted(problem).is_err() {
             return Vec::new();
         }

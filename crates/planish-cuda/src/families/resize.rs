@@ -1,7 +1,7 @@
 //! The family of resizes of images: nearest pixels of any type, linear and cubic of floats.
 
 use planish_kernel::resize::{ResizedAxis, resized_axes};
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::resize::ResizeScale;
 use planish_op::{self as op, Op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
 use planish_tensor::{DType, Tensor};
@@ -136,7 +136,7 @@ impl Planner for Resize {
         "resize"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let ns = gpu.roofline_ns(0.0, 1.0, problem.traffic_bytes() as f64);
         let offer = |layout: Layout| {
             let wants = vec![Want::inside(layout)];

@@ -1,6 +1,6 @@
 //! The family of running sums along one axis.
 
-use planish_kernel::{Candidate, KernelError, Problem, Ref, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
@@ -66,7 +66,7 @@ impl Planner for Scan {
         "scan"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let offer = |layout: planish_kernel::Layout| {
             let wants = vec![Want::inside(layout)];
             let plan = plan(&problem.with_layouts(&wants, &wants)).ok()?;

@@ -1,7 +1,7 @@
 //! The family of writes by index: ScatterElements and ScatterND. The last of several at one place stays, and folds go
 //! in the order of the updates, so that results do not depend on which thread comes first.
 
-use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::{self as op, Op, ScatterReduction};
 use planish_tensor::{DType, normalize_axis};
 
@@ -269,7 +269,7 @@ impl Planner for Scatter {
         "scatter"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let inputs = vec![Want::dense(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::dense(Layout::Plain); problem.outputs.len()];
         let arranged = problem.with_layouts(&inputs, &outputs);

@@ -1,6 +1,6 @@
 //! The family of softmax and its logarithm, along any axis.
 
-use planish_kernel::{Candidate, KernelError, Problem, Tactic, Want, layouts_for};
+use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic, Want, layouts_for};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
@@ -97,7 +97,7 @@ impl Planner for Softmax {
         "softmax"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         if wanted(problem).is_err() {
             return Vec::new();
         }

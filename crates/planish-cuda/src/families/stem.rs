@@ -10,7 +10,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
@@ -35,7 +35,6 @@ const KERNEL: &str = include_str!("../../kernels/stem.cu");
 const PREFIX: &str = "stem_";
 /// Raised when the kernel changes.
 const REVISION: u32 = 2;
-const MOST_CANDIDATES: usize = 6;
 /// More channels come in chunks that other families copy at once.
 const MAX_CHANNELS: usize = 7;
 /// The longest row of weights: fragments' places are registers.
@@ -148,7 +147,7 @@ impl Family for Stem {
         "stem"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(first) = First::of(problem) else { return Vec::new() };
         let Some(math) = first.math(gpu) else { return Vec::new() };
         let mut packed = vec![None; problem.inputs.len()];
@@ -163,8 +162,8 @@ impl Family for Stem {
         // The best in each layout: which of them costs nothing is for the planner to say.
         let (last, plain): (Vec<_>, Vec<_>) =
             tiles.into_iter().map(candidate).partition(|one| one.tactic.name.ends_with("_last"));
-        let mut all = product::best_of(plain, MOST_CANDIDATES);
-        all.extend(product::best_of(last, MOST_CANDIDATES));
+        let mut all = product::best_of(plain, budget.per_group, budget);
+        all.extend(product::best_of(last, budget.per_group, budget));
         all
     }
 

@@ -1,6 +1,6 @@
 //! The family of TopK along lines that fit a block's shared memory.
 
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
@@ -85,7 +85,7 @@ impl Planner for TopK {
         "topk"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let inputs = vec![Want::inside(Layout::Plain); problem.inputs.len()];
         let outputs = vec![Want::inside(Layout::Plain); problem.outputs.len()];
         if plan(&problem.with_layouts(&inputs, &outputs)).is_err() {

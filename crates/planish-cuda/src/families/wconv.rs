@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
 use planish_op::window::PlacedAxis;
 use planish_tensor::Tensor;
 
@@ -133,7 +133,7 @@ impl Family for WConv {
         "wconv"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
         let Some(math) = wproduct::math(gpu, problem, problem.inputs[convolution.weight].dtype) else {
             return Vec::new();
@@ -142,7 +142,7 @@ impl Family for WConv {
             return Vec::new();
         }
         let offer = offer(&convolution, problem, math);
-        wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer)
+        wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer, budget)
     }
 
     fn packs(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
 use planish_tensor::Tensor;
 
 use super::gemm::region::Product;
@@ -71,7 +71,7 @@ impl Family for WGemm {
         "wgemm"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(posed) = Posed::of(problem) else { return Vec::new() };
         let Some(math) = wproduct::math(gpu, problem, problem.inputs[posed.product.b].dtype) else {
             return Vec::new();
@@ -81,7 +81,7 @@ impl Family for WGemm {
             outputs: vec![Want::inside(Layout::Plain)],
             packed: posed.product.packed(problem, math),
         };
-        wproduct::candidates(gpu, PREFIX, math, &posed.amount, &offer)
+        wproduct::candidates(gpu, PREFIX, math, &posed.amount, &offer, budget)
     }
 
     fn packs(&self) -> bool {

@@ -6,7 +6,7 @@ mod piece;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, PackedWeight, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tactic};
 use planish_tensor::Tensor;
 
 use self::piece::Piece;
@@ -96,7 +96,7 @@ impl Family for WHalo {
         "whalo"
     }
 
-    fn candidates(&self, gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
         let Some(math) = wproduct::math(gpu, problem, problem.inputs[convolution.weight].dtype) else {
             return Vec::new();
@@ -117,7 +117,7 @@ impl Family for WHalo {
             let name = product::half_name(PREFIX, math, &piece.name());
             offer.candidate(name, REVISION, work.price_ns(gpu, &piece))
         };
-        wproduct::best_of(Piece::all(gpu, &work).into_iter().map(candidate).collect())
+        wproduct::best_of(Piece::all(gpu, &work).into_iter().map(candidate).collect(), budget)
     }
 
     fn packs(&self) -> bool {

@@ -15,7 +15,7 @@ pub(super) use tile::Tile;
 
 use std::sync::Arc;
 
-use planish_kernel::{Candidate, KernelError, Problem, Tactic};
+use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic};
 use planish_tensor::DType;
 
 use super::conv::region::Convolution;
@@ -84,12 +84,9 @@ struct Arguments {
     window: Window,
 }
 
-/// The most candidates of one family for a problem: the price finds one of the best among six.
-const MOST_CANDIDATES: usize = 8;
-
 /// The best of the candidates, in the order of their prices.
-pub(super) fn best_of(candidates: Vec<Candidate>) -> Vec<Candidate> {
-    product::best_of(candidates, MOST_CANDIDATES)
+pub(super) fn best_of(candidates: Vec<Candidate>, budget: &Budget) -> Vec<Candidate> {
+    product::best_of(candidates, budget.special, budget)
 }
 
 /// What TMA takes products in on this GPU; `None` where there is no TMA or no such type.
@@ -110,13 +107,14 @@ pub(super) fn candidates(
     math: Math,
     amount: &Amount,
     offer: &Offer,
+    budget: &Budget,
 ) -> Vec<Candidate> {
     let tiles = Tile::all(gpu, amount.m, amount.n, amount.taps, amount.c);
     let candidate = |tile: Tile| {
         let name = product::half_name(prefix, math, &tile.name());
         offer.candidate(name, REVISION, amount.price_ns(gpu, &tile))
     };
-    best_of(tiles.into_iter().map(candidate).collect())
+    best_of(tiles.into_iter().map(candidate).collect(), budget)
 }
 
 /// A map of rows of `row` elements, which a box takes `bk` elements of `count` rows of.

@@ -11,7 +11,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::cublaslt::sys::cublasLtHandle_t;
-use planish_kernel::{Address, Call, Candidate, KernelError, KernelErrorKind, Layout, Problem, Tactic, Want};
+use planish_kernel::{
+    Address, Budget, Call, Candidate, KernelError, KernelErrorKind, Layout, Problem, Tactic, Want,
+};
 
 use self::ask::{Algorithm, Asked, Functions};
 use self::shape::Shape;
@@ -27,8 +29,6 @@ use crate::source::Source;
 /// What the names of tactics begin with.
 const PREFIX: &str = "cublaslt_";
 const REVISION: u32 = 1;
-/// How many algorithms are asked for: after the first few the heuristic's own times are far worse.
-const N_ALGORITHMS: usize = 8;
 /// What each further place in the heuristic's list costs in the price that is only predicted.
 const PLACE_PRICE: f64 = 0.02;
 
@@ -78,16 +78,18 @@ impl Family for CublasLt {
         "cublaslt"
     }
 
-    fn candidates(&self, _gpu: &Gpu, _problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, _gpu: &Gpu, _problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         // Only the library on a device knows its algorithms.
         Vec::new()
     }
 
-    fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
+    fn candidates_on(&self, cuda: &Cuda, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(shape) = Shape::of(problem) else { return Vec::new() };
         let Ok(handle) = cuda.cublaslt() else { return Vec::new() };
         let asked = Asked::new(&handle.functions, &shape);
-        let Ok(found) = asked.and_then(|asked| asked.algorithms(&handle.functions, handle.raw)) else {
+        let Ok(found) =
+            asked.and_then(|asked| asked.algorithms(&handle.functions, handle.raw, budget.library))
+        else {
             return Vec::new();
         };
         let gpu = cuda.gpu();
@@ -123,7 +125,7 @@ impl Family for CublasLt {
         let handle = cuda.cublaslt()?;
         let shape = Shape::of(problem)?;
         let asked = Asked::new(&handle.functions, &shape)?;
-        let proposed = asked.algorithms(&handle.functions, handle.raw)?;
+        let proposed = asked.algorithms(&handle.functions, handle.raw, Budget::USUAL.library)?;
         // An algorithm is chosen at the sizes that a plan was tuned at; at others the library may propose others, best
         // first.
         let name = tactic.name.strip_prefix(PREFIX).unwrap_or_default();

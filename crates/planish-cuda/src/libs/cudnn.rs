@@ -16,8 +16,8 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as What, cudnnHandle_t,
 };
 use planish_kernel::{
-    Address, Backend, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, Operand, PackedWeight,
-    Problem, QueueOptions, Tactic, Want,
+    Address, Backend, Budget, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, Operand,
+    PackedWeight, Problem, QueueOptions, Tactic, Want,
 };
 use planish_tensor::Tensor;
 
@@ -110,18 +110,18 @@ impl Family for Cudnn {
         "cudnn"
     }
 
-    fn candidates(&self, _gpu: &Gpu, _problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, _gpu: &Gpu, _problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         // Only the library on a device knows its engines.
         Vec::new()
     }
 
-    fn candidates_on(&self, cuda: &Cuda, problem: &Problem) -> Vec<Candidate> {
+    fn candidates_on(&self, cuda: &Cuda, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Ok(shape) = Shape::of(problem) else { return Vec::new() };
         let Ok(handle) = cuda.cudnn() else { return Vec::new() };
         let (inputs, laid) = (wants(problem, &shape), laid(problem, &shape));
         let found = handle.with(|raw| {
             let graph = graph::graph(&handle.functions, raw, &laid, &shape)?;
-            Ok::<_, KernelError>(Engine::proposed(&handle.functions, &graph, shape.element)?)
+            Ok::<_, KernelError>(Engine::proposed(&handle.functions, &graph, shape.element, budget.library)?)
         });
         let Ok(found) = found else { return Vec::new() };
         let gpu = cuda.gpu();
@@ -194,7 +194,8 @@ impl Family for Cudnn {
             };
             made(&engine).or_else(|refused| {
                 // An engine is chosen at the sizes that a plan was tuned at; at others the library may want another.
-                let proposed = Engine::proposed(&handle.functions, &graph, shape.element)?;
+                let proposed =
+                    Engine::proposed(&handle.functions, &graph, shape.element, Budget::USUAL.library)?;
                 proposed.iter().find_map(|other| made(other).ok()).ok_or(refused)
             })
         })?;

@@ -5,8 +5,8 @@ use std::fmt;
 use planish_cuda::Cuda;
 use planish_cuda::offline::Trial;
 use planish_kernel::{
-    Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand, Problem, Queue,
-    QueueOptions, Want,
+    Address, Backend, Budget, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand,
+    Problem, Queue, QueueOptions, Want,
 };
 use planish_tensor::Tensor;
 
@@ -401,7 +401,7 @@ pub(crate) fn managed_memory_stays_within_what_is_free(cuda: &Cuda) {
 pub(crate) fn a_lost_device_says_so(cuda: &Cuda, trial: &Trial) {
     // Never the address of anything.
     const NOWHERE: Address = Address(1 << 12);
-    let candidate = cuda.candidates(&trial.problem).into_iter().next().unwrap();
+    let candidate = cuda.candidates(&trial.problem, &Budget::USUAL).into_iter().next().unwrap();
     let problem = trial.problem.for_candidate(&candidate);
     let kernel = cuda.prepare(&problem, &candidate.tactic).unwrap();
     let inputs = vec![NOWHERE; problem.inputs.len()];

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use libtest_mimic::{Arguments, Completion};
 use planish_cuda::offline::{self, Trial};
 use planish_cuda::{Cuda, CudaErrorKind};
-use planish_kernel::{Backend, Candidate};
+use planish_kernel::{Backend, Budget, Candidate};
 
 /// Names a child process's family and the first of its trials to run.
 const CHILD: &str = "PLANISH_GPU_CHILD";
@@ -129,7 +129,7 @@ fn one_family(child: &str) {
     let mut failures = 0;
     let mut runs = Vec::new();
     for (idx, trial) in offline::trials(family).into_iter().enumerate().skip(first) {
-        let candidates = cuda.candidates_of(family, &trial.problem);
+        let candidates = cuda.candidates_of(family, &trial.problem, &Budget::USUAL);
         if candidates.is_empty() {
             println!("| {family}: trial {idx} has no candidate here: {}", trial.problem.key());
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use planish_cpu::Cpu;
-use planish_kernel::{Backend, Layout, Numeric, Ref, Region, RegionNode, Tactic};
+use planish_kernel::{Backend, Budget, Layout, Numeric, Ref, Region, RegionNode, Tactic};
 use planish_op::{Attribute, Limits, Op, ValueType};
 use planish_plan::{Plan, Program, Step, StepKind, Storage, Variant};
 use planish_runtime::{Engine, problem_of};
@@ -50,7 +50,7 @@ impl Pool {
                 control.bodies.iter().for_each(|body| self.collect(body));
             }
             let Ok(problem) = problem_of(program, step, &[("n".to_string(), 2)], 1) else { continue };
-            for candidate in Cpu::new().candidates(&problem) {
+            for candidate in Cpu::new().candidates(&problem, &Budget::USUAL) {
                 self.tactics.push(candidate.tactic);
                 self.formats.extend(candidate.packed.into_iter().flatten());
             }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use planish::{Bindings, Builder, Value, View};
 use planish_cpu::Cpu;
 use planish_kernel::{
-    Backend, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem, Proposal,
-    Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Backend, Budget, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem,
+    Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{DType, Tensor};
@@ -56,8 +56,8 @@ impl Backend for Fragile {
         self.0.regions(whole)
     }
 
-    fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        self.0.candidates(problem)
+    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        self.0.candidates(problem, budget)
     }
 
     fn pack(

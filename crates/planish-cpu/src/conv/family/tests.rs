@@ -1,6 +1,6 @@
 //! Every candidate against the reference, through the family as the backend sees it.
 
-use planish_kernel::{Numeric, Operand, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Numeric, Operand, Ref, Region, RegionNode};
 use planish_op as op;
 use planish_op::{AutoPad, Op, Value};
 use planish_tensor::DType;
@@ -74,7 +74,7 @@ impl Trial {
     fn check(&self) -> Vec<String> {
         let mut names = Vec::new();
         for isa in Isa::available() {
-            let candidates = ConvFamily.candidates(isa, &self.problem);
+            let candidates = ConvFamily.candidates(isa, &self.problem, &Budget::USUAL);
             assert!(!candidates.is_empty(), "{}", self.problem.key());
             assert!(candidates.iter().any(|candidate| !candidate.tactic.name.contains("winograd")));
             for candidate in candidates {
@@ -260,7 +260,11 @@ fn channels_are_multiplied_first() {
             few.push((op::Add {}.into(), vec![node(1), node(0)]));
         }
         let trial = trial(24, &dims, few, Vec::new());
-        assert!(ConvFamily.candidates(Isa::best(), &trial.problem).is_empty(), "{}", trial.problem.key());
+        assert!(
+            ConvFamily.candidates(Isa::best(), &trial.problem, &Budget::USUAL).is_empty(),
+            "{}",
+            trial.problem.key()
+        );
     }
 }
 
@@ -294,7 +298,11 @@ fn programs_follow() {
 #[test]
 fn what_is_no_convolution_of_its_kind_has_no_candidates() {
     let refused = |trial: Trial| {
-        assert!(ConvFamily.candidates(Isa::best(), &trial.problem).is_empty(), "{}", trial.problem.key())
+        assert!(
+            ConvFamily.candidates(Isa::best(), &trial.problem, &Budget::USUAL).is_empty(),
+            "{}",
+            trial.problem.key()
+        )
     };
     let dims: [&[usize]; 3] = [&[1, 3, 4, 4], &[3, 3, 1, 1], &[1, 3, 4, 4]];
     let add =

@@ -1,6 +1,6 @@
 //! Attention against the reference: masks, causes, groups, sizes around the tiles.
 
-use planish_kernel::{Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
 
@@ -58,7 +58,7 @@ impl Planner for Only {
         "attention"
     }
 
-    fn candidates(&self, _gpu: &Gpu, problem: &Problem) -> Vec<Candidate> {
+    fn candidates(&self, _gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let wants = |n: usize| vec![Want::inside(Layout::Plain); n];
         let (inputs, outputs) = (wants(problem.inputs.len()), wants(problem.outputs.len()));
         vec![candidate(self.0.name(), super::REVISION, inputs, outputs, 1.0)]

@@ -1,6 +1,6 @@
 //! Convolutions as problems: what is offered, packing there and back, and the text of kernels.
 
-use planish_kernel::{Layout, Ref, RegionNode};
+use planish_kernel::{Budget, Layout, Ref, RegionNode};
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
 
@@ -11,7 +11,7 @@ use super::*;
 fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
     for gpu in Gpu::every_architecture() {
         for problem in samples() {
-            let found = Conv.candidates(&gpu, &problem);
+            let found = Conv.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             assert_eq!(found.is_empty(), bf16_before_ampere, "{} on {}", problem.key(), gpu.name);
             for candidate in found {
@@ -31,7 +31,7 @@ fn packing_is_a_permutation_with_padding() {
     let gpu = Gpu::known("h200").unwrap();
     // 3 channels and 5 taps: rows of 15 elements in 16.
     let problem = sample(DType::F32, &[1, 3, 9], 2, &[5], |_| {});
-    let tactic = Conv.candidates(&gpu, &problem).remove(0).tactic;
+    let tactic = Conv.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[2, 3, 5], (0..30).map(|idx| idx as f32).collect::<Vec<_>>()).unwrap();
     let packed = Conv.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
     assert_eq!(packed.bytes.len(), 2 * 16 * 4);
@@ -47,7 +47,7 @@ fn packing_is_a_permutation_with_padding() {
 fn few_channels_can_be_read_where_they_lie_outermost() {
     let gpu = Gpu::known("h200").unwrap();
     let problem = sample(DType::F16, &[1, 3, 32, 32], 64, &[7, 7], |conv| conv.strides = vec![2, 2]);
-    let found = Conv.candidates(&gpu, &problem);
+    let found = Conv.candidates(&gpu, &problem, &Budget::USUAL);
     let plain = found.iter().find(|candidate| candidate.tactic.name.starts_with("conv_plain_")).unwrap();
     assert_eq!(plain.inputs[0], Want::inside(Layout::Plain));
     assert_eq!(plain.outputs[0], Want::inside(Layout::ChannelsLast));
@@ -68,7 +68,7 @@ fn a_program_after_the_sum_becomes_part_of_the_text() {
     problem.region.n_inputs = 4;
     problem.region.outputs = vec![Ref::Node { node: 2, output: 0 }];
     problem.inputs.push(Operand::dense(DType::F16, &[1, 16, 1, 1], Layout::Plain));
-    let candidate = Conv.candidates(&gpu, &problem).remove(0);
+    let candidate = Conv.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);
     let text = Conv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     assert!(text.contains("pl_sigmoid(v0)"), "{text}");
@@ -81,7 +81,7 @@ fn other_regions_are_left_alone() {
     let gpu = Gpu::known("h200").unwrap();
     let mut problem = sample(DType::F16, &[1, 16, 8, 8], 16, &[3, 3], |_| {});
     problem.inputs[1].constant = false;
-    assert!(Conv.candidates(&gpu, &problem).is_empty());
+    assert!(Conv.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
     problem.region.nodes.remove(0);
-    assert!(Conv.candidates(&gpu, &problem).is_empty());
+    assert!(Conv.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
 }

@@ -1,5 +1,6 @@
 //! Depthwise convolutions against the reference, and their packing there and back.
 
+use planish_kernel::Budget;
 use planish_tensor::{DType, Tensor};
 
 use super::{Depthwise, PACKED};
@@ -24,7 +25,7 @@ fn packed_weights_come_back() {
     assert_eq!(PACKED.pack(&small).unwrap().bytes, turned);
     let gpu = Gpu::known("h200").unwrap();
     let problem = &Depthwise.samples()[0];
-    let tactic = &Depthwise.candidates(&gpu, problem)[0].tactic;
+    let tactic = &Depthwise.candidates(&gpu, problem, &Budget::USUAL)[0].tactic;
     let weight = Numbers::new(3).tensor(DType::F16, &problem.inputs[1].dims, 1.0);
     let packed = Depthwise.pack(problem, tactic, 1, &weight).unwrap();
     assert_eq!(packed.format, PACKED.name());

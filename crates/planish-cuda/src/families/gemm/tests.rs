@@ -9,7 +9,7 @@ use super::*;
 fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
     for gpu in Gpu::every_architecture() {
         for problem in samples() {
-            let found = Gemm.candidates(&gpu, &problem);
+            let found = Gemm.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             assert_eq!(found.is_empty(), bf16_before_ampere, "{} on {}", problem.key(), gpu.name);
             for candidate in found {
@@ -49,7 +49,7 @@ fn batches_with_matrices_of_their_own_stay_apart() {
 fn packing_turns_and_pads() {
     let gpu = Gpu::known("h200").unwrap();
     let problem = sample(DType::F32, &[5, 6], &[6, 3], true, None);
-    let tactic = Gemm.candidates(&gpu, &problem).remove(0).tactic;
+    let tactic = Gemm.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[6, 3], (0..18).map(|idx| idx as f32).collect::<Vec<_>>()).unwrap();
     let packed = Gemm.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
     // Three rows of six elements in eight.

@@ -6,7 +6,7 @@ use super::*;
 fn every_problem_of_patches_is_offered_where_its_type_is() {
     for gpu in Gpu::every_architecture() {
         for problem in trials::patches() {
-            let found = Halo.candidates(&gpu, &problem);
+            let found = Halo.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             // Weights of 100 columns and patches of 64 channels are more than a T4's 64 KiB.
             let too_large = gpu.smem_per_block < 99 << 10;
@@ -56,6 +56,6 @@ fn groups_long_windows_and_other_types_are_left_alone() {
         region::sample(DType::F32, &[1, 16, 40, 40], 16, &[3, 3], |_| {}),
     ];
     for problem in refused {
-        assert!(Halo.candidates(&gpu, &problem).is_empty(), "{}", problem.key());
+        assert!(Halo.candidates(&gpu, &problem, &Budget::USUAL).is_empty(), "{}", problem.key());
     }
 }

@@ -1,6 +1,6 @@
 //! Writes by index against the reference: places named several times, from either end, and not at all.
 
-use planish_kernel::{Fault, Problem, Ref};
+use planish_kernel::{Budget, Fault, Problem, Ref};
 use planish_op as op;
 use planish_op::ScatterReduction;
 use planish_tensor::{DType, Tensor};
@@ -92,7 +92,7 @@ fn sums_of_halves_are_left_to_others() {
         .typed(DType::I64, &[4, 1])
         .typed(DType::F16, &[4])
         .problem();
-    assert!(Scatter.candidates(&gpu, &problem).is_empty());
+    assert!(Scatter.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Products on Hopper's own units: what is offered, names, packing, and where TMA has no way.
 
-use planish_kernel::{Layout, Problem, Tactic, Want};
+use planish_kernel::{Budget, Layout, Problem, Tactic, Want};
 use planish_tensor::{DType, Tensor};
 
 use super::super::conv::region::sample as conv;
@@ -38,8 +38,8 @@ fn tiles_fit_a_block_and_are_few() {
         assert!(!tiles.is_empty(), "{m}x{n}");
         assert!(tiles.iter().all(|tile| tile.shared_bytes() <= gpu.smem_per_block));
     }
-    let found = WConv.candidates(&gpu, &resnet());
-    assert!((3..=MOST_CANDIDATES).contains(&found.len()));
+    let found = WConv.candidates(&gpu, &resnet(), &Budget::USUAL);
+    assert!((3..=Budget::USUAL.special).contains(&found.len()));
     // The measured best is 4.1 µs, with the sum of one tile split between the blocks of a cluster.
     assert!((2500.0..6000.0).contains(&found[0].predicted_ns), "{}", found[0].predicted_ns);
     assert!(found.iter().any(|candidate| candidate.tactic.name.contains("_k4_")), "{found:?}");
@@ -48,14 +48,14 @@ fn tiles_fit_a_block_and_are_few() {
 #[test]
 fn only_hopper_has_them() {
     for gpu in Gpu::every_architecture() {
-        assert_eq!(WConv.candidates(&gpu, &resnet()).is_empty(), gpu.sm != 90);
+        assert_eq!(WConv.candidates(&gpu, &resnet(), &Budget::USUAL).is_empty(), gpu.sm != 90);
     }
 }
 
 #[test]
 fn what_tma_cannot_do_is_not_offered() {
     let gpu = h200();
-    let offered = |problem: &Problem| !WConv.candidates(&gpu, problem).is_empty();
+    let offered = |problem: &Problem| !WConv.candidates(&gpu, problem, &Budget::USUAL).is_empty();
     assert!(offered(&conv(DType::BF16, &[2, 24, 9, 9], 20, &[3, 3], |_| {})));
     assert!(offered(&conv(DType::F16, &[2, 8, 33], 10, &[5], |conv| conv.pads = vec![4, 0])));
     assert!(offered(&conv(DType::F16, &[1, 16, 6, 7, 8], 16, &[3, 3, 3], |_| {})));
@@ -72,7 +72,7 @@ fn what_tma_cannot_do_is_not_offered() {
 
 #[test]
 fn images_are_dense_and_outputs_may_lie_inside() {
-    let candidate = WConv.candidates(&h200(), &resnet()).remove(0);
+    let candidate = WConv.candidates(&h200(), &resnet(), &Budget::USUAL).remove(0);
     assert_eq!(candidate.inputs[0], Want::dense(Layout::ChannelsLast));
     assert_eq!(candidate.outputs[0], Want::inside(Layout::ChannelsLast));
 }
@@ -81,7 +81,7 @@ fn images_are_dense_and_outputs_may_lie_inside() {
 fn packing_goes_there_and_back() {
     let gpu = h200();
     let problem = conv(DType::F16, &[1, 8, 9], 2, &[5], |_| {});
-    let tactic = WConv.candidates(&gpu, &problem).remove(0).tactic;
+    let tactic = WConv.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let values: Vec<half::f16> = (0..80).map(|idx| half::f16::from_f32(idx as f32)).collect();
     let weight = Tensor::new(&[2, 8, 5], values.clone()).unwrap();
     let packed = WConv.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
@@ -93,7 +93,7 @@ fn packing_goes_there_and_back() {
     assert!(WConv.pack(&gpu, &problem, &tactic, 2, &weight).is_err());
 
     let problem = gemm(DType::F16, &[3, 8], &[8, 10], true, None);
-    let tactic = WGemm.candidates(&gpu, &problem).remove(0).tactic;
+    let tactic = WGemm.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[8, 10], values).unwrap();
     let packed = WGemm.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
     assert_eq!(crate::unpack(&packed.format, DType::F16, &[8, 10], &packed.bytes).unwrap(), weight);
@@ -102,7 +102,7 @@ fn packing_goes_there_and_back() {
 #[test]
 fn products_are_offered_where_rows_are_whole_chunks() {
     let gpu = h200();
-    let offered = |problem: &Problem| !WGemm.candidates(&gpu, problem).is_empty();
+    let offered = |problem: &Problem| !WGemm.candidates(&gpu, problem, &Budget::USUAL).is_empty();
     assert!(offered(&gemm(DType::F16, &[2, 60, 96], &[96, 72], true, None)));
     assert!(offered(&gemm(DType::BF16, &[1, 512], &[512, 1000], true, None)));
     assert!(!offered(&gemm(DType::F16, &[2, 60, 100], &[100, 72], true, None)));
@@ -113,7 +113,7 @@ fn products_are_offered_where_rows_are_whole_chunks() {
 fn texts_name_their_settings() {
     let gpu = h200();
     let problem = resnet();
-    let candidate = WConv.candidates(&gpu, &problem).remove(0);
+    let candidate = WConv.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);
     let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     for part in
@@ -123,7 +123,7 @@ fn texts_name_their_settings() {
     }
     // A convolution of single pixels is a product as they lie.
     let problem = conv(DType::F16, &[1, 64, 14, 14], 40, &[1, 1], |_| {});
-    let candidate = WConv.candidates(&gpu, &problem).remove(0);
+    let candidate = WConv.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);
     let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     assert!(text.contains("#define KIND 0\n"));

@@ -11,7 +11,6 @@ use cudarc::cublaslt::sys::{
 };
 use planish_tensor::DType;
 
-use super::N_ALGORITHMS;
 use super::shape::{Activation, Matrix, Shape};
 use crate::error::{CudaError, CudaErrorKind};
 use crate::family::Family;
@@ -254,9 +253,10 @@ impl Asked {
         &self,
         functions: &Functions,
         handle: cublasLtHandle_t,
+        most: usize,
     ) -> Result<Vec<(Algorithm, usize)>, CudaError> {
         let preference = Preference::new(functions)?;
-        let mut found = [NOTHING; N_ALGORITHMS];
+        let mut found = vec![NOTHING; most];
         let mut n_found: c_int = 0;
         let description = self.description.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: all descriptions live; the list has room for as many as are asked for.
@@ -269,14 +269,14 @@ impl Asked {
                 self.added.raw,
                 self.output.raw,
                 preference.raw,
-                N_ALGORITHMS as c_int,
+                most as c_int,
                 found.as_mut_ptr().cast(),
                 &raw mut n_found,
             )
         };
         check(code, "asking cuBLASLt for algorithms")?;
         let mut algorithms: Vec<(Algorithm, usize)> = Vec::new();
-        for proposed in &found[..(n_found.max(0) as usize).min(N_ALGORITHMS)] {
+        for proposed in &found[..(n_found.max(0) as usize).min(most)] {
             let algorithm = Algorithm(proposed.algorithm);
             if proposed.state == 0 && !algorithms.iter().any(|(known, _)| *known == algorithm) {
                 algorithms.push((algorithm, proposed.workspace));

@@ -14,8 +14,6 @@ use crate::error::{CudaError, CudaErrorKind};
 
 /// How many proposals are asked for.
 const N_PROPOSALS: usize = 24;
-/// How many of them become tactics.
-const N_ENGINES: usize = 8;
 const MAX_KNOBS: usize = 32;
 const MAX_NOTES: usize = 32;
 
@@ -57,12 +55,13 @@ impl Engine {
         (knobs.len() <= MAX_KNOBS && ascends).then_some(Engine { index, knobs })
     }
 
-    /// What the library proposes for a graph, best first. Engines whose sums change from run to run or whose
+    /// What the library proposes for a graph, at most so many, best first. Engines whose sums change from run to run or whose
     /// numbers are rougher than was asked for are left out.
     pub(super) fn proposed(
         functions: &Arc<Functions>,
         graph: &Arc<Descriptor>,
         element: Arithmetic,
+        most: usize,
     ) -> Result<Vec<Engine>, CudaError> {
         let heuristic = Making::new(functions, What::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
             .parts(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph])?
@@ -81,7 +80,7 @@ impl Engine {
             if is_wanted(&notes, element) && !engines.contains(&engine) {
                 engines.push(engine);
             }
-            if engines.len() == N_ENGINES {
+            if engines.len() == most {
                 break;
             }
         }
