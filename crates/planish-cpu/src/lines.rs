@@ -1,5 +1,7 @@
 //! Lines along one axis: what softmax, running sums and their like walk over, and sums that stay exact.
 
+use planish_kernel::axes::join;
+
 use crate::simd::Simd;
 use crate::vecmath;
 
@@ -81,16 +83,9 @@ pub(crate) fn offsets(outside: &[Outside], mut idx: usize) -> (usize, usize) {
 
 /// Joins neighbours that go on with one stride in both.
 pub(crate) fn merged(dims: Vec<Outside>) -> Vec<Outside> {
-    let mut list: Vec<Outside> = Vec::with_capacity(dims.len());
-    for inner in dims {
-        match list.last_mut() {
-            Some(outer) if outer.from == inner.from * inner.dim && outer.to == inner.to * inner.dim => {
-                *outer = Outside { dim: outer.dim * inner.dim, ..inner };
-            }
-            _ => list.push(inner),
-        }
-    }
-    list
+    let stride =
+        |dim: &Outside, operand: usize| [dim.from, dim.to].get(operand).map(|stride| *stride as isize);
+    join(dims, |dim| &mut dim.dim, stride)
 }
 
 /// 0, 1, 2 … of the widest vector.

@@ -1,6 +1,7 @@
 //! Index spaces of kernels: axes joined as far as all operands allow, and division by numbers known beforehand.
 
 use planish_kernel::KernelError;
+use planish_kernel::axes::join;
 
 use crate::gpu::Gpu;
 
@@ -22,22 +23,7 @@ pub(crate) fn joined(dims: &[usize], strides: &[&[isize]], order_by: usize) -> V
 
 /// Joins neighbours, outermost first.
 pub(crate) fn merged(axes: Vec<Axis>) -> Vec<Axis> {
-    let mut list: Vec<Axis> = Vec::with_capacity(axes.len());
-    for axis in axes {
-        match list.last_mut() {
-            Some(outer) if goes_on(outer, &axis) => {
-                outer.dim *= axis.dim;
-                outer.strides = axis.strides;
-            }
-            _ => list.push(axis),
-        }
-    }
-    list
-}
-
-fn goes_on(outer: &Axis, inner: &Axis) -> bool {
-    let mut pairs = outer.strides.iter().zip(&inner.strides);
-    pairs.all(|(outer, step)| *outer == step.wrapping_mul(inner.dim as isize))
+    join(axes, |axis| &mut axis.dim, |axis, operand| axis.strides.get(operand).copied())
 }
 
 /// The integers that `po_thread` in ops.cuh reads: how many threads, and their axes' divisors, innermost first;

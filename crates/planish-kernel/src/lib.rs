@@ -6,6 +6,7 @@
 //! - [`Problem`]: a region with the operands of one shape and the number types to compute in;
 //! - [`Tactic`] and [`Candidate`]: one named way to solve a problem, with the layouts it wants and its cost;
 //! - [`Budget`]: how many candidates a family of kernels may offer;
+//! - [`axes`]: neighbouring axes that are one;
 //! - [`movement`]: operators that only move data, as strided copies;
 //! - [`norm`], [`resize`] and [`attention`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
@@ -17,6 +18,7 @@
 //! Nothing here knows a file format, a graph or a device.
 
 pub mod attention;
+pub mod axes;
 mod backend;
 mod budget;
 mod code;

@@ -3,6 +3,8 @@
 //! Everything here follows from the problem's shape and the tile, never from the number of threads, so that the
 //! result has the same bits on any team.
 
+use planish_kernel::axes::join;
+
 use super::dots;
 use super::pack::PackedB;
 use super::table::Tile;
@@ -306,33 +308,19 @@ fn collides(stride: usize, mr: usize) -> bool {
 
 /// Merges neighbouring batch dimensions that move alike, and a batch that shares B into the rows.
 fn merge_batches(mut problem: GemmProblem) -> GemmProblem {
-    let mut dims = [BatchDim::ONE; MAX_BATCH_DIMS];
-    let mut n = 0;
-    for dim in problem.batch.iter().rev().filter(|dim| dim.len != 1) {
-        let inner = &mut dims[n.max(1) - 1];
-        let follows = |outer: usize, inner_stride: usize| outer == inner_stride * inner.len;
-        if n > 0
-            && follows(dim.a, inner.a)
-            && follows(dim.b, inner.b)
-            && follows(dim.c, inner.c)
-            && follows(dim.residual, inner.residual)
-        {
-            inner.len *= dim.len;
-        } else {
-            dims[n] = *dim;
-            n += 1;
-        }
-    }
-    if let (1, MatrixA::Rows { stride }) = (n, problem.a) {
-        let dim = dims[0];
+    let stride = |dim: &BatchDim, operand: usize| {
+        [dim.a, dim.b, dim.c, dim.residual].get(operand).map(|stride| *stride as isize)
+    };
+    let mut dims = join(problem.batch.into_iter().filter(|dim| dim.len != 1), |dim| &mut dim.len, stride);
+    if let ([dim], MatrixA::Rows { stride }) = (&dims[..], problem.a) {
         let rows_follow = dim.a == stride * problem.m && dim.c == problem.c_stride * problem.m;
         // A residual must move as C does to be merged; without one both strides are as good as any.
         if dim.b == 0 && rows_follow && dim.residual == dim.c {
             problem.m *= dim.len;
-            dims[0] = BatchDim::ONE;
+            dims.clear();
         }
     }
-    dims.reverse();
-    problem.batch = dims;
+    problem.batch = [BatchDim::ONE; MAX_BATCH_DIMS];
+    problem.batch[MAX_BATCH_DIMS - dims.len()..].copy_from_slice(&dims);
     problem
 }

@@ -5,6 +5,7 @@
 //! regular, and picks what the two innermost loops do: copy runs, repeat an element, transpose blocks in
 //! registers, or take elements one by one. The rest is an odometer.
 
+use planish_kernel::axes::join;
 use planish_kernel::movement::Walk;
 
 use super::blocks::{self, Block, BlockFn};
@@ -60,7 +61,7 @@ impl Copy {
         let mut width = width;
         let mut walks: Vec<Walk> = walks.iter().copied().filter(|walk| walk.len != 1).collect();
         walks.sort_by_key(|walk| std::cmp::Reverse(walk.to.unsigned_abs()));
-        merge(&mut walks);
+        let mut walks = merge(walks);
         widen(&mut walks, &mut width);
         let unit = Walk { len: 1, from: 0, to: 0 };
         let cols = walks.pop().unwrap_or(Walk { len: 1, from: width as isize, to: width as isize });
@@ -184,20 +185,8 @@ impl Copy {
 }
 
 /// Joins dimensions that are one on both sides.
-fn merge(walks: &mut Vec<Walk>) {
-    let mut merged: Vec<Walk> = Vec::with_capacity(walks.len());
-    for walk in walks.drain(..) {
-        match merged.last_mut() {
-            Some(last)
-                if last.from == walk.from.wrapping_mul(walk.len as isize)
-                    && last.to == walk.to.wrapping_mul(walk.len as isize) =>
-            {
-                *last = Walk { len: last.len * walk.len, ..walk };
-            }
-            _ => merged.push(walk),
-        }
-    }
-    *walks = merged;
+fn merge(walks: Vec<Walk>) -> Vec<Walk> {
+    join(walks, |walk| &mut walk.len, |walk, side| [walk.from, walk.to].get(side).copied())
 }
 
 /// Takes a short run of a power of two bytes as one wide element.

@@ -1,5 +1,7 @@
 //! The space that a program runs over, seen as rows of columns, and how each operand lies in it.
 
+use planish_kernel::axes::join;
+
 /// Rows and columns; each may be several dimensions, outermost first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Space {
@@ -57,23 +59,8 @@ impl Space {
 
 /// Joins neighbouring axes along which every operand goes on with the same stride; drops those of size 1.
 fn merged(axes: Vec<Axis>) -> Vec<Axis> {
-    let mut list: Vec<Axis> = Vec::with_capacity(axes.len());
-    for axis in axes.into_iter().filter(|axis| axis.dim != 1) {
-        match list.last_mut() {
-            Some(outer)
-                if outer
-                    .strides
-                    .iter()
-                    .zip(&axis.strides)
-                    .all(|(outer, inner)| *outer == inner.saturating_mul(axis.dim)) =>
-            {
-                outer.dim *= axis.dim;
-                outer.strides = axis.strides;
-            }
-            _ => list.push(axis),
-        }
-    }
-    list
+    let stride = |axis: &Axis, operand: usize| axis.strides.get(operand).map(|stride| *stride as isize);
+    join(axes.into_iter().filter(|axis| axis.dim != 1), |axis| &mut axis.dim, stride)
 }
 
 impl Stream {

@@ -1,6 +1,7 @@
 //! A region as one product that the library knows: matrices with leading dimensions, one batch stride each, and
 //! an epilogue of bias, residual and activation.
 
+use planish_kernel::axes::join;
 use planish_kernel::pointwise::{Epilogue, Inst, Unary};
 use planish_kernel::{Arithmetic, KernelError, Operand, Problem, Ref};
 use planish_op::Op;
@@ -213,16 +214,12 @@ fn folds(batches: &[Batch], m: usize, rows: [usize; 3]) -> bool {
 
 /// All batches as one, if each operand has one stride for them.
 fn joined(batches: &[Batch]) -> Option<(usize, [usize; 4])> {
-    let Some((&(mut size, strides), outer)) = batches.split_last() else {
-        return Some((1, [0; 4]));
-    };
-    for (count, outer) in outer.iter().rev() {
-        if outer.iter().zip(strides).any(|(outer, stride)| *outer != stride * size) {
-            return None;
-        }
-        size *= count;
+    let stride = |batch: &Batch, operand: usize| batch.1.get(operand).map(|stride| *stride as isize);
+    match join(batches.iter().copied(), |batch| &mut batch.0, stride)[..] {
+        [] => Some((1, [0; 4])),
+        [all] => Some(all),
+        _ => None,
     }
-    Some((size, strides))
 }
 
 /// Activation, bias and residual after the product; refused where there is more.
