@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::{Backend, Region, Target, is_pointwise};
+use planish_kernel::{Backend, Region, Target};
 use planish_passes::Report;
 use planish_plan::{Certificate, Evidence, Plan, Profile, Step, StepKind};
 use planish_tensor::{DefaultFloatMode, Tensor};
@@ -290,7 +290,7 @@ fn cover(
         let draft = lower(graph, backends, sizes, options, &|region, _| lock.has(region))?;
         return decide(draft, backends, sizes, options, timings, false);
     }
-    let is_wide = |region: &Region| region.nodes.iter().filter(|node| !is_pointwise(&node.op)).count() > 1;
+    let is_wide = |region: &Region| region.nodes.iter().filter(|node| !node.op.is_pointwise()).count() > 1;
     let with = lower(graph, backends, sizes, options, &|_, _| true)?;
     if !with.steps.iter().any(|step| is_wide(&step.region)) {
         return decide(with, backends, sizes, options, timings, false);

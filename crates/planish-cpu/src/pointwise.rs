@@ -15,6 +15,7 @@ mod space;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod unary;
 
 use std::ops::Range;
 

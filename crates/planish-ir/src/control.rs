@@ -2,14 +2,14 @@
 //! that come from two places are joined.
 
 use planish_op::infer::{Content, InferError, InferErrorKind, InferInput, Inferred};
-use planish_op::{Op, TensorType, ValueType};
+use planish_op::{Class, Op, TensorType, ValueType};
 use planish_tensor::{DType, Dim, Shape};
 
 use crate::graph::{Graph, GraphError, GraphErrorKind, NodeParts};
 
 /// Whether the operator keeps its work in bodies.
 pub(crate) fn has_bodies(op: &Op) -> bool {
-    matches!(op, Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_))
+    op.class() == Class::Control
 }
 
 /// How many inputs the operator itself, given `n_own`, hands to a body before the captured ones.

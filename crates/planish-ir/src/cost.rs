@@ -7,7 +7,7 @@
 
 use planish_op::einsum::{Equation, Label};
 use planish_op::infer::Content;
-use planish_op::{Attention, Einsum, Gemm, LinearAttention, LinearAttentionRule, Op};
+use planish_op::{Attention, Class, Einsum, Form, Gemm, LinearAttention, LinearAttentionRule, Op};
 use planish_tensor::{Dim, Shape, normalize_axis};
 
 use crate::graph::{Graph, Node, ValueInfo};
@@ -75,123 +75,31 @@ impl<'g> Counter<'g> {
     }
 
     fn count(&self) -> Option<Dim> {
-        match &self.node.op {
-            Op::Abs(_)
-            | Op::Acos(_)
-            | Op::Acosh(_)
-            | Op::Asin(_)
-            | Op::Asinh(_)
-            | Op::Atan(_)
-            | Op::Atanh(_)
-            | Op::Ceil(_)
-            | Op::Cos(_)
-            | Op::Cosh(_)
-            | Op::Erf(_)
-            | Op::Exp(_)
-            | Op::Floor(_)
-            | Op::Log(_)
-            | Op::Neg(_)
-            | Op::Reciprocal(_)
-            | Op::Round(_)
-            | Op::Sigmoid(_)
-            | Op::Sign(_)
-            | Op::Sin(_)
-            | Op::Sinh(_)
-            | Op::Sqrt(_)
-            | Op::Tan(_)
-            | Op::Tanh(_)
-            | Op::Not(_)
-            | Op::BitwiseNot(_)
-            | Op::IsNaN(_)
-            | Op::IsInf(_)
-            | Op::Relu(_)
-            | Op::LeakyRelu(_)
-            | Op::Elu(_)
-            | Op::Selu(_)
-            | Op::Celu(_)
-            | Op::Gelu(_)
-            | Op::HardSigmoid(_)
-            | Op::HardSwish(_)
-            | Op::Mish(_)
-            | Op::Softplus(_)
-            | Op::Softsign(_)
-            | Op::Swish(_)
-            | Op::Shrink(_)
-            | Op::ThresholdedRelu(_)
-            | Op::Clip(_)
-            | Op::PRelu(_)
-            | Op::Add(_)
-            | Op::Sub(_)
-            | Op::Mul(_)
-            | Op::Div(_)
-            | Op::Pow(_)
-            | Op::Mod(_)
-            | Op::Equal(_)
-            | Op::Greater(_)
-            | Op::GreaterOrEqual(_)
-            | Op::Less(_)
-            | Op::LessOrEqual(_)
-            | Op::And(_)
-            | Op::Or(_)
-            | Op::Xor(_)
-            | Op::BitwiseAnd(_)
-            | Op::BitwiseOr(_)
-            | Op::BitwiseXor(_)
-            | Op::BitShift(_)
-            | Op::Where(_)
-            | Op::Cast(_)
-            | Op::QuantizeLinear(_)
-            | Op::DequantizeLinear(_)
-            | Op::DynamicQuantizeLinear(_)
-            | Op::RotaryEmbedding(_)
-            | Op::Resize(_)
-            | Op::GridSample(_)
-            | Op::AffineGrid(_)
-            | Op::CropAndResize(_)
-            | Op::RoiAlign(_)
-            | Op::MaxRoiPool(_)
-            | Op::BlackmanWindow(_)
-            | Op::HammingWindow(_)
-            | Op::HannWindow(_)
-            | Op::MelWeightMatrix(_) => self.per_output(),
-
+        match self.node.op.class() {
             // One per element and operand beyond the first; a mean divides once more.
-            Op::Min(_) | Op::Max(_) | Op::Sum(_) | Op::Mean(_) => {
+            Class::Pointwise(Form::Variadic) => {
                 Some(self.per_output()? * Dim::from(self.node.inputs.len().max(2) - 1))
             }
+            Class::Pointwise(_) | Class::Quantization | Class::Resampling | Class::Window => {
+                self.per_output()
+            }
+            Class::Reduction | Class::GlobalPool | Class::Line | Class::Norm | Class::Loss => {
+                self.per_input()
+            }
+            Class::Movement | Class::Indexing | Class::Data | Class::Sequence | Class::Random => {
+                Some(Dim::ZERO)
+            }
+            Class::Recurrent => self.recurrent(),
+            Class::Pool | Class::Product | Class::Convolution | Class::Attention | Class::Control => {
+                self.by_op()
+            }
+            Class::Other | Class::Custom => None,
+        }
+    }
 
-            Op::ReduceL1(_)
-            | Op::ReduceL2(_)
-            | Op::ReduceLogSum(_)
-            | Op::ReduceLogSumExp(_)
-            | Op::ReduceMax(_)
-            | Op::ReduceMean(_)
-            | Op::ReduceMin(_)
-            | Op::ReduceProd(_)
-            | Op::ReduceSum(_)
-            | Op::ReduceSumSquare(_)
-            | Op::ArgMax(_)
-            | Op::ArgMin(_)
-            | Op::CumSum(_)
-            | Op::CumProd(_)
-            | Op::Softmax(_)
-            | Op::LogSoftmax(_)
-            | Op::Hardmax(_)
-            | Op::BatchNormalization(_)
-            | Op::InstanceNormalization(_)
-            | Op::GroupNormalization(_)
-            | Op::LayerNormalization(_)
-            | Op::RMSNormalization(_)
-            | Op::LpNormalization(_)
-            | Op::LRN(_)
-            | Op::MeanVarianceNormalization(_)
-            | Op::NegativeLogLikelihoodLoss(_)
-            | Op::SoftmaxCrossEntropyLoss(_)
-            | Op::GlobalAveragePool(_)
-            | Op::GlobalMaxPool(_)
-            | Op::GlobalLpPool(_)
-            | Op::Col2Im(_) => self.per_input(),
-
+    /// Operators that are counted each in its own way; one that is not here is uncounted, and named as such.
+    fn by_op(&self) -> Option<Dim> {
+        match &self.node.op {
             Op::AveragePool(op) => self.pooled(&op.kernel_shape),
             Op::MaxPool(op) => self.pooled(&op.kernel_shape),
             Op::LpPool(op) => self.pooled(&op.kernel_shape),
@@ -202,66 +110,13 @@ impl<'g> Counter<'g> {
             Op::DeformConv(_) => self.convolved(1, 3),
             Op::CausalConvWithState(_) => self.convolved(1, 2),
             Op::ConvTranspose(_) => self.transposed(),
+            Op::Col2Im(_) => self.per_input(),
             Op::MatMul(_) | Op::MatMulInteger(_) | Op::QLinearMatMul(_) => self.product(),
             Op::Gemm(op) => self.gemm(op),
             Op::Einsum(op) => self.einsum(op),
-            Op::RNN(_) | Op::GRU(_) | Op::LSTM(_) => self.recurrent(),
             Op::Attention(op) => self.attention(op),
             Op::LinearAttention(op) => self.linear_attention(op),
-
-            Op::Identity(_)
-            | Op::BitCast(_)
-            | Op::Shape(_)
-            | Op::Size(_)
-            | Op::Reshape(_)
-            | Op::Flatten(_)
-            | Op::Squeeze(_)
-            | Op::Unsqueeze(_)
-            | Op::Transpose(_)
-            | Op::Expand(_)
-            | Op::Tile(_)
-            | Op::Concat(_)
-            | Op::Split(_)
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::CenterCropPad(_)
-            | Op::DepthToSpace(_)
-            | Op::SpaceToDepth(_)
-            | Op::Trilu(_)
-            | Op::ReverseSequence(_)
-            | Op::ConstantOfShape(_)
-            | Op::Range(_)
-            | Op::EyeLike(_)
-            | Op::Gather(_)
-            | Op::GatherElements(_)
-            | Op::GatherND(_)
-            | Op::ScatterElements(_)
-            | Op::ScatterND(_)
-            | Op::TensorScatter(_)
-            | Op::OneHot(_)
-            | Op::Compress(_)
-            | Op::NonZero(_)
-            | Op::Unique(_)
-            | Op::TopK(_)
-            | Op::MaxUnpool(_)
-            | Op::SequenceAt(_)
-            | Op::SequenceConstruct(_)
-            | Op::SequenceEmpty(_)
-            | Op::SequenceErase(_)
-            | Op::SequenceInsert(_)
-            | Op::SequenceLength(_)
-            | Op::ConcatFromSequence(_)
-            | Op::SplitToSequence(_)
-            | Op::Optional(_)
-            | Op::OptionalGetElement(_)
-            | Op::OptionalHasElement(_)
-            | Op::Dropout(_)
-            | Op::RandomNormal(_)
-            | Op::RandomNormalLike(_)
-            | Op::RandomUniform(_)
-            | Op::RandomUniformLike(_)
-            | Op::Bernoulli(_)
-            | Op::Multinomial(_) => Some(Dim::ZERO),
+            Op::RotaryEmbedding(_) => self.per_output(),
 
             // One branch runs; the larger one is counted.
             Op::If(_) => {
@@ -278,16 +133,7 @@ impl<'g> Counter<'g> {
                 let length = shape.get(normalize_axis(axis, shape.rank()).ok()?)?;
                 Some(length * &body_flops(self.node.bodies.first()?)?)
             }
-
-            // Work that the data decides, or that has no plain count (fast transforms, elimination).
-            Op::SequenceMap(_)
-            | Op::NonMaxSuppression(_)
-            | Op::TfIdfVectorizer(_)
-            | Op::DFT(_)
-            | Op::STFT(_)
-            | Op::Det(_)
-            | Op::Inverse(_)
-            | Op::Custom(_) => None,
+            _ => None,
         }
     }
 

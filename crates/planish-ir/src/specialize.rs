@@ -2,7 +2,7 @@
 //! from the sizes computed (exporters do shape arithmetic in floating point, which inference does not follow).
 
 use planish_op::infer::Content;
-use planish_op::{Attribute, Op, TensorType, Value, ValueType};
+use planish_op::{Attribute, Class, Op, TensorType, Value, ValueType};
 use planish_tensor::{Dim, Shape, Tensor};
 
 use crate::control;
@@ -190,18 +190,7 @@ fn known_value(graph: &Graph, id: ValueId) -> Option<Value> {
 
 /// Whether the same inputs always give the same outputs, and no body or plugin is needed for it.
 pub fn is_function(op: &Op) -> bool {
-    !control::has_bodies(op)
-        && !matches!(
-            op,
-            Op::Custom(_)
-                | Op::RandomNormal(_)
-                | Op::RandomNormalLike(_)
-                | Op::RandomUniform(_)
-                | Op::RandomUniformLike(_)
-                | Op::Bernoulli(_)
-                | Op::Multinomial(_)
-                | Op::Dropout(_)
-        )
+    !matches!(op.class(), Class::Control | Class::Random | Class::Custom)
 }
 
 fn substitute(ty: &ValueType, lookup: &dyn Fn(&str) -> Option<Dim>) -> ValueType {

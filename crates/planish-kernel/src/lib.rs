@@ -52,7 +52,7 @@ pub use overlap::Within;
 pub use problem::{Arithmetic, Numeric, Problem};
 pub use product::product_sizes;
 pub use queue::{CapturedGraph, Event, Queue, QueueOptions, Wait};
-pub use region::{Ref, Region, RegionNode, is_pointwise};
+pub use region::{Ref, Region, RegionNode};
 pub use regions::Fusion;
 pub use tactic::{Candidate, PackedWeight, TACTIC_SOURCES, Tactic, Want};
 pub use types::Inner;

@@ -7,7 +7,7 @@
 use planish_op::Op;
 use planish_tensor::{DType, Shape};
 
-use crate::{Proposal, Ref, Whole, is_pointwise};
+use crate::{Proposal, Ref, Whole};
 
 /// Longer chains gain nothing: their values no longer pass through memory already.
 const MAX_NODES: usize = 24;
@@ -102,7 +102,7 @@ impl Fusion {
         let at = &whole.region.nodes[node as usize];
         at.n_outputs == 1
             && output_type(whole, node).is_some_and(|(dtype, _)| self.pointwise_types.contains(&dtype))
-            && is_pointwise(&at.op)
+            && at.op.is_pointwise()
     }
 }
 

@@ -1,14 +1,14 @@
 //! The closed set of operators: their attributes, the types of the values between them, and inference.
 //!
-//! - `op_table` has a row per operator, from which `op` makes the attribute structs and [`Op`]; `arity` says
-//!   how many inputs each takes, [`attribute`] what attributes may be;
+//! - `op_table` has a row per operator, from which `op` makes the attribute structs, [`Op`] and its views
+//!   ([`Pointwise`], [`Reduce`]); `class` says what the columns mean, [`attribute`] what attributes may be;
 //! - `value`: values and their types; `limits`: how far a run over them may go;
 //! - [`infer`](mod@infer): the types, shapes and known contents of outputs;
 //! - [`window`], [`resize`], [`einsum`] and `recurrent_activation`: rules that inference shares with whoever
 //!   computes, each written once.
 
-mod arity;
 pub mod attribute;
+mod class;
 pub mod einsum;
 pub mod infer;
 mod limits;
@@ -20,6 +20,7 @@ mod value;
 pub mod window;
 
 pub use attribute::*;
+pub use class::{Class, Form, Kinds, Lowering, Reduce, Reduction};
 pub use infer::infer;
 pub use limits::{DEFAULT_MAX_TRIPS, Limits, Meter, Stop};
 pub use op::{Attributes, Custom, OpSpec};

@@ -1,12 +1,20 @@
 //! `Op`: the closed set of operators, each an attribute struct, made from the rows of `op_table`.
 
+use planish_tensor::DType;
+
 use crate::attribute::{Attribute, AttributeError, AttributeType, FieldSpec};
+use crate::class::{Class, Form, Lowering};
+use crate::op_table::Op;
 
 /// What the table knows of one operator.
 #[derive(Clone, Copy, Debug)]
 pub struct OpSpec {
     /// The ONNX name.
     pub name: &'static str,
+    pub class: Class,
+    /// The most inputs that it takes, absent optional ones counted; `None` where there is no limit.
+    pub max_inputs: Option<usize>,
+    pub lowering: Lowering,
     pub fields: &'static [FieldSpec],
 }
 
@@ -19,95 +27,135 @@ pub struct Custom {
     pub attributes: Vec<(String, Attribute)>,
 }
 
-/// Writes the attribute structs, the `Op` enum and the conversions from and to attribute lists.
+/// Writes what the table says: the attribute structs, the `Op` enum, its views and columns.
 macro_rules! ops {
-    ($(
-        $(#[$meta:meta])*
-        $name:ident { $($field:ident : $ty:ty $(= $default:expr)?),* $(,)? }
-    )*) => {
-        $(
-            $(#[$meta])*
-            #[derive(Clone, PartialEq, Debug)]
-            pub struct $name {
-                $(pub $field: $ty),*
-            }
+    (()
+        pointwise { $(
+            $pointwise:ident $form:ident $kinds:ident $p_inputs:tt $p_lowering:ident { $($p_fields:tt)* }
+        )* }
+        reductions { $($reduction:ident $by:ident $r_lowering:ident)* }
+        families { $($family:ident { $(
+            $name:ident $class:ident $inputs:tt $lowering:ident $function:ident { $($fields:tt)* }
+        )* })* }
+        control { $($control:ident $c_inputs:tt { $($c_fields:tt)* })* }
+    ) => {
+        $($crate::op::attributes! {
+            $pointwise { $($p_fields)* }
+            Class::Pointwise(Form::$form), $crate::op::ops!(@inputs $p_inputs), Lowering::$p_lowering
+        })*
+        $($crate::op::attributes! {
+            $reduction { noop_with_empty_axes: bool = false, keepdims: bool = true }
+            Class::Reduction, Some(2), Lowering::$r_lowering
+        })*
+        $($($crate::op::attributes! {
+            $name { $($fields)* }
+            Class::$class, $crate::op::ops!(@inputs $inputs), Lowering::$lowering
+        })*)*
+        $($crate::op::attributes! {
+            $control { $($c_fields)* } Class::Control, $crate::op::ops!(@inputs $c_inputs), Lowering::Never
+        })*
 
-            impl $crate::op::Attributes for $name {
-                const SPEC: $crate::op::OpSpec = $crate::op::OpSpec {
-                    name: stringify!($name),
-                    fields: &[$($crate::attribute::FieldSpec {
-                        name: stringify!($field),
-                        kind: <$ty as AttributeType>::KIND,
-                        words: <$ty as AttributeType>::WORDS,
-                        required: $crate::op::ops!(@required $($default)?),
-                    }),*],
-                };
+        $crate::op::op_enum! { $($pointwise)* $($reduction)* $($($name)*)* $($control)* }
 
-                fn attributes(&self) -> Vec<(&'static str, Attribute)> {
-                    #[allow(unused_mut)]
-                    let mut list = Vec::new();
-                    $($crate::op::ops!(@list self list $field : $ty $(= $default)?);)*
-                    list
-                }
+        /// A pointwise operator with its attributes: what a stage matches on that must know each of them.
+        #[derive(Clone, Copy, PartialEq, Debug)]
+        pub enum Pointwise<'a> {
+            $($pointwise(&'a $pointwise),)*
+        }
 
-                #[allow(unused_variables)]
-                fn from_attributes(list: &[(String, Attribute)]) -> Result<Self, AttributeError> {
-                    $crate::op::refuse_unknown(&Self::SPEC, list)?;
-                    Ok($name {
-                        $($field: match $crate::op::read_field::<$ty>(&Self::SPEC, list, stringify!($field))? {
-                            Some(value) => value,
-                            None => $crate::op::ops!(@default $name $field $(= $default)?),
-                        }),*
-                    })
-                }
-            }
-
-            impl From<$name> for Op {
-                fn from(op: $name) -> Op {
-                    Op::$name(op)
+        impl Pointwise<'_> {
+            pub fn form(self) -> Form {
+                match self {
+                    $(Pointwise::$pointwise(_) => Form::$form,)*
                 }
             }
-        )*
 
-        /// An operator with its attributes.
-        #[derive(Clone, PartialEq, Debug)]
-        pub enum Op {
-            $($name($name),)*
-            /// An operator that a plugin brings.
-            Custom($crate::op::Custom),
+            /// The element types of its operands.
+            pub fn kinds(self) -> Kinds {
+                match self {
+                    $(Pointwise::$pointwise(_) => Kinds::$kinds,)*
+                }
+            }
         }
 
         impl Op {
-            /// The specification of every operator in the table.
-            pub const SPECS: &'static [$crate::op::OpSpec] =
-                &[$(<$name as $crate::op::Attributes>::SPEC),*];
-
-            /// The ONNX name.
-            pub fn name(&self) -> &str {
+            /// The operator as a pointwise one, if it is.
+            pub fn as_pointwise(&self) -> Option<Pointwise<'_>> {
                 match self {
-                    $(Op::$name(_) => stringify!($name),)*
-                    Op::Custom(custom) => &custom.name,
+                    $(Op::$pointwise(op) => Some(Pointwise::$pointwise(op)),)*
+                    _ => None,
                 }
             }
 
-            /// The attributes that differ from their defaults, in table order.
-            pub fn attributes(&self) -> Vec<(&str, Attribute)> {
+            /// The operator as a reduction, if it is one of the `Reduce*`.
+            pub fn as_reduce(&self) -> Option<Reduce> {
                 match self {
-                    $(Op::$name(op) => $crate::op::Attributes::attributes(op),)*
-                    Op::Custom(custom) => {
-                        custom.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect()
-                    }
+                    $(Op::$reduction(op) => Some(op.into()),)*
+                    _ => None,
                 }
             }
+        }
 
-            /// The operator called `name` with these attributes, the others at their defaults.
-            pub fn from_attributes(name: &str, list: &[(String, Attribute)]) -> Result<Op, AttributeError> {
-                match name {
-                    $(stringify!($name) => {
-                        <$name as $crate::op::Attributes>::from_attributes(list).map(Op::$name)
-                    })*
-                    _ => Err(AttributeError::UnknownOp { name: name.to_string() }),
-                }
+        $(impl From<&$reduction> for Reduce {
+            fn from(op: &$reduction) -> Reduce {
+                let $reduction { noop_with_empty_axes, keepdims } = *op;
+                Reduce { by: Reduction::$by, noop_with_empty_axes, keepdims }
+            }
+        })*
+    };
+
+    (@inputs any) => { None };
+    (@inputs $most:literal) => { Some($most) };
+}
+pub(crate) use ops;
+
+/// The attribute struct of one operator, and the conversions from and to attribute lists.
+macro_rules! attributes {
+    (
+        $name:ident { $($field:ident : $ty:ty $(= $default:expr)?),* $(,)? }
+        $class:expr, $inputs:expr, $lowering:expr
+    ) => {
+        #[derive(Clone, PartialEq, Debug)]
+        pub struct $name {
+            $(pub $field: $ty),*
+        }
+
+        impl $crate::op::Attributes for $name {
+            const SPEC: $crate::op::OpSpec = $crate::op::OpSpec {
+                name: stringify!($name),
+                class: $class,
+                max_inputs: $inputs,
+                lowering: $lowering,
+                fields: &[$($crate::attribute::FieldSpec {
+                    name: stringify!($field),
+                    kind: <$ty as AttributeType>::KIND,
+                    words: <$ty as AttributeType>::WORDS,
+                    required: $crate::op::attributes!(@required $($default)?),
+                }),*],
+            };
+
+            fn attributes(&self) -> Vec<(&'static str, Attribute)> {
+                #[allow(unused_mut)]
+                let mut list = Vec::new();
+                $($crate::op::attributes!(@list self list $field : $ty $(= $default)?);)*
+                list
+            }
+
+            #[allow(unused_variables)]
+            fn from_attributes(list: &[(String, Attribute)]) -> Result<Self, AttributeError> {
+                $crate::op::refuse_unknown(&Self::SPEC, list)?;
+                Ok($name {
+                    $($field: match $crate::op::read_field::<$ty>(&Self::SPEC, list, stringify!($field))? {
+                        Some(value) => value,
+                        None => $crate::op::attributes!(@default $name $field $(= $default)?),
+                    }),*
+                })
+            }
+        }
+
+        impl From<$name> for Op {
+            fn from(op: $name) -> Op {
+                Op::$name(op)
             }
         }
     };
@@ -132,7 +180,138 @@ macro_rules! ops {
     };
     (@default $name:ident $field:ident = $default:expr) => { $default };
 }
-pub(crate) use ops;
+pub(crate) use attributes;
+
+/// The `Op` enum over the attribute structs.
+macro_rules! op_enum {
+    ($($name:ident)*) => {
+        /// An operator with its attributes.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum Op {
+            $($name($name),)*
+            /// An operator that a plugin brings.
+            Custom($crate::op::Custom),
+        }
+
+        impl Op {
+            /// The specification of every operator in the table.
+            pub const SPECS: &'static [$crate::op::OpSpec] =
+                &[$(<$name as $crate::op::Attributes>::SPEC),*];
+
+            /// The ONNX name.
+            pub fn name(&self) -> &str {
+                match self {
+                    $(Op::$name(_) => stringify!($name),)*
+                    Op::Custom(custom) => &custom.name,
+                }
+            }
+
+            /// What the table says of the operator; `None` for a plugin's.
+            pub fn spec(&self) -> Option<&'static $crate::op::OpSpec> {
+                match self {
+                    $(Op::$name(_) => Some(const { &<$name as $crate::op::Attributes>::SPEC }),)*
+                    Op::Custom(_) => None,
+                }
+            }
+
+            /// The attributes that differ from their defaults, in table order.
+            pub fn attributes(&self) -> Vec<(&str, Attribute)> {
+                match self {
+                    $(Op::$name(op) => $crate::op::Attributes::attributes(op),)*
+                    Op::Custom(custom) => {
+                        custom.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect()
+                    }
+                }
+            }
+
+            /// The operator called `name` with these attributes, the others at their defaults.
+            pub fn from_attributes(name: &str, list: &[(String, Attribute)]) -> Result<Op, AttributeError> {
+                match name {
+                    $(stringify!($name) => {
+                        <$name as $crate::op::Attributes>::from_attributes(list).map(Op::$name)
+                    })*
+                    _ => Err(AttributeError::UnknownOp { name: name.to_string() }),
+                }
+            }
+        }
+    };
+}
+pub(crate) use op_enum;
+
+impl Op {
+    /// The unary operators that take elements of this type and need no attributes: what kernels are tried with that
+    /// must compute each of them.
+    pub fn unary_of(dtype: DType) -> impl Iterator<Item = Op> {
+        let plain = Op::SPECS.iter().filter_map(|spec| Op::from_attributes(spec.name, &[]).ok());
+        let takes = move |op: &Op| op.as_pointwise().is_some_and(|op| op.kinds().contain(dtype));
+        plain.filter(move |op| op.is_unary() && takes(op))
+    }
+
+    /// What kind of operator it is.
+    pub fn class(&self) -> Class {
+        self.spec().map_or(Class::Custom, |spec| spec.class)
+    }
+
+    /// Whether each element of the one output is made from one element of each input, broadcast to it.
+    pub fn is_pointwise(&self) -> bool {
+        matches!(self.class(), Class::Pointwise(_))
+    }
+
+    /// Whether it is pointwise with one operand; further inputs are scalars.
+    pub fn is_unary(&self) -> bool {
+        matches!(self.class(), Class::Pointwise(Form::Unary | Form::Predicate))
+    }
+
+    /// Whether it is pointwise with operands that are broadcast against one another (the slope of PRelu to its first).
+    pub fn is_broadcast(&self) -> bool {
+        self.is_pointwise() && !self.is_unary()
+    }
+
+    /// The most inputs that the operator takes, absent optional ones counted; `None` where there is no limit.
+    /// Control flow counts without what its bodies capture.
+    pub fn max_inputs(&self) -> Option<usize> {
+        self.spec()?.max_inputs
+    }
+
+    /// When the operator is computed in f16 or bf16, if that is asked for.
+    pub fn lowering(&self) -> Lowering {
+        self.spec().map_or(Lowering::Never, |spec| spec.lowering)
+    }
+}
+
+/// Calls what stands for an operator in the modules that are in scope: `pointwise::of` with a [`Pointwise`],
+/// `reduce::reduce` with a [`Reduce`], or the function that its row names in the module of its family.
+///
+/// `dispatch_op!(op, cx, control: …, custom: …)` with expressions for control flow and plugins.
+#[macro_export]
+macro_rules! dispatch_op {
+    ($op:expr, $cx:expr, control: $control:expr, custom: $custom:expr $(,)?) => {
+        $crate::with_op_table!([$crate::dispatch_rows] $op, $cx, $control, $custom)
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! dispatch_rows {
+    (($op:expr, $cx:expr, $flow:expr, $custom:expr)
+        pointwise { $(
+            $pointwise:ident $form:ident $kinds:ident $p_inputs:tt $p_lowering:ident { $($p_fields:tt)* }
+        )* }
+        reductions { $($reduction:ident $by:ident $r_lowering:ident)* }
+        families { $($family:ident { $(
+            $name:ident $class:ident $inputs:tt $lowering:ident $function:ident { $($fields:tt)* }
+        )* })* }
+        control { $($control:ident $c_inputs:tt { $($c_fields:tt)* })* }
+    ) => {
+        match $op {
+            $($crate::Op::$pointwise(op) => pointwise::of($crate::Pointwise::$pointwise(op), $cx),)*
+            $($crate::Op::$reduction(op) => reduce::reduce(op.into(), $cx),)*
+            $($($crate::Op::$name(op) => $family::$function(op, $cx),)*)*
+            $($crate::Op::$control(_))|* => $flow,
+            $crate::Op::Custom(_) => $custom,
+        }
+    };
+}
 
 /// An attribute struct of the table.
 pub trait Attributes: Sized {

@@ -1,416 +1,521 @@
-//! The table of operators: one row per operator with its attributes and their defaults.
+//! The table of operators: one row per operator with what stages need to know of it, its attributes and their
+//! defaults.
 //!
 //! Operators have the meaning that the newest ONNX opset gives their name, or what the comment beside the
 //! row says; the importer brings older forms to this one. Inputs and outputs stay positional as ONNX has
 //! them. A field without a default is required.
+//!
+//! Columns ([`crate::Class`] and its neighbours say what the words mean):
+//! - pointwise: operator, form, element types, most inputs, lowering, attributes;
+//! - reductions: operator, what it makes of a group, lowering; all have the same inputs and attributes;
+//! - families: operator, class, most inputs, lowering, function, attributes. The function stands in the module of
+//!   the family, in inference (`planish_op::infer`) as in the reference;
+//! - control: operator, most inputs without what bodies capture, attributes.
+//!
+//! The most inputs are those of the newest ONNX schemas, absent optional ones counted. What is missing is found by
+//! the rule that needs it; what is too much would be ignored without this.
 
 use planish_tensor::{DType, Tensor};
 
 use crate::ValueType;
 use crate::attribute::*;
+use crate::class::{Class, Form, Kinds, Lowering, Reduce, Reduction};
 use crate::op::ops;
 
-ops! {
-    // Pointwise arithmetic, comparison, logic and activations.
-    Abs {}
-    Acos {}
-    Acosh {}
-    Asin {}
-    Asinh {}
-    Atan {}
-    Atanh {}
-    Ceil {}
-    Cos {}
-    Cosh {}
-    Erf {}
-    Exp {}
-    Floor {}
-    Log {}
-    Neg {}
-    Reciprocal {}
-    Round {}
-    Sigmoid {}
-    Sign {}
-    Sin {}
-    Sinh {}
-    Sqrt {}
-    Tan {}
-    Tanh {}
-    Not {}
-    BitwiseNot {}
-    IsNaN {}
-    IsInf { detect_negative: bool = true, detect_positive: bool = true }
-    Identity {}
-    Relu {}
-    LeakyRelu { alpha: f32 = 0.01 }
-    Elu { alpha: f32 = 1.0 }
-    Selu { gamma: f32 = 1.050_701, alpha: f32 = 1.673_263_2 }
-    Celu { alpha: f32 = 1.0 }
-    Gelu { approximate: GeluApproximation = GeluApproximation::None }
-    HardSigmoid { beta: f32 = 0.5, alpha: f32 = 0.2 }
-    HardSwish {}
-    Mish {}
-    Softplus {}
-    Softsign {}
-    Swish { alpha: f32 = 1.0 }
-    Shrink { bias: f32 = 0.0, lambd: f32 = 0.5 }
-    ThresholdedRelu { alpha: f32 = 1.0 }
-    Clip {}
-    PRelu {}
-    Add {}
-    Sub {}
-    Mul {}
-    Div {}
-    Pow {}
-    Mod { fmod: bool = false }
-    Min {}
-    Max {}
-    Sum {}
-    Mean {}
-    Equal {}
-    Greater {}
-    GreaterOrEqual {}
-    Less {}
-    LessOrEqual {}
-    And {}
-    Or {}
-    Xor {}
-    BitwiseAnd {}
-    BitwiseOr {}
-    BitwiseXor {}
-    BitShift { direction: BitShiftDirection }
-    Where {}
-
-    // Conversions between element types and quantization.
-    Cast { round_mode: CastRounding = CastRounding::Up, saturate: bool = true, to: DType }
-    BitCast { to: DType }
-    QuantizeLinear {
-        precision: Option<DType> = None,
-        output_dtype: Option<DType> = None,
-        block_size: i64 = 0,
-        saturate: bool = true,
-        axis: i64 = 1,
-    }
-    DequantizeLinear { output_dtype: Option<DType> = None, block_size: i64 = 0, axis: i64 = 1 }
-    DynamicQuantizeLinear {}
-    QLinearMatMul {}
-    QLinearConv {
-        group: i64 = 1,
-        pads: Vec<i64> = Vec::new(),
-        strides: Vec<i64> = Vec::new(),
-        dilations: Vec<i64> = Vec::new(),
-        kernel_shape: Option<Vec<i64>> = None,
-        auto_pad: AutoPad = AutoPad::NotSet,
-    }
-    MatMulInteger {}
-    ConvInteger {
-        group: i64 = 1,
-        pads: Vec<i64> = Vec::new(),
-        strides: Vec<i64> = Vec::new(),
-        dilations: Vec<i64> = Vec::new(),
-        kernel_shape: Option<Vec<i64>> = None,
-        auto_pad: AutoPad = AutoPad::NotSet,
+/// Gives the rows of the table to a macro, after the arguments in parentheses: `with_op_table!([path] arguments)`.
+#[macro_export]
+macro_rules! with_op_table {
+    ([$($then:tt)*] $($arguments:tt)*) => { $($then)* ! { ($($arguments)*)
+    // Element by element: one element of each input makes one of the output.
+    pointwise {
+        // operator      form       element types inputs low
+        Abs             Unary      Number       1    Among {}
+        Acos            Unary      Real         1    Never {}
+        Acosh           Unary      Real         1    Never {}
+        Asin            Unary      Real         1    Never {}
+        Asinh           Unary      Real         1    Never {}
+        Atan            Unary      Real         1    Never {}
+        Atanh           Unary      Real         1    Never {}
+        Ceil            Unary      Real         1    Never {}
+        Cos             Unary      Real         1    Never {}
+        Cosh            Unary      Real         1    Never {}
+        Erf             Unary      Real         1    Among {}
+        Exp             Unary      Real         1    Never {}
+        Floor           Unary      Real         1    Never {}
+        Log             Unary      Real         1    Never {}
+        Neg             Unary      Signed       1    Among {}
+        Reciprocal      Unary      Real         1    Never {}
+        Round           Unary      Real         1    Never {}
+        Sigmoid         Unary      Real         1    Among {}
+        Sign            Unary      Number       1    Never {}
+        Sin             Unary      Real         1    Never {}
+        Sinh            Unary      Real         1    Never {}
+        Sqrt            Unary      Real         1    Never {}
+        Tan             Unary      Real         1    Never {}
+        Tanh            Unary      Real         1    Among {}
+        Not             Unary      Bool         1    Never {}
+        BitwiseNot      Unary      Int          1    Never {}
+        IsNaN           Predicate  AnyFloat     1    Never {}
+        IsInf           Predicate  AnyFloat     1    Never {
+            detect_negative: bool = true, detect_positive: bool = true,
+        }
+        Relu            Unary      Signed       1    Among {}
+        LeakyRelu       Unary      Real         1    Among { alpha: f32 = 0.01 }
+        Elu             Unary      Real         1    Among { alpha: f32 = 1.0 }
+        Selu            Unary      Real         1    Among {
+            gamma: f32 = 1.050_701, alpha: f32 = 1.673_263_2,
+        }
+        Celu            Unary      Real         1    Among { alpha: f32 = 1.0 }
+        Gelu            Unary      Real         1    Among {
+            approximate: GeluApproximation = GeluApproximation::None,
+        }
+        HardSigmoid     Unary      Real         1    Among { beta: f32 = 0.5, alpha: f32 = 0.2 }
+        HardSwish       Unary      Real         1    Among {}
+        Mish            Unary      Real         1    Among {}
+        Softplus        Unary      Real         1    Among {}
+        Softsign        Unary      Real         1    Among {}
+        Swish           Unary      Real         1    Among { alpha: f32 = 1.0 }
+        Shrink          Unary      Number       1    Never { bias: f32 = 0.0, lambd: f32 = 0.5 }
+        ThresholdedRelu Unary      Real         1    Never { alpha: f32 = 1.0 }
+        Clip            Unary      Number       3    Among {}
+        PRelu           Binary     Number       2    Among {}
+        Add             Binary     Number       2    Among {}
+        Sub             Binary     Number       2    Among {}
+        Mul             Binary     Number       2    Among {}
+        Div             Binary     Number       2    Among {}
+        Pow             Binary     Number       2    Never {}
+        Mod             Binary     Number       2    Never { fmod: bool = false }
+        Min             Variadic   Number       any  Among {}
+        Max             Variadic   Number       any  Among {}
+        Sum             Variadic   Real         any  Among {}
+        Mean            Variadic   Real         any  Never {}
+        Equal           Comparison NumberOrBool 2    Never {}
+        Greater         Comparison Number       2    Never {}
+        GreaterOrEqual  Comparison Number       2    Never {}
+        Less            Comparison Number       2    Never {}
+        LessOrEqual     Comparison Number       2    Never {}
+        And             Binary     Bool         2    Never {}
+        Or              Binary     Bool         2    Never {}
+        Xor             Binary     Bool         2    Never {}
+        BitwiseAnd      Binary     Int          2    Never {}
+        BitwiseOr       Binary     Int          2    Never {}
+        BitwiseXor      Binary     Int          2    Never {}
+        BitShift        Binary     Unsigned     2    Never { direction: BitShiftDirection }
+        Where           Select     Any          3    Among {}
+        Cast            Unary      Any          1    Never {
+            round_mode: CastRounding = CastRounding::Up, saturate: bool = true, to: DType,
+        }
     }
 
-    // Matrix products and small linear algebra.
-    MatMul {}
-    Gemm { beta: f32 = 1.0, trans_b: bool = false, alpha: f32 = 1.0, trans_a: bool = false }
-    Einsum { equation: String }
-    Det {}
-    Inverse {}
-
-    // Convolutions.
-    Conv {
-        group: i64 = 1,
-        pads: Vec<i64> = Vec::new(),
-        auto_pad: AutoPad = AutoPad::NotSet,
-        strides: Vec<i64> = Vec::new(),
-        dilations: Vec<i64> = Vec::new(),
-        kernel_shape: Option<Vec<i64>> = None,
-    }
-    ConvTranspose {
-        group: i64 = 1,
-        auto_pad: AutoPad = AutoPad::NotSet,
-        strides: Vec<i64> = Vec::new(),
-        pads: Vec<i64> = Vec::new(),
-        output_padding: Vec<i64> = Vec::new(),
-        dilations: Vec<i64> = Vec::new(),
-        output_shape: Option<Vec<i64>> = None,
-        kernel_shape: Option<Vec<i64>> = None,
-    }
-    DeformConv {
-        strides: Vec<i64> = Vec::new(),
-        pads: Vec<i64> = Vec::new(),
-        offset_group: i64 = 1,
-        kernel_shape: Option<Vec<i64>> = None,
-        group: i64 = 1,
-        dilations: Vec<i64> = Vec::new(),
-    }
-    CausalConvWithState { activation: CausalConvActivation = CausalConvActivation::None }
-    Col2Im { strides: Vec<i64> = Vec::new(), pads: Vec<i64> = Vec::new(), dilations: Vec<i64> = Vec::new() }
-
-    // Pooling and regions of interest.
-    AveragePool {
-        count_include_pad: bool = false,
-        dilations: Vec<i64> = Vec::new(),
-        ceil_mode: bool = false,
-        pads: Vec<i64> = Vec::new(),
-        auto_pad: AutoPad = AutoPad::NotSet,
-        strides: Vec<i64> = Vec::new(),
-        kernel_shape: Vec<i64>,
-    }
-    MaxPool {
-        storage_order: i64 = 0,
-        dilations: Vec<i64> = Vec::new(),
-        ceil_mode: bool = false,
-        pads: Vec<i64> = Vec::new(),
-        auto_pad: AutoPad = AutoPad::NotSet,
-        strides: Vec<i64> = Vec::new(),
-        kernel_shape: Vec<i64>,
-    }
-    LpPool {
-        p: i64 = 2,
-        pads: Vec<i64> = Vec::new(),
-        auto_pad: AutoPad = AutoPad::NotSet,
-        ceil_mode: bool = false,
-        dilations: Vec<i64> = Vec::new(),
-        strides: Vec<i64> = Vec::new(),
-        kernel_shape: Vec<i64>,
-    }
-    GlobalAveragePool {}
-    GlobalMaxPool {}
-    GlobalLpPool { p: i64 = 2 }
-    MaxUnpool { pads: Vec<i64> = Vec::new(), strides: Vec<i64> = Vec::new(), kernel_shape: Vec<i64> }
-    MaxRoiPool { spatial_scale: f32 = 1.0, pooled_shape: Vec<i64> }
-    RoiAlign {
-        coordinate_transformation_mode: RoiAlignCoordinates = RoiAlignCoordinates::HalfPixel,
-        mode: RoiAlignMode = RoiAlignMode::Avg,
-        output_height: i64 = 1,
-        sampling_ratio: i64 = 0,
-        output_width: i64 = 1,
-        spatial_scale: f32 = 1.0,
+    // Over the axes that input 1 lists.
+    reductions {
+        ReduceL1        L1        Never
+        ReduceL2        L2        Never
+        ReduceLogSum    LogSum    Never
+        ReduceLogSumExp LogSumExp Never
+        ReduceMax       Max       Among
+        ReduceMean      Mean      Among
+        ReduceMin       Min       Among
+        ReduceProd      Prod      Never
+        ReduceSum       Sum       Never
+        ReduceSumSquare SumSquare Never
     }
 
-    // Shape changes and data movement.
-    Shape { end: Option<i64> = None, start: i64 = 0 }
-    Size {}
-    Reshape { allowzero: bool = false }
-    Flatten { axis: i64 = 1 }
-    Squeeze {}
-    Unsqueeze {}
-    Transpose { perm: Option<Vec<i64>> = None }
-    Expand {}
-    Tile {}
-    Concat { axis: i64 }
-    Split { num_outputs: Option<i64> = None, axis: i64 = 0 }
-    Slice {}
-    Pad { mode: PadMode = PadMode::Constant }
-    CenterCropPad { axes: Option<Vec<i64>> = None }
-    DepthToSpace { mode: DepthToSpaceMode = DepthToSpaceMode::Dcr, blocksize: i64 }
-    SpaceToDepth { blocksize: i64 }
-    Trilu { upper: bool = true }
-    ReverseSequence { batch_axis: i64 = 1, time_axis: i64 = 0 }
-    ConstantOfShape { value: Option<Tensor> = None }
-    Range { stash_type: i64 = 1 }
-    EyeLike { dtype: Option<DType> = None, k: i64 = 0 }
+    families {
+        // Quantization and other readings of the same bits.
+        convert {
+            BitCast               Data         1 Never bit_cast { to: DType }
+            QuantizeLinear        Quantization 3 Never quantize_linear {
+                precision: Option<DType> = None,
+                output_dtype: Option<DType> = None,
+                block_size: i64 = 0,
+                saturate: bool = true,
+                axis: i64 = 1,
+            }
+            DequantizeLinear      Quantization 3 Never dequantize_linear {
+                output_dtype: Option<DType> = None, block_size: i64 = 0, axis: i64 = 1,
+            }
+            DynamicQuantizeLinear Quantization 1 Never dynamic_quantize_linear {}
+            QLinearMatMul         Product      8 Never qlinear_matmul {}
+            QLinearConv           Convolution  9 Never qlinear_conv {
+                group: i64 = 1,
+                pads: Vec<i64> = Vec::new(),
+                strides: Vec<i64> = Vec::new(),
+                dilations: Vec<i64> = Vec::new(),
+                kernel_shape: Option<Vec<i64>> = None,
+                auto_pad: AutoPad = AutoPad::NotSet,
+            }
+            MatMulInteger         Product      4 Never matmul_integer {}
+            ConvInteger           Convolution  4 Never conv_integer {
+                group: i64 = 1,
+                pads: Vec<i64> = Vec::new(),
+                strides: Vec<i64> = Vec::new(),
+                dilations: Vec<i64> = Vec::new(),
+                kernel_shape: Option<Vec<i64>> = None,
+                auto_pad: AutoPad = AutoPad::NotSet,
+            }
+        }
 
-    // Gathering, scattering, searching.
-    Gather { axis: i64 = 0 }
-    GatherElements { axis: i64 = 0 }
-    GatherND { batch_dims: i64 = 0 }
-    ScatterElements { reduction: ScatterReduction = ScatterReduction::None, axis: i64 = 0 }
-    ScatterND { reduction: ScatterReduction = ScatterReduction::None }
-    TensorScatter { mode: TensorScatterMode = TensorScatterMode::Linear, axis: i64 = -2 }
-    OneHot { axis: i64 = -1 }
-    Compress { axis: Option<i64> = None }
-    NonZero {}
-    Unique { axis: Option<i64> = None, sorted: bool = true }
-    TopK { sorted: bool = true, largest: bool = true, axis: i64 = -1 }
-    TfIdfVectorizer {
-        mode: TfIdfMode,
-        ngram_indexes: Vec<i64>,
-        weights: Vec<f32> = Vec::new(),
-        ngram_counts: Vec<i64>,
-        pool_int64s: Vec<i64> = Vec::new(),
-        pool_strings: Vec<String> = Vec::new(),
-        max_skip_count: i64,
-        min_gram_length: i64,
-        max_gram_length: i64,
-    }
+        // Matrix products and small linear algebra.
+        linear {
+            MatMul  Product 2   Always matmul {}
+            Gemm    Product 3   Always gemm {
+                beta: f32 = 1.0, trans_b: bool = false, alpha: f32 = 1.0, trans_a: bool = false,
+            }
+            Einsum  Product any Never  einsum { equation: String }
+            Det     Other   1   Never  det {}
+            Inverse Other   1   Never  inverse {}
+        }
 
-    // Sequences and optionals.
-    SequenceAt {}
-    SequenceConstruct {}
-    SequenceEmpty { dtype: Option<DType> = None }
-    SequenceErase {}
-    SequenceInsert {}
-    SequenceLength {}
-    ConcatFromSequence { new_axis: bool = false, axis: i64 }
-    SplitToSequence { keepdims: bool = true, axis: i64 = 0 }
-    Optional { element_type: Option<ValueType> = None }
-    OptionalGetElement {}
-    OptionalHasElement {}
+        // Convolutions.
+        conv {
+            Conv                Convolution 3 Always conv {
+                group: i64 = 1,
+                pads: Vec<i64> = Vec::new(),
+                auto_pad: AutoPad = AutoPad::NotSet,
+                strides: Vec<i64> = Vec::new(),
+                dilations: Vec<i64> = Vec::new(),
+                kernel_shape: Option<Vec<i64>> = None,
+            }
+            ConvTranspose       Convolution 3 Always conv_transpose {
+                group: i64 = 1,
+                auto_pad: AutoPad = AutoPad::NotSet,
+                strides: Vec<i64> = Vec::new(),
+                pads: Vec<i64> = Vec::new(),
+                output_padding: Vec<i64> = Vec::new(),
+                dilations: Vec<i64> = Vec::new(),
+                output_shape: Option<Vec<i64>> = None,
+                kernel_shape: Option<Vec<i64>> = None,
+            }
+            DeformConv          Convolution 5 Never  deform_conv {
+                strides: Vec<i64> = Vec::new(),
+                pads: Vec<i64> = Vec::new(),
+                offset_group: i64 = 1,
+                kernel_shape: Option<Vec<i64>> = None,
+                group: i64 = 1,
+                dilations: Vec<i64> = Vec::new(),
+            }
+            CausalConvWithState Convolution 4 Never  causal_conv_with_state {
+                activation: CausalConvActivation = CausalConvActivation::None,
+            }
+            Col2Im              Convolution 3 Never  col2im {
+                strides: Vec<i64> = Vec::new(), pads: Vec<i64> = Vec::new(), dilations: Vec<i64> = Vec::new(),
+            }
+        }
 
-    // Reductions and scans along axes.
-    ReduceL1 { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceL2 { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceLogSum { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceLogSumExp { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceMax { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceMean { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceMin { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceProd { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceSum { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ReduceSumSquare { noop_with_empty_axes: bool = false, keepdims: bool = true }
-    ArgMax { select_last_index: bool = false, keepdims: bool = true, axis: i64 = 0 }
-    ArgMin { select_last_index: bool = false, keepdims: bool = true, axis: i64 = 0 }
-    CumSum { reverse: bool = false, exclusive: bool = false }
-    CumProd { reverse: bool = false, exclusive: bool = false }
-    Softmax { axis: i64 = -1 }
-    LogSoftmax { axis: i64 = -1 }
-    Hardmax { axis: i64 = -1 }
+        // Pooling and regions of interest.
+        pool {
+            AveragePool       Pool       1 Always average_pool {
+                count_include_pad: bool = false,
+                dilations: Vec<i64> = Vec::new(),
+                ceil_mode: bool = false,
+                pads: Vec<i64> = Vec::new(),
+                auto_pad: AutoPad = AutoPad::NotSet,
+                strides: Vec<i64> = Vec::new(),
+                kernel_shape: Vec<i64>,
+            }
+            MaxPool           Pool       1 Among  max_pool {
+                storage_order: i64 = 0,
+                dilations: Vec<i64> = Vec::new(),
+                ceil_mode: bool = false,
+                pads: Vec<i64> = Vec::new(),
+                auto_pad: AutoPad = AutoPad::NotSet,
+                strides: Vec<i64> = Vec::new(),
+                kernel_shape: Vec<i64>,
+            }
+            LpPool            Pool       1 Never  lp_pool {
+                p: i64 = 2,
+                pads: Vec<i64> = Vec::new(),
+                auto_pad: AutoPad = AutoPad::NotSet,
+                ceil_mode: bool = false,
+                dilations: Vec<i64> = Vec::new(),
+                strides: Vec<i64> = Vec::new(),
+                kernel_shape: Vec<i64>,
+            }
+            GlobalAveragePool GlobalPool 1 Always global_average_pool {}
+            GlobalMaxPool     GlobalPool 1 Among  global_max_pool {}
+            GlobalLpPool      GlobalPool 1 Never  global_lp_pool { p: i64 = 2 }
+            MaxUnpool         Data       3 Never  max_unpool {
+                pads: Vec<i64> = Vec::new(), strides: Vec<i64> = Vec::new(), kernel_shape: Vec<i64>,
+            }
+            MaxRoiPool        Resampling 2 Never  max_roi_pool {
+                spatial_scale: f32 = 1.0, pooled_shape: Vec<i64>,
+            }
+            RoiAlign          Resampling 3 Never  roi_align {
+                coordinate_transformation_mode: RoiAlignCoordinates = RoiAlignCoordinates::HalfPixel,
+                mode: RoiAlignMode = RoiAlignMode::Avg,
+                output_height: i64 = 1,
+                sampling_ratio: i64 = 0,
+                output_width: i64 = 1,
+                spatial_scale: f32 = 1.0,
+            }
+        }
 
-    // Normalizations and losses.
-    BatchNormalization { training_mode: bool = false, momentum: f32 = 0.9, epsilon: f32 = 1e-5 }
-    InstanceNormalization { epsilon: f32 = 1e-5 }
-    GroupNormalization { stash_type: i64 = 1, num_groups: i64, epsilon: f32 = 1e-5 }
-    LayerNormalization { stash_type: i64 = 1, epsilon: f32 = 1e-5, axis: i64 = -1 }
-    RMSNormalization { stash_type: i64 = 1, epsilon: f32 = 1e-5, axis: i64 = -1 }
-    LpNormalization { p: i64 = 2, axis: i64 = -1 }
-    LRN { bias: f32 = 1.0, beta: f32 = 0.75, alpha: f32 = 1e-4, size: i64 }
-    MeanVarianceNormalization { axes: Vec<i64> = vec![0, 2, 3] }
-    NegativeLogLikelihoodLoss {
-        ignore_index: Option<i64> = None,
-        reduction: LossReduction = LossReduction::Mean,
-    }
-    SoftmaxCrossEntropyLoss {
-        ignore_index: Option<i64> = None,
-        reduction: LossReduction = LossReduction::Mean,
-    }
+        // Shape changes and data movement.
+        layout {
+            Identity        Movement 1   Among identity {}
+            Shape           Data     1   Never shape { end: Option<i64> = None, start: i64 = 0 }
+            Size            Data     1   Never size {}
+            Reshape         Movement 2   Among reshape { allowzero: bool = false }
+            Flatten         Movement 1   Among flatten { axis: i64 = 1 }
+            Squeeze         Movement 2   Among squeeze {}
+            Unsqueeze       Movement 2   Among unsqueeze {}
+            Transpose       Movement 1   Among transpose { perm: Option<Vec<i64>> = None }
+            Expand          Movement 2   Among expand {}
+            Tile            Indexing 2   Among tile {}
+            Concat          Movement any Among concat { axis: i64 }
+            Split           Movement 2   Among split { num_outputs: Option<i64> = None, axis: i64 = 0 }
+            Slice           Movement 5   Among slice {}
+            Pad             Indexing 4   Among pad { mode: PadMode = PadMode::Constant }
+            CenterCropPad   Data     2   Never center_crop_pad { axes: Option<Vec<i64>> = None }
+            DepthToSpace    Movement 1   Among depth_to_space {
+                mode: DepthToSpaceMode = DepthToSpaceMode::Dcr, blocksize: i64,
+            }
+            SpaceToDepth    Movement 1   Among space_to_depth { blocksize: i64 }
+            Trilu           Data     2   Never trilu { upper: bool = true }
+            ReverseSequence Data     2   Never reverse_sequence { batch_axis: i64 = 1, time_axis: i64 = 0 }
+            ConstantOfShape Data     1   Never constant_of_shape { value: Option<Tensor> = None }
+            Range           Data     3   Never range { stash_type: i64 = 1 }
+            EyeLike         Data     1   Never eye_like { dtype: Option<DType> = None, k: i64 = 0 }
+        }
 
-    // Recurrent networks.
-    RNN {
-        clip: Option<f32> = None,
-        activation_beta: Vec<f32> = Vec::new(),
-        activation_alpha: Vec<f32> = Vec::new(),
-        hidden_size: Option<i64> = None,
-        layout: i64 = 0,
-        direction: RecurrentDirection = RecurrentDirection::Forward,
-        activations: Vec<String> = Vec::new(),
-    }
-    GRU {
-        clip: Option<f32> = None,
-        activation_beta: Vec<f32> = Vec::new(),
-        activation_alpha: Vec<f32> = Vec::new(),
-        hidden_size: Option<i64> = None,
-        layout: i64 = 0,
-        direction: RecurrentDirection = RecurrentDirection::Forward,
-        linear_before_reset: bool = false,
-        activations: Vec<String> = Vec::new(),
-    }
-    LSTM {
-        clip: Option<f32> = None,
-        activation_beta: Vec<f32> = Vec::new(),
-        activation_alpha: Vec<f32> = Vec::new(),
-        hidden_size: Option<i64> = None,
-        direction: RecurrentDirection = RecurrentDirection::Forward,
-        input_forget: bool = false,
-        layout: i64 = 0,
-        activations: Vec<String> = Vec::new(),
-    }
+        // Gathering, scattering, searching.
+        index {
+            Gather          Indexing 2 Among gather { axis: i64 = 0 }
+            GatherElements  Indexing 2 Among gather_elements { axis: i64 = 0 }
+            GatherND        Indexing 2 Never gather_nd { batch_dims: i64 = 0 }
+            ScatterElements Indexing 3 Never scatter_elements {
+                reduction: ScatterReduction = ScatterReduction::None, axis: i64 = 0,
+            }
+            ScatterND       Indexing 3 Never scatter_nd {
+                reduction: ScatterReduction = ScatterReduction::None,
+            }
+            TensorScatter   Data     3 Never tensor_scatter {
+                mode: TensorScatterMode = TensorScatterMode::Linear, axis: i64 = -2,
+            }
+            OneHot          Data     3 Never one_hot { axis: i64 = -1 }
+            Compress        Data     2 Never compress { axis: Option<i64> = None }
+            NonZero         Data     1 Never non_zero {}
+            Unique          Data     1 Never unique { axis: Option<i64> = None, sorted: bool = true }
+            TopK            Indexing 2 Never topk {
+                sorted: bool = true, largest: bool = true, axis: i64 = -1,
+            }
+            TfIdfVectorizer Other    1 Never tfidf_vectorizer {
+                mode: TfIdfMode,
+                ngram_indexes: Vec<i64>,
+                weights: Vec<f32> = Vec::new(),
+                ngram_counts: Vec<i64>,
+                pool_int64s: Vec<i64> = Vec::new(),
+                pool_strings: Vec<String> = Vec::new(),
+                max_skip_count: i64,
+                min_gram_length: i64,
+                max_gram_length: i64,
+            }
+        }
 
-    // Attention and position embedding.
-    Attention {
-        qk_matmul_output_mode: i64 = 0,
-        softcap: f32 = 0.0,
-        softmax_precision: Option<DType> = None,
-        kv_num_heads: Option<i64> = None,
-        q_num_heads: Option<i64> = None,
-        scale: Option<f32> = None,
-        is_causal: bool = false,
-    }
-    LinearAttention {
-        chunk_size: i64 = 64,
-        kv_num_heads: i64,
-        q_num_heads: i64,
-        scale: f32 = 0.0,
-        update_rule: LinearAttentionRule = LinearAttentionRule::GatedDelta,
-    }
-    RotaryEmbedding {
-        num_heads: Option<i64> = None,
-        rotary_embedding_dim: i64 = 0,
-        interleaved: bool = false,
-    }
+        // Sequences and optionals.
+        sequence {
+            SequenceAt         Sequence 2   Never sequence_at {}
+            SequenceConstruct  Sequence any Never sequence_construct {}
+            SequenceEmpty      Sequence 0   Never sequence_empty { dtype: Option<DType> = None }
+            SequenceErase      Sequence 2   Never sequence_erase {}
+            SequenceInsert     Sequence 3   Never sequence_insert {}
+            SequenceLength     Sequence 1   Never sequence_length {}
+            ConcatFromSequence Sequence 1   Never concat_from_sequence { new_axis: bool = false, axis: i64 }
+            SplitToSequence    Sequence 2   Never split_to_sequence { keepdims: bool = true, axis: i64 = 0 }
+            Optional           Sequence 1   Never optional { element_type: Option<ValueType> = None }
+            OptionalGetElement Sequence 1   Never optional_get_element {}
+            OptionalHasElement Sequence 1   Never optional_has_element {}
+        }
 
-    // Resampling and detection.
-    Resize {
-        keep_aspect_ratio_policy: ResizeAspectPolicy = ResizeAspectPolicy::Stretch,
-        axes: Option<Vec<i64>> = None,
-        antialias: bool = false,
-        extrapolation_value: f32 = 0.0,
-        exclude_outside: bool = false,
-        nearest_mode: ResizeNearest = ResizeNearest::RoundPreferFloor,
-        coordinate_transformation_mode: ResizeCoordinates = ResizeCoordinates::HalfPixel,
-        cubic_coeff_a: f32 = -0.75,
-        mode: ResizeMode = ResizeMode::Nearest,
-    }
-    GridSample {
-        align_corners: bool = false,
-        padding_mode: GridSamplePadding = GridSamplePadding::Zeros,
-        mode: GridSampleMode = GridSampleMode::Linear,
-    }
-    AffineGrid { align_corners: bool = false }
-    CropAndResize { mode: CropAndResizeMode = CropAndResizeMode::Bilinear, extrapolation_value: f32 = 0.0 }
-    NonMaxSuppression { center_point_box: bool = false }
+        // Searches, running sums and softmax along an axis.
+        reduce {
+            ArgMax     Line 1 Never  arg_max {
+                select_last_index: bool = false, keepdims: bool = true, axis: i64 = 0,
+            }
+            ArgMin     Line 1 Never  arg_min {
+                select_last_index: bool = false, keepdims: bool = true, axis: i64 = 0,
+            }
+            CumSum     Line 2 Never  cum_sum { reverse: bool = false, exclusive: bool = false }
+            CumProd    Line 2 Never  cum_prod { reverse: bool = false, exclusive: bool = false }
+            Softmax    Line 1 Always softmax { axis: i64 = -1 }
+            LogSoftmax Line 1 Never  log_softmax { axis: i64 = -1 }
+            Hardmax    Line 1 Never  hardmax { axis: i64 = -1 }
+        }
 
-    // Transforms and windows.
-    DFT { inverse: bool = false, onesided: bool = false }
-    STFT { onesided: bool = true }
-    BlackmanWindow { periodic: bool = true, output_datatype: DType = DType::F32 }
-    HammingWindow { periodic: bool = true, output_datatype: DType = DType::F32 }
-    HannWindow { periodic: bool = true, output_datatype: DType = DType::F32 }
-    MelWeightMatrix { output_datatype: DType = DType::F32 }
+        // Normalizations and losses.
+        normalize {
+            BatchNormalization        Norm 5 Among  batch_normalization {
+                training_mode: bool = false, momentum: f32 = 0.9, epsilon: f32 = 1e-5,
+            }
+            InstanceNormalization     Norm 3 Always instance_normalization { epsilon: f32 = 1e-5 }
+            GroupNormalization        Norm 3 Always group_normalization {
+                stash_type: i64 = 1, num_groups: i64, epsilon: f32 = 1e-5,
+            }
+            LayerNormalization        Norm 3 Always layer_normalization {
+                stash_type: i64 = 1, epsilon: f32 = 1e-5, axis: i64 = -1,
+            }
+            RMSNormalization          Norm 2 Always rms_normalization {
+                stash_type: i64 = 1, epsilon: f32 = 1e-5, axis: i64 = -1,
+            }
+            LpNormalization           Norm 1 Never  lp_normalization { p: i64 = 2, axis: i64 = -1 }
+            LRN                       Norm 1 Never  lrn {
+                bias: f32 = 1.0, beta: f32 = 0.75, alpha: f32 = 1e-4, size: i64,
+            }
+            MeanVarianceNormalization Norm 1 Never  mean_variance_normalization {
+                axes: Vec<i64> = vec![0, 2, 3],
+            }
+            NegativeLogLikelihoodLoss Loss 3 Never  negative_log_likelihood_loss {
+                ignore_index: Option<i64> = None, reduction: LossReduction = LossReduction::Mean,
+            }
+            SoftmaxCrossEntropyLoss   Loss 3 Never  softmax_cross_entropy_loss {
+                ignore_index: Option<i64> = None, reduction: LossReduction = LossReduction::Mean,
+            }
+        }
 
-    // Random numbers.
-    RandomNormal {
-        shape: Vec<i64>,
-        dtype: DType = DType::F32,
-        seed: Option<f32> = None,
-        scale: f32 = 1.0,
-        mean: f32 = 0.0,
+        // Recurrent networks.
+        recurrent {
+            RNN  Recurrent 6 Never rnn {
+                clip: Option<f32> = None,
+                activation_beta: Vec<f32> = Vec::new(),
+                activation_alpha: Vec<f32> = Vec::new(),
+                hidden_size: Option<i64> = None,
+                layout: i64 = 0,
+                direction: RecurrentDirection = RecurrentDirection::Forward,
+                activations: Vec<String> = Vec::new(),
+            }
+            GRU  Recurrent 6 Never gru {
+                clip: Option<f32> = None,
+                activation_beta: Vec<f32> = Vec::new(),
+                activation_alpha: Vec<f32> = Vec::new(),
+                hidden_size: Option<i64> = None,
+                layout: i64 = 0,
+                direction: RecurrentDirection = RecurrentDirection::Forward,
+                linear_before_reset: bool = false,
+                activations: Vec<String> = Vec::new(),
+            }
+            LSTM Recurrent 8 Never lstm {
+                clip: Option<f32> = None,
+                activation_beta: Vec<f32> = Vec::new(),
+                activation_alpha: Vec<f32> = Vec::new(),
+                hidden_size: Option<i64> = None,
+                direction: RecurrentDirection = RecurrentDirection::Forward,
+                input_forget: bool = false,
+                layout: i64 = 0,
+                activations: Vec<String> = Vec::new(),
+            }
+        }
+
+        // Attention and position embedding.
+        attention {
+            Attention       Attention 7 Always attention {
+                qk_matmul_output_mode: i64 = 0,
+                softcap: f32 = 0.0,
+                softmax_precision: Option<DType> = None,
+                kv_num_heads: Option<i64> = None,
+                q_num_heads: Option<i64> = None,
+                scale: Option<f32> = None,
+                is_causal: bool = false,
+            }
+            LinearAttention Attention 6 Never  linear_attention {
+                chunk_size: i64 = 64,
+                kv_num_heads: i64,
+                q_num_heads: i64,
+                scale: f32 = 0.0,
+                update_rule: LinearAttentionRule = LinearAttentionRule::GatedDelta,
+            }
+            RotaryEmbedding Attention 4 Among  rotary_embedding {
+                num_heads: Option<i64> = None, rotary_embedding_dim: i64 = 0, interleaved: bool = false,
+            }
+        }
+
+        // Resampling and detection.
+        image {
+            Resize            Resampling 4 Among resize {
+                keep_aspect_ratio_policy: ResizeAspectPolicy = ResizeAspectPolicy::Stretch,
+                axes: Option<Vec<i64>> = None,
+                antialias: bool = false,
+                extrapolation_value: f32 = 0.0,
+                exclude_outside: bool = false,
+                nearest_mode: ResizeNearest = ResizeNearest::RoundPreferFloor,
+                coordinate_transformation_mode: ResizeCoordinates = ResizeCoordinates::HalfPixel,
+                cubic_coeff_a: f32 = -0.75,
+                mode: ResizeMode = ResizeMode::Nearest,
+            }
+            GridSample        Resampling 2 Among grid_sample {
+                align_corners: bool = false,
+                padding_mode: GridSamplePadding = GridSamplePadding::Zeros,
+                mode: GridSampleMode = GridSampleMode::Linear,
+            }
+            AffineGrid        Resampling 2 Never affine_grid { align_corners: bool = false }
+            CropAndResize     Resampling 4 Never crop_and_resize {
+                mode: CropAndResizeMode = CropAndResizeMode::Bilinear, extrapolation_value: f32 = 0.0,
+            }
+            NonMaxSuppression Other      5 Never non_max_suppression { center_point_box: bool = false }
+        }
+
+        // Transforms and windows.
+        signal {
+            DFT             Other  3 Never dft { inverse: bool = false, onesided: bool = false }
+            STFT            Other  4 Never stft { onesided: bool = true }
+            BlackmanWindow  Window 1 Never blackman_window {
+                periodic: bool = true, output_datatype: DType = DType::F32,
+            }
+            HammingWindow   Window 1 Never hamming_window {
+                periodic: bool = true, output_datatype: DType = DType::F32,
+            }
+            HannWindow      Window 1 Never hann_window {
+                periodic: bool = true, output_datatype: DType = DType::F32,
+            }
+            MelWeightMatrix Window 5 Never mel_weight_matrix { output_datatype: DType = DType::F32 }
+        }
+
+        // Random numbers.
+        random {
+            RandomNormal      Random 0 Never random_normal {
+                shape: Vec<i64>,
+                dtype: DType = DType::F32,
+                seed: Option<f32> = None,
+                scale: f32 = 1.0,
+                mean: f32 = 0.0,
+            }
+            RandomNormalLike  Random 1 Never random_normal_like {
+                dtype: Option<DType> = None, seed: Option<f32> = None, scale: f32 = 1.0, mean: f32 = 0.0,
+            }
+            RandomUniform     Random 0 Never random_uniform {
+                shape: Vec<i64>,
+                dtype: DType = DType::F32,
+                seed: Option<f32> = None,
+                high: f32 = 1.0,
+                low: f32 = 0.0,
+            }
+            RandomUniformLike Random 1 Never random_uniform_like {
+                dtype: Option<DType> = None, seed: Option<f32> = None, high: f32 = 1.0, low: f32 = 0.0,
+            }
+            Bernoulli         Random 1 Never bernoulli {
+                dtype: Option<DType> = None, seed: Option<f32> = None,
+            }
+            Multinomial       Random 1 Never multinomial {
+                dtype: DType = DType::I32, seed: Option<f32> = None, sample_size: i64 = 1,
+            }
+            Dropout           Random 3 Never dropout { seed: Option<i64> = None }
+        }
     }
-    RandomNormalLike {
-        dtype: Option<DType> = None,
-        seed: Option<f32> = None,
-        scale: f32 = 1.0,
-        mean: f32 = 0.0,
-    }
-    RandomUniform {
-        shape: Vec<i64>,
-        dtype: DType = DType::F32,
-        seed: Option<f32> = None,
-        high: f32 = 1.0,
-        low: f32 = 0.0,
-    }
-    RandomUniformLike {
-        dtype: Option<DType> = None,
-        seed: Option<f32> = None,
-        high: f32 = 1.0,
-        low: f32 = 0.0,
-    }
-    Bernoulli { dtype: Option<DType> = None, seed: Option<f32> = None }
-    Multinomial { dtype: DType = DType::I32, seed: Option<f32> = None, sample_size: i64 = 1 }
-    Dropout { seed: Option<i64> = None }
 
     // Control flow: the bodies are the node's subgraphs.
-    If {}
-    Loop {}
-    Scan {
-        scan_input_axes: Vec<i64> = Vec::new(),
-        scan_output_axes: Vec<i64> = Vec::new(),
-        scan_output_directions: Vec<i64> = Vec::new(),
-        scan_input_directions: Vec<i64> = Vec::new(),
-        num_scan_inputs: i64,
+    control {
+        If          1 {}
+        Loop        any {}
+        Scan        any {
+            scan_input_axes: Vec<i64> = Vec::new(),
+            scan_output_axes: Vec<i64> = Vec::new(),
+            scan_output_directions: Vec<i64> = Vec::new(),
+            scan_input_directions: Vec<i64> = Vec::new(),
+            num_scan_inputs: i64,
+        }
+        SequenceMap any {}
     }
-    SequenceMap {}
+    } };
 }
+
+with_op_table!([ops]);

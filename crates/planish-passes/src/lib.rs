@@ -24,7 +24,6 @@ mod normal;
 mod passes;
 mod pattern;
 mod pipelines;
-mod pointwise;
 mod rebuild;
 mod report;
 mod reshape;

@@ -9,7 +9,7 @@ mod window;
 pub(crate) use generate::{constant_of_shape, eye_like, range};
 pub(crate) use join::{concat, split};
 pub(crate) use reorder::{depth_to_space, expand, reverse_sequence, space_to_depth, tile, transpose, trilu};
-pub(crate) use reshape::{flatten, reshape, shape, size, squeeze, unsqueeze};
+pub(crate) use reshape::{flatten, identity, reshape, shape, size, squeeze, unsqueeze};
 pub(crate) use window::{center_crop_pad, pad, slice};
 
 use planish_tensor::Tensor;

@@ -15,7 +15,7 @@ mod windows;
 
 use std::collections::VecDeque;
 
-use planish_op::{Op, Value};
+use planish_op::{Class, Op, Value};
 use planish_tensor::Tensor;
 
 use crate::{EvalError, EvalErrorKind, Evaluation, evaluate, nd};
@@ -92,78 +92,7 @@ fn tensor_of<'a>(cx: &Evaluation<'_>, outputs: &'a [Value], output: usize) -> Re
 /// evaluated, also because something is wrong with the inputs or the point: the refusal is then that of the
 /// whole.
 fn cut(op: &Op, cx: &Evaluation<'_>, output: usize, point: &[usize]) -> Option<Cut> {
-    let is_first = output == 0;
     match op {
-        Op::Abs(_)
-        | Op::Acos(_)
-        | Op::Acosh(_)
-        | Op::Asin(_)
-        | Op::Asinh(_)
-        | Op::Atan(_)
-        | Op::Atanh(_)
-        | Op::Ceil(_)
-        | Op::Cos(_)
-        | Op::Cosh(_)
-        | Op::Erf(_)
-        | Op::Exp(_)
-        | Op::Floor(_)
-        | Op::Log(_)
-        | Op::Neg(_)
-        | Op::Reciprocal(_)
-        | Op::Round(_)
-        | Op::Sigmoid(_)
-        | Op::Sign(_)
-        | Op::Sin(_)
-        | Op::Sinh(_)
-        | Op::Sqrt(_)
-        | Op::Tan(_)
-        | Op::Tanh(_)
-        | Op::Not(_)
-        | Op::BitwiseNot(_)
-        | Op::IsNaN(_)
-        | Op::IsInf(_)
-        | Op::Identity(_)
-        | Op::Relu(_)
-        | Op::LeakyRelu(_)
-        | Op::Elu(_)
-        | Op::Selu(_)
-        | Op::Celu(_)
-        | Op::Gelu(_)
-        | Op::HardSigmoid(_)
-        | Op::HardSwish(_)
-        | Op::Mish(_)
-        | Op::Softplus(_)
-        | Op::Softsign(_)
-        | Op::Swish(_)
-        | Op::Shrink(_)
-        | Op::ThresholdedRelu(_)
-        | Op::Clip(_)
-        | Op::PRelu(_)
-        | Op::Add(_)
-        | Op::Sub(_)
-        | Op::Mul(_)
-        | Op::Div(_)
-        | Op::Pow(_)
-        | Op::Mod(_)
-        | Op::Min(_)
-        | Op::Max(_)
-        | Op::Sum(_)
-        | Op::Mean(_)
-        | Op::Equal(_)
-        | Op::Greater(_)
-        | Op::GreaterOrEqual(_)
-        | Op::Less(_)
-        | Op::LessOrEqual(_)
-        | Op::And(_)
-        | Op::Or(_)
-        | Op::Xor(_)
-        | Op::BitwiseAnd(_)
-        | Op::BitwiseOr(_)
-        | Op::BitwiseXor(_)
-        | Op::BitShift(_)
-        | Op::Where(_)
-        | Op::Cast(_) => cut::elementwise(op, cx, point),
-
         Op::MatMul(_) => products::matmul(op, cx, point),
         Op::MatMulInteger(_) => products::matmul_integer(op, cx, point),
         Op::QLinearMatMul(_) => products::qlinear_matmul(op, cx, point),
@@ -173,24 +102,9 @@ fn cut(op: &Op, cx: &Evaluation<'_>, output: usize, point: &[usize]) -> Option<C
         Op::ConvInteger(op) => windows::conv_integer(op, cx, point),
         Op::QLinearConv(op) => windows::qlinear_conv(op, cx, point),
         Op::ConvTranspose(op) => windows::conv_transpose(op, cx, point),
-        Op::AveragePool(_)
-        | Op::LpPool(_)
-        | Op::GlobalAveragePool(_)
-        | Op::GlobalMaxPool(_)
-        | Op::GlobalLpPool(_) => windows::plane(op, cx, point),
         // The second output counts places through the whole tensor.
-        Op::MaxPool(_) => is_first.then(|| windows::plane(op, cx, point))?,
+        Op::MaxPool(_) if output != 0 => None,
 
-        Op::ReduceL1(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceL2(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceLogSum(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceLogSumExp(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceMax(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceMean(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceMin(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceProd(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceSum(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
-        Op::ReduceSumSquare(o) => axes::reduce(op, o.noop_with_empty_axes, o.keepdims, cx, point),
         Op::ArgMax(o) => axes::arg(op, o.axis, o.keepdims, cx, point),
         Op::ArgMin(o) => axes::arg(op, o.axis, o.keepdims, cx, point),
         Op::CumSum(_) | Op::CumProd(_) => axes::scan(op, cx, point),
@@ -206,94 +120,35 @@ fn cut(op: &Op, cx: &Evaluation<'_>, output: usize, point: &[usize]) -> Option<C
         Op::InstanceNormalization(_) => axes::instance_norm(op, cx, point),
         Op::GroupNormalization(o) => axes::group_norm(o, cx, point),
 
-        // Conversions with parameters, and data movement: the whole costs little more than reading it.
-        Op::BitCast(_)
-        | Op::QuantizeLinear(_)
-        | Op::DequantizeLinear(_)
-        | Op::DynamicQuantizeLinear(_)
-        | Op::Shape(_)
-        | Op::Size(_)
-        | Op::Reshape(_)
-        | Op::Flatten(_)
-        | Op::Squeeze(_)
-        | Op::Unsqueeze(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Tile(_)
-        | Op::Concat(_)
-        | Op::Split(_)
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::CenterCropPad(_)
-        | Op::DepthToSpace(_)
-        | Op::SpaceToDepth(_)
-        | Op::Trilu(_)
-        | Op::ReverseSequence(_)
-        | Op::ConstantOfShape(_)
-        | Op::Range(_)
-        | Op::EyeLike(_)
-        | Op::Gather(_)
-        | Op::GatherElements(_)
-        | Op::GatherND(_)
-        | Op::ScatterElements(_)
-        | Op::ScatterND(_)
-        | Op::TensorScatter(_)
-        | Op::OneHot(_)
-        | Op::Compress(_)
-        | Op::NonZero(_)
-        | Op::Unique(_)
-        | Op::TopK(_)
-        | Op::TfIdfVectorizer(_)
-        | Op::SequenceAt(_)
-        | Op::SequenceConstruct(_)
-        | Op::SequenceEmpty(_)
-        | Op::SequenceErase(_)
-        | Op::SequenceInsert(_)
-        | Op::SequenceLength(_)
-        | Op::ConcatFromSequence(_)
-        | Op::SplitToSequence(_)
-        | Op::Optional(_)
-        | Op::OptionalGetElement(_)
-        | Op::OptionalHasElement(_) => None,
+        Op::Identity(_) => cut::elementwise(op, cx, point),
+        op => cut_by_class(op, cx, point),
+    }
+}
+
+/// What serves all operators of a class; the whole is never wrong.
+fn cut_by_class(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
+    match op.class() {
+        Class::Pointwise(_) => cut::elementwise(op, cx, point),
+        Class::Reduction => axes::reduce(op, op.as_reduce()?, cx, point),
+        Class::Pool | Class::GlobalPool => windows::plane(op, cx, point),
+
+        // The whole costs little more than reading it.
+        Class::Movement | Class::Indexing | Class::Data | Class::Sequence | Class::Quantization => None,
 
         // Every element depends on most of the inputs, or on positions that only the operator knows.
-        Op::Einsum(_)
-        | Op::Det(_)
-        | Op::Inverse(_)
-        | Op::DeformConv(_)
-        | Op::CausalConvWithState(_)
-        | Op::Col2Im(_)
-        | Op::MaxUnpool(_)
-        | Op::MaxRoiPool(_)
-        | Op::RoiAlign(_)
-        | Op::NegativeLogLikelihoodLoss(_)
-        | Op::SoftmaxCrossEntropyLoss(_)
-        | Op::RNN(_)
-        | Op::GRU(_)
-        | Op::LSTM(_)
-        | Op::Attention(_)
-        | Op::LinearAttention(_)
-        | Op::RotaryEmbedding(_)
-        | Op::Resize(_)
-        | Op::GridSample(_)
-        | Op::AffineGrid(_)
-        | Op::CropAndResize(_)
-        | Op::NonMaxSuppression(_)
-        | Op::DFT(_)
-        | Op::STFT(_)
-        | Op::BlackmanWindow(_)
-        | Op::HammingWindow(_)
-        | Op::HannWindow(_)
-        | Op::MelWeightMatrix(_)
-        | Op::RandomNormal(_)
-        | Op::RandomNormalLike(_)
-        | Op::RandomUniform(_)
-        | Op::RandomUniformLike(_)
-        | Op::Bernoulli(_)
-        | Op::Multinomial(_)
-        | Op::Dropout(_) => None,
+        Class::Product
+        | Class::Convolution
+        | Class::Line
+        | Class::Norm
+        | Class::Loss
+        | Class::Recurrent
+        | Class::Attention
+        | Class::Resampling
+        | Class::Window
+        | Class::Random
+        | Class::Other => None,
 
         // Refused by the evaluation of the whole.
-        Op::If(_) | Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_) | Op::Custom(_) => None,
+        Class::Control | Class::Custom => None,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use planish_kernel::{Ref, Region, is_pointwise};
+use planish_kernel::{Ref, Region};
 use planish_op::{Op, Value};
 use planish_reference::evaluate;
 use planish_tensor::Tensor;
@@ -173,7 +173,7 @@ impl<'a> Exact<'a> {
             return Ok(vec![Some(slack)]);
         }
         if !is_moved {
-            let exact = is_pointwise(op) && rounds_little(op) || is_movement(op);
+            let exact = op.is_pointwise() && rounds_little(op) || is_movement(op);
             return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
         }
         if passes_slack_as_values(op) {
@@ -184,7 +184,7 @@ impl<'a> Exact<'a> {
                 .collect());
         }
         let mut slacks: Vec<Option<Vec<f64>>> = values.iter().map(rounding).collect();
-        let factor = if is_pointwise(op) { CURVATURE } else { UNKNOWN_SLACK };
+        let factor = if op.is_pointwise() { CURVATURE } else { UNKNOWN_SLACK };
         for direction in [1, -1, 0] {
             let moved = run(&|known| known.moved(direction))?;
             for ((slack, moved), value) in slacks.iter_mut().zip(&moved).zip(values) {
@@ -192,7 +192,7 @@ impl<'a> Exact<'a> {
                 let differences: Vec<f64> =
                     floats(moved).iter().zip(floats(value)).map(|(a, b)| factor * (a - b).abs()).collect();
                 // What mixes elements may move any of them by as much as the one that moved most.
-                let most = match is_pointwise(op) {
+                let most = match op.is_pointwise() {
                     true => 0.0,
                     false => differences.iter().copied().filter(|d| d.is_finite()).fold(0.0, f64::max),
                 };

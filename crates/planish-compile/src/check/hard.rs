@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use planish_kernel::{Backend, Operand, Problem, Tactic, is_pointwise};
-use planish_op::{Op, Value};
+use planish_kernel::{Backend, Operand, Problem, Tactic};
+use planish_op::{Class, Op, Value};
 use planish_plan::{Check, Outcome, Plan, Program, StepKind};
 use planish_runtime::problem_of;
 use planish_tensor::{DType, Tensor};
@@ -134,7 +134,7 @@ fn kind(problem: &Problem) -> Option<Kind> {
     // What a NaN is as an integer is nobody's promise.
     let elementwise = |op: &Op| match op {
         Op::Cast(cast) => cast.to.is_float() && problem.inputs.iter().all(|input| input.dtype.is_float()),
-        op => is_pointwise(op),
+        op => op.is_pointwise(),
     };
     let single = if let [node] = &nodes[..] { Some(&node.op) } else { None };
     if let Some(op) = single
@@ -169,19 +169,10 @@ fn is_chosen(op: &Op) -> bool {
     )
 }
 
-/// Movement whose places are values: they must be valid.
+/// Movement whose places are values: they must be valid. Tile and Pad are given numbers of elements.
 fn reads_indices(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Gather(_)
-            | Op::GatherElements(_)
-            | Op::GatherND(_)
-            | Op::ScatterND(_)
-            | Op::ScatterElements(_)
-            | Op::ArgMax(_)
-            | Op::ArgMin(_)
-            | Op::TopK(_)
-    )
+    let counts = matches!(op, Op::Tile(_) | Op::Pad(_));
+    op.class() == Class::Indexing && !counts || matches!(op, Op::ArgMax(_) | Op::ArgMin(_))
 }
 
 /// Functions whose arguments must not be far out: turning a huge angle back is not what kernels promise.

@@ -4,7 +4,7 @@
 //! as well, bytes over all bytes. Where a reader wants something else (a shape, a number of trips), or where the run
 //! fails on such numbers, they are 0 and 1.
 
-use planish_kernel::{Ref, is_pointwise};
+use planish_kernel::Ref;
 use planish_op::{Op, Value};
 use planish_plan::{Plan, Program, StepKind, Storage};
 use planish_tensor::{DType, Tensor, normalize_axis};
@@ -236,7 +236,7 @@ fn reading(op: &Op, operand: usize, dims: &dyn Fn(usize) -> Option<Vec<i64>>) ->
         (Op::DequantizeLinear(_) | Op::OneHot(_), 0) => Reading::Ends(Use::Any),
         // A sum may become an index; a divisor must not be zero.
         (Op::Div(_) | Op::Mod(_) | Op::Pow(_), 1) => Reading::Ends(Use::Unknown),
-        (op, _) if is_pointwise(op) => Reading::GoesOn,
+        (op, _) if op.is_pointwise() => Reading::GoesOn,
         _ => Reading::Ends(Use::Unknown),
     }
 }

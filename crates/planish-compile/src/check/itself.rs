@@ -1,7 +1,7 @@
 //! The whole plan against itself: repeats, other contexts, poisoned memory, other numbers of threads. The bits must be the
 //! same. Runs are shared between these questions, since each costs what the model costs.
 
-use planish_op::{Op, Value};
+use planish_op::{Class, Op, Value};
 use planish_plan::Check;
 use planish_runtime::{Context, ContextOptions, Engine, RunError};
 use planish_tensor::Tensor;
@@ -162,14 +162,7 @@ fn same(a: &[Value], b: &[Value]) -> bool {
         })
 }
 
+/// Dropout leaves elements out only where it is told to train.
 fn is_random(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::RandomNormal(_)
-            | Op::RandomNormalLike(_)
-            | Op::RandomUniform(_)
-            | Op::RandomUniformLike(_)
-            | Op::Bernoulli(_)
-            | Op::Multinomial(_)
-    )
+    op.class() == Class::Random && !matches!(op, Op::Dropout(_))
 }

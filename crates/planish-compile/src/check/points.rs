@@ -1,6 +1,6 @@
 //! Points of an output, and what the reference computes there.
 
-use planish_kernel::{Ref, Region, is_pointwise};
+use planish_kernel::{Ref, Region};
 use planish_op::{Op, Value};
 use planish_reference::{evaluate, evaluate_at};
 use planish_tensor::{DType, Tensor};
@@ -229,7 +229,7 @@ impl At<'_> {
         let needed = needed(exact.region, node);
         let main = (0..=node)
             .rev()
-            .find(|&idx| needed[idx as usize] && !is_pointwise(&exact.region.nodes[idx as usize].op));
+            .find(|&idx| needed[idx as usize] && !exact.region.nodes[idx as usize].op.is_pointwise());
         let main = match main {
             Some(at) => Some(self.main(exact, at, if at == node { output } else { 0 })?),
             None => None,
@@ -403,7 +403,7 @@ fn after(region: &Region, node: u32) -> Vec<bool> {
         if after[idx] {
             for reference in region.nodes[idx].inputs.iter().flatten() {
                 if let Ref::Node { node, .. } = reference {
-                    after[*node as usize] |= is_pointwise(&region.nodes[*node as usize].op);
+                    after[*node as usize] |= region.nodes[*node as usize].op.is_pointwise();
                 }
             }
         }

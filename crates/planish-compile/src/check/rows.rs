@@ -4,7 +4,6 @@
 //! operator mixes; where no rule says that rows stay apart they count as mixed, and nothing is claimed.
 
 use planish_ir::{Graph, Node, ValueId};
-use planish_kernel::is_pointwise;
 use planish_op::Op;
 use planish_tensor::{Tensor, normalize_axis};
 
@@ -96,8 +95,11 @@ impl Follower<'_> {
         if of_shapes || node.inputs.iter().all(|&id| self.of(id) == Rows::Shared) {
             return all(Rows::Shared);
         }
-        if is_pointwise(&node.op) {
+        if node.op.is_pointwise() {
             return all(Rows::Along(self.broadcast(node, node.inputs.len())?));
+        }
+        if let Some(reduce) = node.op.as_reduce() {
+            return all(Rows::Along(self.reduced(node, reduce.keepdims)?));
         }
         let rank = |place: usize| self.input_dims(node, place).map(|dims| dims.len());
         let axis = match &node.op {
@@ -131,16 +133,6 @@ impl Follower<'_> {
             },
             Op::LayerNormalization(norm) => self.before(node, norm.axis)?,
             Op::RMSNormalization(norm) => self.before(node, norm.axis)?,
-            Op::ReduceMean(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceSum(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceMax(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceMin(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceProd(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceL1(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceL2(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceSumSquare(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceLogSum(op) => self.reduced(node, op.keepdims)?,
-            Op::ReduceLogSumExp(op) => self.reduced(node, op.keepdims)?,
             Op::ArgMax(op) => self.without(self.first_alone(node)?, &[op.axis], rank(0)?, op.keepdims)?,
             Op::ArgMin(op) => self.without(self.first_alone(node)?, &[op.axis], rank(0)?, op.keepdims)?,
             Op::Reshape(_) | Op::Flatten(_) | Op::Squeeze(_) | Op::Unsqueeze(_) => self.reshaped(node)?,

@@ -1,6 +1,6 @@
 //! Single rows of a batch of a step whose layers leave rows apart: what a large fused step is evaluated on.
 
-use planish_kernel::{Ref, Region, is_pointwise};
+use planish_kernel::{Ref, Region};
 use planish_op::Op;
 use planish_op::Value;
 use planish_reference::evaluate;
@@ -28,7 +28,7 @@ pub(super) fn cut_rows(
     let mut has_rows = vec![false; inputs.len()];
     let mut is_shared = vec![false; inputs.len()];
     for node in &region.nodes {
-        let leaves_apart = is_pointwise(&node.op)
+        let leaves_apart = node.op.is_pointwise()
             || matches!(
                 node.op,
                 Op::Conv(_)
@@ -45,7 +45,7 @@ pub(super) fn cut_rows(
             let Some(Ref::Input(idx)) = reference else { continue };
             let shape = inputs.get(*idx as usize)?.as_ref()?.as_tensor()?.shape();
             let follows = shape.len() == output.len() && shape.first() == Some(&n_rows);
-            let is_image = place == 0 || is_pointwise(&node.op);
+            let is_image = place == 0 || node.op.is_pointwise();
             let list = if is_image && follows { &mut has_rows } else { &mut is_shared };
             list[*idx as usize] = true;
         }

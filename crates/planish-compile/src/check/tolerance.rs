@@ -1,7 +1,7 @@
 //! How far a step's results may be from the reference, by its operators, its precision and its tactic.
 
 use planish_kernel::{Arithmetic, Tactic};
-use planish_op::{Op, Value};
+use planish_op::{Class, Op, Value};
 use planish_plan::Step;
 use planish_tensor::{DType, Tensor};
 
@@ -89,39 +89,10 @@ fn n_terms(op: &Op, inputs: &[Option<Value>]) -> usize {
 
 /// Operators whose outputs are elements of their inputs, whichever these are.
 pub(super) fn keeps_values(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Identity(_)
-            | Op::Transpose(_)
-            | Op::Reshape(_)
-            | Op::Concat(_)
-            | Op::Split(_)
-            | Op::Slice(_)
-            | Op::Expand(_)
-            | Op::DepthToSpace(_)
-            | Op::SpaceToDepth(_)
-            | Op::Squeeze(_)
-            | Op::Unsqueeze(_)
-            | Op::Flatten(_)
-            | Op::MaxPool(_)
-            | Op::GlobalMaxPool(_)
-    )
+    op.class() == Class::Movement || matches!(op, Op::MaxPool(_) | Op::GlobalMaxPool(_))
 }
 
 /// The same, and those that take them by indices or numbers beside them, or give places.
 pub(super) fn is_movement(op: &Op) -> bool {
-    keeps_values(op)
-        || matches!(
-            op,
-            Op::Gather(_)
-                | Op::GatherElements(_)
-                | Op::GatherND(_)
-                | Op::ScatterND(_)
-                | Op::ScatterElements(_)
-                | Op::Tile(_)
-                | Op::Pad(_)
-                | Op::ArgMax(_)
-                | Op::ArgMin(_)
-                | Op::TopK(_)
-        )
+    keeps_values(op) || op.class() == Class::Indexing || matches!(op, Op::ArgMax(_) | Op::ArgMin(_))
 }

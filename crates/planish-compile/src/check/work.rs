@@ -61,7 +61,7 @@ pub(super) fn work_of(problem: &Problem) -> Option<Work> {
             _ => 1,
         };
         let own = heavy + PER_ELEMENT * largest.max(out * window / 4);
-        if !planish_kernel::is_pointwise(&node.op) {
+        if !node.op.is_pointwise() {
             before_main = work.all;
         }
         work.all += own;

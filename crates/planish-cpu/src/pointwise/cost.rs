@@ -1,6 +1,8 @@
 //! What programs are expected to cost: how work is cut into tasks, and what candidates are ranked by.
 
-use planish_kernel::pointwise::{Binary, Inst, Program, Unary};
+use planish_kernel::pointwise::{Binary, Inst, Program};
+
+use super::unary::unary_cost;
 
 /// Work of a task: long beside the fork and join, short beside a whole layer.
 pub(crate) const TASK_NS: f64 = 20_000.0;
@@ -19,16 +21,4 @@ pub(crate) fn cost_per_element(program: &Program) -> f64 {
         Inst::Binary(..) | Inst::Clamp { .. } | Inst::Select { .. } | Inst::Cast(_) => 0.04,
     };
     program.code.iter().map(of).sum::<f64>().max(0.05)
-}
-
-fn unary_cost(op: Unary) -> f64 {
-    match op {
-        Unary::Acos | Unary::Acosh | Unary::Asin | Unary::Asinh | Unary::Atan => 15.0,
-        Unary::Atanh | Unary::Cosh | Unary::Sinh | Unary::Tan => 15.0,
-        Unary::Cos | Unary::Sin | Unary::Gelu | Unary::Erf | Unary::Mish | Unary::Softplus => 0.6,
-        Unary::Exp | Unary::Log | Unary::Sigmoid | Unary::Tanh | Unary::GeluTanh => 0.4,
-        Unary::Elu { .. } | Unary::Selu { .. } | Unary::Celu { .. } | Unary::Swish { .. } => 0.4,
-        Unary::Sqrt | Unary::Reciprocal | Unary::Softsign => 0.2,
-        _ => 0.06,
-    }
 }

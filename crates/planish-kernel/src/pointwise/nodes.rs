@@ -1,113 +1,21 @@
 //! The instructions of each operator.
 
-use planish_op::{GeluApproximation, Op};
+use planish_op::Op;
 use planish_tensor::DType;
 
 use super::build::{Builder, Built, refuse};
-use super::ops::{Binary, Inst, Kind, Reg, Scalar, Unary};
+use super::ops::{Binary, Inst, Kind, Made, Reg, Scalar, Unary};
 use crate::RegionNode;
 use crate::types::Inner;
 
 impl Builder<'_> {
     /// The first output of a node.
     pub(super) fn node(&mut self, node: &RegionNode) -> Built<Reg> {
-        let simple = match &node.op {
-            Op::Abs(_) => Some(Unary::Abs),
-            Op::Acos(_) => Some(Unary::Acos),
-            Op::Acosh(_) => Some(Unary::Acosh),
-            Op::Asin(_) => Some(Unary::Asin),
-            Op::Asinh(_) => Some(Unary::Asinh),
-            Op::Atan(_) => Some(Unary::Atan),
-            Op::Atanh(_) => Some(Unary::Atanh),
-            Op::Ceil(_) => Some(Unary::Ceil),
-            Op::Cos(_) => Some(Unary::Cos),
-            Op::Cosh(_) => Some(Unary::Cosh),
-            Op::Erf(_) => Some(Unary::Erf),
-            Op::Exp(_) => Some(Unary::Exp),
-            Op::Floor(_) => Some(Unary::Floor),
-            Op::Log(_) => Some(Unary::Log),
-            Op::Neg(_) => Some(Unary::Neg),
-            Op::Reciprocal(_) => Some(Unary::Reciprocal),
-            Op::Round(_) => Some(Unary::Round),
-            Op::Sigmoid(_) => Some(Unary::Sigmoid),
-            Op::Sign(_) => Some(Unary::Sign),
-            Op::Sin(_) => Some(Unary::Sin),
-            Op::Sinh(_) => Some(Unary::Sinh),
-            Op::Sqrt(_) => Some(Unary::Sqrt),
-            Op::Tan(_) => Some(Unary::Tan),
-            Op::Tanh(_) => Some(Unary::Tanh),
-            Op::Not(_) => Some(Unary::Not),
-            Op::BitwiseNot(_) => Some(Unary::BitwiseNot),
-            Op::IsNaN(_) => Some(Unary::IsNaN),
-            Op::IsInf(op) => {
-                Some(Unary::IsInf { negative: op.detect_negative, positive: op.detect_positive })
-            }
-            Op::LeakyRelu(op) => Some(Unary::LeakyRelu { alpha: op.alpha }),
-            Op::Elu(op) => Some(Unary::Elu { alpha: op.alpha }),
-            Op::Selu(op) => Some(Unary::Selu { alpha: op.alpha, gamma: op.gamma }),
-            Op::Celu(op) => Some(Unary::Celu { alpha: op.alpha }),
-            Op::Gelu(op) => Some(match op.approximate {
-                GeluApproximation::None => Unary::Gelu,
-                GeluApproximation::Tanh => Unary::GeluTanh,
-            }),
-            Op::HardSigmoid(op) => Some(Unary::HardSigmoid { alpha: op.alpha, beta: op.beta }),
-            Op::HardSwish(_) => Some(Unary::HardSwish),
-            Op::Mish(_) => Some(Unary::Mish),
-            Op::Softplus(_) => Some(Unary::Softplus),
-            Op::Softsign(_) => Some(Unary::Softsign),
-            Op::Swish(op) => Some(Unary::Swish { alpha: op.alpha }),
-            Op::Shrink(op) => Some(Unary::Shrink { bias: op.bias, lambd: op.lambd }),
-            Op::ThresholdedRelu(op) => Some(Unary::ThresholdedRelu { alpha: op.alpha }),
-            _ => None,
-        };
-        if let Some(op) = simple {
-            let x = self.operand(node, 0)?;
-            return self.unary(op, x);
-        }
-        let pair = match &node.op {
-            Op::Add(_) => Some((Binary::Add, false)),
-            Op::Sub(_) => Some((Binary::Sub, false)),
-            Op::Mul(_) => Some((Binary::Mul, false)),
-            Op::Div(_) => Some((Binary::Div, false)),
-            Op::Mod(op) if op.fmod => Some((Binary::Fmod, false)),
-            Op::Mod(_) => Some((Binary::Mod, false)),
-            Op::PRelu(_) => Some((Binary::PRelu, false)),
-            Op::Equal(_) => Some((Binary::Equal, false)),
-            Op::Less(_) => Some((Binary::Less, false)),
-            Op::LessOrEqual(_) => Some((Binary::LessOrEqual, false)),
-            Op::Greater(_) => Some((Binary::Less, true)),
-            Op::GreaterOrEqual(_) => Some((Binary::LessOrEqual, true)),
-            Op::And(_) => Some((Binary::And, false)),
-            Op::Or(_) => Some((Binary::Or, false)),
-            Op::Xor(_) => Some((Binary::Xor, false)),
-            Op::BitwiseAnd(_) => Some((Binary::BitwiseAnd, false)),
-            Op::BitwiseOr(_) => Some((Binary::BitwiseOr, false)),
-            Op::BitwiseXor(_) => Some((Binary::BitwiseXor, false)),
-            _ => None,
-        };
-        if let Some((op, swapped)) = pair {
-            let (a, b) = (self.operand(node, 0)?, self.operand(node, 1)?);
-            return if swapped { self.binary(op, b, a) } else { self.binary(op, a, b) };
+        if let Some(op) = node.op.as_pointwise() {
+            return self.pointwise(node, Made::of(op));
         }
         match &node.op {
             Op::Identity(_) | Op::Expand(_) => self.operand(node, 0),
-            Op::Relu(_) => self.relu(node),
-            Op::Clip(_) => self.clip(node),
-            Op::Min(_) => self.variadic(node, Binary::Min),
-            Op::Max(_) => self.variadic(node, Binary::Max),
-            Op::Sum(_) => self.variadic(node, Binary::Add),
-            Op::Mean(_) => {
-                let sum = self.variadic(node, Binary::Add)?;
-                let count = self.constant(Scalar::F32(node.inputs.len() as f32))?;
-                self.binary(Binary::Div, sum, count)
-            }
-            Op::Where(_) => {
-                let condition = self.operand(node, 0)?;
-                let (yes, no) = (self.operand(node, 1)?, self.operand(node, 2)?);
-                self.select(condition, yes, no)
-            }
-            Op::Cast(op) => self.cast(node, op.to),
-            Op::Pow(_) => self.pow(node),
             Op::BatchNormalization(op) if !op.training_mode && node.n_outputs == 1 => {
                 self.batch_normalization(node, op.epsilon)
             }
@@ -115,6 +23,39 @@ impl Builder<'_> {
                 Some(_) => refuse(format!("{} stands after the main node and is not pointwise", op.name())),
                 None => refuse(format!("{} is not pointwise", op.name())),
             },
+        }
+    }
+
+    fn pointwise(&mut self, node: &RegionNode, made: Made) -> Built<Reg> {
+        match made {
+            Made::Unary(op) => {
+                let x = self.operand(node, 0)?;
+                self.unary(op, x)
+            }
+            Made::Binary(op) => {
+                let (a, b) = (self.operand(node, 0)?, self.operand(node, 1)?);
+                self.binary(op, a, b)
+            }
+            Made::Swapped(op) => {
+                let (a, b) = (self.operand(node, 0)?, self.operand(node, 1)?);
+                self.binary(op, b, a)
+            }
+            Made::Variadic(op) => self.variadic(node, op),
+            Made::Mean => {
+                let sum = self.variadic(node, Binary::Add)?;
+                let count = self.constant(Scalar::F32(node.inputs.len() as f32))?;
+                self.binary(Binary::Div, sum, count)
+            }
+            Made::Relu => self.relu(node),
+            Made::Clip => self.clip(node),
+            Made::Pow => self.pow(node),
+            Made::Select => {
+                let condition = self.operand(node, 0)?;
+                let (yes, no) = (self.operand(node, 1)?, self.operand(node, 2)?);
+                self.select(condition, yes, no)
+            }
+            Made::Cast(to) => self.cast(node, to),
+            Made::Refused => refuse(format!("no instruction for {}", node.op.name())),
         }
     }
 

@@ -1,5 +1,6 @@
-//! The instructions of a pointwise program.
+//! The instructions of a pointwise program, and which of them an operator is.
 
+use planish_op::{GeluApproximation, Pointwise};
 use planish_tensor::{DType, Tensor};
 
 /// The type of a value in a program.
@@ -223,6 +224,108 @@ impl Binary {
     /// Whether the result is a boolean whatever the operands are.
     pub fn compares(self) -> bool {
         matches!(self, Binary::Equal | Binary::Less | Binary::LessOrEqual)
+    }
+}
+
+/// How a pointwise operator is made of instructions.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Made {
+    Unary(Unary),
+    Binary(Binary),
+    /// With the operands swapped.
+    Swapped(Binary),
+    /// Folded over any number of operands.
+    Variadic(Binary),
+    /// The sum by the number of operands.
+    Mean,
+    Relu,
+    Clip,
+    Pow,
+    Select,
+    Cast(DType),
+    /// There is no instruction for it.
+    Refused,
+}
+
+impl Made {
+    pub(super) fn of(op: Pointwise<'_>) -> Made {
+        match op {
+            Pointwise::Abs(_) => Made::Unary(Unary::Abs),
+            Pointwise::Acos(_) => Made::Unary(Unary::Acos),
+            Pointwise::Acosh(_) => Made::Unary(Unary::Acosh),
+            Pointwise::Asin(_) => Made::Unary(Unary::Asin),
+            Pointwise::Asinh(_) => Made::Unary(Unary::Asinh),
+            Pointwise::Atan(_) => Made::Unary(Unary::Atan),
+            Pointwise::Atanh(_) => Made::Unary(Unary::Atanh),
+            Pointwise::Ceil(_) => Made::Unary(Unary::Ceil),
+            Pointwise::Cos(_) => Made::Unary(Unary::Cos),
+            Pointwise::Cosh(_) => Made::Unary(Unary::Cosh),
+            Pointwise::Erf(_) => Made::Unary(Unary::Erf),
+            Pointwise::Exp(_) => Made::Unary(Unary::Exp),
+            Pointwise::Floor(_) => Made::Unary(Unary::Floor),
+            Pointwise::Log(_) => Made::Unary(Unary::Log),
+            Pointwise::Neg(_) => Made::Unary(Unary::Neg),
+            Pointwise::Reciprocal(_) => Made::Unary(Unary::Reciprocal),
+            Pointwise::Round(_) => Made::Unary(Unary::Round),
+            Pointwise::Sigmoid(_) => Made::Unary(Unary::Sigmoid),
+            Pointwise::Sign(_) => Made::Unary(Unary::Sign),
+            Pointwise::Sin(_) => Made::Unary(Unary::Sin),
+            Pointwise::Sinh(_) => Made::Unary(Unary::Sinh),
+            Pointwise::Sqrt(_) => Made::Unary(Unary::Sqrt),
+            Pointwise::Tan(_) => Made::Unary(Unary::Tan),
+            Pointwise::Tanh(_) => Made::Unary(Unary::Tanh),
+            Pointwise::Not(_) => Made::Unary(Unary::Not),
+            Pointwise::BitwiseNot(_) => Made::Unary(Unary::BitwiseNot),
+            Pointwise::IsNaN(_) => Made::Unary(Unary::IsNaN),
+            Pointwise::IsInf(op) => {
+                Made::Unary(Unary::IsInf { negative: op.detect_negative, positive: op.detect_positive })
+            }
+            Pointwise::LeakyRelu(op) => Made::Unary(Unary::LeakyRelu { alpha: op.alpha }),
+            Pointwise::Elu(op) => Made::Unary(Unary::Elu { alpha: op.alpha }),
+            Pointwise::Selu(op) => Made::Unary(Unary::Selu { alpha: op.alpha, gamma: op.gamma }),
+            Pointwise::Celu(op) => Made::Unary(Unary::Celu { alpha: op.alpha }),
+            Pointwise::Gelu(op) => Made::Unary(match op.approximate {
+                GeluApproximation::None => Unary::Gelu,
+                GeluApproximation::Tanh => Unary::GeluTanh,
+            }),
+            Pointwise::HardSigmoid(op) => Made::Unary(Unary::HardSigmoid { alpha: op.alpha, beta: op.beta }),
+            Pointwise::HardSwish(_) => Made::Unary(Unary::HardSwish),
+            Pointwise::Mish(_) => Made::Unary(Unary::Mish),
+            Pointwise::Softplus(_) => Made::Unary(Unary::Softplus),
+            Pointwise::Softsign(_) => Made::Unary(Unary::Softsign),
+            Pointwise::Swish(op) => Made::Unary(Unary::Swish { alpha: op.alpha }),
+            Pointwise::Shrink(op) => Made::Unary(Unary::Shrink { bias: op.bias, lambd: op.lambd }),
+            Pointwise::ThresholdedRelu(op) => Made::Unary(Unary::ThresholdedRelu { alpha: op.alpha }),
+            Pointwise::Add(_) => Made::Binary(Binary::Add),
+            Pointwise::Sub(_) => Made::Binary(Binary::Sub),
+            Pointwise::Mul(_) => Made::Binary(Binary::Mul),
+            Pointwise::Div(_) => Made::Binary(Binary::Div),
+            Pointwise::Mod(op) if op.fmod => Made::Binary(Binary::Fmod),
+            Pointwise::Mod(_) => Made::Binary(Binary::Mod),
+            Pointwise::PRelu(_) => Made::Binary(Binary::PRelu),
+            Pointwise::Equal(_) => Made::Binary(Binary::Equal),
+            Pointwise::Less(_) => Made::Binary(Binary::Less),
+            Pointwise::LessOrEqual(_) => Made::Binary(Binary::LessOrEqual),
+            Pointwise::Greater(_) => Made::Swapped(Binary::Less),
+            Pointwise::GreaterOrEqual(_) => Made::Swapped(Binary::LessOrEqual),
+            Pointwise::And(_) => Made::Binary(Binary::And),
+            Pointwise::Or(_) => Made::Binary(Binary::Or),
+            Pointwise::Xor(_) => Made::Binary(Binary::Xor),
+            Pointwise::BitwiseAnd(_) => Made::Binary(Binary::BitwiseAnd),
+            Pointwise::BitwiseOr(_) => Made::Binary(Binary::BitwiseOr),
+            Pointwise::BitwiseXor(_) => Made::Binary(Binary::BitwiseXor),
+            Pointwise::Min(_) => Made::Variadic(Binary::Min),
+            Pointwise::Max(_) => Made::Variadic(Binary::Max),
+            Pointwise::Sum(_) => Made::Variadic(Binary::Add),
+            Pointwise::Mean(_) => Made::Mean,
+            Pointwise::Relu(_) => Made::Relu,
+            Pointwise::Clip(_) => Made::Clip,
+            Pointwise::Pow(_) => Made::Pow,
+            Pointwise::Where(_) => Made::Select,
+            Pointwise::Cast(op) => Made::Cast(op.to),
+            // Of unsigned integers alone, which no program computes in.
+            Pointwise::BitShift(_) => Made::Refused,
+        }
     }
 }
 

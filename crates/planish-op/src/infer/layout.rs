@@ -12,7 +12,7 @@ mod window;
 pub(super) use generate::{constant_of_shape, eye_like, range};
 pub(super) use join::{concat, split};
 pub(super) use reorder::{depth_to_space, expand, reverse_sequence, space_to_depth, tile, transpose, trilu};
-pub(super) use reshape::{flatten, reshape, shape, size, squeeze, unsqueeze};
+pub(super) use reshape::{flatten, identity, reshape, shape, size, squeeze, unsqueeze};
 pub(super) use slice::slice;
 pub(super) use window::{center_crop_pad, pad};
 

@@ -1,7 +1,6 @@
 //! Inference: pointwise arithmetic, comparison, logic and activations.
 //!
-//! All of them broadcast their operands (or have just one), so a few forms serve them all; which operator
-//! has which form, types and contents stands in `infer.rs`.
+//! All of them broadcast their operands (or have just one), so a few forms serve them all.
 
 mod content;
 #[cfg(test)]
@@ -9,45 +8,47 @@ mod tests;
 
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
-use super::{Content, InferError, InferResult, Inference, Inferred};
-use crate::{Mod, TensorType};
+use super::{Content, InferError, InferResult, Inference, Inferred, convert};
+use crate::{Form, Kinds, Mod, Pointwise, TensorType};
 
-/// Element types that an operator takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kinds {
-    /// Floating point of 16 bits and more.
-    Real,
-    /// Floating point of any width.
-    AnyFloat,
-    /// Real and integers of whole bytes.
-    Number,
-    /// Numbers without the unsigned integers.
-    Signed,
-    /// Integers of whole bytes.
-    Int,
-    /// Unsigned integers of whole bytes.
-    Unsigned,
-    /// Numbers and truth values.
-    NumberOrBool,
-    Bool,
-    Any,
-}
-
-impl Kinds {
-    fn contain(self, dtype: DType) -> bool {
-        let real = dtype.is_wide_float();
-        let int = dtype.is_whole_int();
-        match self {
-            Kinds::Real => real,
-            Kinds::AnyFloat => dtype.is_float(),
-            Kinds::Number => real || int,
-            Kinds::Signed => real || (int && dtype.is_signed_int()),
-            Kinds::Int => int,
-            Kinds::Unsigned => int && !dtype.is_signed_int(),
-            Kinds::NumberOrBool => real || int || dtype == DType::Bool,
-            Kinds::Bool => dtype == DType::Bool,
-            Kinds::Any => true,
-        }
+/// The output of an operator: by its form and the element types that its row of the table has, or, where integers of
+/// shapes are followed or operands are of different types, by a rule of its own.
+pub(super) fn of(op: Pointwise<'_>, cx: &mut Inference<'_>) -> InferResult {
+    let kinds = op.kinds();
+    match op {
+        Pointwise::Abs(_) => followed_unary(cx, kinds, |x| x.max(&-x)),
+        Pointwise::Neg(_) => followed_unary(cx, kinds, |x| -x),
+        Pointwise::Relu(_) => followed_unary(cx, kinds, |x| x.max(&Dim::ZERO)),
+        Pointwise::Not(_) => followed_unary(cx, kinds, content::not),
+        Pointwise::Ceil(_) => rounding(cx, kinds, f64::ceil),
+        Pointwise::Floor(_) => rounding(cx, kinds, f64::floor),
+        Pointwise::Clip(_) => clip(cx, kinds),
+        Pointwise::Cast(op) => convert::cast(op, cx),
+        Pointwise::PRelu(_) => prelu(cx, kinds),
+        Pointwise::Add(_) => followed_binary(cx, kinds, |a, b| a + b),
+        Pointwise::Sub(_) => followed_binary(cx, kinds, |a, b| a - b),
+        Pointwise::Mul(_) => followed_binary(cx, kinds, |a, b| a * b),
+        Pointwise::Div(_) => followed_binary(cx, kinds, content::div),
+        Pointwise::Pow(_) => pow(cx, kinds),
+        Pointwise::Mod(op) => mod_(op, cx, kinds),
+        Pointwise::And(_) => followed_binary(cx, kinds, content::and),
+        Pointwise::Or(_) => followed_binary(cx, kinds, content::or),
+        Pointwise::Xor(_) => followed_binary(cx, kinds, content::xor),
+        Pointwise::Min(_) => extreme(cx, kinds, Dim::min),
+        Pointwise::Max(_) => extreme(cx, kinds, Dim::max),
+        Pointwise::Equal(_) => compare(cx, kinds, content::equal),
+        Pointwise::Less(_) => compare(cx, kinds, content::less),
+        Pointwise::Greater(_) => compare(cx, kinds, |a, b| content::less(b, a)),
+        Pointwise::LessOrEqual(_) => compare(cx, kinds, |a, b| content::not(&content::less(b, a))),
+        Pointwise::GreaterOrEqual(_) => compare(cx, kinds, |a, b| content::not(&content::less(a, b))),
+        _ => match op.form() {
+            Form::Unary => unary(cx, kinds),
+            Form::Predicate => classify(cx, kinds),
+            Form::Binary => binary(cx, kinds),
+            Form::Comparison => compare(cx, kinds, |_, _| Dim::UNKNOWN),
+            Form::Variadic => variadic(cx, kinds),
+            Form::Select => select(cx, kinds),
+        },
     }
 }
 
@@ -95,41 +96,24 @@ fn typed(dtype: DType, shape: Option<Shape>, content: Option<Content>) -> InferR
 }
 
 /// One operand, the output like it.
-pub(super) fn unary(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+fn unary(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
     let ty = operand(cx, 0, kinds)?;
     typed(ty.dtype, ty.shape.clone(), None)
 }
 
 /// Like [`unary`], with contents.
-pub(super) fn followed_unary(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim) -> Dim) -> InferResult {
+fn followed_unary(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim) -> Dim) -> InferResult {
     let ty = operand(cx, 0, kinds)?;
     let content = content::zip(cx, [0], ty.dtype, |x| function(x[0]));
     typed(ty.dtype, ty.shape.clone(), content)
 }
 
-/// `-x`, `|x|` and `max(x, 0)` of dimensions.
-pub(super) fn neg(cx: &Inference<'_>) -> InferResult {
-    followed_unary(cx, Kinds::Signed, |x| -x)
-}
-
-pub(super) fn abs(cx: &Inference<'_>) -> InferResult {
-    followed_unary(cx, Kinds::Number, |x| x.max(&-x))
-}
-
-pub(super) fn relu(cx: &Inference<'_>) -> InferResult {
-    followed_unary(cx, Kinds::Signed, |x| x.max(&Dim::ZERO))
-}
-
-pub(super) fn not(cx: &Inference<'_>) -> InferResult {
-    followed_unary(cx, Kinds::Bool, content::not)
-}
-
 /// Ceil and Floor: sizes are often a constant scale rounded to a whole number, so small constants are
 /// rounded here.
-pub(super) fn rounding(cx: &Inference<'_>, round: fn(f64) -> f64) -> InferResult {
+fn rounding(cx: &Inference<'_>, kinds: Kinds, round: fn(f64) -> f64) -> InferResult {
     // As many elements as a shape might have.
     const MAX_LEN: usize = 64;
-    let ty = operand(cx, 0, Kinds::Real)?;
+    let ty = operand(cx, 0, kinds)?;
     let content = cx.constant(0).filter(|constant| constant.len() <= MAX_LEN).and_then(|constant| {
         let rounded: Vec<f64> = constant.to_f64s().into_iter().map(round).collect();
         Tensor::from_f64s(ty.dtype, constant.shape(), &rounded).ok().map(Content::Tensor)
@@ -138,56 +122,31 @@ pub(super) fn rounding(cx: &Inference<'_>, round: fn(f64) -> f64) -> InferResult
 }
 
 /// One operand, the output of truth values.
-pub(super) fn classify(cx: &Inference<'_>) -> InferResult {
-    typed(DType::Bool, operand(cx, 0, Kinds::AnyFloat)?.shape.clone(), None)
-}
-
-/// The value as it is, sequences and optionals too.
-pub(super) fn identity(cx: &Inference<'_>) -> InferResult {
-    Ok(vec![Inferred { ty: cx.value(0)?.clone(), content: cx.content(0).cloned() }])
+fn classify(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    typed(DType::Bool, operand(cx, 0, kinds)?.shape.clone(), None)
 }
 
 /// Two operands of one type, the output of that type too.
-pub(super) fn binary(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+fn binary(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
     let ty = common(cx, [0, 1], kinds)?;
     typed(ty.dtype, ty.shape, None)
 }
 
 /// Like [`binary`], with contents.
-pub(super) fn followed_binary(
-    cx: &Inference<'_>,
-    kinds: Kinds,
-    function: fn(&Dim, &Dim) -> Dim,
-) -> InferResult {
+fn followed_binary(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim, &Dim) -> Dim) -> InferResult {
     let ty = common(cx, [0, 1], kinds)?;
     let content = content::zip(cx, [0, 1], ty.dtype, |x| function(x[0], x[1]));
     typed(ty.dtype, ty.shape, content)
 }
 
-pub(super) fn div(cx: &Inference<'_>) -> InferResult {
-    followed_binary(cx, Kinds::Number, content::div)
-}
-
-pub(super) fn mod_(op: &Mod, cx: &Inference<'_>) -> InferResult {
+fn mod_(op: &Mod, cx: &Inference<'_>, kinds: Kinds) -> InferResult {
     if op.fmod {
-        return followed_binary(cx, Kinds::Number, content::fmod);
+        return followed_binary(cx, kinds, content::fmod);
     }
     if cx.dtype(0)?.is_float() {
         return Err(cx.bad_attribute("floating-point operands need fmod = 1"));
     }
     followed_binary(cx, Kinds::Int, |a, b| a.rem(b))
-}
-
-pub(super) fn and(cx: &Inference<'_>) -> InferResult {
-    followed_binary(cx, Kinds::Bool, content::and)
-}
-
-pub(super) fn or(cx: &Inference<'_>) -> InferResult {
-    followed_binary(cx, Kinds::Bool, content::or)
-}
-
-pub(super) fn xor(cx: &Inference<'_>) -> InferResult {
-    followed_binary(cx, Kinds::Bool, content::xor)
 }
 
 /// Two operands of one type, the output of truth values.
@@ -197,35 +156,15 @@ fn compare(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim, &Dim) -> Dim) ->
     typed(DType::Bool, ty.shape, content)
 }
 
-pub(super) fn equal(cx: &Inference<'_>) -> InferResult {
-    compare(cx, Kinds::NumberOrBool, content::equal)
-}
-
-pub(super) fn less(cx: &Inference<'_>) -> InferResult {
-    compare(cx, Kinds::Number, content::less)
-}
-
-pub(super) fn greater(cx: &Inference<'_>) -> InferResult {
-    compare(cx, Kinds::Number, |a, b| content::less(b, a))
-}
-
-pub(super) fn less_or_equal(cx: &Inference<'_>) -> InferResult {
-    compare(cx, Kinds::Number, |a, b| content::not(&content::less(b, a)))
-}
-
-pub(super) fn greater_or_equal(cx: &Inference<'_>) -> InferResult {
-    compare(cx, Kinds::Number, |a, b| content::not(&content::less(a, b)))
-}
-
 /// Any number of operands of one type.
-pub(super) fn variadic(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+fn variadic(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
     let ty = common(cx, 0..cx.n_inputs(), kinds)?;
     typed(ty.dtype, ty.shape, None)
 }
 
 /// Min and Max.
-pub(super) fn extreme(cx: &Inference<'_>, function: fn(&Dim, &Dim) -> Dim) -> InferResult {
-    let ty = common(cx, 0..cx.n_inputs(), Kinds::Number)?;
+fn extreme(cx: &Inference<'_>, kinds: Kinds, function: fn(&Dim, &Dim) -> Dim) -> InferResult {
+    let ty = common(cx, 0..cx.n_inputs(), kinds)?;
     let content = content::zip(cx, 0..cx.n_inputs(), ty.dtype, |x| {
         x.iter().map(|&dim| dim.clone()).reduce(|so_far, dim| function(&so_far, &dim)).unwrap_or(Dim::UNKNOWN)
     });
@@ -233,14 +172,14 @@ pub(super) fn extreme(cx: &Inference<'_>, function: fn(&Dim, &Dim) -> Dim) -> In
 }
 
 /// Base and exponent may have different types; the output has the base's.
-pub(super) fn pow(cx: &Inference<'_>) -> InferResult {
-    let (base, exponent) = (operand(cx, 0, Kinds::Number)?, operand(cx, 1, Kinds::Number)?);
+fn pow(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    let (base, exponent) = (operand(cx, 0, kinds)?, operand(cx, 1, kinds)?);
     typed(base.dtype, broadcast(cx, base.shape.clone(), &exponent.shape)?, None)
 }
 
 /// The bounds are scalars of the operand's type; tensors of one element are let through.
-pub(super) fn clip(cx: &Inference<'_>) -> InferResult {
-    let ty = operand(cx, 0, Kinds::Number)?;
+fn clip(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    let ty = operand(cx, 0, kinds)?;
     let bounds: Vec<usize> = (1..=2).filter(|&idx| cx.has_input(idx)).collect();
     for &idx in &bounds {
         let bound = cx.tensor(idx)?;
@@ -267,8 +206,8 @@ fn is_scalar(cx: &Inference<'_>, idx: usize) -> bool {
 }
 
 /// The slope broadcasts to the operand, not the other way.
-pub(super) fn prelu(cx: &Inference<'_>) -> InferResult {
-    let ty = common(cx, [0, 1], Kinds::Number)?;
+fn prelu(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
+    let ty = common(cx, [0, 1], kinds)?;
     let (x, slope) = (cx.shape(0)?, cx.shape(1)?);
     if let (Some(x), Some(slope)) = (x, slope) {
         let grows = slope.rank() > x.rank()
@@ -283,9 +222,10 @@ pub(super) fn prelu(cx: &Inference<'_>) -> InferResult {
     typed(ty.dtype, x.cloned(), None)
 }
 
-pub(super) fn where_(cx: &Inference<'_>) -> InferResult {
+/// Where: the choices have one type, the condition is of truth values.
+fn select(cx: &Inference<'_>, kinds: Kinds) -> InferResult {
     let condition = operand(cx, 0, Kinds::Bool)?;
-    let ty = common(cx, [1, 2], Kinds::Any)?;
+    let ty = common(cx, [1, 2], kinds)?;
     let shape = broadcast(cx, ty.shape, &condition.shape)?;
     let content = content::zip(cx, [0, 1, 2], ty.dtype, |x| content::select(x[0], x[1], x[2]));
     typed(ty.dtype, shape, content)

@@ -4,17 +4,7 @@ use planish_tensor::{DType, Dim, Shape};
 
 use super::checks;
 use super::{InferError, InferResult, Inference, Inferred, SymbolicInts};
-
-/// How a reduction treats known integers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fold {
-    Sum,
-    Prod,
-    Max,
-    Min,
-    /// Not followed: no shape computation needs it.
-    Other,
-}
+use crate::{ArgMax, ArgMin, CumProd, CumSum, Hardmax, LogSoftmax, Reduce, Reduction, Softmax};
 
 /// The axes that a reduction runs over.
 enum Axes {
@@ -26,9 +16,10 @@ enum Axes {
 }
 
 /// The ten `Reduce*` operators.
-pub(super) fn reduce(noop: bool, keepdims: bool, fold: Fold, cx: &mut Inference<'_>) -> InferResult {
+pub(super) fn reduce(op: Reduce, cx: &mut Inference<'_>) -> InferResult {
+    let Reduce { by, noop_with_empty_axes: noop, keepdims } = op;
     let dtype = cx.dtype(0)?;
-    let ordered = matches!(fold, Fold::Max | Fold::Min);
+    let ordered = matches!(by, Reduction::Max | Reduction::Min);
     let defined = dtype.is_wide_float() || dtype.is_whole_int() || (ordered && dtype == DType::Bool);
     if !defined {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
@@ -39,7 +30,7 @@ pub(super) fn reduce(noop: bool, keepdims: bool, fold: Fold, cx: &mut Inference<
     };
     let reduced = match axes(cx, noop, Some(shape.rank()))? {
         Axes::Known(mask) => {
-            if let Some(ints) = reduced_ints(cx, dtype, fold, keepdims, &mask) {
+            if let Some(ints) = reduced_ints(cx, dtype, op, &mask) {
                 return checks::outputs(cx, vec![Inferred::ints(dtype, ints)]);
             }
             Some(reduced_shape(shape, &mask, keepdims))
@@ -97,15 +88,14 @@ fn reduced_shape(shape: &Shape, mask: &[bool], keepdims: bool) -> Shape {
     }
 }
 
+/// Whether known integers are reduced too; no shape computation needs the others.
+fn is_followed(by: Reduction) -> bool {
+    matches!(by, Reduction::Sum | Reduction::Prod | Reduction::Max | Reduction::Min)
+}
+
 /// The contents of a reduction of known integers.
-fn reduced_ints(
-    cx: &Inference<'_>,
-    dtype: DType,
-    fold: Fold,
-    keepdims: bool,
-    mask: &[bool],
-) -> Option<SymbolicInts> {
-    let ints = cx.ints(0).filter(|_| fold != Fold::Other)?;
+fn reduced_ints(cx: &Inference<'_>, dtype: DType, op: Reduce, mask: &[bool]) -> Option<SymbolicInts> {
+    let ints = cx.ints(0).filter(|_| is_followed(op.by))?;
     let (low, high) = dtype.int_range()?;
     let fits = |dim: &Dim| dim.as_const().is_none_or(|value| (low..=high).contains(&i128::from(value)));
     // `u64` beyond `i64` arrives wrapped, which is negative.
@@ -115,19 +105,26 @@ fn reduced_ints(
     if mask.first() != Some(&true) {
         return Some(ints);
     }
-    let dim = match fold {
-        Fold::Sum => ints.dims.iter().sum(),
-        Fold::Prod => ints.dims.iter().product(),
-        Fold::Max => ints.dims.iter().cloned().reduce(|a, b| a.max(&b))?,
-        Fold::Min => ints.dims.iter().cloned().reduce(|a, b| a.min(&b))?,
-        Fold::Other => return None,
+    let dim = match op.by {
+        Reduction::Sum => ints.dims.iter().sum(),
+        Reduction::Prod => ints.dims.iter().product(),
+        Reduction::Max => ints.dims.iter().cloned().reduce(|a, b| a.max(&b))?,
+        Reduction::Min => ints.dims.iter().cloned().reduce(|a, b| a.min(&b))?,
+        _ => return None,
     };
     // A number that wraps in the element type is left to the evaluation.
-    (fits(&dim) && !dim.is_unknown()).then_some(SymbolicInts { dims: vec![dim], is_scalar: !keepdims })
+    (fits(&dim) && !dim.is_unknown()).then_some(SymbolicInts { dims: vec![dim], is_scalar: !op.keepdims })
 }
 
-/// `ArgMax` and `ArgMin`.
-pub(super) fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> InferResult {
+pub(super) fn arg_max(op: &ArgMax, cx: &mut Inference<'_>) -> InferResult {
+    arg_extreme(op.axis, op.keepdims, cx)
+}
+
+pub(super) fn arg_min(op: &ArgMin, cx: &mut Inference<'_>) -> InferResult {
+    arg_extreme(op.axis, op.keepdims, cx)
+}
+
+fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
     if !dtype.is_wide_float() && !dtype.is_whole_int() {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
@@ -143,8 +140,15 @@ pub(super) fn arg_extreme(axis: i64, keepdims: bool, cx: &mut Inference<'_>) -> 
     checks::outputs(cx, vec![Inferred::maybe_ranked(DType::I64, shape)])
 }
 
-/// `CumSum` and `CumProd`.
-pub(super) fn scan(cx: &mut Inference<'_>) -> InferResult {
+pub(super) fn cum_sum(_: &CumSum, cx: &mut Inference<'_>) -> InferResult {
+    scan(cx)
+}
+
+pub(super) fn cum_prod(_: &CumProd, cx: &mut Inference<'_>) -> InferResult {
+    scan(cx)
+}
+
+fn scan(cx: &mut Inference<'_>) -> InferResult {
     let dtype = cx.dtype(0)?;
     if !dtype.is_wide_float() && !dtype.is_whole_int() {
         return Err(cx.bad_type(format!("not defined for elements of type {dtype}")));
@@ -162,8 +166,19 @@ pub(super) fn scan(cx: &mut Inference<'_>) -> InferResult {
     checks::like_input(cx, 0)
 }
 
-/// `Softmax`, `LogSoftmax` and `Hardmax`.
-pub(super) fn softmax(axis: i64, cx: &mut Inference<'_>) -> InferResult {
+pub(super) fn softmax(op: &Softmax, cx: &mut Inference<'_>) -> InferResult {
+    along(op.axis, cx)
+}
+
+pub(super) fn log_softmax(op: &LogSoftmax, cx: &mut Inference<'_>) -> InferResult {
+    along(op.axis, cx)
+}
+
+pub(super) fn hardmax(op: &Hardmax, cx: &mut Inference<'_>) -> InferResult {
+    along(op.axis, cx)
+}
+
+fn along(axis: i64, cx: &mut Inference<'_>) -> InferResult {
     checks::float(cx, 0)?;
     if let Some(shape) = cx.shape(0)? {
         cx.axis(axis, shape.rank())?;

@@ -4,7 +4,8 @@
 //! changes; `cancel_casts` takes those away that meet. Constants are converted here, once. Names and types of the
 //! graph's inputs and outputs stay as they are.
 //!
-//! What is lowered is a matter of the operator, and of where its operands come from:
+//! What is lowered is a matter of the operator (`Lowering`, a column of the table), and of where its operands come
+//! from:
 //! - products (convolutions, matrix products, attention), norms, softmax and pools always: kernels sum and divide
 //!   in f32 inside, so only what they read and write is rounded;
 //! - element-wise operators and movement only where every operand is low already or comes from outside: between
@@ -19,7 +20,7 @@
 use std::collections::HashSet;
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Cast, Op};
+use planish_op::{Cast, Lowering, Op};
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::cast;
@@ -35,16 +36,6 @@ pub(crate) struct LowerPrecision {
     pub(crate) to: DType,
     /// Patterns of names with `*` for any letters and `?` for one.
     pub(crate) pins: Vec<String>,
-}
-
-/// When an operator is lowered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum When {
-    /// Wherever it stands.
-    Always,
-    /// Where all of its operands are low or come from outside.
-    Among,
-    Never,
 }
 
 impl Sweep for LowerPrecision {
@@ -98,10 +89,10 @@ impl LowerPrecision {
         }
         let is_constant = |place: &usize| cx.constant_input(node, *place).is_some();
         let variable = || data.iter().filter(|place| !is_constant(place)).filter_map(|&at| node.inputs[at]);
-        match when(&node.op) {
-            When::Never => return Err(format!("{name} needs the range and precision of f32")),
-            When::Always => {}
-            When::Among => {
+        match node.op.lowering() {
+            Lowering::Never => return Err(format!("{name} needs the range and precision of f32")),
+            Lowering::Always => {}
+            Lowering::Among => {
                 let is_near = |id: ValueId| low.contains(&id) || cx.is_input(id);
                 // A table that is looked up in is worth its half; most other nodes over constants are folded.
                 if variable().next().is_none()
@@ -219,76 +210,6 @@ fn is_data(op: &Op, place: usize) -> bool {
     match op {
         Op::Resize(_) | Op::GridSample(_) | Op::BatchNormalization(_) => place == 0,
         _ => true,
-    }
-}
-
-fn when(op: &Op) -> When {
-    match op {
-        Op::Conv(_)
-        | Op::ConvTranspose(_)
-        | Op::Gemm(_)
-        | Op::MatMul(_)
-        | Op::Attention(_)
-        | Op::LayerNormalization(_)
-        | Op::RMSNormalization(_)
-        | Op::GroupNormalization(_)
-        | Op::InstanceNormalization(_)
-        | Op::Softmax(_)
-        | Op::AveragePool(_)
-        | Op::GlobalAveragePool(_) => When::Always,
-        Op::Abs(_)
-        | Op::Add(_)
-        | Op::BatchNormalization(_)
-        | Op::Celu(_)
-        | Op::Clip(_)
-        | Op::Concat(_)
-        | Op::DepthToSpace(_)
-        | Op::Div(_)
-        | Op::Elu(_)
-        | Op::Erf(_)
-        | Op::Expand(_)
-        | Op::Flatten(_)
-        | Op::Gather(_)
-        | Op::GatherElements(_)
-        | Op::Gelu(_)
-        | Op::GlobalMaxPool(_)
-        | Op::GridSample(_)
-        | Op::HardSigmoid(_)
-        | Op::HardSwish(_)
-        | Op::Identity(_)
-        | Op::LeakyRelu(_)
-        | Op::Max(_)
-        | Op::MaxPool(_)
-        | Op::Min(_)
-        | Op::Mish(_)
-        | Op::Mul(_)
-        | Op::Neg(_)
-        | Op::PRelu(_)
-        | Op::Pad(_)
-        | Op::ReduceMax(_)
-        | Op::ReduceMean(_)
-        | Op::ReduceMin(_)
-        | Op::Relu(_)
-        | Op::Reshape(_)
-        | Op::Resize(_)
-        | Op::RotaryEmbedding(_)
-        | Op::Selu(_)
-        | Op::Sigmoid(_)
-        | Op::Slice(_)
-        | Op::Softplus(_)
-        | Op::Softsign(_)
-        | Op::SpaceToDepth(_)
-        | Op::Split(_)
-        | Op::Squeeze(_)
-        | Op::Sub(_)
-        | Op::Sum(_)
-        | Op::Swish(_)
-        | Op::Tanh(_)
-        | Op::Tile(_)
-        | Op::Transpose(_)
-        | Op::Unsqueeze(_)
-        | Op::Where(_) => When::Among,
-        _ => When::Never,
     }
 }
 

@@ -11,7 +11,6 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Add, Concat, Gemm, Op, Split, Value};
 use planish_tensor::{DType, Tensor};
 
-use crate::pointwise::{is_broadcast, is_unary};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
@@ -107,13 +106,13 @@ fn branch<'g>(cx: &View<'g>, id: NodeId, node: &'g Node) -> Option<(Key, Branch<
         (_, Some(bias)) => Some(cx.constant(bias).filter(|bias| bias.shape() == [n_columns])?),
         (_, None) => None,
     };
-    let activation = cx.sole_reader(output).map(|(_, reader)| reader).filter(|reader| is_unary(&reader.op));
+    let activation = cx.sole_reader(output).map(|(_, reader)| reader).filter(|reader| reader.op.is_unary());
     if let Some(&Some(after)) = activation.and_then(|activation| activation.outputs.first()) {
         output = after;
     }
     let is_finished_later = cx.readers(output).iter().any(|reader| {
         let op = &cx.node(*reader).op;
-        is_unary(op) || is_broadcast(op)
+        op.is_unary() || op.is_broadcast()
     });
     let mut shape = weight.shape().to_vec();
     shape.remove(column_axis);

@@ -6,7 +6,6 @@ use planish_op::{Expand, Op};
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
 use crate::pattern::{Found, Miss, blocked, made_by, output};
-use crate::pointwise::{is_broadcast, is_unary};
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
@@ -41,7 +40,7 @@ fn number(cx: &View<'_>, value: ValueId) -> Option<Tensor> {
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
-    if !is_broadcast(&node.op) && !is_unary(&node.op) {
+    if !node.op.is_broadcast() && !node.op.is_unary() {
         return Err(Miss::No);
     }
     let y = output(node)?;

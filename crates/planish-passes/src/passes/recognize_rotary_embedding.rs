@@ -8,7 +8,6 @@ use planish_op::{Op, Reshape, RotaryEmbedding, Slice};
 use planish_tensor::{Dim, Shape, Tensor, normalize_axis};
 
 use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, private, relying_on, two_inputs};
-use crate::pointwise::is_unary;
 use crate::reshape::{reshaped_input, target};
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
@@ -158,7 +157,7 @@ fn repeats(cx: &View<'_>, table: ValueId, half: i64, steps: usize) -> bool {
             (Some(_), None) => through(Some(b)),
             _ => false,
         }),
-        op if is_unary(op) => through(cx.input(node, 0)),
+        op if op.is_unary() => through(cx.input(node, 0)),
         _ => through(reshaped_input(cx, node)),
     }
 }

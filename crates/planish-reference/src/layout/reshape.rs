@@ -1,10 +1,15 @@
 //! Operators that change or read the shape and leave the elements where they are.
 
-use planish_op::{Flatten, Reshape, Shape, Size, Squeeze, Unsqueeze};
+use planish_op::{Flatten, Identity, Reshape, Shape, Size, Squeeze, Unsqueeze};
 use planish_tensor::{Tensor, element_count};
 
 use super::{int_list, optional_int_list, reshaped};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
+
+/// The value as it is, sequences and optionals too.
+pub(crate) fn identity(_op: &Identity, cx: &Evaluation<'_>) -> EvalResult {
+    Ok(vec![cx.value(0)?.clone()])
+}
 
 pub(crate) fn shape(op: &Shape, cx: &Evaluation<'_>) -> EvalResult {
     let shape = tensor_shape(cx, 0)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use planish_op::{GroupNormalization, MeanVarianceNormalization, Op};
+use planish_op::{GroupNormalization, MeanVarianceNormalization, Op, Reduce};
 
 use super::cut::{Cut, single, within};
 use crate::Evaluation;
@@ -36,15 +36,9 @@ fn fold(op: &Op, mask: &[bool], keepdims: bool, cx: &Evaluation<'_>, point: &[us
     Cut::new(op.clone(), cx, vec![0; point.len()]).restrict(cx, 0, &along(mask, shape, &full))
 }
 
-pub(super) fn reduce(
-    op: &Op,
-    noop: bool,
-    keepdims: bool,
-    cx: &Evaluation<'_>,
-    point: &[usize],
-) -> Option<Cut> {
-    let mask = reduced_axes(cx, noop, cx.tensor(0).ok()?.rank()).ok()?;
-    fold(op, &mask, keepdims, cx, point)
+pub(super) fn reduce(op: &Op, reduce: Reduce, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
+    let mask = reduced_axes(cx, reduce.noop_with_empty_axes, cx.tensor(0).ok()?.rank()).ok()?;
+    fold(op, &mask, reduce.keepdims, cx, point)
 }
 
 pub(super) fn arg(op: &Op, axis: i64, keepdims: bool, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {

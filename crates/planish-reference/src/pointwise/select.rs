@@ -1,15 +1,10 @@
-//! Where and Identity: elements of any type, moved and not looked at.
+//! Where: elements of any type, moved and not looked at.
 
 use planish_op::Value;
 use planish_tensor::{DType, Element, Tensor, bf16, f16};
 
 use super::elementwise::{Broadcast, broadcast_all};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
-
-/// The value as it is, sequences and optionals too.
-pub(crate) fn identity(cx: &Evaluation<'_>) -> EvalResult {
-    Ok(vec![cx.value(0)?.clone()])
-}
 
 /// The second operand's element where the first's is true, otherwise the third's.
 pub(crate) fn where_(cx: &Evaluation<'_>) -> EvalResult {

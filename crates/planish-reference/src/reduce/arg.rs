@@ -1,6 +1,6 @@
 //! `ArgMax` and `ArgMin`: where the extreme lies.
 
-use planish_op::Value;
+use planish_op::{ArgMax, ArgMin, Value};
 use planish_tensor::{DType, Tensor};
 
 use super::groups::Groups;
@@ -9,7 +9,7 @@ use crate::{EvalResult, Evaluation};
 
 /// Which extreme.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extreme {
+enum Extreme {
     Max,
     Min,
 }
@@ -37,13 +37,15 @@ pub(super) fn best<T: Copy + PartialEq>(
     best.map(|(idx, _)| idx)
 }
 
-pub(crate) fn arg_extreme(
-    extreme: Extreme,
-    axis: i64,
-    keepdims: bool,
-    last: bool,
-    cx: &Evaluation<'_>,
-) -> EvalResult {
+pub(crate) fn arg_max(op: &ArgMax, cx: &Evaluation<'_>) -> EvalResult {
+    arg_extreme(Extreme::Max, op.axis, op.keepdims, op.select_last_index, cx)
+}
+
+pub(crate) fn arg_min(op: &ArgMin, cx: &Evaluation<'_>) -> EvalResult {
+    arg_extreme(Extreme::Min, op.axis, op.keepdims, op.select_last_index, cx)
+}
+
+fn arg_extreme(extreme: Extreme, axis: i64, keepdims: bool, last: bool, cx: &Evaluation<'_>) -> EvalResult {
     let data = cx.tensor(0)?;
     let axis = cx.axis(axis, data.rank())?;
     let reduced: Vec<bool> = (0..data.rank()).map(|idx| idx == axis).collect();

@@ -1,6 +1,6 @@
 //! Operators along one axis that keep the shape: running sums and products, softmax and its relatives.
 
-use planish_op::Value;
+use planish_op::{CumProd, CumSum, Hardmax, LogSoftmax, Softmax, Value};
 use planish_tensor::{DType, Tensor};
 
 use crate::number::{Numbers, wrapped_ints};
@@ -36,9 +36,9 @@ pub(crate) fn map_lines<T: Copy + Default + Send + Sync>(
 
 /// The four forms of a running sum or product.
 #[derive(Clone, Copy)]
-pub(crate) struct ScanForm {
-    pub(crate) reverse: bool,
-    pub(crate) exclusive: bool,
+struct ScanForm {
+    reverse: bool,
+    exclusive: bool,
 }
 
 impl ScanForm {
@@ -57,7 +57,8 @@ impl ScanForm {
     }
 }
 
-pub(crate) fn cum_sum(form: ScanForm, cx: &Evaluation<'_>) -> EvalResult {
+pub(crate) fn cum_sum(op: &CumSum, cx: &Evaluation<'_>) -> EvalResult {
+    let form = ScanForm { reverse: op.reverse, exclusive: op.exclusive };
     scan(
         cx,
         |line| form.apply(line, 0.0, |sum, value| sum + value),
@@ -65,7 +66,8 @@ pub(crate) fn cum_sum(form: ScanForm, cx: &Evaluation<'_>) -> EvalResult {
     )
 }
 
-pub(crate) fn cum_prod(form: ScanForm, cx: &Evaluation<'_>) -> EvalResult {
+pub(crate) fn cum_prod(op: &CumProd, cx: &Evaluation<'_>) -> EvalResult {
+    let form = ScanForm { reverse: op.reverse, exclusive: op.exclusive };
     scan(
         cx,
         |line| form.apply(line, 1.0, |product, value| product * value),
@@ -98,16 +100,16 @@ fn scan(
     Ok(vec![Value::Tensor(y)])
 }
 
-pub(crate) fn softmax(axis: i64, cx: &Evaluation<'_>) -> EvalResult {
-    along(axis, cx, softmax_line)
+pub(crate) fn softmax(op: &Softmax, cx: &Evaluation<'_>) -> EvalResult {
+    along(op.axis, cx, softmax_line)
 }
 
-pub(crate) fn log_softmax(axis: i64, cx: &Evaluation<'_>) -> EvalResult {
-    along(axis, cx, log_softmax_line)
+pub(crate) fn log_softmax(op: &LogSoftmax, cx: &Evaluation<'_>) -> EvalResult {
+    along(op.axis, cx, log_softmax_line)
 }
 
-pub(crate) fn hardmax(axis: i64, cx: &Evaluation<'_>) -> EvalResult {
-    along(axis, cx, |line| {
+pub(crate) fn hardmax(op: &Hardmax, cx: &Evaluation<'_>) -> EvalResult {
+    along(op.axis, cx, |line| {
         let first = super::arg::best(line.iter().copied(), |a, b| a > b, false);
         for (idx, value) in line.iter_mut().enumerate() {
             *value = if Some(idx) == first { 1.0 } else { 0.0 };

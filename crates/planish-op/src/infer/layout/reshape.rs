@@ -7,6 +7,11 @@ use crate::infer::checks::checked_dim;
 use crate::infer::known::{Known, with_known};
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 
+/// The value as it is, sequences and optionals too.
+pub(in crate::infer) fn identity(_op: &crate::Identity, cx: &mut Inference<'_>) -> InferResult {
+    Ok(vec![Inferred { ty: cx.value(0)?.clone(), content: cx.content(0).cloned() }])
+}
+
 pub(in crate::infer) fn shape(op: &crate::Shape, cx: &mut Inference<'_>) -> InferResult {
     let Some(shape) = cx.shape(0)? else {
         let len = cx.fresh_dim("rank");

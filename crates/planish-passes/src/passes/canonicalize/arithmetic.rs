@@ -5,12 +5,11 @@ use planish_ir::{Node, ValueId};
 use planish_op::{Add, LeakyRelu, Mul, Op};
 use planish_tensor::{DType, Shape, Tensor};
 
-use crate::pointwise::is_broadcast;
 use crate::rule::{Match, Operand, Patch};
 use crate::view::View;
 
 pub(super) fn simplify(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
-    if !is_broadcast(&node.op) || matches!(node.op, Op::PRelu(_)) {
+    if !node.op.is_broadcast() || matches!(node.op, Op::PRelu(_)) {
         return Match::No;
     }
     let is_float = cx.dtype(output).is_some_and(|dtype| dtype.is_float());

@@ -6,7 +6,6 @@ use planish_op::{
 };
 use planish_tensor::{Tensor, normalize_axis};
 
-use crate::pointwise::{is_broadcast, is_unary};
 use crate::view::View;
 
 /// An input of a moved node.
@@ -45,12 +44,12 @@ pub(super) fn moved(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Moved>
     }
     let mover = Mover { cx, node, perm };
     match &node.op {
-        op if is_unary(op) => {
+        op if op.is_unary() => {
             let first = mover.relaid(0)?;
             let rest = node.inputs[1..].iter().map(|id| id.map(Input::Same));
             mover.with(op.clone(), [Some(first)].into_iter().chain(rest).collect())
         }
-        op if is_broadcast(op) => {
+        op if op.is_broadcast() => {
             let inputs: Option<Vec<_>> =
                 node.inputs.iter().map(|id| mover.broadcast((*id)?).map(Some)).collect();
             mover.with(op.clone(), inputs?)
@@ -73,7 +72,7 @@ pub(super) fn moved(cx: &View<'_>, node: &Node, perm: &[usize]) -> Option<Moved>
         Op::ArgMin(op) if op.keepdims => {
             mover.along(ArgMin { axis: mover.axis(op.axis)?, ..op.clone() }.into())
         }
-        op if keeps_dims(op) => {
+        op if op.as_reduce().is_some_and(|reduce| reduce.keepdims) => {
             let mut inputs = vec![Some(mover.relaid(0)?)];
             if let Some(axes) = cx.input(node, 1) {
                 inputs.push(Some(Input::Fresh(axes, mover.axes(axes)?)));
@@ -250,22 +249,5 @@ impl Mover<'_, '_> {
                 Some(Input::Fresh(id, turned.as_tensor()?.clone()))
             }
         }
-    }
-}
-
-/// A reduction that leaves the rank as it is.
-fn keeps_dims(op: &Op) -> bool {
-    match op {
-        Op::ReduceL1(op) => op.keepdims,
-        Op::ReduceL2(op) => op.keepdims,
-        Op::ReduceLogSum(op) => op.keepdims,
-        Op::ReduceLogSumExp(op) => op.keepdims,
-        Op::ReduceMax(op) => op.keepdims,
-        Op::ReduceMean(op) => op.keepdims,
-        Op::ReduceMin(op) => op.keepdims,
-        Op::ReduceProd(op) => op.keepdims,
-        Op::ReduceSum(op) => op.keepdims,
-        Op::ReduceSumSquare(op) => op.keepdims,
-        _ => false,
     }
 }
