@@ -12,7 +12,7 @@
 #define PITCH_V (DV + 8)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   PO_DYNAMIC
@@ -20,16 +20,10 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   T* values = keys + KEYS * PITCH;
   T* queries_at = values + KEYS * PITCH_V;
   const int block = blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
-  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int n_queries = a.n_queries, n_keys = a.n_keys;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int first = block * 16 * WARPS;
-  const int kv = head / a.v[1];
-  q += head_at(a, 4, batch, head);
-  k += head_at(a, 7, batch, kv);
-  v += head_at(a, 10, batch, kv);
-  y += head_at(a, 13, batch, head);
-  Scorer scorer;
-  scorer.start(a, mask, batch, head);
+  const Scorer scorer = at_head(a, batch, head, q, k, v, y, mask);
   const int row = first + warp * 16 + lane / 4;  // and row + 8
 
 #if CAUSAL
@@ -37,9 +31,9 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
 #else
   const int last = n_keys;
 #endif
-  bring<D, 16 * WARPS, PITCH>(queries_at, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
-  bring<D, KEYS, PITCH>(keys, k, a.v[9], n_keys, a.v[24]);
-  bring<DV, KEYS, PITCH_V>(values, v, a.v[12], n_keys, a.v[25]);
+  bring<D, 16 * WARPS, PITCH>(queries_at, q + (i64)first * a.queries.step, a.queries.step, n_queries - first, a.size);
+  bring<D, KEYS, PITCH>(keys, k, a.keys.step, n_keys, a.size);
+  bring<DV, KEYS, PITCH_V>(values, v, a.values.step, n_keys, a.value_size);
   u32 queries[D / 16][4];
   copy_async_wait<2>();
   __syncthreads();
@@ -78,7 +72,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
     }
     __syncthreads();
     const int next = start + KEYS;
-    if (next < last) bring<D, KEYS, PITCH>(keys, k + (i64)next * a.v[9], a.v[9], n_keys - next, a.v[24]);
+    if (next < last) bring<D, KEYS, PITCH>(keys, k + (i64)next * a.keys.step, a.keys.step, n_keys - next, a.size);
     else copy_async_commit();
 
 #pragma unroll
@@ -92,7 +86,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
     __syncthreads();
     running.add<PITCH_V>(s, values, lane);
     __syncthreads();
-    if (next < last) bring<DV, KEYS, PITCH_V>(values, v + (i64)next * a.v[12], a.v[12], n_keys - next, a.v[25]);
+    if (next < last) bring<DV, KEYS, PITCH_V>(values, v + (i64)next * a.values.step, a.values.step, n_keys - next, a.value_size);
     else copy_async_commit();
   }
   running.close();
@@ -100,16 +94,16 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   for (int h = 0; h < 2; h++) {
     const int at = row + 8 * h;
     if (at >= n_queries) continue;
-    T* to = y + (i64)at * a.v[15];
+    T* to = y + (i64)at * a.out.step;
 #pragma unroll
     for (int i = 0; i < DV / 8; i++) {
       const int col = i * 8 + lane % 4 * 2;
       const float lo = running.sums[i][2 * h] / running.total[h], hi = running.sums[i][2 * h + 1] / running.total[h];
       if (WIDE && ((u64)to & 3) == 0) {
-        if (col < a.v[25]) *(u32*)(to + col) = Pair<T>::pack(lo, hi);
+        if (col < a.value_size) *(u32*)(to + col) = Pair<T>::pack(lo, hi);
       } else {
-        if (col < a.v[25]) to[col] = from_f32<T>(lo);
-        if (col + 1 < a.v[25]) to[col + 1] = from_f32<T>(hi);
+        if (col < a.value_size) to[col] = from_f32<T>(lo);
+        if (col + 1 < a.value_size) to[col + 1] = from_f32<T>(hi);
       }
     }
   }

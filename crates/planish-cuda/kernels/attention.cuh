@@ -1,10 +1,5 @@
 // What the forms of attention share: where operands are, what happens to a score, how rows come to shared memory.
 //
-// Integers: 0 heads, 1 query heads that share one of keys and values, 2 queries, 3 keys; strides of batch, head
-// and step: 4 queries, 7 keys, 10 values, 13 output; 16 the mask's of batch, head, query and key, 20 its keys;
-// 21 the bits of the scale, 22 of the cap; 23 the mask is there; 24 features of queries and keys, 25 of values;
-// 26 keys before the first query's own; 27 parts that keys are split into, 28 keys of a part.
-//
 // Set from outside: TENSOR, 1 for the forms on tensor cores, whose blocks have THREADS.
 
 #define LOG2_E 1.4426950408889634f
@@ -14,9 +9,9 @@
 // What is taken away from scores before they become weights: the greatest, or nothing as long as everything is hidden.
 PL_INLINE float base_of(float top) { return top == HIDDEN ? 0.0f : top; }
 
-// Where a head of a batch begins in an operand whose strides begin at integer `strides`.
-PL_INLINE i64 head_at(const Ints& a, int strides, int batch, int head) {
-  return (i64)batch * a.v[strides] + (i64)head * a.v[strides + 1];
+// Where a head of a batch begins in an operand.
+PL_INLINE i64 head_at(const HeadStrides& of, int batch, int head) {
+  return (i64)batch * of.batch + (i64)head * of.head;
 }
 
 struct Scorer {
@@ -25,16 +20,16 @@ struct Scorer {
   int n_keys, n_queries, past;
   int mask_step, mask_row, mask_keys;
 
-  PL_INLINE void start(const Ints& a, const MASK_T* m, int batch, int head) {
-    mask = m + ((i64)batch * a.v[16] + (i64)head * a.v[17]);
-    mask_row = a.v[18];
-    mask_step = a.v[19];
-    mask_keys = a.v[20];
-    scale = __int_as_float(a.v[21]);
-    cap = __int_as_float(a.v[22]);
-    n_queries = a.v[2];
-    n_keys = a.v[3];
-    past = a.v[26];
+  PL_INLINE void start(const AttentionArgs& a, const MASK_T* m, int batch, int head) {
+    mask = m + ((i64)batch * a.mask.batch + (i64)head * a.mask.head);
+    mask_row = a.mask.query;
+    mask_step = a.mask.key;
+    mask_keys = a.mask_keys;
+    scale = a.scale;
+    cap = a.cap;
+    n_queries = a.n_queries;
+    n_keys = a.n_keys;
+    past = a.n_past;
   }
 
   // The score of a query and a key from their product: times log2 e, so that weights are powers of two.
@@ -63,6 +58,19 @@ struct Scorer {
     return s * LOG2_E;
   }
 };
+
+// Takes the operands to a head of a batch; a head of queries may share its keys and values with others.
+PL_INLINE Scorer at_head(const AttentionArgs& a, int batch, int head, const T*& q, const T*& k, const T*& v, T*& y,
+                         const MASK_T* mask) {
+  const int shared = head / a.sharers;
+  q += head_at(a.queries, batch, head);
+  k += head_at(a.keys, batch, shared);
+  v += head_at(a.values, batch, shared);
+  y += head_at(a.out, batch, head);
+  Scorer scorer;
+  scorer.start(a, mask, batch, head);
+  return scorer;
+}
 
 #if TENSOR
 // A warp's 16 queries while it goes over the keys: of a lane's two rows the greatest score, this lane's part of the

@@ -1,9 +1,6 @@
 // Attention of any size and with everything that it may have, in f32 throughout: a block has one query and up to
 // 512 features of its result. Written to be right and in its place on the device, not to be fast.
 //
-// Further integers: 29 steps of the past; strides of batch, head and step: 30 past keys, 33 past values; 36 the
-// scores' of batch, head and query; 39 parts of 512 features.
-//
 // Set from outside (attention.cuh stands in front):
 //   T          storage of queries, keys, values and output
 //   HAS_PAST   1: steps of the past come before the new ones
@@ -15,32 +12,29 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T* past_k, const T* past_v,
-          const i64* lengths, T* kept, const Ints a) {
+          const i64* lengths, T* kept, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   __shared__ float scores[THREADS];
   __shared__ float scratch[THREADS / 32];
-  const int n_queries = a.v[2], n_keys = a.v[3], past = a.v[29];
+  const int n_queries = a.n_queries, n_keys = a.n_keys, past = a.n_past;
   u32 rest = blockIdx.x;
-  const int chunk = (int)(rest % (u32)a.v[39]);
-  rest /= (u32)a.v[39];
+  const int chunk = (int)(rest % (u32)a.n_chunks);
+  rest /= (u32)a.n_chunks;
   const int query = (int)(rest % (u32)n_queries);
   rest /= (u32)n_queries;
-  const int head = (int)(rest % (u32)a.v[0]), batch = (int)(rest / (u32)a.v[0]);
-  const int kv = head / a.v[1], warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  q += head_at(a, 4, batch, head) + (i64)query * a.v[6];
-  k += head_at(a, 7, batch, kv);
-  v += head_at(a, 10, batch, kv);
-  y += head_at(a, 13, batch, head) + (i64)query * a.v[15];
+  const int head = (int)(rest % (u32)a.n_heads), batch = (int)(rest / (u32)a.n_heads);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Scorer scorer = at_head(a, batch, head, q, k, v, y, mask);
+  q += (i64)query * a.queries.step;
+  y += (i64)query * a.out.step;
 #if HAS_PAST
-  past_k += head_at(a, 30, batch, kv);
-  past_v += head_at(a, 33, batch, kv);
+  past_k += head_at(a.past_keys, batch, head / a.sharers);
+  past_v += head_at(a.past_values, batch, head / a.sharers);
 #endif
 #if SCORES >= 0
-  kept += head_at(a, 36, batch, head) + (i64)query * a.v[38];
+  kept += head_at(a.scores, batch, head) + (i64)query * a.scores.step;
 #endif
-  Scorer scorer;
-  scorer.start(a, mask, batch, head);
 #if HAS_LENGTHS
   scorer.n_keys = (int)min((i64)n_keys, max((i64)0, lengths[batch]));
 #endif
@@ -56,11 +50,11 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
         float product = 0.0f;
         if (key < n_keys) {
 #if HAS_PAST
-          const T* from = key < past ? past_k + (i64)key * a.v[32] : k + (i64)(key - past) * a.v[9];
+          const T* from = key < past ? past_k + (i64)key * a.past_keys.step : k + (i64)(key - past) * a.keys.step;
 #else
-          const T* from = k + (i64)key * a.v[9];
+          const T* from = k + (i64)key * a.keys.step;
 #endif
-          for (int f = lane; f < a.v[24]; f += 32) product += po_widen(q[f]) * po_widen(from[f]);
+          for (int f = lane; f < a.size; f += 32) product += po_widen(q[f]) * po_widen(from[f]);
         }
         product = warp_sum(product);
         if (lane == 0) scores[warp * 32 + i] = product;
@@ -99,14 +93,14 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
 #pragma unroll
       for (int i = 0; i < FEATURES / THREADS; i++) {
         const int feature = chunk * FEATURES + i * THREADS + (int)threadIdx.x;
-        if (feature >= a.v[25]) continue;
+        if (feature >= a.value_size) continue;
         float sum = sums[i] * factor;
         for (int j = 0; j < n; j++) {
           const int key = start + j;
 #if HAS_PAST
-          const T* from = key < past ? past_v + (i64)key * a.v[35] : v + (i64)(key - past) * a.v[12];
+          const T* from = key < past ? past_v + (i64)key * a.past_values.step : v + (i64)(key - past) * a.values.step;
 #else
-          const T* from = v + (i64)key * a.v[12];
+          const T* from = v + (i64)key * a.values.step;
 #endif
           sum += scores[j] * po_widen(from[feature]);
         }
@@ -118,6 +112,6 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const T*
   for (int i = 0; i < FEATURES / THREADS; i++) {
     const int feature = chunk * FEATURES + i * THREADS + (int)threadIdx.x;
     // Without keys there is nothing to take a mean of, and nothing is what comes out.
-    if (feature < a.v[25]) y[feature] = Narrow<T>::make(n_keys == 0 ? 0.0f : sums[i] / total);
+    if (feature < a.value_size) y[feature] = Narrow<T>::make(n_keys == 0 ? 0.0f : sums[i] / total);
   }
 }

@@ -22,38 +22,32 @@
 #define HELD (D <= 128)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const Ints a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const AttentionArgs a) {
   PO_DYNAMIC
   T* queries_at = (T*)po_dynamic;
-  const int n_parts = a.v[27];
+  const int n_parts = a.n_parts;
   const int block = blockIdx.x / n_parts, split = blockIdx.x % n_parts;
   const int head = blockIdx.y, batch = blockIdx.z;
-  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int n_queries = a.n_queries, n_keys = a.n_keys;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int tile = warp % TILES, group = warp / TILES, member = threadIdx.x % MEMBERS;
   const int first = block * ROWS;
-  const int kv = head / a.v[1];
-  q += head_at(a, 4, batch, head);
-  k += head_at(a, 7, batch, kv);
-  v += head_at(a, 10, batch, kv);
-  y += head_at(a, 13, batch, head);
-  Scorer scorer;
-  scorer.start(a, mask, batch, head);
+  const Scorer scorer = at_head(a, batch, head, q, k, v, y, mask);
   const int row = first + tile * 16 + lane / 4;  // and row + 8
   T* own = queries_at + ROWS * PITCH + group * STAGES * STAGE;
 
-  const int begin = split * a.v[28];
-  int end = min(n_keys, begin + a.v[28]);
+  const int begin = split * a.part_keys;
+  int end = min(n_keys, begin + a.part_keys);
 #if CAUSAL
-  end = min(end, a.v[26] + first + ROWS);
+  end = min(end, a.n_past + first + ROWS);
 #endif
   let_next_begin();
   wait_for_inputs();
-  bring<D, ROWS, PITCH>(queries_at, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
+  bring<D, ROWS, PITCH>(queries_at, q + (i64)first * a.queries.step, a.queries.step, n_queries - first, a.size);
   int fetched = begin + group * KEYS;
   if (fetched < end) {
-    bring<D, KEYS, PITCH, MEMBERS>(own, k + (i64)fetched * a.v[9], a.v[9], n_keys - fetched, a.v[24], member);
-    bring<DV, KEYS, PITCH_V, MEMBERS>(own + KEYS * PITCH, v + (i64)fetched * a.v[12], a.v[12], n_keys - fetched, a.v[25], member);
+    bring<D, KEYS, PITCH, MEMBERS>(own, k + (i64)fetched * a.keys.step, a.keys.step, n_keys - fetched, a.size, member);
+    bring<DV, KEYS, PITCH_V, MEMBERS>(own + KEYS * PITCH, v + (i64)fetched * a.values.step, a.values.step, n_keys - fetched, a.value_size, member);
   } else {
     copy_async_commit();
     copy_async_commit();
@@ -82,8 +76,8 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     fetched = start + GROUPS * KEYS;
     if (fetched < end) {
       T* to = own + stage * STAGE;
-      bring<D, KEYS, PITCH, MEMBERS>(to, k + (i64)fetched * a.v[9], a.v[9], n_keys - fetched, a.v[24], member);
-      bring<DV, KEYS, PITCH_V, MEMBERS>(to + KEYS * PITCH, v + (i64)fetched * a.v[12], a.v[12], n_keys - fetched, a.v[25], member);
+      bring<D, KEYS, PITCH, MEMBERS>(to, k + (i64)fetched * a.keys.step, a.keys.step, n_keys - fetched, a.size, member);
+      bring<DV, KEYS, PITCH_V, MEMBERS>(to + KEYS * PITCH, v + (i64)fetched * a.values.step, a.values.step, n_keys - fetched, a.value_size, member);
     }
 
     float s[KEYS / 8][4];
@@ -193,8 +187,8 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     }
 #if SPLIT == 1
     // After the sums of all parts: what is the greatest score of a row, and its total.
-    const i64 n_rows = (i64)gridDim.z * a.v[0] * n_queries;
-    const i64 at = (i64)split * n_rows + ((i64)batch * a.v[0] + head) * n_queries + first + mine;
+    const i64 n_rows = (i64)gridDim.z * a.n_heads * n_queries;
+    const i64 at = (i64)split * n_rows + ((i64)batch * a.n_heads + head) * n_queries + first + mine;
     float4* to = (float4*)(parts + at * DV + col);
     to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
     to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
@@ -212,7 +206,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
 #else
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] /= all;
-    po_store_part<T, 8>(y + (i64)(first + mine) * a.v[15] + col, sum, a.v[25] - col);
+    po_store_part<T, 8>(y + (i64)(first + mine) * a.out.step + col, sum, a.value_size - col);
 #endif
   }
 #if SPLIT > 1
@@ -245,7 +239,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) sum[j] /= all;
-    po_store_part<T, 8>(y + (i64)(first + mine) * a.v[15] + col, sum, a.v[25] - col);
+    po_store_part<T, 8>(y + (i64)(first + mine) * a.out.step + col, sum, a.value_size - col);
   }
   // Others may still read what this block found.
   cluster_leave();

@@ -9,7 +9,7 @@
 #define EACH (DV / 8)
 
 extern "C" __global__ void __launch_bounds__(256)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const Ints a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   PO_DYNAMIC
@@ -18,19 +18,13 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
   float* values = keys + KEYS * (D + 1);
   float* scores = values + KEYS * (DV + 1);
   const int head = blockIdx.y, batch = blockIdx.z;
-  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int n_queries = a.n_queries, n_keys = a.n_keys;
   const int first = blockIdx.x * ROWS;
-  const int kv = head / a.v[1];
-  q += head_at(a, 4, batch, head);
-  k += head_at(a, 7, batch, kv);
-  v += head_at(a, 10, batch, kv);
-  y += head_at(a, 13, batch, head);
-  Scorer scorer;
-  scorer.start(a, mask, batch, head);
+  const Scorer scorer = at_head(a, batch, head, q, k, v, y, mask);
   for (int i = threadIdx.x; i < ROWS * D; i += 256) {
     const int row = i / D, col = i % D;
-    const bool there = first + row < n_queries && col < a.v[24];
-    queries[row * (D + 1) + col] = there ? po_widen(q[(i64)(first + row) * a.v[6] + col]) : 0.0f;
+    const bool there = first + row < n_queries && col < a.size;
+    queries[row * (D + 1) + col] = there ? po_widen(q[(i64)(first + row) * a.queries.step + col]) : 0.0f;
   }
   // Eight threads share a query.
   const int own = threadIdx.x / 8, part = threadIdx.x % 8;
@@ -46,13 +40,13 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
     __syncthreads();
     for (int i = threadIdx.x; i < KEYS * D; i += 256) {
       const int row = i / D, col = i % D;
-      const bool there = start + row < n_keys && col < a.v[24];
-      keys[row * (D + 1) + col] = there ? po_widen(k[(i64)(start + row) * a.v[9] + col]) : 0.0f;
+      const bool there = start + row < n_keys && col < a.size;
+      keys[row * (D + 1) + col] = there ? po_widen(k[(i64)(start + row) * a.keys.step + col]) : 0.0f;
     }
     for (int i = threadIdx.x; i < KEYS * DV; i += 256) {
       const int row = i / DV, col = i % DV;
-      const bool there = start + row < n_keys && col < a.v[25];
-      values[row * (DV + 1) + col] = there ? po_widen(v[(i64)(start + row) * a.v[12] + col]) : 0.0f;
+      const bool there = start + row < n_keys && col < a.value_size;
+      values[row * (DV + 1) + col] = there ? po_widen(v[(i64)(start + row) * a.values.step + col]) : 0.0f;
     }
     __syncthreads();
     float s[KEYS / 8], top = most;
@@ -92,6 +86,6 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, const In
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     const int col = i * 8 + part;
-    if (col < a.v[25]) y[(i64)(first + own) * a.v[15] + col] = Narrow<T>::make(sums[i] / total);
+    if (col < a.value_size) y[(i64)(first + own) * a.out.step + col] = Narrow<T>::make(sums[i] / total);
   }
 }

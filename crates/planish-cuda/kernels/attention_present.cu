@@ -1,22 +1,19 @@
 // Steps of the past and new ones one after another.
 //
-// Integers: 0 elements of the result, 1 heads, 2 steps, 3 features, 4 steps of the past; strides of batch, head and
-// step: 5 the new ones', 8 the past's, 11 the result's.
-//
 // Set from outside: T, the elements' storage.
 
 extern "C" __global__ void __launch_bounds__(256)
-attention_present(const T* fresh, const T* past, T* y, const Ints a) {
+attention_present(const T* fresh, const T* past, T* y, const AttentionPresentArgs a) {
   let_next_begin();
   wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
-  const int feature = (int)(rest % (u32)a.v[3]);
-  rest /= (u32)a.v[3];
-  const int step = (int)(rest % (u32)a.v[2]);
-  rest /= (u32)a.v[2];
-  const int head = (int)(rest % (u32)a.v[1]), batch = (int)(rest / (u32)a.v[1]);
-  const T* from = step < a.v[4] ? past + (i64)batch * a.v[8] + (i64)head * a.v[9] + (i64)step * a.v[10]
-                                : fresh + (i64)batch * a.v[5] + (i64)head * a.v[6] + (i64)(step - a.v[4]) * a.v[7];
-  y[(i64)batch * a.v[11] + (i64)head * a.v[12] + (i64)step * a.v[13] + feature] = from[feature];
+  if (rest >= (u32)a.len) return;
+  const int feature = (int)(rest % (u32)a.size);
+  rest /= (u32)a.size;
+  const int step = (int)(rest % (u32)a.n_steps);
+  rest /= (u32)a.n_steps;
+  const int head = (int)(rest % (u32)a.n_heads), batch = (int)(rest / (u32)a.n_heads);
+  const T* from = step < a.n_past ? past + (i64)batch * a.past.batch + (i64)head * a.past.head + (i64)step * a.past.step
+                                : fresh + (i64)batch * a.fresh.batch + (i64)head * a.fresh.head + (i64)(step - a.n_past) * a.fresh.step;
+  y[(i64)batch * a.y.batch + (i64)head * a.y.head + (i64)step * a.y.step + feature] = from[feature];
 }

@@ -22,7 +22,7 @@
 #define GROUPS ((DV / 16 + WARPS - 1) / WARPS)
 
 extern "C" __global__ void __launch_bounds__(256)
-attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const Ints a) {
+attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* parts, const AttentionArgs a) {
   let_next_begin();
   wait_for_inputs();
   PO_DYNAMIC
@@ -33,22 +33,16 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   float* scores = (float*)(weights + ROWS * PITCH_S);
   float* kept = scores + DEPTH_PARTS * ROWS * PITCH_S;
   float* totals = kept + ROWS;
-  const int n_parts = a.v[27];
+  const int n_parts = a.n_parts;
   const int block = blockIdx.x / n_parts, split = blockIdx.x % n_parts;
   const int head = blockIdx.y, batch = blockIdx.z;
-  const int n_queries = a.v[2], n_keys = a.v[3];
+  const int n_queries = a.n_queries, n_keys = a.n_keys;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int first = block * ROWS;
-  const int kv = head / a.v[1];
-  q += head_at(a, 4, batch, head);
-  k += head_at(a, 7, batch, kv);
-  v += head_at(a, 10, batch, kv);
-  y += head_at(a, 13, batch, head);
-  Scorer scorer;
-  scorer.start(a, mask, batch, head);
+  const Scorer scorer = at_head(a, batch, head, q, k, v, y, mask);
 
-  const int begin = split * a.v[28];
-  int end = min(n_keys, begin + a.v[28]);
+  const int begin = split * a.part_keys;
+  int end = min(n_keys, begin + a.part_keys);
 #if CAUSAL
   end = min(end, first + ROWS);
 #endif
@@ -63,10 +57,10 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
   const int own = threadIdx.x / SHARERS, share = threadIdx.x % SHARERS;
   float most = HIDDEN, total = 0.0f;
 
-  bring<D, ROWS, PITCH>(queries, q + (i64)first * a.v[6], a.v[6], n_queries - first, a.v[24]);
+  bring<D, ROWS, PITCH>(queries, q + (i64)first * a.queries.step, a.queries.step, n_queries - first, a.size);
   if (begin < end) {
-    bring<D, KEYS, PITCH>(keys, k + (i64)begin * a.v[9], a.v[9], n_keys - begin, a.v[24]);
-    bring<DV, KEYS, PITCH_V>(values, v + (i64)begin * a.v[12], a.v[12], n_keys - begin, a.v[25]);
+    bring<D, KEYS, PITCH>(keys, k + (i64)begin * a.keys.step, a.keys.step, n_keys - begin, a.size);
+    bring<DV, KEYS, PITCH_V>(values, v + (i64)begin * a.values.step, a.values.step, n_keys - begin, a.value_size);
   }
   for (int start = begin; start < end; start += KEYS) {
     // Of this thread's copies only the values' may still be under way.
@@ -114,7 +108,7 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
     }
     __syncthreads();
     const int next = start + KEYS;
-    if (next < end) bring<D, KEYS, PITCH>(keys, k + (i64)next * a.v[9], a.v[9], n_keys - next, a.v[24]);
+    if (next < end) bring<D, KEYS, PITCH>(keys, k + (i64)next * a.keys.step, a.keys.step, n_keys - next, a.size);
     else copy_async_commit();
 
     float own_scores[EACH], top = most;
@@ -172,15 +166,15 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
       }
     }
     __syncthreads();
-    if (next < end) bring<DV, KEYS, PITCH_V>(values, v + (i64)next * a.v[12], a.v[12], n_keys - next, a.v[25]);
+    if (next < end) bring<DV, KEYS, PITCH_V>(values, v + (i64)next * a.values.step, a.values.step, n_keys - next, a.value_size);
     else copy_async_commit();
   }
 #pragma unroll
   for (int step = 1; step < SHARERS; step <<= 1) total += __shfl_xor_sync(0xffffffffu, total, step);
 #if SPLIT
   // After the sums of all parts: what is the greatest score of a row, and its total.
-  const i64 n_rows = (i64)gridDim.z * a.v[0] * n_queries;
-  const i64 row0 = ((i64)batch * a.v[0] + head) * n_queries + first;
+  const i64 n_rows = (i64)gridDim.z * a.n_heads * n_queries;
+  const i64 row0 = ((i64)batch * a.n_heads + head) * n_queries + first;
   if (share == 0 && first + own < n_queries) {
     float* to = parts + n_rows * n_parts * DV + ((i64)split * n_rows + row0 + own) * 2;
     to[0] = most;
@@ -209,9 +203,9 @@ attention(const T* q, const T* k, const T* v, const MASK_T* mask, T* y, float* p
           to[0] = lo;
           to[1] = hi;
 #else
-          T* to = y + (i64)(first + row) * a.v[15] + col;
-          if (col < a.v[25]) to[0] = from_f32<T>(lo / totals[row]);
-          if (col + 1 < a.v[25]) to[1] = from_f32<T>(hi / totals[row]);
+          T* to = y + (i64)(first + row) * a.out.step + col;
+          if (col < a.value_size) to[0] = from_f32<T>(lo / totals[row]);
+          if (col + 1 < a.value_size) to[1] = from_f32<T>(hi / totals[row]);
 #endif
         }
       }

@@ -7,21 +7,12 @@
 //   MANY_TAPS    1: windows of more than 32 taps
 //   FEW_C        with X_WIDE 0: the channels of a group, or 0 where they come at run time
 
-struct Conv {
-  Finish finish;
-  i64 sn, sc, ss[3];        // strides of the input, in elements; ss: depth, row, column
-  int n_images, groups, c, n;
-  int k, k_row;             // taps times channels, and the length of a row of weights
-  int in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-  Cut cut;
-
-  // Output pixels of all images.
-  PL_INLINE int rows() const { return n_images * out[0] * out[1] * out[2]; }
-  PL_INLINE i64 products() const { return groups; }
-};
+// Output pixels of all images, and a product for each group.
+PL_INLINE int rows_of(const ConvArgs& p) { return p.n_images * p.out[0] * p.out[1] * p.out[2]; }
+PL_INLINE i64 products_of(const ConvArgs& p) { return p.groups; }
 
 // Coordinates of an output pixel.
-PL_INLINE void pixel(const Conv& p, int m, int (&q)[4]) {
+PL_INLINE void pixel(const ConvArgs& p, int m, int (&q)[4]) {
   u32 rest = (u32)m;
   const u32 ow = rest % (u32)p.out[2];
   rest /= (u32)p.out[2];
@@ -36,7 +27,7 @@ PL_INLINE void pixel(const Conv& p, int m, int (&q)[4]) {
 // Where k is: a tap and a channel.
 struct Tap {
   int c, s, r, d, idx;
-  PL_INLINE void start(const Conv& p, int k) {
+  PL_INLINE void start(const ConvArgs& p, int k) {
     const int tap = k / p.c;
     c = k - tap * p.c;
     idx = tap;
@@ -45,14 +36,14 @@ struct Tap {
     r = rest % p.kernel[1];
     d = rest / p.kernel[1];
   }
-  PL_INLINE void next_tap(const Conv& p) {
+  PL_INLINE void next_tap(const ConvArgs& p) {
     idx++;
     if (++s == p.kernel[2]) {
       s = 0;
       if (++r == p.kernel[1]) { r = 0; d++; }
     }
   }
-  PL_INLINE void advance(const Conv& p, int by) {
+  PL_INLINE void advance(const ConvArgs& p, int by) {
     c += by;
 #pragma unroll 1
     while (c >= p.c) { c -= p.c; next_tap(p); }
@@ -64,7 +55,7 @@ template <class T> struct PixelsWide {
   static constexpr int PER = (BM * CHUNKS + THREADS - 1) / THREADS;
   static constexpr bool RAGGED = BM * CHUNKS % THREADS != 0;
   static constexpr bool THROUGH_REGISTERS = false;
-  const Conv* p;
+  const ConvArgs* p;
   const T* whole;
   bool is_aligned;
   const T* at[PER];   // the window's origin, perhaps outside
@@ -76,7 +67,7 @@ template <class T> struct PixelsWide {
   Tap tap;
   int n_taps;
 
-  PL_INLINE void start(const Conv& conv, const T* x, int m0, int rows, int group, int k0) {
+  PL_INLINE void start(const ConvArgs& conv, const T* x, int m0, int rows, int group, int k0) {
     p = &conv;
     n_taps = conv.kernel[0] * conv.kernel[1] * conv.kernel[2];
     tap.start(conv, k0 + (int)(threadIdx.x % CHUNKS) * EPC);
@@ -104,15 +95,15 @@ template <class T> struct PixelsWide {
       u32 along = 0;
 #pragma unroll 1
       for (int s = 0; s < conv.kernel[2]; s++)
-        if ((u32)(o[2] + s * conv.dilation[2]) < (u32)conv.in[2]) along |= 1u << s;
+        if ((u32)(o[2] + s * conv.dilation[2]) < (u32)conv.sizes[2]) along |= 1u << s;
       u32 all = 0;
       int shift = 0;
 #pragma unroll 1
       for (int d = 0; d < conv.kernel[0]; d++)
 #pragma unroll 1
         for (int r = 0; r < conv.kernel[1]; r++) {
-          const bool in = (u32)(o[0] + d * conv.dilation[0]) < (u32)conv.in[0] &&
-                          (u32)(o[1] + r * conv.dilation[1]) < (u32)conv.in[1];
+          const bool in = (u32)(o[0] + d * conv.dilation[0]) < (u32)conv.sizes[0] &&
+                          (u32)(o[1] + r * conv.dilation[1]) < (u32)conv.sizes[1];
           if (in) all |= along << shift;
           shift += conv.kernel[2];
         }
@@ -121,7 +112,7 @@ template <class T> struct PixelsWide {
     }
   }
   PL_INLINE void load(u32 to) {
-    const Conv& conv = *p;
+    const ConvArgs& conv = *p;
     const int dd = tap.d * conv.dilation[0], dr = tap.r * conv.dilation[1], ds = tap.s * conv.dilation[2];
     const i64 offset = dd * conv.ss[0] + dr * conv.ss[1] + ds * conv.ss[2] + tap.c;
     const bool inside = tap.idx < n_taps;
@@ -129,8 +120,8 @@ template <class T> struct PixelsWide {
     for (int i = 0; i < PER; i++) {
       const int row = threadIdx.x / CHUNKS + i * (THREADS / CHUNKS);
 #if MANY_TAPS
-      const bool ok = inside && (u32)(origin[i][0] + dd) < (u32)conv.in[0] &&
-                      (u32)(origin[i][1] + dr) < (u32)conv.in[1] && (u32)(origin[i][2] + ds) < (u32)conv.in[2];
+      const bool ok = inside && (u32)(origin[i][0] + dd) < (u32)conv.sizes[0] &&
+                      (u32)(origin[i][1] + dr) < (u32)conv.sizes[1] && (u32)(origin[i][2] + ds) < (u32)conv.sizes[2];
 #else
       const bool ok = inside && (taps[i] >> tap.idx & 1);
 #endif
@@ -160,13 +151,13 @@ template <class T> struct PixelsStrided {
   static constexpr int PER = (BM * CHUNKS + THREADS - 1) / THREADS;
   static constexpr int ROWS = BM > THREADS ? BM / THREADS : 1;   // rows of a thread
   static constexpr bool THROUGH_REGISTERS = true;
-  const Conv* p;
+  const ConvArgs* p;
   const T* at[ROWS];
   int origin[ROWS][3];
   int k;
   u32 w[PER][4];
 
-  PL_INLINE void start(const Conv& conv, const T* x, int m0, int rows, int group, int k0) {
+  PL_INLINE void start(const ConvArgs& conv, const T* x, int m0, int rows, int group, int k0) {
     p = &conv;
     k = k0;
 #pragma unroll
@@ -186,7 +177,7 @@ template <class T> struct PixelsStrided {
   }
   PL_INLINE void load(u32) {}
   PL_INLINE void fetch() {
-    const Conv& conv = *p;
+    const ConvArgs& conv = *p;
     const int c = FEW_C ? FEW_C : conv.c;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
@@ -200,9 +191,9 @@ template <class T> struct PixelsStrided {
 #pragma unroll
       for (int e = 0; e < EPC; e++) {
         const int dd = d * conv.dilation[0], dr = r * conv.dilation[1], ds = s * conv.dilation[2];
-        const bool ok = first + e < conv.k && (u32)(origin[mine][0] + dd) < (u32)conv.in[0] &&
-                        (u32)(origin[mine][1] + dr) < (u32)conv.in[1] &&
-                        (u32)(origin[mine][2] + ds) < (u32)conv.in[2] && (BM * CHUNKS % THREADS == 0 || idx < BM * CHUNKS);
+        const bool ok = first + e < conv.k && (u32)(origin[mine][0] + dd) < (u32)conv.sizes[0] &&
+                        (u32)(origin[mine][1] + dr) < (u32)conv.sizes[1] &&
+                        (u32)(origin[mine][2] + ds) < (u32)conv.sizes[2] && (BM * CHUNKS % THREADS == 0 || idx < BM * CHUNKS);
         v[e] = Zero<T>::make();
         if (ok) v[e] = at[mine][dd * conv.ss[0] + dr * conv.ss[1] + ds * conv.ss[2] + channel * conv.sc];
         if (++channel == c) {
@@ -227,7 +218,7 @@ template <class T> struct PixelsStrided {
   }
 };
 
-PL_INLINE void finish_row(const Conv& p, const Addresses& a, float (&v)[8], int m, int n, int count) {
+PL_INLINE void finish_row(const ConvArgs& p, const Addresses& a, float (&v)[8], int m, int n, int count) {
   Place at;
   at.m = m;
   const Finish& f = p.finish;
@@ -239,7 +230,7 @@ PL_INLINE void finish_row(const Conv& p, const Addresses& a, float (&v)[8], int 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Conv p) {
+conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ ConvArgs p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
@@ -270,7 +261,7 @@ conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Con
 
 #if SPLIT_MEMORY
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
-conv_reduce(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Conv p) {
+conv_reduce(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ ConvArgs p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = FINISH_ADDRESSES;
   add_parts(p, parts, [&](int group, int row, int n, float(&v)[8], int count) {

@@ -7,11 +7,9 @@
 //   T              f16 or bf16: storage of image and weights;  Y_T: of the output
 //   JOINED         1: windows lie side by side and fill the output, so that each pixel of the input makes all
 //                  outputs of its window: one product whose columns are those of all phases; 0: as above
-//   ENDING…        the program after, eight channels at once (see ending.rs)
+//   EPILOGUE…        the program after, eight channels at once (see epilogue.rs)
 //
-// Weights are packed as tap, output channel, input channel; channels of both are multiples of 8. Integers: 0
-// samples, 1 input channels, 2 output channels; from 3 on for depth, row and column each: the input's size, the
-// output's size, taps, stride, padding; 18 strides of sample, depth, row and column of the input, 22 of the output.
+// Weights are packed as tap, output channel, input channel; channels of both are multiples of 8.
 
 #define BM 64
 #define BN 64
@@ -23,32 +21,32 @@
 
 struct Phase {
   int rest[3], first[3], count[3], taps[3];
-  PL_INLINE void start(const Ints& a, int phase) {
+  PL_INLINE void start(const ConvTransposeMmaArgs& a, int phase) {
 #pragma unroll
     for (int i = 2; i >= 0; i--) {
-      const int* p = a.v + 3 + 5 * i;
-      const int r = phase % p[3];
-      phase /= p[3];
+      const WindowAxis& p = a.windows[i];
+      const int r = phase % p.stride;
+      phase /= p.stride;
       rest[i] = r;
-      first[i] = p[4] > r ? (p[4] - r + p[3] - 1) / p[3] : 0;
-      const int end = (p[1] + p[4] - r + p[3] - 1) / p[3];
+      first[i] = p.pad_begin > r ? (p.pad_begin - r + p.stride - 1) / p.stride : 0;
+      const int end = (p.input + p.pad_begin - r + p.stride - 1) / p.stride;
       count[i] = max(0, end - first[i]);
-      taps[i] = r < p[2] ? (p[2] - r + p[3] - 1) / p[3] : 0;
+      taps[i] = r < p.kernel ? (p.kernel - r + p.stride - 1) / p.stride : 0;
     }
   }
   // Every pixel of the input, with one tap.
-  PL_INLINE void whole(const Ints& a) {
+  PL_INLINE void whole(const ConvTransposeMmaArgs& a) {
 #pragma unroll
     for (int i = 0; i < 3; i++) {
       rest[i] = first[i] = 0;
-      count[i] = a.v[3 + 5 * i];
+      count[i] = a.windows[i].output;
       taps[i] = 1;
     }
   }
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
+conv_transpose_mma(const T* x, const T* w, Y_T* y, const ConvTransposeMmaArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   __shared__ uint4 chunks[STAGES * STAGE / 8];
@@ -59,11 +57,11 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
 #else
   phase.start(a, blockIdx.z);
 #endif
-  const int rows = a.v[0] * phase.count[0] * phase.count[1] * phase.count[2];
+  const int rows = a.samples * phase.count[0] * phase.count[1] * phase.count[2];
   const int m0 = blockIdx.x * BM, n0 = blockIdx.y * BN;
   if (m0 >= rows) return;
-  const int channels = a.v[1];
-  const int columns = JOINED ? a.v[2] * a.v[6] * a.v[11] * a.v[16] : a.v[2];
+  const int channels = a.inputs;
+  const int columns = JOINED ? a.outputs * a.windows[0].stride * a.windows[1].stride * a.windows[2].stride : a.outputs;
   const int t = threadIdx.x, warp = t >> 5, lane = t & 31;
 
   // Two rows of the image and two of the weights for each thread, one chunk of 16 bytes of each.
@@ -94,11 +92,11 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
     for (int i = 0; i < 2; i++) {
       const int row = t / 4 + 32 * i;
       const int d = q[i][1] - td, h = q[i][2] - th, u = q[i][3] - tw;
-      const bool ok = there[i] && c < channels && d >= 0 && d < a.v[3] && h >= 0 && h < a.v[8] && u >= 0 && u < a.v[13];
-      const T* from = x + ((i64)q[i][0] * a.v[18] + (i64)d * a.v[19] + (i64)h * a.v[20] + (i64)u * a.v[21] + c);
+      const bool ok = there[i] && c < channels && d >= 0 && d < a.windows[0].output && h >= 0 && h < a.windows[1].output && u >= 0 && u < a.windows[2].output;
+      const T* from = x + ((i64)q[i][0] * a.x.n + (i64)d * a.x.d + (i64)h * a.x.h + (i64)u * a.x.w + c);
       copy_async16(shared_address(at + row * PITCH + chunk * 8), ok ? from : x, ok);
     }
-    const int k = ((phase.rest[0] + td * a.v[6]) * a.v[10] + phase.rest[1] + th * a.v[11]) * a.v[15] + phase.rest[2] + tw * a.v[16];
+    const int k = ((phase.rest[0] + td * a.windows[0].stride) * a.windows[1].kernel + phase.rest[1] + th * a.windows[1].stride) * a.windows[2].kernel + phase.rest[2] + tw * a.windows[2].stride;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int row = t / 4 + 32 * i;
@@ -172,22 +170,22 @@ conv_transpose_mma(const T* x, const T* w, Y_T* y, const Ints a ENDING_PARAMS) {
     const int n = m / phase.count[0];
 #if JOINED
     // Columns are taps with their output channels, which are whole chunks of eight.
-    int tap = (n0 + col) / a.v[2];
-    const int channel = n0 + col - tap * a.v[2];
-    const int ow = qw * a.v[16] + tap % a.v[16];
-    tap /= a.v[16];
-    const int oh = qh * a.v[11] + tap % a.v[11], od = qd * a.v[6] + tap / a.v[11];
+    int tap = (n0 + col) / a.outputs;
+    const int channel = n0 + col - tap * a.outputs;
+    const int ow = qw * a.windows[2].stride + tap % a.windows[2].stride;
+    tap /= a.windows[2].stride;
+    const int oh = qh * a.windows[1].stride + tap % a.windows[1].stride, od = qd * a.windows[0].stride + tap / a.windows[1].stride;
 #else
     const int channel = n0 + col;
-    const int od = qd * a.v[6] + phase.rest[0] - a.v[7];
-    const int oh = qh * a.v[11] + phase.rest[1] - a.v[12];
-    const int ow = qw * a.v[16] + phase.rest[2] - a.v[17];
+    const int od = qd * a.windows[0].stride + phase.rest[0] - a.windows[0].pad_begin;
+    const int oh = qh * a.windows[1].stride + phase.rest[1] - a.windows[1].pad_begin;
+    const int ow = qw * a.windows[2].stride + phase.rest[2] - a.windows[2].pad_begin;
 #endif
     float v[8];
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] = staged[row * LD + col + j];
-    const int left = a.v[2] - channel;
-    ending(v, a, n, od, oh, ow, channel, left ENDING_ARGS);
-    po_store_part<Y_T, 8>(y + ((i64)n * a.v[22] + (i64)od * a.v[23] + (i64)oh * a.v[24] + (i64)ow * a.v[25] + channel), v, left);
+    const int left = a.outputs - channel;
+    epilogue(v, a.epilogue, n, od, oh, ow, channel, left EPILOGUE_ARGS);
+    po_store_part<Y_T, 8>(y + ((i64)n * a.y.n + (i64)od * a.y.d + (i64)oh * a.y.h + (i64)ow * a.y.w + channel), v, left);
   }
 }

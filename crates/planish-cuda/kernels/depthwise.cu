@@ -7,49 +7,44 @@
 //   KD KH KW       taps;  SW: the step along a row, DW: the distance of taps along it
 //   ROWS_AT_ONCE   rows of taps whose pixels are loaded together
 //   THREADS        of a block
-//   ENDING…        the program after (see ending.rs)
-//
-// Integers: 0 the number of threads; from 1 on the divisors of the threads' axes: vectors of channels, groups of
-// columns, rows, depths; 13 channels, 14 columns of the output; 15 the input's depths, rows and columns; 18 steps
-// of depth and row, 20 distances of taps of depth and row; 22 padding of depth, row and column; 25 strides of
-// sample, depth, row and column of the input, 29 of the output.
+//   EPILOGUE…      the program after (see epilogue.rs)
 
 #define SPAN ((P - 1) * SW + (KW - 1) * DW + 1)
 
-template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, const Ints& a ENDING_PARAMS) {
+template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, const DepthwiseArgs& a EPILOGUE_PARAMS) {
   int at[4], n;
-  if (!po_thread<THREADS>(a, at, n)) return;
+  if (!po_thread<THREADS>(a.threads, at, n)) return;
   const int c = at[0] * V, column = at[1] * P, row = at[2], depth = at[3];
-  const int channels = a.v[13], left = channels - c;
+  const int channels = a.channels, left = channels - c;
   float sum[P][V];
 #pragma unroll
   for (int p = 0; p < P; p++) {
 #pragma unroll
     for (int j = 0; j < V; j++) sum[p][j] = 0.0f;
   }
-  const int first = column * SW - a.v[24];
-  const X_T* from = x + ((i64)n * a.v[25] + c) + (i64)first * a.v[28];
+  const int first = column * SW - a.windows[2].pad_begin;
+  const X_T* from = x + ((i64)n * a.x.n + c) + (i64)first * a.x.w;
   bool columns[SPAN];
 #pragma unroll
   // Of pixels between the taps nothing is read.
-  for (int i = 0; i < SPAN; i++) columns[i] = (P > 1 || i % DW == 0) && first + i >= 0 && first + i < a.v[17];
+  for (int i = 0; i < SPAN; i++) columns[i] = (P > 1 || i % DW == 0) && first + i >= 0 && first + i < a.windows[2].input;
 #pragma unroll 1
   for (int d = 0; d < KD; d++) {
-    const int z = depth * a.v[18] + d * a.v[20] - a.v[22];
-    const bool deep = z >= 0 && z < a.v[15];
+    const int z = depth * a.windows[0].stride + d * a.windows[0].dilation - a.windows[0].pad_begin;
+    const bool deep = z >= 0 && z < a.windows[0].input;
 #pragma unroll 1
     for (int h0 = 0; h0 < KH; h0 += ROWS_AT_ONCE) {
       X_T pixels[ROWS_AT_ONCE][SPAN][V];
       W_T taps[ROWS_AT_ONCE][KW][V];
 #pragma unroll
       for (int i = 0; i < ROWS_AT_ONCE; i++) {
-        const int h = h0 + i, r = row * a.v[19] + h * a.v[21] - a.v[23];
-        const bool there = deep && h < KH && r >= 0 && r < a.v[16];
-        const X_T* line = from + ((i64)z * a.v[26] + (i64)r * a.v[27]);
+        const int h = h0 + i, r = row * a.windows[1].stride + h * a.windows[1].dilation - a.windows[1].pad_begin;
+        const bool there = deep && h < KH && r >= 0 && r < a.windows[1].input;
+        const X_T* line = from + ((i64)z * a.x.d + (i64)r * a.x.h);
         const W_T* beside = w + (i64)((d * KH + h) * KW) * channels + c;
 #pragma unroll
         for (int j = 0; j < SPAN; j++)
-          po_fetch<X_T, V, WIDE>(pixels[i][j], line + (i64)j * a.v[28], there && columns[j], left);
+          po_fetch<X_T, V, WIDE>(pixels[i][j], line + (i64)j * a.x.w, there && columns[j], left);
 #pragma unroll
         for (int k = 0; k < KW; k++) po_fetch<W_T, V, WIDE>(taps[i][k], beside + (i64)k * channels, h < KH, left);
       }
@@ -67,24 +62,22 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, con
       }
     }
   }
-  Y_T* to = y + ((i64)n * a.v[29] + (i64)depth * a.v[30] + (i64)row * a.v[31] + c);
+  Y_T* to = y + ((i64)n * a.y.n + (i64)depth * a.y.d + (i64)row * a.y.h + c);
 #pragma unroll
   for (int p = 0; p < P; p++) {
-    if (column + p >= a.v[14]) break;
-    ending(sum[p], a, n, depth, row, column + p, c, left ENDING_ARGS);
-    po_store_part<Y_T, V>(to + (i64)(column + p) * a.v[32], sum[p], left);
+    if (column + p >= a.windows[2].output) break;
+    epilogue(sum[p], a.epilogue, n, depth, row, column + p, c, left EPILOGUE_ARGS);
+    po_store_part<Y_T, V>(to + (i64)(column + p) * a.y.w, sum[p], left);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-depthwise(const X_T* x, const W_T* w, Y_T* y, const Ints a ENDING_PARAMS) {
+depthwise(const X_T* x, const W_T* w, Y_T* y, const DepthwiseArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   // All vectors begin at multiples of their size, or none is taken to.
-  int strides = a.v[13];
-#pragma unroll
-  for (int i = 25; i < 29; i++) strides |= a.v[i];
+  const int strides = a.channels | a.x.n | a.x.d | a.x.h | a.x.w;
   const bool wide = strides % V == 0 && (u64)x % (V * sizeof(X_T)) == 0 && (u64)w % (V * sizeof(W_T)) == 0;
-  if (wide) make<true>(x, w, y, a ENDING_ARGS);
-  else make<false>(x, w, y, a ENDING_ARGS);
+  if (wide) make<true>(x, w, y, a EPILOGUE_ARGS);
+  else make<false>(x, w, y, a EPILOGUE_ARGS);
 }

@@ -2,6 +2,7 @@
 // over four neighbouring lanes become eight neighbours of a row.
 //
 // Set from outside:
+//   View Finish      what a launch says of operands and bounds (see finish.rs)
 //   BIAS_T RES_T OUT_T   storage types
 //   N_EXTRA          further inputs of the program after the accumulators; AFTER is 1 where there is a program, whose
 //                    text follows the kernel's shared part
@@ -10,23 +11,7 @@
 //   FINISH_BIAS      1: there is a bias
 //   FINISH_RESIDUAL  0: no residual, 1: before the clamp, 2: after it
 
-// Where an operand's elements are: four strides for the place among rows and one along columns, in elements.
-struct View {
-  i64 s[4];
-  i64 c;
-  // All rows are one step of s[3] apart.
-  int linear;
-  // Eight neighbours along columns are aligned where the address is: s multiples of 16 bytes, c one.
-  int wide;
-};
-
 PL_INLINE bool aligned16(const void* at) { return ((u64)at & 15u) == 0; }
-
-struct Finish {
-  View out, bias, residual;
-  View extra[4];
-  float lo, hi;
-};
 
 // The addresses of one launch.
 struct Addresses {

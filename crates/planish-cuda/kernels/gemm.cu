@@ -4,19 +4,10 @@
 //   A_WIDE B_WIDE    1: k is innermost and lies in whole chunks of 16 bytes; 0: any strides
 //   B_WEIGHT         1: B is a weight that no kernel before this one writes
 
-struct Gemm {
-  Finish finish;
-  i64 a_row, a_k, a_batch[3];
-  i64 b_column, b_k, b_batch[3];
-  int m, n, k, k_b;        // k_b: where the rows of B end, at least k
-  int batch[3];
-  Cut cut;
+PL_INLINE int rows_of(const GemmArgs& p) { return p.m; }
+PL_INLINE i64 products_of(const GemmArgs& p) { return (i64)p.batch[0] * p.batch[1] * p.batch[2]; }
 
-  PL_INLINE int rows() const { return m; }
-  PL_INLINE i64 products() const { return (i64)batch[0] * batch[1] * batch[2]; }
-};
-
-PL_INLINE void batch_of(const Gemm& p, int idx, int (&q)[4]) {
+PL_INLINE void batch_of(const GemmArgs& p, int idx, int (&q)[4]) {
   q[2] = idx % p.batch[2];
   idx /= p.batch[2];
   q[1] = idx % p.batch[1];
@@ -24,7 +15,7 @@ PL_INLINE void batch_of(const Gemm& p, int idx, int (&q)[4]) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gemm p) {
+gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ GemmArgs p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
@@ -68,7 +59,7 @@ gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gem
 
 #if SPLIT_MEMORY
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
-gemm_reduce(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gemm p) {
+gemm_reduce(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ GemmArgs p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = FINISH_ADDRESSES;
   add_parts(p, parts, [&](int batch, int row, int n, float(&v)[8], int count) {

@@ -33,20 +33,11 @@ constexpr int CHUNK_BYTES = TAPS * BN * PITCH;
 constexpr int THREADS = 32 * WX * WY * WZ * WN;
 constexpr int PIECES = KC / 8;
 
-struct Halo {
-  Finish finish;
-  i64 sn, sc, ss[3];        // strides of the input, in elements; ss: depth, row, column
-  int n, k_row;             // columns, and the length of a row of weights
-  int in[3], out[3], pad[3];
-  int tiles_of[3];
-  int tiles, tiles_n;
-};
-
 #if defined(__CUDA_ARCH__)
 // Where a tile begins in the output.
 struct Corner { int image, z, y, x; };
 
-PL_INLINE Corner corner_of(const Halo& p, int tile) {
+PL_INLINE Corner corner_of(const HaloArgs& p, int tile) {
   Corner at;
   at.x = tile % p.tiles_of[2] * TX;
   tile /= p.tiles_of[2];
@@ -60,7 +51,7 @@ PL_INLINE Corner corner_of(const Halo& p, int tile) {
 template <class T> PL_INLINE float element(const T* at, bool there) { return there ? to_f32(*at) : 0.0f; }
 
 // Weights of the block's columns: for each chunk of channels and each tap a row of KC for every column.
-PL_INLINE void load_weights(const Halo& p, const ELEM* w, int n0, u32 to) {
+PL_INLINE void load_weights(const HaloArgs& p, const ELEM* w, int n0, u32 to) {
   constexpr int COUNT = N_CHUNKS * TAPS * PIECES * BN;
 #pragma unroll 1
   for (int idx = threadIdx.x; idx < COUNT; idx += THREADS) {
@@ -88,13 +79,13 @@ PL_INLINE void load_weights(const Halo& p, const ELEM* w, int n0, u32 to) {
 
 #if GATHER
 // For each column of output the elements of its window along x, tap by tap.
-PL_INLINE void load_patch(const Halo& p, const X_T* x, const Corner& at, int, u32 to) {
+PL_INLINE void load_patch(const HaloArgs& p, const X_T* x, const Corner& at, int, u32 to) {
 #pragma unroll 1
   for (int idx = threadIdx.x; idx < PZ * PY * TX; idx += THREADS) {
     const int ox = idx % TX, row = idx / TX;
     const int z = at.z * SZ - p.pad[0] + row / PY, y = at.y * SY - p.pad[1] + row % PY;
     const int x0 = (at.x + ox) * SX - p.pad[2];
-    const bool exists = (u32)z < (u32)p.in[0] && (u32)y < (u32)p.in[1];
+    const bool exists = (u32)z < (u32)p.sizes[0] && (u32)y < (u32)p.sizes[1];
     const X_T* from = x + (exists ? at.image * p.sn + z * p.ss[0] + y * p.ss[1] : 0) + x0 * p.ss[2];
     const u32 there = to + (u32)(idx * PITCH);
 #pragma unroll
@@ -108,7 +99,7 @@ PL_INLINE void load_patch(const Halo& p, const X_T* x, const Corner& at, int, u3
           const int inner = piece * 8 + 2 * e + half, s = inner / C, c = inner % C;
           v[half] = 0.0f;
           if (inner < INNER)
-            v[half] = element(from + s * DX * p.ss[2] + c * p.sc, exists && (u32)(x0 + s * DX) < (u32)p.in[2]);
+            v[half] = element(from + s * DX * p.ss[2] + c * p.sc, exists && (u32)(x0 + s * DX) < (u32)p.sizes[2]);
         }
         words[e] = Pair<ELEM>::pack(v[0], v[1]);
       }
@@ -118,20 +109,20 @@ PL_INLINE void load_patch(const Halo& p, const X_T* x, const Corner& at, int, u3
 }
 #else
 // A warp takes rows of the patch, its lanes the chunks of a row.
-PL_INLINE void load_patch(const Halo& p, const X_T* x, const Corner& at, int chunk, u32 to) {
+PL_INLINE void load_patch(const HaloArgs& p, const X_T* x, const Corner& at, int chunk, u32 to) {
   const int lane = threadIdx.x % 32;
   const int z0 = at.z * SZ - p.pad[0], y0 = at.y * SY - p.pad[1], x0 = at.x * SX - p.pad[2];
   const bool is_aligned = aligned16(x);
 #pragma unroll 1
   for (int row = threadIdx.x / 32; row < PZ * PY; row += THREADS / 32) {
     const int z = z0 + row / PY, y = y0 + row % PY;
-    const bool exists = (u32)z < (u32)p.in[0] && (u32)y < (u32)p.in[1];
+    const bool exists = (u32)z < (u32)p.sizes[0] && (u32)y < (u32)p.sizes[1];
     const X_T* from = x + (exists ? at.image * p.sn + z * p.ss[0] + y * p.ss[1] : 0) + chunk * KC;
     const u32 there = to + (u32)(row * PX * PITCH);
 #pragma unroll 4
     for (int idx = lane; idx < PX * PIECES; idx += 32) {
       const int px = idx / PIECES, piece = idx % PIECES;
-      const bool ok = exists && (u32)(x0 + px) < (u32)p.in[2] && chunk * KC + piece * 8 < C;
+      const bool ok = exists && (u32)(x0 + px) < (u32)p.sizes[2] && chunk * KC + piece * 8 < C;
       const X_T* source = ok ? from + (x0 + px) * p.ss[2] + piece * 8 : x;
       const u32 target = there + (u32)(px * PITCH + piece * 16);
       if (is_aligned) {
@@ -202,7 +193,7 @@ PL_INLINE void multiply_patch(float (&acc)[ROWS][NT][4], u32 a, u32 b) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Halo p) {
+conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ HaloArgs p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];

@@ -8,44 +8,40 @@
 //   LAST      1: channels are innermost; 0: pixels are
 //   HELD      more than 0: all vectors of a group, so many a thread, stay in registers (STAGE 0)
 //   CLUSTER   blocks that share a group and add up their sums (HELD)
-//   ENDING…   the program after (see ending.rs)
+//   EPILOGUE… the program after (see epilogue.rs)
 //
 // Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
 // no digits, and parts can simply be added up.
-//
-// Integers: 0 groups of a sample, 1 channels of a group, 2 pixels, 3 the bits of epsilon, 4 parts, 5 vectors of a
-// part, 6 vectors of a group; 7 to 9 the divisor that takes the inner axis off a vector's number; 10 to 12 strides
-// of sample, channel and pixel in the input, 13 to 15 in the output.
 
 struct Sums { float off, squares; };
 
 #if STAGE == 0 && HELD > 0
-template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, const Ints& a ENDING_PARAMS) {
+template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, const NormGroupsArgs& a EPILOGUE_PARAMS) {
   __shared__ float2 scratch[THREADS / 32];
   const int which = blockIdx.y;
-  const int n = which / a.v[0], group = which - n * a.v[0];
-  const int c0 = group * a.v[1];
-  const X_T* from = x + (i64)n * a.v[10] + (i64)c0 * a.v[11];
+  const int n = which / a.n_groups, group = which - n * a.n_groups;
+  const int c0 = group * a.per_group;
+  const X_T* from = x + (i64)n * a.x.sample + (i64)c0 * a.x.channel;
   const float first = po_widen(from[0]);
-  const float count = (float)a.v[1] * (float)a.v[2];
+  const float count = (float)a.per_group * (float)a.n_pixels;
   const int begin = CLUSTER > 1 ? (int)blockIdx.x * (HELD * THREADS) + (int)threadIdx.x : (int)threadIdx.x;
   X_T v[HELD][V];
   int c[HELD], pixel[HELD];
 #pragma unroll
   for (int h = 0; h < HELD; h++) {
     const int i = begin + h * THREADS;
-    const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
-    const int inner = (i - outer * a.v[7]) * V;
+    const int outer = (int)po_div_by((u32)i, a.inner);
+    const int inner = (i - outer * (int)a.inner.d) * V;
     c[h] = LAST ? inner : outer;
     pixel[h] = LAST ? outer : inner;
-    po_fetch<X_T, V, WIDE>(v[h], from + ((i64)c[h] * a.v[11] + (i64)pixel[h] * a.v[12]), i < a.v[6], V);
+    po_fetch<X_T, V, WIDE>(v[h], from + ((i64)c[h] * a.x.channel + (i64)pixel[h] * a.x.pixel), i < a.n_vectors, V);
   }
   float off = 0.0f, squares = 0.0f;
 #pragma unroll
   for (int h = 0; h < HELD; h++) {
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      const float d = begin + h * THREADS < a.v[6] ? po_widen(v[h][j]) - first : 0.0f;
+      const float d = begin + h * THREADS < a.n_vectors ? po_widen(v[h][j]) - first : 0.0f;
       off += d;
       squares += d * d;
     }
@@ -76,12 +72,12 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 #endif
   const float mean_off = off / count;
   const float variance = fmaxf(squares / count - mean_off * mean_off, 0.0f);
-  const float factor = 1.0f / sqrtf(variance + __int_as_float(a.v[3]));
+  const float factor = 1.0f / sqrtf(variance + a.epsilon);
   const float mean = first + mean_off;
-  Y_T* to = y + (i64)n * a.v[13] + (i64)c0 * a.v[14];
+  Y_T* to = y + (i64)n * a.y.sample + (i64)c0 * a.y.channel;
 #pragma unroll
   for (int h = 0; h < HELD; h++) {
-    if (begin + h * THREADS >= a.v[6]) break;
+    if (begin + h * THREADS >= a.n_vectors) break;
     float e[V];
 #if LAST
     float s[V], b[V];
@@ -89,14 +85,14 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
     po_load<B_T, V>(b, bias + c0 + c[h]);
 #pragma unroll
     for (int j = 0; j < V; j++) e[j] = (po_widen(v[h][j]) - mean) * factor * s[j] + b[j];
-    ending(e, a, n, 0, 0, pixel[h], c0 + c[h], V ENDING_ARGS);
+    epilogue(e, a.epilogue, n, 0, 0, pixel[h], c0 + c[h], V EPILOGUE_ARGS);
 #else
     const float s = po_widen(scale[c0 + c[h]]) * factor, b = po_widen(bias[c0 + c[h]]);
 #pragma unroll
     for (int j = 0; j < V; j++) e[j] = (po_widen(v[h][j]) - mean) * s + b;
-    ending(e, a, n, c0 + c[h], 0, 0, pixel[h], V ENDING_ARGS);
+    epilogue(e, a.epilogue, n, c0 + c[h], 0, 0, pixel[h], V EPILOGUE_ARGS);
 #endif
-    po_store<Y_T, V>(to + ((i64)c[h] * a.v[14] + (i64)pixel[h] * a.v[15]), e);
+    po_store<Y_T, V>(to + ((i64)c[h] * a.y.channel + (i64)pixel[h] * a.y.pixel), e);
   }
 #if CLUSTER > 1
   cluster_left();
@@ -104,37 +100,37 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
+norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const NormGroupsArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   // Where the operand begins only the launch knows, and of clusters alone strides are any.
-  const bool wide = (a.v[10] | (LAST ? a.v[12] : a.v[11])) % V == 0 && (u64)x % (V * sizeof(X_T)) == 0;
-  if (wide) make<true>(x, scale, bias, y, a ENDING_ARGS);
-  else make<false>(x, scale, bias, y, a ENDING_ARGS);
+  const bool wide = (a.x.sample | (LAST ? a.x.pixel : a.x.channel)) % V == 0 && (u64)x % (V * sizeof(X_T)) == 0;
+  if (wide) make<true>(x, scale, bias, y, a EPILOGUE_ARGS);
+  else make<false>(x, scale, bias, y, a EPILOGUE_ARGS);
 }
 #else
 extern "C" __global__ void __launch_bounds__(THREADS)
-norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
+norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const NormGroupsArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   __shared__ float scratch[THREADS / 32];
   const int which = blockIdx.y;
-  const int n = which / a.v[0], group = which - n * a.v[0];
-  const int c0 = group * a.v[1];
-  const X_T* from = x + (i64)n * a.v[10] + (i64)c0 * a.v[11];
-  const int begin = STAGE == 0 ? 0 : (int)blockIdx.x * a.v[5];
-  const int end = STAGE == 0 ? a.v[6] : min(begin + a.v[5], a.v[6]);
+  const int n = which / a.n_groups, group = which - n * a.n_groups;
+  const int c0 = group * a.per_group;
+  const X_T* from = x + (i64)n * a.x.sample + (i64)c0 * a.x.channel;
+  const int begin = STAGE == 0 ? 0 : (int)blockIdx.x * a.per_part;
+  const int end = STAGE == 0 ? a.n_vectors : min(begin + a.per_part, a.n_vectors);
   const float first = po_widen(from[0]);
-  const float count = (float)a.v[1] * (float)a.v[2];
+  const float count = (float)a.per_group * (float)a.n_pixels;
   float off = 0.0f, squares = 0.0f;
 #if STAGE != 2
 #pragma unroll 2
   for (int i = begin + threadIdx.x; i < end; i += THREADS) {
-    const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
-    const int inner = (i - outer * a.v[7]) * V;
+    const int outer = (int)po_div_by((u32)i, a.inner);
+    const int inner = (i - outer * (int)a.inner.d) * V;
     const int c = LAST ? inner : outer, pixel = LAST ? outer : inner;
     float v[V];
-    po_load<X_T, V>(v, from + ((i64)c * a.v[11] + (i64)pixel * a.v[12]));
+    po_load<X_T, V>(v, from + ((i64)c * a.x.channel + (i64)pixel * a.x.pixel));
 #pragma unroll
     for (int j = 0; j < V; j++) {
       const float d = v[j] - first;
@@ -147,8 +143,8 @@ norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts
 #else
   // At most 32 parts: a lane has one.
   const int lane = threadIdx.x & 31;
-  if (lane < a.v[4]) {
-    const Sums part = parts[(i64)which * a.v[4] + lane];
+  if (lane < a.n_parts) {
+    const Sums part = parts[(i64)which * a.n_parts + lane];
     off = part.off;
     squares = part.squares;
   }
@@ -158,34 +154,34 @@ norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts
 #if STAGE == 1
   if (threadIdx.x == 0) {
     Sums part = {off, squares};
-    parts[(i64)which * a.v[4] + blockIdx.x] = part;
+    parts[(i64)which * a.n_parts + blockIdx.x] = part;
   }
 #else
   const float mean_off = off / count;
   const float variance = fmaxf(squares / count - mean_off * mean_off, 0.0f);
-  const float factor = 1.0f / sqrtf(variance + __int_as_float(a.v[3]));
+  const float factor = 1.0f / sqrtf(variance + a.epsilon);
   const float mean = first + mean_off;
-  Y_T* to = y + (i64)n * a.v[13] + (i64)c0 * a.v[14];
+  Y_T* to = y + (i64)n * a.y.sample + (i64)c0 * a.y.channel;
   for (int i = begin + threadIdx.x; i < end; i += THREADS) {
-    const int outer = (int)po_div_by((u32)i, (u32)a.v[8], (u32)a.v[9]);
-    const int inner = (i - outer * a.v[7]) * V;
+    const int outer = (int)po_div_by((u32)i, a.inner);
+    const int inner = (i - outer * (int)a.inner.d) * V;
     const int c = LAST ? inner : outer, pixel = LAST ? outer : inner;
     float v[V];
-    po_load<X_T, V>(v, from + ((i64)c * a.v[11] + (i64)pixel * a.v[12]));
+    po_load<X_T, V>(v, from + ((i64)c * a.x.channel + (i64)pixel * a.x.pixel));
 #if LAST
     float s[V], b[V];
     po_load<S_T, V>(s, scale + c0 + c);
     po_load<B_T, V>(b, bias + c0 + c);
 #pragma unroll
     for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * factor * s[j] + b[j];
-    ending(v, a, n, 0, 0, pixel, c0 + c, V ENDING_ARGS);
+    epilogue(v, a.epilogue, n, 0, 0, pixel, c0 + c, V EPILOGUE_ARGS);
 #else
     const float s = po_widen(scale[c0 + c]) * factor, b = po_widen(bias[c0 + c]);
 #pragma unroll
     for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * s + b;
-    ending(v, a, n, c0 + c, 0, 0, pixel, V ENDING_ARGS);
+    epilogue(v, a.epilogue, n, c0 + c, 0, 0, pixel, V EPILOGUE_ARGS);
 #endif
-    po_store<Y_T, V>(to + ((i64)c * a.v[14] + (i64)pixel * a.v[15]), v);
+    po_store<Y_T, V>(to + ((i64)c * a.y.channel + (i64)pixel * a.y.pixel), v);
   }
 #endif
 }

@@ -8,13 +8,10 @@
 //   LANES     pixels that a block has at once; THREADS is VECTORS times LANES
 //   GROUPS    of channels
 //   SLICES    threads that share the sums of a group in stage 2
-//   ENDING…   the program after (see ending.rs)
+//   EPILOGUE… the program after (see epilogue.rs)
 //
 // Sums are taken of what is above or below the group's first element, so that a mean of many deviations costs
 // no digits, and parts can simply be added up; their order is fixed.
-//
-// Integers: 0 pixels, 1 the bits of epsilon, 2 parts of the sums, 3 pixels of a part in this launch; strides of
-// sample and pixel: 4 the input's, 6 the output's.
 
 #define CHANNELS (VECTORS * V)
 #define THREADS (VECTORS * LANES)
@@ -24,10 +21,10 @@
 
 struct Sums { float off, squares; };
 
-template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints& a ENDING_PARAMS) {
+template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const NormPixelsArgs& a EPILOGUE_PARAMS) {
   const int n = blockIdx.y, vector = threadIdx.x % VECTORS, lane = threadIdx.x / VECTORS, c = vector * V;
-  const int begin = (int)blockIdx.x * a.v[3], end = min(begin + a.v[3], a.v[0]);
-  const X_T* from = x + (i64)n * a.v[4];
+  const int begin = (int)blockIdx.x * a.per_part, end = min(begin + a.per_part, a.n_pixels);
+  const X_T* from = x + (i64)n * a.x_sample;
   float first[V];
 #pragma unroll
   for (int j = 0; j < V; j++) first[j] = po_widen(from[(c + j) / EACH * EACH]);
@@ -41,7 +38,7 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
     X_T v[AT_ONCE][V];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
-      po_fetch<X_T, V, WIDE>(v[i], from + (i64)(p + i * LANES) * a.v[5], p + i * LANES < end, V);
+      po_fetch<X_T, V, WIDE>(v[i], from + (i64)(p + i * LANES) * a.x_pixel, p + i * LANES < end, V);
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
 #pragma unroll
@@ -76,22 +73,22 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
       sums.off += offs[0][group * EACH + i];
       sums.squares += squared[0][group * EACH + i];
     }
-    parts[((i64)n * a.v[2] + blockIdx.x) * GROUPS + group] = sums;
+    parts[((i64)n * a.n_parts + blockIdx.x) * GROUPS + group] = sums;
   }
 #else
   // The first pixels come while the sums are added up.
   X_T v[2][AT_ONCE][V];
 #pragma unroll
   for (int i = 0; i < AT_ONCE; i++)
-    po_fetch<X_T, V, WIDE>(v[0][i], from + (i64)(begin + lane + i * LANES) * a.v[5], begin + lane + i * LANES < end, V);
+    po_fetch<X_T, V, WIDE>(v[0][i], from + (i64)(begin + lane + i * LANES) * a.x_pixel, begin + lane + i * LANES < end, V);
   __shared__ Sums slices[SLICES][GROUPS];
   __shared__ float means[GROUPS], factors[GROUPS];
   for (int i = threadIdx.x; i < GROUPS * SLICES; i += THREADS) {
     const int group = i % GROUPS, slice = i / GROUPS;
     Sums sums = {0.0f, 0.0f};
 #pragma unroll 8
-    for (int p = slice; p < a.v[2]; p += SLICES) {
-      const Sums part = parts[((i64)n * a.v[2] + p) * GROUPS + group];
+    for (int p = slice; p < a.n_parts; p += SLICES) {
+      const Sums part = parts[((i64)n * a.n_parts + p) * GROUPS + group];
       sums.off += part.off;
       sums.squares += part.squares;
     }
@@ -105,11 +102,11 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
       sums.off += slices[i][group].off;
       sums.squares += slices[i][group].squares;
     }
-    const float count = (float)EACH * (float)a.v[0];
+    const float count = (float)EACH * (float)a.n_pixels;
     const float mean_off = sums.off / count;
     const float variance = fmaxf(sums.squares / count - mean_off * mean_off, 0.0f);
     means[group] = mean_off;
-    factors[group] = 1.0f / sqrtf(variance + __int_as_float(a.v[1]));
+    factors[group] = 1.0f / sqrtf(variance + a.epsilon);
   }
   __syncthreads();
   float mean[V], factor[V], added[V];
@@ -120,7 +117,7 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
     factor[j] = factors[group] * po_widen(scale[c + j]);
     added[j] = po_widen(bias[c + j]);
   }
-  Y_T* to = y + (i64)n * a.v[6] + c;
+  Y_T* to = y + (i64)n * a.y_sample + c;
   const int stride = AT_ONCE * LANES;
   // Two rounds a turn, so that registers are known by constants.
   for (int turn = begin + lane; turn < end; turn += 2 * stride) {
@@ -129,7 +126,7 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
       const int p = turn + round * stride, next = p + stride;
 #pragma unroll
       for (int i = 0; i < AT_ONCE; i++)
-        po_fetch<X_T, V, WIDE>(v[1 - round][i], from + (i64)(next + i * LANES) * a.v[5], next + i * LANES < end, V);
+        po_fetch<X_T, V, WIDE>(v[1 - round][i], from + (i64)(next + i * LANES) * a.x_pixel, next + i * LANES < end, V);
 #pragma unroll
       for (int i = 0; i < AT_ONCE; i++) {
         const int pixel = p + i * LANES;
@@ -137,8 +134,8 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
         float result[V];
 #pragma unroll
         for (int j = 0; j < V; j++) result[j] = (po_widen(v[round][i][j]) - mean[j]) * factor[j] + added[j];
-        ending(result, a, n, 0, 0, pixel, c, V ENDING_ARGS);
-        po_store<Y_T, V>(to + (i64)pixel * a.v[7], result);
+        epilogue(result, a.epilogue, n, 0, 0, pixel, c, V EPILOGUE_ARGS);
+        po_store<Y_T, V>(to + (i64)pixel * a.y_pixel, result);
       }
     }
   }
@@ -146,10 +143,10 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-norm_pixels(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const Ints a ENDING_PARAMS) {
+norm_pixels(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts, const NormPixelsArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
-  const bool wide = (a.v[4] | a.v[5]) % V == 0 && (u64)x % (V * sizeof(X_T)) == 0;
-  if (wide) make<true>(x, scale, bias, y, parts, a ENDING_ARGS);
-  else make<false>(x, scale, bias, y, parts, a ENDING_ARGS);
+  const bool wide = (a.x_sample | a.x_pixel) % V == 0 && (u64)x % (V * sizeof(X_T)) == 0;
+  if (wide) make<true>(x, scale, bias, y, parts, a EPILOGUE_ARGS);
+  else make<false>(x, scale, bias, y, parts, a EPILOGUE_ARGS);
 }

@@ -8,14 +8,7 @@
 //   HELD      elements that each thread holds in registers, a multiple of V; 0: rows are read again
 //   V         elements at once
 //   N_OUT     axes of the rows, at most 4
-//   ENDING…   the program after (see ending.rs)
-//
-// Integers: 0 rows, 1 their length, 2 the bits of epsilon; from 3 on divisors of the rows' axes, innermost
-// first, then their strides in the input, in what is added, and in the output.
-
-#define X_AT (3 + 3 * N_OUT)
-#define R_AT (X_AT + N_OUT)
-#define Y_AT (R_AT + N_OUT)
+//   EPILOGUE… the program after (see epilogue.rs)
 
 PL_INLINE void read_row(float (&v)[V], const X_T* x, const R_T* r, int at, int left) {
   po_load_part<X_T, V>(v, x + at, left, 0.0f);
@@ -28,26 +21,26 @@ PL_INLINE void read_row(float (&v)[V], const X_T* x, const R_T* r, int at, int l
 }
 
 extern "C" __global__ void __launch_bounds__(SHARERS * ROWS)
-norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y, const Ints a ENDING_PARAMS) {
+norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y, const NormRowsArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   __shared__ float scratch[SHARERS / 32];
   const u32 row = blockIdx.x * (u32)ROWS + threadIdx.x / SHARERS;
-  const bool there = row < (u32)a.v[0];
+  const bool there = row < (u32)a.n_rows;
   const int t = threadIdx.x % SHARERS;
-  const int len = a.v[1];
+  const int len = a.len;
   int place[4] = {0, 0, 0, 0};
   u32 rest = there ? row : 0;
 #pragma unroll
   for (int i = 0; i < N_OUT; i++) {
-    const int at = po_take(rest, a.v[3 + 3 * i], a.v[4 + 3 * i], a.v[5 + 3 * i]);
+    const int at = po_take(rest, a.axes[i]);
     place[N_OUT - 1 - i] = at;
-    x += (i64)at * a.v[X_AT + i];
-    r += (i64)at * a.v[R_AT + i];
-    y += (i64)at * a.v[Y_AT + i];
+    x += (i64)at * a.x_strides[i];
+    r += (i64)at * a.added_strides[i];
+    y += (i64)at * a.y_strides[i];
   }
   const float share = 1.0f / (float)len;
-  const float epsilon = __int_as_float(a.v[2]);
+  const float epsilon = a.epsilon;
   const int end = there ? len : 0;
 #if HELD
   float held[HELD];
@@ -109,7 +102,7 @@ norm_rows(const X_T* x, const R_T* r, const S_T* scale, const B_T* bias, Y_T* y,
 #pragma unroll
     for (int j = 0; j < V; j++) v[j] += s[j];
 #endif
-    ending(v, a, place[0], place[1], place[2], place[3], at, end - at ENDING_ARGS);
+    epilogue(v, a.epilogue, place[0], place[1], place[2], place[3], at, end - at EPILOGUE_ARGS);
     po_store_part<Y_T, V>(y + at, v, end - at);
   }
 }

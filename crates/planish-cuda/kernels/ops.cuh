@@ -1,21 +1,17 @@
-// What the kernels share that move, map and reduce: integer arguments, division by numbers that are known before
-// the launch, wide loads and stores of any type, sums over a block.
-//
-// Set from outside: N_INTS, how many integers a kernel takes.
-
-struct Ints { int v[N_INTS]; };
+// What the kernels share that move, map and reduce: division by numbers that are known before the launch, wide loads
+// and stores of any type, sums over a block. `Divisor` and the structures of arguments stand in front (see args.rs).
 
 // Shared memory whose size the launch says.
 #ifndef PO_DYNAMIC
 #define PO_DYNAMIC extern __shared__ uint4 po_dynamic[];
 #endif
 
-// n / d for n below 2^31: `mul` and `shift` come from the host.
-PL_INLINE u32 po_div_by(u32 n, u32 mul, u32 shift) { return (__umulhi(n, mul) + n) >> shift; }
+// n / by.d for n below 2^31.
+PL_INLINE u32 po_div_by(u32 n, const Divisor& by) { return (__umulhi(n, by.mul) + n) >> by.shift; }
 // Takes the last axis off `rest`: returns the place along it.
-PL_INLINE int po_take(u32& rest, int dim, int mul, int shift) {
-  const u32 q = po_div_by(rest, (u32)mul, (u32)shift);
-  const int at = (int)(rest - q * (u32)dim);
+PL_INLINE int po_take(u32& rest, const Divisor& by) {
+  const u32 q = po_div_by(rest, by);
+  const int at = (int)(rest - q * by.d);
   rest = q;
   return at;
 }
@@ -34,13 +30,13 @@ PL_INLINE i64 po_inside(i64 index, int size, u64* fault) {
   return place < 0 ? 0 : size - 1;
 }
 
-// Where a thread is along its N axes: integer 0 says how many threads there are, the axes' divisors follow, innermost
-// first, and what is left of the thread's number is `outer`. False for threads beyond the last.
-template <int THREADS, int N> PL_INLINE bool po_thread(const Ints& a, int (&at)[N], int& outer) {
+// Where a thread is along its N axes, innermost first; what is left of the thread's number is `outer`. False for
+// threads beyond the last. `threads` is a structure `Threads`, which some kernels do not have.
+template <int THREADS, class T, int N> PL_INLINE bool po_thread(const T& threads, int (&at)[N], int& outer) {
   u32 rest = blockIdx.x * (u32)THREADS + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return false;
+  if (rest >= threads.n) return false;
 #pragma unroll
-  for (int i = 0; i < N; i++) at[i] = po_take(rest, a.v[1 + 3 * i], a.v[2 + 3 * i], a.v[3 + 3 * i]);
+  for (int i = 0; i < N; i++) at[i] = po_take(rest, threads.axes[i]);
   outer = (int)rest;
   return true;
 }

@@ -10,52 +10,47 @@
 //   DEPTHS     planes of taps that are loaded together
 //   PACKED     1: the largest of 16-bit numbers, two at once (V is 8)
 //   THREADS    of a block
-//
-// Integers: 0 the number of threads; from 1 on the divisors of the threads' axes, innermost first (with LAST
-// vectors of channels, columns, rows, depths; else columns, rows, depths, channels); from 13 on the channels,
-// then for depth, row and column each: input, kernel, stride, dilation, padding before, padding after; from
-// 32 on the strides of sample, channel, depth, row and column, of the input and from 37 of the output.
 
 // An axis of a small window: where it begins, which of its taps lie in the image, and how many of them do with and
-// without the padding. `p`: as the integers above.
+// without the padding.
 template <int K> struct Axis {
   int start, inside, padded;
   u32 flags;
-  PL_INLINE Axis(const int* p, int out) {
-    start = out * p[2] - p[4];
+  PL_INLINE Axis(const WindowAxis& p, int out) {
+    start = out * p.stride - p.pad_begin;
     inside = padded = 0;
     flags = 0;
 #pragma unroll
     for (int k = 0; k < K; k++) {
-      const int at = start + k * p[3];
-      const bool there = at >= 0 && at < p[0];
+      const int at = start + k * p.dilation;
+      const bool there = at >= 0 && at < p.input;
       flags |= there ? 1u << k : 0u;
       inside += there ? 1 : 0;
-      padded += at < p[0] + p[5] ? 1 : 0;
+      padded += at < p.input + p.pad_end ? 1 : 0;
     }
   }
   PL_INLINE bool at(int k) const { return (flags >> k & 1) != 0; }
 };
 
-template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
+template <bool WIDE> PL_INLINE void make(const T* x, T* y, const PoolArgs& a) {
   int at[4], n;
-  if (!po_thread<THREADS>(a, at, n)) return;
-  const int c = LAST ? at[0] * V : at[3], left = a.v[13] - c;
+  if (!po_thread<THREADS>(a.threads, at, n)) return;
+  const int c = LAST ? at[0] * V : at[3], left = a.channels - c;
   const int out[3] = {at[LAST + 2], at[LAST + 1], at[LAST]};
-  const int step_d = a.v[14 + 3] * a.v[34], step_h = a.v[20 + 3] * a.v[35], step_w = a.v[26 + 3] * a.v[36];
-  T* to = y + (n * a.v[37] + c * a.v[38] + out[0] * a.v[39] + out[1] * a.v[40] + out[2] * a.v[41]);
+  const int step_d = a.windows[0].dilation * a.x.d, step_h = a.windows[1].dilation * a.x.h, step_w = a.windows[2].dilation * a.x.w;
+  T* to = y + (n * a.y.n + c * a.y.c + out[0] * a.y.d + out[1] * a.y.h + out[2] * a.y.w);
   float sum[V];
 #pragma unroll
   for (int j = 0; j < V; j++) sum[j] = IS_MAX ? __int_as_float(0xff800000) : 0.0f;
 #if KD > 0
   // Which taps lie in the image is asked of each: dividing would take longer.
-  const Axis<KD> depths(a.v + 14, out[0]);
-  const Axis<KH> rows(a.v + 20, out[1]);
-  const Axis<KW> columns(a.v + 26, out[2]);
+  const Axis<KD> depths(a.windows[0], out[0]);
+  const Axis<KH> rows(a.windows[1], out[1]);
+  const Axis<KW> columns(a.windows[2], out[2]);
 #if !IS_MAX
   const int counted = WITH_PAD ? depths.padded * rows.padded * columns.padded : depths.inside * rows.inside * columns.inside;
 #endif
-  const T* from = x + (n * a.v[32] + c * a.v[33] + depths.start * a.v[34] + rows.start * a.v[35] + columns.start * a.v[36]);
+  const T* from = x + (n * a.x.n + c * a.x.c + depths.start * a.x.d + rows.start * a.x.h + columns.start * a.x.w);
 #if PACKED
   if (WIDE) {
     u32 best[V / 2];
@@ -123,21 +118,21 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
 #endif
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    const int* p = a.v + 14 + 6 * i;
-    const int start = out[i] * p[2] - p[4];
-    const int k0 = start < 0 ? (-start + p[3] - 1) / p[3] : 0;
-    const int room = p[0] - start;
-    const int k1 = room <= 0 ? 0 : min(p[1], (room + p[3] - 1) / p[3]);
+    const WindowAxis& p = a.windows[i];
+    const int start = out[i] * p.stride - p.pad_begin;
+    const int k0 = start < 0 ? (-start + p.dilation - 1) / p.dilation : 0;
+    const int room = p.input - start;
+    const int k1 = room <= 0 ? 0 : min(p.kernel, (room + p.dilation - 1) / p.dilation);
     taps[i] = max(k1 - k0, 0);
-    first[i] = start + k0 * p[3];
+    first[i] = start + k0 * p.dilation;
 #if WITH_PAD
-    counted *= min(p[1], max(0, (room + p[5] + p[3] - 1) / p[3]));
+    counted *= min(p.kernel, max(0, (room + p.pad_end + p.dilation - 1) / p.dilation));
 #endif
   }
 #if !WITH_PAD && !IS_MAX
   const int counted = taps[0] * taps[1] * taps[2];
 #endif
-  const T* from = x + (n * a.v[32] + c * a.v[33] + first[0] * a.v[34] + first[1] * a.v[35] + first[2] * a.v[36]);
+  const T* from = x + (n * a.x.n + c * a.x.c + first[0] * a.x.d + first[1] * a.x.h + first[2] * a.x.w);
   for (int d = 0; d < taps[0]; d++) {
     for (int h = 0; h < taps[1]; h++) {
       const T* row = from + d * step_d + h * step_h;
@@ -158,10 +153,10 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const Ints& a) {
   po_store_part<T, V>(to, sum, left);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) pool(const T* x, T* y, const Ints a) {
+extern "C" __global__ void __launch_bounds__(THREADS) pool(const T* x, T* y, const PoolArgs a) {
   let_next_begin();
   wait_for_inputs();
-  const int strides = a.v[13] | a.v[32] | a.v[34] | a.v[35] | a.v[36];
+  const int strides = a.channels | a.x.n | a.x.d | a.x.h | a.x.w;
   if (LAST && strides % V == 0 && (u64)x % (V * sizeof(T)) == 0) make<true>(x, y, a);
   else make<V == 1>(x, y, a);
 }

@@ -15,6 +15,8 @@ typedef long long i64;
 typedef unsigned long long u64;
 
 #define PL_INLINE __device__ __forceinline__
+// Where a structure has a field, as a constant; NVRTC has no <stddef.h>.
+#define PL_OFFSET(type, field) __INTADDR__(&((type*)0)->field)
 
 // ---------------------------------------------------------------------------------------------------------
 // Number types

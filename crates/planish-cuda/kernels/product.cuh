@@ -280,12 +280,9 @@ template <int ROWS, class T> struct RowsStrided {
 
 struct Tile { int m0, n0, rows, columns; };
 
-// How the products of a launch (groups, batches) are cut: tiles along rows and columns, and parts of k.
-struct Cut { int tiles_m, tiles_n, split; };
-
 #if defined(__CUDA_ARCH__)
 // One block's share: a tile of one of the products, and its steps of k. A kernel's parameters `P` have the Cut `cut`,
-// the sizes `n` and `k`, and tell `rows()` of one product and how many `products()` there are.
+// the sizes `n` and `k`; `rows_of(p)` of one product and how many `products_of(p)` there are, the kernel's text tells.
 struct Share {
   Tile tile;
   int product, part, split, from, until;
@@ -300,7 +297,7 @@ struct Share {
     product = rest / p.cut.tiles_m;
     tile.m0 = row_tile * BM;
     tile.n0 = column_tile * BN;
-    const int m = p.rows();
+    const int m = rows_of(p);
     tile.rows = m - tile.m0 < BM ? m - tile.m0 : BM;
     tile.columns = p.n - tile.n0 < BN ? p.n - tile.n0 : BN;
     const int steps = (p.k + KSTEP - 1) / KSTEP;
@@ -435,15 +432,15 @@ template <class F> PL_INLINE void give_out(Accumulators& acc, float* tile, const
 template <class P>
 PL_INLINE void leave_part(const P& p, const Share& share, float* parts, int row, int n, const float (&v)[8]) {
   const i64 ld = (i64)p.cut.tiles_n * BN;
-  Eight<float>::store(parts + (((i64)share.part * p.products() + share.product) * p.rows() + row) * ld + n, v);
+  Eight<float>::store(parts + (((i64)share.part * products_of(p) + share.product) * rows_of(p) + row) * ld + n, v);
 }
 
 // Adds the parts up, first to last; `finish(product, row, n, v, count)` takes eight neighbours, of which `count` exist.
 template <class P, class F> PL_INLINE void add_parts(const P& p, const float* parts, F finish) {
   let_next_begin();
   wait_for_inputs();
-  const int m = p.rows(), per_row = (p.n + 7) / 8;
-  const i64 ld = (i64)p.cut.tiles_n * BN, rows = p.products() * m;
+  const int m = rows_of(p), per_row = (p.n + 7) / 8;
+  const i64 ld = (i64)p.cut.tiles_n * BN, rows = products_of(p) * m;
   const i64 g = (i64)blockIdx.x * REDUCE_THREADS + threadIdx.x;
   if (g >= rows * per_row) return;
   const int column = (int)(g % per_row) * 8;

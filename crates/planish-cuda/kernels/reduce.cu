@@ -11,11 +11,6 @@
 //   V          ALONG: neighbouring elements read at once; else neighbouring results of a thread
 //   N_KEPT N_GONE   axes of the results and of what is reduced
 //   PARTS      more than 1: so many blocks share a result, and `reduce_finish` joins what they leave
-//
-// Integers: 0 results (vectors of them unless ALONG), 1 elements of each (vectors if ALONG), 2 elements after
-// the last whole vector's start, 3 elements of each, 4 (vectors of) elements for one part; from 5 on divisors
-// of the kept axes, innermost first, then of the reduced ones; then strides of the kept axes in the input, in
-// the output, and of the reduced axes.
 
 #define SUM 0
 #define MEAN 1
@@ -107,16 +102,11 @@ PL_INLINE Result finished(const Part& part, int n) {
 #endif
 }
 
-#define DIV_KEPT 5
-#define DIV_GONE (DIV_KEPT + 3 * N_KEPT)
-#define FROM (DIV_GONE + 3 * N_GONE)
-#define TO (FROM + N_KEPT)
-#define GONE (TO + N_KEPT)
 #define RESULTS (256 / SHARERS)
 #define LANES (ALONG ? 1 : V)
 
 #ifndef FINISH
-extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part* parts, const Ints a) {
+extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part* parts, const ReduceArgs a) {
   let_next_begin();
   wait_for_inputs();
   __shared__ Part shared[256 * LANES];
@@ -126,47 +116,45 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part*
   const int sharer = threadIdx.x / RESULTS, result = threadIdx.x % RESULTS;
 #endif
   const u32 which = blockIdx.x * (u32)RESULTS + result;
-  const bool there = which < (u32)a.v[0];
+  const bool there = which < (u32)a.n_results;
   int from = 0, to = 0, left = V;
   u32 rest = there ? which : 0;
 #pragma unroll
   for (int i = 0; i < N_KEPT; i++) {
-    const int* d = a.v + DIV_KEPT + 3 * i;
-    int at = po_take(rest, d[0], d[1], d[2]);
+    int at = po_take(rest, a.kept[i]);
 #if !ALONG
-    if (i == 0) { at *= V; left = a.v[2] - at; }
+    if (i == 0) { at *= V; left = a.n_inner - at; }
 #endif
-    from += at * a.v[FROM + i];
-    to += at * a.v[TO + i];
+    from += at * a.x_kept[i];
+    to += at * a.y_kept[i];
   }
   Part own[LANES];
 #pragma unroll
   for (int j = 0; j < LANES; j++) own[j].clear();
   if (there) {
-    const int begin = PARTS > 1 ? (int)blockIdx.y * a.v[4] : 0;
-    const int end = PARTS > 1 ? min(begin + a.v[4], a.v[1]) : a.v[1];
+    const int begin = PARTS > 1 ? (int)blockIdx.y * a.per_part : 0;
+    const int end = PARTS > 1 ? min(begin + a.per_part, a.n_elements) : a.n_elements;
 #pragma unroll 4
     for (int r = begin + sharer; r < end; r += SHARERS) {
       u32 inner = (u32)r;
       int place = from;
 #pragma unroll
       for (int i = 0; i < N_GONE; i++) {
-        const int* d = a.v + DIV_GONE + 3 * i;
-        int at = i + 1 == N_GONE ? (int)inner : po_take(inner, d[0], d[1], d[2]);
+        int at = i + 1 == N_GONE ? (int)inner : po_take(inner, a.gone[i]);
 #if ALONG
         if (i == 0) at *= V;
 #endif
-        place += at * a.v[GONE + i];
+        place += at * a.x_gone[i];
       }
       Value v[V];
 #if ALONG
       // Rows of elements that are read V at a time end where the axis does.
-      const u32 row = N_GONE > 1 ? (u32)r - po_div_by((u32)r, (u32)a.v[DIV_GONE + 1], (u32)a.v[DIV_GONE + 2]) * (u32)a.v[DIV_GONE] : (u32)r;
-      const int n = V > 1 ? a.v[2] - (int)row * V : 1;
+      const u32 row = N_GONE > 1 ? (u32)r - po_div_by((u32)r, a.gone[0]) * a.gone[0].d : (u32)r;
+      const int n = V > 1 ? a.n_inner - (int)row * V : 1;
       if (V == 1) v[0] = po_widen(x[place]); else po_load_part<T, V>(v, x + place, n, (Value)0);
 #pragma unroll
       for (int j = 0; j < V; j++)
-        if (j < n) own[0].add(v[j], (N_GONE > 1 ? (r - (int)row) / a.v[DIV_GONE] * a.v[2] : 0) + (int)row * V + j);
+        if (j < n) own[0].add(v[j], (N_GONE > 1 ? (r - (int)row) / (int)a.gone[0].d * a.n_inner : 0) + (int)row * V + j);
 #else
       po_load_part<T, V>(v, x + place, left, (Value)0);
 #pragma unroll
@@ -191,34 +179,33 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part*
   for (int j = 0; j < LANES; j++) {
     if (j >= left) break;
 #if PARTS > 1
-    parts[((u64)blockIdx.y * (u32)a.v[0] + which) * LANES + j] = own[j];
+    parts[((u64)blockIdx.y * (u32)a.n_results + which) * LANES + j] = own[j];
 #else
-    y[to + (ALONG ? 0 : j * a.v[TO])] = Narrow<U>::make(finished(own[j], a.v[3]));
+    y[to + (ALONG ? 0 : j * a.y_kept[0])] = Narrow<U>::make(finished(own[j], a.n_gone));
 #endif
   }
 }
 #else
-extern "C" __global__ void __launch_bounds__(256) reduce_finish(U* y, const Part* parts, const Ints a) {
+extern "C" __global__ void __launch_bounds__(256) reduce_finish(U* y, const Part* parts, const ReduceArgs a) {
   let_next_begin();
   wait_for_inputs();
   const u32 idx = blockIdx.x * 256u + threadIdx.x;
   const u32 which = idx / LANES;
   const int lane = idx % LANES;
-  if (which >= (u32)a.v[0]) return;
+  if (which >= (u32)a.n_results) return;
   int to = 0, left = V;
   u32 rest = which;
 #pragma unroll
   for (int i = 0; i < N_KEPT; i++) {
-    const int* d = a.v + DIV_KEPT + 3 * i;
-    int at = po_take(rest, d[0], d[1], d[2]);
+    int at = po_take(rest, a.kept[i]);
 #if !ALONG
-    if (i == 0) { at *= V; left = a.v[2] - at; }
+    if (i == 0) { at *= V; left = a.n_inner - at; }
 #endif
-    to += at * a.v[TO + i];
+    to += at * a.y_kept[i];
   }
   if (lane >= left) return;
   Part all = parts[(u64)which * LANES + lane];
-  for (int p = 1; p < PARTS; p++) all.join(parts[((u64)p * (u32)a.v[0] + which) * LANES + lane]);
-  y[to + (ALONG ? 0 : lane * a.v[TO])] = Narrow<U>::make(finished(all, a.v[3]));
+  for (int p = 1; p < PARTS; p++) all.join(parts[((u64)p * (u32)a.n_results + which) * LANES + lane]);
+  y[to + (ALONG ? 0 : lane * a.y_kept[0])] = Narrow<U>::make(finished(all, a.n_gone));
 }
 #endif

@@ -7,18 +7,6 @@
 //   TAPS     along each axis: 1 nearest, 2 linear, 4 cubic
 //   EXCLUDE  1: pixels outside do not count; 0: the border is repeated
 //   CUBIC_A  the cubic's coefficient
-//
-// Integers: 0 the number of threads; from 1 on the divisors of the threads' axes, innermost first (with LAST
-// vectors of channels, columns, rows, depths; else columns, rows, depths, channels); 13 the channels; 14 strides
-// of sample, channel, depth, row and column of the input, 19 of the output; from 24 on for depth, row and column
-// each: the input's size, how to round (0 down, 1 up, 2 to the nearest, halves down, 3 halves up, 4 the axis is
-// left alone), and four doubles: point p is at (p · d0 + d1) / d2 + d3.
-
-PL_INLINE double number(const Ints& a, int at) {
-  union { u64 bits; double value; } u;
-  u.bits = (u64)(u32)a.v[at] | ((u64)(u32)a.v[at + 1] << 32);
-  return u.value;
-}
 
 PL_INLINE float keys(float x) {
   x = fabsf(x);
@@ -28,16 +16,14 @@ PL_INLINE float keys(float x) {
 }
 
 // The places that a point reads along an axis, and their weights.
-PL_INLINE void taps_of(const Ints& a, int axis, int point, int (&place)[TAPS], float (&weight)[TAPS]) {
-  const int base = 24 + 10 * axis;
-  const int last = a.v[base] - 1, how = a.v[base + 1];
+PL_INLINE void taps_of(const ResizeAxis& axis, int point, int (&place)[TAPS], float (&weight)[TAPS]) {
+  const int last = axis.size - 1, how = axis.rounding;
   if (how == 4) {
 #pragma unroll
     for (int i = 0; i < TAPS; i++) { place[i] = point; weight[i] = i == 0 ? 1.0f : 0.0f; }
     return;
   }
-  const double at =
-      ((double)point * number(a, base + 2) + number(a, base + 4)) / number(a, base + 6) + number(a, base + 8);
+  const double at = ((double)point * axis.line[0] + axis.line[1]) / axis.line[2] + axis.line[3];
 #if TAPS == 1
   const double p = how == 0 ? floor(at) : how == 1 ? ceil(at) : how == 2 ? ceil(at - 0.5) : floor(at + 0.5);
   place[0] = max(0, min(last, (int)p));
@@ -66,22 +52,22 @@ PL_INLINE void taps_of(const Ints& a, int axis, int point, int (&place)[TAPS], f
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const Ints a) {
+extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const ResizeArgs a) {
   let_next_begin();
   wait_for_inputs();
   int at[4], n;
-  if (!po_thread<256>(a, at, n)) return;
-  const int c = LAST ? at[0] * V : at[3], left = a.v[13] - c;
+  if (!po_thread<256>(a.threads, at, n)) return;
+  const int c = LAST ? at[0] * V : at[3], left = a.channels - c;
   const int out[3] = {at[LAST + 2], at[LAST + 1], at[LAST]};
   int place[3][TAPS];
   float weight[3][TAPS];
 #pragma unroll
-  for (int i = 0; i < 3; i++) taps_of(a, i, out[i], place[i], weight[i]);
-  const T* from = x + (n * a.v[14] + c * a.v[15]);
-  T* to = y + (n * a.v[19] + c * a.v[20] + out[0] * a.v[21] + out[1] * a.v[22] + out[2] * a.v[23]);
+  for (int i = 0; i < 3; i++) taps_of(a.axes[i], out[i], place[i], weight[i]);
+  const T* from = x + (n * a.x.n + c * a.x.c);
+  T* to = y + (n * a.y.n + c * a.y.c + out[0] * a.y.d + out[1] * a.y.h + out[2] * a.y.w);
 #if TAPS == 1
   typename Wide<T>::type v[V];
-  po_load_part<T, V>(v, from + (place[0][0] * a.v[16] + place[1][0] * a.v[17] + place[2][0] * a.v[18]), left, 0);
+  po_load_part<T, V>(v, from + (place[0][0] * a.x.d + place[1][0] * a.x.h + place[2][0] * a.x.w), left, 0);
   po_store_part<T, V>(to, v, left);
 #else
   float sum[V];
@@ -98,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(256) resize(const T* x, T* y, const
         const float share = weight[0][d] * weight[1][h] * weight[2][w];
         if (share == 0.0f) continue;
         float v[V];
-        po_load_part<T, V>(v, from + (place[0][d] * a.v[16] + place[1][h] * a.v[17] + place[2][w] * a.v[18]), left, 0.0f);
+        po_load_part<T, V>(v, from + (place[0][d] * a.x.d + place[1][h] * a.x.h + place[2][w] * a.x.w), left, 0.0f);
 #pragma unroll
         for (int j = 0; j < V; j++) sum[j] += share * v[j];
       }

@@ -14,49 +14,46 @@
 //   FOLD       the function
 //   INDEX(i)   the index tensor's element
 //
-// Integers: 0 threads; then by stage, see below. What is outside is told and brought inside.
+// What is outside is told and brought inside. What a stage does not read of its arguments is zero.
 
 #if !EACH && (STAGE == 1 || STAGE == 4)
-// The slice that a tuple names; from integer 4 on the size and the stride in slices of each of its axes.
-PL_INLINE i64 slice_of(const I_T* index, i64 tuple, u64* fault, const Ints& a) {
+// The slice that a tuple names.
+PL_INLINE i64 slice_of(const I_T* index, i64 tuple, u64* fault, const ScatterArgs& a) {
   i64 slice = 0;
 #pragma unroll
   for (int k = 0; k < N; k++) {
-    slice += po_inside(INDEX(tuple * N + k), a.v[4 + 2 * k], fault) * a.v[5 + 2 * k];
+    slice += po_inside(INDEX(tuple * N + k), a.tuple_sizes[k], fault) * a.tuple_strides[k];
   }
   return slice;
 }
 #endif
 
 extern "C" __global__ void __launch_bounds__(256)
-    scatter(const T* data, const I_T* index, const T* updates, T* y, u32* last, u64* fault, const Ints a) {
+    scatter(const T* data, const I_T* index, const T* updates, T* y, u32* last, u64* fault, const ScatterArgs a) {
   let_next_begin();
   wait_for_inputs();
   u32 rest = blockIdx.x * 256u + threadIdx.x;
-  if (rest >= (u32)a.v[0]) return;
+  if (rest >= (u32)a.n_threads) return;
 #if STAGE == 0
   last[rest] = 0;
 #elif STAGE == 1
   const u32 number = rest + 1;
 #if EACH
-  // 1 size and 2 stride of the indexed axis; from 4 on divisor and stride in the data of each axis, innermost first,
-  // the stride of the indexed one 0.
-  i64 place = po_inside(INDEX(rest), a.v[1], fault) * a.v[2];
+  i64 place = po_inside(INDEX(rest), a.axis_size, fault) * a.axis_stride;
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    const int at = po_take(rest, a.v[4 + 4 * i], a.v[5 + 4 * i], a.v[6 + 4 * i]);
-    place += (i64)at * a.v[7 + 4 * i];
+    const int at = po_take(rest, a.axes[i]);
+    place += (i64)at * a.data_strides[i];
   }
 #else
   const i64 place = slice_of(index, rest, fault, a);
 #endif
   atomicMax(last + place, number);
 #elif STAGE == 2
-  // 1 to 3 the divisor of a slice in vectors, 4 its elements.
   const i64 at = (i64)rest * V;
-  const int within = po_take(rest, a.v[1], a.v[2], a.v[3]) * V;
+  const int within = po_take(rest, a.slice_vectors) * V;
   const u32 number = last[rest];
-  const T* from = number ? updates + (i64)(number - 1) * a.v[4] + within : data + at;
+  const T* from = number ? updates + (i64)(number - 1) * a.slice + within : data + at;
   typename Wide<T>::type v[V];
   po_load_part<T, V>(v, from, V, (typename Wide<T>::type)0);
   po_store_part<T, V>(y + at, v, V);
@@ -65,25 +62,24 @@ extern "C" __global__ void __launch_bounds__(256)
   po_load_part<T, V>(v, data + (i64)rest * V, V, (typename Wide<T>::type)0);
   po_store_part<T, V>(y + (i64)rest * V, v, V);
 #elif EACH
-  // A line of the index along its axis: 1 size and 2 stride of that axis in the data, 3 length and 4 stride in the
-  // index; from 5 on divisor, stride in the data and stride in the index of every other axis, innermost first.
+  // A line of the index along its axis.
   i64 line = 0, first = 0;
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    const int at = po_take(rest, a.v[5 + 5 * i], a.v[6 + 5 * i], a.v[7 + 5 * i]);
-    line += (i64)at * a.v[8 + 5 * i];
-    first += (i64)at * a.v[9 + 5 * i];
+    const int at = po_take(rest, a.axes[i]);
+    line += (i64)at * a.data_strides[i];
+    first += (i64)at * a.index_strides[i];
   }
-  for (int j = 0; j < a.v[3]; j++) {
-    const i64 from = first + (i64)j * a.v[4];
-    T* to = y + line + po_inside(INDEX(from), a.v[1], fault) * a.v[2];
+  for (int j = 0; j < a.n_folds; j++) {
+    const i64 from = first + (i64)j * a.index_step;
+    T* to = y + line + po_inside(INDEX(from), a.axis_size, fault) * a.axis_stride;
     *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[from])));
   }
 #else
-  // One element of every slice: 1 tuples, 2 elements of a slice.
-  for (int j = 0; j < a.v[1]; j++) {
-    T* to = y + slice_of(index, j, fault, a) * a.v[2] + rest;
-    *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[(i64)j * a.v[2] + rest])));
+  // One element of every slice.
+  for (int j = 0; j < a.n_folds; j++) {
+    T* to = y + slice_of(index, j, fault, a) * a.slice + rest;
+    *to = Narrow<T>::make(FOLD(po_widen(*to), po_widen(updates[(i64)j * a.slice + rest])));
   }
 #endif
 }

@@ -10,31 +10,24 @@
 //   HELD      elements that each thread holds in registers, a multiple of V; 0: lines are read twice
 //   V         elements at once
 //   N_OUT     axes of the lines
-//
-// Integers: 0 lines, 1 the length of a line, 2 and 3 the strides along it; from 4 on divisors of the lines'
-// axes, innermost first, then their strides in the input and in the output.
 
-#define FROM (4 + 3 * N_OUT)
-#define TO (FROM + N_OUT)
-
-extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, const Ints a) {
+extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, const LineArgs a) {
   let_next_begin();
   wait_for_inputs();
-  const int len = a.v[1];
+  const int len = a.len;
 #if ALONG
   const u32 line = blockIdx.x * (256u / THREADS) + threadIdx.x / THREADS;
 #else
   const u32 line = blockIdx.x * 256u + threadIdx.x;
 #endif
-  const bool there = line < (u32)a.v[0];
+  const bool there = line < (u32)a.n_lines;
   u32 rest = there ? line : 0;
   int from = 0, to = 0;
 #pragma unroll
   for (int i = 0; i < N_OUT; i++) {
-    const int* d = a.v + 4 + 3 * i;
-    const int at = po_take(rest, d[0], d[1], d[2]);
-    from += at * a.v[FROM + i];
-    to += at * a.v[TO + i];
+    const int at = po_take(rest, a.axes[i]);
+    from += at * a.x_strides[i];
+    to += at * a.y_strides[i];
   }
   const float lowest = __int_as_float(0xff800000);
 #if ALONG
@@ -102,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(const T* x, U* y, cons
 #endif
 #else
   if (!there) return;
-  const int step = a.v[2], step_to = a.v[3];
+  const int step = a.x_step, step_to = a.y_step;
   float most = lowest;
   for (int i = 0; i < len; i++) most = pl_max(most, po_widen(x[from + i * step]));
   float sum = 0.0f;

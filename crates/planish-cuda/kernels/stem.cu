@@ -46,22 +46,9 @@
 #define QUAD_LOADS ((TOTAL_QUADS + THREADS - 1) / THREADS)
 #define QUAD_BATCH (QUAD_LOADS < 16 ? QUAD_LOADS : 16)
 
-struct Stem {
-  Finish finish;
-  i64 sn;
-  i32 sc;
-  i32 ss[3];
-  i32 size[3];
-  i32 out[3];
-  i32 pad[3];
-  i32 tiles[3];
-  i32 n_tiles;
-  i32 n;
-};
-
 struct Tile { i32 image, at[3]; };
 
-PL_INLINE Tile tile_of(const Stem& p, i32 idx) {
+PL_INLINE Tile tile_of(const StemArgs& p, i32 idx) {
   Tile t;
   u32 rest = idx;
   t.at[2] = rest % (u32)p.tiles[2] * TW;
@@ -77,12 +64,12 @@ PL_INLINE Tile tile_of(const Stem& p, i32 idx) {
 struct alignas(4 * sizeof(X_T)) Quad { X_T v[4]; };
 
 // Whether rows of the image begin and end with whole quads.
-PL_INLINE bool in_quads(const Stem& p, const X_T* x) {
+PL_INLINE bool in_quads(const StemArgs& p, const X_T* x) {
   const i64 steps = p.sn | p.ss[0] | p.ss[1] | p.size[2];
   return (u64)x % sizeof(Quad) == 0 && steps % 4 == 0 && p.ss[2] == 1 && p.pad[2] == 0;
 }
 
-PL_INLINE void bring_quads(const Stem& p, const X_T* x, const Tile& t, TIN* patch) {
+PL_INLINE void bring_quads(const StemArgs& p, const X_T* x, const Tile& t, TIN* patch) {
   const i32 d0 = t.at[0] * SD - p.pad[0], h0 = t.at[1] * SH - p.pad[1], w0 = t.at[2] * SW;
   const X_T* from = x + (i64)t.image * p.sn;
 #pragma unroll 1
@@ -111,7 +98,7 @@ PL_INLINE void bring_quads(const Stem& p, const X_T* x, const Tile& t, TIN* patc
 #endif
 
 // The pixels under a tile's windows; zeros outside of the image.
-PL_INLINE void bring(const Stem& p, const X_T* x, const Tile& t, TIN* patch) {
+PL_INLINE void bring(const StemArgs& p, const X_T* x, const Tile& t, TIN* patch) {
   const i32 d0 = t.at[0] * SD - p.pad[0], h0 = t.at[1] * SH - p.pad[1], w0 = t.at[2] * SW - p.pad[2];
   const X_T* from = x + (i64)t.image * p.sn;
 #pragma unroll 1
@@ -143,7 +130,7 @@ PL_INLINE void bring(const Stem& p, const X_T* x, const Tile& t, TIN* patch) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Stem p) {
+stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ StemArgs p) {
 #if defined(__CUDA_ARCH__)
   const Addresses addresses = FINISH_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];

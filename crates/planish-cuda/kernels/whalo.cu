@@ -26,21 +26,10 @@
 #define N_PARTS (N_TAPS / TB)
 #define BIAS_BYTES (BN * 4)
 
-struct Halo {
-    Finish finish;
-    i32 n;
-    i32 tiles_n;
-    i32 tiles;          // pieces of all images
-    i32 tiles_of[3];    // along x, y, z
-    i32 size[3];        // of the output: x, y, z
-    i32 pad[3];
-    i32 chunks;         // BK pieces of the channels
-};
-
 // Where a piece begins.
 struct Piece { i32 x, y, z, image; };
 
-PL_INLINE Piece piece_of(const Halo &p, i32 tile) {
+PL_INLINE Piece piece_of(const WHaloArgs &p, i32 tile) {
     Piece at;
     i32 rest = tile;
     at.x = rest % p.tiles_of[0] * (8 * GX), rest /= p.tiles_of[0];
@@ -52,7 +41,7 @@ PL_INLINE Piece piece_of(const Halo &p, i32 tile) {
 }
 
 // The place of one of a tile's rows, and whether it is in the image.
-PL_INLINE Place place_in(const Halo &p, const Piece &piece, i32 row, bool &there) {
+PL_INLINE Place place_in(const WHaloArgs &p, const Piece &piece, i32 row, bool &there) {
     i32 group = row / 64;
     i32 x = piece.x + group % GX * 8 + row % 8;
     i32 y = piece.y + group / GX % GY * 8 + row / 8 % 8, z = piece.z + group / (GX * GY);
@@ -65,7 +54,7 @@ PL_INLINE Place place_in(const Halo &p, const Piece &piece, i32 row, bool &there
 
 extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
 whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, FINISH_ARGUMENTS,
-      const __grid_constant__ Halo p) {
+      const __grid_constant__ WHaloArgs p) {
 #if __CUDA_ARCH__ >= 900
     const Addresses addresses = FINISH_ADDRESSES;
     extern __shared__ u8 raw[];

@@ -15,27 +15,6 @@
 // Of this tile and of the one before, which a slower warp may still be at.
 #define BIAS_BYTES (2 * BN * 4)
 
-// The sizes of the output's row dimensions, outermost first; `wanted` where some operand is not linear.
-struct Places {
-    i32 size[4];
-    i32 wanted;
-};
-
-struct Product {
-    Finish finish;
-    Places places;
-    i32 m, n;
-    i32 tiles_n;        // tiles along n
-    i32 tiles;          // all of them
-    i32 chunks;         // BK pieces of k
-    i32 tap_chunks;     // of one tap
-    i32 size[3];        // of the output: w, h, d
-    i32 stride[3];
-    i32 pad[3];
-    i32 taps[3];
-    i32 dilation[3];
-};
-
 PL_INLINE Place place_of(const Places &p, i32 row) {
     Place at;
     at.m = row;
@@ -62,7 +41,7 @@ PL_INLINE void copy_b(u32 to, const TensorMap *map, u32 bar, i32 chunk, i32 tap,
 
 extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
 wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, FINISH_ARGUMENTS,
-         const __grid_constant__ Product p) {
+         const __grid_constant__ WProductArgs p) {
 #if __CUDA_ARCH__ >= 900
     const Addresses addresses = FINISH_ADDRESSES;
     extern __shared__ u8 raw[];
@@ -103,14 +82,14 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
                 i32 w = 0, h = 0, d = 0, image = 0, tw = 0, th = 0, td = 0;
                 if (KIND >= 1) {
                     i32 i = m0;
-                    w = i % p.size[0], i /= p.size[0];
-                    w = w * p.stride[0] - p.pad[0];
-                    if (KIND >= 2) h = i % p.size[1], i /= p.size[1], h = h * p.stride[1] - p.pad[1];
-                    if (KIND >= 3) d = i % p.size[2], i /= p.size[2], d = d * p.stride[2] - p.pad[2];
+                    w = i % p.window.size[0], i /= p.window.size[0];
+                    w = w * p.window.stride[0] - p.window.pad[0];
+                    if (KIND >= 2) h = i % p.window.size[1], i /= p.window.size[1], h = h * p.window.stride[1] - p.window.pad[1];
+                    if (KIND >= 3) d = i % p.window.size[2], i /= p.window.size[2], d = d * p.window.stride[2] - p.window.pad[2];
                     image = i;
                     i = tap;
-                    tw = i % p.taps[0], i /= p.taps[0];
-                    if (KIND >= 2) th = i % p.taps[1], i /= p.taps[1];
+                    tw = i % p.window.taps[0], i /= p.window.taps[0];
+                    if (KIND >= 2) th = i % p.window.taps[1], i /= p.window.taps[1];
                     td = i;
                 }
 #pragma unroll 1
@@ -123,15 +102,15 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
                         copy_b(to + A_BYTES, &map_b, bar, part, tap, n0);
                     }
                     if (KIND == 0) copy_tile2(to, &map_a, bar, part * BK, m0);
-                    if (KIND == 1) copy_pixels1(to, &map_a, bar, part * BK, w, image, tw * p.dilation[0]);
-                    if (KIND == 2) copy_pixels2(to, &map_a, bar, part * BK, w, h, image, tw * p.dilation[0], th * p.dilation[1]);
+                    if (KIND == 1) copy_pixels1(to, &map_a, bar, part * BK, w, image, tw * p.window.dilation[0]);
+                    if (KIND == 2) copy_pixels2(to, &map_a, bar, part * BK, w, h, image, tw * p.window.dilation[0], th * p.window.dilation[1]);
                     if (KIND == 3)
-                        copy_pixels3(to, &map_a, bar, part * BK, w, h, d, image, tw * p.dilation[0], th * p.dilation[1], td * p.dilation[2]);
+                        copy_pixels3(to, &map_a, bar, part * BK, w, h, d, image, tw * p.window.dilation[0], th * p.window.dilation[1], td * p.window.dilation[2]);
                     if (++part == p.tap_chunks) {
                         part = 0, tap++;
-                        if (++tw == p.taps[0]) {
+                        if (++tw == p.window.taps[0]) {
                             tw = 0;
-                            if (KIND >= 2 && ++th == p.taps[1]) th = 0, td++;
+                            if (KIND >= 2 && ++th == p.window.taps[1]) th = 0, td++;
                         }
                     }
                 }

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{
 };
 use planish_kernel::{Address, Call, KernelError, KernelErrorKind};
 
+use crate::args::ArgBytes;
 use crate::driver::{Function, Stream, TensorMap};
 use crate::error::CudaError;
 use crate::family::Work;
@@ -70,6 +71,16 @@ impl Params {
         let at = self.place(size, align);
         // SAFETY: the storage holds `size` bytes from `at` on, aligned as T asks (blocks are aligned to 128).
         unsafe { self.storage.as_mut_ptr().cast::<u8>().add(at).cast::<T>().write(value) };
+        self
+    }
+
+    /// A structure that is laid out as the kernel's.
+    pub(crate) fn structure(mut self, args: &ArgBytes) -> Params {
+        let at = self.place(args.bytes.len(), args.align);
+        // SAFETY: the storage holds as many bytes from `at` on, and blocks lie side by side.
+        let to = unsafe { self.storage.as_mut_ptr().cast::<u8>().add(at) };
+        // SAFETY: as above; the bytes are elsewhere.
+        unsafe { to.copy_from_nonoverlapping(args.bytes.as_ptr(), args.bytes.len()) };
         self
     }
 

@@ -6,6 +6,7 @@
 // The driver and the libraries are C interfaces; every call states why it may be made.
 #![allow(unsafe_code)]
 
+mod args;
 mod backend;
 mod cache;
 mod code;
@@ -13,17 +14,19 @@ mod codegen;
 #[doc(hidden)]
 pub mod drill;
 pub mod driver;
-mod ending;
+mod epilogue;
 mod error;
 mod families;
 mod family;
 pub mod find;
 mod formats;
 mod gpu;
+mod images;
 mod indices;
 pub mod launch;
 mod library;
 mod libs;
+mod lines;
 mod link;
 mod map;
 pub mod nvml;

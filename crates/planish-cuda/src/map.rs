@@ -11,8 +11,9 @@ mod tiled;
 use planish_kernel::KernelError;
 use planish_kernel::pointwise::Program;
 
+use crate::args::{ArgBytes, Field};
 use crate::space::{self, Axis};
-use crate::steps::{Arg, Code, MAX_INTS, Plan, Slot};
+use crate::steps::{Arg, Code, MAX_STRUCTURE, Plan, Slot};
 
 /// Threads of a block.
 const THREADS: usize = 256;
@@ -87,25 +88,31 @@ impl Map {
             return Ok(Plan::default());
         }
         let shape = Shape::of(self)?;
-        let (n_ints, ints, n_blocks) = match shape.across {
-            Some(across) => shape.tiled_ints(across)?,
-            None => shape.plain_ints()?,
-        };
-        if n_ints > MAX_INTS {
+        match shape.across {
+            Some(across) => {
+                let (numbers, n_blocks) = shape.tiled_args(across)?;
+                self.launch(&shape.tiled_text(across)?, &numbers, n_blocks)
+            }
+            None => {
+                let (numbers, n_blocks) = shape.plain_args()?;
+                self.launch(&shape.plain_text()?, &numbers, n_blocks)
+            }
+        }
+    }
+
+    fn launch(&self, text: &str, numbers: &impl Field, n_blocks: u32) -> Result<Plan, KernelError> {
+        let structure = ArgBytes::of(numbers);
+        if structure.bytes.len() > MAX_STRUCTURE {
             return Err(KernelError::unsupported("a map of too many operands"));
         }
-        let text = match shape.across {
-            Some(across) => shape.tiled_text(across)?,
-            None => shape.plain_text()?,
-        };
         let mut args: Vec<Arg> = Vec::new();
         for operand in self.operands() {
             if let Place::Operand(slot, offset) = &operand.place {
                 args.push(Arg::Address(*slot, offset * operand.size));
             }
         }
-        args.push(Arg::Ints(ints));
-        let source = Code::new("map.cu", &text, "map", n_ints).source();
+        args.push(Arg::Structure(structure));
+        let source = Code::new("map.cu", text, "map", numbers).source();
         Ok(Plan::one(source, [n_blocks, 1, 1], THREADS as u32, args))
     }
 }
@@ -150,16 +157,14 @@ impl<'a> Shape<'a> {
         lanes
     }
 
-    fn push_strides(&self, ints: &mut Vec<i32>) -> Result<(), KernelError> {
-        for idx in 0..self.inner.len() {
-            let mut reach = 0usize;
-            for axis in self.axes.iter().rev() {
-                ints.push(space::stride(axis.strides[idx])?);
-                reach += (axis.dim - 1) * axis.strides[idx].unsigned_abs();
-            }
+    /// Each operand's strides, innermost first.
+    fn strides(&self) -> Result<Vec<Vec<i32>>, KernelError> {
+        let strides = |idx: usize| {
+            let reach = self.axes.iter().map(|axis| (axis.dim - 1) * axis.strides[idx].unsigned_abs()).sum();
             // Places are counted in 32 bits too.
             space::int(reach)?;
-        }
-        Ok(())
+            space::strides_along(&self.axes, idx)
+        };
+        (0..self.inner.len()).map(strides).collect()
     }
 }

@@ -48,6 +48,17 @@ pub(crate) fn size_of_element(dtype: DType) -> usize {
     dtype.bits() / 8
 }
 
+/// A type of so many bytes, for kernels that only move elements.
+pub(crate) fn moved_type(size: usize) -> Result<&'static str, KernelError> {
+    match size {
+        1 => Ok("i8"),
+        2 => Ok("u16"),
+        4 => Ok("u32"),
+        8 => Ok("u64"),
+        size => refuse(format!("elements of {size} bytes")),
+    }
+}
+
 /// Strides with a sign.
 pub(crate) fn strides(operand: &Operand) -> Vec<isize> {
     operand.strides.iter().map(|stride| *stride as isize).collect()

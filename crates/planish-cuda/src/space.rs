@@ -3,6 +3,7 @@
 use planish_kernel::KernelError;
 use planish_kernel::axes::join;
 
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
 
 /// One axis: its size, and each operand's stride along it in elements.
@@ -26,21 +27,60 @@ pub(crate) fn merged(axes: Vec<Axis>) -> Vec<Axis> {
     join(axes, |axis| &mut axis.dim, |axis, operand| axis.strides.get(operand).copied())
 }
 
-/// The integers that `po_thread` in ops.cuh reads: how many threads, and their axes' divisors, innermost first;
-/// `outer` is what the axes leave.
-pub(crate) fn thread_ints(outer: usize, axes: &[usize]) -> Result<(usize, Vec<i32>), KernelError> {
-    let n_threads = outer * axes.iter().product::<usize>();
-    let mut ints = vec![int(n_threads)?];
-    axes.iter().for_each(|dim| ints.extend(divisor(*dim)));
-    Ok((n_threads, ints))
+kernel_args! {
+    /// What divides numbers below 2^31 by `d` on the device: `q = (umulhi(n, mul) + n) >> shift`.
+    pub(crate) struct Divisor {
+        d: u32,
+        mul: u32,
+        shift: u32,
+    }
+
+    /// As `po_thread` in ops.cuh reads it: how many threads, and what takes their axes off a thread's number,
+    /// innermost first.
+    pub(crate) struct Threads {
+        n: u32,
+        axes: Vec<Divisor>,
+    }
 }
 
-/// What divides numbers below 2^31 by `d` on the device: `q = (umulhi(n, mul) + n) >> shift`.
-pub(crate) fn divisor(d: usize) -> [i32; 3] {
-    let d = d.max(1) as u64;
-    let shift = 64 - (d - 1).leading_zeros();
-    let mul = ((1u64 << 32) * ((1u64 << shift) - d) / d + 1) as u32;
-    [d as i32, mul as i32, shift as i32]
+impl Divisor {
+    pub(crate) fn of(d: usize) -> Divisor {
+        let d = d.max(1) as u64;
+        let shift = 64 - (d - 1).leading_zeros();
+        let mul = ((1u64 << 32) * ((1u64 << shift) - d) / d + 1) as u32;
+        Divisor { d: d as u32, mul, shift }
+    }
+}
+
+impl Threads {
+    /// `outer` is what the axes leave.
+    pub(crate) fn of(outer: usize, axes: &[usize]) -> Result<Threads, KernelError> {
+        let n = int(outer * axes.iter().product::<usize>())? as u32;
+        Ok(Threads { n, axes: axes.iter().map(|dim| Divisor::of(*dim)).collect() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.n as usize
+    }
+}
+
+/// The divisors of axes, innermost first.
+pub(crate) fn divisors(axes: &[Axis]) -> Vec<Divisor> {
+    axes.iter().rev().map(|axis| Divisor::of(axis.dim)).collect()
+}
+
+/// An operand's strides along axes, innermost first.
+pub(crate) fn strides_along(axes: &[Axis], operand: usize) -> Result<Vec<i32>, KernelError> {
+    axes.iter().rev().map(|axis| stride(axis.strides[operand])).collect()
+}
+
+/// Each as a kernel counts it.
+pub(crate) fn ints<const N: usize>(values: [usize; N]) -> Result<[i32; N], KernelError> {
+    let mut made = [0; N];
+    for (to, from) in made.iter_mut().zip(values) {
+        *to = int(from)?;
+    }
+    Ok(made)
 }
 
 /// A number that kernels count in 32 bits.
@@ -76,16 +116,16 @@ mod tests {
     #[test]
     fn division_by_multiplication_is_exact() {
         for d in [1usize, 2, 3, 5, 7, 10, 31, 32, 33, 49, 127, 1000, 65_537, 1 << 20, (1 << 31) - 1] {
-            let [_, mul, shift] = divisor(d);
+            let Divisor { mul, shift, .. } = Divisor::of(d);
             let mut n: u64 = 0;
             while n < 1 << 31 {
-                let high = ((n * u64::from(mul as u32)) >> 32) as u32;
+                let high = ((n * u64::from(mul)) >> 32) as u32;
                 let q = (high + n as u32) >> shift;
                 assert_eq!(u64::from(q), n / d as u64, "{n} / {d}");
                 n = n * 5 / 4 + 1;
             }
             for n in [d - 1, d, 2 * d - 1, (1 << 31) - 1].into_iter().filter(|n| *n < 1 << 31) {
-                let high = ((n as u64 * u64::from(mul as u32)) >> 32) as u32;
+                let high = ((n as u64 * u64::from(mul)) >> 32) as u32;
                 assert_eq!(((high + n as u32) >> shift) as usize, n / d, "{n} / {d}");
             }
         }

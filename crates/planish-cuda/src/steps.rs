@@ -8,6 +8,7 @@ use std::sync::Arc;
 use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tactic};
 use planish_tensor::Tensor;
 
+use crate::args::{ArgBytes, Field, Structures};
 use crate::backend::Cuda;
 use crate::driver::Module;
 use crate::family::{Family, Work};
@@ -15,6 +16,7 @@ use crate::gpu::Gpu;
 pub(crate) use crate::launch::Slot;
 use crate::launch::{Launch, Launches, Params};
 use crate::source::Source;
+use crate::space::Divisor;
 
 /// One argument of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,8 +25,8 @@ pub(crate) enum Arg {
     Address(Slot, usize),
     /// Null, for an operand that is left out.
     Nothing,
-    /// Sizes, strides and whatever else is a number: the `Ints` of a kernel, filled up to [`ints_len`].
-    Ints(Vec<i32>),
+    /// Sizes, strides and whatever else is a number: the kernel's structure.
+    Structure(ArgBytes),
 }
 
 /// One launch.
@@ -49,13 +51,15 @@ pub(crate) struct Plan {
     pub(crate) workspace: usize,
 }
 
-/// How many integers a kernel declares that is given `n`: few sizes, so that most kernels of a kind share code.
-pub(crate) fn ints_len(n: usize) -> usize {
-    n.next_power_of_two().max(16)
-}
+/// The most bytes of a kernel's structure: half of what the driver allows.
+pub(crate) const MAX_STRUCTURE: usize = 2048;
 
-/// The most integers that a kernel takes: half of what the driver allows.
-pub(crate) const MAX_INTS: usize = 512;
+impl Arg {
+    /// The structure that a kernel is given.
+    pub(crate) fn of(args: &impl Field) -> Arg {
+        Arg::Structure(ArgBytes::of(args))
+    }
+}
 
 impl Plan {
     /// A plan of one launch.
@@ -88,12 +92,22 @@ pub(crate) struct Code {
     before: String,
     text: String,
     entry: &'static str,
-    n_ints: usize,
+    structures: Structures,
 }
 
 impl Code {
-    pub(crate) fn new(file: &'static str, text: &str, entry: &'static str, n_ints: usize) -> Code {
-        Code { file, defines: String::new(), before: String::new(), text: text.to_string(), entry, n_ints }
+    /// A kernel that takes this structure.
+    pub(crate) fn new(file: &'static str, text: &str, entry: &'static str, args: &impl Field) -> Code {
+        // The helpers divide.
+        let structures = Structures::default().with(&Divisor::default()).with(args);
+        Code {
+            file,
+            defines: String::new(),
+            before: String::new(),
+            text: text.to_string(),
+            entry,
+            structures,
+        }
     }
 
     /// With a macro. It stands after the helpers, whose own names may be the same.
@@ -111,9 +125,12 @@ impl Code {
 
     pub(crate) fn source(self) -> Source {
         let helpers = include_str!("../kernels/ops.cuh");
-        let Code { file, defines, before, text, entry, n_ints } = self;
-        let text = format!("{helpers}\n{before}{defines}#line 1 \"{file}\"\n{text}");
-        Source::new(file, text, entry).define("N_INTS", ints_len(n_ints))
+        let Code { file, defines, before, text, entry, structures } = self;
+        let structures = structures.text();
+        let text = format!(
+            "{structures}#line 1 \"ops.cuh\"\n{helpers}\n{before}{defines}#line 1 \"{file}\"\n{text}"
+        );
+        Source::new(file, text, entry)
     }
 }
 
@@ -203,7 +220,11 @@ impl<T: Planner> Family for T {
                 params = match arg {
                     Arg::Address(slot, offset) => params.address(*slot, *offset),
                     Arg::Nothing => params.value(0u64),
-                    Arg::Ints(ints) => with_ints(params, ints)?,
+                    Arg::Structure(args) if args.bytes.len() > MAX_STRUCTURE => {
+                        let message = format!("a kernel with {} bytes of numbers", args.bytes.len());
+                        return Err(KernelError::unsupported(message));
+                    }
+                    Arg::Structure(args) => params.structure(args),
                 };
             }
             let launch = Launch::new(function, step.grid, [step.threads, 1, 1], params);
@@ -217,19 +238,4 @@ impl<T: Planner> Family for T {
     fn samples(&self) -> Vec<Problem> {
         Planner::samples(self)
     }
-}
-
-fn with_ints(params: Params, ints: &[i32]) -> Result<Params, KernelError> {
-    fn array<const N: usize>(ints: &[i32]) -> [i32; N] {
-        std::array::from_fn(|idx| ints.get(idx).copied().unwrap_or(0))
-    }
-    Ok(match ints_len(ints.len()) {
-        16 => params.value(array::<16>(ints)),
-        32 => params.value(array::<32>(ints)),
-        64 => params.value(array::<64>(ints)),
-        128 => params.value(array::<128>(ints)),
-        256 => params.value(array::<256>(ints)),
-        MAX_INTS => params.value(array::<MAX_INTS>(ints)),
-        n => return Err(KernelError::unsupported(format!("a kernel with {n} integers"))),
-    })
 }

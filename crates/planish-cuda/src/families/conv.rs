@@ -18,6 +18,7 @@ use self::region::Convolution;
 use super::product::finish::Finish;
 use super::product::{self, Amount, Cut, Math, Offer, Way};
 use super::wproduct::trials;
+use crate::args::{ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -66,27 +67,27 @@ impl Reading {
     }
 }
 
-/// As `Conv` in conv.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Arguments {
-    finish: Finish,
-    sn: i64,
-    sc: i64,
-    ss: [i64; 3],
-    n_images: i32,
-    groups: i32,
-    c: i32,
-    n: i32,
-    k: i32,
-    k_row: i32,
-    sizes: [i32; 3],
-    out: [i32; 3],
-    kernel: [i32; 3],
-    stride: [i32; 3],
-    dilation: [i32; 3],
-    pad: [i32; 3],
-    cut: Cut,
+kernel_args! {
+    /// What conv.cu is given. Strides are in elements; spatial ones are of depth, row and column.
+    pub(super) struct ConvArgs {
+        finish: Finish,
+        sn: i64,
+        sc: i64,
+        ss: [i64; 3],
+        n_images: i32,
+        groups: i32,
+        c: i32,
+        n: i32,
+        k: i32,
+        k_row: i32,
+        sizes: [i32; 3],
+        out: [i32; 3],
+        kernel: [i32; 3],
+        stride: [i32; 3],
+        dilation: [i32; 3],
+        pad: [i32; 3],
+        cut: Cut,
+    }
 }
 
 /// All convolutions; depthwise ones have kernels of their own that are faster.
@@ -169,7 +170,7 @@ impl Family for Conv {
         };
         let few = if convolution.c <= 4 { convolution.c } else { 0 };
         let ending = convolution.ending.text(problem)?;
-        let source = product::source("conv.cu", KERNEL, "conv", &ending, &way)
+        let source = product::source::<ConvArgs>("conv.cu", KERNEL, "conv", &ending, &way)
             .define("X_T", x_type)
             .define("X_WIDE", u32::from(reading.in_chunks()))
             .define("X_CACHED", u32::from(reading == Reading::Cached))
@@ -194,7 +195,7 @@ impl Family for Conv {
         }
         let arguments = convolution.arguments(problem, &way, &pixels)?;
         let params = Params::new().input(convolution.x).input(convolution.weight);
-        let params = convolution.ending.arguments(params).value(arguments);
+        let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
         convolution.products(&way).launch(only(code)?, "conv", params)
     }
 

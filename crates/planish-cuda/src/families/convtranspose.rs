@@ -8,13 +8,14 @@ use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
-use super::pool::{NO_AXIS, image_strides, three};
+use crate::args::kernel_args;
 use crate::codegen::storage_type;
-use crate::ending::Ending;
+use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
+use crate::images::{ImageStrides, NO_AXIS, WindowAxis, three, window_axes};
 use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
 use crate::samples::{Sample, input, node};
-use crate::space::{blocks, int, thread_ints};
+use crate::space::{Threads, blocks, int};
 use crate::steps::{Plan, Planner};
 
 #[cfg(test)]
@@ -35,6 +36,34 @@ const PACKED_MMA: &str = "taps_out_in";
 const TILE: usize = 64;
 /// Output channels of a thread on the plain units.
 const LANES: usize = 4;
+
+kernel_args! {
+    /// What conv_transpose.cu is given. Threads go over vectors of a group's output channels, groups, columns, rows
+    /// and depths.
+    struct ConvTransposeArgs {
+        threads: Threads,
+        groups: i32,
+        /// Channels of a group: output and input.
+        per_group: i32,
+        inputs: i32,
+        windows: [WindowAxis; 3],
+        x: ImageStrides,
+        y: ImageStrides,
+        epilogue: EpilogueArgs,
+    }
+
+    /// What conv_transpose_mma.cu is given.
+    struct ConvTransposeMmaArgs {
+        samples: i32,
+        /// Channels.
+        inputs: i32,
+        outputs: i32,
+        windows: [WindowAxis; 3],
+        x: ImageStrides,
+        y: ImageStrides,
+        epilogue: EpilogueArgs,
+    }
+}
 
 /// Transposed convolutions.
 pub(crate) struct ConvTranspose;
@@ -99,48 +128,45 @@ fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
 fn plain(problem: &Problem) -> Result<Plan, KernelError> {
     let Wanted { x, weight, axes, groups, inputs, outputs } = wanted(problem)?;
     let y = &problem.outputs[0];
-    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
-        return refuse("not an image");
-    };
+    let (from, to) = (ImageStrides::of(x)?, ImageStrides::of(y)?);
     if y.is_empty() {
         return Ok(Plan::default());
     }
     let sizes = axes.map(|axis| axis.input);
     let order = [outputs.div_ceil(LANES), groups, sizes[2], sizes[1], sizes[0]];
-    let (n_threads, mut ints) = thread_ints(x.dims[0], &order)?;
-    ints.extend([int(outputs)?, int(inputs)?]);
-    for axis in axes {
-        for value in [axis.output, axis.kernel, axis.stride, axis.dilation, axis.pad_begin] {
-            ints.push(int(value)?);
-        }
-    }
-    for stride in from.into_iter().chain(to) {
-        ints.push(int(stride)?);
-    }
-    let ending = Ending::behind_image(problem, LANES, ints.len())?;
-    ints.extend(&ending.ints);
+    let threads = Threads::of(x.dims[0], &order)?;
+    let n_threads = threads.len();
+    let epilogue = EpilogueCode::after_image(problem, LANES)?;
+    let numbers = ConvTransposeArgs {
+        threads,
+        groups: int(groups)?,
+        per_group: int(outputs)?,
+        inputs: int(inputs)?,
+        windows: window_axes(&axes)?,
+        x: from,
+        y: to,
+        epilogue: epilogue.args.clone(),
+    };
     let text = include_str!("../../kernels/conv_transpose.cu");
-    let source = ending
-        .code("conv_transpose.cu", text, "conv_transpose", ints.len())
+    let source = epilogue
+        .code("conv_transpose.cu", text, "conv_transpose", &numbers)
         .define("X_T", storage(x)?)
         .define("W_T", storage_type(weight.dtype).unwrap_or("float"))
         .define("Y_T", storage(y)?)
         .define("V", LANES)
         .source();
     let grid = [blocks(n_threads, 256)?, 1, 1];
-    Ok(Plan::one(source, grid, 256, ending.weighted(ints)))
+    Ok(Plan::one(source, grid, 256, epilogue.weighted(&numbers)))
 }
 
 fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     let Wanted { x, axes, groups, inputs, outputs, .. } = wanted(problem)?;
     let y = &problem.outputs[0];
-    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
-        return refuse("not an image");
-    };
+    let (from, to) = (ImageStrides::of(x)?, ImageStrides::of(y)?);
     let spaced = axes.iter().any(|axis| axis.dilation != 1 && axis.kernel > 1);
     let half = matches!(x.dtype, DType::F16 | DType::BF16);
-    let aligned = [0, 2, 3, 4].iter().all(|idx| from[*idx].is_multiple_of(8));
-    if !half || groups != 1 || spaced || inputs % 8 != 0 || from[1] != 1 || to[1] != 1 || !aligned {
+    let aligned = from.are_multiples_of(8);
+    if !half || groups != 1 || spaced || inputs % 8 != 0 || from.c != 1 || to.c != 1 || !aligned {
         return refuse(
             "only one group of half types in whole chunks, channels innermost, goes to tensor cores",
         );
@@ -154,22 +180,19 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     if y.is_empty() {
         return Ok(Plan::default());
     }
-    let mut ints = vec![int(x.dims[0])?, int(inputs)?, int(outputs)?];
-    for axis in axes {
-        for value in [axis.output, axis.input, axis.kernel, axis.stride, axis.pad_begin] {
-            ints.push(int(value)?);
-        }
-    }
-    for strides in [from, to] {
-        for idx in [0, 2, 3, 4] {
-            ints.push(int(strides[idx])?);
-        }
-    }
-    let ending = Ending::behind_image(problem, 8, ints.len())?;
-    ints.extend(&ending.ints);
+    let epilogue = EpilogueCode::after_image(problem, 8)?;
+    let numbers = ConvTransposeMmaArgs {
+        samples: int(x.dims[0])?,
+        inputs: int(inputs)?,
+        outputs: int(outputs)?,
+        windows: window_axes(&axes)?,
+        x: from,
+        y: to,
+        epilogue: epilogue.args.clone(),
+    };
     let text = include_str!("../../kernels/conv_transpose_mma.cu");
-    let source = ending
-        .code("conv_transpose_mma.cu", text, "conv_transpose_mma", ints.len())
+    let source = epilogue
+        .code("conv_transpose_mma.cu", text, "conv_transpose_mma", &numbers)
         .define("T", storage(x)?)
         .define("Y_T", storage(y)?)
         .define("JOINED", u8::from(joined))
@@ -185,7 +208,7 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     } else {
         [blocks(rows, TILE)?, outputs.div_ceil(TILE) as u32, phases as u32]
     };
-    Ok(Plan::one(source, grid, 128, ending.weighted(ints)))
+    Ok(Plan::one(source, grid, 128, epilogue.weighted(&numbers)))
 }
 
 /// A weight of input channels, output channels of a group, taps, as `order` names places of it.

@@ -7,13 +7,14 @@ use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
-use super::pool::{image_strides, placed, three};
-use crate::ending::Ending;
+use crate::args::kernel_args;
+use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::formats::Format;
 use crate::gpu::Gpu;
+use crate::images::{ImageStrides, WindowAxis, placed, three, window_axes};
 use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
 use crate::samples::{Sample, input, node};
-use crate::space::{block_of, blocks, int, thread_ints};
+use crate::space::{Threads, block_of, blocks, int};
 use crate::steps::{Plan, Planner};
 
 #[cfg(test)]
@@ -33,6 +34,18 @@ const MAX_ROW: usize = 128;
 const RESIDENT: usize = 1024;
 /// What a round of loads takes from the second-level cache, in nanoseconds.
 const ROUND_NS: f64 = 500.0;
+
+kernel_args! {
+    /// What depthwise.cu is given. Threads go over vectors of channels, groups of columns, rows and depths.
+    struct DepthwiseArgs {
+        threads: Threads,
+        channels: i32,
+        windows: [WindowAxis; 3],
+        x: ImageStrides,
+        y: ImageStrides,
+        epilogue: EpilogueArgs,
+    }
+}
 
 /// Convolutions with as many groups as channels.
 pub(crate) struct Depthwise;
@@ -99,10 +112,8 @@ impl Form {
 fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     let Wanted { x, weight, axes } = wanted(problem)?;
     let y = &problem.outputs[0];
-    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
-        return refuse("not an image");
-    };
-    if from[1] != 1 || to[1] != 1 {
+    let (from, to) = (ImageStrides::of(x)?, ImageStrides::of(y)?);
+    if from.c != 1 || to.c != 1 {
         return refuse("channels that are not innermost");
     }
     if y.is_empty() {
@@ -118,21 +129,19 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     let channels = x.dims[1];
     let outputs = axes.map(|axis| axis.output);
     let order = [channels.div_ceil(lanes), outputs[2].div_ceil(n_outputs), outputs[1], outputs[0]];
-    let (n_threads, mut ints) = thread_ints(x.dims[0], &order)?;
-    ints.extend([int(channels)?, int(outputs[2])?]);
-    let push = |ints: &mut Vec<i32>, values: &[usize]| -> Result<(), KernelError> {
-        values.iter().try_for_each(|value| int(*value).map(|value| ints.push(value)))
+    let threads = Threads::of(x.dims[0], &order)?;
+    let n_threads = threads.len();
+    let epilogue = EpilogueCode::after_image(problem, lanes)?;
+    let numbers = DepthwiseArgs {
+        threads,
+        channels: int(channels)?,
+        windows: window_axes(&axes)?,
+        x: from,
+        y: to,
+        epilogue: epilogue.args.clone(),
     };
-    push(&mut ints, &axes.map(|axis| axis.input))?;
-    push(&mut ints, &[axes[0].stride, axes[1].stride, axes[0].dilation, axes[1].dilation])?;
-    push(&mut ints, &axes.map(|axis| axis.pad_begin))?;
-    for strides in [from, to] {
-        push(&mut ints, &[strides[0], strides[2], strides[3], strides[4]])?;
-    }
-    let ending = Ending::behind_image(problem, lanes, ints.len())?;
-    ints.extend(&ending.ints);
-    let source = ending
-        .code("depthwise.cu", include_str!("../../kernels/depthwise.cu"), "depthwise", ints.len())
+    let source = epilogue
+        .code("depthwise.cu", include_str!("../../kernels/depthwise.cu"), "depthwise", &numbers)
         .define("X_T", storage(x)?)
         .define("W_T", crate::codegen::storage_type(weight.dtype).unwrap_or("float"))
         .define("Y_T", storage(y)?)
@@ -146,7 +155,7 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
         .define("SW", axes[2].stride)
         .define("DW", axes[2].dilation)
         .source();
-    let args = ending.weighted(ints);
+    let args = epilogue.weighted(&numbers);
     let threads = block_of(gpu, n_threads);
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }

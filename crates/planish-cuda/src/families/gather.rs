@@ -4,10 +4,11 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, R
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, refuse, size_of_element};
+use crate::operands::{candidate, moved_type, refuse, size_of_element};
 use crate::samples::Sample;
-use crate::space::{self, blocks, divisor, int};
+use crate::space::{self, Divisor, blocks, divisors, int, strides_along};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 mod nd;
@@ -15,6 +16,24 @@ mod nd;
 mod tests;
 
 const REVISION: u32 = 2;
+
+kernel_args! {
+    /// What gather.cu is given.
+    struct GatherArgs {
+        /// Elements of the output, in vectors.
+        n_vectors: i32,
+        /// The size of the innermost axis.
+        inner: i32,
+        /// Of the data's indexed axis.
+        axis_size: i32,
+        axis_stride: i32,
+        /// The output's axes, innermost first (of vectors there), and their strides.
+        axes: Vec<Divisor>,
+        data_strides: Vec<i32>,
+        index_strides: Vec<i32>,
+        y_strides: Vec<i32>,
+    }
+}
 
 /// Gather and GatherElements with an index that only a run can tell, GatherND with any.
 pub(crate) struct Gather;
@@ -91,23 +110,20 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         lanes /= 2;
     }
     let n_vectors = inner.dim.div_ceil(lanes) * outer.iter().map(|axis| axis.dim).product::<usize>();
-    let mut ints = vec![int(n_vectors)?, int(inner.dim)?, int(data.dims[axis])?, int(data.strides[axis])?];
-    ints.extend(divisor(inner.dim.div_ceil(lanes)));
-    outer.iter().rev().for_each(|axis| ints.extend(divisor(axis.dim)));
-    for operand in 0..3 {
-        for axis in axes.iter().rev() {
-            ints.push(space::stride(axis.strides[operand])?);
-        }
-    }
-    let element = match size {
-        1 => "i8",
-        2 => "u16",
-        4 => "u32",
-        8 => "u64",
-        size => return refuse(format!("elements of {size} bytes")),
+    let mut dividing = divisors(&axes);
+    dividing[0] = Divisor::of(inner.dim.div_ceil(lanes));
+    let numbers = GatherArgs {
+        n_vectors: int(n_vectors)?,
+        inner: int(inner.dim)?,
+        axis_size: int(data.dims[axis])?,
+        axis_stride: int(data.strides[axis])?,
+        axes: dividing,
+        data_strides: strides_along(&axes, 0)?,
+        index_strides: strides_along(&axes, 1)?,
+        y_strides: strides_along(&axes, 2)?,
     };
-    let source = Code::new("gather.cu", include_str!("../../kernels/gather.cu"), "gather", ints.len())
-        .define("T", element)
+    let source = Code::new("gather.cu", include_str!("../../kernels/gather.cu"), "gather", &numbers)
+        .define("T", moved_type(size)?)
         .define("I_T", if index.dtype == DType::I32 { "i32" } else { "i64" })
         .define("V", lanes)
         .define("N_AXES", axes.len())
@@ -117,7 +133,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         Arg::Address(Slot::Input(1), 0),
         Arg::Address(Slot::Output(0), 0),
         Arg::Address(Slot::Fault, 0),
-        Arg::Ints(ints),
+        Arg::of(&numbers),
     ];
     Ok(Plan::one(source, [blocks(n_vectors, 256)?, 1, 1], 256, args))
 }

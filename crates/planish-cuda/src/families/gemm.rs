@@ -18,6 +18,7 @@ use self::region::{Factor, Posed, Product};
 use super::product::finish::Finish;
 use super::product::{self, Amount, Cut, Math, Offer, Way};
 use super::wproduct::trials;
+use crate::args::{ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -33,23 +34,23 @@ const KERNEL: &str = include_str!("../../kernels/gemm.cu");
 /// What the names of tactics begin with.
 const PREFIX: &str = "gemm_";
 
-/// As `Gemm` in gemm.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Arguments {
-    finish: Finish,
-    a_row: i64,
-    a_k: i64,
-    a_batch: [i64; 3],
-    b_column: i64,
-    b_k: i64,
-    b_batch: [i64; 3],
-    m: i32,
-    n: i32,
-    k: i32,
-    k_b: i32,
-    batch: [i32; 3],
-    cut: Cut,
+kernel_args! {
+    /// What gemm.cu is given. `k_b` is where the rows of B end, at least `k`.
+    struct GemmArgs {
+        finish: Finish,
+        a_row: i64,
+        a_k: i64,
+        a_batch: [i64; 3],
+        b_column: i64,
+        b_k: i64,
+        b_batch: [i64; 3],
+        m: i32,
+        n: i32,
+        k: i32,
+        k_b: i32,
+        batch: [i32; 3],
+        cut: Cut,
+    }
 }
 
 /// Matrix products.
@@ -130,7 +131,7 @@ impl Family for Gemm {
         };
         let (a_wide, b_wide) = Gemm::wide(&posed, way.math);
         let ending = product.ending.text(problem)?;
-        let source = product::source("gemm.cu", KERNEL, "gemm", &ending, &way)
+        let source = product::source::<GemmArgs>("gemm.cu", KERNEL, "gemm", &ending, &way)
             .define("A_T", a_type)
             .define("B_T", b_type)
             .define("A_WIDE", u32::from(a_wide))
@@ -151,7 +152,7 @@ impl Family for Gemm {
         let posed = product.pose(problem, way.math)?;
         let [b0, b1, b2] = posed.batch;
         let products = posed.products(&way);
-        let arguments = Arguments {
+        let arguments = GemmArgs {
             finish: product.ending.finish(problem, &posed.rows),
             a_row: posed.a.row as i64,
             a_k: posed.a.k as i64,
@@ -167,7 +168,7 @@ impl Family for Gemm {
             cut: products.cut()?,
         };
         let params = Params::new().input(product.a).input(product.b);
-        let params = product.ending.arguments(params).value(arguments);
+        let params = product.ending.arguments(params).structure(&ArgBytes::of(&arguments));
         products.launch(only(code)?, "gemm", params)
     }
 

@@ -20,6 +20,7 @@ use super::conv::{Pixels, Reading};
 use super::product::finish::Finish;
 use super::product::{self, Math, Offer};
 use super::wproduct::trials;
+use crate::args::{self, ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -40,22 +41,22 @@ const MOST_TAPS: usize = 7;
 /// Elements of a window's row, where they are gathered: more are better read as chunks.
 const MOST_GATHERED: usize = 96;
 
-/// As `Halo` in halo.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Arguments {
-    finish: Finish,
-    sn: i64,
-    sc: i64,
-    ss: [i64; 3],
-    n: i32,
-    k_row: i32,
-    sizes: [i32; 3],
-    out: [i32; 3],
-    pad: [i32; 3],
-    tiles_of: [i32; 3],
-    tiles: i32,
-    tiles_n: i32,
+kernel_args! {
+    /// What halo.cu is given. Strides are in elements; spatial ones are of depth, row and column.
+    struct HaloArgs {
+        finish: Finish,
+        sn: i64,
+        sc: i64,
+        ss: [i64; 3],
+        n: i32,
+        k_row: i32,
+        sizes: [i32; 3],
+        out: [i32; 3],
+        pad: [i32; 3],
+        tiles_of: [i32; 3],
+        tiles: i32,
+        tiles_n: i32,
+    }
 }
 
 /// Convolutions of one group in f16 and bf16.
@@ -160,7 +161,8 @@ impl Family for Halo {
         {
             return Err(KernelError::unsupported(format!("{tactic}: not for windows of this size")));
         }
-        let text = [FINISH, &convolution.ending.text(problem)?, KERNEL].join("\n");
+        let text =
+            [&*args::text_of::<HaloArgs>(), FINISH, &convolution.ending.text(problem)?, KERNEL].join("\n");
         let mut source = Source::new("halo.cu", text, "conv_halo");
         for (axis, name) in ["X", "Y", "Z"].into_iter().enumerate() {
             source = source
@@ -205,7 +207,7 @@ impl Family for Halo {
         if tiles * tiles_n >= 1 << 31 {
             return refuse("2^31 tiles or more");
         }
-        let arguments = Arguments {
+        let arguments = HaloArgs {
             finish: convolution.ending.finish(problem, &convolution.rows()),
             sn: pixels.image as i64,
             sc: pixels.channel as i64,
@@ -220,7 +222,7 @@ impl Family for Halo {
             tiles_n: tiles_n as i32,
         };
         let params = Params::new().input(convolution.x).input(convolution.weight);
-        let params = convolution.ending.arguments(params).value(arguments);
+        let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
         let function = only(code)?.function("conv_halo")?;
         let (threads, shared) = (shape.threads(), shape.shared_bytes(&work));
         let room = launch::room(cuda.gpu(), &function, threads, shared)?;

@@ -11,7 +11,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::gpu::Gpu;
 use crate::map::{Body, Laid, Map, Place};
-use crate::operands::{candidate, refuse};
+use crate::operands::{candidate, moved_type, refuse};
 use crate::samples::{Sample, constant, input};
 use crate::steps::{Plan, Planner, Slot};
 
@@ -89,13 +89,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
 /// One copy as a map.
 fn map(part: Move) -> Result<Map, KernelError> {
     let Move { source, output, width, from, to, walks } = part;
-    let storage = match width {
-        1 => "i8",
-        2 => "u16",
-        4 => "u32",
-        8 => "u64",
-        width => return refuse(format!("elements of {width} bytes")),
-    };
+    let storage = moved_type(width)?;
     let size = width as isize;
     let place = match source {
         Source::Input(idx) => Place::Operand(Slot::Input(idx), from / width),

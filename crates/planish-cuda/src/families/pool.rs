@@ -1,16 +1,16 @@
 //! The family of pooling over windows. Pools over whole images are reductions.
 
-use planish_kernel::{
-    Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
-};
-use planish_op::window::{PlacedAxis, WindowAttributes};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
+use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
-use planish_tensor::{DType, Dim};
+use planish_tensor::DType;
 
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
+use crate::images::{ImageStrides, WindowAxis, pixel_threads, placed, three, window_axes};
 use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
 use crate::samples::{Sample, input};
-use crate::space::{block_of, blocks, int, thread_ints};
+use crate::space::{Threads, block_of, blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -26,6 +26,18 @@ const MAX_DEPTH: usize = 32;
 /// Elements of one access with channels innermost.
 const LANES: usize = 8;
 
+kernel_args! {
+    /// What pool.cu is given. Threads go over vectors of channels, columns, rows and depths where channels are
+    /// innermost, else over columns, rows, depths and channels.
+    struct PoolArgs {
+        threads: Threads,
+        channels: i32,
+        windows: [WindowAxis; 3],
+        x: ImageStrides,
+        y: ImageStrides,
+    }
+}
+
 /// Max and average pools.
 pub(crate) struct Pool;
 
@@ -34,64 +46,6 @@ pub(crate) struct Pool;
 enum Fold {
     Max,
     Average { include_pad: bool },
-}
-
-/// An image as five strides: sample, channel, depth, row, column; axes that it has not have stride 0.
-pub(crate) fn image_strides(operand: &Operand) -> Option<[usize; 5]> {
-    let rank = operand.rank();
-    if !(3..=5).contains(&rank) {
-        return None;
-    }
-    let mut strides = [0; 5];
-    strides[0] = operand.strides[0];
-    strides[1] = operand.strides[1];
-    for axis in 2..rank {
-        strides[5 - rank + axis] = operand.strides[axis];
-    }
-    Some(strides)
-}
-
-/// Spatial sizes as depth, row, column, filled up with ones.
-pub(crate) fn three<T: Copy>(list: &[T], one: T) -> [T; 3] {
-    let mut all = [one; 3];
-    for (to, from) in all.iter_mut().rev().zip(list.iter().rev()) {
-        *to = *from;
-    }
-    all
-}
-
-/// An axis that an image has not: one place, one tap.
-pub(crate) const NO_AXIS: PlacedAxis =
-    PlacedAxis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad_begin: 0, pad_end: 0 };
-
-/// The windows of an operator on an image, as depth, row, column.
-pub(crate) fn placed(
-    attributes: &WindowAttributes<'_>,
-    kernel: &[Dim],
-    x: &Operand,
-) -> Option<[PlacedAxis; 3]> {
-    let axes = attributes.axes(kernel).ok()?;
-    let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
-    let placed = placed.collect::<Option<Vec<_>>>().filter(|placed| placed.len() == x.rank() - 2)?;
-    Some(three(&placed, NO_AXIS))
-}
-
-/// The first integers of kernels over images: as `po_thread` in ops.cuh reads them for an image of these sizes, each
-/// thread with so many of its channels where they are innermost, and how many channels there are.
-pub(crate) fn pixel_ints(
-    samples: usize,
-    channels: usize,
-    sizes: [usize; 3],
-    innermost: Option<usize>,
-) -> Result<(usize, Vec<i32>), KernelError> {
-    let [depth, height, width] = sizes;
-    let axes = match innermost {
-        Some(lanes) => [channels.div_ceil(lanes), width, height, depth],
-        None => [width, height, depth, channels],
-    };
-    let (n_threads, mut ints) = thread_ints(samples, &axes)?;
-    ints.push(int(channels)?);
-    Ok((n_threads, ints))
 }
 
 fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
@@ -122,11 +76,9 @@ fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
 fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     let (axes, fold) = wanted(problem)?;
     let (x, y) = (&problem.inputs[0], &problem.outputs[0]);
-    let (Some(from), Some(to)) = (image_strides(x), image_strides(y)) else {
-        return refuse("not an image");
-    };
+    let (from, to) = (ImageStrides::of(x)?, ImageStrides::of(y)?);
     let channels = x.dims[1];
-    let last = from[1] == 1 && to[1] == 1 && channels > 1;
+    let last = from.c == 1 && to.c == 1 && channels > 1;
     let lanes = match channels {
         _ if !last => 1,
         1..4 => 1,
@@ -134,21 +86,15 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         _ => LANES,
     };
     let outputs = axes.map(|axis| axis.output);
-    let (n_threads, mut ints) = pixel_ints(x.dims[0], channels, outputs, last.then_some(lanes))?;
-    for axis in axes {
-        let PlacedAxis { input, kernel, stride, dilation, pad_begin, pad_end, .. } = axis;
-        for value in [input, kernel, stride, dilation, pad_begin, pad_end] {
-            ints.push(int(value)?);
-        }
-    }
-    for stride in from.into_iter().chain(to) {
-        ints.push(int(stride)?);
-    }
+    let threads = pixel_threads(x.dims[0], channels, outputs, last.then_some(lanes))?;
+    let n_threads = threads.len();
+    let numbers =
+        PoolArgs { threads, channels: int(channels)?, windows: window_axes(&axes)?, x: from, y: to };
     int(x.span_bytes().max(y.span_bytes()) / 2)?;
     let small = axes[1].kernel * axes[2].kernel <= MAX_TAPS && axes[0].kernel <= MAX_DEPTH;
     let threads = block_of(gpu, n_threads);
     let text = include_str!("../../kernels/pool.cu");
-    let source = Code::new("pool.cu", text, "pool", ints.len())
+    let source = Code::new("pool.cu", text, "pool", &numbers)
         .define("T", storage(x)?)
         .define("V", lanes)
         .define("IS_MAX", u8::from(fold == Fold::Max))
@@ -161,7 +107,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         .define("PACKED", u8::from(fold == Fold::Max && lanes == LANES && size_of_element(x.dtype) == 2))
         .define("THREADS", threads)
         .source();
-    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use planish_kernel::{Budget, Candidate, KernelError, KernelErrorKind, Tactic, Want};
 
+use crate::args::{self, Field, kernel_args};
 use crate::driver::Module;
 use crate::family::Work;
 use crate::launch::{Launch, Launches, Params};
@@ -88,13 +89,13 @@ impl Offer {
     }
 }
 
-/// As `Cut` in product.cuh: how products are cut into tiles and parts.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct Cut {
-    tiles_m: i32,
-    tiles_n: i32,
-    split: i32,
+kernel_args! {
+    /// How the products of a launch (groups, batches) are cut: tiles along rows and columns, and parts of k.
+    pub(crate) struct Cut {
+        tiles_m: i32,
+        tiles_n: i32,
+        split: i32,
+    }
 }
 
 /// So many products of `m` by `n`, a way to compute them, and its kernels' parameters.
@@ -157,9 +158,15 @@ fn reducing(entry: &str) -> String {
     format!("{entry}_reduce")
 }
 
-/// The source of the kernel `entry` with a way's settings; `ending` is the text of what follows the accumulators.
-pub(crate) fn source(file: &'static str, kernel: &str, entry: &str, ending: &str, way: &Way) -> Source {
-    let source = Source::new(file, [BLOCK, ending, kernel].join("\n"), entry);
+/// The source of the kernel `entry`, which takes an `A`, with a way's settings; `ending` is the text of what follows the accumulators.
+pub(crate) fn source<A: Field + Default>(
+    file: &'static str,
+    kernel: &str,
+    entry: &str,
+    ending: &str,
+    way: &Way,
+) -> Source {
+    let source = Source::new(file, [&*args::text_of::<A>(), BLOCK, ending, kernel].join("\n"), entry);
     let source = match way.split {
         Split::Memory(_) => source.entry(&reducing(entry)),
         Split::None | Split::Cluster(_) => source,

@@ -6,10 +6,11 @@ use planish_kernel::{
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
 use crate::operands::{candidate, is_float, refuse, storage};
 use crate::samples::{Sample, constant, input};
-use crate::space::{self, Axis, blocks, divisor, int};
+use crate::space::{self, Axis, Divisor, blocks, divisors, int, strides_along};
 use crate::steps::{Arg, Code, Plan, Planner, Slot, Step};
 
 #[cfg(test)]
@@ -28,6 +29,28 @@ const LEAST_PART: usize = 4096;
 const MAX_PARTS: usize = 64;
 /// The largest part of a result: a value and a place.
 const PART_BYTES: usize = 16;
+
+kernel_args! {
+    /// What reduce.cu is given.
+    struct ReduceArgs {
+        /// Results; vectors of them unless neighbours are reduced.
+        n_results: i32,
+        /// Elements of each; vectors if neighbours are reduced.
+        n_elements: i32,
+        /// The size of the axis that vectors go along.
+        n_inner: i32,
+        /// Elements of each result.
+        n_gone: i32,
+        /// Elements, or vectors, of one part.
+        per_part: i32,
+        /// Axes that stay and axes that go, innermost first, and their strides.
+        kept: Vec<Divisor>,
+        gone: Vec<Divisor>,
+        x_kept: Vec<i32>,
+        y_kept: Vec<i32>,
+        x_gone: Vec<i32>,
+    }
+}
 
 /// `Reduce*`, ArgMax and ArgMin, GlobalAveragePool and GlobalMaxPool.
 pub(crate) struct Reduce;
@@ -210,28 +233,28 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     let n_parts = if is_arg { 1 } else { n_parts };
     let per_part = n_elements.div_ceil(n_parts);
     let n_parts = n_elements.div_ceil(per_part.max(1)).max(1);
-    let mut ints = vec![int(n_results)?, int(n_elements)?, int(n_inner)?, int(n_gone)?, int(per_part)?];
-    let inner_divisor = |idx: usize, axis: &Axis, vectors: bool| match idx == 0 && vectors {
-        true => divisor(axis.dim.div_ceil(lanes)),
-        false => divisor(axis.dim),
-    };
-    for (idx, axis) in kept.iter().rev().enumerate() {
-        ints.extend(inner_divisor(idx, axis, !along));
-    }
-    for (idx, axis) in gone.iter().rev().enumerate() {
-        ints.extend(inner_divisor(idx, axis, along));
-    }
-    for operand in 0..2 {
-        for axis in kept.iter().rev() {
-            ints.push(space::stride(axis.strides[operand])?);
+    let dividing = |axes: &[Axis], vectors: bool| {
+        let mut all = divisors(axes);
+        if vectors {
+            all[0] = Divisor::of(n_inner.div_ceil(lanes));
         }
-    }
-    for axis in gone.iter().rev() {
-        ints.push(space::stride(axis.strides[0])?);
-    }
+        all
+    };
+    let numbers = ReduceArgs {
+        n_results: int(n_results)?,
+        n_elements: int(n_elements)?,
+        n_inner: int(n_inner)?,
+        n_gone: int(n_gone)?,
+        per_part: int(per_part)?,
+        kept: dividing(&kept, !along),
+        gone: dividing(&gone, along),
+        x_kept: strides_along(&kept, 0)?,
+        y_kept: strides_along(&kept, 1)?,
+        x_gone: strides_along(&gone, 0)?,
+    };
     int(x.span_bytes() / size)?;
     let code = |entry: &'static str| -> Result<Code, KernelError> {
-        Ok(Code::new("reduce.cu", include_str!("../../kernels/reduce.cu"), entry, ints.len())
+        Ok(Code::new("reduce.cu", include_str!("../../kernels/reduce.cu"), entry, &numbers)
             .define("T", storage(x)?)
             .define("U", storage(y)?)
             .define("OP", wanted.op)
@@ -247,7 +270,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         Arg::Address(Slot::Input(0), 0),
         Arg::Address(Slot::Output(0), 0),
         if n_parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing },
-        Arg::Ints(ints.clone()),
+        Arg::of(&numbers),
     ];
     let grid = [blocks(n_results, THREADS / sharers)?, n_parts as u32, 1];
     let mut plan = Plan::one(code("reduce")?.source(), grid, THREADS as u32, args);
@@ -261,7 +284,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
             threads: THREADS as u32,
             cluster: 1,
             shared: 0,
-            args: vec![Arg::Address(Slot::Output(0), 0), Arg::Address(Slot::Workspace, 0), Arg::Ints(ints)],
+            args: vec![Arg::Address(Slot::Output(0), 0), Arg::Address(Slot::Workspace, 0), Arg::of(&numbers)],
         });
     }
     Ok(plan)

@@ -6,17 +6,40 @@ use planish_op::resize::ResizeScale;
 use planish_op::{self as op, Op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
 use planish_tensor::{DType, Tensor};
 
-use super::pool::{image_strides, pixel_ints, three};
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, refuse, storage};
+use crate::images::{ImageStrides, pixel_threads, three};
+use crate::operands::{candidate, is_float, moved_type, refuse, storage};
 use crate::samples::{Sample, constant, input};
-use crate::space::{blocks, int};
+use crate::space::{Threads, blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
 mod tests;
 
 const REVISION: u32 = 1;
+
+kernel_args! {
+    /// How points of the output lie along an axis of the input.
+    struct ResizeAxis {
+        /// Of the input.
+        size: i32,
+        /// 0 down, 1 up, 2 to the nearest, halves down, 3 halves up, 4 the axis is left alone.
+        rounding: i32,
+        /// Point `p` is at `(p · line[0] + line[1]) / line[2] + line[3]`.
+        line: [f64; 4],
+    }
+
+    /// What resize.cu is given. Threads go over the output as a pool's do.
+    struct ResizeArgs {
+        threads: Threads,
+        channels: i32,
+        x: ImageStrides,
+        y: ImageStrides,
+        /// Depth, row, column.
+        axes: [ResizeAxis; 3],
+    }
+}
 
 /// Resizes of the spatial axes of images.
 pub(crate) struct Resize;
@@ -71,7 +94,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         && (is_float(x.dtype) || (is_nearest && !x.dtype.is_sub_byte()))
         && x.packed.is_none()
         && !op.antialias;
-    let (Some(from), Some(to), true) = (image_strides(x), image_strides(y), fits) else {
+    let (Ok(from), Ok(to), true) = (ImageStrides::of(x), ImageStrides::of(y), fits) else {
         return refuse("not a resize of an image that kernels here compute");
     };
     let Some(axes) = resized_axes(op, problem, x, y) else {
@@ -86,40 +109,29 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     }
     let spatial = three(spatial, ResizedAxis::TRIVIAL);
     let channels = x.dims[1];
-    let last = from[1] == 1 && to[1] == 1 && channels > 1;
+    let last = from.c == 1 && to.c == 1 && channels > 1;
     let size = x.dtype.bits() / 8;
     let widest = if is_nearest { 16 / size } else { 8 };
     let lanes = if last { widest.min(channels.next_power_of_two()) } else { 1 };
     let outputs = spatial.map(|axis| axis.to);
-    let (n_threads, mut ints) = pixel_ints(x.dims[0], channels, outputs, last.then_some(lanes))?;
-    for stride in from.into_iter().chain(to) {
-        ints.push(int(stride)?);
-    }
+    let threads = pixel_threads(x.dims[0], channels, outputs, last.then_some(lanes))?;
+    let n_threads = threads.len();
     int(x.span_bytes().max(y.span_bytes()) / size)?;
-    for axis in spatial {
+    let mut axes = <[ResizeAxis; 3]>::default();
+    for (to, axis) in axes.iter_mut().zip(spatial) {
         let Some(line) = line(&axis, op.coordinate_transformation_mode) else {
             return refuse("a region of interest");
         };
-        ints.extend([int(axis.from)?, rounding(&axis, op.nearest_mode)]);
-        for value in line {
-            let bits = value.to_bits();
-            ints.extend([bits as u32 as i32, (bits >> 32) as u32 as i32]);
-        }
+        *to = ResizeAxis { size: int(axis.from)?, rounding: rounding(&axis, op.nearest_mode), line };
     }
-    let element = match (is_nearest, size) {
-        (false, _) => storage(x)?,
-        (true, 1) => "i8",
-        (true, 2) => "u16",
-        (true, 4) => "u32",
-        (true, 8) => "u64",
-        _ => return refuse(format!("elements of {size} bytes")),
-    };
+    let numbers = ResizeArgs { threads, channels: int(channels)?, x: from, y: to, axes };
+    let element = if is_nearest { moved_type(size)? } else { storage(x)? };
     let taps = match op.mode {
         ResizeMode::Nearest => 1,
         ResizeMode::Linear => 2,
         ResizeMode::Cubic => 4,
     };
-    let source = Code::new("resize.cu", include_str!("../../kernels/resize.cu"), "resize", ints.len())
+    let source = Code::new("resize.cu", include_str!("../../kernels/resize.cu"), "resize", &numbers)
         .define("T", element)
         .define("V", lanes)
         .define("LAST", u8::from(last))
@@ -127,7 +139,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         .define("EXCLUDE", u8::from(op.exclude_outside))
         .define("CUBIC_A", format!("{:?}f", op.cubic_coeff_a))
         .source();
-    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
 }
 

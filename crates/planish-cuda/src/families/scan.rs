@@ -5,9 +5,10 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, refuse, storage, strides};
+use crate::lines::Lines;
+use crate::operands::{candidate, is_float, refuse, storage};
 use crate::samples::{Sample, constant, input};
-use crate::space::{self, blocks, divisor, int};
+use crate::space::blocks;
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -39,26 +40,16 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     if x.is_empty() {
         return Ok(Plan::default());
     }
-    let mut dims = x.dims.clone();
-    let len = std::mem::replace(&mut dims[axis], 1);
-    let (from, to) = (strides(x), strides(y));
-    let axes = space::joined(&dims, &[&from, &to], 0);
-    let n_lines: usize = dims.iter().product();
-    let mut ints = vec![int(n_lines)?, int(len)?, int(x.strides[axis])?, int(y.strides[axis])?];
-    axes.iter().rev().for_each(|axis| ints.extend(divisor(axis.dim)));
-    for operand in 0..2 {
-        for axis in axes.iter().rev() {
-            ints.push(space::stride(axis.strides[operand])?);
-        }
-    }
-    let source = Code::new("scan.cu", include_str!("../../kernels/scan.cu"), "scan", ints.len())
+    let lines = Lines::of(&[x, y], axis);
+    let numbers = lines.args()?;
+    let source = Code::new("scan.cu", include_str!("../../kernels/scan.cu"), "scan", &numbers)
         .define("T", storage(x)?)
         .define("REVERSE", u8::from(op.reverse))
         .define("EXCLUSIVE", u8::from(op.exclusive))
-        .define("N_OUT", axes.len())
+        .define("N_OUT", lines.axes.len())
         .source();
-    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
-    Ok(Plan::one(source, [blocks(n_lines, 256)?, 1, 1], 256, args))
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
+    Ok(Plan::one(source, [blocks(lines.n, 256)?, 1, 1], 256, args))
 }
 
 impl Planner for Scan {

@@ -5,11 +5,12 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, R
 use planish_op::{self as op, Op, ScatterReduction};
 use planish_tensor::{DType, normalize_axis};
 
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
 use crate::indices::Index;
-use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
+use crate::operands::{candidate, is_float, moved_type, refuse, size_of_element, storage};
 use crate::samples::Sample;
-use crate::space::{blocks, divisor, int};
+use crate::space::{Divisor, blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -21,6 +22,29 @@ const LAUNCH_NS: f64 = 1_000.0;
 /// Nanoseconds from one fold of a thread to the next: it reads what it may just have written.
 const FOLD_NS: f64 = 600.0;
 const THREADS: u32 = 256;
+
+kernel_args! {
+    /// What scatter.cu is given: by the stage some of it, the rest is zero.
+    struct ScatterArgs {
+        n_threads: i32,
+        /// Of the data's indexed axis.
+        axis_size: i32,
+        axis_stride: i32,
+        /// Updates that a thread folds in, and the distance of their indices.
+        n_folds: i32,
+        index_step: i32,
+        /// Elements of a slice, and what takes a vector's place in one off its number.
+        slice: i32,
+        slice_vectors: Divisor,
+        /// Axes of the index, innermost first, their strides in the data (of the indexed one 0) and in the index.
+        axes: Vec<Divisor>,
+        data_strides: Vec<i32>,
+        index_strides: Vec<i32>,
+        /// Axes of a tuple: sizes, and strides in slices.
+        tuple_sizes: Vec<i32>,
+        tuple_strides: Vec<i32>,
+    }
+}
 
 /// What a thread does.
 #[derive(Clone, Copy)]
@@ -119,9 +143,9 @@ impl<'a> Parts<'a> {
         n_threads: usize,
         (element, lanes): (&str, usize),
         n: usize,
-        mut ints: Vec<i32>,
+        numbers: ScatterArgs,
     ) -> Result<Plan, KernelError> {
-        ints.insert(0, int(n_threads)?);
+        let numbers = ScatterArgs { n_threads: int(n_threads)?, ..numbers };
         let fold = match self.reduction {
             ScatterReduction::Add => "pl_add",
             ScatterReduction::Mul => "pl_mul",
@@ -129,7 +153,7 @@ impl<'a> Parts<'a> {
             ScatterReduction::Min | ScatterReduction::None => "pl_min",
         };
         let reads_index = matches!(stage, Stage::Mark | Stage::Fold);
-        let code = Code::new("scatter.cu", include_str!("../../kernels/scatter.cu"), "scatter", ints.len())
+        let code = Code::new("scatter.cu", include_str!("../../kernels/scatter.cu"), "scatter", &numbers)
             .define("STAGE", stage as u8)
             .define("T", element)
             .define("V", lanes)
@@ -148,51 +172,58 @@ impl<'a> Parts<'a> {
                 Arg::Nothing
             },
             if reads_index { Arg::Address(Slot::Fault, 0) } else { Arg::Nothing },
-            Arg::Ints(ints),
+            Arg::of(&numbers),
         ];
         let grid = [blocks(n_threads, THREADS as usize)?, 1, 1];
         Ok(Plan::one(code.source(), grid, THREADS, args))
     }
 
-    /// Size and stride in slices of each axis of a tuple.
-    fn tuple_axes(&self) -> Result<Vec<i32>, KernelError> {
-        let mut ints = Vec::new();
-        for at in 0..self.depth() {
-            ints.push(int(self.data.dims[at])?);
-            ints.push(int(self.data.dims[at + 1..self.depth()].iter().product())?);
-        }
-        Ok(ints)
+    /// What places by tuples ask for.
+    fn tuple_args(&self) -> Result<ScatterArgs, KernelError> {
+        let depth = self.depth();
+        let dims = &self.data.dims[..depth];
+        let step = |at: usize| int(dims[at + 1..].iter().product());
+        Ok(ScatterArgs {
+            tuple_sizes: dims.iter().map(|dim| int(*dim)).collect::<Result<_, _>>()?,
+            tuple_strides: (0..depth).map(step).collect::<Result<_, _>>()?,
+            ..ScatterArgs::default()
+        })
+    }
+
+    /// What places along the indexed axis ask for, and others along these axes.
+    fn axis_args(&self, axis: usize, others: &[usize]) -> Result<ScatterArgs, KernelError> {
+        let stride = |at: &usize| if *at == axis { Ok(0) } else { int(self.data.strides[*at]) };
+        Ok(ScatterArgs {
+            axis_size: int(self.data.dims[axis])?,
+            axis_stride: int(self.data.strides[axis])?,
+            axes: others.iter().map(|at| Divisor::of(self.index.dims[*at])).collect(),
+            data_strides: others.iter().map(stride).collect::<Result<_, _>>()?,
+            ..ScatterArgs::default()
+        })
     }
 
     /// The last update of every place, or what was there.
     fn last(&self) -> Result<Plan, KernelError> {
         let size = size_of_element(self.data.dtype);
-        let element = match size {
-            1 => "i8",
-            2 => "u16",
-            4 => "u32",
-            8 => "u64",
-            size => return refuse(format!("elements of {size} bytes")),
-        };
         let run = self.run();
         let lanes = lanes(run, size);
         let n_slices = self.data.len() / run;
-        let (n, ints) = match self.axis {
+        let element = moved_type(size)?;
+        let (n, mark) = match self.axis {
             Some(axis) => {
-                let mut ints = vec![int(self.data.dims[axis])?, int(self.data.strides[axis])?, 0];
-                for at in (0..self.data.rank()).rev() {
-                    ints.extend(divisor(self.index.dims[at]));
-                    ints.push(if at == axis { 0 } else { int(self.data.strides[at])? });
-                }
-                (self.data.rank(), ints)
+                let all: Vec<usize> = (0..self.data.rank()).rev().collect();
+                (self.data.rank(), self.axis_args(axis, &all)?)
             }
-            None => (self.depth(), [vec![0, 0, 0], self.tuple_axes()?].concat()),
+            None => (self.depth(), self.tuple_args()?),
         };
-        let mut pick: Vec<i32> = divisor(run / lanes).to_vec();
-        pick.push(int(run)?);
+        let pick = ScatterArgs {
+            slice_vectors: Divisor::of(run / lanes),
+            slice: int(run)?,
+            ..ScatterArgs::default()
+        };
         let mut plan = self
-            .launch(Stage::Forget, n_slices, (element, 1), 0, Vec::new())?
-            .then(self.launch(Stage::Mark, self.n_places(), (element, 1), n, ints)?)
+            .launch(Stage::Forget, n_slices, (element, 1), 0, ScatterArgs::default())?
+            .then(self.launch(Stage::Mark, self.n_places(), (element, 1), n, mark)?)
             .then(self.launch(Stage::Pick, self.data.len() / lanes, (element, lanes), 0, pick)?);
         plan.workspace = 4 * n_slices;
         Ok(plan)
@@ -214,30 +245,31 @@ impl<'a> Parts<'a> {
             return refuse(format!("folds of {}", self.data.dtype));
         }
         let lanes = lanes(self.data.len(), size);
-        let copy = self.launch(Stage::Copy, self.data.len() / lanes, (element, lanes), 0, Vec::new())?;
+        let copy =
+            self.launch(Stage::Copy, self.data.len() / lanes, (element, lanes), 0, ScatterArgs::default())?;
         if moves_only {
             return Ok(copy);
         }
         let fold = match self.axis {
             Some(axis) => {
                 let index_strides = Layout::Plain.strides(self.index.dims);
-                let mut ints = vec![
-                    int(self.data.dims[axis])?,
-                    int(self.data.strides[axis])?,
-                    int(self.index.dims[axis])?,
-                    int(index_strides[axis])?,
-                ];
-                for at in (0..self.data.rank()).rev().filter(|&at| at != axis) {
-                    ints.extend(divisor(self.index.dims[at]));
-                    ints.push(int(self.data.strides[at])?);
-                    ints.push(int(index_strides[at])?);
-                }
+                let others: Vec<usize> = (0..self.data.rank()).rev().filter(|&at| at != axis).collect();
+                let fold = ScatterArgs {
+                    n_folds: int(self.index.dims[axis])?,
+                    index_step: int(index_strides[axis])?,
+                    index_strides: others
+                        .iter()
+                        .map(|at| int(index_strides[*at]))
+                        .collect::<Result<_, _>>()?,
+                    ..self.axis_args(axis, &others)?
+                };
                 let n_lines = self.index.len() / self.index.dims[axis];
-                self.launch(Stage::Fold, n_lines, (element, 1), self.data.rank() - 1, ints)?
+                self.launch(Stage::Fold, n_lines, (element, 1), others.len(), fold)?
             }
             None => {
-                let ints = [vec![int(self.n_places())?, int(self.run())?, 0], self.tuple_axes()?].concat();
-                self.launch(Stage::Fold, self.run(), (element, 1), self.depth(), ints)?
+                let (n_folds, slice) = (int(self.n_places())?, int(self.run())?);
+                let fold = ScatterArgs { n_folds, slice, ..self.tuple_args()? };
+                self.launch(Stage::Fold, self.run(), (element, 1), self.depth(), fold)?
             }
         };
         Ok(copy.then(fold))

@@ -5,9 +5,10 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, refuse, storage, strides};
+use crate::lines::Lines;
+use crate::operands::{candidate, is_float, refuse, storage};
 use crate::samples::Sample;
-use crate::space::{self, blocks, divisor, int};
+use crate::space::{blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -46,16 +47,12 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     if x.is_empty() {
         return Ok(Plan::default());
     }
-    let mut dims = x.dims.clone();
-    let len = std::mem::replace(&mut dims[axis], 1);
-    let (from, to) = (strides(x), strides(y));
-    let axes = space::joined(&dims, &[&from, &to], 0);
-    let n_lines: usize = dims.iter().product();
-    let (step, step_to) = match len {
-        1 => (1, 1),
-        _ => (x.strides[axis], y.strides[axis]),
-    };
-    let along = step == 1 && step_to == 1;
+    let mut lines = Lines::of(&[x, y], axis);
+    if lines.len == 1 {
+        lines.steps = vec![1, 1];
+    }
+    let (len, axes) = (lines.len, &lines.axes);
+    let along = lines.steps == [1, 1];
     let aligned = |lanes: usize| axes.iter().flat_map(|axis| &axis.strides).all(|s| s % lanes as isize == 0);
     let size = x.dtype.bits().min(y.dtype.bits()) / 8;
     let mut lanes = if along { 16 / size } else { 1 };
@@ -66,18 +63,10 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     let sharers = if len <= 32 * MAX_HELD / 2 { 32 } else { THREADS };
     let held = len.div_ceil(sharers * lanes).next_power_of_two() * lanes;
     let held = if along && held <= MAX_HELD { held } else { 0 };
-    let mut ints = vec![int(n_lines)?, int(len)?, int(step)?, int(step_to)?];
-    for axis in axes.iter().rev() {
-        ints.extend(divisor(axis.dim));
-    }
-    for operand in 0..2 {
-        for axis in axes.iter().rev() {
-            ints.push(space::stride(axis.strides[operand])?);
-        }
-    }
+    let numbers = lines.args()?;
     int(x.span_bytes().max(y.span_bytes()) / 2)?;
     let text = include_str!("../../kernels/softmax.cu");
-    let source = Code::new("softmax.cu", text, "softmax", ints.len())
+    let source = Code::new("softmax.cu", text, "softmax", &numbers)
         .define("T", storage(x)?)
         .define("U", storage(y)?)
         .define("IS_LOG", u8::from(log))
@@ -88,8 +77,8 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         .define("N_OUT", axes.len())
         .source();
     let per_block = if along { THREADS / sharers } else { THREADS };
-    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::Ints(ints)];
-    Ok(Plan::one(source, [blocks(n_lines, per_block)?, 1, 1], THREADS as u32, args))
+    let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
+    Ok(Plan::one(source, [blocks(lines.n, per_block)?, 1, 1], THREADS as u32, args))
 }
 
 impl Planner for Softmax {

@@ -19,6 +19,7 @@ use super::conv::region::Convolution;
 use super::product::finish::Finish;
 use super::product::{self, Math, Offer};
 use super::wproduct::trials;
+use crate::args::{self, ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
 use crate::driver::Module;
@@ -40,20 +41,20 @@ const MAX_CHANNELS: usize = 7;
 /// The longest row of weights: fragments' places are registers.
 const MAX_ROW: usize = 512;
 
-/// As `Stem` in stem.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Arguments {
-    finish: Finish,
-    sn: i64,
-    sc: i32,
-    ss: [i32; 3],
-    size: [i32; 3],
-    out: [i32; 3],
-    pad: [i32; 3],
-    tiles: [i32; 3],
-    n_tiles: i32,
-    n: i32,
+kernel_args! {
+    /// What stem.cu is given. Spatial sizes are of depth, row and column.
+    struct StemArgs {
+        finish: Finish,
+        sn: i64,
+        sc: i32,
+        ss: [i32; 3],
+        size: [i32; 3],
+        out: [i32; 3],
+        pad: [i32; 3],
+        tiles: [i32; 3],
+        n_tiles: i32,
+        n: i32,
+    }
 }
 
 /// First layers.
@@ -194,7 +195,7 @@ impl Family for Stem {
         };
         let First { problem, convolution, row, .. } = &first;
         let ending = &convolution.ending;
-        let text = [FINISH, &ending.text(problem)?, BLOCK, KERNEL].join("\n");
+        let text = [&*args::text_of::<StemArgs>(), FINISH, &ending.text(problem)?, BLOCK, KERNEL].join("\n");
         let mut source = Source::new("stem.cu", text, "stem")
             .define("X_T", x_type)
             .define("TIN", math.name_in_c())
@@ -235,7 +236,7 @@ impl Family for Stem {
         let tiles = tile.counts(convolution);
         let n_tiles = tiles.iter().product::<usize>() * convolution.n_images;
         let axes = &convolution.axes;
-        let arguments = Arguments {
+        let arguments = StemArgs {
             finish: convolution.ending.finish(problem, &convolution.rows()),
             sn: x.strides[0] as i64,
             sc: x.strides[1] as i32,
@@ -248,7 +249,7 @@ impl Family for Stem {
             n: convolution.n as i32,
         };
         let params = Params::new().input(convolution.x).input(convolution.weight);
-        let params = convolution.ending.arguments(params).value(arguments);
+        let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
         let function = only(code)?.function("stem")?;
         let shared = tile.shared_bytes(convolution, *row);
         let columns = convolution.n.div_ceil(tile.bn);

@@ -4,10 +4,12 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tacti
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
+use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, refuse, storage, strides};
+use crate::lines::Lines;
+use crate::operands::{candidate, is_float, refuse, storage};
 use crate::samples::{Sample, constant, input};
-use crate::space::{self, blocks, divisor, int};
+use crate::space::{Divisor, blocks, divisors, int, ints, strides_along};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
 #[cfg(test)]
@@ -17,6 +19,24 @@ const REVISION: u32 = 1;
 
 /// Elements of the longest line: 32 KiB of keys with their places.
 const MAX_LINE: usize = 4096;
+
+kernel_args! {
+    /// What topk.cu is given.
+    struct TopKArgs {
+        len: i32,
+        /// How many are taken.
+        k: i32,
+        /// Strides along a line.
+        x_step: i32,
+        value_step: i32,
+        place_step: i32,
+        /// The lines' axes, innermost first, and their strides.
+        axes: Vec<Divisor>,
+        x_strides: Vec<i32>,
+        value_strides: Vec<i32>,
+        place_strides: Vec<i32>,
+    }
+}
 
 /// TopK of floats and of i32.
 pub(crate) struct TopK;
@@ -50,22 +70,21 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     if values.is_empty() {
         return Ok(Plan::default());
     }
-    let mut dims = x.dims.clone();
-    dims[axis] = 1;
-    let (from, to, at) = (strides(x), strides(values), strides(places));
-    let axes = space::joined(&dims, &[&from, &to, &at], 0);
-    let n_lines: usize = dims.iter().product();
-    let mut ints = vec![int(x.dims[axis])?, int(k)?];
-    for operand in [x, values, places] {
-        ints.push(int(operand.strides[axis])?);
-    }
-    axes.iter().rev().for_each(|axis| ints.extend(divisor(axis.dim)));
-    for operand in 0..3 {
-        for axis in axes.iter().rev() {
-            ints.push(space::stride(axis.strides[operand])?);
-        }
-    }
-    let source = Code::new("topk.cu", include_str!("../../kernels/topk.cu"), "topk", ints.len())
+    let lines = Lines::of(&[x, values, places], axis);
+    let axes = &lines.axes;
+    let [x_step, value_step, place_step] = ints([lines.steps[0], lines.steps[1], lines.steps[2]])?;
+    let numbers = TopKArgs {
+        len: int(lines.len)?,
+        k: int(k)?,
+        x_step,
+        value_step,
+        place_step,
+        axes: divisors(axes),
+        x_strides: strides_along(axes, 0)?,
+        value_strides: strides_along(axes, 1)?,
+        place_strides: strides_along(axes, 2)?,
+    };
+    let source = Code::new("topk.cu", include_str!("../../kernels/topk.cu"), "topk", &numbers)
         .define("T", storage(x)?)
         .define("LARGEST", u8::from(op.largest))
         .define("SIZE", x.dims[axis].next_power_of_two().max(2))
@@ -75,9 +94,9 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         Arg::Address(Slot::Input(0), 0),
         Arg::Address(Slot::Output(0), 0),
         Arg::Address(Slot::Output(1), 0),
-        Arg::Ints(ints),
+        Arg::of(&numbers),
     ];
-    Ok(Plan::one(source, [blocks(n_lines, 1)?, 1, 1], 256, args))
+    Ok(Plan::one(source, [blocks(lines.n, 1)?, 1, 1], 256, args))
 }
 
 impl Planner for TopK {

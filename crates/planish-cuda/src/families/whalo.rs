@@ -15,6 +15,7 @@ use super::product::finish::Finish;
 use super::product::{self, Math};
 use super::wconv;
 use super::wproduct::{self, Setting};
+use crate::args::kernel_args;
 use crate::backend::Cuda;
 use crate::driver::{Module, TensorMap};
 use crate::family::{Family, Work, only};
@@ -28,18 +29,18 @@ const KERNEL: &str = include_str!("../../kernels/whalo.cu");
 /// Raised when the kernel changes.
 const REVISION: u32 = 2;
 
-/// As `Halo` in whalo.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Arguments {
-    finish: Finish,
-    n: i32,
-    tiles_n: i32,
-    tiles: i32,
-    tiles_of: [i32; 3],
-    size: [i32; 3],
-    pad: [i32; 3],
-    chunks: i32,
+kernel_args! {
+    /// What whalo.cu is given. Sizes are along x, y, z; `tiles` are pieces of all images, `chunks` those of the channels.
+    struct WHaloArgs {
+        finish: Finish,
+        n: i32,
+        tiles_n: i32,
+        tiles: i32,
+        tiles_of: [i32; 3],
+        size: [i32; 3],
+        pad: [i32; 3],
+        chunks: i32,
+    }
 }
 
 /// Convolutions of stride 1 on Hopper's own units.
@@ -144,7 +145,7 @@ impl Family for WHalo {
         }
         let setting = setting(&convolution, problem, math, &piece);
         let [gx, gy, gz] = piece.groups;
-        let source = Source::new("whalo.cu", setting.text(KERNEL)?, "whalo")
+        let source = Source::new("whalo.cu", setting.text::<WHaloArgs>(KERNEL)?, "whalo")
             .define("KIND", convolution.spatial)
             .define("GX", gx)
             .define("GY", gy)
@@ -180,7 +181,7 @@ impl Family for WHalo {
         if tiles * tiles_n >= 1 << 31 {
             return refuse("2^31 tiles or more");
         }
-        let arguments = Arguments {
+        let arguments = WHaloArgs {
             finish: convolution.ending.finish(problem, &convolution.rows()),
             n: convolution.n as i32,
             tiles_n: tiles_n as i32,
@@ -194,7 +195,7 @@ impl Family for WHalo {
             (convolution.x, image_map(&convolution, problem, math, &piece)),
             (convolution.weight, weight_map(&convolution, math, &piece)),
         ];
-        let params = setting(&convolution, problem, math, &piece).params(factors, arguments);
+        let params = setting(&convolution, problem, math, &piece).params(factors, &arguments);
         let function = only(code)?.function("whalo")?;
         let (threads, shared) = (piece.threads(), piece.shared_bytes(taps(&convolution)));
         let room = launch::room(cuda.gpu(), &function, threads, shared)?;

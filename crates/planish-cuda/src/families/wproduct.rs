@@ -21,6 +21,7 @@ use planish_tensor::DType;
 use super::conv::region::Convolution;
 use super::product::finish::{Ending, Finish, Rows};
 use super::product::{self, Math, Offer};
+use crate::args::{self, ArgBytes, Field, kernel_args};
 use crate::driver::{Module, Swizzle, TensorMap};
 use crate::family::Work;
 use crate::gpu::Gpu;
@@ -37,12 +38,22 @@ const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 /// Raised when the kernels change.
 pub(super) const REVISION: u32 = 2;
 
-/// As `Places` in wproduct.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Places {
-    size: [i32; 4],
-    wanted: i32,
+kernel_args! {
+    /// The sizes of the output's row dimensions, outermost first; `wanted` where some operand is not linear.
+    pub(super) struct Places {
+        size: [i32; 4],
+        wanted: i32,
+    }
+
+    /// A convolution's windows: width, height, depth.
+    pub(super) struct Window {
+        /// Of the output.
+        pub(super) size: [i32; 3],
+        pub(super) stride: [i32; 3],
+        pub(super) pad: [i32; 3],
+        pub(super) taps: [i32; 3],
+        pub(super) dilation: [i32; 3],
+    }
 }
 
 impl Places {
@@ -52,36 +63,27 @@ impl Places {
     }
 }
 
-/// A convolution's windows as the kernel takes them: width, height, depth.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Window {
-    pub(super) size: [i32; 3],
-    pub(super) stride: [i32; 3],
-    pub(super) pad: [i32; 3],
-    pub(super) taps: [i32; 3],
-    pub(super) dilation: [i32; 3],
-}
-
 impl Window {
     /// Of a matrix product.
     pub(super) const NONE: Window =
         Window { size: [1; 3], stride: [1; 3], pad: [0; 3], taps: [1; 3], dilation: [1; 3] };
 }
 
-/// As `Product` in wproduct.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Arguments {
-    finish: Finish,
-    places: Places,
-    m: i32,
-    n: i32,
-    tiles_n: i32,
-    tiles: i32,
-    chunks: i32,
-    tap_chunks: i32,
-    window: Window,
+kernel_args! {
+    /// What wproduct.cu is given: sizes of the product, its tiles, and how its windows lie.
+    struct WProductArgs {
+        finish: Finish,
+        places: Places,
+        m: i32,
+        n: i32,
+        /// Tiles along n, and all of them.
+        tiles_n: i32,
+        tiles: i32,
+        /// Pieces of k, and those of one tap.
+        chunks: i32,
+        tap_chunks: i32,
+        window: Window,
+    }
 }
 
 /// The best of the candidates, in the order of their prices.
@@ -161,10 +163,11 @@ pub(super) struct Setting<'a> {
 
 impl Setting<'_> {
     /// The text with what follows the accumulators, in front of a kernel.
-    pub(super) fn text(&self, kernel: &str) -> Result<String, KernelError> {
+    pub(super) fn text<A: Field + Default>(&self, kernel: &str) -> Result<String, KernelError> {
         let products = tile::products(self.tile.bn, self.math.name_in_c());
         let ending = self.ending.text(self.problem)?;
-        Ok([FINISH, HOPPER, &ending, &products, BLOCK, TILE, kernel].join("\n"))
+        let structures = args::text_of::<A>();
+        Ok([&*structures, FINISH, HOPPER, &ending, &products, BLOCK, TILE, kernel].join("\n"))
     }
 
     /// The settings that kernels share.
@@ -186,7 +189,7 @@ impl Setting<'_> {
     }
 
     pub(super) fn source(&self) -> Result<Source, KernelError> {
-        let source = Source::new("wproduct.cu", self.text(KERNEL)?, "wproduct")
+        let source = Source::new("wproduct.cu", self.text::<WProductArgs>(KERNEL)?, "wproduct")
             .define("KIND", self.kind)
             .define("STAGES", self.tile.stages)
             .define("B_WEIGHT", u32::from(self.b_weight));
@@ -194,10 +197,10 @@ impl Setting<'_> {
     }
 
     /// The parameters of both kernels: the factors' maps, what follows the accumulators, and the kernel's own.
-    pub(super) fn params<T: Copy + 'static>(&self, factors: [(usize, TensorMap); 2], own: T) -> Params {
+    pub(super) fn params(&self, factors: [(usize, TensorMap); 2], own: &impl Field) -> Params {
         let [(a, map_a), (b, map_b)] = factors;
         let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);
-        self.ending.arguments(params).value(own)
+        self.ending.arguments(params).structure(&ArgBytes::of(own))
     }
 
     /// The launch: both factors with their maps, sizes of the product (`k` of one tap), and the windows.
@@ -213,7 +216,7 @@ impl Setting<'_> {
         let tiles_n = amount.n.div_ceil(tile.bn as usize);
         let tiles = amount.m.div_ceil(tile.bm as usize) * tiles_n;
         let tap_chunks = amount.c.div_ceil(tile.bk as usize);
-        let arguments = Arguments {
+        let arguments = WProductArgs {
             finish: self.ending.finish(self.problem, &self.rows),
             places: Places::new(self.ending, self.problem, &self.rows),
             m: int(amount.m)?,
@@ -232,7 +235,7 @@ impl Setting<'_> {
             split => tiles * split as usize,
         };
         int(blocks)?;
-        let launch = Launch::line(function, blocks, threads, self.params(factors, arguments));
+        let launch = Launch::line(function, blocks, threads, self.params(factors, &arguments));
         Ok(Launches::one(launch.with_shared(shared)?.programmatic()))
     }
 }

@@ -28,8 +28,8 @@ impl Shape<'_> {
         }
     }
 
-    /// The program's function, constants, and the kernel's head.
-    pub(super) fn head(&self) -> Result<String, KernelError> {
+    /// The program's function, constants, and the head of a kernel that takes this structure.
+    pub(super) fn head(&self, args: &str) -> Result<String, KernelError> {
         if self.is_epilogue() {
             return Err(KernelError::unsupported("an epilogue has nothing in front of it here"));
         }
@@ -54,7 +54,7 @@ impl Shape<'_> {
         }
         let _ = writeln!(
             text,
-            "extern \"C\" __global__ void __launch_bounds__({THREADS}) map({}, const Ints a) {{",
+            "extern \"C\" __global__ void __launch_bounds__({THREADS}) map({}, const {args} a) {{",
             parameters.join(", ")
         );
         text.push_str("  let_next_begin();\n  wait_for_inputs();\n");
@@ -80,12 +80,10 @@ impl Shape<'_> {
 
     /// Reads every input that is not tiled, computes, and writes, with places `x0`, `x1`, … of the operands and
     /// `left` elements of the row.
-    pub(super) fn element_text(&self, text: &mut String, strides_at: usize, tails: bool) {
+    pub(super) fn element_text(&self, text: &mut String, tails: bool) {
         let lanes = self.lanes;
-        let n_axes = self.axes.len();
         for idx in 0..self.n_inputs() {
             let (storage, wide, name) = (self.storage(idx), self.wide(idx), self.name(idx));
-            let step = strides_at + idx * n_axes;
             let _ = match self.inner[idx] {
                 Inner::Dense if tails => writeln!(
                     text,
@@ -98,7 +96,7 @@ impl Shape<'_> {
                 Inner::Repeats => writeln!(text, "  const {wide} i{idx} = po_widen({name}[x{idx}]);"),
                 Inner::Strided => writeln!(
                     text,
-                    "  {wide} i{idx}[{lanes}];\n#pragma unroll\n  for (int j = 0; j < {lanes}; j++) i{idx}[j] = {}po_widen({name}[x{idx} + j * a.v[{step}]]);",
+                    "  {wide} i{idx}[{lanes}];\n#pragma unroll\n  for (int j = 0; j < {lanes}; j++) i{idx}[j] = {}po_widen({name}[x{idx} + j * a.strides[{idx}][0]]);",
                     if tails { format!("j >= left ? ({wide})0 : ") } else { String::new() }
                 ),
                 Inner::Tiled => writeln!(
@@ -126,7 +124,7 @@ impl Shape<'_> {
         );
         for output in 0..self.map.outputs.len() {
             let idx = self.n_inputs() + output;
-            let (storage, step) = (self.storage(idx), strides_at + idx * n_axes);
+            let storage = self.storage(idx);
             let _ = match (self.inner[idx], tails) {
                 (Inner::Dense, true) => {
                     writeln!(text, "  po_store_part<{storage}, {lanes}>(p{idx} + x{idx}, o{output}, left);")
@@ -136,7 +134,7 @@ impl Shape<'_> {
                 }
                 (_, tails) => writeln!(
                     text,
-                    "#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {}p{idx}[x{idx} + j * a.v[{step}]] = Narrow<{storage}>::make(o{output}[j]);",
+                    "#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {}p{idx}[x{idx} + j * a.strides[{idx}][0]] = Narrow<{storage}>::make(o{output}[j]);",
                     if tails { "if (j < left) " } else { "" }
                 ),
             };

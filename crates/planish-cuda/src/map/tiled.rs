@@ -5,7 +5,22 @@ use std::fmt::Write;
 use planish_kernel::KernelError;
 
 use super::{Inner, Map, Place, Shape, THREADS};
-use crate::space::{self, Axis, divisor};
+use crate::args::kernel_args;
+use crate::space::{self, Axis, Divisor};
+
+kernel_args! {
+    /// What the kernel is given.
+    pub(super) struct TiledMapArgs {
+        /// Sizes of the innermost axis and of the one that tiled inputs lie along, and tiles along both.
+        inner: i32,
+        across: i32,
+        inner_tiles: Divisor,
+        across_tiles: Divisor,
+        /// The other axes, innermost first; and each operand's strides along all.
+        others: Vec<Divisor>,
+        strides: Vec<Vec<i32>>,
+    }
+}
 
 /// Rows and columns of a tile, and the least sizes of the two axes for which tiles pay.
 const TILE: usize = 64;
@@ -34,66 +49,56 @@ pub(super) fn choose(map: &Map, axes: &[Axis], inner: &mut [Inner]) -> Option<us
 }
 
 impl Shape<'_> {
-    /// Sizes for the tiled form: the innermost axis, the one across, tiles along both, the rest.
-    pub(super) fn tiled_ints(&self, across: usize) -> Result<(usize, Vec<i32>, u32), KernelError> {
+    /// What the kernel is given, and how many blocks there are.
+    pub(super) fn tiled_args(&self, across: usize) -> Result<(TiledMapArgs, u32), KernelError> {
         let last = self.axes.len() - 1;
         let (dim_a, dim_b) = (self.axes[last].dim, self.axes[across].dim);
         let (tiles_a, tiles_b) = (dim_a.div_ceil(TILE), dim_b.div_ceil(TILE));
-        let mut ints = vec![space::int(dim_a)?, space::int(dim_b)?];
-        ints.extend(divisor(tiles_a));
-        ints.extend(divisor(tiles_b));
-        let mut n_tiles = tiles_a * tiles_b;
-        for (idx, axis) in self.axes[..last].iter().enumerate().rev() {
-            if idx != across {
-                ints.extend(divisor(axis.dim));
-                n_tiles *= axis.dim;
-            }
-        }
-        self.push_strides(&mut ints)?;
-        Ok((ints.len(), ints, space::blocks(n_tiles, 1)?))
+        let others = self.axes[..last].iter().enumerate().rev().filter(|(idx, _)| *idx != across);
+        let others: Vec<usize> = others.map(|(_, axis)| axis.dim).collect();
+        let numbers = TiledMapArgs {
+            inner: space::int(dim_a)?,
+            across: space::int(dim_b)?,
+            inner_tiles: Divisor::of(tiles_a),
+            across_tiles: Divisor::of(tiles_b),
+            others: others.iter().map(|dim| Divisor::of(*dim)).collect(),
+            strides: self.strides()?,
+        };
+        let n_tiles = tiles_a * tiles_b * others.iter().product::<usize>();
+        Ok((numbers, space::blocks(n_tiles, 1)?))
     }
 
     pub(super) fn tiled_text(&self, across: usize) -> Result<String, KernelError> {
-        let mut text = self.head()?;
+        let mut text = self.head("TiledMapArgs")?;
         let n_axes = self.axes.len();
         let last = n_axes - 1;
-        let n_outer = n_axes - 2;
-        let strides_at = 8 + 3 * n_outer;
         // Strides are stored innermost first.
         let b_axis = last - across;
         let outer: Vec<usize> = (1..n_axes).filter(|axis| *axis != b_axis).collect();
         text.push_str("  u32 rest = blockIdx.x;\n");
-        let _ = writeln!(text, "  const int a0 = po_take(rest, a.v[2], a.v[3], a.v[4]) * {TILE};");
-        let _ = writeln!(text, "  const int b0 = po_take(rest, a.v[5], a.v[6], a.v[7]) * {TILE};");
+        let _ = writeln!(text, "  const int a0 = po_take(rest, a.inner_tiles) * {TILE};");
+        let _ = writeln!(text, "  const int b0 = po_take(rest, a.across_tiles) * {TILE};");
         for (place, axis) in outer.iter().enumerate() {
-            let at = 8 + 3 * place;
-            let _ = writeln!(
-                text,
-                "  const int y{axis} = po_take(rest, a.v[{at}], a.v[{}], a.v[{}]);",
-                at + 1,
-                at + 2
-            );
+            let _ = writeln!(text, "  const int y{axis} = po_take(rest, a.others[{place}]);");
         }
         for idx in 0..self.inner.len() {
-            let at = strides_at + idx * n_axes;
             let mut terms: Vec<String> =
-                outer.iter().map(|axis| format!("y{axis} * a.v[{}]", at + axis)).collect();
-            terms.push(format!("a0 * a.v[{at}]"));
-            terms.push(format!("b0 * a.v[{}]", at + b_axis));
+                outer.iter().map(|axis| format!("y{axis} * a.strides[{idx}][{axis}]")).collect();
+            terms.push(format!("a0 * a.strides[{idx}][0]"));
+            terms.push(format!("b0 * a.strides[{idx}][{b_axis}]"));
             let _ = writeln!(text, "  const int z{idx} = {};", terms.join(" + "));
         }
         for idx in (0..self.n_inputs()).filter(|idx| self.inner[*idx] == Inner::Tiled) {
             let (storage, size) = (self.storage(idx), self.map.inputs[idx].size);
             let width = 16 / size;
             let (pitch, per_row) = (pitch(size), TILE / width);
-            let at = strides_at + idx * n_axes;
             let _ = writeln!(
                 text,
                 "  __shared__ {storage} t{idx}[{TILE} * {pitch}];\n\
                  #pragma unroll 2\n  for (int i = threadIdx.x; i < {TILE} * {per_row}; i += {THREADS}) {{\n\
                  \x20   const int ra = i / {per_row}, cb = i % {per_row} * {width};\n\
-                 \x20   const int n = a.v[1] - b0 - cb;\n\
-                 \x20   if (a0 + ra < a.v[0] && n > 0) tile_row<{storage}, {width}>(t{idx} + ra * {pitch} + cb, p{idx} + z{idx} + ra * a.v[{at}] + cb, n);\n\
+                 \x20   const int n = a.across - b0 - cb;\n\
+                 \x20   if (a0 + ra < a.inner && n > 0) tile_row<{storage}, {width}>(t{idx} + ra * {pitch} + cb, p{idx} + z{idx} + ra * a.strides[{idx}][0] + cb, n);\n\
                  \x20 }}"
             );
         }
@@ -103,16 +108,17 @@ impl Shape<'_> {
             "  __syncthreads();\n\
              \x20 for (int i = threadIdx.x; i < {TILE} * {per_row}; i += {THREADS}) {{\n\
              \x20 const int ax = i % {per_row} * {}, bx = i / {per_row};\n\
-             \x20 const int left = a.v[0] - a0 - ax;\n\
-             \x20 if (left <= 0 || b0 + bx >= a.v[1]) continue;",
+             \x20 const int left = a.inner - a0 - ax;\n\
+             \x20 if (left <= 0 || b0 + bx >= a.across) continue;",
             self.lanes
         );
         for idx in (0..self.inner.len()).filter(|idx| self.inner[*idx] != Inner::Tiled) {
-            let at = strides_at + idx * n_axes;
-            let _ =
-                writeln!(text, "  const int x{idx} = z{idx} + ax * a.v[{at}] + bx * a.v[{}];", at + b_axis);
+            let _ = writeln!(
+                text,
+                "  const int x{idx} = z{idx} + ax * a.strides[{idx}][0] + bx * a.strides[{idx}][{b_axis}];"
+            );
         }
-        self.element_text(&mut text, strides_at, true);
+        self.element_text(&mut text, true);
         text.push_str("  }\n}\n");
         Ok(format!("{TILE_ROW}{text}"))
     }

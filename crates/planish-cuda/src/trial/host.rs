@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
 use crate::source::{PRELUDE, Source};
-use crate::steps::{Arg, Plan, Slot, ints_len};
+use crate::steps::{Arg, Plan, Slot};
 
 const SHIM: &str = include_str!("shim.h");
 const TAIL: &str = include_str!("tail.h");
@@ -99,11 +99,11 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 
                     vec![memory.address() + *offset as u64]
                 }
                 Arg::Nothing => vec![0],
-                Arg::Ints(ints) => {
-                    let mut words = ints.clone();
-                    words.resize(ints_len(ints.len()), 0);
-                    let pair = |pair: &[i32]| u64::from(pair[0] as u32) | u64::from(pair[1] as u32) << 32;
-                    words.chunks(2).map(pair).collect()
+                Arg::Structure(args) => {
+                    let mut bytes = args.bytes.clone();
+                    bytes.resize(bytes.len().next_multiple_of(8), 0);
+                    let word = |word: &[u8]| u64::from_ne_bytes(word.try_into().unwrap());
+                    bytes.chunks(8).map(word).collect()
                 }
             });
         }

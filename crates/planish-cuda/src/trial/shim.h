@@ -26,6 +26,7 @@ typedef long long i64;
 typedef unsigned long long u64;
 
 #define PL_INLINE inline
+#define PL_OFFSET(type, field) __builtin_offsetof(type, field)
 #define __device__
 #define __global__
 #define __shared__ static

@@ -5,10 +5,11 @@ use planish_tensor::DType;
 
 use super::Form;
 use super::wanted::{Wanted, wanted};
+use crate::args::kernel_args;
 use crate::codegen::storage_type;
 use crate::gpu::Gpu;
 use crate::operands::{refuse, storage};
-use crate::space::{blocks, int};
+use crate::space::{blocks, int, ints};
 use crate::steps::{Arg, Code, Plan, Slot};
 
 /// The most features that registers of one warp hold sums of, and of eight warps.
@@ -73,27 +74,117 @@ impl Form {
     }
 }
 
-/// The integers that every form takes.
-fn ints(wanted: &Wanted, parts: usize, keys_of_part: usize) -> Result<Vec<i32>, KernelError> {
-    let [_, n_heads, n_queries, size] = wanted.q.1.sizes;
-    let kv_heads = wanted.k.1.sizes[1];
-    let mut ints = vec![int(n_heads)?, int(n_heads / kv_heads)?, int(n_queries)?, int(wanted.n_keys())?];
-    for operand in [&wanted.q, &wanted.k, &wanted.v, &wanted.out] {
-        for stride in operand.1.strides {
-            ints.push(int(stride)?);
-        }
+kernel_args! {
+    struct HeadStrides {
+        batch: i32,
+        head: i32,
+        step: i32,
     }
-    let (mask_strides, mask_keys) = wanted.mask.map_or(([0; 4], 0), |(_, strides, keys)| (strides, keys));
-    for stride in mask_strides {
-        ints.push(int(stride)?);
+
+    struct MaskStrides {
+        batch: i32,
+        head: i32,
+        query: i32,
+        key: i32,
     }
-    ints.extend([int(mask_keys)?, wanted.scale.to_bits() as i32, wanted.softcap.to_bits() as i32]);
-    ints.extend([i32::from(wanted.mask.is_some()), int(size)?, int(wanted.v.1.sizes[3])?]);
-    ints.extend([int(wanted.n_past())?, int(parts)?, int(keys_of_part)?]);
-    Ok(ints)
+
+    /// What every form is given.
+    struct AttentionArgs {
+        n_heads: i32,
+        /// Heads of queries that share one of keys and values.
+        sharers: i32,
+        n_queries: i32,
+        n_keys: i32,
+        queries: HeadStrides,
+        keys: HeadStrides,
+        values: HeadStrides,
+        out: HeadStrides,
+        mask: MaskStrides,
+        /// Keys that the mask has.
+        mask_keys: i32,
+        scale: f32,
+        cap: f32,
+        /// Features of queries and keys, and of values.
+        size: i32,
+        value_size: i32,
+        /// Keys before the first query's own.
+        n_past: i32,
+        /// Parts that keys are split into, and keys of a part.
+        n_parts: i32,
+        part_keys: i32,
+        /// Of the form that takes anything: steps of the past, the scores, parts of 512 features.
+        past_keys: HeadStrides,
+        past_values: HeadStrides,
+        scores: HeadStrides,
+        n_chunks: i32,
+    }
+
+    /// What attention_join.cu is given.
+    struct AttentionJoinArgs {
+        n_rows: i32,
+        n_heads: i32,
+        n_queries: i32,
+        n_parts: i32,
+        value_size: i32,
+        y: HeadStrides,
+    }
+
+    /// What attention_present.cu is given: steps of the past and new ones after each other.
+    struct AttentionPresentArgs {
+        /// Elements of the result.
+        len: i32,
+        n_heads: i32,
+        n_steps: i32,
+        size: i32,
+        n_past: i32,
+        fresh: HeadStrides,
+        past: HeadStrides,
+        y: HeadStrides,
+    }
 }
 
-fn code(problem: &Problem, wanted: &Wanted, form: Form, n_ints: usize) -> Result<Code, KernelError> {
+impl HeadStrides {
+    fn of(strides: [usize; 3]) -> Result<HeadStrides, KernelError> {
+        let [batch, head, step] = ints(strides)?;
+        Ok(HeadStrides { batch, head, step })
+    }
+}
+
+impl AttentionArgs {
+    fn of(wanted: &Wanted, parts: usize, keys_of_part: usize) -> Result<AttentionArgs, KernelError> {
+        let [_, n_heads, n_queries, size] = wanted.q.1.sizes;
+        let kv_heads = wanted.k.1.sizes[1];
+        let (mask, mask_keys) = wanted.mask.map_or(([0; 4], 0), |(_, strides, keys)| (strides, keys));
+        let [batch, head, query, key] = ints(mask)?;
+        Ok(AttentionArgs {
+            n_heads: int(n_heads)?,
+            sharers: int(n_heads / kv_heads)?,
+            n_queries: int(n_queries)?,
+            n_keys: int(wanted.n_keys())?,
+            queries: HeadStrides::of(wanted.q.1.strides)?,
+            keys: HeadStrides::of(wanted.k.1.strides)?,
+            values: HeadStrides::of(wanted.v.1.strides)?,
+            out: HeadStrides::of(wanted.out.1.strides)?,
+            mask: MaskStrides { batch, head, query, key },
+            mask_keys: int(mask_keys)?,
+            scale: wanted.scale,
+            cap: wanted.softcap,
+            size: int(size)?,
+            value_size: int(wanted.v.1.sizes[3])?,
+            n_past: int(wanted.n_past())?,
+            n_parts: int(parts)?,
+            part_keys: int(keys_of_part)?,
+            ..AttentionArgs::default()
+        })
+    }
+}
+
+fn code(
+    problem: &Problem,
+    wanted: &Wanted,
+    form: Form,
+    numbers: &AttentionArgs,
+) -> Result<Code, KernelError> {
     let (size, value_size) = (wanted.q.1.sizes[3], wanted.v.1.sizes[3]);
     let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
     let common = include_str!("../../../kernels/attention.cuh");
@@ -114,7 +205,7 @@ fn code(problem: &Problem, wanted: &Wanted, form: Form, n_ints: usize) -> Result
         return refuse(format!("attention of {}", wanted.dtype));
     };
     let is_bool = wanted.mask.is_some_and(|(idx, ..)| problem.inputs[idx].dtype == DType::Bool);
-    let code = Code::new(file, &format!("{common}\n{text}"), "attention", n_ints)
+    let code = Code::new(file, &format!("{common}\n{text}"), "attention", numbers)
         .define("T", element)
         .define("MASK_T", mask_type)
         .define("HAS_MASK", u8::from(wanted.mask.is_some()))
@@ -198,14 +289,14 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
         }
         _ => (1, wanted.n_keys()),
     };
-    let ints = ints(&wanted, parts, keys_of_part)?;
-    let source = code(problem, &wanted, form, ints.len())?.source();
+    let numbers = AttentionArgs::of(&wanted, parts, keys_of_part)?;
+    let source = code(problem, &wanted, form, &numbers)?.source();
     let mut args = operands(&wanted);
     let together = matches!(form, Form::Grouped { together: true, .. });
     if let Form::Wide { .. } | Form::Grouped { .. } = form {
         args.push(if parts > 1 && !together { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing });
     }
-    args.push(Arg::Ints(ints));
+    args.push(Arg::of(&numbers));
     let grid = [blocks(n_queries, form.rows())? * parts as u32, n_heads as u32, batch as u32];
     let threads = match form {
         Form::Narrow { warps } => 32 * warps,
@@ -228,18 +319,24 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
 fn join(wanted: &Wanted, parts: usize, dv: usize) -> Result<Plan, KernelError> {
     let [batch, n_heads, n_queries, _] = wanted.q.1.sizes;
     let n_rows = batch * n_heads * n_queries;
-    let [b, h, s] = wanted.out.1.strides;
-    let mut ints = Vec::new();
-    for value in [n_rows, n_heads, n_queries, parts, wanted.v.1.sizes[3], b, h, s] {
-        ints.push(int(value)?);
-    }
+    let numbers = AttentionJoinArgs {
+        n_rows: int(n_rows)?,
+        n_heads: int(n_heads)?,
+        n_queries: int(n_queries)?,
+        n_parts: int(parts)?,
+        value_size: int(wanted.v.1.sizes[3])?,
+        y: HeadStrides::of(wanted.out.1.strides)?,
+    };
     let text = include_str!("../../../kernels/attention_join.cu");
-    let source = Code::new("attention_join.cu", text, "attention_join", ints.len())
+    let source = Code::new("attention_join.cu", text, "attention_join", &numbers)
         .define("T", storage_type(wanted.dtype).unwrap_or("float"))
         .define("DV", dv)
         .source();
-    let args =
-        vec![Arg::Address(Slot::Workspace, 0), Arg::Address(Slot::Output(wanted.out.0), 0), Arg::Ints(ints)];
+    let args = vec![
+        Arg::Address(Slot::Workspace, 0),
+        Arg::Address(Slot::Output(wanted.out.0), 0),
+        Arg::of(&numbers),
+    ];
     Ok(Plan::one(source, [blocks(n_rows, 1)?, 1, 1], 128, args))
 }
 
@@ -250,45 +347,47 @@ fn any(problem: &Problem, wanted: &Wanted) -> Result<Plan, KernelError> {
     let n_blocks = batch * n_heads * n_queries * chunks;
     let mut plan = Plan::default();
     if n_blocks > 0 {
-        let mut ints = ints(wanted, 1, wanted.n_keys())?;
-        ints.push(int(wanted.n_past())?);
         let past = wanted.past.map_or([[0; 3]; 2], |(keys, values)| [keys.1.strides, values.1.strides]);
-        let scores = wanted.scores.map_or([0; 3], |(at, _)| at.1.strides);
-        for stride in past.into_iter().chain([scores]).flatten() {
-            ints.push(int(stride)?);
-        }
-        ints.push(int(chunks)?);
-        let source = code(problem, wanted, Form::Any, ints.len())?.source();
+        let numbers = AttentionArgs {
+            past_keys: HeadStrides::of(past[0])?,
+            past_values: HeadStrides::of(past[1])?,
+            scores: HeadStrides::of(wanted.scores.map_or([0; 3], |(at, _)| at.1.strides))?,
+            n_chunks: int(chunks)?,
+            ..AttentionArgs::of(wanted, 1, wanted.n_keys())?
+        };
+        let source = code(problem, wanted, Form::Any, &numbers)?.source();
         let mut args = operands(wanted);
         let optional = |slot: Option<Slot>| slot.map_or(Arg::Nothing, |slot| Arg::Address(slot, 0));
         args.push(optional(wanted.past.map(|past| Slot::Input(past.0.0))));
         args.push(optional(wanted.past.map(|past| Slot::Input(past.1.0))));
         args.push(optional(wanted.lengths.map(Slot::Input)));
         args.push(optional(wanted.scores.map(|(at, _)| Slot::Output(at.0))));
-        args.push(Arg::Ints(ints));
+        args.push(Arg::of(&numbers));
         plan = Plan::one(source, [blocks(n_blocks, 1)?, 1, 1], 128, args);
     }
     let pasts = [wanted.past.map(|past| past.0), wanted.past.map(|past| past.1)];
     for ((present, fresh), past) in wanted.present.into_iter().zip([wanted.k, wanted.v]).zip(pasts) {
         let Some((to, heads)) = present else { continue };
         let len: usize = heads.sizes.iter().product();
-        let mut ints = Vec::new();
-        for value in [len, heads.sizes[1], heads.sizes[2], heads.sizes[3], wanted.n_past()] {
-            ints.push(int(value)?);
-        }
-        let past_strides = past.map_or([0; 3], |past| past.1.strides);
-        for stride in [fresh.1.strides, past_strides, heads.strides].into_iter().flatten() {
-            ints.push(int(stride)?);
-        }
+        let numbers = AttentionPresentArgs {
+            len: int(len)?,
+            n_heads: int(heads.sizes[1])?,
+            n_steps: int(heads.sizes[2])?,
+            size: int(heads.sizes[3])?,
+            n_past: int(wanted.n_past())?,
+            fresh: HeadStrides::of(fresh.1.strides)?,
+            past: HeadStrides::of(past.map_or([0; 3], |past| past.1.strides))?,
+            y: HeadStrides::of(heads.strides)?,
+        };
         let text = include_str!("../../../kernels/attention_present.cu");
-        let source = Code::new("attention_present.cu", text, "attention_present", ints.len())
+        let source = Code::new("attention_present.cu", text, "attention_present", &numbers)
             .define("T", storage_type(wanted.dtype).unwrap_or("float"))
             .source();
         let args = vec![
             Arg::Address(Slot::Input(fresh.0), 0),
             past.map_or(Arg::Nothing, |past| Arg::Address(Slot::Input(past.0), 0)),
             Arg::Address(Slot::Output(to), 0),
-            Arg::Ints(ints),
+            Arg::of(&numbers),
         ];
         plan = plan.then(Plan::one(source, [blocks(len, 256)?, 1, 1], 256, args));
     }

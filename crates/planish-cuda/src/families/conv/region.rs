@@ -7,7 +7,7 @@ use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
-use super::{Arguments, Pixels};
+use super::{ConvArgs, Pixels};
 use crate::families::product::finish::{Ending, Rows, ending};
 use crate::families::product::{Math, Products, Way, numeric_of};
 use crate::formats::Format;
@@ -165,8 +165,8 @@ impl Convolution {
         problem: &Problem,
         way: &Way,
         pixels: &Pixels,
-    ) -> Result<Arguments, KernelError> {
-        Ok(Arguments {
+    ) -> Result<ConvArgs, KernelError> {
+        Ok(ConvArgs {
             finish: self.ending.finish(problem, &self.rows()),
             sn: pixels.image as i64,
             sc: pixels.channel as i64,

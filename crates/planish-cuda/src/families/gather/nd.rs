@@ -3,10 +3,25 @@
 use planish_kernel::{KernelError, Layout, Problem, Ref};
 use planish_op::Op;
 
+use crate::args::kernel_args;
 use crate::indices::Index;
-use crate::operands::{refuse, size_of_element};
-use crate::space::{blocks, divisor, int};
+use crate::operands::{moved_type, refuse, size_of_element};
+use crate::space::{Divisor, blocks, int};
 use crate::steps::{Arg, Code, Plan, Slot};
+
+kernel_args! {
+    /// What gather_nd.cu is given.
+    struct GatherNdArgs {
+        n_vectors: i32,
+        /// Of a slice in vectors, and of the tuples of a batch.
+        slice: Divisor,
+        batch_tuples: Divisor,
+        batch_elements: i32,
+        /// Of the axes of a tuple.
+        sizes: Vec<i32>,
+        strides: Vec<i32>,
+    }
+}
 
 /// Whether this is the problem's operator.
 pub(super) fn is_nd(problem: &Problem) -> bool {
@@ -44,30 +59,25 @@ pub(super) fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     }
     let run: usize = data.dims[n_batch + depth..].iter().product();
     let size = size_of_element(data.dtype);
-    let element = match size {
-        1 => "i8",
-        2 => "u16",
-        4 => "u32",
-        8 => "u64",
-        size => return refuse(format!("elements of {size} bytes")),
-    };
     let mut lanes = 16 / size;
     while !run.is_multiple_of(lanes) {
         lanes /= 2;
     }
     let n_vectors = y.len() / lanes;
     let per_batch: usize = tuples[n_batch..].iter().product();
-    let mut ints = vec![int(n_vectors)?];
-    ints.extend(divisor(run / lanes));
-    ints.extend(divisor(per_batch));
-    ints.push(int(data.dims[n_batch..].iter().product())?);
-    for axis in n_batch..n_batch + depth {
-        ints.push(int(data.dims[axis])?);
-        ints.push(int(data.strides[axis])?);
-    }
+    let tuple = n_batch..n_batch + depth;
+    let each = |values: &[usize]| values.iter().map(|value| int(*value)).collect::<Result<Vec<i32>, _>>();
+    let numbers = GatherNdArgs {
+        n_vectors: int(n_vectors)?,
+        slice: Divisor::of(run / lanes),
+        batch_tuples: Divisor::of(per_batch),
+        batch_elements: int(data.dims[n_batch..].iter().product())?,
+        sizes: each(&data.dims[tuple.clone()])?,
+        strides: each(&data.strides[tuple])?,
+    };
     let code =
-        Code::new("gather_nd.cu", include_str!("../../../kernels/gather_nd.cu"), "gather_nd", ints.len())
-            .define("T", element)
+        Code::new("gather_nd.cu", include_str!("../../../kernels/gather_nd.cu"), "gather_nd", &numbers)
+            .define("T", moved_type(size)?)
             .define("V", lanes)
             .define("N", depth);
     let args = vec![
@@ -75,7 +85,7 @@ pub(super) fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         index.arg.clone(),
         Arg::Address(Slot::Output(0), 0),
         Arg::Address(Slot::Fault, 0),
-        Arg::Ints(ints),
+        Arg::of(&numbers),
     ];
     Ok(Plan::one(index.told(code)?.source(), [blocks(n_vectors, 256)?, 1, 1], 256, args))
 }

@@ -4,11 +4,12 @@ use planish_kernel::norm::NormGroups;
 use planish_kernel::{KernelError, Problem};
 
 use super::Way;
-use crate::ending::Ending;
+use crate::args::kernel_args;
+use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
 use crate::operands::{refuse, storage};
 use crate::source::Source;
-use crate::space::{blocks, divisor, int};
+use crate::space::{Divisor, blocks, int};
 use crate::steps::{Arg, Plan, Slot, Step};
 
 /// Threads that work on a group, and the least elements of a part of one.
@@ -21,6 +22,33 @@ const MAX_CLUSTER_VECTORS: usize = 8;
 const MAX_CLUSTER: usize = 8;
 /// A lane of a warp for each.
 const MAX_PARTS: usize = 32;
+
+kernel_args! {
+    /// Of an image by its samples, channels and pixels.
+    struct GroupStrides {
+        sample: i32,
+        channel: i32,
+        pixel: i32,
+    }
+
+    /// What norm_groups.cu is given.
+    struct NormGroupsArgs {
+        /// Groups of a sample, channels of a group, pixels.
+        n_groups: i32,
+        per_group: i32,
+        n_pixels: i32,
+        epsilon: f32,
+        /// Parts of a group, vectors of a part, vectors of a group.
+        n_parts: i32,
+        per_part: i32,
+        n_vectors: i32,
+        /// Takes the inner axis off a vector's number.
+        inner: Divisor,
+        x: GroupStrides,
+        y: GroupStrides,
+        epilogue: EpilogueArgs,
+    }
+}
 
 pub(super) fn plan(
     gpu: &Gpu,
@@ -77,39 +105,38 @@ pub(super) fn plan(
     }
     let per_part = n_vectors.div_ceil(n_parts);
     let n_parts = n_vectors.div_ceil(per_part);
-    let mut ints = vec![
-        int(n_groups)?,
-        int(per_group)?,
-        int(plane)?,
-        epsilon.to_bits() as i32,
-        int(n_parts)?,
-        int(per_part)?,
-        int(n_vectors)?,
-    ];
-    ints.extend(divisor(inner / lanes));
-    for steps in [from, to] {
-        for step in [steps.sample, steps.channel, steps.pixel] {
-            ints.push(int(step)?);
-        }
-    }
     let spatial: Vec<usize> = (2..dims.len()).collect();
-    let ending = match last {
-        true => Ending::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?,
-        false => Ending::after(problem, main as u32, [&[0], &[1], &[], &[]], &spatial, lanes, ints.len())?,
+    let epilogue = match last {
+        true => EpilogueCode::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes)?,
+        false => EpilogueCode::after(problem, main as u32, [&[0], &[1], &[], &[]], &spatial, lanes)?,
     };
-    ints.extend(&ending.ints);
+    let group_strides = |steps: planish_kernel::norm::NormSteps| -> Result<GroupStrides, KernelError> {
+        Ok(GroupStrides {
+            sample: int(steps.sample)?,
+            channel: int(steps.channel)?,
+            pixel: int(steps.pixel)?,
+        })
+    };
+    let numbers = NormGroupsArgs {
+        n_groups: int(n_groups)?,
+        per_group: int(per_group)?,
+        n_pixels: int(plane)?,
+        epsilon,
+        n_parts: int(n_parts)?,
+        per_part: int(per_part)?,
+        n_vectors: int(n_vectors)?,
+        inner: Divisor::of(inner / lanes),
+        x: group_strides(from)?,
+        y: group_strides(to)?,
+        epilogue: epilogue.args.clone(),
+    };
     let held = match cluster {
         1 if n_vectors > GROUP_THREADS * MAX_VECTORS => 0,
         _ => n_vectors.div_ceil(GROUP_THREADS * cluster),
     };
     let code = |stage: usize| -> Result<Source, KernelError> {
-        Ok(ending
-            .code(
-                "norm_groups.cu",
-                include_str!("../../../kernels/norm_groups.cu"),
-                "norm_groups",
-                ints.len(),
-            )
+        Ok(epilogue
+            .code("norm_groups.cu", include_str!("../../../kernels/norm_groups.cu"), "norm_groups", &numbers)
             .define("X_T", storage(x.1)?)
             .define("S_T", storage(scale.1)?)
             .define("B_T", storage(bias.1)?)
@@ -128,9 +155,9 @@ pub(super) fn plan(
         Arg::Address(Slot::Input(bias.0), 0),
         Arg::Address(Slot::Output(0), 0),
         if n_parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing },
-        Arg::Ints(ints.clone()),
+        Arg::of(&numbers),
     ];
-    args.extend(ending.args.clone());
+    args.extend(epilogue.addresses.clone());
     let grid = [n_parts as u32, blocks(n_blocks, 1)?, 1];
     // The second dimension of a grid has 16 bits.
     if grid[1] > 65_535 {

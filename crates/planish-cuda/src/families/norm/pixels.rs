@@ -3,11 +3,12 @@
 use planish_kernel::norm::NormGroups;
 use planish_kernel::{KernelError, Problem};
 
-use crate::ending::Ending;
+use crate::args::kernel_args;
+use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
 use crate::operands::{refuse, size_of_element, storage};
 use crate::source::Source;
-use crate::space::int;
+use crate::space::{int, ints};
 use crate::steps::{Arg, Plan, Slot, Step};
 
 /// Threads of a block at most.
@@ -18,6 +19,23 @@ const AT_ONCE: usize = 4;
 const MAX_PARTS: usize = 128;
 /// Groups whose means and factors find room in the shared memory that a kernel has without asking.
 const MAX_GROUPS: usize = 1024;
+
+kernel_args! {
+    /// What norm_pixels.cu is given.
+    struct NormPixelsArgs {
+        n_pixels: i32,
+        epsilon: f32,
+        /// Parts of the sums, and pixels of a part in this launch.
+        n_parts: i32,
+        per_part: i32,
+        /// Strides.
+        x_sample: i32,
+        x_pixel: i32,
+        y_sample: i32,
+        y_pixel: i32,
+        epilogue: EpilogueArgs,
+    }
+}
 
 pub(super) fn plan(
     gpu: &Gpu,
@@ -54,17 +72,24 @@ pub(super) fn plan(
     };
     let ((n_sums, sums_each), (n_rest, rest_each)) = (parts_of(1, MAX_PARTS), parts_of(2, usize::MAX));
     let slices = (vectors * at_once / n_groups).clamp(1, 8);
-    let mut ints = vec![int(plane)?, epsilon.to_bits() as i32, int(n_sums)?, int(rest_each)?];
-    for stride in [from.sample, from.pixel, to.sample, to.pixel] {
-        ints.push(int(stride)?);
-    }
     let spatial: Vec<usize> = (2..dims.len()).collect();
-    let ending = Ending::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes, ints.len())?;
-    ints.extend(&ending.ints);
+    let epilogue = EpilogueCode::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes)?;
+    let [x_sample, x_pixel, y_sample, y_pixel] = ints([from.sample, from.pixel, to.sample, to.pixel])?;
+    let numbers = NormPixelsArgs {
+        n_pixels: int(plane)?,
+        epsilon,
+        n_parts: int(n_sums)?,
+        per_part: int(rest_each)?,
+        x_sample,
+        x_pixel,
+        y_sample,
+        y_pixel,
+        epilogue: epilogue.args.clone(),
+    };
     let code = |stage: usize| -> Result<Source, KernelError> {
         let text = include_str!("../../../kernels/norm_pixels.cu");
-        Ok(ending
-            .code("norm_pixels.cu", text, "norm_pixels", ints.len())
+        Ok(epilogue
+            .code("norm_pixels.cu", text, "norm_pixels", &numbers)
             .define("X_T", storage(x.1)?)
             .define("S_T", storage(scale.1)?)
             .define("B_T", storage(bias.1)?)
@@ -78,17 +103,16 @@ pub(super) fn plan(
             .source())
     };
     let step = |source: usize, parts: usize, each: usize| -> Result<Step, KernelError> {
-        let mut ints = ints.clone();
-        ints[3] = int(each)?;
+        let numbers = NormPixelsArgs { per_part: int(each)?, ..numbers.clone() };
         let mut args = vec![
             Arg::Address(Slot::Input(x.0), 0),
             Arg::Address(Slot::Input(scale.0), 0),
             Arg::Address(Slot::Input(bias.0), 0),
             Arg::Address(Slot::Output(0), 0),
             Arg::Address(Slot::Workspace, 0),
-            Arg::Ints(ints),
+            Arg::of(&numbers),
         ];
-        args.extend(ending.args.clone());
+        args.extend(epilogue.addresses.clone());
         let grid = [parts as u32, dims[0] as u32, 1];
         Ok(Step { source, grid, threads: (vectors * at_once) as u32, shared: 0, cluster: 1, args })
     };

@@ -3,16 +3,32 @@
 use planish_kernel::norm::NormRows;
 use planish_kernel::{KernelError, Operand, Problem};
 
-use crate::ending::Ending;
+use crate::args::kernel_args;
+use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
 use crate::operands::{refuse, storage};
-use crate::space::{blocks, divisor, int};
+use crate::space::{Divisor, blocks, int};
 use crate::steps::{Arg, Plan, Slot};
 
 /// The most elements of a row that a thread holds.
 const MAX_HELD: usize = 32;
 /// Axes that rows may have.
 const MAX_ROW_AXES: usize = 4;
+
+kernel_args! {
+    /// What norm_rows.cu is given.
+    struct NormRowsArgs {
+        n_rows: i32,
+        len: i32,
+        epsilon: f32,
+        /// The rows' axes, innermost first, and their strides.
+        axes: Vec<Divisor>,
+        x_strides: Vec<i32>,
+        added_strides: Vec<i32>,
+        y_strides: Vec<i32>,
+        epilogue: EpilogueArgs,
+    }
+}
 
 pub(super) fn plan(
     gpu: &Gpu,
@@ -45,23 +61,27 @@ pub(super) fn plan(
     let per_block = if sharers == 32 { (n_rows / gpu.n_sms as usize).clamp(1, 8) } else { 1 };
     let held = n_vectors.div_ceil(sharers).next_power_of_two() * lanes;
     let held = if held <= MAX_HELD { held } else { 0 };
-    let mut ints = vec![int(n_rows)?, int(len)?, epsilon.to_bits() as i32];
-    for idx in (0..axis).rev() {
-        ints.extend(divisor(dims[idx]));
-    }
-    for stream in streams {
-        for idx in (0..axis).rev() {
-            ints.push(stream.map_or(Ok(0), |(_, operand)| int(operand.strides[idx]))?);
-        }
-    }
     let row_axes: Vec<[usize; 1]> = (0..axis).map(|idx| [idx]).collect();
     let mut coordinates: [&[usize]; 4] = [&[]; 4];
     for (to, from) in coordinates.iter_mut().zip(&row_axes) {
         *to = from;
     }
     let cols: Vec<usize> = (axis..dims.len()).collect();
-    let ending = Ending::after(problem, main as u32, coordinates, &cols, lanes, ints.len())?;
-    ints.extend(&ending.ints);
+    let epilogue = EpilogueCode::after(problem, main as u32, coordinates, &cols, lanes)?;
+    let strides = |operand: Option<(usize, &Operand)>| -> Result<Vec<i32>, KernelError> {
+        let along = |idx: usize| operand.map_or(Ok(0), |(_, operand)| int(operand.strides[idx]));
+        (0..axis).rev().map(along).collect()
+    };
+    let numbers = NormRowsArgs {
+        n_rows: int(n_rows)?,
+        len: int(len)?,
+        epsilon,
+        axes: dims[..axis].iter().rev().map(|dim| Divisor::of(*dim)).collect(),
+        x_strides: strides(Some(x))?,
+        added_strides: strides(added)?,
+        y_strides: strides(Some((0, output)))?,
+        epilogue: epilogue.args.clone(),
+    };
     let optional = |operand: Option<(usize, &Operand)>| -> Result<&'static str, KernelError> {
         operand.map_or(Ok("float"), |(_, operand)| storage(operand))
     };
@@ -69,8 +89,8 @@ pub(super) fn plan(
         Some((idx, _)) => Arg::Address(Slot::Input(idx), 0),
         None => Arg::Nothing,
     };
-    let source = ending
-        .code("norm_rows.cu", include_str!("../../../kernels/norm_rows.cu"), "norm_rows", ints.len())
+    let source = epilogue
+        .code("norm_rows.cu", include_str!("../../../kernels/norm_rows.cu"), "norm_rows", &numbers)
         .define("X_T", storage(x.1)?)
         .define("R_T", optional(added)?)
         .define("S_T", storage(scale.1)?)
@@ -91,8 +111,8 @@ pub(super) fn plan(
         address(Some(scale)),
         address(bias),
         Arg::Address(Slot::Output(0), 0),
-        Arg::Ints(ints),
+        Arg::of(&numbers),
     ];
-    args.extend(ending.args);
+    args.extend(epilogue.addresses);
     Ok(Plan::one(source, [blocks(n_rows, per_block)?, 1, 1], (sharers * per_block) as u32, args))
 }

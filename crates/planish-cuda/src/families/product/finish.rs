@@ -7,6 +7,7 @@ use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Source as From};
 use planish_kernel::{KernelError, Operand, Problem};
 use planish_tensor::{DType, Tensor};
 
+use crate::args::kernel_args;
 use crate::codegen;
 use crate::launch::Params;
 use crate::source::Source;
@@ -14,26 +15,27 @@ use crate::source::Source;
 /// The most further inputs of a program.
 pub(crate) const MAX_EXTRA: usize = 4;
 
-/// As `View` in finish.cuh: strides for the place among rows (outermost first) and along columns, in elements.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-#[repr(C)]
-pub(crate) struct View {
-    pub(crate) s: [i64; 4],
-    pub(crate) c: i64,
-    pub(crate) linear: i32,
-    pub(crate) wide: i32,
-}
+kernel_args! {
+    /// Where an operand's elements are: four strides for the place among rows, outermost first, and one along columns,
+    /// in elements.
+    pub(crate) struct View {
+        pub(crate) s: [i64; 4],
+        pub(crate) c: i64,
+        /// All rows are one step of `s[3]` apart.
+        pub(crate) linear: i32,
+        /// Eight neighbours along columns are aligned where the address is: `s` multiples of 16 bytes, `c` one.
+        pub(crate) wide: i32,
+    }
 
-/// As `Finish` in finish.cuh.
-#[derive(Clone, Copy, PartialEq, Debug)]
-#[repr(C)]
-pub(crate) struct Finish {
-    out: View,
-    bias: View,
-    residual: View,
-    extra: [View; MAX_EXTRA],
-    lo: f32,
-    hi: f32,
+    /// Views of all that follows the sums of a product, and bounds.
+    pub(crate) struct Finish {
+        out: View,
+        bias: View,
+        residual: View,
+        extra: [View; MAX_EXTRA],
+        lo: f32,
+        hi: f32,
+    }
 }
 
 /// How a product's rows and columns lie in its output: sizes of the four row dimensions, outermost first, and
@@ -270,7 +272,7 @@ impl Ending {
 
     /// Strides and bounds.
     pub(crate) fn finish(&self, problem: &Problem, rows: &Rows) -> Finish {
-        let mut extra = [View::default(); MAX_EXTRA];
+        let mut extra = <[View; MAX_EXTRA]>::default();
         let mut n_extra = 0;
         for input in self.epilogue.program.iter().flat_map(|program| &program.inputs) {
             if let From::Input(idx) = input.source {

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use planish_kernel::pointwise::Program;
 use planish_kernel::{KernelError, Operand, Problem};
 
+use crate::args::{Field, kernel_args};
 use crate::codegen;
 use crate::families::pointwise::operand;
 use crate::map::Place;
@@ -16,47 +17,57 @@ use crate::operands::refuse;
 use crate::space;
 use crate::steps::{Arg, Code, Slot};
 
-/// A program after a kernel's results.
-#[derive(Clone, Debug)]
-pub(crate) struct Ending {
-    text: String,
-    /// Arguments after the kernel's own.
-    pub(crate) args: Vec<Arg>,
-    /// Integers after the kernel's own.
-    pub(crate) ints: Vec<i32>,
+kernel_args! {
+    /// Strides of an operand of the program along the four coordinates of a row, and along the column.
+    pub(crate) struct EpilogueStrides {
+        row: [i32; 4],
+        column: i32,
+    }
+
+    /// What `epilogue` in a kernel's text is given: a part of the kernel's own structure.
+    pub(crate) struct EpilogueArgs {
+        operands: Vec<EpilogueStrides>,
+    }
 }
 
-impl Ending {
-    /// The program after `main`, with `lanes` neighbours along the column at once. Its integers begin at `base`
-    /// of the kernel's.
+/// A program after a kernel's results.
+#[derive(Clone, Debug)]
+pub(crate) struct EpilogueCode {
+    text: String,
+    /// Addresses, which stand after the kernel's own arguments.
+    pub(crate) addresses: Vec<Arg>,
+    pub(crate) args: EpilogueArgs,
+}
+
+impl EpilogueCode {
+    /// The program after `main`, with `lanes` neighbours along the column at once.
     pub(crate) fn after(
         problem: &Problem,
         main: u32,
         rows: [&[usize]; 4],
         cols: &[usize],
         lanes: usize,
-        base: usize,
-    ) -> Result<Ending, KernelError> {
+    ) -> Result<EpilogueCode, KernelError> {
         let program = Program::stored_epilogue(problem, main)?;
         let [output] = &*problem.outputs else {
-            return refuse("a kernel with an ending has one output");
+            return refuse("a kernel with an epilogue has one output");
         };
         if output.dims != program.dims || program.output_types != [output.dtype] {
-            return refuse("an ending of other sizes or types than the output");
+            return refuse("an epilogue of other sizes or types than the output");
         }
-        Ending::of(problem, &program, rows, cols, lanes, base)
+        EpilogueCode::of(problem, &program, rows, cols, lanes)
     }
 
     /// After a region's first node, which makes an image: rows are pixels (sample, depth, row, column), columns are
     /// channels.
-    pub(crate) fn behind_image(problem: &Problem, lanes: usize, base: usize) -> Result<Ending, KernelError> {
+    pub(crate) fn after_image(problem: &Problem, lanes: usize) -> Result<EpilogueCode, KernelError> {
         let rank = problem.outputs.first().map_or(0, Operand::rank);
         let spatial: Vec<[usize; 1]> = (2..rank).map(|axis| [axis]).collect();
         let mut rows: [&[usize]; 4] = [&[0], &[], &[], &[]];
         for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
             *to = from;
         }
-        Ending::after(problem, 0, rows, &[1], lanes, base)
+        EpilogueCode::after(problem, 0, rows, &[1], lanes)
     }
 
     fn of(
@@ -65,9 +76,9 @@ impl Ending {
         rows: [&[usize]; 4],
         cols: &[usize],
         lanes: usize,
-        base: usize,
-    ) -> Result<Ending, KernelError> {
-        let mut ending = Ending { text: String::new(), args: Vec::new(), ints: Vec::new() };
+    ) -> Result<EpilogueCode, KernelError> {
+        let (mut text, mut addresses) = (String::new(), Vec::new());
+        let mut args = EpilogueArgs::default();
         let (mut parameters, mut arguments) = (String::new(), String::new());
         let mut body = String::new();
         let mut call = Vec::new();
@@ -81,23 +92,26 @@ impl Ending {
                 Place::Operand(slot, offset) => {
                     let _ = write!(parameters, ", const {storage}* e{idx}");
                     let _ = write!(arguments, ", e{idx}");
-                    ending.args.push(Arg::Address(*slot, offset * laid.size));
+                    addresses.push(Arg::Address(*slot, offset * laid.size));
                     format!("e{idx}")
                 }
                 Place::Constant(bytes) => {
-                    ending.text.push_str(&codegen::constant_array(&format!("ec{idx}"), bytes)?);
+                    text.push_str(&codegen::constant_array(&format!("ec{idx}"), bytes)?);
                     format!("((const {storage}*)ec{idx})")
                 }
             };
             let along = |axes: &[usize]| run(&program.dims, &laid.strides, axes);
-            let at = base + ending.ints.len();
-            for axes in rows.into_iter().chain([cols]) {
-                match along(axes) {
-                    Some(step) => ending.ints.push(space::stride(step)?),
-                    None => return refuse("an operand that does not follow the rows of a kernel"),
-                }
+            let step = |axes: &[usize]| match along(axes) {
+                Some(step) => space::stride(step),
+                None => refuse("an operand that does not follow the rows of a kernel"),
+            };
+            let mut strides = EpilogueStrides { row: [0; 4], column: step(cols)? };
+            for (to, axes) in strides.row.iter_mut().zip(rows) {
+                *to = step(axes)?;
             }
-            let row: Vec<String> = (0..4).map(|axis| format!("(i64)y{axis} * a.v[{}]", at + axis)).collect();
+            let own = format!("a.operands[{}]", args.operands.len());
+            args.operands.push(strides);
+            let row: Vec<String> = (0..4).map(|axis| format!("(i64)y{axis} * {own}.row[{axis}]")).collect();
             let _ = writeln!(body, "  const {storage}* f{idx} = {name} + ({});", row.join(" + "));
             let _ = match along(cols) {
                 Some(0) => {
@@ -115,39 +129,44 @@ impl Ending {
                     call.push(format!("i{idx}[j]"));
                     writeln!(
                         body,
-                        "  {wide} i{idx}[{lanes}];\n#pragma unroll\n  for (int j = 0; j < {lanes}; j++) i{idx}[j] = j < left ? po_widen(f{idx}[(i64)(col + j) * a.v[{}]]) : ({wide})0;",
-                        at + 4
+                        "  {wide} i{idx}[{lanes}];\n#pragma unroll\n  for (int j = 0; j < {lanes}; j++) i{idx}[j] = j < left ? po_widen(f{idx}[(i64)(col + j) * {own}.column]) : ({wide})0;"
                     )
                 }
             };
         }
         call.push("result".to_string());
-        ending.text.push_str(&codegen::function(program, "ending_program"));
+        text.push_str(&codegen::function(program, "epilogue_program"));
         let _ = write!(
-            ending.text,
-            "#define ENDING_PARAMS {parameters}\n#define ENDING_ARGS {arguments}\n\
-             PL_INLINE void ending(float (&v)[{lanes}], const Ints& a, int y0, int y1, int y2, int y3, int col, int left{parameters}) {{\n\
-             {body}#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {{\n    float result;\n    ending_program({});\n    v[j] = result;\n  }}\n}}\n",
+            text,
+            "#define EPILOGUE_PARAMS {parameters}\n#define EPILOGUE_ARGS {arguments}\n\
+             PL_INLINE void epilogue(float (&v)[{lanes}], const EpilogueArgs& a, int y0, int y1, int y2, int y3, int col, int left{parameters}) {{\n\
+             {body}#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {{\n    float result;\n    epilogue_program({});\n    v[j] = result;\n  }}\n}}\n",
             call.join(", ")
         );
-        Ok(ending)
+        Ok(EpilogueCode { text, addresses, args })
     }
 
-    /// The arguments of a kernel over an image and weights: both, the output, integers, and the ending's own.
-    pub(crate) fn weighted(&self, ints: Vec<i32>) -> Vec<Arg> {
+    /// The arguments of a kernel over an image and weights: both, the output, its structure, and what the program reads.
+    pub(crate) fn weighted(&self, numbers: &impl Field) -> Vec<Arg> {
         let mut args = vec![
             Arg::Address(Slot::Input(0), 0),
             Arg::Address(Slot::Input(1), 0),
             Arg::Address(Slot::Output(0), 0),
-            Arg::Ints(ints),
+            Arg::of(numbers),
         ];
-        args.extend(self.args.iter().cloned());
+        args.extend(self.addresses.iter().cloned());
         args
     }
 
-    /// A kernel's code with this ending in front of it.
-    pub(crate) fn code(&self, file: &'static str, text: &str, entry: &'static str, n_ints: usize) -> Code {
-        Code::new(file, text, entry, n_ints).before(&self.text)
+    /// A kernel's code with this epilogue in front of it.
+    pub(crate) fn code(
+        &self,
+        file: &'static str,
+        text: &str,
+        entry: &'static str,
+        numbers: &impl Field,
+    ) -> Code {
+        Code::new(file, text, entry, numbers).before(&self.text)
     }
 }
 
