@@ -20,6 +20,7 @@ pub mod depthwise;
 pub mod gemm;
 pub mod movement;
 pub mod norm;
+pub mod peak;
 pub mod pool;
 mod recurrent;
 pub mod reduce;

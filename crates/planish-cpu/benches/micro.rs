@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use planish_cpu::gemm::table::TILES;
 use planish_cpu::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
 use planish_cpu::isa::Isa;
-use planish_cpu::simd::{Simd, SimdKernel};
+use planish_cpu::peak;
 use planish_cpu::team::Team;
 
 /// Seconds of CPU that this thread has used.
@@ -19,39 +19,6 @@ fn thread_time() -> f64 {
     // SAFETY: `time` is a valid place for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
-/// Multiply-and-adds on registers alone, in 12 chains (24 where there are 32 registers).
-struct Peak {
-    rounds: usize,
-}
-
-#[inline(always)]
-fn chains<S: Simd, const N: usize>(s: S, rounds: usize) -> f32 {
-    let mut acc = [s.zero(); N];
-    let (a, b) = (s.splat(std::hint::black_box(0.999)), s.splat(std::hint::black_box(0.001)));
-    for _ in 0..rounds {
-        for x in &mut acc {
-            *x = s.mul_add(a, *x, b);
-        }
-    }
-    s.sum(acc.into_iter().fold(s.zero(), |sum, x| s.add(sum, x)))
-}
-
-impl SimdKernel for Peak {
-    /// Floating-point operations.
-    type Output = f64;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f64 {
-        let (n, sum) = match S::REGISTERS {
-            32 => (24, chains::<S, 24>(s, self.rounds)),
-            16 => (12, chains::<S, 12>(s, self.rounds)),
-            _ => (4, chains::<S, 4>(s, self.rounds)),
-        };
-        std::hint::black_box(sum);
-        (2 * n * S::LANES * self.rounds) as f64
-    }
 }
 
 /// Gigaflops of work that returns its operations.
@@ -106,7 +73,7 @@ fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) ->
 fn against_peak(isa: Isa, work: impl Fn() -> f64) -> (f64, f64) {
     work();
     (0..15).fold((0.0, 0.0), |(peak, best): (f64, f64), _| {
-        (peak.max(rate(|| isa.run(Peak { rounds: 200_000 }))), best.max(rate(&work)))
+        (peak.max(rate(|| peak::fma(isa, 200_000))), best.max(rate(&work)))
     })
 }
 
@@ -171,7 +138,7 @@ fn gemms(isa: Isa, tiles: &[Tile], only: Option<(usize, usize, usize)>) {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match args.first().map(String::as_str) {
         Some("gemm") => {
             let isa = args.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());

@@ -1,5 +1,5 @@
 //! Speed of convolutions on layers of well-known models, every way that computes them, against the machine's
-//! multiply-and-add peak, in this thread's CPU time: `conv [LAYER [ISA [WAY]]]`.
+//! multiply-and-add peak, in this thread's CPU time: `cargo bench -p planish-cpu --bench conv -- [LAYER [ISA [WAY]]]`.
 //!
 //! Rates count the operations of the plain algorithm, so Winograd's may pass the peak. Peak and kernels are
 //! measured in turn, so that a busy machine spoils none alone; medians are printed.
@@ -15,7 +15,7 @@ use planish_cpu::conv::pack;
 use planish_cpu::conv::winograd::{self, Cut, Kind, Winograd};
 use planish_cpu::gemm::Tile;
 use planish_cpu::isa::Isa;
-use planish_cpu::simd::{Simd, SimdKernel};
+use planish_cpu::peak;
 use planish_cpu::team::Team;
 use planish_op::window::PlacedAxis;
 
@@ -27,28 +27,10 @@ fn thread_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Multiply-and-adds on registers alone.
-struct Peak;
-
-impl SimdKernel for Peak {
-    /// Gigaflops.
-    type Output = f64;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f64 {
-        const CHAINS: usize = 12;
-        const ROUNDS: usize = 500_000;
-        let start = thread_time();
-        let mut acc = [s.zero(); CHAINS];
-        let (a, b) = (s.splat(std::hint::black_box(0.999)), s.splat(std::hint::black_box(0.001)));
-        for _ in 0..ROUNDS {
-            for x in &mut acc {
-                *x = s.mul_add(a, *x, b);
-            }
-        }
-        std::hint::black_box(s.sum(acc.into_iter().fold(s.zero(), |sum, x| s.add(sum, x))));
-        (2 * CHAINS * S::LANES * ROUNDS) as f64 / (thread_time() - start) * 1e-9
-    }
+/// Gigaflops of multiply-and-adds on registers alone.
+fn peak_rate(isa: Isa) -> f64 {
+    let start = thread_time();
+    peak::fma(isa, 500_000) / (thread_time() - start) * 1e-9
 }
 
 /// A layer: batch, groups, channels in and out, axes.
@@ -206,7 +188,7 @@ fn ways(g: &Geometry, isa: Isa) -> Vec<Way> {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let filter = arguments.first().map_or("", String::as_str);
     let isa = arguments.get(1).and_then(|name| Isa::named(name)).unwrap_or(Isa::best());
     for layer in layers().into_iter().filter(|layer| layer.name.contains(filter)) {
@@ -237,7 +219,7 @@ fn main() {
         let mut peaks = Vec::new();
         let mut times = vec![Vec::new(); ways.len()];
         for round in 0..=rounds {
-            let peak = isa.run(Peak);
+            let peak = peak_rate(isa);
             for (way, times) in ways.iter_mut().zip(&mut times) {
                 let call = ConvCall {
                     input: input.at(),

@@ -2,7 +2,7 @@
 //! everything else against a plain copy. One thread; times are the thread's own CPU time, so that other load
 //! on the machine counts little.
 //!
-//! `cargo run --release -p planish-cpu --example movement [depthwise|…]`
+//! `cargo bench -p planish-cpu --bench movement -- [depthwise|…]`
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use planish_cpu::Cpu;
 use planish_cpu::depthwise::{Depthwise, DepthwiseArguments, packed_len};
 use planish_cpu::isa::Isa;
-use planish_cpu::simd::{Simd, SimdKernel};
+use planish_cpu::peak;
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
 use planish_kernel::{
@@ -23,7 +23,7 @@ use planish_op::*;
 use planish_tensor::{DType, Tensor};
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
     println!(
         "copy of 64 MiB: {:.1} GB/s; of 256 KiB: {:.1} GB/s (read and written)",
@@ -82,31 +82,11 @@ fn copy_rate(bytes: usize) -> f64 {
     2.0 * bytes as f64 / time / 1e9
 }
 
-struct Peak(usize);
-
-impl SimdKernel for Peak {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        let mut sums = [s.splat(1.0); 12];
-        // Unknown to the compiler, or it would do the sums itself.
-        let (a, b) = (s.splat(std::hint::black_box(0.999)), s.splat(std::hint::black_box(0.001)));
-        for _ in 0..self.0 {
-            for sum in &mut sums {
-                *sum = s.mul_add(*sum, a, b);
-            }
-        }
-        sums.into_iter().map(|sum| s.sum(sum)).sum()
-    }
-}
-
-fn peak(isa: Isa) -> f64 {
+fn peak_rate(isa: Isa) -> f64 {
     let n = 20_000;
-    let time = seconds(|| {
-        std::hint::black_box(isa.run(Peak(std::hint::black_box(n))));
-    });
-    2.0 * (n * 12 * isa.lanes()) as f64 / time / 1e9
+    let mut flop = 0.0;
+    let time = seconds(|| flop = peak::fma(isa, n));
+    flop / time / 1e9
 }
 
 fn axis(input: usize, kernel: usize, stride: usize) -> PlacedAxis {
@@ -165,7 +145,7 @@ fn depthwise() {
             print!(
                 "  {isa} {:.0} µs {rate:.1} GFLOP/s ({:.0} %) {moved:.0} GB/s",
                 time * 1e6,
-                100.0 * rate / peak(isa)
+                100.0 * rate / peak_rate(isa)
             );
         }
         println!();

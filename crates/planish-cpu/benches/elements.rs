@@ -1,5 +1,6 @@
 //! Speed of pointwise programs, softmax, normalizations and reductions, in elements per nanosecond of this
-//! thread's CPU time, with data in the first cache, the second, and memory: `elements [FILTER] [ISA]`.
+//! thread's CPU time, with data in the first cache, the second, and memory:
+//! `cargo bench -p planish-cpu --bench elements -- [FILTER] [ISA]`.
 //!
 //! Each line also has cycles per element, by a clock measured in turn from a chain of dependent additions.
 
@@ -253,7 +254,7 @@ fn measure(cpu: &Cpu, case: &Case, n: usize) -> Option<f64> {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let filter = args.next().unwrap_or_default();
     let isa = args.next().and_then(|name| Isa::named(&name)).unwrap_or_else(Isa::best);
     let cpu = Cpu::with_isa(isa);

@@ -1,4 +1,4 @@
-//! How long opening a plan takes: `cargo run --release -p planish-plan --example opening [STEPS [MEGABYTES]]`.
+//! How long opening a plan takes: `cargo bench -p planish-plan --bench opening -- [STEPS [MEGABYTES]]`.
 //!
 //! Makes a plan of that many steps and that much weight in the temporary folder, then opens it with and without
 //! its weights verified, a few times each, and prints the fastest.
@@ -102,7 +102,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let n_steps: usize = arguments.next().map_or(Ok(500), |text| text.parse())?;
     let megabytes: usize = arguments.next().map_or(Ok(100), |text| text.parse())?;
     let plan = chain(n_steps.max(1), megabytes * 1_000_000);
