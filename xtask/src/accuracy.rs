@@ -51,7 +51,12 @@ fn distances(file: &Path, tune_level: u32) -> Result<[f64; 2]> {
     let expected = planish_ir::interpret(&graph, inputs.clone())?;
     let mut found = [0.0; 2];
     for (winograd, found) in [true, false].into_iter().zip(&mut found) {
-        let plan = Builder::new(file)?.winograd(winograd).tune_level(tune_level).threads(2).build()?;
+        let plan = Builder::new(file)?
+            .device(Device::Cpu)
+            .winograd(winograd)
+            .tune_level(tune_level)
+            .threads(2)
+            .build()?;
         *found = distance(plan, &inputs, &expected)?;
     }
     Ok(found)

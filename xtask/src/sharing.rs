@@ -32,7 +32,10 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let engine = |model: &str, threads: usize| -> Result<Engine> {
         let graph = planish_zoo::graph(model, 0)?;
-        Ok(Engine::new(Builder::from_graph(graph).tune_level(0).threads(threads).build()?, Device::Cpu)?)
+        Ok(Engine::new(
+            Builder::from_graph(graph).device(Device::Cpu).tune_level(0).threads(threads).build()?,
+            Device::Cpu,
+        )?)
     };
     let one = engine(&options.model, 1)?;
     let mut good = two_contexts(&one)?;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 #[command(
     name = "planish",
     version,
-    about = "Trained models (ONNX) to tuned and checked plans, run fast",
+    about = "Builds ONNX models into tuned and checked plans, and runs them",
     after_help = "Start with `planish demo`. Exit codes: 0 done, 1 the answer is no, 2 bad usage or bad input, \
                   3 this machine cannot do it, 4 a mistake of ours (please report it), 130 interrupted."
 )]
@@ -29,22 +29,32 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Time every layer of a model
     Profile(Profile),
-    /// Look into files of measured times, join them, compare them
+    /// Show, merge and compare timing caches
     #[command(subcommand)]
     Timing(Timing),
     /// Sign a plan, or make a key to sign with
     Sign(Sign),
-    /// Tell whether a plan is signed by a key: exit code 0 if it is, 1 if not
+    /// Verify a plan's signature: exit code 0 if a given key signed it, 1 if not
     Verify(Verify),
-    /// Write a model of a known kind with random weights, or list them
+    /// Write one of the benchmark models with random weights, or list them
     Zoo(Zoo),
-    /// Make a model, build, check, time and compare it: everything at once
+    /// Make a model, then build, check, time and compare it: a tour of everything
     Demo(Demo),
-    /// Show what this machine offers: CPU, memory, GPUs, libraries
+    /// Show what this machine has: CPU, memory, GPUs, libraries, and its measured peaks
     Doctor(Doctor),
 }
 
 impl Command {
+    /// The command with older spellings of arguments brought to those of today.
+    pub(crate) fn brought_up_to_date(mut self) -> Command {
+        match &mut self {
+            Command::Build(args) => args.building.profiles.append(&mut args.older.profiles),
+            Command::Bench(args) => args.building.profiles.append(&mut args.older.profiles),
+            _ => {}
+        }
+        self
+    }
+
     /// Where its report goes as JSON.
     pub(crate) fn json(&self) -> Option<&Json> {
         Some(match self {
@@ -80,25 +90,25 @@ impl Command {
 pub(crate) struct Inspect {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
-    /// Sizes for inputs with open dimensions, as in x:1x3x224x224,mask:1x16 (for the count of work)
+    /// Shapes of inputs with dynamic dimensions, as in x:1x3x224x224,mask:1x16, for which FLOP are counted
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,
     /// Print the graph in its text form, and nothing else: after import, or of a plan after optimization
     #[arg(long)]
     pub(crate) graph: bool,
-    /// Of a plan: every step with its kernel, its rivals and why it won
+    /// For a plan: every step with its kernel, the candidates and why it was chosen
     #[arg(long)]
     pub(crate) layers: bool,
-    /// Of a plan: what its self-check found
+    /// For a plan: what its self-check found
     #[arg(long)]
     pub(crate) certificate: bool,
-    /// Of a plan: all that it holds but the weights' elements, to be read or compared line by line
+    /// For a plan: everything except the elements of weights, as text to read or diff
     #[arg(long)]
     pub(crate) text: bool,
-    /// Of a plan for a GPU: open it there and tell what memory it needs, which loads its code
+    /// For a GPU plan: open it and show the memory that it needs; this loads the plan's code
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Of a plan: write each piece of its compiled code to a file in this folder, for a disassembler
+    /// For a plan: write each piece of compiled code to a file in this folder, for a disassembler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) code: Option<PathBuf>,
     #[command(flatten)]
@@ -109,13 +119,13 @@ pub(crate) struct Inspect {
 pub(crate) struct Run {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
-    /// What runs it: short for --device, and the reference besides
+    /// What runs it: short for --device, or the reference
     #[arg(long, value_enum, conflicts_with = "device")]
     pub(crate) backend: Option<Backend>,
-    /// Where it runs: cpu, cuda, cuda:1, or auto, which takes a GPU where there is one
+    /// The device to run on: cpu, cuda, cuda:1, or auto (a GPU if there is one)
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
     pub(crate) device: planish::Device,
-    /// What the model is computed in: fp32, tf32, fp16 or bf16
+    /// The precision of activations, weights and products: fp32, tf32, fp16 or bf16
     #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
     pub(crate) precision: planish::Precision,
     /// Inputs by name, one array each, in a numpy .npz file
@@ -124,25 +134,25 @@ pub(crate) struct Run {
     /// One input from a numpy .npy file or an image (png, jpeg, bmp)
     #[arg(long = "input", value_name = "NAME=FILE")]
     pub(crate) input: Vec<String>,
-    /// Random numbers for the inputs that no file gives (without any input: seed 0)
+    /// Seed of random values for inputs that no file gives (0 if no input is given at all)
     #[arg(long, value_name = "SEED")]
     pub(crate) random: Option<u64>,
-    /// Sizes for inputs with open dimensions, as in x:1x3x224x224,mask:1x16
+    /// Shapes of inputs with dynamic dimensions, as in x:1x3x224x224,mask:1x16
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,
     /// Where the outputs go: one .npz file, or a folder of .npy files
     #[arg(short, long, value_name = "OUT.npz|FOLDER")]
     pub(crate) output: Option<PathBuf>,
-    /// Threads to run with; all that this process may use if not given
+    /// CPU threads; all that this process may use if not given
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// How hard to tune before the run, see `planish build`
+    /// Tuning effort before the run, see `planish build`
     #[arg(long, value_name = "0..5", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=5))]
     pub(crate) tune_level: u32,
-    /// Leave Winograd convolutions out
+    /// Do not use Winograd convolutions
     #[arg(long)]
     pub(crate) no_winograd: bool,
-    /// Build anew instead of taking the plan from the user's cache folder, and keep nothing there
+    /// Do not use the plan cache: always build, and keep nothing
     #[arg(long)]
     pub(crate) no_cache: bool,
     #[command(flatten)]
@@ -154,11 +164,11 @@ pub(crate) struct Run {
 /// How a plan is opened.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Opening {
-    /// Put weights into the GPU's managed memory, which the driver moves to the host and back where memory runs short
+    /// Keep weights in CUDA managed memory, which the driver moves to the host if the GPU's memory runs short
     #[arg(long)]
     pub(crate) managed_weights: bool,
-    /// Where the compiled code of a GPU plan's kernels comes from: the plan, which is a program and must be trusted;
-    /// NVRTC on this machine, whatever the plan carries; or the plan, if it is signed by a --trusted-key
+    /// Where the compiled code of a GPU plan comes from: the plan itself, which must be trusted like any program; NVRTC
+    /// on this machine; or the plan, if it is signed by a --trusted-key
     #[arg(long, value_enum, default_value_t, value_name = "plan|compile|signed")]
     pub(crate) code: CodeSource,
     /// A public key whose plans are trusted, for --code signed; may be given several times
@@ -167,14 +177,13 @@ pub(crate) struct Opening {
     /// The plan's signature, for --code signed; MODEL.plan.sig if not given
     #[arg(long, value_name = "FILE")]
     pub(crate) signature: Option<PathBuf>,
-    /// The most trips that all loops of a run may make together (100 million if not given); a run that would make more
-    /// ends with an error
+    /// Fail if the loops of a run make more iterations than this in total (100 million if not given)
     #[arg(long, value_name = "N")]
     pub(crate) max_trips: Option<u64>,
-    /// The most memory that a run may hold beside weights and inputs, as in 4G (as much as there is if not given)
+    /// Fail if a run needs more memory than this besides weights and inputs, as in 4G (no limit if not given)
     #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes)]
     pub(crate) max_memory: Option<usize>,
-    /// Read the plan into memory instead of mapping its file, which may then be overwritten while it is in use
+    /// Read the plan into memory instead of mapping its file, so that the file may be overwritten during the run
     #[arg(long)]
     pub(crate) copy: bool,
 }
@@ -199,7 +208,7 @@ pub(crate) struct Sign {
     /// Where the signature goes; MODEL.plan.sig if not given
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Make a key instead: the private one in FILE, which only you can read, the public one in FILE.pub
+    /// Make a key pair instead: the private key in FILE, readable only by you, the public key in FILE.pub
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "key", "output"])]
     pub(crate) new_key: Option<PathBuf>,
 }
@@ -221,74 +230,74 @@ pub(crate) struct Verify {
 /// How a plan is built, wherever a model is given instead of a plan.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Building {
-    /// Where the plan runs: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto, which takes a GPU where there is one
+    /// The device to build for: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto (a GPU if there is one)
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
     pub(crate) device: planish::Device,
-    /// What the model is computed in: fp32, tf32, fp16 or bf16
+    /// The precision of activations, weights and products: fp32, tf32, fp16 or bf16
     #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
     pub(crate) precision: planish::Precision,
-    /// Keep layers in fp32 by their names, as in 'encoder/*:fp32' (* stands for any letters, ? for one)
+    /// Keep layers in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one)
     #[arg(long, value_name = "GLOB:fp32", value_parser = crate::load::layer_precision)]
     pub(crate) layer_precision: Vec<String>,
-    /// Sizes of the inputs, as in x:1x3x224x224,mask:1x16; the plan is made for these alone
+    /// Fixed input shapes, as in x:1x3x224x224,mask:1x16; the plan runs at these only
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,
-    /// The smallest sizes that the plan must take
+    /// The smallest input shapes of the optimization profile
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',', requires = "max_shapes")]
     pub(crate) min_shapes: Vec<String>,
-    /// The sizes to tune for
+    /// The input shapes to tune for
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',', requires = "max_shapes")]
     pub(crate) opt_shapes: Vec<String>,
-    /// The largest sizes that the plan must take
+    /// The largest input shapes of the optimization profile
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) max_shapes: Vec<String>,
-    /// A profile as 'min=x:1x3x224x224 opt=x:8x3x224x224 max=x:32x3x224x224'; may be given several times
-    #[arg(long = "profile", value_name = "PROFILE")]
+    /// An optimization profile, as in 'min=x:1x3x224x224 opt=x:8x3x224x224 max=x:32x3x224x224'; may be repeated
+    #[arg(long = "shape-profile", value_name = "PROFILE")]
     pub(crate) profiles: Vec<String>,
-    /// Threads to tune for and to run with; all that this process may use if not given
+    /// CPU threads to tune for and to run with; all that this process may use if not given
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// 0 chooses kernels by the cost model, up to 5 measures more and more
+    /// Tuning effort: 0 chooses kernels by the cost model, 1 to 5 measure more and more candidates
     #[arg(long, value_name = "0..5", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=5))]
     pub(crate) tune_level: u32,
-    /// Times of earlier builds are taken from this file, new ones are added to it
+    /// Timing cache: a file of measured times that is read before the build and extended by it
     #[arg(long, value_name = "FILE")]
     pub(crate) timing_cache: Option<PathBuf>,
-    /// Measure nothing; fail where a time is not in the timing cache
+    /// Measure nothing; fail if a time is not in the timing cache
     #[arg(long, requires = "timing_cache")]
     pub(crate) timing_cache_only: bool,
-    /// Take tactics by where they come from (own, reference, cublaslt, cudnn): +own,-cudnn changes what all are,
-    /// `own` alone leaves the others out
+    /// Which sources of tactics compete (own, reference, cublaslt, cudnn): +NAME and -NAME add to and remove from all
+    /// of them, as in +own,-cudnn; plain names take only these
     #[arg(long, value_name = "SOURCES", allow_hyphen_values = true)]
     pub(crate) tactic_sources: Option<String>,
-    /// Search for tactics no longer than this; what is not measured by then goes by the cost model
+    /// Time limit for measuring tactics, as in 60s; after it the cost model decides
     #[arg(long, value_name = "TIME", value_parser = crate::load::duration)]
     pub(crate) build_time: Option<std::time::Duration>,
-    /// The most workspace that a step may ask for, as in 512M or 4G
+    /// The most workspace that a step may use, as in 512M or 4G
     #[arg(long, value_name = "BYTES", value_parser = crate::load::bytes)]
     pub(crate) workspace: Option<usize>,
     /// Write the tactic of every step to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) save_tactics: Option<PathBuf>,
-    /// Take the tactics that this file names, and fail if one is gone
+    /// Use the tactics that this file names; fail if one of them is not available
     #[arg(long, value_name = "FILE")]
     pub(crate) load_tactics: Option<PathBuf>,
-    /// Leave Winograd convolutions out: slower, with smaller rounding errors
+    /// Do not use Winograd convolutions: slower, with smaller rounding errors
     #[arg(long)]
     pub(crate) no_winograd: bool,
-    /// Refuse what only the slow reference can compute, and steps on the CPU in a plan for a GPU
+    /// Fail if a step would run on the slow reference, or on the CPU in a GPU plan
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Leave the self-check out
+    /// Skip the self-check
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// Leave a pass out; may be given several times
+    /// Skip a pass of the optimizer; may be repeated
     #[arg(long = "disable-pass", value_name = "PASS")]
     pub(crate) disabled_passes: Vec<String>,
-    /// Stop the optimizer after this many passes, to find a guilty one
+    /// Stop the optimizer after this many passes, to bisect a wrong result
     #[arg(long, value_name = "N")]
     pub(crate) stop_after: Option<usize>,
-    /// Say what the optimizer did, and why rules refused
+    /// Print what the optimizer did, and why rules did not apply
     #[arg(long)]
     pub(crate) explain: bool,
     /// Symbols that stand for several sizes of the inputs that are at hand.
@@ -300,58 +309,69 @@ pub(crate) struct Building {
 pub(crate) struct Build {
     /// The model, an .onnx file
     pub(crate) model: PathBuf,
-    /// Where the plan goes; beside the model if not given
+    /// The plan file; beside the model if not given
     #[arg(short, long, value_name = "FILE.plan")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) building: Building,
     #[command(flatten)]
+    pub(crate) older: Older,
+    #[command(flatten)]
     pub(crate) json: Json,
+}
+
+/// Older spellings, where they cannot be mistaken: `planish profile` is about layers.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Older {
+    /// The same as --shape-profile
+    #[arg(long = "profile", value_name = "PROFILE", hide = true)]
+    pub(crate) profiles: Vec<String>,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Bench {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
-    /// Build anew instead of taking the plan from the user's cache folder, and keep nothing there
+    /// Do not use the plan cache: always build, and keep nothing
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Runs before the clock counts, for this long
+    /// Warm up for this long before measuring
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = crate::load::duration)]
     pub(crate) warmup: std::time::Duration,
-    /// Runs that count, for this long
+    /// Measure for this long
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::load::duration)]
     pub(crate) duration: std::time::Duration,
-    /// At least this many runs that count
+    /// Measure at least this many runs
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) iterations: usize,
-    /// Contexts that run at the same time, each in its own thread
+    /// Contexts that run concurrently, each on its own thread
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) contexts: usize,
-    /// Share of the runs, in percent, that the trimmed mean leaves out at each end
+    /// Percentage of runs that the trimmed mean drops at each end
     #[arg(long, value_name = "PERCENT", default_value_t = 10)]
     pub(crate) trim: u32,
-    /// Inputs by name, one array each, in a numpy .npz file; random numbers if not given
+    /// Inputs by name, one array each, in a numpy .npz file; random values if not given
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) inputs: Option<PathBuf>,
-    /// Keep inputs and outputs in the GPU's memory, so that nothing is transferred while the clock counts
+    /// Keep inputs and outputs in GPU memory, so that no transfers are measured
     #[arg(long)]
     pub(crate) no_transfers: bool,
-    /// Take inputs from ordinary memory instead of the engine's own pinned buffers
+    /// Take inputs from pageable memory instead of the engine's pinned buffers
     #[arg(long, conflicts_with = "no_transfers")]
     pub(crate) pageable: bool,
-    /// Have each context's next run under way already while one computes, so that copies to and from the GPU overlap with
-    /// it: more runs a second, each of which takes longer
+    /// Overlap each context's transfers with the computation of its previous run: higher throughput, higher latency
     #[arg(long, conflicts_with_all = ["no_transfers", "pageable"])]
     pub(crate) overlap: bool,
-    /// Wait for the GPU by looking all the time: the least latency, for a whole core
+    /// Busy-wait for the GPU: the lowest latency, at the cost of a CPU core
     #[arg(long)]
     pub(crate) spin: bool,
-    /// Streams over which the branches of a captured graph are spread on a GPU
+    /// CUDA streams over which the branches of a captured graph are spread
     #[arg(long, value_name = "N", default_value_t = planish::DEFAULT_STREAMS)]
     pub(crate) streams: usize,
     #[command(flatten)]
     pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) older: Older,
     #[command(flatten)]
     pub(crate) opening: Opening,
     #[command(flatten)]
@@ -362,13 +382,13 @@ pub(crate) struct Bench {
 pub(crate) struct Profile {
     /// The model, an .onnx or a .plan file
     pub(crate) model: PathBuf,
-    /// Build anew instead of taking the plan from the user's cache folder, and keep nothing there
+    /// Do not use the plan cache: always build, and keep nothing
     #[arg(long)]
     pub(crate) no_cache: bool,
     /// Show this many layers, the slowest first; 0 shows all in order
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) top: usize,
-    /// Runs whose median counts
+    /// Runs, of which the median is shown
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) iterations: usize,
     #[command(flatten)]
@@ -381,11 +401,11 @@ pub(crate) struct Profile {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Timing {
-    /// Show the times of a file, the fastest tactic of each problem first
+    /// Show the times of a timing cache, the fastest tactic of each problem first
     Show(TimingShow),
-    /// Join files into one; where several have a time, the one of more samples stays
+    /// Merge timing caches; of several times for one tactic the one with more samples is kept
     Merge(TimingMerge),
-    /// Compare two files; the answer is no if a time differs by more than the threshold
+    /// Compare two timing caches; exit code 1 if a time differs by more than the threshold
     Diff(TimingDiff),
 }
 
@@ -393,7 +413,7 @@ pub(crate) enum Timing {
 pub(crate) struct TimingShow {
     /// A timing cache, as `planish build --timing-cache` makes it
     pub(crate) file: PathBuf,
-    /// Only problems, tactics and devices in which this text stands
+    /// Show only problems, tactics and devices that contain this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     #[command(flatten)]
@@ -405,7 +425,7 @@ pub(crate) struct TimingMerge {
     /// Timing caches
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Where all of them go; what is in that file already stays
+    /// The merged timing cache; entries that are already in this file are kept
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
@@ -416,7 +436,7 @@ pub(crate) struct TimingMerge {
 pub(crate) struct TimingDiff {
     pub(crate) left: PathBuf,
     pub(crate) right: PathBuf,
-    /// Times that differ by at most this many percent count as equal
+    /// Treat times that differ by at most this many percent as equal
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub(crate) threshold: f64,
     #[command(flatten)]
@@ -425,9 +445,9 @@ pub(crate) struct TimingDiff {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Zoo {
-    /// The model; without one, all are listed
+    /// The model's name; without one, all are listed
     pub(crate) name: Option<String>,
-    /// Where it goes; NAME.onnx in this folder if not given
+    /// The ONNX file; NAME.onnx in the current folder if not given
     #[arg(short, long, value_name = "FILE.onnx", requires = "name")]
     pub(crate) output: Option<PathBuf>,
     /// The seed of the weights
@@ -439,19 +459,22 @@ pub(crate) struct Zoo {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Demo {
-    /// Where the files go; planish/demo in the user's cache folder if not given
+    /// Folder for the files; planish/demo in the user's cache folder if not given
     pub(crate) folder: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Doctor {
+    /// Measure the peaks of this CPU and its GPUs (FLOP/s, INT8 OP/s, memory bandwidth) and keep them
+    #[arg(long)]
+    pub(crate) measure: bool,
     #[command(flatten)]
     pub(crate) json: Json,
 }
 
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Json {
-    /// JSON instead of tables, or beside them in FILE
+    /// Print JSON instead of tables; with =FILE write it there and print the tables too
     #[arg(long = "json", value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) target: Option<PathBuf>,
 }
@@ -470,9 +493,9 @@ impl Json {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Backend {
-    /// The definition of every operator: slow and exact
+    /// The reference: slow and exact
     Reference,
-    /// This machine's processor
+    /// The CPU
     Cpu,
     /// An NVIDIA GPU
     Cuda,

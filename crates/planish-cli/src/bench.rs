@@ -6,15 +6,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use planish::io::Sources;
 use planish::{
-    Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, Pipeline, View, Wait,
+    Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, Pipeline, Tensor, View, Wait,
 };
-use planish_tensor::Tensor;
 use serde_json::{Value, json};
 
 use crate::args::Bench;
 use crate::ending::Answer;
-use crate::feed::Sources;
 use crate::memory::{self, Held};
 use crate::start::Start;
 use crate::stats::Stats;
@@ -29,7 +28,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let record = made.plan.record();
     let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
     let counting = Instant::now();
-    let plan_bytes = record.file_bytes()?;
+    let plan_bytes = made.plan.file_bytes()?;
     opening += counting.elapsed();
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
     start.open = opening.elapsed().saturating_sub(made.built.unwrap_or_default());
@@ -41,7 +40,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         shapes: &args.building.shapes,
         defaults: &engine.record().tuned_at,
     };
-    let fed = load::feed(&engine, &sources)?;
+    let fed = sources.gather_for(&engine)?;
     fed.notes.iter().for_each(|note| say_note(note));
 
     let tensors: Vec<Tensor> = fed.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();

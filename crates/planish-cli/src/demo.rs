@@ -6,14 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use planish::{ContextOptions, Device, View};
-use planish_op::Value;
-use planish_plan::Outcome;
+use planish::io::{Sources, npy};
+use planish::{ContextOptions, Device, Model, Outcome, Value, View};
 
 use crate::args::{Building, Demo, Opening};
 use crate::ending::{Answer, Ending};
-use crate::feed::{self, Sources};
-use crate::inspect::{self, Report};
+use crate::inspect::Report;
 use crate::{files, load, print, run, say_note};
 
 /// The network, and the seed of its weights; the inputs take the next one.
@@ -28,13 +26,13 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     let folder = match &args.folder {
         Some(folder) => folder.clone(),
         None => {
-            let cache = planish_files::user_cache().context("there is no cache folder; give a folder")?;
+            let cache = planish::files::user_cache().context("there is no cache folder; give a folder")?;
             cache.join("demo")
         }
     };
-    planish_files::private_folder(&folder)
+    planish::files::private_folder(&folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    if let Some(why) = planish_files::distrust(&folder) {
+    if let Some(why) = planish::files::distrust(&folder) {
         bail!("the demo's plan could be exchanged: {why}; give another folder");
     }
     let model = folder.join("demo.onnx");
@@ -56,11 +54,11 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     writeln!(out, "certificate {n_passed} checks passed of {n_checks}, the rest skipped with a reason")?;
     out.flush()?;
 
-    let imported = inspect::import(&model)?;
+    let read = Model::open(&model)?;
     let sources = Sources { random: Some(SEED + 1), ..Sources::default() };
-    let fed = feed::gather(&imported.graph, &sources)?;
+    let fed = sources.gather(read.graph())?;
     fed.notes.iter().for_each(|note| say_note(note));
-    let reference = run::run(&imported.graph, &fed, &planish::Limits::default())?;
+    let reference = run::run(read.graph(), &fed, &planish::Limits::default())?;
 
     let threads = record.threads as usize;
     let engine = load::engine(&model, made.plan, Device::Cpu, &Opening::default())?;
@@ -91,8 +89,8 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     );
 
     let (inputs, outputs) = (folder.join("input.npz"), folder.join("output.npz"));
-    run::save_archive(&inputs, &fed.tensors)?;
-    run::save_archive(&outputs, &reference.tensors())?;
+    npy::save_archive(&inputs, &fed.tensors)?;
+    npy::save_archive(&outputs, &reference.tensors())?;
     writeln!(out, "The files are in {}. The same by hand:\n", folder.display())?;
     writeln!(out, "  planish inspect {}", shell(&model))?;
     writeln!(out, "  planish build {} -o {}", shell(&model), shell(&path))?;
@@ -106,7 +104,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
 fn distance(values: &[Value], reference: &run::Ran) -> Result<f64> {
     let (mut error, mut norm) = (0.0, 0.0);
     for (value, (name, want)) in values.iter().zip(reference.tensors()) {
-        let got = value.as_tensor().with_context(|| format!("output `{name}` is no tensor"))?;
+        let got = value.as_tensor().with_context(|| format!("output `{name}` is not a tensor"))?;
         ensure!(got.shape() == want.shape(), "output `{name}` has another shape than the reference's");
         for (x, y) in got.to_f64s().into_iter().zip(want.to_f64s()) {
             error += (x - y).powi(2);

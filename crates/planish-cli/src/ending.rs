@@ -22,11 +22,9 @@ pub(crate) enum Answer {
     No,
 }
 
-/// Something that is no fault of what was asked for.
+/// An end that is not the fault of what was asked for.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// This machine lacks something.
-    Lacking(String),
     /// A mistake of ours.
     Ours(String),
     /// The user stopped it.
@@ -35,7 +33,7 @@ pub(crate) enum Ending {
 
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Ending::Lacking(text) | Ending::Ours(text) | Ending::Interrupted(text)) = self;
+        let (Ending::Ours(text) | Ending::Interrupted(text)) = self;
         f.write_str(text)
     }
 }
@@ -100,7 +98,6 @@ fn code(error: &anyhow::Error) -> u8 {
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(ending) = cause.downcast_ref::<Ending>() {
         return Some(match ending {
-            Ending::Lacking(_) => LACKING,
             Ending::Ours(_) => OUR_MISTAKE,
             Ending::Interrupted(_) => INTERRUPTED,
         });
@@ -108,30 +105,19 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<planish::Error>() {
         return Some(code_of_kind(error.kind()));
     }
-    // What timing caches, locks and plans say for themselves means what it means behind the facade.
-    if let Some(error) = cause.downcast_ref::<planish::BuildError>() {
+    if let Some(error) = cause.downcast_ref::<planish::record::PlanError>() {
         return Some(code_of_kind(planish::Error::from(error.clone()).kind()));
-    }
-    if let Some(error) = cause.downcast_ref::<planish_plan::PlanError>() {
-        return Some(code_of_kind(planish::Error::from(error.clone()).kind()));
-    }
-    if let Some(error) = cause.downcast_ref::<planish::RunError>() {
-        use planish::RunErrorKind::{DeviceLost, Failed, OutOfMemory};
-        return Some(match error.kind() {
-            OutOfMemory | DeviceLost => LACKING,
-            Failed => OUR_MISTAKE,
-            _ => BAD_INPUT,
-        });
     }
     let error = cause.downcast_ref::<io::Error>()?;
-    planish_files::is_out_of_room(error).then_some(LACKING)
+    planish::files::is_out_of_room(error).then_some(LACKING)
 }
 
-fn code_of_kind(kind: planish::ErrorKind) -> u8 {
+fn code_of_kind(kind: &planish::ErrorKind) -> u8 {
+    use planish::ErrorKind as Kind;
     match kind {
-        planish::ErrorKind::Lacking | planish::ErrorKind::DeviceLost => LACKING,
-        planish::ErrorKind::Failed => OUR_MISTAKE,
-        planish::ErrorKind::Cancelled => INTERRUPTED,
+        Kind::Lacking | Kind::NoRoom | Kind::OutOfMemory | Kind::DeviceLost => LACKING,
+        Kind::Failed | Kind::CheckFailed => OUR_MISTAKE,
+        Kind::Cancelled => INTERRUPTED,
         _ => BAD_INPUT,
     }
 }
@@ -153,7 +139,8 @@ mod tests {
         assert_eq!(outcome(|| Ok(Answer::Yes)), (0, None));
         assert_eq!(outcome(|| Ok(Answer::No)), (1, None));
         assert_eq!(outcome(|| anyhow::bail!("two\n lines")), (2, Some("two lines".into())));
-        assert_eq!(outcome(|| anyhow::bail!(Ending::Lacking("no GPU".into()))), (3, Some("no GPU".into())));
+        let lacking = || Err(planish::Error::new(planish::ErrorKind::Lacking, "no GPU").into());
+        assert_eq!(outcome(lacking), (3, Some("no GPU".into())));
         let interrupted = || anyhow::bail!(Ending::Interrupted("interrupted".into()));
         assert_eq!(outcome(interrupted), (130, Some("interrupted".into())));
         let full = || Err(io::Error::from(io::ErrorKind::StorageFull)).context("cannot write x");

@@ -31,9 +31,9 @@ impl Kind {
 
     fn begins(self, first: &[u8]) -> bool {
         match self {
-            Kind::Plan => planish_plan::is_plan(first),
+            Kind::Plan => planish::record::is_plan(first),
             // Every exporter writes the version of the format first, which is field 1 as a number.
-            Kind::Onnx => first.starts_with(b"\x08") && !planish_plan::is_plan(first),
+            Kind::Onnx => first.starts_with(b"\x08") && !planish::record::is_plan(first),
             Kind::Npz => first.starts_with(b"PK"),
             Kind::Json => first.trim_ascii_start().starts_with(b"{"),
             Kind::Tactics => first.starts_with(b"planish tactics "),
@@ -46,14 +46,14 @@ impl Kind {
 /// (`given`, under whatever name), and one that is there and of another kind.
 pub(crate) fn check_target(path: &Path, kind: Kind, given: &[&Path]) -> Result<()> {
     let cannot = || format!("cannot write {}", path.display());
-    if let Some(given) = given.iter().find(|given| planish_files::is_same_file(given, path)) {
+    if let Some(given) = given.iter().find(|given| planish::files::is_same_file(given, path)) {
         let name = if **given == *path { String::new() } else { format!(", {}", given.display()) };
         bail!("{}: it is a file that this command reads{name}; give another name", cannot());
     }
-    planish_files::check_target(path).with_context(cannot)?;
+    planish::files::check_target(path).with_context(cannot)?;
     if path.exists() {
         let mut first = [0; 64];
-        let n = planish_files::open(path).and_then(|mut file| file.read(&mut first)).with_context(cannot)?;
+        let n = planish::files::open(path).and_then(|mut file| file.read(&mut first)).with_context(cannot)?;
         let (what, name) = (kind.name(), path.display());
         ensure!(
             n == 0 || kind.begins(&first[..n]),
@@ -65,7 +65,7 @@ pub(crate) fn check_target(path: &Path, kind: Kind, given: &[&Path]) -> Result<(
 
 /// Writes the file with `fill` and puts it in its place when it is complete.
 pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
-    planish_files::write(path, fill).with_context(|| format!("cannot write {}", path.display()))?;
+    planish::files::write(path, fill).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish::{Device, Opened};
-use planish_plan::{CertificateState, Outcome, Plan, PlanErrorKind, Step, StepKind};
+use planish::record::{Plan, PlanErrorKind, Step, StepKind};
+use planish::{CertificateState, Device, Opened, Outcome};
 use serde_json::json;
 
 use crate::args::{Building, Inspect, Opening};

@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::ending::{Ending, INTERRUPTED};
+use crate::progress;
 
 /// Set once the user has asked to stop.
 static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -23,14 +24,14 @@ pub(crate) fn install() -> io::Result<()> {
     std::thread::Builder::new().name("interrupt".into()).spawn(move || {
         for _ in signals.forever() {
             let is_first = !ASKED.swap(true, Ordering::SeqCst);
-            clear_line();
+            progress::clear();
             if is_first && N_LOOKING.load(Ordering::SeqCst) > 0 {
                 if io::stderr().is_terminal() {
                     crate::say_note("stopping; Ctrl-C again ends at once");
                 }
                 continue;
             }
-            planish_files::remove_unfinished();
+            planish::files::remove_unfinished();
             let _ = writeln!(io::stderr(), "error: interrupted");
             signal_hook::low_level::exit(INTERRUPTED.into());
         }
@@ -73,12 +74,5 @@ impl Stoppable {
 impl Drop for Stoppable {
     fn drop(&mut self) {
         N_LOOKING.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Removes the line of progress, where there may be one.
-pub(crate) fn clear_line() {
-    if io::stderr().is_terminal() {
-        let _ = write!(io::stderr(), "\r\x1b[K");
     }
 }

@@ -1,24 +1,20 @@
 //! A model or a plan on the command line, ready to run: plans are opened, models are built in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use planish::shapes::{self, Asked, Sizes};
 use planish::{
-    Builder, Built, Cached, Device, Engine, EngineOptions, Opened, Plan, PlanCache, Precision, TacticLock,
+    Builder, Built, Cached, CertificateState, Device, Engine, EngineOptions, Model, Opened, Plan, PlanCache,
+    Precision, TacticLock,
 };
-use planish_ir::Graph;
-use planish_plan::{CertificateState, Profile, SymbolRange};
 
 use crate::args::{Building, Opening};
-use crate::feed::{Fed, Sources};
 use crate::files::{self, Kind};
-use crate::interrupt::{Stoppable, clear_line};
-use crate::shapes::{self, Sizes};
-use crate::{feed, say_note, sign};
+use crate::interrupt::Stoppable;
+use crate::{progress, say_note, sign};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -65,48 +61,74 @@ pub(crate) struct Made {
 /// Whether the file is a plan, by its first bytes. What cannot be read is none; who reads it as a model says why.
 pub(crate) fn is_plan(path: &Path) -> bool {
     let mut first = [0u8; 16];
-    let read = planish_files::open(path).and_then(|mut file| file.read(&mut first));
-    read.is_ok_and(|n| planish_plan::is_plan(&first[..n]))
+    let read = planish::files::open(path).and_then(|mut file| file.read(&mut first));
+    read.is_ok_and(|n| planish::record::is_plan(&first[..n]))
 }
 
 /// Opens the plan, or builds the model. What is built in memory is kept in the user's cache folder, and taken from
 /// there the next time.
 pub(crate) fn plan(path: &Path, building: &Building, opening: &Opening, no_cache: bool) -> Result<Made> {
-    let start = Instant::now();
-    if matches!(building.device, Device::Cuda(_)) {
-        // Without it nothing is going to happen, so nothing is said of anything else.
-        building.device.describe()?;
+    match is_plan(path) {
+        true => open(path, building, opening, no_cache),
+        false => {
+            check_device(building.device)?;
+            build_in_memory(path, Model::open(path)?, building, no_cache)
+        }
     }
+}
+
+/// A GPU that is asked for and not there: without it nothing is going to happen, so nothing else is said.
+pub(crate) fn check_device(device: Device) -> Result<()> {
+    if matches!(device, Device::Cuda(_)) {
+        device.describe()?;
+    }
+    Ok(())
+}
+
+/// Opens a plan file; a plan of another machine is built again, with a note.
+fn open(path: &Path, building: &Building, opening: &Opening, no_cache: bool) -> Result<Made> {
+    let start = Instant::now();
+    check_device(building.device)?;
     let cache = if no_cache { None } else { PlanCache::user() };
     let mut build_time = None;
-    if is_plan(path) {
-        let opened = match opening.copy {
-            true => Plan::open_copied_for(path, building.device),
-            false => Plan::open_for(path, building.device),
-        };
-        let plan = match opened? {
-            Opened::Fits(plan) => plan,
-            Opened::NeedsRebuild(rebuild) => {
-                say_note(&format!("{}; it is built again for this machine", rebuild.why()));
-                let key = rebuild.cache_key()?;
-                let build = || {
-                    let begun = Instant::now();
-                    let work = Stoppable::begin();
-                    let built = rebuild.progress(progress()).cancel(work.flag()).build_with_report();
-                    clear_line();
-                    work.end()?;
-                    let built = built?;
-                    built.notes.iter().for_each(|note| say_note(note));
-                    build_time = Some(begun.elapsed());
-                    Ok(built.plan.into())
-                };
-                cached(cache.as_ref(), key, building.device, build)?
-            }
-        };
-        say_if_unchecked(plan.record());
-        return Ok(Made { plan, time: start.elapsed(), built: build_time, report: None, stages: None });
-    }
-    let builder = prepare(path, building)?;
+    let opened = match opening.copy {
+        true => Plan::open_copied_for(path, building.device),
+        false => Plan::open_for(path, building.device),
+    };
+    let plan = match opened? {
+        Opened::Fits(plan) => plan,
+        Opened::NeedsRebuild(rebuild) => {
+            say_note(&format!("{}; it is built again for this machine", rebuild.why()));
+            let key = rebuild.cache_key()?;
+            let build = || {
+                let begun = Instant::now();
+                let work = Stoppable::begin();
+                let built = rebuild.progress(progress::bar()).cancel(work.flag()).build_with_report();
+                progress::clear();
+                work.end()?;
+                let built = built?;
+                built.notes.iter().for_each(|note| say_note(note));
+                build_time = Some(begun.elapsed());
+                Ok(built.plan.into())
+            };
+            cached(cache.as_ref(), key, building.device, build)?
+        }
+    };
+    say_if_unchecked(plan.record());
+    Ok(Made { plan, time: start.elapsed(), built: build_time, report: None, stages: None })
+}
+
+/// Builds a model that was read from this file, or takes the plan from the cache.
+pub(crate) fn build_in_memory(
+    path: &Path,
+    model: Model,
+    building: &Building,
+    no_cache: bool,
+) -> Result<Made> {
+    let start = Instant::now();
+    let cache = if no_cache { None } else { PlanCache::user() };
+    let mut build_time = None;
+    let builder = prepare(path, model, building)?;
     say_note(&format!("building a plan of {} in memory", path.display()));
     // What the build itself is to say or write, only a build can.
     let asked = building.explain || building.save_tactics.is_some();
@@ -125,7 +147,7 @@ pub(crate) fn plan(path: &Path, building: &Building, opening: &Opening, no_cache
 }
 
 /// Says of a plan that was never checked that it was not.
-pub(crate) fn say_if_unchecked(plan: &planish_plan::Plan) {
+pub(crate) fn say_if_unchecked(plan: &planish::record::Plan) {
     if plan.certificate.state() == CertificateState::NotChecked {
         say_note("this plan was not checked; build it without --no-verify to have it checked");
     }
@@ -189,14 +211,14 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
 /// Builds the model.
 pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     let start = Instant::now();
-    let built = run(prepare(path, building)?, building)?;
+    let built = run(prepare(path, Model::open(path)?, building)?, building)?;
     let stages = Some(built.stages);
     let time = start.elapsed();
     Ok(Made { plan: built.plan.into(), time, built: Some(time), report: Some(built.passes), stages })
 }
 
 /// The build that the arguments ask for.
-fn prepare(path: &Path, building: &Building) -> Result<Builder> {
+fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     if let Some(target) = &building.save_tactics {
         files::check_target(target, Kind::Tactics, &[path])?;
     }
@@ -204,33 +226,31 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
         if !building.timing_cache_only {
             files::check_target(target, Kind::Timings, &[path])?;
         }
-        if let Some(why) = planish_files::distrust(target) {
+        if let Some(why) = planish::files::distrust(target) {
             say_note(&format!("{why}: its times decide which kernels are taken, never what these compute"));
         }
     }
     // Settled before anything takes time: a GPU that is not there is said at once.
     let device = building.device.settled();
     let describe = device.describe()?;
-    let mut builder = Builder::new(path)?;
+    let asked = asked_shapes(building);
     let mut untied = building.untied.clone();
     if untied.is_empty() {
-        untied = tied_apart(builder.graph(), building)?;
+        untied = asked.untied(model.graph())?;
         if !untied.is_empty() {
             say_note(&shapes::untied_note(&untied));
         }
     }
-    if !untied.is_empty() {
-        builder = builder.untie(&untied)?;
-    }
-    let profiles = profiles(builder.graph(), building)?;
+    let model = model.untie(&untied)?;
+    let profiles = asked.resolve(model.graph())?;
     let sizes = match profiles.is_empty() {
-        true => shapes::complete(builder.graph(), &Sizes::new())?,
+        true => shapes::default_sizes(model.graph(), &Sizes::new())?,
         false => Sizes::new(),
     };
     if building.device == Device::Auto && device != Device::Cpu {
         say_note(&format!("building for {device}, {describe}; --device cpu takes the CPU"));
     }
-    builder = builder
+    let mut builder = Builder::from_model(model)
         .device(device)
         .precision(building.precision)
         .tune_level(building.tune_level)
@@ -253,11 +273,11 @@ fn prepare(path: &Path, building: &Building) -> Result<Builder> {
         options.tune_at = sizes.into_iter().collect();
     }
     options.profiles = profiles;
-    options.progress = progress();
+    options.progress = progress::bar();
     options.timing_cache = building.timing_cache.clone();
     options.timing_cache_only = building.timing_cache_only;
     let lock = building.load_tactics.as_deref().map(TacticLock::load).transpose();
-    options.tactics = lock.map_err(planish::Error::from)?;
+    options.tactics = lock?;
     options.build_time = building.build_time;
     options.workspace = building.workspace;
     if let Some(sources) = &building.tactic_sources {
@@ -272,12 +292,12 @@ fn run(builder: Builder, building: &Building) -> Result<Built> {
     let mut builder = builder;
     builder.options_mut().cancel = work.flag();
     let built = builder.build_with_report();
-    clear_line();
+    progress::clear();
     work.end().with_context(|| stopped(building.timing_cache.as_deref()))?;
     let (built, _) = built?;
     built.notes.iter().for_each(|note| say_note(note));
     if let Some(path) = &building.save_tactics {
-        built.tactics.save(path).map_err(planish::Error::from)?;
+        built.tactics.save(path)?;
     }
     Ok(built)
 }
@@ -317,12 +337,12 @@ pub(crate) fn engine(path: &Path, plan: Plan, device: Device, opening: &Opening)
 }
 
 /// A run's error, with how to raise a limit that it met.
-pub(crate) fn say_how_to_go_on(error: planish::RunError) -> anyhow::Error {
+pub(crate) fn say_how_to_go_on(error: planish::Error) -> anyhow::Error {
     match error.kind() {
-        planish::RunErrorKind::Limit => {
+        planish::ErrorKind::Limit => {
             anyhow::anyhow!("{error}; raise it with --max-trips or --max-memory if the model is meant so")
         }
-        _ => planish::Error::from(error).into(),
+        _ => error.into(),
     }
 }
 
@@ -344,143 +364,15 @@ pub(crate) fn device_and_precision(engine: &Engine) -> (String, String) {
     (device.to_string(), precision.unwrap_or("fp32").to_string())
 }
 
-/// Values for an engine's inputs.
-pub(crate) fn feed(engine: &Engine, sources: &Sources<'_>) -> Result<Fed> {
-    let fed = feed::gather(&inputs_of(engine)?, sources)?;
-    if let Some(symbol) = fed.untied.first() {
-        bail!(
-            "the plan was made for one size of `{symbol}`, the inputs have several; build it with --shapes that give \
-             each input its own"
-        );
+/// The shapes that the arguments ask for.
+fn asked_shapes(building: &Building) -> Asked {
+    Asked {
+        shapes: building.shapes.clone(),
+        min_shapes: building.min_shapes.clone(),
+        opt_shapes: building.opt_shapes.clone(),
+        max_shapes: building.max_shapes.clone(),
+        profiles: building.profiles.clone(),
     }
-    Ok(fed)
-}
-
-/// A graph with the plan's inputs and nothing else: what inputs are checked against.
-fn inputs_of(engine: &Engine) -> Result<Graph> {
-    let mut graph = Graph::new("inputs");
-    for port in engine.inputs() {
-        graph.add_input(&port.name, port.ty)?;
-    }
-    Ok(graph)
-}
-
-/// The profiles that the arguments ask for; none for an open plan.
-fn profiles(graph: &Graph, building: &Building) -> Result<Vec<Profile>> {
-    let n_ways =
-        [!building.shapes.is_empty(), !building.max_shapes.is_empty(), !building.profiles.is_empty()];
-    if n_ways.iter().filter(|&&given| given).count() > 1 {
-        bail!("give one of --shapes, --min-shapes/--opt-shapes/--max-shapes and --profile");
-    }
-    if !building.shapes.is_empty() {
-        let bound = bound(graph, &building.shapes, "--shapes")?;
-        let sizes = shapes::complete(graph, &bound)?;
-        return Ok(vec![ranges(&sizes, &sizes, &sizes)]);
-    }
-    if !building.max_shapes.is_empty() {
-        let or = |list: &'_ Vec<String>, other: &'_ Vec<String>| {
-            if list.is_empty() { other.clone() } else { list.clone() }
-        };
-        let (max, opt) = (&building.max_shapes, or(&building.opt_shapes, &building.max_shapes));
-        let min = or(&building.min_shapes, &opt);
-        return Ok(vec![profile(graph, &min, &opt, max)?]);
-    }
-    building
-        .profiles
-        .iter()
-        .map(|text| {
-            let mut parts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-            for part in text.split_whitespace() {
-                let (name, shapes) = part
-                    .split_once('=')
-                    .filter(|(name, _)| ["min", "opt", "max"].contains(name))
-                    .with_context(|| format!("--profile wants min=… opt=… max=…, not `{part}`"))?;
-                parts.insert(name, shapes.split(',').map(str::to_string).collect());
-            }
-            let max = parts.get("max").context("--profile wants max=…")?;
-            let opt = parts.get("opt").unwrap_or(max);
-            let min = parts.get("min").unwrap_or(opt);
-            profile(graph, min, opt, max)
-        })
-        .collect()
-}
-
-fn profile(graph: &Graph, min: &[String], opt: &[String], max: &[String]) -> Result<Profile> {
-    let max = shapes::complete(graph, &bound(graph, max, "the largest shapes")?)?;
-    let with_rest = |given: Sizes| {
-        let mut sizes = max.clone();
-        sizes.extend(given);
-        sizes
-    };
-    let opt = with_rest(bound(graph, opt, "the shapes to tune for")?);
-    let min = with_rest(bound(graph, min, "the smallest shapes")?);
-    for (symbol, most) in &max {
-        let (least, best) = (min[symbol], opt[symbol]);
-        if least > best || best > *most {
-            bail!("`{symbol}` goes from {least} over {best} to {most}; give min <= opt <= max");
-        }
-    }
-    Ok(ranges(&min, &opt, &max))
-}
-
-fn bound(graph: &Graph, given: &[String], origin: &str) -> Result<Sizes> {
-    let mut sizes = Sizes::new();
-    let inputs = shapes::tensor_inputs(graph);
-    for (name, shape) in shapes::parse(given)? {
-        let (_, ty) = inputs.iter().find(|(value, _)| *value.name == *name).with_context(|| {
-            let names: Vec<&str> = inputs.iter().map(|(value, _)| &*value.name).collect();
-            format!("{origin}: the model has no input `{name}`; it takes {}", names.join(", "))
-        })?;
-        shapes::bind(&name, ty, &shape, &mut sizes).with_context(|| origin.to_string())?;
-    }
-    Ok(sizes)
-}
-
-/// The symbols to which a list of shapes gives several sizes.
-fn tied_apart(graph: &Graph, building: &Building) -> Result<BTreeSet<String>> {
-    let profiles = building.profiles.iter().flat_map(|text| text.split_whitespace());
-    let in_profiles = profiles
-        .filter_map(|part| part.split_once('='))
-        .map(|(_, shapes)| shapes.split(',').map(str::to_string).collect::<Vec<String>>());
-    let given = [&building.shapes, &building.min_shapes, &building.opt_shapes, &building.max_shapes];
-    let mut apart = BTreeSet::new();
-    for list in given.into_iter().cloned().chain(in_profiles) {
-        let mut sizes = Sizes::new();
-        let shapes = shapes::parse(&list)?;
-        for (value, ty) in shapes::tensor_inputs(graph) {
-            if let Some(shape) = shapes.get(&*value.name) {
-                // What does not fit at all is told where the list is used.
-                apart.extend(shapes::bind(&value.name, ty, shape, &mut sizes).unwrap_or_default());
-            }
-        }
-    }
-    Ok(apart)
-}
-
-fn ranges(min: &Sizes, opt: &Sizes, max: &Sizes) -> Profile {
-    let range = |(symbol, &most): (&String, &i64)| SymbolRange {
-        symbol: symbol.clone(),
-        min: min.get(symbol).copied().unwrap_or(most),
-        opt: opt.get(symbol).copied().unwrap_or(most),
-        max: most,
-    };
-    Profile { ranges: max.iter().map(range).collect() }
-}
-
-/// Shows how far the tuner is, where somebody watches.
-fn progress() -> Option<planish::Progress> {
-    use std::io::{IsTerminal, Write};
-    if !std::io::stderr().is_terminal() {
-        return None;
-    }
-    let started = Instant::now();
-    let shown = AtomicUsize::new(0);
-    Some(std::sync::Arc::new(move |stage: &str, done: usize, of: usize| {
-        let tenths = started.elapsed().as_millis() as usize / 100;
-        if tenths > 10 && shown.swap(tenths, Ordering::Relaxed) != tenths {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{stage}: {done} of {of}");
-        }
-    }))
 }
 
 #[cfg(test)]

@@ -6,23 +6,18 @@ mod build;
 mod demo;
 mod doctor;
 mod ending;
-mod feed;
 mod files;
-mod first_error;
 mod inspect;
 mod inspect_plan;
 mod interrupt;
 mod last_words;
 mod load;
 mod memory;
-mod npy;
-mod picture;
 mod print;
 mod printable;
 mod profile;
-mod random;
+mod progress;
 mod run;
-mod shapes;
 mod sign;
 mod start;
 mod stats;
@@ -58,7 +53,7 @@ fn main() -> ExitCode {
         Ok(answer)
     });
     if let Some(message) = message {
-        interrupt::clear_line();
+        progress::clear();
         let _ = writeln!(io::stderr(), "error: {}", printable(&message));
     }
     ExitCode::from(code)
@@ -68,7 +63,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
     if let Some(path) = args.command.json().and_then(args::Json::file) {
         print::check_json(path, args.command.model())?;
     }
-    match args.command {
+    match args.command.brought_up_to_date() {
         Command::Inspect(args) => inspect::command(&args, out),
         Command::Build(args) => build::command(&args, out),
         Command::Run(args) => run::command(&args, out),
@@ -83,7 +78,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
     }
 }
 
-/// One line on standard error that is no error.
+/// One line on standard error that is not an error.
 fn say_note(message: &str) {
-    let _ = writeln!(io::stderr(), "note: {}", printable(message));
+    progress::line(&format!("note: {}", printable(message)));
 }

@@ -114,11 +114,6 @@ pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.3} ms", seconds * 1e3) } else { format!("{seconds:.3} s") }
 }
 
-/// A size list as users type it: `1x3x224x224`.
-pub(crate) fn sizes(shape: &[usize]) -> String {
-    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

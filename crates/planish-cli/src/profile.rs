@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use anyhow::Result;
+use planish::io::Sources;
 use planish::{ContextOptions, View};
 use serde_json::json;
 
 use crate::args::Profile;
 use crate::ending::Answer;
-use crate::feed::Sources;
 use crate::inspect_plan::tactic;
 use crate::{load, print, say_note};
 
@@ -19,7 +19,7 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
     let sources =
         Sources { shapes: &args.building.shapes, defaults: &engine.record().tuned_at, ..Sources::default() };
-    let fed = load::feed(&engine, &sources)?;
+    let fed = sources.gather_for(&engine)?;
     fed.notes.iter().for_each(|note| say_note(note));
     let inputs: Vec<(&str, View<'_>)> =
         fed.tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();

@@ -2,22 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use planish::Device;
-use planish_files::NewFile;
-use planish_ir::{Graph, interpret_with};
-use planish_op::Value;
-use planish_tensor::Tensor;
+use planish::files::NewFile;
+use planish::graph::{Graph, Node, interpret_with};
+use planish::io::{Inputs, Sources, npy};
+use planish::{Device, Model, Tensor, Value};
 use serde_json::json;
 
 use crate::args::{Backend, Building, Run};
 use crate::ending::Answer;
-use crate::feed::{self, Fed, Sources};
-use crate::{files, inspect, load, npy, print, say_note};
+use crate::{files, load, print, progress, say_note};
 
 pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
     let device = match args.backend {
@@ -39,12 +37,12 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
         shapes: &args.shapes,
         defaults: &[],
     };
-    let (ran, fed) = match args.backend {
+    let (ran, inputs) = match args.backend {
         Some(Backend::Reference) => {
-            let imported = inspect::import(&args.model)?;
-            let fed = feed::gather(&imported.graph, &sources)?;
-            fed.notes.iter().for_each(|note| say_note(note));
-            (run(&imported.graph, &fed, &load::limits(&args.opening))?, fed)
+            let model = Model::open(&args.model)?;
+            let inputs = sources.gather(model.graph())?;
+            inputs.notes.iter().for_each(|note| say_note(note));
+            (run(model.graph(), &inputs, &load::limits(&args.opening))?, inputs)
         }
         _ => run_plan(args, device, &sources)?,
     };
@@ -57,7 +55,7 @@ pub(crate) fn command(args: &Run, out: &mut dyn Write) -> Result<Answer> {
             writeln!(out, "saved   {saved}")?;
         }
     }
-    print::json(out, &args.json, &ran.json(&args.model, &fed))?;
+    print::json(out, &args.json, &ran.json(&args.model, &inputs))?;
     Ok(Answer::Yes)
 }
 
@@ -70,7 +68,7 @@ pub(crate) struct Ran {
 }
 
 /// Runs a plan, or the plan that the model is built into first.
-fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, Fed)> {
+fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, Inputs)> {
     let mut building = Building {
         threads: args.threads,
         tune_level: args.tune_level,
@@ -79,58 +77,50 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, F
         precision: args.precision,
         ..Building::default()
     };
-    // A model's inputs are checked before anything is built for them.
-    let given = match load::is_plan(&args.model) {
-        true => None,
-        false => Some(feed::gather(&inspect::import(&args.model)?.graph, sources)?),
+    let threads_of = |plan: &planish::Plan| args.threads.unwrap_or(plan.record().threads as usize).max(1);
+    let (engine, threads, inputs) = if load::is_plan(&args.model) {
+        let made = load::plan(&args.model, &building, &args.opening, args.no_cache)?;
+        let threads = threads_of(&made.plan);
+        let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
+        let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
+        let inputs = sources.gather_for(&engine)?;
+        (engine, threads, inputs)
+    } else {
+        load::check_device(device)?;
+        // A model's inputs are checked before anything is built for them.
+        let model = Model::open(&args.model)?;
+        let inputs = sources.gather(model.graph())?;
+        building.untied.clone_from(&inputs.untied);
+        let made = load::build_in_memory(&args.model, model, &building, args.no_cache)?;
+        let threads = threads_of(&made.plan);
+        (load::engine(&args.model, made.plan, device, &args.opening)?, threads, inputs)
     };
-    if let Some(fed) = &given {
-        building.untied.clone_from(&fed.untied);
-    }
-    let made = load::plan(&args.model, &building, &args.opening, args.no_cache)?;
-    let threads = args.threads.unwrap_or(made.plan.record().threads as usize).max(1);
-    let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
-    let fed = match given {
-        Some(fed) => fed,
-        None => {
-            let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
-            load::feed(&engine, &sources)?
-        }
-    };
-    fed.notes.iter().for_each(|note| say_note(note));
+    inputs.notes.iter().for_each(|note| say_note(note));
     let mut context = engine.context_with(planish::ContextOptions::new(threads))?;
     let start = Instant::now();
-    let values = context.run_values(&fed.values()).map_err(load::say_how_to_go_on)?;
+    let values = context.run_values(&inputs.values()).map_err(load::say_how_to_go_on)?;
     let time = start.elapsed();
     let mut outputs = Vec::new();
     for (port, value) in engine.outputs().into_iter().zip(values) {
         flatten(port.name, value, &mut outputs);
     }
     let (backend, _) = load::device_and_precision(&engine);
-    Ok((Ran { outputs, time, backend }, fed))
+    Ok((Ran { outputs, time, backend }, inputs))
 }
 
-/// Runs the graph on the reference, with a line of progress where a run is long and somebody watches.
-pub(crate) fn run(graph: &Graph, fed: &Fed, limits: &planish::Limits) -> Result<Ran> {
+/// Runs the graph on the reference, with a bar where that takes long and somebody watches.
+pub(crate) fn run(graph: &Graph, inputs: &Inputs, limits: &planish::Limits) -> Result<Ran> {
     let start = Instant::now();
-    let is_watched = io::stderr().is_terminal();
-    let (n_nodes, mut n_done, mut shown) = (graph.nodes().len(), 0, start);
-    let mut observe = |node: &planish_ir::Node, _: &[Option<&Value>]| {
+    let (bar, n_nodes, mut n_done) = (progress::bar(), graph.nodes().len(), 0);
+    let mut observe = |_: &Node, _: &[Option<&Value>]| {
         n_done += 1;
-        // Nothing for short runs, and ten lines a second for long ones.
-        if is_watched
-            && start.elapsed() > Duration::from_secs(1)
-            && shown.elapsed() > Duration::from_millis(100)
-        {
-            shown = Instant::now();
-            let _ = write!(io::stderr(), "\r\x1b[K{n_done} of {n_nodes} nodes, {}", node.op.name());
+        if let Some(bar) = &bar {
+            bar("run", n_done, n_nodes);
         }
     };
-    let values = interpret_with(graph, fed.values(), limits, &mut observe).context("the run failed")?;
+    let values = interpret_with(graph, inputs.values(), limits, &mut observe).context("the run failed")?;
     let time = start.elapsed();
-    if is_watched && shown != start {
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    }
+    progress::clear();
     let mut outputs = Vec::new();
     for (&id, value) in graph.outputs().iter().zip(values) {
         flatten(graph.value(id).name.to_string(), value, &mut outputs);
@@ -222,7 +212,7 @@ impl Ran {
             }
         }
         if has_extension(path, "npz") {
-            save_archive(path, &tensors)?;
+            npy::save_archive(path, &tensors)?;
             return Ok(path.display().to_string());
         }
         fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
@@ -238,12 +228,12 @@ impl Ran {
             files.push(write().with_context(|| format!("cannot write {}", file.display()))?);
         }
         // All or none.
-        planish_files::commit_all(files).with_context(|| format!("cannot write into {}", path.display()))?;
+        planish::files::commit_all(files).with_context(|| format!("cannot write into {}", path.display()))?;
         Ok(format!("{} file(s) in {}", tensors.len(), path.display()))
     }
 
-    fn json(&self, model: &Path, fed: &Fed) -> serde_json::Value {
-        let inputs: Vec<_> = fed
+    fn json(&self, model: &Path, inputs: &Inputs) -> serde_json::Value {
+        let inputs: Vec<_> = inputs
             .tensors
             .iter()
             .map(|(name, tensor)| json!({"name": name, "dtype": tensor.dtype().name(), "shape": tensor.shape()}))
@@ -274,11 +264,6 @@ impl Ran {
             "outputs": outputs,
         })
     }
-}
-
-/// One `.npz` of named tensors.
-pub(crate) fn save_archive(path: &Path, tensors: &[(String, Tensor)]) -> Result<()> {
-    files::write(path, |file: &mut BufWriter<fs::File>| npy::write_archive(file, tensors))
 }
 
 fn has_extension(path: &Path, extension: &str) -> bool {

@@ -5,17 +5,17 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish::{CodeFrom, PrivateKey, PublicKey, Signature, SignatureError};
-use planish_plan::{MAX_SIGNATURE_FILE, Plan};
+use planish::record::Plan;
+use planish::{CodeFrom, MAX_SIGNATURE_FILE, PrivateKey, PublicKey, Signature, SignatureError};
 use serde_json::json;
 
 use crate::args::{CodeSource, Opening, Sign, Verify};
 use crate::ending::Answer;
 use crate::{files, load, print, say_note};
 
-/// What is behind the name of a plan in the name of its signature.
+/// What follows the name of a plan in the name of its signature.
 const SIGNATURE: &str = "sig";
-/// What is behind the name of a private key in the name of its public one.
+/// What follows the name of a private key in the name of its public one.
 const PUBLIC: &str = "pub";
 
 pub(crate) fn sign(args: &Sign, out: &mut dyn Write) -> Result<Answer> {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use planish::Device;
-use planish_cuda::nvml::{Monitor, Sample};
+use planish::cuda::{Monitor, Sample};
 use serde_json::{Value, json};
 
 /// Seldom enough that the asking takes nothing from what is measured.

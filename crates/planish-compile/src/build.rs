@@ -13,7 +13,7 @@ use crate::alternatives::alternatives;
 use crate::backends::{Backends, HOST};
 use crate::check::check;
 use crate::code::needs_and_code;
-use crate::error::{BuildError, BuildErrorKind};
+use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::lower::{Draft, DraftKind, lower};
 use crate::measure::measure;
 use crate::options::BuildOptions;
@@ -62,7 +62,7 @@ pub fn build(
             let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
             graph.specialize(&lookup).map_err(|error| {
                 let message = format!("the model does not accept these shapes: {error}");
-                BuildError::new(BuildErrorKind::WrongShapes, message)
+                BuildError::new(BuildErrorKind::WrongShape, message)
             })?
         }
         None => graph.clone(),
@@ -74,11 +74,11 @@ pub fn build(
         cancel: options.cancel.clone(),
         ..planish_passes::Options::default()
     };
+    options.tell("optimize", 0, 0);
     let mut notes = Vec::new();
     let original = raise_precision(specialized, backends, options, &mut notes)?;
-    let (graph, mut passes) = planish_passes::standard()
-        .run(original.clone(), &pass_options)
-        .map_err(|error| BuildError::of_passes(&error))?;
+    let (graph, mut passes) =
+        planish_passes::standard().run(original.clone(), &pass_options).map_err(|error| of_passes(&error))?;
     let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
     stages.end("passes");
 
@@ -108,6 +108,7 @@ pub fn build(
             notes.extend(spread);
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         }
+        options.tell("check", 0, plan.program.steps.len());
         let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
         stages.end("check");
         let Some(failure) = findings.failure() else {

@@ -51,7 +51,7 @@ use planish_ir::Graph;
 use planish_kernel::{Backend, Tactic};
 use planish_op::Value;
 use planish_plan::{Certificate, Check, Outcome, Plan};
-use planish_runtime::{Engine, RunErrorKind};
+use planish_runtime::Engine;
 use planish_tensor::Tensor;
 
 use self::inputs::Integers;
@@ -105,9 +105,8 @@ pub(crate) fn check(
 ) -> Result<Findings, BuildError> {
     let engine = Engine::new(plan.clone(), backends.to_vec()).map_err(|error| {
         let kind = match error.kind() {
-            RunErrorKind::OutOfMemory => BuildErrorKind::OutOfMemory,
-            RunErrorKind::DeviceLost => BuildErrorKind::DeviceLost,
-            _ => BuildErrorKind::Internal,
+            kind @ (BuildErrorKind::OutOfMemory | BuildErrorKind::DeviceLost) => kind.clone(),
+            _ => BuildErrorKind::Failed,
         };
         BuildError::new(kind, format!("the plan does not open: {error}"))
     })?;
@@ -188,7 +187,7 @@ impl Runs<'_> {
         let host = &backends[0];
         let others = host.other_kernels();
         let witness = others.as_deref().unwrap_or(&**host);
-        let mut steps = Steps::new(engine, weights, witness, options.threads);
+        let mut steps = Steps::new(engine, weights, witness, options.threads, options.progress.clone());
         let mut checks: Vec<Check> = Vec::new();
         let mut guilty = None;
         // What the tuned sizes cost is paid anyway.

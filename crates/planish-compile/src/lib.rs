@@ -5,7 +5,7 @@
 //! ```
 //!
 //! - `backends`: the host's, and devices with memory of their own;
-//! - `sizes`: what symbols are tuned at;
+//! - `default_sizes`: the sizes that a model is tuned at where nobody gives any; `sizes`: what symbols then are;
 //! - `precision`: the graph in the number types that were asked for;
 //! - `lower`: a graph to steps, each a region of nodes that one kernel may cover;
 //! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
@@ -27,6 +27,7 @@ mod budget;
 mod build;
 mod check;
 mod code;
+mod default_sizes;
 mod error;
 mod lower;
 mod measure;
@@ -49,6 +50,7 @@ mod vet;
 mod weights;
 
 pub use build::{Built, build};
+pub use default_sizes::default_sizes;
 pub use error::{BuildError, BuildErrorKind};
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::Report as PassesReport;

@@ -92,9 +92,7 @@ pub(crate) fn measure(
     let n_steps = choices.len();
     for (idx, choices) in choices.iter_mut().enumerate() {
         options.go_on()?;
-        if let Some(progress) = &options.progress {
-            progress("tune", idx, n_steps);
-        }
+        options.tell("tune", idx, n_steps);
         let Some(problem) = choices.problem.clone() else { continue };
         let backend = backends.get(draft.steps[idx].target);
         let device = backend.target().device;

@@ -13,7 +13,8 @@ use planish_tensor::DType;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::tactic_lock::TacticLock;
 
-/// Told about the stages of a build: what is done, how many of how many.
+/// Told about the stages of a build (`optimize`, `tune`, `check`): what is done, and how many of how many steps; 0 of 0
+/// where nobody can say. It is called from the thread that builds, often, and should return at once.
 pub type Progress = Arc<dyn Fn(&str, usize, usize) + Send + Sync>;
 
 /// Asked for every problem: whether a candidate may be used. The last one left may be refused too; the build
@@ -219,6 +220,13 @@ impl BuildOptions {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Tells how far a stage is.
+    pub(crate) fn tell(&self, stage: &str, done: usize, of: usize) {
+        if let Some(progress) = &self.progress {
+            progress(stage, done, of);
+        }
     }
 
     /// An error where the caller has asked to stop.

@@ -10,7 +10,7 @@ use planish_passes::{Options, Report};
 use planish_tensor::DType;
 
 use crate::backends::Backends;
-use crate::error::{BuildError, BuildErrorKind};
+use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::options::{BuildOptions, Precision};
 
 /// Reasons that the note about what stays in f32 spells out.
@@ -39,8 +39,7 @@ pub(crate) fn lower_precision(
     let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone());
     // Refusals are what stayed in f32: they are asked for always, and listed only where that was asked for.
     let pass_options = Options { explain: true, cancel: options.cancel.clone(), ..Options::default() };
-    let (graph, mut report) =
-        pipeline.run(graph, &pass_options).map_err(|error| BuildError::of_passes(&error))?;
+    let (graph, mut report) = pipeline.run(graph, &pass_options).map_err(|error| of_passes(&error))?;
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pass in &mut report.passes {
         if pass.pass == "lower_precision" {
@@ -79,7 +78,7 @@ pub(crate) fn raise_precision(
     }
     let (graph, _) = planish_passes::raise_precision()
         .run(graph, &Options { cancel: options.cancel.clone(), ..Options::default() })
-        .map_err(|error| BuildError::of_passes(&error))?;
+        .map_err(|error| of_passes(&error))?;
     let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
     let names = names.join(" and ");
     notes.push(format!(

@@ -34,12 +34,12 @@ pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildEr
         constants.push(tensor(recipe, weight, unpack).map_err(|why| {
             let message =
                 format!("weight `{}` does not come back: {why}; build again from the model", weight.name);
-            BuildError::new(BuildErrorKind::BadPlan, message)
+            BuildError::new(BuildErrorKind::BadFile, message)
         })?);
     }
     let graph = planish_ir::parse(&recipe.graph, &constants).map_err(|error| {
         let message = format!("the plan's graph cannot be read: {error}; build again from the model");
-        BuildError::new(BuildErrorKind::BadPlan, message)
+        BuildError::new(BuildErrorKind::BadFile, message)
     })?;
     let (mut options, unknown) = BuildOptions::from_text(&recipe.options);
     options.source = recipe.source;

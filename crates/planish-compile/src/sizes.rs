@@ -9,6 +9,7 @@ use planish_op::ValueType;
 use planish_plan::{Profile, Variant};
 use planish_tensor::{Dim, Shape};
 
+use crate::default_sizes::default_sizes;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::options::BuildOptions;
 
@@ -38,7 +39,8 @@ impl PartialEq for Sizes {
 }
 
 impl Sizes {
-    /// The `opt` of the first profile, then the sizes asked for, then 1 for first axes and a guess.
+    /// The `opt` of the first profile, then the sizes asked for, then the default ones; a guess where none of these
+    /// fits.
     pub(crate) fn of(graph: &Graph, options: &BuildOptions) -> Sizes {
         let mut known = BTreeMap::new();
         for (symbol, size) in &options.tune_at {
@@ -49,15 +51,15 @@ impl Sizes {
                 known.insert(range.symbol.clone(), range.opt);
             }
         }
-        for &input in graph.inputs() {
-            let Some(shape) = graph.value(input).ty.as_tensor().and_then(|ty| ty.shape.as_ref()) else {
-                continue;
-            };
-            for (axis, dim) in shape.iter().enumerate() {
-                if let Some(symbol) = dim.as_symbol() {
-                    known.entry(symbol.to_string()).or_insert(if axis == 0 { 1 } else { GUESS });
-                }
-            }
+        let inputs = graph.inputs().iter().filter_map(|&id| graph.value(id).ty.as_tensor()?.shape.as_ref());
+        let sizes = inputs.flat_map(|shape| shape.iter().enumerate());
+        let symbols: Vec<(usize, String)> =
+            sizes.filter_map(|(axis, dim)| Some((axis, dim.as_symbol()?.to_string()))).collect();
+        if symbols.iter().any(|(_, symbol)| !known.contains_key(symbol)) {
+            known = default_sizes(graph, &known).unwrap_or(known);
+        }
+        for (axis, symbol) in symbols {
+            known.entry(symbol).or_insert(if axis == 0 { 1 } else { GUESS });
         }
         let has_inner = !inner_symbols(graph, &known).is_empty();
         Sizes { known, inner: BTreeMap::new(), graph: has_inner.then(|| Arc::new(graph.clone())) }.followed()
@@ -76,7 +78,7 @@ impl Sizes {
                     "`{name}` would be {dims:?} at {}, more than any memory; give smaller --shapes",
                     sizes.join(" ")
                 );
-                return Err(BuildError::new(BuildErrorKind::WrongShapes, message));
+                return Err(BuildError::new(BuildErrorKind::WrongShape, message));
             }
         }
         Ok(())

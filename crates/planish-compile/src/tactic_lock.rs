@@ -110,7 +110,7 @@ impl TacticLock {
             let message = format!("there is no file {}; --save-tactics makes it", path.display());
             BuildError::new(BuildErrorKind::Io, message)
         })?;
-        TacticLock::from_text(&text).map_err(|error| error.in_file(path))
+        TacticLock::from_text(&text).map_err(|error| error.within(path.display()))
     }
 
     /// Writes a lock file, in one piece.

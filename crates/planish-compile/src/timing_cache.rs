@@ -140,7 +140,7 @@ impl TimingCache {
     /// Reads a cache file; `None` if there is none yet.
     pub fn load_if_any(path: &Path) -> Result<Option<TimingCache>, BuildError> {
         let Some(text) = text_file::read(path)? else { return Ok(None) };
-        let cache = TimingCache::from_text(&text).map_err(|error| error.in_file(path))?;
+        let cache = TimingCache::from_text(&text).map_err(|error| error.within(path.display()))?;
         Ok(Some(cache))
     }
 
@@ -152,7 +152,7 @@ impl TimingCache {
             self.merge(&there);
         }
         let text = self.to_text();
-        check_length(text.len() as u64).map_err(|error| error.in_file(path))?;
+        check_length(text.len() as u64).map_err(|error| error.within(path.display()))?;
         text_file::write(path, &text)
     }
 

@@ -197,7 +197,7 @@ fn recipes_that_do_not_hold_together_are_refused() {
     let mut cut = recipe.clone();
     cut.constants.pop();
     let error = recover(&cut, &unpack).unwrap_err();
-    assert_eq!(*error.kind(), BuildErrorKind::BadPlan);
+    assert_eq!(*error.kind(), BuildErrorKind::BadFile);
     assert!(error.to_string().contains("the plan's graph cannot be read"), "{error}");
     let mut other = recipe.clone();
     other.constants.swap(0, 5);

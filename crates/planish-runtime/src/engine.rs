@@ -191,7 +191,7 @@ impl Engine {
         let has_device = backends.iter().any(|backend| backend.memory_kind() == MemoryKind::Device);
         if options.managed_weights && !has_device {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
-            return Err(RunError::new(RunErrorKind::Unsupported, message));
+            return Err(RunError::new(RunErrorKind::Lacking, message));
         }
         if backends.len() != plan.targets.len() {
             let (wanted, given) = (plan.targets.len(), backends.len());

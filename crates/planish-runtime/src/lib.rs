@@ -63,7 +63,7 @@ pub use code::CodeFrom;
 pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
 pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
-pub use error::{RunError, RunErrorKind};
+pub use error::{Error, ErrorKind, RunError, RunErrorKind};
 pub use frame::Observed;
 pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};
 pub use pending::Pending;

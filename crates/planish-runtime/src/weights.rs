@@ -211,7 +211,7 @@ impl Placing<'_> {
                 Some(_) => bytes,
             };
             let memory = backend.allocate_managed(len).map_err(|error| match error.kind() {
-                KernelErrorKind::Unsupported => RunError::new(RunErrorKind::Unsupported, error.to_string()),
+                KernelErrorKind::Unsupported => RunError::new(RunErrorKind::Lacking, error.to_string()),
                 _ => error.into(),
             })?;
             self.slab = Some(Slab { target, start: memory.address(), used: 0, len });

@@ -1,80 +1,42 @@
 //! `Builder`: from a model to a plan.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
-use planish_import::{DeclaredShapes, ImportErrorKind};
 use planish_ir::Graph;
 use planish_plan::Profile;
 
+use crate::Error;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind};
+use crate::model::Model;
 use crate::network::NetworkBuilder;
 use crate::plan::Plan;
 
-/// A build to be.
+/// A build to be: a model, a device and options.
 #[derive(Debug)]
 pub struct Builder {
-    graph: Graph,
+    model: Model,
     device: Device,
     options: BuildOptions,
     timings: TimingCache,
-    declared: DeclaredShapes,
 }
 
 impl Builder {
     /// A build of the model in this ONNX file.
     pub fn new(path: impl AsRef<Path>) -> Result<Builder, Error> {
-        let path = path.as_ref();
-        let bytes = planish_tensor::Bytes::map_file(path).map_err(|error| {
-            Error::new(Error::io_kind(&error), format!("cannot read {}: {error}", path.display()))
-        })?;
-        // External data lies beside the model; the folder of a bare file name is the current one.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let imported = planish_import::import_bytes(&bytes, Some(folder)).map_err(|error| {
-            let file = path.display();
-            let message = match error.kind() {
-                // It names its file.
-                ImportErrorKind::Io { .. } => error.to_string(),
-                ImportErrorKind::Onnx(_) => format!("{file} is not a usable ONNX model: {error}"),
-                _ => format!("{file}: {error}"),
-            };
-            Error::new(Error::from(error).kind(), message)
-        })?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&bytes);
-        // Weights may lie in other files.
-        let own = bytes.as_ptr_range();
-        let constants = imported.graph.values().filter_map(|(_, value)| value.constant());
-        for constant in constants.filter(|constant| !own.contains(&constant.bytes().as_ptr())) {
-            hasher.update(constant.bytes());
-        }
-        let builder = Builder::of_source(imported.graph, *hasher.finalize().as_bytes());
-        Ok(Builder { declared: imported.declared, ..builder })
+        Ok(Builder::from_model(Model::open(path)?))
+    }
+
+    /// A build of a model that was read before.
+    pub fn from_model(model: Model) -> Builder {
+        let options = BuildOptions { source: model.source, ..BuildOptions::default() };
+        Builder { model, device: Device::Auto, options, timings: TimingCache::default() }
     }
 
     /// A build of a graph that was made otherwise.
     pub fn from_graph(graph: Graph) -> Builder {
-        let printed = graph.print();
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(printed.text.as_bytes());
-        // The text has the number and the length of each.
-        printed.constants.iter().for_each(|constant| _ = hasher.update(constant.bytes()));
-        Builder::of_source(graph, *hasher.finalize().as_bytes())
-    }
-
-    /// `source` is the hash of the model.
-    fn of_source(graph: Graph, source: [u8; 32]) -> Builder {
-        let options = BuildOptions { source, ..BuildOptions::default() };
-        Builder {
-            graph,
-            device: Device::Auto,
-            options,
-            timings: TimingCache::default(),
-            declared: DeclaredShapes::default(),
-        }
+        Builder::from_model(Model::from(graph))
     }
 
     /// A build of a network that was defined by hand.
@@ -96,25 +58,7 @@ impl Builder {
     /// # Ok::<(), planish::Error>(())
     /// ```
     pub fn from_network(network: NetworkBuilder) -> Result<Builder, Error> {
-        Ok(Builder::from_graph(network.finish()?))
-    }
-
-    /// Lets these symbols of the inputs' shapes differ from place to place, each as `INPUT.AXIS`: files give one name
-    /// to sizes that need not be equal.
-    pub fn untie(mut self, symbols: &BTreeSet<String>) -> Result<Builder, Error> {
-        self.graph = self
-            .graph
-            .untie(&|dim| dim.as_symbol().is_some_and(|name| symbols.contains(name)))
-            .map_err(|error| {
-                let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
-                let message = format!("the model needs one size for {}: {error}", names.join(", "));
-                Error::new(ErrorKind::BadInput, message)
-            })?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.options.source);
-        symbols.iter().for_each(|symbol| _ = hasher.update(format!("{symbol}\n").as_bytes()));
-        self.options.source = *hasher.finalize().as_bytes();
-        Ok(self)
+        Ok(Builder::from_model(Model::from_network(network)?))
     }
 
     /// Where the plan is going to run.
@@ -203,7 +147,7 @@ impl Builder {
 
     /// The graph that is built.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        self.model.graph()
     }
 
     /// Builds the plan.
@@ -214,13 +158,14 @@ impl Builder {
     /// Builds the plan, and gives what the passes did and the times that are known now.
     pub fn build_with_report(mut self) -> Result<(Built, TimingCache), Error> {
         let backends = self.device.backends()?;
-        let mut built = planish_compile::build(&self.graph, &backends, &self.options, &mut self.timings)?;
+        let mut built =
+            planish_compile::build(self.model.graph(), &backends, &self.options, &mut self.timings)?;
         let fixed = match &self.options.profiles[..] {
             [only] => only.ranges.iter().filter(|range| range.min == range.max).collect(),
             _ => Vec::new(),
         };
         let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
-        let said = self.declared.disagreement(&self.graph, &built.graph, &size);
+        let said = self.model.declared.disagreement(self.model.graph(), &built.graph, &size);
         built.notes.splice(0..0, said);
         Ok((built, self.timings))
     }

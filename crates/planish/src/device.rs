@@ -7,7 +7,7 @@ use std::sync::Arc;
 use planish_cpu::isa::Isa;
 use planish_kernel::{Backend, Target};
 
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// Where a plan is built for or runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +37,7 @@ impl FromStr for Device {
 
     /// Reads `auto`, `cpu`, `cuda` or `cuda:1`.
     fn from_str(text: &str) -> Result<Device, String> {
-        let wrong = || format!("`{text}` is no device; give cpu, cuda, cuda:1 or auto");
+        let wrong = || format!("`{text}` is not a device; give cpu, cuda, cuda:1 or auto");
         match text {
             "auto" => Ok(Device::Auto),
             "cpu" => Ok(Device::Cpu),
@@ -77,7 +77,7 @@ impl Device {
         let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(planish_cpu::Cpu::new())];
         if let Device::Cuda(index) = self.settled() {
             let gpu = gpu(index)?;
-            let own = gpu.with_code(&[]).map_err(planish_runtime::RunError::from)?;
+            let own = gpu.with_code(&[]).map_err(Error::from)?;
             backends.push(own.unwrap_or(gpu));
         }
         Ok(backends)
@@ -95,9 +95,8 @@ impl Device {
             ("cuda", Device::Cuda(index)) => gpu(index),
             ("cuda", Device::Auto) => gpu(0),
             ("cuda", Device::Cpu) => {
-                let message = "the plan runs on a GPU, the CPU was asked for; rebuild it with \
-                               `planish build --device cpu`";
-                Err(Error::new(ErrorKind::NeedsRebuild, message))
+                let message = "the plan runs on a GPU, the CPU was asked for";
+                Err(other_device(message, "cpu"))
             }
             (target, _) => {
                 let message =
@@ -106,6 +105,13 @@ impl Device {
             }
         }
     }
+}
+
+/// A plan that was built for another device than it is asked to run on.
+pub(crate) fn other_device(why: &str, device: &str) -> Error {
+    let command = format!("planish build --device {device}");
+    let message = format!("{why}; rebuild it with `{command}`");
+    Error::new(ErrorKind::NeedsRebuild { why: why.to_string(), command }, message)
 }
 
 #[cfg(feature = "build")]
@@ -176,7 +182,7 @@ mod tests {
             "cuda:1,2",
             "cuda:99999999999999999999",
         ] {
-            assert!(text.parse::<Device>().unwrap_err().contains("is no device"), "{text}");
+            assert!(text.parse::<Device>().unwrap_err().contains("is not a device"), "{text}");
         }
     }
 
@@ -184,7 +190,7 @@ mod tests {
     fn a_gpu_that_is_not_there_is_lacking() {
         // No machine has this many.
         let error = Device::Cuda(9999).backends().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Lacking, "{error}");
+        assert_eq!(*error.kind(), ErrorKind::Lacking, "{error}");
         assert!(error.to_string().starts_with("cuda:9999 cannot be used: "), "{error}");
     }
 }

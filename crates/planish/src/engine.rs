@@ -1,12 +1,13 @@
 //! `Engine`: a plan on a device.
 
 use planish_op::Limits;
+
+use crate::{Error, ErrorKind};
 use planish_runtime::{
     CodeFrom, Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
 };
 
-use crate::device::Device;
-use crate::error::{Error, ErrorKind};
+use crate::device::{Device, other_device};
 use crate::plan::Plan;
 
 /// A plan that is ready to run, shared by any number of contexts and threads.
@@ -16,9 +17,23 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Puts the plan's weights in place on the device. A plan that was built for another machine or by another
-    /// version is built again first, with a note on standard error, where the feature `build` is there; without it,
-    /// that is an error of kind [`ErrorKind::NeedsRebuild`].
+    /// Puts the plan's weights in place on the device.
+    ///
+    /// A plan that was built for another machine or by another version is an error of kind
+    /// [`ErrorKind::NeedsRebuild`], which says why: nothing is built unasked. `Plan::fit` and `Plan::open_for` tell
+    /// before, and give what builds the plan again.
+    ///
+    /// ```
+    /// # #[cfg(feature = "build")] {
+    /// use planish::{Builder, Device, Engine};
+    ///
+    /// # let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
+    /// let plan = Builder::from_graph(graph.parse()?).tune_level(0).build()?;
+    /// let engine = Engine::new(plan, Device::Auto)?;                  // the device that it was built for
+    /// assert_eq!(engine.outputs()[0].ty.to_string(), "f32[4]");
+    /// # }
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn new(plan: Plan, device: Device) -> Result<Engine, Error> {
         Engine::with_options(plan, device, EngineOptions::default())
     }
@@ -28,22 +43,24 @@ impl Engine {
         // The plan as it was given, before anything is made of it.
         options.code.check(&plan.inner)?;
         let options = match options.code {
-            // That is settled, and what is built again here has its code from here.
+            // That is settled.
             CodeFrom::Signed { .. } => EngineOptions { code: CodeFrom::Plan, ..options },
             CodeFrom::Plan | CodeFrom::CompileHere => options,
         };
         #[cfg(feature = "build")]
-        let plan = crate::rebuild::fitted(plan.fit(device)?)?;
+        let plan = match plan.fit(device)? {
+            crate::Opened::Fits(plan) => plan,
+            crate::Opened::NeedsRebuild(rebuild) => return Err(Error::needs_rebuild(rebuild.why())),
+        };
         let targets = &plan.inner.targets;
         if let Device::Cuda(_) = device
             && !targets.iter().any(|target| target.backend == "cuda")
         {
-            let message = "the plan runs on the CPU, a GPU was asked for; rebuild it with `planish build --device cuda`";
-            return Err(Error::new(ErrorKind::NeedsRebuild, message));
+            return Err(other_device("the plan runs on the CPU, a GPU was asked for", "cuda"));
         }
         if options.managed_weights && !targets.iter().any(|target| target.backend == "cuda") {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
-            return Err(Error::new(ErrorKind::BadInput, message));
+            return Err(Error::new(ErrorKind::BadOption, message));
         }
         let backends = targets.iter().map(|target| device.backend_for(target)).collect::<Result<_, _>>()?;
         Ok(Engine { inner: planish_runtime::Engine::with_options(plan.inner, backends, options)? })

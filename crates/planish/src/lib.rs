@@ -5,7 +5,7 @@
 //!
 //! let plan = Builder::new("model.onnx")?.threads(2).build()?;
 //! plan.save("model.plan")?;
-//! let engine = Engine::new(plan, Device::Cpu)?;       // Send + Sync, clones share the weights
+//! let engine = Engine::new(plan, Device::Auto)?;       // Send + Sync, clones share the weights
 //! let mut context = engine.context()?;                // or engine.pool(3)
 //! let pixels = vec![0.0f32; 3 * 224 * 224];
 //! let outputs = context.run(&[("x", View::new(&[1, 3, 224, 224], &pixels)?)])?;
@@ -30,7 +30,7 @@
 //! net.output("y", y)?;
 //!
 //! let plan = Builder::from_network(net)?.tune_level(0).build()?;
-//! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+//! let mut context = Engine::new(plan, Device::Auto)?.context()?;
 //! let outputs = context.run(&[("x", View::new(&[1, 2], &[3f32, 1.])?)])?;
 //! assert_eq!(outputs.get("y").unwrap().as_slice::<f32>().unwrap(), [2. + 6. + 1. + 0.5]);
 //! # }
@@ -54,7 +54,7 @@
 //! let rows = SymbolRange { symbol: "rows".into(), min: 1, opt: 4, max: 16 };
 //! let plan = Builder::from_network(net)?.profile(Profile { ranges: vec![rows] }).tune_level(0).build()?;
 //!
-//! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+//! let mut context = Engine::new(plan, Device::Auto)?.context()?;
 //! assert_eq!(context.output_dims(&[("x", &[3, 8])])?, [Some(vec![3, 8])]);     // without running
 //! context.resolve(&[("x", &[16, 8])])?;                                        // memory for the largest, now
 //! context.run(&[("x", View::new(&[16, 8], &[0f32; 128])?)])?;
@@ -80,16 +80,16 @@
 //! # net.output("y", y)?;
 //! # let path = std::env::temp_dir().join(format!("planish-doc-{}.plan", std::process::id()));
 //! Builder::from_network(net)?.tune_level(0).build()?.save(&path)?;
-//! let engine = Engine::new(Plan::open(&path)?, Device::Cpu)?;
+//! let engine = Engine::new(Plan::open(&path)?, Device::Auto)?;
 //! assert_eq!(engine.inputs()[0].name, "x");
 //! # std::fs::remove_file(&path)?;
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A plan that another machine or another version of Planish built is built again from the graph that it carries,
-//! with a note on standard error; without the feature `build` that is an [`ErrorKind::NeedsRebuild`].
-//! `Plan::open_for` leaves the decision to the caller.
+//! A plan of another machine or of another version of Planish does not run as it is: that is an error of kind
+//! [`ErrorKind::NeedsRebuild`], which says why. Nothing is built unasked; with the feature `build`, `Plan::open_for`
+//! gives what builds the plan again from the graph that it carries.
 //!
 //! # Contexts, pools and runs beside the caller
 //!
@@ -105,7 +105,7 @@
 //! # let y = net.add(x, 1.0)?;
 //! # net.output("y", y)?;
 //! # let plan = Builder::from_network(net)?.tune_level(0).threads(1).build()?;
-//! let pool = Engine::new(plan, Device::Cpu)?.pool(2)?;
+//! let pool = Engine::new(plan, Device::Auto)?.pool(2)?;
 //! std::thread::scope(|scope| {
 //!     for caller in 0..4 {
 //!         let pool = &pool;
@@ -135,7 +135,7 @@
 //!     output %y
 //! }"#;
 //! let plan = Builder::from_graph(graph.parse()?).tune_level(0).build()?;
-//! let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+//! let mut context = Engine::new(plan, Device::Auto)?.context()?;
 //!
 //! let mut x = context.input_buffer("x", &[2, 4])?;                  // aligned, typed, owned
 //! x.as_mut_slice::<f32>().unwrap().copy_from_slice(&[1., -2., 3., -4., 5., -6., 7., -8.]);
@@ -153,47 +153,111 @@
 mod builder;
 mod device;
 mod engine;
+#[cfg(feature = "build")]
 mod error;
+#[cfg(feature = "io")]
+pub mod io;
+pub mod machine;
+#[cfg(feature = "build")]
+mod model;
 #[cfg(feature = "build")]
 mod network;
+mod peaks;
 mod plan;
 #[cfg(feature = "build")]
 mod plan_cache;
 #[cfg(feature = "build")]
 mod rebuild;
+#[cfg(feature = "build")]
+pub mod shapes;
+#[cfg(feature = "build")]
+mod summary;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
 pub use device::Device;
 pub use engine::Engine;
-pub use error::{Error, ErrorKind};
+#[cfg(feature = "build")]
+pub use model::Model;
 #[cfg(feature = "build")]
 pub use network::{Body, Heads, IntoShape, NetworkBuilder, Operand, Window, Wire};
 pub use plan::Plan;
 #[cfg(feature = "build")]
 pub use plan_cache::{Cached, PlanCache};
 #[cfg(feature = "build")]
+#[doc(inline)]
 pub use planish_compile::{
-    BuildError, BuildErrorKind, BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock,
-    TacticSelector, TimingCache, TimingDiff, TimingEntry, TimingKey,
+    BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock, TacticSelector, TimingCache,
+    TimingDiff, TimingEntry, TimingKey,
 };
-pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, Value, ValueType};
+#[doc(inline)]
+pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};
+#[doc(inline)]
 pub use planish_plan::{
-    Certificate, CertificateState, Check, Outcome, PrivateKey, Profile, PublicKey, Signature, SignatureError,
-    SymbolRange,
+    Certificate, CertificateState, Check, MAX_SIGNATURE_FILE, Outcome, PrivateKey, Profile, PublicKey,
+    Signature, SignatureError, SymbolRange,
 };
+#[doc(inline)]
 pub use planish_runtime::{
     Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,
-    DeviceBuffer, DeviceTarget, DeviceView, EngineOptions, HostBuffer, Lease, MemoryInfo, MemoryNeeds,
-    Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, RunError, RunErrorKind, StepTime, TargetNeeds,
-    View, Wait,
+    DeviceBuffer, DeviceTarget, DeviceView, EngineOptions, Error, ErrorKind, HostBuffer, Lease, MemoryInfo,
+    MemoryNeeds, Outputs, Pending, Phases, Pipeline, PortInfo, Profiled, StepTime, TargetNeeds, View, Wait,
 };
-pub use planish_tensor::{DType, Dim, Shape, Tensor};
+#[doc(inline)]
+pub use planish_tensor::{Bytes, DType, Dim, Element, Shape, Tensor, TensorError, bf16, element_count, f16};
 #[cfg(feature = "build")]
 pub use rebuild::{Opened, Rebuild};
+#[cfg(feature = "build")]
+pub use summary::{Summary, UnsupportedNode, WeightTotals};
+
+/// What a plan holds, record by record: what [`Plan::record`] and [`Engine::record`] give.
+pub mod record {
+    #[doc(inline)]
+    pub use planish_kernel::Target;
+    #[doc(inline)]
+    pub use planish_plan::{
+        Control, Evidence, Plan, PlanError, PlanErrorKind, Program, Step, StepKind, Storage, Timing, Value,
+        Variant, Weight, is_plan,
+    };
+}
+
+/// Kernels as builds choose among them: what a [`TacticSelector`] is asked about.
+pub mod tactic {
+    #[doc(inline)]
+    pub use planish_kernel::{
+        Arithmetic, Candidate, Code, Layout, Numeric, Operand, PackedWeight, Problem, Ref, Region,
+        RegionNode, Tactic, Want,
+    };
+}
+
+/// A model in memory: values, nodes and symbolic shapes; its text form, and its evaluation by the exact reference.
+#[cfg(feature = "build")]
+pub mod graph {
+    #[doc(inline)]
+    pub use planish_ir::{
+        Graph, GraphError, GraphErrorKind, InterpretError, NewNode, NewOutput, Node, NodeId, ParseError,
+        ValueId, ValueInfo, Work, interpret, interpret_with,
+    };
+}
+
+/// How Planish opens, writes and caches files: regular ones only, in one piece, in folders of the user's own.
+pub mod files {
+    #[doc(inline)]
+    pub use planish_files::*;
+}
+
+/// What this machine has of CUDA: libraries, GPUs, and what they do at the moment.
+#[cfg(feature = "cuda")]
+pub mod cuda {
+    #[doc(inline)]
+    pub use planish_cuda::nvml::{Monitor, Sample};
+    #[doc(inline)]
+    pub use planish_cuda::{CudaError, CudaErrorKind, Gpu, LibraryReport, Report};
+}
 
 /// Every operator with its attributes: what [`NetworkBuilder::op`] takes.
 #[cfg(feature = "build")]
 pub mod op {
+    #[doc(inline)]
     pub use planish_op::*;
 }

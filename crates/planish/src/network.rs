@@ -17,7 +17,7 @@ use planish_ir::{Graph, GraphError, NewNode, ValueId};
 use planish_op::{Attribute, Op, ValueType};
 use planish_tensor::{DType, Shape, Tensor};
 
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 pub use body::Body;
 pub use layers::Heads;
@@ -55,7 +55,7 @@ static N_NETWORKS: AtomicU64 = AtomicU64::new(0);
 /// net.output("scores", y)?;
 ///
 /// let plan = Builder::from_network(net)?.tune_level(0).build()?;
-/// let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+/// let mut context = Engine::new(plan, Device::Auto)?.context()?;
 /// let outputs = context.run(&[("x", View::new(&[2, 1, 8, 8], &vec![1.0f32; 128])?)])?;
 /// assert_eq!(outputs.at(0).unwrap().dims(), [2, 10]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -111,7 +111,7 @@ impl NetworkBuilder {
         let shape = shape.into_shape().map_err(|why| {
             let message =
                 format!("input `{name}`: {why}; sizes are numbers and symbols, `batch,3,224,224` for one");
-            Error::new(ErrorKind::BadInput, message)
+            Error::new(ErrorKind::BadModel, message)
         })?;
         self.input_of(name, ValueType::tensor(dtype, shape))
     }
@@ -180,7 +180,7 @@ impl NetworkBuilder {
         let op = Op::from_attributes(op, &attributes).map_err(|error| {
             let message =
                 format!("layer `{name}`: {error}; names of operators and attributes are those of ONNX");
-            Error::new(ErrorKind::BadInput, message)
+            Error::new(ErrorKind::BadModel, message)
         })?;
         self.layer(&name, op, inputs, n_outputs)
     }
@@ -225,7 +225,7 @@ impl NetworkBuilder {
         let mut graph = self.graph.clone();
         graph.set_outputs(self.outputs.clone());
         self.check(&graph)?;
-        Ok(planish_import::export(&graph)?)
+        planish_import::export(&graph).map_err(|error| crate::error::of_import(&error, error.to_string()))
     }
 
     /// Writes an ONNX file of this network.
@@ -243,9 +243,7 @@ impl NetworkBuilder {
         let path = path.as_ref();
         let bytes = self.to_onnx()?;
         let written = planish_files::write(path, |file| std::io::Write::write_all(file, &bytes));
-        written.map(drop).map_err(|error| {
-            Error::new(Error::io_kind(&error), format!("cannot write {}: {error}", path.display()))
-        })
+        written.map(drop).map_err(|error| Error::io("write", path, &error))
     }
 
     fn complete(&mut self) -> Result<(), Error> {
@@ -257,7 +255,7 @@ impl NetworkBuilder {
         if self.outputs.is_empty() {
             let message =
                 format!("network `{}` has no outputs; mark one with `output(name, wire)`", self.graph.name);
-            return Err(Error::new(ErrorKind::BadInput, message));
+            return Err(Error::new(ErrorKind::BadModel, message));
         }
         graph.verify().map_err(|error: GraphError| Error::new(ErrorKind::Failed, error.to_string()))
     }
@@ -276,7 +274,7 @@ impl NetworkBuilder {
              `Body::capture`",
             self.graph.name
         );
-        Err(Error::new(ErrorKind::BadInput, message))
+        Err(Error::new(ErrorKind::BadModel, message))
     }
 
     fn free(&self, name: &str, what: &str) -> Result<(), Error> {
@@ -287,7 +285,7 @@ impl NetworkBuilder {
             }
             _ => return Ok(()),
         };
-        Err(Error::new(ErrorKind::BadInput, taken))
+        Err(Error::new(ErrorKind::BadModel, taken))
     }
 
     /// The name of the layer to come: what was asked for, or the operator's with a number.

@@ -2,45 +2,39 @@
 
 use std::path::Path;
 
-use planish_plan::PlanErrorKind;
+use planish_plan as record;
 
-use crate::error::Error;
+use crate::Error;
 
 /// A model that was optimized for a machine. Cloning shares the weights.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub(crate) inner: planish_plan::Plan,
+    pub(crate) inner: record::Plan,
 }
 
 impl Plan {
     /// Opens a plan file; every byte that is not harmless is checked against its checksum.
     ///
-    /// One whose program only another version of Planish can run is built again for [`crate::Device::Auto`], with a
-    /// note on standard error, where the feature `build` is there.
+    /// A plan whose program only another version of Planish can run is an error of kind
+    /// [`crate::ErrorKind::NeedsRebuild`]; `Plan::open_for` gives what builds it again.
     pub fn open(path: impl AsRef<Path>) -> Result<Plan, Error> {
-        match planish_plan::Plan::open(path.as_ref()) {
-            #[cfg(feature = "build")]
-            Err(error) if is_of_another_version(&error) => {
-                crate::rebuild::fitted(Plan::open_for(path, crate::Device::Auto)?)
-            }
-            opened => Ok(Plan { inner: opened? }),
-        }
+        Ok(Plan { inner: record::Plan::open(path.as_ref())? })
     }
 
     /// Opens a plan file by reading all of it into memory, and checks that copy. [`Plan::open`] maps the file and
     /// reads weights from it for as long as the plan lives; this one is for files that may be written in place
     /// meanwhile (`cp new.plan model.plan`, `rsync --inplace`), at the price of the memory.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Plan, Error> {
-        Ok(Plan { inner: planish_plan::Plan::open_copied(path.as_ref())? })
+        Ok(Plan { inner: record::Plan::open_copied(path.as_ref())? })
     }
 
     /// Opens a plan file without reading its weights: for files that nobody else can have changed.
     pub fn open_trusted(path: impl AsRef<Path>) -> Result<Plan, Error> {
-        Ok(Plan { inner: planish_plan::Plan::open_trusted(path.as_ref())? })
+        Ok(Plan { inner: record::Plan::open_trusted(path.as_ref())? })
     }
 
     /// What the plan's self-check found; its state says whether there was one.
-    pub fn certificate(&self) -> &planish_plan::Certificate {
+    pub fn certificate(&self) -> &record::Certificate {
         &self.inner.certificate
     }
 
@@ -49,19 +43,24 @@ impl Plan {
         Ok(self.inner.write_file(path.as_ref())?)
     }
 
+    /// Bytes that the plan's file has.
+    pub fn file_bytes(&self) -> Result<u64, Error> {
+        Ok(self.inner.file_bytes()?)
+    }
+
+    /// What a signature of the plan speaks for: [`crate::PrivateKey::sign`] takes it.
+    pub fn fingerprint(&self) -> Result<[u8; 32], Error> {
+        Ok(self.inner.fingerprint()?)
+    }
+
     /// Everything that the plan holds.
-    pub fn record(&self) -> &planish_plan::Plan {
+    pub fn record(&self) -> &record::Plan {
         &self.inner
     }
 }
 
-/// Whether what a plan runs is of another version, and what it is built from can be read.
-pub(crate) fn is_of_another_version(error: &planish_plan::PlanError) -> bool {
-    matches!(error.kind(), PlanErrorKind::OtherProgram | PlanErrorKind::Unknown)
-}
-
-impl From<planish_plan::Plan> for Plan {
-    fn from(inner: planish_plan::Plan) -> Plan {
+impl From<record::Plan> for Plan {
+    fn from(inner: record::Plan) -> Plan {
         Plan { inner }
     }
 }

@@ -12,7 +12,8 @@ use std::time::SystemTime;
 use planish_compile::BuildOptions;
 use planish_kernel::Backend;
 
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
+
 use crate::plan::Plan;
 
 /// What the user's cache may take, unless somebody says otherwise: some forty plans of a ResNet-50.
@@ -107,10 +108,8 @@ impl PlanCache {
         if n_bytes > self.max_bytes {
             return Ok(false);
         }
-        planish_files::private_folder(&self.folder).map_err(|error| {
-            let message = format!("cannot make the folder {}: {error}", self.folder.display());
-            Error::new(Error::io_kind(&error), message)
-        })?;
+        planish_files::private_folder(&self.folder)
+            .map_err(|error| Error::io("make the folder", &self.folder, &error))?;
         if let Some(why) = planish_files::distrust(&self.folder) {
             return Err(Error::new(ErrorKind::Io, why));
         }

@@ -12,8 +12,8 @@ use planish_plan::{PlanError, Recipe, Weight};
 use planish_tensor::Tensor;
 
 use crate::device::Device;
-use crate::error::{Error, ErrorKind};
-use crate::plan::{Plan, is_of_another_version};
+use crate::plan::Plan;
+use crate::{Error, ErrorKind};
 
 /// A plan that is to be built again for this machine, and why.
 ///
@@ -149,11 +149,12 @@ fn open_for(
     recipe: impl FnOnce() -> Result<Recipe, PlanError>,
     device: Device,
 ) -> Result<Opened, Error> {
-    let why = match opened {
+    let error = match opened {
         Ok(plan) => return Plan::from(plan).fit(device),
-        Err(error) if is_of_another_version(&error) => error.to_string(),
-        Err(error) => return Err(error.into()),
+        Err(error) => Error::from(error),
     };
+    let ErrorKind::NeedsRebuild { why, .. } = error.kind() else { return Err(error) };
+    let why = why.clone();
     let recipe = recipe()?;
     let device = device.settled_for(&recipe.targets);
     Ok(Opened::NeedsRebuild(Rebuild { recipe, why, device, progress: None, cancel: None }))
@@ -180,19 +181,4 @@ fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Er
     let here = backends.iter().map(|backend| backend.target());
     let here: Vec<String> = here.map(|target| one(&target.backend, &target.needs)).collect();
     Ok(Some(format!("the plan was built for {}, this is {}", there.join(" and "), here.join(" and "))))
-}
-
-/// The plan, built again if it must be; that is said on standard error.
-pub(crate) fn fitted(opened: Opened) -> Result<Plan, Error> {
-    let rebuild = match opened {
-        Opened::Fits(plan) => return Ok(plan),
-        Opened::NeedsRebuild(rebuild) => rebuild,
-    };
-    eprintln!("note: {}; it is built again for this machine", rebuild.why);
-    let why = rebuild.why.clone();
-    let built = rebuild.build_with_report().map_err(|error| {
-        Error::new(ErrorKind::NeedsRebuild, format!("{why}; building it again failed: {error}"))
-    })?;
-    built.notes.iter().for_each(|note| eprintln!("note: {note}"));
-    Ok(built.plan.into())
 }

@@ -270,7 +270,7 @@ fn code_serves_its_own_engine_alone(device: Device) {
     let signed = Engine::with_options(honest.clone(), device, options.clone()).unwrap();
     assert_eq!(output(&signed).unwrap(), right);
     let refused = Engine::with_options(swapped(&honest), device, options).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::BadInput);
+    assert_eq!(*refused.kind(), ErrorKind::Untrusted);
     assert!(refused.to_string().contains("not trusted"), "{refused}");
 }
 

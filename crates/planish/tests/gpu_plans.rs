@@ -297,7 +297,7 @@ fn a_scan_runs_its_body_on_the_device(device: Device) {
 
 fn a_gpu_that_is_not_there_is_said_so() {
     let error = Device::Cuda(99).describe().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lacking, "{error}");
+    assert_eq!(*error.kind(), ErrorKind::Lacking, "{error}");
     assert!(error.to_string().starts_with("cuda:99 cannot be used: "), "{error}");
 }
 

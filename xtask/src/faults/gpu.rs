@@ -56,7 +56,7 @@ pub(crate) fn faults(device: Device) -> Result<Vec<Row>> {
         match got {
             Ok(bytes) if bytes == wanted => n_went_on += 1,
             Ok(_) => losses.push(format!("allocation {nth}: other outputs")),
-            Err(error) if error.kind() == ErrorKind::Lacking => n_refused += 1,
+            Err(error) if *error.kind() == ErrorKind::OutOfMemory => n_refused += 1,
             Err(error) => losses.push(format!("allocation {nth}: {error}")),
         }
         match attempt(&plan, device) {

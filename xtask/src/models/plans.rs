@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use planish::{Builder, Device, Engine, Plan, Profile, SymbolRange};
+use planish::{Builder, Device, Engine, Model, Plan, Profile, SymbolRange};
 use planish_ir::Graph;
 use planish_op::Value;
 
@@ -17,12 +17,11 @@ pub(super) enum Sizes {
 
 /// The outputs of the plan that is built of a model, on the CPU and by the cost model alone.
 pub(super) fn run(model: &Path, sizes: Sizes, inputs: &[Value]) -> Result<Vec<Value>> {
-    let mut builder = Builder::new(model)?.device(Device::Cpu).tune_level(0);
-    let (mut bound, untied) = bind(builder.graph(), inputs);
-    if !untied.is_empty() {
-        builder = builder.untie(&untied)?;
-        bound = bind(builder.graph(), inputs).0;
-    }
+    let model = Model::open(model)?;
+    let untied = bind(model.graph(), inputs).1;
+    let model = model.untie(&untied)?;
+    let bound = bind(model.graph(), inputs).0;
+    let mut builder = Builder::from_model(model).device(Device::Cpu).tune_level(0);
     match sizes {
         Sizes::Open => builder.options_mut().tune_at = bound.into_iter().collect(),
         Sizes::Fixed => {

@@ -64,30 +64,33 @@ fn inputs_that_do_not_fit() {
     folder.put("not.npy", b"no numpy file at all");
     let not_npz = folder.put("not.npz", b"no archive");
     let table = [
-        (
-            "--input x={}/wide.npy",
-            "{}/wide.npy: input `x` is f32[batch,3]; its dimension 1 must be 3, in 1x4 it is 4",
-        ),
-        ("--input x={}/flat.npy", "{}/flat.npy: input `x` is f32[batch,3], which has 2 dimensions; 3 has 1"),
+        ("--input x={}/wide.npy", "{}/wide.npy gives 4 for dimension 1; input `x` needs 3: f32[batch,3]"),
+        ("--input x={}/flat.npy", "{}/flat.npy gives 1 dimension; input `x` has 2: f32[batch,3]"),
         (
             "--input x={}/double.npy",
             "{}/double.npy: input `x` is f32[batch,3], the file holds f64; convert it with numpy's \
              astype('float32')",
         ),
-        ("--input z={}/good.npy", "{}/good.npy gives `z`, which is no input of the model; inputs are `x`"),
-        ("--input {}/good.npy", "--input wants NAME=FILE, not `{}/good.npy`"),
+        (
+            "--input z={}/good.npy",
+            "{}/good.npy gives `z`, which is not an input of the model; its inputs are `x`",
+        ),
+        ("--input {}/good.npy", "`--input {}/good.npy` names no input; give NAME=FILE"),
         ("--input x={}/good.npy --input x={}/good.npy", "input `x` is given twice"),
         ("--input x=nowhere.npy", "cannot read nowhere.npy: No such file or directory (os error 2)"),
         (
             "--input x={}/cut.npy",
-            "{}/cut.npy is not a usable .npy file: 12 bytes of elements are promised, 8 are there",
+            "{}/cut.npy is not a usable .npy file: its header promises 12 bytes of elements, it has 8",
         ),
         ("--input x={}/not.npy", "{}/not.npy is not a usable .npy file: it does not begin as one"),
-        ("--shapes x:2x4", "--shapes: input `x` is f32[batch,3]; its dimension 1 must be 3, in 2x4 it is 4"),
-        ("--shapes y:2", "--shapes gives `y`, which is no input of the model; inputs are `x`"),
-        ("--shapes x", "--shapes wants NAME:SIZES as in x:1x3x224x224, not `x`"),
-        ("--shapes x:1xbig", "--shapes wants sizes such as 1x3x224x224 after the last colon, not `x:1xbig`"),
-        ("--shapes x:99999999999x3", "a tensor f32[99999999999, 3] does not fit into memory"),
+        ("--shapes x:2x4", "`--shapes x:2x4` gives 4 for dimension 1; input `x` needs 3: f32[batch,3]"),
+        ("--shapes y:2", "--shapes gives `y`, which is not an input of the model; its inputs are `x`"),
+        ("--shapes x", "`--shapes x` has no sizes; give NAME:SIZES, as in x:1x3x224x224"),
+        ("--shapes x:1xbig", "`--shapes x:1xbig`: after the last colon come sizes such as 1x3x224x224"),
+        (
+            "--shapes x:99999999999x3",
+            "input `x` of 99999999999x3: a tensor f32[99999999999, 3] does not fit into memory",
+        ),
     ];
     for (arguments, line) in table {
         let arguments = arguments.replace("{}", &folder.0.display().to_string());
@@ -204,7 +207,11 @@ fn backends_that_are_not_here() {
     assert!(!folder.path("linear.plan").exists());
     let ended = planish(&["build", &model, "--device", "gpu"]);
     assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("`gpu` is no device; give cpu, cuda, cuda:1 or auto"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("`gpu` is not a device; give cpu, cuda, cuda:1 or auto"),
+        "{}",
+        ended.stderr
+    );
 }
 
 /// Every command that takes a device, on models and on plans: one line, and the code for what a machine cannot do.

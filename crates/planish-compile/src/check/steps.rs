@@ -20,6 +20,7 @@ use super::compare::{How, Job, REFERENCE_PASSES};
 use super::work::work_of;
 use super::written::Written;
 use super::{Guilty, skipped};
+use crate::options::Progress;
 
 /// What the reference may compute of one step, and of all steps at one set of sizes, in multiplications and additions:
 /// a tenth of a second, and a third.
@@ -51,6 +52,7 @@ pub(super) struct Steps<'a> {
     /// Other kernels on the host, for a second opinion.
     witness: &'a dyn Backend,
     threads: usize,
+    progress: Option<Progress>,
     /// From the model's own bytes: other models are looked at in other places.
     seed: u64,
     /// Steps that were compared at any sizes.
@@ -162,11 +164,12 @@ impl<'a> Steps<'a> {
         weights: &'a [Tensor],
         witness: &'a dyn Backend,
         threads: usize,
+        progress: Option<Progress>,
     ) -> Steps<'a> {
         let seed = seed_of(engine.plan());
         let (compared, reasons) = (HashSet::new(), HashMap::new());
         let (thorough, seen) = (HashSet::new(), HashSet::new());
-        Steps { engine, weights, witness, threads, seed, compared, reasons, thorough, seen }
+        Steps { engine, weights, witness, threads, progress, seed, compared, reasons, thorough, seen }
     }
 
     pub(super) fn seed(&self) -> u64 {
@@ -261,6 +264,9 @@ impl<'a> Steps<'a> {
             self.seen.extend(key.clone());
             let seed = self.seed ^ hash_of(&place);
             let order = list.len();
+            if let Some(progress) = &self.progress {
+                progress("check", order, plan.program.steps.len());
+            }
             list.push(Seen::Compared { place, key: key.clone(), subject, step, tactic });
             if matches!(&step.kind, StepKind::Kernel { slow: true, .. }) {
                 return;

@@ -101,7 +101,7 @@ fn memory_reused_while_it_is_live() {
     let by_steps = with_fault(plant, &|_, plan, tensors, backends, _| {
         let engine = Engine::new(plan.clone(), backends.to_vec()).unwrap();
         let inputs = super::inputs::random(plan, &plan.tuned_at, 0, super::Integers::Wide).unwrap();
-        super::steps::Steps::new(&engine, tensors, &*backends[0], 2)
+        super::steps::Steps::new(&engine, tensors, &*backends[0], 2, None)
             .run(&engine, &[], &inputs, ("", true))
             .checks
     });

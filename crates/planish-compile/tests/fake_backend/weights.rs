@@ -56,7 +56,7 @@ fn what_a_device_cannot_do_is_refused() {
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake)];
     let (plan, _) = plan(&backends);
     let error = Engine::with_options(plan, backends, MANAGED).unwrap_err();
-    assert_eq!(*error.kind(), RunErrorKind::Unsupported);
+    assert_eq!(*error.kind(), RunErrorKind::Lacking);
     assert_eq!(error.to_string(), "fake has no managed memory");
 }
 
@@ -80,6 +80,6 @@ fn a_plan_on_the_cpu_has_none() {
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
     let (plan, _) = plan(&backends);
     let error = Engine::with_options(plan, backends, MANAGED).unwrap_err();
-    assert_eq!(*error.kind(), RunErrorKind::Unsupported);
+    assert_eq!(*error.kind(), RunErrorKind::Lacking);
     assert!(error.to_string().contains("runs on the CPU alone"), "{error}");
 }

@@ -49,7 +49,7 @@ pub(crate) const ROW: usize = 3 * 12 * 12;
 
 /// Built by the cost model alone, for two threads.
 pub(crate) fn engine(graph: Graph, profiles: &[Profile]) -> Engine {
-    let mut builder = Builder::from_graph(graph).tune_level(0).threads(2);
+    let mut builder = Builder::from_graph(graph).device(Device::Cpu).tune_level(0).threads(2);
     for profile in profiles {
         builder = builder.profile(profile.clone());
     }

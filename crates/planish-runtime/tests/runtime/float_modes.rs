@@ -31,7 +31,12 @@ fn in_mode<T>(mode: u32, work: impl FnOnce() -> T) -> T {
 }
 
 fn engine() -> Engine {
-    let plan = Builder::from_graph(small_model("batch")).tune_level(0).threads(2).build().unwrap();
+    let plan = Builder::from_graph(small_model("batch"))
+        .device(Device::Cpu)
+        .tune_level(0)
+        .threads(2)
+        .build()
+        .unwrap();
     Engine::new(plan, Device::Cpu).unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use planish::{Bindings, Builder, Value, View};
+use planish::{Bindings, Builder, Device, Value, View};
 use planish_cpu::Cpu;
 use planish_kernel::{
     Backend, Budget, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem,
@@ -102,7 +102,7 @@ impl Backend for Fragile {
 
 #[test]
 fn a_panic_becomes_an_error_and_the_next_run_is_right() {
-    let plan = Builder::from_graph(small_model("batch")).tune_level(0).build().unwrap();
+    let plan = Builder::from_graph(small_model("batch")).device(Device::Cpu).tune_level(0).build().unwrap();
     let n_steps = plan.record().program.steps.len();
     let engine = Engine::new(plan.record().clone(), vec![Arc::new(Fragile(Cpu::new()))]).unwrap();
     let mut context = engine.context().unwrap();

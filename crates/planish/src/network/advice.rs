@@ -4,10 +4,10 @@ use planish_ir::{GraphError, GraphErrorKind};
 use planish_op::Op;
 use planish_op::infer::InferErrorKind;
 
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 pub(super) fn of_graph(error: GraphError) -> Error {
-    Error::new(ErrorKind::BadInput, error.to_string())
+    Error::new(ErrorKind::BadModel, error.to_string())
 }
 
 /// The refusal of the layer `name` over inputs of these types.
@@ -24,7 +24,7 @@ pub(super) fn of_layer(name: &str, op: &Op, types: &[String], error: &GraphError
         ),
         _ => format!("layer `{name}`: {error}"),
     };
-    Error::new(ErrorKind::BadInput, message)
+    Error::new(ErrorKind::BadModel, message)
 }
 
 /// What to try.

@@ -6,7 +6,7 @@ use planish_ir::{Graph, ValueId};
 use planish_op::Op;
 
 use super::{NetworkBuilder, Wire, advice};
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// The body of an If, a Loop, a Scan or a SequenceMap: a [`NetworkBuilder`] whose layers are those of the body.
 ///
@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind};
 /// net.output("y", y[0])?;
 ///
 /// let plan = Builder::from_network(net)?.tune_level(0).build()?;
-/// let mut context = Engine::new(plan, Device::Cpu)?.context()?;
+/// let mut context = Engine::new(plan, Device::Auto)?.context()?;
 /// let outputs = context.run(&[("x", View::new(&[2], &[1.0f32, 2.0])?), ("negative", View::new(&[], &[true])?)])?;
 /// assert_eq!(outputs.at(0).unwrap().as_slice::<f32>().unwrap(), [-1.0, -2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -125,7 +125,7 @@ impl NetworkBuilder {
                 "layer `{name}`: body `{}` was made for another network; make it with `Body::new(&net, ...)` of this one",
                 body.graph.name
             );
-            return Err(Error::new(ErrorKind::BadInput, message));
+            return Err(Error::new(ErrorKind::BadModel, message));
         }
         let mut captured: Vec<Wire> = Vec::new();
         for (wire, _) in bodies.iter().flat_map(|body| &body.captured) {

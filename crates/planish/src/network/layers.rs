@@ -5,7 +5,7 @@ use planish_op::{GeluApproximation, Op};
 use planish_tensor::DType;
 
 use super::{NetworkBuilder, Operand, Window, Wire};
-use crate::error::Error;
+use crate::Error;
 
 /// How attention is divided into heads and what it may look at.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use planish_op::{Op, PadMode, ResizeAspectPolicy, ResizeCoordinates, ResizeMode,
 use planish_tensor::{DType, Tensor};
 
 use super::{NetworkBuilder, Operand, Wire};
-use crate::error::Error;
+use crate::Error;
 
 impl NetworkBuilder {
     /// A layer whose parameters are a vector of integers.

@@ -3,7 +3,7 @@
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
 use super::{NetworkBuilder, Wire};
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// An operand of a layer: a wire, a tensor that becomes a constant, or a number.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl NetworkBuilder {
             Operand::Wire(wire) => return Ok(wire),
             Operand::Tensor(tensor) => tensor,
             Operand::Number(number) => number_of(number, like).map_err(|why| {
-                Error::new(ErrorKind::BadInput, format!("layer `{layer}`: {why}; cast its other operand"))
+                Error::new(ErrorKind::BadModel, format!("layer `{layer}`: {why}; cast its other operand"))
             })?,
         };
         // A layer that was refused left its constants behind; the next attempt has others.

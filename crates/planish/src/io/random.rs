@@ -3,16 +3,28 @@
 use planish_tensor::{DType, Tensor, TensorError};
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one addition and three mixing steps per number.
-pub(crate) struct Random {
+///
+/// ```
+/// use planish::DType;
+/// use planish::io::Random;
+///
+/// let x = Random::new(7).tensor(DType::F32, &[1, 3, 8, 8])?;
+/// assert_eq!(x.shape(), [1, 3, 8, 8]);
+/// # Ok::<(), planish::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    /// The generator of this seed.
+    pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -20,13 +32,13 @@ impl Random {
     }
 
     /// Uniform in 0..1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Values that most models take: floats between -1 and 1, bytes over their range, other integers 0 or 1
     /// (token numbers and masks of any vocabulary).
-    pub(crate) fn tensor(&mut self, dtype: DType, shape: &[usize]) -> Result<Tensor, TensorError> {
+    pub fn tensor(&mut self, dtype: DType, shape: &[usize]) -> Result<Tensor, TensorError> {
         let n = planish_tensor::element_count(shape)
             .filter(|&n| dtype.bytes_for(n).is_some_and(|bytes| bytes < MAX_BYTES))
             .ok_or_else(|| TensorError::TooLarge { dtype, shape: shape.to_vec() })?;
@@ -37,9 +49,9 @@ impl Random {
     fn value(&mut self, dtype: DType) -> f64 {
         match dtype {
             dtype if dtype.is_float() => 2.0 * self.unit() - 1.0,
-            DType::U8 => (self.next() & 255) as f64,
-            DType::I8 => (self.next() & 255) as f64 - 128.0,
-            _ => (self.next() & 1) as f64,
+            DType::U8 => (self.bits() & 255) as f64,
+            DType::I8 => (self.bits() & 255) as f64 - 128.0,
+            _ => (self.bits() & 1) as f64,
         }
     }
 }
@@ -54,8 +66,8 @@ mod tests {
     #[test]
     fn the_same_on_every_machine() {
         let mut random = Random::new(0);
-        assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(random.next(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(random.bits(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(random.bits(), 0x6e78_9e6a_a1b9_65f4);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
 use image::imageops::FilterType;
 use planish_op::TensorType;
 use planish_tensor::{DType, Tensor};
+
+use crate::{Error, ErrorKind};
 
 /// Which axes hold what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,27 +21,32 @@ struct Layout {
 }
 
 /// Whether the file's name is that of an image.
-pub(crate) fn is_image(path: &Path) -> bool {
+pub fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("").to_lowercase();
     ["png", "jpg", "jpeg", "bmp"].contains(&extension.as_str())
 }
 
 /// The image as a tensor for an input of this type, and what was done to it in words.
-pub(crate) fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, String)> {
+pub fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, String), Error> {
     let Some(layout) = layout(ty) else {
-        bail!(
+        return wrong(format!(
             "input `{name}` of type {ty} does not take an image: that needs [1,C,H,W] or [1,H,W,C] (or no 1) \
              with 1, 3 or 4 channels"
-        );
+        ));
     };
     let decoded = planish_files::open(path)
         .and_then(|file| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
-        .with_context(|| format!("cannot read {}", path.display()))?
+        .map_err(|error| Error::io("read", path, &error))?
         .decode()
-        .with_context(|| format!("{} is not a usable image", path.display()))?;
+        .map_err(|error| {
+            Error::new(ErrorKind::BadFile, format!("{} is not a usable image: {error}", path.display()))
+        })?;
     let (from_width, from_height) = (decoded.width(), decoded.height());
-    let width = layout.width.map_or(Ok(from_width), u32::try_from)?;
-    let height = layout.height.map_or(Ok(from_height), u32::try_from)?;
+    let side = |wanted: Option<usize>, own| match wanted.map_or(Ok(own), u32::try_from) {
+        Ok(side) => Ok(side),
+        Err(_) => wrong(format!("input `{name}` of type {ty} is larger than any image")),
+    };
+    let (width, height) = (side(layout.width, from_width)?, side(layout.height, from_height)?);
     let resized = if (width, height) == (from_width, from_height) {
         decoded
     } else {
@@ -62,7 +68,7 @@ pub(crate) fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, 
     let mut shape = if layout.is_batched { vec![1] } else { Vec::new() };
     shape.extend(if layout.channels_first { [c, h, w] } else { [h, w, c] });
     if ty.dtype == DType::Bool || (ty.dtype.is_int() && ty.dtype.bits() < 8) || ty.dtype == DType::I8 {
-        bail!("input `{name}` of type {ty} cannot hold the values 0 to 255 of an image");
+        return wrong(format!("input `{name}` of type {ty} cannot hold the values 0 to 255 of an image"));
     }
     let tensor = Tensor::from_f64s(ty.dtype, &shape, &values)?;
     let size = if (width, height) == (from_width, from_height) {
@@ -73,6 +79,10 @@ pub(crate) fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, 
     let order = if layout.channels_first { "channels first" } else { "channels last" };
     let range = if is_scaled { "scaled to 0..1, no mean or deviation taken out" } else { "values 0..255" };
     Ok((tensor, format!("{name}: {} {size}, {colors}, {order}, {range}", path.display())))
+}
+
+fn wrong<T>(message: String) -> Result<T, Error> {
+    Err(Error::new(ErrorKind::WrongType, message))
 }
 
 fn layout(ty: &TensorType) -> Option<Layout> {

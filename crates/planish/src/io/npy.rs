@@ -7,12 +7,12 @@
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use planish_tensor::{Bytes, DType, Tensor, element_count};
+use planish_tensor::{Bytes, DType, Tensor, TensorError, element_count};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::first_error::FirstError;
+use super::first_error::FirstError;
+use crate::{Error, ErrorKind};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// numpy's own headers have some hundred bytes.
@@ -20,48 +20,73 @@ const MAX_HEADER: usize = 1 << 16;
 /// Elements begin at a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// The array in a `.npy` file.
-pub(crate) fn read_file(path: &Path, accept: Accept<'_>) -> Result<Tensor> {
-    let file = planish_files::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let not_usable = || format!("{} is not a usable .npy file", path.display());
-    let mut file = BufReader::new(file);
-    let header = Header::read(&mut file).with_context(not_usable)?;
-    accept("", header.dtype, &header.shape)?;
-    elements(&mut file, &header).with_context(not_usable)
-}
-
 /// Asked before an array's elements are read, by its name, type and sizes: a small file can promise, and inflate to,
 /// more than there is memory.
-pub(crate) type Accept<'a> = &'a dyn Fn(&str, DType, &[usize]) -> Result<()>;
+pub type Accept<'a> = &'a dyn Fn(&str, DType, &[usize]) -> Result<(), Error>;
+
+/// Takes whatever array a file holds.
+pub fn accept_all(_: &str, _: DType, _: &[usize]) -> Result<(), Error> {
+    Ok(())
+}
+
+/// What is wrong with an array, in words; its file is named by who opened it.
+type Parsed<T> = Result<T, String>;
+
+fn not_usable(path: &Path, kind: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::BadFile, format!("{} is not a usable {kind} file: {why}", path.display()))
+}
+
+/// The array in a `.npy` file.
+///
+/// ```
+/// use planish::Tensor;
+/// use planish::io::npy;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-{}.npy", std::process::id()));
+/// let x = Tensor::vector(vec![1f32, 2.0, 3.0]);
+/// npy::save(&path, &x)?;
+/// assert_eq!(npy::read(&path, &npy::accept_all)?, x);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), planish::Error>(())
+/// ```
+pub fn read(path: &Path, accept: Accept<'_>) -> Result<Tensor, Error> {
+    let file = planish_files::open(path).map_err(|error| Error::io("read", path, &error))?;
+    let mut file = BufReader::new(file);
+    let header = Header::read(&mut file).map_err(|why| not_usable(path, ".npy", why))?;
+    accept("", header.dtype, &header.shape)?;
+    elements(&mut file, &header).map_err(|why| not_usable(path, ".npy", why))
+}
 
 /// The arrays in a `.npz` file, in file order.
-pub(crate) fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tensor)>> {
-    let file = planish_files::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let not_usable = || format!("{} is not a usable .npz file", path.display());
-    let mut archive = ZipArchive::new(BufReader::new(file)).with_context(not_usable)?;
+pub fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tensor)>, Error> {
+    let file = planish_files::open(path).map_err(|error| Error::io("read", path, &error))?;
+    let bad = |why: &dyn std::fmt::Display| not_usable(path, ".npz", why);
+    let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|why| bad(&why))?;
     let mut arrays = Vec::new();
     for idx in 0..archive.len() {
-        let mut entry = archive.by_index(idx).with_context(not_usable)?;
-        let name = entry.name().with_context(not_usable)?.into_owned();
+        let mut entry = archive.by_index(idx).map_err(|why| bad(&why))?;
+        let name = entry.name().map_err(|why| bad(&why))?.into_owned();
         let Some(name) = name.strip_suffix(".npy").map(str::to_string) else { continue };
-        let in_array = || format!("array `{name}`");
-        let header = Header::read(&mut entry).with_context(in_array).with_context(not_usable)?;
+        let in_array = |why: String| bad(&format!("array `{name}`: {why}"));
+        let header = Header::read(&mut entry).map_err(in_array)?;
         accept(&name, header.dtype, &header.shape)?;
-        let array = elements(&mut entry, &header).with_context(in_array).with_context(not_usable)?;
+        let array = elements(&mut entry, &header).map_err(in_array)?;
         arrays.push((name, array));
     }
     Ok(arrays)
 }
 
 /// The elements after a header.
-fn elements(reader: &mut dyn Read, header: &Header) -> Result<Tensor> {
+fn elements(reader: &mut dyn Read, header: &Header) -> Parsed<Tensor> {
     let too_large = || format!("an array of shape {:?} does not fit into memory", header.shape);
-    let n = element_count(&header.shape).with_context(too_large)?;
-    let n_bytes = header.dtype.bytes_for(n).with_context(too_large)?;
+    let n = element_count(&header.shape).ok_or_else(too_large)?;
+    let n_bytes = header.dtype.bytes_for(n).ok_or_else(too_large)?;
     // Grown as data comes: a header may promise anything.
     let mut data = Vec::new();
-    reader.take(n_bytes as u64).read_to_end(&mut data)?;
-    ensure!(data.len() == n_bytes, "{n_bytes} bytes of elements are promised, {} are there", data.len());
+    reader.take(n_bytes as u64).read_to_end(&mut data).map_err(|error| error.to_string())?;
+    if data.len() != n_bytes {
+        return Err(format!("its header promises {n_bytes} bytes of elements, it has {}", data.len()));
+    }
     let width = header.dtype.bits() / 8;
     if header.is_big_endian {
         data.chunks_exact_mut(width).for_each(<[u8]>::reverse);
@@ -69,7 +94,7 @@ fn elements(reader: &mut dyn Read, header: &Header) -> Result<Tensor> {
     if header.is_fortran {
         data = rows_last(&data, &header.shape, width);
     }
-    Ok(Tensor::from_bytes(header.dtype, &header.shape, Bytes::from_vec(data))?)
+    Tensor::from_bytes(header.dtype, &header.shape, Bytes::from_vec(data)).map_err(|error| error.to_string())
 }
 
 /// Elements stored with the first axis running fastest, put into our order.
@@ -99,46 +124,51 @@ struct Header {
 }
 
 impl Header {
-    fn read(reader: &mut dyn Read) -> Result<Header> {
+    fn read(reader: &mut dyn Read) -> Parsed<Header> {
+        let mut fill = |bytes: &mut [u8], cut: &str| reader.read_exact(bytes).map_err(|_| cut.to_string());
         let mut start = [0; 8];
-        reader.read_exact(&mut start).context("the file is too short")?;
-        ensure!(start.starts_with(MAGIC), "it does not begin as one");
+        fill(&mut start, "it is too short")?;
+        if !start.starts_with(MAGIC) {
+            return Err("it does not begin as one".to_string());
+        }
+        let cut = "its header is cut off";
         let header_len = match start[6] {
             1 => {
                 let mut len = [0; 2];
-                reader.read_exact(&mut len)?;
+                fill(&mut len, cut)?;
                 usize::from(u16::from_le_bytes(len))
             }
             2 | 3 => {
                 let mut len = [0; 4];
-                reader.read_exact(&mut len)?;
+                fill(&mut len, cut)?;
                 u32::from_le_bytes(len) as usize
             }
-            version => bail!("version {version} of the format is not known"),
+            version => return Err(format!("version {version} of the format is not known")),
         };
-        ensure!(header_len <= MAX_HEADER, "its header has {header_len} bytes");
+        if header_len > MAX_HEADER {
+            return Err(format!("its header has {header_len} bytes, more than numpy writes"));
+        }
         let mut header = vec![0; header_len];
-        reader.read_exact(&mut header).context("the header is cut off")?;
-        let header = String::from_utf8(header).context("the header is no text")?;
+        fill(&mut header, cut)?;
+        let header = String::from_utf8(header).map_err(|_| "its header is not text".to_string())?;
         Header::parse(&header)
     }
 
-    fn parse(text: &str) -> Result<Header> {
+    fn parse(text: &str) -> Parsed<Header> {
         let field = |name: &str| {
             let (_, rest) = text.split_once(&format!("'{name}':"))?;
             Some(rest.trim_start())
         };
         let unreadable = || format!("the header `{}` cannot be read", text.trim());
-        let descr = field("descr").with_context(unreadable)?;
+        let descr = field("descr").ok_or_else(unreadable)?;
         let Some(descr) = descr.strip_prefix('\'').and_then(|rest| Some(rest.split_once('\'')?.0)) else {
-            bail!("arrays of records are not supported")
+            return Err("arrays of records are not supported".to_string());
         };
-        let is_fortran = field("fortran_order").with_context(unreadable)?.starts_with("True");
-        let shape = field("shape").with_context(unreadable)?;
+        let is_fortran = field("fortran_order").ok_or_else(unreadable)?.starts_with("True");
+        let shape = field("shape").ok_or_else(unreadable)?;
         let shape = shape.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.0));
-        let shape = shape.with_context(unreadable)?.split(',').map(str::trim).filter(|size| !size.is_empty());
-        let shape: Vec<usize> =
-            shape.map(str::parse).collect::<Result<_, _>>().ok().with_context(unreadable)?;
+        let shape = shape.ok_or_else(unreadable)?.split(',').map(str::trim).filter(|size| !size.is_empty());
+        let shape = shape.map(str::parse).collect::<Result<Vec<usize>, _>>().map_err(|_| unreadable())?;
         let (is_big_endian, kind) = match descr.split_at_checked(1) {
             Some((">", kind)) => (true, kind),
             Some(("<" | "|" | "=", kind)) => (false, kind),
@@ -146,7 +176,7 @@ impl Header {
         };
         let dtype = match NUMPY_TYPES.iter().find(|(_, name)| *name == kind) {
             Some((dtype, _)) => *dtype,
-            None => bail!("elements of numpy type `{descr}` are not supported"),
+            None => return Err(format!("elements of numpy type `{descr}` are not supported")),
         };
         Ok(Header { dtype, is_big_endian, is_fortran, shape })
     }
@@ -169,7 +199,7 @@ const NUMPY_TYPES: [(DType, &str); 12] = [
 ];
 
 /// The type in which a `.npy` holds elements of type `dtype`.
-pub(crate) fn stored_type(dtype: DType) -> DType {
+pub fn stored_type(dtype: DType) -> DType {
     match dtype {
         dtype if NUMPY_TYPES.iter().any(|(known, _)| *known == dtype) => dtype,
         dtype if dtype.is_float() => DType::F32,
@@ -179,15 +209,15 @@ pub(crate) fn stored_type(dtype: DType) -> DType {
 }
 
 /// The tensor in a type that holds every value of its own.
-pub(crate) fn converted(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+pub fn converted(tensor: &Tensor, dtype: DType) -> Result<Tensor, TensorError> {
     if tensor.dtype() == dtype {
         return Ok(tensor.clone());
     }
-    Ok(Tensor::from_f64s(dtype, tensor.shape(), &tensor.to_f64s())?)
+    Tensor::from_f64s(dtype, tensor.shape(), &tensor.to_f64s())
 }
 
 /// Writes a tensor as `.npy`.
-pub(crate) fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
     let tensor = converted(tensor, stored_type(tensor.dtype())).map_err(io::Error::other)?;
     let name = NUMPY_TYPES.iter().find(|(dtype, _)| *dtype == tensor.dtype()).map_or("", |(_, name)| name);
     let order = if tensor.dtype().bits() == 8 { '|' } else { '<' };
@@ -207,7 +237,7 @@ pub(crate) fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
 }
 
 /// Writes named tensors as `.npz`, not compressed, as numpy's `savez` does.
-pub(crate) fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
+pub fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
     // An archive that is dropped unfinished tries once more, and prints what it meets.
     let mut out = FirstError::new(out);
     let mut archive = ZipWriter::new(&mut out);
@@ -223,13 +253,25 @@ pub(crate) fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]
     out.end()
 }
 
+/// Writes a `.npy` file, in one piece or not at all.
+pub fn save(path: &Path, tensor: &Tensor) -> Result<(), Error> {
+    let written = planish_files::write(path, |file| write(file, tensor));
+    written.map(drop).map_err(|error| Error::io("write", path, &error))
+}
+
+/// Writes a `.npz` file of named tensors, in one piece or not at all.
+pub fn save_archive(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
+    let written = planish_files::write(path, |file| write_archive(file, tensors));
+    written.map(drop).map_err(|error| Error::io("write", path, &error))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
 
     use super::*;
 
-    fn read(reader: &mut dyn Read) -> Result<Tensor> {
+    fn read(reader: &mut dyn Read) -> Parsed<Tensor> {
         let header = Header::read(reader)?;
         elements(reader, &header)
     }
@@ -261,7 +303,7 @@ mod tests {
         let header = std::str::from_utf8(&bytes[10..128]).unwrap();
         assert_eq!(header.trim_end(), "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }");
         assert_eq!(bytes.len(), 128 + 8);
-        let header = |text: &str| Header::parse(text).map_err(|error| error.to_string());
+        let header = |text: &str| Header::parse(text);
         let parsed = header("{'descr': '>i2', 'fortran_order': True, 'shape': (4, 5), }").unwrap();
         assert_eq!((parsed.dtype, parsed.shape), (DType::I16, vec![4, 5]));
         assert!(parsed.is_big_endian && parsed.is_fortran);
@@ -318,11 +360,14 @@ mod tests {
         let mut bytes = Cursor::new(Vec::new());
         write_archive(&mut bytes, &tensors).unwrap();
         std::fs::write(&path, bytes.into_inner()).unwrap();
-        assert_eq!(read_archive(&path, &|_, _, _| Ok(())).unwrap(), tensors);
-        let refused = read_archive(&path, &|name, _, shape| bail!("{name} {shape:?}")).unwrap_err();
+        assert_eq!(read_archive(&path, &accept_all).unwrap(), tensors);
+        let refused = read_archive(&path, &|name, _, shape| {
+            Err(Error::new(ErrorKind::OutOfMemory, format!("{name} {shape:?}")))
+        });
+        let refused = refused.unwrap_err();
         assert_eq!(refused.to_string(), "x [2]");
         std::fs::write(&path, b"not an archive").unwrap();
-        assert!(read_archive(&path, &|_, _, _| Ok(())).is_err());
+        assert!(read_archive(&path, &accept_all).is_err());
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,0 +1,13 @@
+//! What goes into runs and comes out of them: numpy's files, images, random numbers, and all of these as the inputs of
+//! a model, each checked against its type.
+
+mod first_error;
+#[cfg(feature = "build")]
+mod inputs;
+pub mod npy;
+pub mod picture;
+mod random;
+
+#[cfg(feature = "build")]
+pub use inputs::{Inputs, Sources};
+pub use random::Random;

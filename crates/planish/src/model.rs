@@ -1,0 +1,124 @@
+//! `Model`: an ONNX file that was read, once for all that is done with it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use planish_import::{DeclaredShapes, ImportError, ImportErrorKind, UnsupportedNode};
+use planish_ir::Graph;
+use planish_tensor::Bytes;
+
+use crate::error::of_import;
+use crate::network::NetworkBuilder;
+use crate::{Error, ErrorKind};
+
+/// A model that was read: its graph, and the hash that tells it from others. Weights stay in the mapped file.
+///
+/// ```
+/// use planish::{Builder, Model};
+///
+/// # let graph = r#"graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }"#;
+/// # let graph: planish::graph::Graph = graph.parse()?;
+/// let model = Model::from(graph);                                     // or Model::open("model.onnx")
+/// assert_eq!(model.graph().inputs().len(), 1);
+/// let plan = Builder::from_model(model).tune_level(0).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Model {
+    graph: Graph,
+    pub(crate) source: [u8; 32],
+    pub(crate) declared: DeclaredShapes,
+}
+
+impl Model {
+    /// Reads an ONNX file. External data is looked for beside it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        let path = path.as_ref();
+        let bytes = Bytes::map_file(path).map_err(|error| Error::io("read", path, &error))?;
+        import(path, &bytes).map_err(|error| named(path, &error))
+    }
+
+    /// The model of a file that is mapped already, or the nodes of it that are not supported.
+    pub(crate) fn of_bytes(path: &Path, bytes: &Bytes) -> Result<Result<Model, Vec<UnsupportedNode>>, Error> {
+        match import(path, bytes) {
+            Ok(model) => Ok(Ok(model)),
+            Err(error) => match error.kind() {
+                ImportErrorKind::Unsupported(nodes) => Ok(Err(nodes.clone())),
+                _ => Err(named(path, &error)),
+            },
+        }
+    }
+
+    /// The model of a network that was defined by hand.
+    pub fn from_network(network: NetworkBuilder) -> Result<Model, Error> {
+        Ok(Model::from(network.finish()?))
+    }
+
+    /// What the model computes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Lets these symbols of the inputs' shapes differ from place to place, each as `INPUT.AXIS`: files give one name
+    /// to sizes that need not be equal.
+    pub fn untie(mut self, symbols: &BTreeSet<String>) -> Result<Model, Error> {
+        if symbols.is_empty() {
+            return Ok(self);
+        }
+        self.graph = untied(&self.graph, symbols)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.source);
+        symbols.iter().for_each(|symbol| _ = hasher.update(format!("{symbol}\n").as_bytes()));
+        self.source = *hasher.finalize().as_bytes();
+        Ok(self)
+    }
+}
+
+impl From<Graph> for Model {
+    fn from(graph: Graph) -> Model {
+        let printed = graph.print();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(printed.text.as_bytes());
+        // The text has the number and the length of each.
+        printed.constants.iter().for_each(|constant| _ = hasher.update(constant.bytes()));
+        let source = *hasher.finalize().as_bytes();
+        Model { graph, source, declared: DeclaredShapes::default() }
+    }
+}
+
+fn import(path: &Path, bytes: &Bytes) -> Result<Model, ImportError> {
+    // The folder of a bare file name is the current one.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let imported = planish_import::import_bytes(bytes, Some(folder))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(bytes);
+    // Weights may lie in other files.
+    let own = bytes.as_ptr_range();
+    let constants = imported.graph.values().filter_map(|(_, value)| value.constant());
+    for constant in constants.filter(|constant| !own.contains(&constant.bytes().as_ptr())) {
+        hasher.update(constant.bytes());
+    }
+    let source = *hasher.finalize().as_bytes();
+    Ok(Model { graph: imported.graph, source, declared: imported.declared })
+}
+
+/// Why a file is not a usable model.
+fn named(path: &Path, error: &ImportError) -> Error {
+    let file = path.display();
+    let message = match error.kind() {
+        // It names its file.
+        ImportErrorKind::Io { .. } => error.to_string(),
+        ImportErrorKind::Onnx(_) => format!("{file} is not a usable ONNX model: {error}"),
+        _ => format!("{file}: {error}"),
+    };
+    of_import(error, message)
+}
+
+/// The graph with these symbols taken apart: each input has its own.
+pub(crate) fn untied(graph: &Graph, symbols: &BTreeSet<String>) -> Result<Graph, Error> {
+    graph.untie(&|dim| dim.as_symbol().is_some_and(|name| symbols.contains(name))).map_err(|error| {
+        let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
+        let message = format!("the model needs one size for {}: {error}", names.join(", "));
+        Error::new(ErrorKind::WrongShape, message)
+    })
+}
