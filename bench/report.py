@@ -1,6 +1,7 @@
 """What the benchmark found, as lines, CSV and Markdown; and what machine it ran on."""
 
 import csv
+import json
 import math
 import os
 import platform
@@ -19,7 +20,7 @@ COLUMNS = [
 ]  # fmt: skip
 # Above this share of the processors in other hands, times by the clock are marked.
 BUSY = 0.1
-_FMA = {"path": None}
+_FMA = {}
 
 
 class Result:
@@ -364,20 +365,18 @@ def read(path):
         return ""
 
 
-def build_fma_peak(here, scratch):
-    """Compiles fma_peak.rs if there is a rustc; without it the peak is left out."""
-    source, target = os.path.join(here, "fma_peak.rs"), os.path.join(scratch, "fma_peak")
-    command = ["rustc", "--edition", "2024", "-C", "opt-level=3", "-C", "target-cpu=native", "-o", target, source]
-    try:
-        if subprocess.run(command, capture_output=True).returncode == 0:
-            _FMA["path"] = target
-    except OSError:
-        pass
+def measure_peaks(binary):
+    """Has `planish doctor --measure` find the peaks of this machine; without the binary they are left out."""
+    if not binary:
+        return
+    done = subprocess.run([binary, "doctor", "--measure", "--json"], capture_output=True, text=True)
+    peaks = json.loads(done.stdout)["peaks"] if done.returncode == 0 else []
+    for peak in peaks:
+        name, _, threads = peak["name"].partition(", ")
+        if name == "fp32 fma":
+            _FMA[int(threads.split()[0])] = peak["per_second"] / 1e9
 
 
 def fma_peak(threads):
-    """GFLOP/s of plain multiply-adds now, on this many threads."""
-    if not _FMA["path"]:
-        return None
-    done = subprocess.run([_FMA["path"], str(threads), "0.3"], capture_output=True, text=True)
-    return float(done.stdout) if done.returncode == 0 else None
+    """GFLOP/s of fused multiply-adds on this many threads, as it was measured at the start."""
+    return _FMA.get(threads)

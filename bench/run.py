@@ -350,7 +350,7 @@ def main():
         cases = real_cases(args, wanted, args.python)
     if not cases:
         sys.exit(f"no model matches {args.models}")
-    report.build_fma_peak(HERE, SCRATCH)
+    report.measure_peaks(getattr(args, "binary", None))
     machine = report.machine(ROOT)
     day = datetime.date.today().isoformat()
     title = "suite" if args.real is None else "real"

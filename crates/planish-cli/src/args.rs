@@ -48,8 +48,8 @@ impl Command {
     /// The command with older spellings of arguments brought to those of today.
     pub(crate) fn brought_up_to_date(mut self) -> Command {
         match &mut self {
-            Command::Build(args) => args.building.profiles.append(&mut args.older.profiles),
-            Command::Bench(args) => args.building.profiles.append(&mut args.older.profiles),
+            Command::Build(args) => args.building.profiles.append(&mut args.older.older_profiles),
+            Command::Bench(args) => args.building.profiles.append(&mut args.older.older_profiles),
             _ => {}
         }
         self
@@ -325,7 +325,7 @@ pub(crate) struct Build {
 pub(crate) struct Older {
     /// The same as --shape-profile
     #[arg(long = "profile", value_name = "PROFILE", hide = true)]
-    pub(crate) profiles: Vec<String>,
+    pub(crate) older_profiles: Vec<String>,
 }
 
 #[derive(clap::Args, Debug)]

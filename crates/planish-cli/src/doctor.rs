@@ -68,7 +68,7 @@ fn measure(cuda: &Report) -> Result<Peaks> {
 fn print_peaks(peaks: &Peaks, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "peaks       measured")?;
     let row = |peak: &Peak| {
-        let rate = format!("{} G{}/s", print::number(peak.per_second / 1e9), peak.unit.name());
+        let rate = format!("{:.1} G{}/s", peak.per_second / 1e9, peak.unit.name());
         vec![peak.name.clone(), rate, peak.device.clone()]
     };
     print::table(out, &peaks.list.iter().map(row).collect::<Vec<_>>(), &[1])?;

@@ -40,6 +40,7 @@ impl Bar {
         if self.stage != stage || self.bar.is_none() {
             self.stage = stage.to_string();
             let bar = ProgressBar::with_draw_target(Some(of as u64), ProgressDrawTarget::stderr());
+            let bar = bar.with_elapsed(self.since.elapsed());
             bar.set_style(style(of > 0));
             bar.set_message(stage.to_string());
             bar.enable_steady_tick(TICK);

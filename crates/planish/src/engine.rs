@@ -32,7 +32,7 @@ impl Engine {
     /// let engine = Engine::new(plan, Device::Auto)?;                  // the device that it was built for
     /// assert_eq!(engine.outputs()[0].ty.to_string(), "f32[4]");
     /// # }
-    /// # Ok::<(), planish::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(plan: Plan, device: Device) -> Result<Engine, Error> {
         Engine::with_options(plan, device, EngineOptions::default())
@@ -77,6 +77,7 @@ impl Engine {
         Ok(self.inner.context()?)
     }
 
+    /// A context with these options: threads, how it waits for a GPU, and over how many streams it spreads.
     pub fn context_with(&self, options: ContextOptions) -> Result<Context, Error> {
         Ok(self.inner.context_with(options)?)
     }

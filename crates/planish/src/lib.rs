@@ -1,5 +1,9 @@
 //! Planish: a trained model in, a tuned and checked plan out, run fast and safely.
 //!
+//! A [`Model`] is an ONNX file that was read, or a network defined by hand. A [`Builder`] turns it into a [`Plan`]: the
+//! same function, optimized, tuned for a [`Device`] and checked. An [`Engine`] is a plan that is open; [`Context`]s run
+//! it. This page is the manual: each section is a program that runs.
+//!
 //! ```no_run
 //! use planish::{Builder, Device, Engine, View};
 //!
@@ -148,6 +152,62 @@
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Inputs and outputs in files
+//!
+//! With the feature `io`, [`io::Sources`] gathers the inputs of a model from numpy's files, images and random numbers,
+//! each checked against the input's type; [`io::npy`] reads and writes single arrays and archives.
+//!
+//! ```
+//! # #[cfg(all(feature = "build", feature = "io"))] {
+//! use planish::io::{Sources, npy};
+//! use planish::{Builder, DType, Device, Engine, Model, NetworkBuilder};
+//!
+//! # let mut net = NetworkBuilder::new("halves");
+//! # let x = net.input("x", DType::F32, "rows,4")?;
+//! # let y = net.mul(x, 0.5)?;
+//! # net.output("y", y)?;
+//! let model = Model::from_network(net)?;                               // or Model::open("model.onnx")
+//! let inputs = Sources { random: Some(7), ..Sources::default() }.gather(model.graph())?;
+//! assert_eq!(inputs.notes[1], "sizes chosen, as with --shapes x:1x4");
+//! let mut context = Engine::new(Builder::from_model(model).tune_level(0).build()?, Device::Auto)?.context()?;
+//! let outputs = context.run_values(&inputs.values())?;
+//! let y = outputs[0].as_tensor().unwrap().clone();
+//! # let path = std::env::temp_dir().join(format!("planish-doc-{}.npz", std::process::id()));
+//! npy::save_archive(&path, &[("y".to_string(), y)])?;                  // numpy.load("out.npz")["y"]
+//! # std::fs::remove_file(&path).ok();
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Errors
+//!
+//! There is one error, [`Error`]: a message that says what went wrong, where, and what to try, and an [`ErrorKind`] to
+//! decide by. Only constructors of plain values have errors of their own ([`TensorError`], [`SignatureError`]); `?`
+//! turns them into it. Nothing here prints, and nothing here ends the process.
+//!
+//! ```
+//! # #[cfg(feature = "build")] {
+//! use planish::{Builder, ErrorKind};
+//!
+//! let error = Builder::new("no such file.onnx").unwrap_err();
+//! assert_eq!(*error.kind(), ErrorKind::Io);
+//! assert!(error.to_string().starts_with("cannot read no such file.onnx: "));
+//! # }
+//! ```
+//!
+//! # Progress
+//!
+//! A build tells a callback how far its stages are ([`Builder::progress`]), and stops once `BuildOptions::cancel` is set
+//! from another thread.
+//!
+//! # Features
+//!
+//! `build` (models and the compiler), `cuda` (NVIDIA GPUs; nothing of CUDA is linked, libraries are found at run time) and
+//! `io` (files of inputs and outputs) are on by default. Without them a program opens and runs plans, and links no
+//! parser of models and no compiler.
+
+#![warn(missing_docs)]
 
 #[cfg(feature = "build")]
 mod builder;

@@ -92,6 +92,7 @@ pub struct NetworkBuilder {
 }
 
 impl NetworkBuilder {
+    /// An empty network of this name.
     pub fn new(name: &str) -> NetworkBuilder {
         NetworkBuilder::around(Graph::new(name))
     }

@@ -50,7 +50,9 @@ pub struct PlanCache {
 /// What a look into the cache found.
 #[derive(Debug)]
 pub enum Cached {
+    /// The plan that was kept.
     Hit(Box<Plan>),
+    /// Nothing was kept under this key.
     Absent,
     /// A file that cannot be used, and why; it was removed.
     Unusable(String),
@@ -69,6 +71,7 @@ impl PlanCache {
         Some(PlanCache::new(planish_files::user_cache()?.join("plans"), MAX_BYTES))
     }
 
+    /// Where the plans are.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -49,6 +49,7 @@ impl fmt::Debug for Rebuild {
 pub enum Opened {
     /// It runs as it is.
     Fits(Plan),
+    /// It was built for another machine or by another version.
     NeedsRebuild(Rebuild),
 }
 

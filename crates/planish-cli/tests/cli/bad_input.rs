@@ -313,3 +313,54 @@ fn a_plan_for_the_cpu_wants_a_gpu_that_is_there() {
     assert!(ended.stderr.contains("cuda:9999 cannot be used"), "{}", ended.stderr);
     succeeds(&["run", &plan, "--device", "auto"]);
 }
+
+/// Words of the user's that name nothing are the user's mistakes, not ours.
+#[test]
+fn options_that_name_nothing() {
+    let folder = Folder::new("options");
+    let model = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    let build = ["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"];
+    let ended = planish(&[&build[..], &["--disable-pass", "fold_everything"]].concat());
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("fold_everything") && !ended.stderr.contains("report"), "{}", ended.stderr);
+    for (arguments, line) in [
+        (&["--shapes", "x:3"][..], "`--shapes x:3` gives 1 dimension; input `x` has 2: f32[batch,3]"),
+        (&["--shapes", "z:3"], "--shapes names `z`, which is not an input of the model; its inputs are `x`"),
+        (
+            &["--max-shapes", "x:2x4"],
+            "`--max-shapes x:2x4` gives 4 for dimension 1; input `x` needs 3: f32[batch,3]",
+        ),
+        (
+            &["--min-shapes", "x:9x3", "--max-shapes", "x:2x3"],
+            "the profile's sizes of `batch` are min 9, opt 2 and max 2; give min <= opt <= max",
+        ),
+        (
+            &["--shape-profile", "opt=x:1x3"],
+            "--shape-profile: max=… is missing; give min=…, opt=… and max=…, as in 'min=x:1x3 opt=x:8x3 max=x:32x3'",
+        ),
+        (
+            &["--shapes", "x:1x3", "--shape-profile", "max=x:1x3"],
+            "--shapes, --min-shapes/--opt-shapes/--max-shapes and --shape-profile exclude each other; give one of them",
+        ),
+    ] {
+        fails(&folder, &[&build[..], arguments].concat(), 2, line);
+    }
+}
+
+/// An optimization profile has one name; the older one stays where it cannot be mistaken.
+#[test]
+fn optimization_profiles_and_profiles_of_layers() {
+    let folder = Folder::new("profiles");
+    let model = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    let build = ["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0"];
+    for flag in ["--shape-profile", "--profile"] {
+        succeeds(&[&build[..], &[flag, "min=x:1x3 opt=x:2x3 max=x:4x3"]].concat());
+        let shown = succeeds(&["inspect", &plan]).stdout;
+        assert!(shown.contains("batch 1..4 (tuned at 2)"), "{shown}");
+    }
+    let ended = planish(&["profile", &model, "--profile", "max=x:4x3"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("unexpected argument '--profile'"), "{}", ended.stderr);
+}

@@ -123,8 +123,8 @@ fn archives_are_asked_what_they_hold_before_they_are_read() {
         folder.put("bomb.npz", &bytes)
     };
     for (shape, descr, code, text) in [
-        ("(16777216,)", "<f4", 2, "which has 2 dimensions"),
-        ("(4194304, 4)", "<f4", 2, "its dimension 1 must be 3"),
+        ("(16777216,)", "<f4", 2, "gives 1 dimension; input `x` has 2"),
+        ("(4194304, 4)", "<f4", 2, "gives 4 for dimension 1; input `x` needs 3"),
         ("(2097152, 3)", "<f8", 2, "the file holds f64"),
         ("(400000000000000, 3)", "<f4", 3, "this machine has"),
     ] {

@@ -6,6 +6,7 @@ mod declared;
 mod files;
 mod inspect;
 mod limits;
+mod progress;
 mod run;
 mod signing;
 mod timing;

@@ -56,24 +56,41 @@ macro_rules! unary {
 }
 
 unary! {
+    /// max(x, 0).
     relu: Relu,
+    /// 1 / (1 + exp(-x)).
     sigmoid: Sigmoid,
+    /// The hyperbolic tangent of each element.
     tanh: Tanh,
+    /// e to the power of each element.
     exp: Exp,
+    /// The natural logarithm of each element.
     log: Log,
+    /// The square root of each element.
     sqrt: Sqrt,
+    /// The absolute value of each element.
     abs: Abs,
+    /// -x.
     neg: Neg,
+    /// The error function of each element.
     erf: Erf,
+    /// The largest integer that is not above each element.
     floor: Floor,
+    /// The smallest integer that is not below each element.
     ceil: Ceil,
+    /// The nearest integer, the even one of two.
     round: Round,
+    /// The sine of each element.
     sin: Sin,
+    /// The cosine of each element.
     cos: Cos,
     /// 1 / x.
     reciprocal: Reciprocal,
+    /// log(1 + exp(x)).
     softplus: Softplus,
+    /// x tanh(softplus(x)).
     mish: Mish,
+    /// x max(0, min(1, x / 6 + 1/2)).
     hard_swish: HardSwish,
     /// Logical not.
     not: Not,
@@ -116,7 +133,9 @@ binary! {
     greater: Greater,
     /// Whether a < b.
     less: Less,
+    /// Whether a and b hold.
     and: And,
+    /// Whether a or b holds.
     or: Or,
     /// Products of matrices in the last two axes, the axes before repeated where they are 1.
     matmul: MatMul,
@@ -250,6 +269,7 @@ impl NetworkBuilder {
         self.op(op::LeakyRelu { alpha }, &[x])
     }
 
+    /// x where it is positive, alpha (exp(x) - 1) elsewhere.
     pub fn elu(&mut self, x: Wire, alpha: f32) -> Result<Wire, Error> {
         self.op(op::Elu { alpha }, &[x])
     }
@@ -403,10 +423,12 @@ impl NetworkBuilder {
         self.one_named(&name, op, &inputs)
     }
 
+    /// exp(x) over its sum along an axis.
     pub fn softmax(&mut self, x: Wire, axis: i64) -> Result<Wire, Error> {
         self.op(op::Softmax { axis }, &[x])
     }
 
+    /// The logarithm of `softmax`.
     pub fn log_softmax(&mut self, x: Wire, axis: i64) -> Result<Wire, Error> {
         self.op(op::LogSoftmax { axis }, &[x])
     }

@@ -8,7 +8,9 @@ use crate::{Error, ErrorKind};
 /// An operand of a layer: a wire, a tensor that becomes a constant, or a number.
 #[derive(Clone, Debug)]
 pub enum Operand {
+    /// A value of the network.
     Wire(Wire),
+    /// A constant.
     Tensor(Tensor),
     /// A constant of rank 0 in the type of the layer's other operand.
     Number(f64),

@@ -48,6 +48,7 @@ impl Window {
         Window { kernel: kernel.to_vec(), ..Window::default() }
     }
 
+    /// The same stride along every axis.
     pub fn stride(self, stride: i64) -> Window {
         Window { strides: Sizes::All(stride), ..self }
     }
@@ -72,6 +73,7 @@ impl Window {
         Window { same: true, ..self }
     }
 
+    /// The same dilation along every axis.
     pub fn dilation(self, dilation: i64) -> Window {
         Window { dilations: Sizes::All(dilation), ..self }
     }
