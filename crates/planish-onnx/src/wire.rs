@@ -331,31 +331,20 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Appends a repeated `float` field, packed or not, as little-endian bytes. A single packed run, which is
-    /// how every known exporter writes it, stays borrowed from the file.
-    pub(crate) fn floats(
+    /// Appends a repeated `float` field (4 bytes each) or `double` field (8), packed or not, as little-endian bytes. A
+    /// single packed run, which is how every known exporter writes it, stays borrowed from the file.
+    pub(crate) fn reals(
         &self,
         name: &'static str,
         message: &Message<'a, '_>,
         list: &mut Cow<'a, [u8]>,
+        width: usize,
     ) -> Result<()> {
-        match self.payload {
-            Payload::Fixed32(bytes) => message.extend(list, &bytes),
-            Payload::Bytes(bytes) => self.packed_run(name, message, list, bytes, 4),
-            _ => Err(self.wrong_type(name, "floats").inside(name)),
-        }
-    }
-
-    /// As [`Self::floats`], for a repeated `double` field.
-    pub(crate) fn doubles(
-        &self,
-        name: &'static str,
-        message: &Message<'a, '_>,
-        list: &mut Cow<'a, [u8]>,
-    ) -> Result<()> {
-        match self.payload {
-            Payload::Fixed64(bytes) => message.extend(list, &bytes),
-            Payload::Bytes(bytes) => self.packed_run(name, message, list, bytes, 8),
+        match (&self.payload, width) {
+            (Payload::Fixed32(bytes), 4) => message.extend(list, bytes),
+            (Payload::Fixed64(bytes), 8) => message.extend(list, bytes),
+            (&Payload::Bytes(bytes), _) => self.packed_run(name, message, list, bytes, width),
+            (_, 4) => Err(self.wrong_type(name, "floats").inside(name)),
             _ => Err(self.wrong_type(name, "doubles").inside(name)),
         }
     }

@@ -26,6 +26,25 @@ pub struct WindowAttributes<'a> {
     pub ceil_mode: bool,
 }
 
+impl<'a> WindowAttributes<'a> {
+    /// Padded as `pads` says, with sizes rounded down.
+    fn new(
+        kernel_shape: Option<&'a [i64]>,
+        strides: &'a [i64],
+        dilations: &'a [i64],
+        pads: &'a [i64],
+    ) -> WindowAttributes<'a> {
+        WindowAttributes {
+            kernel_shape,
+            strides,
+            dilations,
+            pads,
+            auto_pad: AutoPad::NotSet,
+            ceil_mode: false,
+        }
+    }
+}
+
 /// How one axis is padded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Padding {

@@ -41,6 +41,15 @@ pub(crate) fn agrees(rule: impl Rule + Send + 'static, text: &str, feed: Feed<'_
     same_outputs(&graph(text), &after, feed);
 }
 
+/// That the rule makes this graph of the text, and the outputs stay the same.
+#[track_caller]
+pub(crate) fn becomes(rule: impl Rule + Send + 'static, text: &str, wanted: &str, feed: Feed<'_>) {
+    let (after, report) = run(Pass::rule(rule), text);
+    let reasons: Vec<&str> = report.refusals.iter().map(|refusal| refusal.reason.as_str()).collect();
+    assert_eq!((after.print_whole(), reasons), (graph(wanted).print_whole(), vec![]));
+    same_outputs(&graph(text), &after, feed);
+}
+
 #[track_caller]
 fn same_outputs(before: &Graph, after: &Graph, feed: Feed<'_>) {
     for seed in 1..=3 {
@@ -98,12 +107,13 @@ fn inputs(graph: &Graph, feed: Feed<'_>, seed: u64) -> Vec<Value> {
     graph.inputs().iter().map(make).collect()
 }
 
-/// That the rule leaves the graph as it is and gives this reason.
+/// That the rule leaves the graph as it is and gives this reason, at one node or at several.
 #[track_caller]
 pub(crate) fn refuses(rule: impl Rule + Send + 'static, text: &str, reason: &str) {
     let (after, report) = run(Pass::rule(rule), text);
     assert_eq!(graph(text).print_whole(), after.print_whole());
-    let reasons: Vec<&str> = report.refusals.iter().map(|refusal| refusal.reason.as_str()).collect();
+    let mut reasons: Vec<&str> = report.refusals.iter().map(|refusal| refusal.reason.as_str()).collect();
+    reasons.dedup();
     assert_eq!(reasons, [reason]);
 }
 

@@ -6,7 +6,8 @@
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::Op;
 
-use crate::pattern::{made_by, one_input, output, two_inputs, with_number};
+use crate::pattern::{Found, Miss, first_found, made_by, one_input, output, two_inputs, with_number};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// How far a search goes up from a node. The longest formula looked for (GELU by tanh) has 6 levels.
@@ -79,11 +80,7 @@ pub(crate) struct Gated<G> {
 }
 
 /// Every way to read the output of `root` as a number times some `x` times a gate that `read` knows.
-pub(crate) fn gated<G: Clone>(
-    cx: &View<'_>,
-    root: &Node,
-    read: impl Fn(ValueId) -> Option<G>,
-) -> Vec<Gated<G>> {
+fn gated<G: Clone>(cx: &View<'_>, root: &Node, read: impl Fn(ValueId) -> Option<G>) -> Vec<Gated<G>> {
     let Ok(result) = output(root) else { return Vec::new() };
     let mut parts = Vec::new();
     partial_products(cx, result, MAX_DEPTH, &mut parts);
@@ -98,6 +95,20 @@ pub(crate) fn gated<G: Clone>(
         }
     }
     all
+}
+
+/// The patch for a product at `root` of some `x` and a gate: `read` knows gates, `check` what they must be of `x`.
+pub(crate) fn find_gated<G: Clone>(
+    cx: &View<'_>,
+    root: NodeId,
+    read: impl Fn(ValueId) -> Option<G>,
+    check: impl Fn(Gated<G>) -> Found<Patch>,
+) -> Found<Patch> {
+    let node = cx.node(root);
+    if !matches!(node.op, Op::Mul(_) | Op::Div(_)) {
+        return Err(Miss::No);
+    }
+    first_found(gated(cx, node, read).into_iter().map(check))
 }
 
 /// Coefficients of 1, x, x² and x³, and the nodes that compute the polynomial.

@@ -6,8 +6,8 @@ use planish_op::Op;
 use planish_tensor::Tensor;
 
 use crate::pattern::{
-    Found, Miss, Reduction, blocked, broadcasts_into, kept_reduction, made_by, one_input, output, two_inputs,
-    with_number,
+    Found, Miss, Reduction, blocked, broadcasts_into, kept_reduction, made_by, one_input, output, relying_on,
+    two_inputs, with_number,
 };
 use crate::rule::{Operand, Patch};
 use crate::view::View;
@@ -44,6 +44,35 @@ pub(crate) fn normal(cx: &View<'_>, root: NodeId) -> Option<Normal> {
         }),
         _ => None,
     }
+}
+
+/// A norm along the last axes, where a parameter has a number for each element of a row.
+pub(crate) struct Rows {
+    /// What the root makes.
+    pub(crate) y: ValueId,
+    /// The first of the axes, counted from the end.
+    pub(crate) axis: i64,
+    pub(crate) sizes: Vec<usize>,
+}
+
+/// How the axes of `normal` lie in `x`, the value that is normalized.
+pub(crate) fn rows(cx: &View<'_>, root: NodeId, x: ValueId, normal: &Normal) -> Found<Rows> {
+    let n_axes = normal.axes.len();
+    let rank = cx.rank(x).filter(|rank| *rank >= n_axes);
+    if !rank.is_some_and(|rank| normal.axes.iter().copied().eq(rank - n_axes..rank)) {
+        return blocked(format!("the axes {:?} are not the last ones", normal.axes));
+    }
+    if normal.axes.is_empty() {
+        return Err(Miss::No);
+    }
+    if normal.early_scale.is_some_and(|scale| !is_parameter(cx, scale, x, &normal.axes)) {
+        return blocked("the scale is not one number per normalized element");
+    }
+    let y = output(cx.node(root))?;
+    if !cx.same_type(x, y) {
+        return blocked("the result is not known to have the shape of the argument");
+    }
+    Ok(Rows { y, axis: -(n_axes as i64), sizes: fixed_sizes(cx, x, &normal.axes)? })
 }
 
 /// What a root is taken of, and the nodes that do.
@@ -159,6 +188,23 @@ pub(crate) struct Affinity {
     pub(crate) scale: Option<ValueId>,
     pub(crate) shift: Option<ValueId>,
     pub(crate) nodes: Vec<NodeId>,
+}
+
+impl Affinity {
+    /// The patch with `op` in place of the `inner` nodes and those that follow.
+    pub(crate) fn replaced_by(
+        self,
+        mut patch: Patch,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: &[Operand],
+        mut inner: Vec<NodeId>,
+    ) -> Found<Patch> {
+        let result = patch.node(name, op, inputs);
+        patch.replace(self.result, result);
+        inner.extend(self.nodes);
+        Ok(relying_on(patch, &inner))
+    }
 }
 
 /// Follows a product and a sum after `result` as long as `fits` accepts what is multiplied or added.

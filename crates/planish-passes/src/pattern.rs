@@ -7,7 +7,7 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Cast, CastRounding, Op};
 use planish_tensor::{DType, Dim, Shape, normalize_axis};
 
-use crate::rule::{Match, Patch};
+use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
 /// How far a written constant may be from the number that it stands for, relatively: exporters print √½ as
@@ -29,6 +29,23 @@ pub(crate) type Found<T> = Result<T, Miss>;
 /// A refusal with a reason.
 pub(crate) fn blocked<T>(reason: impl Into<Cow<'static, str>>) -> Found<T> {
     Err(Miss::Blocked(reason.into()))
+}
+
+/// A rule by the function that finds its patch.
+#[derive(Clone, Copy)]
+pub(crate) struct Finder {
+    pub(crate) name: &'static str,
+    pub(crate) find: fn(&View<'_>, NodeId) -> Found<Patch>,
+}
+
+impl Rule for Finder {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn try_at(&self, cx: &View<'_>, node: NodeId) -> Match {
+        (self.find)(cx, node).into()
+    }
 }
 
 impl From<Found<Patch>> for Match {
@@ -128,6 +145,12 @@ pub(crate) fn first_found(candidates: impl IntoIterator<Item = Found<Patch>>) ->
         }
     }
     Err(miss)
+}
+
+/// Whether a product goes on: then the node after is asked too, with more factors.
+pub(crate) fn has_more_factors(cx: &View<'_>, root: NodeId) -> Found<bool> {
+    let y = output(cx.node(root))?;
+    Ok(cx.sole_reader(y).is_some_and(|(_, node)| matches!(node.op, Op::Mul(_) | Op::Div(_))))
 }
 
 /// The patch that has `op` of `x` in place of the output of `root`, which the `parts` (with or without the

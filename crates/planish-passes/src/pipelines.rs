@@ -3,7 +3,7 @@
 use planish_tensor::DType;
 
 use crate::driver::{Pass, Pipeline};
-use crate::passes::add_to_products::AddToProducts;
+use crate::passes::add_to_products::ADD_TO_PRODUCTS;
 use crate::passes::cancel_casts::CancelCasts;
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
@@ -14,39 +14,39 @@ use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::lower_precision::LowerPrecision;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
-use crate::passes::pack_attention_heads::PackAttentionHeads;
-use crate::passes::push_expands::PushExpands;
+use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
+use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PushSlices;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
-use crate::passes::recognize_attention::RecognizeAttention;
-use crate::passes::recognize_depth_to_space::RecognizeDepthToSpace;
-use crate::passes::recognize_einsum::RecognizeEinsum;
-use crate::passes::recognize_gelu::RecognizeGelu;
-use crate::passes::recognize_group_norm::RecognizeGroupNorm;
-use crate::passes::recognize_hard_sigmoid::RecognizeHardSigmoid;
-use crate::passes::recognize_hard_swish::RecognizeHardSwish;
-use crate::passes::recognize_instance_norm::RecognizeInstanceNorm;
-use crate::passes::recognize_layer_norm::RecognizeLayerNorm;
-use crate::passes::recognize_mish::RecognizeMish;
-use crate::passes::recognize_prelu::RecognizePrelu;
-use crate::passes::recognize_reduce_l2::RecognizeReduceL2;
-use crate::passes::recognize_reduce_mean::RecognizeReduceMean;
-use crate::passes::recognize_rms_norm::RecognizeRmsNorm;
-use crate::passes::recognize_rotary_embedding::RecognizeRotaryEmbedding;
-use crate::passes::recognize_sigmoid::RecognizeSigmoid;
-use crate::passes::recognize_slice::RecognizeSlice;
-use crate::passes::recognize_softmax::RecognizeSoftmax;
-use crate::passes::recognize_softplus::RecognizeSoftplus;
-use crate::passes::recognize_swish::RecognizeSwish;
-use crate::passes::recognize_transpose::RecognizeTranspose;
+use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
+use crate::passes::recognize_depth_to_space::RECOGNIZE_DEPTH_TO_SPACE;
+use crate::passes::recognize_einsum::RECOGNIZE_EINSUM;
+use crate::passes::recognize_gelu::RECOGNIZE_GELU;
+use crate::passes::recognize_group_norm::RECOGNIZE_GROUP_NORM;
+use crate::passes::recognize_hard_sigmoid::RECOGNIZE_HARD_SIGMOID;
+use crate::passes::recognize_hard_swish::RECOGNIZE_HARD_SWISH;
+use crate::passes::recognize_instance_norm::RECOGNIZE_INSTANCE_NORM;
+use crate::passes::recognize_layer_norm::RECOGNIZE_LAYER_NORM;
+use crate::passes::recognize_mish::RECOGNIZE_MISH;
+use crate::passes::recognize_prelu::RECOGNIZE_PRELU;
+use crate::passes::recognize_reduce_l2::RECOGNIZE_REDUCE_L2;
+use crate::passes::recognize_reduce_mean::RECOGNIZE_REDUCE_MEAN;
+use crate::passes::recognize_rms_norm::RECOGNIZE_RMS_NORM;
+use crate::passes::recognize_rotary_embedding::RECOGNIZE_ROTARY_EMBEDDING;
+use crate::passes::recognize_sigmoid::RECOGNIZE_SIGMOID;
+use crate::passes::recognize_slice::RECOGNIZE_SLICE;
+use crate::passes::recognize_softmax::RECOGNIZE_SOFTMAX;
+use crate::passes::recognize_softplus::RECOGNIZE_SOFTPLUS;
+use crate::passes::recognize_swish::RECOGNIZE_SWISH;
+use crate::passes::recognize_transpose::RECOGNIZE_TRANSPOSE;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
 use crate::passes::slice_tokens::SliceTokens;
 use crate::passes::spell_global_pools::SpellGlobalPools;
-use crate::passes::unmerge_rows::UnmergeRows;
+use crate::passes::unmerge_rows::UNMERGE_ROWS;
 
 /// The passes that every build runs.
 pub fn standard() -> Pipeline {
@@ -120,7 +120,7 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         // What computes in 16 bits keeps channels innermost, where this costs nothing.
         Pass::rule(SliceTokens),
         // For the same reason; after the casts, which stand between products and what is added to them.
-        Pass::rule(AddToProducts),
+        Pass::rule(ADD_TO_PRODUCTS),
         // A value that several lowered nodes read was cast for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
@@ -149,45 +149,45 @@ pub fn fold_sizes() -> Pipeline {
 fn recognition() -> Vec<Pass> {
     vec![
         // First: products for attention, and transposes for what looks for them.
-        Pass::rule(RecognizeEinsum),
+        Pass::rule(RECOGNIZE_EINSUM),
         // Masks and reductions that need no Expand to broadcast.
-        Pass::rule(PushExpands),
+        Pass::rule(PUSH_EXPANDS),
         // Before Transpose, which would take one of the Reshapes away.
-        Pass::rule(RecognizeDepthToSpace),
+        Pass::rule(RECOGNIZE_DEPTH_TO_SPACE),
         // Early, since attention looks for transposed keys.
-        Pass::rule(RecognizeTranspose),
+        Pass::rule(RECOGNIZE_TRANSPOSE),
         // After Transpose, which joins what exporters do to an axis before they index it.
-        Pass::rule(RecognizeSlice),
+        Pass::rule(RECOGNIZE_SLICE),
         // Parts of the activations after them.
-        Pass::rule(RecognizeSigmoid),
-        Pass::rule(RecognizeSoftplus),
-        Pass::rule(RecognizeGelu),
-        Pass::rule(RecognizeSwish),
-        Pass::rule(RecognizeMish),
+        Pass::rule(RECOGNIZE_SIGMOID),
+        Pass::rule(RECOGNIZE_SOFTPLUS),
+        Pass::rule(RECOGNIZE_GELU),
+        Pass::rule(RECOGNIZE_SWISH),
+        Pass::rule(RECOGNIZE_MISH),
         // Before HardSigmoid, which would take the ramp out of it.
-        Pass::rule(RecognizeHardSwish),
-        Pass::rule(RecognizeHardSigmoid),
-        Pass::rule(RecognizePrelu),
+        Pass::rule(RECOGNIZE_HARD_SWISH),
+        Pass::rule(RECOGNIZE_HARD_SIGMOID),
+        Pass::rule(RECOGNIZE_PRELU),
         // Norms are made of means.
-        Pass::rule(RecognizeReduceMean),
+        Pass::rule(RECOGNIZE_REDUCE_MEAN),
         // Before LayerNorm, which takes the same axes if the parameters do not say otherwise.
-        Pass::rule(RecognizeInstanceNorm),
-        Pass::rule(RecognizeLayerNorm),
-        Pass::rule(RecognizeRmsNorm),
+        Pass::rule(RECOGNIZE_INSTANCE_NORM),
+        Pass::rule(RECOGNIZE_LAYER_NORM),
+        Pass::rule(RECOGNIZE_RMS_NORM),
         // After InstanceNorm and LayerNorm, which it is made of.
-        Pass::rule(RecognizeGroupNorm),
+        Pass::rule(RECOGNIZE_GROUP_NORM),
         // After the norms, whose roots are of the same kind.
-        Pass::rule(RecognizeReduceL2),
+        Pass::rule(RECOGNIZE_REDUCE_L2),
         // Before attention, whose operands it makes.
-        Pass::rule(RecognizeRotaryEmbedding),
+        Pass::rule(RECOGNIZE_ROTARY_EMBEDDING),
         // A part of attention.
-        Pass::rule(RecognizeSoftmax),
+        Pass::rule(RECOGNIZE_SOFTMAX),
         // After the norms and activations, since it takes the scales of its operands off.
-        Pass::rule(RecognizeAttention),
-        Pass::rule(PackAttentionHeads),
+        Pass::rule(RECOGNIZE_ATTENTION),
+        Pass::rule(PACK_ATTENTION_HEADS),
         // Around packed heads the batch alone may be left to transpose.
-        Pass::rule(RecognizeTranspose),
+        Pass::rule(RECOGNIZE_TRANSPOSE),
         // Layers that keep their axes can be moved to where fewest transposes are left.
-        Pass::rule(UnmergeRows),
+        Pass::rule(UNMERGE_ROWS),
     ]
 }

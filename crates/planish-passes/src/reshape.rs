@@ -2,9 +2,10 @@
 //! the rest (-1).
 
 use planish_ir::{Node, ValueId};
-use planish_op::Op;
-use planish_tensor::{Dim, Shape};
+use planish_op::{Op, Reshape};
+use planish_tensor::{Dim, Shape, Tensor};
 
+use crate::rule::{Match, Patch};
 use crate::view::View;
 
 /// The constant target that turns `from` into `to`; in words why there is none.
@@ -31,6 +32,25 @@ pub(crate) fn target(from: &Shape, to: &[Dim]) -> Result<Vec<i64>, &'static str>
         return Err("a dimension is known only at run time, and another one may be 0");
     }
     Ok(numbers)
+}
+
+/// The patch that has a Reshape of `source` in place of `output`, which `node` makes.
+pub(crate) fn as_reshape(cx: &View<'_>, node: &Node, source: ValueId, output: ValueId) -> Match {
+    let (Some(from), Some(to)) = (cx.shape(source), cx.shape(output)) else {
+        return Match::blocked("the rank is not known");
+    };
+    if to.dims().contains(&Dim::ZERO) {
+        return Match::blocked("a dimension is 0");
+    }
+    let numbers = match target(from, to.dims()) {
+        Ok(numbers) => numbers,
+        Err(reason) => return Match::blocked(reason),
+    };
+    let mut patch = Patch::new();
+    let shape = patch.constant(&format!("{}.shape", node.name), Tensor::vector(numbers));
+    let new = patch.node(&node.name, Reshape { allowzero: false }, &[source.into(), shape]);
+    patch.replace(output, new);
+    Match::Rewrite(patch)
 }
 
 /// The input of a node that changes nothing but the shape.

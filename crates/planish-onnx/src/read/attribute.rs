@@ -67,7 +67,7 @@ impl<'a> Fields<'a> {
             4 => self.string = Some(field.bytes("s")?),
             5 => self.tensor = Some(message.boxed(field, "t", tensor)?),
             6 => self.graph = Some(message.boxed(field, "g", graph)?),
-            7 => field.floats("floats", message, &mut self.floats)?,
+            7 => field.reals("floats", message, &mut self.floats, 4)?,
             8 => field.varints("ints", message, &mut self.ints, |value| value as i64)?,
             9 => message.push(&mut self.strings, Cow::Borrowed(field.bytes("strings")?))?,
             10 => message.each(field, "tensors", &mut self.tensors, tensor)?,

@@ -2,7 +2,7 @@
 
 use super::WindowAttributes;
 use crate::{
-    AutoPad, AveragePool, Col2Im, Conv, ConvInteger, ConvTranspose, DeformConv, LpPool, MaxPool, MaxUnpool,
+    AveragePool, Col2Im, Conv, ConvInteger, ConvTranspose, DeformConv, LpPool, MaxPool, MaxUnpool,
     QLinearConv,
 };
 
@@ -11,14 +11,8 @@ macro_rules! convolutions {
         impl $op {
             /// Where the windows lie; without `kernel_shape`, the weight has the kernel's sizes.
             pub fn window(&self) -> WindowAttributes<'_> {
-                WindowAttributes {
-                    kernel_shape: self.kernel_shape.as_deref(),
-                    strides: &self.strides,
-                    dilations: &self.dilations,
-                    pads: &self.pads,
-                    auto_pad: self.auto_pad,
-                    ceil_mode: false,
-                }
+                let plain = WindowAttributes::new(self.kernel_shape.as_deref(), &self.strides, &self.dilations, &self.pads);
+                WindowAttributes { auto_pad: self.auto_pad, ..plain }
             }
         }
     )*};
@@ -31,14 +25,8 @@ macro_rules! pools {
         impl $op {
             /// Where the windows lie.
             pub fn window(&self) -> WindowAttributes<'_> {
-                WindowAttributes {
-                    kernel_shape: Some(&self.kernel_shape),
-                    strides: &self.strides,
-                    dilations: &self.dilations,
-                    pads: &self.pads,
-                    auto_pad: self.auto_pad,
-                    ceil_mode: self.ceil_mode,
-                }
+                let plain = WindowAttributes::new(Some(&self.kernel_shape), &self.strides, &self.dilations, &self.pads);
+                WindowAttributes { auto_pad: self.auto_pad, ceil_mode: self.ceil_mode, ..plain }
             }
         }
     )*};
@@ -50,41 +38,20 @@ impl DeformConv {
     /// Where the windows lie before they are deformed; without `kernel_shape`, the weight has the kernel's
     /// sizes.
     pub fn window(&self) -> WindowAttributes<'_> {
-        WindowAttributes {
-            kernel_shape: self.kernel_shape.as_deref(),
-            strides: &self.strides,
-            dilations: &self.dilations,
-            pads: &self.pads,
-            auto_pad: AutoPad::NotSet,
-            ceil_mode: false,
-        }
+        WindowAttributes::new(self.kernel_shape.as_deref(), &self.strides, &self.dilations, &self.pads)
     }
 }
 
 impl Col2Im {
     /// Where the blocks lie in the image; their sizes are an input.
     pub fn window(&self) -> WindowAttributes<'_> {
-        WindowAttributes {
-            kernel_shape: None,
-            strides: &self.strides,
-            dilations: &self.dilations,
-            pads: &self.pads,
-            auto_pad: AutoPad::NotSet,
-            ceil_mode: false,
-        }
+        WindowAttributes::new(None, &self.strides, &self.dilations, &self.pads)
     }
 }
 
 impl MaxUnpool {
     /// Where the windows of the pool lay that is undone.
     pub fn window(&self) -> WindowAttributes<'_> {
-        WindowAttributes {
-            kernel_shape: Some(&self.kernel_shape),
-            strides: &self.strides,
-            dilations: &[],
-            pads: &self.pads,
-            auto_pad: AutoPad::NotSet,
-            ceil_mode: false,
-        }
+        WindowAttributes::new(Some(&self.kernel_shape), &self.strides, &[], &self.pads)
     }
 }

@@ -6,8 +6,8 @@
 use planish_ir::{NodeId, ValueId};
 use planish_op::{Add, Op};
 
-use crate::pattern::{Found, Miss, output, private, relying_on, two_inputs};
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, output, private, relying_on, two_inputs};
+use crate::rule::{Operand, Patch};
 use crate::transpose::{inverse, transpose_op, transposed};
 use crate::view::View;
 
@@ -15,17 +15,7 @@ use crate::view::View;
 const MIN_RANK: usize = 4;
 
 /// An Add of a transposed product and a value of the same sizes.
-pub(crate) struct AddToProducts;
-
-impl Rule for AddToProducts {
-    fn name(&self) -> &'static str {
-        "add_to_products"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const ADD_TO_PRODUCTS: Finder = Finder { name: "add_to_products", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
@@ -107,7 +97,7 @@ mod tests {
     fn a_residual_is_added_where_the_product_is() {
         let form = format!("{BLOCK} %y: f32[1,5,3,2] = Add(%r, %t) \"y\" output %y");
         check(
-            AddToProducts,
+            ADD_TO_PRODUCTS,
             &form,
             expect![[r#"
             input %x: f32[1,3,2,4]
@@ -122,7 +112,7 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(AddToProducts, &form, PLAIN);
+        agrees(ADD_TO_PRODUCTS, &form, PLAIN);
     }
 
     #[test]
@@ -133,7 +123,7 @@ mod tests {
              %l: f32[1,3,2,5] = Relu(%z) %k: f32[1,5,3,2] = Neg(%y) output %l, %k"
         );
         check(
-            AddToProducts,
+            ADD_TO_PRODUCTS,
             &form,
             expect![[r#"
             input %x: f32[1,3,2,4]
@@ -150,21 +140,21 @@ mod tests {
             output %l, %k
         "#]],
         );
-        agrees(AddToProducts, &form, PLAIN);
+        agrees(ADD_TO_PRODUCTS, &form, PLAIN);
     }
 
     #[test]
     fn other_sums_stay() {
-        leaves(AddToProducts, &format!("{BLOCK} %y: f32[1,5,3,2] = Mul(%r, %t) output %y"));
+        leaves(ADD_TO_PRODUCTS, &format!("{BLOCK} %y: f32[1,5,3,2] = Mul(%r, %t) output %y"));
         // What spreads over the product, and what is no product.
         let spread = format!("{BLOCK} input %c: f32[5,1,1] %y: f32[1,5,3,2] = Add(%c, %t) output %y, %r");
-        leaves(AddToProducts, &spread);
+        leaves(ADD_TO_PRODUCTS, &spread);
         let form = "input %x: f32[1,3,2,5] input %r: f32[1,5,3,2] %a: f32[1,3,2,5] = Relu(%x) \
             %t: f32[1,5,3,2] = Transpose(%a) {perm=[0,3,1,2]} %y: f32[1,5,3,2] = Add(%r, %t) output %y";
-        leaves(AddToProducts, form);
-        leaves(AddToProducts, &form.replace("Relu(%x)", "Add(%x, %x)"));
+        leaves(ADD_TO_PRODUCTS, form);
+        leaves(ADD_TO_PRODUCTS, &form.replace("Relu(%x)", "Add(%x, %x)"));
         refuses(
-            AddToProducts,
+            ADD_TO_PRODUCTS,
             &format!("{BLOCK} %y: f32[1,5,3,2] = Add(%r, %t) output %y, %t"),
             "`t` is an output of the graph",
         );

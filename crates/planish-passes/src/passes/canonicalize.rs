@@ -10,9 +10,9 @@ mod padding;
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Op, Reshape};
-use planish_tensor::{Dim, Tensor};
+use planish_tensor::Tensor;
 
-use crate::reshape::target;
+use crate::reshape::as_reshape;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
@@ -52,21 +52,7 @@ impl Rule for Canonicalize {
 /// Flatten, Squeeze and Unsqueeze as Reshape, where the shape can be said.
 fn reshape(cx: &View<'_>, node: &Node, output: ValueId) -> Match {
     let Some(input) = cx.input(node, 0) else { return Match::No };
-    let (Some(from), Some(to)) = (cx.shape(input), cx.shape(output)) else {
-        return Match::blocked("the rank is not known");
-    };
-    if to.dims().contains(&Dim::ZERO) {
-        return Match::blocked("a dimension is 0");
-    }
-    let numbers = match target(from, to.dims()) {
-        Ok(numbers) => numbers,
-        Err(reason) => return Match::blocked(reason),
-    };
-    let mut patch = Patch::new();
-    let shape = patch.constant(&format!("{}.shape", node.name), Tensor::vector(numbers));
-    let new = patch.node(&node.name, Reshape { allowzero: false }, &[input.into(), shape]);
-    patch.replace(output, new);
-    Match::Rewrite(patch)
+    as_reshape(cx, node, input, output)
 }
 
 /// A Reshape that takes 0 as a size, without a 0 in its target: then the usual one says the same.

@@ -1,11 +1,9 @@
 //! Makes one Reshape of two in a row.
 
 use planish_ir::NodeId;
-use planish_op::Reshape;
-use planish_tensor::{Dim, Tensor};
 
-use crate::reshape::{reshaped_input, target};
-use crate::rule::{Match, Patch, Rule};
+use crate::reshape::{as_reshape, reshaped_input};
+use crate::rule::{Match, Rule};
 use crate::view::View;
 
 /// Reshape, Flatten, Squeeze and Unsqueeze one after another.
@@ -24,21 +22,7 @@ impl Rule for MergeReshapes {
         let Some(source) = cx.producer(between).and_then(|(_, before)| reshaped_input(cx, before)) else {
             return Match::No;
         };
-        let (Some(from), Some(to)) = (cx.shape(source), cx.shape(output)) else {
-            return Match::blocked("the rank is not known");
-        };
-        if to.dims().contains(&Dim::ZERO) {
-            return Match::blocked("a dimension is 0");
-        }
-        let numbers = match target(from, to.dims()) {
-            Ok(numbers) => numbers,
-            Err(reason) => return Match::blocked(reason),
-        };
-        let mut patch = Patch::new();
-        let shape = patch.constant(&format!("{}.shape", node.name), Tensor::vector(numbers));
-        let new = patch.node(&node.name, Reshape { allowzero: false }, &[source.into(), shape]);
-        patch.replace(output, new);
-        Match::Rewrite(patch)
+        as_reshape(cx, node, source, output)
     }
 }
 

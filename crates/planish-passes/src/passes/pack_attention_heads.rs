@@ -5,26 +5,16 @@ use planish_ir::{NodeId, ValueId};
 use planish_op::{Attention, Op, Reshape, Transpose};
 use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, relying_on};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, one_input, output, relying_on};
 use crate::reshape::target;
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// Exchanges heads and sequence.
 const HEADS: [usize; 4] = [0, 2, 1, 3];
 
 /// Attention of rank 4 whose operands and result are transposed.
-pub(crate) struct PackAttentionHeads;
-
-impl Rule for PackAttentionHeads {
-    fn name(&self) -> &'static str {
-        "pack_attention_heads"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const PACK_ATTENTION_HEADS: Finder = Finder { name: "pack_attention_heads", find };
 
 /// An operand before its Transpose: that, and what is left to do to have `[batch, sequence, heads, size]`.
 struct Source {
@@ -144,7 +134,7 @@ mod tests {
              %t: f32[b,s,3,2] = Transpose(%a) {{perm=[0,2,1,3]}} %y: f32[b,s,6] = Reshape(%t, %back) output %y"
         );
         check(
-            PackAttentionHeads,
+            PACK_ATTENTION_HEADS,
             &form,
             expect![[r#"
             input %q0: f32[b,s,12]
@@ -170,7 +160,7 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(PackAttentionHeads, &form, FEED);
+        agrees(PACK_ATTENTION_HEADS, &form, FEED);
     }
 
     #[test]
@@ -180,7 +170,7 @@ mod tests {
             %v: f32[b,3,t,2] = Transpose(%v1) {perm=[1,2,0,3]} %a: f32[b,3,s,2] = Attention(%q, %k, %v) \
             %y: f32[s,b,3,2] = Transpose(%a) {perm=[2,0,1,3]} output %y";
         check(
-            PackAttentionHeads,
+            PACK_ATTENTION_HEADS,
             form,
             expect![[r#"
             input %q1: f32[s,b,3,4]
@@ -202,13 +192,13 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(PackAttentionHeads, form, FEED);
+        agrees(PACK_ATTENTION_HEADS, form, FEED);
     }
 
     #[test]
     fn a_result_that_stays_apart_is_refused() {
         refuses(
-            PackAttentionHeads,
+            PACK_ATTENTION_HEADS,
             &format!("{HEADS_APART} %y: f32[b,3,s,2] = Attention(%q, %k, %v) output %y"),
             "the result is not transposed, or read in other ways too",
         );
@@ -217,7 +207,7 @@ mod tests {
     #[test]
     fn an_operand_that_is_not_transposed_is_refused() {
         refuses(
-            PackAttentionHeads,
+            PACK_ATTENTION_HEADS,
             "input %q: f32[b,3,s,4] %a: f32[b,3,s,4] = Attention(%q, %q, %q) \
              %y: f32[b,s,3,4] = Transpose(%a) {perm=[0,2,1,3]} output %y",
             "an operand is not transposed, or the number of its heads is not known",
@@ -228,13 +218,17 @@ mod tests {
     fn a_head_size_of_the_run_is_refused() {
         let form = "input %q1: f32[b,s,3,d] %q: f32[b,3,s,d] = Transpose(%q1) {perm=[0,2,1,3]} \
             %a: f32[b,3,s,d] = Attention(%q, %q, %q) %y: f32[b,s,3,d] = Transpose(%a) {perm=[0,2,1,3]} output %y";
-        refuses(PackAttentionHeads, form, "a dimension is known only at run time, and another one may be 0");
+        refuses(
+            PACK_ATTENTION_HEADS,
+            form,
+            "a dimension is known only at run time, and another one may be 0",
+        );
     }
 
     #[test]
     fn packed_heads_stay() {
         leaves(
-            PackAttentionHeads,
+            PACK_ATTENTION_HEADS,
             "input %q: f32[b,s,12] %y: f32[b,s,12] = Attention(%q, %q, %q) {kv_num_heads=3, q_num_heads=3} output %y",
         );
     }

@@ -5,22 +5,12 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{Expand, Op};
 use planish_tensor::{DType, Dim, Shape, Tensor};
 
-use crate::pattern::{Found, Miss, blocked, made_by, output};
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, output};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// Expand before a pointwise operator.
-pub(crate) struct PushExpands;
-
-impl Rule for PushExpands {
-    fn name(&self) -> &'static str {
-        "push_expands"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const PUSH_EXPANDS: Finder = Finder { name: "push_expands", find };
 
 /// What an Expand is of, and its target.
 fn expanded(cx: &View<'_>, value: ValueId) -> Option<(ValueId, ValueId)> {
@@ -121,7 +111,7 @@ mod tests {
             %sh: i64[4] = Shape(%x) %e: bool[b,2,s,s] = Expand(%m, %sh) %n: bool[b,2,s,s] = Not(%e) \
             %w: f32[b,2,s,s] = Where(%n, %far, %zero) %y: f32[b,2,s,s] = Add(%x, %w) output %y";
         check(
-            PushExpands,
+            PUSH_EXPANDS,
             form,
             expect![[r#"
             input %m: bool[b,1,1,s]
@@ -134,7 +124,7 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(PushExpands, form, FEED);
+        agrees(PUSH_EXPANDS, form, FEED);
     }
 
     #[test]
@@ -142,7 +132,7 @@ mod tests {
         let form = "input %x: f32[b,s] %sh: i64[2] = Shape(%x) %o: f32[b,s] = ConstantOfShape(%sh) {value=f32[1] [2]} \
             %y: f32[b,s] = Sub(%o, %x) output %y";
         check(
-            PushExpands,
+            PUSH_EXPANDS,
             form,
             expect![[r#"
             input %x: f32[b,s]
@@ -151,9 +141,9 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(PushExpands, form, FEED);
+        agrees(PUSH_EXPANDS, form, FEED);
         leaves(
-            PushExpands,
+            PUSH_EXPANDS,
             "input %x: f32[1,s] input %sh: i64[2] %o: f32[b,s] = ConstantOfShape(%sh) \
              %y: f32[b,s] = Sub(%o, %x) output %y",
         );
@@ -162,7 +152,7 @@ mod tests {
     #[test]
     fn an_expand_that_makes_the_shape_stays() {
         leaves(
-            PushExpands,
+            PUSH_EXPANDS,
             "input %x: f32[1,s] input %z: f32[b,1] const %to: i64[2] = [4,1] %e: f32[4,s] = Expand(%x, %to) \
              input %v: f32[1,s] %y: f32[4,s] = Add(%e, %v) output %y",
         );
@@ -172,16 +162,16 @@ mod tests {
     fn an_expand_that_others_read_stays_unless_it_is_dropped() {
         let form = "input %x: f32[1,3] const %to: i64[2] = [4,3] const %two: f32[] = [2] %e: f32[4,3] = Expand(%x, %to) \
             %y: f32[4,3] = Mul(%e, %two) output %y, %e";
-        leaves(PushExpands, form);
+        leaves(PUSH_EXPANDS, form);
         let form = "input %x: f32[1,3] input %z: f32[4,3] const %to: i64[2] = [4,3] %e: f32[4,3] = Expand(%x, %to) \
             %y: f32[4,3] = Mul(%e, %z) output %y, %e";
-        agrees(PushExpands, form, PLAIN);
+        agrees(PUSH_EXPANDS, form, PLAIN);
     }
 
     #[test]
     fn an_unknown_shape_is_refused() {
         refuses(
-            PushExpands,
+            PUSH_EXPANDS,
             "input %x: f32[1,3] input %z: f32[*] const %to: i64[2] = [4,3] %e: f32[4,3] = Expand(%x, %to) \
              %y: f32[*] = Mul(%e, %z) output %y",
             "the shape of the result is not known",

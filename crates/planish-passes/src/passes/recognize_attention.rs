@@ -17,22 +17,12 @@ mod tests;
 use planish_ir::NodeId;
 use planish_op::Op;
 
-use crate::pattern::{Found, Miss, private};
-use crate::rule::{Match, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, private};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// Two matrix products with a softmax between them.
-pub(crate) struct RecognizeAttention;
-
-impl Rule for RecognizeAttention {
-    fn name(&self) -> &'static str {
-        "recognize_attention"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_ATTENTION: Finder = Finder { name: "recognize_attention", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     if !matches!(cx.node(root).op, Op::MatMul(_)) {

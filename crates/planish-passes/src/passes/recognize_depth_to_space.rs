@@ -4,22 +4,12 @@ use planish_ir::NodeId;
 use planish_op::{DepthToSpace, DepthToSpaceMode, Op, SpaceToDepth};
 use planish_tensor::{Dim, Shape};
 
-use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, private, relying_on};
-use crate::rule::{Match, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, one_input, output, private, relying_on};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// Blocks of pixels that come from channels or go there.
-pub(crate) struct RecognizeDepthToSpace;
-
-impl Rule for RecognizeDepthToSpace {
-    fn name(&self) -> &'static str {
-        "recognize_depth_to_space"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_DEPTH_TO_SPACE: Finder = Finder { name: "recognize_depth_to_space", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
@@ -93,9 +83,7 @@ fn to_depth(before: &Shape, middle: &Shape, after: &Shape) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, becomes, leaves, refuses};
 
     const SIZES: &[(&str, i64)] = &[("n", 2)];
 
@@ -118,16 +106,13 @@ mod tests {
             "[-1,3,6,10]",
             "[n,3,6,10]",
         );
-        check(
-            RecognizeDepthToSpace,
+        becomes(
+            RECOGNIZE_DEPTH_TO_SPACE,
             &rows,
-            expect![[r#"
-            input %x: f32[n,12,3,5]
-            %y: f32[n,3,6,10] = DepthToSpace(%x) {blocksize=2} "shuffle"
-            output %y
-        "#]],
+            "input %x: f32[n,12,3,5] %y: f32[n,3,6,10] = DepthToSpace(%x) {blocksize=2} \"shuffle\" \
+             output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeDepthToSpace, &rows, Feed { sizes: SIZES, ..PLAIN });
         let columns = form(
             "[n,12,3,5]",
             "[-1,3,2,2,3,5]",
@@ -137,16 +122,13 @@ mod tests {
             "[-1,3,6,10]",
             "[n,3,6,10]",
         );
-        check(
-            RecognizeDepthToSpace,
+        becomes(
+            RECOGNIZE_DEPTH_TO_SPACE,
             &columns,
-            expect![[r#"
-            input %x: f32[n,12,3,5]
-            %y: f32[n,3,6,10] = DepthToSpace(%x) {mode="CRD", blocksize=2} "shuffle"
-            output %y
-        "#]],
+            "input %x: f32[n,12,3,5] \
+             %y: f32[n,3,6,10] = DepthToSpace(%x) {mode=\"CRD\", blocksize=2} \"shuffle\" output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeDepthToSpace, &columns, Feed { sizes: SIZES, ..PLAIN });
     }
 
     fn to_depth_form(perm: &str, turned: &str) -> String {
@@ -156,22 +138,19 @@ mod tests {
     #[test]
     fn the_way_back_is_found() {
         let form = to_depth_form("[0,3,5,1,2,4]", "[n,2,2,3,3,5]");
-        check(
-            RecognizeDepthToSpace,
+        becomes(
+            RECOGNIZE_DEPTH_TO_SPACE,
             &form,
-            expect![[r#"
-            input %x: f32[n,3,6,10]
-            %y: f32[n,12,3,5] = SpaceToDepth(%x) {blocksize=2} "shuffle"
-            output %y
-        "#]],
+            "input %x: f32[n,3,6,10] %y: f32[n,12,3,5] = SpaceToDepth(%x) {blocksize=2} \"shuffle\" \
+             output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeDepthToSpace, &form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
     fn channels_outside_of_the_block_are_refused() {
         refuses(
-            RecognizeDepthToSpace,
+            RECOGNIZE_DEPTH_TO_SPACE,
             &to_depth_form("[0,1,3,5,2,4]", "[n,3,2,2,3,5]"),
             "the channels lie outside of the block, those of SpaceToDepth inside",
         );
@@ -180,7 +159,7 @@ mod tests {
     #[test]
     fn a_shuffle_of_channels_and_unequal_blocks_stay() {
         leaves(
-            RecognizeDepthToSpace,
+            RECOGNIZE_DEPTH_TO_SPACE,
             &form(
                 "[n,12,3,5]",
                 "[-1,3,2,2,3,5]",
@@ -192,7 +171,7 @@ mod tests {
             ),
         );
         leaves(
-            RecognizeDepthToSpace,
+            RECOGNIZE_DEPTH_TO_SPACE,
             &form(
                 "[n,12,3,5]",
                 "[-1,2,3,2,3,5]",
@@ -208,6 +187,6 @@ mod tests {
     #[test]
     fn a_transpose_that_others_read_is_refused() {
         let form = to_depth_form("[0,3,5,1,2,4]", "[n,2,2,3,3,5]").replace("output %y", "output %y, %t");
-        refuses(RecognizeDepthToSpace, &form, "`t` is an output of the graph");
+        refuses(RECOGNIZE_DEPTH_TO_SPACE, &form, "`t` is an output of the graph");
     }
 }

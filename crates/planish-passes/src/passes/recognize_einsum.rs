@@ -9,23 +9,13 @@ use planish_op::einsum::{Equation, Label};
 use planish_op::{MatMul, Op, Reshape, Transpose};
 use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::pattern::{Found, Miss, blocked, output};
+use crate::pattern::{Finder, Found, Miss, blocked, output};
 use crate::reshape::target;
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// Equations of one or two operands.
-pub(crate) struct RecognizeEinsum;
-
-impl Rule for RecognizeEinsum {
-    fn name(&self) -> &'static str {
-        "recognize_einsum"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_EINSUM: Finder = Finder { name: "recognize_einsum", find };
 
 /// An operand with a label for every axis.
 #[derive(Clone)]
@@ -160,7 +150,7 @@ fn reshaped(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, refuses};
+    use crate::agreement::{Feed, PLAIN, agrees, becomes, refuses};
     use crate::testing::check;
     use expect_test::expect;
 
@@ -180,14 +170,14 @@ mod tests {
             let form = format!(
                 "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
             );
-            agrees(RecognizeEinsum, &form, FEED);
+            agrees(RECOGNIZE_EINSUM, &form, FEED);
         }
     }
 
     #[test]
     fn heads_are_merged_and_split_around_the_product() {
         check(
-            RecognizeEinsum,
+            RECOGNIZE_EINSUM,
             "input %a: f32[b,s,4] input %b: f32[4,2,3] \
              %y: f32[b,s,2,3] = Einsum(%a, %b) {equation=\"abc,cde->abde\"} \"heads\" output %y",
             expect![[r#"
@@ -206,16 +196,12 @@ mod tests {
     #[test]
     fn one_operand_is_a_transpose() {
         let form = "input %a: f32[b,s,4] %y: f32[4,b,s] = Einsum(%a) {equation=\"ijk->kij\"} output %y";
-        check(
-            RecognizeEinsum,
+        becomes(
+            RECOGNIZE_EINSUM,
             form,
-            expect![[r#"
-            input %a: f32[b,s,4]
-            %y: f32[4,b,s] = Transpose(%a) {perm=[2,0,1]}
-            output %y
-        "#]],
+            "input %a: f32[b,s,4] %y: f32[4,b,s] = Transpose(%a) {perm=[2,0,1]} output %y",
+            FEED,
         );
-        agrees(RecognizeEinsum, form, FEED);
     }
 
     #[test]
@@ -235,10 +221,10 @@ mod tests {
             let form = format!(
                 "input %a: f32{a} input %b: f32{b} %y: f32{y} = Einsum(%a, %b) {{equation=\"{equation}\"}} output %y"
             );
-            refuses(RecognizeEinsum, &form, reason);
+            refuses(RECOGNIZE_EINSUM, &form, reason);
         }
         refuses(
-            RecognizeEinsum,
+            RECOGNIZE_EINSUM,
             "input %a: f32[2,3] %y: f32[2] = Einsum(%a) {equation=\"ij->i\"} output %y",
             "a sum of one operand is no product",
         );

@@ -5,11 +5,11 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use planish_ir::{NodeId, ValueId};
 use planish_op::{Gelu, GeluApproximation, Op};
 
-use crate::formula::{Gated, affine, gated, polynomial};
+use crate::formula::{Gated, affine, find_gated, polynomial};
 use crate::pattern::{
-    Found, Miss, blocked, first_found, is_number, made_by, one_input, output, rewrite_unary,
+    Finder, Found, Miss, blocked, has_more_factors, is_number, made_by, one_input, rewrite_unary,
 };
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// The factor of x³ in the approximation.
@@ -18,17 +18,7 @@ const CUBE: f64 = 0.044715;
 const TANH_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 
 /// Products of a value, 0.5 and one plus an erf or tanh, in any order of the operands.
-pub(crate) struct RecognizeGelu;
-
-impl Rule for RecognizeGelu {
-    fn name(&self) -> &'static str {
-        "recognize_gelu"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_GELU: Finder = Finder { name: "recognize_gelu", find };
 
 /// `scale · (1 + f(arg))` with `f` erf or tanh.
 #[derive(Clone, Debug)]
@@ -55,12 +45,7 @@ fn read_gate(cx: &View<'_>, value: ValueId) -> Option<Gate> {
 }
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
-    let node = cx.node(root);
-    if !matches!(node.op, Op::Mul(_) | Op::Div(_)) {
-        return Err(Miss::No);
-    }
-    let products = gated(cx, node, |value| read_gate(cx, value));
-    first_found(products.into_iter().map(|product| check(cx, root, product)))
+    find_gated(cx, root, |value| read_gate(cx, value), |product| check(cx, root, product))
 }
 
 fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
@@ -77,10 +62,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
     }
     let factor = constant * gate.scale;
     if !is_number(factor, 0.5, dtype) {
-        // If more factors follow, the node after is asked too.
-        let y = output(cx.node(root))?;
-        let goes_on = cx.sole_reader(y).is_some_and(|(_, node)| matches!(node.op, Op::Mul(_) | Op::Div(_)));
-        return match goes_on {
+        return match has_more_factors(cx, root)? {
             true => Err(Miss::No),
             false => blocked(format!("the product has the factor {factor}, not 0.5")),
         };
@@ -92,7 +74,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, SPECIAL, agrees};
+    use crate::agreement::{Feed, PLAIN, SPECIAL, agrees, becomes, refuses};
     use crate::testing::check;
     use expect_test::expect;
 
@@ -119,7 +101,7 @@ mod tests {
     fn every_order_of_operands_is_found() {
         for form in ERF_FORMS {
             check(
-                RecognizeGelu,
+                RECOGNIZE_GELU,
                 &erf_form(form, "1.4142135"),
                 expect![[r#"
                     input %x: f32[n,4]
@@ -128,7 +110,7 @@ mod tests {
                 "#]],
             );
             let feed = Feed { sizes: &[("n", 3)], ..SPECIAL };
-            agrees(RecognizeGelu, &erf_form(form, "1.4142135"), feed);
+            agrees(RECOGNIZE_GELU, &erf_form(form, "1.4142135"), feed);
         }
     }
 
@@ -148,16 +130,12 @@ mod tests {
              %u: f32[2,8] = Add(%one, %t) %h: f32[2,8] = Mul(%half, %u) %y: f32[2,8] = Mul(%x, %h) output %y"
         );
         for form in [with_pow, with_products] {
-            check(
-                RecognizeGelu,
+            becomes(
+                RECOGNIZE_GELU,
                 &form,
-                expect![[r#"
-                    input %x: f32[2,8]
-                    %y: f32[2,8] = Gelu(%x) {approximate="tanh"}
-                    output %y
-                "#]],
+                "input %x: f32[2,8] %y: f32[2,8] = Gelu(%x) {approximate=\"tanh\"} output %y",
+                PLAIN,
             );
-            agrees(RecognizeGelu, &form, PLAIN);
         }
     }
 
@@ -165,7 +143,7 @@ mod tests {
     fn constants_rounded_to_their_type_are_the_same_constants() {
         // √2 as f16 is 1.4140625.
         check(
-            RecognizeGelu,
+            RECOGNIZE_GELU,
             "input %x: f16[4] const %r: f16[] = [1.4140625] const %one: f16[] = [1] const %h: f16[] = [0.5] \
              %d: f16[4] = Div(%x, %r) %e: f16[4] = Erf(%d) %s: f16[4] = Add(%e, %one) %m: f16[4] = Mul(%h, %s) \
              %y: f16[4] = Mul(%x, %m) output %y",
@@ -179,111 +157,40 @@ mod tests {
 
     #[test]
     fn another_constant_is_refused() {
-        check(
-            RecognizeGelu,
+        refuses(
+            RECOGNIZE_GELU,
             &erf_form(ERF_FORMS[0], "1.5"),
-            expect![[r#"
-            input %x: f32[n,4]
-            const %r2: f32[] = 1.5
-            const %rh: f32[1] = [0.70710677]
-            const %one: f32[] = 1
-            const %half: f32[] = 0.5
-            %d: f32[n,4] = Div(%x, %r2)
-            %e: f32[n,4] = Erf(%d)
-            %s: f32[n,4] = Add(%e, %one)
-            %m: f32[n,4] = Mul(%x, %s)
-            %y: f32[n,4] = Mul(%m, %half)
-            output %y
-            refused at : inside erf or tanh stands 0.6667·x + 0.0000·x³, which is no GELU
-            refused at : inside erf or tanh stands 0.6667·x + 0.0000·x³, which is no GELU
-        "#]],
+            "inside erf or tanh stands 0.6667·x + 0.0000·x³, which is no GELU",
         );
     }
 
     #[test]
     fn another_factor_is_refused() {
-        check(
-            RecognizeGelu,
+        refuses(
+            RECOGNIZE_GELU,
             "input %x: f32[4] const %r: f32[] = [0.70710677] const %one: f32[] = [1] %d: f32[4] = Mul(%x, %r) \
              %e: f32[4] = Erf(%d) %s: f32[4] = Add(%e, %one) %y: f32[4] = Mul(%x, %s) output %y",
-            expect![[r#"
-                input %x: f32[4]
-                const %r: f32[] = 0.70710677
-                const %one: f32[] = 1
-                %d: f32[4] = Mul(%x, %r)
-                %e: f32[4] = Erf(%d)
-                %s: f32[4] = Add(%e, %one)
-                %y: f32[4] = Mul(%x, %s)
-                output %y
-                refused at : the product has the factor 1, not 0.5
-            "#]],
+            "the product has the factor 1, not 0.5",
         );
     }
 
     #[test]
     fn a_part_that_others_read_is_refused() {
         let form = erf_form(ERF_FORMS[0], "1.4142135").replace("output %y", "output %y, %e");
-        check(
-            RecognizeGelu,
-            &form,
-            expect![[r#"
-            input %x: f32[n,4]
-            const %r2: f32[] = 1.4142135
-            const %rh: f32[1] = [0.70710677]
-            const %one: f32[] = 1
-            const %half: f32[] = 0.5
-            %d: f32[n,4] = Div(%x, %r2)
-            %e: f32[n,4] = Erf(%d)
-            %s: f32[n,4] = Add(%e, %one)
-            %m: f32[n,4] = Mul(%x, %s)
-            %y: f32[n,4] = Mul(%m, %half)
-            output %y, %e
-            refused at : `e` is an output of the graph
-        "#]],
-        );
+        refuses(RECOGNIZE_GELU, &form, "`e` is an output of the graph");
         let form =
             erf_form(ERF_FORMS[0], "1.4142135").replace("output %y", "%z: f32[n,4] = Relu(%s) output %y, %z");
-        check(
-            RecognizeGelu,
-            &form,
-            expect![[r#"
-            input %x: f32[n,4]
-            const %r2: f32[] = 1.4142135
-            const %rh: f32[1] = [0.70710677]
-            const %one: f32[] = 1
-            const %half: f32[] = 0.5
-            %d: f32[n,4] = Div(%x, %r2)
-            %e: f32[n,4] = Erf(%d)
-            %s: f32[n,4] = Add(%e, %one)
-            %m: f32[n,4] = Mul(%x, %s)
-            %y: f32[n,4] = Mul(%m, %half)
-            %z: f32[n,4] = Relu(%s)
-            output %y, %z
-            refused at : `s` is read by another node too
-        "#]],
-        );
+        refuses(RECOGNIZE_GELU, &form, "`s` is read by another node too");
     }
 
     #[test]
     fn a_constant_that_adds_an_axis_is_refused() {
-        check(
-            RecognizeGelu,
+        refuses(
+            RECOGNIZE_GELU,
             "input %x: f32[4] const %r: f32[] = [0.70710677] const %one: f32[1,1] = [1] const %h: f32[] = [0.5] \
              %d: f32[4] = Mul(%x, %r) %e: f32[4] = Erf(%d) %s: f32[1,4] = Add(%e, %one) \
              %m: f32[1,4] = Mul(%x, %s) %y: f32[1,4] = Mul(%m, %h) output %y",
-            expect![[r#"
-                input %x: f32[4]
-                const %r: f32[] = 0.70710677
-                const %one: f32[1,1] = [1]
-                const %h: f32[] = 0.5
-                %d: f32[4] = Mul(%x, %r)
-                %e: f32[4] = Erf(%d)
-                %s: f32[1,4] = Add(%e, %one)
-                %m: f32[1,4] = Mul(%x, %s)
-                %y: f32[1,4] = Mul(%m, %h)
-                output %y
-                refused at : the result is not known to have the shape of the argument
-            "#]],
+            "the result is not known to have the shape of the argument",
         );
     }
 }

@@ -6,25 +6,15 @@ use planish_op::{GroupNormalization, Op};
 use planish_tensor::Dim;
 
 use crate::normal::{affinity, fixed_sizes, is_parameter, parameter};
-use crate::pattern::{Found, Miss, blocked, made_by, output, private, relying_on};
-use crate::rule::{Match, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, output, private};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// The axis of the channels.
 const CHANNELS: [usize; 1] = [1];
 
 /// A norm between two Reshapes.
-pub(crate) struct RecognizeGroupNorm;
-
-impl Rule for RecognizeGroupNorm {
-    fn name(&self) -> &'static str {
-        "recognize_group_norm"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_GROUP_NORM: Finder = Finder { name: "recognize_group_norm", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
@@ -60,11 +50,8 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
     let shift = parameter(cx, &mut patch, x, after.shift, &sizes, 0.0)?;
     let op = GroupNormalization { stash_type: 1, num_groups: n_groups as i64, epsilon };
-    let result = patch.node(&norm_node.name, op, &[x.into(), scale, shift]);
-    patch.replace(after.result, result);
     inner.push(apart);
-    inner.extend(after.nodes);
-    Ok(relying_on(patch, &inner))
+    after.replaced_by(patch, &norm_node.name, op, &[x.into(), scale, shift], inner)
 }
 
 /// The number of groups that a Reshape of `x` makes of its channels.
@@ -86,9 +73,7 @@ fn groups(cx: &View<'_>, x: ValueId, grouped: ValueId) -> Found<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, becomes, refuses};
 
     const SIZES: &[(&str, i64)] = &[("n", 2), ("h", 3), ("w", 4)];
 
@@ -102,18 +87,14 @@ mod tests {
     #[test]
     fn the_form_of_pytorch_is_found() {
         let form = format!("{FORM} %m: f32[n,4,h,w] = Mul(%r, %g) %y: f32[n,4,h,w] = Add(%m, %c) output %y");
-        check(
-            RecognizeGroupNorm,
+        becomes(
+            RECOGNIZE_GROUP_NORM,
             &form,
-            expect![[r#"
-                input %x: f32[n,4,h,w]
-                const %g: f32[4] = [1, 2, 3, 4]
-                const %c: f32[4] = [0, 1, 0, 1]
-                %y: f32[n,4,h,w] = GroupNormalization(%x, %g, %c) {num_groups=2, epsilon=0.001} "norm"
-                output %y
-            "#]],
+            "input %x: f32[n,4,h,w] const %g: f32[4] = [1, 2, 3, 4] const %c: f32[4] = [0, 1, 0, 1] \
+             %y: f32[n,4,h,w] = GroupNormalization(%x, %g, %c) {num_groups=2, epsilon=0.001} \"norm\" \
+             output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeGroupNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
@@ -121,24 +102,20 @@ mod tests {
         let form = "input %x: f32[2,4,3] const %apart: i64[3] = [2,2,6] const %ones: f32[6] = [1,1,1,1,1,1] \
             const %back: i64[3] = [2,4,3] %a: f32[2,2,6] = Reshape(%x, %apart) \
             %i: f32[2,2,6] = LayerNormalization(%a, %ones) %y: f32[2,4,3] = Reshape(%i, %back) output %y";
-        check(
-            RecognizeGroupNorm,
+        becomes(
+            RECOGNIZE_GROUP_NORM,
             form,
-            expect![[r#"
-            input %x: f32[2,4,3]
-            const %filled: f32[4] = [1, 1, 1, 1]
-            const %filled.1: f32[4] = [0, 0, 0, 0]
-            %y: f32[2,4,3] = GroupNormalization(%x, %filled, %filled.1) {num_groups=2}
-            output %y
-        "#]],
+            "input %x: f32[2,4,3] const %filled: f32[4] = [1, 1, 1, 1] \
+             const %filled.1: f32[4] = [0, 0, 0, 0] \
+             %y: f32[2,4,3] = GroupNormalization(%x, %filled, %filled.1) {num_groups=2} output %y",
+            PLAIN,
         );
-        agrees(RecognizeGroupNorm, form, PLAIN);
     }
 
     #[test]
     fn parameters_of_the_groups_are_refused() {
         refuses(
-            RecognizeGroupNorm,
+            RECOGNIZE_GROUP_NORM,
             &format!("{FORM} %y: f32[n,4,h,w] = Relu(%r) output %y").replace("[1,1]", "[1,2]"),
             "the groups have scales or shifts of their own",
         );
@@ -147,7 +124,7 @@ mod tests {
     #[test]
     fn another_shape_at_the_end_is_refused() {
         refuses(
-            RecognizeGroupNorm,
+            RECOGNIZE_GROUP_NORM,
             "input %x: f32[2,4,3] const %apart: i64[3] = [2,2,6] const %ones: f32[2] = [1,1] \
              const %zeros: f32[2] = [0,0] const %back: i64[2] = [2,12] %a: f32[2,2,6] = Reshape(%x, %apart) \
              %i: f32[2,2,6] = InstanceNormalization(%a, %ones, %zeros) %y: f32[2,12] = Reshape(%i, %back) output %y",
@@ -158,7 +135,7 @@ mod tests {
     #[test]
     fn samples_that_are_mixed_are_refused() {
         refuses(
-            RecognizeGroupNorm,
+            RECOGNIZE_GROUP_NORM,
             "input %x: f32[2,4,3] const %apart: i64[3] = [1,4,6] const %ones: f32[4] = [1,1,1,1] \
              const %zeros: f32[4] = [0,0,0,0] const %back: i64[3] = [2,4,3] %a: f32[1,4,6] = Reshape(%x, %apart) \
              %i: f32[1,4,6] = InstanceNormalization(%a, %ones, %zeros) %y: f32[2,4,3] = Reshape(%i, %back) output %y",
@@ -169,7 +146,7 @@ mod tests {
     #[test]
     fn groups_that_cut_channels_are_refused() {
         refuses(
-            RecognizeGroupNorm,
+            RECOGNIZE_GROUP_NORM,
             "input %x: f32[2,4,3] const %apart: i64[3] = [2,6,2] const %ones: f32[6] = [1,1,1,1,1,1] \
              const %zeros: f32[6] = [0,0,0,0,0,0] const %back: i64[3] = [2,4,3] %a: f32[2,6,2] = Reshape(%x, %apart) \
              %i: f32[2,6,2] = InstanceNormalization(%a, %ones, %zeros) %y: f32[2,4,3] = Reshape(%i, %back) output %y",
@@ -180,7 +157,7 @@ mod tests {
     #[test]
     fn a_norm_that_others_read_is_refused() {
         refuses(
-            RecognizeGroupNorm,
+            RECOGNIZE_GROUP_NORM,
             &format!("{FORM} %y: f32[n,4,h,w] = Relu(%r) output %y, %i"),
             "`i` is an output of the graph",
         );

@@ -3,25 +3,15 @@
 use planish_ir::{NodeId, ValueId};
 use planish_op::{HardSwish, Op};
 
-use crate::formula::{Gated, gated, polynomial, ramp};
+use crate::formula::{Gated, find_gated, polynomial, ramp};
 use crate::pattern::{
-    Found, Miss, blocked, first_found, is_number, made_by, one_input, output, rewrite_unary,
+    Finder, Found, Miss, blocked, has_more_factors, is_number, made_by, one_input, rewrite_unary,
 };
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// A value times a ramp of itself.
-pub(crate) struct RecognizeHardSwish;
-
-impl Rule for RecognizeHardSwish {
-    fn name(&self) -> &'static str {
-        "recognize_hard_swish"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_HARD_SWISH: Finder = Finder { name: "recognize_hard_swish", find };
 
 /// `clip(slope·arg + offset, 0, high)`
 #[derive(Clone, Debug)]
@@ -44,12 +34,7 @@ fn read_gate(cx: &View<'_>, value: ValueId) -> Option<Gate> {
 }
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
-    let node = cx.node(root);
-    if !matches!(node.op, Op::Mul(_) | Op::Div(_)) {
-        return Err(Miss::No);
-    }
-    let products = gated(cx, node, |value| read_gate(cx, value));
-    first_found(products.into_iter().map(|product| check(cx, root, product)))
+    find_gated(cx, root, |value| read_gate(cx, value), |product| check(cx, root, product))
 }
 
 fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
@@ -64,10 +49,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
     let is_hard_swish =
         is_number(slope, 1.0 / 6.0, dtype) && is_number(offset, 0.5, dtype) && is_number(high, 1.0, dtype);
     if !is_hard_swish {
-        // If more factors follow, the node after is asked too.
-        let y = output(cx.node(root))?;
-        let goes_on = cx.sole_reader(y).is_some_and(|(_, node)| matches!(node.op, Op::Mul(_) | Op::Div(_)));
-        return match goes_on {
+        return match has_more_factors(cx, root)? {
             true => Err(Miss::No),
             false => blocked(format!(
                 "the ramp is {slope:.4}·x + {offset:.4} up to {high:.4}, that of HardSwish is x/6 + 0.5 up to 1"
@@ -81,9 +63,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, SPECIAL, agrees};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, SPECIAL, becomes, leaves, refuses};
 
     const HEAD: &str =
         "input %x: f32[n,4] const %three: f32[1] = [3] const %zero: f32[] = [0] const %six: f32[] = [6]";
@@ -104,75 +84,43 @@ mod tests {
             "%h: f32[n,4] = HardSigmoid(%x) {alpha=0.1666667} %y: f32[n,4] = Mul(%h, %x)",
         ] {
             let form = format!("{HEAD} {form} output %y");
-            check(
-                RecognizeHardSwish,
+            becomes(
+                RECOGNIZE_HARD_SWISH,
                 &form,
-                expect![[r#"
-                input %x: f32[n,4]
-                %y: f32[n,4] = HardSwish(%x)
-                output %y
-            "#]],
+                "input %x: f32[n,4] %y: f32[n,4] = HardSwish(%x) output %y",
+                Feed { sizes: &[("n", 6)], ..SPECIAL },
             );
-            agrees(RecognizeHardSwish, &form, Feed { sizes: &[("n", 6)], ..SPECIAL });
         }
     }
 
     #[test]
     fn another_ramp_is_refused() {
-        check(
-            RecognizeHardSwish,
+        refuses(
+            RECOGNIZE_HARD_SWISH,
             &format!("{HEAD} %h: f32[n,4] = HardSigmoid(%x) %y: f32[n,4] = Mul(%x, %h) output %y"),
-            expect![[r#"
-                input %x: f32[n,4]
-                const %three: f32[1] = [3]
-                const %zero: f32[] = 0
-                const %six: f32[] = 6
-                %h: f32[n,4] = HardSigmoid(%x)
-                %y: f32[n,4] = Mul(%x, %h)
-                output %y
-                refused at : the ramp is 0.2000·x + 0.5000 up to 1.0000, that of HardSwish is x/6 + 0.5 up to 1
-            "#]],
+            "the ramp is 0.2000·x + 0.5000 up to 1.0000, that of HardSwish is x/6 + 0.5 up to 1",
         );
     }
 
     #[test]
     fn a_ramp_of_another_value_stays() {
-        check(
-            RecognizeHardSwish,
+        leaves(
+            RECOGNIZE_HARD_SWISH,
             &format!(
                 "{HEAD} input %g: f32[n,4] %h: f32[n,4] = HardSigmoid(%g) {{alpha=0.16666667}} \
                  %y: f32[n,4] = Mul(%x, %h) output %y"
             ),
-            expect![[r#"
-                input %x: f32[n,4]
-                input %g: f32[n,4]
-                const %three: f32[1] = [3]
-                const %zero: f32[] = 0
-                const %six: f32[] = 6
-                %h: f32[n,4] = HardSigmoid(%g) {alpha=0.16666667}
-                %y: f32[n,4] = Mul(%x, %h)
-                output %y
-            "#]],
         );
     }
 
     #[test]
     fn a_ramp_that_others_read_is_refused() {
-        check(
-            RecognizeHardSwish,
+        refuses(
+            RECOGNIZE_HARD_SWISH,
             &format!(
                 "{HEAD} %h: f32[n,4] = HardSigmoid(%x) {{alpha=0.16666667}} %y: f32[n,4] = Mul(%x, %h) output %y, %h"
             ),
-            expect![[r#"
-                input %x: f32[n,4]
-                const %three: f32[1] = [3]
-                const %zero: f32[] = 0
-                const %six: f32[] = 6
-                %h: f32[n,4] = HardSigmoid(%x) {alpha=0.16666667}
-                %y: f32[n,4] = Mul(%x, %h)
-                output %y, %h
-                refused at : `h` is an output of the graph
-            "#]],
+            "`h` is an output of the graph",
         );
     }
 }

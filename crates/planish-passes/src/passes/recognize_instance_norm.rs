@@ -5,25 +5,15 @@ use planish_ir::NodeId;
 use planish_op::InstanceNormalization;
 
 use crate::normal::{affinity, fixed_sizes, is_parameter, normal, off_center, parameter};
-use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
-use crate::rule::{Match, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, blocked, output, private};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// The axis of the channels.
 const CHANNELS: [usize; 1] = [1];
 
 /// Quotients of a value centered over all axes after the channels and its deviation.
-pub(crate) struct RecognizeInstanceNorm;
-
-impl Rule for RecognizeInstanceNorm {
-    fn name(&self) -> &'static str {
-        "recognize_instance_norm"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_INSTANCE_NORM: Finder = Finder { name: "recognize_instance_norm", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let normal = normal(cx, root).ok_or(Miss::No)?;
@@ -55,18 +45,13 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
     let shift = parameter(cx, &mut patch, x, after.shift, &sizes, 0.0)?;
     let op = InstanceNormalization { epsilon: normal.epsilon as f32 };
-    let result = patch.node(&cx.node(root).name, op, &[x.into(), scale, shift]);
-    patch.replace(after.result, result);
-    inner.extend(after.nodes);
-    Ok(relying_on(patch, &inner))
+    after.replaced_by(patch, &cx.node(root).name, op, &[x.into(), scale, shift], inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, becomes, leaves, refuses};
 
     const SIZES: &[(&str, i64)] = &[("n", 2), ("h", 3), ("w", 4)];
 
@@ -79,36 +64,26 @@ mod tests {
     #[test]
     fn scale_and_shift_per_channel_go_along() {
         let form = format!("{FORM} %m: f32[n,2,h,w] = Mul(%q, %g) %y: f32[n,2,h,w] = Add(%m, %c) output %y");
-        check(
-            RecognizeInstanceNorm,
+        becomes(
+            RECOGNIZE_INSTANCE_NORM,
             &form,
-            expect![[r#"
-                input %x: f32[n,2,h,w]
-                const %g: f32[2] = [2, -1]
-                const %c: f32[2] = [0.5, 1]
-                %y: f32[n,2,h,w] = InstanceNormalization(%x, %g, %c)
-                output %y
-            "#]],
+            "input %x: f32[n,2,h,w] const %g: f32[2] = [2, -1] const %c: f32[2] = [0.5, 1] \
+             %y: f32[n,2,h,w] = InstanceNormalization(%x, %g, %c) output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeInstanceNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
     fn without_parameters_they_are_ones_and_zeros() {
         let form = format!("{FORM} %y: f32[n,2,h,w] = Relu(%q) output %y");
-        check(
-            RecognizeInstanceNorm,
+        becomes(
+            RECOGNIZE_INSTANCE_NORM,
             &form,
-            expect![[r#"
-            input %x: f32[n,2,h,w]
-            const %filled: f32[2] = [1, 1]
-            const %filled.1: f32[2] = [0, 0]
-            %q: f32[n,2,h,w] = InstanceNormalization(%x, %filled, %filled.1)
-            %y: f32[n,2,h,w] = Relu(%q)
-            output %y
-        "#]],
+            "input %x: f32[n,2,h,w] const %filled: f32[2] = [1, 1] const %filled.1: f32[2] = [0, 0] \
+             %q: f32[n,2,h,w] = InstanceNormalization(%x, %filled, %filled.1) %y: f32[n,2,h,w] = Relu(%q) \
+             output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeInstanceNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
@@ -116,13 +91,13 @@ mod tests {
         let form = format!("{FORM} %y: f32[n,2,3,4] = Mul(%q, %e) output %y")
             .replace("f32[n,2,h,w]", "f32[n,2,3,4]")
             .replace("const %eps", "input %e: f32[3,4] const %eps");
-        leaves(RecognizeInstanceNorm, &form);
+        leaves(RECOGNIZE_INSTANCE_NORM, &form);
     }
 
     #[test]
     fn rows_of_a_sequence_are_a_layer_norm() {
         leaves(
-            RecognizeInstanceNorm,
+            RECOGNIZE_INSTANCE_NORM,
             "input %x: f32[b,s,4] const %last: i64[1] = [-1] const %eps: f32[] = [0.00001] \
              %mean: f32[b,s,1] = ReduceMean(%x, %last) %d: f32[b,s,4] = Sub(%x, %mean) %sq: f32[b,s,4] = Mul(%d, %d) \
              %var: f32[b,s,1] = ReduceMean(%sq, %last) %ve: f32[b,s,1] = Add(%var, %eps) %dev: f32[b,s,1] = Sqrt(%ve) \
@@ -135,13 +110,13 @@ mod tests {
         let form = format!("{FORM} %y: f32[n,c,h,w] = Relu(%q) output %y")
             .replace("f32[n,2,", "f32[n,c,")
             .replace("const %g: f32[1,2,1,1] = [2,-1] const %c: f32[2,1,1] = [0.5,1]", "");
-        refuses(RecognizeInstanceNorm, &form, "the size of a normalized axis is not known");
+        refuses(RECOGNIZE_INSTANCE_NORM, &form, "the size of a normalized axis is not known");
     }
 
     #[test]
     fn a_deviation_that_others_read_is_refused() {
         refuses(
-            RecognizeInstanceNorm,
+            RECOGNIZE_INSTANCE_NORM,
             &format!("{FORM} %y: f32[n,2,h,w] = Relu(%q) output %y, %dev"),
             "`dev` is an output of the graph",
         );

@@ -1,50 +1,20 @@
 //! Recognizes LayerNormalization written out: a value less its mean, over its deviation, along the last axes.
 
-use planish_ir::{NodeId, ValueId};
+use planish_ir::NodeId;
 use planish_op::LayerNormalization;
 
-use crate::normal::{affinity, fixed_sizes, is_parameter, normal, off_center, parameter};
-use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
-use crate::rule::{Match, Patch, Rule};
+use crate::normal::{Rows, affinity, is_parameter, normal, off_center, parameter, rows};
+use crate::pattern::{Finder, Found, Miss, private};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// Quotients of a centered value and its deviation, with the scale and shift after them.
-pub(crate) struct RecognizeLayerNorm;
-
-impl Rule for RecognizeLayerNorm {
-    fn name(&self) -> &'static str {
-        "recognize_layer_norm"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
-
-/// The first of the last axes that are normalized over; `None` if they are not the last ones.
-pub(crate) fn first_of_last(cx: &View<'_>, x: ValueId, axes: &[usize]) -> Option<usize> {
-    let rank = cx.rank(x)?;
-    let first = rank.checked_sub(axes.len())?;
-    axes.iter().copied().eq(first..rank).then_some(first)
-}
+pub(crate) const RECOGNIZE_LAYER_NORM: Finder = Finder { name: "recognize_layer_norm", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let normal = normal(cx, root).ok_or(Miss::No)?;
     let (x, centering) = off_center(cx, &normal).ok_or(Miss::No)?;
-    let Some(first) = first_of_last(cx, x, &normal.axes) else {
-        return blocked(format!("the axes {:?} are not the last ones", normal.axes));
-    };
-    if normal.axes.is_empty() {
-        return Err(Miss::No);
-    }
-    if normal.early_scale.is_some_and(|scale| !is_parameter(cx, scale, x, &normal.axes)) {
-        return blocked("the scale is not one number per normalized element");
-    }
-    let y = output(cx.node(root))?;
-    if !cx.same_type(x, y) {
-        return blocked("the result is not known to have the shape of the argument");
-    }
-    let sizes = fixed_sizes(cx, x, &normal.axes)?;
+    let Rows { y, axis, sizes } = rows(cx, root, x, &normal)?;
     let mut inner = normal.nodes;
     inner.extend(centering);
     inner.retain(|&node| node != root);
@@ -56,24 +26,14 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     if after.shift.is_some() {
         inputs.push(parameter(cx, &mut patch, x, after.shift, &sizes, 0.0)?);
     }
-    let rank = cx.rank(x).unwrap_or(first);
-    let op = LayerNormalization {
-        stash_type: 1,
-        epsilon: normal.epsilon as f32,
-        axis: first as i64 - rank as i64,
-    };
-    let result = patch.node(&cx.node(root).name, op, &inputs);
-    patch.replace(after.result, result);
-    inner.extend(after.nodes);
-    Ok(relying_on(patch, &inner))
+    let op = LayerNormalization { stash_type: 1, epsilon: normal.epsilon as f32, axis };
+    after.replaced_by(patch, &cx.node(root).name, op, &inputs, inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, SPECIAL, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, SPECIAL, agrees, becomes, leaves, refuses};
 
     const SIZES: &[(&str, i64)] = &[("b", 2), ("s", 3)];
 
@@ -89,20 +49,15 @@ mod tests {
     #[test]
     fn the_form_of_old_opsets_is_found() {
         let form = format!("{PLAIN_FORM} {QUOTIENT} {AFFINE}");
-        check(
-            RecognizeLayerNorm,
+        becomes(
+            RECOGNIZE_LAYER_NORM,
             &form,
-            expect![[r#"
-                input %x: f32[b,s,4]
-                const %w: f32[4] = [1, 2, 3, 4]
-                const %c: f32[4] = [0.5, 0, -1, 1]
-                %y: f32[b,s,4] = LayerNormalization(%x, %w, %c)
-                output %y
-            "#]],
+            "input %x: f32[b,s,4] const %w: f32[4] = [1, 2, 3, 4] const %c: f32[4] = [0.5, 0, -1, 1] \
+             %y: f32[b,s,4] = LayerNormalization(%x, %w, %c) output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, ..PLAIN });
         let special = [f64::NAN, f64::INFINITY, 0.0];
-        agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, special: &special });
+        agrees(RECOGNIZE_LAYER_NORM, &form, Feed { sizes: SIZES, special: &special });
     }
 
     #[test]
@@ -117,7 +72,7 @@ mod tests {
                 true => form.replace("%dev: f32[b,s,1] = Sqrt(%ve)", ""),
                 false => form,
             };
-            agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, ..PLAIN });
+            agrees(RECOGNIZE_LAYER_NORM, &form, Feed { sizes: SIZES, ..PLAIN });
         }
     }
 
@@ -127,75 +82,49 @@ mod tests {
             "{PLAIN_FORM} %r: f32[b,s,1] = Reciprocal(%dev) %rw: f32[b,s,4] = Mul(%r, %w) \
              %n: f32[b,s,4] = Mul(%d, %rw) %y: f32[b,s,4] = Add(%n, %c) output %y"
         );
-        check(
-            RecognizeLayerNorm,
+        becomes(
+            RECOGNIZE_LAYER_NORM,
             &form,
-            expect![[r#"
-                input %x: f32[b,s,4]
-                const %w: f32[4] = [1, 2, 3, 4]
-                const %c: f32[4] = [0.5, 0, -1, 1]
-                %y: f32[b,s,4] = LayerNormalization(%x, %w, %c)
-                output %y
-            "#]],
+            "input %x: f32[b,s,4] const %w: f32[4] = [1, 2, 3, 4] const %c: f32[4] = [0.5, 0, -1, 1] \
+             %y: f32[b,s,4] = LayerNormalization(%x, %w, %c) output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
-    fn a_difference_that_stands_twice_and_a_product_as_square_are_found() {
-        let form = "input %x: f32[2,6] const %last: i64[1] = [1] const %eps: f32[] = [0.001] \
-            %mean: f32[2,1] = ReduceMean(%x, %last) %d: f32[2,6] = Sub(%x, %mean) %d2: f32[2,6] = Sub(%x, %mean) \
-            %sq: f32[2,6] = Mul(%d2, %d2) %var: f32[2,1] = ReduceMean(%sq, %last) %ve: f32[2,1] = Add(%eps, %var) \
-            %dev: f32[2,1] = Sqrt(%ve) %y: f32[2,6] = Div(%d, %dev) output %y";
-        check(
-            RecognizeLayerNorm,
-            form,
-            expect![[r#"
-            input %x: f32[2,6]
-            const %filled: f32[6] = [1, 1, 1, 1, 1, 1]
-            %y: f32[2,6] = LayerNormalization(%x, %filled) {epsilon=0.001}
-            output %y
-        "#]],
-        );
-        agrees(RecognizeLayerNorm, form, PLAIN);
-    }
-
-    #[test]
-    fn the_body_of_onnx_is_found() {
-        let form = "input %x: f32[2,6] const %last: i64[1] = [1] const %eps: f32[] = [0.001] \
-            %mean: f32[2,1] = ReduceMean(%x, %last) %sq: f32[2,6] = Mul(%x, %x) %ms: f32[2,1] = ReduceMean(%sq, %last) \
-            %sm: f32[2,1] = Mul(%mean, %mean) %var: f32[2,1] = Sub(%ms, %sm) %ve: f32[2,1] = Add(%var, %eps) \
-            %dev: f32[2,1] = Sqrt(%ve) %d: f32[2,6] = Sub(%x, %mean) %y: f32[2,6] = Div(%d, %dev) output %y";
-        check(
-            RecognizeLayerNorm,
-            form,
-            expect![[r#"
-            input %x: f32[2,6]
-            const %filled: f32[6] = [1, 1, 1, 1, 1, 1]
-            %y: f32[2,6] = LayerNormalization(%x, %filled) {epsilon=0.001}
-            output %y
-        "#]],
-        );
-        agrees(RecognizeLayerNorm, form, PLAIN);
+    fn a_difference_that_stands_twice_and_the_body_of_onnx_are_found() {
+        for form in [
+            "%d: f32[2,6] = Sub(%x, %mean) %d2: f32[2,6] = Sub(%x, %mean) %sq: f32[2,6] = Mul(%d2, %d2) \
+             %var: f32[2,1] = ReduceMean(%sq, %last) %ve: f32[2,1] = Add(%eps, %var) %dev: f32[2,1] = Sqrt(%ve)",
+            "%sq: f32[2,6] = Mul(%x, %x) %ms: f32[2,1] = ReduceMean(%sq, %last) %sm: f32[2,1] = Mul(%mean, %mean) \
+             %var: f32[2,1] = Sub(%ms, %sm) %ve: f32[2,1] = Add(%var, %eps) %dev: f32[2,1] = Sqrt(%ve) \
+             %d: f32[2,6] = Sub(%x, %mean)",
+        ] {
+            let form = format!(
+                "input %x: f32[2,6] const %last: i64[1] = [1] const %eps: f32[] = [0.001] \
+                 %mean: f32[2,1] = ReduceMean(%x, %last) {form} %y: f32[2,6] = Div(%d, %dev) output %y"
+            );
+            becomes(
+                RECOGNIZE_LAYER_NORM,
+                &form,
+                "input %x: f32[2,6] const %filled: f32[6] = [1, 1, 1, 1, 1, 1] \
+                 %y: f32[2,6] = LayerNormalization(%x, %filled) {epsilon=0.001} output %y",
+                PLAIN,
+            );
+        }
     }
 
     #[test]
     fn a_scale_per_row_stays_behind() {
         let form =
             format!("input %k: f32[s,1] {PLAIN_FORM} {QUOTIENT} %y: f32[b,s,4] = Mul(%n, %k) output %y");
-        check(
-            RecognizeLayerNorm,
+        becomes(
+            RECOGNIZE_LAYER_NORM,
             &form,
-            expect![[r#"
-            input %k: f32[s,1]
-            input %x: f32[b,s,4]
-            const %filled: f32[4] = [1, 1, 1, 1]
-            %n: f32[b,s,4] = LayerNormalization(%x, %filled)
-            %y: f32[b,s,4] = Mul(%n, %k)
-            output %y
-        "#]],
+            "input %k: f32[s,1] input %x: f32[b,s,4] const %filled: f32[4] = [1, 1, 1, 1] \
+             %n: f32[b,s,4] = LayerNormalization(%x, %filled) %y: f32[b,s,4] = Mul(%n, %k) output %y",
+            Feed { sizes: SIZES, ..SPECIAL },
         );
-        agrees(RecognizeLayerNorm, &form, Feed { sizes: SIZES, ..SPECIAL });
     }
 
     #[test]
@@ -204,7 +133,7 @@ mod tests {
             %mean: f32[2,1,3] = ReduceMean(%x, %axis) %d: f32[2,6,3] = Sub(%x, %mean) %sq: f32[2,6,3] = Mul(%d, %d) \
             %var: f32[2,1,3] = ReduceMean(%sq, %axis) %ve: f32[2,1,3] = Add(%var, %eps) %dev: f32[2,1,3] = Sqrt(%ve) \
             %y: f32[2,6,3] = Div(%d, %dev) output %y";
-        refuses(RecognizeLayerNorm, form, "the axes [1] are not the last ones");
+        refuses(RECOGNIZE_LAYER_NORM, form, "the axes [1] are not the last ones");
     }
 
     #[test]
@@ -213,7 +142,7 @@ mod tests {
             "%mean: f32[b,s,1] = ReduceMean(%x, %last)",
             "const %mid: i64[1] = [1] %mean: f32[b,1,4] = ReduceMean(%x, %mid)",
         );
-        leaves(RecognizeLayerNorm, &form);
+        leaves(RECOGNIZE_LAYER_NORM, &form);
     }
 
     #[test]
@@ -222,12 +151,12 @@ mod tests {
             %mean: f32[2,1] = ReduceMean(%x, %last) %d: f32[2,n] = Sub(%x, %mean) %sq: f32[2,n] = Mul(%d, %d) \
             %var: f32[2,1] = ReduceMean(%sq, %last) %ve: f32[2,1] = Add(%eps, %var) %dev: f32[2,1] = Sqrt(%ve) \
             %y: f32[2,n] = Div(%d, %dev) output %y";
-        refuses(RecognizeLayerNorm, form, "the size of a normalized axis is not known");
+        refuses(RECOGNIZE_LAYER_NORM, form, "the size of a normalized axis is not known");
     }
 
     #[test]
     fn a_variance_that_others_read_is_refused() {
         let form = format!("{PLAIN_FORM} {QUOTIENT} {AFFINE}, %var");
-        refuses(RecognizeLayerNorm, &form, "`var` is an output of the graph");
+        refuses(RECOGNIZE_LAYER_NORM, &form, "`var` is an output of the graph");
     }
 }

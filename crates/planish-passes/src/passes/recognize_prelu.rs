@@ -4,24 +4,14 @@ use planish_ir::{NodeId, ValueId};
 use planish_op::{LeakyRelu, Neg, Op, PRelu};
 
 use crate::pattern::{
-    Found, Miss, blocked, broadcasts_into, made_by, one_input, output, private, relying_on, rewrite_unary,
-    two_inputs,
+    Finder, Found, Miss, blocked, broadcasts_into, made_by, one_input, output, private, relying_on,
+    rewrite_unary, two_inputs,
 };
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// The positive part of a value minus its scaled negative part.
-pub(crate) struct RecognizePrelu;
-
-impl Rule for RecognizePrelu {
-    fn name(&self) -> &'static str {
-        "recognize_prelu"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_PRELU: Finder = Finder { name: "recognize_prelu", find };
 
 /// `sign · factor · relu(-x)`, or `relu(-x)` with a sign alone.
 struct Negative {
@@ -95,139 +85,76 @@ fn read_negative(cx: &View<'_>, value: ValueId) -> Option<Negative> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, SPECIAL, agrees};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, SPECIAL, becomes, leaves, refuses};
 
     const HEAD: &str = "input %x: f32[n,2,3] const %a: f32[2,1] = [0.25,-0.5] const %s: f32[] = [0.1] \
         %p: f32[n,2,3] = Relu(%x) %m: f32[n,2,3] = Neg(%x) %r: f32[n,2,3] = Relu(%m)";
 
     #[test]
-    fn a_difference_is_found() {
-        let form = format!("{HEAD} %t: f32[n,2,3] = Mul(%a, %r) %y: f32[n,2,3] = Sub(%p, %t) output %y");
-        check(
-            RecognizePrelu,
-            &form,
-            expect![[r#"
-            input %x: f32[n,2,3]
-            const %a: f32[2,1] = [0.25, -0.5]
-            %y: f32[n,2,3] = PRelu(%x, %a)
-            output %y
-        "#]],
-        );
-        agrees(RecognizePrelu, &form, Feed { sizes: &[("n", 4)], ..SPECIAL });
-    }
-
-    #[test]
-    fn a_sum_of_negated_parts_is_found() {
-        let form = format!(
-            "{HEAD} %q: f32[n,2,3] = Neg(%r) %t: f32[n,2,3] = Mul(%q, %a) %y: f32[n,2,3] = Add(%t, %p) output %y"
-        );
-        check(
-            RecognizePrelu,
-            &form,
-            expect![[r#"
-            input %x: f32[n,2,3]
-            const %a: f32[2,1] = [0.25, -0.5]
-            %y: f32[n,2,3] = PRelu(%x, %a)
-            output %y
-        "#]],
-        );
-        agrees(RecognizePrelu, &form, Feed { sizes: &[("n", 4)], ..SPECIAL });
+    fn differences_and_sums_of_negated_parts_are_found() {
+        for form in [
+            "%t: f32[n,2,3] = Mul(%a, %r) %y: f32[n,2,3] = Sub(%p, %t)",
+            "%q: f32[n,2,3] = Neg(%r) %t: f32[n,2,3] = Mul(%q, %a) %y: f32[n,2,3] = Add(%t, %p)",
+        ] {
+            becomes(
+                RECOGNIZE_PRELU,
+                &format!("{HEAD} {form} output %y"),
+                "input %x: f32[n,2,3] const %a: f32[2,1] = [0.25, -0.5] %y: f32[n,2,3] = PRelu(%x, %a) output %y",
+                Feed { sizes: &[("n", 4)], ..SPECIAL },
+            );
+        }
     }
 
     #[test]
     fn a_sum_with_negative_slopes_is_found() {
         let form = format!("{HEAD} %t: f32[n,2,3] = Mul(%a, %r) %y: f32[n,2,3] = Add(%p, %t) output %y");
-        check(
-            RecognizePrelu,
+        becomes(
+            RECOGNIZE_PRELU,
             &form,
-            expect![[r#"
-            input %x: f32[n,2,3]
-            const %a: f32[2,1] = [0.25, -0.5]
-            %Neg: f32[2,1] = Neg(%a)
-            %y: f32[n,2,3] = PRelu(%x, %Neg)
-            output %y
-        "#]],
+            "input %x: f32[n,2,3] const %a: f32[2,1] = [0.25, -0.5] %Neg: f32[2,1] = Neg(%a) \
+             %y: f32[n,2,3] = PRelu(%x, %Neg) output %y",
+            Feed { sizes: &[("n", 4)], ..SPECIAL },
         );
-        agrees(RecognizePrelu, &form, Feed { sizes: &[("n", 4)], ..SPECIAL });
     }
 
     #[test]
     fn one_slope_is_leaky_relu() {
         let form = format!("{HEAD} %t: f32[n,2,3] = Mul(%s, %r) %y: f32[n,2,3] = Sub(%p, %t) output %y");
-        check(
-            RecognizePrelu,
+        becomes(
+            RECOGNIZE_PRELU,
             &form,
-            expect![[r#"
-            input %x: f32[n,2,3]
-            %y: f32[n,2,3] = LeakyRelu(%x) {alpha=0.1}
-            output %y
-        "#]],
+            "input %x: f32[n,2,3] %y: f32[n,2,3] = LeakyRelu(%x) {alpha=0.1} output %y",
+            Feed { sizes: &[("n", 4)], ..SPECIAL },
         );
-        agrees(RecognizePrelu, &form, Feed { sizes: &[("n", 4)], ..SPECIAL });
     }
 
     #[test]
     fn slopes_with_more_axes_are_refused() {
-        check(
-            RecognizePrelu,
+        refuses(
+            RECOGNIZE_PRELU,
             "input %x: f32[3] input %a: f32[2,3] %p: f32[3] = Relu(%x) %m: f32[3] = Neg(%x) %r: f32[3] = Relu(%m) \
              %t: f32[2,3] = Mul(%a, %r) %y: f32[2,3] = Sub(%p, %t) output %y",
-            expect![[r#"
-                input %x: f32[3]
-                input %a: f32[2,3]
-                %p: f32[3] = Relu(%x)
-                %m: f32[3] = Neg(%x)
-                %r: f32[3] = Relu(%m)
-                %t: f32[2,3] = Mul(%a, %r)
-                %y: f32[2,3] = Sub(%p, %t)
-                output %y
-                refused at : the slopes do not fit the shape of the argument
-            "#]],
+            "the slopes do not fit the shape of the argument",
         );
     }
 
     #[test]
     fn a_part_that_others_read_is_refused() {
-        check(
-            RecognizePrelu,
+        refuses(
+            RECOGNIZE_PRELU,
             &format!("{HEAD} %t: f32[n,2,3] = Mul(%a, %r) %y: f32[n,2,3] = Sub(%p, %t) output %y, %p"),
-            expect![[r#"
-                input %x: f32[n,2,3]
-                const %a: f32[2,1] = [0.25, -0.5]
-                const %s: f32[] = 0.1
-                %p: f32[n,2,3] = Relu(%x)
-                %m: f32[n,2,3] = Neg(%x)
-                %r: f32[n,2,3] = Relu(%m)
-                %t: f32[n,2,3] = Mul(%a, %r)
-                %y: f32[n,2,3] = Sub(%p, %t)
-                output %y, %p
-                refused at : `p` is an output of the graph
-            "#]],
+            "`p` is an output of the graph",
         );
     }
 
     #[test]
     fn the_negative_part_of_another_value_stays() {
         let form = HEAD.replace("Neg(%x)", "Neg(%z)");
-        check(
-            RecognizePrelu,
+        leaves(
+            RECOGNIZE_PRELU,
             &format!(
                 "input %z: f32[n,2,3] {form} %t: f32[n,2,3] = Mul(%a, %r) %y: f32[n,2,3] = Sub(%p, %t) output %y"
             ),
-            expect![[r#"
-                input %z: f32[n,2,3]
-                input %x: f32[n,2,3]
-                const %a: f32[2,1] = [0.25, -0.5]
-                const %s: f32[] = 0.1
-                %p: f32[n,2,3] = Relu(%x)
-                %m: f32[n,2,3] = Neg(%z)
-                %r: f32[n,2,3] = Relu(%m)
-                %t: f32[n,2,3] = Mul(%a, %r)
-                %y: f32[n,2,3] = Sub(%p, %t)
-                output %y
-            "#]],
         );
     }
 }

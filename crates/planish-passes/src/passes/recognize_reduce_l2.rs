@@ -6,22 +6,12 @@
 use planish_ir::NodeId;
 use planish_op::{Op, ReduceL2};
 
-use crate::pattern::{Found, Miss, made_by, one_input, output, private, relying_on, two_inputs};
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, made_by, one_input, output, private, relying_on, two_inputs};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// Roots of sums of squares.
-pub(crate) struct RecognizeReduceL2;
-
-impl Rule for RecognizeReduceL2 {
-    fn name(&self) -> &'static str {
-        "recognize_reduce_l2"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_REDUCE_L2: Finder = Finder { name: "recognize_reduce_l2", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
@@ -85,7 +75,7 @@ mod tests {
             "{HEAD} %q: f32[n,8] = Mul(%x, %x) %s: f32[n,1] = ReduceSum(%q, %last) %y: f32[n,1] = Sqrt(%s) output %y"
         );
         check(
-            RecognizeReduceL2,
+            RECOGNIZE_REDUCE_L2,
             &product,
             expect![[r#"
             input %x: f32[n,8]
@@ -102,15 +92,15 @@ mod tests {
         let whole =
             format!("{HEAD} %s: f32[n,1] = ReduceSumSquare(%x, %last) %y: f32[n,1] = Sqrt(%s) output %y");
         for form in [product, power, whole] {
-            agrees(RecognizeReduceL2, &form, FEED);
-            agrees(RecognizeReduceL2, &form, Feed { special: &[], ..FEED });
+            agrees(RECOGNIZE_REDUCE_L2, &form, FEED);
+            agrees(RECOGNIZE_REDUCE_L2, &form, Feed { special: &[], ..FEED });
         }
     }
 
     #[test]
     fn other_products_stay() {
         leaves(
-            RecognizeReduceL2,
+            RECOGNIZE_REDUCE_L2,
             &format!(
                 "{HEAD} %q: f32[n,8] = Mul(%x, %z) %s: f32[n,1] = ReduceSum(%q, %last) %y: f32[n,1] = Sqrt(%s) output %y"
             ),
@@ -120,7 +110,7 @@ mod tests {
     #[test]
     fn squares_that_others_read_are_refused() {
         refuses(
-            RecognizeReduceL2,
+            RECOGNIZE_REDUCE_L2,
             &format!(
                 "{HEAD} %q: f32[n,8] = Mul(%x, %x) %s: f32[n,1] = ReduceSum(%q, %last) %y: f32[n,1] = Sqrt(%s) output %y, %q"
             ),

@@ -4,26 +4,16 @@ use planish_ir::NodeId;
 use planish_op::{Op, ReduceMean};
 
 use crate::pattern::{
-    Found, Miss, blocked, made_by, output, private, reduced_axes, relying_on, two_inputs, with_number,
+    Finder, Found, Miss, blocked, made_by, output, private, reduced_axes, relying_on, two_inputs, with_number,
 };
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// How far a factor may be from one over the number of elements, relatively: half a unit of `f32`.
 const MAX_FACTOR_ERROR: f64 = 6e-8;
 
 /// A ReduceSum divided by, or multiplied with one over, how much it adds up.
-pub(crate) struct RecognizeReduceMean;
-
-impl Rule for RecognizeReduceMean {
-    fn name(&self) -> &'static str {
-        "recognize_reduce_mean"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_REDUCE_MEAN: Finder = Finder { name: "recognize_reduce_mean", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
@@ -67,9 +57,7 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, SPECIAL, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, SPECIAL, agrees, becomes, leaves, refuses};
 
     const SUM: &str = "input %x: f32[n,8] const %last: i64[1] = [1] const %n8: f32[] = [8] const %e: f32[] = [0.125] \
         const %wide: f32[1,1,1] = [8] %s: f32[n,1] = ReduceSum(%x, %last) \"mean\"";
@@ -77,24 +65,20 @@ mod tests {
     #[test]
     fn quotients_and_products_are_found() {
         let form = format!("{SUM} %y: f32[n,1] = Div(%s, %n8) output %y");
-        check(
-            RecognizeReduceMean,
+        becomes(
+            RECOGNIZE_REDUCE_MEAN,
             &form,
-            expect![[r#"
-            input %x: f32[n,8]
-            const %last: i64[1] = [1]
-            %y: f32[n,1] = ReduceMean(%x, %last) "mean"
-            output %y
-        "#]],
+            "input %x: f32[n,8] const %last: i64[1] = [1] %y: f32[n,1] = ReduceMean(%x, %last) \"mean\" \
+             output %y",
+            Feed { sizes: &[("n", 9)], ..SPECIAL },
         );
-        agrees(RecognizeReduceMean, &form, Feed { sizes: &[("n", 9)], ..SPECIAL });
         let form = format!("{SUM} %y: f32[n,1] = Mul(%e, %s) output %y");
-        agrees(RecognizeReduceMean, &form, Feed { sizes: &[("n", 9)], ..SPECIAL });
+        agrees(RECOGNIZE_REDUCE_MEAN, &form, Feed { sizes: &[("n", 9)], ..SPECIAL });
     }
 
     #[test]
     fn another_divisor_stays() {
-        leaves(RecognizeReduceMean, &format!("{SUM} %y: f32[n,1] = Mul(%s, %n8) output %y"));
+        leaves(RECOGNIZE_REDUCE_MEAN, &format!("{SUM} %y: f32[n,1] = Mul(%s, %n8) output %y"));
     }
 
     #[test]
@@ -102,13 +86,13 @@ mod tests {
         let form = format!("{SUM} %y: f32[1,8] = Div(%s, %n8) output %y")
             .replace("i64[1] = [1]", "i64[1] = [0]")
             .replace("f32[n,1]", "f32[1,8]");
-        refuses(RecognizeReduceMean, &form, "the number of added elements is not known");
+        refuses(RECOGNIZE_REDUCE_MEAN, &form, "the number of added elements is not known");
     }
 
     #[test]
     fn a_divisor_with_more_axes_is_refused() {
         refuses(
-            RecognizeReduceMean,
+            RECOGNIZE_REDUCE_MEAN,
             &format!("{SUM} %y: f32[1,n,1] = Div(%s, %wide) output %y"),
             "the divisor adds axes to the sum",
         );
@@ -117,7 +101,7 @@ mod tests {
     #[test]
     fn a_sum_that_others_read_is_refused() {
         refuses(
-            RecognizeReduceMean,
+            RECOGNIZE_REDUCE_MEAN,
             &format!("{SUM} %y: f32[n,1] = Div(%s, %n8) output %y, %s"),
             "`s` is an output of the graph",
         );

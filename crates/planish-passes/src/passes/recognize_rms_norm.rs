@@ -3,24 +3,13 @@
 use planish_ir::NodeId;
 use planish_op::RMSNormalization;
 
-use super::recognize_layer_norm::first_of_last;
-use crate::normal::{affinity, fixed_sizes, is_parameter, normal, off_center, parameter};
-use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
-use crate::rule::{Match, Patch, Rule};
+use crate::normal::{Rows, affinity, is_parameter, normal, off_center, parameter, rows};
+use crate::pattern::{Finder, Found, Miss, output, private};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// Quotients of a value and its root mean square, with the scale after them.
-pub(crate) struct RecognizeRmsNorm;
-
-impl Rule for RecognizeRmsNorm {
-    fn name(&self) -> &'static str {
-        "recognize_rms_norm"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_RMS_NORM: Finder = Finder { name: "recognize_rms_norm", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let normal = normal(cx, root).ok_or(Miss::No)?;
@@ -29,18 +18,8 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
         return Err(Miss::No);
     }
     let x = normal.value;
-    let Some(first) = first_of_last(cx, x, &normal.axes) else {
-        return blocked(format!("the axes {:?} are not the last ones", normal.axes));
-    };
-    if normal.early_scale.is_some_and(|scale| !is_parameter(cx, scale, x, &normal.axes)) {
-        return blocked("the scale is not one number per normalized element");
-    }
-    let y = output(cx.node(root))?;
-    if !cx.same_type(x, y) {
-        return blocked("the result is not known to have the shape of the argument");
-    }
-    let sizes = fixed_sizes(cx, x, &normal.axes)?;
-    let mut inner = normal.nodes;
+    let Rows { y, axis, sizes } = rows(cx, root, x, &normal)?;
+    let inner = normal.nodes;
     private(cx, &inner, root)?;
     let mut after = affinity(cx, y, normal.early_scale, |id| is_parameter(cx, id, x, &normal.axes));
     if after.shift.take().is_some() {
@@ -50,19 +29,14 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     }
     let mut patch = Patch::new();
     let scale = parameter(cx, &mut patch, x, after.scale, &sizes, 1.0)?;
-    let rank = cx.rank(x).unwrap_or(first);
-    let op =
-        RMSNormalization { stash_type: 1, epsilon: normal.epsilon as f32, axis: first as i64 - rank as i64 };
-    let result = patch.node(&cx.node(root).name, op, &[x.into(), scale]);
-    patch.replace(after.result, result);
-    inner.extend(after.nodes);
-    Ok(relying_on(patch, &inner))
+    let op = RMSNormalization { stash_type: 1, epsilon: normal.epsilon as f32, axis };
+    after.replaced_by(patch, &cx.node(root).name, op, &[x.into(), scale], inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
+    use crate::agreement::{Feed, PLAIN, agrees, becomes, leaves, refuses};
     use crate::testing::check;
     use expect_test::expect;
 
@@ -80,7 +54,7 @@ mod tests {
             "{FORM} %q: f32[b,s,1] = Div(%one, %r) %n: f32[b,s,4] = Mul(%x, %q) %y: f32[b,s,4] = Mul(%w, %n) \"rms\" output %y"
         );
         check(
-            RecognizeRmsNorm,
+            RECOGNIZE_RMS_NORM,
             &form,
             expect![[r#"
             input %x: f32[b,s,4]
@@ -90,7 +64,7 @@ mod tests {
         "#]],
         );
         let special = [f64::NAN, f64::INFINITY, 0.0];
-        agrees(RecognizeRmsNorm, &form, Feed { sizes: SIZES, special: &special });
+        agrees(RECOGNIZE_RMS_NORM, &form, Feed { sizes: SIZES, special: &special });
     }
 
     #[test]
@@ -98,24 +72,20 @@ mod tests {
         let form = format!(
             "{FORM} %n: f32[b,s,4] = Div(%x, %r) %m: f32[b,s,4] = Mul(%n, %w) %y: f32[b,s,4] = Add(%m, %w) output %y"
         );
-        check(
-            RecognizeRmsNorm,
+        becomes(
+            RECOGNIZE_RMS_NORM,
             &form,
-            expect![[r#"
-            input %x: f32[b,s,4]
-            const %w: f32[4] = [1, 2, 3, 4]
-            %m: f32[b,s,4] = RMSNormalization(%x, %w) {epsilon=1e-6}
-            %y: f32[b,s,4] = Add(%m, %w)
-            output %y
-        "#]],
+            "input %x: f32[b,s,4] const %w: f32[4] = [1, 2, 3, 4] \
+             %m: f32[b,s,4] = RMSNormalization(%x, %w) {epsilon=1e-6} %y: f32[b,s,4] = Add(%m, %w) \
+             output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeRmsNorm, &form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
     fn the_mean_square_of_another_value_stays() {
         leaves(
-            RecognizeRmsNorm,
+            RECOGNIZE_RMS_NORM,
             &format!("{FORM} input %z: f32[b,s,4] %y: f32[b,s,4] = Div(%z, %r) output %y"),
         );
     }
@@ -123,7 +93,7 @@ mod tests {
     #[test]
     fn a_root_that_others_read_is_refused() {
         refuses(
-            RecognizeRmsNorm,
+            RECOGNIZE_RMS_NORM,
             &format!("{FORM} %y: f32[b,s,4] = Div(%x, %r) output %y, %r"),
             "`r` is an output of the graph",
         );
@@ -134,6 +104,6 @@ mod tests {
         let form = format!("{FORM} %y: f32[b,s,4] = Div(%x, %r) output %y")
             .replace("[-1]", "[0]")
             .replace("f32[b,s,1]", "f32[1,s,4]");
-        refuses(RecognizeRmsNorm, &form, "the axes [0] are not the last ones");
+        refuses(RECOGNIZE_RMS_NORM, &form, "the axes [0] are not the last ones");
     }
 }

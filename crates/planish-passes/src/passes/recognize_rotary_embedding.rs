@@ -7,26 +7,18 @@ use planish_ir::{NodeId, ValueId};
 use planish_op::{Op, Reshape, RotaryEmbedding, Slice};
 use planish_tensor::{Dim, Shape, Tensor, normalize_axis};
 
-use crate::pattern::{Found, Miss, blocked, made_by, one_input, output, private, relying_on, two_inputs};
+use crate::pattern::{
+    Finder, Found, Miss, blocked, made_by, one_input, output, private, relying_on, two_inputs,
+};
 use crate::reshape::{reshaped_input, target};
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// How many nodes a table may be away from the concatenation that doubles it.
 const MAX_STEPS: usize = 8;
 
 /// Sums of a value and its rotated halves, each times a table.
-pub(crate) struct RecognizeRotaryEmbedding;
-
-impl Rule for RecognizeRotaryEmbedding {
-    fn name(&self) -> &'static str {
-        "recognize_rotary_embedding"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_ROTARY_EMBEDDING: Finder = Finder { name: "recognize_rotary_embedding", find };
 
 /// The pieces of one embedding.
 struct Parts {
@@ -201,9 +193,7 @@ fn cache(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, agrees, becomes, leaves, refuses};
 
     const FEED: Feed<'static> = Feed { sizes: &[("b", 2)], ..PLAIN };
 
@@ -221,35 +211,23 @@ mod tests {
     #[test]
     fn computed_tables_are_found() {
         let form = format!("{TABLES} {HALVES} {SUM}");
-        check(
-            RecognizeRotaryEmbedding,
+        becomes(
+            RECOGNIZE_ROTARY_EMBEDDING,
             &form,
-            expect![[r#"
-            input %x: f32[b,3,5,4]
-            input %f: f32[b,5,2]
-            const %one: i64[1] = [1]
-            const %start: i64[1] = [0]
-            const %end: i64[1] = [2]
-            const %axis: i64[1] = [-1]
-            const %shape: i64[3] = [0, 5, 2]
-            const %start.1: i64[1] = [0]
-            const %end.1: i64[1] = [2]
-            const %axis.1: i64[1] = [-1]
-            const %shape.1: i64[3] = [0, 5, 2]
-            %ff: f32[b,5,4] = Concat(%f, %f) {axis=-1}
-            %c0: f32[b,5,4] = Cos(%ff)
-            %s0: f32[b,5,4] = Sin(%ff)
-            %cos: f32[b,1,5,4] = Unsqueeze(%c0, %one)
-            %sin: f32[b,1,5,4] = Unsqueeze(%s0, %one)
-            %rope: f32[b,1,5,2] = Slice(%cos, %start, %end, %axis) "rope"
-            %rope.1: f32[b,5,2] = Reshape(%rope, %shape) "rope"
-            %rope.2: f32[b,1,5,2] = Slice(%sin, %start.1, %end.1, %axis.1) "rope"
-            %rope.3: f32[b,5,2] = Reshape(%rope.2, %shape.1) "rope"
-            %y: f32[b,3,5,4] = RotaryEmbedding(%x, %rope.1, %rope.3) "rope"
-            output %y
-        "#]],
+            "input %x: f32[b,3,5,4] input %f: f32[b,5,2] const %one: i64[1] = [1] \
+             const %start: i64[1] = [0] const %end: i64[1] = [2] const %axis: i64[1] = [-1] \
+             const %shape: i64[3] = [0, 5, 2] const %start.1: i64[1] = [0] const %end.1: i64[1] = [2] \
+             const %axis.1: i64[1] = [-1] const %shape.1: i64[3] = [0, 5, 2] \
+             %ff: f32[b,5,4] = Concat(%f, %f) {axis=-1} %c0: f32[b,5,4] = Cos(%ff) \
+             %s0: f32[b,5,4] = Sin(%ff) %cos: f32[b,1,5,4] = Unsqueeze(%c0, %one) \
+             %sin: f32[b,1,5,4] = Unsqueeze(%s0, %one) \
+             %rope: f32[b,1,5,2] = Slice(%cos, %start, %end, %axis) \"rope\" \
+             %rope.1: f32[b,5,2] = Reshape(%rope, %shape) \"rope\" \
+             %rope.2: f32[b,1,5,2] = Slice(%sin, %start.1, %end.1, %axis.1) \"rope\" \
+             %rope.3: f32[b,5,2] = Reshape(%rope.2, %shape.1) \"rope\" \
+             %y: f32[b,3,5,4] = RotaryEmbedding(%x, %rope.1, %rope.3) \"rope\" output %y",
+            FEED,
         );
-        agrees(RecognizeRotaryEmbedding, &form, FEED);
     }
 
     #[test]
@@ -258,7 +236,7 @@ mod tests {
             const %two: i64[2] = [2,2] %x1: f32[1,3,2,2], %x2: f32[1,3,2,2] = Split(%x, %two) {axis=-1} \
             %neg: f32[1,3,2,2] = Neg(%x2) %rot: f32[1,3,2,4] = Concat(%neg, %x1) {axis=-1} \
             %m: f32[1,3,2,4] = Mul(%sin, %rot) %a: f32[1,3,2,4] = Mul(%x, %cos) %y: f32[1,3,2,4] = Add(%m, %a) output %y";
-        agrees(RecognizeRotaryEmbedding, form, PLAIN);
+        agrees(RECOGNIZE_ROTARY_EMBEDDING, form, PLAIN);
     }
 
     #[test]
@@ -266,7 +244,7 @@ mod tests {
         let form = format!("{TABLES} {HALVES} {SUM}")
             .replace("Concat(%f, %f)", "Concat(%f, %g)")
             .replace("input %f:", "input %g: f32[b,5,2] input %f:");
-        refuses(RecognizeRotaryEmbedding, &form, "the halves of the table are not known to be equal");
+        refuses(RECOGNIZE_ROTARY_EMBEDDING, &form, "the halves of the table are not known to be equal");
     }
 
     #[test]
@@ -275,7 +253,7 @@ mod tests {
             .replace("f32[b,5,", "f32[1,5,")
             .replace("f32[b,1,5,4]", "f32[1,1,5,4]");
         refuses(
-            RecognizeRotaryEmbedding,
+            RECOGNIZE_ROTARY_EMBEDDING,
             &form,
             "the table does not have a row for every step of every sequence",
         );
@@ -284,16 +262,19 @@ mod tests {
     #[test]
     fn other_halves_and_signs_stay() {
         leaves(
-            RecognizeRotaryEmbedding,
+            RECOGNIZE_ROTARY_EMBEDDING,
             &format!("{TABLES} {HALVES} {SUM}").replace("Concat(%neg, %x1)", "Concat(%x1, %neg)"),
         );
-        leaves(RecognizeRotaryEmbedding, &format!("{TABLES} {HALVES} {SUM}").replace("Neg(%x2)", "Neg(%x1)"));
+        leaves(
+            RECOGNIZE_ROTARY_EMBEDDING,
+            &format!("{TABLES} {HALVES} {SUM}").replace("Neg(%x2)", "Neg(%x1)"),
+        );
     }
 
     #[test]
     fn rotated_halves_that_others_read_are_refused() {
         refuses(
-            RecognizeRotaryEmbedding,
+            RECOGNIZE_ROTARY_EMBEDDING,
             &format!("{TABLES} {HALVES} {SUM}, %rot"),
             "`rot` is an output of the graph",
         );

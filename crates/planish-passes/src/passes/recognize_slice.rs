@@ -5,22 +5,12 @@ use planish_ir::{NodeId, ValueId};
 use planish_op::{Op, Slice, Transpose};
 use planish_tensor::{Dim, Shape, Tensor, normalize_axis};
 
-use crate::pattern::{Found, Miss, blocked, made_by, one_input, output};
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, one_input, output};
+use crate::rule::{Operand, Patch};
 use crate::view::View;
 
 /// Gather of one constant index from an axis that a Reshape made.
-pub(crate) struct RecognizeSlice;
-
-impl Rule for RecognizeSlice {
-    fn name(&self) -> &'static str {
-        "recognize_slice"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_SLICE: Finder = Finder { name: "recognize_slice", find };
 
 /// The axis and index of a Gather that takes one part of a value.
 fn selected(cx: &View<'_>, id: NodeId) -> Option<(ValueId, usize, i64)> {
@@ -103,9 +93,7 @@ fn parts(before: &Shape, after: &Shape, axis: usize) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, agrees, becomes, leaves, refuses};
 
     const FEED: Feed<'static> = Feed { sizes: &[("b", 2)], ..PLAIN };
 
@@ -116,23 +104,15 @@ mod tests {
 
     #[test]
     fn parts_of_a_projection_are_slices() {
-        check(
-            RecognizeSlice,
+        becomes(
+            RECOGNIZE_SLICE,
             &format!("{FORM} output %q, %v"),
-            expect![[r#"
-            input %x: f32[5,b,12]
-            const %start: i64[1] = [0]
-            const %end: i64[1] = [4]
-            const %axis: i64[1] = [2]
-            const %start.1: i64[1] = [8]
-            const %end.1: i64[1] = [12]
-            const %axis.1: i64[1] = [2]
-            %q: f32[5,b,4] = Slice(%x, %start, %end, %axis) "q"
-            %v: f32[5,b,4] = Slice(%x, %start.1, %end.1, %axis.1) "v"
-            output %q, %v
-        "#]],
+            "input %x: f32[5,b,12] const %start: i64[1] = [0] const %end: i64[1] = [4] \
+             const %axis: i64[1] = [2] const %start.1: i64[1] = [8] const %end.1: i64[1] = [12] \
+             const %axis.1: i64[1] = [2] %q: f32[5,b,4] = Slice(%x, %start, %end, %axis) \"q\" \
+             %v: f32[5,b,4] = Slice(%x, %start.1, %end.1, %axis.1) \"v\" output %q, %v",
+            FEED,
         );
-        agrees(RecognizeSlice, &format!("{FORM} output %q, %v"), FEED);
     }
 
     #[test]
@@ -140,23 +120,17 @@ mod tests {
         let form = "input %x: f32[b,6,5] const %by: i64[4] = [0,2,3,5] const %i: i64[] = [1] \
             %r: f32[b,2,3,5] = Reshape(%x, %by) %t: f32[2,5,b,3] = Transpose(%r) {perm=[1,3,0,2]} \
             %y: f32[5,b,3] = Gather(%t, %i) output %y";
-        check(
-            RecognizeSlice,
+        becomes(
+            RECOGNIZE_SLICE,
             form,
-            expect![[r#"
-            input %x: f32[b,6,5]
-            const %start: i64[1] = [3]
-            const %end: i64[1] = [6]
-            const %axis: i64[1] = [1]
-            %Slice: f32[b,3,5] = Slice(%x, %start, %end, %axis)
-            %y: f32[5,b,3] = Transpose(%Slice) {perm=[2,0,1]}
-            output %y
-        "#]],
+            "input %x: f32[b,6,5] const %start: i64[1] = [3] const %end: i64[1] = [6] \
+             const %axis: i64[1] = [1] %Slice: f32[b,3,5] = Slice(%x, %start, %end, %axis) \
+             %y: f32[5,b,3] = Transpose(%Slice) {perm=[2,0,1]} output %y",
+            FEED,
         );
-        agrees(RecognizeSlice, form, FEED);
         let form = "input %x: f32[b,6,5] const %by: i64[4] = [0,2,3,5] const %i: i64[] = [1] \
             %r: f32[b,2,3,5] = Reshape(%x, %by) %y: f32[b,3,5] = Gather(%r, %i) {axis=1} output %y";
-        agrees(RecognizeSlice, form, FEED);
+        agrees(RECOGNIZE_SLICE, form, FEED);
     }
 
     #[test]
@@ -164,19 +138,19 @@ mod tests {
         let text = format!("{FORM} %z: f32[3,5,b,4] = Relu(%t) output %q, %z")
             .replace("%v: f32[5,b,4] = Gather(%t, %i2) \"v\"", "")
             .replace("const %i2: i64[] = [-1]", "");
-        refuses(RecognizeSlice, &text, "`t` is read in other ways too");
+        refuses(RECOGNIZE_SLICE, &text, "`t` is read in other ways too");
     }
 
     #[test]
     fn indices_of_the_run_and_other_axes_stay() {
         leaves(
-            RecognizeSlice,
+            RECOGNIZE_SLICE,
             "input %x: f32[5,b,12] input %i: i64[] const %by: i64[4] = [0,0,3,4] %r: f32[5,b,3,4] = Reshape(%x, %by) \
              %y: f32[5,b,4] = Gather(%r, %i) {axis=2} output %y",
         );
         // Index 0 of the inner axis is no run of elements.
         leaves(
-            RecognizeSlice,
+            RECOGNIZE_SLICE,
             "input %x: f32[5,b,12] const %i: i64[] = [0] const %by: i64[4] = [0,0,3,4] \
              %r: f32[5,b,3,4] = Reshape(%x, %by) %y: f32[5,b,3] = Gather(%r, %i) {axis=3} output %y",
         );

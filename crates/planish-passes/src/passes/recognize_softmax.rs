@@ -9,23 +9,13 @@ use planish_ir::{Node, NodeId, ValueId};
 use planish_op::{LogSoftmax, Op, Softmax};
 
 use crate::pattern::{
-    Found, Miss, Reduction, blocked, kept_reduction, made_by, one_input, rewrite_unary, two_inputs,
+    Finder, Found, Miss, Reduction, blocked, kept_reduction, made_by, one_input, rewrite_unary, two_inputs,
 };
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// Exponentials over their sum, and differences to the logarithm of that sum.
-pub(crate) struct RecognizeSoftmax;
-
-impl Rule for RecognizeSoftmax {
-    fn name(&self) -> &'static str {
-        "recognize_softmax"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_SOFTMAX: Finder = Finder { name: "recognize_softmax", find };
 
 /// What was read: the operand, the axes that both reductions go over, the nodes.
 struct Parts {
@@ -121,7 +111,7 @@ fn below_maximum(cx: &View<'_>, value: ValueId, axes: &[usize]) -> Option<(Value
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, SPECIAL, agrees, refuses};
+    use crate::agreement::{Feed, SPECIAL, agrees, becomes, refuses};
     use crate::testing::check;
     use expect_test::expect;
 
@@ -136,10 +126,10 @@ mod tests {
             "%r: f32[n,1] = Reciprocal(%s) %y: f32[n,6] = Mul(%r, %e) output %y",
         ] {
             let form = format!("{HEAD} {tail}");
-            agrees(RecognizeSoftmax, &form, Feed { sizes: SIZES, ..SPECIAL });
+            agrees(RECOGNIZE_SOFTMAX, &form, Feed { sizes: SIZES, ..SPECIAL });
         }
         check(
-            RecognizeSoftmax,
+            RECOGNIZE_SOFTMAX,
             &format!("{HEAD} %y: f32[n,6] = Div(%e, %s) \"soft\" output %y"),
             expect![[r#"
                 input %x: f32[n,6]
@@ -156,28 +146,24 @@ mod tests {
              %y: f32[n,6] = Div(%e, %s1) output %y",
             &HEAD[..HEAD.find("%s:").unwrap()]
         );
-        agrees(RecognizeSoftmax, &form, Feed { sizes: SIZES, ..SPECIAL });
+        agrees(RECOGNIZE_SOFTMAX, &form, Feed { sizes: SIZES, ..SPECIAL });
     }
 
     #[test]
     fn the_logarithm_is_found() {
         let form = format!("{HEAD} %l: f32[n,1] = Log(%s) %y: f32[n,6] = Sub(%d, %l) output %y");
-        check(
-            RecognizeSoftmax,
+        becomes(
+            RECOGNIZE_SOFTMAX,
             &form,
-            expect![[r#"
-            input %x: f32[n,6]
-            %y: f32[n,6] = LogSoftmax(%x)
-            output %y
-        "#]],
+            "input %x: f32[n,6] %y: f32[n,6] = LogSoftmax(%x) output %y",
+            Feed { sizes: SIZES, ..SPECIAL },
         );
-        agrees(RecognizeSoftmax, &form, Feed { sizes: SIZES, ..SPECIAL });
     }
 
     #[test]
     fn exponentials_that_may_overflow_are_refused() {
         refuses(
-            RecognizeSoftmax,
+            RECOGNIZE_SOFTMAX,
             "input %x: f32[n,6] const %last: i64[1] = [-1] %e: f32[n,6] = Exp(%x) \
              %s: f32[n,1] = ReduceSum(%e, %last) %y: f32[n,6] = Div(%e, %s) output %y",
             "the maximum is not taken off first, so that other inputs overflow",
@@ -187,7 +173,7 @@ mod tests {
     #[test]
     fn the_logarithm_of_a_softmax_is_refused() {
         refuses(
-            RecognizeSoftmax,
+            RECOGNIZE_SOFTMAX,
             "input %x: f32[n,6] %s: f32[n,6] = Softmax(%x) %y: f32[n,6] = Log(%s) output %y",
             "the logarithm of a softmax that underflows is minus infinity",
         );
@@ -198,13 +184,13 @@ mod tests {
         let form = format!("{HEAD} %y: f32[n,6] = Div(%e, %s) output %y")
             .replace("i64[1] = [-1]", "i64[2] = [0,1]")
             .replace("f32[n,1]", "f32[1,1]");
-        refuses(RecognizeSoftmax, &form, "the sum goes over the axes [0, 1], that of softmax over one");
+        refuses(RECOGNIZE_SOFTMAX, &form, "the sum goes over the axes [0, 1], that of softmax over one");
     }
 
     #[test]
     fn a_sum_that_others_read_is_refused() {
         refuses(
-            RecognizeSoftmax,
+            RECOGNIZE_SOFTMAX,
             &format!("{HEAD} %y: f32[n,6] = Div(%e, %s) output %y, %s"),
             "`s` is an output of the graph",
         );

@@ -6,22 +6,12 @@
 use planish_ir::{NodeId, ValueId};
 use planish_op::{Op, Softplus};
 
-use crate::pattern::{Found, Miss, made_by, one_input, rewrite_unary, two_inputs, with_number};
-use crate::rule::{Match, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, made_by, one_input, rewrite_unary, two_inputs, with_number};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// The logarithm of one plus an exponential.
-pub(crate) struct RecognizeSoftplus;
-
-impl Rule for RecognizeSoftplus {
-    fn name(&self) -> &'static str {
-        "recognize_softplus"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_SOFTPLUS: Finder = Finder { name: "recognize_softplus", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let (x, parts) = read(cx, root).ok_or(Miss::No)?;
@@ -40,57 +30,28 @@ fn read(cx: &View<'_>, root: NodeId) -> Option<(ValueId, [NodeId; 2])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{PLAIN, agrees};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{PLAIN, becomes, leaves, refuses};
 
     const FORM: &str = "input %x: f32[16] const %one: f32[] = [1] %e: f32[16] = Exp(%x) \
         %s: f32[16] = Add(%one, %e) %y: f32[16] = Log(%s)";
 
     #[test]
     fn the_written_form_is_found() {
-        check(
-            RecognizeSoftplus,
+        becomes(
+            RECOGNIZE_SOFTPLUS,
             &format!("{FORM} output %y"),
-            expect![[r#"
-            input %x: f32[16]
-            %y: f32[16] = Softplus(%x)
-            output %y
-        "#]],
+            "input %x: f32[16] %y: f32[16] = Softplus(%x) output %y",
+            PLAIN,
         );
-        agrees(RecognizeSoftplus, &format!("{FORM} output %y"), PLAIN);
     }
 
     #[test]
     fn another_summand_stays() {
-        check(
-            RecognizeSoftplus,
-            &format!("{FORM} output %y").replace("[1]", "[2]"),
-            expect![[r#"
-            input %x: f32[16]
-            const %one: f32[] = 2
-            %e: f32[16] = Exp(%x)
-            %s: f32[16] = Add(%one, %e)
-            %y: f32[16] = Log(%s)
-            output %y
-        "#]],
-        );
+        leaves(RECOGNIZE_SOFTPLUS, &format!("{FORM} output %y").replace("[1]", "[2]"));
     }
 
     #[test]
     fn a_sum_that_others_read_is_refused() {
-        check(
-            RecognizeSoftplus,
-            &format!("{FORM} output %y, %s"),
-            expect![[r#"
-            input %x: f32[16]
-            const %one: f32[] = 1
-            %e: f32[16] = Exp(%x)
-            %s: f32[16] = Add(%one, %e)
-            %y: f32[16] = Log(%s)
-            output %y, %s
-            refused at : `s` is an output of the graph
-        "#]],
-        );
+        refuses(RECOGNIZE_SOFTPLUS, &format!("{FORM} output %y, %s"), "`s` is an output of the graph");
     }
 }

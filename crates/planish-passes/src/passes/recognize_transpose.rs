@@ -8,9 +8,9 @@ use planish_ir::{NodeId, ValueId};
 use planish_op::Reshape;
 use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::pattern::{Found, Miss, blocked, output, private, relying_on};
+use crate::pattern::{Finder, Found, Miss, blocked, output, private, relying_on};
 use crate::reshape::{reshaped_input, target};
-use crate::rule::{Match, Operand, Patch, Rule};
+use crate::rule::{Operand, Patch};
 use crate::transpose::{after, transpose_op, transposed};
 use crate::view::View;
 
@@ -18,17 +18,7 @@ use crate::view::View;
 const MAX_TURNS: usize = 8;
 
 /// Reshape, Transpose, Reshape (or Squeeze, Unsqueeze, Flatten) with at most one change of shape left.
-pub(crate) struct RecognizeTranspose;
-
-impl Rule for RecognizeTranspose {
-    fn name(&self) -> &'static str {
-        "recognize_transpose"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const RECOGNIZE_TRANSPOSE: Finder = Finder { name: "recognize_transpose", find };
 
 fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let node = cx.node(root);
@@ -260,9 +250,7 @@ fn reshape(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::{Feed, PLAIN, agrees, leaves, refuses};
-    use crate::testing::check;
-    use expect_test::expect;
+    use crate::agreement::{Feed, PLAIN, agrees, becomes, leaves, refuses};
 
     const SIZES: &[(&str, i64)] = &[("b", 2), ("s", 5)];
 
@@ -271,16 +259,12 @@ mod tests {
         let form = "input %x: f32[b,3,5,4] const %m: i64[3] = [-1,5,4] const %back: i64[4] = [-1,3,4,5] \
             %a: f32[3*b,5,4] = Reshape(%x, %m) %t: f32[3*b,4,5] = Transpose(%a) {perm=[0,2,1]} \
             %y: f32[b,3,4,5] = Reshape(%t, %back) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[b,3,5,4]
-            %y: f32[b,3,4,5] = Transpose(%x) {perm=[0,1,3,2]}
-            output %y
-        "#]],
+            "input %x: f32[b,3,5,4] %y: f32[b,3,4,5] = Transpose(%x) {perm=[0,1,3,2]} output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeTranspose, form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
@@ -289,18 +273,14 @@ mod tests {
         let form = "input %x: f32[5,b,12] const %m: i64[3] = [5,-1,4] const %back: i64[4] = [-1,3,5,4] \
             %a: f32[5,3*b,4] = Reshape(%x, %m) %t: f32[3*b,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %y: f32[b,3,5,4] = Reshape(%t, %back) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[5,b,12]
-            const %shape: i64[4] = [5, 0, 3, 4]
-            %Reshape: f32[5,b,3,4] = Reshape(%x, %shape)
-            %y: f32[b,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]}
-            output %y
-        "#]],
+            "input %x: f32[5,b,12] const %shape: i64[4] = [5, 0, 3, 4] \
+             %Reshape: f32[5,b,3,4] = Reshape(%x, %shape) \
+             %y: f32[b,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]} output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeTranspose, form, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]
@@ -308,20 +288,16 @@ mod tests {
         let form = "input %x: f32[5,b,3,4] const %zero: i64[1] = [0] const %three: i64[1] = [3] \
             %a: f32[1,5,b,3,4] = Unsqueeze(%x, %zero) %t: f32[3,5,b,1,4] = Transpose(%a) {perm=[3,1,2,0,4]} \
             %y: f32[3,5,b,4] = Squeeze(%t, %three) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[5,b,3,4]
-            %y: f32[3,5,b,4] = Transpose(%x) {perm=[2,0,1,3]}
-            output %y
-        "#]],
+            "input %x: f32[5,b,3,4] %y: f32[3,5,b,4] = Transpose(%x) {perm=[2,0,1,3]} output %y",
+            Feed { sizes: SIZES, ..PLAIN },
         );
-        agrees(RecognizeTranspose, form, Feed { sizes: SIZES, ..PLAIN });
         let form = "input %x: f32[1,6,4] const %m: i64[3] = [2,3,4] const %back: i64[3] = [12,2,1] \
             %a: f32[2,3,4] = Reshape(%x, %m) %t: f32[3,4,2] = Transpose(%a) {perm=[1,2,0]} \
             %y: f32[12,2,1] = Reshape(%t, %back) output %y";
-        leaves(RecognizeTranspose, form);
+        leaves(RECOGNIZE_TRANSPOSE, form);
     }
 
     #[test]
@@ -330,43 +306,35 @@ mod tests {
         let form = "input %x: f32[5,1,12] const %m: i64[5] = [1,5,1,3,4] const %back: i64[4] = [3,5,1,4] \
             %a: f32[1,5,1,3,4] = Reshape(%x, %m) %t: f32[3,5,1,1,4] = Transpose(%a) {perm=[3,1,2,0,4]} \
             %y: f32[3,5,1,4] = Reshape(%t, %back) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[5,1,12]
-            const %shape: i64[4] = [5, 1, 3, 4]
-            %Reshape: f32[5,1,3,4] = Reshape(%x, %shape)
-            %y: f32[3,5,1,4] = Transpose(%Reshape) {perm=[2,0,1,3]}
-            output %y
-        "#]],
+            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
+             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) \
+             %y: f32[3,5,1,4] = Transpose(%Reshape) {perm=[2,0,1,3]} output %y",
+            PLAIN,
         );
-        agrees(RecognizeTranspose, form, PLAIN);
         let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,5,4] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %y: f32[1,3,5,4] = Reshape(%t, %back) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[5,1,12]
-            const %shape: i64[4] = [5, 1, 3, 4]
-            %Reshape: f32[5,1,3,4] = Reshape(%x, %shape)
-            %y: f32[1,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]}
-            output %y
-        "#]],
+            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
+             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) \
+             %y: f32[1,3,5,4] = Transpose(%Reshape) {perm=[1,2,0,3]} output %y",
+            PLAIN,
         );
-        agrees(RecognizeTranspose, form, PLAIN);
         // More of them after than before.
         let form = "input %x: f32[5,12] const %m: i64[3] = [5,3,4] const %back: i64[5] = [1,3,5,1,4] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %y: f32[1,3,5,1,4] = Reshape(%t, %back) output %y";
-        agrees(RecognizeTranspose, form, PLAIN);
+        agrees(RECOGNIZE_TRANSPOSE, form, PLAIN);
         // Fewer, and nothing that moves.
         let form = "input %x: f32[1,5,12] const %m: i64[4] = [5,1,3,4] const %back: i64[3] = [5,3,4] \
             %a: f32[5,1,3,4] = Reshape(%x, %m) %t: f32[1,5,3,4] = Transpose(%a) {perm=[1,0,2,3]} \
             %y: f32[5,3,4] = Reshape(%t, %back) output %y";
-        agrees(RecognizeTranspose, form, PLAIN);
+        agrees(RECOGNIZE_TRANSPOSE, form, PLAIN);
     }
 
     #[test]
@@ -374,20 +342,16 @@ mod tests {
         let form = "input %x: f32[5,1,12] const %m: i64[3] = [5,3,4] const %back: i64[4] = [1,3,4,5] \
             %a: f32[5,3,4] = Reshape(%x, %m) %t: f32[3,5,4] = Transpose(%a) {perm=[1,0,2]} \
             %u: f32[3,4,5] = Transpose(%t) {perm=[0,2,1]} %y: f32[1,3,4,5] = Reshape(%u, %back) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[5,1,12]
-            const %shape: i64[4] = [5, 1, 3, 4]
-            %Reshape: f32[5,1,3,4] = Reshape(%x, %shape)
-            %y: f32[1,3,4,5] = Transpose(%Reshape) {perm=[1,2,3,0]}
-            output %y
-        "#]],
+            "input %x: f32[5,1,12] const %shape: i64[4] = [5, 1, 3, 4] \
+             %Reshape: f32[5,1,3,4] = Reshape(%x, %shape) \
+             %y: f32[1,3,4,5] = Transpose(%Reshape) {perm=[1,2,3,0]} output %y",
+            PLAIN,
         );
-        agrees(RecognizeTranspose, form, PLAIN);
         refuses(
-            RecognizeTranspose,
+            RECOGNIZE_TRANSPOSE,
             &form.replace("output %y", "output %y, %t"),
             "`t` is an output of the graph",
         );
@@ -398,23 +362,19 @@ mod tests {
         let form = "input %x: f32[2,3,4] const %m: i64[4] = [1,2,3,4] const %back: i64[2] = [2,12] \
             %a: f32[1,2,3,4] = Reshape(%x, %m) %t: f32[2,1,3,4] = Transpose(%a) {perm=[1,0,2,3]} \
             %y: f32[2,12] = Reshape(%t, %back) output %y";
-        check(
-            RecognizeTranspose,
+        becomes(
+            RECOGNIZE_TRANSPOSE,
             form,
-            expect![[r#"
-            input %x: f32[2,3,4]
-            const %shape: i64[2] = [2, 12]
-            %y: f32[2,12] = Reshape(%x, %shape)
-            output %y
-        "#]],
+            "input %x: f32[2,3,4] const %shape: i64[2] = [2, 12] %y: f32[2,12] = Reshape(%x, %shape) \
+             output %y",
+            PLAIN,
         );
-        agrees(RecognizeTranspose, form, PLAIN);
     }
 
     #[test]
     fn a_shuffle_of_channels_stays() {
         leaves(
-            RecognizeTranspose,
+            RECOGNIZE_TRANSPOSE,
             "input %x: f32[b,6,7,7] const %m: i64[5] = [-1,2,3,7,7] const %back: i64[4] = [-1,6,7,7] \
              %a: f32[b,2,3,7,7] = Reshape(%x, %m) %t: f32[b,3,2,7,7] = Transpose(%a) {perm=[0,2,1,3,4]} \
              %y: f32[b,6,7,7] = Reshape(%t, %back) output %y",
@@ -424,7 +384,7 @@ mod tests {
     #[test]
     fn sizes_of_the_run_are_refused() {
         refuses(
-            RecognizeTranspose,
+            RECOGNIZE_TRANSPOSE,
             "input %x: f32[2*b,s] input %m: i64[2] input %back: i64[3] %a: f32[b,2*s] = Reshape(%x, %m) \
              %t: f32[2*s,b] = Transpose(%a) {perm=[1,0]} %y: f32[2,s,b] = Reshape(%t, %back) output %y",
             "two dimensions are known only at run time",
@@ -434,7 +394,7 @@ mod tests {
     #[test]
     fn a_transpose_that_others_read_is_refused() {
         refuses(
-            RecognizeTranspose,
+            RECOGNIZE_TRANSPOSE,
             "input %x: f32[b,3,5,4] const %m: i64[3] = [-1,5,4] const %back: i64[4] = [-1,3,4,5] \
              %a: f32[3*b,5,4] = Reshape(%x, %m) %t: f32[3*b,4,5] = Transpose(%a) {perm=[0,2,1]} \
              %y: f32[b,3,4,5] = Reshape(%t, %back) output %y, %t",

@@ -5,23 +5,13 @@ use planish_ir::{NodeId, ValueId};
 use planish_op::{Add, Gemm, MatMul, Op, Reshape};
 use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::pattern::{Found, Miss, blocked, made_by, output, private, relying_on, two_inputs};
+use crate::pattern::{Finder, Found, Miss, blocked, made_by, output, private, relying_on, two_inputs};
 use crate::reshape::target;
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// Reshape, product, Reshape with the same leading axes at both ends.
-pub(crate) struct UnmergeRows;
-
-impl Rule for UnmergeRows {
-    fn name(&self) -> &'static str {
-        "unmerge_rows"
-    }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        find(cx, id).into()
-    }
-}
+pub(crate) const UNMERGE_ROWS: Finder = Finder { name: "unmerge_rows", find };
 
 /// A product of merged rows: its first operand, the weights, what is added, its nodes.
 struct Layer {
@@ -130,7 +120,7 @@ mod tests {
             "{HEAD} %m: f32[5*b,3] = Gemm(%r, %w, %c) \"layer\" %y: f32[5,b,3] = Reshape(%m, %back) output %y"
         );
         check(
-            UnmergeRows,
+            UNMERGE_ROWS,
             &form,
             expect![[r#"
             input %x: f32[5,b,2]
@@ -141,15 +131,15 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(UnmergeRows, &form, FEED);
+        agrees(UNMERGE_ROWS, &form, FEED);
         let form = format!(
             "{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %a: f32[5*b,3] = Add(%c, %m) \
              %y: f32[5,b,3] = Reshape(%a, %back) output %y"
         );
-        agrees(UnmergeRows, &form, FEED);
+        agrees(UNMERGE_ROWS, &form, FEED);
         let form =
             format!("{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[5,b,3] = Reshape(%m, %back) output %y");
-        agrees(UnmergeRows, &form, FEED);
+        agrees(UNMERGE_ROWS, &form, FEED);
     }
 
     #[test]
@@ -158,7 +148,7 @@ mod tests {
             const %w: f32[2,3] = [1,2,3,4,5,6] const %c: f32[3] = [1,0,-1] %r: f32[5,2] = Reshape(%x, %flat) \
             %m: f32[5,3] = Gemm(%r, %w, %c) \"layer\" %y: f32[5,1,3] = Reshape(%m, %back) \"back\" output %y";
         check(
-            UnmergeRows,
+            UNMERGE_ROWS,
             form,
             expect![[r#"
             input %x: f32[1,5,2]
@@ -171,13 +161,13 @@ mod tests {
             output %y
         "#]],
         );
-        agrees(UnmergeRows, form, PLAIN);
+        agrees(UNMERGE_ROWS, form, PLAIN);
     }
 
     #[test]
     fn rows_that_are_split_in_another_way_stay() {
         leaves(
-            UnmergeRows,
+            UNMERGE_ROWS,
             &format!("{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[b,5,3] = Reshape(%m, %n) output %y")
                 .replace("const %back: i64[3] = [5,-1,3]", "const %n: i64[3] = [-1,5,3]"),
         );
@@ -186,7 +176,7 @@ mod tests {
     #[test]
     fn an_addend_for_every_row_is_refused() {
         refuses(
-            UnmergeRows,
+            UNMERGE_ROWS,
             "input %x: f32[2,2,2] const %flat: i64[2] = [4,2] const %back: i64[3] = [2,2,1] const %w: f32[2,1] = [1,2] \
              const %c: f32[4,1] = [1,0,-1,2] %r: f32[4,2] = Reshape(%x, %flat) %m: f32[4,1] = Gemm(%r, %w, %c) \
              %y: f32[2,2,1] = Reshape(%m, %back) output %y",
@@ -197,7 +187,7 @@ mod tests {
     #[test]
     fn a_product_that_others_read_is_refused() {
         refuses(
-            UnmergeRows,
+            UNMERGE_ROWS,
             &format!(
                 "{HEAD} %m: f32[5*b,3] = MatMul(%r, %w) %y: f32[5,b,3] = Reshape(%m, %back) output %y, %m"
             ),
