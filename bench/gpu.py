@@ -7,7 +7,7 @@
     python3 bench/gpu.py --own                             with our own kernels alone; nothing but the driver mapped
     python3 bench/gpu.py --rows resnet18_224:1 --torch compile     torch.compile beside, which takes minutes
     python3 bench/gpu.py --build='--tune-level 1'          more arguments for `planish build`
-    python3 bench/gpu_all.py                               this and all other figures, in one table
+    python3 bench/acceptance/gpu_all.py                               this and all other figures, in one table
 
 Made for a machine without cargo and network: the binaries are looked for in target/carry (planish, and any
 executable whose name starts with gpu, a test binary) and else where cargo puts them; models come from `planish zoo`

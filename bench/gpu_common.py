@@ -1,7 +1,7 @@
 """What the programs that measure on a GPU share: where binaries are, how models become plans, how a figure is said.
 
 A figure is one line, `figure: NAME | ASKED | SEEN | yes` (or `NO`), as `cargo xtask` prints them too, so that
-bench/gpu_all.py gathers the lines of all programs into one table.
+bench/acceptance/gpu_all.py gathers the lines of all programs into one table.
 """
 
 import argparse
@@ -14,29 +14,10 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CARRY = os.path.join(ROOT, "target", "carry")
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+from suite import INPUTS  # noqa: E402
 
-# name -> input and its sizes after the batch
-INPUTS = {
-    "resnet18_224": ("x", "3x224x224"),
-    "resnet18_256": ("x", "3x256x256"),
-    "resnet18_384": ("x", "3x384x384"),
-    "resnet18_512": ("x", "3x512x512"),
-    "resnet50_224": ("x", "3x224x224"),
-    "labelfree_unet2d_256": ("x", "1x256x256"),
-    "seg_unet3d_64": ("x", "1x64x64x64"),
-    "mae3d_64": ("x", "1x64x64x64"),
-    "minilm_128": ("ids", "128"),
-    "bert_base_128": ("ids", "128"),
-    "gen_encoder_256": ("image", "3x256x256"),
-    "gen_unet_32": ("latent", "4x32x32"),
-    "gen_decoder_32": ("latent", "4x32x32"),
-    "mobilenet_v2_224": ("x", "3x224x224"),
-    "efficientnet_b0_224": ("x", "3x224x224"),
-    "convnext_tiny_224": ("x", "3x224x224"),
-    "vit_b_16_224": ("x", "3x224x224"),
-    "cifar_cnn": ("x", "32x32x3"),
-}
+CARRY = os.path.join(ROOT, "target", "carry")
 
 # Relative L2 of a plan against the model in more than its precision: what the figures to show ask for.
 TOLERANCE = {"fp32": 1e-5, "tf32": 3e-3, "fp16": 5e-3, "bf16": 3e-2}

@@ -29,32 +29,12 @@ import time
 import zipfile
 
 import report
+from suite import SUITE
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HERE = os.path.join(ROOT, "bench")
 SCRATCH = os.path.join(ROOT, "target", "bench")
 
-# Inputs as xtask/python/feeds.py reads them; B stands for the batch.
-SUITE = {
-    "resnet18_224": "x=noise:Bx3x224x224",
-    "resnet18_256": "x=noise:Bx3x256x256",
-    "resnet18_384": "x=noise:Bx3x384x384",
-    "resnet18_512": "x=noise:Bx3x512x512",
-    "resnet50_224": "x=noise:Bx3x224x224",
-    "mobilenet_v2_224": "x=noise:Bx3x224x224",
-    "efficientnet_b0_224": "x=noise:Bx3x224x224",
-    "convnext_tiny_224": "x=noise:Bx3x224x224",
-    "cifar_cnn": "x=uniform(0,1):Bx32x32x3",
-    "labelfree_unet2d_256": "x=noise:Bx1x256x256",
-    "seg_unet3d_64": "x=noise:Bx1x64x64x64",
-    "mae3d_64": "x=noise:Bx1x64x64x64",
-    "gen_encoder_256": "image=noise:Bx3x256x256",
-    "gen_unet_32": "latent=noise:Bx4x32x32",
-    "gen_decoder_32": "latent=noise:Bx4x32x32",
-    "minilm_128": "ids=ids(30522):Bx128",
-    "bert_base_128": "ids=ids(30522):Bx128",
-    "vit_b_16_224": "x=noise:Bx3x224x224",
-}
 ENGINES = ["planish", "ort", "openvino"]
 # How far outputs may be apart (relative L2), by the kind of model. Single: every engine sums in f32 in an order of
 # its own (6e-8 a step, growing with the square root of the terms and with depth), and Winograd convolutions add up

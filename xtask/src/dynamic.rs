@@ -119,9 +119,9 @@ fn measure(subject: &Subject, options: &Options, figures: &mut Figures) -> Resul
     for &size in subject.sizes.iter().filter(|size| asked(size)) {
         let one = build(&graph, subject, (size, size, size), options, &mut timings)?;
         let inputs = inputs(&graph, subject, size)?;
-        let (one_ms, all_ms) = match all.record().targets.len() {
-            1 => turns(&one, &all, &inputs, options.rounds)?,
-            _ => device_turns(&one, &all, &inputs)?,
+        let (one_ms, all_ms) = match all.record().device() {
+            None => turns(&one, &all, &inputs, options.rounds)?,
+            Some(_) => device_turns(&one, &all, &inputs)?,
         };
         let ratio = all_ms / one_ms;
         let is_opt = size == subject.opt && options.device == Device::Cpu;

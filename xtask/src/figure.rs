@@ -1,5 +1,5 @@
 //! Lines that say what was asked for, what was seen, and whether that is enough: the same for every program that
-//! measures, so that `bench/gpu_all.py` gathers them into one table.
+//! measures, so that `bench/acceptance/gpu_all.py` gathers them into one table.
 
 use std::fmt::Display;
 

@@ -293,7 +293,7 @@ impl Line {
                 ports.into_iter().next().map(|port| port.name).context("a model has no input or no output")
             };
             let (input, output) = (name(engine.inputs())?, name(engine.outputs())?);
-            let on_device = engine.record().targets.len() > 1;
+            let on_device = engine.record().device().is_some();
             let (first, last) = (idx == 0, idx + 1 == engines.len());
             let mut slots = Vec::new();
             let mut output_dims = Vec::new();

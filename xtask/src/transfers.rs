@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut figures = Figures::new();
     let engine = engine(options)?;
     let input = input(&engine, options.batch)?;
-    let on_device = engine.record().targets.len() > 1;
+    let on_device = engine.record().device().is_some();
     if on_device {
         second_context(&engine, &input, options.device, &mut figures)?;
     }

@@ -26,7 +26,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let mut opening = Instant::now();
     let made = load::plan(&args.model, &args.building, &args.opening, args.no_cache)?;
     let record = made.plan.record();
-    let threads = args.building.threads.unwrap_or(record.threads as usize).max(1);
+    let threads = args.building.threads.unwrap_or(record.header.threads as usize).max(1);
     let counting = Instant::now();
     let plan_bytes = made.plan.file_bytes()?;
     opening += counting.elapsed();
@@ -38,14 +38,14 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
         files: &[],
         random: None,
         shapes: &args.building.shapes,
-        defaults: &engine.record().tuned_at,
+        defaults: &engine.record().header.tuned_at,
     };
     let fed = sources.gather_for(&engine)?;
     fed.notes.iter().for_each(|note| say_note(note));
 
     let tensors: Vec<Tensor> = fed.tensors.iter().map(|(_, tensor)| tensor.clone()).collect();
     let names: Vec<&str> = fed.tensors.iter().map(|(name, _)| name.as_str()).collect();
-    let on_device = engine.record().targets.len() > 1;
+    let on_device = engine.record().device().is_some();
     let gpu_only = [(args.no_transfers, "--no-transfers"), (args.overlap, "--overlap")];
     if let Some((_, flag)) = gpu_only.into_iter().find(|(is_given, _)| *is_given && !on_device) {
         bail!("{flag} is for a plan on a GPU; this one runs on the CPU");
@@ -359,7 +359,7 @@ fn run_all(
     threads: usize,
     args: &Bench,
 ) -> Result<Timed> {
-    let on_device = engine.record().targets.len() > 1;
+    let on_device = engine.record().device().is_some();
     let wait = if args.spin { Wait::Spin } else { Wait::Block };
     let options = ContextOptions { wait, streams: args.streams, ..ContextOptions::new(threads) };
     let mut ready = Vec::new();

@@ -68,7 +68,7 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         "plan": path, "plan_bytes": n_bytes, "build_ms": made.time.as_secs_f64() * 1e3,
         "stages_ms": stages.iter().map(|(name, s)| (name.to_string(), json!(s * 1e3))).collect::<Map<_, _>>(),
         "n_steps": record.program.steps.len(), "slow_steps": slow,
-        "device": record.targets.last().map(|target| &target.backend),
+        "device": record.runs_on().backend,
         "device_bytes": device.as_ref().map(|(_, needs)| needs.weights + needs.arena),
         "code_bytes": record.code.iter().map(|code| code.bytes.len()).sum::<usize>(),
     });
@@ -80,10 +80,11 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
 /// nothing for a plan on the CPU.
 fn device_memory(path: &Path, plan: &Plan, device: Device) -> Result<Option<(String, TargetNeeds)>> {
     let record = plan.record();
-    let Some(target) = record.targets.get(1) else { return Ok(None) };
+    let Some(at) = record.device() else { return Ok(None) };
+    let target = &record.header.targets[at as usize];
     let name = target.device.clone();
     let engine = load::engine(path, plan.clone(), device, &Opening::default())?;
     // Inputs of unknown rank have no memory that could be told.
-    let needs = Needs::at(&engine, &record.tuned_at).ok().and_then(|needs| needs.on_device());
+    let needs = Needs::at(&engine, &record.header.tuned_at).ok().and_then(|needs| needs.on_device());
     Ok(needs.map(|needs| (name, needs)))
 }

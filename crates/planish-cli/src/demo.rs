@@ -60,7 +60,7 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     fed.notes.iter().for_each(|note| say_note(note));
     let reference = run::run(read.graph(), &fed, &planish::Limits::default())?;
 
-    let threads = record.threads as usize;
+    let threads = record.header.threads as usize;
     let engine = load::engine(&model, made.plan, Device::Cpu, &Opening::default())?;
     let mut context = engine.context_with(ContextOptions::new(threads))?;
     let values = context.run_values(&fed.values())?;

@@ -73,7 +73,7 @@ fn code(plan: &Plan, folder: &Path, out: &mut dyn Write) -> Result<Answer> {
 
 /// Whether the plan has code or steps for something else than the CPU.
 fn on_device(plan: &Plan) -> bool {
-    !plan.code.is_empty() || plan.targets.iter().any(|target| target.backend != "cpu")
+    !plan.code.is_empty() || plan.header.targets.iter().any(|target| target.backend != "cpu")
 }
 
 /// What the plan needs of memory at the sizes that it was tuned at and at the largest of its profiles, or why that
@@ -85,8 +85,8 @@ fn memory(path: &Path) -> Result<Vec<Needs>> {
     };
     let engine = load::engine(path, plan, Device::Auto, &Opening::default())?;
     let record = engine.record();
-    let mut sizes = vec![record.tuned_at.clone()];
-    for profile in &record.profiles {
+    let mut sizes = vec![record.header.tuned_at.clone()];
+    for profile in &record.header.profiles {
         sizes.push(profile.ranges.iter().map(|range| (range.symbol.clone(), range.max)).collect());
     }
     sizes.dedup();
@@ -116,8 +116,8 @@ pub(crate) fn is_slow(step: &Step) -> bool {
 }
 
 fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Result<()> {
-    writeln!(out, "plan        `{}`, built by Planish {}", plan.name, plan.producer)?;
-    for target in &plan.targets {
+    writeln!(out, "plan        `{}`, built by Planish {}", plan.header.name, plan.header.producer)?;
+    for target in &plan.header.targets {
         writeln!(
             out,
             "target      {} with {}, tuned on {}",
@@ -126,11 +126,12 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
             target.device
         )?;
     }
-    let sizes: Vec<String> = plan.tuned_at.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
-    writeln!(out, "tuned       for {} threads {}", plan.threads, sizes.join(" "))?;
+    let sizes: Vec<String> =
+        plan.header.tuned_at.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
+    writeln!(out, "tuned       for {} threads {}", plan.header.threads, sizes.join(" "))?;
     // By the cost model alone, tactics are those for the first one.
-    let is_measured = plan.options.lines().all(|line| line != "tune_level=0");
-    for (idx, profile) in plan.profiles.iter().enumerate() {
+    let is_measured = plan.header.options.lines().all(|line| line != "tune_level=0");
+    for (idx, profile) in plan.header.profiles.iter().enumerate() {
         let tuned = if idx == 0 || is_measured { "tuned at" } else { "by the cost model as profile 0, for" };
         let ranges: Vec<String> = profile
             .ranges
@@ -245,7 +246,7 @@ fn report(plan: &Plan) -> serde_json::Value {
         })
         .collect();
     json!({
-        "name": plan.name, "producer": plan.producer, "threads": plan.threads, "options": plan.options,
+        "name": plan.header.name, "producer": plan.header.producer, "threads": plan.header.threads, "options": plan.header.options,
         "steps": steps, "certificate": checks,
     })
 }

@@ -327,7 +327,7 @@ const ONLY_ON_GPU: &str = "--managed-weights is for a plan on a GPU; this one ru
 
 /// An engine of the plan of this file, or of what was built from it, on the device asked for.
 pub(crate) fn engine(path: &Path, plan: Plan, device: Device, opening: &Opening) -> Result<Engine> {
-    let on_gpu = plan.record().targets.iter().any(|target| target.backend == "cuda");
+    let on_gpu = plan.record().header.targets.iter().any(|target| target.backend == "cuda");
     if opening.managed_weights && !on_gpu {
         bail!("{ONLY_ON_GPU}");
     }
@@ -359,8 +359,8 @@ pub(crate) fn limits(opening: &Opening) -> planish::Limits {
 /// The device that an engine's plan runs on, and what it computes in, as the plan has them.
 pub(crate) fn device_and_precision(engine: &Engine) -> (String, String) {
     let record = engine.record();
-    let device = record.targets.last().map_or("cpu", |target| target.backend.as_str());
-    let precision = record.options.lines().find_map(|line| line.strip_prefix("precision="));
+    let device = record.runs_on().backend.as_str();
+    let precision = record.header.options.lines().find_map(|line| line.strip_prefix("precision="));
     (device.to_string(), precision.unwrap_or("fp32").to_string())
 }
 

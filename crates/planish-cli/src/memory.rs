@@ -19,7 +19,7 @@ pub(crate) struct Needs {
 impl Needs {
     pub(crate) fn at(engine: &Engine, sizes: &[(String, i64)]) -> Result<Needs> {
         let needs = engine.memory_at(sizes)?;
-        let names = engine.record().targets.iter().map(|target| target.backend.clone());
+        let names = engine.record().header.targets.iter().map(|target| target.backend.clone());
         Ok(Needs {
             sizes: sizes.to_vec(),
             targets: names.zip(needs.targets).collect(),

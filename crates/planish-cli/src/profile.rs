@@ -15,10 +15,13 @@ use crate::{load, print, say_note};
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     load::check_opening(&args.model, args.building.device, &args.opening)?;
     let made = load::plan(&args.model, &args.building, &args.opening, args.no_cache)?;
-    let threads = args.building.threads.unwrap_or(made.plan.record().threads as usize).max(1);
+    let threads = args.building.threads.unwrap_or(made.plan.record().header.threads as usize).max(1);
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
-    let sources =
-        Sources { shapes: &args.building.shapes, defaults: &engine.record().tuned_at, ..Sources::default() };
+    let sources = Sources {
+        shapes: &args.building.shapes,
+        defaults: &engine.record().header.tuned_at,
+        ..Sources::default()
+    };
     let fed = sources.gather_for(&engine)?;
     fed.notes.iter().for_each(|note| say_note(note));
     let inputs: Vec<(&str, View<'_>)> =

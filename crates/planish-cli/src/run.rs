@@ -77,12 +77,13 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
         precision: args.precision,
         ..Building::default()
     };
-    let threads_of = |plan: &planish::Plan| args.threads.unwrap_or(plan.record().threads as usize).max(1);
+    let threads_of =
+        |plan: &planish::Plan| args.threads.unwrap_or(plan.record().header.threads as usize).max(1);
     let (engine, threads, inputs) = if load::is_plan(&args.model) {
         let made = load::plan(&args.model, &building, &args.opening, args.no_cache)?;
         let threads = threads_of(&made.plan);
         let engine = load::engine(&args.model, made.plan, device, &args.opening)?;
-        let sources = Sources { defaults: &engine.record().tuned_at, ..*sources };
+        let sources = Sources { defaults: &engine.record().header.tuned_at, ..*sources };
         let inputs = sources.gather_for(&engine)?;
         (engine, threads, inputs)
     } else {

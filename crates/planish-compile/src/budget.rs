@@ -68,7 +68,7 @@ fn loop_flops(graph: &Graph) -> u64 {
 /// Why a run at these sizes would be too much; `flops` are those of the model there.
 pub(crate) fn too_much(engine: &Engine, flops: u64, sizes: &[(String, i64)]) -> Option<String> {
     let plan = engine.plan();
-    let has_device = plan.targets.len() > 1;
+    let has_device = plan.device().is_some();
     let max_flops = if has_device { MAX_DEVICE_FLOPS } else { MAX_HOST_FLOPS };
     if flops > max_flops {
         return Some(format!("{:.0} GFLOP are too many for a run on made-up inputs", flops as f64 / 1e9));

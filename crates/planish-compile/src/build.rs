@@ -6,7 +6,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Backend, Region, Target};
 use planish_passes::Report;
-use planish_plan::{Certificate, Evidence, Plan, Profile, Step, StepKind};
+use planish_plan::{Certificate, Evidence, Header, Plan, Profile, Step, StepKind};
 use planish_tensor::{DefaultFloatMode, Tensor};
 
 use crate::alternatives::alternatives;
@@ -213,7 +213,7 @@ pub(crate) fn assemble(
         );
         Target { backend, needs, device }
     };
-    let plan = Plan {
+    let header = Header {
         name: graph.name.clone(),
         producer: planish_runtime::VERSION.to_string(),
         source: options.source,
@@ -222,6 +222,10 @@ pub(crate) fn assemble(
         profiles: if is_fixed { Vec::new() } else { options.profiles.clone() },
         tuned_at: sizes.pairs(),
         threads: options.threads as u32,
+    };
+    let plan = Plan {
+        header,
+        roles: backends.all().iter().map(|backend| backend.memory_kind().into()).collect(),
         program,
         weights: weights.list,
         graph: printed.text,
@@ -238,13 +242,13 @@ pub(crate) fn assemble(
 /// Which steps of a plan for a device run on the host all the same, and what the transfers between them cost.
 fn spread(plan: &Plan) -> Option<String> {
     let program = &plan.program;
-    let device = plan.targets.get(HOST as usize + 1)?;
+    let device = &plan.header.targets[plan.device()? as usize];
     let steps = || plan.program.steps.iter().filter(|step| !matches!(step.kind, StepKind::Transfer));
     let on_host: Vec<String> = steps()
         .filter(|step| step.target == HOST && step.region.ops() != "Identity")
         .map(|step| format!("`{}` ({})", step.name, step.region.ops()))
         .collect();
-    let host = &plan.targets[HOST as usize].backend;
+    let host = &plan.header.targets[plan.host() as usize].backend;
     (!on_host.is_empty()).then(|| {
         let (n, all, device) = (on_host.len(), steps().count(), &device.backend);
         let is_inner = |step: &Step| {

@@ -117,10 +117,11 @@ pub(crate) fn check(
         let proof = scope.spawn(|| prove(optimized, &engine, weights, &all_sizes, options.threads));
         let proven = || proof.join().unwrap_or_else(|panic| resume_unwind(panic));
         let seed = steps::seed_of(plan);
-        let too_much = budget::too_much(&engine, flops_at(graph, &plan.tuned_at), &plan.tuned_at);
+        let too_much =
+            budget::too_much(&engine, flops_at(graph, &plan.header.tuned_at), &plan.header.tuned_at);
         let stops = match too_much {
             Some(why) => Some(why),
-            None => match inputs::random(plan, &plan.tuned_at, seed, Integers::Wide) {
+            None => match inputs::random(plan, &plan.header.tuned_at, seed, Integers::Wide) {
                 Some(inputs) => budget::exceeds(&engine, &inputs)?,
                 None => Some("inputs that are no tensors, or of unknown rank, are not made up".to_string()),
             },
@@ -191,7 +192,7 @@ impl Runs<'_> {
         let mut checks: Vec<Check> = Vec::new();
         let mut guilty = None;
         // What the tuned sizes cost is paid anyway.
-        let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.tuned_at));
+        let most_flops = whole::MAX_REFERENCE_FLOPS.max(flops_at(graph, &plan.header.tuned_at));
         let mut tuned = None;
         // A plan without a profile may refuse sizes that nobody asked for, in which case it computes nothing wrong.
         let mut taken: Vec<Vec<(String, i64)>> = Vec::new();
@@ -215,7 +216,7 @@ impl Runs<'_> {
             if let (0, true, Some((ran, integers))) = (number, is_whole, &mut ran) {
                 tuned = Some(Tuned { integers: *integers, outputs: std::mem::take(&mut ran.outputs) });
             }
-            if !plan.profiles.is_empty() || is_whole {
+            if !plan.header.profiles.is_empty() || is_whole {
                 taken.push(sizes.clone());
             }
             guilty = take(ran.map(|(ran, _)| ran), &at, &mut checks);
@@ -228,7 +229,7 @@ impl Runs<'_> {
         }
         options.go_on()?;
         if let (None, Some(Tuned { integers, outputs })) = (&guilty, tuned) {
-            let inputs = inputs::random(plan, &plan.tuned_at, seed, integers).unwrap_or_default();
+            let inputs = inputs::random(plan, &plan.header.tuned_at, seed, integers).unwrap_or_default();
             let made_up = whole::MadeUp { seed, integers };
             whole::against_reference(graph, engine, &taken, backends, options, made_up, &mut checks);
             let tolerance = whole::deciding(graph).is_none().then(|| whole::tolerance(graph, options));
@@ -238,7 +239,7 @@ impl Runs<'_> {
             let (graphs, ends) = ([graph, optimized], &all_sizes[..=n_ends]);
             guilty = neighbours::check(engine, graphs, ends, made_up, &mut alone, &mut checks);
             if guilty.is_none() {
-                let cost = (flops_at(graph, &plan.tuned_at), alone.used);
+                let cost = (flops_at(graph, &plan.header.tuned_at), alone.used);
                 itself::check(engine, (&inputs, &outputs), threads, made_up, cost, &mut checks);
             }
         }
@@ -272,7 +273,7 @@ fn run_at(
         } else {
             format!(" on integers {integers:?}{at}")
         };
-        let mut ran = steps.run(engine, within, &inputs, (&at, sizes == plan.tuned_at));
+        let mut ran = steps.run(engine, within, &inputs, (&at, sizes == plan.header.tuned_at));
         let is_settled = ran.guilty.is_some() || ran.is_finite();
         found = Some(match found {
             // What did not run to its end counts where nothing does.

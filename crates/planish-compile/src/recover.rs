@@ -41,11 +41,11 @@ pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildEr
         let message = format!("the plan's graph cannot be read: {error}; build again from the model");
         BuildError::new(BuildErrorKind::BadFile, message)
     })?;
-    let (mut options, unknown) = BuildOptions::from_text(&recipe.options);
-    options.source = recipe.source;
-    options.threads = (recipe.threads as usize).max(1);
-    options.profiles = recipe.profiles.clone();
-    options.tune_at = recipe.tuned_at.clone();
+    let (mut options, unknown) = BuildOptions::from_text(&recipe.header.options);
+    options.source = recipe.header.source;
+    options.threads = (recipe.header.threads as usize).max(1);
+    options.profiles = recipe.header.profiles.clone();
+    options.tune_at = recipe.header.tuned_at.clone();
     let notes = unknown.iter().map(|line| format!("the plan's option `{line}` is not known and is left out"));
     Ok(Recovered { graph, options, notes: notes.collect() })
 }
@@ -54,7 +54,7 @@ pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildEr
 fn tensor(recipe: &Recipe, weight: &Weight, unpack: Unpack<'_>) -> Result<Tensor, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     if let Some(target) = weight.packed_by {
-        let tensor = unpack(&recipe.targets[target as usize], weight).map_err(|error| text(&error))?;
+        let tensor = unpack(&recipe.header.targets[target as usize], weight).map_err(|error| text(&error))?;
         let fits = tensor.dtype() == weight.dtype && tensor.shape() == weight.dims;
         return if fits { Ok(tensor) } else { Err("it came back with another shape".into()) };
     }

@@ -303,7 +303,7 @@ impl Schedule<'_> {
             .filter_map(|&value| self.program.values[value as usize].ty.as_tensor().map(|ty| ty.dtype));
         let numeric = numeric(self.decided.draft.precision, &region, types);
         self.wants.push(wants);
-        self.program.steps.push(Step { name, kind, region, inputs, outputs, numeric, target, stream: 0 });
+        self.program.steps.push(Step { name, kind, region, inputs, outputs, numeric, target });
     }
 
     fn on_host(&mut self, step: &DraftStep, kind: StepKind) -> Result<(), BuildError> {

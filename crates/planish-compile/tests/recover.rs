@@ -158,8 +158,11 @@ fn every_instruction_set_builds_the_plans_of_every_other() {
             assert_eq!(recovered.notes, Vec::<String>::new());
             assert_eq!(format!("{:?}", recovered.options), format!("{options:?}"));
             let again = built(&recovered.graph, &here, &recovered.options);
-            assert_eq!((again.source, &again.profiles), (plan.source, &plan.profiles));
-            assert_eq!(again.targets[0].needs, [to.name()]);
+            assert_eq!(
+                (again.header.source, &again.header.profiles),
+                (plan.header.source, &plan.header.profiles)
+            );
+            assert_eq!(again.header.targets[0].needs, [to.name()]);
             check(again, &here, &graph, &format!("{from} to {to}"));
         }
         check(plan, &there, &graph, &format!("{from}"));
@@ -209,7 +212,7 @@ fn recipes_that_do_not_hold_together_are_refused() {
     let error = recover(&short, &unpack).unwrap_err();
     assert!(error.to_string().contains("are not its length"), "{error}");
     let mut newer = recipe;
-    newer.options += "\nsparsity=2:4";
+    newer.header.options += "\nsparsity=2:4";
     let notes = recover(&newer, &unpack).unwrap().notes;
     assert_eq!(notes, ["the plan's option `sparsity=2:4` is not known and is left out"]);
 }

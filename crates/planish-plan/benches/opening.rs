@@ -8,8 +8,8 @@ use std::time::Instant;
 use planish_kernel::{Layout, Numeric, Region, Tactic, Target};
 use planish_op::{Attribute, Op, ValueType};
 use planish_plan::{
-    Certificate, Check, Evidence, Outcome, Plan, Program, Step, StepKind, Storage, Timing, Value, Variant,
-    Weight,
+    Certificate, Check, Evidence, Header, Outcome, Plan, Program, Role, Step, StepKind, Storage, Timing,
+    Value, Variant, Weight,
 };
 use planish_tensor::{Bytes, DType};
 
@@ -36,15 +36,17 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
     let n_elements = weight_bytes / 4 / n_steps;
     let weight_ty = ValueType::tensor(DType::F32, [n_elements].into());
     let mut values = vec![value("x".to_string(), &ty, Storage::Input)];
-    let mut plan = Plan {
+    let header = Header {
         name: "chain".to_string(),
         producer: "example".to_string(),
-        source: [0; 32],
-        options: String::new(),
         targets: vec![Target { backend: "cpu".to_string(), needs: Vec::new(), device: String::new() }],
-        profiles: Vec::new(),
         tuned_at: vec![("batch".to_string(), 1)],
         threads: 2,
+        ..Header::default()
+    };
+    let mut plan = Plan {
+        header,
+        roles: vec![Role::Host],
         program: Program::default(),
         weights: Vec::new(),
         graph: "%0 = Conv(%1)\n".repeat(n_steps),
@@ -80,7 +82,6 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
             outputs: vec![Some(weight + 1)],
             numeric: Numeric::F32,
             target: 0,
-            stream: 0,
         });
         last = weight + 1;
         plan.evidence.push(Evidence {

@@ -15,7 +15,7 @@ mod region;
 mod types;
 mod wire;
 
-pub(crate) use program::{Header, WeightEntry, WeightList};
+pub(crate) use program::{WeightEntry, WeightList};
 pub(crate) use wire::{Reader, Writer};
 
 use crate::container::Digests;

@@ -31,7 +31,7 @@ pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// The version of the program, the evidence, the certificate and the code. A reader that knows another one cannot
 /// run the plan, but can build it anew.
-pub(crate) const PROGRAM_VERSION: u32 = 2;
+pub(crate) const PROGRAM_VERSION: u32 = 3;
 
 /// Sections and weights start at multiples of this: one cache line, one AVX-512 register.
 pub(crate) const ALIGNMENT: usize = 64;

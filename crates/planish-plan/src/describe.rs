@@ -17,24 +17,28 @@ impl Plan {
     }
 
     fn write(&self, to: &mut String) -> fmt::Result {
-        writeln!(to, "plan {:?} by {}, for {} threads", self.name, self.producer, self.threads)?;
-        let hash: String = self.source.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(
+            to,
+            "plan {:?} by {}, for {} threads",
+            self.header.name, self.header.producer, self.header.threads
+        )?;
+        let hash: String = self.header.source.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(to, "source {hash}")?;
-        for option in self.options.lines() {
+        for option in self.header.options.lines() {
             writeln!(to, "option {option}")?;
         }
-        for (idx, target) in self.targets.iter().enumerate() {
-            let needs = target.needs.join(" ");
-            writeln!(to, "target {idx} {} [{needs}] {:?}", target.backend, target.device)?;
+        for (idx, (target, role)) in self.header.targets.iter().zip(&self.roles).enumerate() {
+            let (needs, role) = (target.needs.join(" "), role.name());
+            writeln!(to, "target {idx} {role} {} [{needs}] {:?}", target.backend, target.device)?;
         }
-        for (idx, profile) in self.profiles.iter().enumerate() {
+        for (idx, profile) in self.header.profiles.iter().enumerate() {
             let range = |range: &crate::SymbolRange| {
                 format!(" {}={}..{}..{}", range.symbol, range.min, range.opt, range.max)
             };
             writeln!(to, "profile {idx}{}", profile.ranges.iter().map(range).collect::<String>())?;
         }
-        if !self.tuned_at.is_empty() {
-            writeln!(to, "tuned at {}", pairs(&self.tuned_at, "="))?;
+        if !self.header.tuned_at.is_empty() {
+            writeln!(to, "tuned at {}", pairs(&self.header.tuned_at, "="))?;
         }
         for (idx, weight) in self.weights.iter().enumerate() {
             let format = weight.format.as_deref().map(|format| format!(" as {format}")).unwrap_or_default();
@@ -127,9 +131,9 @@ fn write_step(to: &mut String, idx: usize, step: &Step, indent: &str) -> fmt::Re
         let one = |value: &Option<u32>| value.map_or(" -".to_string(), |idx| format!(" %{idx}"));
         values.iter().map(one).collect::<String>()
     };
-    let Step { name, region, kind, inputs, outputs, numeric, target, stream } = step;
+    let Step { name, region, kind, inputs, outputs, numeric, target } = step;
     let kinds = [numeric.element.name(), numeric.accumulator.name(), numeric.scale.name()].join("/");
-    writeln!(to, "{indent}step {idx} {name:?} {} on {target}.{stream}", region.ops())?;
+    writeln!(to, "{indent}step {idx} {name:?} {} on {target}", region.ops())?;
     writeln!(to, "{indent}  {} in {kinds}:{} ->{}", kind.describe(), list(inputs), list(outputs))?;
     match kind {
         StepKind::Kernel { packed, .. } => {

@@ -6,7 +6,7 @@ use std::thread;
 
 use planish_tensor::Bytes;
 
-use crate::codec::{Header, WeightEntry, WeightList, from_section, to_section};
+use crate::codec::{WeightEntry, WeightList, from_section, to_section};
 use crate::container::{self, ALIGNMENT, ChunkSums, Digests, PROGRAM_VERSION, Section, Table};
 use crate::error::{PlanError, PlanErrorKind, Result};
 use crate::recipe::Recipe;
@@ -130,16 +130,6 @@ impl Plan {
 
     fn encode(&self) -> Result<Vec<u8>> {
         self.validate()?;
-        let header = Header {
-            name: self.name.clone(),
-            producer: self.producer.clone(),
-            source: self.source,
-            options: self.options.clone(),
-            targets: self.targets.clone(),
-            profiles: self.profiles.clone(),
-            tuned_at: self.tuned_at.clone(),
-            threads: self.threads,
-        };
         let entry = |weight: &Weight| WeightEntry {
             name: weight.name.clone(),
             dtype: weight.dtype,
@@ -150,8 +140,8 @@ impl Plan {
             n_bytes: weight.bytes.len() as u64,
         };
         let coded = [
-            to_section(&header),
-            to_section(&self.program),
+            to_section(&self.header),
+            [to_section(&self.roles), to_section(&self.program)].concat(),
             to_section(&WeightList {
                 entries: self.weights.iter().map(entry).collect(),
                 constants: self.constants.clone(),
@@ -184,36 +174,19 @@ fn open(path: &Path, trust: Trust) -> Result<Plan> {
 
 fn decode(bytes: &Bytes, trust: Trust) -> Result<Plan> {
     let table = Table::read(bytes)?;
-    let Recipe {
-        name,
-        producer,
-        source,
-        options,
-        targets,
-        profiles,
-        tuned_at,
-        threads,
-        weights,
-        graph,
-        constants,
-    } = Recipe::read(bytes, &table)?;
+    let Recipe { header, weights, graph, constants } = Recipe::read(bytes, &table)?;
     if table.program_version != PROGRAM_VERSION {
-        let other = table.program_version;
+        let (other, producer) = (table.program_version, &header.producer);
         let what = format!(
             "the program is of version {other}, built by Planish {producer}; this one reads {PROGRAM_VERSION}"
         );
         return Err(PlanError::new(PlanErrorKind::OtherProgram, what));
     }
+    let (roles, program) = from_section(table.reader(bytes, Section::Program))?;
     let plan = Plan {
-        name,
-        producer,
-        source,
-        options,
-        targets,
-        profiles,
-        tuned_at,
-        threads,
-        program: from_section(table.reader(bytes, Section::Program))?,
+        header,
+        roles,
+        program,
         weights,
         graph,
         constants,

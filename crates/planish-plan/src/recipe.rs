@@ -6,31 +6,18 @@
 
 use std::path::Path;
 
-use planish_kernel::Target;
 use planish_tensor::Bytes;
 
-use crate::codec::{Header, WeightList, from_section};
+use crate::codec::{WeightList, from_section};
 use crate::container::{Section, Table};
 use crate::error::{PlanError, PlanErrorKind, Result};
 use crate::file::{self, Trust};
-use crate::record::{Plan, Profile, Weight};
+use crate::record::{Header, Plan, Weight};
 
 /// A plan without its program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recipe {
-    /// The model's name.
-    pub name: String,
-    /// The version of Planish that built it.
-    pub producer: String,
-    /// Hash of the source model with its external data.
-    pub source: [u8; 32],
-    /// The build's options, one `name=value` a line, sorted.
-    pub options: String,
-    /// What the plan was built for.
-    pub targets: Vec<Target>,
-    pub profiles: Vec<Profile>,
-    pub tuned_at: Vec<(String, i64)>,
-    pub threads: u32,
+    pub header: Header,
     pub weights: Vec<Weight>,
     /// The optimized graph as text.
     pub graph: String,
@@ -61,7 +48,7 @@ impl Recipe {
     }
 
     pub(crate) fn read(bytes: &Bytes, table: &Table) -> Result<Recipe> {
-        let header: Header = from_section(table.reader(bytes, Section::Header))?;
+        let header = from_section(table.reader(bytes, Section::Header))?;
         let list: WeightList = from_section(table.reader(bytes, Section::Weights))?;
         let graph = std::str::from_utf8(table.bytes(bytes, Section::Graph)).map_err(|error| {
             let at = table.range(Section::Graph).start + error.valid_up_to();
@@ -69,14 +56,7 @@ impl Recipe {
             error.at(at).in_section(Section::Graph.name())
         })?;
         Ok(Recipe {
-            name: header.name,
-            producer: header.producer,
-            source: header.source,
-            options: header.options,
-            targets: header.targets,
-            profiles: header.profiles,
-            tuned_at: header.tuned_at,
-            threads: header.threads,
+            header,
             weights: file::weights(bytes, table, list.entries)?,
             graph: graph.to_owned(),
             constants: list.constants,
@@ -88,14 +68,7 @@ impl Plan {
     /// What another machine or version needs to build the plan anew; the weights' memory is shared.
     pub fn recipe(&self) -> Recipe {
         Recipe {
-            name: self.name.clone(),
-            producer: self.producer.clone(),
-            source: self.source,
-            options: self.options.clone(),
-            targets: self.targets.clone(),
-            profiles: self.profiles.clone(),
-            tuned_at: self.tuned_at.clone(),
-            threads: self.threads,
+            header: self.header.clone(),
             weights: self.weights.clone(),
             graph: self.graph.clone(),
             constants: self.constants.clone(),

@@ -1,14 +1,14 @@
 //! The structures of a plan, as the compiler writes and the runtime reads them.
 
-use planish_kernel::{Code, Layout, Numeric, Region, Tactic, Target};
+use planish_kernel::{Code, Layout, MemoryKind, Numeric, Region, Tactic, Target};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
 use crate::container::Digests;
 
-/// Everything that a plan file holds.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
+/// What a plan says of itself, ahead of what it runs. Every later version can read it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Header {
     /// The model's name.
     pub name: String,
     /// The version of Planish that built it.
@@ -25,6 +25,41 @@ pub struct Plan {
     pub tuned_at: Vec<(String, i64)>,
     /// The most threads that it was tuned for.
     pub threads: u32,
+}
+
+/// What a target is to its plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Where the caller's inputs and outputs are, and where operators run that no device can. Every plan has one.
+    Host,
+    /// Has memory of its own, and queues that run beside the host. A plan has at most one.
+    Device,
+}
+
+impl From<MemoryKind> for Role {
+    fn from(kind: MemoryKind) -> Role {
+        match kind {
+            MemoryKind::Host => Role::Host,
+            MemoryKind::Device => Role::Device,
+        }
+    }
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Host => "host",
+            Role::Device => "device",
+        }
+    }
+}
+
+/// Everything that a plan file holds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    pub header: Header,
+    /// Of each target of the header.
+    pub roles: Vec<Role>,
     pub program: Program,
     pub weights: Vec<Weight>,
     /// The optimized graph as text, so that another machine can lower it anew.
@@ -37,6 +72,27 @@ pub struct Plan {
     pub certificate: Certificate,
     /// Compiled code that backends need for the plan's kernels, by ascending key, each once.
     pub code: Vec<Code>,
+}
+
+impl Plan {
+    /// The target where the caller's inputs and outputs are.
+    pub fn host(&self) -> u32 {
+        self.target_of(Role::Host).unwrap_or(0)
+    }
+
+    /// The target with memory of its own, where the plan has one.
+    pub fn device(&self) -> Option<u32> {
+        self.target_of(Role::Device)
+    }
+
+    /// What the plan is for: its device where it has one, else the host.
+    pub fn runs_on(&self) -> &Target {
+        &self.header.targets[self.device().unwrap_or(self.host()) as usize]
+    }
+
+    fn target_of(&self, role: Role) -> Option<u32> {
+        self.roles.iter().position(|known| *known == role).map(|target| target as u32)
+    }
 }
 
 /// A range for each symbol, and the sizes that were tuned for.
@@ -109,8 +165,6 @@ pub struct Step {
     pub numeric: Numeric,
     /// Index into the plan's targets.
     pub target: u32,
-    /// The stream that it is queued on.
-    pub stream: u32,
 }
 
 /// How a step is run.

@@ -311,10 +311,10 @@ mod tests {
         let bytes = plan.to_bytes().unwrap();
         assert_eq!(plan.fingerprint().unwrap(), bytes[32..64]);
         let mut other = plan.clone();
-        other.name.push('x');
+        other.header.name.push('x');
         assert_ne!(plan.fingerprint().unwrap(), other.fingerprint().unwrap());
         if let Some(code) = other.code.first_mut() {
-            other.name = plan.name.clone();
+            other.header.name = plan.header.name.clone();
             code.bytes = planish_tensor::Bytes::from_vec(b"other code".to_vec());
             assert_ne!(plan.fingerprint().unwrap(), other.fingerprint().unwrap());
         }

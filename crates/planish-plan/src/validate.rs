@@ -14,14 +14,11 @@ use planish_tensor::{DType, Dim, element_count};
 
 use crate::error::{PlanError, PlanErrorKind, Result, shorten};
 use crate::recipe::Recipe;
-use crate::record::{Control, Plan, Profile, Program, Step, StepKind, Storage, Value, Weight};
+use crate::record::{Control, Header, Plan, Profile, Program, Role, Step, StepKind, Storage, Value, Weight};
 
 /// Views of views go no deeper: a run of operators that each write over their input is one view more each,
 /// and the runtime walks them for every shape.
 const MAX_PARTS: usize = 4096;
-
-/// Every context makes a queue for each stream.
-const MAX_STREAMS: u32 = 256;
 
 /// A node of the table makes as many outputs as are asked for (Split); real ones make a handful.
 const MAX_NODE_OUTPUTS: u32 = 1 << 16;
@@ -32,15 +29,19 @@ const MAX_PLAN_THREADS: u32 = 4096;
 impl Plan {
     /// Whether indices, types and orders fit each other. Reading and writing ask for it too.
     pub fn validate(&self) -> Result<()> {
-        validate_recipe(&self.profiles, &self.tuned_at, self.targets.len(), &self.weights, &self.constants)?;
+        validate_recipe(&self.header, &self.weights, &self.constants)?;
+        validate_roles(&self.roles, self.header.targets.len()).map_err(wrong)?;
         if let Some(code) = self.code.iter().find(|code| code.key.is_empty() || code.bytes.is_empty()) {
             return Err(wrong(format!("code `{}` has no key or no bytes", shorten(&code.key))));
         }
         if let Some(pair) = self.code.windows(2).find(|pair| pair[0].key >= pair[1].key) {
             return Err(wrong(format!("code `{}` stands twice or out of order", shorten(&pair[1].key))));
         }
-        if self.threads > MAX_PLAN_THREADS {
-            return Err(wrong(format!("for {} threads, at most {MAX_PLAN_THREADS} can be", self.threads)));
+        if self.header.threads > MAX_PLAN_THREADS {
+            return Err(wrong(format!(
+                "for {} threads, at most {MAX_PLAN_THREADS} can be",
+                self.header.threads
+            )));
         }
         let n_steps = program(self, &self.program).map_err(wrong)?;
         let mut names = HashSet::new();
@@ -62,27 +63,21 @@ impl Plan {
 impl Recipe {
     /// What of [`Plan::validate`] does not need the program.
     pub fn validate(&self) -> Result<()> {
-        validate_recipe(&self.profiles, &self.tuned_at, self.targets.len(), &self.weights, &self.constants)
+        validate_recipe(&self.header, &self.weights, &self.constants)
     }
 }
 
-fn validate_recipe(
-    profiles: &[Profile],
-    tuned_at: &[(String, i64)],
-    n_targets: usize,
-    weights: &[Weight],
-    constants: &[u32],
-) -> Result<()> {
-    for (idx, profile) in profiles.iter().enumerate() {
+fn validate_recipe(header: &Header, weights: &[Weight], constants: &[u32]) -> Result<()> {
+    for (idx, profile) in header.profiles.iter().enumerate() {
         validate_profile(profile).map_err(|what| wrong(format!("profile {idx}: {what}")))?;
     }
-    for (symbol, size) in tuned_at {
+    for (symbol, size) in &header.tuned_at {
         if *size < 0 {
             return Err(wrong(format!("tuned at {size} for `{}`", shorten(symbol))));
         }
     }
     for (idx, weight) in weights.iter().enumerate() {
-        validate_weight(weight, n_targets)
+        validate_weight(weight, header.targets.len())
             .map_err(|what| wrong(format!("weight {idx} (`{}`): {what}", shorten(&weight.name))))?;
     }
     for (number, weight) in constants.iter().enumerate() {
@@ -110,6 +105,20 @@ fn validate_profile(profile: &Profile) -> Checked {
         if !symbols.insert(range.symbol.as_str()) {
             return Err(format!("`{symbol}` has two ranges"));
         }
+    }
+    Ok(())
+}
+
+fn validate_roles(roles: &[Role], n_targets: usize) -> Checked {
+    let n_of = |role: Role| roles.iter().filter(|known| **known == role).count();
+    let (n_hosts, n_devices) = (n_of(Role::Host), n_of(Role::Device));
+    if roles.len() != n_targets {
+        return Err(format!("{n_targets} targets have {} roles", roles.len()));
+    }
+    if n_hosts != 1 || n_devices > 1 {
+        return Err(format!(
+            "{n_hosts} targets are hosts and {n_devices} devices; a plan has one host and at most one device"
+        ));
     }
     Ok(())
 }
@@ -257,8 +266,8 @@ fn roots(plan: &Plan, program: &Program) -> Checked<Vec<usize>> {
 /// Checks where one value lives; gives the value that it is in.
 fn validate_storage(plan: &Plan, program: &Program, own: &Value) -> Checked<Option<u32>> {
     let name = || shorten(&own.name);
-    if own.target as usize >= plan.targets.len() {
-        return Err(format!("`{}` lies on target {} of {}", name(), own.target, plan.targets.len()));
+    if own.target as usize >= plan.header.targets.len() {
+        return Err(format!("`{}` lies on target {} of {}", name(), own.target, plan.header.targets.len()));
     }
     let parent = |of: u32| match value(program, of)? {
         other if other.target == own.target => Ok(other),
@@ -348,11 +357,8 @@ fn lies_inside(part: &TensorType, whole: &TensorType, axis: usize, offset: &Dim)
 }
 
 fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
-    if step.stream >= MAX_STREAMS {
-        return Err(format!("it is queued on stream {}, there are at most {MAX_STREAMS}", step.stream));
-    }
-    if step.target as usize >= plan.targets.len() {
-        return Err(format!("it runs on target {} of {}", step.target, plan.targets.len()));
+    if step.target as usize >= plan.header.targets.len() {
+        return Err(format!("it runs on target {} of {}", step.target, plan.header.targets.len()));
     }
     for &idx in step.inputs.iter().chain(&step.outputs).flatten() {
         value(program, idx)?;

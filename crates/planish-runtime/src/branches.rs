@@ -206,7 +206,6 @@ mod tests {
             outputs: vec![Some(output)],
             numeric: planish_kernel::Numeric::F32,
             target: 1,
-            stream: 0,
         };
         let root: Vec<u32> = (0..8).collect();
         let row = [step(0, 1), step(1, 2), step(2, 3), step(3, 4)];

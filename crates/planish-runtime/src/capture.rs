@@ -4,12 +4,12 @@
 //! A captured graph holds addresses. It is replayed only where every address is the same again, so it follows the
 //! context's memory, the caller's buffers and the sizes without being told; and it lives with the resolved sizes
 //! that it was made at, so that the two are dropped together. What is met once is launched step by step: a
-//! capturing costs more than it saves before the third time.
+//! captured graph costs more than it saves before the third time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use planish_kernel::{Address, CapturedGraph, MemoryKind, Queue};
+use planish_kernel::{Address, CapturedGraph, Queue};
 use planish_plan::Step;
 
 use crate::engine::Core;
@@ -18,7 +18,7 @@ use crate::resolve::{Action, ResolvedStep, Way};
 
 /// Shorter spans gain nothing.
 const MIN_STEPS: usize = 2;
-/// CapturedGraphs of one span at different addresses: buffers that a caller uses in turn.
+/// Captured graphs of one span at different addresses: buffers that a caller uses in turn.
 const MAX_GRAPHS: usize = 4;
 /// Addresses that were met and not captured yet, by their hashes.
 const MAX_SEEN: usize = 16;
@@ -33,13 +33,11 @@ pub(crate) struct GraphSpan {
     pub(crate) name: String,
 }
 
-/// The spans of a segment: kernels alone, on one queue, nothing waited for but before the first and nothing
-/// waited on but after the last.
+/// The spans of a segment: kernels alone, on one queue, nothing waited for but before the first.
 pub(crate) fn spans(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) -> Vec<GraphSpan> {
-    let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
+    let queue = |idx: usize| steps[idx].target;
     let is_launch = |idx: usize| {
-        matches!(resolved[idx].action, Action::Kernel { .. })
-            && core.backends[steps[idx].target as usize].memory_kind() == MemoryKind::Device
+        matches!(resolved[idx].action, Action::Kernel { .. }) && core.is_device(steps[idx].target)
     };
     let mut spans = Vec::new();
     let mut first = 0;
@@ -48,7 +46,7 @@ pub(crate) fn spans(core: &Core, steps: &[Step], resolved: &[ResolvedStep]) -> V
         while end < steps.len()
             && is_launch(end)
             && queue(end) == queue(first)
-            && (end == first || (resolved[end].waits.is_empty() && !resolved[end - 1].awaited))
+            && (end == first || resolved[end].waits.is_empty())
         {
             end += 1;
         }
@@ -71,10 +69,7 @@ pub(crate) fn with_transfers(
 ) -> Vec<Option<GraphSpan>> {
     let is_transfer =
         |idx: usize| matches!(resolved[idx].action, Action::Transfer { way: Way::Up | Way::Down, .. });
-    let follows = |idx: usize| {
-        let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
-        queue(idx) == queue(idx - 1) && resolved[idx].waits.is_empty() && !resolved[idx - 1].awaited
-    };
+    let follows = |idx: usize| steps[idx].target == steps[idx - 1].target && resolved[idx].waits.is_empty();
     let mut list: Vec<Option<GraphSpan>> = Vec::with_capacity(spans.len());
     for (number, span) in spans.iter().enumerate() {
         // Transfers between two spans go with the first of them.

@@ -25,7 +25,10 @@ impl CodeFrom {
     pub fn check(&self, plan: &Plan) -> Result<(), RunError> {
         let CodeFrom::Signed { keys, signature } = self else { return Ok(()) };
         let untrusted = |why: String| {
-            RunError::new(RunErrorKind::Untrusted, format!("the plan `{}` is not trusted: {why}", plan.name))
+            RunError::new(
+                RunErrorKind::Untrusted,
+                format!("the plan `{}` is not trusted: {why}", plan.header.name),
+            )
         };
         let fingerprint = plan.fingerprint().map_err(|error| untrusted(error.to_string()))?;
         signature.verify(&fingerprint, keys).map_err(|why| untrusted(why.to_string()))

@@ -1,6 +1,8 @@
 //! `Context`: one caller's memory and queues over a shared engine.
 
-use planish_kernel::{Address, QueueOptions, Wait};
+use std::sync::Arc;
+
+use planish_kernel::{Address, Backend, QueueOptions, Wait};
 use planish_op::{Meter, Value};
 
 use crate::branches::DEFAULT_STREAMS;
@@ -10,9 +12,11 @@ use crate::device::{DeviceBuffer, DeviceTarget, DeviceView};
 use crate::engine::Engine;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Feed, Site};
-use crate::frame::{Frame, Mode, Observed, Queues, Watch};
+use crate::frame::Frame;
 use crate::pending::{ContextRunner, Job, Pending, lost, start_runner};
 use crate::ports::{buffer, checked, device_of};
+use crate::results::output_dims;
+use crate::run::{Mode, Observed, Queues, Watch};
 use crate::state::{MAX_STACK_INPUTS, State};
 use crate::view::{Outputs, View};
 
@@ -70,23 +74,16 @@ pub struct Profiled {
 impl Context {
     pub(crate) fn new(engine: Engine, options: ContextOptions) -> Result<Context, RunError> {
         let threads = options.threads.max(1);
-        let program = &engine.core.plan.program;
-        let mut list = Vec::new();
-        for (target, backend) in engine.core.backends.iter().enumerate() {
-            let steps = program.steps.iter().filter(|step| step.target as usize == target);
-            let n_streams = steps.map(|step| step.stream + 1).max().unwrap_or(1);
-            let mut streams = Vec::new();
-            for _ in 0..n_streams {
-                streams.push(backend.queue(QueueOptions { threads, wait: options.wait })?);
-            }
-            list.push(streams);
-        }
+        let plan = &engine.core.plan;
+        let queue = |backend: &Arc<dyn Backend>| backend.queue(QueueOptions { threads, wait: options.wait });
+        let list = engine.core.backends.iter().map(queue).collect::<Result<_, _>>()?;
+        let watched = plan.device().unwrap_or(plan.host());
         let streams = options.streams.clamp(1, MAX_STREAMS);
         let mode = Mode { threads, poison: false, captured: options.captured, waits: true, streams };
         let state = State {
             engine: engine.clone(),
             frame: Frame::default(),
-            queues: Queues { list, branches: Vec::new(), meter: Meter::new(engine.limits.clone()) },
+            queues: Queues::new(list, watched, Meter::new(engine.limits.clone())),
             mode,
             foreign: None,
             is_ahead: false,
@@ -263,7 +260,7 @@ impl Context {
             return refuse("its memory must be aligned to 64 bytes");
         }
         let bound = Bound { to: Address(to.expose_provenance() as u64), bytes, site: Site::Host };
-        if !state.frame.bind(core, &core.unit, idx, Some(bound)) {
+        if !state.frame.memory.bind(core, &core.unit, idx, Some(bound)) {
             return refuse("only a run can tell its size, or its memory is another value's; copy it instead");
         }
         Ok(())
@@ -306,7 +303,7 @@ impl Context {
         for (name, given) in inputs {
             dims[self.engine.core.input_idx(name)?] = Some(*given);
         }
-        Frame::output_dims(&self.engine.core.unit, &self.engine.core, &dims)
+        output_dims(&self.engine.core, &dims)
     }
 
     /// Prepares kernels and memory for inputs of these sizes, so that their first run need not. Parts after
@@ -318,12 +315,12 @@ impl Context {
         for (name, given) in inputs {
             dims[core.input_idx(name)?] = Some(*given);
         }
-        state.frame.resolve_ahead(core, &core.unit, &dims, state.mode, &mut state.queues.meter)
+        state.frame.resolve_ahead(core, &dims, state.mode, &mut state.queues.meter)
     }
 
     /// Bytes of the arena and the outputs, as large as runs have needed so far.
     pub fn arena_bytes(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.frame.arena_bytes())
+        self.state.as_ref().map_or(0, |state| state.frame.memory.bytes())
     }
 
     /// How many spans of launches are captured, and the bytes that the captured graphs hold as far as is known.
@@ -333,6 +330,6 @@ impl Context {
 
     /// How often sizes were met that had to be resolved.
     pub fn n_resolved(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.frame.n_resolved())
+        self.state.as_ref().map_or(0, |state| state.frame.prepared.n_resolved())
     }
 }

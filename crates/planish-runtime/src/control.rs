@@ -5,23 +5,21 @@ use planish_op::{Op, Stop, Value};
 use planish_plan::{Step, StepKind};
 use planish_tensor::Tensor;
 
-use crate::engine::{Core, Unit};
+use crate::engine::Unit;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::Feed;
-use crate::frame::{Frame, Mode, Observed, Queues, Watch};
+use crate::frame::Frame;
+use crate::run::{Observed, Run, Watch};
 
-/// Runs a step of control flow on host values. `observer` is shown what steps of the bodies read and wrote, with the
-/// number of their body.
-#[expect(clippy::too_many_arguments, reason = "what a run of bodies needs")]
-pub(crate) fn run_control<'o>(
-    core: &Core,
+/// Runs a step of control flow on host values, number `idx` of the program that `run` is of. Whoever looks on there is
+/// shown what steps of the bodies read and wrote.
+pub(crate) fn run_control(
+    run: &mut Run<'_, '_>,
     step: &Step,
     units: &[Unit],
     frames: &mut Vec<Frame>,
     inputs: &[Option<Value>],
-    queues: &mut Queues,
-    mode: Mode,
-    observer: Option<&mut (dyn FnMut(usize, Observed) + 'o)>,
+    idx: usize,
 ) -> Result<Vec<Value>, RunError> {
     frames.resize_with(units.len(), Frame::default);
     let n_captured = match &step.kind {
@@ -35,8 +33,7 @@ pub(crate) fn run_control<'o>(
             |reference: &Ref| matches!(reference, Ref::Node { output: at, .. } if *at as usize == output);
         step.region.outputs.iter().any(one)
     };
-    let mut control =
-        Bodies { core, step, units, frames, own, captured, is_wanted: &is_wanted, queues, mode, observer };
+    let mut control = Bodies { run, idx, step, units, frames, own, captured, is_wanted: &is_wanted };
     let all = match step.region.nodes.first().map(|node| &node.op) {
         Some(Op::If(_)) => control.if_(),
         Some(Op::Loop(_)) => control.loop_(),
@@ -51,8 +48,11 @@ pub(crate) fn run_control<'o>(
     wanted.collect::<Option<Vec<_>>>().ok_or_else(|| control.bad("an output was not made"))
 }
 
-struct Bodies<'a, 'o> {
-    core: &'a Core,
+struct Bodies<'a, 'r, 'w> {
+    /// The run of the program that has the step.
+    run: &'a mut Run<'r, 'w>,
+    /// The step's place there.
+    idx: usize,
     step: &'a Step,
     units: &'a [Unit],
     frames: &'a mut [Frame],
@@ -60,12 +60,9 @@ struct Bodies<'a, 'o> {
     captured: &'a [Option<Value>],
     /// Whether somebody reads an output of the step. What would be collected for nobody is left out.
     is_wanted: &'a dyn Fn(usize) -> bool,
-    queues: &'a mut Queues,
-    mode: Mode,
-    observer: Option<&'a mut (dyn FnMut(usize, Observed) + 'o)>,
 }
 
-impl Bodies<'_, '_> {
+impl Bodies<'_, '_, '_> {
     fn bad(&self, detail: &str) -> RunError {
         RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", self.step.name))
     }
@@ -77,14 +74,14 @@ impl Bodies<'_, '_> {
 
     /// Counts a value that a loop keeps for one of its outputs.
     fn collect(&mut self, value: Value, list: &mut Vec<Value>) -> Result<(), RunError> {
-        self.queues.meter.hold(value.bytes()).map_err(|stop| self.stopped(stop))?;
+        self.run.queues.meter.hold(value.bytes()).map_err(|stop| self.stopped(stop))?;
         list.push(value);
         Ok(())
     }
 
     /// Counts one more trip, and what is carried into it instead of what was carried into the one before.
     fn trip(&mut self, carried: &[Value], held: &mut u64) -> Result<(), RunError> {
-        let meter = &mut self.queues.meter;
+        let meter = &mut self.run.queues.meter;
         let now = carried.iter().map(Value::bytes).sum();
         meter.let_go(std::mem::replace(held, now));
         meter.hold(now).and_then(|()| meter.trip()).map_err(|stop| self.stopped(stop))
@@ -97,18 +94,22 @@ impl Bodies<'_, '_> {
         let all = all.ok_or_else(|| self.bad("a captured value is missing"))?;
         let feeds: Vec<Feed<'_>> = all.into_iter().map(Feed::Value).collect();
         let (unit, frame) = (&self.units[idx], &mut self.frames[idx]);
-        let watch = &mut self.observer;
-        let is_observed = watch.is_some();
-        let mut observer = |observed: Observed| {
-            if let Some(watch) = watch {
-                watch(idx, observed);
+        let Run { core, mode, ref mut queues, ref mut watch, .. } = *self.run;
+        // Whoever looks on learns inside of which step of control flow a step ran.
+        let path = (self.idx, idx);
+        let outer = &mut watch.observer;
+        let is_observed = outer.is_some();
+        let mut observer = |mut observed: Observed| {
+            observed.path.insert(0, path);
+            if let Some(outer) = outer {
+                outer(observed);
             }
         };
         let watch = match is_observed {
             true => Watch { observer: Some(&mut observer), ..Watch::default() },
             false => Watch::default(),
         };
-        frame.run(self.core, unit, &feeds, self.queues, self.mode, watch)?;
+        frame.run(Run { core, unit, feeds: &feeds, queues, mode, watch })?;
         frame.output_values(unit)
     }
 
@@ -162,7 +163,7 @@ impl Bodies<'_, '_> {
             }
             trip += 1;
         }
-        self.queues.meter.let_go(held);
+        self.run.queues.meter.let_go(held);
         let mut made: Vec<Option<Value>> = carried.into_iter().map(Some).collect();
         for parts in scans {
             let is_wanted = (self.is_wanted)(made.len());
@@ -209,7 +210,7 @@ impl Bodies<'_, '_> {
                 }
             }
         }
-        self.queues.meter.let_go(held);
+        self.run.queues.meter.let_go(held);
         let mut made: Vec<Option<Value>> = states.into_iter().map(Some).collect();
         for (idx, mut parts) in collected.into_iter().enumerate() {
             if !(self.is_wanted)(n_states + idx) {
@@ -252,7 +253,7 @@ impl Bodies<'_, '_> {
         }
         // Whoever takes them counts them.
         let made: Vec<Value> = outputs.into_iter().map(Value::Sequence).collect();
-        self.queues.meter.let_go(made.iter().map(Value::bytes).sum());
+        self.run.queues.meter.let_go(made.iter().map(Value::bytes).sum());
         Ok(made.into_iter().map(Some).collect())
     }
 
@@ -272,7 +273,7 @@ impl Bodies<'_, '_> {
         let held: u64 = parts.iter().map(Value::bytes).sum();
         let op = planish_op::ConcatFromSequence { new_axis: true, axis };
         let stacked = self.evaluate(op.into(), vec![Some(Value::Sequence(parts))])?;
-        self.queues.meter.let_go(held);
+        self.run.queues.meter.let_go(held);
         Ok(stacked)
     }
 
@@ -285,8 +286,8 @@ impl Bodies<'_, '_> {
 
     fn evaluate(&self, op: Op, inputs: Vec<Option<Value>>) -> Result<Value, RunError> {
         let region = Region::single(op, inputs.len() as u32, 1);
-        let backend = &self.core.backends[self.step.target as usize];
-        let room = usize::try_from(self.queues.meter.room()).unwrap_or(usize::MAX);
+        let backend = &self.run.core.backends[self.step.target as usize];
+        let room = usize::try_from(self.run.queues.meter.room()).unwrap_or(usize::MAX);
         let mut outputs =
             backend.evaluate(&region, &inputs, room).map_err(|error| RunError::at(&self.step.name, error))?;
         outputs.pop().ok_or_else(|| self.bad("nothing was made"))

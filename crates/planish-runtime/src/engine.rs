@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use planish_kernel::{Backend, Memory, MemoryKind, Target};
 use planish_op::{Limits, ValueType};
-use planish_plan::{Control, Plan, Program, Step, StepKind};
+use planish_plan::{Control, Plan, Program, Role, Step, StepKind};
 use planish_tensor::DefaultFloatMode;
 
 use crate::code::CodeFrom;
@@ -133,6 +133,18 @@ impl Core {
         port_idx("output", &self.output_names, name)
     }
 
+    /// The plan's device.
+    pub(crate) fn device(&self) -> Result<u32, RunError> {
+        self.plan.device().ok_or_else(|| {
+            let message = "the plan runs in host memory alone; give it host buffers";
+            RunError::new(RunErrorKind::WrongInputs, message)
+        })
+    }
+
+    pub(crate) fn is_device(&self, target: u32) -> bool {
+        self.plan.device() == Some(target)
+    }
+
     /// Pinned host memory, where the plan has a device that copies from it without us; else nothing.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, RunError> {
         match &self.pinning {
@@ -188,18 +200,25 @@ impl Engine {
     ) -> Result<Engine, RunError> {
         // Packing weights may compute.
         let _mode = DefaultFloatMode::enter();
-        let has_device = backends.iter().any(|backend| backend.memory_kind() == MemoryKind::Device);
-        if options.managed_weights && !has_device {
+        if options.managed_weights && plan.device().is_none() {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
             return Err(RunError::new(RunErrorKind::Lacking, message));
         }
-        if backends.len() != plan.targets.len() {
-            let (wanted, given) = (plan.targets.len(), backends.len());
+        if backends.len() != plan.header.targets.len() {
+            let (wanted, given) = (plan.header.targets.len(), backends.len());
             return Err(RunError::needs_rebuild(format!(
                 "the plan runs on {wanted} backends, {given} were given"
             )));
         }
-        for (target, backend) in plan.targets.iter().zip(&backends) {
+        for (role, backend) in plan.roles.iter().zip(&backends) {
+            let role_here = Role::from(backend.memory_kind());
+            if *role != role_here {
+                let (name, role, here) = (backend.name(), role.name(), role_here.name());
+                let why = format!("the plan takes `{name}` for its {role}, it is a {here}");
+                return Err(RunError::needs_rebuild(why));
+            }
+        }
+        for (target, backend) in plan.header.targets.iter().zip(&backends) {
             let here = backend.target();
             if !fits(target, &**backend) {
                 return Err(RunError::needs_rebuild(format!(
@@ -211,8 +230,8 @@ impl Engine {
                 )));
             }
         }
-        if plan.producer != VERSION {
-            let producer = &plan.producer;
+        if plan.header.producer != VERSION {
+            let producer = &plan.header.producer;
             let why = format!("the plan was built by Planish {producer:?}, this is {VERSION:?}");
             return Err(RunError::needs_rebuild(why));
         }
@@ -230,8 +249,7 @@ impl Engine {
         };
         let (input_names, output_names) = (names(&plan.program.inputs), names(&plan.program.outputs));
         let weights = Weights::place(&plan, &backends, options.managed_weights)?;
-        let device = backends.iter().find(|backend| backend.memory_kind() == MemoryKind::Device);
-        let pinning = match device {
+        let pinning = match plan.device().map(|device| &backends[device as usize]) {
             Some(device) => device.allocate_pinned(LEAST)?.map(|_| device.clone()),
             None => None,
         };
@@ -276,7 +294,7 @@ impl Engine {
 
     /// A context with as many threads as the plan was built for.
     pub fn context(&self) -> Result<Context, RunError> {
-        self.context_with(ContextOptions::new(self.core.plan.threads.max(1) as usize))
+        self.context_with(ContextOptions::new(self.core.plan.header.threads.max(1) as usize))
     }
 
     pub fn context_with(&self, options: ContextOptions) -> Result<Context, RunError> {
@@ -285,7 +303,7 @@ impl Engine {
 
     /// A pool of `n_contexts` contexts that threads take in turn.
     pub fn pool(&self, n_contexts: usize) -> Result<ContextPool, RunError> {
-        ContextPool::new(self, n_contexts, ContextOptions::new(self.core.plan.threads.max(1) as usize))
+        ContextPool::new(self, n_contexts, ContextOptions::new(self.core.plan.header.threads.max(1) as usize))
     }
 }
 

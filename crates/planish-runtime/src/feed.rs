@@ -9,8 +9,8 @@ use crate::bind::tensor_type;
 use crate::device::DeviceView;
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Frame, Queues};
-use crate::memory::Own;
+use crate::memory::{FrameMemory, Own};
+use crate::run::Run;
 use crate::view::View;
 
 /// What is fed to one input.
@@ -54,7 +54,7 @@ pub(crate) enum Site {
     Device,
 }
 
-impl Frame {
+impl FrameMemory {
     /// Whether output `idx` can be written to the caller's memory: outputs whose size only a run can tell, that are
     /// another output too, or on a device have memory of their own.
     pub(crate) fn can_bind(core: &Core, unit: &Unit, idx: usize, site: Site) -> bool {
@@ -72,7 +72,7 @@ impl Frame {
     /// run left in or beside the caller's memory can no longer be looked at.
     pub(crate) fn bind(&mut self, core: &Core, unit: &Unit, idx: usize, bound: Option<Bound>) -> bool {
         self.prepare(core, unit);
-        let bound = bound.filter(|bound| Frame::can_bind(core, unit, idx, bound.site));
+        let bound = bound.filter(|bound| FrameMemory::can_bind(core, unit, idx, bound.site));
         self.is_gone[idx] |= bound.is_some() || self.bound[idx].is_some();
         self.bound[idx] = bound;
         bound.is_some()
@@ -80,14 +80,10 @@ impl Frame {
 
     /// Keeps inputs that are host values (sequences, optionals) where steps find them, and copies tensors that
     /// are not aligned, or on a device and read by the host.
-    pub(crate) fn take_inputs(
-        &mut self,
-        unit: &Unit,
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-    ) -> Result<(), RunError> {
+    pub(crate) fn take_inputs(&mut self, run: &mut Run<'_, '_>) -> Result<(), RunError> {
+        let Run { core, unit, feeds, .. } = *run;
         for (idx, (&value, feed)) in unit.program.inputs.iter().zip(feeds).enumerate() {
-            self.staging[idx].clear();
+            self.aligned[idx].clear();
             let bytes: &[u8] = match feed {
                 Feed::Absent => continue,
                 Feed::View(view) | Feed::Pinned(view) => view.bytes(),
@@ -101,19 +97,19 @@ impl Frame {
                     let n_bytes =
                         planish_tensor::element_count(view.dims).and_then(|n| view.dtype.bytes_for(n));
                     let n_bytes = n_bytes.unwrap_or(0);
-                    self.staging[idx].resize(n_bytes.div_ceil(size_of::<u64>()), 0);
+                    self.aligned[idx].resize(n_bytes.div_ceil(size_of::<u64>()), 0);
                     // SAFETY: the words were just made, as many as hold the bytes; any bits are words.
                     let bytes = unsafe {
-                        std::slice::from_raw_parts_mut(self.staging[idx].as_mut_ptr().cast::<u8>(), n_bytes)
+                        std::slice::from_raw_parts_mut(self.aligned[idx].as_mut_ptr().cast::<u8>(), n_bytes)
                     };
-                    let device = queues.list.len() as u32 - 1;
+                    let queue = run.queues.get(core.device()?);
                     // SAFETY: the caller vouches for the view.
-                    unsafe { queues.get(device, 0).download(bytes, view.address)? };
+                    unsafe { queue.download(bytes, view.address)? };
                     continue;
                 }
             };
             if !bytes.as_ptr().addr().is_multiple_of(size_of::<u64>()) {
-                self.staging[idx].extend(bytes.chunks(size_of::<u64>()).map(|chunk| {
+                self.aligned[idx].extend(bytes.chunks(size_of::<u64>()).map(|chunk| {
                     let mut word = [0; size_of::<u64>()];
                     word[..chunk.len()].copy_from_slice(chunk);
                     u64::from_ne_bytes(word)

@@ -2,246 +2,111 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use planish_kernel::{Address, Event, Memory, Queue};
+use planish_kernel::Address;
 use planish_op::Meter;
-use planish_tensor::Tensor;
+use planish_plan::Step;
 
 use crate::bind::{Symbols, bind_inputs, choose_profile};
-use crate::clock::{Clock, Mark, Phase, Phases, Span};
+use crate::clock::Timer;
 use crate::control::run_control;
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::faults::Faults;
-use crate::feed::{Bound, Feed, check_types};
-use crate::memory::Own;
-use crate::resolve::{Action, Resolved};
-
-/// The queues of a context: for each target, one per stream.
-#[derive(Debug)]
-pub(crate) struct Queues {
-    pub(crate) list: Vec<Vec<Box<dyn Queue>>>,
-    /// Queues of the device for branches of a captured graph.
-    pub(crate) branches: Vec<Box<dyn Queue>>,
-    /// What the run on these queues has used of the engine's limits.
-    pub(crate) meter: Meter,
-}
-
-impl Queues {
-    pub(crate) fn get(&mut self, target: u32, stream: u32) -> &mut dyn Queue {
-        let streams = &mut self.list[target as usize];
-        let at = (stream as usize).min(streams.len() - 1);
-        &mut *streams[at]
-    }
-
-    /// Names what is done until the range is dropped, for tools that watch the process. The device's queue is the one
-    /// that knows of such tools; steps on the host are named too where a plan has a device.
-    pub(crate) fn range(&mut self, name: &str) -> Range<'_> {
-        if let Some(queue) = self.watched() {
-            queue.range_begin(name);
-        }
-        Range { queues: self }
-    }
-
-    fn watched(&mut self) -> Option<&mut Box<dyn Queue>> {
-        self.list.last_mut()?.first_mut()
-    }
-
-    /// Waits for all of them.
-    pub(crate) fn synchronize(&mut self) -> Result<(), RunError> {
-        self.list.iter_mut().flatten().try_for_each(|queue| Ok(queue.synchronize()?))
-    }
-}
-
-/// A named range under way; ended when dropped, also by an error or a panic.
-pub(crate) struct Range<'a> {
-    queues: &'a mut Queues,
-}
-
-impl std::ops::Deref for Range<'_> {
-    type Target = Queues;
-
-    fn deref(&self) -> &Queues {
-        self.queues
-    }
-}
-
-impl std::ops::DerefMut for Range<'_> {
-    fn deref_mut(&mut self) -> &mut Queues {
-        self.queues
-    }
-}
-
-impl Drop for Range<'_> {
-    fn drop(&mut self) {
-        if let Some(queue) = self.queues.watched() {
-            queue.range_end();
-        }
-    }
-}
-
-/// What a kernel step read and wrote, as plain tensors; weights are left out.
-#[derive(Debug)]
-pub struct Observed {
-    /// For a step inside of bodies, each step of control flow with the number of its body, outermost first; empty for
-    /// one of the plan's own program.
-    pub path: Vec<(usize, usize)>,
-    /// Index of the step in its program.
-    pub step: usize,
-    /// The sizes that it ran at, of the symbols that its program knows.
-    pub sizes: Vec<(String, i64)>,
-    pub inputs: Vec<Option<Tensor>>,
-    pub outputs: Vec<Option<Tensor>>,
-}
-
-/// Who looks on while a program runs.
-#[derive(Default)]
-pub(crate) struct Watch<'a> {
-    /// Gets the nanoseconds of every step.
-    pub(crate) times: Option<&'a mut Vec<u64>>,
-    /// Gets what the device was busy with.
-    pub(crate) phases: Option<&'a mut Phases>,
-    pub(crate) observer: Option<&'a mut dyn FnMut(Observed)>,
-}
-
-/// How a frame runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mode {
-    pub(crate) threads: usize,
-    /// Fill arenas and outputs with NaN before each run, so that whoever reads what nobody wrote is seen.
-    pub(crate) poison: bool,
-    /// Whether launches on devices are captured and replayed.
-    pub(crate) captured: bool,
-    /// Whether a run waits until everything is done, and not only queued.
-    pub(crate) waits: bool,
-    /// Streams for the branches of a captured graph.
-    pub(crate) streams: usize,
-}
+use crate::feed::{Feed, check_types};
+use crate::memory::FrameMemory;
+use crate::prepared::Prepared;
+use crate::resolve::{Action, Resolved, ResolvedStep};
+use crate::run::{Mode, Run};
 
 /// A program's memory and its prepared segments.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
-    pub(crate) arenas: Vec<Option<Box<dyn Memory>>>,
-    pub(crate) outputs: Vec<Option<Box<dyn Memory>>>,
-    /// Where the caller wants an output written.
-    pub(crate) bound: Vec<Option<Bound>>,
-    /// Whether the last run wrote an output to memory of the caller that was given back since.
-    pub(crate) is_gone: Vec<bool>,
-    pub(crate) own: Vec<Own>,
-    /// Most recently used first.
-    pub(crate) cache: Vec<(usize, Arc<Resolved>)>,
-    /// The segments of the last run, and the input sizes it had.
-    pub(crate) current: Vec<Arc<Resolved>>,
-    pub(crate) last_dims: Vec<Vec<usize>>,
-    pub(crate) bodies: Vec<Vec<Frame>>,
-    /// Copies of inputs that the caller's memory has at addresses that their type does not allow.
-    pub(crate) staging: Vec<Vec<u64>>,
-    /// Pinned memory that inputs from pageable memory pass through on their way to a device.
-    pub(crate) staged: Vec<Option<Box<dyn Memory>>>,
-    pub(crate) addresses: Vec<Address>,
-    pub(crate) events: Vec<Option<Box<dyn Event>>>,
-    pub(crate) clock: Clock,
-    /// What a timed run did on a device and from when on, and when each of its steps ran.
-    pub(crate) marks: Vec<(Phase, Mark)>,
-    pub(crate) spans: Vec<Span>,
-    pub(crate) n_resolved: usize,
+    pub(crate) memory: FrameMemory,
+    pub(crate) prepared: Prepared,
     pub(crate) faults: Faults,
+    timer: Timer,
+    /// For each step of control flow the frames of its bodies.
+    pub(crate) bodies: Vec<Vec<Frame>>,
+    /// Addresses of one launch or one captured graph, kept so that runs need no memory.
+    pub(crate) addresses: Vec<Address>,
 }
 
 impl Frame {
     /// How many captured graphs there are, and the bytes that they hold.
     pub(crate) fn graphs(&self) -> (usize, usize) {
-        let own = self.cache.iter().map(|(_, resolved)| resolved.graphs.size());
+        let own = self.prepared.all().map(|resolved| resolved.graphs.size());
         let bodies = self.bodies.iter().flatten().map(Frame::graphs);
         own.chain(bodies).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    pub(crate) fn n_resolved(&self) -> usize {
-        self.n_resolved
+    /// Bytes of the arena in the memory of a target.
+    pub(crate) fn arena_bytes_of(&self, target: usize) -> usize {
+        let bodies: usize = self.bodies.iter().flatten().map(|body| body.arena_bytes_of(target)).sum();
+        let own = self.memory.arenas.get(target).and_then(Option::as_ref);
+        own.map_or(0, |memory| memory.len()) + bodies
     }
 
-    /// There is no last run any more: the next one starts anew.
-    pub(crate) fn forget(&mut self) {
-        self.last_dims.clear();
-        self.current.clear();
+    /// Makes room for what is known per value, step, input and output.
+    fn prepare(&mut self, core: &Core, unit: &Unit) {
+        self.memory.prepare(core, unit);
+        if self.bodies.len() < unit.program.steps.len() {
+            self.bodies.resize_with(unit.program.steps.len(), Vec::new);
+        }
     }
 
-    /// Runs the program on these inputs. Whatever goes wrong, nothing is under way when this returns, and the
-    /// next run starts anew.
-    pub(crate) fn run(
-        &mut self,
-        core: &Core,
-        unit: &Unit,
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-        mode: Mode,
-        watch: Watch<'_>,
-    ) -> Result<(), RunError> {
-        let run = || match std::ptr::eq(unit, &core.unit) {
-            true => {
-                queues.meter.restart();
-                self.try_run(core, unit, feeds, &mut queues.range(&core.plan.name), mode, watch)
+    /// Runs the program. Whatever goes wrong, nothing is under way when this returns, and the next run starts anew.
+    pub(crate) fn run(&mut self, mut run: Run<'_, '_>) -> Result<(), RunError> {
+        let n_ranges = run.queues.n_ranges();
+        let try_run = || {
+            if run.is_of_plan() {
+                run.queues.meter.restart();
+                run.queues.begin_range(&run.core.plan.header.name);
             }
-            false => self.try_run(core, unit, feeds, queues, mode, watch),
+            self.try_run(&mut run)
         };
-        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
-        self.is_gone.fill(false);
+        let result =
+            catch_unwind(AssertUnwindSafe(try_run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
+        run.queues.end_ranges(n_ranges);
+        self.memory.is_gone.fill(false);
         if result.is_err() {
-            self.forget();
-            for queue in queues.list.iter_mut().flatten() {
-                // The first error is the one to tell; what matters here is that nothing writes any more.
-                let _ = queue.synchronize();
-            }
+            self.prepared.forget();
+            // The first error is the one to tell.
+            run.queues.stop();
         }
         result
     }
 
-    fn try_run(
-        &mut self,
-        core: &Core,
-        unit: &Unit,
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-        mode: Mode,
-        mut watch: Watch<'_>,
-    ) -> Result<(), RunError> {
+    fn try_run(&mut self, run: &mut Run<'_, '_>) -> Result<(), RunError> {
+        let Run { core, unit, feeds, mode, .. } = *run;
         check_types(&unit.program, feeds)?;
         self.prepare(core, unit);
-        let same = self.last_dims.len() == feeds.len()
-            && !self.current.is_empty()
-            && feeds.iter().zip(&self.last_dims).all(|(feed, last)| feed.dims().unwrap_or(&[]) == *last);
-        if same && unit.outline.segments.len() == 1 {
-            let resolved = self.current[0].clone();
-            self.take_inputs(unit, feeds, queues)?;
+        if let Some(resolved) = self.prepared.same_again(feeds) {
+            self.memory.take_inputs(run)?;
             // Its memory was compared with its operands when these sizes were new.
             let is_new = false;
-            return self
-                .segment(core, unit, 0, &resolved, is_new, feeds, queues, mode, &mut watch)
-                .map(|_| ());
+            return self.segment(run, 0, &resolved, is_new).map(|_| ());
         }
         if !mode.waits {
             // The run before may be under way still, and new sizes may move its memory.
-            queues.synchronize()?;
+            run.queues.synchronize()?;
         }
         let dims: Vec<Option<&[usize]>> = feeds.iter().map(Feed::dims).collect();
         let mut symbols = bind_inputs(&unit.program, &dims)?;
-        if std::ptr::eq(unit, &core.unit) {
-            choose_profile(&core.plan.profiles, &symbols)?;
+        if run.is_of_plan() {
+            choose_profile(&core.plan.header.profiles, &symbols)?;
         }
-        self.current.clear();
-        self.last_dims.clear();
-        self.take_inputs(unit, feeds, queues)?;
+        self.prepared.forget();
+        self.memory.take_inputs(run)?;
         for idx in 0..unit.outline.segments.len() {
-            let resolved = self.resolved(core, unit, idx, &symbols, mode, &mut queues.meter)?;
-            self.current.push(resolved.clone());
-            if let Some(learned) =
-                self.segment(core, unit, idx, &resolved, true, feeds, queues, mode, &mut watch)?
-            {
+            let resolved = self.prepared.find(core, unit, idx, &symbols, mode, &mut self.faults)?;
+            self.memory.provide(core, unit, &resolved, &mut run.queues.meter)?;
+            self.prepared.enter(resolved.clone());
+            if let Some(learned) = self.segment(run, idx, &resolved, true)? {
                 symbols = learned;
             }
         }
-        self.last_dims = dims.iter().map(|dims| dims.unwrap_or(&[]).to_vec()).collect();
+        self.prepared.done(&dims);
         Ok(())
     }
 
@@ -250,83 +115,65 @@ impl Frame {
     pub(crate) fn resolve_ahead(
         &mut self,
         core: &Core,
-        unit: &Unit,
         dims: &[Option<&[usize]>],
         mode: Mode,
         meter: &mut Meter,
     ) -> Result<(), RunError> {
+        let unit = &core.unit;
         self.prepare(core, unit);
         let symbols = bind_inputs(&unit.program, dims)?;
-        choose_profile(&core.plan.profiles, &symbols)?;
-        self.current.clear();
-        self.last_dims.clear();
-        let resolved = self.resolved(core, unit, 0, &symbols, mode, meter)?;
-        self.provide_outputs(core, unit, &resolved, meter)
+        choose_profile(&core.plan.header.profiles, &symbols)?;
+        self.prepared.forget();
+        let resolved = self.prepared.find(core, unit, 0, &symbols, mode, &mut self.faults)?;
+        self.memory.provide(core, unit, &resolved, meter)?;
+        self.memory.provide_outputs(core, unit, &resolved, meter)
     }
 
     /// Runs one segment; gives the symbols with what the segment's steps found out, if anything. Where it is new,
     /// memory is compared with operands before each step.
-    #[allow(clippy::too_many_arguments)]
     fn segment(
         &mut self,
-        core: &Core,
-        unit: &Unit,
+        run: &mut Run<'_, '_>,
         idx: usize,
         resolved: &Resolved,
         is_new: bool,
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-        mode: Mode,
-        watch: &mut Watch<'_>,
     ) -> Result<Option<Symbols>, RunError> {
-        self.provide_outputs(core, unit, resolved, &mut queues.meter)?;
+        let Run { core, unit, feeds, mode, .. } = *run;
+        self.memory.provide_outputs(core, unit, resolved, &mut run.queues.meter)?;
         self.faults.prepare(core, &unit.program)?;
         if unit.outline.segments.len() > 1 {
-            self.check_held(unit, resolved)?;
+            self.memory.check_held(unit, resolved)?;
         }
         if mode.poison {
-            self.poison(unit, idx == 0, queues)?;
+            self.memory.poison(unit, idx == 0, run.queues)?;
         }
         let first = unit.outline.segments[idx].first;
         let steps = &unit.program.steps[first..];
         let mut learned: Option<Symbols> = None;
-        if resolved.steps.iter().any(|step| step.awaited) && self.events.len() < resolved.steps.len() {
-            self.events.resize_with(resolved.steps.len(), || None);
+        let has_phases = run.watch.phases.is_some();
+        if run.watch.times.is_some() || has_phases {
+            self.timer.restart(core);
         }
-        let is_timed = watch.times.is_some() || watch.phases.is_some();
-        if is_timed {
-            self.clock.restart(core);
-            self.marks.clear();
-            self.spans.clear();
-        }
-        let is_observed = watch.observer.is_some();
-        let may_replay = mode.captured && watch.times.is_none() && watch.observer.is_none();
+        let may_replay = mode.captured && run.watch.times.is_none() && run.watch.observer.is_none();
         let mut spans = resolved.spans.iter().enumerate().peekable();
         let mut at = 0;
         while at < resolved.steps.len() {
             let (step, record) = (&resolved.steps[at], &steps[at]);
-            queues.meter.look().map_err(|stop| RunError::stopped(&record.name, stop))?;
-            for &earlier in &step.waits {
-                let other = &steps[earlier];
-                if other.target != record.target {
-                    // An event means something to its own backend alone.
-                    queues.get(other.target, other.stream).synchronize()?;
-                } else if let Some(Some(event)) = self.events.get(earlier) {
-                    queues.get(record.target, record.stream).wait_for(&**event)?;
-                }
+            run.queues.meter.look().map_err(|stop| RunError::stopped(&record.name, stop))?;
+            for &target in &step.waits {
+                run.queues.get(target).synchronize()?;
             }
-            if watch.phases.is_some() {
-                self.enter(core, unit, record, queues)?;
+            if has_phases {
+                self.timer.enter(run, record)?;
             }
-            let started = self.begin(core, record, queues, watch)?;
-            let mut last = at;
-            let may_capture = may_replay && queues.get(record.target, record.stream).can_capture();
+            let started = self.timer.begin(run, record)?;
+            let may_capture = may_replay && run.queues.get(record.target).can_capture();
             let whole = spans.peek().and_then(|(number, _)| {
                 let whole = resolved.with_transfers[*number].as_ref()?;
-                let fits = whole.first == at && may_capture && watch.phases.is_none();
+                let fits = whole.first == at && may_capture && !has_phases;
                 let steps = &resolved.steps[whole.first..whole.end];
                 // Captured graphs of it are counted after those without transfers.
-                (fits && self.is_all_pinned(core, steps, feeds))
+                (fits && self.memory.is_all_pinned(core, steps, feeds))
                     .then_some((resolved.spans.len() + number, whole))
             });
             let span = match whole {
@@ -336,71 +183,64 @@ impl Frame {
                 }
                 None => spans.next_if(|(_, span)| span.first == at).filter(|_| may_capture),
             };
+            let end = span.map_or(at + 1, |(_, span)| span.end);
             if is_new {
-                let end = span.map_or(at + 1, |(_, span)| span.end);
                 for (step, record) in resolved.steps[at..end].iter().zip(&steps[at..end]) {
-                    self.check_memory(unit, resolved, step, record, feeds)?;
+                    self.memory.check_memory(run, resolved, step, record)?;
                 }
             }
-            let name = span.map_or(&record.name, |(_, span)| &span.name);
-            let queues = &mut *queues.range(name);
-            match (span, &step.action) {
-                (Some((number, span)), _) => {
-                    self.span(core, number, span, resolved, steps, feeds, queues, mode)?;
-                    last = span.end - 1;
-                }
-                (_, Action::Kernel { .. }) => {
-                    self.launch(unit, first + at, step, record, resolved, feeds, queues, watch)?;
-                }
-                (_, Action::Transfer { bytes, .. }) => {
-                    let places = (step.inputs[0], step.outputs[0]);
-                    self.transfer(core, unit, resolved, feeds, record, places, *bytes, queues)?;
-                }
-                (_, Action::Evaluate | Action::Control) => {
-                    let inputs = self.host_inputs(core, unit, resolved, feeds, record, &step.inputs)?;
-                    let results = if matches!(step.action, Action::Evaluate) {
-                        let room = usize::try_from(queues.meter.room()).unwrap_or(usize::MAX);
-                        core.backends[record.target as usize]
-                            .evaluate(&record.region, &inputs, room)
-                            .map_err(|error| RunError::at(&record.name, error))?
-                    } else {
-                        let frames = &mut self.bodies[first + at];
-                        let units = &unit.bodies[first + at];
-                        // Whoever looks on learns inside of which step of control flow a step ran.
-                        let mut within = |body: usize, mut inner: Observed| {
-                            inner.path.insert(0, (first + at, body));
-                            if let Some(observer) = &mut watch.observer {
-                                observer(inner);
-                            }
-                        };
-                        let observer: Option<&mut dyn FnMut(usize, Observed)> = match is_observed {
-                            true => Some(&mut within),
-                            false => None,
-                        };
-                        run_control(core, record, units, frames, &inputs, queues, mode, observer)?
-                    };
-                    let symbols = learned.get_or_insert_with(|| resolved.symbols.clone());
-                    self.keep_results(unit, resolved, record, step, results, symbols, &mut queues.meter)?;
-                }
+            run.queues.begin_range(span.map_or(&record.name, |(_, span)| &span.name));
+            match span {
+                Some((number, span)) => self.span(run, number, span, resolved, steps)?,
+                None => self.step(run, first + at, resolved, (record, step), &mut learned)?,
             }
-            if resolved.steps[last].awaited {
-                self.await_at(core, last, &steps[last], queues)?;
-            }
+            run.queues.end_range();
             if let Some(started) = started {
-                self.end(core, record, started, queues)?;
+                self.timer.end(run, record, started)?;
             }
-            at = last + 1;
+            at = end;
         }
-        if watch.phases.is_some() {
-            self.leave(core, queues)?;
+        if has_phases {
+            self.timer.leave(run)?;
         }
         // A run that does not wait is one segment, and whoever asked for it waits.
         if mode.waits || unit.outline.segments.len() > 1 {
-            queues.synchronize()?;
+            run.queues.synchronize()?;
             self.faults.take(0, &unit.program)?;
         }
-        self.report(watch)?;
+        self.timer.report(&mut run.watch)?;
         Ok(learned)
+    }
+
+    /// Runs one step, number `idx` of the program. Takes note of sizes that it found out.
+    fn step(
+        &mut self,
+        run: &mut Run<'_, '_>,
+        idx: usize,
+        resolved: &Resolved,
+        (record, step): (&Step, &ResolvedStep),
+        learned: &mut Option<Symbols>,
+    ) -> Result<(), RunError> {
+        let results = match step.action {
+            Action::Kernel { .. } => return self.launch(run, idx, resolved, (record, step)),
+            Action::Transfer { bytes, .. } => {
+                let places = (step.inputs[0], step.outputs[0]);
+                return self.memory.transfer(run, resolved, record, places, bytes);
+            }
+            Action::Evaluate => {
+                let inputs = self.memory.host_inputs(run, resolved, record, &step.inputs)?;
+                let room = usize::try_from(run.queues.meter.room()).unwrap_or(usize::MAX);
+                run.core.backends[record.target as usize]
+                    .evaluate(&record.region, &inputs, room)
+                    .map_err(|error| RunError::at(&record.name, error))?
+            }
+            Action::Control => {
+                let inputs = self.memory.host_inputs(run, resolved, record, &step.inputs)?;
+                run_control(run, record, &run.unit.bodies[idx], &mut self.bodies[idx], &inputs, idx)?
+            }
+        };
+        let symbols = learned.get_or_insert_with(|| resolved.symbols.clone());
+        self.memory.keep_results(run, resolved, (record, step), results, symbols)
     }
 }
 

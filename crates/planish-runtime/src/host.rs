@@ -1,17 +1,17 @@
 //! What of a run happens on host values: inputs and results of the reference, observers, poisoned memory.
 
 use planish_kernel::{Address, Layout, Operand};
-use planish_op::{Meter, Value};
-use planish_plan::Storage;
+use planish_op::Value;
+use planish_plan::{Step, Storage};
 use planish_tensor::{Bytes, Tensor, memory};
 
 use crate::bind::Symbols;
-use crate::engine::{Core, Unit};
+use crate::engine::Unit;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::Feed;
-use crate::frame::{Frame, Queues};
-use crate::memory::{Own, pointer};
-use crate::resolve::{Base, Location, Resolved};
+use crate::memory::{FrameMemory, Own, pointer};
+use crate::resolve::{Base, Location, Resolved, ResolvedStep};
+use crate::run::{Queues, Run};
 use crate::weights::tensor_of;
 
 fn filled(bytes: usize, value: u8) -> Result<Vec<u8>, RunError> {
@@ -32,48 +32,59 @@ fn plain(operand: &Operand, bytes: Vec<u8>) -> Result<Tensor, RunError> {
         .map_err(|error| damaged(error.to_string()))
 }
 
-impl Frame {
-    /// Plain copies of a kernel step's operands, weights left out.
-    pub(crate) fn copies(
-        &self,
-        unit: &Unit,
-        resolved: &Resolved,
-        values: &[Option<u32>],
-        addresses: &[Address],
-        record: &planish_plan::Step,
-        queues: &mut Queues,
-    ) -> Result<Vec<Option<Tensor>>, RunError> {
-        let mut copies = Vec::with_capacity(values.len());
-        for (value, &address) in values.iter().zip(addresses) {
-            let operand = value.and_then(|value| {
-                let root = unit.outline.root[value as usize];
-                let is_weight = matches!(unit.program.values[root as usize].storage, Storage::Weight(_));
-                resolved.operands[value as usize].as_ref().filter(|_| !is_weight)
-            });
-            let Some(operand) = operand else {
-                copies.push(None);
-                continue;
-            };
-            let mut bytes = zeroed(operand.span_bytes())?;
-            let queue = queues.get(record.target, record.stream);
-            queue.synchronize()?;
-            // SAFETY: the operand spans these bytes of the backend's memory.
-            unsafe { queue.download(&mut bytes, address)? };
-            copies.push(Some(plain(operand, bytes)?));
-        }
-        Ok(copies)
+/// Plain copies of a kernel step's operands, weights left out.
+pub(crate) fn copies(
+    unit: &Unit,
+    resolved: &Resolved,
+    values: &[Option<u32>],
+    addresses: &[Address],
+    target: u32,
+    queues: &mut Queues,
+) -> Result<Vec<Option<Tensor>>, RunError> {
+    let mut copies = Vec::with_capacity(values.len());
+    for (value, &address) in values.iter().zip(addresses) {
+        let operand = value.and_then(|value| {
+            let root = unit.outline.root[value as usize];
+            let is_weight = matches!(unit.program.values[root as usize].storage, Storage::Weight(_));
+            resolved.operands[value as usize].as_ref().filter(|_| !is_weight)
+        });
+        let Some(operand) = operand else {
+            copies.push(None);
+            continue;
+        };
+        let mut bytes = zeroed(operand.span_bytes())?;
+        let queue = queues.get(target);
+        queue.synchronize()?;
+        // SAFETY: the operand spans these bytes of the backend's memory.
+        unsafe { queue.download(&mut bytes, address)? };
+        copies.push(Some(plain(operand, bytes)?));
     }
+    Ok(copies)
+}
 
+/// An operand in host memory as a tensor for the reference.
+fn copy_out(operand: &Operand, from: Address) -> Result<Tensor, RunError> {
+    if !operand.is_dense(Layout::Plain) {
+        let message = "a value for the reference is not plain; the plan is damaged, rebuild it";
+        return Err(RunError::new(RunErrorKind::Failed, message));
+    }
+    let mut bytes = zeroed(operand.span_bytes())?;
+    // SAFETY: the operand spans these bytes in host memory.
+    unsafe { std::ptr::copy_nonoverlapping(pointer(from).cast_const(), bytes.as_mut_ptr(), bytes.len()) };
+    Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
+        .map_err(|error| RunError::new(RunErrorKind::Failed, error.to_string()))
+}
+
+impl FrameMemory {
     /// Inputs of a step as values on the host.
     pub(crate) fn host_inputs(
         &self,
-        core: &Core,
-        unit: &Unit,
+        run: &Run<'_, '_>,
         resolved: &Resolved,
-        feeds: &[Feed<'_>],
-        record: &planish_plan::Step,
+        record: &Step,
         locations: &[Location],
     ) -> Result<Vec<Option<Value>>, RunError> {
+        let Run { core, unit, feeds, .. } = *run;
         let mut inputs = Vec::with_capacity(record.inputs.len());
         for (&value, &location) in record.inputs.iter().zip(locations) {
             let Some(value) = value else {
@@ -108,37 +119,23 @@ impl Frame {
                         let why = format!("step `{}`: `{name}` has no memory", record.name);
                         return Err(RunError::needs_rebuild(format!("{why}, the plan is damaged")));
                     }
-                    Value::Tensor(self.copy_out(operand, from.address())?)
+                    Value::Tensor(copy_out(operand, from.address())?)
                 }
             }));
         }
         Ok(inputs)
     }
 
-    fn copy_out(&self, operand: &Operand, from: Address) -> Result<Tensor, RunError> {
-        if !operand.is_dense(Layout::Plain) {
-            let message = "a value for the reference is not plain; the plan is damaged, rebuild it";
-            return Err(RunError::new(RunErrorKind::Failed, message));
-        }
-        let mut bytes = zeroed(operand.span_bytes())?;
-        // SAFETY: the operand spans these bytes in host memory.
-        unsafe { std::ptr::copy_nonoverlapping(pointer(from).cast_const(), bytes.as_mut_ptr(), bytes.len()) };
-        Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(bytes))
-            .map_err(|error| RunError::new(RunErrorKind::Failed, error.to_string()))
-    }
-
     /// Puts the results of a step on the host where later steps find them, and takes over new sizes.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn keep_results(
         &mut self,
-        unit: &Unit,
+        run: &mut Run<'_, '_>,
         resolved: &Resolved,
-        record: &planish_plan::Step,
-        step: &crate::resolve::ResolvedStep,
+        (record, step): (&Step, &ResolvedStep),
         results: Vec<Value>,
         symbols: &mut Symbols,
-        meter: &mut Meter,
     ) -> Result<(), RunError> {
+        let (unit, meter) = (run.unit, &mut run.queues.meter);
         let wrong = |detail: &str| {
             RunError::new(RunErrorKind::BadValues, format!("step `{}`: {detail}", record.name))
         };
@@ -226,10 +223,10 @@ impl Frame {
             let Some(memory) = memory else { continue };
             // 0xFF bytes are NaN in every float type.
             let bytes = filled(memory.len(), 0xFF)?;
-            let queue = queues.get(target, 0);
+            let queue = queues.get(target);
             // SAFETY: the memory is this long, and nothing runs.
             unsafe { queue.upload(memory.address(), &bytes)? };
-            // Other streams of the target may be the first to write there.
+            // A stream of the caller, or a branch, may be the first to write there.
             queue.synchronize()?;
         }
         Ok(())

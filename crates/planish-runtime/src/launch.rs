@@ -5,42 +5,38 @@ use planish_plan::Step;
 
 use crate::branches::{Branches, assign, touches};
 use crate::capture::{GraphSpan, How};
-use crate::engine::{Core, Unit};
 use crate::error::RunError;
 use crate::faults;
 use crate::feed::Feed;
-use crate::frame::{Frame, Mode, Observed, Queues, Watch};
+use crate::frame::Frame;
+use crate::host::copies;
 use crate::memory::pointer;
 use crate::resolve::{Action, Resolved, ResolvedStep, Way};
+use crate::run::{Observed, Run};
 
 impl Frame {
-    /// Launches one kernel.
-    #[allow(clippy::too_many_arguments)]
+    /// Launches one kernel, step number `idx` of the program.
     pub(crate) fn launch(
         &mut self,
-        unit: &Unit,
+        run: &mut Run<'_, '_>,
         idx: usize,
-        step: &ResolvedStep,
-        record: &Step,
         resolved: &Resolved,
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-        watch: &mut Watch<'_>,
+        (record, step): (&Step, &ResolvedStep),
     ) -> Result<(), RunError> {
+        let Run { unit, feeds, ref mut queues, ref mut watch, .. } = *run;
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.clear();
         let workspace = self.operands(step, resolved, feeds, &mut addresses);
         let read = match watch.observer {
-            Some(_) => self.copies(unit, resolved, &record.inputs, &addresses, record, queues)?,
+            Some(_) => copies(unit, resolved, &record.inputs, &addresses, record.target, queues)?,
             None => Vec::new(),
         };
         let n_inputs = step.inputs.len();
         let faults = self.faults.start();
-        let queue = queues.get(record.target, record.stream);
-        run_kernel(step, record, &addresses, workspace, faults, queue)?;
+        run_kernel(step, record, &addresses, workspace, faults, queues.get(record.target))?;
         if let Some(observer) = &mut watch.observer {
-            let outputs =
-                self.copies(unit, resolved, &record.outputs, &addresses[n_inputs..], record, queues)?;
+            let written = &addresses[n_inputs..];
+            let outputs = copies(unit, resolved, &record.outputs, written, record.target, queues)?;
             let (path, sizes) = (Vec::new(), resolved.symbols.pairs());
             observer(Observed { path, step: idx, sizes, inputs: read, outputs });
         }
@@ -57,27 +53,24 @@ impl Frame {
         addresses: &mut Vec<Address>,
     ) -> Address {
         for location in step.inputs.iter().chain(&step.outputs) {
-            addresses.push(self.address(*location, resolved, feeds));
+            addresses.push(self.memory.address(*location, resolved, feeds));
         }
         match &step.action {
-            Action::Kernel { workspace, .. } => self.address(*workspace, resolved, feeds),
+            Action::Kernel { workspace, .. } => self.memory.address(*workspace, resolved, feeds),
             Action::Transfer { .. } | Action::Evaluate | Action::Control => Address::NULL,
         }
     }
 
     /// Runs a span: replayed where it was captured at these addresses.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn span(
         &mut self,
-        core: &Core,
+        run: &mut Run<'_, '_>,
         number: usize,
         span: &GraphSpan,
         resolved: &Resolved,
         steps: &[Step],
-        feeds: &[Feed<'_>],
-        queues: &mut Queues,
-        mode: Mode,
     ) -> Result<(), RunError> {
+        let Run { core, feeds, mode, ref mut queues, .. } = *run;
         // Operands and workspace of every step, one after the other, and where faults are told.
         let mut key = std::mem::take(&mut self.addresses);
         key.clear();
@@ -85,8 +78,8 @@ impl Frame {
             let workspace = self.operands(&resolved.steps[at], resolved, feeds, &mut key);
             key.push(workspace);
         }
-        let first = &steps[span.first];
-        let queue = queues.get(first.target, first.stream);
+        let target = steps[span.first].target;
+        let queue = queues.get(target);
         let is_transfer = |step: &ResolvedStep| matches!(step.action, Action::Transfer { .. });
         if resolved.steps[span.first..span.end].iter().any(is_transfer) {
             key.push(Address(queue.pinned_memory_age()));
@@ -104,13 +97,10 @@ impl Frame {
                     let n_streams = branches.lanes.iter().map(|lane| lane.stream + 1).max().unwrap_or(1);
                     while queues.branches.len() + 1 < n_streams {
                         let options = QueueOptions::new(mode.threads);
-                        queues.branches.push(core.backends[first.target as usize].queue(options)?);
+                        queues.branches.push(core.backends[target as usize].queue(options)?);
                     }
                 }
-                let Queues { list, branches: others, .. } = queues;
-                let streams = &mut list[first.target as usize];
-                let at = (first.stream as usize).min(streams.len() - 1);
-                let queue = &mut *streams[at];
+                let (queue, others) = queues.with_branches(target);
                 let capture = Capture::begin(queue)?;
                 let launched = match &branches {
                     Some(branches) => own.launch_branches(branches, capture.queue, others),
@@ -131,27 +121,6 @@ impl Frame {
             }
         }
         self.addresses = key;
-        Ok(())
-    }
-
-    /// Lets steps on other queues wait for this one. The event is made once, where the backend can.
-    pub(crate) fn await_at(
-        &mut self,
-        core: &Core,
-        at: usize,
-        record: &Step,
-        queues: &mut Queues,
-    ) -> Result<(), RunError> {
-        let queue = queues.get(record.target, record.stream);
-        if self.events[at].is_none() {
-            self.events[at] = core.backends[record.target as usize].event(false).ok();
-        }
-        if let Some(event) = &self.events[at]
-            && queue.record_at(&**event).is_ok()
-        {
-            return Ok(());
-        }
-        self.events[at] = Some(queue.record()?);
         Ok(())
     }
 }

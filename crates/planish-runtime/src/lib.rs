@@ -5,8 +5,8 @@
 //! - `outline`: what of a program does not depend on sizes: segments, lifetimes, whose memory a value shares;
 //! - `arena`: where values lie at given sizes;
 //! - `pose`: a step at given sizes; `resolve`: a segment at given sizes, with its kernels prepared; `placement`: the same for whoever proves a plan;
-//! - `frame`: one program, run segment by segment; `feed`: what a run is given; `memory`: what it writes to; `results`:
-//!   what it left; `launch` and `capture`: kernels, one by one or captured and replayed, `branches`: on several
+//! - `frame`: one program, run segment by segment; `run`: what a run is; `feed`: what it is given; `memory`: what it
+//!   writes to; `prepared`: its segments at the sizes that were met; `results`: what it left; `launch` and `capture`: kernels, one by one or captured and replayed, `branches`: on several
 //!   streams; `control`: bodies; `host`: what happens on host values; `transfer`: copies between memories; `clock`:
 //!   times on devices;
 //! - `faults`: what kernels on a device found wrong with values; `code`: where compiled code comes from;
@@ -47,8 +47,10 @@ mod placement;
 mod pool;
 mod ports;
 mod pose;
+mod prepared;
 mod resolve;
 mod results;
+mod run;
 mod runner;
 mod state;
 mod sync;
@@ -64,7 +66,6 @@ pub use context::{Context, ContextOptions, Profiled, StepTime};
 pub use device::{DeviceBuffer, DeviceTarget, DeviceView};
 pub use engine::{Engine, EngineOptions, PortInfo, VERSION, fits};
 pub use error::{Error, ErrorKind, RunError, RunErrorKind};
-pub use frame::Observed;
 pub use needs::{ContextMemory, MemoryNeeds, TargetNeeds};
 pub use pending::Pending;
 pub use pipeline::Pipeline;
@@ -72,4 +73,5 @@ pub use placement::{Place, PlacedStep, Placement, Space};
 pub use planish_kernel::{MemoryInfo, Wait};
 pub use pool::{ContextPool, Lease};
 pub use pose::{problem_of, tactic_at};
+pub use run::Observed;
 pub use view::{Outputs, View};

@@ -1,19 +1,12 @@
 //! The memory of a program: arenas, outputs and values of their own, as large as the sizes met so far ask for.
 
-use std::sync::Arc;
-
 use planish_kernel::{Address, Memory, MemoryKind};
 use planish_op::{Meter, Stop, Value};
 
-use crate::bind::Symbols;
 use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Frame, Mode};
-use crate::resolve::{Resolved, resolve};
-
-/// Segments at distinct sizes that a frame keeps prepared. A thousand distinct shapes in a row then cost a
-/// resolve each, and memory stays bounded.
-const MAX_RESOLVED: usize = 32;
+use crate::feed::Bound;
+use crate::resolve::Resolved;
 
 /// What a value of its own holds at the moment.
 #[derive(Debug, Default)]
@@ -24,21 +17,34 @@ pub(crate) enum Own {
     Memory(Box<dyn Memory>),
 }
 
-impl Frame {
-    pub(crate) fn arena_bytes(&self) -> usize {
+/// The memory of one program and of what its runs are given.
+#[derive(Debug, Default)]
+pub(crate) struct FrameMemory {
+    /// By target: what lies between steps.
+    pub(crate) arenas: Vec<Option<Box<dyn Memory>>>,
+    pub(crate) outputs: Vec<Option<Box<dyn Memory>>>,
+    /// Where the caller wants an output written.
+    pub(crate) bound: Vec<Option<Bound>>,
+    /// Whether the last run wrote an output to memory of the caller that was given back since.
+    pub(crate) is_gone: Vec<bool>,
+    /// By value: those that live longer than a segment.
+    pub(crate) own: Vec<Own>,
+    /// Copies of inputs that the caller's memory has at addresses that their type does not allow.
+    pub(crate) aligned: Vec<Vec<u64>>,
+    /// Pinned memory that inputs from pageable memory pass through on their way to a device.
+    pub(crate) pinned: Vec<Option<Box<dyn Memory>>>,
+}
+
+impl FrameMemory {
+    /// Bytes of arenas and outputs.
+    pub(crate) fn bytes(&self) -> usize {
         let bytes = |list: &[Option<Box<dyn Memory>>]| -> usize {
             list.iter().flatten().map(|memory| memory.len()).sum()
         };
         bytes(&self.arenas) + bytes(&self.outputs)
     }
 
-    /// Bytes of the arena in the memory of a target.
-    pub(crate) fn arena_bytes_of(&self, target: usize) -> usize {
-        let bodies: usize = self.bodies.iter().flatten().map(|body| body.arena_bytes_of(target)).sum();
-        self.arenas.get(target).and_then(Option::as_ref).map_or(0, |memory| memory.len()) + bodies
-    }
-
-    /// Makes room for what is known per value, step, input and output.
+    /// Makes room for what is known per value, input and output.
     pub(crate) fn prepare(&mut self, core: &Core, unit: &Unit) {
         let n_values = unit.program.values.len();
         if self.own.len() < n_values {
@@ -47,33 +53,19 @@ impl Frame {
             self.outputs.resize_with(unit.program.outputs.len(), || None);
             self.bound.resize(unit.program.outputs.len(), None);
             self.is_gone.resize(unit.program.outputs.len(), false);
-            self.bodies.resize_with(unit.program.steps.len(), Vec::new);
-            self.staging.resize_with(unit.program.inputs.len(), Vec::new);
-            self.staged.resize_with(unit.program.inputs.len(), || None);
+            self.aligned.resize_with(unit.program.inputs.len(), Vec::new);
+            self.pinned.resize_with(unit.program.inputs.len(), || None);
         }
     }
 
-    pub(crate) fn resolved(
+    /// Makes sure that arenas and values of their own are as large as a segment at these sizes needs.
+    pub(crate) fn provide(
         &mut self,
         core: &Core,
         unit: &Unit,
-        idx: usize,
-        symbols: &Symbols,
-        mode: Mode,
+        resolved: &Resolved,
         meter: &mut Meter,
-    ) -> Result<Arc<Resolved>, RunError> {
-        let found = self.cache.iter().position(|(at, known)| *at == idx && known.symbols == *symbols);
-        let resolved = match found {
-            Some(at) => self.cache.remove(at).1,
-            None => {
-                self.n_resolved += 1;
-                let resolved = resolve(core, unit, idx, symbols, mode.threads, mode.streams)?;
-                resolved.steps.iter().filter_map(|step| step.fault).for_each(|step| self.faults.note(step));
-                Arc::new(resolved)
-            }
-        };
-        self.cache.insert(0, (idx, resolved.clone()));
-        self.cache.truncate(MAX_RESOLVED);
+    ) -> Result<(), RunError> {
         for (target, &bytes) in resolved.arena_bytes.iter().enumerate() {
             grow(&mut self.arenas[target], bytes, core, target, meter)?;
         }
@@ -90,7 +82,7 @@ impl Frame {
             grow(&mut memory, bytes, core, target, meter)?;
             self.own[value as usize] = memory.map_or(Own::Nothing, Own::Memory);
         }
-        Ok(resolved)
+        Ok(())
     }
 
     /// Makes sure that there is memory for every output: the caller's must be large enough, where there is none of the

@@ -57,7 +57,7 @@ impl Engine {
     /// The memory that the plan needs at these sizes of its symbols.
     pub fn memory_at(&self, sizes: &[(String, i64)]) -> Result<MemoryNeeds, RunError> {
         let core = &self.core;
-        let threads = core.plan.threads.max(1) as usize;
+        let threads = core.plan.header.threads.max(1) as usize;
         let symbols = Symbols::from_pairs(sizes);
         let mut targets: Vec<TargetNeeds> = core
             .backends
@@ -101,7 +101,7 @@ impl Engine {
 
     /// The memory of the plan's device at this moment; `None` for a plan on the host alone.
     pub fn device_memory(&self) -> Option<MemoryInfo> {
-        self.core.backends.last()?.memory_info()
+        self.core.backends[self.core.plan.device()? as usize].memory_info()
     }
 }
 
@@ -111,7 +111,7 @@ impl Context {
         let core = &self.engine().core;
         let Some(state) = &self.state else { return ContextMemory::default() };
         let mut memory = ContextMemory::default();
-        let on_device = |target: usize| core.backends[target].memory_kind() == MemoryKind::Device;
+        let on_device = |target: usize| core.is_device(target as u32);
         let frame = &state.frame;
         for target in 0..core.backends.len() {
             let arena = frame.arena_bytes_of(target);
@@ -121,12 +121,12 @@ impl Context {
             }
         }
         let length = |memory: &Option<Box<dyn Memory>>| memory.as_ref().map_or(0, |memory| memory.len());
-        memory.host += frame.outputs.iter().map(length).sum::<usize>();
-        memory.staging += frame.staged.iter().map(length).sum::<usize>();
-        memory.staging += frame.staging.iter().map(|words| words.len() * size_of::<u64>()).sum::<usize>();
+        memory.host += frame.memory.outputs.iter().map(length).sum::<usize>();
+        memory.staging += frame.memory.pinned.iter().map(length).sum::<usize>();
         memory.staging +=
-            state.queues.list.iter().flatten().map(|queue| queue.staging_bytes()).sum::<usize>();
-        for (own, value) in frame.own.iter().zip(&core.unit.program.values) {
+            frame.memory.aligned.iter().map(|words| words.len() * size_of::<u64>()).sum::<usize>();
+        memory.staging += state.queues.staging_bytes();
+        for (own, value) in frame.memory.own.iter().zip(&core.unit.program.values) {
             if let Own::Memory(own) = own {
                 match on_device(value.target as usize) {
                     true => memory.device_values += own.len(),
@@ -135,10 +135,8 @@ impl Context {
             }
         }
         (memory.n_graphs, memory.graphs) = frame.graphs();
-        memory.device_workspace = frame.workspace_bytes(core.backends.len() - 1);
-        if !on_device(core.backends.len() - 1) {
-            memory.device_workspace = 0;
-        }
+        memory.device_workspace =
+            core.plan.device().map_or(0, |device| frame.workspace_bytes(device as usize));
         memory
     }
 }
@@ -155,7 +153,7 @@ impl Frame {
             });
             each.max().unwrap_or(0)
         };
-        let own = self.cache.iter().map(|(_, resolved)| of(resolved));
+        let own = self.prepared.all().map(of);
         own.chain(self.bodies.iter().flatten().map(|body| body.workspace_bytes(target))).max().unwrap_or(0)
     }
 }

@@ -119,7 +119,7 @@ fn same_work(a: &Step, b: &Step) -> bool {
         a.op == b.op && a.inputs == b.inputs && a.n_outputs == b.n_outputs
     };
     a.kind == b.kind
-        && (a.target, a.stream, a.numeric) == (b.target, b.stream, b.numeric)
+        && (a.target, a.numeric) == (b.target, b.numeric)
         && a.region.n_inputs == b.region.n_inputs
         && a.region.outputs == b.region.outputs
         && a.region.constants == b.region.constants

@@ -3,7 +3,8 @@
 use crate::buffer::Bindings;
 use crate::context::Context;
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::{Watch, panicked};
+use crate::frame::panicked;
+use crate::run::Watch;
 use crate::runner::Runner;
 use crate::state::State;
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Backend, Event, MemoryKind, Queue, QueueOptions};
+use planish_kernel::{Backend, Event, Queue, QueueOptions};
 use planish_plan::StepKind;
 
 use crate::buffer::{Bindings, Buffer};
@@ -15,8 +15,8 @@ use crate::context::Context;
 use crate::device::DeviceBuffer;
 use crate::engine::Core;
 use crate::error::{RunError, RunErrorKind};
-use crate::frame::Watch;
 use crate::ports::device_of;
+use crate::run::Watch;
 use crate::state::State;
 
 /// Runs of one context that overlap with each other's copies. Dropping it waits for them.
@@ -71,17 +71,19 @@ impl Context {
 /// host memory by these copies alone.
 fn overlaps(core: &Core) -> bool {
     let program = &core.plan.program;
-    let is_device = |target: u32| core.backends[target as usize].memory_kind() == MemoryKind::Device;
     let is_input = |value: &u32| program.inputs.contains(value);
     let is_output = |value: &u32| program.outputs.contains(value);
     let on_device = program.steps.iter().all(|step| match step.kind {
-        StepKind::Kernel { .. } => is_device(step.target) && step.stream == 0,
+        StepKind::Kernel { .. } => core.is_device(step.target),
         StepKind::Transfer => {
             step.inputs.iter().flatten().all(is_input) || step.outputs.iter().flatten().all(is_output)
         }
         StepKind::Evaluate | StepKind::Control(_) => false,
     });
-    on_device && core.unit.outline.segments.len() == 1 && core.pinning.is_some() && device_of(core).is_ok()
+    on_device
+        && core.unit.outline.segments.len() == 1
+        && core.pinning.is_some()
+        && core.plan.device().is_some()
 }
 
 impl Link {
@@ -209,7 +211,7 @@ impl Slot {
         let Slot { bindings: Some(bindings), there, done, is_under_way } = self else { return Ok(()) };
         let engine = state.engine.clone();
         let device = device_of(&engine.core)?;
-        let target = engine.core.backends.len() as u32 - 1;
+        let target = engine.core.device()?;
         renew(&device, &bindings.inputs, &mut there.inputs)?;
         renew(&device, &bindings.outputs, &mut there.outputs)?;
         for ((_, from), (_, to)) in bindings.inputs.iter().zip(&mut there.inputs) {
@@ -220,9 +222,9 @@ impl Slot {
             unsafe { link.up.upload_pinned(to.target().address, from.bytes())? };
         }
         link.up.record_at(&*link.arrived)?;
-        state.queues.get(target, 0).wait_for(&*link.arrived)?;
+        state.queues.get(target).wait_for(&*link.arrived)?;
         state.run_ahead(there, at)?;
-        state.queues.get(target, 0).record_at(&*link.computed)?;
+        state.queues.get(target).record_at(&*link.computed)?;
         link.down.wait_for(&*link.computed)?;
         for ((name, to), (_, from)) in bindings.outputs.iter_mut().zip(&there.outputs) {
             let (Buffer::Host(to), Buffer::Device(from)) = (to, from) else { continue };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Backend, MemoryKind};
+use planish_kernel::Backend;
 use planish_tensor::DType;
 
 use crate::buffer::{Buffer, HostBuffer};
@@ -11,10 +11,7 @@ use crate::error::{RunError, RunErrorKind};
 
 /// The plan's device.
 pub(crate) fn device_of(core: &Core) -> Result<Arc<dyn Backend>, RunError> {
-    let device = core.backends.iter().rfind(|backend| backend.memory_kind() == MemoryKind::Device);
-    device.cloned().ok_or_else(|| {
-        RunError::new(RunErrorKind::WrongInputs, "the plan runs in host memory alone; give it host buffers")
-    })
+    Ok(core.backends[core.device()? as usize].clone())
 }
 
 /// Refuses a buffer in the memory of another device than the plan's, or where the plan has none.

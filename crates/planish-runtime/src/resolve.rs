@@ -53,10 +53,8 @@ pub(crate) struct ResolvedStep {
     pub(crate) action: Action,
     pub(crate) inputs: Vec<Location>,
     pub(crate) outputs: Vec<Location>,
-    /// Earlier steps on other queues that it must wait for.
-    pub(crate) waits: Vec<usize>,
-    /// Whether a later step on another queue waits for it.
-    pub(crate) awaited: bool,
+    /// Targets whose queues must be through before it: of earlier steps there that touch the same memory.
+    pub(crate) waits: Vec<u32>,
     /// Its place in the program, where its kernel may tell of a fault.
     pub(crate) fault: Option<usize>,
 }
@@ -268,7 +266,7 @@ pub(crate) fn resolve(
         };
         let may_fault = matches!(&action, Action::Kernel { kernel, .. } if kernel.may_fault());
         let fault = may_fault.then_some(segment.first + idx);
-        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), awaited: false, fault });
+        resolved.push(ResolvedStep { action, inputs, outputs, waits: Vec::new(), fault });
     }
     order_queues(steps, outline, &mut resolved);
     let spans = spans(core, steps, &resolved);
@@ -309,7 +307,7 @@ impl Ends {
             exits: vec![None; program.outputs.len()],
             bases: HashMap::new(),
         };
-        if core.backends.len() < 2 {
+        if core.plan.device().is_none() {
             return ends;
         }
         let on_device = |value: u32| {
@@ -317,7 +315,7 @@ impl Ends {
             record.storage == Storage::Arena
                 && !outline.own[value as usize]
                 && outline.output[value as usize].is_none()
-                && core.backends[record.target as usize].memory_kind() == MemoryKind::Device
+                && core.is_device(record.target)
         };
         for step in program.steps.iter().filter(|step| matches!(step.kind, StepKind::Transfer)) {
             let (Some(&Some(from)), Some(&Some(to))) = (step.inputs.first(), step.outputs.first()) else {
@@ -367,14 +365,14 @@ fn lay_out(
     let segment = &outline.segments[segment_idx];
     let steps = &program.steps[segment.first..segment.end];
     let n_values = program.values.len();
-    // A target and a stream: a copy that a device's queue makes of host memory is under way while the host goes on.
-    let mut queue_of: Vec<Option<Option<(u32, u32)>>> = vec![None; n_values];
+    // By target: a copy that a device's queue makes of host memory is under way while the host goes on.
+    let mut queue_of: Vec<Option<Option<u32>>> = vec![None; n_values];
     for step in steps {
         for &value in step.inputs.iter().chain(&step.outputs).flatten() {
             let queue = &mut queue_of[outline.root[value as usize] as usize];
             *queue = match queue {
-                None => Some(Some((step.target, step.stream))),
-                Some(Some(known)) if *known == (step.target, step.stream) => Some(Some(*known)),
+                None => Some(Some(step.target)),
+                Some(Some(known)) if *known == step.target => Some(Some(*known)),
                 Some(_) => Some(None),
             };
         }
@@ -395,7 +393,7 @@ fn lay_out(
         Workspace(usize),
     }
     /// A target, and the one queue that touches the pieces, or none for several.
-    type Group = (u32, Option<(u32, u32)>);
+    type Group = (u32, Option<u32>);
     let mut groups: BTreeMap<Group, Vec<(Holder, Piece)>> = BTreeMap::new();
     for (value, queue) in queue_of.iter().enumerate() {
         let Some(queue) = queue else { continue };
@@ -428,7 +426,7 @@ fn lay_out(
         let bytes = kernel.as_ref().map_or(0, |kernel| kernel.workspace_bytes());
         if bytes > 0 {
             let at = segment.first + idx;
-            let group = groups.entry((step.target, Some((step.target, step.stream)))).or_default();
+            let group = groups.entry((step.target, Some(step.target))).or_default();
             group.push((Holder::Workspace(idx), Piece { bytes, first: at, last: kept(step.target, at) }));
         }
     }
@@ -449,10 +447,9 @@ fn lay_out(
     Ok(laid)
 }
 
-/// Which steps wait for which, where their queues differ: whoever touches memory that another queue wrote or
-/// read before.
+/// Which queues a step waits for: those of other targets that wrote or read before what it touches.
 fn order_queues(steps: &[Step], outline: &crate::outline::Outline, resolved: &mut [ResolvedStep]) {
-    let queue = |idx: usize| (steps[idx].target, steps[idx].stream);
+    let queue = |idx: usize| steps[idx].target;
     if (1..steps.len()).all(|idx| queue(idx) == queue(0)) {
         return;
     }
@@ -470,12 +467,9 @@ fn order_queues(steps: &[Step], outline: &crate::outline::Outline, resolved: &mu
             waits.extend(writer.insert(root, idx));
             waits.extend(readers.remove(&root).unwrap_or_default());
         }
-        waits.retain(|&earlier| earlier != idx && queue(earlier) != queue(idx));
+        let mut waits: Vec<u32> = waits.into_iter().map(queue).filter(|&other| other != queue(idx)).collect();
         waits.sort_unstable();
         waits.dedup();
-        for &earlier in &waits {
-            resolved[earlier].awaited = true;
-        }
         resolved[idx].waits = waits;
     }
 }

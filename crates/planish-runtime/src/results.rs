@@ -8,46 +8,45 @@ use crate::engine::{Core, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Site};
 use crate::frame::Frame;
-use crate::memory::{Own, pointer};
+use crate::memory::{FrameMemory, Own, pointer};
 use crate::view::View;
 
-impl Frame {
-    /// Sizes of the outputs for inputs of these sizes, without running; `None` where only a run can tell.
-    pub(crate) fn output_dims(
-        unit: &Unit,
-        core: &Core,
-        dims: &[Option<&[usize]>],
-    ) -> Result<Vec<Option<Vec<usize>>>, RunError> {
-        let symbols = bind_inputs(&unit.program, dims)?;
-        choose_profile(&core.plan.profiles, &symbols)?;
-        let sizes = |&value: &u32| {
-            let ty = unit.program.values[value as usize].ty.as_tensor()?;
-            symbols.eval_shape(ty.shape.as_ref()?)
-        };
-        Ok(unit.program.outputs.iter().map(sizes).collect())
-    }
+/// Sizes of the outputs for inputs of these sizes, without running; `None` where only a run can tell.
+pub(crate) fn output_dims(
+    core: &Core,
+    dims: &[Option<&[usize]>],
+) -> Result<Vec<Option<Vec<usize>>>, RunError> {
+    let program = &core.unit.program;
+    let symbols = bind_inputs(program, dims)?;
+    choose_profile(&core.plan.header.profiles, &symbols)?;
+    let sizes = |&value: &u32| {
+        let ty = program.values[value as usize].ty.as_tensor()?;
+        symbols.eval_shape(ty.shape.as_ref()?)
+    };
+    Ok(program.outputs.iter().map(sizes).collect())
+}
 
+impl Frame {
     /// Output number `idx` of the last run: a view of a tensor, or another value. Nothing where it lies in memory of
     /// the caller that was given back, or on a device.
     pub(crate) fn output<'a>(&'a self, unit: &Unit, idx: usize) -> (Option<View<'a>>, Option<&'a Value>) {
         let Some(&value) = unit.program.outputs.get(idx) else { return (None, None) };
-        if self.current.is_empty() {
+        if !self.prepared.has_run() {
             return (None, None);
         }
         let first = unit.outline.output[value as usize].unwrap_or(idx);
-        if self.is_gone[first] {
+        let FrameMemory { own, bound, outputs, is_gone, .. } = &self.memory;
+        if is_gone[first] {
             return (None, None);
         }
-        if let Own::Host(held) = &self.own[value as usize] {
+        if let Own::Host(held) = &own[value as usize] {
             return match held.as_tensor() {
                 Some(tensor) => (Some(View::from(tensor)), None),
                 None => (None, Some(held)),
             };
         }
-        let operand =
-            self.current.iter().rev().find_map(|resolved| resolved.operands[value as usize].as_ref());
-        let Some(operand) = operand else { return (None, None) };
-        let (address, len) = match (&self.own[value as usize], self.bound[first], &self.outputs[first]) {
+        let Some(operand) = self.prepared.last_operand(value) else { return (None, None) };
+        let (address, len) = match (&own[value as usize], bound[first], &outputs[first]) {
             (Own::Memory(memory), ..) => (memory.address(), memory.len()),
             // It lies in the caller's device memory, where no view of ours can reach.
             (_, Some(Bound { site: Site::Device, .. }), _) => return (None, None),
@@ -71,12 +70,11 @@ impl Frame {
 
     /// Sizes of output number `idx` of the last run, wherever it lies.
     pub(crate) fn last_output_dims(&self, unit: &Unit, idx: usize) -> Option<&[usize]> {
-        let value = *unit.program.outputs.get(idx)? as usize;
-        if let Own::Host(held) = &self.own[value] {
+        let value = *unit.program.outputs.get(idx)?;
+        if let Own::Host(held) = &self.memory.own[value as usize] {
             return held.as_tensor().map(Tensor::shape);
         }
-        let operand = self.current.iter().rev().find_map(|resolved| resolved.operands[value].as_ref());
-        operand.map(|operand| &operand.dims[..])
+        self.prepared.last_operand(value).map(|operand| &operand.dims[..])
     }
 
     /// Every output of the last run as a value of its own.

@@ -11,8 +11,10 @@ use crate::device::{DeviceTarget, DeviceView};
 use crate::engine::Engine;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Feed, Site};
-use crate::frame::{Frame, Mode, Queues, Watch, panicked};
-use crate::ports::{check_site, device_of};
+use crate::frame::{Frame, panicked};
+use crate::memory::FrameMemory;
+use crate::ports::check_site;
+use crate::run::{Mode, Queues, Run, Watch};
 use crate::view::View;
 
 /// Inputs up to which a run keeps its list of them on the stack.
@@ -48,7 +50,8 @@ impl State {
         let core = &self.engine.core;
         // Of a run on a stream of the caller, which nobody here waited for.
         self.frame.faults.take(0, &core.unit.program)?;
-        self.frame.run(core, &core.unit, feeds, &mut self.queues, self.mode, watch)
+        let run = Run { core, unit: &core.unit, feeds, queues: &mut self.queues, mode: self.mode, watch };
+        self.frame.run(run)
     }
 
     pub(crate) fn run_named(
@@ -129,7 +132,7 @@ impl State {
     /// Whether every output can be written to a buffer on the device.
     pub(crate) fn can_bind_on_device(&self) -> bool {
         let core = &self.engine.core;
-        (0..core.output_names.len()).all(|idx| Frame::can_bind(core, &core.unit, idx, Site::Device))
+        (0..core.output_names.len()).all(|idx| FrameMemory::can_bind(core, &core.unit, idx, Site::Device))
     }
 
     /// Queues a run after those that are under way on the context's own queues, and returns. `slot` tells it from the
@@ -155,12 +158,12 @@ impl State {
     ) -> Result<(), RunError> {
         let engine = self.engine.clone();
         let core = &engine.core;
-        let device = device_of(core)?;
+        let target = core.device()?;
         let refuse = |message: String| Err(RunError::new(RunErrorKind::WrongInputs, message));
         for (name, target) in outputs {
             let idx = core.output_idx(name)?;
             let bound = Bound { to: target.address, bytes: target.bytes, site: Site::Device };
-            if !self.frame.bind(core, &core.unit, idx, Some(bound)) {
+            if !self.frame.memory.bind(core, &core.unit, idx, Some(bound)) {
                 return refuse(format!("output `{name}` is not made on the device; take it from the host"));
             }
         }
@@ -168,37 +171,33 @@ impl State {
             let named = inputs.iter().map(|(name, view)| (*name, Feed::Device(*view)));
             return self.run_feeds(named, inputs.len(), Watch::default());
         };
-        let target = core.backends.len() - 1;
-        if self.queues.list[target].len() > 1 || core.unit.outline.segments.len() > 1 {
-            return refuse(
-                "the plan needs several streams or sizes that only a run can tell; run it without a stream"
-                    .into(),
-            );
+        if core.unit.outline.segments.len() > 1 {
+            return refuse("the plan has sizes that only a run can tell; run it without a stream".into());
         }
         if self.foreign.as_ref().is_none_or(|(known, _)| *known != stream) {
             self.settle();
             let options = QueueOptions { threads: self.mode.threads, wait: self.options.wait };
             // SAFETY: the caller vouches for the stream.
-            self.foreign = Some((stream, unsafe { device.queue_over(stream, options)? }));
+            self.foreign =
+                Some((stream, unsafe { core.backends[target as usize].queue_over(stream, options)? }));
         }
         // Runs that follow each other on one stream are in order already.
         self.mode.waits = true;
-        let Some((_, mut queue)) = self.foreign.take() else { return Ok(()) };
-        std::mem::swap(&mut self.queues.list[target][0], &mut queue);
+        let Some((_, queue)) = self.foreign.take() else { return Ok(()) };
+        let own = self.queues.replace(target, queue);
         self.mode.waits = false;
         let named = inputs.iter().map(|(name, view)| (*name, Feed::Device(*view)));
         let run = || self.run_feeds(named, inputs.len(), Watch::default());
         // The context's own queue goes back to its place whatever happens.
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panicked(&*payload)));
-        std::mem::swap(&mut self.queues.list[target][0], &mut queue);
-        self.foreign = Some((stream, queue));
+        self.foreign = Some((stream, self.queues.replace(target, own)));
         result
     }
 
     pub(crate) fn unbind(&mut self) {
         let core = &self.engine.core;
         for idx in 0..core.output_names.len() {
-            self.frame.bind(core, &core.unit, idx, None);
+            self.frame.memory.bind(core, &core.unit, idx, None);
         }
     }
 
@@ -211,7 +210,7 @@ impl State {
         self.places = places;
         if result.is_err() {
             // No run, no outputs: those of an earlier one are not this one's.
-            self.frame.forget();
+            self.frame.prepared.forget();
         }
         // Also when it failed: nothing may point at the buffers when they go back.
         self.unbind();
@@ -257,7 +256,7 @@ impl State {
                     Bound { to: address, bytes, site: Site::Device }
                 }
             };
-            let direct = self.frame.bind(core, &core.unit, idx, Some(bound));
+            let direct = self.frame.memory.bind(core, &core.unit, idx, Some(bound));
             if !direct && bound.site == Site::Device {
                 let message = format!("output `{name}` is not made on the device; give it a host buffer");
                 return refuse(RunErrorKind::WrongInputs, message);

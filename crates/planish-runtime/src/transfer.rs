@@ -10,12 +10,12 @@ use planish_op::Value;
 use planish_plan::Step;
 
 use crate::device::DeviceView;
-use crate::engine::{Core, Unit};
+use crate::engine::Core;
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Feed, Site};
-use crate::frame::{Frame, Queues};
-use crate::memory::{Own, address_in, pointer};
+use crate::memory::{FrameMemory, Own, address_in, pointer};
 use crate::resolve::{Action, Base, Location, Resolved, ResolvedStep, Way};
+use crate::run::{Queues, Run};
 
 /// Pageable memory is copied in pieces of this size: small enough that the bus starts early, large enough that its
 /// calls do not count.
@@ -80,7 +80,7 @@ impl Held<'_> {
     }
 }
 
-impl Frame {
+impl FrameMemory {
     /// Where a location is, with the memory that it is in.
     pub(crate) fn held<'a>(
         &'a self,
@@ -100,8 +100,8 @@ impl Frame {
                 _ => (Holder::memory(&self.outputs[output as usize]), 0),
             },
             Base::Input(input) => match &feeds[input as usize] {
-                _ if !self.staging[input as usize].is_empty() => {
-                    let words = &self.staging[input as usize];
+                _ if !self.aligned[input as usize].is_empty() => {
+                    let words = &self.aligned[input as usize];
                     let address = Address(words.as_ptr().expose_provenance() as u64);
                     (Holder::Lent(address, size_of_val(&**words)), 0)
                 }
@@ -135,12 +135,12 @@ impl Frame {
     /// where a segment is new or values of the host change with each run, before anything is launched there.
     pub(crate) fn check_memory(
         &self,
-        unit: &Unit,
+        run: &Run<'_, '_>,
         resolved: &Resolved,
         step: &ResolvedStep,
         record: &Step,
-        feeds: &[Feed<'_>],
     ) -> Result<(), RunError> {
+        let Run { unit, feeds, .. } = *run;
         let inputs = record.inputs.iter().zip(&step.inputs).map(|(value, location)| (value, location, false));
         let outputs =
             record.outputs.iter().zip(&step.outputs).map(|(value, location)| (value, location, true));
@@ -177,7 +177,7 @@ impl Frame {
     fn is_pinned(&self, core: &Core, location: Location, feeds: &[Feed<'_>]) -> bool {
         match location.base {
             Base::Input(input) => {
-                matches!(feeds[input as usize], Feed::Pinned(_)) && self.staging[input as usize].is_empty()
+                matches!(feeds[input as usize], Feed::Pinned(_)) && self.aligned[input as usize].is_empty()
             }
             Base::Output(output) => match self.bound[output as usize] {
                 Some(bound) => bound.site == Site::Pinned,
@@ -206,25 +206,21 @@ impl Frame {
     }
 
     /// Brings a value from one memory to another, queued where that can be.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn transfer(
         &mut self,
-        core: &Core,
-        unit: &Unit,
+        run: &mut Run<'_, '_>,
         resolved: &Resolved,
-        feeds: &[Feed<'_>],
         record: &Step,
         (from, to): (Location, Location),
         bytes: usize,
-        queues: &mut Queues,
     ) -> Result<(), RunError> {
         use MemoryKind::{Device, Host};
+        let Run { core, unit, feeds, .. } = *run;
+        let queues = &mut *run.queues;
         let value = |list: &[Option<u32>]| list.first().copied().flatten().unwrap_or(0) as usize;
         let source = unit.program.values[value(&record.inputs)].target;
         let sink = unit.program.values[value(&record.outputs)].target;
         let kind = |target: u32| core.backends[target as usize].memory_kind();
-        // Copies are queued on the step's own stream, so that they come after what it waited for.
-        let stream = |target: u32| if target == record.target { record.stream } else { 0 };
         let (from_at, to_at) = (self.address(from, resolved, feeds), self.address(to, resolved, feeds));
         // The caller's device memory is the value already, or is to have a copy of it.
         if let Base::Input(input) = from.base
@@ -233,7 +229,7 @@ impl Frame {
         {
             if !matches!(to.base, Base::Entry(_)) {
                 // SAFETY: the caller vouches for the view; the arena has room for the value.
-                unsafe { queues.get(sink, stream(sink)).copy(to_at, view.address, bytes)? };
+                unsafe { queues.get(sink).copy(to_at, view.address, bytes)? };
             }
             return Ok(());
         }
@@ -242,7 +238,7 @@ impl Frame {
         {
             if !matches!(from.base, Base::Exit(_)) {
                 // SAFETY: the caller vouches for its memory, which is large enough.
-                unsafe { queues.get(source, stream(source)).copy(bound.to, from_at, bytes)? };
+                unsafe { queues.get(source).copy(bound.to, from_at, bytes)? };
             }
             return Ok(());
         }
@@ -254,29 +250,29 @@ impl Frame {
                 (Host, _) => {
                     let host = std::slice::from_raw_parts(pointer(from_at).cast_const(), bytes);
                     if kind(sink) == Device && self.is_pinned(core, from, feeds) {
-                        queues.get(sink, stream(sink)).upload_pinned(to_at, host)?;
+                        queues.get(sink).upload_pinned(to_at, host)?;
                     } else if kind(sink) == Device && core.pinning.is_some() {
-                        self.stage(core, from, to_at, host, queues, (sink, stream(sink)))?;
+                        self.stage(core, from, to_at, host, queues, sink)?;
                     } else {
-                        queues.get(sink, stream(sink)).upload(to_at, host)?;
+                        queues.get(sink).upload(to_at, host)?;
                     }
                 }
                 (Device, Host) if self.is_pinned(core, to, feeds) => {
-                    queues.get(source, stream(source)).download_pinned(pointer(to_at), from_at, bytes)?;
+                    queues.get(source).download_pinned(pointer(to_at), from_at, bytes)?;
                 }
                 (Device, Host) => {
                     let host = std::slice::from_raw_parts_mut(pointer(to_at), bytes);
-                    queues.get(source, stream(source)).download(host, from_at)?;
+                    queues.get(source).download(host, from_at)?;
                 }
                 (Device, Device) => {
                     let mut staging = vec![0u8; bytes];
-                    queues.get(source, stream(source)).download(&mut staging, from_at)?;
-                    queues.get(sink, stream(sink)).upload(to_at, &staging)?;
+                    queues.get(source).download(&mut staging, from_at)?;
+                    queues.get(sink).upload(to_at, &staging)?;
                 }
             }
             if sink != record.target {
                 // Whoever waits for this step waits for its own queue.
-                queues.get(sink, 0).synchronize()?;
+                queues.get(sink).synchronize()?;
             }
         }
         Ok(())
@@ -293,23 +289,23 @@ impl Frame {
         to: Address,
         host: &[u8],
         queues: &mut Queues,
-        (target, stream): (u32, u32),
+        target: u32,
     ) -> Result<(), RunError> {
         // One for each input; other pageable values (weights, results of the reference) are rare, and a plain
         // upload reads them before it returns.
         let Base::Input(input) = from.base else {
             // SAFETY: the caller's promise.
-            unsafe { queues.get(target, stream).upload(to, host)? };
+            unsafe { queues.get(target).upload(to, host)? };
             return Ok(());
         };
-        let staged = &mut self.staged[input as usize];
+        let staged = &mut self.pinned[input as usize];
         if staged.as_ref().is_none_or(|memory| memory.len() < host.len()) {
             *staged = None;
             *staged = core.pinned(host.len())?;
         }
         let Some(memory) = staged else {
             // SAFETY: the caller's promise.
-            unsafe { queues.get(target, stream).upload(to, host)? };
+            unsafe { queues.get(target).upload(to, host)? };
             return Ok(());
         };
         let start = pointer(memory.address());
@@ -320,7 +316,7 @@ impl Frame {
             unsafe {
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), start.add(offset), piece.len());
                 let piece = std::slice::from_raw_parts(start.add(offset).cast_const(), piece.len());
-                queues.get(target, stream).upload_pinned(to.offset(offset), piece)?;
+                queues.get(target).upload_pinned(to.offset(offset), piece)?;
             }
         }
         Ok(())

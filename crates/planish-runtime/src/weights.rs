@@ -88,7 +88,7 @@ struct Slab {
 
 impl Placing<'_> {
     fn program(&mut self, program: &Program) -> Result<(), RunError> {
-        let sizes = Symbols::from_pairs(&self.plan.tuned_at).with_guesses(program);
+        let sizes = Symbols::from_pairs(&self.plan.header.tuned_at).with_guesses(program);
         let mut poses = Poses::new(program);
         for step in &program.steps {
             if let StepKind::Control(control) = &step.kind {
@@ -110,7 +110,7 @@ impl Placing<'_> {
                     }
                     // Steps read it in different forms; the one that is stored leads to the others.
                     Some(format) => {
-                        let threads = self.plan.threads.max(1) as usize;
+                        let threads = self.plan.header.threads.max(1) as usize;
                         let posed = problem(program, step, &sizes, threads, &mut poses)?;
                         let chosen = tactic(step, &sizes)?;
                         let tensor = self.tensor_of(weight)?;

@@ -54,7 +54,7 @@ impl Builder {
     ///     .threads(2)
     ///     .tune_level(0)
     ///     .build()?;
-    /// assert_eq!(plan.record().profiles.len(), 1);
+    /// assert_eq!(plan.record().header.profiles.len(), 1);
     /// # Ok::<(), planish::Error>(())
     /// ```
     pub fn from_network(network: NetworkBuilder) -> Result<Builder, Error> {

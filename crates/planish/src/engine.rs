@@ -52,7 +52,7 @@ impl Engine {
             crate::Opened::Fits(plan) => plan,
             crate::Opened::NeedsRebuild(rebuild) => return Err(Error::needs_rebuild(rebuild.why())),
         };
-        let targets = &plan.inner.targets;
+        let targets = &plan.inner.header.targets;
         if let Device::Cuda(_) = device
             && !targets.iter().any(|target| target.backend == "cuda")
         {

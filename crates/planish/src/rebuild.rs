@@ -39,7 +39,7 @@ pub struct Rebuild {
 
 impl fmt::Debug for Rebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.recipe.name;
+        let name = &self.recipe.header.name;
         f.debug_struct("Rebuild").field("name", name).field("why", &self.why).finish_non_exhaustive()
     }
 }
@@ -75,7 +75,7 @@ impl Rebuild {
     pub fn cache_key(&self) -> Result<Option<String>, Error> {
         let recovered = recover(&self.recipe, &unpack)?;
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.recipe.source);
+        hasher.update(&self.recipe.header.source);
         hasher.update(self.recipe.graph.as_bytes());
         self.recipe.weights.iter().for_each(|weight| {
             hasher.update(&weight.bytes);
@@ -97,7 +97,7 @@ impl Rebuild {
         let backends = self.device.backends()?;
         let mut built =
             planish_compile::build(&recovered.graph, &backends, &options, &mut TimingCache::default())?;
-        built.plan.name = self.recipe.name;
+        built.plan.header.name = self.recipe.header.name;
         built.notes.splice(0..0, recovered.notes);
         Ok(built)
     }
@@ -134,7 +134,7 @@ impl Plan {
 
     /// Whether the plan fits a device as it is.
     pub fn fit(self, device: Device) -> Result<Opened, Error> {
-        let device = device.settled_for(&self.inner.targets);
+        let device = device.settled_for(&self.inner.header.targets);
         Ok(match unfit(&self.inner, device)? {
             None => Opened::Fits(self),
             Some(why) => {
@@ -157,19 +157,20 @@ fn open_for(
     let ErrorKind::NeedsRebuild { why, .. } = error.kind() else { return Err(error) };
     let why = why.clone();
     let recipe = recipe()?;
-    let device = device.settled_for(&recipe.targets);
+    let device = device.settled_for(&recipe.header.targets);
     Ok(Opened::NeedsRebuild(Rebuild { recipe, why, device, progress: None, cancel: None }))
 }
 
 /// Why a plan should not run on a device as it is.
 fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Error> {
-    if plan.producer != planish_runtime::VERSION {
-        let (theirs, ours) = (&plan.producer, planish_runtime::VERSION);
+    if plan.header.producer != planish_runtime::VERSION {
+        let (theirs, ours) = (&plan.header.producer, planish_runtime::VERSION);
         return Ok(Some(format!("the plan was built by Planish {theirs}, this is {ours}")));
     }
     let backends = device.backends()?;
-    let fits = plan.targets.len() == backends.len()
+    let fits = plan.header.targets.len() == backends.len()
         && plan
+            .header
             .targets
             .iter()
             .zip(&backends)
@@ -178,7 +179,8 @@ fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Er
         return Ok(None);
     }
     let one = |name: &str, needs: &[String]| format!("{name} with {}", needs.join(" "));
-    let there: Vec<String> = plan.targets.iter().map(|target| one(&target.backend, &target.needs)).collect();
+    let there: Vec<String> =
+        plan.header.targets.iter().map(|target| one(&target.backend, &target.needs)).collect();
     let here = backends.iter().map(|backend| backend.target());
     let here: Vec<String> = here.map(|target| one(&target.backend, &target.needs)).collect();
     Ok(Some(format!("the plan was built for {}, this is {}", there.join(" and "), here.join(" and "))))

@@ -308,7 +308,7 @@ fn plans_and_errors_name_the_gpu() {
     // What a plan says that it was built for.
     let graph: Graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Exp(%x) output %y }"#.parse().unwrap();
     let plan = Builder::from_graph(graph).device("cuda".parse().unwrap()).tune_level(0).build().unwrap();
-    let targets = &plan.record().targets;
+    let targets = &plan.record().header.targets;
     assert!(targets.iter().any(|target| target.backend == "cuda" && target.device == first), "{targets:?}");
 }
 

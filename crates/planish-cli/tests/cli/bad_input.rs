@@ -223,11 +223,12 @@ fn a_gpu_on_a_machine_without_one() {
     succeeds(&["build", &model, "-o", &cpu_plan, "--device", "cpu", "--tune-level", "0"]);
     // A plan that says that it was built for a GPU.
     let mut record = planish_plan::Plan::open(&folder.path("cpu.plan")).unwrap();
-    let mut gpu = record.targets[0].clone();
+    let mut gpu = record.header.targets[0].clone();
     gpu.backend = "cuda".to_string();
     gpu.needs = vec!["sm_90".to_string()];
     gpu.device = "NVIDIA H200, 132 multiprocessors, driver 13.0".to_string();
-    record.targets.push(gpu);
+    record.header.targets.push(gpu);
+    record.roles.push(planish_plan::Role::Device);
     // What was checked was another plan.
     record.certificate = planish_plan::Certificate::default();
     record.write_file(&folder.path("gpu.plan")).unwrap();

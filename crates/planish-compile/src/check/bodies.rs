@@ -6,7 +6,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::Backend;
 use planish_op::ValueType;
-use planish_plan::{Certificate, Check, Plan, Program, StepKind};
+use planish_plan::{Certificate, Check, Header, Plan, Program, StepKind};
 use planish_runtime::Engine;
 use planish_tensor::{Dim, Tensor};
 
@@ -85,7 +85,7 @@ impl Bodies<'_> {
         }
         let plan = Plan {
             program: body.clone(),
-            profiles: Vec::new(),
+            header: Header { profiles: Vec::new(), ..self.plan.header.clone() },
             evidence: Vec::new(),
             certificate: Certificate::default(),
             ..self.plan.clone()
@@ -97,7 +97,7 @@ impl Bodies<'_> {
                 return None;
             }
         };
-        let sizes = sizes(body, &self.plan.tuned_at);
+        let sizes = sizes(body, &self.plan.header.tuned_at);
         let engine = match graph {
             Some(graph) => {
                 let limits = budget::of_plan(&engine, graph, std::slice::from_ref(&sizes), self.options);

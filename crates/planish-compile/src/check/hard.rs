@@ -91,8 +91,10 @@ impl Look<'_> {
                 }
                 StepKind::Kernel { slow: true, .. } | StepKind::Transfer | StepKind::Evaluate => continue,
             };
-            let threads = self.plan.threads.max(1) as usize;
-            let Ok(problem) = problem_of(program, step, &self.plan.tuned_at, threads) else { continue };
+            let threads = self.plan.header.threads.max(1) as usize;
+            let Ok(problem) = problem_of(program, step, &self.plan.header.tuned_at, threads) else {
+                continue;
+            };
             let Some(kind) = kind(&problem) else { continue };
             for tactic in variants.iter().map(|variant| &variant.tactic) {
                 let n_elements: usize = problem.inputs.iter().chain(&problem.outputs).map(Operand::len).sum();

@@ -43,7 +43,7 @@ pub(super) fn check(
     }
     let itself = Itself { engine, inputs, first, threads };
     // Captured graphs are of devices, and of one size.
-    let is_costly = flops > COSTLY_FLOPS && engine.plan().targets.len() == 1;
+    let is_costly = flops > COSTLY_FLOPS && engine.plan().device().is_none();
     let compared = match is_costly {
         true => itself.at_once(used, made_up, checks),
         false => itself.one_by_one(made_up, checks),
@@ -73,7 +73,7 @@ impl Itself<'_> {
             Some(used) => used,
             None => {
                 let mut context = other_context(self.engine, self.threads)?;
-                if let Some(values) = made_up.inputs(self.engine, &self.engine.plan().tuned_at, 1) {
+                if let Some(values) = made_up.inputs(self.engine, &self.engine.plan().header.tuned_at, 1) {
                     // They may be outside what the model defines.
                     let _ = context.run_values(&values);
                 }
@@ -91,12 +91,12 @@ impl Itself<'_> {
     }
 
     fn one_by_one(&self, made_up: MadeUp, checks: &mut Vec<Check>) -> Result<(), RunError> {
-        let is_device = self.engine.plan().targets.len() > 1;
+        let is_device = self.engine.plan().device().is_some();
         let mut others = THREADS.into_iter().filter(|&other| other != self.threads);
         let mut context = self.context(self.threads, false)?;
         // On other values, so that whoever reads too early does not find what the right run would have left. They may be
         // outside what the model defines; contexts must stay usable all the same.
-        if let Some(values) = made_up.inputs(self.engine, &self.engine.plan().tuned_at, 1) {
+        if let Some(values) = made_up.inputs(self.engine, &self.engine.plan().header.tuned_at, 1) {
             let n_runs = if is_device { N_REPLAYS } else { 1 };
             let mut got = Ok(Vec::new());
             for _ in 0..n_runs {

@@ -68,7 +68,7 @@ pub(super) fn check(
             checks.push(skipped(&subject, why));
             return None;
         };
-        if super::flops_at(graphs[0], &batch.sizes) > MAX_FLOPS && batch.sizes != plan.tuned_at {
+        if super::flops_at(graphs[0], &batch.sizes) > MAX_FLOPS && batch.sizes != plan.header.tuned_at {
             checks.push(among_two(engine, graph, rows, &batch, made_up, alone));
             continue;
         }
@@ -94,7 +94,8 @@ fn batch(plan: &Plan, graph: &Graph, sizes: &[(String, i64)]) -> Option<Batch> {
         let n_rows = dim.as_usize().filter(|&n| n >= 2)?;
         return Some(Batch { sizes: sizes.to_vec(), n_rows, symbol: None });
     };
-    let range = plan.profiles.iter().flat_map(|profile| &profile.ranges).find(|range| range.symbol == symbol);
+    let range =
+        plan.header.profiles.iter().flat_map(|profile| &profile.ranges).find(|range| range.symbol == symbol);
     let (least, most) = range.map_or((1, i64::MAX), |range| (range.min, range.max));
     let mut sizes = sizes.to_vec();
     let at = sizes.iter().position(|(known, _)| known == symbol)?;
@@ -135,7 +136,7 @@ fn compare(
     let plan = engine.plan();
     let refused = |why: &str| (skipped(subject, why.to_string()), None);
     // At the tuned sizes it ran before.
-    let is_tuned = batch.sizes == plan.tuned_at;
+    let is_tuned = batch.sizes == plan.header.tuned_at;
     let first = if is_tuned { Some(alone.inputs.to_vec()) } else { made_up.inputs(engine, &batch.sizes, 0) };
     let Some(first) = first else {
         return refused("inputs are not made up");
@@ -203,7 +204,7 @@ fn among_two(
     let subject = "a row alone against the same among two";
     let refused = |why: &str| skipped(subject, why.to_string());
     let n_alone = |(symbol, size): &(String, i64)| Some(symbol) == batch.symbol.as_ref() && *size == 1;
-    if batch.n_rows != 2 || !plan.tuned_at.iter().any(n_alone) {
+    if batch.n_rows != 2 || !plan.header.tuned_at.iter().any(n_alone) {
         return refused("two rows are too costly, and it was not run with one");
     }
     let Some(tolerance) = alone.tolerance else {

@@ -65,7 +65,8 @@ fn built(rows: usize) -> Built {
 /// What the proof says of a plan.
 fn proof(built: &Built) -> Option<String> {
     let engine = Engine::new(built.plan.clone(), built.backends.clone()).unwrap();
-    let checks = prove(&built.graph, &engine, &built.tensors, std::slice::from_ref(&built.plan.tuned_at), 2);
+    let checks =
+        prove(&built.graph, &engine, &built.tensors, std::slice::from_ref(&built.plan.header.tuned_at), 2);
     assert_eq!(checks.len(), 2);
     checks.into_iter().find_map(|check| match check.outcome {
         Outcome::Failed(why) => Some(why),
@@ -187,7 +188,7 @@ fn they_are_seen_in_memory_too_large_to_follow_whole() {
 fn replaced(change: impl FnOnce(&Plan, &mut Placement)) -> Result<u64, String> {
     let built = built(6);
     let engine = Engine::new(built.plan.clone(), built.backends.clone()).unwrap();
-    let sizes = &built.plan.tuned_at;
+    let sizes = &built.plan.header.tuned_at;
     let mut placement = engine.placement(sizes, 2).unwrap();
     change(&built.plan, &mut placement);
     replay::replay(&built.graph, &wires::Wires::new(&built.graph), &built.plan.program, &placement, sizes)

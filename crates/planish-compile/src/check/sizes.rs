@@ -20,29 +20,29 @@ pub(super) struct Sizes {
 /// Smallest, largest and preferred sizes of every profile, sizes where tactics change, and mixed ones. A plan that runs
 /// at any sizes is checked at the smallest, at odd larger ones, and mixed ones, as far as the model takes them.
 pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
-    let mut sets = vec![plan.tuned_at.clone()];
+    let mut sets = vec![plan.header.tuned_at.clone()];
     let add = |set: Vec<(String, i64)>, sets: &mut Vec<Vec<(String, i64)>>| {
         if sets.len() < MAX_SETS && !sets.contains(&set) {
             sets.push(set);
         }
     };
     let n_ends;
-    if plan.profiles.is_empty() && !is_open(plan) {
+    if plan.header.profiles.is_empty() && !is_open(plan) {
         n_ends = 0;
-    } else if plan.profiles.is_empty() {
+    } else if plan.header.profiles.is_empty() {
         let takes = |set: &Vec<(String, i64)>| {
             let lookup = |name: &str| set.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
             graph.specialize(&lookup).is_ok()
         };
         let larger = |size: i64| next_prime(size.max(2) + 1);
         let all = |size: &dyn Fn(i64) -> i64| -> Vec<(String, i64)> {
-            plan.tuned_at.iter().map(|(symbol, tuned)| (symbol.clone(), size(*tuned))).collect()
+            plan.header.tuned_at.iter().map(|(symbol, tuned)| (symbol.clone(), size(*tuned))).collect()
         };
         let ends: Vec<_> = [all(&|_| 1), all(&larger)].into_iter().filter(takes).collect();
         ends.into_iter().for_each(|set| add(set, &mut sets));
         n_ends = sets.len() - 1;
-        if plan.tuned_at.len() > 1 {
-            for (symbol, tuned) in plan.tuned_at.iter().take(MAX_MIXED) {
+        if plan.header.tuned_at.len() > 1 {
+            for (symbol, tuned) in plan.header.tuned_at.iter().take(MAX_MIXED) {
                 let set = resized(plan, &|name| Some(if name == symbol { larger(*tuned) } else { 1 }));
                 if takes(&set) {
                     add(set, &mut sets);
@@ -50,13 +50,13 @@ pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
             }
         }
     } else {
-        for profile in &plan.profiles {
+        for profile in &plan.header.profiles {
             let of = |name: &str| profile.ranges.iter().find(|range| range.symbol == name);
             add(resized(plan, &|name| of(name).map(|range| range.min)), &mut sets);
             add(resized(plan, &|name| of(name).map(|range| range.max)), &mut sets);
         }
         n_ends = sets.len() - 1;
-        for profile in &plan.profiles {
+        for profile in &plan.header.profiles {
             let of = |name: &str| profile.ranges.iter().find(|range| range.symbol == name);
             add(resized(plan, &|name| of(name).map(|range| range.opt)), &mut sets);
         }
@@ -67,7 +67,7 @@ pub(super) fn to_check(plan: &Plan, graph: &Graph) -> Sizes {
         found.truncate(MAX_BORDERS);
         found.into_iter().for_each(|set| add(set, &mut sets));
         let mut n_mixed = 0;
-        for profile in &plan.profiles {
+        for profile in &plan.header.profiles {
             for symbol in profile.ranges.iter().map(|range| &range.symbol) {
                 let of = |name: &str| profile.ranges.iter().find(|range| range.symbol == name);
                 let size =
@@ -115,7 +115,7 @@ fn borders(plan: &Plan, program: &Program, borders: &mut Vec<Vec<(String, i64)>>
 /// The tuned sizes with some symbols' changed.
 fn resized(plan: &Plan, size: &dyn Fn(&str) -> Option<i64>) -> Vec<(String, i64)> {
     let one = |(symbol, tuned): &(String, i64)| (symbol.clone(), size(symbol).unwrap_or(*tuned));
-    plan.tuned_at.iter().map(one).collect()
+    plan.header.tuned_at.iter().map(one).collect()
 }
 
 /// The smallest prime from `n` on, for `n` above 1.

@@ -407,7 +407,7 @@ impl<'a> Steps<'a> {
 
 /// From the model's own bytes, so that equal builds are equal and other models are looked at in other places.
 pub(super) fn seed_of(plan: &Plan) -> u64 {
-    u64::from_le_bytes(plan.source.first_chunk().copied().unwrap_or_default())
+    u64::from_le_bytes(plan.header.source.first_chunk().copied().unwrap_or_default())
 }
 
 const IS_REFERENCE: &str = "it is the reference";

@@ -100,7 +100,7 @@ fn memory_reused_while_it_is_live() {
     assert!(failure.contains("finds an element of `c` at element 0 of `a`"), "{failure}");
     let by_steps = with_fault(plant, &|_, plan, tensors, backends, _| {
         let engine = Engine::new(plan.clone(), backends.to_vec()).unwrap();
-        let inputs = super::inputs::random(plan, &plan.tuned_at, 0, super::Integers::Wide).unwrap();
+        let inputs = super::inputs::random(plan, &plan.header.tuned_at, 0, super::Integers::Wide).unwrap();
         super::steps::Steps::new(&engine, tensors, &*backends[0], 2, None)
             .run(&engine, &[], &inputs, ("", true))
             .checks

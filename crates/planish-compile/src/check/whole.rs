@@ -61,7 +61,7 @@ pub(super) fn against_reference(
         true => "whole model against its nodes without passes".to_string(),
         false => "whole model against the reference".to_string(),
     };
-    if *sizes != engine.plan().tuned_at {
+    if *sizes != engine.plan().header.tuned_at {
         subject.push_str(&super::at(sizes));
     }
     let subject = subject.as_str();

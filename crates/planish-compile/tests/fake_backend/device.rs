@@ -59,11 +59,6 @@ impl Fake {
         self.table.n_done.load(Ordering::Relaxed)
     }
 
-    /// Events that queues have waited for.
-    pub(crate) fn n_waits(&self) -> usize {
-        self.table.n_waits.load(Ordering::Relaxed)
-    }
-
     /// Keeps all queues from going on until the guard is dropped.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         lock(&self.table.gate)

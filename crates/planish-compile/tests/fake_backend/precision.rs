@@ -69,7 +69,7 @@ fn products_in_tf32_are_said_so() {
         let expected = if step.region.ops().contains("MatMul") { Arithmetic::Tf32 } else { Arithmetic::F32 };
         assert_eq!(step.numeric.element, expected, "{}", step.name);
     }
-    assert!(built.plan.options.contains("precision=tf32"));
+    assert!(built.plan.header.options.contains("precision=tf32"));
 }
 
 #[test]

@@ -310,7 +310,7 @@ fn ranges_are_named_after_steps() {
     assert_eq!(steps.len(), 5, "{steps:?}");
     let at = |depth: usize, name: &str| (depth, name.to_string());
     let whole = format!("2 steps from {} to {}", steps[2], steps[3]);
-    let model = engine.plan().name.clone();
+    let model = engine.plan().header.name.clone();
     let [x, b, product, sum, y] = &steps[..] else { panic!("{steps:?}") };
     let one_by_one =
         vec![at(0, &model), at(1, x), at(1, b), at(1, &whole), at(2, product), at(2, sum), at(1, y)];
@@ -337,7 +337,7 @@ fn code_travels_with_the_plan() {
     let (plan, graph) = plan(&fake, MODEL, quick());
     let keys: Vec<&str> = plan.code.iter().map(|code| code.key.as_str()).collect();
     assert_eq!(keys, ["fake_Add@1 f32", "fake_MatMul+Relu@1 f32"]);
-    assert_eq!(plan.targets[1].needs, ["threads", "fake_multiplier"]);
+    assert_eq!(plan.header.targets[1].needs, ["threads", "fake_multiplier"]);
     let bytes = plan.to_bytes().unwrap();
     let opened = Plan::from_bytes(Bytes::from_vec(bytes)).unwrap();
     assert_eq!(opened.code, plan.code);
@@ -358,7 +358,7 @@ fn code_travels_with_the_plan() {
 fn a_need_that_is_not_met_asks_for_a_rebuild() {
     let fake = Fake::default();
     let (mut plan, _) = plan(&fake, MODEL, quick());
-    plan.targets[1].needs.push("fake_library9".into());
+    plan.header.targets[1].needs.push("fake_library9".into());
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake)];
     let error = Engine::new(plan, backends).unwrap_err();
     assert!(matches!(error.kind(), RunErrorKind::NeedsRebuild { .. }), "{error}");

@@ -5,7 +5,7 @@
 //! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
 //! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
 //! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over its trials, on the smallest operands and
-//! with few replays: for compute-sanitizer (bench/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and workspace
+//! with few replays: for compute-sanitizer (bench/acceptance/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and workspace
 //! hold what the device left there, so that initcheck sees who reads them; operands inside of larger ones, whose gaps
 //! must hold something known, are left out then.
 

@@ -8,22 +8,9 @@ use super::{Reader, Stored, Writer, stored_struct};
 use crate::container::Digests;
 use crate::error::Result;
 use crate::record::{
-    Certificate, Check, Control, Evidence, Outcome, Profile, Program, Step, StepKind, Storage, SymbolRange,
-    Timing, Value, Variant,
+    Certificate, Check, Control, Evidence, Header, Outcome, Profile, Program, Role, Step, StepKind, Storage,
+    SymbolRange, Timing, Value, Variant,
 };
-
-/// What a plan says of itself, ahead of what it runs.
-#[derive(Debug)]
-pub(crate) struct Header {
-    pub(crate) name: String,
-    pub(crate) producer: String,
-    pub(crate) source: [u8; 32],
-    pub(crate) options: String,
-    pub(crate) targets: Vec<Target>,
-    pub(crate) profiles: Vec<Profile>,
-    pub(crate) tuned_at: Vec<(String, i64)>,
-    pub(crate) threads: u32,
-}
 
 /// A weight without its bytes. They follow each other in the data section, in the order of the entries, each
 /// from the next multiple of 64 on.
@@ -92,7 +79,6 @@ stored_struct!(Step {
     outputs: Vec<Option<u32>>,
     numeric: Numeric,
     target: u32,
-    stream: u32,
 });
 stored_struct!(Control { bodies: Vec<Program>, n_captured: u32 });
 stored_struct!(Variant { from: Vec<(String, i64)>, up_to: Vec<(String, i64)>, tactic: Tactic });
@@ -101,6 +87,24 @@ stored_struct!(Evidence { step: u32, timings: Vec<Timing>, why: String });
 stored_struct!(Timing { tactic: Tactic, ns: u64, measured: bool });
 stored_struct!(Certificate { checks: Vec<Check>, of: Option<Digests> });
 stored_struct!(Check { subject: String, n_points: u64, worst: f64, outcome: Outcome });
+
+impl Stored for Role {
+    const MIN_BYTES: usize = 1;
+
+    fn write(&self, to: &mut Writer) {
+        to.byte(match self {
+            Role::Host => 0,
+            Role::Device => 1,
+        });
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Role> {
+        Ok(match from.tag("a target's role", 2)? {
+            0 => Role::Host,
+            _ => Role::Device,
+        })
+    }
+}
 
 impl Stored for Storage {
     const MIN_BYTES: usize = 1;

@@ -34,7 +34,7 @@ fn a_plan_says_whether_it_was_checked() {
 fn a_certificate_of_another_plan_is_refused() {
     let plan = certified();
     let mut other = sample::plan();
-    other.threads += 1;
+    other.header.threads += 1;
     // It cannot be written,
     other.certificate = plan.certificate.clone();
     let error = other.to_bytes().unwrap_err();
@@ -50,7 +50,7 @@ fn a_certificate_of_another_plan_is_refused() {
 
 fn certified_with_more_threads() -> Plan {
     let mut plan = sample::plan();
-    plan.threads += 1;
+    plan.header.threads += 1;
     let checks = plan.certificate.checks.clone();
     plan.certify(checks).unwrap();
     plan
@@ -62,7 +62,7 @@ fn every_section_that_was_exchanged_is_noticed() {
     let plan = certified();
     let (coded, data) = unseal(&plan.to_bytes().unwrap()).unwrap();
     let mut other = sample::plan();
-    other.name.push('x');
+    other.header.name.push('x');
     other.graph.push('\n');
     other.program.steps[0].name.push('x');
     other.weights[0].name.push('x');

@@ -104,8 +104,7 @@ fn regions_and_steps_that_do_not_fit() {
         let StepKind::Kernel { packed, .. } = &mut plan.program.steps[0].kind else { unreachable!() };
         packed[0] = Some("panels32".to_string());
     });
-    refused("queued on stream 256", |plan| plan.program.steps[0].stream = 256);
-    refused("for 4097 threads", |plan| plan.threads = 4097);
+    refused("for 4097 threads", |plan| plan.header.threads = 4097);
     refused("it has no tactic", |plan| {
         plan.program.steps[0].kind = StepKind::Kernel { variants: vec![], packed: vec![], slow: false }
     });
@@ -146,11 +145,11 @@ fn code_that_stands_twice_or_is_empty() {
 
 #[test]
 fn profiles_that_are_no_ranges() {
-    refused("`batch` has no range", |plan| plan.profiles[0].ranges[0].opt = 33);
-    refused("`batch` has no range", |plan| plan.profiles[0].ranges[0].min = -1);
+    refused("`batch` has no range", |plan| plan.header.profiles[0].ranges[0].opt = 33);
+    refused("`batch` has no range", |plan| plan.header.profiles[0].ranges[0].min = -1);
     refused("`batch` has two ranges", |plan| {
-        let range = plan.profiles[0].ranges[0].clone();
-        plan.profiles[0].ranges.push(range);
+        let range = plan.header.profiles[0].ranges[0].clone();
+        plan.header.profiles[0].ranges.push(range);
     });
-    refused("tuned at -1", |plan| plan.tuned_at[0].1 = -1);
+    refused("tuned at -1", |plan| plan.header.tuned_at[0].1 = -1);
 }

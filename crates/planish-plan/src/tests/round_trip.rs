@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::sample::{self, kernel, value};
 use crate::container::CHUNK;
-use crate::{Certificate, Check, Outcome, Plan, StepKind, Storage, Weight};
+use crate::{Certificate, Check, Header, Outcome, Plan, Role, StepKind, Storage, Weight};
 
 #[track_caller]
 fn check(plan: &Plan) -> Plan {
@@ -28,11 +28,10 @@ fn the_sample_comes_back() {
 #[test]
 fn an_empty_plan_comes_back() {
     let plan = sample::plan();
+    let targets = plan.header.targets[..1].to_vec();
     let empty = Plan {
-        name: String::new(),
-        targets: Vec::new(),
-        profiles: Vec::new(),
-        tuned_at: Vec::new(),
+        header: Header { targets, ..Header::default() },
+        roles: vec![Role::Host],
         program: Default::default(),
         weights: Vec::new(),
         graph: String::new(),
@@ -40,7 +39,6 @@ fn an_empty_plan_comes_back() {
         evidence: Vec::new(),
         certificate: Certificate::default(),
         code: Vec::new(),
-        ..plan
     };
     assert_eq!(check(&empty), empty);
 }
@@ -77,7 +75,7 @@ fn weights_are_aligned_and_share_the_file() {
     let error = Plan::from_bytes(Bytes::from_vec(bytes)).unwrap_err();
     assert!(error.to_string().contains(&format!("`w{}` changed", 20 * CHUNK + 5)), "{error}");
     // The file can be replaced while it is open, and nothing else is left in the folder.
-    plan.name = "another".to_string();
+    plan.header.name = "another".to_string();
     plan.write_file(&path).unwrap();
     assert_eq!(read.weights, Plan::open(&path).unwrap().weights);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
@@ -175,7 +173,6 @@ proptest! {
         texts in vec(text(), 4),
         weights in vec((tensor(), text(), proptest::option::of(text())), 0..4),
         worst in any::<u64>(),
-        streams in vec(any::<u32>(), 6),
     ) {
         let mut plan = sample::plan();
         for (idx, (op, name, constants)) in operators.into_iter().enumerate() {
@@ -183,7 +180,6 @@ proptest! {
             plan.program.values.push(value(&name, "[batch]", Storage::Own));
             let mut step = kernel(&name, Region::single(op, 1, 1), &[0], &[output]);
             step.region.constants = constants;
-            step.stream = streams[idx] % 256;
             if idx % 2 == 1 {
                 step.kind = StepKind::Evaluate;
             }
@@ -212,7 +208,7 @@ proptest! {
             outcome: Outcome::Failed(why.clone()),
         });
         plan.evidence[0].why = why;
-        (plan.name, plan.options, plan.graph) = (name, options, graph);
+        (plan.header.name, plan.header.options, plan.graph) = (name, options, graph);
         let again = check(&plan);
         prop_assert_eq!(again.program.values, plan.program.values);
         prop_assert_eq!(again.weights, plan.weights);

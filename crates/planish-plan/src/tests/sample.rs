@@ -5,8 +5,8 @@ use planish_op::{self as op, Attribute, Op, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
 
 use crate::{
-    Certificate, Check, Control, Evidence, Outcome, Plan, Profile, Program, Step, StepKind, Storage,
-    SymbolRange, Timing, Value, Variant, Weight,
+    Certificate, Check, Control, Evidence, Header, Outcome, Plan, Profile, Program, Role, Step, StepKind,
+    Storage, SymbolRange, Timing, Value, Variant, Weight,
 };
 
 pub(crate) fn f32s(shape: &str) -> ValueType {
@@ -38,7 +38,6 @@ pub(crate) fn kernel(name: &str, region: Region, inputs: &[u32], outputs: &[u32]
         outputs: outputs.iter().copied().map(Some).collect(),
         numeric: Numeric::F32,
         target: 0,
-        stream: 0,
     }
 }
 
@@ -107,7 +106,7 @@ pub(crate) fn plan() -> Plan {
         value("y", "[batch,8]", Storage::Own),
         Value { target: 1, ..value("y on device", "[batch,8]", Storage::Arena) },
     ];
-    Plan {
+    let header = Header {
         name: "small".to_string(),
         producer: "planish 0.1.0".to_string(),
         source: std::array::from_fn(|idx| idx as u8),
@@ -125,6 +124,10 @@ pub(crate) fn plan() -> Plan {
         }],
         tuned_at: vec![("batch".to_string(), 8), ("n".to_string(), 0)],
         threads: 2,
+    };
+    Plan {
+        header,
+        roles: vec![Role::Host, Role::Device],
         program: Program {
             values,
             inputs: vec![0, 8],

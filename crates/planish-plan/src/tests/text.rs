@@ -11,8 +11,8 @@ fn the_sample_reads_well() {
         source 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
         option precision=fp32
         option threads=2
-        target 0 cpu [avx2 fma] "a processor"
-        target 1 fake [] ""
+        target 0 host cpu [avx2 fma] "a processor"
+        target 1 device fake [] ""
         profile 0 batch=1..8..32
         tuned at batch=8 n=0
         weight 0 "conv1.weight" f32[4, 3, 3, 3] as panels32, 500 bytes
@@ -33,30 +33,30 @@ fn the_sample_reads_well() {
         %8 "cond" bool[] plain on 0, input
         %9 "y" f32[batch,8] plain on 0, own
         %10 "y on device" f32[batch,8] plain on 1, arena
-        step 0 "conv1 + clip1" Conv+Clip on 0.0
+        step 0 "conv1 + clip1" Conv+Clip on 0
           conv1 + clip1_f32_scalar@3 from batch=2 up to batch=8, else conv1 + clip1_f32_scalar@3 in f32/f32/f32: %0 %1 %2 -> %3
           input 1 packed as panels32
-        step 1 "other" Relu on 0.0
+        step 1 "other" Relu on 0
           other_f32_scalar@3 from batch=2 up to batch=8, else other_f32_scalar@3 in f32/f32/f32: %0 -> %5
-        step 2 "nonzero" Twice on 0.0
+        step 2 "nonzero" Twice on 0
           reference (slow) in f32/f32/f32: %4 -> %7
-        step 3 "if" If on 0.0
+        step 3 "if" If on 0
           2 bodies in f32/f32/f32: %8 %5 -> %9
           body 0, 1 captured
             inputs %0
             outputs %1
             %0 "captured" f32[batch,8] plain on 0, input
             %1 "then" f32[batch,8] plain on 0, own
-            step 0 "then" Relu on 0.0
+            step 0 "then" Relu on 0
               then_f32_scalar@3 from batch=2 up to batch=8, else then_f32_scalar@3 in f32/f32/f32: %0 -> %1
           body 1, 1 captured
             inputs %0
             outputs %1
             %0 "captured" f32[batch,8] plain on 0, input
             %1 "else" f32[batch,8] plain on 0, own
-            step 0 "else" Relu on 0.0
+            step 0 "else" Relu on 0
               else_f32_scalar@3 from batch=2 up to batch=8, else else_f32_scalar@3 in f32/f32/f32: %0 -> %1
-        step 4 "to device"  on 0.0
+        step 4 "to device"  on 0
           transfer in f32/f32/f32: %9 -> %10
         evidence for step 0: the only one
           conv_f32_scalar@3 1234 ns measured

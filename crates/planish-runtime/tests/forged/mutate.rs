@@ -264,9 +264,9 @@ fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
 
 fn header(plan: &mut Plan, source: &mut Source<'_>) {
     match source.below(4) {
-        0 => plan.threads = source.below(5) as u32,
-        1 => plan.tuned_at = vec![("n".to_string(), source.number())],
-        2 => plan.profiles.clear(),
+        0 => plan.header.threads = source.below(5) as u32,
+        1 => plan.header.tuned_at = vec![("n".to_string(), source.number())],
+        2 => plan.header.profiles.clear(),
         _ => plan.constants.clear(),
     }
 }

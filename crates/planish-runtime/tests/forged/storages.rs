@@ -2,14 +2,14 @@
 
 use planish_kernel::{Layout, Ref};
 use planish_op::ValueType;
-use planish_plan::{Evidence, Profile, StepKind, Storage, SymbolRange};
+use planish_plan::{Evidence, Profile, Role, StepKind, Storage, SymbolRange};
 use planish_tensor::{DType, Dim};
 
 use crate::{
     Forgery, all_refused, input, like, output, packed, place, resize, step, ty, unlist, value, weight,
 };
 
-pub(crate) const FORGERIES: [Forgery; 38] = [
+pub(crate) const FORGERIES: [Forgery; 40] = [
     Forgery {
         name: "an output that is an input",
         base: "products",
@@ -243,23 +243,40 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         base: "products",
         says: "is on target 1",
         change: |plan| {
-            let again = plan.targets[0].clone();
-            plan.targets.push(again);
+            let again = plan.header.targets[0].clone();
+            plan.header.targets.push(again);
+            plan.roles.push(Role::Device);
             let at = output(plan, "LogSoftmax", 0);
             value(plan, at).target = 1;
         },
     },
     Forgery {
-        name: "a stream that is not there",
+        name: "a plan without a host",
         base: "products",
-        says: "it is queued on stream 4000000000",
-        change: |plan| plan.program.steps[0].stream = 4_000_000_000,
+        says: "0 targets are hosts and 1 devices",
+        change: |plan| plan.roles[0] = Role::Device,
+    },
+    Forgery {
+        name: "a target without a role",
+        base: "products",
+        says: "1 targets have 0 roles",
+        change: |plan| plan.roles.clear(),
+    },
+    Forgery {
+        name: "a second device",
+        base: "products",
+        says: "1 targets are hosts and 2 devices",
+        change: |plan| {
+            let again = plan.header.targets[0].clone();
+            plan.header.targets.extend([again.clone(), again]);
+            plan.roles.extend([Role::Device, Role::Device]);
+        },
     },
     Forgery {
         name: "more threads than any machine has",
         base: "products",
         says: "for 1000000 threads",
-        change: |plan| plan.threads = 1_000_000,
+        change: |plan| plan.header.threads = 1_000_000,
     },
     Forgery {
         name: "a profile without sizes",
@@ -267,7 +284,7 @@ pub(crate) const FORGERIES: [Forgery; 38] = [
         says: "has no range in",
         change: |plan| {
             let range = SymbolRange { symbol: "n".into(), min: 5, opt: 2, max: 9 };
-            plan.profiles = vec![Profile { ranges: vec![range] }];
+            plan.header.profiles = vec![Profile { ranges: vec![range] }];
         },
     },
     Forgery {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """From a plan's file to its first result on the host, ResNet-18 at batch 1, the driver's context apart.
 
-    python3 bench/first_result.py --work FOLDER
-    python3 bench/first_result.py --device cpu --precision fp32 --build='--tune-level 0'     a rehearsal
+    python3 bench/acceptance/first_result.py --work FOLDER
+    python3 bench/acceptance/first_result.py --device cpu --precision fp32 --build='--tune-level 0'     a rehearsal
 
 Three plans: with our own kernels alone, with whatever was fastest, and one whose convolutions are cuDNN's (built by
 `cargo xtask library-plan`). Each is opened in fresh processes; the median counts.
@@ -13,7 +13,8 @@ import os
 import sys
 import tempfile
 
-from gpu_common import DRIVERS, all_good, binary, build_plan, call, figure, plan_parser
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from gpu_common import DRIVERS, all_good, binary, build_plan, call, figure, plan_parser  # noqa: E402
 
 MAX_OWN_MS, MAX_LIBRARY_MS = 150, 1000
 N_PROCESSES = 5

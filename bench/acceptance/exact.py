@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far models in FP32 are from themselves in f64: the reference, plans with and without Winograd, ONNX Runtime.
 
-    python3 bench/exact.py --planish target/release/planish MODEL.onnx ...
+    python3 bench/acceptance/exact.py --planish target/release/planish MODEL.onnx ...
 
 Every float of the model becomes a double, and the reference runs that; the others run the model as it is, on the same
 seeded inputs. Needs numpy, onnx and onnxruntime. Prints the relative L2 distance of each output.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How far plans and PyTorch are from PyTorch in float64, on the same weights and input, in every precision.
 
-    python3 bench/gpu_accuracy.py --work FOLDER                        all models, fp32, tf32, fp16, bf16
-    python3 bench/gpu_accuracy.py --models minilm_128,cifar_cnn --precisions fp16
-    python3 bench/gpu_accuracy.py --device cpu --precisions fp32 --models cifar_cnn
+    python3 bench/acceptance/gpu_accuracy.py --work FOLDER                        all models, fp32, tf32, fp16, bf16
+    python3 bench/acceptance/gpu_accuracy.py --models minilm_128,cifar_cnn --precisions fp16
+    python3 bench/acceptance/gpu_accuracy.py --device cpu --precisions fp32 --models cifar_cnn
 
 A model is made by bench/export_suite.py, run by PyTorch in float64 and in the precision, exported, built and run by
 Planish: relative L2 of both against float64, and that of PyTorch in float64 with nothing but its weights rounded to the
@@ -23,7 +23,8 @@ import sys
 import tempfile
 import time
 
-from gpu_common import INPUTS, PRECISIONS, TOLERANCE, all_good, binary, build_plan, call, figure, relative_l2, suite
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from gpu_common import INPUTS, PRECISIONS, TOLERANCE, all_good, binary, build_plan, call, figure, relative_l2, suite  # noqa: E402
 
 # Of PyTorch's own error in that precision.
 MAX_RATIO = 1.5

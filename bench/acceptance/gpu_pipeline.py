@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The three-engine pipeline on a GPU: images per second against PyTorch FP32, distance to FP32, equality of results.
 
-    python3 bench/gpu_pipeline.py --work FOLDER [--iterations 100000]
-    python3 bench/gpu_pipeline.py --device cpu --precision fp32 --iterations 4 --interleaved 8 --build='--tune-level 0'
+    python3 bench/acceptance/gpu_pipeline.py --work FOLDER [--iterations 100000]
+    python3 bench/acceptance/gpu_pipeline.py --device cpu --precision fp32 --iterations 4 --interleaved 8 --build='--tune-level 0'
 
 Builds the three plans of `planish zoo` unless the folder has them, times PyTorch FP32 eager in a tight loop on the
 same networks, and hands over to `cargo xtask pipeline` (the carried binary on a machine without cargo), which chains
@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 
-from gpu_common import binary, build_plan, plan_parser, suite, torch_as_measured
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from gpu_common import binary, build_plan, plan_parser, suite, torch_as_measured  # noqa: E402
 
 MODELS = ("gen_encoder_256", "gen_unet_32", "gen_decoder_32")
 

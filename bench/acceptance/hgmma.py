@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Counts Hopper's warpgroup products (HGMMA) in the disassembly of plans' own code.
 
-    python3 bench/hgmma.py resnet18_224_1_fp16_own.plan minilm_128_1_fp16_own.plan
-    python3 bench/hgmma.py --work FOLDER            the plans that `bench/gpu.py --own --work FOLDER` left there
+    python3 bench/acceptance/hgmma.py resnet18_224_1_fp16_own.plan minilm_128_1_fp16_own.plan
+    python3 bench/acceptance/hgmma.py --work FOLDER            the plans that `bench/gpu.py --own --work FOLDER` left there
 
 `planish inspect --code` writes the cubins that a plan carries; cuobjdump (a CUDA toolkit has it) takes them apart.
 Every plan must have kernels with HGMMA: the first is one of convolutions, the second one of matrix products.
@@ -16,7 +16,8 @@ import shutil
 import sys
 import tempfile
 
-from gpu_common import all_good, binary, call, figure
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from gpu_common import all_good, binary, call, figure  # noqa: E402
 
 PLANS = ("resnet18_224_16_fp16_own.plan", "bert_base_128_1_fp16_own.plan")
 FUNCTION = re.compile(r"^\s*Function\s*:\s*(\S+)")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """All figures of the CUDA engine on one GPU, in one table.
 
-    python3 bench/gpu_all.py --work FOLDER                          everything, some 20 minutes
-    python3 bench/gpu_all.py --work FOLDER --only suite,pipeline    a few sections
-    python3 bench/gpu_all.py --list                                 the sections and what each runs
-    python3 bench/gpu_all.py --rehearse                             the same programs, small, on the CPU
+    python3 bench/acceptance/gpu_all.py --work FOLDER                          everything, some 20 minutes
+    python3 bench/acceptance/gpu_all.py --work FOLDER --only suite,pipeline    a few sections
+    python3 bench/acceptance/gpu_all.py --list                                 the sections and what each runs
+    python3 bench/acceptance/gpu_all.py --rehearse                             the same programs, small, on the CPU
 
 Each section is a program of its own with a time limit; what it prints is shown as it comes, and its lines of figures
 (`figure: NAME | ASKED | SEEN | yes`) are gathered. The table at the end has one line a figure; sections that were
@@ -20,13 +20,15 @@ import tempfile
 import threading
 import time
 
-from gpu_common import ROOT, binary
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from gpu_common import ROOT, binary  # noqa: E402
 
 BENCH = os.path.join(ROOT, "bench")
 
 
 def script(name, *more):
-    return [sys.executable, os.path.join(BENCH, name), *more]
+    folder = BENCH if name == "gpu.py" else os.path.join(BENCH, "acceptance")
+    return [sys.executable, os.path.join(folder, name), *more]
 
 
 def sections(args):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds models twice and compares the plans byte by byte: a plan must follow from its model and the timing cache.
 
-    python3 bench/twice.py                                  ResNet-18, batch 1, FP16, on the GPU
-    python3 bench/twice.py --rows resnet18_224:1,minilm_128:1 --build='--tactic-sources own'
+    python3 bench/acceptance/twice.py                                  ResNet-18, batch 1, FP16, on the GPU
+    python3 bench/acceptance/twice.py --rows resnet18_224:1,minilm_128:1 --build='--tactic-sources own'
 
 Each row is built three times: from nothing; from the timing cache and the compiled kernels of the first build; from
 the timing cache alone, every kernel compiled again. Where bytes differ, the sections of the file that do are named,
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from gpu_common import binary, call, sizes  # noqa: E402
 
 SECTIONS = {1: "header", 2: "program", 3: "list of weights", 4: "graph", 5: "evidence", 6: "certificate", 7: "code",

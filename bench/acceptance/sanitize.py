@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs compute-sanitizer over every family of GPU kernels and prints what each tool found.
 
-    python3 bench/sanitize.py                          memcheck, racecheck, initcheck, synccheck; 12 runs a family
-    python3 bench/sanitize.py --tools racecheck --families wconv,wgemm --most 40
+    python3 bench/acceptance/sanitize.py                          memcheck, racecheck, initcheck, synccheck; 12 runs a family
+    python3 bench/acceptance/sanitize.py --tools racecheck --families wconv,wgemm --most 40
 
 Made for a machine without cargo: the test binary is target/carry/gpu* (`cargo test -p planish-cuda --profile quick
 --test gpu --no-run` builds it), and so is planish, if it is there. Every family is a process of its own, --jobs of them
@@ -31,7 +31,7 @@ import subprocess
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CARRY = os.path.join(ROOT, "target", "carry")
 TOOLS = {
     "memcheck": ["--leak-check", "no"],
