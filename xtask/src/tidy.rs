@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-files", "planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),
+    ("planish-testing", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-cuda", &["planish-files", "planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-plan", &["planish-files", "planish-kernel", "planish-op", "planish-tensor"]),
@@ -68,6 +69,7 @@ const UNSAFE_CRATES: &[&str] = &[
     "planish-cuda",
     "planish-runtime",
     "planish-compile",
+    "planish-testing",
     "planish-cli/src/last_words.rs",
 ];
 

@@ -1,0 +1,81 @@
+//! Problems by kind: what kernels are compiled with, run on and compared with the reference.
+
+pub mod attention;
+pub mod conv;
+pub mod convtranspose;
+pub mod depthwise;
+pub mod gather;
+pub mod matmul;
+pub mod movement;
+pub mod norm;
+pub mod pointwise;
+pub mod pool;
+pub mod reduce;
+pub mod resize;
+pub mod scan;
+pub mod scatter;
+pub mod softmax;
+pub mod topk;
+
+use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
+use planish_op::Op;
+use planish_tensor::DType;
+
+/// Problems that between them ask for each kernel of a family of this name; nothing for a name that no family has.
+/// What a library computes is asked of it as of the family that it stands for.
+pub fn of_family(family: &str) -> Vec<Problem> {
+    match family {
+        "attention" => attention::samples(),
+        "conv" | "cudnn" | "halo" => conv::samples(),
+        "convtranspose" => convtranspose::samples(),
+        "depthwise" => depthwise::samples(),
+        "gather" => gather::samples(),
+        "gemm" | "matmul" | "cublaslt" => matmul::samples(),
+        "movement" | "move" => movement::samples(),
+        "norm" => norm::samples(),
+        "pointwise" => pointwise::samples(),
+        "pool" => pool::samples(),
+        "reduce" => reduce::samples(),
+        "resize" => resize::samples(),
+        "scan" => scan::samples(),
+        "scatter" => scatter::samples(),
+        "softmax" => softmax::samples(),
+        "stem" => conv::few_channels(),
+        "topk" => topk::samples(),
+        "wconv" => conv::convolutions(),
+        "wgemm" => matmul::products(),
+        "whalo" => conv::overlapping(),
+        _ => Vec::new(),
+    }
+}
+
+/// What products of this type are taken in.
+fn numeric(dtype: DType) -> Numeric {
+    match dtype {
+        DType::F16 => Numeric::F16,
+        DType::BF16 => Numeric::BF16,
+        _ => Numeric::F32,
+    }
+}
+
+/// Puts an operator after what the region gave so far, with a further input of these sizes.
+fn with(mut problem: Problem, op: impl Into<Op>, other: Option<&[usize]>) -> Problem {
+    let op = op.into();
+    let dtype = problem.outputs[0].dtype;
+    let mut inputs = vec![Some(problem.region.outputs[0])];
+    if let Some(dims) = other {
+        inputs.push(Some(Ref::Input(problem.inputs.len() as u32)));
+        problem.inputs.push(Operand::dense(dtype, dims, Layout::Plain));
+        problem.region.n_inputs += 1;
+    }
+    let node = problem.region.nodes.len() as u32;
+    problem.region.nodes.push(RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 });
+    problem.region.outputs = vec![Ref::Node { node, output: 0 }];
+    problem
+}
+
+/// As [`with`] and a further input of the output's own sizes.
+fn with_image(problem: Problem, op: impl Into<Op>) -> Problem {
+    let dims = problem.outputs[0].dims.clone();
+    with(problem, op, Some(&dims))
+}

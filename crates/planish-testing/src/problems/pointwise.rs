@@ -1,0 +1,47 @@
+//! Pointwise programs over all types.
+
+use planish_kernel::Problem;
+use planish_op::{self as op, Op};
+use planish_tensor::DType;
+
+use crate::{Sample, input, node};
+
+/// Operators of one real that take any value and need no attributes.
+pub fn unary() -> impl Iterator<Item = &'static str> {
+    const NAMES: &str = "Abs Ceil Cos Erf Exp Floor Neg Reciprocal Round Sigmoid Sign Sin Tanh IsNaN IsInf \
+        Relu LeakyRelu Elu Selu Celu Gelu HardSigmoid HardSwish Mish Softplus Softsign Swish \
+        Shrink ThresholdedRelu Clip Atan";
+    NAMES.split(' ')
+}
+
+/// An operator by name, with its attributes' defaults.
+pub fn plain(name: &str) -> Op {
+    Op::from_attributes(name, &[]).expect("an operator that needs no attributes")
+}
+
+/// Problems that between them ask for each kernel of a family.
+pub fn samples() -> Vec<Problem> {
+    let relu_add = || {
+        vec![
+            (Op::from(op::Add {}), vec![input(0), input(1)]),
+            (op::Relu {}.into(), vec![node(0)]),
+            (op::Sigmoid {}.into(), vec![node(1)]),
+        ]
+    };
+    let cast = |to| Op::from(op::Cast { round_mode: op::CastRounding::Up, saturate: true, to });
+    let image = [2usize, 40, 9, 11];
+    let mut samples = vec![
+        Sample::of(relu_add()).f32(&image).f32(&[40, 1, 1]).problem(),
+        Sample::of(relu_add()).typed(DType::F16, &image).typed(DType::F16, &image).problem(),
+        Sample::of(relu_add()).typed(DType::BF16, &[7, 13]).typed(DType::BF16, &[13]).problem(),
+        Sample::of(vec![(cast(DType::F16), vec![input(0)])]).f32(&image).problem(),
+        Sample::of(vec![(cast(DType::F32), vec![input(0)])]).typed(DType::BF16, &image).problem(),
+        Sample::of(vec![(cast(DType::I64), vec![input(0)])]).f32(&[33]).problem(),
+    ];
+    let chosen = vec![
+        (Op::from(op::Less {}), vec![input(0), input(1)]),
+        (op::Where {}.into(), vec![node(0), input(0), input(1)]),
+    ];
+    samples.push(Sample::of(chosen).typed(DType::I32, &[5, 8]).typed(DType::I32, &[5, 1]).problem());
+    samples
+}
