@@ -9,6 +9,7 @@ use planish_ir::Graph;
 use planish_op::{Op, Value};
 use planish_passes::{Options as PassOptions, Report};
 use planish_tensor::{DType, Dim, Tensor};
+use planish_testing::Random;
 
 use crate::conformance::case;
 use crate::scratch;
@@ -195,16 +196,16 @@ pub(crate) fn inputs(file: &Path, graph: &Graph) -> Result<Vec<Value>> {
     if stored.is_dir() {
         return case::values(&stored, "input", |_| Some(case::Kind::Tensor));
     }
-    let mut state = 1;
+    let mut numbers = Random::new(1);
     let sizes = sizes(graph)?;
-    let tensor = |&id| {
+    let mut tensor = |&id| {
         let value = graph.value(id);
         let ty = value.ty.as_tensor().with_context(|| format!("input `{}` is no tensor", value.name))?;
         let shape = ty.shape.as_ref().and_then(|shape| shape.eval(&sizes));
         let shape = shape.with_context(|| format!("input `{}` is {}", value.name, value.ty))?;
-        Ok(Value::from(random(ty.dtype, &shape, &mut state)?))
+        Ok(Value::from(random(ty.dtype, &shape, &mut numbers)?))
     };
-    graph.inputs().iter().map(tensor).collect()
+    graph.inputs().iter().map(&mut tensor).collect()
 }
 
 /// Sizes for the symbols of the inputs that inference accepts: 1 for first dimensions, one candidate for all others.
@@ -226,15 +227,10 @@ fn sizes(graph: &Graph) -> Result<impl Fn(&str) -> Option<i64> + use<>> {
 }
 
 /// Values that most models take: floats between -1 and 1, integers 0 or 1.
-fn random(dtype: DType, shape: &[usize], state: &mut u64) -> Result<Tensor> {
+fn random(dtype: DType, shape: &[usize], numbers: &mut Random) -> Result<Tensor> {
     let count: usize = shape.iter().product();
-    let mut next = || {
-        // A multiplier with good spectral behaviour modulo 2^64 (Knuth's MMIX); the high bits are used.
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*state >> 40) as f64 / (1u64 << 24) as f64
-    };
-    let values: Vec<f64> =
-        (0..count).map(|_| if dtype.is_float() { 2.0 * next() - 1.0 } else { next().round() }).collect();
+    let mut next = || if dtype.is_float() { 2.0 * numbers.unit() - 1.0 } else { numbers.unit().round() };
+    let values: Vec<f64> = (0..count).map(|_| next()).collect();
     Ok(Tensor::from_f64s(dtype, shape, &values)?)
 }
 

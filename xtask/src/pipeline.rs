@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use planish::{
     Bindings, Buffer, Builder, Context, ContextOptions, Device, Engine, Plan, Precision, View, Wait,
 };
+use planish_testing::Random;
 
 use crate::figure::Figures;
 
@@ -403,19 +404,8 @@ impl Line {
 
 /// Seeded numbers as the suite's models were made for: a standard normal distribution.
 fn normals(n: usize, seed: usize) -> Vec<f32> {
-    let mut state = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut uniform = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    };
-    (0..n)
-        .map(|_| {
-            let (radius, angle) = ((-2.0 * uniform().ln()).sqrt(), std::f64::consts::TAU * uniform());
-            (radius * angle.cos()) as f32
-        })
-        .collect()
+    let mut random = Random::new(seed as u64 + 1);
+    (0..n).map(|_| random.normal() as f32).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use planish::{Builder, Context, ContextOptions, Device, Engine, Profile, SymbolRange, View};
 use planish_ir::Graph;
+use planish_testing::Random;
 
 #[derive(clap::Args)]
 pub(crate) struct ContextsOptions {
@@ -260,14 +261,7 @@ fn transformer(layers: usize) -> String {
 
 /// Seeded numbers in -1..1.
 pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+    Random::new(seed).list(n)
 }
 
 fn hex(numbers: &[f32]) -> String {

@@ -11,20 +11,13 @@ use planish_op::Value;
 use planish_plan::{Profile, StepKind, SymbolRange, Variant};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
+use planish_testing::Random;
 
 /// Relative to the largest output: kernels sum in f32 where the reference sums in f64.
 const TOLERANCE: f64 = 1e-5;
 
 fn random(shape: &[usize], seed: u64) -> Value {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let n: usize = shape.iter().product();
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    Value::Tensor(Tensor::new(shape, (0..n).map(|_| next()).collect()).unwrap())
+    Value::Tensor(Random::new(seed).floats(shape))
 }
 
 #[track_caller]

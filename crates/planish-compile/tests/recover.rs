@@ -11,20 +11,13 @@ use planish_op::Value;
 use planish_plan::{Plan, Profile, SymbolRange, Weight};
 use planish_runtime::Engine;
 use planish_tensor::{Bytes, Tensor};
+use planish_testing::Random;
 
 /// Relative to the largest output: kernels sum in f32, in another order on each instruction set.
 const TOLERANCE: f64 = 2e-5;
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let n: usize = shape.iter().product();
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    Tensor::new(shape, (0..n).map(|_| next()).collect()).unwrap()
+    Random::new(seed).floats(shape)
 }
 
 /// Every way a constant gets into a plan: packed for a convolution (plain, grouped, transposed, depthwise, to few

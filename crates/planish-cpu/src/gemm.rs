@@ -22,6 +22,3 @@ pub use pack::{PackedB, Strides};
 pub use plan::{BatchDim, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB};
 pub use table::Tile;
 pub use tile::{Finish, TileCall};
-
-#[cfg(test)]
-pub(crate) use tile_tests::values as test_values;

@@ -46,6 +46,4 @@ pub use backend::Cpu;
 pub use evaluate::evaluate_region;
 
 #[cfg(test)]
-mod samples;
-#[cfg(test)]
 mod team_tests;

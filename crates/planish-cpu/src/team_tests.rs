@@ -4,6 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use planish_testing::Random;
+
 use crate::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB};
 use crate::isa::Isa;
 use crate::team::Team;
@@ -121,8 +123,8 @@ fn products_have_the_same_bits_on_any_team() {
         ] {
             let plan = GemmPlan::new(GemmProblem { b, ..GemmProblem::dense(m, n, k) }, isa);
             assert!(plan.n_tasks() > 1 || m * n * k < 1 << 18, "nothing to share out");
-            let a = crate::gemm::test_values(m * k, 1);
-            let b = crate::gemm::test_values(k * n, 2);
+            let a = Random::new(1).list(m * k);
+            let b = Random::new(2).list(k * n);
             let run = |team: &Team| {
                 let mut c = vec![0.0f32; m * n];
                 let mut workspace = vec![f32::NAN; plan.workspace_bytes(team.n_slots()) / 4 + 16];

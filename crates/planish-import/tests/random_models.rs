@@ -8,19 +8,16 @@ mod built_model;
 mod check_model;
 
 use check_model::Outcome;
+use planish_testing::Random;
 
 /// Models that are tried; the fuzz target goes on from here.
 const N_MODELS: u64 = 4000;
 
-/// The bytes that describe model `seed`: a linear congruential generator, its high bits.
+/// The bytes that describe model `seed`.
 fn description(seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    let len = 20 + usize::from(next());
-    (0..len).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    let len = 20 + random.below(256);
+    (0..len).map(|_| random.below(256) as u8).collect()
 }
 
 #[test]

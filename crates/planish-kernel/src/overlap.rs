@@ -161,11 +161,8 @@ mod tests {
     /// both have the strides of one memory.
     #[test]
     fn agrees_with_counting_bytes() {
-        let mut state = 11u64;
-        let mut next = |n: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % n
-        };
+        let mut random = planish_testing::Random::new(11);
+        let mut next = |n: usize| random.below(n);
         let (mut n_apart, mut n_shared) = (0, 0);
         for _ in 0..4000 {
             let whole = [1 + next(3), 1 + next(4), 1 + next(4), 1 + next(3)];

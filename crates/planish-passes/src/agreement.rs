@@ -3,6 +3,7 @@
 use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
+use planish_testing::Random;
 
 use crate::driver::Pass;
 use crate::rule::Rule;
@@ -76,22 +77,15 @@ fn same_value(expected: &Value, found: &Value) {
 }
 
 fn inputs(graph: &Graph, feed: Feed<'_>, seed: u64) -> Vec<Value> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut random = move || {
-        // xorshift64*: good enough to be no pattern.
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
-    };
+    let mut random = Random::new(seed);
     let size = |name: &str| feed.sizes.iter().find(|(known, _)| *known == name).map(|(_, size)| *size);
-    let make = |id: &planish_ir::ValueId| {
+    let mut make = |id: &planish_ir::ValueId| {
         let ty = graph.value(*id).ty.as_tensor().unwrap();
         let shape = ty.shape.as_ref().unwrap().eval(&size).expect("a size for every symbol");
         let n: usize = shape.iter().product();
         let values: Vec<f64> = (0..n)
             .map(|_| {
-                let (place, value) = (random(), random());
+                let (place, value) = (random.unit(), random.unit());
                 // One element in eight is special.
                 let pick = (place * 8.0 * feed.special.len() as f64) as usize;
                 match (ty.dtype, feed.special.get(pick)) {
@@ -104,7 +98,7 @@ fn inputs(graph: &Graph, feed: Feed<'_>, seed: u64) -> Vec<Value> {
             .collect();
         Value::from(Tensor::from_f64s(ty.dtype, &shape, &values).unwrap())
     };
-    graph.inputs().iter().map(make).collect()
+    graph.inputs().iter().map(&mut make).collect()
 }
 
 /// That the rule leaves the graph as it is and gives this reason, at one node or at several.

@@ -2,6 +2,7 @@
 
 use planish_op::{Attribute, Op, Value};
 use planish_tensor::{DType, Tensor};
+use planish_testing::Random;
 
 use crate::{EvalErrorKind, evaluate};
 
@@ -108,13 +109,7 @@ pub(crate) fn pattern(dtype: DType, shape: &[usize]) -> Tensor {
 
 /// Small whole numbers in no order, from -8 to 8, so that sums stay exact.
 pub(crate) fn scattered(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 40) % 17) as f64 - 8.0
-    };
-    let values: Vec<f64> = (0..shape.iter().product::<usize>()).map(|_| next()).collect();
-    Tensor::from_f64s(dtype, shape, &values).unwrap()
+    Random::new(seed).whole(dtype, shape, -8, 8)
 }
 
 /// The element types that arithmetic is defined on.

@@ -64,16 +64,13 @@ mod tests {
     /// Random lifetimes: nothing alive together overlaps.
     #[test]
     fn live_pieces_never_overlap() {
-        let mut state = 7u64;
-        let mut next = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % n
-        };
+        let mut random = planish_testing::Random::new(7);
+        let mut next = |n: usize| random.below(n);
         for _ in 0..200 {
             let pieces: Vec<Piece> = (0..40)
                 .map(|_| {
-                    let first = next(30) as usize;
-                    piece(next(500) as usize, first, first + next(8) as usize)
+                    let first = next(30);
+                    piece(next(500), first, first + next(8))
                 })
                 .collect();
             let (offsets, total) = place(&pieces);

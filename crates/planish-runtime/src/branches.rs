@@ -219,11 +219,8 @@ mod tests {
     /// Random steps: whatever conflicts is in order, through the streams and the waits alone.
     #[test]
     fn every_conflict_is_in_order() {
-        let mut state = 11u64;
-        let mut next = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % n
-        };
+        let mut random = planish_testing::Random::new(11);
+        let mut next = |n: usize| random.below(n) as u64;
         let mut n_beside = 0;
         for case in 0..300 {
             let steps: Vec<Vec<Touch>> = (0..25)

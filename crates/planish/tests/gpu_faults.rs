@@ -70,71 +70,35 @@ fn index(dims: &[usize], values: &[i64]) -> Value {
     Value::Tensor(Tensor::new(dims, values.to_vec()).unwrap())
 }
 
-const GATHER: &str = r#"graph "gather" {
-    input %i: i64[2]
-    const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-    %e: f32[2, 2] = Gather(%t, %i) {axis=0}
-    %y: f32[2, 2] = Add(%e, %e)
-    output %y
-}"#;
+const GATHER: (&[usize], &str) = (&[2], "Gather(%t, %i) {axis=0}");
 
-/// Models with their index's sizes; each has one index of an axis of five at each place.
-const MODELS: [(&str, &[usize]); 6] = [
-    (GATHER, &[2]),
-    (
-        r#"graph "elements" {
-            input %i: i64[2, 2]
-            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-            %e: f32[2, 2] = GatherElements(%t, %i) {axis=0}
-            %y: f32[2, 2] = Add(%e, %e)
-            output %y
-        }"#,
-        &[2, 2],
-    ),
-    (
-        r#"graph "tuples" {
-            input %i: i64[2, 1]
-            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-            %e: f32[2, 2] = GatherND(%t, %i)
-            %y: f32[2, 2] = Add(%e, %e)
-            output %y
-        }"#,
-        &[2, 1],
-    ),
-    (
-        r#"graph "scatter" {
-            input %i: i64[2, 2]
-            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-            const %u: f32[2, 2] = [10, 20, 30, 40]
-            %e: f32[5, 2] = ScatterElements(%t, %i, %u) {axis=0}
-            %y: f32[5, 2] = Add(%e, %e)
-            output %y
-        }"#,
-        &[2, 2],
-    ),
-    (
-        r#"graph "slices" {
-            input %i: i64[2, 1]
-            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-            const %u: f32[2, 2] = [10, 20, 30, 40]
-            %e: f32[5, 2] = ScatterND(%t, %i, %u)
-            %y: f32[5, 2] = Add(%e, %e)
-            output %y
-        }"#,
-        &[2, 1],
-    ),
-    (
-        r#"graph "folded" {
-            input %i: i64[2, 1]
-            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-            const %u: f32[2, 2] = [10, 20, 30, 40]
-            %e: f32[5, 2] = ScatterND(%t, %i, %u) {reduction="max"}
-            %y: f32[5, 2] = Add(%e, %e)
-            output %y
-        }"#,
-        &[2, 1],
-    ),
+/// Sizes of an index, and what looks something up or writes by it; each has one index of an axis of five at each place.
+const CALLS: [(&[usize], &str); 6] = [
+    GATHER,
+    (&[2, 2], "GatherElements(%t, %i) {axis=0}"),
+    (&[2, 1], "GatherND(%t, %i)"),
+    (&[2, 2], "ScatterElements(%t, %i, %u) {axis=0}"),
+    (&[2, 1], "ScatterND(%t, %i, %u)"),
+    (&[2, 1], "ScatterND(%t, %i, %u) {reduction=\"max\"}"),
 ];
+
+/// A model of one such call.
+fn model((index, call): (&[usize], &str)) -> String {
+    let (updates, rows) = match call.starts_with("Scatter") {
+        true => ("const %u: f32[2, 2] = [10, 20, 30, 40]", 5),
+        false => ("", 2),
+    };
+    format!(
+        r#"graph "model" {{
+            input %i: i64{index:?}
+            const %t: f32[5, 2] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+            {updates}
+            %e: f32[{rows}, 2] = {call}
+            %y: f32[{rows}, 2] = Add(%e, %e)
+            output %y
+        }}"#
+    )
+}
 
 #[track_caller]
 fn assert_told(error: &str, index: i64) {
@@ -143,8 +107,9 @@ fn assert_told(error: &str, index: i64) {
 }
 
 fn every_lookup_and_write_tells_of_an_index_out_of_range(device: Device) {
-    for (text, dims) in MODELS {
-        let mut context = Engine::new(plan(text, device), device).unwrap().context().unwrap();
+    for (dims, call) in CALLS {
+        let plan = plan(&model((dims, call)), device);
+        let mut context = Engine::new(plan, device).unwrap().context().unwrap();
         let n: usize = dims.iter().product();
         let with = |last: i64| {
             let mut values: Vec<i64> = (0..n as i64).collect();
@@ -159,7 +124,7 @@ fn every_lookup_and_write_tells_of_an_index_out_of_range(device: Device) {
             }
             // The ends of the range are inside, and nothing is left of the error.
             context.run_values(&with(-5)).unwrap();
-            assert_eq!(context.run_values(&with(4)).unwrap(), right, "{text}");
+            assert_eq!(context.run_values(&with(4)).unwrap(), right, "{call}");
         }
     }
 }
@@ -171,7 +136,7 @@ fn bindings(context: &Context, given: &[i64; 2]) -> Bindings {
 }
 
 fn runs_beside_the_caller_and_overlapping_runs_tell_too(device: Device) {
-    let mut context = Engine::new(plan(GATHER, device), device).unwrap().context().unwrap();
+    let mut context = Engine::new(plan(&model(GATHER), device), device).unwrap().context().unwrap();
     for _ in 0..N_RUNS {
         let wrong = bindings(&context, &[0, 9]);
         assert_told(&context.run_async(wrong).unwrap().wait().unwrap_err().to_string(), 9);
@@ -207,7 +172,7 @@ fn runs_beside_the_caller_and_overlapping_runs_tell_too(device: Device) {
 }
 
 fn runs_in_device_memory_tell_with_the_next_call(device: Device) {
-    let engine = Engine::new(plan(GATHER, device), device).unwrap();
+    let engine = Engine::new(plan(&model(GATHER), device), device).unwrap();
     let mut context = engine.context().unwrap();
     // On the context's own stream a run is waited for.
     for wrong in [7, -8] {

@@ -15,6 +15,7 @@ use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_plan::{Program, StepKind};
 use planish_tensor::Tensor;
+use planish_testing::Random;
 
 use harness::{on_cpu, on_gpu};
 
@@ -50,17 +51,9 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Numbers between -1 and 1 (xorshift).
+/// Numbers between -1 and 1.
 fn random(shape: &[usize], seed: u64) -> Tensor {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    let n: usize = shape.iter().product();
-    Tensor::new(shape, (0..n).map(|_| next()).collect()).unwrap()
+    Random::new(seed).floats(shape)
 }
 
 /// As many numbers as text, for a constant.

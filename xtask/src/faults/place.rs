@@ -1,7 +1,7 @@
 //! Where the drill takes place: a folder with models and what commands left, how commands are started, and what must hold
 //! after every fault.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use planish::TimingCache;
+use planish_testing::Random;
 
 /// Exit codes that commands may end with when something outside of them goes wrong.
 pub(crate) const LACKING: i32 = 3;
@@ -21,7 +22,7 @@ const MAX_WRITING_US: u64 = 60_000;
 pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     binary: PathBuf,
-    random: Cell<u64>,
+    random: RefCell<Random>,
 }
 
 /// How a command ended.
@@ -57,7 +58,7 @@ impl Place {
             fs::remove_dir_all(&folder).context("the folder of an earlier drill")?;
         }
         fs::create_dir_all(&folder)?;
-        let place = Place { folder, binary, random: Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1) };
+        let place = Place { folder, binary, random: RefCell::new(Random::new(seed)) };
         for (name, model) in [("small.onnx", "cifar_cnn"), ("large.onnx", "resnet18_224")] {
             place.succeeds(&format!("zoo {model} -o {name}"))?;
         }
@@ -70,12 +71,7 @@ impl Place {
 
     /// A number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
-        let mut x = self.random.get();
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        self.random.set(x);
-        (x >> 11) % end.max(1)
+        self.random.borrow_mut().below(end.max(1) as usize) as u64
     }
 
     /// A command in the folder, with a cache of its own, that prints to us. All lines of arguments are words between

@@ -16,6 +16,7 @@ use planish_kernel::{
 };
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
+use planish_testing::operand;
 
 use crate::queue::{FakeMemory, FakePinned, FakeQueue, Reached, Table, failed, lock};
 
@@ -419,11 +420,12 @@ impl Kernel for FakeKernel {
             let mut values = Vec::new();
             for (operand, &address) in problem.inputs.iter().zip(&inputs) {
                 let bytes = table.read(address, operand.span_bytes())?;
-                let plain = match (&operand.packed, &operand.dims[..]) {
-                    (Some(_), &[rows, columns]) => transposed(&bytes, columns, rows, element_size(operand)),
-                    _ => gathered(operand, &bytes),
-                };
-                values.push(Some(Value::Tensor(tensor(operand, plain)?)));
+                values.push(Some(Value::Tensor(match (&operand.packed, &operand.dims[..]) {
+                    (Some(_), &[rows, columns]) => {
+                        tensor(operand, transposed(&bytes, columns, rows, element_size(operand)))?
+                    }
+                    _ => operand::read(operand, &bytes),
+                })));
             }
             if let (Op::Gather(_), Some(Some(Value::Tensor(index)))) =
                 (&problem.region.nodes[0].op, values.get_mut(1))
@@ -434,10 +436,7 @@ impl Kernel for FakeKernel {
             for ((operand, &address), value) in problem.outputs.iter().zip(&outputs).zip(results) {
                 let result = value.as_tensor().ok_or_else(|| failed("no tensor"))?;
                 let mut bytes = table.read(address, operand.span_bytes())?;
-                let size = element_size(operand);
-                for (offset, element) in offsets(operand).zip(result.bytes().chunks(size)) {
-                    bytes[offset * size..(offset + 1) * size].copy_from_slice(element);
-                }
+                operand::write(operand, result, &mut bytes);
                 if !is_true {
                     bytes.fill(0);
                 }
@@ -473,24 +472,6 @@ fn transposed(bytes: &[u8], rows: usize, columns: usize, size: usize) -> Vec<u8>
     let place = |column: usize, row: usize| (row * columns + column) * size;
     let all = (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row)));
     all.flat_map(|(column, row)| bytes[place(column, row)..place(column, row) + size].to_vec()).collect()
-}
-
-fn offsets(operand: &Operand) -> impl Iterator<Item = usize> {
-    let (dims, strides) = (operand.dims.clone(), operand.strides.clone());
-    (0..operand.len()).map(move |flat| {
-        let mut rest = flat;
-        let mut offset = 0;
-        for axis in (0..dims.len()).rev() {
-            offset += rest % dims[axis] * strides[axis];
-            rest /= dims[axis];
-        }
-        offset
-    })
-}
-
-fn gathered(operand: &Operand, bytes: &[u8]) -> Vec<u8> {
-    let size = element_size(operand);
-    offsets(operand).flat_map(|offset| bytes[offset * size..(offset + 1) * size].to_vec()).collect()
 }
 
 fn tensor(operand: &Operand, bytes: Vec<u8>) -> Result<Tensor, KernelError> {

@@ -29,6 +29,7 @@ use planish_plan::{
 };
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{Bytes, DType, Shape, Tensor};
+use planish_testing::Random;
 
 use device::Fake;
 
@@ -36,15 +37,7 @@ use device::Fake;
 const TOLERANCE: f64 = 1e-5;
 
 fn random(shape: &[usize], seed: u64) -> Value {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    let n: usize = shape.iter().product();
-    Value::Tensor(Tensor::new(shape, (0..n).map(|_| next()).collect()).unwrap())
+    Value::Tensor(Random::new(seed).floats(shape))
 }
 
 #[track_caller]

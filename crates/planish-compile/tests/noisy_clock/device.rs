@@ -2,8 +2,7 @@
 //! is noise. Every candidate is listed twice.
 
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use planish_cuda::{Gpu, Planner, offline};
 use planish_kernel::{
@@ -12,22 +11,23 @@ use planish_kernel::{
 };
 use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
+use planish_testing::Random;
 
 /// Samples lie between this and three times as much.
-const SHORTEST_NS: u64 = 2_000;
+const SHORTEST_NS: usize = 2_000;
 
 #[derive(Debug)]
 pub(crate) struct Noisy {
     gpu: Gpu,
     planner: Planner,
-    state: Arc<AtomicU64>,
+    noise: Arc<Mutex<Random>>,
 }
 
 impl Noisy {
     /// With its own noise.
     pub(crate) fn new(seed: u64) -> Noisy {
         let gpu = Gpu::known("h200").unwrap();
-        Noisy { planner: Planner::new(gpu.clone()), gpu, state: Arc::new(AtomicU64::new(seed)) }
+        Noisy { planner: Planner::new(gpu.clone()), gpu, noise: Arc::new(Mutex::new(Random::new(seed))) }
     }
 }
 
@@ -125,7 +125,7 @@ impl Backend for Noisy {
     }
 
     fn event(&self, _timed: bool) -> Result<Box<dyn Event>, KernelError> {
-        Ok(Box::new(Dice(Arc::clone(&self.state))))
+        Ok(Box::new(Dice(Arc::clone(&self.noise))))
     }
 }
 
@@ -158,7 +158,7 @@ impl Kernel for Nothing {
 
 /// Tells another time whenever it is asked.
 #[derive(Debug)]
-struct Dice(Arc<AtomicU64>);
+struct Dice(Arc<Mutex<Random>>);
 
 impl Event for Dice {
     fn is_reached(&self) -> Result<bool, KernelError> {
@@ -170,10 +170,7 @@ impl Event for Dice {
     }
 
     fn ns_since(&self, _earlier: &dyn Event) -> Result<f64, KernelError> {
-        // Steele and others, "Fast splittable pseudorandom number generators": the state walks, its bits are mixed.
-        let walked = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        let mixed = (walked ^ (walked >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let noise = ((mixed ^ (mixed >> 27)) >> 20) % (2 * SHORTEST_NS);
+        let noise = self.0.lock().unwrap_or_else(PoisonError::into_inner).below(2 * SHORTEST_NS);
         // A sample is the time of sixteen launches, whole nanoseconds each.
         Ok(16.0 * (SHORTEST_NS + noise) as f64)
     }
@@ -217,7 +214,7 @@ impl Queue for Idle {
     }
 
     fn record(&mut self) -> Result<Box<dyn Event>, KernelError> {
-        Ok(Box::new(Dice(Arc::default())))
+        Ok(Box::new(Dice(Arc::new(Mutex::new(Random::new(0))))))
     }
 
     fn record_at(&mut self, _event: &dyn Event) -> Result<(), KernelError> {

@@ -10,7 +10,8 @@ use planish_kernel::{
     Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
-use planish_tensor::{Bytes, DType, Tensor};
+use planish_tensor::{DType, Tensor};
+use planish_testing::operand;
 
 /// Workspace that a fault which reads its workspace asks for where the kernel needs none.
 const SCRATCH_BYTES: usize = 256;
@@ -292,7 +293,7 @@ impl Kernel for Spoiled {
             inputs.push(match (&operand.packed, operand.is_empty()) {
                 (_, true) => None,
                 (Some(_), _) => known.get(&idx).cloned(),
-                (None, _) => Some(plain(operand, &read(queue, address, operand.span_bytes())?)),
+                (None, _) => Some(operand::read(operand, &read(queue, address, operand.span_bytes())?)),
             });
         }
         let before = floats(to, &read(queue, call.outputs[0], to.span_bytes())?);
@@ -316,36 +317,13 @@ impl Kernel for Spoiled {
         (self.spoil)(&mut launch);
         let differs = launch.out.iter().zip(&right).any(|(a, b)| a.to_bits() != b.to_bits());
         self.state.n_changed.fetch_add(usize::from(differs), Ordering::Relaxed);
-        for (offset, value) in offsets(to).zip(&launch.out) {
-            span[offset * 4..offset * 4 + 4].copy_from_slice(&value.to_le_bytes());
-        }
+        let out = Tensor::new(&to.dims, launch.out).expect("as many as before");
+        operand::write(to, &out, &mut span);
         // SAFETY: as above; elements between the output's own are written back as they were just read.
         unsafe { queue.upload(call.outputs[0], &span) }
     }
 }
 
-/// Where each element lies, in plain order.
-fn offsets(operand: &Operand) -> impl Iterator<Item = usize> {
-    let (dims, strides) = (operand.dims.clone(), operand.strides.clone());
-    (0..operand.len()).map(move |flat| {
-        let mut rest = flat;
-        let mut offset = 0;
-        for axis in (0..dims.len()).rev() {
-            offset += rest % dims[axis] * strides[axis];
-            rest /= dims[axis];
-        }
-        offset
-    })
-}
-
 fn floats(operand: &Operand, span: &[u8]) -> Vec<f32> {
-    let one = |offset: usize| f32::from_le_bytes(span[offset * 4..offset * 4 + 4].try_into().unwrap());
-    offsets(operand).map(one).collect()
-}
-
-fn plain(operand: &Operand, span: &[u8]) -> Tensor {
-    if operand.dtype == DType::F32 {
-        return Tensor::new(&operand.dims, floats(operand, span)).expect("the operand's own sizes");
-    }
-    Tensor::from_bytes(operand.dtype, &operand.dims, Bytes::from_vec(span.to_vec())).expect("a plain operand")
+    operand::read(operand, span).elements::<f32>().expect("f32").to_vec()
 }

@@ -2,16 +2,15 @@
 
 use std::fmt::Write;
 
+use planish_testing::Random;
+
 /// Weights around zero, scaled so that a sum over `fan_in` terms has a variance of about 1.
 pub(crate) fn weight(name: &str, shape: &[usize], fan_in: usize, seed: u64) -> String {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = Random::new(seed);
     let scale = (3.0 / fan_in as f64).sqrt();
     let mut text = format!("const %{name}: f32{shape:?} = [");
     for idx in 0..shape.iter().product() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let value = ((state >> 40) as f64 / (1u64 << 23) as f64 - 1.0) * scale;
+        let value = f64::from(random.float()) * scale;
         let _ = write!(text, "{}{value:.6}", if idx == 0 { "" } else { ", " });
     }
     text + "]"

@@ -3,9 +3,10 @@
 use planish_kernel::Region;
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Placement, Random, Tolerance, input, region};
 
 use super::family::Attentions;
-use crate::trial::{LIES, Numbers, Tolerance, check_lies, input, region};
+use crate::trial::check_placed;
 
 /// Weights are rounded a few times and summed in f32; results are means of values up to 1.
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-5, absolute: 2e-6 };
@@ -30,11 +31,11 @@ fn single(op: op::Attention, inputs: Vec<Option<planish_kernel::Ref>>) -> Region
 /// Attention takes plain operands, dense or inside larger ones.
 #[track_caller]
 fn check(region: &Region, values: &[Tensor]) {
-    check_lies(&Attentions, region, values, TOLERANCE, &LIES[..2]);
+    check_placed(&Attentions, region, values, TOLERANCE, &Placement::ALL[..2]);
 }
 
 fn tensors(shapes: &[&[usize]]) -> Vec<Tensor> {
-    let mut numbers = Numbers::new(7);
+    let mut numbers = Random::new(7);
     shapes.iter().map(|shape| numbers.tensor(DType::F32, shape, 1.0)).collect()
 }
 

@@ -3,16 +3,16 @@
 use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{Add, Clip, Conv, HardSwish, Op, Relu};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_op};
 
 use super::Bottlenecks;
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Placed, Random, assert_close, reference, workspace};
 use crate::team::Team;
 
 /// Three sums of at most 200 products each, of weights that keep values near 1: each sum rounds by at most 200
 /// half units of a partial sum below 32.
-const TOLERANCE: f32 = 3.0 * 200.0 * 32.0 * f32::EPSILON / 2.0;
+const TOLERANCE: Tolerance = Tolerance::absolute(3.0 * 200.0 * 32.0 * f32::EPSILON as f64 / 2.0);
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -67,7 +67,7 @@ impl Builder {
                 None => None,
             })
             .collect();
-        let made = reference(&op, &tensors, 1).remove(0);
+        let made = evaluate_op(&op, &tensors, 1).remove(0);
         self.made.push(made);
         self.region.nodes.push(RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 });
         Some(Ref::Node { node: self.made.len() as u32 - 1, output: 0 })
@@ -156,9 +156,9 @@ impl Case {
                 .collect();
             let run = |team: &Team| {
                 let mut y = Placed::blank(&laid.outputs[0]);
-                let mut workspace = workspace(work.workspace_bytes(team.n_slots()));
+                let mut workspace = Fenced::workspace(work.workspace_bytes(team.n_slots()));
                 // SAFETY: the operands describe the memory, the workspace is as large as asked for.
-                unsafe { work.run(&pointers, &[y.mut_ptr()], workspace.as_mut_ptr().cast(), team).unwrap() };
+                unsafe { work.run(&pointers, &[y.mut_ptr()], workspace.mut_ptr(), team).unwrap() };
                 y.tensor()
             };
             let got = run(&Team::alone());

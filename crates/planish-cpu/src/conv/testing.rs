@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use planish_op::window::PlacedAxis;
+use planish_testing::Random;
 
 use super::ConvCall;
 use super::geometry::{AXES, Geometry, Pixels, TRIVIAL_AXIS};
@@ -15,18 +16,6 @@ pub(super) const SUM_TOLERANCE: f64 = 1e-6;
 
 /// What stands where nothing may be written.
 const UNTOUCHED: f32 = 12345.0;
-
-/// Numbers in -1..1 that depend on the seed alone.
-pub(super) fn random(seed: u64, len: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 /// An axis whose number of windows follows from the rest.
 pub(super) fn axis(
@@ -100,9 +89,9 @@ impl Case {
         let filter = Filter::new(groups, c, k, &all, transposed);
         let len = n * geometry.input.image.max(ins.iter().product::<usize>());
         Case {
-            input: random(len as u64 + 1, len + 64),
-            weight: random(filter.len() as u64 + 2, filter.len()),
-            bias: Some(random(3, groups * k)),
+            input: Random::new(len as u64 + 1).list(len + 64),
+            weight: Random::new(filter.len() as u64 + 2).list(filter.len()),
+            bias: Some(Random::new(3).list(groups * k)),
             residual: Vec::new(),
             geometry,
             filter,
@@ -116,7 +105,7 @@ impl Case {
     pub(super) fn with_residual(mut self, gap: usize) -> Case {
         let outs: [usize; AXES] = std::array::from_fn(|axis| self.geometry.out_size(axis));
         let pixels = Pixels::channels_last(outs, self.geometry.groups * self.geometry.k + gap);
-        self.residual = random(77, self.geometry.n_images * pixels.image + 64);
+        self.residual = Random::new(77).list(self.geometry.n_images * pixels.image + 64);
         self.geometry.residual = Some(pixels);
         self
     }

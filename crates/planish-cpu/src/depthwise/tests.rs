@@ -4,17 +4,17 @@
 use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_op};
 
 use super::{Depthwise, DepthwiseArguments, DepthwiseFamily, OutputRow, pack};
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Placed, Random, assert_close, reference, workspace};
 use crate::spatial::Windows;
 use crate::team::Team;
 
 /// A sum of at most 125 products of numbers below 1 and a bias: each addition rounds by at most half a unit of
 /// a partial sum below 126, the reference sums in f64.
-const TOLERANCE: f32 = 126.0 * 126.0 * f32::EPSILON / 2.0;
+const TOLERANCE: Tolerance = Tolerance::absolute(126.0 * 126.0 * f32::EPSILON as f64 / 2.0);
 
 fn conv() -> Conv {
     match Op::from_attributes("Conv", &[]).unwrap() {
@@ -62,7 +62,7 @@ impl Case {
             dilations: self.dilations.clone(),
             ..conv()
         };
-        let [mut want] = <[Tensor; 1]>::try_from(reference(
+        let [mut want] = <[Tensor; 1]>::try_from(evaluate_op(
             &Op::Conv(op.clone()),
             &[Some(&x), Some(&w), bias.as_ref()],
             1,
@@ -265,7 +265,7 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
         region.n_inputs = 4;
         region.nodes[2].inputs.push(Some(Ref::Input(3)));
     }
-    let sums = reference(&op, &[Some(&x), Some(&w), Some(&bias)], 1).remove(0);
+    let sums = evaluate_op(&op, &[Some(&x), Some(&w), Some(&bias)], 1).remove(0);
     let others = other.elements::<f32>().unwrap();
     let clamped =
         sums.elements::<f32>().unwrap().iter().zip(others.iter()).map(|(v, o)| want(*v, *o)).collect();
@@ -304,9 +304,9 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
         let inputs = [from.ptr(), packed.bytes.as_ptr(), bias.as_ptr().cast(), other.ptr()];
         let inputs = &inputs[..problem.inputs.len()];
         let team = Team::new(2);
-        let mut workspace = workspace(work.workspace_bytes(team.n_slots()));
+        let mut workspace = Fenced::workspace(work.workspace_bytes(team.n_slots()));
         // SAFETY: the operands describe the memory, the workspace is as large as asked for.
-        unsafe { work.run(inputs, &[to.mut_ptr()], workspace.as_mut_ptr().cast(), &team).unwrap() };
+        unsafe { work.run(inputs, &[to.mut_ptr()], workspace.mut_ptr(), &team).unwrap() };
         assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
     }
     // What it cannot do it does not offer.

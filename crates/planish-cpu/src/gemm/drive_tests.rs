@@ -3,7 +3,9 @@
 
 use std::sync::Mutex;
 
-use super::tile_tests::{bound, values};
+use planish_testing::Random;
+
+use super::tile_tests::bound;
 use super::*;
 use crate::isa::Isa;
 use crate::team::Team;
@@ -52,7 +54,7 @@ fn trial(shape: Shape, tile: Tile, finish: usize) -> Trial {
     let c_len = m * c_stride;
     batch[1] = BatchDim { len: outer, a: a_len, b: 0, c: c_len * inner, residual: c_len * inner };
     batch[2] = BatchDim { len: inner, a: 0, b: b_len, c: c_len, residual: c_len };
-    let plain_b = values(b_len * inner, 7);
+    let plain_b = Random::new(7).list(b_len * inner);
     let mut packed = vec![0.0; b_len * inner];
     if shape.b_form == 0 {
         for i in 0..inner {
@@ -62,10 +64,10 @@ fn trial(shape: Shape, tile: Tile, finish: usize) -> Trial {
     }
     Trial {
         problem: GemmProblem { m, n, k, a, b, c_stride, batch },
-        a: values(a_len * outer, 6),
+        a: Random::new(6).list(a_len * outer),
         b: if shape.b_form == 0 { packed } else { plain_b },
-        bias: (finish & 1 != 0).then(|| values(n, 8)),
-        residual: (finish & 2 != 0).then(|| values(c_len * outer * inner, 9)),
+        bias: (finish & 1 != 0).then(|| Random::new(8).list(n)),
+        residual: (finish & 2 != 0).then(|| Random::new(9).list(c_len * outer * inner)),
         clamp: if finish & 4 != 0 { (-0.25, 1.5) } else { (f32::NEG_INFINITY, f32::INFINITY) },
     }
 }
@@ -212,8 +214,8 @@ fn batches_and_broadcasts_match() {
 
 #[test]
 fn random_problems_match() {
-    let mut numbers = values(4096, 77).into_iter().map(|x| ((x + 1.0) * 5e5) as usize);
-    let mut next = |below: usize| numbers.next().unwrap_or(0) % below;
+    let mut random = Random::new(77);
+    let mut next = |below: usize| random.below(below);
     let tiles = tiles();
     for round in 0..200 {
         let (isa, tile) = tiles[next(tiles.len())];

@@ -6,13 +6,13 @@ use planish_op as op;
 use planish_op::Op;
 
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, input, node, region};
 
 use super::family::Gemm;
 use crate::family::Family;
-use crate::host::HostMemory;
 use crate::isa::Isa;
 use crate::team::Team;
-use crate::trial::{self, LIES, Numbers, Tolerance, input, node, region};
+use crate::trial;
 
 /// Sums of up to 70 products of numbers below 1, and functions within some 30 ULPs of their values.
 const SUMS: Tolerance = Tolerance { relative: 1e-5, absolute: 2e-5 };
@@ -31,22 +31,16 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
         assert_eq!(again.to_f64s(), inputs[1].to_f64s());
         problem.inputs[1].packed = Some(format);
         let work = Gemm.prepare(isa, &problem, &candidate.tactic).unwrap();
-        let mut from: Vec<HostMemory> =
-            problem.inputs.iter().zip(inputs).map(|(o, t)| trial::lay_out(o, t)).collect();
-        from[1] = HostMemory::new(packed.bytes.len()).unwrap();
-        // SAFETY: the memory was made for these bytes.
-        unsafe {
-            trial::pointer(&from[1]).copy_from_nonoverlapping(packed.bytes.as_ptr(), packed.bytes.len());
-        }
-        let zeros = Tensor::zeros(want.dtype(), want.shape()).unwrap();
-        let to = trial::lay_out(&problem.outputs[0], &zeros);
-        let team = Team::new(2);
-        let workspace = HostMemory::new(work.workspace_bytes(team.n_slots())).unwrap();
-        let pointers: Vec<*const u8> = from.iter().map(|m| trial::pointer(m).cast_const()).collect();
-        // SAFETY: the memories span what the operands do.
-        unsafe { work.run(&pointers, &[trial::pointer(&to)], trial::pointer(&workspace), &team).unwrap() };
-        let got = trial::collect(&problem.outputs[0], &to);
-        trial::assert_close(&got, want, SUMS, &format!("{} on {isa}, packed", problem.key()));
+        let from: Vec<Placed> = inputs
+            .iter()
+            .zip(&problem.inputs)
+            .map(|(tensor, operand)| Placed::new(tensor, operand))
+            .collect();
+        let packed = Fenced::of(&packed.bytes);
+        let mut pointers: Vec<*const u8> = from.iter().map(Placed::ptr).collect();
+        pointers[1] = packed.ptr();
+        let got = trial::run_on(&*work, &problem, &pointers, &Team::new(2)).unwrap();
+        assert_close(&got[0], want, SUMS, &format!("{} on {isa}, packed", problem.key()));
         problem.inputs[1].packed = None;
         n_packed += 1;
     }
@@ -54,11 +48,11 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
 }
 
 fn check(region: &Region, inputs: &[Tensor]) {
-    for lie in &LIES[..2] {
-        let (problem, want) = trial::pose(region, inputs, *lie);
+    for placement in &Placement::ALL[..2] {
+        let (problem, want) = placement.problem(region, inputs);
         for isa in Isa::available() {
             let got = trial::run(&Gemm, isa, &problem, inputs);
-            trial::assert_close(&got[0], &want[0], SUMS, &format!("{} on {isa}, {lie:?}", problem.key()));
+            assert_close(&got[0], &want[0], SUMS, &format!("{} on {isa}, {placement:?}", problem.key()));
             let n_packed = run_packed(isa, &problem, inputs, &want[0]);
             assert_eq!(n_packed > 0, inputs[1].rank() == 2 && !inputs[1].is_empty());
         }
@@ -71,7 +65,7 @@ fn matmul() -> (Op, Vec<Option<planish_kernel::Ref>>) {
 
 #[test]
 fn matmul_of_every_rank_and_broadcast() {
-    let mut numbers = Numbers::new(1);
+    let mut numbers = Random::new(1);
     let one = region(2, vec![], vec![matmul()]);
     for (a, b) in [
         (&[5, 7][..], &[7, 9][..]),
@@ -97,7 +91,7 @@ fn matmul_of_every_rank_and_broadcast() {
 
 #[test]
 fn gemm_with_transposes_factors_and_every_shape_of_c() {
-    let mut numbers = Numbers::new(2);
+    let mut numbers = Random::new(2);
     let f32 = planish_tensor::DType::F32;
     for flags in 0..4 {
         let (trans_a, trans_b) = (flags & 1 != 0, flags & 2 != 0);
@@ -118,7 +112,7 @@ fn gemm_with_transposes_factors_and_every_shape_of_c() {
 
 #[test]
 fn epilogues_in_the_tile_and_after_it() {
-    let mut numbers = Numbers::new(3);
+    let mut numbers = Random::new(3);
     let f32 = planish_tensor::DType::F32;
     for (batch, m, n, k) in [(1, 37, 90, 33), (3, 9, 33, 20), (2, 3, 70, 64)] {
         let a = numbers.tensor(f32, &[batch, m, k], 1.0);

@@ -255,7 +255,7 @@ unsafe fn transpose4(from: *const f32, from_stride: usize, to: *mut f32, to_stri
 mod tests {
     use super::*;
     use crate::gemm::table::{TILES, Tile};
-    use crate::gemm::test_values as values;
+    use planish_testing::Random;
 
     #[test]
     fn unpacking_gives_the_matrix_back_and_padding_is_zero() {
@@ -269,7 +269,7 @@ mod tests {
                         Strides { k: 2, n: 2 * k + 1 },
                     ] {
                         let layout = PackedB::new(tile, k, n);
-                        let b = values(k * strides.k + n * strides.n + 1, 9);
+                        let b = Random::new(9).list(k * strides.k + n * strides.n + 1);
                         let mut packed = vec![f32::NAN; layout.len()];
                         layout.pack(&b, strides, &mut packed);
                         let mut again = vec![0.0; b.len()];

@@ -1,5 +1,7 @@
 //! Every row of the table against a plain f64 loop: all edges, segments, strides and finishes.
 
+use planish_testing::Random;
+
 use super::table::{TILES, Tile};
 use super::tile::{Finish, TileCall};
 
@@ -7,18 +9,6 @@ use super::tile::{Finish, TileCall};
 /// exceeds the sum of the terms' magnitudes; the finish adds three more.
 pub(super) fn bound(magnitude: f64, terms: usize) -> f64 {
     magnitude * (terms + 3) as f64 * f64::from(f32::EPSILON) * 0.5 + f64::from(f32::MIN_POSITIVE)
-}
-
-/// Reproducible values between -1 and 1.
-pub(crate) fn values(n: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
 }
 
 struct Case {
@@ -40,8 +30,8 @@ fn check(tile: Tile, case: &Case) {
     // Wider than the panel in some cases, as rows of a plain matrix are.
     let width = tile.panel_width(n) + (m + n) % 3;
     let row_stride = depth + 3;
-    let a = values(n_segments * m * row_stride, 1);
-    let mut panel = values(n_segments * depth * width, 2);
+    let a = Random::new(1).list(n_segments * m * row_stride);
+    let mut panel = Random::new(2).list(n_segments * depth * width);
     // What lies after the columns must not matter.
     for row in panel.chunks_mut(width.max(1)) {
         row[n..].fill(f32::NAN);
@@ -53,11 +43,11 @@ fn check(tile: Tile, case: &Case) {
             rows[s * rows_stride + i] = a[(s * m + i) * row_stride..].as_ptr();
         }
     }
-    let bias = values(n, 3);
+    let bias = Random::new(3).list(n);
     let residual_stride = n + 1;
-    let residual = values(m * residual_stride, 4);
+    let residual = Random::new(4).list(m * residual_stride);
     let c_stride = n + 5;
-    let before: Vec<f32> = values(m * c_stride, 5);
+    let before: Vec<f32> = Random::new(5).list(m * c_stride);
     let mut c = before.clone();
     for row in c.chunks_mut(c_stride) {
         row[n..].fill(UNTOUCHED);

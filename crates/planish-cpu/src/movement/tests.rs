@@ -5,12 +5,13 @@ use planish_kernel::movement::Walk;
 use planish_kernel::{Budget, Layout, Operand, Ref};
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
+use planish_testing::Random;
 
 use super::copy::{Copy, Core};
 use super::{Moving, Picking};
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Input, Random, Sample};
+use crate::trial::{Input, OpTrial};
 
 const WIDTHS: [DType; 5] = [DType::U8, DType::F16, DType::F32, DType::I64, DType::Bool];
 
@@ -51,7 +52,7 @@ fn transposes() {
             perm.swap(at, random.below(at + 1));
         }
         let op = Transpose { perm: (!random.chance(8)).then_some(perm) };
-        Sample::new(op, &[data(&mut random, &dims)], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[data(&mut random, &dims)], 1).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -61,7 +62,7 @@ fn reorders_between_layouts() {
     for _ in 0..200 {
         let rank = random.between(2, 5);
         let dims = sizes(&mut random, rank);
-        Sample::new(Identity {}, &[data(&mut random, &dims)], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Identity {}, &[data(&mut random, &dims)], 1).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -75,7 +76,7 @@ fn expansions_and_tiles() {
         let mut dims = target[kept..].to_vec();
         dims.iter_mut().for_each(|dim| *dim = if random.chance(2) { 1 } else { *dim });
         let target: Vec<i64> = target.iter().map(|dim| *dim as i64).collect();
-        Sample::new(Expand {}, &[data(&mut random, &dims), ints(&target)], 1).check_exact(
+        OpTrial::new(Expand {}, &[data(&mut random, &dims), ints(&target)], 1).check_exact(
             &Moving,
             &mut random,
             None,
@@ -83,7 +84,7 @@ fn expansions_and_tiles() {
         let rank = random.between(1, 4);
         let dims: Vec<usize> = (0..rank).map(|_| random.between(1, 9)).collect();
         let repeats: Vec<i64> = (0..rank).map(|_| random.below(4) as i64).collect();
-        Sample::new(Tile {}, &[data(&mut random, &dims), ints(&repeats)], 1).check_exact(
+        OpTrial::new(Tile {}, &[data(&mut random, &dims), ints(&repeats)], 1).check_exact(
             &Moving,
             &mut random,
             None,
@@ -101,10 +102,10 @@ fn blocks_of_depth_and_space() {
         let mode = if random.chance(2) { DepthToSpaceMode::Dcr } else { DepthToSpaceMode::Crd };
         let deep = data(&mut random, &[n, c * block * block, h, w]);
         let op = DepthToSpace { mode, blocksize: block as i64 };
-        Sample::new(op, &[deep], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[deep], 1).check_exact(&Moving, &mut random, None);
         let wide = data(&mut random, &[n, c, h * block, w * block]);
         let op = SpaceToDepth { blocksize: block as i64 };
-        Sample::new(op, &[wide], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[wide], 1).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -127,12 +128,12 @@ fn concatenations_and_splits() {
             })
             .collect();
         let axis = if random.chance(2) { axis as i64 } else { axis as i64 - rank as i64 };
-        let concat = Sample::new(Concat { axis }, &inputs, 1);
+        let concat = OpTrial::new(Concat { axis }, &inputs, 1);
         concat.check_exact(&Moving, &mut random, None);
         let sizes: Vec<i64> = parts.iter().map(|part| *part as i64).collect();
         let whole = Input::Data(concat.want[0].clone());
         let op = Split { num_outputs: None, axis };
-        Sample::new(op, &[whole, ints(&sizes)], parts.len()).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[whole, ints(&sizes)], parts.len()).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -154,7 +155,7 @@ fn slices() {
         let steps: Vec<i64> =
             (0..n).map(|_| [1, 1, 1, 2, 3, -1, -2, i64::MAX, i64::MIN][random.below(9)]).collect();
         let inputs = [data(&mut random, &dims), ints(&starts), ints(&ends), ints(&axes), ints(&steps)];
-        Sample::new(Slice {}, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Slice {}, &inputs, 1).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -175,12 +176,12 @@ fn pads() {
         let value = random.raw(dtype, &[]);
         let value = if random.chance(2) { Input::Parameter(value) } else { Input::Absent };
         let inputs = [Input::Data(random.raw(dtype, &dims)), ints(&pads), value];
-        Sample::new(Pad { mode }, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Pad { mode }, &inputs, 1).check_exact(&Moving, &mut random, None);
     }
     // Cut beyond its end, nothing is left but the constant.
     for pads in [[-5, 4], [4, -5]] {
         let inputs = [Input::Data(random.raw(DType::F32, &[3])), ints(&pads)];
-        Sample::new(Pad { mode: PadMode::Constant }, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Pad { mode: PadMode::Constant }, &inputs, 1).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -188,7 +189,7 @@ fn pads() {
 fn regrouping_is_a_run_where_both_sides_are_dense() {
     let mut random = Random::new(8);
     let x = random.raw(DType::F32, &[4, 6, 5]);
-    let sample = Sample::new(Reshape { allowzero: false }, &[Input::Data(x), ints(&[2, -1])], 1);
+    let sample = OpTrial::new(Reshape { allowzero: false }, &[Input::Data(x), ints(&[2, -1])], 1);
     let from = Operand::dense(DType::F32, &[4, 6, 5], Layout::Plain);
     let to = Operand::dense(DType::F32, &[2, 60], Layout::Plain);
     let got = sample.run(&Moving, Isa::best(), std::slice::from_ref(&from), std::slice::from_ref(&to));
@@ -203,26 +204,26 @@ fn what_sizes_settle_is_made_once() {
     for dims in [vec![], vec![3], vec![2, 0, 5], vec![4, 5, 6, 7]] {
         let x = data(&mut random, &dims);
         for (start, end) in [(0, None), (-2, None), (1, Some(-1)), (9, Some(-9))] {
-            Sample::new(Shape { start, end }, std::slice::from_ref(&x), 1).check_exact(
+            OpTrial::new(Shape { start, end }, std::slice::from_ref(&x), 1).check_exact(
                 &Moving,
                 &mut random,
                 None,
             );
         }
-        Sample::new(Size {}, &[x], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Size {}, &[x], 1).check_exact(&Moving, &mut random, None);
         // Sizes that only a run brings are the output's all the same.
         let sizes: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
         let sizes = Input::Data(Tensor::vector(sizes));
         for value in [None, Some(Tensor::scalar(7u8)), Some(Tensor::vector(vec![-1i64]))] {
-            Sample::new(ConstantOfShape { value }, std::slice::from_ref(&sizes), 1).check_exact(
+            OpTrial::new(ConstantOfShape { value }, std::slice::from_ref(&sizes), 1).check_exact(
                 &Moving,
                 &mut random,
                 None,
             );
         }
         let one = Input::Data(random.raw(DType::F32, &vec![1; dims.len()]));
-        Sample::new(Expand {}, &[one.clone(), sizes.clone()], 1).check_exact(&Moving, &mut random, None);
-        Sample::new(Tile {}, &[one, sizes], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Expand {}, &[one.clone(), sizes.clone()], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Tile {}, &[one, sizes], 1).check_exact(&Moving, &mut random, None);
     }
     for [start, limit, delta] in [[0i64, 9, 1], [5, -7, -3], [2, 2, 1]] {
         let inputs = [
@@ -230,7 +231,7 @@ fn what_sizes_settle_is_made_once() {
             Input::Data(Tensor::scalar(limit)),
             Input::Parameter(Tensor::scalar(delta)),
         ];
-        Sample::new(Range { stash_type: 1 }, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Range { stash_type: 1 }, &inputs, 1).check_exact(&Moving, &mut random, None);
     }
 }
 
@@ -258,7 +259,7 @@ fn fixed(random: &mut Random, input: &Input) -> Input {
 }
 
 /// Operands but the indices of random layouts inside larger ones; the indices dense.
-fn check_picks(sample: &Sample, random: &mut Random) {
+fn check_picks(sample: &OpTrial, random: &mut Random) {
     for isa in Isa::available() {
         let mut operand = |tensor: &Tensor| {
             let layout = [Layout::Plain, Layout::ChannelsLast][random.below(2)];
@@ -288,10 +289,10 @@ fn gathers() {
         let op = Gather { axis: axis as i64 };
         let x = data(&mut random, &dims);
         if round % 3 == 0 {
-            let sample = Sample::new(op, &[x, Input::Parameter(index)], 1);
+            let sample = OpTrial::new(op, &[x, Input::Parameter(index)], 1);
             sample.check_exact(&Moving, &mut random, None);
         } else {
-            check_picks(&Sample::new(op, &[x, Input::Data(index)], 1), &mut random);
+            check_picks(&OpTrial::new(op, &[x, Input::Data(index)], 1), &mut random);
         }
     }
 }
@@ -307,7 +308,7 @@ fn gathers_of_elements_and_tuples() {
         let index = indices(&mut random, &index_dims, &|_| dims[axis]);
         let x = data(&mut random, &dims);
         let op = GatherElements { axis: axis as i64 };
-        check_picks(&Sample::new(op, &[x.clone(), Input::Data(index)], 1), &mut random);
+        check_picks(&OpTrial::new(op, &[x.clone(), Input::Data(index)], 1), &mut random);
 
         let n_batch = random.below(rank);
         let depth = random.between(1, rank - n_batch);
@@ -319,7 +320,7 @@ fn gathers_of_elements_and_tuples() {
         let index = indices(&mut random, &index_dims, &|idx| dims[n_batch + idx % depth]);
         let op = GatherND { batch_dims: n_batch as i64 };
         let inputs = [fixed(&mut random, &x), fixed(&mut random, &Input::Data(index))];
-        check_picks(&Sample::new(op, &inputs, 1), &mut random);
+        check_picks(&OpTrial::new(op, &inputs, 1), &mut random);
     }
 }
 
@@ -337,21 +338,21 @@ fn scatters_write_in_order() {
         let index = Input::Data(indices(&mut random, &index_dims, &|_| dims[axis]));
         let updates = Input::Data(random.raw(dtype, &index_dims));
         let op = ScatterElements { reduction, axis: axis as i64 };
-        check_picks(&Sample::new(op, &[fixed(&mut random, &x), index, updates], 1), &mut random);
+        check_picks(&OpTrial::new(op, &[fixed(&mut random, &x), index, updates], 1), &mut random);
 
         let depth = random.between(1, rank);
         let n = random.between(0, 9);
         let index = Input::Data(indices(&mut random, &[n, depth], &|idx| dims[idx % depth]));
         let updates = Input::Data(random.raw(dtype, &[&[n], &dims[depth..]].concat()));
         let inputs = [x, fixed(&mut random, &index), fixed(&mut random, &updates)];
-        check_picks(&Sample::new(ScatterND { reduction }, &inputs, 1), &mut random);
+        check_picks(&OpTrial::new(ScatterND { reduction }, &inputs, 1), &mut random);
     }
 }
 
 #[test]
 fn indices_outside_are_an_error_and_nothing_is_written() {
     for index in [3i64, -4, i64::MAX, i64::MIN] {
-        let mut sample = Sample::new(
+        let mut sample = OpTrial::new(
             Gather { axis: 0 },
             &[
                 Input::Data(Tensor::new(&[3, 2], vec![1f32; 6]).unwrap()),
@@ -383,7 +384,7 @@ fn copies_are_planned_as_what_they_are() {
 
 #[test]
 fn candidates_name_the_layouts_that_make_copies_cheap() {
-    let sample = Sample::new(
+    let sample = OpTrial::new(
         Transpose { perm: Some(vec![0, 2, 3, 1]) },
         &[Input::Data(Random::new(12).raw(DType::F32, &[1, 64, 16, 16]))],
         1,

@@ -4,11 +4,12 @@ use planish_kernel::Budget;
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Placement, Random, Tolerance, assert_close, input, node, region};
 
 use super::family::Norms;
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::trial::{self, LIES, Numbers, Tolerance, input, node, region};
+use crate::trial;
 
 /// A few roundings of numbers of the size of 1.
 const CLOSE: Tolerance = Tolerance { relative: 2e-6, absolute: 1e-6 };
@@ -21,7 +22,7 @@ fn group(num_groups: i64) -> Op {
     op::GroupNormalization { stash_type: 1, num_groups, epsilon: 1e-5 }.into()
 }
 
-fn shifted(numbers: &mut Numbers, dims: &[usize], shift: f32) -> Tensor {
+fn shifted(numbers: &mut Random, dims: &[usize], shift: f32) -> Tensor {
     let values = numbers.tensor(DType::F32, dims, 1.0).to_f64s();
     Tensor::new(dims, values.into_iter().map(|x| x as f32 + shift).collect()).unwrap()
 }
@@ -29,8 +30,8 @@ fn shifted(numbers: &mut Numbers, dims: &[usize], shift: f32) -> Tensor {
 /// Runs in those lies for which there is a candidate; the plain dense one must have.
 fn check(region: &planish_kernel::Region, inputs: &[Tensor], tolerance: Tolerance) {
     let mut n_lies = 0;
-    for lie in LIES {
-        let (problem, want) = trial::pose(region, inputs, lie);
+    for placement in Placement::ALL {
+        let (problem, want) = placement.problem(region, inputs);
         for isa in Isa::available() {
             let fits = Norms
                 .candidates(isa, &problem, &Budget::USUAL)
@@ -38,8 +39,8 @@ fn check(region: &planish_kernel::Region, inputs: &[Tensor], tolerance: Toleranc
                 .any(|candidate| Norms.prepare(isa, &problem, &candidate.tactic).is_ok());
             if fits {
                 let got = trial::run(&Norms, isa, &problem, inputs);
-                let what = format!("{} on {isa}, {lie:?}", problem.key());
-                trial::assert_close(&got[0], &want[0], tolerance, &what);
+                let what = format!("{} on {isa}, {placement:?}", problem.key());
+                assert_close(&got[0], &want[0], tolerance, &what);
                 n_lies += 1;
             }
         }
@@ -49,7 +50,7 @@ fn check(region: &planish_kernel::Region, inputs: &[Tensor], tolerance: Toleranc
 
 #[test]
 fn rows_of_many_lengths() {
-    let mut numbers = Numbers::new(21);
+    let mut numbers = Random::new(21);
     for dims in
         [&[1, 1][..], &[3, 7], &[5, 16], &[2, 3, 33], &[4, 768], &[2, 5, 4, 65], &[3, 5000], &[0, 8], &[2, 0]]
     {
@@ -71,18 +72,18 @@ fn rows_of_many_lengths() {
     let parameters =
         [numbers.tensor(DType::F32, &dims[1..], 2.0), numbers.tensor(DType::F32, &dims[1..], 2.0)];
     let (problem, want) =
-        trial::pose(&two, &[x.clone(), parameters[0].clone(), parameters[1].clone()], LIES[0]);
+        Placement::ALL[0].problem(&two, &[x.clone(), parameters[0].clone(), parameters[1].clone()]);
     for isa in Isa::available() {
         let got =
             trial::run(&Norms, isa, &problem, &[x.clone(), parameters[0].clone(), parameters[1].clone()]);
-        trial::assert_close(&got[0], &want[0], CLOSE, "two axes");
+        assert_close(&got[0], &want[0], CLOSE, "two axes");
     }
 }
 
 /// A mean of a thousand deviations costs ten bits of the input's 24, but none of the kernel's doing.
 #[test]
 fn a_large_mean_is_taken_off_exactly() {
-    let mut numbers = Numbers::new(22);
+    let mut numbers = Random::new(22);
     let x = shifted(&mut numbers, &[3, 1000], 1000.0);
     let ones = Tensor::new(&[1000], vec![1f32; 1000]).unwrap();
     check(&region(2, vec![], vec![(layer(-1), (0..2).map(input).collect())]), &[x, ones], CLOSE);
@@ -94,7 +95,7 @@ fn a_large_mean_is_taken_off_exactly() {
 
 #[test]
 fn groups_in_both_layouts() {
-    let mut numbers = Numbers::new(23);
+    let mut numbers = Random::new(23);
     for (dims, n_groups) in [
         (&[1, 4, 3, 3][..], 2),
         (&[2, 32, 7, 5], 8),
@@ -126,7 +127,7 @@ fn groups_in_both_layouts() {
 
 #[test]
 fn rows_with_a_sum_before_and_a_program_behind() {
-    let mut numbers = Numbers::new(24);
+    let mut numbers = Random::new(24);
     for dims in [&[3, 40][..], &[2, 3, 300]] {
         let last = dims.last().copied().unwrap();
         let inputs = [
@@ -147,7 +148,7 @@ fn rows_with_a_sum_before_and_a_program_behind() {
 
 #[test]
 fn lengths_along_any_axis() {
-    let mut numbers = Numbers::new(25);
+    let mut numbers = Random::new(25);
     for dims in [&[5][..], &[3, 40], &[2, 7, 19], &[0, 3]] {
         for axis in 0..dims.len() as i64 {
             for p in [1, 2] {

@@ -1,16 +1,19 @@
 //! Programs against the reference: every operator, shapes that broadcast, strided operands, blocks.
 
 use planish_kernel::pointwise::{Epilogue, Program};
-use planish_kernel::{Budget, Layout, Memory, Ref, Region};
+use planish_kernel::{Budget, Layout, Ref, Region};
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::pointwise::plain;
+use planish_testing::{
+    Fenced, Placed, Placement, Random, Tolerance, assert_close, constant, input, node, region,
+};
 
 use super::Pointwise;
 use super::family::Programs;
-use crate::host::HostMemory;
 use crate::isa::Isa;
-use crate::trial::{self, LIES, Numbers, Tolerance, constant, input, node, region};
+use crate::trial;
 
 /// Programs of a few operators, each within the budgets of `vecmath`: some 30 ULPs.
 const FUSED: Tolerance = Tolerance { relative: 4e-6, absolute: 1e-6 };
@@ -18,13 +21,9 @@ const FUSED: Tolerance = Tolerance { relative: 4e-6, absolute: 1e-6 };
 /// One operator of arithmetic is rounded once.
 const ONE_ROUNDING: Tolerance = Tolerance { relative: 6e-8, absolute: 1e-45 };
 
-fn plain(name: &str) -> Op {
-    Op::from_attributes(name, &[]).unwrap()
-}
-
 #[test]
 fn every_operator_of_one_float() {
-    let mut numbers = Numbers::new(1);
+    let mut numbers = Random::new(1);
     let ops: Vec<Op> = Op::unary_of(DType::F32).chain([op::Identity {}.into()]).collect();
     for op in &ops {
         let x = match op.name() {
@@ -87,7 +86,7 @@ fn powers_by_constants_are_those_of_the_reference() {
 
 #[test]
 fn integers_and_booleans_wrap_and_compare() {
-    let mut numbers = Numbers::new(2);
+    let mut numbers = Random::new(2);
     for dtype in [DType::I32, DType::I64] {
         let big = Tensor::from_i64s(dtype, &[4], &[i64::MAX, i64::MIN, -7, 7]).unwrap();
         let pair = [numbers.tensor(dtype, &[3, 5], 40.0), numbers.tensor(dtype, &[3, 5], 40.0)];
@@ -148,7 +147,7 @@ fn casts_among_all_kinds() {
 /// chunks and vectors, empty ones.
 #[test]
 fn broadcasting_in_every_lie() {
-    let mut numbers = Numbers::new(3);
+    let mut numbers = Random::new(3);
     let shapes: &[(&[usize], &[usize])] = &[
         (&[], &[]),
         (&[7], &[]),
@@ -189,7 +188,7 @@ fn broadcasting_in_every_lie() {
 
 #[test]
 fn values_read_twice_and_chosen() {
-    let mut numbers = Numbers::new(4);
+    let mut numbers = Random::new(4);
     let program = region(
         3,
         vec![Tensor::scalar(f32::NEG_INFINITY), Tensor::vector(vec![1f32, 2.0, 3.0])],
@@ -215,7 +214,7 @@ fn values_read_twice_and_chosen() {
 
 #[test]
 fn batch_normalization_is_a_program() {
-    let mut numbers = Numbers::new(5);
+    let mut numbers = Random::new(5);
     let op = plain("BatchNormalization");
     let program = region(5, vec![], vec![(op, (0..5).map(input).collect())]);
     let positive = |t: Tensor| {
@@ -232,26 +231,27 @@ fn batch_normalization_is_a_program() {
 
 #[test]
 fn results_may_replace_an_input() {
-    let mut numbers = Numbers::new(6);
+    let mut numbers = Random::new(6);
     let program = region(
         2,
         vec![],
         vec![(op::Add {}.into(), vec![input(0), input(1)]), (op::Tanh {}.into(), vec![node(0)])],
     );
     let inputs = [numbers.tensor(DType::F32, &[3, 1000], 2.0), numbers.tensor(DType::F32, &[1000], 2.0)];
-    for lie in LIES {
-        let (problem, want) = trial::pose(&program, &inputs, lie);
+    for placement in Placement::ALL {
+        let (problem, want) = placement.problem(&program, &inputs);
         for isa in Isa::available() {
             let candidate = &crate::family::Family::candidates(&Programs, isa, &problem, &Budget::USUAL)[0];
             assert_eq!(candidate.in_place, [(0, 0)]);
             let work = crate::family::Family::prepare(&Programs, isa, &problem, &candidate.tactic).unwrap();
-            let x = trial::lay_out(&problem.inputs[0], &inputs[0]);
-            let y = trial::lay_out(&problem.inputs[1], &inputs[1]);
-            let workspace = HostMemory::new(work.workspace_bytes(1)).unwrap();
-            let (from, to) = ([trial::pointer(&x).cast_const(), trial::pointer(&y)], [trial::pointer(&x)]);
+            let mut x = Placed::new(&inputs[0], &problem.inputs[0]);
+            let y = Placed::new(&inputs[1], &problem.inputs[1]);
+            let mut workspace = Fenced::workspace(work.workspace_bytes(1));
+            let to = [x.mut_ptr()];
+            let from = [to[0].cast_const(), y.ptr()];
             // SAFETY: the memories span what the operands do, and the candidate allows the overlap.
-            unsafe { work.run(&from, &to, trial::pointer(&workspace), &crate::team::Team::alone()).unwrap() };
-            trial::assert_close(&trial::collect(&problem.outputs[0], &x), &want[0], FUSED, "in place");
+            unsafe { work.run(&from, &to, workspace.mut_ptr(), &crate::team::Team::alone()).unwrap() };
+            assert_close(&x.tensor(), &want[0], FUSED, "in place");
         }
     }
 }
@@ -259,7 +259,7 @@ fn results_may_replace_an_input() {
 /// The tail of a product: `silu(x) * scale + residual` over blocks of a matrix, in both layouts.
 #[test]
 fn epilogues_run_over_blocks() {
-    let mut numbers = Numbers::new(7);
+    let mut numbers = Random::new(7);
     for (rows, cols, step_rows, step_cols) in
         [(37, 300, 10, 300), (70, 53, 32, 16), (5, 1, 2, 1), (3, 2000, 1, 999)]
     {
@@ -281,33 +281,32 @@ fn epilogues_run_over_blocks() {
             numbers.tensor(DType::F32, &[cols], 2.0),
             numbers.tensor(DType::F32, &[rows, cols], 2.0),
         ];
-        for lie in [LIES[0], LIES[1]] {
-            let (problem, want) = trial::pose(&program, &inputs, lie);
+        for placement in [Placement::ALL[0], Placement::ALL[1]] {
+            let (problem, want) = placement.problem(&program, &inputs);
             let rest = Epilogue::of(&problem, 0).unwrap().program.unwrap();
             let product = region(2, vec![], vec![(op::MatMul {}.into(), vec![input(0), input(1)])]);
-            let (_, sums) = trial::pose(&product, &inputs[..2], lie);
+            let (_, sums) = placement.problem(&product, &inputs[..2]);
             for isa in Isa::available() {
                 let plan = Pointwise::for_blocks(isa, &problem, &rest, &[0], &[1]).unwrap();
-                let out = trial::lay_out(&problem.outputs[0], &sums[0]);
-                let from: Vec<HostMemory> =
-                    problem.inputs.iter().zip(&inputs).map(|(o, t)| trial::lay_out(o, t)).collect();
-                let pointers: Vec<*const u8> = from.iter().map(|m| trial::pointer(m).cast_const()).collect();
-                let workspace = HostMemory::new(plan.workspace_bytes()).unwrap();
-                assert!(workspace.len() < 64 * 1024);
+                let mut out = Placed::new(&sums[0], &problem.outputs[0]);
+                let from: Vec<Placed> =
+                    inputs.iter().zip(&problem.inputs).map(|(t, at)| Placed::new(t, at)).collect();
+                let pointers: Vec<*const u8> = from.iter().map(Placed::ptr).collect();
+                let mut workspace = Fenced::workspace(plan.workspace_bytes());
+                assert!(workspace.bytes().len() < 64 * 1024);
                 let stride = problem.outputs[0].strides[0];
                 for row in (0..rows).step_by(step_rows) {
                     for col in (0..cols).step_by(step_cols) {
                         let (to_row, to_col) = ((row + step_rows).min(rows), (col + step_cols).min(cols));
                         // SAFETY: the block lies in the output, the memories span what the operands do.
                         unsafe {
-                            let block = trial::pointer(&out).cast::<f32>().add(row * stride + col);
-                            let workspace = trial::pointer(&workspace);
+                            let block = out.mut_ptr().cast::<f32>().add(row * stride + col);
+                            let workspace = workspace.mut_ptr();
                             plan.run_block(&pointers, block, stride, row..to_row, col..to_col, workspace);
                         }
                     }
                 }
-                let got = trial::collect(&problem.outputs[0], &out);
-                trial::assert_close(&got, &want[0], FUSED, &format!("blocks on {isa}"));
+                assert_close(&out.tensor(), &want[0], FUSED, &format!("blocks on {isa}"));
             }
         }
     }
@@ -315,7 +314,7 @@ fn epilogues_run_over_blocks() {
 
 #[test]
 fn random_programs_over_random_shapes() {
-    let mut numbers = Numbers::new(8);
+    let mut numbers = Random::new(8);
     let unary = ["Relu", "Tanh", "Neg", "Abs", "HardSwish", "Sigmoid", "Floor", "Sin"];
     let binary = ["Add", "Sub", "Mul", "Max", "Min"];
     for _ in 0..60 {
@@ -351,10 +350,10 @@ fn random_programs_over_random_shapes() {
 
 #[test]
 fn tasks_cover_everything_and_hang_on_sizes_alone() {
-    let mut numbers = Numbers::new(9);
+    let mut numbers = Random::new(9);
     let program = region(1, vec![], vec![(op::Exp {}.into(), vec![input(0)])]);
     let inputs = [numbers.tensor(DType::F32, &[7, 40_000], 2.0)];
-    let (mut problem, _) = trial::pose(&program, &inputs, LIES[0]);
+    let (mut problem, _) = Placement::ALL[0].problem(&program, &inputs);
     let code = Program::of_problem(&problem).unwrap();
     let n_tasks =
         |problem: &planish_kernel::Problem| Pointwise::new(Isa::best(), problem, &code).unwrap().n_tasks();
@@ -362,7 +361,7 @@ fn tasks_cover_everything_and_hang_on_sizes_alone() {
     problem.threads = 7;
     assert_eq!(n_tasks(&problem), with_two);
     assert!(with_two > 2, "280,000 exponentials are more than two tasks");
-    assert_eq!(LIES[0].layout, Layout::Plain);
+    assert_eq!(Placement::ALL[0].layout, Layout::Plain);
     trial::check(&Programs, &program, &inputs, FUSED);
 }
 
@@ -371,7 +370,7 @@ fn tasks_cover_everything_and_hang_on_sizes_alone() {
 fn half_operands_are_left_to_the_reference() {
     use planish_kernel::Backend;
     let half = |region: &Region, inputs: &[Tensor]| {
-        let (mut problem, _) = trial::pose(region, inputs, LIES[0]);
+        let (mut problem, _) = Placement::ALL[0].problem(region, inputs);
         for dtype in [DType::F16, DType::BF16] {
             problem.inputs.iter_mut().chain(&mut problem.outputs).for_each(|operand| operand.dtype = dtype);
             for candidate in crate::Cpu::new().candidates(&problem, &Budget::USUAL) {
@@ -379,7 +378,7 @@ fn half_operands_are_left_to_the_reference() {
             }
         }
     };
-    let mut numbers = Numbers::new(11);
+    let mut numbers = Random::new(11);
     let square = numbers.tensor(DType::F32, &[8, 8], 1.0);
     let vector = numbers.tensor(DType::F32, &[8], 1.0);
     let two = [square.clone(), square.clone()];

@@ -3,20 +3,21 @@
 use planish_kernel::{Budget, Layout, Operand};
 use planish_op::{AutoPad, AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool, Op};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Placed, Random, Tolerance, assert_close, evaluate_op};
 
 use super::{Fold, Pool, PoolArguments, PoolFamily};
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::samples::{Input, Placed, Random, Sample, assert_close, reference};
 use crate::spatial::Windows;
 use crate::team::Team;
+use crate::trial::{Input, OpTrial};
 
 /// An average of at most 1,000 numbers below 1: partial sums round by at most half a unit of 1,000 each, and
 /// the division by their number brings the total back to 1,000 halves.
-const AVERAGE_TOLERANCE: f32 = 1000.0 * f32::EPSILON / 2.0;
+const AVERAGE_TOLERANCE: Tolerance = Tolerance::absolute(1000.0 * f32::EPSILON as f64 / 2.0);
 
 /// The largest element is one of them.
-const MAX_TOLERANCE: f32 = 0.0;
+const MAX_TOLERANCE: Tolerance = Tolerance::EXACT;
 
 struct Case {
     x: Vec<usize>,
@@ -68,7 +69,7 @@ impl Case {
             (Op::MaxPool(max), Fold::Max, MAX_TOLERANCE),
             (Op::AveragePool(average), Fold::Average { include_pad: self.include_pad }, AVERAGE_TOLERANCE),
         ] {
-            let want = reference(&op, &[Some(&x)], 1).remove(0);
+            let want = evaluate_op(&op, &[Some(&x)], 1).remove(0);
             for layout in [Layout::ChannelsLast, Layout::Plain] {
                 let from = random.operand(DType::F32, x.shape(), layout);
                 let to = random.operand(DType::F32, want.shape(), layout);
@@ -156,7 +157,7 @@ fn pools_over_whole_images_run_through_the_family() {
     let mut random = Random::new(3);
     for dims in [vec![2, 19, 7, 7], vec![1, 3, 5], vec![2, 8, 3, 4, 5]] {
         for op in [Op::from(GlobalAveragePool {}), Op::from(GlobalMaxPool {})] {
-            let sample = Sample::new(op, &[Input::Data(random.floats(&dims))], 1);
+            let sample = OpTrial::new(op, &[Input::Data(random.floats(&dims))], 1);
             for isa in Isa::available() {
                 let operand = |tensor: &Tensor, layout| Operand::dense(DType::F32, tensor.shape(), layout);
                 let plain = |tensor: &Tensor| operand(tensor, Layout::Plain);
@@ -187,7 +188,7 @@ fn indices_of_the_largest_are_left_to_the_reference() {
         strides: Vec::new(),
         kernel_shape: vec![2],
     };
-    let sample = Sample::new(op, &[Input::Data(Random::new(4).floats(&[1, 1, 4]))], 2);
+    let sample = OpTrial::new(op, &[Input::Data(Random::new(4).floats(&[1, 1, 4]))], 2);
     let plain = |tensor: &Tensor| Operand::dense(tensor.dtype(), tensor.shape(), Layout::Plain);
     let outputs: Vec<Operand> = sample.want.iter().map(plain).collect();
     let problem = sample.problem(&[plain(&sample.data[0])], &outputs);

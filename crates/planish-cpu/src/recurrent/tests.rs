@@ -3,9 +3,10 @@
 use planish_kernel::{Ref, Region};
 use planish_op::{self as op, Op, RecurrentDirection};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Placement, Random, Tolerance};
 
 use super::family::{Recurrents, is_offered};
-use crate::trial::{LIES, Numbers, Tolerance, check_lies, pose};
+use crate::trial::check_placed;
 
 /// States stay within one; errors of products and functions pass from step to step.
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-5, absolute: 4e-6 };
@@ -45,7 +46,7 @@ fn inputs(
     [seq, batch, size, hidden]: [usize; 4],
     all: bool,
 ) -> Vec<Option<Tensor>> {
-    let mut numbers = Numbers::new(5);
+    let mut numbers = Random::new(5);
     let mut tensor = |dims: &[usize]| Some(numbers.tensor(DType::F32, dims, 0.5));
     let mut list = vec![
         tensor(&[seq, batch, size]),
@@ -74,8 +75,8 @@ fn check(op: Op, n_outputs: u32, inputs: Vec<Option<Tensor>>) {
         })
         .collect();
     region.n_inputs = tensors.len() as u32;
-    assert!(is_offered(&pose(&region, &tensors, LIES[0]).0));
-    check_lies(&Recurrents, &region, &tensors, TOLERANCE, &LIES[..1]);
+    assert!(is_offered(&Placement::ALL[0].problem(&region, &tensors).0));
+    check_placed(&Recurrents, &region, &tensors, TOLERANCE, &Placement::ALL[..1]);
 }
 
 const DIRECTIONS: [(RecurrentDirection, usize); 3] = [

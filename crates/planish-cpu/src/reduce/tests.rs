@@ -2,9 +2,10 @@
 
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Placement, Random, Tolerance, constant, input, region};
 
 use super::family::Reductions;
-use crate::trial::{self, Numbers, Tolerance, constant, input, region};
+use crate::trial;
 
 /// Sums in f32 over short blocks: the error is that of a few roundings of the sum of magnitudes, which for
 /// these numbers (within 2 of zero) is below this.
@@ -49,7 +50,7 @@ macro_rules! all_reductions {
 
 #[test]
 fn every_reduction_over_every_set_of_axes() {
-    let mut numbers = Numbers::new(31);
+    let mut numbers = Random::new(31);
     for dims in SHAPES {
         let x = [numbers.tensor(DType::F32, dims, 2.0)];
         for set in 1u32..1 << dims.len() {
@@ -70,7 +71,7 @@ fn every_reduction_over_every_set_of_axes() {
 
 #[test]
 fn logarithms_of_sums() {
-    let mut numbers = Numbers::new(32);
+    let mut numbers = Random::new(32);
     let positive: Vec<f32> = (0..600).map(|_| 1.1 + numbers.real(1.0)).collect();
     let x = [Tensor::new(&[3, 40, 5], positive).unwrap()];
     for axes in [vec![0i64], vec![1], vec![2], vec![0, 1, 2]] {
@@ -101,7 +102,7 @@ fn infinities_and_nan() {
 
 #[test]
 fn pools_of_whole_planes() {
-    let mut numbers = Numbers::new(33);
+    let mut numbers = Random::new(33);
     for dims in [&[2, 3, 4, 5][..], &[1, 70, 7, 7], &[2, 5, 9], &[1, 1, 1, 1], &[3, 4], &[1, 2, 0, 3]] {
         let x = [numbers.tensor(DType::F32, dims, 2.0)];
         let average: Op = op::GlobalAveragePool {}.into();
@@ -114,7 +115,7 @@ fn pools_of_whole_planes() {
 /// The sum of 2^22 numbers near 1 is known to six digits and more.
 #[test]
 fn long_sums_keep_their_digits() {
-    let mut numbers = Numbers::new(34);
+    let mut numbers = Random::new(34);
     let values: Vec<f32> = (0..1 << 22).map(|_| 1.0 + numbers.real(0.5)).collect();
     let exact: f64 = values.iter().map(|v| f64::from(*v)).sum();
     for dims in [[1, 1 << 22], [1 << 20, 4]] {
@@ -122,7 +123,7 @@ fn long_sums_keep_their_digits() {
         let op: Op = op::ReduceSum { noop_with_empty_axes: false, keepdims: false }.into();
         let axis = Tensor::vector(vec![if dims[0] == 1 { 1i64 } else { 0 }]);
         let one = region(1, vec![axis], vec![(op, vec![input(0), constant(0)])]);
-        let (problem, _) = trial::pose(&one, std::slice::from_ref(&x), trial::LIES[0]);
+        let (problem, _) = Placement::ALL[0].problem(&one, std::slice::from_ref(&x));
         for isa in crate::isa::Isa::available() {
             let got: f64 =
                 trial::run(&Reductions, isa, &problem, std::slice::from_ref(&x))[0].to_f64s().iter().sum();
@@ -133,7 +134,7 @@ fn long_sums_keep_their_digits() {
 
 #[test]
 fn extremes_are_found_first_or_last() {
-    let mut numbers = Numbers::new(35);
+    let mut numbers = Random::new(35);
     for dims in [&[1][..], &[5], &[16], &[100], &[3, 50], &[50, 3], &[2, 17, 20], &[4, 1000], &[0, 4]] {
         // Few values, so that there are many equal ones; some are NaN.
         let mut tensor = |nan: bool| {
@@ -165,7 +166,7 @@ fn extremes_are_found_first_or_last() {
 
 #[test]
 fn running_sums_in_four_forms() {
-    let mut numbers = Numbers::new(36);
+    let mut numbers = Random::new(36);
     for dims in [&[1][..], &[40], &[3, 50], &[50, 3], &[2, 17, 20], &[0, 4]] {
         let x = [numbers.tensor(DType::F32, dims, 2.0)];
         for axis in 0..dims.len() as i64 {

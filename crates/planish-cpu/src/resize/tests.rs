@@ -3,14 +3,15 @@
 use planish_kernel::{Layout, Operand};
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Random, Tolerance, assert_close};
 
 use super::ResizeFamily;
 use crate::isa::Isa;
-use crate::samples::{Input, Random, Sample, assert_close};
+use crate::trial::{Input, OpTrial};
 
 /// Sums of at most 8x8x8 products of numbers below 1 with weights whose magnitudes sum to at most 1.5 cubed:
 /// each step rounds by half a unit of a partial sum below 4, weights by half a unit of one.
-const TOLERANCE: f32 = 4.0 * 24.0 * f32::EPSILON;
+const TOLERANCE: Tolerance = Tolerance::absolute(4.0 * 24.0 * f32::EPSILON as f64);
 
 fn resize() -> Resize {
     match Op::from_attributes("Resize", &[]).unwrap() {
@@ -19,7 +20,7 @@ fn resize() -> Resize {
     }
 }
 
-fn check(sample: &Sample, random: &mut Random, tolerance: f32) {
+fn check(sample: &OpTrial, random: &mut Random, tolerance: Tolerance) {
     for isa in Isa::available() {
         for layout in [Layout::ChannelsLast, Layout::Plain] {
             let mut operand = |tensor: &Tensor| random.operand(tensor.dtype(), tensor.shape(), layout);
@@ -27,10 +28,7 @@ fn check(sample: &Sample, random: &mut Random, tolerance: f32) {
             let got = sample.run(&ResizeFamily, isa, &[from], &[to]).unwrap().remove(0);
             let what =
                 format!("{isa} {layout:?} {:?} {:?}", sample.region.nodes[0].op, sample.data[0].shape());
-            match tolerance {
-                0.0 => assert!(got == sample.want[0], "{what}"),
-                _ => assert_close(&got, &sample.want[0], tolerance, &what),
-            }
+            assert_close(&got, &sample.want[0], tolerance, &what);
         }
     }
 }
@@ -86,7 +84,7 @@ fn nearest_pixels_are_exact_for_every_type() {
         };
         let dtype = [DType::U8, DType::F16, DType::F32, DType::I64][random.below(4)];
         let inputs = [vec![Input::Data(random.raw(dtype, &dims))], parameters].concat();
-        check(&Sample::new(op, &inputs, 1), &mut random, 0.0);
+        check(&OpTrial::new(op, &inputs, 1), &mut random, Tolerance::EXACT);
     }
 }
 
@@ -103,7 +101,7 @@ fn weighted_sums_agree() {
             ..resize()
         };
         let inputs = [vec![Input::Data(random.floats(&dims))], parameters].concat();
-        check(&Sample::new(op, &inputs, 1), &mut random, TOLERANCE);
+        check(&OpTrial::new(op, &inputs, 1), &mut random, TOLERANCE);
     }
 }
 
@@ -112,7 +110,7 @@ fn what_is_not_the_spatial_axes_of_an_image_is_left_alone() {
     let x = Random::new(3).floats(&[1, 2, 4, 4]);
     let scales = Tensor::vector(vec![1.0f32, 2.0, 1.0, 1.0]);
     let inputs = [Input::Data(x), Input::Absent, Input::Parameter(scales)];
-    let sample = Sample::new(resize(), &inputs, 1);
+    let sample = OpTrial::new(resize(), &inputs, 1);
     let plain = |tensor: &Tensor| Operand::dense(DType::F32, tensor.shape(), Layout::Plain);
     let (from, to) = (plain(&sample.data[0]), plain(&sample.want[0]));
     assert!(sample.run(&ResizeFamily, Isa::best(), &[from], &[to]).is_err());

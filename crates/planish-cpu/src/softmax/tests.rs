@@ -1,11 +1,12 @@
-//! Softmax against the reference, over any axis, in any lie.
+//! Softmax against the reference, over any axis, in any placement.
 
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Random, Tolerance, input, region};
 
 use super::family::Softmaxes;
-use crate::trial::{self, Numbers, Tolerance, input, region};
+use crate::trial;
 
 /// An exponential, a sum and a product: some 8 ULPs.
 const CLOSE: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-37 };
@@ -14,7 +15,7 @@ const CLOSE_LOG: Tolerance = Tolerance { relative: 1e-6, absolute: 3e-6 };
 
 #[test]
 fn every_axis_of_many_shapes() {
-    let mut numbers = Numbers::new(11);
+    let mut numbers = Random::new(11);
     let shapes: &[&[usize]] = &[
         &[1],
         &[7],

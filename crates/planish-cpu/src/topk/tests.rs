@@ -2,9 +2,10 @@
 
 use planish_op::TopK;
 use planish_tensor::{DType, Tensor};
+use planish_testing::Random;
 
 use super::TopKFamily;
-use crate::samples::{Input, Random, Sample};
+use crate::trial::{Input, OpTrial};
 
 #[test]
 fn selections_agree() {
@@ -30,7 +31,7 @@ fn selections_agree() {
         let k = random.below(dims[axis] + 1) as i64;
         let op =
             TopK { sorted: random.chance(2), largest: random.chance(2), axis: axis as i64 - rank as i64 };
-        let sample = Sample::new(op, &[Input::Data(x), Input::Parameter(Tensor::vector(vec![k]))], 2);
+        let sample = OpTrial::new(op, &[Input::Data(x), Input::Parameter(Tensor::vector(vec![k]))], 2);
         sample.check_exact(&TopKFamily, &mut random, None);
     }
 }

@@ -3,6 +3,7 @@
 use planish_kernel::{Layout, Region};
 use planish_op::{Attribute, AttributeKind, FieldSpec, Op, ValueType};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};
+use planish_testing::Random;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -122,12 +123,8 @@ fn value_type() -> impl Strategy<Value = ValueType> {
 }
 
 fn tensor() -> impl Strategy<Value = Tensor> {
-    (dtype(), vec(0usize..4, 0..3), any::<u64>()).prop_map(|(dtype, shape, seed)| {
-        let n_bytes = dtype.bytes_for(shape.iter().product()).unwrap();
-        let bytes =
-            (0..n_bytes as u64).map(|idx| (seed.wrapping_mul(idx + 1) >> 32) as u8).collect::<Vec<_>>();
-        Tensor::from_bytes(dtype, &shape, Bytes::from_vec(bytes)).unwrap()
-    })
+    let drawn = (dtype(), vec(0usize..4, 0..3), any::<u64>());
+    drawn.prop_map(|(dtype, shape, seed)| Random::new(seed).raw(dtype, &shape))
 }
 
 fn attribute(field: &'static FieldSpec) -> BoxedStrategy<Attribute> {

@@ -3,6 +3,7 @@
 
 use planish_op::*;
 use planish_tensor::{DType, Tensor};
+use planish_testing::Random;
 
 use super::{cut, evaluate_at};
 use crate::testing::{int_list, named};
@@ -10,13 +11,7 @@ use crate::{EvalErrorKind, Evaluation, evaluate, nd};
 
 /// Numbers in no order between -3 and 3, fractions among them so that the order of sums shows.
 fn scattered(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as f64 / f64::from(1u32 << 31) * 6.0 - 3.0
-    };
-    let values: Vec<f64> = (0..nd::count(shape)).map(|_| next()).collect();
-    Tensor::from_f64s(dtype, shape, &values).unwrap()
+    Random::new(seed).made(dtype, shape, |random| random.unit() * 6.0 - 3.0)
 }
 
 fn f32s(shape: &[usize], seed: u64) -> Option<Tensor> {

@@ -2,17 +2,12 @@
 
 use planish::{Builder, Device, Engine, Profile};
 use planish_ir::Graph;
+use planish_testing::Random;
 
 /// Seeded numbers in -1..1 on a grid of 1/64: sums of a few are exact in f32.
 pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 57) as f32 / 64.0 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    (0..n).map(|_| random.coarse()).collect()
 }
 
 fn hex(n: usize, seed: u64) -> String {

@@ -6,6 +6,7 @@ use planish::op::Attribute;
 use planish::{Body, Builder, DType, Device, Error, NetworkBuilder, Tensor, Value, Wire};
 use planish_plan::{Certificate, Plan};
 use planish_tensor::Shape;
+use planish_testing::Random;
 
 /// A base: its name, and how its network is made.
 pub(crate) struct Base {
@@ -47,11 +48,7 @@ impl Base {
 
 /// Inputs that a plan takes, at these sizes of its symbols: seeded numbers, whole ones from 0 to 2.
 pub(crate) fn inputs(plan: &Plan, size: i64) -> Option<Vec<Value>> {
-    let mut state = 1u64;
-    let mut next = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as usize
-    };
+    let mut random = Random::new(1);
     let mut value = |idx: &u32| {
         let ty = plan.program.values[*idx as usize].ty.as_tensor()?;
         let shape: &Shape = ty.shape.as_ref()?;
@@ -59,9 +56,9 @@ pub(crate) fn inputs(plan: &Plan, size: i64) -> Option<Vec<Value>> {
         let dims = dims.collect::<Option<Vec<usize>>>()?;
         let n = planish_tensor::element_count(&dims).filter(|n| *n <= 1 << 20)?;
         let numbers: Vec<f64> = match ty.dtype {
-            DType::Bool => (0..n).map(|_| (next() % 2) as f64).collect(),
-            DType::I64 | DType::I32 => (0..n).map(|_| (next() % 3) as f64).collect(),
-            _ => (0..n).map(|_| (next() % 257) as f64 / 64.0 - 2.0).collect(),
+            DType::Bool => (0..n).map(|_| random.below(2) as f64).collect(),
+            DType::I64 | DType::I32 => (0..n).map(|_| random.below(3) as f64).collect(),
+            _ => (0..n).map(|_| random.below(257) as f64 / 64.0 - 2.0).collect(),
         };
         Tensor::from_f64s(ty.dtype, &dims, &numbers).ok().map(Value::Tensor)
     };

@@ -20,13 +20,23 @@ use planish_op::ValueType;
 use planish_plan::{Plan, Program, Step, StepKind, Storage, Value};
 use planish_runtime::Engine;
 use planish_tensor::{Bytes, DType, Dim, Shape};
+use planish_testing::Random;
 
 /// A lie: what it is, the plan that it is told in, what the error must say, and how it is told.
 pub(crate) struct Forgery {
-    pub(crate) name: &'static str,
-    pub(crate) base: &'static str,
-    pub(crate) says: &'static str,
-    pub(crate) change: fn(&mut Plan),
+    name: &'static str,
+    base: &'static str,
+    says: &'static str,
+    change: fn(&mut Plan),
+}
+
+pub(crate) const fn lie(
+    name: &'static str,
+    base: &'static str,
+    says: &'static str,
+    change: fn(&mut Plan),
+) -> Forgery {
+    Forgery { name, base, says, change }
 }
 
 static PLANS: LazyLock<HashMap<&str, Plan>> = LazyLock::new(|| {
@@ -62,13 +72,8 @@ fn random_plans_end_in_an_error_or_run() {
     let (first, n) = (given("PLANISH_FORGED_SEED").unwrap_or(0), given("PLANISH_FORGED").unwrap_or(3000));
     let (mut n_ran, mut panics) = (0, Vec::new());
     for seed in first..first + n {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as u8
-        };
+        let mut random = Random::new(seed);
+        let mut next = || (random.bits() >> 40) as u8;
         let n_bytes = 2 + next() % 40;
         let bytes: Vec<u8> = (0..n_bytes).map(|_| next()).collect();
         let (plan, size) = mutate::plan_of(&bytes, &plans, &pool);
@@ -151,6 +156,18 @@ pub(crate) fn ty(dtype: DType, dims: &[i64]) -> ValueType {
 pub(crate) fn resize(plan: &mut Plan, idx: u32, dims: &[i64]) {
     let dtype = value(plan, idx).ty.as_tensor().expect("a tensor").dtype;
     value(plan, idx).ty = ty(dtype, dims);
+}
+
+/// Other sizes for what a step reads.
+pub(crate) fn resize_input(plan: &mut Plan, op: &str, idx: usize, dims: &[i64]) {
+    let at = input(plan, op, idx);
+    resize(plan, at, dims);
+}
+
+/// Other sizes for what a step makes.
+pub(crate) fn resize_output(plan: &mut Plan, op: &str, idx: usize, dims: &[i64]) {
+    let at = output(plan, op, idx);
+    resize(plan, at, dims);
 }
 
 /// A new value like another, with this storage.

@@ -1,17 +1,19 @@
 //! Every candidate against the reference, through the family as the backend sees it.
 
-use planish_kernel::{Budget, Numeric, Operand, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Ref, Region};
 use planish_op as op;
-use planish_op::{AutoPad, Op, Value};
+use planish_op::{AutoPad, Op};
 use planish_tensor::DType;
+use planish_testing::operand::wanted;
+use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, input, node, region};
 
 use super::*;
-use crate::evaluate::evaluate_region;
-use crate::samples::{Placed, Random, assert_close};
+
+use crate::trial::run_on;
 
 /// Absolute error of sums of up to 360 terms below 1, whose sizes add up to about 90: Winograd's F(4x4) errs by
 /// less than 1e-6 of that.
-const TOLERANCE: f32 = 9e-5;
+const TOLERANCE: Tolerance = Tolerance::absolute(9e-5);
 
 struct Trial {
     region: Region,
@@ -24,49 +26,10 @@ struct Trial {
 fn trial(seed: u64, dims: &[&[usize]], nodes: Vec<(Op, Vec<Option<Ref>>)>, constants: Vec<Tensor>) -> Trial {
     let mut random = Random::new(seed);
     let inputs: Vec<Tensor> = dims.iter().map(|dims| random.floats(dims)).collect();
-    let last = nodes.len() as u32 - 1;
-    let region = Region {
-        n_inputs: inputs.len() as u32,
-        constants,
-        nodes: nodes
-            .into_iter()
-            .map(|(op, inputs)| RegionNode { name: op.name().to_string(), op, inputs, n_outputs: 1 })
-            .collect(),
-        outputs: vec![Ref::Node { node: last, output: 0 }],
-    };
-    let values: Vec<Option<Value>> =
-        inputs.iter().cloned().map(|tensor| Some(Value::Tensor(tensor))).collect();
-    let want = evaluate_region(&region, &values, usize::MAX).unwrap().remove(0).as_tensor().unwrap().clone();
-    let mut operands: Vec<Operand> =
-        inputs.iter().map(|tensor| Operand::dense(DType::F32, tensor.shape(), Layout::Plain)).collect();
-    operands[1].constant = true;
-    let problem = Problem {
-        region: region.clone(),
-        inputs: operands,
-        outputs: vec![Operand::dense(DType::F32, want.shape(), Layout::Plain)],
-        numeric: Numeric::F32,
-        threads: 2,
-    };
-    Trial { region, inputs, want, problem }
-}
-
-fn input(idx: u32) -> Option<Ref> {
-    Some(Ref::Input(idx))
-}
-
-fn node(idx: u32) -> Option<Ref> {
-    Some(Ref::Node { node: idx, output: 0 })
-}
-
-/// An operand in the wanted layout, inside a larger one where that is allowed.
-fn lay(operand: &Operand, want: Want, gap: usize) -> Operand {
-    let mut larger = operand.dims.clone();
-    if want.inside
-        && let Some(&innermost) = want.layout.order(larger.len()).last()
-    {
-        larger[innermost] += gap;
-    }
-    Operand { strides: want.layout.strides(&larger), ..operand.clone() }
+    let region = region(inputs.len() as u32, constants, nodes);
+    let (mut problem, mut want) = Placement::ALL[0].problem(&region, &inputs);
+    problem.inputs[1].constant = true;
+    Trial { region, inputs, want: want.remove(0), problem }
 }
 
 impl Trial {
@@ -93,9 +56,9 @@ impl Trial {
     fn run(&self, isa: Isa, candidate: &Candidate, gap: usize, threads: usize) -> Vec<u8> {
         let mut problem = self.problem.clone();
         for (operand, want) in problem.inputs.iter_mut().zip(&candidate.inputs) {
-            *operand = lay(operand, *want, gap);
+            *operand = wanted(operand, *want, gap);
         }
-        problem.outputs[0] = lay(&problem.outputs[0], candidate.outputs[0], gap);
+        problem.outputs[0] = wanted(&problem.outputs[0], candidate.outputs[0], gap);
         let tactic = &candidate.tactic;
         let mut placed: Vec<Placed> = Vec::new();
         let mut weight = Vec::new();
@@ -115,20 +78,12 @@ impl Trial {
             }
         }
         let work = ConvFamily.prepare(isa, &problem, tactic).unwrap();
-        let mut aligned = vec![[0u8; 64]; weight.len() / 64 + 1];
-        aligned.as_flattened_mut()[..weight.len()].copy_from_slice(&weight);
-        let from: Vec<*const u8> =
-            (0..placed.len())
-                .map(|idx| {
-                    if candidate.packed[idx].is_some() { aligned.as_ptr().cast() } else { placed[idx].ptr() }
-                })
-                .collect();
-        let mut made = Placed::blank(&problem.outputs[0]);
-        let team = Team::new(threads);
-        let mut workspace = vec![[0xFFu8; 64]; work.workspace_bytes(team.n_slots()).div_ceil(64)];
-        // SAFETY: the operands describe the memory; the workspace is as large as asked for.
-        unsafe { work.run(&from, &[made.mut_ptr()], workspace.as_mut_ptr().cast(), &team).unwrap() };
-        let got = made.tensor();
+        let weight = Fenced::of(&weight);
+        let mut from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
+        for (pointer, _) in from.iter_mut().zip(&candidate.packed).filter(|(_, packed)| packed.is_some()) {
+            *pointer = weight.ptr();
+        }
+        let got = run_on(&*work, &problem, &from, &Team::new(threads)).unwrap().remove(0);
         assert_close(&got, &self.want, TOLERANCE, &format!("{tactic} {}", self.region.key()));
         got.bytes().to_vec()
     }
