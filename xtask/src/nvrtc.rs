@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use planish_cuda::{Gpu, Source, find, nvrtc, offline};
 use planish_kernel::Budget;
+use planish_testing::problems;
 
 use crate::python;
 
@@ -92,7 +93,7 @@ fn jobs(options: &Options) -> Result<Vec<Job>> {
             if options.arch.as_ref().is_some_and(|only| *only != gpu.architecture()) {
                 continue;
             }
-            for problem in offline::samples(family) {
+            for problem in problems::of_family(family) {
                 for candidate in offline::candidates(family, &gpu, &problem, &Budget::USUAL) {
                     let arranged = problem.for_candidate(&candidate);
                     let sources = offline::sources(&gpu, &arranged, &candidate.tactic)

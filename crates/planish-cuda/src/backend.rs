@@ -373,6 +373,8 @@ impl Kernel for Prepared {
 
 #[cfg(test)]
 mod tests {
+    use planish_testing::problems;
+
     use super::*;
 
     #[test]
@@ -392,7 +394,7 @@ mod tests {
         let gpu = Gpu::known("h200").unwrap();
         let (mut n_packed, mut n_shared) = (0, 0);
         for family in FAMILIES {
-            for problem in family.samples() {
+            for problem in problems::of_family(family.name()) {
                 for candidate in family.candidates(&gpu, &problem, &Budget::USUAL) {
                     let arranged = problem.for_candidate(&candidate);
                     let check = |problem: &Problem| check_packed(*family, problem, &candidate.tactic);

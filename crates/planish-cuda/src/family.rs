@@ -10,7 +10,6 @@ use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
 use crate::find::Which;
 use crate::gpu::Gpu;
-use crate::offline::Trial;
 use crate::source::Source;
 
 /// A family of tactics. The names of its tactics begin with the family's name and `_`.
@@ -70,14 +69,6 @@ pub(crate) trait Family: Sync {
         tactic: &Tactic,
         code: &[Arc<Module>],
     ) -> Result<Box<dyn Work>, KernelError>;
-
-    /// Problems that between them ask for each of the family's kernels: what the tests compile.
-    fn samples(&self) -> Vec<Problem>;
-
-    /// What the tests run on a GPU and compare with the reference: edges of tiles, tails, odd sizes, every type.
-    fn trials(&self) -> Vec<Trial> {
-        self.samples().into_iter().map(Trial::new).collect()
-    }
 }
 
 /// The module of a tactic that has one source.

@@ -38,7 +38,6 @@ mod planner;
 mod queue;
 mod regions;
 mod report;
-mod samples;
 mod source;
 mod space;
 mod steps;

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use planish_kernel::{Budget, Candidate, Code, KernelError, Problem, Tactic};
-use planish_tensor::Tensor;
 
 use crate::backend::{FAMILIES, family_of};
 use crate::cache::Cache;
@@ -18,45 +17,6 @@ use crate::source::Source;
 /// The families' names, in the order in which their candidates are listed.
 pub fn families() -> Vec<&'static str> {
     FAMILIES.iter().map(|family| family.name()).collect()
-}
-
-/// Problems that between them ask for each of a family's kernels.
-pub fn samples(family: &str) -> Vec<Problem> {
-    FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.samples()).collect()
-}
-
-/// A problem to run on a GPU and compare with the reference.
-#[derive(Clone, Debug)]
-pub struct Trial {
-    pub problem: Problem,
-    /// Inputs whose values must be these and not any: indices, sizes, axes.
-    pub given: Vec<(usize, Tensor)>,
-    /// How much farther than its number types explain the result may be from the reference; 1 for most.
-    pub slack: f64,
-}
-
-impl Trial {
-    /// On random values.
-    pub fn new(problem: Problem) -> Trial {
-        Trial { problem, given: Vec::new(), slack: 1.0 }
-    }
-
-    /// With the values of an input.
-    pub fn given(mut self, input: usize, values: Tensor) -> Trial {
-        self.given.push((input, values));
-        self
-    }
-
-    /// With more room for error, for a reason that stands where it is said.
-    pub fn slack(mut self, slack: f64) -> Trial {
-        self.slack = slack;
-        self
-    }
-}
-
-/// What the tests run of a family on a GPU.
-pub fn trials(family: &str) -> Vec<Trial> {
-    FAMILIES.iter().filter(|known| known.name() == family).flat_map(|family| family.trials()).collect()
 }
 
 /// The candidates of one family.
@@ -76,12 +36,12 @@ pub fn functions_of(which: Which) -> Result<(), CudaError> {
     }
 }
 
-/// Has cuBLASLt or cuDNN describe every sample of products or convolutions, without a GPU: for each, how much was taken
-/// and how much there is.
-pub fn described_by(which: Which) -> Result<Vec<(usize, usize)>, KernelError> {
+/// Has cuBLASLt or cuDNN describe every one of these products or convolutions that it can be asked for, without a GPU: for
+/// each, how much was taken and how much there is.
+pub fn described_by(which: Which, problems: &[Problem]) -> Result<Vec<(usize, usize)>, KernelError> {
     match which {
-        Which::CublasLt => Ok(vec![(1, 1); cublaslt::describe_samples()?]),
-        Which::Cudnn => cudnn::describe_samples(),
+        Which::CublasLt => Ok(vec![(1, 1); cublaslt::describe(problems)?]),
+        Which::Cudnn => cudnn::describe(problems),
         Which::Nvrtc | Which::Driver | Which::Nvml => Ok(Vec::new()),
     }
 }

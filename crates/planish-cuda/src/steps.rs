@@ -164,9 +164,6 @@ pub(crate) trait Planner: Sync {
         let _ = (problem, tactic);
         Vec::new()
     }
-
-    /// Problems that between them ask for each of the family's kernels.
-    fn samples(&self) -> Vec<Problem>;
 }
 
 impl<T: Planner> Family for T {
@@ -233,9 +230,5 @@ impl<T: Planner> Family for T {
             launches.push(launch.programmatic());
         }
         Ok(Box::new(Launches { launches, workspace: plan.workspace }))
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        Planner::samples(self)
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::find::{Which, find};
 use planish_cuda::{Cuda, offline};
+use planish_testing::problems::{conv, matmul};
 
 fn main() -> ExitCode {
     let mut trials =
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
         trials.push(Trial::ignorable_test(format!("{which:?}_takes_every_sample"), move || {
             match find(which) {
                 Ok(_) => {
-                    let described = offline::described_by(which).unwrap();
+                    let problems = [matmul::samples(), conv::samples()].concat();
+                    let described = offline::described_by(which, &problems).unwrap();
                     assert!(!described.is_empty(), "there are no samples");
                     assert!(described.iter().all(|(taken, all)| taken == all), "{described:?}");
                     Ok(Completion::Completed)

@@ -7,6 +7,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::{CudaErrorKind, Gpu, Source, find, nvrtc, offline};
 use planish_kernel::{Budget, Code};
 use planish_tensor::Bytes;
+use planish_testing::problems;
 
 const TESTS: [(&str, fn()); 6] = [
     (
@@ -102,7 +103,7 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
     for family in offline::families() {
         for gpu in Gpu::every_architecture() {
             // The first sample that has our own code after it stands for the family on this architecture.
-            let source = offline::samples(family).iter().find_map(|problem| {
+            let source = problems::of_family(family).iter().find_map(|problem| {
                 let candidate =
                     offline::candidates(family, &gpu, problem, &Budget::USUAL).into_iter().next()?;
                 let arranged = problem.for_candidate(&candidate);

@@ -8,6 +8,7 @@ use planish_kernel::{
 };
 use planish_op::{self as op, AutoPad};
 use planish_tensor::{DType, Tensor, f16};
+use planish_testing::Random;
 
 use crate::Failure;
 use crate::timing::Bench;
@@ -94,29 +95,19 @@ impl Convolution {
     pub(crate) fn weights(&self, cuda: &Cuda, seed: u64) -> Result<Vec<u8>, Failure> {
         let Convolution { channels, columns, kernel, .. } = *self;
         let depth = channels * kernel * kernel;
-        let mut number = random(seed, 2.0 / (depth as f64).sqrt());
-        let values: Vec<f64> = (0..columns * depth).map(|_| number()).collect();
+        let scale = 2.0 / (depth as f64).sqrt();
+        let mut random = Random::new(seed);
+        let values: Vec<f64> = (0..columns * depth).map(|_| f64::from(random.float()) * scale).collect();
         let tensor = Tensor::from_f64s(DType::F16, &[columns, channels, kernel, kernel], &values)?;
         let (problem, candidate) = self.arranged(cuda.gpu())?;
         Ok(cuda.pack(&problem, &candidate.tactic, 1, &tensor)?.bytes.to_vec())
     }
 }
 
-/// Numbers between -1 and 1 times `scale`.
-fn random(seed: u64, scale: f64) -> impl FnMut() -> f64 {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 40) as f64 / (1u64 << 23) as f64 - 1.0) * scale
-    }
-}
-
 /// The bytes of so many random half floats.
 pub(crate) fn halves(n: usize, seed: u64) -> Vec<u8> {
-    let mut number = random(seed, 0.5);
-    (0..n).flat_map(|_| f16::from_f64(number()).to_ne_bytes()).collect()
+    let mut random = Random::new(seed);
+    (0..n).flat_map(|_| f16::from_f32(random.real(0.5)).to_ne_bytes()).collect()
 }
 
 fn half(bytes: &[u8]) -> f64 {

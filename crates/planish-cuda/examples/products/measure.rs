@@ -10,6 +10,7 @@ use planish_kernel::{
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::Random;
 
 use crate::layers::Layer;
 
@@ -81,13 +82,7 @@ pub(crate) struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     pub(crate) fn new(cuda: &'a Cuda, layer: &'a Layer) -> Result<Subject<'a>, KernelError> {
-        let mut seed = 0x2545_f491_4f6c_dd1du64;
-        let mut random = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            (seed >> 40) as f32 / (1u64 << 24) as f32 * 2.0 - 1.0
-        };
+        let mut random = Random::new(1);
         let [_, _, depth] = layer.sizes();
         let values: Vec<Vec<f32>> = layer
             .problem
@@ -97,7 +92,7 @@ impl<'a> Subject<'a> {
             .map(|(idx, operand)| {
                 // Sums of about one whatever the depth.
                 let scale = if idx == 1 { 3.0 / (depth as f32).sqrt() } else { 1.0 };
-                (0..operand.len()).map(|_| rounded(random() * scale, operand.dtype)).collect()
+                (0..operand.len()).map(|_| rounded(random.real(scale), operand.dtype)).collect()
             })
             .collect();
         let n_out = layer.problem.outputs[0].len();

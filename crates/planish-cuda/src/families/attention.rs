@@ -6,12 +6,10 @@ mod tests;
 mod wanted;
 
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
-use planish_op as op;
 use planish_tensor::DType;
 
 use crate::gpu::Gpu;
 use crate::operands::{candidate, refuse};
-use crate::samples::Sample;
 use crate::steps::{Plan, Planner};
 use wanted::{Wanted, wanted};
 
@@ -183,45 +181,5 @@ impl Planner for Attention {
             Some(form) => forms::plan(gpu, problem, form),
             None => refuse(format!("{tactic} is no attention")),
         }
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let attention = |is_causal| op::Attention {
-            qk_matmul_output_mode: 0,
-            softcap: 0.0,
-            softmax_precision: None,
-            kv_num_heads: None,
-            q_num_heads: None,
-            scale: None,
-            is_causal,
-        };
-        let three = |dtype, dims: &[usize], keys: &[usize]| {
-            Sample::op(attention(false), 3).typed(dtype, dims).typed(dtype, keys).typed(dtype, keys)
-        };
-        let masked = Sample::op(attention(false), 4)
-            .typed(DType::F16, &[1, 2, 40, 32])
-            .typed(DType::F16, &[1, 2, 90, 32])
-            .typed(DType::F16, &[1, 2, 90, 32]);
-        let cached = |dtype| {
-            let sample = Sample::op(attention(true), 6).n_outputs(4).typed(dtype, &[2, 2, 3, 8]);
-            let sample = sample.typed(dtype, &[2, 1, 5, 8]).typed(dtype, &[2, 1, 5, 12]);
-            let sample = sample.typed(DType::F32, &[3, 12]);
-            sample.typed(dtype, &[2, 1, 7, 8]).typed(dtype, &[2, 1, 7, 12]).problem()
-        };
-        vec![
-            three(DType::F16, &[1, 1, 40, 256], &[1, 1, 70, 256]).problem(),
-            three(DType::BF16, &[1, 1, 20, 136], &[1, 1, 33, 136]).problem(),
-            three(DType::F32, &[1, 1, 3, 1100], &[1, 1, 5, 1100]).problem(),
-            cached(DType::F32),
-            cached(DType::F16),
-            three(DType::F16, &[1, 2, 70, 64], &[1, 2, 130, 64]).problem(),
-            masked.typed(DType::Bool, &[1, 1, 40, 90]).problem(),
-            three(DType::BF16, &[2, 1, 17, 128], &[2, 1, 20, 128]).problem(),
-            Sample::op(attention(true), 3)
-                .f32(&[1, 2, 35, 24])
-                .f32(&[1, 2, 35, 24])
-                .f32(&[1, 2, 35, 24])
-                .problem(),
-        ]
     }
 }

@@ -17,7 +17,6 @@ use planish_tensor::Tensor;
 use self::region::Convolution;
 use super::product::finish::Finish;
 use super::product::{self, Amount, Cut, Math, Offer, Way};
-use super::wproduct::trials;
 use crate::args::{ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
@@ -25,7 +24,6 @@ use crate::driver::Module;
 use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
 use crate::launch::Params;
-use crate::offline::Trial;
 use crate::source::Source;
 
 const KERNEL: &str = include_str!("../../kernels/conv.cu");
@@ -197,15 +195,6 @@ impl Family for Conv {
         let params = Params::new().input(convolution.x).input(convolution.weight);
         let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
         convolution.products(&way).launch(only(code)?, "conv", params)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        region::samples()
-    }
-
-    fn trials(&self) -> Vec<Trial> {
-        let all = trials::convolutions().into_iter().chain(trials::gathered());
-        region::samples().into_iter().chain(all).map(Trial::new).collect()
     }
 }
 

@@ -4,8 +4,8 @@
 use planish_kernel::{
     Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, layouts_for,
 };
+use planish_op::Op;
 use planish_op::window::PlacedAxis;
-use planish_op::{self as op, Op};
 use planish_tensor::{DType, Dim, Tensor};
 
 use crate::args::kernel_args;
@@ -14,7 +14,6 @@ use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
 use crate::images::{ImageStrides, NO_AXIS, WindowAxis, three, window_axes};
 use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
-use crate::samples::{Sample, input, node};
 use crate::space::{Threads, blocks, int};
 use crate::steps::{Plan, Planner};
 
@@ -303,45 +302,5 @@ impl Planner for ConvTranspose {
         let is_mma = [JOINED, PHASES].contains(&tactic.name.as_str());
         let format = if is_mma { PACKED_MMA } else { PACKED_PLAIN };
         Ok(PackedWeight { format: format.to_string(), bytes: packed(weight, wanted.groups, !is_mma) })
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let conv = |group: i64, pads: &[i64], strides: &[i64]| {
-            Op::from(op::ConvTranspose {
-                group,
-                auto_pad: op::AutoPad::NotSet,
-                strides: strides.to_vec(),
-                pads: pads.to_vec(),
-                output_padding: Vec::new(),
-                dilations: Vec::new(),
-                output_shape: None,
-                kernel_shape: None,
-            })
-        };
-        let half = DType::F16;
-        let after = vec![
-            (conv(1, &[], &[2, 2]), vec![input(0), input(1), input(2)]),
-            (Op::from(op::Relu {}), vec![node(0)]),
-        ];
-        let one = |op| Sample::of(vec![(op, vec![input(0), input(1)])]);
-        vec![
-            Sample::of(after)
-                .typed(half, &[2, 40, 5, 6])
-                .weight(half, &[40, 24, 2, 2])
-                .weight(half, &[24])
-                .problem(),
-            one(conv(1, &[1, 1, 1, 1], &[2, 2]))
-                .typed(half, &[1, 16, 5, 4])
-                .weight(half, &[16, 72, 4, 4])
-                .problem(),
-            one(conv(2, &[1, 0, 0, 1], &[2, 1]))
-                .f32(&[1, 6, 4, 5])
-                .weight(DType::F32, &[6, 5, 3, 2])
-                .problem(),
-            one(conv(1, &[], &[2, 2, 2]))
-                .typed(DType::BF16, &[1, 8, 3, 2, 3])
-                .weight(DType::BF16, &[8, 8, 2, 2, 2])
-                .problem(),
-        ]
     }
 }

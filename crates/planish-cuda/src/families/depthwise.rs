@@ -3,9 +3,9 @@
 use planish_kernel::{
     Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
 };
+use planish_op::Op;
 use planish_op::window::PlacedAxis;
-use planish_op::{self as op, Op};
-use planish_tensor::{DType, Dim, Tensor};
+use planish_tensor::{Dim, Tensor};
 
 use crate::args::kernel_args;
 use crate::epilogue::{EpilogueArgs, EpilogueCode};
@@ -13,7 +13,6 @@ use crate::formats::Format;
 use crate::gpu::Gpu;
 use crate::images::{ImageStrides, WindowAxis, placed, three, window_axes};
 use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
-use crate::samples::{Sample, input, node};
 use crate::space::{Threads, block_of, blocks, int};
 use crate::steps::{Plan, Planner};
 
@@ -218,49 +217,5 @@ impl Planner for Depthwise {
             1 => PACKED.pack_for(wanted.weight, wanted.weight.dtype, tactic, weight),
             _ => refuse(format!("{tactic} packs its weights only")),
         }
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let conv = |group: i64, pads: &[i64], strides: &[i64], dilations: &[i64]| {
-            Op::from(op::Conv {
-                group,
-                pads: pads.to_vec(),
-                auto_pad: op::AutoPad::NotSet,
-                strides: strides.to_vec(),
-                dilations: dilations.to_vec(),
-                kernel_shape: None,
-            })
-        };
-        let half = DType::F16;
-        let clipped = vec![
-            (conv(24, &[1, 1, 1, 1], &[1, 1], &[1, 1]), vec![input(0), input(1), input(2)]),
-            (op::Relu {}.into(), vec![node(0)]),
-            (op::Add {}.into(), vec![node(1), input(3)]),
-        ];
-        let one = |op| Sample::of(vec![(op, vec![input(0), input(1)])]);
-        vec![
-            Sample::of(clipped)
-                .typed(half, &[2, 24, 9, 10])
-                .weight(half, &[24, 1, 3, 3])
-                .weight(half, &[24])
-                .typed(half, &[2, 24, 9, 10])
-                .problem(),
-            one(conv(10, &[2, 2, 2, 2], &[2, 2], &[1, 1]))
-                .f32(&[1, 10, 11, 9])
-                .weight(DType::F32, &[10, 1, 5, 5])
-                .problem(),
-            one(conv(16, &[3, 3, 3, 3], &[1, 1], &[1, 1]))
-                .typed(half, &[1, 16, 8, 8])
-                .weight(half, &[16, 1, 7, 7])
-                .problem(),
-            one(conv(8, &[2, 2, 2, 2], &[1, 1], &[2, 2]))
-                .typed(DType::BF16, &[1, 8, 7, 7])
-                .weight(DType::BF16, &[8, 1, 3, 3])
-                .problem(),
-            one(conv(6, &[0, 1, 1, 0, 1, 1], &[1, 2, 1], &[1, 1, 1]))
-                .f32(&[1, 6, 4, 5, 6])
-                .weight(DType::F32, &[6, 1, 2, 3, 3])
-                .problem(),
-        ]
     }
 }

@@ -1,13 +1,12 @@
 //! The family of lookups: Gather (embeddings) and GatherElements along one axis, GatherND by tuples.
 
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
-use planish_op::{self as op, Op};
+use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
 use crate::args::kernel_args;
 use crate::gpu::Gpu;
 use crate::operands::{candidate, moved_type, refuse, size_of_element};
-use crate::samples::Sample;
 use crate::space::{self, Divisor, blocks, divisors, int, strides_along};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
@@ -159,24 +158,5 @@ impl Planner for Gather {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         plan(problem)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let table = |dtype, index| {
-            Sample::op(op::Gather { axis: 0 }, 2).typed(dtype, &[30, 64]).typed(index, &[2, 9]).problem()
-        };
-        let slices = |batch_dims, dtype, data: &[usize], kind, index: &[usize]| {
-            Sample::op(op::GatherND { batch_dims }, 2).typed(dtype, data).typed(kind, index).problem()
-        };
-        vec![
-            table(DType::F16, DType::I64),
-            table(DType::F32, DType::I32),
-            Sample::op(op::Gather { axis: 1 }, 2).f32(&[3, 7, 5]).typed(DType::I64, &[4]).problem(),
-            Sample::op(op::GatherElements { axis: 1 }, 2).f32(&[3, 7]).typed(DType::I64, &[3, 5]).problem(),
-            slices(0, DType::F32, &[4, 3, 8], DType::I64, &[7, 2]),
-            slices(0, DType::F16, &[5, 6], DType::I32, &[2, 9, 2]),
-            slices(1, DType::F32, &[3, 4, 5, 2], DType::I64, &[3, 6, 2]),
-            slices(0, DType::Bool, &[6, 32], DType::I64, &[4, 1]),
-        ]
     }
 }

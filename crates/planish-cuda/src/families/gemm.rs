@@ -17,7 +17,6 @@ use planish_tensor::Tensor;
 use self::region::{Factor, Posed, Product};
 use super::product::finish::Finish;
 use super::product::{self, Amount, Cut, Math, Offer, Way};
-use super::wproduct::trials;
 use crate::args::{ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
@@ -25,7 +24,6 @@ use crate::driver::Module;
 use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
 use crate::launch::Params;
-use crate::offline::Trial;
 use crate::source::Source;
 use crate::space::int;
 
@@ -170,14 +168,5 @@ impl Family for Gemm {
         let params = Params::new().input(product.a).input(product.b);
         let params = product.ending.arguments(params).structure(&ArgBytes::of(&arguments));
         products.launch(only(code)?, "gemm", params)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        region::samples()
-    }
-
-    fn trials(&self) -> Vec<Trial> {
-        let all = trials::products().into_iter().chain(trials::strided_products());
-        region::samples().into_iter().chain(all).map(Trial::new).collect()
     }
 }

@@ -15,11 +15,10 @@ use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tact
 use planish_tensor::{DType, Tensor};
 
 use self::shape::{Amount, Shape};
-use super::conv::region::{self, Convolution};
+use super::conv::region::Convolution;
 use super::conv::{Pixels, Reading};
 use super::product::finish::Finish;
 use super::product::{self, Math, Offer};
-use super::wproduct::trials;
 use crate::args::{self, ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
@@ -27,7 +26,6 @@ use crate::driver::Module;
 use crate::family::{Family, Work, only};
 use crate::gpu::Gpu;
 use crate::launch::{self, Launch, Launches, Params};
-use crate::offline::Trial;
 use crate::source::Source;
 
 const FINISH: &str = include_str!("../../kernels/finish.cuh");
@@ -231,13 +229,5 @@ impl Family for Halo {
         let workers = tiles.div_ceil(tiles.div_ceil(most));
         let launch = Launch::line(function, workers * tiles_n, threads, params).with_shared(shared)?;
         Ok(Launches::one(launch.programmatic()))
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        region::samples()
-    }
-
-    fn trials(&self) -> Vec<Trial> {
-        trials::patches().into_iter().map(Trial::new).collect()
     }
 }

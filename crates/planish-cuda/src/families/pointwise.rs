@@ -5,15 +5,12 @@ mod tests;
 
 use planish_kernel::pointwise::{Program, ProgramInput, Source};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
-use planish_op as op;
-use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::codegen::storage_type;
 use crate::gpu::Gpu;
 use crate::map::{Body, Laid, Map, Place};
 use crate::operands::{candidate, refuse, size_of_element, storage, strides};
-use crate::samples::{Sample, input, node};
 use crate::steps::{Plan, Planner, Slot};
 
 /// Raised when the generated code changes.
@@ -64,32 +61,6 @@ impl Planner for Pointwise {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         map(problem, &Program::stored(problem)?)?.plan()
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let relu_add = || {
-            vec![
-                (Op::from(op::Add {}), vec![input(0), input(1)]),
-                (op::Relu {}.into(), vec![node(0)]),
-                (op::Sigmoid {}.into(), vec![node(1)]),
-            ]
-        };
-        let cast = |to| Op::from(op::Cast { round_mode: op::CastRounding::Up, saturate: true, to });
-        let image = [2usize, 40, 9, 11];
-        let mut samples = vec![
-            Sample::of(relu_add()).f32(&image).f32(&[40, 1, 1]).problem(),
-            Sample::of(relu_add()).typed(DType::F16, &image).typed(DType::F16, &image).problem(),
-            Sample::of(relu_add()).typed(DType::BF16, &[7, 13]).typed(DType::BF16, &[13]).problem(),
-            Sample::of(vec![(cast(DType::F16), vec![input(0)])]).f32(&image).problem(),
-            Sample::of(vec![(cast(DType::F32), vec![input(0)])]).typed(DType::BF16, &image).problem(),
-            Sample::of(vec![(cast(DType::I64), vec![input(0)])]).f32(&[33]).problem(),
-        ];
-        let chosen = vec![
-            (Op::from(op::Less {}), vec![input(0), input(1)]),
-            (op::Where {}.into(), vec![node(0), input(0), input(1)]),
-        ];
-        samples.push(Sample::of(chosen).typed(DType::I32, &[5, 8]).typed(DType::I32, &[5, 1]).problem());
-        samples
     }
 }
 

@@ -12,7 +12,7 @@ mod tile;
 mod tests;
 
 pub(crate) use price::Work as Amount;
-pub(crate) use tile::{Math, Split, Way, has_few_rows, numeric_of};
+pub(crate) use tile::{Math, Split, Way, has_few_rows};
 
 use std::sync::Arc;
 

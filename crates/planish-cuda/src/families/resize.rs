@@ -3,14 +3,12 @@
 use planish_kernel::resize::{ResizedAxis, resized_axes};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::resize::ResizeScale;
-use planish_op::{self as op, Op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, ResizeNearest};
-use planish_tensor::{DType, Tensor};
+use planish_op::{Op, ResizeCoordinates, ResizeMode, ResizeNearest};
 
 use crate::args::kernel_args;
 use crate::gpu::Gpu;
 use crate::images::{ImageStrides, pixel_threads, three};
 use crate::operands::{candidate, is_float, moved_type, refuse, storage};
-use crate::samples::{Sample, constant, input};
 use crate::space::{Threads, blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
@@ -161,42 +159,5 @@ impl Planner for Resize {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         plan(problem)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let resize = |mode, coordinates, scales: &[f32], dtype, dims: &[usize]| {
-            let op = op::Resize {
-                keep_aspect_ratio_policy: ResizeAspectPolicy::Stretch,
-                axes: None,
-                antialias: false,
-                extrapolation_value: 0.0,
-                exclude_outside: mode == ResizeMode::Cubic,
-                nearest_mode: ResizeNearest::Floor,
-                coordinate_transformation_mode: coordinates,
-                cubic_coeff_a: -0.75,
-                mode,
-            };
-            let sample = Sample::of(vec![(op.into(), vec![input(0), None, constant(0)])]);
-            sample.constant(Tensor::vector(scales.to_vec())).typed(dtype, dims).problem()
-        };
-        let twice = [1.0, 1.0, 2.0, 2.0];
-        vec![
-            resize(ResizeMode::Nearest, ResizeCoordinates::Asymmetric, &twice, DType::F16, &[1, 24, 5, 6]),
-            resize(ResizeMode::Linear, ResizeCoordinates::HalfPixel, &twice, DType::F16, &[2, 8, 5, 6]),
-            resize(
-                ResizeMode::Linear,
-                ResizeCoordinates::AlignCorners,
-                &[1.0, 1.0, 2.0, 2.0, 1.5],
-                DType::F32,
-                &[1, 3, 4, 3, 6],
-            ),
-            resize(
-                ResizeMode::Cubic,
-                ResizeCoordinates::HalfPixel,
-                &[1.0, 1.0, 0.6, 1.7],
-                DType::F32,
-                &[1, 5, 9, 8],
-            ),
-        ]
     }
 }

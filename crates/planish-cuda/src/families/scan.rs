@@ -1,13 +1,12 @@
 //! The family of running sums along one axis.
 
 use planish_kernel::{Budget, Candidate, KernelError, Problem, Ref, Tactic, Want, layouts_for};
-use planish_op::{self as op, Op};
+use planish_op::Op;
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::gpu::Gpu;
 use crate::lines::Lines;
 use crate::operands::{candidate, is_float, refuse, storage};
-use crate::samples::{Sample, constant, input};
 use crate::space::blocks;
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
@@ -71,18 +70,5 @@ impl Planner for Scan {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         plan(problem)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let scan = |reverse, exclusive, axis: i64, dtype, dims: &[usize]| {
-            let op = op::CumSum { reverse, exclusive };
-            let sample = Sample::of(vec![(op.into(), vec![input(0), constant(0)])]);
-            sample.constant(Tensor::scalar(axis)).typed(dtype, dims).problem()
-        };
-        vec![
-            scan(false, false, 1, DType::F32, &[3, 9, 4]),
-            scan(true, true, -1, DType::I64, &[2, 11]),
-            scan(false, true, 0, DType::F16, &[5, 6]),
-        ]
     }
 }

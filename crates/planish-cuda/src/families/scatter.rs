@@ -2,14 +2,13 @@
 //! in the order of the updates, so that results do not depend on which thread comes first.
 
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
-use planish_op::{self as op, Op, ScatterReduction};
+use planish_op::{Op, ScatterReduction};
 use planish_tensor::{DType, normalize_axis};
 
 use crate::args::kernel_args;
 use crate::gpu::Gpu;
 use crate::indices::Index;
 use crate::operands::{candidate, is_float, moved_type, refuse, size_of_element, storage};
-use crate::samples::Sample;
 use crate::space::{Divisor, blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
@@ -328,29 +327,5 @@ impl Planner for Scatter {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         plan(problem)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let each = |reduction, axis, dtype, data: &[usize], kind, index: &[usize]| {
-            let op = op::ScatterElements { reduction, axis };
-            Sample::op(op, 3).typed(dtype, data).typed(kind, index).typed(dtype, index).problem()
-        };
-        let slices = |reduction, dtype, data: &[usize], index: &[usize], updates: &[usize]| {
-            let op = op::ScatterND { reduction };
-            Sample::op(op, 3).typed(dtype, data).typed(DType::I64, index).typed(dtype, updates).problem()
-        };
-        let (none, add) = (ScatterReduction::None, ScatterReduction::Add);
-        vec![
-            each(none, 1, DType::F32, &[3, 7, 5], DType::I64, &[2, 9, 4]),
-            each(none, -1, DType::F16, &[4, 33], DType::I32, &[4, 40]),
-            each(add, 0, DType::F32, &[6, 5], DType::I64, &[11, 5]),
-            each(ScatterReduction::Max, 1, DType::F16, &[3, 4, 6], DType::I64, &[3, 9, 2]),
-            each(ScatterReduction::Mul, 0, DType::I64, &[4, 3], DType::I64, &[6, 3]),
-            slices(none, DType::F32, &[6, 5, 8], &[7, 2], &[7, 8]),
-            slices(none, DType::F16, &[4, 3], &[2, 9, 2], &[2, 9]),
-            slices(none, DType::Bool, &[5, 16], &[3, 1], &[3, 16]),
-            slices(add, DType::F32, &[5, 300], &[9, 1], &[9, 300]),
-            slices(ScatterReduction::Min, DType::BF16, &[3, 2, 7], &[8, 2], &[8, 7]),
-        ]
     }
 }

@@ -1,13 +1,12 @@
 //! The family of softmax and its logarithm, along any axis.
 
 use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic, Want, layouts_for};
-use planish_op::{self as op, Op};
-use planish_tensor::{DType, normalize_axis};
+use planish_op::Op;
+use planish_tensor::normalize_axis;
 
 use crate::gpu::Gpu;
 use crate::lines::Lines;
 use crate::operands::{candidate, is_float, refuse, storage};
-use crate::samples::Sample;
 use crate::space::{blocks, int};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
@@ -110,17 +109,5 @@ impl Planner for Softmax {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         plan(problem)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let softmax =
-            |axis, dtype, dims: &[usize]| Sample::op(op::Softmax { axis }, 1).typed(dtype, dims).problem();
-        vec![
-            softmax(-1, DType::F16, &[2, 3, 128]),
-            softmax(-1, DType::F32, &[3, 1000]),
-            softmax(-1, DType::BF16, &[2, 9000]),
-            softmax(1, DType::F16, &[2, 19, 6, 7]),
-            Sample::op(op::LogSoftmax { axis: -1 }, 1).f32(&[5, 33]).problem(),
-        ]
     }
 }

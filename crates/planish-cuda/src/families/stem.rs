@@ -18,7 +18,6 @@ use self::tile::Tile;
 use super::conv::region::Convolution;
 use super::product::finish::Finish;
 use super::product::{self, Math, Offer};
-use super::wproduct::trials;
 use crate::args::{self, ArgBytes, kernel_args};
 use crate::backend::Cuda;
 use crate::codegen;
@@ -260,9 +259,5 @@ impl Family for Stem {
         let launch =
             Launch::new(function, grid, [tile::THREADS, 1, 1], params).with_shared(shared)?.programmatic();
         Ok(Launches::one(launch))
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        trials::few_channels()
     }
 }

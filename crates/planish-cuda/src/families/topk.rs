@@ -1,14 +1,13 @@
 //! The family of TopK along lines that fit a block's shared memory.
 
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
-use planish_op::{self as op, Op};
-use planish_tensor::{DType, Tensor, normalize_axis};
+use planish_op::Op;
+use planish_tensor::{DType, normalize_axis};
 
 use crate::args::kernel_args;
 use crate::gpu::Gpu;
 use crate::lines::Lines;
 use crate::operands::{candidate, is_float, refuse, storage};
-use crate::samples::{Sample, constant, input};
 use crate::space::{Divisor, blocks, divisors, int, ints, strides_along};
 use crate::steps::{Arg, Code, Plan, Planner, Slot};
 
@@ -118,23 +117,5 @@ impl Planner for TopK {
 
     fn plan(&self, _gpu: &Gpu, problem: &Problem, _tactic: &Tactic) -> Result<Plan, KernelError> {
         plan(problem)
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        let topk = |largest, axis, k: i64, dtype, dims: &[usize]| {
-            let op = op::TopK { sorted: true, largest, axis };
-            let sample = Sample::of(vec![(op.into(), vec![input(0), constant(0)])]).n_outputs(2);
-            let mut out = dims.to_vec();
-            if let Ok(axis) = normalize_axis(axis, dims.len()) {
-                out[axis] = k as usize;
-            }
-            let sample = sample.constant(Tensor::vector(vec![k])).typed(dtype, dims);
-            sample.output(dtype, &out).output(DType::I64, &out).problem()
-        };
-        vec![
-            topk(true, -1, 5, DType::F32, &[3, 1000]),
-            topk(false, 1, 3, DType::F16, &[2, 17, 3]),
-            topk(true, 0, 4, DType::I32, &[9, 2]),
-        ]
     }
 }

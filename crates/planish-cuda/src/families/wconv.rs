@@ -191,8 +191,4 @@ impl Family for WConv {
         let amount = amount(&convolution, problem);
         setting(&convolution, problem, math, tile).launch(cuda.gpu(), module, factors, &amount, window)
     }
-
-    fn samples(&self) -> Vec<Problem> {
-        wproduct::trials::convolutions()
-    }
 }

@@ -130,8 +130,4 @@ impl Family for WGemm {
         let setting = posed.setting(problem, math, tile);
         setting.launch(cuda.gpu(), only(code)?, factors, &amount, Window::NONE)
     }
-
-    fn samples(&self) -> Vec<Problem> {
-        wproduct::trials::products()
-    }
 }

@@ -207,8 +207,4 @@ impl Family for WHalo {
         let launch = Launch::line(function, workers * tiles_n, threads, params).with_shared(shared)?;
         Ok(Launches::one(launch.programmatic()))
     }
-
-    fn samples(&self) -> Vec<Problem> {
-        wproduct::trials::overlapping()
-    }
 }

@@ -5,7 +5,6 @@
 
 mod price;
 mod tile;
-pub(super) mod trials;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,6 @@ use self::shape::Shape;
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
 use crate::error::CudaError;
-use crate::families::gemm::Gemm;
 use crate::family::{Family, Work};
 use crate::find::Which;
 use crate::gpu::Gpu;
@@ -45,7 +44,7 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 /// The library's functions.
-pub(crate) use ask::describe_samples;
+pub(crate) use ask::describe;
 
 pub(crate) fn functions() -> Result<Functions, CudaError> {
     Functions::of(Which::CublasLt)
@@ -134,10 +133,6 @@ impl Family for CublasLt {
             KernelError::unsupported(format!("{tactic}: cuBLASLt has no algorithm for this product"))
         })?;
         Ok(Box::new(Matmul { cuda: cuda.clone(), algorithm, asked, shape, workspace }))
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        Gemm.samples()
     }
 }
 

@@ -28,7 +28,6 @@ use self::shape::{Bias, Shape};
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
 use crate::error::CudaError;
-use crate::families::conv::Conv;
 use crate::family::{Family, Work};
 use crate::find::Which;
 use crate::gpu::Gpu;
@@ -56,7 +55,7 @@ struct Raw(cudnnHandle_t);
 unsafe impl Send for Raw {}
 
 /// The library's functions.
-pub(crate) use graph::describe_samples;
+pub(crate) use graph::describe;
 
 pub(crate) fn functions() -> Result<Functions, CudaError> {
     Functions::of(Which::Cudnn)
@@ -204,10 +203,6 @@ impl Family for Cudnn {
             Some(Bias::Input(_)) | None => None,
         };
         Ok(Box::new(Convolution { cuda: cuda.clone(), shape, plan, workspace, constant_bias }))
-    }
-
-    fn samples(&self) -> Vec<Problem> {
-        Conv.samples()
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
+use planish_testing::Fenced;
+
 use crate::source::{PRELUDE, Source};
 use crate::steps::{Arg, Plan, Slot};
 
@@ -77,10 +79,10 @@ fn compiled(source: &Source) -> Entry {
 pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _held = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut inputs: Vec<Aligned> = from.iter().map(|bytes| Aligned::of(bytes)).collect();
-    let mut outputs: Vec<Aligned> = to.iter().map(|bytes| Aligned::of(bytes)).collect();
-    let mut workspace = Aligned::of(&vec![0xff; plan.workspace]);
-    let mut fault = Aligned::of(&[0; 8]);
+    let mut inputs: Vec<Fenced> = from.iter().map(|bytes| Fenced::of(bytes)).collect();
+    let mut outputs: Vec<Fenced> = to.iter().map(|bytes| Fenced::of(bytes)).collect();
+    let mut workspace = Fenced::workspace(plan.workspace);
+    let mut fault = Fenced::of(&[0; 8]);
     for step in &plan.steps {
         if step.grid.contains(&0) {
             continue;
@@ -96,7 +98,7 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 
                         Slot::Workspace => &mut workspace,
                         Slot::Fault => &mut fault,
                     };
-                    vec![memory.address() + *offset as u64]
+                    vec![memory.mut_ptr().expose_provenance() as u64 + *offset as u64]
                 }
                 Arg::Nothing => vec![0],
                 Arg::Structure(args) => {
@@ -115,58 +117,7 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 
     }
     for (memory, bytes) in outputs.iter().zip(to) {
         bytes.copy_from_slice(memory.bytes());
-        memory.assert_fence();
+        memory.check().expect("a kernel writes its output alone");
     }
     u64::from_ne_bytes(fault.bytes().try_into().unwrap())
-}
-
-/// Bytes at a multiple of 64, with a fence after them.
-struct Aligned {
-    words: Vec<[u64; 8]>,
-    len: usize,
-}
-
-const FENCE: u8 = 0xa5;
-
-impl Aligned {
-    fn of(bytes: &[u8]) -> Aligned {
-        // A vector of lines is aligned to 8 only; one line more leaves room to begin at the right place.
-        let n_lines = bytes.len() / 64 + 4;
-        let mut memory =
-            Aligned { words: vec![[u64::from_ne_bytes([FENCE; 8]); 8]; n_lines], len: bytes.len() };
-        let start = memory.start();
-        memory.all_mut()[start..start + bytes.len()].copy_from_slice(bytes);
-        memory
-    }
-
-    fn start(&self) -> usize {
-        let at = self.words.as_ptr().addr();
-        at.next_multiple_of(64) - at
-    }
-
-    fn all_mut(&mut self) -> &mut [u8] {
-        let len = self.words.len() * 64;
-        // SAFETY: the words are plain numbers.
-        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
-    }
-
-    fn all(&self) -> &[u8] {
-        // SAFETY: the words are plain numbers.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.words.len() * 64) }
-    }
-
-    fn address(&mut self) -> u64 {
-        let start = self.start();
-        self.all_mut()[start..].as_mut_ptr().expose_provenance() as u64
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.all()[self.start()..self.start() + self.len]
-    }
-
-    #[track_caller]
-    fn assert_fence(&self) {
-        let after = &self.all()[self.start() + self.len..];
-        assert!(after.iter().all(|byte| *byte == FENCE), "a kernel wrote after its output");
-    }
 }

@@ -1,10 +1,9 @@
-//! Every family on a GPU against the reference: all candidates of all its trials, on operands of their own and
-//! inside of larger ones, with poisoned outputs and workspace, run twice and replayed.
+//! The conformance suite on a GPU: all candidates of every family on all cases, and what queues and memory must do.
 //!
 //! Without a GPU its tests are ignored, and say why. The binary runs alone: build it with
 //! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
 //! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
-//! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over its trials, on the smallest operands and
+//! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over the cases, on the smallest operands and
 //! with few replays: for compute-sanitizer (bench/acceptance/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and workspace
 //! hold what the device left there, so that initcheck sees who reads them; operands inside of larger ones, whose gaps
 //! must hold something known, are left out then.
@@ -12,23 +11,21 @@
 // Copies and launches are for the caller to get right.
 #![allow(unsafe_code)]
 
-mod compare;
 mod device;
-mod exact;
-mod memory;
 mod spread;
 
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libtest_mimic::{Arguments, Completion};
-use planish_cuda::offline::{self, Trial};
-use planish_cuda::{Cuda, CudaErrorKind};
+use planish_cuda::{Cuda, CudaErrorKind, offline};
 use planish_kernel::{Backend, Budget, Candidate};
+use planish_testing::conformance::{self, Case, How};
+use planish_testing::problems;
 
-/// Names a child process's family and the first of its trials to run.
+/// Names a child process's family and the first of the cases to run.
 const CHILD: &str = "PLANISH_GPU_CHILD";
-/// How often a family's process is started again after a trial that took the device with it.
+/// How often a family's process is started again after a case that took the device with it.
 const MAX_RESTARTS: usize = 12;
 
 fn main() -> ExitCode {
@@ -94,13 +91,13 @@ fn every_family_computes_what_the_reference_does(_: &Cuda) {
             if !child.status.success() {
                 failed.push(family);
             }
-            // Where it died: `@ index` stands in front of every trial.
+            // Where it died: `@ index` stands in front of every case.
             let at = output.lines().rev().find_map(|line| line.strip_prefix("@ ")?.parse::<usize>().ok());
             let lost = !output.lines().any(|line| line == "@ done");
             if !lost {
                 break;
             }
-            println!("{family}: trial {at:?} took the device with it");
+            println!("{family}: case {at:?} took the device with it");
             first = at.map_or(usize::MAX, |at| at + 1);
         }
     }
@@ -112,7 +109,7 @@ fn every_family_computes_what_the_reference_does(_: &Cuda) {
 fn families_are_listed() {
     println!();
     for family in offline::families() {
-        assert!(!offline::trials(family).is_empty(), "{family} has no trials");
+        assert!(!problems::of_family(family).is_empty(), "{family} has no problems of its own");
         println!("family {family}");
     }
 }
@@ -127,34 +124,35 @@ fn one_family(child: &str) {
     let mut n_run = 0;
     let mut worst = 0.0f64;
     let mut failures = 0;
+    let cases = conformance::cases();
     let mut runs = Vec::new();
-    for (idx, trial) in offline::trials(family).into_iter().enumerate().skip(first) {
-        let candidates = cuda.candidates_of(family, &trial.problem, &Budget::USUAL);
-        if candidates.is_empty() {
-            println!("| {family}: trial {idx} has no candidate here: {}", trial.problem.key());
-        }
-        runs.extend(candidates.into_iter().map(|candidate| Run { idx, trial: trial.clone(), candidate }));
+    for (idx, case) in cases.iter().enumerate().skip(first) {
+        let candidates = cuda.candidates_of(family, &case.problem, &Budget::USUAL);
+        runs.extend(candidates.into_iter().map(|candidate| Run { idx, case, candidate }));
     }
     if let Some(most) = way.most {
-        runs = spread::pick(runs, most, |run| run.trial.problem.traffic_bytes());
+        runs = spread::pick(runs, most, |run| run.case.problem.traffic_bytes());
     }
     compile_all(&cuda, &runs);
-    for Run { idx, trial, candidate } in runs {
+    // Launches in a graph; few where launches are slow because somebody watches them.
+    let n_captured = if way.most.is_some() { 2 } else { 20 };
+    let how = How { bare: way.bare, n_captured, ..How::default() };
+    for Run { idx, case, candidate } in runs {
         println!("@ {idx}");
         let tactic = candidate.tactic.to_string();
-        match device::check(&cuda, &trial, &candidate, way) {
-            Ok(result) => {
+        match conformance::launch(&cuda, case, &candidate, how) {
+            Ok(outcome) => {
                 n_run += 1;
-                worst = worst.max(result.error);
+                worst = worst.max(outcome.worst);
                 if verbose {
-                    let (error, us) = (result.error, result.ns / 1e3);
-                    println!("| ok {tactic} error {error:.3} of its bound, {us:.1} us: {}", short(&trial));
+                    println!("| ok {tactic} error {:.3} of its bound: {}", outcome.worst, case.name);
                 }
             }
             Err(wrong) => {
                 failures += 1;
-                println!("| FAILED {tactic} on {}: {wrong}", short(&trial));
-                if wrong.is_lost {
+                println!("| FAILED {tactic} on {}: {wrong}", case.name);
+                // A device that gives no memory any more is lost to this process.
+                if cuda.allocate(1 << 20).is_err() {
                     std::process::exit(1);
                 }
             }
@@ -165,10 +163,10 @@ fn one_family(child: &str) {
     assert_eq!(failures, 0);
 }
 
-/// A candidate on the operands of a trial.
-struct Run {
+/// A candidate on a case.
+struct Run<'a> {
     idx: usize,
-    trial: Trial,
+    case: &'a Case,
     candidate: Candidate,
 }
 
@@ -189,32 +187,19 @@ impl Way {
 }
 
 /// Compiles what the runs need on all cores; what fails is told when its turn comes.
-fn compile_all(cuda: &Cuda, runs: &[Run]) {
+fn compile_all(cuda: &Cuda, runs: &[Run<'_>]) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let problem = run.trial.problem.for_candidate(&run.candidate);
+                    let problem = run.case.problem.for_candidate(&run.candidate);
                     // It keeps what it compiled.
                     let _ = cuda.code(&problem, &run.candidate.tactic);
                 }
             });
         }
     });
-}
-
-/// The operators and the sizes, for one line.
-fn short(trial: &Trial) -> String {
-    let dims = |operands: &[planish_kernel::Operand]| {
-        let each = operands.iter().map(|operand| {
-            let dims = operand.dims.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-            format!("{}[{dims}]", operand.dtype.name())
-        });
-        each.collect::<Vec<_>>().join(" ")
-    };
-    let problem = &trial.problem;
-    format!("{} {} -> {}", problem.region.ops(), dims(&problem.inputs), dims(&problem.outputs))
 }
 
 /// Queues, copies, events, captured graphs and memory behave as the runtime takes them to.
@@ -245,6 +230,6 @@ fn a_lost_device_is_said_so(_: &Cuda) {
 
 /// What a child process does.
 fn lose_the_device() {
-    let trial = offline::trials("pointwise").into_iter().find(|trial| trial.given.is_empty()).unwrap();
-    device::a_lost_device_says_so(&Cuda::open(0).unwrap(), &trial);
+    let problem = problems::pointwise::samples().remove(0);
+    device::a_lost_device_says_so(&Cuda::open(0).unwrap(), &problem);
 }

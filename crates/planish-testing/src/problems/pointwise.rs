@@ -6,14 +6,6 @@ use planish_tensor::DType;
 
 use crate::{Sample, input, node};
 
-/// Operators of one real that take any value and need no attributes.
-pub fn unary() -> impl Iterator<Item = &'static str> {
-    const NAMES: &str = "Abs Ceil Cos Erf Exp Floor Neg Reciprocal Round Sigmoid Sign Sin Tanh IsNaN IsInf \
-        Relu LeakyRelu Elu Selu Celu Gelu HardSigmoid HardSwish Mish Softplus Softsign Swish \
-        Shrink ThresholdedRelu Clip Atan";
-    NAMES.split(' ')
-}
-
 /// An operator by name, with its attributes' defaults.
 pub fn plain(name: &str) -> Op {
     Op::from_attributes(name, &[]).expect("an operator that needs no attributes")

@@ -3,13 +3,14 @@
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::attention::attention;
+use planish_testing::{Random, Sample, Tolerance, problems};
 
 use super::{Attention, Form};
 use crate::gpu::Gpu;
 use crate::operands::candidate;
-use crate::samples::Sample;
 use crate::steps::{Plan, Planner};
-use crate::trial::{self, Tolerance};
+use crate::trial;
 
 /// Weights are rounded to the operands' type before they meet the values: half a unit in the last place of bf16
 /// or f16 relative to the largest, averaged over the keys.
@@ -27,7 +28,7 @@ fn tolerance(dtype: DType) -> Tolerance {
 
 #[test]
 fn samples_are_attended() {
-    for problem in Attention.samples() {
+    for problem in problems::attention::samples() {
         trial::check(&Attention, &problem, 5, tolerance(problem.outputs[0].dtype));
     }
 }
@@ -36,13 +37,11 @@ fn samples_are_attended() {
 fn heads_in_rows_and_groups_of_them() {
     for dtype in [DType::F16, DType::F32] {
         let attention = op::Attention {
-            qk_matmul_output_mode: 0,
             softcap: 3.0,
-            softmax_precision: None,
             kv_num_heads: Some(2),
             q_num_heads: Some(4),
             scale: Some(0.25),
-            is_causal: true,
+            ..attention(true)
         };
         let sample = Sample::op(attention, 4).typed(dtype, &[2, 21, 4 * 16]).typed(dtype, &[2, 33, 2 * 16]);
         let sample = sample.typed(dtype, &[2, 33, 2 * 24]).typed(dtype, &[21, 33]);
@@ -67,10 +66,6 @@ impl Planner for Only {
     fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
         Planner::plan(&Attention, gpu, problem, tactic)
     }
-
-    fn samples(&self) -> Vec<Problem> {
-        Vec::new()
-    }
 }
 
 #[test]
@@ -88,17 +83,8 @@ fn groups_of_warps_share_keys() {
         (clustered(2, 2, 32, 2), [2, 1, 70, 64], [2, 1, 41, 64], 64, true),
     ];
     for (form, queries, keys, value_size, is_causal) in cases {
-        let attention = op::Attention {
-            qk_matmul_output_mode: 0,
-            softcap: 0.0,
-            softmax_precision: None,
-            kv_num_heads: None,
-            q_num_heads: None,
-            scale: None,
-            is_causal,
-        };
         let [batch, heads, n_keys, _] = keys;
-        let sample = Sample::op(attention, 3).typed(DType::F16, &queries).typed(DType::F16, &keys);
+        let sample = Sample::op(attention(is_causal), 3).typed(DType::F16, &queries).typed(DType::F16, &keys);
         let problem = sample.typed(DType::F16, &[batch, heads, n_keys, value_size]).problem();
         trial::check(&Only(form), &problem, 7, WEIGHTS_F16);
     }
@@ -107,21 +93,13 @@ fn groups_of_warps_share_keys() {
 #[test]
 fn every_stage_of_the_scores_and_lengths() {
     for stage in 1..=3 {
-        let attention = op::Attention {
-            qk_matmul_output_mode: stage,
-            softcap: 3.0,
-            softmax_precision: None,
-            kv_num_heads: None,
-            q_num_heads: None,
-            scale: None,
-            is_causal: false,
-        };
+        let attention = op::Attention { qk_matmul_output_mode: stage, softcap: 3.0, ..attention(false) };
         let node = |idx| Some(Ref::Input(idx));
         let places = vec![node(0), node(1), node(2), node(3), None, None, node(4)];
         let sample = Sample::of(vec![(attention.into(), places)]).n_outputs(4);
         let sample = sample.f32(&[2, 2, 3, 8]).f32(&[2, 2, 140, 8]).f32(&[2, 2, 140, 4]);
         let problem = sample.f32(&[2, 1, 3, 133]).typed(DType::I64, &[2]).problem();
-        let mut numbers = trial::Numbers::new(3);
+        let mut numbers = Random::new(3);
         let mut inputs: Vec<Tensor> =
             problem.inputs[..4].iter().map(|at| numbers.tensor(at.dtype, &at.dims, 2.0)).collect();
         inputs.push(Tensor::vector(vec![140i64, 9]));

@@ -1,15 +1,13 @@
 //! Regions as convolutions: which operand is what, sizes, layouts, and how weights are packed.
 
-use planish_kernel::{
-    KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic, Want,
-};
+use planish_kernel::{KernelError, Layout, PackedWeight, Problem, Ref, Tactic, Want};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
-use planish_tensor::{DType, Dim, Tensor};
+use planish_tensor::{Dim, Tensor};
 
 use super::{ConvArgs, Pixels};
 use crate::families::product::finish::{Ending, Rows, ending};
-use crate::families::product::{Math, Products, Way, numeric_of};
+use crate::families::product::{Math, Products, Way};
 use crate::formats::Format;
 
 /// An axis of size 1 under a window of one tap.
@@ -191,79 +189,4 @@ impl Convolution {
 /// How weights are packed for a number type.
 fn format_of(math: Math) -> Format {
     Format::Conv { per_chunk: math.per_chunk() }
-}
-
-/// A convolution with bias and ReLU: image sizes, output channels, kernel, and the rest.
-pub(in crate::families) fn sample(
-    dtype: DType,
-    x: &[usize],
-    n: usize,
-    kernel: &[usize],
-    change: impl FnOnce(&mut op::Conv),
-) -> Problem {
-    let spatial = kernel.len();
-    let mut conv = op::Conv {
-        auto_pad: op::AutoPad::NotSet,
-        dilations: vec![1; spatial],
-        group: 1,
-        kernel_shape: None,
-        pads: kernel.iter().chain(kernel).map(|size| (*size / 2) as i64).collect(),
-        strides: vec![1; spatial],
-    };
-    change(&mut conv);
-    let mut weight = vec![n, x[1] / conv.group as usize];
-    weight.extend(kernel);
-    let mut out = vec![x[0], n];
-    for axis in 0..spatial {
-        let extent = (kernel[axis] as i64 - 1) * conv.dilations[axis] + 1;
-        let padded = x[2 + axis] as i64 + conv.pads[axis] + conv.pads[spatial + axis];
-        out.push(((padded - extent) / conv.strides[axis] + 1) as usize);
-    }
-    let relu = RegionNode {
-        name: "relu".to_string(),
-        op: op::Relu {}.into(),
-        inputs: vec![Some(Ref::Node { node: 0, output: 0 })],
-        n_outputs: 1,
-    };
-    let mut region = Region::single(conv.into(), 3, 1);
-    region.nodes.push(relu);
-    region.outputs = vec![Ref::Node { node: 1, output: 0 }];
-    Problem {
-        region,
-        inputs: vec![
-            Operand::dense(dtype, x, Layout::Plain),
-            Operand::weight(dtype, &weight),
-            Operand::weight(dtype, &[n]),
-        ],
-        outputs: vec![Operand::dense(dtype, &out, Layout::Plain)],
-        numeric: numeric_of(dtype),
-        threads: 1,
-    }
-}
-
-/// A convolution to one channel, whose bias is a single number and so a constant of the region.
-pub(in crate::families) fn to_one_channel(dtype: DType, x: &[usize], kernel: &[usize]) -> Problem {
-    const BIAS: f64 = -0.375;
-    let mut problem = sample(dtype, x, 1, kernel, |_| {});
-    problem.inputs.truncate(2);
-    problem.region.n_inputs = 2;
-    problem.region.constants = Tensor::from_f64s(dtype, &[1], &[BIAS]).into_iter().collect();
-    problem.region.nodes[0].inputs[2] = Some(Ref::Constant(0));
-    problem
-}
-
-/// Problems that between them ask for each loader, type and way to add up.
-pub(in crate::families) fn samples() -> Vec<Problem> {
-    vec![
-        to_one_channel(DType::F16, &[1, 32, 12, 40], &[3, 3]),
-        to_one_channel(DType::F16, &[1, 64, 9, 10], &[1, 1]),
-        sample(DType::F16, &[1, 64, 14, 14], 64, &[3, 3], |_| {}),
-        sample(DType::F16, &[2, 3, 20, 20], 16, &[7, 7], |conv| conv.strides = vec![2, 2]),
-        sample(DType::F16, &[1, 20, 9, 9], 24, &[3, 3], |conv| conv.dilations = vec![2, 2]),
-        sample(DType::F16, &[1, 16, 6, 7, 8], 16, &[3, 3, 3], |_| {}),
-        sample(DType::F16, &[1, 32, 12, 12], 32, &[3, 3], |conv| conv.group = 2),
-        sample(DType::BF16, &[1, 64, 14, 14], 40, &[1, 1], |_| {}),
-        sample(DType::F32, &[1, 12, 14, 14], 40, &[3, 3], |_| {}),
-        sample(DType::F32, &[1, 6, 33], 10, &[5], |conv| conv.pads = vec![4, 0]),
-    ]
 }

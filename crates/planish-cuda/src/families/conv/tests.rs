@@ -3,8 +3,8 @@
 use planish_kernel::{Budget, Layout, Ref, RegionNode};
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::conv::{conv as sample, samples};
 
-use super::region::{sample, samples};
 use super::*;
 
 #[test]

@@ -1,15 +1,16 @@
 //! Transposed convolutions against the reference, on tensor cores and on the plain units.
 
+use planish_testing::{Tolerance, problems};
+
 use super::ConvTranspose;
-use crate::steps::Planner;
-use crate::trial::{self, Tolerance};
+use crate::trial;
 
 /// Sums of up to a few hundred products in f32.
 const SUMS: Tolerance = Tolerance { relative: 3e-5, absolute: 3e-5 };
 
 #[test]
 fn samples_are_convolved() {
-    for problem in ConvTranspose.samples() {
+    for problem in problems::convtranspose::samples() {
         trial::check(&ConvTranspose, &problem, 5, SUMS);
     }
 }

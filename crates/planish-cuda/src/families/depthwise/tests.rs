@@ -2,18 +2,19 @@
 
 use planish_kernel::Budget;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Random, Tolerance, problems};
 
 use super::{Depthwise, PACKED};
 use crate::gpu::Gpu;
 use crate::steps::Planner;
-use crate::trial::{self, Numbers, Tolerance};
+use crate::trial;
 
 /// Sums of up to fifty products in f32.
 const SUMS: Tolerance = Tolerance { relative: 2e-5, absolute: 1e-5 };
 
 #[test]
 fn samples_are_convolved() {
-    for problem in Depthwise.samples() {
+    for problem in problems::depthwise::samples() {
         trial::check(&Depthwise, &problem, 5, SUMS);
     }
 }
@@ -24,9 +25,9 @@ fn packed_weights_come_back() {
     let turned = [1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0].map(f32::to_ne_bytes).concat();
     assert_eq!(PACKED.pack(&small).unwrap().bytes, turned);
     let gpu = Gpu::known("h200").unwrap();
-    let problem = &Depthwise.samples()[0];
+    let problem = &problems::depthwise::samples()[0];
     let tactic = &Depthwise.candidates(&gpu, problem, &Budget::USUAL)[0].tactic;
-    let weight = Numbers::new(3).tensor(DType::F16, &problem.inputs[1].dims, 1.0);
+    let weight = Random::new(3).tensor(DType::F16, &problem.inputs[1].dims, 1.0);
     let packed = Depthwise.pack(problem, tactic, 1, &weight).unwrap();
     assert_eq!(packed.format, PACKED.name());
     let back = crate::unpack(&packed.format, DType::F16, weight.shape(), &packed.bytes);

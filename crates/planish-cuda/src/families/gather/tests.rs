@@ -4,20 +4,19 @@ use planish_kernel::Fault;
 use planish_tensor::{DType, Tensor};
 
 use super::Gather;
-use crate::samples::Sample;
-use crate::steps::Planner;
-use crate::trial::{self, EXACT, Numbers};
+use crate::trial;
 use planish_op as op;
+use planish_testing::{Random, Sample, Tolerance, constant, input, problems};
 
 /// Indices within the axis, from either end.
-fn indices(numbers: &mut Numbers, dtype: DType, dims: &[usize], size: usize) -> Tensor {
+fn indices(numbers: &mut Random, dtype: DType, dims: &[usize], size: usize) -> Tensor {
     let n: usize = dims.iter().product();
     let values: Vec<f64> = (0..n).map(|_| numbers.below(2 * size) as f64 - size as f64).collect();
     Tensor::from_f64s(dtype, dims, &values).unwrap()
 }
 
 /// Tuples within these sizes, from either end.
-fn tuples(numbers: &mut Numbers, index: &planish_kernel::Operand, sizes: &[usize]) -> Tensor {
+fn tuples(numbers: &mut Random, index: &planish_kernel::Operand, sizes: &[usize]) -> Tensor {
     let depth = *index.dims.last().unwrap();
     let value = |flat: usize| {
         let size = sizes[flat % depth];
@@ -29,20 +28,19 @@ fn tuples(numbers: &mut Numbers, index: &planish_kernel::Operand, sizes: &[usize
 
 #[test]
 fn constant_tuples_are_part_of_the_code() {
-    use crate::samples::{constant, input};
     let op = op::GatherND { batch_dims: 0 };
     let problem = Sample::of(vec![(op.into(), vec![input(0), constant(0)])])
         .constant(Tensor::new(&[3, 2], vec![0i64, 2, -1, 1, 3, -3]).unwrap())
         .f32(&[4, 3, 8])
         .problem();
-    let mut numbers = Numbers::new(9);
-    trial::check_on(&Gather, &problem, &[numbers.tensor(DType::F32, &[4, 3, 8], 1.0)], EXACT);
+    let mut numbers = Random::new(9);
+    trial::check_on(&Gather, &problem, &[numbers.tensor(DType::F32, &[4, 3, 8], 1.0)], Tolerance::EXACT);
 }
 
 #[test]
 fn samples_are_looked_up() {
-    let mut numbers = Numbers::new(9);
-    for problem in Gather.samples() {
+    let mut numbers = Random::new(9);
+    for problem in problems::gather::samples() {
         let (data, index) = (&problem.inputs[0], &problem.inputs[1]);
         let key = problem.region.key();
         let axis = usize::from(key.contains("axis=Int(1)"));
@@ -51,24 +49,24 @@ fn samples_are_looked_up() {
             false => indices(&mut numbers, index.dtype, &index.dims, data.dims[axis]),
         };
         let inputs = [numbers.tensor(data.dtype, &data.dims, 2.0), index];
-        trial::check_on(&Gather, &problem, &inputs, EXACT);
+        trial::check_on(&Gather, &problem, &inputs, Tolerance::EXACT);
     }
 }
 
 #[test]
 fn one_index_and_none() {
     let one = Sample::op(op::Gather { axis: 0 }, 2).f32(&[5, 3]).typed(DType::I64, &[]).problem();
-    let mut numbers = Numbers::new(9);
+    let mut numbers = Random::new(9);
     let inputs = [numbers.tensor(DType::F32, &[5, 3], 1.0), Tensor::scalar(-2i64)];
-    trial::check_on(&Gather, &one, &inputs, EXACT);
+    trial::check_on(&Gather, &one, &inputs, Tolerance::EXACT);
     let none = Sample::op(op::Gather { axis: 0 }, 2).f32(&[5, 3]).typed(DType::I64, &[0]).problem();
     let inputs = [numbers.tensor(DType::F32, &[5, 3], 1.0), indices(&mut numbers, DType::I64, &[0], 5)];
-    trial::check_on(&Gather, &none, &inputs, EXACT);
+    trial::check_on(&Gather, &none, &inputs, Tolerance::EXACT);
 }
 
 #[test]
 fn an_index_outside_is_told_and_brought_inside() {
-    let mut numbers = Numbers::new(9);
+    let mut numbers = Random::new(9);
     let table = numbers.tensor(DType::F32, &[5, 8], 1.0);
     let row = |at: usize| table.to_f64s()[8 * at..8 * at + 8].to_vec();
     let one = |op: op::Op, dims: &[usize], index: Vec<i64>| {

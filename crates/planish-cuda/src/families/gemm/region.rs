@@ -1,13 +1,11 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
-use planish_kernel::{
-    KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic, product_sizes,
-};
-use planish_op::{self as op, Op};
+use planish_kernel::{KernelError, Operand, PackedWeight, Problem, Ref, Tactic, product_sizes};
+use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::families::product::finish::{Ending, Rows, ending};
-use crate::families::product::{Math, Products, Way, numeric_of};
+use crate::families::product::{Math, Products, Way};
 use crate::formats::Format;
 
 /// Dimensions of batches that a kernel takes.
@@ -239,64 +237,4 @@ impl Product {
         }
         Ok(posed)
     }
-}
-
-/// A MatMul with a bias and, after it, `op`.
-pub(in crate::families) fn sample(
-    dtype: DType,
-    a: &[usize],
-    b: &[usize],
-    weight: bool,
-    after: Option<Op>,
-) -> Problem {
-    let columns = b[b.len() - 1];
-    let mut dims = if a.len() >= b.len() { a.to_vec() } else { b.to_vec() };
-    let rank = dims.len();
-    dims[rank - 2] = a[a.len() - 2];
-    dims[rank - 1] = columns;
-    let mut region = Region::single(op::MatMul {}.into(), 2, 1);
-    let mut inputs = vec![
-        Operand::dense(dtype, a, Layout::Plain),
-        Operand { constant: weight, ..Operand::dense(dtype, b, Layout::Plain) },
-    ];
-    if weight {
-        region.n_inputs = 3;
-        inputs.push(Operand::weight(dtype, &[columns]));
-        region.nodes.push(RegionNode {
-            name: "bias".to_string(),
-            op: op::Add {}.into(),
-            inputs: vec![Some(Ref::Node { node: 0, output: 0 }), Some(Ref::Input(2))],
-            n_outputs: 1,
-        });
-    }
-    if let Some(op) = after {
-        let last = region.nodes.len() as u32 - 1;
-        region.nodes.push(RegionNode {
-            name: op.name().to_string(),
-            op,
-            inputs: vec![Some(Ref::Node { node: last, output: 0 })],
-            n_outputs: 1,
-        });
-    }
-    region.outputs = vec![Ref::Node { node: region.nodes.len() as u32 - 1, output: 0 }];
-    Problem {
-        region,
-        inputs,
-        outputs: vec![Operand::dense(dtype, &dims, Layout::Plain)],
-        numeric: numeric_of(dtype),
-        threads: 1,
-    }
-}
-
-/// Problems that between them ask for each loader, type and way to add up.
-pub(in crate::families) fn samples() -> Vec<Problem> {
-    let gelu = || Some(op::Gelu { approximate: op::GeluApproximation::None }.into());
-    vec![
-        sample(DType::F16, &[2, 60, 96], &[96, 72], true, gelu()),
-        sample(DType::F16, &[1, 512], &[512, 100], true, None),
-        sample(DType::F16, &[2, 3, 20, 32], &[2, 3, 32, 20], false, None),
-        sample(DType::BF16, &[40, 100], &[100, 30], true, Some(op::Tanh {}.into())),
-        sample(DType::F32, &[33, 47], &[47, 29], true, None),
-        sample(DType::F32, &[2, 3, 10, 16], &[3, 16, 24], false, None),
-    ]
 }

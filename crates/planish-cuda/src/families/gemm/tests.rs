@@ -1,8 +1,8 @@
 //! Matrix products as problems: how batches become rows, packing there and back.
 
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::matmul::{matmul as sample, samples};
 
-use super::region::{sample, samples};
 use super::*;
 
 #[test]

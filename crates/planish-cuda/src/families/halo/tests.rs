@@ -1,11 +1,13 @@
 //! Shapes and texts of the patch kernel.
 
+use planish_testing::problems::conv::{conv, patches};
+
 use super::*;
 
 #[test]
 fn every_problem_of_patches_is_offered_where_its_type_is() {
     for gpu in Gpu::every_architecture() {
-        for problem in trials::patches() {
+        for problem in patches() {
             let found = Halo.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             // Weights of 100 columns and patches of 64 channels are more than a T4's 64 KiB.
@@ -33,7 +35,7 @@ fn every_problem_of_patches_is_offered_where_its_type_is() {
 #[test]
 fn names_can_be_read_back() {
     let gpu = Gpu::known("h200").unwrap();
-    let problem = region::sample(DType::F16, &[1, 16, 64, 64, 64], 16, &[3, 3, 3], |_| {});
+    let problem = conv(DType::F16, &[1, 16, 64, 64, 64], 16, &[3, 3, 3], |_| {});
     let convolution = Convolution::of(&problem).unwrap();
     let work = amount(&convolution, &problem, Reading::Wide);
     let shapes = Shape::all(&gpu, &work);
@@ -51,9 +53,9 @@ fn names_can_be_read_back() {
 fn groups_long_windows_and_other_types_are_left_alone() {
     let gpu = Gpu::known("h200").unwrap();
     let refused = [
-        region::sample(DType::F16, &[1, 32, 12, 12], 32, &[3, 3], |conv| conv.group = 2),
-        region::sample(DType::F16, &[1, 16, 40, 40], 16, &[9, 9], |_| {}),
-        region::sample(DType::F32, &[1, 16, 40, 40], 16, &[3, 3], |_| {}),
+        conv(DType::F16, &[1, 32, 12, 12], 32, &[3, 3], |conv| conv.group = 2),
+        conv(DType::F16, &[1, 16, 40, 40], 16, &[9, 9], |_| {}),
+        conv(DType::F32, &[1, 16, 40, 40], 16, &[3, 3], |_| {}),
     ];
     for problem in refused {
         assert!(Halo.candidates(&gpu, &problem, &Budget::USUAL).is_empty(), "{}", problem.key());

@@ -2,20 +2,19 @@
 
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Sample, Tolerance, constant, input, problems};
 
 use super::Movement;
-use crate::samples::{Sample, constant, input};
-use crate::steps::Planner;
-use crate::trial::{self, EXACT};
+use crate::trial;
 
 fn check(sample: Sample) {
-    trial::check(&Movement, &sample.problem(), 3, EXACT);
+    trial::check(&Movement, &sample.problem(), 3, Tolerance::EXACT);
 }
 
 #[test]
 fn samples_are_moved() {
-    for problem in Movement.samples() {
-        trial::check(&Movement, &problem, 3, EXACT);
+    for problem in problems::movement::samples() {
+        trial::check(&Movement, &problem, 3, Tolerance::EXACT);
     }
 }
 

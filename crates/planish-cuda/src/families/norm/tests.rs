@@ -2,18 +2,17 @@
 
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Sample, Tolerance, input, problems};
 
 use super::Norm;
-use crate::samples::{Sample, input};
-use crate::steps::Planner;
-use crate::trial::{self, Tolerance};
+use crate::trial;
 
 /// Means and variances of thousands of elements in f32.
 const NORMALIZED: Tolerance = Tolerance { relative: 2e-5, absolute: 2e-5 };
 
 #[test]
 fn samples_are_normalized() {
-    for problem in Norm.samples() {
+    for problem in problems::norm::samples() {
         trial::check(&Norm, &problem, 5, NORMALIZED);
     }
 }

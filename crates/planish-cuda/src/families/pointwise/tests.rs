@@ -4,18 +4,14 @@ use planish_kernel::Problem;
 use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::pointwise::plain;
+use planish_testing::{Sample, Tolerance, constant, input, node, problems};
 
 use super::Pointwise;
-use crate::samples::{Sample, constant, input, node};
-use crate::steps::Planner;
-use crate::trial::{self, EXACT, Tolerance};
+use crate::trial;
 
 /// A few functions of CUDA's library one after another, each within a few units in the last place.
 const FUSED: Tolerance = Tolerance { relative: 4e-6, absolute: 1e-6 };
-
-fn plain(name: &str) -> Op {
-    Op::from_attributes(name, &[]).unwrap()
-}
 
 fn cast(to: DType) -> Op {
     op::Cast { round_mode: op::CastRounding::Up, saturate: true, to }.into()
@@ -27,7 +23,7 @@ fn check(problem: &Problem, tolerance: Tolerance) {
 
 #[test]
 fn samples_are_computed() {
-    for problem in Pointwise.samples() {
+    for problem in problems::pointwise::samples() {
         check(&problem, FUSED);
     }
 }
@@ -46,7 +42,7 @@ fn broadcasting_in_every_direction() {
         (&[0, 3], &[3]),
         (&[1, 1, 1], &[1]),
     ] {
-        check(&add().typed(DType::F16, a).typed(DType::F16, b).problem(), EXACT);
+        check(&add().typed(DType::F16, a).typed(DType::F16, b).problem(), Tolerance::EXACT);
     }
 }
 
@@ -56,9 +52,12 @@ fn casts_between_all_types_on_the_way_to_the_other_layout() {
     for (from, to) in
         [(F32, F16), (F16, F32), (BF16, F16), (F32, BF16), (I64, F32), (F32, I32), (F16, Bool), (Bool, F32)]
     {
-        check(&Sample::of(vec![(cast(to), vec![input(0)])]).typed(from, &[2, 17, 9, 8]).problem(), EXACT);
+        check(
+            &Sample::of(vec![(cast(to), vec![input(0)])]).typed(from, &[2, 17, 9, 8]).problem(),
+            Tolerance::EXACT,
+        );
     }
-    check(&Sample::of(vec![(cast(F16), vec![input(0)])]).f32(&[1, 3, 5, 6]).problem(), EXACT);
+    check(&Sample::of(vec![(cast(F16), vec![input(0)])]).f32(&[1, 3, 5, 6]).problem(), Tolerance::EXACT);
 }
 
 #[test]
@@ -72,9 +71,9 @@ fn one_operator_at_a_time() {
     };
     check(&two(&binary).f32(&[3, 10]).f32(&[10]).problem(), FUSED);
     let ints = ["Add", "Sub", "Mul", "Max", "Min", "PRelu", "Equal", "Less", "GreaterOrEqual"];
-    check(&two(&ints).typed(DType::I32, &[3, 10]).typed(DType::I32, &[3, 1]).problem(), EXACT);
+    check(&two(&ints).typed(DType::I32, &[3, 10]).typed(DType::I32, &[3, 1]).problem(), Tolerance::EXACT);
     let logic = ["And", "Or", "Xor"];
-    check(&two(&logic).typed(DType::Bool, &[5, 9]).typed(DType::Bool, &[9]).problem(), EXACT);
+    check(&two(&logic).typed(DType::Bool, &[5, 9]).typed(DType::Bool, &[9]).problem(), Tolerance::EXACT);
 }
 
 #[test]
@@ -85,13 +84,13 @@ fn constants_and_special_values_go_through() {
     let problem = Sample::of(region).constant(three).f32(&[2, 3]).problem();
     let specials = [f32::INFINITY, 1.0, f32::NEG_INFINITY, f32::NAN, -0.0, 1e30];
     let inputs = Tensor::from_f64s(DType::F32, &[2, 3], &specials.map(f64::from)).unwrap();
-    trial::check_on(&Pointwise, &problem, &[inputs], EXACT);
+    trial::check_on(&Pointwise, &problem, &[inputs], Tolerance::EXACT);
 }
 
 #[test]
 fn long_rows_and_odd_ends() {
     for n in [1usize, 7, 8, 9, 2049] {
         let sample = Sample::op(op::Sub {}, 2).typed(DType::F16, &[n]).typed(DType::F16, &[n]);
-        check(&sample.problem(), EXACT);
+        check(&sample.problem(), Tolerance::EXACT);
     }
 }

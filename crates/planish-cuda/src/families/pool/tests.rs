@@ -2,18 +2,17 @@
 
 use planish_op::{self as op, AutoPad};
 use planish_tensor::DType;
+use planish_testing::{Sample, Tolerance, input, problems};
 
 use super::Pool;
-use crate::samples::{Sample, input};
-use crate::steps::Planner;
-use crate::trial::{self, EXACT, Tolerance};
+use crate::trial;
 
 /// Sums of a few elements in another order.
 const SUMS: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-6 };
 
 #[test]
 fn samples_are_pooled() {
-    for problem in Pool.samples() {
+    for problem in problems::pool::samples() {
         trial::check(&Pool, &problem, 5, SUMS);
     }
 }
@@ -30,7 +29,7 @@ fn windows_that_reach_beyond_the_image() {
         kernel_shape: vec![3, 2],
     };
     let sample = Sample::of(vec![(max.into(), vec![input(0)])]).typed(DType::F16, &[1, 20, 10, 11]);
-    trial::check(&Pool, &sample.problem(), 5, EXACT);
+    trial::check(&Pool, &sample.problem(), 5, Tolerance::EXACT);
     let average = op::AveragePool {
         count_include_pad: true,
         dilations: vec![],

@@ -99,15 +99,6 @@ impl Math {
     }
 }
 
-/// The number types of products of values that are stored in a type.
-pub(crate) fn numeric_of(dtype: DType) -> Numeric {
-    match dtype {
-        DType::F16 => Numeric::F16,
-        DType::BF16 => Numeric::BF16,
-        _ => Numeric::F32,
-    }
-}
-
 /// How the sum of a tile is divided between blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Split {

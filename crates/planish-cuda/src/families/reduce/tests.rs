@@ -2,11 +2,10 @@
 
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Sample, Tolerance, constant, input, problems};
 
 use super::Reduce;
-use crate::samples::{Sample, constant, input};
-use crate::steps::Planner;
-use crate::trial::{self, EXACT, Tolerance};
+use crate::trial;
 
 /// Sums of some thousand elements in f32, in another order than the reference's.
 const SUMS: Tolerance = Tolerance { relative: 1e-5, absolute: 1e-5 };
@@ -19,7 +18,7 @@ fn over(name: &str, axes: &[i64], dtype: DType, dims: &[usize]) -> Sample {
 
 #[test]
 fn samples_are_reduced() {
-    for problem in Reduce.samples() {
+    for problem in problems::reduce::samples() {
         trial::check(&Reduce, &problem, 5, SUMS);
     }
 }
@@ -32,7 +31,7 @@ fn every_reduction_of_floats_and_whole_numbers() {
         trial::check(&Reduce, &over(name, &[1], DType::F32, &[3, 11]).problem(), 5, SUMS);
     }
     for name in ["ReduceSum", "ReduceMax", "ReduceProd"] {
-        trial::check(&Reduce, &over(name, &[0], DType::I64, &[4, 6]).problem(), 5, EXACT);
+        trial::check(&Reduce, &over(name, &[0], DType::I64, &[4, 6]).problem(), 5, Tolerance::EXACT);
     }
 }
 
@@ -52,7 +51,7 @@ fn extremes_are_found_first_or_last() {
         for axis in [0, 1] {
             let most = op::ArgMax { axis, keepdims: true, select_last_index };
             let problem = Sample::op(most, 1).f32(&dims).problem();
-            trial::check_on(&Reduce, &problem, std::slice::from_ref(&x), EXACT);
+            trial::check_on(&Reduce, &problem, std::slice::from_ref(&x), Tolerance::EXACT);
         }
     }
 }

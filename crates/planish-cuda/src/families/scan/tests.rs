@@ -1,15 +1,16 @@
 //! Running sums against the reference.
 
+use planish_testing::{Tolerance, problems};
+
 use super::Scan;
-use crate::steps::Planner;
-use crate::trial::{self, Tolerance};
+use crate::trial;
 
 /// Sums of a dozen elements in f32.
 const SUMS: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-6 };
 
 #[test]
 fn samples_are_summed() {
-    for problem in Scan.samples() {
+    for problem in problems::scan::samples() {
         trial::check(&Scan, &problem, 5, SUMS);
     }
 }

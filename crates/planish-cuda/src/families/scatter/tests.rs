@@ -4,17 +4,17 @@ use planish_kernel::{Budget, Fault, Problem, Ref};
 use planish_op as op;
 use planish_op::ScatterReduction;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Random, Sample, Tolerance, constant, input, problems};
 
 use super::Scatter;
-use crate::samples::{Sample, constant, input};
 use crate::steps::Planner;
-use crate::trial::{self, EXACT, Numbers, Tolerance};
+use crate::trial;
 
 /// Sums and products of a dozen elements in f32, in f64 in the reference.
 const FOLDS: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-6 };
 
 /// Random operands; indices within what they index, from either end.
-fn inputs(problem: &Problem, numbers: &mut Numbers) -> Vec<Tensor> {
+fn inputs(problem: &Problem, numbers: &mut Random) -> Vec<Tensor> {
     let node = &problem.region.nodes[0];
     let data = &problem.inputs[0];
     let axis = match &node.op {
@@ -38,8 +38,8 @@ fn inputs(problem: &Problem, numbers: &mut Numbers) -> Vec<Tensor> {
 
 #[test]
 fn samples_are_scattered() {
-    let mut numbers = Numbers::new(4);
-    for problem in Scatter.samples() {
+    let mut numbers = Random::new(4);
+    for problem in problems::scatter::samples() {
         let inputs = inputs(&problem, &mut numbers);
         trial::check_on(&Scatter, &problem, &inputs, FOLDS);
     }
@@ -49,14 +49,14 @@ fn samples_are_scattered() {
 fn the_last_of_many_stays() {
     let nd = op::ScatterND { reduction: ScatterReduction::None };
     let problem = Sample::op(nd, 3).f32(&[3, 2]).typed(DType::I64, &[600, 1]).f32(&[600, 2]).problem();
-    let mut numbers = Numbers::new(4);
+    let mut numbers = Random::new(4);
     let mut given = inputs(&problem, &mut numbers);
     // Everything at one place, and then all but the last few.
     given[1] = Tensor::new(&[600, 1], vec![1i64; 600]).unwrap();
-    trial::check_on(&Scatter, &problem, &given, EXACT);
+    trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
     given[1] =
         Tensor::new(&[600, 1], (0i64..600).map(|at| if at < 590 { 2 } else { at % 2 }).collect()).unwrap();
-    trial::check_on(&Scatter, &problem, &given, EXACT);
+    trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
 }
 
 #[test]
@@ -67,19 +67,19 @@ fn constant_tuples_are_part_of_the_code() {
         .f32(&[4, 6])
         .f32(&[3, 6])
         .problem();
-    let mut numbers = Numbers::new(4);
+    let mut numbers = Random::new(4);
     let given = inputs(&problem, &mut numbers);
-    trial::check_on(&Scatter, &problem, &given, EXACT);
+    trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
 }
 
 #[test]
 fn nothing_to_write_leaves_the_data() {
-    let mut numbers = Numbers::new(4);
+    let mut numbers = Random::new(4);
     for reduction in [ScatterReduction::None, ScatterReduction::Add] {
         let op = op::ScatterElements { reduction, axis: 0 };
         let problem = Sample::op(op, 3).f32(&[5, 3]).typed(DType::I64, &[0, 3]).f32(&[0, 3]).problem();
         let given = inputs(&problem, &mut numbers);
-        trial::check_on(&Scatter, &problem, &given, EXACT);
+        trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
     }
 }
 
@@ -97,7 +97,7 @@ fn sums_of_halves_are_left_to_others() {
 
 #[test]
 fn an_index_outside_is_told_and_brought_inside() {
-    let mut numbers = Numbers::new(4);
+    let mut numbers = Random::new(4);
     let (data, updates) =
         (numbers.tensor(DType::F32, &[5, 3], 1.0), numbers.tensor(DType::F32, &[1, 3], 1.0));
     let given = |index: Tensor| [data.clone(), index, updates.clone()];

@@ -2,18 +2,17 @@
 
 use planish_op as op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::{Sample, Tolerance, problems};
 
 use super::Softmax;
-use crate::samples::Sample;
-use crate::steps::Planner;
-use crate::trial::{self, Tolerance};
+use crate::trial;
 
 /// Exponentials within a few units in the last place, and sums of thousands of them.
 const EXPONENTIALS: Tolerance = Tolerance { relative: 3e-6, absolute: 1e-7 };
 
 #[test]
 fn samples_are_computed() {
-    for problem in Softmax.samples() {
+    for problem in problems::softmax::samples() {
         trial::check(&Softmax, &problem, 5, EXPONENTIALS);
     }
 }

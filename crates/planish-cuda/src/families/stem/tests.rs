@@ -2,8 +2,8 @@
 
 use planish_kernel::{Budget, Layout, Problem, Want};
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::conv::{conv, with_cast};
 
-use super::super::conv::region::sample as conv;
 use super::*;
 
 fn h200() -> Gpu {
@@ -52,7 +52,7 @@ fn first_layers_are_offered_and_others_not() {
 
 #[test]
 fn a_cast_in_front_is_part_of_the_loader() {
-    let problem = trials::with_cast(resnet(1));
+    let problem = with_cast(resnet(1));
     assert_eq!(problem.inputs[0].dtype, DType::F32);
     let candidate = Stem.candidates(&h200(), &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);

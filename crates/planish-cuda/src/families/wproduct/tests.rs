@@ -2,9 +2,9 @@
 
 use planish_kernel::{Budget, Layout, Problem, Tactic, Want};
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::conv::conv;
+use planish_testing::problems::matmul::matmul as gemm;
 
-use super::super::conv::region::sample as conv;
-use super::super::gemm::region::sample as gemm;
 use super::super::wconv::WConv;
 use super::super::wgemm::WGemm;
 use super::*;

@@ -9,11 +9,11 @@ use cudarc::cublaslt::sys::{
     cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t,
     cublasLtMatrixLayoutAttribute_t, cudaDataType,
 };
+use planish_kernel::Problem;
 use planish_tensor::DType;
 
 use super::shape::{Activation, Matrix, Shape};
 use crate::error::{CudaError, CudaErrorKind};
-use crate::family::Family;
 use crate::library::library;
 
 library! {
@@ -356,13 +356,13 @@ impl Drop for Preference<'_> {
     }
 }
 
-/// Has the library take the description of every sample, and gives how many there were: without a GPU there is no handle
+/// Has the library take the description of every product, and gives how many there were: without a GPU there is no handle
 /// and no algorithm, but that much can be seen.
-pub(crate) fn describe_samples() -> Result<usize, CudaError> {
+pub(crate) fn describe(problems: &[Problem]) -> Result<usize, CudaError> {
     let functions = super::functions()?;
     let mut n_taken = 0;
-    for problem in crate::families::gemm::Gemm.samples() {
-        let Ok(shape) = Shape::of(&problem) else { continue };
+    for problem in problems {
+        let Ok(shape) = Shape::of(problem) else { continue };
         Asked::new(&functions, &shape)?;
         Preference::new(&functions)?;
         n_taken += 1;

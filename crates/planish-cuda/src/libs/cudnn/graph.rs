@@ -13,7 +13,6 @@ use planish_tensor::DType;
 use super::descriptor::{Descriptor, Functions, Making};
 use super::shape::Shape;
 use crate::error::CudaError;
-use crate::family::Family;
 
 /// Numbers by which a run names the operands.
 pub(super) mod uid {
@@ -231,14 +230,14 @@ fn operations(
     Ok(operations)
 }
 
-/// Has the library take every operation of every sample, and gives for each how many it took and how many there are:
+/// Has the library take every operation of every convolution, and gives for each how many it took and how many there are:
 /// without a GPU there is no handle and no graph, but that much can be seen.
-pub(crate) fn describe_samples() -> Result<Vec<(usize, usize)>, KernelError> {
+pub(crate) fn describe(problems: &[Problem]) -> Result<Vec<(usize, usize)>, KernelError> {
     let functions = Arc::new(super::functions()?);
     let mut taken = Vec::new();
-    for problem in crate::families::conv::Conv.samples() {
-        let Ok(shape) = Shape::of(&problem) else { continue };
-        let laid = super::laid(&problem, &shape);
+    for problem in problems {
+        let Ok(shape) = Shape::of(problem) else { continue };
+        let laid = super::laid(problem, &shape);
         let after = usize::from(shape.bias.is_some()) + usize::from(shape.relu.is_some());
         taken.push((operations(&functions, &laid, &shape)?.len(), 1 + after));
     }
