@@ -76,10 +76,16 @@ impl Fenced {
 
 /// The operand inside a larger one: `gap` elements after each run of the innermost dimension.
 pub fn widened(operand: &Operand, layout: Layout, gap: usize) -> Operand {
-    let mut larger = operand.dims.clone();
-    if let Some(&innermost) = layout.order(larger.len()).last() {
-        larger[innermost] += gap;
+    match layout.order(operand.rank()).last() {
+        Some(&innermost) => part(operand, layout, innermost, gap),
+        None => operand.clone(),
     }
+}
+
+/// The operand as a part of a larger one that has `gap` more along an axis, as parts of a concatenation are.
+pub fn part(operand: &Operand, layout: Layout, axis: usize, gap: usize) -> Operand {
+    let mut larger = operand.dims.clone();
+    larger[axis] += gap;
     Operand { strides: layout.strides(&larger), ..operand.clone() }
 }
 

@@ -101,6 +101,20 @@ fn title(problem: &Problem) -> String {
     format!("{} {}{numeric}", problem.region.ops(), inputs.join(" "))
 }
 
+/// How large an input's values are: weights such that sums of products are about one whatever their depth, so that a
+/// function after them is neither flat nor steep.
+fn scale(problem: &Problem, idx: usize) -> f32 {
+    let Operand { dims, constant, .. } = &problem.inputs[idx];
+    if !constant || dims.len() < 2 {
+        return 2.0;
+    }
+    let depth: usize = match &problem.region.nodes[0].op {
+        Op::MatMul(_) => dims[dims.len() - 2],
+        _ => dims[1..].iter().product(),
+    };
+    (3.0 / depth.max(1) as f32).sqrt()
+}
+
 /// Values of an input: indices within what they index, from either end, and otherwise anything.
 fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
     let operand = &problem.inputs[idx];
@@ -114,7 +128,7 @@ fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
         Op::ScatterElements(op) if reads_index => vec![axis(op.axis)],
         Op::GatherND(op) if reads_index => data[op.batch_dims as usize..].to_vec(),
         Op::ScatterND(_) if reads_index => data.clone(),
-        _ => return random.tensor(operand.dtype, &operand.dims, 2.0),
+        _ => return random.tensor(operand.dtype, &operand.dims, scale(problem, idx)),
     };
     // Each tuple has as many places as its last dimension says.
     let depth = match sizes.len() {

@@ -6,11 +6,11 @@
 
 use planish_kernel::{
     Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand, Problem, Queue,
-    QueueOptions,
+    QueueOptions, Want,
 };
 
 use super::Case;
-use crate::operand::{GAP, collect, lay_out, wanted};
+use crate::operand::{GAP, collect, lay_out, part, widened};
 use crate::{Tolerance, error_within, within};
 
 /// How a candidate did.
@@ -41,9 +41,42 @@ impl Default for How {
     }
 }
 
-/// Elements after each row of an operand inside a larger one: whole vectors of 16 bytes for every type, and an odd
-/// number, which a tactic may refuse.
-const GAPS: [usize; 2] = [8, 3];
+/// How an operand is inside a larger one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Inside {
+    /// Nowhere: it is dense.
+    Dense,
+    /// A part of a concatenation of channels, which begins and ends at whole vectors of 16 bytes.
+    Channels,
+    /// With whole vectors after each row.
+    Rows,
+    /// With an odd number of elements after each row.
+    OddRows,
+}
+
+impl Inside {
+    /// Elements of a larger value before and after.
+    const GAP: usize = 8;
+
+    fn operand(self, operand: &Operand, want: Want) -> Operand {
+        if operand.packed.is_some() || !want.inside || operand.rank() == 0 {
+            return operand.clone();
+        }
+        match self {
+            Inside::Dense => operand.clone(),
+            Inside::Channels => part(operand, want.layout, 1.min(operand.rank() - 1), Inside::GAP),
+            Inside::Rows => widened(operand, want.layout, Inside::GAP),
+            Inside::OddRows => widened(operand, want.layout, 3),
+        }
+    }
+
+    /// Bytes before the operand: where the part begins.
+    fn offset(self, operand: &Operand, want: Want) -> usize {
+        let is_part =
+            want.inside && operand.packed.is_none() && matches!(self, Inside::Channels | Inside::Rows);
+        if is_part { Inside::GAP * operand.dtype.bytes_for(1).unwrap_or(1) } else { 0 }
+    }
+}
 
 /// Threads of a queue; a second run has one.
 const THREADS: usize = 2;
@@ -65,29 +98,29 @@ pub fn launch(
     let mut outcome = Outcome::default();
     let dense = |error: KernelError| format!("dense operands: {error}");
     let kernel = backend.prepare(&problem, &candidate.tactic).map_err(dense)?;
-    check(backend, case, candidate, &problem, &*kernel, 0, how, &mut outcome)?;
+    check(backend, case, candidate, &problem, &*kernel, Inside::Dense, how, &mut outcome)?;
     let operands = candidate.inputs.iter().chain(&candidate.outputs);
     if how.bare || !operands.clone().any(|want| want.inside) {
         return Ok(outcome);
     }
-    for gap in GAPS {
+    for way in [Inside::Channels, Inside::Rows, Inside::OddRows] {
         let mut inside = problem.clone();
         for (operand, want) in inside.inputs.iter_mut().zip(&candidate.inputs) {
-            if operand.packed.is_none() {
-                *operand = wanted(operand, *want, gap);
-            }
+            *operand = way.operand(operand, *want);
         }
         for (operand, want) in inside.outputs.iter_mut().zip(&candidate.outputs) {
-            *operand = wanted(operand, *want, gap);
+            *operand = way.operand(operand, *want);
         }
+        let said = |what: String| format!("{way:?} of larger operands: {what}");
         match backend.prepare(&inside, &candidate.tactic) {
-            Ok(kernel) => check(backend, case, candidate, &inside, &*kernel, gap, how, &mut outcome)
-                .map_err(|what| format!("inside larger operands, {gap} elements apart: {what}"))?,
-            // Rows that begin anywhere are more than a candidate promises to take.
-            Err(error) if gap % 8 != 0 && *error.kind() == KernelErrorKind::Unsupported => {
-                outcome.n_refused += 1
+            Ok(kernel) => {
+                check(backend, case, candidate, &inside, &*kernel, way, how, &mut outcome).map_err(said)?;
             }
-            Err(error) => return Err(format!("inside larger operands, {gap} elements apart: {error}")),
+            // Gaps between rows are more than a candidate promises to take.
+            Err(error) if way != Inside::Channels && *error.kind() == KernelErrorKind::Unsupported => {
+                outcome.n_refused += 1;
+            }
+            Err(error) => return Err(said(error.to_string())),
         }
     }
     Ok(outcome)
@@ -161,24 +194,19 @@ fn check(
     candidate: &Candidate,
     problem: &Problem,
     kernel: &dyn Kernel,
-    gap: usize,
+    way: Inside,
     how: How,
     outcome: &mut Outcome,
 ) -> Result<(), String> {
     let mut queue = backend.queue(QueueOptions::new(THREADS)).map_err(said)?;
     let queue = &mut *queue;
-    // Parts of larger values begin at whole vectors here, where rows have them.
-    let offset = |operand: &Operand, inside: bool| match inside && operand.packed.is_none() && gap % 8 == 0 {
-        true => gap * operand.dtype.bytes_for(1).unwrap_or(1),
-        false => 0,
-    };
     let mut inputs = Vec::new();
     for (idx, (operand, tensor)) in problem.inputs.iter().zip(case.inputs()).enumerate() {
         let bytes = match &candidate.packed[idx] {
             Some(_) => backend.pack(problem, &candidate.tactic, idx, tensor).map_err(said)?.bytes,
             None => lay_out(operand, tensor),
         };
-        let offset = offset(operand, candidate.inputs[idx].inside);
+        let offset = way.offset(operand, candidate.inputs[idx]);
         inputs.push(Fenced::new(backend, queue, &bytes, offset).map_err(said)?);
     }
     let blank = |queue: &mut dyn Queue, len: usize, offset: usize| match how.bare {
@@ -188,7 +216,7 @@ fn check(
     };
     let mut outputs = Vec::new();
     for (operand, want) in problem.outputs.iter().zip(&candidate.outputs) {
-        let offset = offset(operand, want.inside);
+        let offset = way.offset(operand, *want);
         outputs.push(blank(queue, operand.span_bytes(), offset).map_err(said)?);
     }
     let workspace = blank(queue, kernel.workspace_bytes(), 0).map_err(said)?;
