@@ -12,6 +12,7 @@ use planish_runtime::{Engine, RunErrorKind};
 
 use crate::error::BuildError;
 use crate::options::BuildOptions;
+use crate::price::policy::MAX_TRIAL_NS;
 
 /// Trips of all loops of a run: some 0.1 s at the least that a trip takes, and a check has some twenty runs.
 const MAX_TRIPS: u64 = 10_000;
@@ -26,9 +27,6 @@ const MAX_KNOWN_BYTES: u64 = 8 << 30;
 const MAX_GROWN_BYTES: u64 = 512 << 20;
 /// Made-up inputs are made in eight bytes an element, beside the tensors themselves.
 const BYTES_PER_INPUT_ELEMENT: u64 = 16;
-
-/// A tactic that the cost model expects to take longer than this is not timed: a step has some thirty samples.
-const MAX_TRIAL_NS: f64 = 2e9;
 
 /// Limits of an interpretation by the reference.
 pub(crate) fn of_reference(options: &BuildOptions) -> Limits {

@@ -9,24 +9,24 @@ use planish_passes::Report;
 use planish_plan::{Certificate, Evidence, Header, Plan, Profile, Step, StepKind};
 use planish_tensor::{DefaultFloatMode, Tensor};
 
-use crate::alternatives::alternatives;
 use crate::backends::{Backends, HOST};
 use crate::check::check;
+use crate::choose::select::select;
+use crate::choose::tactic_lock::TacticLock;
+use crate::choose::variants::variants;
+use crate::choose::vet::vet;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
+use crate::lower::candidates::alternatives;
 use crate::lower::{Draft, DraftKind, lower};
-use crate::measure::measure;
 use crate::options::BuildOptions;
 use crate::precision::{lower_precision, raise_precision};
+use crate::price::cache::TimingCache;
+use crate::price::measure::measure;
+use crate::schedule::weights::Weights;
 use crate::schedule::{Decided, schedule};
-use crate::select::select;
 use crate::sizes::Sizes;
 use crate::stages::Stages;
-use crate::tactic_lock::TacticLock;
-use crate::timing_cache::TimingCache;
-use crate::variants::variants;
-use crate::vet::vet;
-use crate::weights::Weights;
 
 /// A built plan and how it came about.
 #[derive(Debug)]

@@ -21,40 +21,30 @@
 //! - `recover`: the way back from a plan to a graph that can be built;
 //! - `timing_cache` and `tactic_lock`: what builds remember in files.
 
-mod alternatives;
 mod backends;
 mod budget;
 mod build;
 mod check;
+mod choose;
 mod code;
 mod default_sizes;
 mod error;
 mod lower;
-mod measure;
 mod options;
-mod parts;
-mod place;
-mod policy;
 mod precision;
+mod price;
 mod recover;
 mod schedule;
-mod select;
 mod sizes;
 mod stages;
-mod tactic_lock;
 mod text_file;
-mod timing_cache;
-mod trial;
-mod variants;
-mod vet;
-mod weights;
 
 pub use build::{Built, build};
+pub use choose::tactic_lock::TacticLock;
 pub use default_sizes::default_sizes;
 pub use error::{BuildError, BuildErrorKind};
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::Report as PassesReport;
+pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};
 pub use stages::Stages;
-pub use tactic_lock::TacticLock;
-pub use timing_cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};

@@ -1,5 +1,8 @@
 //! A graph to steps: which nodes one kernel may cover, and what runs on the host.
 
+pub(crate) mod candidates;
+mod place;
+
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Graph, Node, NodeId, ValueId};
@@ -9,21 +12,17 @@ use planish_kernel::{
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
 
-use crate::alternatives::{is_within, views};
 use crate::backends::{Backends, HOST};
 use crate::error::BuildError;
+use crate::lower::candidates::{is_within, views};
+use crate::lower::place::{Carried, Unit, better_on_host};
 use crate::options::{BuildOptions, Precision};
-use crate::place::{Carried, Unit, better_on_host};
-use crate::policy;
 use crate::precision::numeric;
+use crate::price::policy::{self, MAX_HOME_BYTES};
 use crate::sizes::Sizes;
 
 /// Integer constants up to this many elements are parameters (axes, shapes, pads), part of a region.
 const MAX_PARAMETER: usize = 64;
-
-/// A step of a device is brought to the host only if all that it touches is within this even at the plan's largest sizes:
-/// a plan that was tuned at small ones must not leave its work to the host.
-const MAX_HOME_BYTES: usize = 256 << 10;
 
 /// A value of a draft.
 #[derive(Clone, Debug)]

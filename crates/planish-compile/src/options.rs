@@ -10,8 +10,8 @@ use planish_kernel::{Arithmetic, Backend, Candidate, Problem, TACTIC_SOURCES};
 use planish_plan::Profile;
 use planish_tensor::DType;
 
+use crate::choose::tactic_lock::TacticLock;
 use crate::error::{BuildError, BuildErrorKind};
-use crate::tactic_lock::TacticLock;
 
 /// Told about the stages of a build (`optimize`, `tune`, `check`): what is done, and how many of how many steps; 0 of 0
 /// where nobody can say. It is called from the thread that builds, often, and should return at once.

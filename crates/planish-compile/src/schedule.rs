@@ -1,21 +1,23 @@
 //! A chosen draft to a program: reorders and transfers put in, views and in-place outputs made aliases, weights packed.
 
+mod parts;
+pub(crate) mod weights;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use planish_kernel::{Budget, Candidate, Layout, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Program, Step, StepKind, Storage, Timing, Value, Variant};
 
-use crate::alternatives::{Alternative, Choices, readable};
 use crate::backends::{Backends, HOST};
+use crate::choose::select::Chosen;
+use crate::choose::variants::Variants;
 use crate::error::BuildError;
+use crate::lower::candidates::{Alternative, Choices, readable};
 use crate::lower::{Draft, DraftKind, DraftStep, Source};
 use crate::options::BuildOptions;
-use crate::parts;
 use crate::precision::numeric;
-use crate::select::Chosen;
+use crate::schedule::weights::Weights;
 use crate::sizes::Sizes;
-use crate::variants::Variants;
-use crate::weights::Weights;
 
 /// The name under which a transfer's price stands in the evidence.
 const TRANSFER: &str = "transfer";

@@ -25,18 +25,18 @@ pub struct Budget {
 impl Budget {
     /// What builds go by.
     pub const USUAL: Budget = Budget {
-        // Twelve compilations take a device's compiler some seconds.
+        // Each costs a compilation when a plan is tuned.
         tiles: 12,
         // The price finds one of the best among six.
         special: 8,
         // The layout that costs nothing is for the planner to find, so each of them has its own.
         per_group: 6,
         few: 4,
-        // Neighbouring tiles differ by less than the noise of a measurement.
+        // Neighbouring tiles differ little; their places go to other kinds of kernels.
         alike: 2,
         // An engine finds an algorithm again in the library's own list, which it asks for at this length.
         library: 8,
-        // A host's prices miss by up to a factor of two where caches decide, a device's by less.
+        // Room for what prices do not see. A device's kernels cost a compilation each, so its cut is closer.
         host_ratio: 2.5,
         device_ratio: 2.0,
     };

@@ -13,7 +13,7 @@ use crate::error::{RunError, RunErrorKind};
 use crate::pose::{Poses, problem, tactic};
 
 /// Weights are used where they lie in the file only if they are aligned like everything else.
-const ALIGNMENT: u64 = 64;
+const ALIGNMENT: u64 = planish_tensor::Bytes::ALIGNMENT as u64;
 /// Weights in one piece of memory begin at multiples of this, as allocations of a device do.
 const SPACING: usize = 256;
 

@@ -29,6 +29,23 @@ impl Storage for memmap2::Mmap {
     }
 }
 
+/// Bytes that begin where kernels want their operands to begin.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; Bytes::ALIGNMENT]);
+
+struct Lines {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl Storage for Lines {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: lines are arrays of bytes, one after another without gaps, and `len` is within them.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<u8>(), self.len) }
+    }
+}
+
 /// A range of shared, immutable memory. Cloning and slicing copy no data.
 #[derive(Clone)]
 pub struct Bytes {
@@ -43,6 +60,20 @@ impl PartialEq for Bytes {
 }
 
 impl Bytes {
+    /// What [`Bytes::aligned`] begins at a multiple of: kernels read memory that does where it lies.
+    pub const ALIGNMENT: usize = 64;
+
+    /// A copy that begins at a multiple of [`Bytes::ALIGNMENT`].
+    pub fn aligned(bytes: &[u8]) -> Bytes {
+        let line = |part: &[u8]| {
+            let mut line = Line([0; Bytes::ALIGNMENT]);
+            line.0[..part.len()].copy_from_slice(part);
+            line
+        };
+        let lines = bytes.chunks(Bytes::ALIGNMENT).map(line).collect();
+        Bytes { storage: Arc::new(Lines { lines, len: bytes.len() }), range: 0..bytes.len() }
+    }
+
     /// Takes over a vector's memory without copying it.
     pub fn from_vec<T: Element>(elements: Vec<T>) -> Bytes {
         let len = size_of::<T>() * elements.len();
@@ -127,6 +158,16 @@ mod tests {
         assert!(middle.slice(2..4).is_none());
         assert_eq!(&*bytes.slice_of(&bytes[3..]).unwrap(), &[4, 5]);
         assert!(middle.slice_of(&bytes[..2]).is_none());
+    }
+
+    #[test]
+    fn aligned_copies_begin_at_a_line_and_hold_the_same() {
+        for len in [0, 1, 63, 64, 65, 1000] {
+            let from: Vec<u8> = (0..len).map(|idx| idx as u8).collect();
+            let copy = Bytes::aligned(&from);
+            assert_eq!(*copy, *from);
+            assert!(len == 0 || copy.as_ptr().addr().is_multiple_of(Bytes::ALIGNMENT));
+        }
     }
 
     #[test]

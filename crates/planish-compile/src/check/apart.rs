@@ -16,8 +16,8 @@ use crate::backends::Backends;
 use crate::budget;
 use crate::build::assemble;
 use crate::options::BuildOptions;
+use crate::price::cache::TimingCache;
 use crate::stages::Stages;
-use crate::timing_cache::TimingCache;
 
 /// A run of this much takes a fraction of a second.
 pub(super) const MAX_FLOPS: u64 = 40_000_000_000;

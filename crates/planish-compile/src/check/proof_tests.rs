@@ -13,8 +13,8 @@ use super::{prove, replay, wires};
 use crate::backends::Backends;
 use crate::build::{Assembled, assemble};
 use crate::options::BuildOptions;
+use crate::price::cache::TimingCache;
 use crate::stages::Stages;
-use crate::timing_cache::TimingCache;
 
 /// Something to confuse everywhere: products, a residual, a square transpose, a concatenation, a division.
 fn model(rows: usize) -> Graph {

@@ -13,8 +13,8 @@ use super::{Findings, check};
 use crate::backends::Backends;
 use crate::build::{Assembled, assemble};
 use crate::options::BuildOptions;
+use crate::price::cache::TimingCache;
 use crate::stages::Stages;
-use crate::timing_cache::TimingCache;
 
 /// Two products with a residual around them, a concatenation, a difference: something to confuse everywhere.
 const MODEL: &str = r#"graph "g" {

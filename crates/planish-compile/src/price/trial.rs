@@ -11,18 +11,10 @@ use planish_kernel::{
 use planish_tensor::memory::{self, OutOfMemory};
 use planish_tensor::{DType, Tensor};
 
-use crate::timing_cache::TimingEntry;
-
-/// A sample runs at least this long, so that the clock does not count.
-const SAMPLE_NS: u64 = 100_000;
-/// Weights are read from copies of at least this many bytes together, where a few copies reach it.
-const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
-const MAX_COPIES: usize = 6;
-/// Launches in one graph: enough that its own start, some microseconds, counts little.
-const CAPTURED_LAUNCHES: usize = 16;
-/// Replays in one sample last at least this long on the device, at most so many.
-const DEVICE_SAMPLE_NS: f64 = 150_000.0;
-const MAX_REPLAYS: usize = 16;
+use crate::price::cache::TimingEntry;
+use crate::price::policy::{
+    CAPTURED_LAUNCHES, DEVICE_SAMPLE_NS, MAX_COPIES, MAX_REPLAYS, SAMPLE_NS, WEIGHT_ROTATION_BYTES,
+};
 
 /// One candidate with memory to run on.
 pub(crate) struct Trial {

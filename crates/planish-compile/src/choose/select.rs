@@ -5,13 +5,11 @@
 
 use planish_kernel::{Layout, Prices};
 
-use crate::alternatives::{Choices, readable};
 use crate::backends::Backends;
+use crate::lower::candidates::{Choices, readable};
 use crate::lower::{Draft, DraftKind, Source};
+use crate::price::policy::MAX_SWEEPS;
 use crate::sizes::Sizes;
-
-/// More sweeps have never changed anything.
-const MAX_SWEEPS: usize = 8;
 
 /// The chosen alternative of each step, by index; meaningless where a step has none.
 pub(crate) type Chosen = Vec<usize>;

@@ -3,15 +3,15 @@
 
 use planish_kernel::{Candidate, KernelError};
 
-use crate::alternatives::Choices;
 use crate::backends::Backends;
+use crate::choose::select::select;
+use crate::choose::variants::points;
 use crate::error::BuildError;
+use crate::lower::candidates::Choices;
 use crate::lower::{Draft, DraftStep};
 use crate::options::BuildOptions;
 use crate::schedule::Decided;
-use crate::select::select;
 use crate::sizes::Sizes;
-use crate::variants::points;
 
 /// Where tactics come from that are part of the program: preparing these does not depend on what is installed.
 const OWN: [&str; 2] = ["own", "reference"];

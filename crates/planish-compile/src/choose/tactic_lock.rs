@@ -11,8 +11,8 @@ use std::path::Path;
 use planish_kernel::{Candidate, Region, Tactic, Want};
 use planish_plan::Variant;
 
-use crate::alternatives::Alternative;
 use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::candidates::Alternative;
 use crate::text_file::{self, Format, bad_line, escape, unescape};
 
 const FORMAT: Format = Format { name: "tactics", version: 1 };

@@ -11,9 +11,7 @@ use std::collections::BTreeSet;
 use planish_kernel::Prices;
 
 use crate::backends::HOST;
-
-/// Rounds over the single units; in practice two are enough.
-const MAX_SWEEPS: usize = 8;
+use crate::price::policy::MAX_PLACING_SWEEPS;
 
 /// A region, and what it costs where.
 #[derive(Clone, Debug)]
@@ -45,7 +43,7 @@ pub(crate) fn better_on_host(units: &[Unit], values: &[Carried], prices: &[Price
     for island in placing.islands() {
         placing.improve(&island);
     }
-    for _ in 0..MAX_SWEEPS {
+    for _ in 0..MAX_PLACING_SWEEPS {
         let mut changed = false;
         for unit in 0..units.len() {
             changed |= placing.improve(&[unit]);

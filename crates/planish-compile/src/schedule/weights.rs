@@ -97,7 +97,8 @@ impl Weights {
             )));
         }
         weight.format = Some(packed.format);
-        weight.bytes = Bytes::from_vec(packed.bytes);
+        // Where an engine reads it, so that it makes no copy of its own.
+        weight.bytes = Bytes::aligned(&packed.bytes);
         weight.layout = Layout::Plain;
         weight.packed_by = Some(target);
         Ok(())
@@ -116,6 +117,6 @@ fn reordered(tensor: &Tensor, layout: Layout) -> Result<Bytes, BuildError> {
     let value = Value::Tensor(tensor.clone());
     let outputs = planish_reference::evaluate(&op.into(), &[Some(&value)], 1)
         .map_err(|error| BuildError::internal(format!("a weight could not be reordered: {error}")))?;
-    let moved = outputs.first().and_then(Value::as_tensor).map(|tensor| tensor.bytes().clone());
+    let moved = outputs.first().and_then(Value::as_tensor).map(|tensor| Bytes::aligned(tensor.bytes()));
     moved.ok_or_else(|| BuildError::internal("a weight could not be reordered"))
 }

@@ -7,7 +7,7 @@ use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::options::BuildOptions;
-use crate::policy;
+use crate::price::policy;
 use crate::sizes::Sizes;
 
 /// One way to do a step.

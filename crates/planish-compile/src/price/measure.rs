@@ -8,34 +8,22 @@
 //! timed by the device's own events around a replay: gaps between launches count as they will in a run.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use planish_kernel::{
     Backend, KernelError, KernelErrorKind, MemoryKind, Problem, Queue, QueueOptions, Tactic, Wait,
 };
 
-use crate::alternatives::Choices;
 use crate::backends::Backends;
 use crate::budget;
 use crate::code::compile_ahead;
 use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::candidates::Choices;
 use crate::lower::{Draft, Source};
 use crate::options::BuildOptions;
-use crate::timing_cache::{TimingCache, TimingKey};
-use crate::trial::Trial;
-
-/// Candidates that the cost model puts this far behind the best are not measured.
-const MAX_PREDICTED_RATIO: f64 = 4.0;
-/// After the first round, candidates this far behind the fastest are dropped.
-const DROP_RATIO: f64 = 1.6;
-/// Rounds by tune level.
-const ROUNDS: [usize; 6] = [0, 3, 5, 7, 11, 21];
-/// A device's weights are read from copies of as many bytes as the model has, as a run passes over all of them
-/// before it meets one again; more than this is beyond every cache.
-const MAX_DEVICE_ROTATION_BYTES: usize = 192 << 20;
-
-/// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
-const SAVE_EVERY: Duration = Duration::from_secs(1);
+use crate::price::cache::{TimingCache, TimingKey};
+use crate::price::policy::{DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, rounds};
+use crate::price::trial::Trial;
 
 /// What is to be measured, once for all places of the list that ask for the same: a time that each of them got for
 /// itself would not be the one that the cache gives them later.
@@ -80,7 +68,7 @@ pub(crate) fn measure(
     cache: &mut TimingCache,
     alone: bool,
 ) -> Result<(), BuildError> {
-    let rounds = ROUNDS[(options.tune_level as usize).min(ROUNDS.len() - 1)];
+    let rounds = rounds(options.tune_level);
     if rounds == 0 {
         return Ok(());
     }

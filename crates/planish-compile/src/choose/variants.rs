@@ -12,27 +12,17 @@ use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
 use planish_op::Op;
 use planish_plan::{Profile, SymbolRange, Variant};
 
-use crate::alternatives::{Alternative, Choices, is_within};
 use crate::backends::Backends;
+use crate::choose::select::Chosen;
+use crate::choose::tactic_lock::TacticLock;
 use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::candidates::{Alternative, Choices, is_within};
 use crate::lower::{Draft, DraftKind, DraftStep};
-use crate::measure::measure;
 use crate::options::BuildOptions;
-use crate::policy;
-use crate::select::Chosen;
+use crate::price::cache::TimingCache;
+use crate::price::measure::measure;
+use crate::price::policy::{self, MAX_BETWEEN, MAX_POINTS, MIN_GAIN, POINT_RATIO};
 use crate::sizes::Sizes;
-use crate::tactic_lock::TacticLock;
-use crate::timing_cache::TimingCache;
-
-/// Another tactic must be faster by this share of the time.
-const MIN_GAIN: f64 = 0.05;
-/// Sizes that are looked at between the ends of a profile, and with them.
-const MAX_POINTS: usize = 8;
-/// The distance of two of them.
-const RATIO: f64 = 2.0;
-/// A device compiles what it measures: between the ends only so many tactics of each source are looked at beside those
-/// that won elsewhere. Of each, since prices of different sources do not compare well.
-const MAX_BETWEEN: usize = 6;
 
 /// For each step the variants beside its choice, those for the smallest sizes first; the last one holds for all that
 /// is left, and is missing where the choice holds everywhere.
@@ -174,7 +164,7 @@ pub(crate) fn points(profile: &Profile, sizes: &Sizes) -> Vec<Sizes> {
     // Steps of two in the symbol that grows most.
     let n_steps = |ends: Ends| {
         let widest = ranges.iter().map(ends).map(|(from, to)| span(from, to)).fold(1.0, f64::max);
-        if widest > 1.0 { (widest.log(RATIO).round() as usize).max(1) } else { 0 }
+        if widest > 1.0 { (widest.log(POINT_RATIO).round() as usize).max(1) } else { 0 }
     };
     let halves: [Ends; 2] = [|range| (range.min, range.opt), |range| (range.opt, range.max)];
     let [mut below, mut above] = halves.map(n_steps);

@@ -1,0 +1,76 @@
+//! The policy of the tuner: how much is searched and measured at which tune level, what is cut off, and why.
+
+use std::time::Duration;
+
+use planish_kernel::Budget;
+
+/// What families of kernels may offer at a tune level. The highest one takes all the time that it needs; below it a
+/// build measures what the cost models put close to the best.
+pub(crate) fn budget(tune_level: u32) -> Budget {
+    if tune_level >= 5 { Budget::WIDE } else { Budget::USUAL }
+}
+
+/// Samples of each candidate by tune level; odd, so that the median is one of them. Level 0 goes by the cost model.
+const ROUNDS: [usize; 6] = [0, 3, 5, 7, 11, 21];
+
+/// Samples of each candidate at a tune level.
+pub(crate) fn rounds(tune_level: u32) -> usize {
+    ROUNDS[(tune_level as usize).min(ROUNDS.len() - 1)]
+}
+
+/// Candidates that the cost model puts this far behind the best are not measured: a model that misses by more is to be
+/// mended, not searched around.
+pub(crate) const MAX_PREDICTED_RATIO: f64 = 4.0;
+
+/// After the first round, candidates this far behind the fastest are dropped; closer, one slow sample might be to blame.
+pub(crate) const DROP_RATIO: f64 = 1.6;
+
+/// A tactic that the cost model expects to take longer than this is not timed: a step has some thirty samples.
+pub(crate) const MAX_TRIAL_NS: f64 = 2e9;
+
+/// A sample runs at least this long, so that the clock does not count.
+pub(crate) const SAMPLE_NS: u64 = 100_000;
+
+/// Weights are read from copies of at least this many bytes together, where a few copies reach it: more than a core's
+/// own cache, as a run passes over other weights before it meets one again.
+pub(crate) const WEIGHT_ROTATION_BYTES: usize = 32 << 20;
+
+/// Copies of a weight on the host, at most: of small ones a few are enough to leave the nearest cache.
+pub(crate) const MAX_COPIES: usize = 6;
+
+/// A device's weights are read from copies of as many bytes as the model has, as a run passes over all of them
+/// before it meets one again; more than this is beyond every cache.
+pub(crate) const MAX_DEVICE_ROTATION_BYTES: usize = 192 << 20;
+
+/// Launches in one captured graph: enough that its own start, some microseconds, counts little.
+pub(crate) const CAPTURED_LAUNCHES: usize = 16;
+
+/// Replays in one sample last at least this long on the device, at most so many.
+pub(crate) const DEVICE_SAMPLE_NS: f64 = 150_000.0;
+pub(crate) const MAX_REPLAYS: usize = 16;
+
+/// While times are measured, the cache's file is written this often: whoever stops a build loses no more.
+pub(crate) const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Sweeps over all steps while layouts are chosen; more have never changed anything.
+pub(crate) const MAX_SWEEPS: usize = 8;
+
+/// Rounds over single units while places are chosen; in practice two are enough.
+pub(crate) const MAX_PLACING_SWEEPS: usize = 8;
+
+/// A step of a device is brought home only if all that it touches is within this even at the plan's largest sizes:
+/// a plan that was tuned at small ones must not leave its work to the host.
+pub(crate) const MAX_HOME_BYTES: usize = 256 << 10;
+
+/// At other sizes another tactic must be faster by this share of the time: less is noise.
+pub(crate) const MIN_GAIN: f64 = 0.05;
+
+/// Sizes that are looked at between the ends of a profile, and with them.
+pub(crate) const MAX_POINTS: usize = 8;
+
+/// The distance of two of them: which tactic wins changes with the magnitude of a size.
+pub(crate) const POINT_RATIO: f64 = 2.0;
+
+/// A device compiles what it measures: between the ends only so many tactics of each source are looked at beside those
+/// that won elsewhere. Of each, since prices of different sources do not compare well.
+pub(crate) const MAX_BETWEEN: usize = 6;
