@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::python::unpacked_wheel;
 use case::{Outcome, Stage};
@@ -134,6 +135,7 @@ fn run_all(tests: &[Test], stage: Stage) -> Vec<case::Report> {
     let next = AtomicUsize::new(0);
     let reports: Mutex<Vec<Option<case::Report>>> = Mutex::new(tests.iter().map(|_| None).collect());
     let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let bar = bar(tests.len(), stage);
     std::thread::scope(|scope| {
         for _ in 0..n_threads {
             scope.spawn(|| {
@@ -144,12 +146,23 @@ fn run_all(tests: &[Test], stage: Stage) -> Vec<case::Report> {
                     let report = case::run(&test.folder, stage, planish::Device::Cpu);
                     reports.lock().expect("no test thread panics while it holds the lock")[idx] =
                         Some(report);
+                    bar.inc(1);
                 }
             });
         }
     });
+    bar.finish_and_clear();
     let reports = reports.into_inner().expect("all threads have ended");
     reports.into_iter().map(|report| report.expect("every index was taken")).collect()
+}
+
+/// How far the tests are, where standard error is a terminal.
+fn bar(n_tests: usize, stage: Stage) -> ProgressBar {
+    let template = "{msg} [{bar:30}] {pos} of {len}, {elapsed}, {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(n_tests as u64)
+        .with_style(style.progress_chars("=> "))
+        .with_message(format!("conformance, {stage}"))
 }
 
 #[derive(Default)]

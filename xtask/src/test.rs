@@ -17,7 +17,8 @@ pub(crate) fn check() -> Result<bool> {
 }
 
 /// What the facade must compile with: each of its features alone, and none.
-const FEATURES: [&[&str]; 3] = [&[], &["--features", "build"], &["--features", "cuda"]];
+const FEATURES: [&[&str]; 4] =
+    [&[], &["--features", "build"], &["--features", "cuda"], &["--features", "io"]];
 
 /// The facade with each of its features alone, and without any.
 fn features() -> Result<bool> {

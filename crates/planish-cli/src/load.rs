@@ -24,18 +24,18 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "s" | "" => 1.0,
         "m" | "min" => 60.0,
-        _ => return Err(format!("`{unit}` is no unit of time; give 200ms, 3s or 2m")),
+        _ => return Err(format!("`{unit}` is not a unit of time; give 200ms, 3s or 2m")),
     };
     let seconds: f64 =
-        number.parse().map_err(|_| format!("`{number}` is no number; give 200ms, 3s or 2m"))?;
-    Duration::try_from_secs_f64(seconds * scale).map_err(|_| format!("`{text}` is no length of time"))
+        number.parse().map_err(|_| format!("`{number}` is not a number; give 200ms, 3s or 2m"))?;
+    Duration::try_from_secs_f64(seconds * scale).map_err(|_| format!("`{text}` is not a duration"))
 }
 
 /// Reads a precision.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     Precision::named(text).ok_or_else(|| match text {
         "int8" | "auto" => format!("this version has no {text}; give fp32, tf32, fp16 or bf16"),
-        _ => format!("`{text}` is no precision; give fp32, tf32, fp16 or bf16"),
+        _ => format!("`{text}` is not a precision; give fp32, tf32, fp16 or bf16"),
     })
 }
 
@@ -43,7 +43,9 @@ pub(crate) fn precision(text: &str) -> Result<Precision, String> {
 pub(crate) fn layer_precision(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((pattern, "fp32")) if !pattern.is_empty() => Ok(pattern.to_string()),
-        _ => Err(format!("`{text}` keeps no layer; give NAMES:fp32, as in 'encoder/*:fp32'")),
+        _ => Err(format!(
+            "`{text}` does not say which layers stay in fp32; give NAMES:fp32, as in 'encoder/*:fp32'"
+        )),
     }
 }
 
@@ -164,9 +166,7 @@ fn cached(
     match cache.find(&key) {
         Cached::Hit(plan) => match plan.fit(device)? {
             Opened::Fits(plan) => {
-                say_note(
-                    "the same was built before: the plan is taken from the cache (--no-cache builds anew)",
-                );
+                say_note("built before: the plan is taken from the cache (--no-cache builds it again)");
                 return Ok(plan);
             }
             // It would be built again after the cache, at every run.
@@ -193,7 +193,7 @@ fn cached(
 
 /// Reads `4G`, `512M`, `64K` or a number of bytes.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
-    let wrong = || format!("`{text}` is no number of bytes; give 4G, 512M, 64K or bytes");
+    let wrong = || format!("`{text}` is not a number of bytes; give 4G, 512M, 64K or bytes");
     let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {

@@ -275,7 +275,7 @@ fn has_extension(path: &Path, extension: &str) -> bool {
 fn check_target(path: &Path, args: &Run) -> Result<()> {
     ensure!(
         !has_extension(path, "npy"),
-        "-o wants an .npz file or a folder, not {}; a folder gets one .npy per output",
+        "cannot write the outputs to {}: give an .npz file, or a folder, which gets one .npy file per output",
         path.display()
     );
     if !has_extension(path, "npz") {

@@ -94,9 +94,7 @@ pub(crate) fn code_from(path: &Path, opening: &Opening) -> Result<CodeFrom> {
         CodeSource::Compile => CodeFrom::CompileHere,
         CodeSource::Signed => {
             if opening.trusted_key.is_empty() {
-                bail!(
-                    "--code signed wants the public keys of those whose plans are trusted: --trusted-key FILE"
-                );
+                bail!("--code signed needs the public keys that are trusted; add --trusted-key FILE");
             }
             if !load::is_plan(path) {
                 bail!("--code signed is for a plan, {} is none; its code would be made here", path.display());

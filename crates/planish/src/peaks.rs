@@ -7,7 +7,6 @@ use std::time::Duration;
 use planish_cpu::peak;
 use planish_kernel::Backend as _;
 
-use crate::device::Device;
 use crate::{Error, ErrorKind};
 
 /// What a file of peaks begins with.
@@ -110,20 +109,20 @@ impl Peaks {
 
     /// Measures a GPU: products of large matrices in FP32, TF32 and FP16 by the fastest kernel or library, and memory.
     #[cfg(all(feature = "build", feature = "cuda"))]
-    pub fn measure_gpu(device: Device, progress: &dyn Fn(&str, usize, usize)) -> Result<Peaks, Error> {
+    pub fn measure_gpu(device: crate::Device, progress: &dyn Fn(&str, usize, usize)) -> Result<Peaks, Error> {
         use crate::Precision;
         let name = device.describe()?;
-        let mut list = Vec::new();
+        let (product, mut list) = (gpu::product()?, Vec::new());
         let precisions = [("fp32", Precision::Fp32), ("tf32", Precision::Tf32), ("fp16", Precision::Fp16)];
         for (idx, (text, precision)) in precisions.into_iter().enumerate() {
             progress("measure the GPU", idx, precisions.len() + 1);
             let flop = 2.0 * gpu::SIDE.pow(3) as f64;
-            let per_second = flop / gpu::seconds(device, precision, gpu::product()?)?;
+            let per_second = flop / gpu::seconds(device, precision, &product)?;
             let name_of = format!("{text} gemm");
             list.push(Peak { device: name.clone(), name: name_of, per_second, unit: PeakUnit::Flop });
         }
         progress("measure the GPU", precisions.len(), precisions.len() + 1);
-        let per_second = gpu::COPIED_BYTES / gpu::seconds(device, Precision::Fp32, gpu::copy()?)?;
+        let per_second = gpu::COPIED_BYTES / gpu::seconds(device, Precision::Fp32, &gpu::copy()?)?;
         list.push(Peak { device: name, name: "memory copy".to_string(), per_second, unit: PeakUnit::Byte });
         Ok(Peaks { list })
     }
@@ -207,7 +206,7 @@ mod gpu {
 
     use planish_tensor::{DType, Tensor};
 
-    use crate::{Bindings, Builder, Device, Engine, Error, NetworkBuilder, Precision, View};
+    use crate::{Bindings, Builder, Device, Engine, Error, Model, NetworkBuilder, Precision, View};
 
     /// Rows, columns and depth of the product: large enough that launches and edges count for nothing.
     pub(super) const SIDE: usize = 8192;
@@ -219,30 +218,37 @@ mod gpu {
     const RUNS: usize = 30;
 
     /// The product of two large matrices.
-    pub(super) fn product() -> Result<NetworkBuilder, Error> {
+    pub(super) fn product() -> Result<Model, Error> {
         let mut net = NetworkBuilder::new("product");
         let x = net.input("x", DType::F32, &format!("{SIDE},{SIDE}")[..])?;
         let values = (0..SIDE * SIDE).map(|idx| ((idx % 251) as f32 - 125.0) / 1024.0).collect::<Vec<f32>>();
         let y = net.matmul(x, Tensor::new(&[SIDE, SIDE], values)?)?;
         net.output("y", y)?;
-        Ok(net)
+        Model::from_network(net)
     }
 
     /// One operation an element on a large vector.
-    pub(super) fn copy() -> Result<NetworkBuilder, Error> {
+    pub(super) fn copy() -> Result<Model, Error> {
         let mut net = NetworkBuilder::new("copy");
         let x = net.input("x", DType::F32, &format!("{COPIED}")[..])?;
         let y = net.relu(x)?;
         net.output("y", y)?;
-        Ok(net)
+        Model::from_network(net)
     }
 
     /// The time of the fastest run, on the device alone.
-    pub(super) fn seconds(device: Device, precision: Precision, net: NetworkBuilder) -> Result<f64, Error> {
-        let mut builder = Builder::from_network(net)?.device(device).precision(precision);
-        // The tuner's own comparisons are enough, the reference would take minutes.
-        builder.options_mut().verify = false;
-        let engine = Engine::new(builder.build()?, device)?;
+    pub(super) fn seconds(device: Device, precision: Precision, model: &Model) -> Result<f64, Error> {
+        let build = |sources: &str| {
+            let builder = Builder::from_model(model.clone()).device(device).precision(precision);
+            let level = u32::from(sources != "own");
+            let mut builder = builder.tune_level(level).tactic_sources(sources)?.strict(true);
+            // The reference would take minutes.
+            builder.options_mut().verify = false;
+            builder.build()
+        };
+        // A library's few proposals are measured in seconds; our own are many, so the cost model's choice is enough.
+        let plan = build("cublaslt").or_else(|_| build("own"))?;
+        let engine = Engine::new(plan, device)?;
         let mut context = engine.context()?;
         let port = &engine.inputs()[0];
         let dims = port.ty.as_tensor().and_then(|ty| ty.shape.as_ref()?.as_fixed()).unwrap_or_default();

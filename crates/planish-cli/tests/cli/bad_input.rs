@@ -166,7 +166,7 @@ fn outputs_that_cannot_be_written() {
         &folder,
         &["run", &model, "-o", &target("y.npy")],
         2,
-        "-o wants an .npz file or a folder, not {}/y.npy; a folder gets one .npy per output",
+        "cannot write the outputs to {}/y.npy: give an .npz file, or a folder, which gets one .npy file per output",
     );
     fs::create_dir(folder.path("taken.npz")).unwrap();
     fails(

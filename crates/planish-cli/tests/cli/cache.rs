@@ -122,7 +122,7 @@ fn tactics_are_chosen_by_source_time_and_workspace() {
     let known = "no tactics come from `cudn`; they come from own, reference, cublaslt, cudnn";
     fails(&["--tactic-sources", "+own,-cudn"], known);
     fails(&["--tactic-sources", "-own,-reference"], "nothing on this device can compute");
-    fails(&["--workspace", "lots"], "is no number of bytes");
+    fails(&["--workspace", "lots"], "is not a number of bytes");
     succeeds(&[&build[..], &["--tactic-sources", "+own,-cudnn", "--workspace", "4G"]].concat());
     let own = succeeds(&["inspect", &plan, "--layers"]).stdout;
     let said = succeeds(&[&build[..], &["--build-time", "0s"]].concat()).stderr;

@@ -68,7 +68,7 @@ fn commands_run_signed_plans_alone_where_that_is_asked_for() {
     let arguments =
         ["run", &model, "--random", "1", "--device", "cpu", "--code", "signed", "--trusted-key", &own];
     fails(&folder, &arguments, 2, line);
-    let line = "--code signed wants the public keys of those whose plans are trusted: --trusted-key FILE";
+    let line = "--code signed needs the public keys that are trusted; add --trusted-key FILE";
     fails(&folder, &["run", &plan, "--random", "1", "--device", "cpu", "--code", "signed"], 2, line);
     let line = "--trusted-key and --signature are for --code signed";
     fails(&folder, &["run", &plan, "--random", "1", "--device", "cpu", "--trusted-key", &own], 2, line);

@@ -61,7 +61,7 @@ impl IntoShape for Shape {
 impl IntoShape for &str {
     /// `batch,3,224,224`; an empty text is a scalar.
     fn into_shape(self) -> Result<Shape, String> {
-        format!("[{self}]").parse().map_err(|error| format!("`{self}` is no shape: {error}"))
+        format!("[{self}]").parse().map_err(|error| format!("`{self}` is not a shape: {error}"))
     }
 }
 
@@ -128,7 +128,7 @@ impl NetworkBuilder {
 
 fn number_of(number: f64, dtype: DType) -> Result<Tensor, String> {
     if !dtype.is_float() && number.fract() != 0.0 {
-        return Err(format!("{number} is no {dtype}"));
+        return Err(format!("{number} is not an {dtype}"));
     }
     Tensor::from_f64s(dtype, &[], &[number]).map_err(|error| error.to_string())
 }

@@ -66,7 +66,7 @@ fn shapes_of_inputs_are_numbers_symbols_or_text() {
     let c = net.input("c", DType::Bool, "");
     assert_eq!(ty("c", c, &net), "bool[]");
     let bad = message(net.input("d", DType::F32, "batch,,3"));
-    assert!(bad.starts_with("input `d`: `batch,,3` is no shape: "), "{bad}");
+    assert!(bad.starts_with("input `d`: `batch,,3` is not a shape: "), "{bad}");
     assert!(bad.ends_with("sizes are numbers and symbols, `batch,3,224,224` for one"), "{bad}");
 }
 
@@ -84,7 +84,7 @@ fn refusals_name_the_layer_and_its_inputs_and_what_to_try() {
     let types = message(net.add(image, mixed));
     assert!(types.contains("bring its inputs to one type with `cast`"), "{types}");
     let half = message(net.add(mixed, 0.5));
-    assert!(half.contains("0.5 is no i64; cast its other operand"), "{half}");
+    assert!(half.contains("0.5 is not an i64; cast its other operand"), "{half}");
     let axis = message(net.softmax(image, 7));
     assert!(axis.contains("check the layer's options"), "{axis}");
     let unknown = net.op_by_name("Sofmax", &[], &[Some(image)], 1).unwrap_err().to_string();
