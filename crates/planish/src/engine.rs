@@ -74,17 +74,17 @@ impl Engine {
 
     /// A context with as many threads as the plan was built for.
     pub fn context(&self) -> Result<Context, Error> {
-        Ok(self.inner.context()?)
+        self.inner.context()
     }
 
     /// A context with these options: threads, how it waits for a GPU, and over how many streams it spreads.
     pub fn context_with(&self, options: ContextOptions) -> Result<Context, Error> {
-        Ok(self.inner.context_with(options)?)
+        self.inner.context_with(options)
     }
 
     /// Contexts that threads take in turn.
     pub fn pool(&self, n_contexts: usize) -> Result<ContextPool, Error> {
-        Ok(self.inner.pool(n_contexts)?)
+        self.inner.pool(n_contexts)
     }
 
     /// Inputs with their types, in the model's order.
@@ -104,7 +104,7 @@ impl Engine {
 
     /// The memory that the plan needs at these sizes of its symbols, known before anything runs.
     pub fn memory_at(&self, sizes: &[(String, i64)]) -> Result<MemoryNeeds, Error> {
-        Ok(self.inner.memory_at(sizes)?)
+        self.inner.memory_at(sizes)
     }
 
     /// The memory of the plan's GPU at this moment; `None` for a plan on the CPU.
