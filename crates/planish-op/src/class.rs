@@ -116,6 +116,17 @@ pub enum Lowering {
     Never,
 }
 
+/// How much a pointwise operator rounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rounding {
+    /// Not at all: the result is an operand, but for its sign.
+    Exact,
+    /// The result is a rounding away from exact.
+    Once,
+    /// As a function that kernels approximate, or a quotient.
+    Function,
+}
+
 /// What a reduction makes of the elements of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reduction {

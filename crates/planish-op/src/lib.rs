@@ -20,7 +20,7 @@ mod value;
 pub mod window;
 
 pub use attribute::*;
-pub use class::{Class, Form, Kinds, Lowering, Reduce, Reduction};
+pub use class::{Class, Form, Kinds, Lowering, Reduce, Reduction, Rounding};
 pub use infer::infer;
 pub use limits::{DEFAULT_MAX_TRIPS, Limits, Meter, Stop};
 pub use op::{Attributes, Custom, OpSpec};

@@ -31,7 +31,8 @@ pub struct Custom {
 macro_rules! ops {
     (()
         pointwise { $(
-            $pointwise:ident $form:ident $kinds:ident $p_inputs:tt $p_lowering:ident { $($p_fields:tt)* }
+            $pointwise:ident $form:ident $kinds:ident $p_inputs:tt $p_lowering:ident $rounding:ident
+            { $($p_fields:tt)* }
         )* }
         reductions { $($reduction:ident $by:ident $r_lowering:ident)* }
         families { $($family:ident { $(
@@ -74,6 +75,13 @@ macro_rules! ops {
             pub fn kinds(self) -> Kinds {
                 match self {
                     $(Pointwise::$pointwise(_) => Kinds::$kinds,)*
+                }
+            }
+
+            /// How far its result may be from exact.
+            pub fn rounding(self) -> Rounding {
+                match self {
+                    $(Pointwise::$pointwise(_) => Rounding::$rounding,)*
                 }
             }
         }
@@ -295,7 +303,8 @@ macro_rules! dispatch_op {
 macro_rules! dispatch_rows {
     (($op:expr, $cx:expr, $flow:expr, $custom:expr)
         pointwise { $(
-            $pointwise:ident $form:ident $kinds:ident $p_inputs:tt $p_lowering:ident { $($p_fields:tt)* }
+            $pointwise:ident $form:ident $kinds:ident $p_inputs:tt $p_lowering:ident $rounding:ident
+            { $($p_fields:tt)* }
         )* }
         reductions { $($reduction:ident $by:ident $r_lowering:ident)* }
         families { $($family:ident { $(

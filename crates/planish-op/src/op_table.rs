@@ -6,7 +6,7 @@
 //! them. A field without a default is required.
 //!
 //! Columns ([`crate::Class`] and its neighbours say what the words mean):
-//! - pointwise: operator, form, element types, most inputs, lowering, attributes;
+//! - pointwise: operator, form, element types, most inputs, lowering, rounding, attributes;
 //! - reductions: operator, what it makes of a group, lowering; all have the same inputs and attributes;
 //! - families: operator, class, most inputs, lowering, function, attributes. The function stands in the module of
 //!   the family, in inference (`planish_op::infer`) as in the reference;
@@ -19,7 +19,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::ValueType;
 use crate::attribute::*;
-use crate::class::{Class, Form, Kinds, Lowering, Reduce, Reduction};
+use crate::class::{Class, Form, Kinds, Lowering, Reduce, Reduction, Rounding};
 use crate::op::ops;
 
 /// Gives the rows of the table to a macro, after the arguments in parentheses: `with_op_table!([path] arguments)`.
@@ -28,81 +28,81 @@ macro_rules! with_op_table {
     ([$($then:tt)*] $($arguments:tt)*) => { $($then)* ! { ($($arguments)*)
     // Element by element: one element of each input makes one of the output.
     pointwise {
-        // operator      form       element types inputs low
-        Abs             Unary      Number       1    Among {}
-        Acos            Unary      Real         1    Never {}
-        Acosh           Unary      Real         1    Never {}
-        Asin            Unary      Real         1    Never {}
-        Asinh           Unary      Real         1    Never {}
-        Atan            Unary      Real         1    Never {}
-        Atanh           Unary      Real         1    Never {}
-        Ceil            Unary      Real         1    Never {}
-        Cos             Unary      Real         1    Never {}
-        Cosh            Unary      Real         1    Never {}
-        Erf             Unary      Real         1    Among {}
-        Exp             Unary      Real         1    Never {}
-        Floor           Unary      Real         1    Never {}
-        Log             Unary      Real         1    Never {}
-        Neg             Unary      Signed       1    Among {}
-        Reciprocal      Unary      Real         1    Never {}
-        Round           Unary      Real         1    Never {}
-        Sigmoid         Unary      Real         1    Among {}
-        Sign            Unary      Number       1    Never {}
-        Sin             Unary      Real         1    Never {}
-        Sinh            Unary      Real         1    Never {}
-        Sqrt            Unary      Real         1    Never {}
-        Tan             Unary      Real         1    Never {}
-        Tanh            Unary      Real         1    Among {}
-        Not             Unary      Bool         1    Never {}
-        BitwiseNot      Unary      Int          1    Never {}
-        IsNaN           Predicate  AnyFloat     1    Never {}
-        IsInf           Predicate  AnyFloat     1    Never {
+        // operator      form       element types inputs low  rounding
+        Abs             Unary      Number       1    Among Exact    {}
+        Acos            Unary      Real         1    Never Function {}
+        Acosh           Unary      Real         1    Never Function {}
+        Asin            Unary      Real         1    Never Function {}
+        Asinh           Unary      Real         1    Never Function {}
+        Atan            Unary      Real         1    Never Function {}
+        Atanh           Unary      Real         1    Never Function {}
+        Ceil            Unary      Real         1    Never Once     {}
+        Cos             Unary      Real         1    Never Function {}
+        Cosh            Unary      Real         1    Never Function {}
+        Erf             Unary      Real         1    Among Function {}
+        Exp             Unary      Real         1    Never Function {}
+        Floor           Unary      Real         1    Never Once     {}
+        Log             Unary      Real         1    Never Function {}
+        Neg             Unary      Signed       1    Among Exact    {}
+        Reciprocal      Unary      Real         1    Never Function {}
+        Round           Unary      Real         1    Never Function {}
+        Sigmoid         Unary      Real         1    Among Function {}
+        Sign            Unary      Number       1    Never Once     {}
+        Sin             Unary      Real         1    Never Function {}
+        Sinh            Unary      Real         1    Never Function {}
+        Sqrt            Unary      Real         1    Never Function {}
+        Tan             Unary      Real         1    Never Function {}
+        Tanh            Unary      Real         1    Among Function {}
+        Not             Unary      Bool         1    Never Function {}
+        BitwiseNot      Unary      Int          1    Never Function {}
+        IsNaN           Predicate  AnyFloat     1    Never Function {}
+        IsInf           Predicate  AnyFloat     1    Never Function {
             detect_negative: bool = true, detect_positive: bool = true,
         }
-        Relu            Unary      Signed       1    Among {}
-        LeakyRelu       Unary      Real         1    Among { alpha: f32 = 0.01 }
-        Elu             Unary      Real         1    Among { alpha: f32 = 1.0 }
-        Selu            Unary      Real         1    Among {
+        Relu            Unary      Signed       1    Among Exact    {}
+        LeakyRelu       Unary      Real         1    Among Function { alpha: f32 = 0.01 }
+        Elu             Unary      Real         1    Among Function { alpha: f32 = 1.0 }
+        Selu            Unary      Real         1    Among Function {
             gamma: f32 = 1.050_701, alpha: f32 = 1.673_263_2,
         }
-        Celu            Unary      Real         1    Among { alpha: f32 = 1.0 }
-        Gelu            Unary      Real         1    Among {
+        Celu            Unary      Real         1    Among Function { alpha: f32 = 1.0 }
+        Gelu            Unary      Real         1    Among Function {
             approximate: GeluApproximation = GeluApproximation::None,
         }
-        HardSigmoid     Unary      Real         1    Among { beta: f32 = 0.5, alpha: f32 = 0.2 }
-        HardSwish       Unary      Real         1    Among {}
-        Mish            Unary      Real         1    Among {}
-        Softplus        Unary      Real         1    Among {}
-        Softsign        Unary      Real         1    Among {}
-        Swish           Unary      Real         1    Among { alpha: f32 = 1.0 }
-        Shrink          Unary      Number       1    Never { bias: f32 = 0.0, lambd: f32 = 0.5 }
-        ThresholdedRelu Unary      Real         1    Never { alpha: f32 = 1.0 }
-        Clip            Unary      Number       3    Among {}
-        PRelu           Binary     Number       2    Among {}
-        Add             Binary     Number       2    Among {}
-        Sub             Binary     Number       2    Among {}
-        Mul             Binary     Number       2    Among {}
-        Div             Binary     Number       2    Among {}
-        Pow             Binary     Number       2    Never {}
-        Mod             Binary     Number       2    Never { fmod: bool = false }
-        Min             Variadic   Number       any  Among {}
-        Max             Variadic   Number       any  Among {}
-        Sum             Variadic   Real         any  Among {}
-        Mean            Variadic   Real         any  Never {}
-        Equal           Comparison NumberOrBool 2    Never {}
-        Greater         Comparison Number       2    Never {}
-        GreaterOrEqual  Comparison Number       2    Never {}
-        Less            Comparison Number       2    Never {}
-        LessOrEqual     Comparison Number       2    Never {}
-        And             Binary     Bool         2    Never {}
-        Or              Binary     Bool         2    Never {}
-        Xor             Binary     Bool         2    Never {}
-        BitwiseAnd      Binary     Int          2    Never {}
-        BitwiseOr       Binary     Int          2    Never {}
-        BitwiseXor      Binary     Int          2    Never {}
-        BitShift        Binary     Unsigned     2    Never { direction: BitShiftDirection }
-        Where           Select     Any          3    Among {}
-        Cast            Unary      Any          1    Never {
+        HardSigmoid     Unary      Real         1    Among Function { beta: f32 = 0.5, alpha: f32 = 0.2 }
+        HardSwish       Unary      Real         1    Among Function {}
+        Mish            Unary      Real         1    Among Function {}
+        Softplus        Unary      Real         1    Among Function {}
+        Softsign        Unary      Real         1    Among Function {}
+        Swish           Unary      Real         1    Among Function { alpha: f32 = 1.0 }
+        Shrink          Unary      Number       1    Never Function { bias: f32 = 0.0, lambd: f32 = 0.5 }
+        ThresholdedRelu Unary      Real         1    Never Function { alpha: f32 = 1.0 }
+        Clip            Unary      Number       3    Among Once     {}
+        PRelu           Binary     Number       2    Among Function {}
+        Add             Binary     Number       2    Among Once     {}
+        Sub             Binary     Number       2    Among Once     {}
+        Mul             Binary     Number       2    Among Once     {}
+        Div             Binary     Number       2    Among Function {}
+        Pow             Binary     Number       2    Never Function {}
+        Mod             Binary     Number       2    Never Function { fmod: bool = false }
+        Min             Variadic   Number       any  Among Exact    {}
+        Max             Variadic   Number       any  Among Exact    {}
+        Sum             Variadic   Real         any  Among Function {}
+        Mean            Variadic   Real         any  Never Function {}
+        Equal           Comparison NumberOrBool 2    Never Function {}
+        Greater         Comparison Number       2    Never Function {}
+        GreaterOrEqual  Comparison Number       2    Never Function {}
+        Less            Comparison Number       2    Never Function {}
+        LessOrEqual     Comparison Number       2    Never Function {}
+        And             Binary     Bool         2    Never Function {}
+        Or              Binary     Bool         2    Never Function {}
+        Xor             Binary     Bool         2    Never Function {}
+        BitwiseAnd      Binary     Int          2    Never Function {}
+        BitwiseOr       Binary     Int          2    Never Function {}
+        BitwiseXor      Binary     Int          2    Never Function {}
+        BitShift        Binary     Unsigned     2    Never Function { direction: BitShiftDirection }
+        Where           Select     Any          3    Among Exact    {}
+        Cast            Unary      Any          1    Never Once     {
             round_mode: CastRounding = CastRounding::Up, saturate: bool = true, to: DType,
         }
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use planish_kernel::{Ref, Region};
-use planish_op::{Op, Value};
+use planish_op::{Op, Rounding, Value};
 use planish_reference::evaluate;
 use planish_tensor::Tensor;
 
@@ -173,7 +173,7 @@ impl<'a> Exact<'a> {
             return Ok(vec![Some(slack)]);
         }
         if !is_moved {
-            let exact = op.is_pointwise() && rounds_little(op) || is_movement(op);
+            let exact = rounds_little(op) || is_movement(op);
             return Ok(values.iter().map(|value| if exact { None } else { rounding(value) }).collect());
         }
         if passes_slack_as_values(op) {
@@ -231,23 +231,7 @@ fn floats(value: &Value) -> Vec<f64> {
 /// Element-wise operators whose result is a rounding away from exact: what they add to the error of a sum after them
 /// is within what the sum is allowed.
 fn rounds_little(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Abs(_)
-            | Op::Add(_)
-            | Op::Cast(_)
-            | Op::Ceil(_)
-            | Op::Clip(_)
-            | Op::Floor(_)
-            | Op::Max(_)
-            | Op::Min(_)
-            | Op::Mul(_)
-            | Op::Neg(_)
-            | Op::Relu(_)
-            | Op::Sign(_)
-            | Op::Sub(_)
-            | Op::Where(_)
-    )
+    op.as_pointwise().is_some_and(|op| matches!(op.rounding(), Rounding::Exact | Rounding::Once))
 }
 
 /// Operators that make of errors what they make of values: they move, average or take the largest.

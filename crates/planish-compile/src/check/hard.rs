@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use planish_kernel::{Backend, Operand, Problem, Tactic};
-use planish_op::{Class, Op, Value};
+use planish_op::{Class, Op, Rounding, Value};
 use planish_plan::{Check, Outcome, Plan, Program, StepKind};
 use planish_runtime::problem_of;
 use planish_tensor::{DType, Tensor};
@@ -165,10 +165,7 @@ fn kind(problem: &Problem) -> Option<Kind> {
 
 /// Operators on single elements that round nothing.
 fn is_chosen(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Abs(_) | Op::Neg(_) | Op::Relu(_) | Op::Max(_) | Op::Min(_) | Op::Where(_) | Op::Identity(_)
-    )
+    matches!(op, Op::Identity(_)) || op.as_pointwise().is_some_and(|op| op.rounding() == Rounding::Exact)
 }
 
 /// Movement whose places are values: they must be valid. Tile and Pad are given numbers of elements.
