@@ -281,7 +281,7 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     options.build_time = building.build_time;
     options.workspace = building.workspace;
     if let Some(sources) = &building.tactic_sources {
-        options.set_tactic_sources(sources).context("--tactic-sources")?;
+        options.set_tactic_sources(sources, &planish::tactic_sources()).context("--tactic-sources")?;
     }
     Ok(builder)
 }

@@ -186,7 +186,7 @@ impl Runs<'_> {
         let plan = engine.plan();
         let seed = steps::seed_of(plan);
         let host = &backends[0];
-        let others = host.other_kernels();
+        let others = host.host().and_then(|host| host.other_kernels());
         let witness = others.as_deref().unwrap_or(&**host);
         let mut steps = Steps::new(engine, weights, witness, options.threads, options.progress.clone());
         let mut checks: Vec<Check> = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use planish_kernel::{Arithmetic, Backend, Candidate, Problem, TACTIC_SOURCES};
+use planish_kernel::{Arithmetic, Backend, Candidate, Problem, REFERENCE_SOURCE, Tactic};
 use planish_plan::Profile;
 use planish_tensor::DType;
 
@@ -206,7 +206,12 @@ impl BuildOptions {
         match name {
             "precision" => self.precision = Precision::named(value)?,
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
-            "tactic_sources" => self.set_tactic_sources(value).ok()?,
+            "tactic_sources" => {
+                // A source that is not known here gives no tactics.
+                let known: Vec<&str> =
+                    value.split(',').map(|part| part.trim_start_matches(['+', '-'])).collect();
+                self.set_tactic_sources(value, &known).ok()?
+            }
             "build_time_ms" => self.build_time = Some(Duration::from_millis(value.parse().ok()?)),
             "workspace" => self.workspace = Some(value.parse().ok()?),
             "threads" => self.threads = value.parse().ok().filter(|threads| *threads > 0)?,
@@ -236,10 +241,9 @@ impl BuildOptions {
 
     /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`: all are in from the start, the last word
     /// on each counts. Names alone, as in `own` or `own,cublaslt`, leave all others out but the reference, which
-    /// computes what nothing else does.
-    pub fn set_tactic_sources(&mut self, list: &str) -> Result<(), BuildError> {
+    /// computes what nothing else does. `known` are the sources of all backends ([`planish_kernel::Compiler::sources`]).
+    pub fn set_tactic_sources(&mut self, list: &str, known: &[&str]) -> Result<(), BuildError> {
         let wrong = |message: String| Err(BuildError::new(BuildErrorKind::BadOption, message));
-        let known = TACTIC_SOURCES.join(", ");
         let parts = || list.split(',').map(str::trim).filter(|part| !part.is_empty());
         let is_signed = |part: &str| part.starts_with(['+', '-']);
         let signed = parts().any(is_signed);
@@ -251,12 +255,13 @@ impl BuildOptions {
         }
         let mut sources = Vec::new();
         if !signed && parts().next().is_some() {
-            let others = TACTIC_SOURCES.iter().filter(|name| **name != "reference");
+            let others = known.iter().filter(|name| **name != REFERENCE_SOURCE);
             sources.extend(others.map(|name| (false, name.to_string())));
         }
         for part in parts() {
             let name = part.trim_start_matches(['+', '-']);
-            if !TACTIC_SOURCES.contains(&name) {
+            if !known.contains(&name) {
+                let known = known.join(", ");
                 return wrong(format!("no tactics come from `{name}`; they come from {known}"));
             }
             sources.push((!part.starts_with('-'), name.to_string()));
@@ -268,7 +273,7 @@ impl BuildOptions {
     /// Whether a candidate may be used, as far as its name and source tell.
     pub(crate) fn takes(&self, backend: &dyn Backend, candidate: &Candidate) -> bool {
         self.takes_source(backend.source(&candidate.tactic))
-            && (candidate.slow || self.allows(&candidate.tactic.name))
+            && (candidate.slow || self.allows(backend, &candidate.tactic))
     }
 
     /// Whether tactics of this source may be used.
@@ -278,9 +283,9 @@ impl BuildOptions {
     }
 
     /// Whether a tactic may be used.
-    fn allows(&self, tactic: &str) -> bool {
-        let banned = self.banned_tactics.iter().any(|part| tactic.contains(part.as_str()));
-        !banned && (self.winograd || !tactic.contains("winograd"))
+    fn allows(&self, backend: &dyn Backend, tactic: &Tactic) -> bool {
+        let banned = self.banned_tactics.iter().any(|part| tactic.name.contains(part.as_str()));
+        !banned && (self.winograd || backend.error_growth(tactic) <= 1.0)
     }
 }
 
@@ -312,17 +317,22 @@ mod tests {
 
     #[test]
     fn sources_have_names() {
+        const KNOWN: &[&str] = &["own", "reference", "cublaslt", "cudnn"];
         let mut options = BuildOptions::default();
-        options.set_tactic_sources("-reference, +own,-cudnn,+cudnn").unwrap();
+        options.set_tactic_sources("-reference, +own,-cudnn,+cudnn", KNOWN).unwrap();
         assert_eq!(options.tactic_sources.len(), 4);
-        let error = options.set_tactic_sources("+own,-tensorrt").unwrap_err();
+        let error = options.set_tactic_sources("+own,-tensorrt", KNOWN).unwrap_err();
         assert_eq!(*error.kind(), BuildErrorKind::BadOption);
         let text = error.to_string();
         assert_eq!(text, "no tactics come from `tensorrt`; they come from own, reference, cublaslt, cudnn");
         assert!(
-            options.set_tactic_sources("+own,cudnn").unwrap_err().to_string().contains("neither + nor -")
+            options
+                .set_tactic_sources("+own,cudnn", KNOWN)
+                .unwrap_err()
+                .to_string()
+                .contains("neither + nor -")
         );
-        options.set_tactic_sources("own").unwrap();
+        options.set_tactic_sources("own", KNOWN).unwrap();
         let again = BuildOptions::from_text(&options.text()).0;
         for options in [options, again] {
             let last = |source: &str| options.tactic_sources.iter().rev().find(|(_, name)| name == source);

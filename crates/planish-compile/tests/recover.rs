@@ -6,7 +6,7 @@ use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build, recover}
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, KernelError, Target};
+use planish_kernel::{Backend, Compiler, KernelError, Target};
 use planish_op::Value;
 use planish_plan::{Plan, Profile, SymbolRange, Weight};
 use planish_runtime::Engine;

@@ -9,8 +9,8 @@
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
 use planish_kernel::{
-    Address, Backend, Budget, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region,
-    RegionNode,
+    Address, Budget, Call, Compiler, Device, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref,
+    Region, RegionNode,
 };
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};

@@ -15,8 +15,8 @@ use planish_cpu::peak;
 use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
 use planish_kernel::{
-    Address, Backend, Budget, Call, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref, Region,
-    RegionNode,
+    Address, Budget, Call, Compiler, Device, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref,
+    Region, RegionNode,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::*;

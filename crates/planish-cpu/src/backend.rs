@@ -1,8 +1,9 @@
 //! `Cpu`: the backend, a table of kernel families over host memory and the thread pool.
 
 use planish_kernel::{
-    Address, Backend, Budget, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, MemoryKind,
-    Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Address, Arithmetic, Backend, Budget, Call, Candidate, Compiler, Device, Host, Kernel, KernelError,
+    KernelErrorKind, Memory, MemoryKind, OWN_SOURCE, Operand, PackedWeight, Prices, Problem, Proposal, Queue,
+    QueueOptions, REFERENCE_SOURCE, Region, Tactic, Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
@@ -49,6 +50,19 @@ const FAMILIES: &[&dyn Family] = &[
     &TopKFamily,
     &Reference,
 ];
+
+/// Where its tactics come from.
+pub const SOURCES: &[&str] = &[OWN_SOURCE, REFERENCE_SOURCE];
+
+/// A step costs what cold descriptions and a fork and join cost, a reorder reads and writes at some 8 bytes a nanosecond,
+/// and nothing is transferred.
+const PRICES: Prices = Prices {
+    step_ns: 1_500.0,
+    reorder_ns: 1_500.0,
+    reorder_ns_per_byte: 0.25,
+    transfer_ns_per_byte: 0.0,
+    transfer_ns: 0.0,
+};
 
 /// The most operands of a step whose pointers are kept on the stack of a launch.
 const MAX_STACK_OPERANDS: usize = 16;
@@ -104,10 +118,12 @@ impl Backend for Cpu {
         }
     }
 
-    fn memory_kind(&self) -> MemoryKind {
-        MemoryKind::Host
+    fn host(&self) -> Option<&dyn Host> {
+        Some(self)
     }
+}
 
+impl Compiler for Cpu {
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         regions::propose(whole)
     }
@@ -144,6 +160,35 @@ impl Backend for Cpu {
         Cpu::family(tactic).map_or(Vec::new(), |family| family.in_place(self.isa, problem))
     }
 
+    fn sources(&self) -> &'static [&'static str] {
+        SOURCES
+    }
+
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        match self.checks_results(tactic) {
+            true => REFERENCE_SOURCE,
+            false => OWN_SOURCE,
+        }
+    }
+
+    fn prices(&self) -> Prices {
+        PRICES
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        &[Arithmetic::F32]
+    }
+
+    fn error_growth(&self, tactic: &Tactic) -> f64 {
+        Cpu::family(tactic).map_or(1.0, |family| family.error_growth(self.isa, tactic))
+    }
+}
+
+impl Device for Cpu {
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let family = Cpu::family(tactic)?;
         // For all families at once: most of them never look whether an operand is packed.
@@ -158,6 +203,20 @@ impl Backend for Cpu {
         Ok(Box::new(Prepared { workspace: work.workspace_bytes(problem.threads.max(1)), work }))
     }
 
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        Ok(Box::new(HostMemory::new(bytes)?))
+    }
+
+    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        Ok(Box::new(HostQueue::new(options.threads)))
+    }
+
+    fn checks_results(&self, tactic: &Tactic) -> bool {
+        tactic.name == Reference.name()
+    }
+}
+
+impl Host for Cpu {
     fn evaluate(
         &self,
         region: &Region,
@@ -171,14 +230,6 @@ impl Backend for Cpu {
         let all = Isa::available();
         let narrower = all.iter().position(|isa| *isa == self.isa)?.checked_sub(1)?;
         Some(Box::new(Cpu::with_isa(all[narrower])))
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
-        Ok(Box::new(HostMemory::new(bytes)?))
-    }
-
-    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
-        Ok(Box::new(HostQueue::new(options.threads)))
     }
 }
 

@@ -44,6 +44,12 @@ pub(crate) trait Family: Sync {
         Ok(Vec::new())
     }
 
+    /// As [`planish_kernel::Compiler::error_growth`].
+    fn error_growth(&self, isa: Isa, tactic: &Tactic) -> f64 {
+        let _ = (isa, tactic);
+        1.0
+    }
+
     /// Which outputs may lie upon which inputs, as `(output, input)`; the same for all of a family's tactics.
     fn in_place(&self, isa: Isa, problem: &Problem) -> Vec<(usize, usize)> {
         let _ = (isa, problem);

@@ -42,7 +42,7 @@ mod shared;
 #[cfg(test)]
 mod trial;
 
-pub use backend::Cpu;
+pub use backend::{Cpu, SOURCES};
 pub use evaluate::evaluate_region;
 
 #[cfg(test)]

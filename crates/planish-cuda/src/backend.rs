@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use planish_kernel::{
-    Address, Backend, Budget, Call, Candidate, Code, Event, Kernel, KernelError, KernelErrorKind, Memory,
-    MemoryInfo, MemoryKind, Operand, PackedWeight, Problem, Proposal, Queue, QueueOptions, Ref, Region,
-    Tactic, Target, Whole, source_of_family,
+    Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Kernel,
+    KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedWeight, Prices,
+    Problem, Proposal, Queue, QueueOptions, Ref, Tactic, Target, Whole,
 };
-use planish_op::{Op, Value};
+use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::code::{CodeSet, Loaded};
@@ -50,6 +50,24 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::scatter::Scatter,
 ];
 
+/// Where its tactics come from.
+pub const SOURCES: &[&str] = &[OWN_SOURCE, "cublaslt", "cudnn"];
+
+/// What products can be taken in, by our own kernels or a library.
+pub(crate) const ARITHMETICS: &[Arithmetic] =
+    &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16];
+
+/// Launches are replayed: what lies between two of them is part of their measured times, so a step costs little besides.
+/// Memory moves some 2,000 bytes a nanosecond, read and written, and a bus 25 bytes a nanosecond, after some
+/// microseconds (an H200; others are slower by less than these prices decide).
+pub(crate) const PRICES: Prices = Prices {
+    step_ns: 300.0,
+    reorder_ns: 2_500.0,
+    reorder_ns_per_byte: 0.001,
+    transfer_ns_per_byte: 0.04,
+    transfer_ns: 8_000.0,
+};
+
 pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelError> {
     let prefix = tactic.name.split('_').next().unwrap_or_default();
     FAMILIES.iter().copied().find(|family| family.name() == prefix).ok_or_else(|| {
@@ -82,7 +100,7 @@ pub(crate) fn check_packed(
 
 /// The families of the sources that `takes` names.
 fn families_from(takes: &dyn Fn(&str) -> bool) -> impl Iterator<Item = &'static dyn Family> {
-    FAMILIES.iter().copied().filter(move |family| takes(source_of_family(family.name())))
+    FAMILIES.iter().copied().filter(move |family| takes(family.source()))
 }
 
 /// What a plan that calls a library says that it needs: this very version, for which its algorithms were chosen.
@@ -174,15 +192,21 @@ impl Backend for Cuda {
         }
     }
 
-    fn memory_kind(&self) -> MemoryKind {
-        MemoryKind::Device
+    fn provides(&self, need: &str) -> bool {
+        let library =
+            [Which::CublasLt, Which::Cudnn].into_iter().find(|which| need.starts_with(which.need()));
+        match library {
+            Some(which) => need_of(which).is_some_and(|own| own == need),
+            None => self.target().needs.iter().any(|own| own == need),
+        }
     }
 
-    /// All of a process share a GPU's primary context.
-    fn memory_space(&self) -> usize {
-        self.shared.context.device_number()
+    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
+        Ok(Some(Arc::new(Cuda::with_code(self, code))))
     }
+}
 
+impl Compiler for Cuda {
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         regions::propose(whole)
     }
@@ -202,22 +226,13 @@ impl Backend for Cuda {
 
     fn versions(&self, takes: &dyn Fn(&str) -> bool) -> Vec<String> {
         let libraries = families_from(takes).filter_map(|family| family.needs());
-        let compiler = takes("own").then_some(Which::Nvrtc);
+        let compiler = takes(OWN_SOURCE).then_some(Which::Nvrtc);
         libraries.chain(compiler).filter_map(need_of).collect()
     }
 
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         let library = family_of(tactic).ok().and_then(|family| family.needs());
         library.and_then(need_of).into_iter().collect()
-    }
-
-    fn provides(&self, need: &str) -> bool {
-        let library =
-            [Which::CublasLt, Which::Cudnn].into_iter().find(|which| need.starts_with(which.need()));
-        match library {
-            Some(which) => need_of(which).is_some_and(|own| own == need),
-            None => self.target().needs.iter().any(|own| own == need),
-        }
     }
 
     fn pack(
@@ -248,6 +263,38 @@ impl Backend for Cuda {
         family_of(tactic).map_or(Vec::new(), |family| family.in_place(problem, tactic))
     }
 
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        let sources = family_of(tactic)?.sources(self.gpu(), problem, tactic)?;
+        sources.iter().map(|source| self.code.compiled(source, self.gpu())).collect()
+    }
+
+    fn sources(&self) -> &'static [&'static str] {
+        SOURCES
+    }
+
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        family_of(tactic).map_or(OWN_SOURCE, |family| family.source())
+    }
+
+    fn prices(&self) -> Prices {
+        PRICES
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        ARITHMETICS
+    }
+}
+
+impl Device for Cuda {
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    /// All of a process share a GPU's primary context.
+    fn memory_space(&self) -> usize {
+        self.shared.context.device_number()
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let family = family_of(tactic)?;
         check_packed(family, problem, tactic)?;
@@ -262,24 +309,6 @@ impl Backend for Cuda {
         let code: Vec<Arc<Module>> = sources.iter().map(module).collect::<Result<_, _>>()?;
         let work = family.prepare(self, problem, tactic, &code)?;
         Ok(Box::new(Prepared { work, context: Arc::clone(&self.shared.context) }))
-    }
-
-    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
-        let sources = family_of(tactic)?.sources(self.gpu(), problem, tactic)?;
-        sources.iter().map(|source| self.code.compiled(source, self.gpu())).collect()
-    }
-
-    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
-        Ok(Some(Arc::new(Cuda::with_code(self, code))))
-    }
-
-    fn evaluate(
-        &self,
-        region: &Region,
-        _inputs: &[Option<Value>],
-        _max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
-        Err(KernelError::unsupported(format!("{} is not evaluated on a GPU", region.ops())))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {

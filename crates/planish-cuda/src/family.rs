@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Budget, Call, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_kernel::{
+    Budget, Call, Candidate, KernelError, KernelErrorKind, OWN_SOURCE, PackedWeight, Problem, Tactic,
+};
 use planish_tensor::Tensor;
 
 use crate::backend::Cuda;
@@ -15,6 +17,11 @@ use crate::source::Source;
 /// A family of tactics. The names of its tactics begin with the family's name and `_`.
 pub(crate) trait Family: Sync {
     fn name(&self) -> &'static str;
+
+    /// Which of [`crate::SOURCES`] its tactics come from.
+    fn source(&self) -> &'static str {
+        OWN_SOURCE
+    }
 
     /// Ways to compute the problem on this GPU, the likely fastest first. Operands come with dense strides;
     /// each candidate says which layouts it wants. Pure.

@@ -44,7 +44,7 @@ mod steps;
 #[cfg(test)]
 mod trial;
 
-pub use backend::Cuda;
+pub use backend::{Cuda, SOURCES};
 pub use error::{CudaError, CudaErrorKind};
 pub use formats::unpack;
 pub use gpu::Gpu;

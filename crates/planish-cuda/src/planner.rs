@@ -2,13 +2,12 @@
 //! plans can be looked at on any machine; it has no memory and runs nothing.
 
 use planish_kernel::{
-    Backend, Budget, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem, Proposal,
-    Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Arithmetic, Backend, Budget, Candidate, Compiler, Device, Kernel, KernelError, Memory, MemoryKind,
+    OWN_SOURCE, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target, Whole,
 };
-use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
-use crate::backend::{FAMILIES, family_of};
+use crate::backend::{ARITHMETICS, FAMILIES, PRICES, SOURCES, family_of};
 use crate::formats;
 use crate::gpu::Gpu;
 use crate::regions;
@@ -49,11 +48,9 @@ impl Backend for Planner {
             device: self.device.clone(),
         }
     }
+}
 
-    fn memory_kind(&self) -> MemoryKind {
-        MemoryKind::Device
-    }
-
+impl Compiler for Planner {
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         regions::propose(whole)
     }
@@ -90,16 +87,29 @@ impl Backend for Planner {
         family_of(tactic).map_or(Vec::new(), |family| family.in_place(problem, tactic))
     }
 
-    fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
-        Err(self.absent())
+    fn sources(&self) -> &'static [&'static str] {
+        SOURCES
     }
 
-    fn evaluate(
-        &self,
-        _region: &Region,
-        _inputs: &[Option<Value>],
-        _max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        family_of(tactic).map_or(OWN_SOURCE, |family| family.source())
+    }
+
+    fn prices(&self) -> Prices {
+        PRICES
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        ARITHMETICS
+    }
+}
+
+impl Device for Planner {
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         Err(self.absent())
     }
 

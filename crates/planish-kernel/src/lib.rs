@@ -11,7 +11,8 @@
 //! - [`norm`], [`resize`] and [`attention`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
-//! - [`Backend`]: who proposes regions and candidates, packs weights, prepares kernels and owns memory;
+//! - [`Backend`]: one that can compute, by its sides: [`Compiler`] proposes regions and candidates and packs weights,
+//!   [`Device`] prepares kernels and owns memory, [`Host`] evaluates regions on host values;
 //! - [`Queue`], [`Event`] and [`CapturedGraph`]: where launches are put, in what order, and how they are replayed;
 //! - [`Code`]: compiled code that a plan carries for its kernels.
 //!
@@ -22,6 +23,8 @@ pub mod axes;
 mod backend;
 mod budget;
 mod code;
+mod compiler;
+mod device;
 mod error;
 mod fault;
 pub mod movement;
@@ -40,11 +43,11 @@ mod tactic;
 mod types;
 mod whole;
 
-pub use backend::{
-    Address, Backend, Call, Kernel, Memory, MemoryInfo, MemoryKind, Prices, Target, source_of_family,
-};
+pub use backend::{Backend, Host, Target};
 pub use budget::Budget;
 pub use code::Code;
+pub use compiler::{Compiler, OWN_SOURCE, Prices, REFERENCE_SOURCE};
+pub use device::{Address, Call, Device, Kernel, Memory, MemoryInfo, MemoryKind};
 pub use error::{KernelError, KernelErrorKind};
 pub use fault::Fault;
 pub use operand::{Layout, Operand, layouts_for};
@@ -54,6 +57,6 @@ pub use product::product_sizes;
 pub use queue::{CapturedGraph, Event, Queue, QueueOptions, Wait};
 pub use region::{Ref, Region, RegionNode};
 pub use regions::Fusion;
-pub use tactic::{Candidate, PackedWeight, TACTIC_SOURCES, Tactic, Want};
+pub use tactic::{Candidate, PackedWeight, Tactic, Want};
 pub use types::Inner;
 pub use whole::{Proposal, Whole};

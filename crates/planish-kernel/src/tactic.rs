@@ -4,9 +4,6 @@ use std::fmt;
 
 use crate::{Layout, Operand, Problem};
 
-/// Where tactics may come from: kernels of Planish itself, the slow reference, NVIDIA's libraries.
-pub const TACTIC_SOURCES: [&str; 4] = ["own", "reference", "cublaslt", "cudnn"];
-
 /// One named way to solve a problem. The name holds all that the backend needs to prepare it again from a
 /// plan, as in `conv_winograd4_f32_14x32_avx512`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

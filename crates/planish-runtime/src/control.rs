@@ -286,10 +286,8 @@ impl Bodies<'_, '_, '_> {
 
     fn evaluate(&self, op: Op, inputs: Vec<Option<Value>>) -> Result<Value, RunError> {
         let region = Region::single(op, inputs.len() as u32, 1);
-        let backend = &self.run.core.backends[self.step.target as usize];
         let room = usize::try_from(self.run.queues.meter.room()).unwrap_or(usize::MAX);
-        let mut outputs =
-            backend.evaluate(&region, &inputs, room).map_err(|error| RunError::at(&self.step.name, error))?;
+        let mut outputs = self.run.core.evaluate(self.step, &region, &inputs, room)?;
         outputs.pop().ok_or_else(|| self.bad("nothing was made"))
     }
 }

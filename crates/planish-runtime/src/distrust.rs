@@ -5,7 +5,7 @@
 //! any memory, the outputs of a step must be what inference makes of its inputs, and they must lie apart from each
 //! other and from its inputs, but where the backend says that the tactic may write over one.
 
-use planish_kernel::{Backend, MemoryKind, Operand, Problem, Ref, Tactic, Within};
+use planish_kernel::{Backend, Operand, Problem, Ref, Tactic, Within};
 use planish_op::infer::{Content, InferInput, Inference};
 use planish_op::{TensorType, ValueType, infer};
 use planish_plan::{Program, Step};
@@ -15,9 +15,6 @@ use crate::error::{RunError, RunErrorKind};
 
 /// No operand is larger: far more than any machine has, and sums of many still fit 64 bits.
 const MAX_BYTES: usize = 1 << 46;
-
-/// The reference computes on copies and compares what it made before it writes, so it needs no inference.
-const REFERENCE: &str = "reference";
 
 /// Whether operands fit into memory, and parts into what they are parts of. `roots` and `offsets` are by value.
 pub(crate) fn check_operands(
@@ -56,7 +53,7 @@ pub(crate) fn check_problem(
     tactic: &Tactic,
     backend: &dyn Backend,
 ) -> Result<(), RunError> {
-    if tactic.name == REFERENCE && backend.memory_kind() == MemoryKind::Host {
+    if backend.checks_results(tactic) {
         return Ok(());
     }
     match mismatch(step, problem) {

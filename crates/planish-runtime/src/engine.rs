@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use planish_kernel::{Backend, Memory, MemoryKind, Target};
-use planish_op::{Limits, ValueType};
+use planish_kernel::{Backend, Memory, MemoryKind, Region, Target};
+use planish_op::{Limits, Value, ValueType};
 use planish_plan::{Control, Plan, Program, Role, Step, StepKind};
 use planish_tensor::DefaultFloatMode;
 
@@ -131,6 +131,22 @@ impl Core {
 
     pub(crate) fn output_idx(&self, name: &str) -> Result<usize, RunError> {
         port_idx("output", &self.output_names, name)
+    }
+
+    /// Computes a step on host values.
+    pub(crate) fn evaluate(
+        &self,
+        step: &Step,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, RunError> {
+        let backend = &self.backends[step.target as usize];
+        let host = backend.host().ok_or_else(|| {
+            let why = format!("step `{}` works on the host, {} is none", step.name, backend.name());
+            RunError::needs_rebuild(why)
+        })?;
+        host.evaluate(region, inputs, max_bytes).map_err(|error| RunError::at(&step.name, error))
     }
 
     /// The plan's device.
@@ -267,6 +283,11 @@ impl Engine {
 
     pub fn plan(&self) -> &Plan {
         &self.core.plan
+    }
+
+    /// Who runs the steps of a target of the plan.
+    pub fn backend(&self, target: u32) -> &dyn Backend {
+        &*self.core.backends[target as usize]
     }
 
     /// Inputs with their types, in the model's order.

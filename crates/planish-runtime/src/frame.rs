@@ -230,9 +230,7 @@ impl Frame {
             Action::Evaluate => {
                 let inputs = self.memory.host_inputs(run, resolved, record, &step.inputs)?;
                 let room = usize::try_from(run.queues.meter.room()).unwrap_or(usize::MAX);
-                run.core.backends[record.target as usize]
-                    .evaluate(&record.region, &inputs, room)
-                    .map_err(|error| RunError::at(&record.name, error))?
+                run.core.evaluate(record, &record.region, &inputs, room)?
             }
             Action::Control => {
                 let inputs = self.memory.host_inputs(run, resolved, record, &step.inputs)?;

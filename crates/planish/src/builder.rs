@@ -105,7 +105,7 @@ impl Builder {
 
     /// Takes sources of tactics in or leaves them out, as in `+own,-cudnn`.
     pub fn tactic_sources(mut self, list: &str) -> Result<Builder, Error> {
-        self.options.set_tactic_sources(list)?;
+        self.options.set_tactic_sources(list, &crate::tactic_sources())?;
         Ok(self)
     }
 

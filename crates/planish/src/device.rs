@@ -52,6 +52,22 @@ impl FromStr for Device {
     }
 }
 
+/// Where tactics may come from, of all backends in this build: the names that `--tactic-sources` and
+/// [`crate::Builder::tactic_sources`] take.
+///
+/// ```
+/// assert!(planish::tactic_sources().contains(&"own"));
+/// ```
+pub fn tactic_sources() -> Vec<&'static str> {
+    #[cfg(feature = "cuda")]
+    let others = planish_cuda::SOURCES;
+    #[cfg(not(feature = "cuda"))]
+    let others: &[&str] = &[];
+    let mut all: Vec<&str> = planish_cpu::SOURCES.to_vec();
+    all.extend(others.iter().filter(|name| !planish_cpu::SOURCES.contains(name)));
+    all
+}
+
 impl Device {
     /// This device, with `Auto` settled: the first GPU where there is one that works, else the CPU.
     pub fn settled(self) -> Device {

@@ -235,7 +235,7 @@ mod summary;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
-pub use device::Device;
+pub use device::{Device, tactic_sources};
 pub use engine::Engine;
 #[cfg(feature = "build")]
 pub use model::Model;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use planish_compile::{BuildOptions, Built, Progress, TimingCache, recover};
 use planish_cpu::Cpu;
-use planish_kernel::{Backend, KernelError, Target};
+use planish_kernel::{Compiler, KernelError, Target};
 use planish_plan::{PlanError, Recipe, Weight};
 use planish_tensor::Tensor;
 

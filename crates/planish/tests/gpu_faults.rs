@@ -208,7 +208,7 @@ const PRODUCT: &str = r#"graph "product" {
 fn built(device: Device) -> Plan {
     let mut builder = Builder::from_graph(PRODUCT.parse().unwrap()).device(device).tune_level(0).threads(2);
     builder.options_mut().price_transfers = false;
-    builder.options_mut().set_tactic_sources("own").unwrap();
+    builder.options_mut().set_tactic_sources("own", &planish::tactic_sources()).unwrap();
     builder.build().unwrap()
 }
 

@@ -39,6 +39,8 @@ pub(super) enum How {
 pub(super) struct Job<'a> {
     pub(super) step: &'a Step,
     pub(super) tactic: Option<&'a Tactic>,
+    /// By how much the tactic's errors exceed those of plain sums.
+    pub(super) growth: f64,
     pub(super) inputs: Vec<Option<Tensor>>,
     /// Which inputs are weights, and may be packed.
     pub(super) is_weight: Vec<bool>,
@@ -75,7 +77,7 @@ impl Job<'_> {
         let mut tally = Tally::default();
         for (output, got) in self.outputs.iter().enumerate() {
             let Some(got) = got else { continue };
-            let allowance = allowance(self.step, self.tactic, &inputs, got.dtype());
+            let allowance = allowance(self.step, self.growth, &inputs, got.dtype());
             let outcome = if self.how == How::Everywhere {
                 expected_everywhere(&self.step.region, &inputs, output, allowance).and_then(|expected| {
                     tally.compare(&got.to_f64s(), &expected, &|at| point_of(at, got.shape()))

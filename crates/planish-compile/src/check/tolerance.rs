@@ -1,6 +1,6 @@
 //! How far a step's results may be from the reference, by its operators, its precision and its tactic.
 
-use planish_kernel::{Arithmetic, Tactic};
+use planish_kernel::Arithmetic;
 use planish_op::{Class, Op, Value};
 use planish_plan::Step;
 use planish_tensor::{DType, Tensor};
@@ -11,10 +11,6 @@ use super::points::{Allowance, is_sum_of_products};
 const EPSILON: f64 = 5.96e-8;
 /// Sums in f32 of n terms err by about the square root of n roundings; this many times that is allowed.
 const SUM_SLACK: f64 = 2.0;
-/// Winograd's transforms add and multiply intermediate values that are larger than the result: F(4x4) has
-/// factors up to 5 in each of three transforms, F(2x2) none above 1.
-const WINOGRAD4_SLACK: f64 = 16.0;
-const WINOGRAD2_SLACK: f64 = 4.0;
 /// Transcendental functions and norms in f32: a few units in the last place of the largest intermediate value.
 const FUNCTION_SLACK: f64 = 64.0;
 
@@ -32,30 +28,17 @@ const TENSOR_CORE_SLACK: f64 = 8.0;
 /// square root of n. This many times that is allowed.
 const TF32_SLACK: f64 = 6.0;
 
-/// How far the step may be off.
-pub(super) fn allowance(
-    step: &Step,
-    tactic: Option<&Tactic>,
-    inputs: &[Option<Value>],
-    output: DType,
-) -> Allowance {
-    let tactic = tactic.map_or("", |tactic| tactic.name.as_str());
+/// How far the step may be off; `growth` is its tactic's [`planish_kernel::Compiler::error_growth`].
+pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], output: DType) -> Allowance {
     let moves_only = step.region.nodes.iter().all(|node| is_movement(&node.op));
     if moves_only {
         return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };
     }
     let main = step.region.nodes.iter().find(|node| is_sum_of_products(&node.op));
     let terms = main.map_or(1, |main| n_terms(&main.op, inputs));
-    let kind = if tactic.contains("winograd4") {
-        WINOGRAD4_SLACK
-    } else if tactic.contains("winograd") {
-        WINOGRAD2_SLACK
-    } else {
-        1.0
-    };
     let of_largest = match main {
-        // Winograd mixes neighbouring outputs, so its error follows the largest of them.
-        Some(_) if kind > 1.0 => 4.0 * kind * EPSILON,
+        // A transform mixes neighbouring outputs, so its error follows the largest of them.
+        Some(_) if growth > 1.0 => 4.0 * growth * EPSILON,
         Some(_) => 2.0 * EPSILON,
         None => FUNCTION_SLACK * EPSILON,
     };
@@ -70,7 +53,7 @@ pub(super) fn allowance(
     let of_terms = match step.numeric.element {
         Arithmetic::F16 | Arithmetic::Bf16 => TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
         Arithmetic::Tf32 => 2.0 * TF32_EPSILON * (TF32_SLACK / root).min(1.0),
-        _ => SUM_SLACK * kind * EPSILON * (1.0 + root),
+        _ => SUM_SLACK * growth * EPSILON * (1.0 + root),
     };
     Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }
 }

@@ -161,7 +161,23 @@ mod tests {
     use super::*;
 
     const DEVICE: u32 = 1;
-    const PRICES: [Prices; 2] = [Prices::HOST, Prices::DEVICE];
+    /// A host, and a device far away.
+    const PRICES: [Prices; 2] = [
+        Prices {
+            step_ns: 1_500.0,
+            reorder_ns: 1_500.0,
+            reorder_ns_per_byte: 0.25,
+            transfer_ns_per_byte: 0.0,
+            transfer_ns: 0.0,
+        },
+        Prices {
+            step_ns: 300.0,
+            reorder_ns: 2_500.0,
+            reorder_ns_per_byte: 0.001,
+            transfer_ns_per_byte: 0.04,
+            transfer_ns: 8_000.0,
+        },
+    ];
 
     fn unit(target: u32, there_ns: f64, host_ns: f64, reads: &[usize], writes: &[usize]) -> Unit {
         Unit { target, there_ns, host_ns: Some(host_ns), reads: reads.to_vec(), writes: writes.to_vec() }

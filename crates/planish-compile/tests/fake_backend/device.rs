@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use planish_cpu::evaluate_region;
 use planish_kernel::{
-    Address, Backend, Budget, Call, Candidate, Code, Event, Fault, Kernel, KernelError, KernelErrorKind,
-    Layout, Memory, MemoryInfo, MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue,
-    QueueOptions, Region, Tactic, Target, Want, Whole,
+    Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Fault, Kernel,
+    KernelError, KernelErrorKind, Layout, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedWeight,
+    Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target, Want, Whole,
 };
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
@@ -160,6 +160,15 @@ impl Fake {
     }
 }
 
+/// A device far away: transfers are dear, launches cheap.
+pub(crate) const PRICES: Prices = Prices {
+    step_ns: 300.0,
+    reorder_ns: 2_500.0,
+    reorder_ns_per_byte: 0.001,
+    transfer_ns_per_byte: 0.04,
+    transfer_ns: 8_000.0,
+};
+
 impl Backend for Fake {
     fn name(&self) -> &str {
         "fake"
@@ -169,18 +178,21 @@ impl Backend for Fake {
         Target { backend: "fake".into(), needs: vec!["threads".into()], device: "a thread per stream".into() }
     }
 
-    fn memory_kind(&self) -> MemoryKind {
-        MemoryKind::Device
+    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
+        let brought = code.iter().map(|code| (code.key.clone(), code.bytes.clone())).collect();
+        Ok(Some(Arc::new(Fake { brought: Arc::new(brought), ..self.clone() })))
     }
 
-    fn memory_space(&self) -> usize {
-        Arc::as_ptr(&self.table).addr()
+    fn provides(&self, need: &str) -> bool {
+        need == "threads" || need == "fake_multiplier"
     }
+}
 
+impl Compiler for Fake {
     fn prices(&self) -> Prices {
         match self.far.load(Ordering::Relaxed) {
-            true => Prices::DEVICE,
-            false => Prices { transfer_ns: 0.0, transfer_ns_per_byte: 0.0, ..Prices::DEVICE },
+            true => PRICES,
+            false => Prices { transfer_ns: 0.0, transfer_ns_per_byte: 0.0, ..PRICES },
         }
     }
 
@@ -271,6 +283,39 @@ impl Backend for Fake {
         in_place(problem)
     }
 
+    /// Code by operators, whatever the sizes.
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        let key = format!("{tactic} {}", problem.numeric.element.name());
+        let bytes = Bytes::from_vec(key.clone().into_bytes());
+        Ok(vec![Code { key, bytes }])
+    }
+
+    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
+        if tactic.name.contains("Mul") { vec!["fake_multiplier".to_string()] } else { Vec::new() }
+    }
+
+    fn sources(&self) -> &'static [&'static str] {
+        &[OWN_SOURCE, "cudnn"]
+    }
+
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        if tactic.name.starts_with("cudnn_") { "cudnn" } else { OWN_SOURCE }
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16]
+    }
+}
+
+impl Device for Fake {
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn memory_space(&self) -> usize {
+        Arc::as_ptr(&self.table).addr()
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         problem.check_packed(tactic, &formats(problem))?;
         if !tactic.name.starts_with("fake_") {
@@ -289,35 +334,6 @@ impl Backend for Fake {
         }
         let is_quick = tactic.name.starts_with("fake_quick_");
         Ok(Box::new(FakeKernel { problem: Arc::new(problem.clone()), is_quick, is_true }))
-    }
-
-    /// Code by operators, whatever the sizes.
-    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
-        let key = format!("{tactic} {}", problem.numeric.element.name());
-        let bytes = Bytes::from_vec(key.clone().into_bytes());
-        Ok(vec![Code { key, bytes }])
-    }
-
-    fn with_code(&self, code: &[Code]) -> Result<Option<Arc<dyn Backend>>, KernelError> {
-        let brought = code.iter().map(|code| (code.key.clone(), code.bytes.clone())).collect();
-        Ok(Some(Arc::new(Fake { brought: Arc::new(brought), ..self.clone() })))
-    }
-
-    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
-        if tactic.name.contains("Mul") { vec!["fake_multiplier".to_string()] } else { Vec::new() }
-    }
-
-    fn provides(&self, need: &str) -> bool {
-        need == "threads" || need == "fake_multiplier"
-    }
-
-    fn evaluate(
-        &self,
-        region: &Region,
-        inputs: &[Option<Value>],
-        max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
-        evaluate_region(region, inputs, max_bytes)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {

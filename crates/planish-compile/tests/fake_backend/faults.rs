@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_compile::{BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::Graph;
-use planish_kernel::Backend;
+use planish_kernel::{Backend, Device};
 use planish_op::Value;
 use planish_plan::StepKind;
 use planish_runtime::{Bindings, Context, DeviceTarget, DeviceView, Engine, RunError, RunErrorKind};

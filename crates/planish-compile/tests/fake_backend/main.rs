@@ -20,7 +20,7 @@ use std::sync::Arc;
 use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, Budget, Layout, Numeric, Problem, Region, Tactic};
+use planish_kernel::{Backend, Budget, Compiler, Device, Layout, Numeric, Problem, Region, Tactic};
 use planish_op as op;
 use planish_op::{Op, Value, ValueType};
 use planish_plan::{

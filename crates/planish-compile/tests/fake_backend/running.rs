@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::Backend;
+use planish_kernel::{Backend, Device};
 use planish_op::Value;
 use planish_plan::{Plan, Profile, StepKind, SymbolRange};
 use planish_runtime::{Bindings, ContextOptions, DeviceTarget, DeviceView, Engine, RunErrorKind, View, Wait};
@@ -381,7 +381,7 @@ fn devices_are_measured_by_replays() {
     assert!(!kernels.is_empty() && kernels.iter().all(winner), "{kernels:?}");
     let priced = |evidence: &&planish_plan::Evidence| {
         let timing = &evidence.timings[0];
-        !timing.measured && timing.ns >= planish_kernel::Prices::DEVICE.transfer_ns as u64
+        !timing.measured && timing.ns >= crate::device::PRICES.transfer_ns as u64
     };
     assert!(!transfers.is_empty() && transfers.iter().all(priced), "{transfers:?}");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, QueueOptions};
+use planish_kernel::{Backend, Device, QueueOptions};
 use planish_op::Value;
 use planish_runtime::{Bindings, Context, DeviceView, Engine, RunErrorKind};
 use planish_tensor::DType;

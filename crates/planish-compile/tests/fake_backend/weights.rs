@@ -5,7 +5,7 @@ use std::sync::Arc;
 use planish_compile::{BuildOptions, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
-use planish_kernel::{Backend, QueueOptions};
+use planish_kernel::{Backend, Device, QueueOptions};
 use planish_plan::Plan;
 use planish_runtime::{CodeFrom, Engine, EngineOptions, RunErrorKind};
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use planish_cuda::{Gpu, Planner, offline};
 use planish_kernel::{
-    Address, Backend, Budget, Call, Candidate, CapturedGraph, Code, Event, Kernel, KernelError, Memory,
-    MemoryKind, PackedWeight, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Address, Arithmetic, Backend, Budget, Call, Candidate, CapturedGraph, Code, Compiler, Device, Event,
+    Kernel, KernelError, Memory, MemoryKind, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions,
+    Tactic, Target, Whole,
 };
-use planish_op::Value;
 use planish_tensor::{Bytes, DType, Tensor};
 use planish_testing::Random;
 
@@ -39,11 +39,9 @@ impl Backend for Noisy {
     fn target(&self) -> Target {
         self.planner.target()
     }
+}
 
-    fn memory_kind(&self) -> MemoryKind {
-        MemoryKind::Device
-    }
-
+impl Compiler for Noisy {
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         self.planner.regions(whole)
     }
@@ -93,10 +91,6 @@ impl Backend for Noisy {
         self.planner.in_place(problem, tactic)
     }
 
-    fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
-        Ok(Box::new(Nothing))
-    }
-
     /// The text of the sources stands for what a compiler would make of it.
     fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
         let sources = offline::sources(&self.gpu, problem, tactic)?;
@@ -107,13 +101,34 @@ impl Backend for Noisy {
         Ok(sources.into_iter().map(code).collect())
     }
 
-    fn evaluate(
-        &self,
-        region: &Region,
-        inputs: &[Option<Value>],
-        max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
-        self.planner.evaluate(region, inputs, max_bytes)
+    fn sources(&self) -> &'static [&'static str] {
+        self.planner.sources()
+    }
+
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        self.planner.source(tactic)
+    }
+
+    fn prices(&self) -> Prices {
+        self.planner.prices()
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        self.planner.arithmetics()
+    }
+
+    fn error_growth(&self, tactic: &Tactic) -> f64 {
+        self.planner.error_growth(tactic)
+    }
+}
+
+impl Device for Noisy {
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn prepare(&self, _problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        Ok(Box::new(Nothing))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use planish_cpu::{Cpu, evaluate_region};
 use planish_kernel::{
-    Backend, Budget, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, Operand, PackedWeight,
-    Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Arithmetic, Backend, Budget, Call, Candidate, Compiler, Device, Host, Kernel, KernelError, Memory,
+    MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Region, Tactic,
+    Target, Whole,
 };
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
@@ -160,10 +161,12 @@ impl Backend for Faulty {
         self.cpu.target()
     }
 
-    fn memory_kind(&self) -> MemoryKind {
-        self.cpu.memory_kind()
+    fn host(&self) -> Option<&dyn Host> {
+        Some(self)
     }
+}
 
+impl Compiler for Faulty {
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         self.cpu.regions(whole)
     }
@@ -229,6 +232,32 @@ impl Backend for Faulty {
         }
     }
 
+    fn sources(&self) -> &'static [&'static str] {
+        self.cpu.sources()
+    }
+
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        self.cpu.source(tactic)
+    }
+
+    fn prices(&self) -> Prices {
+        self.cpu.prices()
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        self.cpu.arithmetics()
+    }
+
+    fn error_growth(&self, tactic: &Tactic) -> f64 {
+        self.cpu.error_growth(tactic)
+    }
+}
+
+impl Device for Faulty {
+    fn memory_kind(&self) -> MemoryKind {
+        self.cpu.memory_kind()
+    }
+
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let kernel = self.cpu.prepare(problem, tactic)?;
         match self.spoil {
@@ -243,6 +272,20 @@ impl Backend for Faulty {
         }
     }
 
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
+        self.cpu.allocate(bytes)
+    }
+
+    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
+        self.cpu.queue(options)
+    }
+
+    fn checks_results(&self, tactic: &Tactic) -> bool {
+        self.cpu.checks_results(tactic)
+    }
+}
+
+impl Host for Faulty {
     fn evaluate(
         &self,
         region: &Region,
@@ -254,14 +297,6 @@ impl Backend for Faulty {
 
     fn other_kernels(&self) -> Option<Box<dyn Backend>> {
         self.cpu.other_kernels()
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
-        self.cpu.allocate(bytes)
-    }
-
-    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
-        self.cpu.queue(options)
     }
 }
 

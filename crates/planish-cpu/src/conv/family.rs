@@ -28,6 +28,11 @@ impl Family for ConvFamily {
         "conv"
     }
 
+    fn error_growth(&self, isa: Isa, tactic: &Tactic) -> f64 {
+        // One tap is never transformed.
+        Way::named(isa, false, &tactic.name).map_or(1.0, Way::error_growth)
+    }
+
     fn candidates(&self, isa: Isa, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Some(convolution) = Convolution::of(problem) else { return Vec::new() };
         if !problem.inputs[convolution.weight].constant {

@@ -96,6 +96,16 @@ impl Way {
         Way::all(isa).into_iter().find(|way| way.name(isa, one_tap) == name)
     }
 
+    /// By how much errors exceed those of plain sums. Winograd's transforms add and multiply intermediate values that
+    /// are larger than the result: F(4x4) has factors up to 5 in each of three transforms, the others none above 1.
+    pub(super) fn error_growth(self) -> f64 {
+        match self {
+            Way::Winograd(_, Kind::Four, _) => 16.0,
+            Way::Winograd(_, Kind::Two | Kind::Row, _) => 4.0,
+            Way::Igemm(_) | Way::Band(..) | Way::Narrow => 1.0,
+        }
+    }
+
     pub(super) fn is_winograd(self) -> bool {
         matches!(self, Way::Winograd(..))
     }

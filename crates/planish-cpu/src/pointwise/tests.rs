@@ -368,7 +368,7 @@ fn tasks_cover_everything_and_hang_on_sizes_alone() {
 /// Kernels of f32 must never be handed f16 or bf16 elements: no family but the reference may offer itself.
 #[test]
 fn half_operands_are_left_to_the_reference() {
-    use planish_kernel::Backend;
+    use planish_kernel::Compiler;
     let half = |region: &Region, inputs: &[Tensor]| {
         let (mut problem, _) = Placement::ALL[0].problem(region, inputs);
         for dtype in [DType::F16, DType::BF16] {

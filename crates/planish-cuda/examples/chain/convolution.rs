@@ -3,8 +3,8 @@
 use planish_cuda::driver::DeviceMemory;
 use planish_cuda::{Cuda, Gpu, offline};
 use planish_kernel::{
-    Backend, Budget, Candidate, Kernel, Layout, Memory, Numeric, Operand, Problem, Ref, Region, RegionNode,
-    Wait,
+    Budget, Candidate, Compiler, Device, Kernel, Layout, Memory, Numeric, Operand, Problem, Ref, Region,
+    RegionNode, Wait,
 };
 use planish_op::{self as op, AutoPad};
 use planish_tensor::{DType, Tensor, f16};

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_cuda::{Cuda, offline};
 use planish_kernel::{
-    Address, Backend, Call, Candidate, KernelError, Memory, Operand, Problem, Queue, QueueOptions, Tactic,
+    Address, Call, Candidate, Compiler, Device, KernelError, Memory, Operand, Problem, Queue, QueueOptions,
+    Tactic,
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};

@@ -77,6 +77,10 @@ impl Family for CublasLt {
         "cublaslt"
     }
 
+    fn source(&self) -> &'static str {
+        "cublaslt"
+    }
+
     fn candidates(&self, _gpu: &Gpu, _problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         // Only the library on a device knows its algorithms.
         Vec::new()

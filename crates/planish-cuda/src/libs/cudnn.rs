@@ -16,7 +16,7 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as What, cudnnHandle_t,
 };
 use planish_kernel::{
-    Address, Backend, Budget, Call, Candidate, KernelError, KernelErrorKind, Layout, Memory, Operand,
+    Address, Budget, Call, Candidate, Device, KernelError, KernelErrorKind, Layout, Memory, Operand,
     PackedWeight, Problem, QueueOptions, Tactic, Want,
 };
 use planish_tensor::Tensor;
@@ -106,6 +106,10 @@ fn laid(problem: &Problem, shape: &Shape) -> Problem {
 
 impl Family for Cudnn {
     fn name(&self) -> &'static str {
+        "cudnn"
+    }
+
+    fn source(&self) -> &'static str {
         "cudnn"
     }
 

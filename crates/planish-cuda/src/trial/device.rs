@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use planish_kernel::{Address, Backend, Call, Candidate, Problem, QueueOptions};
+use planish_kernel::{Address, Call, Candidate, Device, Problem, QueueOptions};
 
 use crate::backend::Cuda;
 

@@ -1,7 +1,7 @@
 //! What queues, events and memory of a GPU must do.
 
 use planish_cuda::Cuda;
-use planish_kernel::{Address, Backend, Budget, Call, KernelErrorKind, Problem, QueueOptions};
+use planish_kernel::{Address, Budget, Call, Compiler, Device, KernelErrorKind, Problem, QueueOptions};
 
 /// Bytes of every size go up and come back, through staging and pinned memory, and from place to place.
 pub(crate) fn copies_come_back(cuda: &Cuda) {

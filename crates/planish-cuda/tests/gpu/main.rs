@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libtest_mimic::{Arguments, Completion};
 use planish_cuda::{Cuda, CudaErrorKind, offline};
-use planish_kernel::{Backend, Budget, Candidate};
+use planish_kernel::{Backend, Budget, Candidate, Compiler, Device};
 use planish_testing::conformance::{self, Case, How};
 use planish_testing::problems;
 

@@ -1,7 +1,7 @@
 //! Lies about tactics, packed weights, attributes, and operands that lie upon each other: refused when kernels are
 //! prepared.
 
-use planish_kernel::{Backend, Layout};
+use planish_kernel::{Compiler, Layout};
 use planish_op::{Attribute, ValueType};
 use planish_plan::{Plan, Storage};
 use planish_tensor::{Bytes, DType, Dim, Shape, Tensor};

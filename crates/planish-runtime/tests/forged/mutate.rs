@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use planish_cpu::Cpu;
-use planish_kernel::{Backend, Budget, Layout, Numeric, Ref, Region, RegionNode, Tactic};
+use planish_kernel::{Backend, Budget, Compiler, Layout, Numeric, Ref, Region, RegionNode, Tactic};
 use planish_op::{Attribute, Limits, Op, ValueType};
 use planish_plan::{Plan, Program, Step, StepKind, Storage, Variant};
 use planish_runtime::{Engine, problem_of};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use planish::{Bindings, Builder, Device, Value, View};
 use planish_cpu::Cpu;
 use planish_kernel::{
-    Backend, Budget, Call, Candidate, Kernel, KernelError, Memory, MemoryKind, PackedWeight, Problem,
-    Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
+    Arithmetic, Backend, Budget, Call, Candidate, Compiler, Host, Kernel, KernelError, Memory, MemoryKind,
+    PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
 };
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{DType, Tensor};
@@ -48,10 +48,12 @@ impl Backend for Fragile {
         self.0.target()
     }
 
-    fn memory_kind(&self) -> MemoryKind {
-        self.0.memory_kind()
+    fn host(&self) -> Option<&dyn Host> {
+        Some(self)
     }
+}
 
+impl Compiler for Fragile {
     fn regions(&self, whole: &Whole) -> Vec<Proposal> {
         self.0.regions(whole)
     }
@@ -78,17 +80,34 @@ impl Backend for Fragile {
         self.0.in_place(problem, tactic)
     }
 
-    fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
-        Ok(Box::new(FragileKernel(self.0.prepare(problem, tactic)?)))
+    fn sources(&self) -> &'static [&'static str] {
+        self.0.sources()
     }
 
-    fn evaluate(
-        &self,
-        region: &Region,
-        inputs: &[Option<Value>],
-        max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
-        self.0.evaluate(region, inputs, max_bytes)
+    fn source(&self, tactic: &Tactic) -> &'static str {
+        self.0.source(tactic)
+    }
+
+    fn prices(&self) -> Prices {
+        self.0.prices()
+    }
+
+    fn arithmetics(&self) -> &[Arithmetic] {
+        self.0.arithmetics()
+    }
+
+    fn error_growth(&self, tactic: &Tactic) -> f64 {
+        self.0.error_growth(tactic)
+    }
+}
+
+impl planish_kernel::Device for Fragile {
+    fn memory_kind(&self) -> MemoryKind {
+        self.0.memory_kind()
+    }
+
+    fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
+        Ok(Box::new(FragileKernel(self.0.prepare(problem, tactic)?)))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
@@ -97,6 +116,21 @@ impl Backend for Fragile {
 
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         self.0.queue(options)
+    }
+
+    fn checks_results(&self, tactic: &Tactic) -> bool {
+        self.0.checks_results(tactic)
+    }
+}
+
+impl Host for Fragile {
+    fn evaluate(
+        &self,
+        region: &Region,
+        inputs: &[Option<Value>],
+        max_bytes: usize,
+    ) -> Result<Vec<Value>, KernelError> {
+        self.0.evaluate(region, inputs, max_bytes)
     }
 }
 
