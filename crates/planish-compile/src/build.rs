@@ -11,22 +11,21 @@ use planish_tensor::{DefaultFloatMode, Tensor};
 
 use crate::backends::{Backends, HOST};
 use crate::check::check;
-use crate::choose::select::select;
+use crate::choose::choose;
 use crate::choose::tactic_lock::TacticLock;
-use crate::choose::variants::variants;
-use crate::choose::vet::vet;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
-use crate::lower::candidates::alternatives;
-use crate::lower::{Draft, DraftKind, lower};
+use crate::lower::candidates::Catalog;
+use crate::lower::lower;
 use crate::options::BuildOptions;
 use crate::precision::{lower_precision, raise_precision};
 use crate::price::cache::TimingCache;
-use crate::price::measure::measure;
+use crate::price::price;
 use crate::schedule::weights::Weights;
-use crate::schedule::{Decided, schedule};
+use crate::schedule::{Scheduled, schedule};
 use crate::sizes::Sizes;
 use crate::stages::Stages;
+use crate::stopped::{Stage, Stopped};
 
 /// A built plan and how it came about.
 #[derive(Debug)]
@@ -56,42 +55,13 @@ pub fn build(
     let _mode = DefaultFloatMode::enter();
     let backends = Backends::new(backends)?;
     let mut stages = Stages::start();
-    let fixed = fixed_sizes(&options.profiles);
-    let specialized = match &fixed {
-        Some(sizes) => {
-            let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
-            graph.specialize(&lookup).map_err(|error| {
-                let message = format!("the model does not accept these shapes: {error}");
-                BuildError::new(BuildErrorKind::WrongShape, message)
-            })?
-        }
-        None => graph.clone(),
-    };
-    let pass_options = planish_passes::Options {
-        disabled: options.disabled_passes.clone(),
-        stop_after: options.stop_after,
-        explain: options.explain,
-        cancel: options.cancel.clone(),
-        ..planish_passes::Options::default()
-    };
-    options.tell("optimize", 0, 0);
-    let mut notes = Vec::new();
-    let original = raise_precision(specialized, backends, options, &mut notes)?;
-    let (graph, mut passes) =
-        planish_passes::standard().run(original.clone(), &pass_options).map_err(|error| of_passes(&error))?;
-    let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+    let Optimized { original, graph, is_fixed, passes, mut notes } = optimize(graph, backends, options)?;
     stages.end("passes");
-
-    if let Some(path) = &options.timing_cache {
-        timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
-        let targets: Vec<Target> = backends.all().iter().map(|backend| backend.target()).collect();
-        let devices: Vec<&str> = targets.iter().map(|target| target.device.as_str()).collect();
-        notes.extend(timings.note_for(&devices));
-    }
+    notes.extend(load_times(backends, options, timings)?);
     let mut options = options.clone();
     for _ in 0..MAX_REPAIRS {
         let Assembled { mut plan, tactics, tensors, refused } =
-            assemble(&graph, fixed.is_some(), backends, &options, timings, &mut stages)?;
+            assemble(&graph, is_fixed, backends, &options, timings, &mut stages)?;
         let n_more = refused.len().saturating_sub(MAX_REFUSALS);
         notes.extend(refused.into_iter().take(MAX_REFUSALS));
         notes.extend((n_more > 0).then(|| format!("so are {n_more} more")));
@@ -132,6 +102,103 @@ pub fn build(
     }
     let message = format!("no plan passed its check: {}; please report it", notes.join("; "));
     Err(BuildError::new(BuildErrorKind::CheckFailed, message))
+}
+
+/// A graph after its passes.
+struct Optimized {
+    /// As it was given, at its fixed sizes and in types that backends compute in.
+    original: Graph,
+    graph: Graph,
+    /// Whether all sizes are given.
+    is_fixed: bool,
+    passes: Report,
+    notes: Vec<String>,
+}
+
+fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Result<Optimized, BuildError> {
+    let fixed = fixed_sizes(&options.profiles);
+    let specialized = match &fixed {
+        Some(sizes) => {
+            let lookup = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+            graph.specialize(&lookup).map_err(|error| {
+                let message = format!("the model does not accept these shapes: {error}");
+                BuildError::new(BuildErrorKind::WrongShape, message)
+            })?
+        }
+        None => graph.clone(),
+    };
+    let pass_options = planish_passes::Options {
+        disabled: options.disabled_passes.clone(),
+        stop_after: options.stop_after,
+        explain: options.explain,
+        cancel: options.cancel.clone(),
+        ..planish_passes::Options::default()
+    };
+    options.tell("optimize", 0, 0);
+    let mut notes = Vec::new();
+    let original = raise_precision(specialized, backends, options, &mut notes)?;
+    let (graph, mut passes) = planish_passes::standard()
+        .run(original.clone(), &pass_options)
+        .map_err(|error| of_passes(&error))?;
+    let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+    Ok(Optimized { original, graph, is_fixed: fixed.is_some(), passes, notes })
+}
+
+/// Takes over the times of the cache's file, if one is given; says where they are of no use.
+fn load_times(
+    backends: Backends<'_>,
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Vec<String>, BuildError> {
+    let Some(path) = &options.timing_cache else { return Ok(Vec::new()) };
+    timings.merge(&TimingCache::load_if_any(path)?.unwrap_or_default());
+    let targets: Vec<Target> = backends.all().iter().map(|backend| backend.target()).collect();
+    let devices: Vec<&str> = targets.iter().map(|target| target.device.as_str()).collect();
+    Ok(timings.note_for(&devices).into_iter().collect())
+}
+
+/// Builds up to a stage, to look at it. New times go into `timings`.
+pub fn build_until(
+    stage: Stage,
+    graph: &Graph,
+    backends: &[Arc<dyn Backend>],
+    options: &BuildOptions,
+    timings: &mut TimingCache,
+) -> Result<Stopped, BuildError> {
+    let _mode = DefaultFloatMode::enter();
+    let backends = Backends::new(backends)?;
+    let Optimized { graph, .. } = optimize(graph, backends, options)?;
+    load_times(backends, options, timings)?;
+    let sizes = Sizes::of(&graph, options);
+    sizes.check(&graph)?;
+    stop_at(stage, &graph, &Catalog::new(backends, &sizes, options), timings)
+}
+
+/// Lowers, prices and chooses as far as a stage. What was measured is kept even if that fails or is stopped.
+fn stop_at(
+    stage: Stage,
+    graph: &Graph,
+    catalog: &Catalog<'_>,
+    timings: &mut TimingCache,
+) -> Result<Stopped, BuildError> {
+    let options = catalog.options;
+    // The regions were chosen when a lock was made.
+    let allows = |region: &Region| options.tactics.as_ref().is_none_or(|lock| lock.has(region));
+    let lowered = lower(graph, catalog, &allows)?;
+    if stage == Stage::Lowered {
+        return Ok(Stopped::Lowered(lowered));
+    }
+    let n_known = timings.len();
+    let stopped = price(lowered, catalog, timings).and_then(|priced| match stage {
+        Stage::Lowered | Stage::Priced => Ok(Stopped::Priced(priced)),
+        Stage::Chosen => choose(priced, catalog, timings).map(Stopped::Chosen),
+    });
+    if let Some(path) = &options.timing_cache
+        && timings.len() > n_known
+    {
+        timings.save(path)?;
+    }
+    stopped
 }
 
 /// Which steps the self-check compared with nothing.
@@ -180,28 +247,18 @@ pub(crate) fn assemble(
 ) -> Result<Assembled, BuildError> {
     let sizes = Sizes::of(graph, options);
     sizes.check(graph)?;
-    let n_known = timings.len();
-    let decided = cover(graph, backends, &sizes, options, timings).and_then(|mut decided| {
-        vet(&mut decided, backends, &sizes, options)?;
-        let Decided { draft, choices, chosen, .. } = &decided;
-        decided.variants = variants(draft, choices, chosen, backends, &sizes, options, timings)?;
-        Ok(decided)
-    });
-    if let Some(path) = &options.timing_cache
-        && timings.len() > n_known
-    {
-        // What was measured is kept even if the build failed or was stopped.
-        timings.save(path)?;
-    }
-    let decided = decided?;
+    let catalog = Catalog::new(backends, &sizes, options);
+    let Stopped::Chosen(chosen) = stop_at(Stage::Chosen, graph, &catalog, timings)? else {
+        return Err(BuildError::internal("the build stopped before its tactics were chosen"));
+    };
     stages.end("tactics");
     options.go_on()?;
     let mut weights = Weights::default();
-    let (program, evidence) = schedule(&decided, backends, &sizes, options, &mut weights)?;
+    let Scheduled { program, evidence } = schedule(&chosen, backends, &sizes, options, &mut weights)?;
     let printed = graph.print();
     let constants = weights.holders(&printed.constants)?;
     let mut tactics = TacticLock::default();
-    lock(&decided, &mut tactics);
+    chosen.lock(&mut tactics);
     stages.end("weights");
     options.go_on()?;
     let needed = needs_and_code(&program, backends, &sizes, options)?;
@@ -234,8 +291,7 @@ pub(crate) fn assemble(
         certificate: Certificate::default(),
         code: needed.code,
     };
-    let mut refused = BTreeSet::new();
-    refusals(&decided, &mut refused);
+    let refused = chosen.refusals().into_iter().collect();
     Ok(Assembled { plan, tactics, tensors: weights.tensors, refused })
 }
 
@@ -281,91 +337,6 @@ fn fixed_sizes(profiles: &[Profile]) -> Option<Vec<(String, i64)>> {
     fixed.then(|| profile.ranges.iter().map(|range| (range.symbol.clone(), range.opt)).collect())
 }
 
-/// Lowers and decides. Regions that hold several steps' main work are taken only where they are cheaper than the
-/// steps that they replace.
-fn cover(
-    graph: &Graph,
-    backends: Backends<'_>,
-    sizes: &Sizes,
-    options: &BuildOptions,
-    timings: &mut TimingCache,
-) -> Result<Decided, BuildError> {
-    if let Some(lock) = &options.tactics {
-        // The regions were chosen when the lock was made.
-        let draft = lower(graph, backends, sizes, options, &|region, _| lock.has(region))?;
-        return decide(draft, backends, sizes, options, timings, false);
-    }
-    let is_wide = |region: &Region| region.nodes.iter().filter(|node| !node.op.is_pointwise()).count() > 1;
-    let with = lower(graph, backends, sizes, options, &|_, _| true)?;
-    if !with.steps.iter().any(|step| is_wide(&step.region)) {
-        return decide(with, backends, sizes, options, timings, false);
-    }
-    let without = lower(graph, backends, sizes, options, &|region, _| !is_wide(region))?;
-    let with = decide(with, backends, sizes, options, timings, true)?;
-    let without = decide(without, backends, sizes, options, timings, true)?;
-    let price = |decided: &Decided, nodes: &[u32]| -> f64 {
-        let inside = |idx: &usize| {
-            let own = &decided.draft.steps[*idx].nodes;
-            !own.is_empty() && own.iter().all(|node| nodes.contains(node))
-        };
-        (0..decided.draft.steps.len()).filter(inside).map(|idx| step_ns(decided, backends, idx)).sum()
-    };
-    let mut kept: Vec<Vec<u32>> = Vec::new();
-    for step in with.draft.steps.iter().filter(|step| is_wide(&step.region)) {
-        if price(&with, &step.nodes) < price(&without, &step.nodes) {
-            kept.push(step.nodes.clone());
-        }
-    }
-    let allows = |region: &Region, nodes: &[u32]| !is_wide(region) || kept.iter().any(|known| known == nodes);
-    let draft = lower(graph, backends, sizes, options, &allows)?;
-    decide(draft, backends, sizes, options, timings, true)
-}
-
-/// What a decided step costs.
-fn step_ns(decided: &Decided, backends: Backends<'_>, idx: usize) -> f64 {
-    let target = decided.draft.steps[idx].target;
-    match decided.choices[idx].list.get(decided.chosen[idx]) {
-        Some(alternative) if !alternative.view => alternative.ns + backends.get(target).prices().step_ns,
-        _ => 0.0,
-    }
-}
-
-/// Prices and chooses for a draft and its bodies; `alone` prices steps without a choice too.
-fn decide(
-    draft: Draft,
-    backends: Backends<'_>,
-    sizes: &Sizes,
-    options: &BuildOptions,
-    timings: &mut TimingCache,
-    alone: bool,
-) -> Result<Decided, BuildError> {
-    let mut choices = alternatives(&draft, backends, sizes, options)?;
-    measure(&draft, &mut choices, backends, options, timings, alone)?;
-    let chosen = select(&draft, &choices, backends, sizes);
-    let mut bodies = Vec::with_capacity(draft.steps.len());
-    for step in &draft.steps {
-        let mut decided = Vec::new();
-        if let DraftKind::Control { bodies, .. } = &step.kind {
-            for body in bodies {
-                decided.push(decide(body.clone(), backends, sizes, options, timings, false)?);
-            }
-        }
-        bodies.push(decided);
-    }
-    let variants = vec![Vec::new(); draft.steps.len()];
-    Ok(Decided { draft, choices, chosen, variants, bodies })
-}
-
-/// Notes what was chosen, in bodies too.
-fn lock(decided: &Decided, tactics: &mut TacticLock) {
-    for (idx, step) in decided.draft.steps.iter().enumerate() {
-        if let Some(alternative) = decided.choices[idx].list.get(decided.chosen[idx]) {
-            tactics.add(&step.region, &alternative.candidate, &decided.variants[idx]);
-        }
-    }
-    decided.bodies.iter().flatten().for_each(|body| lock(body, tactics));
-}
-
 /// The first of a list, and how many more there are: `planish inspect --layers` has them all.
 fn named(list: &[String]) -> String {
     let shown = &list[..list.len().min(MAX_NAMED)];
@@ -377,9 +348,3 @@ fn named(list: &[String]) -> String {
 
 /// Steps that a note names.
 const MAX_NAMED: usize = 8;
-
-/// Collects what could not be measured, in bodies too.
-fn refusals(decided: &Decided, refused: &mut BTreeSet<String>) {
-    refused.extend(decided.choices.iter().flat_map(|choices| choices.refused.iter().cloned()));
-    decided.bodies.iter().flatten().for_each(|body| refusals(body, refused));
-}

@@ -1,25 +1,25 @@
 //! From a graph to a plan.
 //!
 //! ```text
-//! Graph ─passes─▶ Graph ─lower─▶ Draft (steps over regions) ─alternatives─▶ ─measure─▶ ─select─▶ ─schedule─▶ Plan
+//! Graph ─passes─▶ Graph ─lower─▶ Lowered ─price─▶ Priced ─choose─▶ Chosen ─schedule─▶ Scheduled ─▶ Plan
 //! ```
+//!
+//! Each stage is a folder and a type that prints itself; [`build_until`] stops at one of them.
 //!
 //! - `backends`: the host's, and devices with memory of their own;
 //! - `default_sizes`: the sizes that a model is tuned at where nobody gives any; `sizes`: what symbols then are;
 //! - `precision`: the graph in the number types that were asked for;
-//! - `lower`: a graph to steps, each a region of nodes that one kernel may cover;
-//! - `alternatives`: the ways to do each step: a backend's candidates, or nothing at all where a value is only
-//!   seen differently;
-//! - `measure`: what each way costs, `trial`: one of them run and timed;
-//! - `policy`: how much is searched and measured at which tune level;
-//! - `select`: the cheapest choice with layout changes priced;
-//! - `variants`: other tactics at other sizes;
-//! - `schedule`: reorders and transfers put in, storage decided, weights packed;
-//! - `parts`: concatenations written in place, slices read in place;
+//! - `lower`: a graph to steps that may be taken, each a region of nodes that one kernel may cover, with the ways to do
+//!   it: a backend's candidates, or nothing at all where a value is only seen differently;
+//! - `price`: what each way costs, by the cost model, from the timing cache or measured, and the tuner's policy;
+//! - `choose`: regions against their parts, the cheapest tactics with layout changes priced, others at other sizes, and
+//!   the tactic lock;
+//! - `schedule`: reorders and transfers put in, storage decided, parts of values written and read in place, weights
+//!   packed;
 //! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
-//! - `build`: the driver;
-//! - `recover`: the way back from a plan to a graph that can be built;
-//! - `timing_cache` and `tactic_lock`: what builds remember in files.
+//! - `check`: the self-check;
+//! - `build`: the driver, `stopped`: builds that stop at a stage;
+//! - `recover`: the way back from a plan to a graph that can be built.
 
 mod backends;
 mod budget;
@@ -37,14 +37,20 @@ mod recover;
 mod schedule;
 mod sizes;
 mod stages;
+mod stopped;
 mod text_file;
 
-pub use build::{Built, build};
+pub use build::{Built, build, build_until};
+pub use choose::Chosen;
 pub use choose::tactic_lock::TacticLock;
 pub use default_sizes::default_sizes;
 pub use error::{BuildError, BuildErrorKind};
+pub use lower::Lowered;
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::Report as PassesReport;
+pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};
+pub use schedule::Scheduled;
 pub use stages::Stages;
+pub use stopped::{Stage, Stopped};

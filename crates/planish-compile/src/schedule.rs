@@ -9,11 +9,10 @@ use planish_kernel::{Budget, Candidate, Layout, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Program, Step, StepKind, Storage, Timing, Value, Variant};
 
 use crate::backends::{Backends, HOST};
-use crate::choose::select::Chosen;
-use crate::choose::variants::Variants;
+use crate::choose::Chosen;
 use crate::error::BuildError;
-use crate::lower::candidates::{Alternative, Choices, readable};
-use crate::lower::{Draft, DraftKind, DraftStep, Source};
+use crate::lower::candidates::{Alternative, readable};
+use crate::lower::{DraftKind, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::precision::numeric;
 use crate::schedule::weights::Weights;
@@ -22,28 +21,23 @@ use crate::sizes::Sizes;
 /// The name under which a transfer's price stands in the evidence.
 const TRANSFER: &str = "transfer";
 
-/// A draft with a choice for every step, bodies included.
-#[derive(Debug)]
-pub(crate) struct Decided {
-    pub(crate) draft: Draft,
-    pub(crate) choices: Vec<Choices>,
-    pub(crate) chosen: Chosen,
-    /// Other tactics at other sizes.
-    pub(crate) variants: Variants,
-    /// For each step of control flow its bodies.
-    pub(crate) bodies: Vec<Vec<Decided>>,
+/// The program of a plan, with what was known when its tactics were chosen.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    pub(crate) program: Program,
+    pub(crate) evidence: Vec<Evidence>,
 }
 
 /// Makes the program and fills the list of weights.
 pub(crate) fn schedule(
-    decided: &Decided,
+    chosen: &Chosen,
     backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
     weights: &mut Weights,
-) -> Result<(Program, Vec<Evidence>), BuildError> {
+) -> Result<Scheduled, BuildError> {
     let mut schedule = Schedule {
-        decided,
+        chosen,
         backends,
         sizes,
         options,
@@ -61,11 +55,11 @@ pub(crate) fn schedule(
     schedule.remove(&removed);
     schedule.alias_in_place();
     schedule.pack_weights()?;
-    Ok((schedule.program, schedule.evidence))
+    Ok(Scheduled { program: schedule.program, evidence: schedule.evidence })
 }
 
 struct Schedule<'a> {
-    decided: &'a Decided,
+    chosen: &'a Chosen,
     backends: Backends<'a>,
     sizes: &'a Sizes,
     options: &'a BuildOptions,
@@ -86,7 +80,7 @@ struct Schedule<'a> {
 
 impl Schedule<'_> {
     fn run(&mut self) -> Result<(), BuildError> {
-        let draft = &self.decided.draft;
+        let draft = &self.chosen.draft;
         for &value in &draft.inputs {
             let at = self.value(value, Layout::Plain, Storage::Input, HOST);
             self.program.inputs.push(at);
@@ -98,10 +92,9 @@ impl Schedule<'_> {
                 DraftKind::Evaluate => self.on_host(step, StepKind::Evaluate)?,
                 DraftKind::Control { n_captured, .. } => {
                     let mut bodies = Vec::new();
-                    for body in &self.decided.bodies[idx] {
-                        let (program, _) =
-                            schedule(body, self.backends, self.sizes, self.options, self.weights)?;
-                        bodies.push(program);
+                    for body in &self.chosen.bodies[idx] {
+                        let body = schedule(body, self.backends, self.sizes, self.options, self.weights)?;
+                        bodies.push(body.program);
                     }
                     let control = Control { bodies, n_captured: *n_captured as u32 };
                     self.on_host(step, StepKind::Control(control))?;
@@ -120,9 +113,9 @@ impl Schedule<'_> {
     /// Brings inputs to the devices that read them before anything runs there, so that launches follow each other
     /// without a transfer between them.
     fn bring_inputs(&mut self) -> Result<(), BuildError> {
-        let draft = &self.decided.draft;
+        let draft = &self.chosen.draft;
         for (idx, step) in draft.steps.iter().enumerate() {
-            let Some(alternative) = self.decided.choices[idx].list.get(self.decided.chosen[idx]) else {
+            let Some(alternative) = self.chosen.choices[idx].list.get(self.chosen.picks[idx]) else {
                 continue;
             };
             if step.target == HOST || alternative.view {
@@ -140,7 +133,7 @@ impl Schedule<'_> {
     }
 
     fn value(&mut self, value: usize, layout: Layout, storage: Storage, target: u32) -> u32 {
-        let from = &self.decided.draft.values[value];
+        let from = &self.chosen.draft.values[value];
         let at = self.program.values.len() as u32;
         self.program.values.push(Value {
             name: from.name.clone(),
@@ -158,7 +151,7 @@ impl Schedule<'_> {
         if let Some(&at) = self.plan_value.get(&(value, layout, target)) {
             return Ok(at);
         }
-        let draft = &self.decided.draft;
+        let draft = &self.chosen.draft;
         if let Source::Weight(tensor) = &draft.values[value].source {
             let layout = if readable(draft, value, Layout::Plain, layout) { Layout::Plain } else { layout };
             let weight = self.weights.add(&draft.values[value].name, tensor, layout)?;
@@ -230,7 +223,7 @@ impl Schedule<'_> {
         to: Layout,
         target: u32,
     ) -> Result<Option<(Region, Candidate)>, BuildError> {
-        let draft = &self.decided.draft;
+        let draft = &self.chosen.draft;
         let name = &draft.values[value].name;
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
         region.nodes[0].name = format!("{name} to {}", to.name());
@@ -277,7 +270,7 @@ impl Schedule<'_> {
         let source = self.program.values[from as usize].target;
         let to = self.value(value, layout, Storage::Arena, target);
         let mut region = Region::single(planish_op::Identity {}.into(), 1, 1);
-        let name = &self.decided.draft.values[value].name;
+        let name = &self.chosen.draft.values[value].name;
         region.nodes[0].name = format!("{name} to {}", self.backends.get(target).name());
         let ty = &self.program.values[from as usize].ty;
         let bytes = self.sizes.operand(ty, layout).map_or(0, |operand| operand.span_bytes());
@@ -303,7 +296,7 @@ impl Schedule<'_> {
             .iter()
             .flatten()
             .filter_map(|&value| self.program.values[value as usize].ty.as_tensor().map(|ty| ty.dtype));
-        let numeric = numeric(self.decided.draft.precision, &region, types);
+        let numeric = numeric(self.chosen.draft.precision, &region, types);
         self.wants.push(wants);
         self.program.steps.push(Step { name, kind, region, inputs, outputs, numeric, target });
     }
@@ -320,8 +313,8 @@ impl Schedule<'_> {
     }
 
     fn kernel(&mut self, idx: usize, step: &DraftStep) -> Result<(), BuildError> {
-        let choices = &self.decided.choices[idx];
-        let alternative = &choices.list[self.decided.chosen[idx]];
+        let choices = &self.chosen.choices[idx];
+        let alternative = &choices.list[self.chosen.picks[idx]];
         let candidate = &alternative.candidate;
         let target = if alternative.view { self.whereabouts(step) } else { step.target };
         let mut inputs = Vec::with_capacity(step.inputs.len());
@@ -347,11 +340,11 @@ impl Schedule<'_> {
             }
         }
         self.in_place.extend(candidate.in_place.iter().map(|&(output, input)| (at, output, input)));
-        self.evidence.push(evidence(at, &choices.list, alternative));
+        self.evidence.push(evidence(at, &choices.list, alternative, self.chosen.reasons[idx].as_deref()));
         let mut kind = kernel(candidate.tactic.clone(), candidate.packed.clone(), candidate.slow);
-        if let (StepKind::Kernel { variants, .. }, false) = (&mut kind, self.decided.variants[idx].is_empty())
+        if let (StepKind::Kernel { variants, .. }, false) = (&mut kind, self.chosen.variants[idx].is_empty())
         {
-            variants.clone_from(&self.decided.variants[idx]);
+            variants.clone_from(&self.chosen.variants[idx]);
         }
         let wants = Some((candidate.inputs.clone(), candidate.outputs.clone()));
         self.push(step.region.clone(), inputs, outputs, kind, wants, target);
@@ -464,8 +457,8 @@ impl Schedule<'_> {
                     _ => true,
                 })
             });
-            let choices = &self.decided.choices[draft_step];
-            let own = choices.list.get(self.decided.chosen[draft_step]);
+            let choices = &self.chosen.choices[draft_step];
+            let own = choices.list.get(self.chosen.picks[draft_step]);
             let (Some(own), Some(problem)) = (own, &choices.problem) else { continue };
             if alone {
                 // All variants read this packing.
@@ -485,7 +478,7 @@ fn kernel(tactic: Tactic, packed: Vec<Option<String>>, slow: bool) -> StepKind {
     StepKind::Kernel { variants: vec![Variant { from: Vec::new(), up_to: Vec::new(), tactic }], packed, slow }
 }
 
-fn evidence(step: usize, list: &[Alternative], winner: &Alternative) -> Evidence {
+fn evidence(step: usize, list: &[Alternative], winner: &Alternative, cover: Option<&str>) -> Evidence {
     let timing = |alternative: &Alternative| Timing {
         tactic: alternative.candidate.tactic.clone(),
         ns: alternative.ns.min(1e18) as u64,
@@ -494,11 +487,14 @@ fn evidence(step: usize, list: &[Alternative], winner: &Alternative) -> Evidence
     let mut timings: Vec<Timing> = list.iter().filter(|alternative| !alternative.view).map(timing).collect();
     timings.sort_by(|a, b| (a.ns, &a.tactic).cmp(&(b.ns, &b.tactic)));
     let fastest = timings.first().map_or(0, |timing| timing.ns);
-    let why = match (timings.len(), winner.measured) {
+    let mut why = match (timings.len(), winner.measured) {
         (1, _) => "the only tactic".to_string(),
         (_, false) => "the cost model's choice".to_string(),
         (_, true) if timing(winner).ns == fastest => "the fastest measured".to_string(),
         _ => "faster together with the layouts around it".to_string(),
     };
+    if let Some(cover) = cover {
+        why = format!("{why}; {cover}");
+    }
     Evidence { step: step as u32, timings, why }
 }

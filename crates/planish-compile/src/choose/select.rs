@@ -12,7 +12,7 @@ use crate::price::policy::MAX_SWEEPS;
 use crate::sizes::Sizes;
 
 /// The chosen alternative of each step, by index; meaningless where a step has none.
-pub(crate) type Chosen = Vec<usize>;
+pub(crate) type Picks = Vec<usize>;
 
 /// The layout that a value has under a choice.
 pub(crate) fn layout_of(
@@ -43,7 +43,7 @@ pub(crate) fn makers(draft: &Draft) -> Vec<Option<(usize, usize)>> {
 }
 
 /// Chooses an alternative for every step.
-pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>, sizes: &Sizes) -> Chosen {
+pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>, sizes: &Sizes) -> Picks {
     let prices: Vec<Prices> = backends.all().iter().map(|backend| backend.prices()).collect();
     let made_by = makers(draft);
     let mut readers: Vec<Vec<(usize, usize)>> = vec![Vec::new(); draft.values.len()];
@@ -64,7 +64,7 @@ pub(crate) fn select(draft: &Draft, choices: &[Choices], backends: Backends<'_>,
             readable(draft, value, has, wants) || matches!(draft.values[value].source, Source::Weight(_));
         if free { 0.0 } else { reorder_ns(value, target) }
     };
-    let mut chosen: Chosen = vec![0; draft.steps.len()];
+    let mut chosen: Picks = vec![0; draft.steps.len()];
     for sweep in 0..MAX_SWEEPS {
         let mut changed = false;
         for idx in 0..draft.steps.len() {

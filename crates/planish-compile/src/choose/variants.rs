@@ -12,16 +12,15 @@ use planish_kernel::{Candidate, MemoryKind, Tactic, Want};
 use planish_op::Op;
 use planish_plan::{Profile, SymbolRange, Variant};
 
-use crate::backends::Backends;
-use crate::choose::select::Chosen;
+use crate::choose::Chosen;
+use crate::choose::select::Picks;
 use crate::choose::tactic_lock::TacticLock;
 use crate::error::{BuildError, BuildErrorKind};
-use crate::lower::candidates::{Alternative, Choices, is_within};
+use crate::lower::candidates::{Alternative, Catalog, Choices, is_within};
 use crate::lower::{Draft, DraftKind, DraftStep};
-use crate::options::BuildOptions;
 use crate::price::cache::TimingCache;
-use crate::price::measure::measure;
-use crate::price::policy::{self, MAX_BETWEEN, MAX_POINTS, MIN_GAIN, POINT_RATIO};
+use crate::price::measure::{Asked, measure};
+use crate::price::policy::{MAX_BETWEEN, MAX_POINTS, MIN_GAIN, POINT_RATIO};
 use crate::sizes::Sizes;
 
 /// For each step the variants beside its choice, those for the smallest sizes first; the last one holds for all that
@@ -31,14 +30,12 @@ pub(crate) type Variants = Vec<Vec<Variant>>;
 /// Looks for faster tactics at the sizes of every profile. Nothing changes without measurements, or where a single size
 /// is allowed; a tactic lock says what holds where.
 pub(crate) fn variants(
-    draft: &Draft,
-    choices: &[Choices],
     chosen: &Chosen,
-    backends: Backends<'_>,
-    sizes: &Sizes,
-    options: &BuildOptions,
+    catalog: &Catalog<'_>,
     timings: &mut TimingCache,
 ) -> Result<Variants, BuildError> {
+    let Chosen { draft, choices, picks, .. } = chosen;
+    let (sizes, options) = (catalog.sizes, catalog.options);
     let none = vec![Vec::new(); draft.steps.len()];
     let profiles = &options.profiles;
     let paths: Vec<Vec<Sizes>> = profiles.iter().map(|profile| points(profile, sizes)).collect();
@@ -46,8 +43,7 @@ pub(crate) fn variants(
     if is_one_size || (options.tune_level == 0 && options.tactics.is_none()) {
         return Ok(none);
     }
-    let look =
-        Look { draft, choices, chosen, backends, options, parts: possible_parts(draft, choices, chosen) };
+    let look = Look { draft, choices, picks, catalog, parts: possible_parts(draft, choices, picks) };
     if let Some(lock) = &options.tactics {
         return look.locked(lock, &paths);
     }
@@ -83,16 +79,15 @@ pub(crate) fn variants(
 struct Look<'a> {
     draft: &'a Draft,
     choices: &'a [Choices],
-    chosen: &'a Chosen,
-    backends: Backends<'a>,
-    options: &'a BuildOptions,
+    picks: &'a Picks,
+    catalog: &'a Catalog<'a>,
     parts: HashSet<usize>,
 }
 
 impl Look<'_> {
     /// The choice of a step that runs something.
     fn own(&self, idx: usize) -> Option<&Candidate> {
-        let choice = self.choices[idx].list.get(self.chosen[idx])?;
+        let choice = self.choices[idx].list.get(self.picks[idx])?;
         (!choice.view).then_some(&choice.candidate)
     }
 
@@ -114,7 +109,10 @@ impl Look<'_> {
                 let known = (!is_end).then_some(&winners[..]);
                 there.push(self.rivals(idx, &points[at], known));
             }
-            measure(self.draft, &mut there, self.backends, self.options, timings, false)?;
+            let steps = self.draft.steps.iter().zip(&mut there);
+            let mut asked: Vec<Asked<'_>> =
+                steps.map(|(step, choices)| Asked { step, choices, alone: false }).collect();
+            measure(self.draft, &mut asked, self.catalog.backends, self.catalog.options, timings)?;
             for (idx, there) in there.iter().enumerate() {
                 let winner = self.own(idx).and_then(|own| faster(there, &own.tactic));
                 winners[idx].extend(winner.cloned());
@@ -196,13 +194,14 @@ impl Look<'_> {
     /// The alternatives at other sizes that read and write the same memory in the same way as the choice does, the choice
     /// among them; with `known`, for sizes between others, a device looks at these and few more.
     fn rivals(&self, idx: usize, point: &Sizes, known: Option<&[Candidate]>) -> Choices {
-        let Look { draft, choices, chosen, backends, options, parts } = self;
+        let Look { draft, choices, picks, catalog, parts } = self;
+        let options = catalog.options;
         let nothing = Choices { problem: None, list: Vec::new(), refused: Vec::new() };
         let step = &draft.steps[idx];
-        let (DraftKind::Kernel, Some(own)) = (&step.kind, choices[idx].list.get(chosen[idx])) else {
+        let (DraftKind::Kernel, Some(own)) = (&step.kind, choices[idx].list.get(picks[idx])) else {
             return nothing;
         };
-        let backend = backends.get(step.target);
+        let backend = catalog.backends.get(step.target);
         if own.view || own.candidate.slow {
             return nothing;
         }
@@ -211,20 +210,18 @@ impl Look<'_> {
         let is_part_in = |place: usize| is_part(step.inputs.get(place).and_then(Option::as_ref));
         let is_part_out = |place: usize| is_part(step.outputs.get(place));
         let allowed = |candidate: &Candidate| {
-            options.takes(backend, candidate)
-                && is_within(backend, &problem, candidate, options.workspace)
+            is_within(backend, &problem, candidate, options.workspace)
                 && options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate))
         };
-        let mut list: Vec<Alternative> = backend
-            .candidates_from(&problem, &policy::budget(options.tune_level), &|source| {
-                options.takes_source(source)
-            })
-            .into_iter()
+        let mut list: Vec<Alternative> = catalog
+            .candidates(step.target, &problem)
+            .iter()
             .filter(|candidate| {
                 !candidate.slow
                     && allowed(candidate)
                     && fits(candidate, &own.candidate, &is_part_in, &is_part_out)
             })
+            .cloned()
             .map(|candidate| Alternative {
                 ns: candidate.predicted_ns,
                 candidate,
@@ -266,7 +263,7 @@ fn add_known<'a>(list: &mut Vec<Alternative>, known: impl Iterator<Item = &'a Ca
 }
 
 /// Values that may come to lie inside of others: what is concatenated or cut, and what shares memory with that.
-fn possible_parts(draft: &Draft, choices: &[Choices], chosen: &Chosen) -> HashSet<usize> {
+fn possible_parts(draft: &Draft, choices: &[Choices], picks: &Picks) -> HashSet<usize> {
     let values = |step: &DraftStep| -> Vec<usize> {
         step.inputs.iter().flatten().chain(&step.outputs).copied().collect()
     };
@@ -280,7 +277,7 @@ fn possible_parts(draft: &Draft, choices: &[Choices], chosen: &Chosen) -> HashSe
         for (idx, step) in draft.steps.iter().enumerate() {
             let shares = choices[idx]
                 .list
-                .get(chosen[idx])
+                .get(picks[idx])
                 .is_some_and(|choice| choice.view || !choice.candidate.in_place.is_empty());
             let touched = values(step);
             if shares && touched.iter().any(|value| parts.contains(value)) {

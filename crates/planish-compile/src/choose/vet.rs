@@ -4,13 +4,13 @@
 use planish_kernel::{Candidate, KernelError};
 
 use crate::backends::Backends;
+use crate::choose::Chosen;
 use crate::choose::select::select;
 use crate::choose::variants::points;
 use crate::error::BuildError;
 use crate::lower::candidates::Choices;
 use crate::lower::{Draft, DraftStep};
 use crate::options::BuildOptions;
-use crate::schedule::Decided;
 use crate::sizes::Sizes;
 
 /// Where tactics come from that are part of the program: preparing these does not depend on what is installed.
@@ -18,7 +18,7 @@ const OWN: [&str; 2] = ["own", "reference"];
 
 /// Chooses anew without the tactics that a library refuses, until it refuses none of those chosen; in bodies too.
 pub(crate) fn vet(
-    decided: &mut Decided,
+    chosen: &mut Chosen,
     backends: Backends<'_>,
     sizes: &Sizes,
     options: &BuildOptions,
@@ -26,12 +26,12 @@ pub(crate) fn vet(
     let mut all: Vec<Sizes> = options.profiles.iter().flat_map(|profile| points(profile, sizes)).collect();
     all.retain(|point| point != sizes);
     all.insert(0, sizes.clone());
-    let Decided { draft, choices, chosen, bodies, .. } = decided;
+    let Chosen { draft, choices, picks, bodies, .. } = chosen;
     let mut known: Vec<Option<usize>> = vec![None; draft.steps.len()];
     loop {
         let mut is_settled = true;
         for (idx, step) in draft.steps.iter().enumerate() {
-            let at = chosen[idx];
+            let at = picks[idx];
             let Some(alternative) = choices[idx].list.get(at).filter(|alternative| !alternative.view) else {
                 continue;
             };
@@ -48,7 +48,7 @@ pub(crate) fn vet(
         if is_settled {
             break;
         }
-        *chosen = select(draft, choices, backends, sizes);
+        *picks = select(draft, choices, backends, sizes);
     }
     bodies.iter_mut().flatten().try_for_each(|body| vet(body, backends, sizes, options))
 }

@@ -1,4 +1,8 @@
-//! The ways to do each step: a backend's candidates, or nothing at all where a value is only seen differently.
+//! The ways to do a step: a backend's candidates, or nothing at all where a value is only seen differently.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use planish_kernel::{Backend, Candidate, Layout, Problem, Region, Tactic, Want};
 use planish_op::Op;
@@ -33,83 +37,120 @@ pub(crate) struct Choices {
 /// The name under which seeing a value differently stands among tactics.
 pub(crate) const VIEW: &str = "view";
 
-/// All alternatives of every step, unpriced but for the cost model.
-pub(crate) fn alternatives(
-    draft: &Draft,
-    backends: Backends<'_>,
-    sizes: &Sizes,
-    options: &BuildOptions,
-) -> Result<Vec<Choices>, BuildError> {
-    draft.steps.iter().map(|step| choices(draft, step, backends, sizes, options)).collect()
+/// What candidates are asked for, and those that are known. Candidates depend on nothing but the problem and where it
+/// runs, so each problem is asked for once.
+pub(crate) struct Catalog<'a> {
+    pub(crate) backends: Backends<'a>,
+    pub(crate) sizes: &'a Sizes,
+    pub(crate) options: &'a BuildOptions,
+    known: RefCell<HashMap<(u32, String), Rc<[Candidate]>>>,
 }
 
-fn choices(
-    draft: &Draft,
-    step: &DraftStep,
-    backends: Backends<'_>,
-    sizes: &Sizes,
-    options: &BuildOptions,
-) -> Result<Choices, BuildError> {
-    if !matches!(step.kind, DraftKind::Kernel) {
-        return Ok(Choices { problem: None, list: Vec::new(), refused: Vec::new() });
+impl<'a> Catalog<'a> {
+    pub(crate) fn new(backends: Backends<'a>, sizes: &'a Sizes, options: &'a BuildOptions) -> Catalog<'a> {
+        Catalog { backends, sizes, options, known: RefCell::default() }
     }
-    let problem = draft.problem(step, sizes, options.threads);
-    let problem =
-        problem.ok_or_else(|| BuildError::internal(format!("{} has no sizes", step.region.title())))?;
-    let mut list = Vec::new();
-    for (from, to) in views(draft, step) {
-        let n_inputs = step.inputs.len();
-        let mut inputs = vec![Want::inside(Layout::Plain); n_inputs];
-        inputs[0] = Want::dense(from);
-        list.push(Alternative {
-            candidate: Candidate {
-                tactic: Tactic::new(VIEW, 1),
-                inputs,
-                outputs: vec![Want::dense(to)],
-                packed: vec![None; n_inputs],
-                predicted_ns: 0.0,
-                in_place: Vec::new(),
-                slow: false,
-            },
-            ns: 0.0,
-            measured: false,
-            view: true,
-        });
+
+    /// The candidates of a backend for a problem, of the sources and names that a build may use.
+    pub(crate) fn candidates(&self, target: u32, problem: &Problem) -> Rc<[Candidate]> {
+        let key = (target, problem.key());
+        if let Some(known) = self.known.borrow().get(&key) {
+            return Rc::clone(known);
+        }
+        let (backend, options) = (self.backends.get(target), self.options);
+        let budget = policy::budget(options.tune_level);
+        let offered = backend.candidates_from(problem, &budget, &|source| options.takes_source(source));
+        let taken = offered.into_iter().filter(|candidate| options.takes(backend, candidate));
+        let list: Rc<[Candidate]> = taken.collect();
+        self.known.borrow_mut().insert(key, Rc::clone(&list));
+        list
     }
-    let selected =
-        |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
-    let backend = backends.get(step.target);
-    for candidate in backend.candidates_from(&problem, &policy::budget(options.tune_level), &|source| {
-        options.takes_source(source)
-    }) {
-        if options.takes(backend, &candidate) && selected(&candidate) {
-            let ns = candidate.predicted_ns;
+
+    /// The fastest of the candidates that a step may use by the cost model, the slow reference left out.
+    pub(crate) fn predicted_ns(&self, draft: &Draft, step: &DraftStep) -> Option<f64> {
+        if !views(draft, step).is_empty() {
+            return Some(0.0);
+        }
+        let backend = self.backends.get(step.target);
+        let problem = draft.problem(step, self.sizes, self.options.threads)?;
+        let usable = self.usable(step.target, &problem);
+        let fastest = usable.iter().map(|candidate| candidate.predicted_ns).min_by(f64::total_cmp);
+        fastest.map(|ns| ns + backend.prices().step_ns)
+    }
+
+    /// Whether a backend has a kernel for a step, the slow reference left out.
+    pub(crate) fn has_kernel(&self, draft: &Draft, step: &DraftStep) -> bool {
+        let problem = draft.problem(step, self.sizes, self.options.threads);
+        problem.is_some_and(|problem| !self.usable(step.target, &problem).is_empty())
+    }
+
+    fn usable(&self, target: u32, problem: &Problem) -> Vec<Candidate> {
+        let (backend, limit) = (self.backends.get(target), self.options.workspace);
+        let is_usable =
+            |candidate: &&Candidate| !candidate.slow && is_within(backend, problem, candidate, limit);
+        self.candidates(target, problem).iter().filter(is_usable).cloned().collect()
+    }
+
+    /// The ways to do a step, unpriced but for the cost model.
+    pub(crate) fn choices(&self, draft: &Draft, step: &DraftStep) -> Result<Choices, BuildError> {
+        let options = self.options;
+        if !matches!(step.kind, DraftKind::Kernel) {
+            return Ok(Choices { problem: None, list: Vec::new(), refused: Vec::new() });
+        }
+        let problem = draft.problem(step, self.sizes, options.threads);
+        let problem =
+            problem.ok_or_else(|| BuildError::internal(format!("{} has no sizes", step.region.title())))?;
+        let mut list = Vec::new();
+        for (from, to) in views(draft, step) {
+            let n_inputs = step.inputs.len();
+            let mut inputs = vec![Want::inside(Layout::Plain); n_inputs];
+            inputs[0] = Want::dense(from);
+            list.push(Alternative {
+                candidate: Candidate {
+                    tactic: Tactic::new(VIEW, 1),
+                    inputs,
+                    outputs: vec![Want::dense(to)],
+                    packed: vec![None; n_inputs],
+                    predicted_ns: 0.0,
+                    in_place: Vec::new(),
+                    slow: false,
+                },
+                ns: 0.0,
+                measured: false,
+                view: true,
+            });
+        }
+        let selected =
+            |candidate: &Candidate| options.selector.as_ref().is_none_or(|asked| asked(&problem, candidate));
+        let backend = self.backends.get(step.target);
+        for candidate in self.candidates(step.target, &problem).iter().filter(|one| selected(one)) {
+            let (candidate, ns) = (candidate.clone(), candidate.predicted_ns);
             list.push(Alternative { candidate, ns, measured: false, view: false });
         }
+        // The slow ways stay only where there is no other.
+        if list.iter().any(|alternative| !alternative.candidate.slow) {
+            list.retain(|alternative| !alternative.candidate.slow);
+        }
+        if let Some(limit) = options.workspace {
+            keep_within(&step.region, backend, &problem, limit, &mut list)?;
+        }
+        if let Some(lock) = &options.tactics {
+            lock.hold(&step.region, &mut list)?;
+        }
+        if list.is_empty() {
+            let message = format!("nothing on this device can compute {}", step.region.title());
+            return Err(BuildError::new(BuildErrorKind::Unsupported, message));
+        }
+        if options.strict && list.iter().all(|alternative| alternative.candidate.slow) {
+            let message = format!(
+                "--strict: only the slow reference can compute `{}` ({}); leave --strict out to accept it",
+                step.region.title(),
+                step.region.ops()
+            );
+            return Err(BuildError::new(BuildErrorKind::Refused, message));
+        }
+        Ok(Choices { problem: Some(problem), list, refused: Vec::new() })
     }
-    // The slow ways stay only where there is no other.
-    if list.iter().any(|alternative| !alternative.candidate.slow) {
-        list.retain(|alternative| !alternative.candidate.slow);
-    }
-    if let Some(limit) = options.workspace {
-        keep_within(&step.region, backend, &problem, limit, &mut list)?;
-    }
-    if let Some(lock) = &options.tactics {
-        lock.hold(&step.region, &mut list)?;
-    }
-    if list.is_empty() {
-        let message = format!("nothing on this device can compute {}", step.region.title());
-        return Err(BuildError::new(BuildErrorKind::Unsupported, message));
-    }
-    if options.strict && list.iter().all(|alternative| alternative.candidate.slow) {
-        let message = format!(
-            "--strict: only the slow reference can compute `{}` ({}); leave --strict out to accept it",
-            step.region.title(),
-            step.region.ops()
-        );
-        return Err(BuildError::new(BuildErrorKind::Refused, message));
-    }
-    Ok(Choices { problem: Some(problem), list, refused: Vec::new() })
 }
 
 /// Workspace bytes that a candidate asks for; `None` where it cannot be prepared.

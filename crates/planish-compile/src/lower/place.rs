@@ -6,12 +6,15 @@
 //! is a descent: whole islands of the device first (a chain of small steps is worth nothing in part), then single
 //! units, until nothing gets cheaper. Prices are the cost model's, so equal graphs are always placed the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
-use planish_kernel::Prices;
+use planish_kernel::{Layout, Prices, Whole};
 
 use crate::backends::HOST;
-use crate::price::policy::MAX_PLACING_SWEEPS;
+use crate::lower::candidates::Catalog;
+use crate::lower::steps::Lowering;
+use crate::lower::{DraftStep, DraftValue, Source};
+use crate::price::policy::{MAX_HOST_BYTES, MAX_PLACING_SWEEPS};
 
 /// A region, and what it costs where.
 #[derive(Clone, Debug)]
@@ -32,6 +35,66 @@ pub(crate) struct Carried {
     pub(crate) bytes: usize,
     /// An output of the graph: read by the host at last.
     pub(crate) is_output: bool,
+}
+
+impl Lowering<'_> {
+    /// Nodes in regions of devices that cost less on the host, the transfers that this saves counted in.
+    pub(super) fn cheaper_on_host(
+        &self,
+        whole: &Whole,
+        regions: &[(Vec<u32>, u32)],
+        catalog: &Catalog<'_>,
+    ) -> Vec<u32> {
+        let taken: HashSet<u32> = regions.iter().flat_map(|(nodes, _)| nodes.iter().copied()).collect();
+        if taken.len() == self.node_ids.len() {
+            return Vec::new();
+        }
+        let of_host = (0..self.node_ids.len() as u32).filter(|node| !taken.contains(node));
+        let all: Vec<(Vec<u32>, u32)> =
+            regions.iter().cloned().chain(of_host.map(|node| (vec![node], HOST))).collect();
+        let largest = catalog.sizes.largest(&catalog.options.profiles);
+        let is_light = |step: &DraftStep| {
+            let bytes = |value: &usize| {
+                let operand = largest.operand(&self.draft.values[*value].ty, Layout::Plain);
+                operand.map_or(usize::MAX, |operand| operand.span_bytes())
+            };
+            step.inputs.iter().flatten().chain(&step.outputs).all(|value| bytes(value) <= MAX_HOST_BYTES)
+        };
+        let unit = |(nodes, target): &(Vec<u32>, u32)| {
+            let step = self.step(whole, nodes, *target);
+            let on_host = |&node: &u32| catalog.predicted_ns(&self.draft, &self.step(whole, &[node], HOST));
+            let carried = |value: &usize| !matches!(self.draft.values[*value].source, Source::Weight(_));
+            Unit {
+                target: *target,
+                there_ns: match *target {
+                    HOST => 0.0,
+                    _ => catalog.predicted_ns(&self.draft, &step).unwrap_or(f64::INFINITY),
+                },
+                host_ns: match *target {
+                    HOST => Some(0.0),
+                    _ if !is_light(&step) => None,
+                    // As one step if the host has a kernel for it, else node by node.
+                    _ => catalog
+                        .predicted_ns(&self.draft, &DraftStep { target: HOST, ..step.clone() })
+                        .or_else(|| nodes.iter().map(on_host).sum()),
+                },
+                reads: step.inputs.iter().flatten().copied().filter(carried).collect(),
+                writes: step.outputs,
+            }
+        };
+        let units: Vec<Unit> = all.iter().map(unit).collect();
+        let carried = |(at, value): (usize, &DraftValue)| {
+            let operand = catalog.sizes.operand(&value.ty, Layout::Plain);
+            Carried {
+                bytes: operand.map_or(0, |operand| operand.span_bytes()),
+                is_output: self.draft.outputs.contains(&at),
+            }
+        };
+        let values: Vec<Carried> = self.draft.values.iter().enumerate().map(carried).collect();
+        let prices: Vec<Prices> = catalog.backends.all().iter().map(|backend| backend.prices()).collect();
+        let on_host = better_on_host(&units, &values, &prices);
+        on_host.into_iter().flat_map(|unit| all[unit].0.iter().copied()).collect()
+    }
 }
 
 /// The units that are cheaper on the host, ascending.

@@ -19,7 +19,7 @@ use crate::budget;
 use crate::code::compile_ahead;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::candidates::Choices;
-use crate::lower::{Draft, Source};
+use crate::lower::{Draft, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::price::cache::{TimingCache, TimingKey};
 use crate::price::policy::{DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, rounds};
@@ -58,15 +58,21 @@ impl Choices {
     }
 }
 
-/// Prices every alternative that has a rival, and with `alone` those without too; times come from the cache or go
-/// into it.
+/// A step whose alternatives want prices.
+pub(crate) struct Asked<'a> {
+    pub(crate) step: &'a DraftStep,
+    pub(crate) choices: &'a mut Choices,
+    /// Whether an alternative without a rival wants one too.
+    pub(crate) alone: bool,
+}
+
+/// Prices the alternatives of steps; times come from the cache or go into it.
 pub(crate) fn measure(
     draft: &Draft,
-    choices: &mut [Choices],
+    asked: &mut [Asked<'_>],
     backends: Backends<'_>,
     options: &BuildOptions,
     cache: &mut TimingCache,
-    alone: bool,
 ) -> Result<(), BuildError> {
     let rounds = rounds(options.tune_level);
     if rounds == 0 {
@@ -74,18 +80,18 @@ pub(crate) fn measure(
     }
     let rotation = rotation_bytes(draft);
     if !backends.is_late(options.build_time) {
-        compile_open(draft, choices, backends, cache);
+        compile_open(asked, backends, cache);
     }
     let mut saved = Instant::now();
-    let n_steps = choices.len();
-    for (idx, choices) in choices.iter_mut().enumerate() {
+    let n_steps = asked.len();
+    for (idx, Asked { step, choices, alone }) in asked.iter_mut().enumerate() {
         options.go_on()?;
         options.tell("tune", idx, n_steps);
         let Some(problem) = choices.problem.clone() else { continue };
-        let backend = backends.get(draft.steps[idx].target);
+        let backend = backends.get(step.target);
         let device = backend.target().device;
         let rivals = choices.list.iter().filter(|alternative| !alternative.view).count();
-        if rivals < 2 && !alone {
+        if rivals < 2 && !*alone {
             continue;
         }
         let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
@@ -113,7 +119,6 @@ pub(crate) fn measure(
                 open.push(Open { places: vec![at], posed, key });
             }
         }
-        let step = &draft.steps[idx];
         let weight = |place: usize| match step.inputs[place].map(|value| &draft.values[value].source) {
             Some(Source::Weight(tensor)) => Some(tensor),
             _ => None,
@@ -224,7 +229,7 @@ fn timing_key(backend: &dyn Backend, device: &str, problem: &Problem, tactic: &T
 }
 
 /// Has devices compile all that is going to be measured, on every core at once.
-fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cache: &TimingCache) {
+fn compile_open(asked: &[Asked<'_>], backends: Backends<'_>, cache: &TimingCache) {
     for target in backends.by_preference() {
         let backend = backends.get(target);
         if backend.memory_kind() == MemoryKind::Host {
@@ -233,7 +238,7 @@ fn compile_open(draft: &Draft, choices: &[Choices], backends: Backends<'_>, cach
         let device = backend.target().device;
         let mut seen = HashSet::new();
         let mut work = Vec::new();
-        for (step, choices) in draft.steps.iter().zip(choices).filter(|(step, _)| step.target == target) {
+        for Asked { step, choices, .. } in asked.iter().filter(|asked| asked.step.target == target) {
             let Some(problem) = &choices.problem else { continue };
             let best = choices.list.iter().filter(|a| !a.view).map(|a| a.ns).fold(f64::INFINITY, f64::min);
             debug_assert_eq!(step.target, target);

@@ -58,9 +58,9 @@ pub(crate) const MAX_SWEEPS: usize = 8;
 /// Rounds over single units while places are chosen; in practice two are enough.
 pub(crate) const MAX_PLACING_SWEEPS: usize = 8;
 
-/// A step of a device is brought home only if all that it touches is within this even at the plan's largest sizes:
+/// A step of a device goes to the host only if all that it touches is within this even at the plan's largest sizes:
 /// a plan that was tuned at small ones must not leave its work to the host.
-pub(crate) const MAX_HOME_BYTES: usize = 256 << 10;
+pub(crate) const MAX_HOST_BYTES: usize = 256 << 10;
 
 /// At other sizes another tactic must be faster by this share of the time: less is noise.
 pub(crate) const MIN_GAIN: f64 = 0.05;
@@ -74,3 +74,7 @@ pub(crate) const POINT_RATIO: f64 = 2.0;
 /// A device compiles what it measures: between the ends only so many tactics of each source are looked at beside those
 /// that won elsewhere. Of each, since prices of different sources do not compare well.
 pub(crate) const MAX_BETWEEN: usize = 6;
+
+/// A region that the cost model puts below this share of the next best way to cover its nodes is taken without measuring
+/// that way: else most kernels would be measured with each epilogue and without.
+pub(crate) const CLEAR_RATIO: f64 = 0.8;
