@@ -17,6 +17,15 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// Where `--stop-after` stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StopAfter {
+    /// After so many passes; the build goes on with what they left.
+    Passes(usize),
+    /// After a stage of the build, which is then shown.
+    Stage(planish::Stage),
+}
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Show what a model is: inputs, outputs, operators, parameters, work
@@ -294,9 +303,10 @@ pub(crate) struct Building {
     /// Skip a pass of the optimizer; may be repeated
     #[arg(long = "disable-pass", value_name = "PASS")]
     pub(crate) disabled_passes: Vec<String>,
-    /// Stop the optimizer after this many passes, to bisect a wrong result
-    #[arg(long, value_name = "N")]
-    pub(crate) stop_after: Option<usize>,
+    /// Stop the optimizer after this many passes, to bisect a wrong result; on `build` also `lowered`, `priced` or
+    /// `chosen`, which writes that stage as text to -o or the standard output
+    #[arg(long, value_name = "N|STAGE", value_parser = crate::load::stop_after)]
+    pub(crate) stop_after: Option<StopAfter>,
     /// Print what the optimizer did, and why rules did not apply
     #[arg(long)]
     pub(crate) explain: bool,

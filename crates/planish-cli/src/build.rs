@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use planish::{Device, Plan, TargetNeeds};
+use planish::{Device, Plan, Stage, TargetNeeds};
 use serde_json::{Map, json};
 
-use crate::args::{Build, Opening};
+use crate::args::{Build, Opening, StopAfter};
 use crate::ending::Answer;
 use crate::memory::Needs;
 use crate::{files, inspect_plan, load, print};
@@ -16,6 +16,9 @@ use crate::{files, inspect_plan, load, print};
 const LEAST_SHOWN_S: f64 = 1e-3;
 
 pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
+    if let Some(StopAfter::Stage(stage)) = args.building.stop_after {
+        return show(args, stage, out);
+    }
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("plan"));
     files::check_target(&path, files::Kind::Plan, &[&args.model])?;
     let made = load::build(&args.model, &args.building)?;
@@ -73,6 +76,19 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         "code_bytes": record.code.iter().map(|code| code.bytes.len()).sum::<usize>(),
     });
     print::json(out, &args.json, &report)?;
+    Ok(Answer::Yes)
+}
+
+/// Writes a stage of the build as text.
+fn show(args: &Build, stage: Stage, out: &mut dyn Write) -> Result<Answer> {
+    if let Some(path) = &args.output {
+        files::check_target(path, files::Kind::Stage, &[&args.model])?;
+    }
+    let text = load::stage(&args.model, &args.building, stage)?;
+    match &args.output {
+        Some(path) => files::write(path, |file| file.write_all(text.as_bytes()))?,
+        None => out.write_all(text.as_bytes())?,
+    }
     Ok(Answer::Yes)
 }
 

@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     Json,
     Tactics,
     Timings,
+    Stage,
 }
 
 impl Kind {
@@ -26,6 +27,7 @@ impl Kind {
             Kind::Json => "JSON",
             Kind::Tactics => "a tactic lock",
             Kind::Timings => "a timing cache",
+            Kind::Stage => "a stage of a build",
         }
     }
 
@@ -38,6 +40,9 @@ impl Kind {
             Kind::Json => first.trim_ascii_start().starts_with(b"{"),
             Kind::Tactics => first.starts_with(b"planish tactics "),
             Kind::Timings => first.starts_with(b"planish timings "),
+            Kind::Stage => planish::Stage::ALL
+                .iter()
+                .any(|stage| first.starts_with(format!("{}: ", stage.name()).as_bytes())),
         }
     }
 }
@@ -75,12 +80,13 @@ mod tests {
 
     #[test]
     fn kinds_are_told_by_how_they_begin() {
-        let beginnings: [(Kind, &[u8]); 5] = [
+        let beginnings: [(Kind, &[u8]); 6] = [
             (Kind::Onnx, b"\x08\x0a\x12\x04test"),
             (Kind::Npz, b"PK\x03\x04"),
             (Kind::Json, b"\n {\"a\": 1}"),
             (Kind::Tactics, b"planish tactics 1\n"),
             (Kind::Timings, b"planish timings 1\n"),
+            (Kind::Stage, b"priced: 3 of 4 steps on offer\n"),
         ];
         for (kind, _) in beginnings {
             for (other, first) in beginnings {

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use planish::shapes::{self, Asked, Sizes};
 use planish::{
     Builder, Built, Cached, CertificateState, Device, Engine, EngineOptions, Model, Opened, Plan, PlanCache,
-    Precision, TacticLock,
+    Precision, Stage, TacticLock,
 };
 
-use crate::args::{Building, Opening};
+use crate::args::{Building, Opening, StopAfter};
 use crate::files::{self, Kind};
 use crate::interrupt::Stoppable;
 use crate::{progress, say_note, sign};
@@ -130,6 +130,9 @@ pub(crate) fn build_in_memory(
     let start = Instant::now();
     let cache = if no_cache { None } else { PlanCache::user() };
     let mut build_time = None;
+    if let Some(StopAfter::Stage(stage)) = building.stop_after {
+        bail!("--stop-after {}: stages of a build are shown by `planish build`", stage.name());
+    }
     let builder = prepare(path, model, building)?;
     say_note(&format!("building a plan of {} in memory", path.display()));
     // What the build itself is to say or write, only a build can.
@@ -217,6 +220,27 @@ pub(crate) fn build(path: &Path, building: &Building) -> Result<Made> {
     Ok(Made { plan: built.plan.into(), time, built: Some(time), report: Some(built.passes), stages })
 }
 
+/// The text of a stage of the build.
+pub(crate) fn stage(path: &Path, building: &Building, stage: Stage) -> Result<String> {
+    let mut builder = prepare(path, Model::open(path)?, building)?;
+    let work = Stoppable::begin();
+    builder.options_mut().cancel = work.flag();
+    let reached = builder.build_until(stage);
+    progress::clear();
+    work.end().with_context(|| stopped(building.timing_cache.as_deref()))?;
+    Ok(reached?.to_string())
+}
+
+/// A number of passes, or a stage by its name.
+pub(crate) fn stop_after(text: &str) -> Result<StopAfter, String> {
+    if let Some(stage) = Stage::named(text) {
+        return Ok(StopAfter::Stage(stage));
+    }
+    let names: Vec<&str> = Stage::ALL.iter().map(|stage| stage.name()).collect();
+    let wrong = |_| format!("give a number of passes, or one of {}", names.join(", "));
+    text.parse().map(StopAfter::Passes).map_err(wrong)
+}
+
 /// The build that the arguments ask for.
 fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     if let Some(target) = &building.save_tactics {
@@ -262,7 +286,10 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     let options = builder.options_mut();
     options.disabled_passes = building.disabled_passes.clone();
     options.verify = !building.no_verify;
-    options.stop_after = building.stop_after;
+    options.stop_after = match building.stop_after {
+        Some(StopAfter::Passes(n)) => Some(n),
+        Some(StopAfter::Stage(_)) | None => None,
+    };
     options.explain = building.explain;
     options.fp32_layers = building.layer_precision.clone();
     if profiles.is_empty() {

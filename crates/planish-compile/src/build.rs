@@ -60,8 +60,9 @@ pub fn build(
     notes.extend(load_times(backends, options, timings)?);
     let mut options = options.clone();
     for _ in 0..MAX_REPAIRS {
-        let Assembled { mut plan, tactics, tensors, refused } =
+        let Assembled { mut plan, tactics, tensors, refused, reasons } =
             assemble(&graph, is_fixed, backends, &options, timings, &mut stages)?;
+        notes.extend(options.explain.then_some(reasons).into_iter().flatten());
         let n_more = refused.len().saturating_sub(MAX_REFUSALS);
         notes.extend(refused.into_iter().take(MAX_REFUSALS));
         notes.extend((n_more > 0).then(|| format!("so are {n_more} more")));
@@ -137,9 +138,8 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
     options.tell("optimize", 0, 0);
     let mut notes = Vec::new();
     let original = raise_precision(specialized, backends, options, &mut notes)?;
-    let (graph, mut passes) = planish_passes::standard()
-        .run(original.clone(), &pass_options)
-        .map_err(|error| of_passes(&error))?;
+    let (graph, mut passes) =
+        planish_passes::standard().run(original.clone(), &pass_options).map_err(|error| of_passes(&error))?;
     let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
     Ok(Optimized { original, graph, is_fixed: fixed.is_some(), passes, notes })
 }
@@ -234,6 +234,8 @@ pub(crate) struct Assembled {
     pub(crate) tensors: Vec<Tensor>,
     /// Tactics that could not be measured, and why, each once.
     refused: BTreeSet<String>,
+    /// Why steps cover the nodes that they cover, where prices decided.
+    reasons: Vec<String>,
 }
 
 /// Decides and schedules an optimized graph.
@@ -292,7 +294,8 @@ pub(crate) fn assemble(
         code: needed.code,
     };
     let refused = chosen.refusals().into_iter().collect();
-    Ok(Assembled { plan, tactics, tensors: weights.tensors, refused })
+    let reasons = chosen.reasons();
+    Ok(Assembled { plan, tactics, tensors: weights.tensors, refused, reasons })
 }
 
 /// Which steps of a plan for a device run on the host all the same, and what the transfers between them cost.

@@ -80,6 +80,15 @@ impl Chosen {
         self.bodies.iter().flatten().for_each(|body| body.lock(tactics));
     }
 
+    /// Why steps cover the nodes that they cover, where prices decided; in bodies too.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let told = self.draft.steps.iter().zip(&self.reasons);
+        let own = told.filter_map(|(step, reason)| {
+            reason.as_ref().map(|reason| format!("`{}`: {reason}", step.region.title()))
+        });
+        own.chain(self.bodies.iter().flatten().flat_map(Chosen::reasons)).collect()
+    }
+
     /// What could not be measured, in bodies too.
     pub(crate) fn refusals(&self) -> Vec<String> {
         let own = self.choices.iter().flat_map(|choices| choices.refused.iter().cloned());

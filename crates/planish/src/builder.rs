@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use planish_compile::{BuildOptions, Built, Precision, Progress, TimingCache};
+use planish_compile::{BuildOptions, Built, Precision, Progress, Stage, Stopped, TimingCache};
 use planish_ir::Graph;
 use planish_plan::Profile;
 
@@ -153,6 +153,25 @@ impl Builder {
     /// Builds the plan.
     pub fn build(self) -> Result<Plan, Error> {
         Ok(self.build_with_report()?.0.plan.into())
+    }
+
+    /// Builds up to a stage, to look at it: its text is for people.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, NetworkBuilder, Stage};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let y = net.mul(x, 0.5)?;
+    /// net.output("y", y)?;
+    /// let chosen = Builder::from_network(net)?.tune_level(0).build_until(Stage::Chosen)?;
+    /// assert!(chosen.to_string().starts_with("chosen: 1 steps"));
+    /// # Ok::<(), planish::Error>(())
+    /// ```
+    pub fn build_until(mut self, stage: Stage) -> Result<Stopped, Error> {
+        let backends = self.device.backends()?;
+        let graph = self.model.graph();
+        planish_compile::build_until(stage, graph, &backends, &self.options, &mut self.timings)
     }
 
     /// Builds the plan, and gives what the passes did and the times that are known now.

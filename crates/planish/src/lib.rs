@@ -247,8 +247,8 @@ pub use plan_cache::{Cached, PlanCache};
 #[cfg(feature = "build")]
 #[doc(inline)]
 pub use planish_compile::{
-    BuildOptions, Built, PassesReport, Precision, Progress, Stages, TacticLock, TacticSelector, TimingCache,
-    TimingDiff, TimingEntry, TimingKey,
+    BuildOptions, Built, Chosen, Lowered, PassesReport, Precision, Priced, Progress, Scheduled, Stage,
+    Stages, Stopped, TacticLock, TacticSelector, TimingCache, TimingDiff, TimingEntry, TimingKey,
 };
 #[doc(inline)]
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};

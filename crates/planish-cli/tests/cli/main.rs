@@ -215,6 +215,37 @@ fn a_plan_is_built_inspected_run_and_timed() {
 }
 
 #[test]
+fn a_build_shows_its_stages() {
+    let folder = Folder::new("stages");
+    let model = folder.put("linear.onnx", &linear());
+    let shown = succeeds(&["build", &model, "--device", "cpu", "--stop-after", "lowered"]);
+    assert!(shown.stdout.starts_with("lowered: "), "{}", shown.stdout);
+    let path = folder.path("chosen.txt").display().to_string();
+    for stage in ["priced", "chosen"] {
+        let file = folder.path(&format!("{stage}.txt")).display().to_string();
+        succeeds(&[
+            "build",
+            &model,
+            "--device",
+            "cpu",
+            "--tune-level",
+            "1",
+            "--stop-after",
+            stage,
+            "-o",
+            &file,
+        ]);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with(&format!("{stage}: ")) && text.contains("gemm_"), "{text}");
+    }
+    // What is there is replaced by another stage, and no plan was written.
+    succeeds(&["build", &model, "--device", "cpu", "--stop-after", "lowered", "-o", &path]);
+    assert!(!folder.path("linear.plan").exists());
+    let refused = "--stop-after chosen: stages of a build are shown by `planish build`";
+    fails(&folder, &["bench", &model, "--device", "cpu", "--stop-after", "chosen"], 2, refused);
+}
+
+#[test]
 fn the_doctor_finds_a_machine() {
     let shown = succeeds(&["doctor"]).stdout;
     for heading in

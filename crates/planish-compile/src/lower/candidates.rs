@@ -37,13 +37,16 @@ pub(crate) struct Choices {
 /// The name under which seeing a value differently stands among tactics.
 pub(crate) const VIEW: &str = "view";
 
+/// Candidates by the backend and the key of the problem.
+type Known = HashMap<(u32, String), Rc<[Candidate]>>;
+
 /// What candidates are asked for, and those that are known. Candidates depend on nothing but the problem and where it
 /// runs, so each problem is asked for once.
 pub(crate) struct Catalog<'a> {
     pub(crate) backends: Backends<'a>,
     pub(crate) sizes: &'a Sizes,
     pub(crate) options: &'a BuildOptions,
-    known: RefCell<HashMap<(u32, String), Rc<[Candidate]>>>,
+    known: RefCell<Known>,
 }
 
 impl<'a> Catalog<'a> {
