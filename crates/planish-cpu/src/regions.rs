@@ -34,7 +34,7 @@ fn scaled(whole: &Whole, mul: u32) -> Vec<Proposal> {
     let Some(conv) = conv else { return Vec::new() };
     let mut nodes = vec![mul];
     nodes.extend(FUSION.epilogue(whole, conv));
-    (2..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: conv }).collect()
+    (2..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec() }).collect()
 }
 
 /// A widening 1x1 convolution, a depthwise one after it, and perhaps a 1x1 convolution after that, each with
@@ -59,14 +59,13 @@ fn bottlenecks(whole: &Whole, widen: u32) -> Vec<Proposal> {
         return Vec::new();
     };
     nodes.extend(FUSION.epilogue(whole, depthwise));
-    let short = Proposal { nodes: nodes.clone(), main: widen };
+    let short = Proposal { nodes: nodes.clone() };
     let Some(narrow) = next(&nodes).filter(|node| conv(*node).is_some_and(|conv| conv.group == 1)) else {
         return vec![short];
     };
     let before = nodes.len();
     nodes.extend(FUSION.epilogue(whole, narrow));
     // What follows the last convolution may be more than the kernel takes at once.
-    let whole_ones =
-        (before + 1..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec(), main: widen });
+    let whole_ones = (before + 1..=nodes.len()).rev().map(|end| Proposal { nodes: nodes[..end].to_vec() });
     whole_ones.chain([short]).collect()
 }

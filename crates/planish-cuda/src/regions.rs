@@ -28,7 +28,7 @@ fn casts(whole: &Whole) -> Vec<Proposal> {
             let chain = FUSION.epilogue(whole, main);
             for end in (1..=chain.len()).rev() {
                 let nodes = std::iter::once(cast).chain(chain[..end].iter().copied()).collect();
-                all.push(Proposal { nodes, main });
+                all.push(Proposal { nodes });
             }
         }
     }

@@ -32,7 +32,7 @@ impl Fusion {
                 let chain = self.epilogue(whole, node);
                 // Shorter forms stay on offer: what a kernel cannot take at once it may take in part.
                 for end in (2..=chain.len()).rev() {
-                    proposals.push(Proposal { nodes: chain[..end].to_vec(), main: node });
+                    proposals.push(Proposal { nodes: chain[..end].to_vec() });
                 }
                 chain.iter().for_each(|&node| taken[node as usize] = true);
             }
@@ -45,7 +45,7 @@ impl Fusion {
             let group = self.group(whole, sink, &taken);
             group.iter().for_each(|&node| taken[node as usize] = true);
             if group.len() > 1 {
-                proposals.push(Proposal { main: sink, nodes: group });
+                proposals.push(Proposal { nodes: group });
             }
         }
         proposals

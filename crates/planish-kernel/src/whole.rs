@@ -21,9 +21,8 @@ pub struct Whole {
 /// Nodes that one tactic may cover together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proposal {
-    /// Ascending; the first that does the main work is `main`.
+    /// Ascending; all that is computed between them is read among them alone.
     pub nodes: Vec<u32>,
-    pub main: u32,
 }
 
 impl Whole {

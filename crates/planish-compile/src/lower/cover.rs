@@ -53,7 +53,7 @@ pub(super) fn take(
     let mut proposals: Regions = Vec::new();
     for target in catalog.backends.by_preference() {
         let proposed = catalog.backends.get(target).regions(whole).into_iter();
-        let proposed: Vec<Vec<u32>> = proposed.map(|Proposal { nodes, .. }| nodes).collect();
+        let proposed: Vec<Vec<u32>> = proposed.map(|Proposal { nodes }| nodes).collect();
         let mut offers = proposed.clone();
         if target != HOST {
             offers.extend((0..n_nodes).map(|node| vec![node]));

@@ -203,7 +203,7 @@ impl Compiler for Fake {
             let user = whole.only_user(main)?;
             let fits = matches!(nodes[main as usize].op, Op::MatMul(_))
                 && matches!(nodes[user as usize].op, Op::Relu(_));
-            fits.then(|| Proposal { nodes: vec![main, user], main })
+            fits.then(|| Proposal { nodes: vec![main, user] })
         };
         (0..nodes.len() as u32).filter_map(pair).collect()
     }
