@@ -22,7 +22,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-testing", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
-    ("planish-cuda", &["planish-files", "planish-kernel", "planish-op", "planish-tensor"]),
+    ("planish-gpu", &["planish-kernel", "planish-op", "planish-tensor"]),
+    ("planish-cuda", &["planish-files", "planish-gpu", "planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-plan", &["planish-files", "planish-kernel", "planish-op", "planish-tensor"]),
     ("planish-runtime", &["planish-files", "planish-kernel", "planish-op", "planish-plan", "planish-tensor"]),
     (

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_cpu::gemm::table::TILES;
-use planish_cpu::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
+use planish_cpu::gemm::{EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB, PackedB, Tile, TileCall};
 use planish_cpu::isa::Isa;
 use planish_cpu::peak;
 use planish_cpu::team::Team;
@@ -57,7 +57,7 @@ fn tile_rate(tile: Tile, m: usize, n: usize, n_segments: usize, depth: usize) ->
             m,
             n,
             accumulate: false,
-            finish: Finish::NONE,
+            epilogue: EpilogueCall::NONE,
         };
         let operations = (2 * m * n * n_segments * depth) as f64;
         let times = (5e8 / operations) as usize + 1;
@@ -91,7 +91,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
             a: at(&a),
             b: at(&b),
             c: at(&c).cast_mut(),
-            finish: Finish::NONE,
+            epilogue: EpilogueCall::NONE,
             hook: None,
             workspace: at(&workspace).cast_mut(),
         };

@@ -12,7 +12,7 @@ mod tests;
 
 use std::ops::Range;
 
-use crate::gemm::{Finish, PackedB, Strides, Tile, TileCall};
+use crate::gemm::{EpilogueCall, PackedB, Strides, Tile, TileCall};
 use crate::isa::Isa;
 use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
@@ -279,7 +279,7 @@ impl Block<'_> {
                 m,
                 n: layout.columns(panel),
                 accumulate,
-                finish: Finish::NONE,
+                epilogue: EpilogueCall::NONE,
             };
             // SAFETY: rows, panel and C reach as far as the call says.
             unsafe { tile.run(&call) };

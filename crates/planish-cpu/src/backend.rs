@@ -8,47 +8,48 @@ use planish_kernel::{
 use planish_op::Value;
 use planish_tensor::{DType, Tensor};
 
-use crate::attention::family::Attentions;
-use crate::bottleneck::Bottlenecks;
+use crate::attention::family::AttentionFamily;
+use crate::bottleneck::BottleneckFamily;
 use crate::conv::ConvFamily;
 use crate::depthwise::DepthwiseFamily;
-use crate::evaluate::{self, Reference};
+use crate::evaluate::{self, ReferenceFamily};
 use crate::family::{Family, Work};
 use crate::formats;
-use crate::gemm::family::Gemm;
+use crate::gemm::family::GemmFamily;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::Isa;
-use crate::movement::{Moving, Picking};
-use crate::norm::family::Norms;
-use crate::pointwise::family::Programs;
+use crate::movement::{MoveFamily, PickFamily};
+use crate::norm::family::NormFamily;
+use crate::pointwise::family::PointwiseFamily;
 use crate::pool::PoolFamily;
-use crate::recurrent::family::Recurrents;
-use crate::reduce::family::Reductions;
+use crate::recurrent::family::RecurrentFamily;
+use crate::reduce::family::ReduceFamily;
 use crate::regions;
 use crate::resize::ResizeFamily;
-use crate::softmax::family::Softmaxes;
+use crate::shared::Shared;
+use crate::softmax::family::SoftmaxFamily;
 use crate::topk::TopKFamily;
 
 /// Every family, in the order in which their candidates are listed. The reference is last: it computes what
 /// no other family does.
 #[rustfmt::skip]
 const FAMILIES: &[&dyn Family] = &[
-    &Attentions,
-    &Bottlenecks,
+    &AttentionFamily,
+    &BottleneckFamily,
     &ConvFamily,
     &DepthwiseFamily,
-    &Gemm,
+    &GemmFamily,
     &PoolFamily,
     &ResizeFamily,
-    &Programs,
-    &Softmaxes,
-    &Norms,
-    &Reductions,
-    &Recurrents,
-    &Moving,
-    &Picking,
+    &PointwiseFamily,
+    &SoftmaxFamily,
+    &NormFamily,
+    &ReduceFamily,
+    &RecurrentFamily,
+    &MoveFamily,
+    &PickFamily,
     &TopKFamily,
-    &Reference,
+    &ReferenceFamily,
 ];
 
 /// Where its tactics come from.
@@ -212,7 +213,7 @@ impl Device for Cpu {
     }
 
     fn checks_results(&self, tactic: &Tactic) -> bool {
-        tactic.name == Reference.name()
+        tactic.name == ReferenceFamily.name()
     }
 }
 
@@ -276,13 +277,16 @@ impl Kernel for Prepared {
             }
             // SAFETY: the caller of `launch` grants what `run` asks for.
             unsafe {
-                self.work.run(&inputs[..call.inputs.len()], &outputs[..call.outputs.len()], workspace, team)
+                self.work.run(
+                    Shared::new(&inputs[..call.inputs.len()], &outputs[..call.outputs.len()], workspace),
+                    team,
+                )
             }
         } else {
             let inputs: Vec<*const u8> = call.inputs.iter().map(|at| pointer(at).cast_const()).collect();
             let outputs: Vec<*mut u8> = call.outputs.iter().map(pointer).collect();
             // SAFETY: as above.
-            unsafe { self.work.run(&inputs, &outputs, workspace, team) }
+            unsafe { self.work.run(Shared::new(&inputs, &outputs, workspace), team) }
         }
     }
 }

@@ -11,7 +11,7 @@ mod product;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use family::Bottlenecks;
+pub(crate) use family::BottleneckFamily;
 
 use crate::depthwise::{Depthwise, DepthwiseArguments};
 use crate::pointwise::Pointwise;

@@ -9,6 +9,7 @@ use planish_tensor::{Bytes, Tensor, memory};
 
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// The outputs of a region on these inputs, node by node over the reference.
@@ -57,12 +58,12 @@ pub fn evaluate_region(
 }
 
 /// The family of one tactic: the reference.
-pub(crate) struct Reference;
+pub(crate) struct ReferenceFamily;
 
 /// Nanoseconds per output element that the reference is expected to take: slow enough that any kernel wins.
 const SLOW_NS: f64 = 100.0;
 
-impl Family for Reference {
+impl Family for ReferenceFamily {
     fn name(&self) -> &'static str {
         "reference"
     }
@@ -101,17 +102,8 @@ struct Evaluate {
 }
 
 impl Work for Evaluate {
-    fn workspace_bytes(&self, _n_slots: usize) -> usize {
-        0
-    }
-
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        _workspace: *mut u8,
-        _team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, _team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, .. } = shared;
         let mut values = Vec::with_capacity(inputs.len());
         for (operand, &from) in self.inputs.iter().zip(inputs) {
             let n_bytes = operand.span_bytes();

@@ -7,6 +7,7 @@ use planish_kernel::{Budget, Candidate, KernelError, KernelErrorKind, PackedWeig
 use planish_tensor::Tensor;
 
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// A family of tactics. The names of its tactics begin with the family's name and `_`.
@@ -63,18 +64,15 @@ pub(crate) trait Family: Sync {
 /// Work that is ready to run: sizes, offsets and the kernel are settled.
 pub(crate) trait Work: Send + Sync + std::fmt::Debug {
     /// Workspace bytes for a team of `n_slots`.
-    fn workspace_bytes(&self, n_slots: usize) -> usize;
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        let _ = n_slots;
+        0
+    }
 
     /// Runs it.
     ///
     /// # Safety
-    /// The pointers must be valid for what the problem's operands span, `workspace` for
+    /// The pointers of `shared` must be valid for what the problem's operands span, its workspace for
     /// `workspace_bytes(team.n_slots())` and aligned to 64 bytes, and nobody else may write them meanwhile.
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError>;
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError>;
 }

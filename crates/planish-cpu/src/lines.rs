@@ -2,6 +2,7 @@
 
 use planish_kernel::axes::join;
 
+use crate::isa::Isa;
 use crate::simd::Simd;
 use crate::vecmath;
 
@@ -63,6 +64,50 @@ impl Lines {
     /// Where a bundle begins in input and output.
     pub(crate) fn offsets(&self, bundle: usize) -> (usize, usize) {
         offsets(&self.outside, bundle)
+    }
+}
+
+/// Work over lines, cut into tasks of vectors of lines by sizes alone. A unit is a line, or a vector of lines that lie
+/// beside each other.
+#[derive(Clone, Debug)]
+pub(crate) struct LineTasks {
+    pub(crate) isa: Isa,
+    pub(crate) lines: Lines,
+    /// Of a task.
+    pub(crate) n_elements: usize,
+}
+
+impl LineTasks {
+    fn n_units(&self) -> usize {
+        match self.lines.len {
+            0 => 0,
+            _ => self.lines.n_bundles() * self.lines.n_beside.div_ceil(self.isa.lanes()),
+        }
+    }
+
+    fn per_task(&self) -> usize {
+        let beside = self.lines.n_beside.min(self.isa.lanes()).max(1);
+        (self.n_elements / (self.lines.len.max(1) * beside)).max(1)
+    }
+
+    /// How many tasks: a matter of sizes alone.
+    pub(crate) fn n_tasks(&self) -> usize {
+        self.n_units().div_ceil(self.per_task())
+    }
+
+    /// The units of a task.
+    pub(crate) fn units(&self, task: usize) -> std::ops::Range<usize> {
+        task * self.per_task()..((task + 1) * self.per_task()).min(self.n_units())
+    }
+
+    /// Where a unit begins in input and output, and how many lines it has.
+    #[inline(always)]
+    pub(crate) fn unit<S: Simd>(&self, unit: usize) -> (usize, usize, usize) {
+        let lines = &self.lines;
+        let n_vectors = lines.n_beside.div_ceil(S::LANES);
+        let (from, to) = lines.offsets(unit / n_vectors);
+        let first = unit % n_vectors * S::LANES;
+        (from + first, to + first, (lines.n_beside - first).min(S::LANES))
     }
 }
 

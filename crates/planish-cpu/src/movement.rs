@@ -16,7 +16,7 @@ mod tests;
 mod x86;
 
 pub(crate) use blocks::copy_run;
-pub(crate) use family::{Moving, Picking};
+pub(crate) use family::{MoveFamily, PickFamily};
 
 use crate::isa::Isa;
 use crate::price::expected_ns;

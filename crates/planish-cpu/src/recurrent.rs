@@ -8,7 +8,9 @@ pub(crate) mod family;
 #[cfg(test)]
 mod tests;
 
-use crate::gemm::{BatchDim, Finish, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB};
+use crate::gemm::{
+    BatchDim, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB,
+};
 use crate::isa::Isa;
 use crate::shared::Shared;
 use crate::simd::{Simd, SimdKernel};
@@ -163,7 +165,7 @@ impl Recurrent {
                     a: shared.inputs[self.x].cast(),
                     b: shared.inputs[self.w].cast::<f32>().add(direction * width * self.input),
                     c: workspace.add(parts.pre + direction * self.seq * self.batch * width),
-                    finish: Finish { bias, ..Finish::NONE },
+                    epilogue: EpilogueCall { bias, ..EpilogueCall::NONE },
                     hook: None,
                     workspace: workspace.add(parts.gemm),
                 };
@@ -245,12 +247,12 @@ impl Rows<'_> {
                 let time = if plan.backwards[direction] { plan.seq - 1 - step } else { step };
                 let pre = workspace.add(parts.pre + ((direction * plan.seq + time) * batch + first) * width);
                 let late = matches!(plan.cell, Cell::Gru { linear_before_reset: true });
-                let sums = Finish {
+                let sums = EpilogueCall {
                     residual: if late { std::ptr::null() } else { pre.cast_const() },
                     residual_stride: width,
-                    ..Finish::NONE
+                    ..EpilogueCall::NONE
                 };
-                let call = GemmCall { a: h, b: r, c: now, finish: sums, hook: None, workspace: gemm };
+                let call = GemmCall { a: h, b: r, c: now, epilogue: sums, hook: None, workspace: gemm };
                 thin.gates.run(&call, &alone);
                 match plan.cell {
                     Cell::Lstm => {
@@ -269,11 +271,14 @@ impl Rows<'_> {
                             let now = now.add(row * width);
                             gru_reset(s, now, h.add(row * hidden), reset.add(row * hidden), hidden);
                         }
-                        let finish =
-                            Finish { residual: pre.add(2 * hidden), residual_stride: width, ..Finish::NONE };
+                        let epilogue = EpilogueCall {
+                            residual: pre.add(2 * hidden),
+                            residual_stride: width,
+                            ..EpilogueCall::NONE
+                        };
                         let b = r.add(2 * hidden * hidden);
                         let c = now.add(2 * hidden);
-                        let call = GemmCall { a: reset, b, c, finish, hook: None, workspace: gemm };
+                        let call = GemmCall { a: reset, b, c, epilogue, hook: None, workspace: gemm };
                         thin.candidate.run(&call, &alone);
                         for row in 0..rows {
                             gru_mix(s, now.add(row * width), h.add(row * hidden), hidden);

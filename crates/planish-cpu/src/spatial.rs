@@ -3,8 +3,10 @@
 //! Depthwise convolution, pooling and resizing all walk from an input image to an output image; the axes that
 //! an image of fewer dimensions lacks have one element and one tap.
 
-use planish_kernel::Operand;
+use planish_kernel::{Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 use planish_op::window::PlacedAxis;
+
+use crate::family::Work;
 
 /// Depth, height, width.
 pub const AXES: usize = 3;
@@ -91,4 +93,44 @@ impl Windows {
 /// costs about a microsecond. Depends on sizes only, never on threads, so that bits do not either.
 pub fn units_per_task(n_units: usize, unit: usize, worth: usize) -> usize {
     worth.div_ceil(unit.max(1)).clamp(1, n_units.max(1))
+}
+
+/// A candidate for each layout of an image that `plan` takes, channels last first; `ns` is what it is expected to take.
+pub(crate) fn image_candidates<P>(
+    problem: &Problem,
+    tactic: &str,
+    plan: impl Fn(&Operand, &Operand) -> Option<P>,
+    ns: impl Fn(&P, Layout) -> f64,
+) -> Vec<Candidate> {
+    let ([x], [y]) = (&problem.inputs[..], &problem.outputs[..]) else { return Vec::new() };
+    let candidate = |layout: Layout| {
+        let laid = |operand: &Operand| Operand::dense(operand.dtype, &operand.dims, layout);
+        let plan = plan(&laid(x), &laid(y))?;
+        Some(Candidate {
+            tactic: Tactic::new(tactic, 1),
+            inputs: vec![Want::inside(layout)],
+            outputs: vec![Want::inside(layout)],
+            packed: vec![None],
+            predicted_ns: ns(&plan, layout),
+            in_place: Vec::new(),
+            slow: false,
+        })
+    };
+    [Layout::ChannelsLast, Layout::Plain].into_iter().filter_map(candidate).collect()
+}
+
+/// The plan for the image that a problem has, or the reason why there is none.
+pub(crate) fn image_work<P: Work + 'static>(
+    problem: &Problem,
+    plan: impl Fn(&Operand, &Operand) -> Option<P>,
+    refusal: &str,
+) -> Result<Box<dyn Work>, KernelError> {
+    let planned = match (&problem.inputs[..], &problem.outputs[..]) {
+        ([x], [y]) => plan(x, y),
+        _ => None,
+    };
+    match planned {
+        Some(plan) => Ok(Box::new(plan)),
+        None => Err(KernelError::unsupported(refusal)),
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use planish_testing::Random;
 
-use crate::gemm::{Finish, GemmCall, GemmPlan, GemmProblem, MatrixB};
+use crate::gemm::{EpilogueCall, GemmCall, GemmPlan, GemmProblem, MatrixB};
 use crate::isa::Isa;
 use crate::team::Team;
 
@@ -133,7 +133,7 @@ fn products_have_the_same_bits_on_any_team() {
                     a: a.as_ptr(),
                     b: b.as_ptr(),
                     c: c.as_mut_ptr(),
-                    finish: Finish { lo: 0.0, ..Finish::NONE },
+                    epilogue: EpilogueCall { lo: 0.0, ..EpilogueCall::NONE },
                     hook: None,
                     workspace: workspace[offset..].as_mut_ptr(),
                 };

@@ -10,6 +10,7 @@ use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close
 
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// Runs prepared work on these inputs and gives its outputs; nothing else may have been written.
@@ -35,7 +36,7 @@ pub(crate) fn run_on(
     let mut workspace = Fenced::workspace(work.workspace_bytes(team.n_slots()));
     let outputs: Vec<*mut u8> = to.iter_mut().map(Placed::mut_ptr).collect();
     // SAFETY: the memories span what the operands do; the workspace is as large as asked for.
-    unsafe { work.run(from, &outputs, workspace.mut_ptr(), team)? };
+    unsafe { work.run(Shared::new(from, &outputs, workspace.mut_ptr()), team)? };
     workspace.check().expect("nothing is written around the workspace");
     Ok(to.iter().map(Placed::tensor).collect())
 }

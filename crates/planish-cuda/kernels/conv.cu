@@ -218,21 +218,21 @@ template <class T> struct PixelsStrided {
   }
 };
 
-PL_INLINE void finish_row(const ConvArgs& p, const Addresses& a, float (&v)[8], int m, int n, int count) {
+PL_INLINE void epilogue_row(const ConvArgs& p, const Addresses& a, float (&v)[8], int m, int n, int count) {
   Place at;
   at.m = m;
-  const Finish& f = p.finish;
-  bool all_linear = !NEED_PLACE && f.out.linear && (!FINISH_RESIDUAL || f.residual.linear);
+  const TileEpilogueArgs& f = p.epilogue;
+  bool all_linear = !NEED_PLACE && f.out.linear && (!EPILOGUE_RESIDUAL || f.residual.linear);
 #pragma unroll
   for (int i = 0; i < N_EXTRA; i++) all_linear = all_linear && f.extra[i].linear;
   if (!all_linear) pixel(p, m, at.q);
-  finish8(f, a, v, at, n, count);
+  epilogue8(f, a, v, at, n, count);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ ConvArgs p) {
+conv(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ ConvArgs p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = FINISH_ADDRESSES;
+  const Addresses addresses = EPILOGUE_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
   const Share share(p);
   const Tile& t = share.tile;
@@ -253,7 +253,7 @@ conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Con
 #if SPLIT_MEMORY
     leave_part(p, share, parts, t.m0 + row, n, v);
 #else
-    finish_row(p, addresses, v, t.m0 + row, group * p.n + n, p.n - n < 8 ? p.n - n : 8);
+    epilogue_row(p, addresses, v, t.m0 + row, group * p.n + n, p.n - n < 8 ? p.n - n : 8);
 #endif
   });
 #endif
@@ -261,11 +261,11 @@ conv(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Con
 
 #if SPLIT_MEMORY
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
-conv_reduce(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ ConvArgs p) {
+conv_reduce(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ ConvArgs p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = FINISH_ADDRESSES;
+  const Addresses addresses = EPILOGUE_ADDRESSES;
   add_parts(p, parts, [&](int group, int row, int n, float(&v)[8], int count) {
-    finish_row(p, addresses, v, row, group * p.n + n, count);
+    epilogue_row(p, addresses, v, row, group * p.n + n, count);
   });
 #endif
 }

@@ -14,10 +14,26 @@ PL_INLINE void batch_of(const GemmArgs& p, int idx, int (&q)[4]) {
   q[0] = idx / p.batch[1];
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ GemmArgs p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = FINISH_ADDRESSES;
+// The loader of rows that lie so; `k_wide` is where rows in whole chunks end.
+template <int ROWS, bool WIDE, class T>
+PL_INLINE auto rows_from(const T* first, i64 row, i64 step, int count, int k0, int k, int k_wide) {
+  if constexpr (WIDE) {
+    RowsWide<ROWS> rows;
+    rows.start(first, row, count, k0, k_wide);
+    return rows;
+  } else {
+    RowsStrided<ROWS, T> rows;
+    rows.start(first, row, step, count, k0, k);
+    return rows;
+  }
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+gemm(const void* a, const void* b, EPILOGUE_ARGUMENTS, const __grid_constant__ GemmArgs p) {
+#if defined(__CUDA_ARCH__)
+  const Addresses addresses = EPILOGUE_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
   const Share share(p);
   Place at;
@@ -29,20 +45,8 @@ gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gem
                        t.m0 * p.a_row;
   const B_T* first_b = (const B_T*)b + at.q[0] * p.b_batch[0] + at.q[1] * p.b_batch[1] + at.q[2] * p.b_batch[2] +
                        t.n0 * p.b_column;
-#if A_WIDE
-  RowsWide<BM> rows;
-  rows.start(first_a, p.a_row, t.rows, k0, p.k);
-#else
-  RowsStrided<BM, A_T> rows;
-  rows.start(first_a, p.a_row, p.a_k, t.rows, k0, p.k);
-#endif
-#if B_WIDE
-  RowsWide<BN> columns;
-  columns.start(first_b, p.b_column, t.columns, k0, p.k_b);
-#else
-  RowsStrided<BN, B_T> columns;
-  columns.start(first_b, p.b_column, p.b_k, t.columns, k0, p.k);
-#endif
+  auto rows = rows_from<BM, A_WIDE>(first_a, p.a_row, p.a_k, t.rows, k0, p.k, p.k);
+  auto columns = rows_from<BN, B_WIDE>(first_b, p.b_column, p.b_k, t.columns, k0, p.k, p.k_b);
   Accumulators acc;
   sum_up(acc, rows, columns, share.until - share.from, shared_address(memory), B_WEIGHT);
   give_out(acc, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
@@ -51,7 +55,7 @@ gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gem
     leave_part(p, share, parts, t.m0 + row, n, v);
 #else
     at.m = at.q[3] = t.m0 + row;
-    finish8(p.finish, addresses, v, at, n, p.n - n < 8 ? p.n - n : 8);
+    epilogue8(p.epilogue, addresses, v, at, n, p.n - n < 8 ? p.n - n : 8);
 #endif
   });
 #endif
@@ -59,14 +63,14 @@ gemm(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ Gem
 
 #if SPLIT_MEMORY
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
-gemm_reduce(const void* a, const void* b, FINISH_ARGUMENTS, const __grid_constant__ GemmArgs p) {
+gemm_reduce(const void* a, const void* b, EPILOGUE_ARGUMENTS, const __grid_constant__ GemmArgs p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = FINISH_ADDRESSES;
+  const Addresses addresses = EPILOGUE_ADDRESSES;
   add_parts(p, parts, [&](int batch, int row, int n, float(&v)[8], int count) {
     Place at;
     batch_of(p, batch, at.q);
     at.m = at.q[3] = row;
-    finish8(p.finish, addresses, v, at, n, count);
+    epilogue8(p.epilogue, addresses, v, at, n, count);
   });
 #endif
 }

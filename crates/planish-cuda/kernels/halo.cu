@@ -1,6 +1,6 @@
 // Convolution from a patch of the image: a block brings its piece of the image with the rim that windows reach
 // over into shared memory once, and every tap takes its rows from there. Weights of all taps stay in shared memory
-// while the block goes from tile to tile. finish.cuh stands in front.
+// while the block goes from tile to tile. epilogue.cuh stands in front.
 //
 // A warp has ROWS rows of 16 pixels along x. A row of the patch is read once for all rows of output that a tap
 // below or above needs it for: ROWS + KY - 1 rows for ROWS * KY products at stride 1.
@@ -193,9 +193,9 @@ PL_INLINE void multiply_patch(float (&acc)[ROWS][NT][4], u32 a, u32 b) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ HaloArgs p) {
+halo(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ HaloArgs p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = FINISH_ADDRESSES;
+  const Addresses addresses = EPILOGUE_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
   const u32 weights = shared_address(memory), patches = weights + N_CHUNKS * CHUNK_BYTES;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -254,7 +254,7 @@ conv_halo(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant_
       place.q[3] = at.x + wx * 16 + px;
       place.m = ((place.q[0] * p.out[0] + place.q[1]) * p.out[1] + place.q[2]) * p.out[2] + place.q[3];
       const bool inside = place.q[1] < p.out[0] && place.q[2] < p.out[1] && place.q[3] < p.out[2] && n < p.n;
-      if (inside) finish8(p.finish, addresses, v, place, n, p.n - n < 8 ? p.n - n : 8);
+      if (inside) epilogue8(p.epilogue, addresses, v, place, n, p.n - n < 8 ? p.n - n : 8);
     };
     if constexpr (NT == 1) {
 #pragma unroll

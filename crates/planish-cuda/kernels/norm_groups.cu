@@ -15,6 +15,15 @@
 
 struct Sums { float off, squares; };
 
+// The first channel of the group and the first pixel of a vector.
+struct Spot { int c, pixel; };
+PL_INLINE Spot spot_of(const NormGroupsArgs& a, int i) {
+  const int outer = (int)po_div_by((u32)i, a.inner);
+  const int inner = (i - outer * (int)a.inner.d) * V;
+  Spot spot = {LAST ? inner : outer, LAST ? outer : inner};
+  return spot;
+}
+
 #if STAGE == 0 && HELD > 0
 template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, const NormGroupsArgs& a EPILOGUE_PARAMS) {
   __shared__ float2 scratch[THREADS / 32];
@@ -30,10 +39,9 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const S_T* scale, const B
 #pragma unroll
   for (int h = 0; h < HELD; h++) {
     const int i = begin + h * THREADS;
-    const int outer = (int)po_div_by((u32)i, a.inner);
-    const int inner = (i - outer * (int)a.inner.d) * V;
-    c[h] = LAST ? inner : outer;
-    pixel[h] = LAST ? outer : inner;
+    const Spot spot = spot_of(a, i);
+    c[h] = spot.c;
+    pixel[h] = spot.pixel;
     po_fetch<X_T, V, WIDE>(v[h], from + ((i64)c[h] * a.x.channel + (i64)pixel[h] * a.x.pixel), i < a.n_vectors, V);
   }
   float off = 0.0f, squares = 0.0f;
@@ -126,9 +134,8 @@ norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts
 #if STAGE != 2
 #pragma unroll 2
   for (int i = begin + threadIdx.x; i < end; i += THREADS) {
-    const int outer = (int)po_div_by((u32)i, a.inner);
-    const int inner = (i - outer * (int)a.inner.d) * V;
-    const int c = LAST ? inner : outer, pixel = LAST ? outer : inner;
+    const Spot spot = spot_of(a, i);
+    const int c = spot.c, pixel = spot.pixel;
     float v[V];
     po_load<X_T, V>(v, from + ((i64)c * a.x.channel + (i64)pixel * a.x.pixel));
 #pragma unroll
@@ -163,9 +170,8 @@ norm_groups(const X_T* x, const S_T* scale, const B_T* bias, Y_T* y, Sums* parts
   const float mean = first + mean_off;
   Y_T* to = y + (i64)n * a.y.sample + (i64)c0 * a.y.channel;
   for (int i = begin + threadIdx.x; i < end; i += THREADS) {
-    const int outer = (int)po_div_by((u32)i, a.inner);
-    const int inner = (i - outer * (int)a.inner.d) * V;
-    const int c = LAST ? inner : outer, pixel = LAST ? outer : inner;
+    const Spot spot = spot_of(a, i);
+    const int c = spot.c, pixel = spot.pixel;
     float v[V];
     po_load<X_T, V>(v, from + ((i64)c * a.x.channel + (i64)pixel * a.x.pixel));
 #if LAST

@@ -156,27 +156,20 @@ template <class T, int V> PL_INLINE void po_scatter(T* at, const typename Wide<T
 // Over a block of threads: every thread gets the result. `scratch` has a place for each warp; the order of
 // additions is fixed.
 
-template <int THREADS> PL_INLINE float po_block_sum(float v, float* scratch) {
-  v = warp_sum(v);
+template <int THREADS, class F> PL_INLINE float po_over_block(float v, float* scratch, F join) {
   if (THREADS > 32) {
     __syncthreads();
     if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = v;
     __syncthreads();
     v = scratch[0];
 #pragma unroll
-    for (int i = 1; i < THREADS / 32; i++) v += scratch[i];
+    for (int i = 1; i < THREADS / 32; i++) v = join(v, scratch[i]);
   }
   return v;
 }
+template <int THREADS> PL_INLINE float po_block_sum(float v, float* scratch) {
+  return po_over_block<THREADS>(warp_sum(v), scratch, [](float a, float b) { return a + b; });
+}
 template <int THREADS> PL_INLINE float po_block_max(float v, float* scratch) {
-  v = warp_max(v);
-  if (THREADS > 32) {
-    __syncthreads();
-    if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = scratch[0];
-#pragma unroll
-    for (int i = 1; i < THREADS / 32; i++) v = fmaxf(v, scratch[i]);
-  }
-  return v;
+  return po_over_block<THREADS>(warp_max(v), scratch, [](float a, float b) { return fmaxf(a, b); });
 }

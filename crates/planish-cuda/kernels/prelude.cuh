@@ -55,60 +55,48 @@ template <> struct Of32<bf16> {
 // Rounds to nearest, ties to even.
 template <class T> PL_INLINE T from_f32(float v) { return Of32<T>::make(v); }
 
+// Instructions that are the same for both half types but for a word of their names.
+#if __CUDA_ARCH__ >= 800
+#define PL_HALF_INSTRUCTIONS(H)                                                                 \
+  PL_INLINE u32 convert2(H, float lo, float hi) {                                               \
+    u32 r;                                                                                      \
+    asm("cvt.rn." #H "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));                        \
+    return r;                                                                                   \
+  }                                                                                             \
+  PL_INLINE u32 greater2(H, u32 a, u32 b) {                                                     \
+    u32 r;                                                                                      \
+    asm("max.NaN." #H "x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                             \
+    return r;                                                                                   \
+  }
+PL_HALF_INSTRUCTIONS(f16)
+PL_HALF_INSTRUCTIONS(bf16)
+#endif
+
 // Two numbers in one word, `lo` in the lower half.
-template <class T> struct Pair;
-template <> struct Pair<f16> {
+template <class H> struct Pair {
   static PL_INLINE u32 pack(float lo, float hi) {
 #if __CUDA_ARCH__ >= 800
-    u32 r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-    return r;
+    return convert2(H(), lo, hi);
 #else
-    return (u32)from_f32<f16>(lo).bits | ((u32)from_f32<f16>(hi).bits << 16);
+    return (u32)from_f32<H>(lo).bits | ((u32)from_f32<H>(hi).bits << 16);
 #endif
   }
-  static PL_INLINE float lo(u32 v) { f16 h = {(u16)v}; return to_f32(h); }
-  static PL_INLINE float hi(u32 v) { f16 h = {(u16)(v >> 16)}; return to_f32(h); }
-};
-template <> struct Pair<bf16> {
-  static PL_INLINE u32 pack(float lo, float hi) {
-#if __CUDA_ARCH__ >= 800
-    u32 r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-    return r;
-#else
-    return (u32)from_f32<bf16>(lo).bits | ((u32)from_f32<bf16>(hi).bits << 16);
-#endif
-  }
-  static PL_INLINE float lo(u32 v) { return __uint_as_float(v << 16); }
-  static PL_INLINE float hi(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+  static PL_INLINE float lo(u32 v) { H h = {(u16)v}; return to_f32(h); }
+  static PL_INLINE float hi(u32 v) { H h = {(u16)(v >> 16)}; return to_f32(h); }
 };
 
-// The larger of each half of two words; NaN wins. `least`: minus infinity twice.
-template <class T> struct Max2;
-template <> struct Max2<f16> {
-  static constexpr u32 least = 0xfc00fc00u;
+// Minus infinity twice.
+template <class H> struct Least2;
+template <> struct Least2<f16> { static constexpr u32 least = 0xfc00fc00u; };
+template <> struct Least2<bf16> { static constexpr u32 least = 0xff80ff80u; };
+// The larger of each half of two words; NaN wins.
+template <class H> struct Max2 : Least2<H> {
   static PL_INLINE u32 of(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 800
-    u32 r;
-    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
+    return greater2(H(), a, b);
 #else
-    const float x = Pair<f16>::lo(a), y = Pair<f16>::hi(a), z = Pair<f16>::lo(b), w = Pair<f16>::hi(b);
-    return Pair<f16>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
-#endif
-  }
-};
-template <> struct Max2<bf16> {
-  static constexpr u32 least = 0xff80ff80u;
-  static PL_INLINE u32 of(u32 a, u32 b) {
-#if __CUDA_ARCH__ >= 800
-    u32 r;
-    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-#else
-    const float x = Pair<bf16>::lo(a), y = Pair<bf16>::hi(a), z = Pair<bf16>::lo(b), w = Pair<bf16>::hi(b);
-    return Pair<bf16>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
+    const float x = Pair<H>::lo(a), y = Pair<H>::hi(a), z = Pair<H>::lo(b), w = Pair<H>::hi(b);
+    return Pair<H>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
 #endif
   }
 };
@@ -227,28 +215,24 @@ PL_INLINE void load_matrix4_transposed(u32 (&r)[4], u32 at) {
 // of 8 for tf32. Lane l holds of d: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next.
 struct tf32 {};
 template <class T> PL_INLINE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
-template <> PL_INLINE void multiply<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define PL_MULTIPLY(H, DEPTH)                                                                                        \
+  template <> PL_INLINE void multiply<H>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {                         \
+    asm volatile("mma.sync.aligned.m16n8k" #DEPTH ".row.col.f32." #H "." #H                                          \
+                 ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                         \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                    \
+  }
+PL_MULTIPLY(f16, 16)
+PL_MULTIPLY(bf16, 16)
+PL_MULTIPLY(tf32, 8)
 #else
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b1));
-#endif
-}
-#if __CUDA_ARCH__ >= 800
-template <> PL_INLINE void multiply<bf16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <> PL_INLINE void multiply<tf32>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+template <> PL_INLINE void multiply<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  const u32 b[2] = {b0, b1};
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
 }
 #endif
 

@@ -1,6 +1,6 @@
 // Matrix products in tiles, D[m][n] = sum over k of A[m][k] B[n][k]: what convolutions and GEMMs share. Loaders
 // bring A and B into shared memory, stage by stage; this file multiplies them, adds up the parts of a sum and
-// finishes each element as finish.cuh, which stands in front, says.
+// finishes each element as epilogue.cuh, which stands in front, says.
 //
 // Set from outside:
 //   SIMT             1: products on the plain units, in f32; 0: on tensor cores

@@ -102,6 +102,22 @@ PL_INLINE Result finished(const Part& part, int n) {
 #endif
 }
 
+// Where the elements of a result begin, where it goes, and how many results there are of a vector of them.
+struct Spot { int from, to, left; };
+PL_INLINE Spot spot_of(const ReduceArgs& a, u32 rest) {
+  Spot spot = {0, 0, V};
+#pragma unroll
+  for (int i = 0; i < N_KEPT; i++) {
+    int at = po_take(rest, a.kept[i]);
+#if !ALONG
+    if (i == 0) { at *= V; spot.left = a.n_inner - at; }
+#endif
+    spot.from += at * a.x_kept[i];
+    spot.to += at * a.y_kept[i];
+  }
+  return spot;
+}
+
 #define RESULTS (256 / SHARERS)
 #define LANES (ALONG ? 1 : V)
 
@@ -117,17 +133,8 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const T* x, U* y, Part*
 #endif
   const u32 which = blockIdx.x * (u32)RESULTS + result;
   const bool there = which < (u32)a.n_results;
-  int from = 0, to = 0, left = V;
-  u32 rest = there ? which : 0;
-#pragma unroll
-  for (int i = 0; i < N_KEPT; i++) {
-    int at = po_take(rest, a.kept[i]);
-#if !ALONG
-    if (i == 0) { at *= V; left = a.n_inner - at; }
-#endif
-    from += at * a.x_kept[i];
-    to += at * a.y_kept[i];
-  }
+  const Spot spot = spot_of(a, there ? which : 0);
+  const int from = spot.from, to = spot.to, left = spot.left;
   Part own[LANES];
 #pragma unroll
   for (int j = 0; j < LANES; j++) own[j].clear();
@@ -193,17 +200,9 @@ extern "C" __global__ void __launch_bounds__(256) reduce_finish(U* y, const Part
   const u32 which = idx / LANES;
   const int lane = idx % LANES;
   if (which >= (u32)a.n_results) return;
-  int to = 0, left = V;
-  u32 rest = which;
-#pragma unroll
-  for (int i = 0; i < N_KEPT; i++) {
-    int at = po_take(rest, a.kept[i]);
-#if !ALONG
-    if (i == 0) { at *= V; left = a.n_inner - at; }
-#endif
-    to += at * a.y_kept[i];
-  }
-  if (lane >= left) return;
+  const Spot spot = spot_of(a, which);
+  const int to = spot.to;
+  if (lane >= spot.left) return;
   Part all = parts[(u64)which * LANES + lane];
   for (int p = 1; p < PARTS; p++) all.join(parts[((u64)p * (u32)a.n_results + which) * LANES + lane]);
   y[to + (ALONG ? 0 : lane * a.y_kept[0])] = Narrow<U>::make(finished(all, a.n_gone));

@@ -3,7 +3,7 @@
 // A block brings the pixels under the windows of a tile into shared memory once, channels innermost, and takes the
 // tensor cores' fragments straight from there: the columns of one window row lie side by side, so a pair of
 // neighbours along k is one word. Nothing is unrolled in memory. Weights stay with the block, which goes from tile
-// to tile. finish.cuh and finish_row.cuh stand in front.
+// to tile. epilogue.cuh and epilogue_row.cuh stand in front.
 //
 // Where windows begin at odd elements a second copy, shifted by one element, has their pairs aligned.
 // Rows of windows are padded to pairs and k to 16 with weights of zero: what lies there in shared memory is always
@@ -130,9 +130,9 @@ PL_INLINE void bring(const StemArgs& p, const X_T* x, const Tile& t, TIN* patch)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ StemArgs p) {
+stem(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ StemArgs p) {
 #if defined(__CUDA_ARCH__)
-  const Addresses addresses = FINISH_ADDRESSES;
+  const Addresses addresses = EPILOGUE_ADDRESSES;
   extern __shared__ __align__(128) u8 memory[];
   TIN* weights = (TIN*)memory;
   float* biases = (float*)(memory + BN * W_PITCH * 2);
@@ -234,7 +234,7 @@ stem(const void* x, const void* w, FINISH_ARGUMENTS, const __grid_constant__ Ste
       at.m = ((at.q[0] * p.out[0] + at.q[1]) * p.out[1] + at.q[2]) * p.out[2] + at.q[3];
       const bool there = at.q[1] < p.out[0] && at.q[2] < p.out[1] && at.q[3] < p.out[2];
       const i32 n = n0 + column;
-      finish_row(p.finish, addresses, v, biases + column, make_uint4(0, 0, 0, 0), at, n, there ? p.n - n : 0);
+      epilogue_row(p.epilogue, addresses, v, biases + column, make_uint4(0, 0, 0, 0), at, n, there ? p.n - n : 0);
     }
   }
 #endif

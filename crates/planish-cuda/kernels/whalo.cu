@@ -53,10 +53,10 @@ PL_INLINE Place place_in(const WHaloArgs &p, const Piece &piece, i32 row, bool &
 }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
-whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, FINISH_ARGUMENTS,
+whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, EPILOGUE_ARGUMENTS,
       const __grid_constant__ WHaloArgs p) {
 #if __CUDA_ARCH__ >= 900
-    const Addresses addresses = FINISH_ADDRESSES;
+    const Addresses addresses = EPILOGUE_ADDRESSES;
     extern __shared__ u8 raw[];
     u32 base = first_stage(raw);
     u32 weights = base + SA * A_PITCH;
@@ -135,9 +135,9 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
     for (i32 tile = first_tile; tile < p.tiles; tile += n_workers) {
         Piece piece = piece_of(p, tile);
         auto where = [&](i32 row, bool &there) { return place_in(p, piece, row, there); };
-        const Tail tail(p.finish, addresses, p.n, rank, sums_at, gathered, warp, lane);
+        const TileStore store(p.epilogue, addresses, p.n, rank, sums_at, gathered, warp, lane);
         Waiting waiting;
-        tail.fetch(waiting, where, n0);
+        store.fetch(waiting, where, n0);
         Accumulators acc;
         clear(acc);
         i32 part = first_part;
@@ -178,7 +178,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
             images.release(done_a - 1);
             if (!RESIDENT) filters.release(done_b - 1);
         }
-        tail.give(acc, waiting, tile_bias, where, n0);
+        store.give(acc, waiting, tile_bias, where, n0);
     }
 #endif
 }

@@ -40,10 +40,10 @@ PL_INLINE void copy_b(u32 to, const TensorMap *map, u32 bar, i32 chunk, i32 tap,
 #endif
 
 extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
-wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, FINISH_ARGUMENTS,
+wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, EPILOGUE_ARGUMENTS,
          const __grid_constant__ WProductArgs p) {
 #if __CUDA_ARCH__ >= 900
-    const Addresses addresses = FINISH_ADDRESSES;
+    const Addresses addresses = EPILOGUE_ADDRESSES;
     extern __shared__ u8 raw[];
     u32 base = first_stage(raw);
     u32 sums_at = base + STAGES * STAGE_BYTES;
@@ -133,9 +133,9 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
             there = m0 + row < p.m;
             return place_of(p.places, m0 + row);
         };
-        const Tail tail(p.finish, addresses, p.n, rank, sums_at, gathered, warp, lane);
+        const TileStore store(p.epilogue, addresses, p.n, rank, sums_at, gathered, warp, lane);
         Waiting waiting;
-        tail.fetch(waiting, where, n0);
+        store.fetch(waiting, where, n0);
 
         Accumulators acc;
         clear(acc);
@@ -155,7 +155,7 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
         product_wait<0>();
         if (n_chunks > 0 && lane == 0) stages.release(done - 1);
         consumers_meet();
-        tail.give(acc, waiting, tile_bias, where, n0);
+        store.give(acc, waiting, tile_bias, where, n0);
     }
 #endif
 }

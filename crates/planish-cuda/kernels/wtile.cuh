@@ -1,5 +1,5 @@
 // A tile of the kernels on warpgroup products: the block's warps, the stages that TMA fills and
-// warpgroups empty, and the way of the accumulators to memory, through a cluster where its blocks share them. finish_row.cuh
+// warpgroups empty, and the way of the accumulators to memory, through a cluster where its blocks share them. epilogue_row.cuh
 // and hopper.cuh stand in front, and `Accumulators` (a thread's accumulators) with `warpgroup_product` for the width and type at hand
 // is generated.
 //
@@ -97,8 +97,8 @@ struct Waiting {
 
 // The way of a tile's accumulators to memory. `Where` tells the place of a row of the tile, and whether it exists:
 // `Place where(i32 row, bool &there)`.
-struct Tail {
-    const Finish &finish;
+struct TileStore {
+    const TileEpilogueArgs &epilogue;
     const Addresses &addresses;
     i32 n;                   // columns that exist
     u32 rank;                // of the block in its cluster
@@ -106,8 +106,8 @@ struct Tail {
     u32 lane;
     i32 row, col;            // of this lane's vectors in the tile: this row and the one eight below it
 
-    PL_INLINE Tail(const Finish &f, const Addresses &a, i32 n, u32 rank, u32 parts, u32 gathered, u32 warp, u32 lane)
-        : finish(f), addresses(a), n(n), rank(rank), parts(parts), gathered(gathered), lane(lane) {
+    PL_INLINE TileStore(const TileEpilogueArgs &f, const Addresses &a, i32 n, u32 rank, u32 parts, u32 gathered, u32 warp, u32 lane)
+        : epilogue(f), addresses(a), n(n), rank(rank), parts(parts), gathered(gathered), lane(lane) {
         row = warp / 4 * 64 + warp % 4 * 16 + lane / 4, col = lane % 4 * 8;
     }
 
@@ -120,7 +120,7 @@ struct Tail {
             bool there;
             Place place = where((i32)rank * OWN_ROWS + own, there);
             i32 count = own < OWN_ROWS && there ? n - n0 - first : 0;
-            waiting.residual[i] = fetch_residual(finish, addresses, place, n0 + first, count);
+            waiting.residual[i] = fetch_residual(epilogue, addresses, place, n0 + first, count);
         }
 #elif EARLY
 #pragma unroll
@@ -130,7 +130,7 @@ struct Tail {
                 i32 at = n0 + 32 * j + col;
                 bool there;
                 Place place = where(row + 8 * h, there);
-                waiting.residual[h][j] = fetch_residual(finish, addresses, place, at, there ? n - at : 0);
+                waiting.residual[h][j] = fetch_residual(epilogue, addresses, place, at, there ? n - at : 0);
             }
 #endif
     }
@@ -171,7 +171,7 @@ struct Tail {
                 bool there;
                 Place place = where((i32)rank * OWN_ROWS + own, there);
                 i32 first = n0 + block * 8;
-                finish_row(finish, addresses, v, bias + block * 8, waiting.residual[i], place, first, there ? n - first : 0);
+                epilogue_row(epilogue, addresses, v, bias + block * 8, waiting.residual[i], place, first, there ? n - first : 0);
             }
         }
     }
@@ -188,7 +188,7 @@ struct Tail {
                 i32 at = n0 + 32 * j + col;
                 bool there;
                 Place place = where(row + 8 * h, there);
-                finish_row(finish, addresses, v, bias + 32 * j + col, waiting.residual[h][j], place, at, there ? n - at : 0);
+                epilogue_row(epilogue, addresses, v, bias + 32 * j + col, waiting.residual[h][j], place, at, there ? n - at : 0);
             }
         }
     }

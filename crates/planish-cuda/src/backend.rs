@@ -5,17 +5,16 @@ use std::sync::{Arc, OnceLock};
 use planish_kernel::{
     Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Kernel,
     KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedWeight, Prices,
-    Problem, Proposal, Queue, QueueOptions, Ref, Tactic, Target, Whole,
+    Problem, Proposal, Queue, QueueOptions, Tactic, Target, Whole,
 };
-use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::code::{CodeSet, Loaded};
 use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
 use crate::error::CudaError;
-use crate::family::{Family, Work};
+use crate::family::{self, Family, Ready, Work};
 use crate::find::{self, Which};
-use crate::formats;
+use crate::formats::{self, Packing};
 use crate::gpu::Gpu;
 use crate::libs::{cublaslt, cudnn};
 use crate::queue::{CudaQueue, Point};
@@ -25,29 +24,29 @@ use crate::source::Source;
 /// Every family, in the order in which their candidates are listed.
 #[rustfmt::skip]
 pub(crate) const FAMILIES: &[&dyn Family] = &[
-    &crate::families::conv::Conv,
-    &crate::families::gemm::Gemm,
-    &crate::families::halo::Halo,
-    &crate::families::wconv::WConv,
-    &crate::families::wgemm::WGemm,
-    &crate::families::whalo::WHalo,
-    &crate::families::stem::Stem,
-    &crate::families::pointwise::Pointwise,
-    &crate::families::movement::Movement,
-    &crate::families::pool::Pool,
-    &crate::families::softmax::Softmax,
-    &crate::families::reduce::Reduce,
-    &crate::families::norm::Norm,
-    &crate::families::attention::Attention,
-    &crate::families::resize::Resize,
-    &crate::families::depthwise::Depthwise,
-    &crate::families::convtranspose::ConvTranspose,
-    &crate::libs::cublaslt::CublasLt,
-    &crate::libs::cudnn::Cudnn,
-    &crate::families::gather::Gather,
-    &crate::families::topk::TopK,
-    &crate::families::scan::Scan,
-    &crate::families::scatter::Scatter,
+    &crate::families::conv::ConvFamily,
+    &crate::families::gemm::GemmFamily,
+    &crate::families::halo::HaloFamily,
+    &crate::families::wconv::WConvFamily,
+    &crate::families::wgemm::WGemmFamily,
+    &crate::families::whalo::WHaloFamily,
+    &crate::families::stem::StemFamily,
+    &crate::families::pointwise::PointwiseFamily,
+    &crate::families::movement::MoveFamily,
+    &crate::families::pool::PoolFamily,
+    &crate::families::softmax::SoftmaxFamily,
+    &crate::families::reduce::ReduceFamily,
+    &crate::families::norm::NormFamily,
+    &crate::families::attention::AttentionFamily,
+    &crate::families::resize::ResizeFamily,
+    &crate::families::depthwise::DepthwiseFamily,
+    &crate::families::convtranspose::ConvTransposeFamily,
+    &crate::libs::cublaslt::CublasLtFamily,
+    &crate::libs::cudnn::CudnnFamily,
+    &crate::families::gather::GatherFamily,
+    &crate::families::topk::TopKFamily,
+    &crate::families::scan::ScanFamily,
+    &crate::families::scatter::ScatterFamily,
 ];
 
 /// Where its tactics come from.
@@ -78,24 +77,21 @@ pub(crate) fn family_of(tactic: &Tactic) -> Result<&'static dyn Family, KernelEr
     })
 }
 
-/// Refuses packed operands that the tactic does not read so: all but the second factor of a product, whose format the
-/// families that pack look at themselves.
+/// Refuses operands that are packed otherwise than the tactic reads them, or not where it reads one packed. Where there
+/// is nothing to compute, nothing is read.
 pub(crate) fn check_packed(
     family: &dyn Family,
     problem: &Problem,
     tactic: &Tactic,
 ) -> Result<(), KernelError> {
-    let is_product = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_));
-    let products = problem.region.nodes.iter().filter(|node| is_product(&node.op));
-    let mut reads = vec![None; problem.inputs.len()];
-    for node in products.filter(|_| family.packs()) {
-        if let Some(Some(Ref::Input(idx))) = node.inputs.get(1)
-            && let Some(weight) = problem.inputs.get(*idx as usize)
-        {
-            reads[*idx as usize].clone_from(&weight.packed);
-        }
+    if problem.outputs.iter().all(Operand::is_empty) {
+        return Ok(());
     }
-    problem.check_packed(tactic, &reads)
+    let packing = family.packing(problem, tactic)?;
+    if let Some(Packing { input, format, .. }) = packing {
+        format.expect(&problem.inputs[input], tactic)?;
+    }
+    problem.check_packed(tactic, &Packing::of_inputs(packing, problem))
 }
 
 /// The families of the sources that `takes` names.
@@ -242,7 +238,7 @@ impl Compiler for Cuda {
         input: usize,
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
-        family_of(tactic)?.pack(self.gpu(), problem, tactic, input, weight)
+        family::pack(family_of(tactic)?, problem, tactic, input, weight)
     }
 
     fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
@@ -307,7 +303,7 @@ impl Device for Cuda {
         let Shared { context, loaded, .. } = &*self.shared;
         let module = |source: &Source| self.code.module(source, context, loaded);
         let code: Vec<Arc<Module>> = sources.iter().map(module).collect::<Result<_, _>>()?;
-        let work = family.prepare(self, problem, tactic, &code)?;
+        let work = family.prepare(&Ready { cuda: self, problem, tactic, code: &code })?;
         Ok(Box::new(Prepared { work, context: Arc::clone(&self.shared.context) }))
     }
 
@@ -432,9 +428,7 @@ mod tests {
                     for idx in (0..arranged.inputs.len()).filter(|idx| candidate.packed[*idx].is_none()) {
                         let mut forged = arranged.clone();
                         forged.inputs[idx].packed = Some("rows8".into());
-                        // A product reads its second factor packed or not; which, its family says.
-                        let is_second = idx == 1 && family.packs();
-                        assert!(check(&forged).is_err() || is_second, "{} input {idx}", candidate.tactic);
+                        assert!(check(&forged).is_err(), "{} input {idx}", candidate.tactic);
                     }
                     let allowed = family.in_place(&arranged, &candidate.tactic);
                     assert!(candidate.in_place.iter().all(|pair| allowed.contains(pair)), "{allowed:?}");

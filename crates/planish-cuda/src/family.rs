@@ -11,6 +11,7 @@ use planish_tensor::Tensor;
 use crate::backend::Cuda;
 use crate::driver::{Module, Stream};
 use crate::find::Which;
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -37,25 +38,10 @@ pub(crate) trait Family: Sync {
         None
     }
 
-    /// A weight in the form that the tactic reads; asked only for inputs whose candidate names a format.
-    fn pack(
-        &self,
-        gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        let _ = (gpu, problem, input, weight);
-        Err(KernelError::new(
-            KernelErrorKind::NoSuchTactic,
-            format!("{} packs no weights ({tactic})", self.name()),
-        ))
-    }
-
-    /// Whether it reads a product's second factor packed; each family looks at the format itself.
-    fn packs(&self) -> bool {
-        false
+    /// The input that the tactic reads packed, if any.
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
+        let _ = (problem, tactic);
+        Ok(None)
     }
 
     /// Which outputs may lie upon which inputs, as `(output, input)`.
@@ -68,21 +54,49 @@ pub(crate) trait Family: Sync {
     /// unless a specialisation is worth a compilation. Nothing for library families.
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError>;
 
-    /// The tactic for exactly these operands, strides included. `code` holds one module per source.
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError>;
+    /// The tactic for exactly these operands, strides included.
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError>;
 }
 
-/// The module of a tactic that has one source.
-pub(crate) fn only(code: &[Arc<Module>]) -> Result<&Arc<Module>, KernelError> {
-    match code {
-        [module] => Ok(module),
-        _ => Err(KernelError::unsupported(format!("a kernel of one module was given {}", code.len()))),
+/// A tactic whose packed input is as it should be and whose code is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready<'a> {
+    pub(crate) cuda: &'a Cuda,
+    pub(crate) problem: &'a Problem,
+    pub(crate) tactic: &'a Tactic,
+    /// A module for each source.
+    pub(crate) code: &'a [Arc<Module>],
+}
+
+impl Ready<'_> {
+    /// The module of a tactic that has one source.
+    pub(crate) fn module(&self) -> Result<&Arc<Module>, KernelError> {
+        match self.code {
+            [module] => Ok(module),
+            code => Err(KernelError::unsupported(format!("a kernel of one module was given {}", code.len()))),
+        }
+    }
+
+    /// A reason not to run it.
+    pub(crate) fn refuse<T>(&self, what: &str) -> Result<T, KernelError> {
+        Err(KernelError::unsupported(format!("{}: {what}", self.tactic)))
+    }
+}
+
+/// A weight in the form that the tactic reads.
+pub(crate) fn pack(
+    family: &dyn Family,
+    problem: &Problem,
+    tactic: &Tactic,
+    input: usize,
+    weight: &Tensor,
+) -> Result<PackedWeight, KernelError> {
+    match family.packing(problem, tactic)?.filter(|packing| packing.input == input) {
+        Some(packing) => packing.pack(problem, tactic, weight),
+        None => Err(KernelError::new(
+            KernelErrorKind::NoSuchTactic,
+            format!("{tactic} does not pack input {input}"),
+        )),
     }
 }
 

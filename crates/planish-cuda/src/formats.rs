@@ -1,7 +1,7 @@
 //! The arrangements that weights are packed in, by name. A name with the weight's type and sizes says how long the
 //! packed form is and which element is where; no GPU is needed to go back.
 
-use planish_kernel::{KernelError, Operand, PackedWeight, Tactic};
+use planish_kernel::{KernelError, Operand, PackedWeight, Problem, Tactic};
 use planish_tensor::{Bytes, DType, Tensor};
 
 /// An arrangement of a weight's elements.
@@ -16,6 +16,42 @@ pub(crate) enum Format {
     Taps,
     /// As [`Format::Conv`], with each row of a window padded to pairs and the whole to 16.
     Stem,
+    /// A transposed convolution's: taps outermost, then input channels of a group, then groups with their output
+    /// channels. There is no way back from it.
+    TapsInOut { groups: usize },
+    /// The same of one group with input channels innermost; no way back either.
+    TapsOutIn,
+}
+
+/// An input that a tactic reads packed: in which arrangement, and as which type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Packing {
+    pub(crate) input: usize,
+    pub(crate) format: Format,
+    pub(crate) dtype: DType,
+}
+
+impl Packing {
+    /// For each input of a problem the format that it is packed in.
+    pub(crate) fn of_inputs(packing: Option<Packing>, problem: &Problem) -> Vec<Option<String>> {
+        let name =
+            |idx: usize| packing.filter(|packing| packing.input == idx).map(|packing| packing.format.name());
+        (0..problem.inputs.len()).map(name).collect()
+    }
+
+    /// The weight of a problem in this arrangement; refused where it is another one, or not of the type that the tactic
+    /// takes.
+    pub(crate) fn pack(
+        self,
+        problem: &Problem,
+        tactic: &Tactic,
+        weight: &Tensor,
+    ) -> Result<PackedWeight, KernelError> {
+        match weight.shape() == problem.inputs[self.input].dims && weight.dtype() == self.dtype {
+            true => self.format.pack(weight),
+            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
+        }
+    }
 }
 
 /// Elements of one step of the tensor cores along k.
@@ -31,6 +67,8 @@ impl Format {
             Format::Conv { per_chunk } => format!("conv_rows{per_chunk}"),
             Format::Taps => "taps".to_string(),
             Format::Stem => "stem_rows".to_string(),
+            Format::TapsInOut { .. } => "taps_in_out".to_string(),
+            Format::TapsOutIn => "taps_out_in".to_string(),
         }
     }
 
@@ -82,23 +120,11 @@ impl Format {
         }
     }
 
-    /// The weight that an operand of a problem is, in this arrangement; refused where it is another one, or not of the
-    /// type that the tactic takes.
-    pub(crate) fn pack_for(
-        self,
-        operand: &Operand,
-        dtype: DType,
-        tactic: &Tactic,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        match weight.shape() == operand.dims && weight.dtype() == dtype {
-            true => self.pack(weight),
-            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
-        }
-    }
-
     /// A weight in this arrangement; padding is zero.
     pub(crate) fn pack(self, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        if let Format::TapsInOut { .. } | Format::TapsOutIn = self {
+            return Ok(PackedWeight { format: self.name(), bytes: self.transposed(weight) });
+        }
         let Some(rows) = self.rows(weight.shape()) else {
             let message = format!("a weight of sizes {:?} as `{}`", weight.shape(), self.name());
             return Err(KernelError::unsupported(message));
@@ -112,6 +138,30 @@ impl Format {
             }
         }
         Ok(PackedWeight { format: self.name(), bytes })
+    }
+}
+
+impl Format {
+    /// The elements of a transposed convolution's weight, which has input channels, output channels of a group, taps.
+    fn transposed(self, weight: &Tensor) -> Vec<u8> {
+        let (all, outputs) = (weight.shape()[0], weight.shape()[1]);
+        let taps = weight.len() / (all * outputs).max(1);
+        let size = weight.dtype().bits() / 8;
+        let bytes = weight.bytes();
+        let mut out = vec![0; bytes.len()];
+        for (idx, from) in bytes.chunks_exact(size).enumerate() {
+            let (input, output, tap) = (idx / taps / outputs, idx / taps % outputs, idx % taps);
+            let to = match self {
+                Format::TapsInOut { groups } => {
+                    let inputs = all / groups.max(1);
+                    let (group, within) = (input / inputs, input % inputs);
+                    (tap * inputs + within) * groups * outputs + group * outputs + output
+                }
+                _ => (tap * outputs + output) * all + input,
+            };
+            out[to * size..(to + 1) * size].copy_from_slice(from);
+        }
+        out
     }
 }
 

@@ -6,23 +6,14 @@ use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
     CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUtensorMap,
 };
+use planish_gpu::args::ArgBytes;
+pub use planish_gpu::plan::Slot;
 use planish_kernel::{Address, Call, KernelError, KernelErrorKind};
 
-use crate::args::ArgBytes;
 use crate::driver::{Function, Stream, TensorMap};
 use crate::error::CudaError;
 use crate::family::Work;
 use crate::gpu::Gpu;
-
-/// Where an address comes from at launch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Slot {
-    Input(usize),
-    Output(usize),
-    Workspace,
-    /// Where the kernel tells of an index out of range; null where nobody looks.
-    Fault,
-}
 
 #[derive(Clone, Debug)]
 enum Patch {

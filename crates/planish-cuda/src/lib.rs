@@ -6,41 +6,32 @@
 // The driver and the libraries are C interfaces; every call states why it may be made.
 #![allow(unsafe_code)]
 
-mod args;
 mod backend;
 mod cache;
 mod code;
-mod codegen;
 #[doc(hidden)]
 pub mod drill;
 pub mod driver;
-mod epilogue;
 mod error;
 mod families;
 mod family;
 pub mod find;
 mod formats;
 mod gpu;
-mod images;
-mod indices;
 pub mod launch;
 mod library;
 mod libs;
-mod lines;
 mod link;
-mod map;
 pub mod nvml;
 pub mod nvrtc;
 pub mod nvtx;
 pub mod offline;
-mod operands;
+mod planned;
 mod planner;
 mod queue;
 mod regions;
 mod report;
 mod source;
-mod space;
-mod steps;
 #[cfg(test)]
 mod trial;
 

@@ -8,6 +8,7 @@ use planish_kernel::{
 use planish_tensor::{DType, Tensor};
 
 use crate::backend::{ARITHMETICS, FAMILIES, PRICES, SOURCES, family_of};
+use crate::family;
 use crate::formats;
 use crate::gpu::Gpu;
 use crate::regions;
@@ -66,7 +67,7 @@ impl Compiler for Planner {
         input: usize,
         weight: &Tensor,
     ) -> Result<PackedWeight, KernelError> {
-        family_of(tactic)?.pack(&self.gpu, problem, tactic, input, weight)
+        family::pack(family_of(tactic)?, problem, tactic, input, weight)
     }
 
     fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {

@@ -10,13 +10,14 @@ use planish_tensor::{Bytes, DType, Tensor};
 use planish_testing::operand::{GAP, collect, lay_out, wanted};
 use planish_testing::{Random, Reals, Tolerance, assert_close, evaluate};
 
-pub(crate) use self::device::cuda;
 use crate::gpu::Gpu;
-use crate::steps::Planner;
+use crate::planned::PlannedFamily;
+
+pub(crate) use self::device::cuda;
 
 /// Runs the problem by every candidate of the family, in its layouts, dense and inside larger values.
 #[track_caller]
-pub(crate) fn check(family: &dyn Planner, problem: &Problem, seed: u64, tolerance: Tolerance) {
+pub(crate) fn check(family: &dyn PlannedFamily, problem: &Problem, seed: u64, tolerance: Tolerance) {
     let mut numbers = Random::new(seed);
     let inputs: Vec<Tensor> =
         problem.inputs.iter().map(|operand| numbers.tensor(operand.dtype, &operand.dims, 2.0)).collect();
@@ -25,7 +26,12 @@ pub(crate) fn check(family: &dyn Planner, problem: &Problem, seed: u64, toleranc
 
 /// The same on given inputs.
 #[track_caller]
-pub(crate) fn check_on(family: &dyn Planner, problem: &Problem, inputs: &[Tensor], tolerance: Tolerance) {
+pub(crate) fn check_on(
+    family: &dyn PlannedFamily,
+    problem: &Problem,
+    inputs: &[Tensor],
+    tolerance: Tolerance,
+) {
     let gpu = match cuda() {
         Some(cuda) => cuda.gpu().clone(),
         None => Gpu::known("h200").unwrap(),
@@ -47,7 +53,9 @@ pub(crate) fn check_on(family: &dyn Planner, problem: &Problem, inputs: &[Tensor
             for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
                 *operand = wanted(operand, candidate.inputs[idx], gap);
                 if candidate.packed[idx].is_some() {
-                    let packed = family.pack(problem, &candidate.tactic, idx, &inputs[idx]).unwrap();
+                    let packing = family.packing(problem, &candidate.tactic).unwrap().unwrap();
+                    assert_eq!(packing.input, idx);
+                    let packed = packing.pack(problem, &candidate.tactic, &inputs[idx]).unwrap();
                     assert_eq!(Some(&packed.format), candidate.packed[idx].as_ref());
                     let len = packed.bytes.len();
                     operands[idx] =
@@ -74,7 +82,7 @@ pub(crate) fn check_on(family: &dyn Planner, problem: &Problem, inputs: &[Tensor
 }
 
 fn run(
-    family: &dyn Planner,
+    family: &dyn PlannedFamily,
     gpu: &Gpu,
     problem: &Problem,
     candidate: &Candidate,
@@ -99,7 +107,11 @@ fn run(
 
 /// What the kernels of the family's first candidate tell of these inputs, and the output; on the host whether a device is
 /// here or not, since a device's word is read by the runtime.
-pub(crate) fn fault(family: &dyn Planner, problem: &Problem, inputs: &[Tensor]) -> (Option<Fault>, Tensor) {
+pub(crate) fn fault(
+    family: &dyn PlannedFamily,
+    problem: &Problem,
+    inputs: &[Tensor],
+) -> (Option<Fault>, Tensor) {
     let gpu = Gpu::known("h200").unwrap();
     let candidate = family.candidates(&gpu, problem, &Budget::USUAL).into_iter().next().unwrap();
     let plan = family.plan(&gpu, problem, &candidate.tactic).unwrap();

@@ -20,7 +20,7 @@ const REVISION: u32 = 2;
 const EXP_OPERATIONS: f64 = 40.0;
 
 /// Attention over new keys and values, with or without a mask.
-pub(crate) struct Attentions;
+pub(crate) struct AttentionFamily;
 
 /// An operand seen as `[batch, head, step, feature]`: sizes and strides.
 fn heads(operand: &Operand, n_heads: Option<i64>) -> Option<([usize; 4], HeadStrides)> {
@@ -91,7 +91,7 @@ fn mask(operand: &Operand, input: usize, scores: [usize; 4]) -> Option<MaskPlace
     Some(MaskPlace { input, boolean: operand.dtype == DType::Bool, strides, key, n_keys })
 }
 
-impl Family for Attentions {
+impl Family for AttentionFamily {
     fn name(&self) -> &'static str {
         "attention"
     }
@@ -123,13 +123,8 @@ impl Work for Attention {
         Attention::workspace_bytes(self, n_slots)
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         // SAFETY: the caller grants what the operands span.
         unsafe { Attention::run(self, Shared { inputs, outputs, workspace }, team) };
         Ok(())

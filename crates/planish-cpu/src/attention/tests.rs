@@ -5,7 +5,7 @@ use planish_op as op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, Tolerance, input, region};
 
-use super::family::Attentions;
+use super::family::AttentionFamily;
 use crate::trial::check_placed;
 
 /// Weights are rounded a few times and summed in f32; results are means of values up to 1.
@@ -31,7 +31,7 @@ fn single(op: op::Attention, inputs: Vec<Option<planish_kernel::Ref>>) -> Region
 /// Attention takes plain operands, dense or inside larger ones.
 #[track_caller]
 fn check(region: &Region, values: &[Tensor]) {
-    check_placed(&Attentions, region, values, TOLERANCE, &Placement::ALL[..2]);
+    check_placed(&AttentionFamily, region, values, TOLERANCE, &Placement::ALL[..2]);
 }
 
 fn tensors(shapes: &[&[usize]]) -> Vec<Tensor> {

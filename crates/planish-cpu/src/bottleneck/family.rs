@@ -31,7 +31,7 @@ const MOST_WEIGHT_BYTES: usize = 192 << 10;
 
 /// 1x1 convolution, depthwise convolution, and perhaps another 1x1 convolution, with what follows each.
 #[derive(Debug)]
-pub(crate) struct Bottlenecks;
+pub(crate) struct BottleneckFamily;
 
 /// One convolution of the region with what follows it, as a problem of its own whose inputs are the region's
 /// and, after them, the stage before.
@@ -299,7 +299,7 @@ fn laid_out(problem: &Problem, wants: &[Want]) -> Problem {
     laid
 }
 
-impl Family for Bottlenecks {
+impl Family for BottleneckFamily {
     fn name(&self) -> &'static str {
         "bottleneck"
     }
@@ -399,13 +399,8 @@ impl Work for Bottleneck {
         n_slots * self.workspace().total
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         // SAFETY: the caller grants what the operands span and the workspace that was asked for.
         unsafe { Bottleneck::run(self, Shared { inputs, outputs, workspace }, team) };
         Ok(())

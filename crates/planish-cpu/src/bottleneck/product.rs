@@ -2,7 +2,7 @@
 
 use crate::gemm::pack::PackedB;
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{Finish, TileCall};
+use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::pointwise::Pointwise;
 
 /// No tile has more rows.
@@ -53,7 +53,7 @@ impl Product {
     /// workspace for the program.
     pub(super) unsafe fn row(&self, inputs: &[*const u8], row: &Row, workspace: *mut u8) {
         let weights = inputs[self.weight].cast::<f32>();
-        let finish = Finish {
+        let epilogue = EpilogueCall {
             bias: self.bias.map_or(std::ptr::null(), |input| inputs[input].cast()),
             residual: row.residual,
             residual_stride: row.residual_pixel,
@@ -79,7 +79,7 @@ impl Product {
                 m,
                 n: 0,
                 accumulate: false,
-                finish,
+                epilogue,
             };
             for panel in 0..self.packed.n_panels() {
                 let col = panel * self.tile.nr();
@@ -90,7 +90,7 @@ impl Product {
                     call.panel_stride = self.packed.width(panel);
                     call.c = row.to.wrapping_add(pixel * row.to_pixel + col);
                     call.n = self.packed.columns(panel);
-                    call.finish = finish.at(pixel, col);
+                    call.epilogue = epilogue.at(pixel, col);
                     self.tile.run(&call);
                 }
             }

@@ -5,9 +5,10 @@ use planish_op::{Add, Clip, Conv, HardSwish, Op, Relu};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_op};
 
-use super::Bottlenecks;
+use super::BottleneckFamily;
 use crate::family::Family;
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// Three sums of at most 200 products each, of weights that keep values near 1: each sum rounds by at most 200
@@ -128,7 +129,7 @@ impl Case {
             input.constant = idx != 0 && !(has_residual && idx + 1 == n_inputs);
         }
         for isa in Isa::available() {
-            let candidate = Bottlenecks.candidates(isa, &problem, &Budget::USUAL).remove(0);
+            let candidate = BottleneckFamily.candidates(isa, &problem, &Budget::USUAL).remove(0);
             let mut laid = problem.clone();
             let mut memory: Vec<Placed> = Vec::new();
             let mut weights: Vec<Option<Vec<u8>>> = Vec::new();
@@ -141,14 +142,15 @@ impl Case {
                 };
                 laid.inputs[idx].packed = candidate.packed[idx].clone();
                 weights.push(candidate.packed[idx].as_ref().map(|format| {
-                    let packed = Bottlenecks.pack(isa, &problem, &candidate.tactic, idx, tensor).unwrap();
+                    let packed =
+                        BottleneckFamily.pack(isa, &problem, &candidate.tactic, idx, tensor).unwrap();
                     assert_eq!(packed.format, *format);
                     packed.bytes
                 }));
                 memory.push(Placed::new(tensor, &laid.inputs[idx]));
             }
             laid.outputs[0] = random.operand(DType::F32, want.shape(), Layout::ChannelsLast);
-            let work = Bottlenecks.prepare(isa, &laid, &candidate.tactic).unwrap();
+            let work = BottleneckFamily.prepare(isa, &laid, &candidate.tactic).unwrap();
             let pointers: Vec<*const u8> = memory
                 .iter()
                 .zip(&weights)
@@ -158,7 +160,9 @@ impl Case {
                 let mut y = Placed::blank(&laid.outputs[0]);
                 let mut workspace = Fenced::workspace(work.workspace_bytes(team.n_slots()));
                 // SAFETY: the operands describe the memory, the workspace is as large as asked for.
-                unsafe { work.run(&pointers, &[y.mut_ptr()], workspace.mut_ptr(), team).unwrap() };
+                unsafe {
+                    work.run(Shared::new(&pointers, &[y.mut_ptr()], workspace.mut_ptr()), team).unwrap()
+                };
                 y.tensor()
             };
             let got = run(&Team::alone());
@@ -206,5 +210,5 @@ fn small_images_are_left_to_separate_steps() {
         numeric: Numeric::F32,
         threads: 1,
     };
-    assert!(Bottlenecks.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
+    assert!(BottleneckFamily.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
 }

@@ -8,7 +8,7 @@
 use super::geometry::Geometry;
 use super::{ConvCall, Finished, LINE, part, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{Finish, TileCall};
+use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::isa::Isa;
 use crate::simd::{Simd, SimdKernel};
 use crate::team::{Task, Team};
@@ -201,7 +201,7 @@ impl Band {
                     m,
                     n,
                     accumulate: false,
-                    finish: Finish {
+                    epilogue: EpilogueCall {
                         bias: if call.bias.is_null() { call.bias } else { call.bias.add(k0) },
                         residual: match &g.residual {
                             Some(pixels) => call.residual.add(at(pixels) + k0),

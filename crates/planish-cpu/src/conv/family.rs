@@ -212,13 +212,8 @@ impl Work for ConvWork {
         self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * program
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         let input = |idx: Option<usize>| idx.map_or(std::ptr::null(), |idx| inputs[idx].cast::<f32>());
         let own = self.plan.workspace_bytes(team.n_slots()).next_multiple_of(64);
         let shared = Shared { inputs, outputs, workspace: workspace.wrapping_add(own) };

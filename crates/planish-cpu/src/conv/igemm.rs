@@ -13,7 +13,7 @@ use super::pack::{Filter, packed_len};
 use super::windows::{Place, Windows};
 use super::{ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, prefetch_to_write, wanted_tasks};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{Finish, TileCall};
+use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::team::{Task, Team};
 
 /// Weights that a task goes through for each tile of pixels: less than half of the cache, the rest is for
@@ -282,8 +282,8 @@ impl Igemm {
                     prefetch_to_write(c.wrapping_add(i * c_stride + j));
                 }
             }
-            let finish = if last {
-                Finish {
+            let epilogue = if last {
+                EpilogueCall {
                     bias: if call.bias.is_null() { call.bias } else { call.bias.add(channel) },
                     residual: match g.residual {
                         Some(_) => call.residual.add(member.residual + place.residual + channel),
@@ -294,7 +294,7 @@ impl Igemm {
                     hi: call.hi,
                 }
             } else {
-                Finish::NONE
+                EpilogueCall::NONE
             };
             self.tile.run(&TileCall {
                 rows,
@@ -308,7 +308,7 @@ impl Igemm {
                 m: place.m,
                 n,
                 accumulate: first > 0,
-                finish,
+                epilogue,
             });
         }
     }

@@ -106,23 +106,11 @@ impl Convolution {
         if transposed && axes.iter().any(|axis| axis.stride > MAX_STRIDE) {
             return None;
         }
-        // A bias that is part of the region, as those of one channel are, is taken out of what follows.
-        let bias = main.inputs.get(2).copied().flatten();
-        let constant_bias = match region.constant(bias) {
-            Some(tensor) => Some(tensor.elements::<f32>().ok()?.into_owned()),
+        let (epilogue, constant_bias) = Epilogue::of_conv(problem, Epilogue::of).ok()?;
+        let constant_bias = match constant_bias {
+            Some(bias) if bias.len() != groups * k => return None,
+            Some(bias) => Some(bias.elements::<f32>().ok()?.into_owned()),
             None => None,
-        };
-        let epilogue = match &constant_bias {
-            None => Epilogue::of(problem, 0).ok()?,
-            Some(bias) => {
-                let mut bare = problem.clone();
-                bare.region.nodes[0].inputs.truncate(2);
-                let epilogue = Epilogue::of(&bare, 0).ok()?;
-                if bias.len() != groups * k || epilogue.bias.is_some() {
-                    return None;
-                }
-                epilogue
-            }
         };
         // Whatever is added after a clamp is left to others.
         if epilogue.residual.is_some_and(|residual| residual.after_clamp) {

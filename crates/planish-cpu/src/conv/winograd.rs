@@ -24,7 +24,7 @@ use transform::{InputTile, InputTiles, OutputTile, OutputTiles};
 use super::geometry::{AXES, Geometry};
 use super::{ConvCall, Finished, L2_BYTES, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{Finish, TileCall};
+use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::isa::Isa;
 use crate::team::{Task, Team};
 
@@ -393,7 +393,7 @@ impl Winograd {
                             m: tile_rows.len(),
                             n,
                             accumulate: false,
-                            finish: Finish::NONE,
+                            epilogue: EpilogueCall::NONE,
                         });
                     }
                 }

@@ -200,14 +200,8 @@ impl Work for DepthwiseWork {
         n_slots * self.slot_bytes()
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, workspace };
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, .. } = shared;
         let after = |row: OutputRow| {
             let Shared { inputs, workspace, .. } = { shared };
             if let Some(program) = &self.program {

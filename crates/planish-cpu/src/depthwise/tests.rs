@@ -9,6 +9,7 @@ use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_
 use super::{Depthwise, DepthwiseArguments, DepthwiseFamily, OutputRow, pack};
 use crate::family::Family;
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::spatial::Windows;
 use crate::team::Team;
 
@@ -306,7 +307,7 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
         let team = Team::new(2);
         let mut workspace = Fenced::workspace(work.workspace_bytes(team.n_slots()));
         // SAFETY: the operands describe the memory, the workspace is as large as asked for.
-        unsafe { work.run(inputs, &[to.mut_ptr()], workspace.mut_ptr(), &team).unwrap() };
+        unsafe { work.run(Shared::new(inputs, &[to.mut_ptr()], workspace.mut_ptr()), &team).unwrap() };
         assert_close(&to.tensor(), &want, TOLERANCE, isa.name());
     }
     // What it cannot do it does not offer.

@@ -3,14 +3,14 @@
 
 use crate::simd::{Simd, SimdKernel};
 
-use super::tile::Finish;
+use super::tile::EpilogueCall;
 
 /// More rows than this are worth packing B for.
 pub(super) const MAX_ROWS: usize = 4;
 /// Columns that are computed together, so that a load of A serves several and the additions overlap.
 const COLUMNS: usize = 4;
 
-/// `C[i][j] = finish(Σ a[i][k] · b[j][k])`.
+/// `C[i][j] = epilogue(Σ a[i][k] · b[j][k])`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dots {
     pub a: *const f32,
@@ -23,7 +23,7 @@ pub(super) struct Dots {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    pub finish: Finish,
+    pub epilogue: EpilogueCall,
 }
 
 impl SimdKernel for Dots {
@@ -83,21 +83,21 @@ impl Dots {
             acc.map(|[even, odd]| s.sum(s.add(even, odd)))
         };
         for (t, mut sum) in acc.into_iter().enumerate() {
-            let finish = &self.finish;
+            let epilogue = &self.epilogue;
             // SAFETY: as the caller grants.
             unsafe {
-                if !finish.bias.is_null() {
-                    sum += *finish.bias.add(j + t);
+                if !epilogue.bias.is_null() {
+                    sum += *epilogue.bias.add(j + t);
                 }
-                if !finish.residual.is_null() {
-                    sum += *finish.residual.add(i * finish.residual_stride + j + t);
+                if !epilogue.residual.is_null() {
+                    sum += *epilogue.residual.add(i * epilogue.residual_stride + j + t);
                 }
                 // Comparisons that are false for NaN keep it, as in the tile.
-                if sum < finish.lo {
-                    sum = finish.lo;
+                if sum < epilogue.lo {
+                    sum = epilogue.lo;
                 }
-                if sum > finish.hi {
-                    sum = finish.hi;
+                if sum > epilogue.hi {
+                    sum = epilogue.hi;
                 }
                 *self.c.add(i * self.c_stride + j + t) = sum;
             }

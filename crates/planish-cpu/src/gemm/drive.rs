@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::dots::Dots;
 use super::pack::{Strides, copy_rows, pack_panel, transpose};
 use super::plan::{GemmPlan, MAX_ROWS, MatrixA, MatrixB, Route};
-use super::tile::{Finish, TileCall};
+use super::tile::{EpilogueCall, TileCall};
 use crate::team::{Task, Team};
 
 /// A finished block of C, still in cache.
@@ -33,7 +33,7 @@ pub struct GemmCall<'a> {
     pub b: *const f32,
     pub c: *mut f32,
     /// Bias, residual and clamp; the pointers belong to C's first element.
-    pub finish: Finish,
+    pub epilogue: EpilogueCall,
     pub hook: Option<&'a BlockHook<'a>>,
     /// 64-byte aligned, of [`GemmPlan::workspace_bytes`] for the team's slots; may be dangling where that is 0.
     pub workspace: *mut f32,
@@ -45,7 +45,7 @@ impl fmt::Debug for GemmCall<'_> {
             .field("a", &self.a)
             .field("b", &self.b)
             .field("c", &self.c)
-            .field("finish", &self.finish)
+            .field("epilogue", &self.epilogue)
             .field("hook", &self.hook.is_some())
             .finish_non_exhaustive()
     }
@@ -120,8 +120,8 @@ impl GemmPlan {
                 call.a = call.a.add(idx * dim.a);
                 call.b = call.b.add(idx * dim.b);
                 call.c = call.c.add(idx * dim.c);
-                if !call.finish.residual.is_null() {
-                    call.finish.residual = call.finish.residual.add(idx * dim.residual);
+                if !call.epilogue.residual.is_null() {
+                    call.epilogue.residual = call.epilogue.residual.add(idx * dim.residual);
                 }
             }
         }
@@ -152,7 +152,8 @@ impl GemmPlan {
                     let (b, b_stride) = self.panel(call, panel, from, depth);
                     for tile in tiles.clone() {
                         let rows = self.tile_rows(tile);
-                        let finish = if is_last { call.finish.at(rows.start, column) } else { Finish::NONE };
+                        let epilogue =
+                            if is_last { call.epilogue.at(rows.start, column) } else { EpilogueCall::NONE };
                         self.tile.run(&TileCall {
                             rows: pointers[rows.start - first_row..].as_ptr(),
                             rows_stride: 0,
@@ -165,7 +166,7 @@ impl GemmPlan {
                             m: rows.len(),
                             n: self.layout.columns(panel),
                             accumulate: from > 0,
-                            finish,
+                            epilogue,
                         });
                     }
                 }
@@ -271,7 +272,7 @@ impl GemmPlan {
                 m: rows.len(),
                 n: columns.len(),
                 k: self.problem.k,
-                finish: call.finish.at(rows.start, columns.start),
+                epilogue: call.epilogue.at(rows.start, columns.start),
             });
         }
     }

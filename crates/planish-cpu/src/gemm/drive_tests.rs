@@ -35,7 +35,7 @@ struct Shape {
 
 const PLAIN: Shape = Shape { m: 1, n: 1, k: 1, a_columns: false, b_form: 0, batch: (1, 1), gap: 0 };
 
-fn trial(shape: Shape, tile: Tile, finish: usize) -> Trial {
+fn trial(shape: Shape, tile: Tile, epilogue: usize) -> Trial {
     let Shape { m, n, k, gap, .. } = shape;
     let (outer, inner) = shape.batch;
     let (a, a_len) = if shape.a_columns {
@@ -66,9 +66,9 @@ fn trial(shape: Shape, tile: Tile, finish: usize) -> Trial {
         problem: GemmProblem { m, n, k, a, b, c_stride, batch },
         a: Random::new(6).list(a_len * outer),
         b: if shape.b_form == 0 { packed } else { plain_b },
-        bias: (finish & 1 != 0).then(|| Random::new(8).list(n)),
-        residual: (finish & 2 != 0).then(|| Random::new(9).list(c_len * outer * inner)),
-        clamp: if finish & 4 != 0 { (-0.25, 1.5) } else { (f32::NEG_INFINITY, f32::INFINITY) },
+        bias: (epilogue & 1 != 0).then(|| Random::new(8).list(n)),
+        residual: (epilogue & 2 != 0).then(|| Random::new(9).list(c_len * outer * inner)),
+        clamp: if epilogue & 4 != 0 { (-0.25, 1.5) } else { (f32::NEG_INFINITY, f32::INFINITY) },
     }
 }
 
@@ -83,7 +83,7 @@ impl Trial {
         let offset = workspace.as_ptr().align_offset(64);
         let mut c = vec![UNTOUCHED; self.problem.m * self.problem.c_stride * self.problem.n_batches()];
         let null = std::ptr::null();
-        let finish = Finish {
+        let epilogue = EpilogueCall {
             bias: self.bias.as_ref().map_or(null, |x| x.as_ptr()),
             residual: self.residual.as_ref().map_or(null, |x| x.as_ptr()),
             residual_stride: self.problem.c_stride,
@@ -94,7 +94,7 @@ impl Trial {
             a: self.a.as_ptr(),
             b: self.b.as_ptr(),
             c: c.as_mut_ptr(),
-            finish,
+            epilogue,
             hook,
             workspace: workspace[offset..].as_mut_ptr(),
         };
@@ -169,15 +169,15 @@ fn tiles() -> Vec<(Isa, Tile)> {
 fn every_tile_and_route_matches_at_the_edges() {
     for (isa, tile) in tiles() {
         let (mr, nr) = (tile.mr(), tile.nr());
-        let mut finish = 0;
+        let mut epilogue = 0;
         for m in [0, 1, 2, 4, 5, mr - 1, mr, mr + 1, 2 * mr + 3] {
             for n in [0, 1, nr - 1, nr, nr + 1, 2 * nr + 5] {
                 for k in [0, 1, 7, 31] {
                     for b_form in 0..3 {
-                        let a_columns = finish % 3 == 1;
-                        let shape = Shape { m, n, k, b_form, a_columns, gap: finish % 4, ..PLAIN };
-                        trial(shape, tile, finish).check(isa, tile, shape);
-                        finish += 1;
+                        let a_columns = epilogue % 3 == 1;
+                        let shape = Shape { m, n, k, b_form, a_columns, gap: epilogue % 4, ..PLAIN };
+                        trial(shape, tile, epilogue).check(isa, tile, shape);
+                        epilogue += 1;
                     }
                 }
             }

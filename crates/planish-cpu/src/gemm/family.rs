@@ -12,18 +12,19 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use super::{
-    BatchDim, Block, BlockHook, Finish, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB,
-    PackedB, Strides, Tile,
+    BatchDim, Block, BlockHook, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA,
+    MatrixB, PackedB, Strides, Tile,
 };
 use crate::family::{Family, Work};
 use crate::formats::Format;
 use crate::isa::Isa;
 use crate::pointwise::Pointwise;
 use crate::pointwise::cost::cost_per_element;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// The family of matrix products.
-pub(crate) struct Gemm;
+pub(crate) struct GemmFamily;
 
 /// Raised when a change makes old timings or packed weights meaningless.
 const REVISION: u32 = 2;
@@ -228,7 +229,7 @@ fn product_of(problem: &Problem) -> Result<Product, KernelError> {
     Product::of(problem).ok_or_else(|| KernelError::unsupported("gemm: the region is no product of matrices"))
 }
 
-impl Family for Gemm {
+impl Family for GemmFamily {
     fn name(&self) -> &'static str {
         "gemm"
     }
@@ -348,13 +349,8 @@ impl Work for Multiply {
         self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * rest
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         let input = |idx: Option<u32>| idx.map_or(std::ptr::null(), |idx| inputs[idx as usize].cast::<f32>());
         let after = self.plan.workspace_bytes(team.n_slots()).next_multiple_of(64);
         let operands = Operands { inputs, workspace: workspace.wrapping_add(after) };
@@ -373,7 +369,7 @@ impl Work for Multiply {
             a: inputs[self.a].cast(),
             b: inputs[self.b].cast(),
             c: outputs[0].cast(),
-            finish: Finish {
+            epilogue: EpilogueCall {
                 bias: input(self.epilogue.bias),
                 residual: input(self.epilogue.residual.map(|residual| residual.input)),
                 residual_stride: self.residual_stride,

@@ -8,7 +8,7 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, input, node, region};
 
-use super::family::Gemm;
+use super::family::GemmFamily;
 use crate::family::Family;
 use crate::isa::Isa;
 use crate::team::Team;
@@ -22,15 +22,15 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
     let mut problem = problem.clone();
     problem.inputs[1].constant = true;
     let mut n_packed = 0;
-    for candidate in Gemm.candidates(isa, &problem, &Budget::USUAL) {
+    for candidate in GemmFamily.candidates(isa, &problem, &Budget::USUAL) {
         let Some(format) = candidate.packed[1].clone() else { continue };
-        let packed = Gemm.pack(isa, &problem, &candidate.tactic, 1, &inputs[1]).unwrap();
+        let packed = GemmFamily.pack(isa, &problem, &candidate.tactic, 1, &inputs[1]).unwrap();
         assert_eq!(packed.format, format);
         let dims = &problem.inputs[1].dims;
         let again = crate::formats::unpack(&packed.format, DType::F32, dims, &packed.bytes).unwrap();
         assert_eq!(again.to_f64s(), inputs[1].to_f64s());
         problem.inputs[1].packed = Some(format);
-        let work = Gemm.prepare(isa, &problem, &candidate.tactic).unwrap();
+        let work = GemmFamily.prepare(isa, &problem, &candidate.tactic).unwrap();
         let from: Vec<Placed> = inputs
             .iter()
             .zip(&problem.inputs)
@@ -51,7 +51,7 @@ fn check(region: &Region, inputs: &[Tensor]) {
     for placement in &Placement::ALL[..2] {
         let (problem, want) = placement.problem(region, inputs);
         for isa in Isa::available() {
-            let got = trial::run(&Gemm, isa, &problem, inputs);
+            let got = trial::run(&GemmFamily, isa, &problem, inputs);
             assert_close(&got[0], &want[0], SUMS, &format!("{} on {isa}, {placement:?}", problem.key()));
             let n_packed = run_packed(isa, &problem, inputs, &want[0]);
             assert_eq!(n_packed > 0, inputs[1].rank() == 2 && !inputs[1].is_empty());

@@ -8,7 +8,7 @@
 
 use crate::simd::Simd;
 
-/// One tile: `C[i][j] = finish((accumulate ? C[i][j] : 0) + Σ A(s, i, k) · B(s, k, j))` over segments `s` and depth
+/// One tile: `C[i][j] = epilogue((accumulate ? C[i][j] : 0) + Σ A(s, i, k) · B(s, k, j))` over segments `s` and depth
 /// `k`, where `A(s, i, k) = rows[s·rows_stride + i][k]` and `B(s, k, j) = panel[(s·depth + k)·panel_stride + j]`.
 ///
 /// The order of the sum is fixed by `m`, `n`, `n_segments` and `depth` alone.
@@ -34,8 +34,8 @@ pub struct TileCall {
     pub n: usize,
     /// Adds to what C holds: for the second and later blocks of a long sum.
     pub accumulate: bool,
-    /// [`Finish::NONE`] for all but the last block of a sum.
-    pub finish: Finish,
+    /// [`EpilogueCall::NONE`] for all but the last block of a sum.
+    pub epilogue: EpilogueCall,
 }
 
 /// What belongs to the sum beside products, in registers: `+ bias[j]` (a sum in one part begins with it),
@@ -43,7 +43,7 @@ pub struct TileCall {
 ///
 /// NaN passes through the clamp as it does through ONNX's Relu and Clip, and `hi < lo` gives `hi`.
 #[derive(Clone, Copy, Debug)]
-pub struct Finish {
+pub struct EpilogueCall {
     /// One per column, or null.
     pub bias: *const f32,
     /// The element that belongs to the tile's first, or null. May be C itself.
@@ -53,9 +53,9 @@ pub struct Finish {
     pub hi: f32,
 }
 
-impl Finish {
+impl EpilogueCall {
     /// The sum as it is.
-    pub const NONE: Finish = Finish {
+    pub const NONE: EpilogueCall = EpilogueCall {
         bias: std::ptr::null(),
         residual: std::ptr::null(),
         residual_stride: 0,
@@ -68,7 +68,7 @@ impl Finish {
     /// # Safety
     /// The non-null pointers must stay inside their allocations.
     #[inline(always)]
-    pub unsafe fn at(self, row: usize, col: usize) -> Finish {
+    pub unsafe fn at(self, row: usize, col: usize) -> EpilogueCall {
         let mut moved = self;
         if !self.bias.is_null() {
             // SAFETY: the caller says that the element is there.
@@ -119,9 +119,9 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, call:
     let width = NV * S::LANES;
     let mut acc = [[[s.zero(); NV]; MR]; MAX_SETS];
     // A sum that is made in one go begins with its bias: at the end nothing else would hide the additions.
-    if !call.accumulate && !call.finish.bias.is_null() {
+    if !call.accumulate && !call.epilogue.bias.is_null() {
         // SAFETY: the bias has the call's columns.
-        let bias = unsafe { vectors(s, call.finish.bias, call.n - (NV - 1) * S::LANES) };
+        let bias = unsafe { vectors(s, call.epilogue.bias, call.n - (NV - 1) * S::LANES) };
         acc[0] = [bias; MR];
     }
     // SAFETY: granted by the caller.
@@ -139,7 +139,7 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const NV: usize>(s: S, call:
         _ => plus(s, plus(s, acc[0], acc[2]), plus(s, acc[1], acc[3])),
     };
     // SAFETY: the caller grants C, bias and residual.
-    unsafe { finish(s, &mut sum, call) };
+    unsafe { apply_epilogue(s, &mut sum, call) };
 }
 
 /// The sum, over segments and depth, dealt out to the copies of the accumulators in turn.
@@ -224,7 +224,7 @@ fn plus<S: Simd, const MR: usize, const NV: usize>(
 /// # Safety
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
+unsafe fn apply_epilogue<S: Simd, const MR: usize, const NV: usize>(
     s: S,
     acc: &mut [[S::F; NV]; MR],
     call: &TileCall,
@@ -236,15 +236,15 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
         if call.accumulate {
             add_rows(s, acc, call.c, call.c_stride, last);
         }
-        if call.accumulate && !call.finish.bias.is_null() {
-            add_rows(s, acc, call.finish.bias, 0, last);
+        if call.accumulate && !call.epilogue.bias.is_null() {
+            add_rows(s, acc, call.epilogue.bias, 0, last);
         }
-        if !call.finish.residual.is_null() {
-            add_rows(s, acc, call.finish.residual, call.finish.residual_stride, last);
+        if !call.epilogue.residual.is_null() {
+            add_rows(s, acc, call.epilogue.residual, call.epilogue.residual_stride, last);
         }
     }
-    if !call.finish.is_unclamped() {
-        let (lo, hi) = (s.splat(call.finish.lo), s.splat(call.finish.hi));
+    if !call.epilogue.is_unclamped() {
+        let (lo, hi) = (s.splat(call.epilogue.lo), s.splat(call.epilogue.hi));
         for row in acc.iter_mut() {
             for vector in row.iter_mut() {
                 // The second operand is the answer where one is NaN, so a NaN sum stays.

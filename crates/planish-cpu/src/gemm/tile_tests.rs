@@ -3,10 +3,10 @@
 use planish_testing::Random;
 
 use super::table::{TILES, Tile};
-use super::tile::{Finish, TileCall};
+use super::tile::{EpilogueCall, TileCall};
 
 /// Each of `terms` additions and multiplications rounds by at most half a unit of the running sum, which never
-/// exceeds the sum of the terms' magnitudes; the finish adds three more.
+/// exceeds the sum of the terms' magnitudes; the epilogue adds three more.
 pub(super) fn bound(magnitude: f64, terms: usize) -> f64 {
     magnitude * (terms + 3) as f64 * f64::from(f32::EPSILON) * 0.5 + f64::from(f32::MIN_POSITIVE)
 }
@@ -53,7 +53,7 @@ fn check(tile: Tile, case: &Case) {
         row[n..].fill(UNTOUCHED);
     }
     let (lo, hi) = case.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-    let finish = Finish {
+    let epilogue = EpilogueCall {
         bias: if case.bias { bias.as_ptr() } else { std::ptr::null() },
         residual: if case.residual { residual.as_ptr() } else { std::ptr::null() },
         residual_stride,
@@ -72,7 +72,7 @@ fn check(tile: Tile, case: &Case) {
         m,
         n,
         accumulate,
-        finish,
+        epilogue,
     };
     // SAFETY: the buffers above have the sizes that the call names.
     unsafe { tile.run(&call) };
@@ -183,7 +183,7 @@ fn nan_passes_the_clamp_and_crossed_bounds_give_the_upper() {
                 m: 1,
                 n: 4,
                 accumulate: false,
-                finish: Finish { lo, hi, ..Finish::NONE },
+                epilogue: EpilogueCall { lo, hi, ..EpilogueCall::NONE },
             };
             // SAFETY: one row of one element, a panel of one vector, C of four columns.
             unsafe { tile.run(&call) };

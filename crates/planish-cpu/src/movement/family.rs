@@ -8,6 +8,7 @@ use super::{Moves, start};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// Nanoseconds that looking up one slice takes.
@@ -15,11 +16,11 @@ const LOOKUP_NS: f64 = 3.0;
 
 /// Operators that are strided copies.
 #[derive(Debug)]
-pub(crate) struct Moving;
+pub(crate) struct MoveFamily;
 
 /// Operators that look slices up.
 #[derive(Debug)]
-pub(crate) struct Picking;
+pub(crate) struct PickFamily;
 
 fn candidate(tactic: &str, inputs: Vec<Want>, outputs: Vec<Want>, ns: f64) -> Candidate {
     Candidate {
@@ -33,7 +34,7 @@ fn candidate(tactic: &str, inputs: Vec<Want>, outputs: Vec<Want>, ns: f64) -> Ca
     }
 }
 
-impl Family for Moving {
+impl Family for MoveFamily {
     fn name(&self) -> &'static str {
         "move"
     }
@@ -60,24 +61,15 @@ impl Family for Moving {
 }
 
 impl Work for Moves {
-    fn workspace_bytes(&self, _n_slots: usize) -> usize {
-        0
-    }
-
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        _workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, .. } = shared;
         // SAFETY: the caller grants what the operands span.
         unsafe { Moves::run(self, inputs, outputs, team) };
         Ok(())
     }
 }
 
-impl Family for Picking {
+impl Family for PickFamily {
     fn name(&self) -> &'static str {
         "pick"
     }
@@ -109,17 +101,8 @@ struct PickWork {
 }
 
 impl Work for PickWork {
-    fn workspace_bytes(&self, _n_slots: usize) -> usize {
-        0
-    }
-
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        _workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, .. } = shared;
         let arguments = PickArguments {
             data: start(&self.inputs.data, inputs),
             index: start(&self.inputs.index, inputs),

@@ -8,7 +8,7 @@ use planish_tensor::{DType, Tensor};
 use planish_testing::Random;
 
 use super::copy::{Copy, Core};
-use super::{Moving, Picking};
+use super::{MoveFamily, PickFamily};
 use crate::family::Family;
 use crate::isa::Isa;
 use crate::trial::{Input, OpTrial};
@@ -52,7 +52,7 @@ fn transposes() {
             perm.swap(at, random.below(at + 1));
         }
         let op = Transpose { perm: (!random.chance(8)).then_some(perm) };
-        OpTrial::new(op, &[data(&mut random, &dims)], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[data(&mut random, &dims)], 1).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -62,7 +62,7 @@ fn reorders_between_layouts() {
     for _ in 0..200 {
         let rank = random.between(2, 5);
         let dims = sizes(&mut random, rank);
-        OpTrial::new(Identity {}, &[data(&mut random, &dims)], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Identity {}, &[data(&mut random, &dims)], 1).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -77,7 +77,7 @@ fn expansions_and_tiles() {
         dims.iter_mut().for_each(|dim| *dim = if random.chance(2) { 1 } else { *dim });
         let target: Vec<i64> = target.iter().map(|dim| *dim as i64).collect();
         OpTrial::new(Expand {}, &[data(&mut random, &dims), ints(&target)], 1).check_exact(
-            &Moving,
+            &MoveFamily,
             &mut random,
             None,
         );
@@ -85,7 +85,7 @@ fn expansions_and_tiles() {
         let dims: Vec<usize> = (0..rank).map(|_| random.between(1, 9)).collect();
         let repeats: Vec<i64> = (0..rank).map(|_| random.below(4) as i64).collect();
         OpTrial::new(Tile {}, &[data(&mut random, &dims), ints(&repeats)], 1).check_exact(
-            &Moving,
+            &MoveFamily,
             &mut random,
             None,
         );
@@ -102,10 +102,10 @@ fn blocks_of_depth_and_space() {
         let mode = if random.chance(2) { DepthToSpaceMode::Dcr } else { DepthToSpaceMode::Crd };
         let deep = data(&mut random, &[n, c * block * block, h, w]);
         let op = DepthToSpace { mode, blocksize: block as i64 };
-        OpTrial::new(op, &[deep], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[deep], 1).check_exact(&MoveFamily, &mut random, None);
         let wide = data(&mut random, &[n, c, h * block, w * block]);
         let op = SpaceToDepth { blocksize: block as i64 };
-        OpTrial::new(op, &[wide], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[wide], 1).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -129,11 +129,11 @@ fn concatenations_and_splits() {
             .collect();
         let axis = if random.chance(2) { axis as i64 } else { axis as i64 - rank as i64 };
         let concat = OpTrial::new(Concat { axis }, &inputs, 1);
-        concat.check_exact(&Moving, &mut random, None);
+        concat.check_exact(&MoveFamily, &mut random, None);
         let sizes: Vec<i64> = parts.iter().map(|part| *part as i64).collect();
         let whole = Input::Data(concat.want[0].clone());
         let op = Split { num_outputs: None, axis };
-        OpTrial::new(op, &[whole, ints(&sizes)], parts.len()).check_exact(&Moving, &mut random, None);
+        OpTrial::new(op, &[whole, ints(&sizes)], parts.len()).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -155,7 +155,7 @@ fn slices() {
         let steps: Vec<i64> =
             (0..n).map(|_| [1, 1, 1, 2, 3, -1, -2, i64::MAX, i64::MIN][random.below(9)]).collect();
         let inputs = [data(&mut random, &dims), ints(&starts), ints(&ends), ints(&axes), ints(&steps)];
-        OpTrial::new(Slice {}, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Slice {}, &inputs, 1).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -176,12 +176,12 @@ fn pads() {
         let value = random.raw(dtype, &[]);
         let value = if random.chance(2) { Input::Parameter(value) } else { Input::Absent };
         let inputs = [Input::Data(random.raw(dtype, &dims)), ints(&pads), value];
-        OpTrial::new(Pad { mode }, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Pad { mode }, &inputs, 1).check_exact(&MoveFamily, &mut random, None);
     }
     // Cut beyond its end, nothing is left but the constant.
     for pads in [[-5, 4], [4, -5]] {
         let inputs = [Input::Data(random.raw(DType::F32, &[3])), ints(&pads)];
-        OpTrial::new(Pad { mode: PadMode::Constant }, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Pad { mode: PadMode::Constant }, &inputs, 1).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -192,10 +192,10 @@ fn regrouping_is_a_run_where_both_sides_are_dense() {
     let sample = OpTrial::new(Reshape { allowzero: false }, &[Input::Data(x), ints(&[2, -1])], 1);
     let from = Operand::dense(DType::F32, &[4, 6, 5], Layout::Plain);
     let to = Operand::dense(DType::F32, &[2, 60], Layout::Plain);
-    let got = sample.run(&Moving, Isa::best(), std::slice::from_ref(&from), std::slice::from_ref(&to));
+    let got = sample.run(&MoveFamily, Isa::best(), std::slice::from_ref(&from), std::slice::from_ref(&to));
     assert_eq!(got.unwrap(), sample.want);
     let last = Operand::dense(DType::F32, &[4, 6, 5], Layout::ChannelsLast);
-    assert!(sample.run(&Moving, Isa::best(), &[last], &[to]).is_err());
+    assert!(sample.run(&MoveFamily, Isa::best(), &[last], &[to]).is_err());
 }
 
 #[test]
@@ -205,25 +205,25 @@ fn what_sizes_settle_is_made_once() {
         let x = data(&mut random, &dims);
         for (start, end) in [(0, None), (-2, None), (1, Some(-1)), (9, Some(-9))] {
             OpTrial::new(Shape { start, end }, std::slice::from_ref(&x), 1).check_exact(
-                &Moving,
+                &MoveFamily,
                 &mut random,
                 None,
             );
         }
-        OpTrial::new(Size {}, &[x], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Size {}, &[x], 1).check_exact(&MoveFamily, &mut random, None);
         // Sizes that only a run brings are the output's all the same.
         let sizes: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
         let sizes = Input::Data(Tensor::vector(sizes));
         for value in [None, Some(Tensor::scalar(7u8)), Some(Tensor::vector(vec![-1i64]))] {
             OpTrial::new(ConstantOfShape { value }, std::slice::from_ref(&sizes), 1).check_exact(
-                &Moving,
+                &MoveFamily,
                 &mut random,
                 None,
             );
         }
         let one = Input::Data(random.raw(DType::F32, &vec![1; dims.len()]));
-        OpTrial::new(Expand {}, &[one.clone(), sizes.clone()], 1).check_exact(&Moving, &mut random, None);
-        OpTrial::new(Tile {}, &[one, sizes], 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Expand {}, &[one.clone(), sizes.clone()], 1).check_exact(&MoveFamily, &mut random, None);
+        OpTrial::new(Tile {}, &[one, sizes], 1).check_exact(&MoveFamily, &mut random, None);
     }
     for [start, limit, delta] in [[0i64, 9, 1], [5, -7, -3], [2, 2, 1]] {
         let inputs = [
@@ -231,7 +231,7 @@ fn what_sizes_settle_is_made_once() {
             Input::Data(Tensor::scalar(limit)),
             Input::Parameter(Tensor::scalar(delta)),
         ];
-        OpTrial::new(Range { stash_type: 1 }, &inputs, 1).check_exact(&Moving, &mut random, None);
+        OpTrial::new(Range { stash_type: 1 }, &inputs, 1).check_exact(&MoveFamily, &mut random, None);
     }
 }
 
@@ -271,7 +271,7 @@ fn check_picks(sample: &OpTrial, random: &mut Random) {
             let index = &mut inputs[*index as usize];
             *index = Operand::dense(index.dtype, &index.dims, Layout::Plain);
         }
-        let got = sample.run(&Picking, isa, &inputs, &outputs).unwrap();
+        let got = sample.run(&PickFamily, isa, &inputs, &outputs).unwrap();
         assert!(got == sample.want, "{isa} {:?}", sample.region.nodes[0].op);
     }
 }
@@ -290,7 +290,7 @@ fn gathers() {
         let x = data(&mut random, &dims);
         if round % 3 == 0 {
             let sample = OpTrial::new(op, &[x, Input::Parameter(index)], 1);
-            sample.check_exact(&Moving, &mut random, None);
+            sample.check_exact(&MoveFamily, &mut random, None);
         } else {
             check_picks(&OpTrial::new(op, &[x, Input::Data(index)], 1), &mut random);
         }
@@ -363,7 +363,7 @@ fn indices_outside_are_an_error_and_nothing_is_written() {
         sample.data[1] = Tensor::vector(vec![0i64, index]);
         let dense = |dtype, dims: &[usize]| Operand::dense(dtype, dims, Layout::Plain);
         let inputs = [dense(DType::F32, &[3, 2]), dense(DType::I64, &[2])];
-        let error = sample.run(&Picking, Isa::best(), &inputs, &[dense(DType::F32, &[2, 2])]).unwrap_err();
+        let error = sample.run(&PickFamily, Isa::best(), &inputs, &[dense(DType::F32, &[2, 2])]).unwrap_err();
         assert!(error.to_string().contains("outside an axis of size 3"), "{error}");
     }
 }
@@ -391,7 +391,7 @@ fn candidates_name_the_layouts_that_make_copies_cheap() {
     );
     let operand = |tensor: &Tensor| Operand::dense(DType::F32, tensor.shape(), Layout::Plain);
     let problem = sample.problem(&[operand(&sample.data[0])], &[operand(&sample.want[0])]);
-    let candidates = Moving.candidates(Isa::best(), &problem, &Budget::USUAL);
+    let candidates = MoveFamily.candidates(Isa::best(), &problem, &Budget::USUAL);
     assert_eq!(candidates.len(), 4);
     // From channels-last to plain nothing changes its place.
     assert_eq!((candidates[0].inputs[0].layout, candidates[0].outputs[0].layout), {

@@ -23,7 +23,7 @@ const REVISION: u32 = 1;
 const OPERATIONS: f64 = 12.0;
 
 /// Layer, RMS, group, instance and Lp normalization, with what is pointwise after them.
-pub(crate) struct Norms;
+pub(crate) struct NormFamily;
 
 /// A normalization with its operands settled.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ enum Norm {
     Lengths(LpNorm),
 }
 
-impl Family for Norms {
+impl Family for NormFamily {
     fn name(&self) -> &'static str {
         "norm"
     }
@@ -185,14 +185,7 @@ impl Work for Norm {
         }
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, workspace };
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         match self {
             Norm::Rows { plan, x, residual, scale, bias } => {
                 let per_slot = plan.workspace_bytes().next_multiple_of(64);

@@ -6,7 +6,7 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, Tolerance, assert_close, input, node, region};
 
-use super::family::Norms;
+use super::family::NormFamily;
 use crate::family::Family;
 use crate::isa::Isa;
 use crate::trial;
@@ -33,12 +33,12 @@ fn check(region: &planish_kernel::Region, inputs: &[Tensor], tolerance: Toleranc
     for placement in Placement::ALL {
         let (problem, want) = placement.problem(region, inputs);
         for isa in Isa::available() {
-            let fits = Norms
+            let fits = NormFamily
                 .candidates(isa, &problem, &Budget::USUAL)
                 .iter()
-                .any(|candidate| Norms.prepare(isa, &problem, &candidate.tactic).is_ok());
+                .any(|candidate| NormFamily.prepare(isa, &problem, &candidate.tactic).is_ok());
             if fits {
-                let got = trial::run(&Norms, isa, &problem, inputs);
+                let got = trial::run(&NormFamily, isa, &problem, inputs);
                 let what = format!("{} on {isa}, {placement:?}", problem.key());
                 assert_close(&got[0], &want[0], tolerance, &what);
                 n_lies += 1;
@@ -74,8 +74,12 @@ fn rows_of_many_lengths() {
     let (problem, want) =
         Placement::ALL[0].problem(&two, &[x.clone(), parameters[0].clone(), parameters[1].clone()]);
     for isa in Isa::available() {
-        let got =
-            trial::run(&Norms, isa, &problem, &[x.clone(), parameters[0].clone(), parameters[1].clone()]);
+        let got = trial::run(
+            &NormFamily,
+            isa,
+            &problem,
+            &[x.clone(), parameters[0].clone(), parameters[1].clone()],
+        );
         assert_close(&got[0], &want[0], CLOSE, "two axes");
     }
 }

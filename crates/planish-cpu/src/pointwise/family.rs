@@ -15,9 +15,9 @@ use crate::team::Team;
 const REVISION: u32 = 1;
 
 /// Regions whose nodes are all pointwise.
-pub(crate) struct Programs;
+pub(crate) struct PointwiseFamily;
 
-impl Family for Programs {
+impl Family for PointwiseFamily {
     fn name(&self) -> &'static str {
         "pointwise"
     }
@@ -84,22 +84,12 @@ impl Work for Pointwise {
         n_slots * Pointwise::workspace_bytes(self)
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, workspace };
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let per_slot = Pointwise::workspace_bytes(self);
         team.for_each(self.n_tasks(), &|task| {
-            let shared = &shared;
+            let Shared { inputs, outputs, workspace } = { shared }.of_slot(task.slot, per_slot);
             // SAFETY: the caller grants the operands and a workspace per slot; tasks write apart.
-            unsafe {
-                let workspace = shared.workspace.add(task.slot * per_slot);
-                self.run_task(task.idx, shared.inputs, shared.outputs, workspace);
-            }
+            unsafe { self.run_task(task.idx, inputs, outputs, workspace) };
         });
         Ok(())
     }

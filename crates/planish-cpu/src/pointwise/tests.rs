@@ -11,8 +11,9 @@ use planish_testing::{
 };
 
 use super::Pointwise;
-use super::family::Programs;
+use super::family::PointwiseFamily;
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::trial;
 
 /// Programs of a few operators, each within the budgets of `vecmath`: some 30 ULPs.
@@ -33,12 +34,12 @@ fn every_operator_of_one_float() {
             _ => numbers.tensor(DType::F32, &[70], 4.0),
         };
         let one = region(1, vec![], vec![(op.clone(), vec![input(0)])]);
-        trial::check(&Programs, &one, &[x], FUSED);
+        trial::check(&PointwiseFamily, &one, &[x], FUSED);
     }
     let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, 1e-45, -1e-45];
     for op in ops {
         let one = region(1, vec![], vec![(op, vec![input(0)])]);
-        trial::check(&Programs, &one, &[Tensor::vector(odd.to_vec())], FUSED);
+        trial::check(&PointwiseFamily, &one, &[Tensor::vector(odd.to_vec())], FUSED);
     }
 }
 
@@ -66,10 +67,15 @@ fn every_operator_of_two_with_special_values() {
         "PRelu",
     ] {
         let two = region(2, vec![], vec![(plain(name), vec![input(0), input(1)])]);
-        trial::check(&Programs, &two, &pair, ONE_ROUNDING);
+        trial::check(&PointwiseFamily, &two, &pair, ONE_ROUNDING);
     }
     let fmod = Op::from(op::Mod { fmod: true });
-    trial::check(&Programs, &region(2, vec![], vec![(fmod, vec![input(0), input(1)])]), &pair, ONE_ROUNDING);
+    trial::check(
+        &PointwiseFamily,
+        &region(2, vec![], vec![(fmod, vec![input(0), input(1)])]),
+        &pair,
+        ONE_ROUNDING,
+    );
 }
 
 #[test]
@@ -79,7 +85,7 @@ fn powers_by_constants_are_those_of_the_reference() {
         for exponent in [Tensor::scalar(power), Tensor::new(&[1], vec![power]).unwrap()] {
             let one = region(1, vec![exponent], vec![(op::Pow {}.into(), vec![input(0), constant(0)])]);
             let x = Tensor::vector(values.clone());
-            trial::check(&Programs, &one, &[x], Tolerance { relative: 2e-7, ..ONE_ROUNDING });
+            trial::check(&PointwiseFamily, &one, &[x], Tolerance { relative: 2e-7, ..ONE_ROUNDING });
         }
     }
 }
@@ -94,30 +100,35 @@ fn integers_and_booleans_wrap_and_compare() {
             ["Add", "Sub", "Mul", "Min", "Max", "Equal", "Less", "BitwiseAnd", "BitwiseOr", "BitwiseXor"]
         {
             let two = region(2, vec![], vec![(plain(name), vec![input(0), input(1)])]);
-            trial::check(&Programs, &two, &pair, ONE_ROUNDING);
-            trial::check(&Programs, &two, &[big.clone(), big.clone()], ONE_ROUNDING);
+            trial::check(&PointwiseFamily, &two, &pair, ONE_ROUNDING);
+            trial::check(&PointwiseFamily, &two, &[big.clone(), big.clone()], ONE_ROUNDING);
         }
         for name in ["Abs", "Neg", "Sign", "BitwiseNot", "Relu"] {
             let one = region(1, vec![], vec![(plain(name), vec![input(0)])]);
-            trial::check(&Programs, &one, &pair[..1], ONE_ROUNDING);
-            trial::check(&Programs, &one, std::slice::from_ref(&big), ONE_ROUNDING);
+            trial::check(&PointwiseFamily, &one, &pair[..1], ONE_ROUNDING);
+            trial::check(&PointwiseFamily, &one, std::slice::from_ref(&big), ONE_ROUNDING);
         }
         for divisor in [3, -4, -1] {
             let divisor = Tensor::from_i64s(dtype, &[], &[divisor]).unwrap();
             for fmod in [false, true] {
                 let of = |op| region(1, vec![divisor.clone()], vec![(op, vec![input(0), constant(0)])]);
                 let modulo = of(op::Mod { fmod }.into());
-                trial::check(&Programs, &modulo, &pair[..1], ONE_ROUNDING);
-                trial::check(&Programs, &of(op::Div {}.into()), &pair[..1], ONE_ROUNDING);
+                trial::check(&PointwiseFamily, &modulo, &pair[..1], ONE_ROUNDING);
+                trial::check(&PointwiseFamily, &of(op::Div {}.into()), &pair[..1], ONE_ROUNDING);
             }
         }
     }
     let pair = [numbers.tensor(DType::Bool, &[40], 1.0), numbers.tensor(DType::Bool, &[40], 1.0)];
     for name in ["And", "Or", "Xor", "Equal"] {
         let two = region(2, vec![], vec![(plain(name), vec![input(0), input(1)])]);
-        trial::check(&Programs, &two, &pair, ONE_ROUNDING);
+        trial::check(&PointwiseFamily, &two, &pair, ONE_ROUNDING);
     }
-    trial::check(&Programs, &region(1, vec![], vec![(op::Not {}.into(), vec![input(0)])]), &pair[..1], FUSED);
+    trial::check(
+        &PointwiseFamily,
+        &region(1, vec![], vec![(op::Not {}.into(), vec![input(0)])]),
+        &pair[..1],
+        FUSED,
+    );
 }
 
 #[test]
@@ -134,7 +145,7 @@ fn casts_among_all_kinds() {
         for to in kinds {
             let op = op::Cast { round_mode: planish_op::CastRounding::Up, saturate: true, to };
             trial::check(
-                &Programs,
+                &PointwiseFamily,
                 &region(1, vec![], vec![(op.into(), vec![input(0)])]),
                 std::slice::from_ref(&x),
                 FUSED,
@@ -181,8 +192,8 @@ fn broadcasting_in_every_lie() {
     );
     for (left, right) in shapes {
         let inputs = [numbers.tensor(DType::F32, left, 2.0), numbers.tensor(DType::F32, right, 2.0)];
-        trial::check(&Programs, &program, &inputs, FUSED);
-        trial::check(&Programs, &program, &[inputs[1].clone(), inputs[0].clone()], FUSED);
+        trial::check(&PointwiseFamily, &program, &inputs, FUSED);
+        trial::check(&PointwiseFamily, &program, &[inputs[1].clone(), inputs[0].clone()], FUSED);
     }
 }
 
@@ -208,7 +219,7 @@ fn values_read_twice_and_chosen() {
             numbers.tensor(DType::F32, &[n, 3], 2.0),
             numbers.tensor(DType::Bool, &[n, 1], 1.0),
         ];
-        trial::check(&Programs, &program, &inputs, FUSED);
+        trial::check(&PointwiseFamily, &program, &inputs, FUSED);
     }
 }
 
@@ -225,7 +236,7 @@ fn batch_normalization_is_a_program() {
         let mut vector = || numbers.tensor(DType::F32, &dims[1..2], 1.0);
         let (scale, bias, mean, variance) = (vector(), vector(), vector(), positive(vector()));
         let x = numbers.tensor(DType::F32, dims, 3.0);
-        trial::check(&Programs, &program, &[x, scale, bias, mean, variance], FUSED);
+        trial::check(&PointwiseFamily, &program, &[x, scale, bias, mean, variance], FUSED);
     }
 }
 
@@ -241,16 +252,20 @@ fn results_may_replace_an_input() {
     for placement in Placement::ALL {
         let (problem, want) = placement.problem(&program, &inputs);
         for isa in Isa::available() {
-            let candidate = &crate::family::Family::candidates(&Programs, isa, &problem, &Budget::USUAL)[0];
+            let candidate =
+                &crate::family::Family::candidates(&PointwiseFamily, isa, &problem, &Budget::USUAL)[0];
             assert_eq!(candidate.in_place, [(0, 0)]);
-            let work = crate::family::Family::prepare(&Programs, isa, &problem, &candidate.tactic).unwrap();
+            let work =
+                crate::family::Family::prepare(&PointwiseFamily, isa, &problem, &candidate.tactic).unwrap();
             let mut x = Placed::new(&inputs[0], &problem.inputs[0]);
             let y = Placed::new(&inputs[1], &problem.inputs[1]);
             let mut workspace = Fenced::workspace(work.workspace_bytes(1));
             let to = [x.mut_ptr()];
             let from = [to[0].cast_const(), y.ptr()];
             // SAFETY: the memories span what the operands do, and the candidate allows the overlap.
-            unsafe { work.run(&from, &to, workspace.mut_ptr(), &crate::team::Team::alone()).unwrap() };
+            unsafe {
+                work.run(Shared::new(&from, &to, workspace.mut_ptr()), &crate::team::Team::alone()).unwrap()
+            };
             assert_close(&x.tensor(), &want[0], FUSED, "in place");
         }
     }
@@ -344,7 +359,7 @@ fn random_programs_over_random_shapes() {
         let last = *values.last().unwrap();
         nodes.push((op::Add {}.into(), vec![last, input(0)]));
         let program: Region = region(n_inputs as u32, vec![], nodes);
-        trial::check(&Programs, &program, &inputs, Tolerance { relative: 1e-5, absolute: 1e-5 });
+        trial::check(&PointwiseFamily, &program, &inputs, Tolerance { relative: 1e-5, absolute: 1e-5 });
     }
 }
 
@@ -362,7 +377,7 @@ fn tasks_cover_everything_and_hang_on_sizes_alone() {
     assert_eq!(n_tasks(&problem), with_two);
     assert!(with_two > 2, "280,000 exponentials are more than two tasks");
     assert_eq!(Placement::ALL[0].layout, Layout::Plain);
-    trial::check(&Programs, &program, &inputs, FUSED);
+    trial::check(&PointwiseFamily, &program, &inputs, FUSED);
 }
 
 /// Kernels of f32 must never be handed f16 or bf16 elements: no family but the reference may offer itself.

@@ -1,6 +1,6 @@
 //! Pooling as the backend sees it: candidates and prepared work.
 
-use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic};
 use planish_op::Op;
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_tensor::DType;
@@ -9,7 +9,8 @@ use super::{Fold, Pool, PoolArguments};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
-use crate::spatial::Windows;
+use crate::shared::Shared;
+use crate::spatial::{Windows, image_candidates, image_work};
 use crate::team::Team;
 
 /// Nanoseconds of folding one element along a row of the plain layout; measured by the example `movement`.
@@ -64,38 +65,23 @@ impl Family for PoolFamily {
     }
 
     fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
-        let ([x], [y]) = (&problem.inputs[..], &problem.outputs[..]) else { return Vec::new() };
-        let candidate = |layout: Layout| {
-            let laid = |operand: &Operand| Operand::dense(operand.dtype, &operand.dims, layout);
-            let plan = plan(isa, problem, &laid(x), &laid(y))?;
-            let bytes = (x.span_bytes() + y.span_bytes()) as f64;
-            let mut ns = expected_ns(isa, plan.n_reads() as f64, bytes, problem.threads);
-            if layout == Layout::Plain {
+        let ns = |plan: &Pool, layout: Layout| {
+            let bytes = problem.traffic_bytes() as f64;
+            let ns = expected_ns(isa, plan.n_reads() as f64, bytes, problem.threads);
+            match layout {
                 // Along rows windows are folded one by one.
-                ns += COLUMN_FOLD_NS * plan.n_column_folds() as f64 / problem.threads.max(1) as f64;
+                Layout::Plain => {
+                    ns + COLUMN_FOLD_NS * plan.n_column_folds() as f64 / problem.threads.max(1) as f64
+                }
+                _ => ns,
             }
-            Some(Candidate {
-                tactic: Tactic::new(format!("pool_f32_{isa}"), 1),
-                inputs: vec![Want::inside(layout)],
-                outputs: vec![Want::inside(layout)],
-                packed: vec![None],
-                predicted_ns: ns,
-                in_place: Vec::new(),
-                slow: false,
-            })
         };
-        [Layout::ChannelsLast, Layout::Plain].into_iter().filter_map(candidate).collect()
+        image_candidates(problem, &format!("pool_f32_{isa}"), |x, y| plan(isa, problem, x, y), ns)
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let planned = match (&problem.inputs[..], &problem.outputs[..]) {
-            ([x], [y]) => plan(isa, problem, x, y),
-            _ => None,
-        };
-        match planned {
-            Some(plan) => Ok(Box::new(plan)),
-            None => Err(KernelError::unsupported("not a pool of f32 images with one output")),
-        }
+        let refusal = "not a pool of f32 images with one output";
+        image_work(problem, |x, y| plan(isa, problem, x, y), refusal)
     }
 }
 
@@ -104,13 +90,8 @@ impl Work for Pool {
         n_slots * self.workspace_len() * size_of::<f32>()
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         let arguments =
             PoolArguments { x: inputs[0].cast(), y: outputs[0].cast(), workspace: workspace.cast() };
         // SAFETY: the caller grants what the operands span and the workspace that was asked for.

@@ -16,7 +16,7 @@ use crate::team::Team;
 const REVISION: u32 = 1;
 
 /// LSTM and GRU without peepholes, clipping, lengths or other functions than sigmoid and tanh.
-pub(crate) struct Recurrents;
+pub(crate) struct RecurrentFamily;
 
 /// Whether the functions named are the usual ones: sigmoid for gates, tanh for the rest.
 fn are_usual(names: &[String], usual: &[&str]) -> bool {
@@ -104,7 +104,7 @@ fn plan(isa: Isa, problem: &Problem) -> Option<Recurrent> {
     })
 }
 
-impl Family for Recurrents {
+impl Family for RecurrentFamily {
     fn name(&self) -> &'static str {
         "recurrent"
     }
@@ -137,13 +137,8 @@ impl Work for Recurrent {
         Recurrent::workspace_bytes(self, n_slots)
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         if self.batch == 0 || self.hidden == 0 {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use planish_op::{self as op, Op, RecurrentDirection};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, Tolerance};
 
-use super::family::{Recurrents, is_offered};
+use super::family::{RecurrentFamily, is_offered};
 use crate::trial::check_placed;
 
 /// States stay within one; errors of products and functions pass from step to step.
@@ -76,7 +76,7 @@ fn check(op: Op, n_outputs: u32, inputs: Vec<Option<Tensor>>) {
         .collect();
     region.n_inputs = tensors.len() as u32;
     assert!(is_offered(&Placement::ALL[0].problem(&region, &tensors).0));
-    check_placed(&Recurrents, &region, &tensors, TOLERANCE, &Placement::ALL[..1]);
+    check_placed(&RecurrentFamily, &region, &tensors, TOLERANCE, &Placement::ALL[..1]);
 }
 
 const DIRECTIONS: [(RecurrentDirection, usize); 3] = [

@@ -1,7 +1,7 @@
 //! Where the largest or smallest element of each line lies.
 
 use crate::isa::Isa;
-use crate::lines::Lines;
+use crate::lines::{LineTasks, Lines};
 use crate::simd::{Simd, SimdKernel};
 use crate::vecmath::MAX_LANES;
 
@@ -11,8 +11,7 @@ const TASK_ELEMENTS: usize = 1 << 16;
 /// A search along an axis, its places settled. The results are i64.
 #[derive(Clone, Debug)]
 pub struct ArgExtreme {
-    isa: Isa,
-    lines: Lines,
+    tasks: LineTasks,
     smallest: bool,
     /// The last of several that are equal.
     last: bool,
@@ -30,20 +29,16 @@ impl ArgExtreme {
     ) -> ArgExtreme {
         let mut to = to.to_vec();
         to[axis] = 1;
-        ArgExtreme { isa, lines: Lines::new(dims, from, &to, axis), smallest, last }
-    }
-
-    fn n_units(&self) -> usize {
-        self.lines.n_bundles() * self.lines.n_beside.div_ceil(self.isa.lanes())
-    }
-
-    fn per_task(&self) -> usize {
-        (TASK_ELEMENTS / (self.lines.len.max(1) * self.lines.n_beside.min(self.isa.lanes()).max(1))).max(1)
+        ArgExtreme {
+            tasks: LineTasks { isa, lines: Lines::new(dims, from, &to, axis), n_elements: TASK_ELEMENTS },
+            smallest,
+            last,
+        }
     }
 
     /// How many tasks: a matter of sizes alone.
     pub fn n_tasks(&self) -> usize {
-        self.n_units().div_ceil(self.per_task())
+        self.tasks.n_tasks()
     }
 
     /// Runs one task.
@@ -52,8 +47,7 @@ impl ArgExtreme {
     /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
     /// meanwhile, nobody else.
     pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut i64) {
-        let units = task * self.per_task()..((task + 1) * self.per_task()).min(self.n_units());
-        self.isa.run(Run { plan: self, units, from, to });
+        self.tasks.isa.run(Run { plan: self, units: self.tasks.units(task), from, to });
     }
 }
 
@@ -69,14 +63,10 @@ impl SimdKernel for Run<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let lines = &self.plan.lines;
-        let n_vectors = lines.n_beside.div_ceil(S::LANES);
         for unit in self.units.clone() {
-            let (from, to) = lines.offsets(unit / n_vectors);
-            let first = unit % n_vectors * S::LANES;
-            let width = (lines.n_beside - first).min(S::LANES);
+            let (from, to, width) = self.plan.tasks.unit::<S>(unit);
             // SAFETY: the caller of `run_task` grants the operands.
-            unsafe { self.lanes(s, self.from.add(from + first), self.to.add(to + first), width) };
+            unsafe { self.lanes(s, self.from.add(from), self.to.add(to), width) };
         }
     }
 }
@@ -89,7 +79,7 @@ impl Run<'_> {
     #[inline(always)]
     unsafe fn lanes<S: Simd>(&self, s: S, from: *const f32, to: *mut i64, width: usize) {
         let plan = self.plan;
-        let lines = &plan.lines;
+        let lines = &plan.tasks.lines;
         let shares = lines.is_along() && lines.n_beside == 1 && lines.len >= S::LANES;
         // Numbers of rows fit f32 exactly up to 2^24; longer lines are cut.
         const MOST_ROWS: usize = 1 << 24;

@@ -17,7 +17,7 @@ use crate::team::Team;
 const REVISION: u32 = 1;
 
 /// Reductions, searches for extremes and running sums of one f32 input.
-pub(crate) struct Reductions;
+pub(crate) struct ReduceFamily;
 
 /// One of them with its places settled.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Plan {
     }
 }
 
-impl Family for Reductions {
+impl Family for ReduceFamily {
     fn name(&self) -> &'static str {
         "reduce"
     }
@@ -188,18 +188,7 @@ impl Family for Reductions {
 }
 
 impl Work for Plan {
-    fn workspace_bytes(&self, _n_slots: usize) -> usize {
-        0
-    }
-
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, workspace };
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let n_tasks = match self {
             Plan::Reduce(plan) => plan.n_tasks(),
             Plan::Arg(plan) => plan.n_tasks(),

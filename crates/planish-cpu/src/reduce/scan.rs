@@ -1,7 +1,7 @@
 //! Running sums along an axis.
 
 use crate::isa::Isa;
-use crate::lines::Lines;
+use crate::lines::{LineTasks, Lines};
 use crate::simd::{Simd, SimdKernel};
 use crate::vecmath::MAX_LANES;
 
@@ -11,8 +11,7 @@ const TASK_ELEMENTS: usize = 1 << 15;
 /// A running sum with its places settled. Sums are kept in f64.
 #[derive(Clone, Debug)]
 pub struct RunningSum {
-    isa: Isa,
-    lines: Lines,
+    tasks: LineTasks,
     reverse: bool,
     exclusive: bool,
 }
@@ -26,23 +25,16 @@ impl RunningSum {
         reverse: bool,
         exclusive: bool,
     ) -> RunningSum {
-        RunningSum { isa, lines: Lines::new(dims, from, to, axis), reverse, exclusive }
-    }
-
-    fn n_units(&self) -> usize {
-        if self.lines.len == 0 {
-            return 0;
+        RunningSum {
+            tasks: LineTasks { isa, lines: Lines::new(dims, from, to, axis), n_elements: TASK_ELEMENTS },
+            reverse,
+            exclusive,
         }
-        self.lines.n_bundles() * self.lines.n_beside.div_ceil(self.isa.lanes())
-    }
-
-    fn per_task(&self) -> usize {
-        (TASK_ELEMENTS / (self.lines.len.max(1) * self.lines.n_beside.min(self.isa.lanes()).max(1))).max(1)
     }
 
     /// How many tasks: a matter of sizes alone.
     pub fn n_tasks(&self) -> usize {
-        self.n_units().div_ceil(self.per_task())
+        self.tasks.n_tasks()
     }
 
     /// Runs one task.
@@ -51,8 +43,7 @@ impl RunningSum {
     /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
     /// meanwhile, nobody else. `to` may be `from`.
     pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32) {
-        let units = task * self.per_task()..((task + 1) * self.per_task()).min(self.n_units());
-        self.isa.run(Run { plan: self, units, from, to });
+        self.tasks.isa.run(Run { plan: self, units: self.tasks.units(task), from, to });
     }
 }
 
@@ -69,19 +60,16 @@ impl SimdKernel for Run<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let plan = self.plan;
-        let lines = &plan.lines;
-        let n_vectors = lines.n_beside.div_ceil(S::LANES);
+        let lines = &plan.tasks.lines;
         for unit in self.units {
-            let (from, to) = lines.offsets(unit / n_vectors);
-            let first = unit % n_vectors * S::LANES;
-            let width = (lines.n_beside - first).min(S::LANES);
+            let (from, to, width) = plan.tasks.unit::<S>(unit);
             let mut sums = [0f64; MAX_LANES];
             for idx in 0..lines.len {
                 let idx = if plan.reverse { lines.len - 1 - idx } else { idx };
                 // SAFETY: the caller of `run_task` grants the operands.
                 unsafe {
-                    let from = self.from.add(from + first + idx * lines.steps.0);
-                    let to = self.to.add(to + first + idx * lines.steps.1);
+                    let from = self.from.add(from + idx * lines.steps.0);
+                    let to = self.to.add(to + idx * lines.steps.1);
                     for (lane, sum) in sums.iter_mut().enumerate().take(width) {
                         let before = *sum;
                         *sum += f64::from(*from.add(lane));

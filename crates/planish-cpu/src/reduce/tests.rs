@@ -4,7 +4,7 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, Tolerance, constant, input, region};
 
-use super::family::Reductions;
+use super::family::ReduceFamily;
 use crate::trial;
 
 /// Sums in f32 over short blocks: the error is that of a few roundings of the sum of magnitudes, which for
@@ -58,12 +58,12 @@ fn every_reduction_over_every_set_of_axes() {
             for op in all_reductions!(false, set % 2 == 0) {
                 let axes = Tensor::vector(axes.clone());
                 let one = region(1, vec![axes], vec![(op, vec![input(0), constant(0)])]);
-                trial::check(&Reductions, &one, &x, CLOSE);
+                trial::check(&ReduceFamily, &one, &x, CLOSE);
             }
         }
         for noop in [false, true] {
             for op in all_reductions!(noop, true) {
-                trial::check(&Reductions, &region(1, vec![], vec![(op, vec![input(0)])]), &x, CLOSE);
+                trial::check(&ReduceFamily, &region(1, vec![], vec![(op, vec![input(0)])]), &x, CLOSE);
             }
         }
     }
@@ -77,7 +77,7 @@ fn logarithms_of_sums() {
     for axes in [vec![0i64], vec![1], vec![2], vec![0, 1, 2]] {
         let op: Op = op::ReduceLogSum { noop_with_empty_axes: false, keepdims: true }.into();
         let one = region(1, vec![Tensor::vector(axes)], vec![(op, vec![input(0), constant(0)])]);
-        trial::check(&Reductions, &one, &x, CLOSE);
+        trial::check(&ReduceFamily, &one, &x, CLOSE);
     }
 }
 
@@ -91,7 +91,7 @@ fn infinities_and_nan() {
         for op in all_reductions!(false, false) {
             let axes = Tensor::vector(vec![axis]);
             trial::check(
-                &Reductions,
+                &ReduceFamily,
                 &region(1, vec![axes], vec![(op, vec![input(0), constant(0)])]),
                 &x,
                 CLOSE,
@@ -106,9 +106,9 @@ fn pools_of_whole_planes() {
     for dims in [&[2, 3, 4, 5][..], &[1, 70, 7, 7], &[2, 5, 9], &[1, 1, 1, 1], &[3, 4], &[1, 2, 0, 3]] {
         let x = [numbers.tensor(DType::F32, dims, 2.0)];
         let average: Op = op::GlobalAveragePool {}.into();
-        trial::check(&Reductions, &region(1, vec![], vec![(average, vec![input(0)])]), &x, CLOSE);
+        trial::check(&ReduceFamily, &region(1, vec![], vec![(average, vec![input(0)])]), &x, CLOSE);
         let max: Op = op::GlobalMaxPool {}.into();
-        trial::check(&Reductions, &region(1, vec![], vec![(max, vec![input(0)])]), &x, EXACT);
+        trial::check(&ReduceFamily, &region(1, vec![], vec![(max, vec![input(0)])]), &x, EXACT);
     }
 }
 
@@ -126,7 +126,7 @@ fn long_sums_keep_their_digits() {
         let (problem, _) = Placement::ALL[0].problem(&one, std::slice::from_ref(&x));
         for isa in crate::isa::Isa::available() {
             let got: f64 =
-                trial::run(&Reductions, isa, &problem, std::slice::from_ref(&x))[0].to_f64s().iter().sum();
+                trial::run(&ReduceFamily, isa, &problem, std::slice::from_ref(&x))[0].to_f64s().iter().sum();
             assert!((got / exact - 1.0).abs() < 1e-7, "{isa}: {got} against {exact}");
         }
     }
@@ -156,7 +156,7 @@ fn extremes_are_found_first_or_last() {
                         Op::from(op::ArgMin { select_last_index, keepdims, axis }),
                     ] {
                         let one = region(1, vec![], vec![(op, vec![input(0)])]);
-                        trial::check(&Reductions, &one, &x, EXACT);
+                        trial::check(&ReduceFamily, &one, &x, EXACT);
                     }
                 }
             }
@@ -174,7 +174,7 @@ fn running_sums_in_four_forms() {
                 let op: Op = op::CumSum { reverse, exclusive }.into();
                 let one = region(1, vec![Tensor::scalar(axis)], vec![(op, vec![input(0), constant(0)])]);
                 // Rounded once from a sum in f64, as the reference's is.
-                trial::check(&Reductions, &one, &x, Tolerance { relative: 0.0, absolute: 1e-12 });
+                trial::check(&ReduceFamily, &one, &x, Tolerance { relative: 0.0, absolute: 1e-12 });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Resize as the backend sees it: candidates and prepared work.
 
 use planish_kernel::resize::resized_axes;
-use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic};
 use planish_op::{Op, ResizeMode};
 use planish_tensor::DType;
 
@@ -10,7 +10,8 @@ use super::{ResizeArguments, ResizeForm, Resizing};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
-use crate::spatial::{AXES, ImageStrides};
+use crate::shared::Shared;
+use crate::spatial::{AXES, ImageStrides, image_candidates, image_work};
 use crate::team::Team;
 
 /// Nanoseconds of one point of a row of the plain layout; measured by the example `movement`.
@@ -57,38 +58,22 @@ impl Family for ResizeFamily {
     }
 
     fn candidates(&self, isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
-        let ([x], [y]) = (&problem.inputs[..], &problem.outputs[..]) else { return Vec::new() };
-        let candidate = |layout: Layout| {
-            let laid = |operand: &Operand| Operand::dense(operand.dtype, &operand.dims, layout);
-            let plan = plan(isa, problem, &laid(x), &laid(y))?;
-            let bytes = (x.span_bytes() + y.span_bytes()) as f64;
-            let mut ns = expected_ns(isa, 2.0 * plan.macs() as f64, bytes, problem.threads);
-            if layout == Layout::Plain {
+        let ns = |plan: &Resizing, layout: Layout| {
+            let bytes = problem.traffic_bytes() as f64;
+            let ns = expected_ns(isa, 2.0 * plan.macs() as f64, bytes, problem.threads);
+            let n_points: usize = problem.outputs.iter().map(Operand::len).sum();
+            match layout {
                 // Along rows points are computed one by one.
-                ns += POINT_NS * y.len() as f64 / problem.threads.max(1) as f64;
+                Layout::Plain => ns + POINT_NS * n_points as f64 / problem.threads.max(1) as f64,
+                _ => ns,
             }
-            Some(Candidate {
-                tactic: Tactic::new(format!("resize_{isa}"), 1),
-                inputs: vec![Want::inside(layout)],
-                outputs: vec![Want::inside(layout)],
-                packed: vec![None],
-                predicted_ns: ns,
-                in_place: Vec::new(),
-                slow: false,
-            })
         };
-        [Layout::ChannelsLast, Layout::Plain].into_iter().filter_map(candidate).collect()
+        image_candidates(problem, &format!("resize_{isa}"), |x, y| plan(isa, problem, x, y), ns)
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let planned = match (&problem.inputs[..], &problem.outputs[..]) {
-            ([x], [y]) => plan(isa, problem, x, y),
-            _ => None,
-        };
-        match planned {
-            Some(plan) => Ok(Box::new(plan)),
-            None => Err(KernelError::unsupported("not a resize of an image's spatial axes by constants")),
-        }
+        let refusal = "not a resize of an image's spatial axes by constants";
+        image_work(problem, |x, y| plan(isa, problem, x, y), refusal)
     }
 }
 
@@ -97,13 +82,8 @@ impl Work for Resizing {
         n_slots * self.workspace_len() * size_of::<f32>()
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         let arguments = ResizeArguments { x: inputs[0], y: outputs[0], workspace: workspace.cast() };
         // SAFETY: the caller grants what the operands span and the workspace that was asked for.
         unsafe { Resizing::run(self, &arguments, team) };

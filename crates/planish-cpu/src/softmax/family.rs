@@ -19,7 +19,7 @@ const REVISION: u32 = 1;
 const ELEMENT_NS: f64 = 0.5;
 
 /// Softmax and LogSoftmax of one f32 input.
-pub(crate) struct Softmaxes;
+pub(crate) struct SoftmaxFamily;
 
 /// The axis, and whether the logarithm is wanted.
 fn wanted(problem: &Problem) -> Option<(usize, bool)> {
@@ -35,7 +35,7 @@ fn wanted(problem: &Problem) -> Option<(usize, bool)> {
     Some((normalize_axis(axis, x.rank()).ok()?, log)).filter(|_| fits)
 }
 
-impl Family for Softmaxes {
+impl Family for SoftmaxFamily {
     fn name(&self) -> &'static str {
         "softmax"
     }
@@ -79,22 +79,12 @@ impl Work for Softmax {
         n_slots * Softmax::workspace_bytes(self)
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
-        let shared = Shared { inputs, outputs, workspace };
-        let per_slot = Softmax::workspace_bytes(self);
-        team.for_each(self.n_tasks(), &|task| {
-            let shared = &shared;
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let (n_tasks, per_slot) = (self.n_tasks(), Softmax::workspace_bytes(self));
+        team.for_each(n_tasks, &|task| {
+            let Shared { inputs, outputs, workspace } = { shared }.of_slot(task.slot, per_slot);
             // SAFETY: the caller grants the operands and a workspace per slot; tasks write apart.
-            unsafe {
-                let workspace = shared.workspace.add(task.slot * per_slot).cast();
-                self.run_task(task.idx, shared.inputs[0].cast(), shared.outputs[0].cast(), workspace);
-            }
+            unsafe { self.run_task(task.idx, inputs[0].cast(), outputs[0].cast(), workspace.cast()) };
         });
         Ok(())
     }

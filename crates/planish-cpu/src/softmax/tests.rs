@@ -5,7 +5,7 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Random, Tolerance, input, region};
 
-use super::family::Softmaxes;
+use super::family::SoftmaxFamily;
 use crate::trial;
 
 /// An exponential, a sum and a product: some 8 ULPs.
@@ -35,8 +35,8 @@ fn every_axis_of_many_shapes() {
         let x = [numbers.tensor(DType::F32, dims, 8.0)];
         for axis in 0..dims.len() as i64 {
             let of = |op: Op| region(1, vec![], vec![(op, vec![input(0)])]);
-            trial::check(&Softmaxes, &of(op::Softmax { axis }.into()), &x, CLOSE);
-            trial::check(&Softmaxes, &of(op::LogSoftmax { axis }.into()), &x, CLOSE_LOG);
+            trial::check(&SoftmaxFamily, &of(op::Softmax { axis }.into()), &x, CLOSE);
+            trial::check(&SoftmaxFamily, &of(op::LogSoftmax { axis }.into()), &x, CLOSE_LOG);
         }
     }
 }
@@ -57,7 +57,7 @@ fn infinities_and_nan_spread_as_in_the_reference() {
     let columns = Tensor::new(&[5, 6], columns).unwrap();
     for (x, axis) in [(rows, 1), (columns, 0)] {
         let of = |op: Op| region(1, vec![], vec![(op, vec![input(0)])]);
-        trial::check(&Softmaxes, &of(op::Softmax { axis }.into()), std::slice::from_ref(&x), CLOSE);
-        trial::check(&Softmaxes, &of(op::LogSoftmax { axis }.into()), &[x], CLOSE_LOG);
+        trial::check(&SoftmaxFamily, &of(op::Softmax { axis }.into()), std::slice::from_ref(&x), CLOSE);
+        trial::check(&SoftmaxFamily, &of(op::LogSoftmax { axis }.into()), &[x], CLOSE_LOG);
     }
 }

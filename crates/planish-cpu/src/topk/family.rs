@@ -7,6 +7,7 @@ use planish_tensor::DType;
 use super::{Beside, Entry, KeyType, TopK, TopKArguments};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::shared::Shared;
 use crate::team::Team;
 
 /// Nanoseconds for one element: making its key and selecting.
@@ -92,13 +93,8 @@ impl Work for TopK {
         n_slots * self.workspace_len() * size_of::<Entry>()
     }
 
-    unsafe fn run(
-        &self,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        workspace: *mut u8,
-        team: &Team,
-    ) -> Result<(), KernelError> {
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
         let arguments = TopKArguments {
             x: inputs[0],
             values: outputs[0],

@@ -159,11 +159,11 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
         return;
     }
 
-    Finish finish;
-    finish.out.linear = finish.out.wide = finish.residual.linear = finish.residual.wide = 1;
-    finish.out.s[3] = finish.residual.s[3] = CHANNELS;
-    finish.out.c = finish.residual.c = 1;
-    finish.lo = 0.f, finish.hi = __int_as_float(0x7f800000);
+    TileEpilogueArgs epilogue;
+    epilogue.out.linear = epilogue.out.wide = epilogue.residual.linear = epilogue.residual.wide = 1;
+    epilogue.out.s[3] = epilogue.residual.s[3] = CHANNELS;
+    epilogue.out.c = epilogue.residual.c = 1;
+    epilogue.lo = 0.f, epilogue.hi = __int_as_float(0x7f800000);
     // The place of one of the piece's rows, and how many columns it has from one on.
     auto place = [&](i32 row, i32 n, i32 &count) {
         i32 x = x0 + row % 8, y = y0 + row / 8;
@@ -199,7 +199,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
         for (int i = 0; i < n_vectors; i++) {
             i32 v = threadIdx.x + i * 128, row = v / (BN / 8), n = n0 + v % (BN / 8) * 8, count;
             Place at = place((i32)rank * (64 / SPLIT) + row, n, count);
-            residual[i] = fetch_residual(finish, addresses, at, n, adds && row < 64 / SPLIT ? count : 0);
+            residual[i] = fetch_residual(epilogue, addresses, at, n, adds && row < 64 / SPLIT ? count : 0);
         }
 #else
         uint4 residual[2][(BN + 31) / 32];
@@ -209,7 +209,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
             for (int j = 0; j < (BN + 31) / 32; j++) {
                 i32 n = n0 + 32 * j + lane_col, count;
                 Place at = place(lane_row + 8 * h, n, count);
-                residual[h][j] = fetch_residual(finish, addresses, at, n, adds ? count : 0);
+                residual[h][j] = fetch_residual(epilogue, addresses, at, n, adds ? count : 0);
             }
 #endif
         Sums each[SUMS];
@@ -286,7 +286,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
                 sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w, sum[4] += y.x, sum[5] += y.y, sum[6] += y.z, sum[7] += y.w;
             }
             Place at = place((i32)rank * (64 / SPLIT) + row, n, count);
-            finish_row(finish, addresses, sum, bias + block * 8, residual[i], at, n, HAS(16) ? count : 0);
+            epilogue_row(epilogue, addresses, sum, bias + block * 8, residual[i], at, n, HAS(16) ? count : 0);
         }
 #else
 #pragma unroll
@@ -300,7 +300,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
                 float v[8] = {x[0][0], x[0][1], x[1][0], x[1][1], x[2][0], x[2][1], x[3][0], x[3][1]};
                 i32 n = n0 + 32 * j + lane_col, count;
                 Place at = place(lane_row + 8 * h, n, count);
-                finish_row(finish, addresses, v, bias + 32 * j + lane_col, residual[h][j], at, n, HAS(16) ? count : 0);
+                epilogue_row(epilogue, addresses, v, bias + 32 * j + lane_col, residual[h][j], at, n, HAS(16) ? count : 0);
             }
 #endif
         if (p + 1 < PHASES || CHAINED) {

@@ -5,18 +5,19 @@ mod forms;
 mod tests;
 mod wanted;
 
+use planish_gpu::operands::{candidate, refuse};
+use planish_gpu::plan::Plan;
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 use planish_tensor::DType;
+use wanted::{Wanted, wanted};
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, refuse};
-use crate::steps::{Plan, Planner};
-use wanted::{Wanted, wanted};
+use crate::planned::PlannedFamily;
 
 const REVISION: u32 = 2;
 
 /// Attention of every size.
-pub(crate) struct Attention;
+pub(crate) struct AttentionFamily;
 
 /// How it is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +132,7 @@ fn price(gpu: &Gpu, problem: &Problem, wanted: &Wanted, form: Form, plan: &Plan)
     }
 }
 
-impl Planner for Attention {
+impl PlannedFamily for AttentionFamily {
     fn name(&self) -> &'static str {
         "attention"
     }

@@ -9,19 +9,15 @@ pub(super) mod region;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
-use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Tactic, Want};
-use planish_tensor::Tensor;
+use planish_gpu::args::ArgBytes;
+use planish_gpu::{codegen, kernel_args};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 
 use self::region::Convolution;
-use super::product::finish::Finish;
+use super::product::epilogue::TileEpilogueArgs;
 use super::product::{self, Amount, Cut, Math, Offer, Way};
-use crate::args::{ArgBytes, kernel_args};
-use crate::backend::Cuda;
-use crate::codegen;
-use crate::driver::Module;
-use crate::family::{Family, Work, only};
+use crate::family::{Family, Ready, Work};
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::launch::Params;
 use crate::source::Source;
@@ -68,7 +64,7 @@ impl Reading {
 kernel_args! {
     /// What conv.cu is given. Strides are in elements; spatial ones are of depth, row and column.
     pub(super) struct ConvArgs {
-        finish: Finish,
+        epilogue: TileEpilogueArgs,
         sn: i64,
         sc: i64,
         ss: [i64; 3],
@@ -89,9 +85,9 @@ kernel_args! {
 }
 
 /// All convolutions; depthwise ones have kernels of their own that are faster.
-pub(crate) struct Conv;
+pub(crate) struct ConvFamily;
 
-impl Conv {
+impl ConvFamily {
     fn found(&self, problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Reading, Way), KernelError> {
         let reading = Reading::ALL.into_iter().find(|reading| tactic.name.starts_with(reading.name()));
         let way = product::way_of(tactic, reading.map_or("conv_", Reading::name))?;
@@ -100,7 +96,7 @@ impl Conv {
     }
 }
 
-impl Family for Conv {
+impl Family for ConvFamily {
     fn name(&self) -> &'static str {
         "conv"
     }
@@ -126,7 +122,11 @@ impl Family for Conv {
                     continue;
                 }
                 let (inputs, outputs) = convolution.wants(problem, Want::inside(reading.layout()));
-                let offer = Offer { inputs, outputs, packed: convolution.packed(problem, math) };
+                let offer = Offer {
+                    inputs,
+                    outputs,
+                    packed: Packing::of_inputs(Some(convolution.packing(math)), problem),
+                };
                 let amount = Amount {
                     m: convolution.m(),
                     n: convolution.n,
@@ -144,20 +144,9 @@ impl Family for Conv {
         product::best_of(candidates, budget.tiles, budget)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (convolution, _, way) = self.found(problem, tactic)?;
-        convolution.pack(problem, way.math, tactic, input, weight)
+        Ok(Some(convolution.packing(way.math)))
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -167,34 +156,27 @@ impl Family for Conv {
             return Err(KernelError::unsupported(format!("{tactic} does not read {}", x.dtype)));
         };
         let few = if convolution.c <= 4 { convolution.c } else { 0 };
-        let ending = convolution.ending.text(problem)?;
-        let source = product::source::<ConvArgs>("conv.cu", KERNEL, "conv", &ending, &way)
+        let epilogue = convolution.epilogue.text(problem)?;
+        let source = product::source::<ConvArgs>("conv.cu", KERNEL, "conv", &epilogue, &way)
             .define("X_T", x_type)
             .define("X_WIDE", u32::from(reading.in_chunks()))
             .define("X_CACHED", u32::from(reading == Reading::Cached))
             .define("MANY_TAPS", u32::from(convolution.n_taps() > 32))
             .define("FEW_C", few);
-        Ok(vec![convolution.ending.define(source, problem, &convolution.rows())])
+        Ok(vec![convolution.epilogue.define(source, problem, &convolution.rows())])
     }
 
-    fn prepare(
-        &self,
-        _cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { problem, tactic, .. } = *ready;
         let (convolution, reading, way) = self.found(problem, tactic)?;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        convolution.expect_packed(problem, way.math, tactic)?;
         let pixels = Pixels::of(&problem.inputs[convolution.x]);
         if reading.in_chunks() && !pixels.in_chunks(&convolution, problem, way.math) {
-            return refuse("its input does not lie in chunks of 16 bytes");
+            return ready.refuse("its input does not lie in chunks of 16 bytes");
         }
         let arguments = convolution.arguments(problem, &way, &pixels)?;
         let params = Params::new().input(convolution.x).input(convolution.weight);
-        let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
-        convolution.products(&way).launch(only(code)?, "conv", params)
+        let params = convolution.epilogue.addresses(params).structure(&ArgBytes::of(&arguments));
+        convolution.products(&way).launch(ready.module()?, "conv", params)
     }
 }
 

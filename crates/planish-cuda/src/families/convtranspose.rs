@@ -1,21 +1,23 @@
 //! The family of transposed convolutions, with the pointwise nodes after them: on tensor cores for half types
 //! with channels innermost, on the plain units for everything else.
 
+use planish_gpu::codegen::storage_type;
+use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
+use planish_gpu::images::{ImageStrides, NO_AXIS, WindowAxis, three, window_axes};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::plan::Plan;
+use planish_gpu::space::{Threads, blocks, int};
 use planish_kernel::{
-    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, layouts_for,
+    Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
 };
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
-use planish_tensor::{DType, Dim, Tensor};
+use planish_tensor::{DType, Dim};
 
-use crate::args::kernel_args;
-use crate::codegen::storage_type;
-use crate::epilogue::{EpilogueArgs, EpilogueCode};
+use crate::formats::{Format, Packing};
 use crate::gpu::Gpu;
-use crate::images::{ImageStrides, NO_AXIS, WindowAxis, three, window_axes};
-use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
-use crate::space::{Threads, blocks, int};
-use crate::steps::{Plan, Planner};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -26,18 +28,13 @@ const REVISION: u32 = 2;
 const JOINED: &str = "convtranspose_joined";
 const PHASES: &str = "convtranspose_mma";
 
-/// Taps outermost, then input channels, then output channels.
-const PACKED_PLAIN: &str = "taps_in_out";
-/// Taps outermost, then output channels, then input channels.
-const PACKED_MMA: &str = "taps_out_in";
-
 /// Rows and columns of a tile on tensor cores.
 const TILE: usize = 64;
 /// Output channels of a thread on the plain units.
 const LANES: usize = 4;
 
 kernel_args! {
-    /// What conv_transpose.cu is given. Threads go over vectors of a group's output channels, groups, columns, rows
+    /// What convtranspose.cu is given. Threads go over vectors of a group's output channels, groups, columns, rows
     /// and depths.
     struct ConvTransposeArgs {
         threads: Threads,
@@ -51,7 +48,7 @@ kernel_args! {
         epilogue: EpilogueArgs,
     }
 
-    /// What conv_transpose_mma.cu is given.
+    /// What convtranspose_mma.cu is given.
     struct ConvTransposeMmaArgs {
         samples: i32,
         /// Channels.
@@ -65,7 +62,7 @@ kernel_args! {
 }
 
 /// Transposed convolutions.
-pub(crate) struct ConvTranspose;
+pub(crate) struct ConvTransposeFamily;
 
 struct Wanted<'a> {
     x: &'a Operand,
@@ -146,14 +143,13 @@ fn plain(problem: &Problem) -> Result<Plan, KernelError> {
         y: to,
         epilogue: epilogue.args.clone(),
     };
-    let text = include_str!("../../kernels/conv_transpose.cu");
+    let text = include_str!("../../kernels/convtranspose.cu");
     let source = epilogue
-        .code("conv_transpose.cu", text, "conv_transpose", &numbers)
+        .code("convtranspose.cu", text, "convtranspose", &numbers)
         .define("X_T", storage(x)?)
         .define("W_T", storage_type(weight.dtype).unwrap_or("float"))
         .define("Y_T", storage(y)?)
-        .define("V", LANES)
-        .source();
+        .define("V", LANES);
     let grid = [blocks(n_threads, 256)?, 1, 1];
     Ok(Plan::one(source, grid, 256, epilogue.weighted(&numbers)))
 }
@@ -189,13 +185,12 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
         y: to,
         epilogue: epilogue.args.clone(),
     };
-    let text = include_str!("../../kernels/conv_transpose_mma.cu");
+    let text = include_str!("../../kernels/convtranspose_mma.cu");
     let source = epilogue
-        .code("conv_transpose_mma.cu", text, "conv_transpose_mma", &numbers)
+        .code("convtranspose_mma.cu", text, "convtranspose_mma", &numbers)
         .define("T", storage(x)?)
         .define("Y_T", storage(y)?)
-        .define("JOINED", u8::from(joined))
-        .source();
+        .define("JOINED", u8::from(joined));
     let rows: usize = axes.iter().map(|axis| axis.input.div_ceil(axis.stride)).product::<usize>() * x.dims[0];
     let phases: usize = axes.iter().map(|axis| axis.stride).product();
     if phases > 65_535 || (outputs * phases).div_ceil(TILE) > 65_535 {
@@ -210,68 +205,45 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, grid, 128, epilogue.weighted(&numbers)))
 }
 
-/// A weight of input channels, output channels of a group, taps, as `order` names places of it.
-fn packed(weight: &Tensor, groups: usize, outer_is_input: bool) -> Vec<u8> {
-    let (all, outputs) = (weight.shape()[0], weight.shape()[1]);
-    let (inputs, taps) = (all / groups.max(1), weight.len() / (all * outputs).max(1));
-    let size = size_of_element(weight.dtype());
-    let bytes = weight.bytes();
-    let mut out = vec![0; bytes.len()];
-    for input in 0..all {
-        for output in 0..outputs {
-            for tap in 0..taps {
-                let from = ((input * outputs + output) * taps + tap) * size;
-                let (group, within) = (input / inputs, input % inputs);
-                let to = match outer_is_input {
-                    true => (tap * inputs + within) * groups * outputs + group * outputs + output,
-                    false => (tap * outputs + output) * all + input,
-                } * size;
-                out[to..to + size].copy_from_slice(&bytes[from..from + size]);
-            }
-        }
-    }
-    out
-}
-
-impl Planner for ConvTranspose {
+impl PlannedFamily for ConvTransposeFamily {
     fn name(&self) -> &'static str {
         "convtranspose"
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
-        let Ok(Wanted { x, weight, inputs, .. }) = wanted(problem) else { return Vec::new() };
+        let Ok(Wanted { x, weight, inputs, groups, .. }) = wanted(problem) else { return Vec::new() };
         let taps: usize = weight.dims[2..].iter().product();
         let flops = 2.0 * (x.len() / x.dims[1].max(1) * taps * weight.dims[1] * inputs) as f64;
         let bytes = problem.traffic_bytes() as f64;
         let mut list = Vec::new();
-        let mut offer = |name: &str, layout: Layout, format: &str, peak: f64| {
+        let mut offer = |name: &str, layout: Layout, format: Format, peak: f64| {
             let mut inputs: Vec<Want> =
                 problem.inputs.iter().map(|input| Want::following(input, x.rank(), layout)).collect();
             inputs[0] = Want::inside(layout);
             inputs[1] = Want::dense(Layout::Plain);
             let outputs = vec![Want::inside(layout)];
             let laid = problem.with_layouts(&inputs, &outputs);
-            let planned = match format == PACKED_MMA {
+            let planned = match format == Format::TapsOutIn {
                 true => mma(&laid, name == JOINED),
                 false => plain(&laid),
             };
             if planned.is_ok() {
                 let ns = gpu.roofline_ns(flops, peak, bytes);
                 let mut made = candidate(name.to_string(), REVISION, inputs, outputs, ns);
-                made.packed[1] = Some(format.to_string());
+                made.packed[1] = Some(format.name());
                 // Rows in whole chunks: a larger value may put them anywhere.
-                if format == PACKED_MMA {
+                if format == Format::TapsOutIn {
                     made.inputs[0] = Want::dense(layout);
                 }
                 list.push(made);
             }
         };
         if gpu.sm >= 80 || x.dtype == DType::F16 {
-            offer(JOINED, Layout::ChannelsLast, PACKED_MMA, 2e14);
-            offer(PHASES, Layout::ChannelsLast, PACKED_MMA, 1e14);
+            offer(JOINED, Layout::ChannelsLast, Format::TapsOutIn, 2e14);
+            offer(PHASES, Layout::ChannelsLast, Format::TapsOutIn, 1e14);
         }
         for layout in layouts_for(&problem.outputs) {
-            offer(&format!("convtranspose_{}", layout.name()), layout, PACKED_PLAIN, 4e12);
+            offer(&format!("convtranspose_{}", layout.name()), layout, Format::TapsInOut { groups }, 4e12);
         }
         list
     }
@@ -284,23 +256,12 @@ impl Planner for ConvTranspose {
         }
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        let wanted = wanted(problem)?;
-        if input != 1 || weight.shape() != wanted.weight.dims {
-            return refuse(format!("{tactic} packs its weights only"));
-        }
-        let is_mma = [JOINED, PHASES].contains(&tactic.name.as_str());
-        let format = if is_mma { PACKED_MMA } else { PACKED_PLAIN };
-        Ok(PackedWeight { format: format.to_string(), bytes: packed(weight, wanted.groups, !is_mma) })
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
+        let Wanted { weight, groups, .. } = wanted(problem)?;
+        let format = match tactic.name.as_str() {
+            JOINED | PHASES => Format::TapsOutIn,
+            _ => Format::TapsInOut { groups },
+        };
+        Ok(Some(Packing { input: 1, format, dtype: weight.dtype }))
     }
 }

@@ -1,20 +1,19 @@
 //! The family of depthwise convolutions with channels innermost, and the pointwise nodes after them.
 
-use planish_kernel::{
-    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
-};
+use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
+use planish_gpu::images::{ImageStrides, WindowAxis, placed, three, window_axes};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, is_float, refuse, size_of_element, storage};
+use planish_gpu::plan::Plan;
+use planish_gpu::space::{Threads, block_of, blocks, int};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
-use planish_tensor::{Dim, Tensor};
+use planish_tensor::Dim;
 
-use crate::args::kernel_args;
-use crate::epilogue::{EpilogueArgs, EpilogueCode};
-use crate::formats::Format;
+use crate::formats::{Format, Packing};
 use crate::gpu::Gpu;
-use crate::images::{ImageStrides, WindowAxis, placed, three, window_axes};
-use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
-use crate::space::{Threads, block_of, blocks, int};
-use crate::steps::{Plan, Planner};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +46,7 @@ kernel_args! {
 }
 
 /// Convolutions with as many groups as channels.
-pub(crate) struct Depthwise;
+pub(crate) struct DepthwiseFamily;
 
 struct Wanted<'a> {
     x: &'a Operand,
@@ -142,24 +141,23 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     let source = epilogue
         .code("depthwise.cu", include_str!("../../kernels/depthwise.cu"), "depthwise", &numbers)
         .define("X_T", storage(x)?)
-        .define("W_T", crate::codegen::storage_type(weight.dtype).unwrap_or("float"))
+        .define("W_T", planish_gpu::codegen::storage_type(weight.dtype).unwrap_or("float"))
         .define("Y_T", storage(y)?)
         .define("V", lanes)
         .define("P", n_outputs)
         .define("ROWS_AT_ONCE", rows_at_once)
-        .define("THREADS", block_of(gpu, n_threads))
+        .define("THREADS", block_of(gpu.n_sms, n_threads))
         .define("KD", axes[0].kernel)
         .define("KH", axes[1].kernel)
         .define("KW", axes[2].kernel)
         .define("SW", axes[2].stride)
-        .define("DW", axes[2].dilation)
-        .source();
+        .define("DW", axes[2].dilation);
     let args = epilogue.weighted(&numbers);
-    let threads = block_of(gpu, n_threads);
+    let threads = block_of(gpu.n_sms, n_threads);
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
-impl Planner for Depthwise {
+impl PlannedFamily for DepthwiseFamily {
     fn name(&self) -> &'static str {
         "depthwise"
     }
@@ -201,21 +199,8 @@ impl Planner for Depthwise {
         }
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        let wanted = wanted(problem)?;
-        match input {
-            1 => PACKED.pack_for(wanted.weight, wanted.weight.dtype, tactic, weight),
-            _ => refuse(format!("{tactic} packs its weights only")),
-        }
+    fn packing(&self, problem: &Problem, _tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
+        let dtype = wanted(problem)?.weight.dtype;
+        Ok(Some(Packing { input: 1, format: PACKED, dtype }))
     }
 }

@@ -1,14 +1,15 @@
 //! The family of lookups: Gather (embeddings) and GatherElements along one axis, GatherND by tuples.
 
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, moved_type, refuse, size_of_element};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{self, Divisor, blocks, divisors, int, strides_along};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
-use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, moved_type, refuse, size_of_element};
-use crate::space::{self, Divisor, blocks, divisors, int, strides_along};
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 mod nd;
 #[cfg(test)]
@@ -35,7 +36,7 @@ kernel_args! {
 }
 
 /// Gather and GatherElements with an index that only a run can tell, GatherND with any.
-pub(crate) struct Gather;
+pub(crate) struct GatherFamily;
 
 fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     if nd::is_nd(problem) {
@@ -121,12 +122,11 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         index_strides: strides_along(&axes, 1)?,
         y_strides: strides_along(&axes, 2)?,
     };
-    let source = Code::new("gather.cu", include_str!("../../kernels/gather.cu"), "gather", &numbers)
+    let source = KernelCode::new("gather.cu", include_str!("../../kernels/gather.cu"), "gather", &numbers)
         .define("T", moved_type(size)?)
         .define("I_T", if index.dtype == DType::I32 { "i32" } else { "i64" })
         .define("V", lanes)
-        .define("N_AXES", axes.len())
-        .source();
+        .define("N_AXES", axes.len());
     let args = vec![
         Arg::Address(Slot::Input(0), 0),
         Arg::Address(Slot::Input(1), 0),
@@ -137,7 +137,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(n_vectors, 256)?, 1, 1], 256, args))
 }
 
-impl Planner for Gather {
+impl PlannedFamily for GatherFamily {
     fn name(&self) -> &'static str {
         "gather"
     }

@@ -9,23 +9,19 @@ pub(super) mod region;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
-use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
-use planish_tensor::Tensor;
+use planish_gpu::args::ArgBytes;
+use planish_gpu::space::int;
+use planish_gpu::{codegen, kernel_args};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 
 use self::region::{Factor, Posed, Product};
-use super::product::finish::Finish;
+use super::product::epilogue::TileEpilogueArgs;
 use super::product::{self, Amount, Cut, Math, Offer, Way};
-use crate::args::{ArgBytes, kernel_args};
-use crate::backend::Cuda;
-use crate::codegen;
-use crate::driver::Module;
-use crate::family::{Family, Work, only};
+use crate::family::{Family, Ready, Work};
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::launch::Params;
 use crate::source::Source;
-use crate::space::int;
 
 const KERNEL: &str = include_str!("../../kernels/gemm.cu");
 
@@ -35,7 +31,7 @@ const PREFIX: &str = "gemm_";
 kernel_args! {
     /// What gemm.cu is given. `k_b` is where the rows of B end, at least `k`.
     struct GemmArgs {
-        finish: Finish,
+        epilogue: TileEpilogueArgs,
         a_row: i64,
         a_k: i64,
         a_batch: [i64; 3],
@@ -52,9 +48,9 @@ kernel_args! {
 }
 
 /// Matrix products.
-pub(crate) struct Gemm;
+pub(crate) struct GemmFamily;
 
-impl Gemm {
+impl GemmFamily {
     fn found(&self, problem: &Problem, tactic: &Tactic) -> Result<(Product, Way), KernelError> {
         Ok((Product::of(problem)?, product::way_of(tactic, PREFIX)?))
     }
@@ -68,7 +64,7 @@ impl Gemm {
     }
 }
 
-impl Family for Gemm {
+impl Family for GemmFamily {
     fn name(&self) -> &'static str {
         "gemm"
     }
@@ -80,11 +76,11 @@ impl Family for Gemm {
         }
         let mut candidates = Vec::new();
         for math in Math::of(gpu, problem, problem.inputs[product.b].dtype) {
-            let packed = product.packed(problem, math);
+            let packed = Packing::of_inputs(product.packing(problem, math), problem);
             let mut arranged = problem.clone();
             arranged.inputs[product.b].packed.clone_from(&packed[product.b]);
             let Ok(posed) = product.pose(&arranged, math) else { continue };
-            let (a_wide, b_wide) = Gemm::wide(&posed, math);
+            let (a_wide, b_wide) = GemmFamily::wide(&posed, math);
             let amount = Amount {
                 m: posed.m,
                 n: posed.n,
@@ -103,20 +99,9 @@ impl Family for Gemm {
         product::best_of(candidates, budget.tiles, budget)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (product, way) = self.found(problem, tactic)?;
-        product.pack(problem, way.math, tactic, input, weight)
+        Ok(product.packing(problem, way.math))
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -127,31 +112,25 @@ impl Family for Gemm {
         else {
             return Err(KernelError::unsupported(format!("{tactic} does not read these types")));
         };
-        let (a_wide, b_wide) = Gemm::wide(&posed, way.math);
-        let ending = product.ending.text(problem)?;
-        let source = product::source::<GemmArgs>("gemm.cu", KERNEL, "gemm", &ending, &way)
+        let (a_wide, b_wide) = GemmFamily::wide(&posed, way.math);
+        let epilogue = product.epilogue.text(problem)?;
+        let source = product::source::<GemmArgs>("gemm.cu", KERNEL, "gemm", &epilogue, &way)
             .define("A_T", a_type)
             .define("B_T", b_type)
             .define("A_WIDE", u32::from(a_wide))
             .define("B_WIDE", u32::from(b_wide))
             .define("B_WEIGHT", u32::from(problem.inputs[product.b].constant));
-        Ok(vec![product.ending.define(source, problem, &posed.rows)])
+        Ok(vec![product.epilogue.define(source, problem, &posed.rows)])
     }
 
-    fn prepare(
-        &self,
-        _cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { problem, tactic, .. } = *ready;
         let (product, way) = self.found(problem, tactic)?;
-        product.expect_packed(problem, way.math, tactic)?;
         let posed = product.pose(problem, way.math)?;
         let [b0, b1, b2] = posed.batch;
         let products = posed.products(&way);
         let arguments = GemmArgs {
-            finish: product.ending.finish(problem, &posed.rows),
+            epilogue: product.epilogue.args(problem, &posed.rows),
             a_row: posed.a.row as i64,
             a_k: posed.a.k as i64,
             a_batch: posed.a.batch.map(|stride| stride as i64),
@@ -166,7 +145,7 @@ impl Family for Gemm {
             cut: products.cut()?,
         };
         let params = Params::new().input(product.a).input(product.b);
-        let params = product.ending.arguments(params).structure(&ArgBytes::of(&arguments));
-        products.launch(only(code)?, "gemm", params)
+        let params = product.epilogue.addresses(params).structure(&ArgBytes::of(&arguments));
+        products.launch(ready.module()?, "gemm", params)
     }
 }

@@ -9,26 +9,23 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
-use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tactic, Want};
-use planish_tensor::{DType, Tensor};
+use planish_gpu::args::{self, ArgBytes};
+use planish_gpu::{codegen, kernel_args};
+use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic, Want};
+use planish_tensor::DType;
 
 use self::shape::{Amount, Shape};
 use super::conv::region::Convolution;
 use super::conv::{Pixels, Reading};
-use super::product::finish::Finish;
+use super::product::epilogue::TileEpilogueArgs;
 use super::product::{self, Math, Offer};
-use crate::args::{self, ArgBytes, kernel_args};
-use crate::backend::Cuda;
-use crate::codegen;
-use crate::driver::Module;
-use crate::family::{Family, Work, only};
+use crate::family::{Family, Ready, Work};
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::launch::{self, Launch, Launches, Params};
 use crate::source::Source;
 
-const FINISH: &str = include_str!("../../kernels/finish.cuh");
+const EPILOGUE: &str = include_str!("../../kernels/epilogue.cuh");
 const KERNEL: &str = include_str!("../../kernels/halo.cu");
 
 /// Raised when the kernel changes.
@@ -42,7 +39,7 @@ const MOST_GATHERED: usize = 96;
 kernel_args! {
     /// What halo.cu is given. Strides are in elements; spatial ones are of depth, row and column.
     struct HaloArgs {
-        finish: Finish,
+        epilogue: TileEpilogueArgs,
         sn: i64,
         sc: i64,
         ss: [i64; 3],
@@ -58,7 +55,7 @@ kernel_args! {
 }
 
 /// Convolutions of one group in f16 and bf16.
-pub(crate) struct Halo;
+pub(crate) struct HaloFamily;
 
 const READINGS: [(&str, Reading); 3] =
     [("halo_wide_", Reading::Wide), ("halo_strided_", Reading::Strided), ("halo_plain_", Reading::Plain)];
@@ -101,7 +98,7 @@ fn suits(convolution: &Convolution, problem: &Problem, math: Math, reading: Read
         }
 }
 
-impl Family for Halo {
+impl Family for HaloFamily {
     fn name(&self) -> &'static str {
         "halo"
     }
@@ -119,7 +116,11 @@ impl Family for Halo {
                     continue;
                 }
                 let (inputs, outputs) = convolution.wants(problem, Want::inside(reading.layout()));
-                let offer = Offer { inputs, outputs, packed: convolution.packed(problem, math) };
+                let offer = Offer {
+                    inputs,
+                    outputs,
+                    packed: Packing::of_inputs(Some(convolution.packing(math)), problem),
+                };
                 let work = amount(&convolution, problem, reading);
                 candidates.extend(Shape::all(gpu, &work).into_iter().map(|shape| {
                     let name = product::half_name(prefix, math, &shape.name());
@@ -130,20 +131,9 @@ impl Family for Halo {
         product::best_of(candidates, budget.special, budget)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (convolution, _, math, _) = found(problem, tactic)?;
-        convolution.pack(problem, math, tactic, input, weight)
+        Ok(Some(convolution.packing(math)))
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -159,9 +149,9 @@ impl Family for Halo {
         {
             return Err(KernelError::unsupported(format!("{tactic}: not for windows of this size")));
         }
-        let text =
-            [&*args::text_of::<HaloArgs>(), FINISH, &convolution.ending.text(problem)?, KERNEL].join("\n");
-        let mut source = Source::new("halo.cu", text, "conv_halo");
+        let text = [&*args::text_of::<HaloArgs>(), EPILOGUE, &convolution.epilogue.text(problem)?, KERNEL]
+            .join("\n");
+        let mut source = Source::new("halo.cu", text, "halo");
         for (axis, name) in ["X", "Y", "Z"].into_iter().enumerate() {
             source = source
                 .define(&format!("K{name}"), work.taps[axis])
@@ -180,22 +170,15 @@ impl Family for Halo {
             .define("NT", shape.nt)
             .define("WN", shape.warps[3])
             .define("BUFFERS", shape.buffers);
-        Ok(vec![convolution.ending.define(source, problem, &convolution.rows())])
+        Ok(vec![convolution.epilogue.define(source, problem, &convolution.rows())])
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let (convolution, reading, math, shape) = found(problem, tactic)?;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        convolution.expect_packed(problem, math, tactic)?;
         let pixels = Pixels::of(&problem.inputs[convolution.x]);
         if reading == Reading::Wide && !pixels.in_chunks(&convolution, problem, math) {
-            return refuse("its input does not lie in chunks of 16 bytes");
+            return ready.refuse("its input does not lie in chunks of 16 bytes");
         }
         let work = amount(&convolution, problem, reading);
         let extent = shape.extent();
@@ -203,10 +186,10 @@ impl Family for Halo {
         let tiles = tiles_of.iter().product::<usize>() * work.images;
         let tiles_n = work.n.div_ceil(shape.columns());
         if tiles * tiles_n >= 1 << 31 {
-            return refuse("2^31 tiles or more");
+            return ready.refuse("2^31 tiles or more");
         }
         let arguments = HaloArgs {
-            finish: convolution.ending.finish(problem, &convolution.rows()),
+            epilogue: convolution.epilogue.args(problem, &convolution.rows()),
             sn: pixels.image as i64,
             sc: pixels.channel as i64,
             ss: pixels.axes.map(|stride| stride as i64),
@@ -220,8 +203,8 @@ impl Family for Halo {
             tiles_n: tiles_n as i32,
         };
         let params = Params::new().input(convolution.x).input(convolution.weight);
-        let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
-        let function = only(code)?.function("conv_halo")?;
+        let params = convolution.epilogue.addresses(params).structure(&ArgBytes::of(&arguments));
+        let function = ready.module()?.function("halo")?;
         let (threads, shared) = (shape.threads(), shape.shared_bytes(&work));
         let room = launch::room(cuda.gpu(), &function, threads, shared)?;
         // Blocks keep their columns and go from tile to tile, all as often where that can be.

@@ -4,13 +4,14 @@
 #[cfg(test)]
 mod tests;
 
+use planish_gpu::map::{Body, Laid, Map, Place};
+use planish_gpu::operands::{candidate, moved_type, refuse};
+use planish_gpu::plan::{Plan, Slot};
 use planish_kernel::movement::{Move, Source, layouts, lower, wants};
 use planish_kernel::{Budget, Candidate, KernelError, Operand, Problem, Tactic};
 
 use crate::gpu::Gpu;
-use crate::map::{Body, Laid, Map, Place};
-use crate::operands::{candidate, moved_type, refuse};
-use crate::steps::{Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 const REVISION: u32 = 1;
 
@@ -18,9 +19,9 @@ const REVISION: u32 = 1;
 const MAX_COPIES: usize = 64;
 
 /// Operators that only move data.
-pub(crate) struct Movement;
+pub(crate) struct MoveFamily;
 
-impl Planner for Movement {
+impl PlannedFamily for MoveFamily {
     fn name(&self) -> &'static str {
         "move"
     }

@@ -1,14 +1,15 @@
 //! The family of normalizations: layer and RMS by rows, group and instance by channels, each with the pointwise
 //! nodes after it, and rows with a sum of two values before.
 
+use planish_gpu::operands::{candidate, is_float, refuse};
+use planish_gpu::plan::Plan;
 use planish_kernel::norm::{self, NormKind};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::normalize_axis;
 
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, refuse};
-use crate::steps::{Plan, Planner};
+use crate::planned::PlannedFamily;
 
 mod groups;
 mod pixels;
@@ -19,7 +20,7 @@ mod tests;
 const REVISION: u32 = 2;
 
 /// Layer, RMS, group and instance normalization.
-pub(crate) struct Norm;
+pub(crate) struct NormFamily;
 
 /// What the problem asks for, in the layouts that it has.
 enum Way {
@@ -80,7 +81,7 @@ fn plan(gpu: &Gpu, problem: &Problem, way: &Way) -> Result<Plan, KernelError> {
     }
 }
 
-impl Planner for Norm {
+impl PlannedFamily for NormFamily {
     fn name(&self) -> &'static str {
         "norm"
     }

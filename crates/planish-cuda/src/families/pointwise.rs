@@ -3,23 +3,23 @@
 #[cfg(test)]
 mod tests;
 
+use planish_gpu::map::{Body, Laid, Map, Place};
+use planish_gpu::operands::{candidate, refuse, size_of_element, storage, strides};
+use planish_gpu::plan::{Plan, Slot};
 use planish_kernel::pointwise::{Program, ProgramInput, Source};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
-use planish_tensor::{DType, Tensor};
+use planish_tensor::DType;
 
-use crate::codegen::storage_type;
 use crate::gpu::Gpu;
-use crate::map::{Body, Laid, Map, Place};
-use crate::operands::{candidate, refuse, size_of_element, storage, strides};
-use crate::steps::{Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 /// Raised when the generated code changes.
 const REVISION: u32 = 1;
 
 /// Fused pointwise regions.
-pub(crate) struct Pointwise;
+pub(crate) struct PointwiseFamily;
 
-impl Planner for Pointwise {
+impl PlannedFamily for PointwiseFamily {
     fn name(&self) -> &'static str {
         "pointwise"
     }
@@ -71,7 +71,7 @@ fn map(problem: &Problem, program: &Program) -> Result<Map, KernelError> {
     if problem.outputs.len() != n_outputs || !problem.outputs.iter().zip(&program.output_types).all(fits) {
         return refuse("outputs of other types or sizes than the program makes");
     }
-    let inputs = program.inputs.iter().map(|input| operand(problem, program.dims.len(), input));
+    let inputs = program.inputs.iter().map(|input| Laid::of_input(problem, program.dims.len(), input));
     let outputs = problem.outputs.iter().enumerate().map(|(idx, output)| {
         Ok(Laid {
             place: Place::Operand(Slot::Output(idx), 0),
@@ -86,35 +86,6 @@ fn map(problem: &Problem, program: &Program) -> Result<Map, KernelError> {
         outputs: outputs.collect::<Result<_, KernelError>>()?,
         body: Body::Program(Box::new(program.clone())),
     })
-}
-
-/// An input of a program over a space of this rank.
-pub(crate) fn operand(problem: &Problem, rank: usize, input: &ProgramInput) -> Result<Laid, KernelError> {
-    let (place, own) = match input.source {
-        Source::Input(idx) => {
-            let Some(operand) = problem.inputs.get(idx as usize) else {
-                return refuse("a program reads an input that is not there");
-            };
-            storage(operand)?;
-            (Place::Operand(Slot::Input(idx as usize), 0), operand.strides.clone())
-        }
-        Source::Constant(_) => {
-            let Some(tensor) = input.source.constant(&problem.region) else {
-                return refuse("a program reads a constant that is not there");
-            };
-            (Place::Constant(bytes(tensor)), Layout::Plain.strides(tensor.shape()))
-        }
-    };
-    let Some(storage) = storage_type(input.dtype) else {
-        return refuse(format!("elements of type {}", input.dtype));
-    };
-    let strides =
-        input.axes(rank).into_iter().map(|axis| axis.map_or(0, |axis| own[axis] as isize)).collect();
-    Ok(Laid { place, storage, size: size_of_element(input.dtype), strides })
-}
-
-fn bytes(tensor: &Tensor) -> Vec<u8> {
-    tensor.bytes().to_vec()
 }
 
 /// A single output may lie upon an input of its own type and sizes: every thread reads before it writes.

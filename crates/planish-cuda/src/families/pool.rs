@@ -1,15 +1,16 @@
 //! The family of pooling over windows. Pools over whole images are reductions.
 
+use planish_gpu::images::{ImageStrides, WindowAxis, pixel_threads, placed, three, window_axes};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, is_float, refuse, size_of_element, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{Threads, block_of, blocks, int};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
 
-use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::images::{ImageStrides, WindowAxis, pixel_threads, placed, three, window_axes};
-use crate::operands::{candidate, is_float, refuse, size_of_element, storage};
-use crate::space::{Threads, block_of, blocks, int};
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,7 @@ kernel_args! {
 }
 
 /// Max and average pools.
-pub(crate) struct Pool;
+pub(crate) struct PoolFamily;
 
 /// What is taken of the elements under a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,9 +91,9 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         PoolArgs { threads, channels: int(channels)?, windows: window_axes(&axes)?, x: from, y: to };
     int(x.span_bytes().max(y.span_bytes()) / 2)?;
     let small = axes[1].kernel * axes[2].kernel <= MAX_TAPS && axes[0].kernel <= MAX_DEPTH;
-    let threads = block_of(gpu, n_threads);
+    let threads = block_of(gpu.n_sms, n_threads);
     let text = include_str!("../../kernels/pool.cu");
-    let source = Code::new("pool.cu", text, "pool", &numbers)
+    let source = KernelCode::new("pool.cu", text, "pool", &numbers)
         .define("T", storage(x)?)
         .define("V", lanes)
         .define("IS_MAX", u8::from(fold == Fold::Max))
@@ -103,13 +104,12 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         .define("KH", axes[1].kernel)
         .define("KW", axes[2].kernel)
         .define("PACKED", u8::from(fold == Fold::Max && lanes == LANES && size_of_element(x.dtype) == 2))
-        .define("THREADS", threads)
-        .source();
+        .define("THREADS", threads);
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
-impl Planner for Pool {
+impl PlannedFamily for PoolFamily {
     fn name(&self) -> &'static str {
         "pool"
     }

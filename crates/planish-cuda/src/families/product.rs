@@ -4,7 +4,7 @@
 //! Both run the block of `kernels/product.cuh`, each with its own loaders. A [`Way`] is all that tells one
 //! tactic from another; its name in a tactic's name can be read back.
 
-pub(crate) mod finish;
+pub(crate) mod epilogue;
 mod price;
 mod tile;
 
@@ -16,18 +16,19 @@ pub(crate) use tile::{Math, Split, Way, has_few_rows};
 
 use std::sync::Arc;
 
+use planish_gpu::args::{self, Field};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::candidate;
 use planish_kernel::{Budget, Candidate, KernelError, KernelErrorKind, Tactic, Want};
 
-use crate::args::{self, Field, kernel_args};
 use crate::driver::Module;
 use crate::family::Work;
 use crate::launch::{Launch, Launches, Params};
-use crate::operands::candidate;
 use crate::source::Source;
 
 /// The block that both kernels run.
 const BLOCK: &str =
-    concat!(include_str!("../../kernels/finish.cuh"), "\n", include_str!("../../kernels/product.cuh"));
+    concat!(include_str!("../../kernels/epilogue.cuh"), "\n", include_str!("../../kernels/product.cuh"));
 
 /// Raised when kernels or packings change.
 pub(crate) const REVISION: u32 = 2;
@@ -158,15 +159,16 @@ fn reducing(entry: &str) -> String {
     format!("{entry}_reduce")
 }
 
-/// The source of the kernel `entry`, which takes an `A`, with a way's settings; `ending` is the text of what follows the accumulators.
+/// The source of the kernel `entry`, which takes an `A`, with a way's settings; `epilogue` is the
+/// text of what follows the accumulators.
 pub(crate) fn source<A: Field + Default>(
     file: &'static str,
     kernel: &str,
     entry: &str,
-    ending: &str,
+    epilogue: &str,
     way: &Way,
 ) -> Source {
-    let source = Source::new(file, [&*args::text_of::<A>(), BLOCK, ending, kernel].join("\n"), entry);
+    let source = Source::new(file, [&*args::text_of::<A>(), BLOCK, epilogue, kernel].join("\n"), entry);
     let source = match way.split {
         Split::Memory(_) => source.entry(&reducing(entry)),
         Split::None | Split::Cluster(_) => source,

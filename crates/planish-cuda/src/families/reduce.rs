@@ -1,16 +1,17 @@
 //! The family of reductions over any axes, pools over whole images, and searches for extremes.
 
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot, Step};
+use planish_gpu::space::{self, Axis, Divisor, blocks, divisors, int, strides_along};
 use planish_kernel::{
     Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
 };
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
-use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::operands::{candidate, is_float, refuse, storage};
-use crate::space::{self, Axis, Divisor, blocks, divisors, int, strides_along};
-use crate::steps::{Arg, Code, Plan, Planner, Slot, Step};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +53,7 @@ kernel_args! {
 }
 
 /// `Reduce*`, ArgMax and ArgMin, GlobalAveragePool and GlobalMaxPool.
-pub(crate) struct Reduce;
+pub(crate) struct ReduceFamily;
 
 /// What the problem asks for.
 struct Wanted {
@@ -252,8 +253,8 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         x_gone: strides_along(&gone, 0)?,
     };
     int(x.span_bytes() / size)?;
-    let code = |entry: &'static str| -> Result<Code, KernelError> {
-        Ok(Code::new("reduce.cu", include_str!("../../kernels/reduce.cu"), entry, &numbers)
+    let code = |entry: &'static str| -> Result<KernelCode, KernelError> {
+        Ok(KernelCode::new("reduce.cu", include_str!("../../kernels/reduce.cu"), entry, &numbers)
             .define("T", storage(x)?)
             .define("U", storage(y)?)
             .define("OP", wanted.op)
@@ -272,11 +273,11 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         Arg::of(&numbers),
     ];
     let grid = [blocks(n_results, THREADS / sharers)?, n_parts as u32, 1];
-    let mut plan = Plan::one(code("reduce")?.source(), grid, THREADS as u32, args);
+    let mut plan = Plan::one(code("reduce")?, grid, THREADS as u32, args);
     if n_parts > 1 {
         let n_slots = n_results * if along { 1 } else { lanes };
         plan.workspace = n_parts * n_slots * PART_BYTES;
-        plan.sources.push(code("reduce_finish")?.define("FINISH", 1).source());
+        plan.sources.push(code("reduce_finish")?.define("FINISH", 1));
         plan.steps.push(Step {
             source: 1,
             grid: [blocks(n_slots, THREADS)?, 1, 1],
@@ -289,7 +290,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     Ok(plan)
 }
 
-impl Planner for Reduce {
+impl PlannedFamily for ReduceFamily {
     fn name(&self) -> &'static str {
         "reduce"
     }

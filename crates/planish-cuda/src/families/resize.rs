@@ -1,16 +1,17 @@
 //! The family of resizes of images: nearest pixels of any type, linear and cubic of floats.
 
+use planish_gpu::images::{ImageStrides, pixel_threads, three};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, is_float, moved_type, refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{Threads, blocks, int};
 use planish_kernel::resize::{ResizedAxis, resized_axes};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::resize::ResizeScale;
 use planish_op::{Op, ResizeCoordinates, ResizeMode, ResizeNearest};
 
-use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::images::{ImageStrides, pixel_threads, three};
-use crate::operands::{candidate, is_float, moved_type, refuse, storage};
-use crate::space::{Threads, blocks, int};
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,7 @@ kernel_args! {
 }
 
 /// Resizes of the spatial axes of images.
-pub(crate) struct Resize;
+pub(crate) struct ResizeFamily;
 
 /// Point `p` of the output is at `(p · a + b) / c + d` of the input; whole numbers where the scale is a
 /// quotient, so that points that should lie on a pixel or half-way between two do so exactly.
@@ -129,19 +130,18 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         ResizeMode::Linear => 2,
         ResizeMode::Cubic => 4,
     };
-    let source = Code::new("resize.cu", include_str!("../../kernels/resize.cu"), "resize", &numbers)
+    let source = KernelCode::new("resize.cu", include_str!("../../kernels/resize.cu"), "resize", &numbers)
         .define("T", element)
         .define("V", lanes)
         .define("LAST", u8::from(last))
         .define("TAPS", taps)
         .define("EXCLUDE", u8::from(op.exclude_outside))
-        .define("CUBIC_A", format!("{:?}f", op.cubic_coeff_a))
-        .source();
+        .define("CUBIC_A", format!("{:?}f", op.cubic_coeff_a));
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
 }
 
-impl Planner for Resize {
+impl PlannedFamily for ResizeFamily {
     fn name(&self) -> &'static str {
         "resize"
     }

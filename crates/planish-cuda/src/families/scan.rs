@@ -1,14 +1,15 @@
 //! The family of running sums along one axis.
 
+use planish_gpu::lines::Lines;
+use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::blocks;
 use planish_kernel::{Budget, Candidate, KernelError, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::gpu::Gpu;
-use crate::lines::Lines;
-use crate::operands::{candidate, is_float, refuse, storage};
-use crate::space::blocks;
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ const REVISION: u32 = 1;
 const STEP_NS: f64 = 30.0;
 
 /// CumSum along a constant axis.
-pub(crate) struct Scan;
+pub(crate) struct ScanFamily;
 
 fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     let ([node], [x], [y]) = (&*problem.region.nodes, &*problem.inputs, &*problem.outputs) else {
@@ -41,17 +42,16 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     }
     let lines = Lines::of(&[x, y], axis);
     let numbers = lines.args()?;
-    let source = Code::new("scan.cu", include_str!("../../kernels/scan.cu"), "scan", &numbers)
+    let source = KernelCode::new("scan.cu", include_str!("../../kernels/scan.cu"), "scan", &numbers)
         .define("T", storage(x)?)
         .define("REVERSE", u8::from(op.reverse))
         .define("EXCLUSIVE", u8::from(op.exclusive))
-        .define("N_OUT", lines.axes.len())
-        .source();
+        .define("N_OUT", lines.axes.len());
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(lines.n, 256)?, 1, 1], 256, args))
 }
 
-impl Planner for Scan {
+impl PlannedFamily for ScanFamily {
     fn name(&self) -> &'static str {
         "scan"
     }

@@ -1,16 +1,17 @@
 //! The family of writes by index: ScatterElements and ScatterND. The last of several at one place stays, and folds go
 //! in the order of the updates, so that results do not depend on which thread comes first.
 
+use planish_gpu::indices::Index;
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{candidate, is_float, moved_type, refuse, size_of_element, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{Divisor, blocks, int};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
 use planish_op::{Op, ScatterReduction};
 use planish_tensor::{DType, normalize_axis};
 
-use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::indices::Index;
-use crate::operands::{candidate, is_float, moved_type, refuse, size_of_element, storage};
-use crate::space::{Divisor, blocks, int};
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -56,7 +57,7 @@ enum Stage {
 }
 
 /// ScatterElements and ScatterND.
-pub(crate) struct Scatter;
+pub(crate) struct ScatterFamily;
 
 /// The operands of a scatter.
 struct Parts<'a> {
@@ -152,13 +153,14 @@ impl<'a> Parts<'a> {
             ScatterReduction::Min | ScatterReduction::None => "pl_min",
         };
         let reads_index = matches!(stage, Stage::Mark | Stage::Fold);
-        let code = Code::new("scatter.cu", include_str!("../../kernels/scatter.cu"), "scatter", &numbers)
-            .define("STAGE", stage as u8)
-            .define("T", element)
-            .define("V", lanes)
-            .define("EACH", u8::from(self.axis.is_some()))
-            .define("N", n)
-            .define("FOLD", fold);
+        let code =
+            KernelCode::new("scatter.cu", include_str!("../../kernels/scatter.cu"), "scatter", &numbers)
+                .define("STAGE", stage as u8)
+                .define("T", element)
+                .define("V", lanes)
+                .define("EACH", u8::from(self.axis.is_some()))
+                .define("N", n)
+                .define("FOLD", fold);
         let code = if reads_index { self.index.told(code)? } else { code.define("I_T", "i64") };
         let args = vec![
             Arg::Address(Slot::Input(self.data_at), 0),
@@ -174,7 +176,7 @@ impl<'a> Parts<'a> {
             Arg::of(&numbers),
         ];
         let grid = [blocks(n_threads, THREADS as usize)?, 1, 1];
-        Ok(Plan::one(code.source(), grid, THREADS, args))
+        Ok(Plan::one(code, grid, THREADS, args))
     }
 
     /// What places by tuples ask for.
@@ -295,7 +297,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     }
 }
 
-impl Planner for Scatter {
+impl PlannedFamily for ScatterFamily {
     fn name(&self) -> &'static str {
         "scatter"
     }
@@ -313,7 +315,7 @@ impl Planner for Scatter {
         }
         let name = if is_fold { "scatter_fold" } else { "scatter_last" };
         let mut offered = candidate(name.to_string(), REVISION, inputs, outputs, ns);
-        offered.in_place = Planner::in_place(self, &arranged, &offered.tactic);
+        offered.in_place = PlannedFamily::in_place(self, &arranged, &offered.tactic);
         vec![offered]
     }
 

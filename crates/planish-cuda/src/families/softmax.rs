@@ -1,14 +1,15 @@
 //! The family of softmax and its logarithm, along any axis.
 
+use planish_gpu::lines::Lines;
+use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{blocks, int};
 use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::normalize_axis;
 
 use crate::gpu::Gpu;
-use crate::lines::Lines;
-use crate::operands::{candidate, is_float, refuse, storage};
-use crate::space::{blocks, int};
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ const THREADS: usize = 256;
 const MAX_HELD: usize = 32;
 
 /// Softmax and LogSoftmax.
-pub(crate) struct Softmax;
+pub(crate) struct SoftmaxFamily;
 
 /// The axis, and whether the logarithm is wanted.
 fn wanted(problem: &Problem) -> Result<(usize, bool), KernelError> {
@@ -65,7 +66,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     let numbers = lines.args()?;
     int(x.span_bytes().max(y.span_bytes()) / 2)?;
     let text = include_str!("../../kernels/softmax.cu");
-    let source = Code::new("softmax.cu", text, "softmax", &numbers)
+    let source = KernelCode::new("softmax.cu", text, "softmax", &numbers)
         .define("T", storage(x)?)
         .define("U", storage(y)?)
         .define("IS_LOG", u8::from(log))
@@ -73,14 +74,13 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         .define("THREADS", sharers)
         .define("HELD", held)
         .define("V", lanes)
-        .define("N_OUT", axes.len())
-        .source();
+        .define("N_OUT", axes.len());
     let per_block = if along { THREADS / sharers } else { THREADS };
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(lines.n, per_block)?, 1, 1], THREADS as u32, args))
 }
 
-impl Planner for Softmax {
+impl PlannedFamily for SoftmaxFamily {
     fn name(&self) -> &'static str {
         "softmax"
     }
@@ -95,7 +95,7 @@ impl Planner for Softmax {
             let wants = vec![Want::inside(layout)];
             plan(&problem.with_layouts(&wants, &wants)).ok()?;
             let made = candidate(format!("softmax_{}", layout.name()), REVISION, wants.clone(), wants, ns);
-            let in_place = Planner::in_place(self, problem, &made.tactic);
+            let in_place = PlannedFamily::in_place(self, problem, &made.tactic);
             Some(Candidate { in_place, ..made })
         };
         layouts_for(&problem.outputs).filter_map(offer).collect()

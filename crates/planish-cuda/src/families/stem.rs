@@ -8,28 +8,25 @@ mod tile;
 mod tests;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_gpu::args::{self, ArgBytes};
+use planish_gpu::{codegen, kernel_args};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op::Op;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::DType;
 
 use self::tile::Tile;
 use super::conv::region::Convolution;
-use super::product::finish::Finish;
+use super::product::epilogue::TileEpilogueArgs;
 use super::product::{self, Math, Offer};
-use crate::args::{self, ArgBytes, kernel_args};
-use crate::backend::Cuda;
-use crate::codegen;
-use crate::driver::Module;
-use crate::family::{Family, Work, only};
-use crate::formats::Format;
+use crate::family::{Family, Ready, Work};
+use crate::formats::{Format, Packing};
 use crate::gpu::Gpu;
 use crate::launch::{self, Launch, Launches, Params};
 use crate::source::Source;
 
-const FINISH: &str = include_str!("../../kernels/finish.cuh");
-const BLOCK: &str = include_str!("../../kernels/finish_row.cuh");
+const EPILOGUE: &str = include_str!("../../kernels/epilogue.cuh");
+const BLOCK: &str = include_str!("../../kernels/epilogue_row.cuh");
 const KERNEL: &str = include_str!("../../kernels/stem.cu");
 
 const PREFIX: &str = "stem_";
@@ -43,7 +40,7 @@ const MAX_ROW: usize = 512;
 kernel_args! {
     /// What stem.cu is given. Spatial sizes are of depth, row and column.
     struct StemArgs {
-        finish: Finish,
+        epilogue: TileEpilogueArgs,
         sn: i64,
         sc: i32,
         ss: [i32; 3],
@@ -57,7 +54,7 @@ kernel_args! {
 }
 
 /// First layers.
-pub(crate) struct Stem;
+pub(crate) struct StemFamily;
 
 /// The problem without a cast of the image in front, and the image's own type.
 fn without_cast(problem: &Problem) -> Option<(Cow<'_, Problem>, DType)> {
@@ -142,7 +139,7 @@ fn found<'a>(problem: &'a Problem, tactic: &Tactic) -> Result<(First<'a>, Math, 
     Ok((first, math, tile))
 }
 
-impl Family for Stem {
+impl Family for StemFamily {
     fn name(&self) -> &'static str {
         "stem"
     }
@@ -167,24 +164,10 @@ impl Family for Stem {
         all
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (first, math, _) = found(problem, tactic)?;
-        let packs = first.convolution.weight;
-        match input == packs {
-            true => Format::Stem.pack_for(&first.problem.inputs[packs], math.dtype(), tactic, weight),
-            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
-        }
+        let input = first.convolution.weight;
+        Ok(Some(Packing { input, format: Format::Stem, dtype: math.dtype() }))
     }
 
     fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -193,8 +176,9 @@ impl Family for Stem {
             return Err(KernelError::unsupported(format!("{tactic} does not read {}", first.dtype)));
         };
         let First { problem, convolution, row, .. } = &first;
-        let ending = &convolution.ending;
-        let text = [&*args::text_of::<StemArgs>(), FINISH, &ending.text(problem)?, BLOCK, KERNEL].join("\n");
+        let epilogue = &convolution.epilogue;
+        let text =
+            [&*args::text_of::<StemArgs>(), EPILOGUE, &epilogue.text(problem)?, BLOCK, KERNEL].join("\n");
         let mut source = Source::new("stem.cu", text, "stem")
             .define("X_T", x_type)
             .define("TIN", math.name_in_c())
@@ -210,23 +194,16 @@ impl Family for Stem {
                 .define(&format!("S{name}"), convolution.axes[idx].stride)
                 .define(&format!("T{name}"), tile.size[idx]);
         }
-        Ok(vec![ending.define(source, problem, &convolution.rows())])
+        Ok(vec![epilogue.define(source, problem, &convolution.rows())])
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let (first, _, tile) = found(problem, tactic)?;
         let First { problem, convolution, row, .. } = &first;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
-        Format::Stem.expect(&problem.inputs[convolution.weight], tactic)?;
         let x = &problem.inputs[convolution.x];
         if x.span_bytes() >= 1 << 31 {
-            return refuse("an image of 2 GiB or more");
+            return ready.refuse("an image of 2 GiB or more");
         }
         let mut ss = [0; 3];
         for (to, from) in ss[3 - convolution.spatial..].iter_mut().zip(&x.strides[2..]) {
@@ -236,7 +213,7 @@ impl Family for Stem {
         let n_tiles = tiles.iter().product::<usize>() * convolution.n_images;
         let axes = &convolution.axes;
         let arguments = StemArgs {
-            finish: convolution.ending.finish(problem, &convolution.rows()),
+            epilogue: convolution.epilogue.args(problem, &convolution.rows()),
             sn: x.strides[0] as i64,
             sc: x.strides[1] as i32,
             ss,
@@ -248,8 +225,8 @@ impl Family for Stem {
             n: convolution.n as i32,
         };
         let params = Params::new().input(convolution.x).input(convolution.weight);
-        let params = convolution.ending.arguments(params).structure(&ArgBytes::of(&arguments));
-        let function = only(code)?.function("stem")?;
+        let params = convolution.epilogue.addresses(params).structure(&ArgBytes::of(&arguments));
+        let function = ready.module()?.function("stem")?;
         let shared = tile.shared_bytes(convolution, *row);
         let columns = convolution.n.div_ceil(tile.bn);
         // As many as there is room for go from tile to tile.

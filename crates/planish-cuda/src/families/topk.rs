@@ -1,15 +1,16 @@
 //! The family of TopK along lines that fit a block's shared memory.
 
+use planish_gpu::kernel_args;
+use planish_gpu::lines::Lines;
+use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{Divisor, blocks, divisors, int, ints, strides_along};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
-use crate::args::kernel_args;
 use crate::gpu::Gpu;
-use crate::lines::Lines;
-use crate::operands::{candidate, is_float, refuse, storage};
-use crate::space::{Divisor, blocks, divisors, int, ints, strides_along};
-use crate::steps::{Arg, Code, Plan, Planner, Slot};
+use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ kernel_args! {
 }
 
 /// TopK of floats and of i32.
-pub(crate) struct TopK;
+pub(crate) struct TopKFamily;
 
 fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     let ([node], [x, ..], [values, places]) =
@@ -83,12 +84,11 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         value_strides: strides_along(axes, 1)?,
         place_strides: strides_along(axes, 2)?,
     };
-    let source = Code::new("topk.cu", include_str!("../../kernels/topk.cu"), "topk", &numbers)
+    let source = KernelCode::new("topk.cu", include_str!("../../kernels/topk.cu"), "topk", &numbers)
         .define("T", storage(x)?)
         .define("LARGEST", u8::from(op.largest))
         .define("SIZE", x.dims[axis].next_power_of_two().max(2))
-        .define("N_OUT", axes.len())
-        .source();
+        .define("N_OUT", axes.len());
     let args = vec![
         Arg::Address(Slot::Input(0), 0),
         Arg::Address(Slot::Output(0), 0),
@@ -98,7 +98,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(lines.n, 1)?, 1, 1], 256, args))
 }
 
-impl Planner for TopK {
+impl PlannedFamily for TopKFamily {
     fn name(&self) -> &'static str {
         "topk"
     }

@@ -1,18 +1,15 @@
 //! Convolutions with wgmma: TMA gathers the pixels under one tap of many windows at once and fills
 //! padding with zeros. One group, whole chunks of channels; windows of 1x1 that miss no pixel are plain products.
 
-use std::sync::Arc;
-
-use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 use planish_op::window::PlacedAxis;
-use planish_tensor::Tensor;
 
 use super::conv::region::Convolution;
 use super::product::{Math, Offer};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
-use crate::backend::Cuda;
-use crate::driver::{Module, TensorMap, Windows};
-use crate::family::{Family, Work, only};
+use crate::driver::{TensorMap, Windows};
+use crate::family::{Family, Ready, Work};
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -24,7 +21,7 @@ const CHUNK: usize = 8;
 const MAX_STRIDE: usize = 8;
 
 /// Convolutions on Hopper's own units.
-pub(crate) struct WConv;
+pub(crate) struct WConvFamily;
 
 fn found(problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Math, Tile), KernelError> {
     let (math, tile) = wproduct::way_of(tactic, PREFIX)?;
@@ -104,14 +101,14 @@ fn weight_map(convolution: &Convolution, math: Math, tile: &Tile) -> TensorMap {
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
     let kind = if is_product(convolution) { 0 } else { convolution.spatial as u32 };
     let rows = convolution.rows();
-    Setting { problem, ending: &convolution.ending, rows, math, tile, kind, b_weight: true }
+    Setting { problem, epilogue: &convolution.epilogue, rows, math, tile, kind, b_weight: true }
 }
 
 /// What all candidates ask for. TMA wants its image aligned, so that one is not taken from inside another
 /// value.
 pub(super) fn offer(convolution: &Convolution, problem: &Problem, math: Math) -> Offer {
     let (inputs, outputs) = convolution.wants(problem, Want::dense(Layout::ChannelsLast));
-    Offer { inputs, outputs, packed: convolution.packed(problem, math) }
+    Offer { inputs, outputs, packed: Packing::of_inputs(Some(convolution.packing(math)), problem) }
 }
 
 /// Refused where weight and image do not lie as `offer` asks.
@@ -121,14 +118,13 @@ pub(super) fn expect_laid(
     math: Math,
     tactic: &Tactic,
 ) -> Result<(), KernelError> {
-    convolution.expect_packed(problem, math, tactic)?;
     match problem.inputs[convolution.x].is_dense(Layout::ChannelsLast) && suits(convolution, problem, math) {
         true => Ok(()),
         false => Err(KernelError::unsupported(format!("{tactic}: its input does not lie as TMA asks"))),
     }
 }
 
-impl Family for WConv {
+impl Family for WConvFamily {
     fn name(&self) -> &'static str {
         "wconv"
     }
@@ -145,20 +141,9 @@ impl Family for WConv {
         wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer, budget)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (convolution, math, _) = found(problem, tactic)?;
-        convolution.pack(problem, math, tactic, input, weight)
+        Ok(Some(convolution.packing(math)))
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -166,16 +151,11 @@ impl Family for WConv {
         Ok(vec![setting(&convolution, problem, math, tile).source()?])
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let (convolution, math, tile) = found(problem, tactic)?;
         expect_laid(&convolution, problem, math, tactic)?;
-        let module = only(code)?;
+        let module = ready.module()?;
         let each = |of: fn(&PlacedAxis) -> usize| convolution.along(of).map(|size| size as i32);
         let window = Window {
             size: each(|axis| axis.output),

@@ -1,18 +1,14 @@
 //! Matrix products with wgmma: rows of A with k innermost, and B packed, or stored with k innermost. Leading
 //! dimensions of A are further rows.
 
-use std::sync::Arc;
-
-use planish_kernel::{Budget, Candidate, KernelError, Layout, PackedWeight, Problem, Tactic, Want};
-use planish_tensor::Tensor;
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Want};
 
 use super::gemm::region::Product;
-use super::product::finish::Rows;
+use super::product::epilogue::Rows;
 use super::product::{Math, Offer};
 use super::wproduct::{self, Amount, Setting, Tile, Window};
-use crate::backend::Cuda;
-use crate::driver::Module;
-use crate::family::{Family, Work, only};
+use crate::family::{Family, Ready, Work};
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
@@ -22,7 +18,7 @@ const PREFIX: &str = "wgemm_";
 const CHUNK: usize = 8;
 
 /// Matrix products on Hopper's own units.
-pub(crate) struct WGemm;
+pub(crate) struct WGemmFamily;
 
 /// One product of two matrices.
 struct Posed {
@@ -62,11 +58,11 @@ impl Posed {
 
     fn setting<'a>(&'a self, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
         let b_weight = problem.inputs[self.product.b].constant;
-        Setting { problem, ending: &self.product.ending, rows: self.rows, math, tile, kind: 0, b_weight }
+        Setting { problem, epilogue: &self.product.epilogue, rows: self.rows, math, tile, kind: 0, b_weight }
     }
 }
 
-impl Family for WGemm {
+impl Family for WGemmFamily {
     fn name(&self) -> &'static str {
         "wgemm"
     }
@@ -79,25 +75,14 @@ impl Family for WGemm {
         let offer = Offer {
             inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
             outputs: vec![Want::inside(Layout::Plain)],
-            packed: posed.product.packed(problem, math),
+            packed: Packing::of_inputs(posed.product.packing(problem, math), problem),
         };
         wproduct::candidates(gpu, PREFIX, math, &posed.amount, &offer, budget)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (math, _) = wproduct::way_of(tactic, PREFIX)?;
-        Posed::of(problem)?.product.pack(problem, math, tactic, input, weight)
+        Ok(Posed::of(problem)?.product.packing(problem, math))
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -106,18 +91,12 @@ impl Family for WGemm {
         Ok(vec![posed.setting(problem, math, tile).source()?])
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let (math, tile) = wproduct::way_of(tactic, PREFIX)?;
         let posed = Posed::of(problem)?;
         let (a, b) = (posed.product.a, posed.product.b);
         let packs = posed.product.packs(problem);
-        posed.product.expect_packed(problem, math, tactic)?;
         let lies =
             problem.inputs[a].is_dense(Layout::Plain) && (packs || problem.inputs[b].is_dense(Layout::Plain));
         if !lies || problem.inputs[a].dtype != math.dtype() {
@@ -128,6 +107,6 @@ impl Family for WGemm {
         let map = |rows: usize, block: u32| wproduct::rows_map(math, amount.c, rows, tile.bk, block);
         let factors = [(a, map(amount.m, tile.bm)), (b, map(amount.n, tile.bn))];
         let setting = posed.setting(problem, math, tile);
-        setting.launch(cuda.gpu(), only(code)?, factors, &amount, Window::NONE)
+        setting.launch(cuda.gpu(), ready.module()?, factors, &amount, Window::NONE)
     }
 }

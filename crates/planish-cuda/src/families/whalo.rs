@@ -4,21 +4,18 @@
 
 mod piece;
 
-use std::sync::Arc;
-
-use planish_kernel::{Budget, Candidate, KernelError, PackedWeight, Problem, Tactic};
-use planish_tensor::Tensor;
+use planish_gpu::kernel_args;
+use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic};
 
 use self::piece::Piece;
 use super::conv::region::Convolution;
-use super::product::finish::Finish;
+use super::product::epilogue::TileEpilogueArgs;
 use super::product::{self, Math};
 use super::wconv;
 use super::wproduct::{self, Setting};
-use crate::args::kernel_args;
-use crate::backend::Cuda;
-use crate::driver::{Module, TensorMap};
-use crate::family::{Family, Work, only};
+use crate::driver::TensorMap;
+use crate::family::{Family, Ready, Work};
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::launch::{self, Launch, Launches};
 use crate::source::Source;
@@ -32,7 +29,7 @@ const REVISION: u32 = 2;
 kernel_args! {
     /// What whalo.cu is given. Sizes are along x, y, z; `tiles` are pieces of all images, `chunks` those of the channels.
     struct WHaloArgs {
-        finish: Finish,
+        epilogue: TileEpilogueArgs,
         n: i32,
         tiles_n: i32,
         tiles: i32,
@@ -44,7 +41,7 @@ kernel_args! {
 }
 
 /// Convolutions of stride 1 on Hopper's own units.
-pub(crate) struct WHalo;
+pub(crate) struct WHaloFamily;
 
 fn found(problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Math, Piece), KernelError> {
     let (math, piece) = product::half_way_of(tactic, PREFIX, Piece::named)?;
@@ -66,7 +63,7 @@ fn suits(convolution: &Convolution, problem: &Problem, math: Math) -> bool {
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, piece: &Piece) -> Setting<'a> {
     Setting {
         problem,
-        ending: &convolution.ending,
+        epilogue: &convolution.epilogue,
         rows: convolution.rows(),
         math,
         tile: piece.tile(),
@@ -92,7 +89,7 @@ fn weight_map(convolution: &Convolution, math: Math, piece: &Piece) -> TensorMap
     TensorMap::new(math.dtype(), &[c, n, taps], &[taps * c * 2, c * 2], &box_of, wproduct::swizzle(piece.bk))
 }
 
-impl Family for WHalo {
+impl Family for WHaloFamily {
     fn name(&self) -> &'static str {
         "whalo"
     }
@@ -121,20 +118,9 @@ impl Family for WHalo {
         wproduct::best_of(Piece::all(gpu, &work).into_iter().map(candidate).collect(), budget)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
         let (convolution, math, _) = found(problem, tactic)?;
-        convolution.pack(problem, math, tactic, input, weight)
+        Ok(Some(convolution.packing(math)))
     }
 
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -160,18 +146,12 @@ impl Family for WHalo {
         Ok(vec![setting.defines(source)])
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let (convolution, math, piece) = found(problem, tactic)?;
-        let refuse = |what: &str| Err(KernelError::unsupported(format!("{tactic}: {what}")));
         wconv::expect_laid(&convolution, problem, math, tactic)?;
         if !suits(&convolution, problem, math) {
-            return refuse("windows that do not overlap, or lie apart");
+            return ready.refuse("windows that do not overlap, or lie apart");
         }
         let size = convolution.along(|axis| axis.output);
         let extent = piece.extent();
@@ -179,10 +159,10 @@ impl Family for WHalo {
         let tiles = tiles_of.iter().product::<usize>() * convolution.n_images;
         let tiles_n = convolution.n.div_ceil(piece.bn as usize);
         if tiles * tiles_n >= 1 << 31 {
-            return refuse("2^31 tiles or more");
+            return ready.refuse("2^31 tiles or more");
         }
         let arguments = WHaloArgs {
-            finish: convolution.ending.finish(problem, &convolution.rows()),
+            epilogue: convolution.epilogue.args(problem, &convolution.rows()),
             n: convolution.n as i32,
             tiles_n: tiles_n as i32,
             tiles: tiles as i32,
@@ -196,7 +176,7 @@ impl Family for WHalo {
             (convolution.weight, weight_map(&convolution, math, &piece)),
         ];
         let params = setting(&convolution, problem, math, &piece).params(factors, &arguments);
-        let function = only(code)?.function("whalo")?;
+        let function = ready.module()?.function("whalo")?;
         let (threads, shared) = (piece.threads(), piece.shared_bytes(taps(&convolution)));
         let room = launch::room(cuda.gpu(), &function, threads, shared)?;
         // Blocks keep their columns and go from piece to piece; clusters have one.

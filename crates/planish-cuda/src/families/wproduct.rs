@@ -14,23 +14,24 @@ pub(super) use tile::Tile;
 
 use std::sync::Arc;
 
+use planish_gpu::args::{self, ArgBytes, Field};
+use planish_gpu::kernel_args;
+use planish_gpu::space::int;
 use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic};
 use planish_tensor::DType;
 
 use super::conv::region::Convolution;
-use super::product::finish::{Ending, Finish, Rows};
+use super::product::epilogue::{Rows, TileEpilogue, TileEpilogueArgs};
 use super::product::{self, Math, Offer};
-use crate::args::{self, ArgBytes, Field, kernel_args};
 use crate::driver::{Module, Swizzle, TensorMap};
 use crate::family::Work;
 use crate::gpu::Gpu;
 use crate::launch::{self, Launch, Launches, Params, Slot};
 use crate::source::Source;
-use crate::space::int;
 
-const FINISH: &str = include_str!("../../kernels/finish.cuh");
+const EPILOGUE: &str = include_str!("../../kernels/epilogue.cuh");
 const HOPPER: &str = include_str!("../../kernels/hopper.cuh");
-const BLOCK: &str = include_str!("../../kernels/finish_row.cuh");
+const BLOCK: &str = include_str!("../../kernels/epilogue_row.cuh");
 const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
@@ -56,9 +57,9 @@ kernel_args! {
 }
 
 impl Places {
-    pub(super) fn new(ending: &Ending, problem: &Problem, rows: &Rows) -> Places {
+    pub(super) fn new(epilogue: &TileEpilogue, problem: &Problem, rows: &Rows) -> Places {
         let size = rows.sizes.map(|size| size as i32);
-        Places { size, wanted: i32::from(!ending.is_linear(problem, rows)) }
+        Places { size, wanted: i32::from(!epilogue.is_linear(problem, rows)) }
     }
 }
 
@@ -71,7 +72,7 @@ impl Window {
 kernel_args! {
     /// What wproduct.cu is given: sizes of the product, its tiles, and how its windows lie.
     struct WProductArgs {
-        finish: Finish,
+        epilogue: TileEpilogueArgs,
         places: Places,
         m: i32,
         n: i32,
@@ -150,7 +151,7 @@ pub(super) fn swizzle(bk: u32) -> Swizzle {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting<'a> {
     pub(super) problem: &'a Problem,
-    pub(super) ending: &'a Ending,
+    pub(super) epilogue: &'a TileEpilogue,
     pub(super) rows: Rows,
     pub(super) math: Math,
     pub(super) tile: Tile,
@@ -164,14 +165,14 @@ impl Setting<'_> {
     /// The text with what follows the accumulators, in front of a kernel.
     pub(super) fn text<A: Field + Default>(&self, kernel: &str) -> Result<String, KernelError> {
         let products = tile::products(self.tile.bn, self.math.name_in_c());
-        let ending = self.ending.text(self.problem)?;
+        let epilogue = self.epilogue.text(self.problem)?;
         let structures = args::text_of::<A>();
-        Ok([&*structures, FINISH, HOPPER, &ending, &products, BLOCK, TILE, kernel].join("\n"))
+        Ok([&*structures, EPILOGUE, HOPPER, &epilogue, &products, BLOCK, TILE, kernel].join("\n"))
     }
 
     /// The settings that kernels share.
     pub(super) fn defines(&self, source: Source) -> Source {
-        let residual = self.ending.epilogue().residual;
+        let residual = self.epilogue.residual();
         // Wide tiles have no registers left for residuals that wait.
         let early = (self.tile.split > 1 || self.tile.bn <= 64)
             && residual.is_some_and(|residual| {
@@ -184,7 +185,7 @@ impl Setting<'_> {
             .define("SPLIT", self.tile.split)
             .define("MIN_BLOCKS", self.tile.blocks)
             .define("EARLY", u32::from(early));
-        self.ending.define(source, self.problem, &self.rows)
+        self.epilogue.define(source, self.problem, &self.rows)
     }
 
     pub(super) fn source(&self) -> Result<Source, KernelError> {
@@ -199,7 +200,7 @@ impl Setting<'_> {
     pub(super) fn params(&self, factors: [(usize, TensorMap); 2], own: &impl Field) -> Params {
         let [(a, map_a), (b, map_b)] = factors;
         let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);
-        self.ending.arguments(params).structure(&ArgBytes::of(own))
+        self.epilogue.addresses(params).structure(&ArgBytes::of(own))
     }
 
     /// The launch: both factors with their maps, sizes of the product (`k` of one tap), and the windows.
@@ -216,8 +217,8 @@ impl Setting<'_> {
         let tiles = amount.m.div_ceil(tile.bm as usize) * tiles_n;
         let tap_chunks = amount.c.div_ceil(tile.bk as usize);
         let arguments = WProductArgs {
-            finish: self.ending.finish(self.problem, &self.rows),
-            places: Places::new(self.ending, self.problem, &self.rows),
+            epilogue: self.epilogue.args(self.problem, &self.rows),
+            places: Places::new(self.epilogue, self.problem, &self.rows),
             m: int(amount.m)?,
             n: int(amount.n)?,
             tiles_n: int(tiles_n)?,

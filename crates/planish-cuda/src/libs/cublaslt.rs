@@ -8,7 +8,6 @@ mod ask;
 mod shape;
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use cudarc::cublaslt::sys::cublasLtHandle_t;
 use planish_kernel::{
@@ -17,19 +16,18 @@ use planish_kernel::{
 
 use self::ask::{Algorithm, Asked, Functions};
 use self::shape::Shape;
+use super::offered;
 use crate::backend::Cuda;
-use crate::driver::{Module, Stream};
+use crate::driver::Stream;
 use crate::error::CudaError;
-use crate::family::{Family, Work};
+use crate::families::product::Offer;
+use crate::family::{Family, Ready, Work};
 use crate::find::Which;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
 /// What the names of tactics begin with.
 const PREFIX: &str = "cublaslt_";
-const REVISION: u32 = 1;
-/// What each further place in the heuristic's list costs in the price that is only predicted.
-const PLACE_PRICE: f64 = 0.02;
 
 /// The library's handle of one device. It may be used from any number of threads.
 #[derive(Debug)]
@@ -70,9 +68,9 @@ impl Drop for Handle {
 }
 
 /// Matrix products by the library.
-pub(crate) struct CublasLt;
+pub(crate) struct CublasLtFamily;
 
-impl Family for CublasLt {
+impl Family for CublasLtFamily {
     fn name(&self) -> &'static str {
         "cublaslt"
     }
@@ -98,16 +96,12 @@ impl Family for CublasLt {
         let gpu = cuda.gpu();
         let bytes = problem.traffic_bytes() as f64;
         let price = gpu.roofline_ns(shape.flops(), gpu.flops(problem.numeric.element), bytes);
-        let candidate = |(place, (algorithm, _)): (usize, (Algorithm, usize))| Candidate {
-            tactic: Tactic::new(format!("{PREFIX}{}", algorithm.name()), REVISION),
+        let offer = Offer {
             inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
             outputs: vec![Want::dense(Layout::Plain)],
             packed: vec![None; problem.inputs.len()],
-            predicted_ns: price * (1.0 + PLACE_PRICE * place as f64),
-            in_place: Vec::new(),
-            slow: false,
         };
-        found.into_iter().enumerate().map(candidate).collect()
+        offered(&offer, PREFIX, found.iter().map(|(algorithm, _)| algorithm.name()), price)
     }
 
     fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {
@@ -118,13 +112,8 @@ impl Family for CublasLt {
         Some(Which::CublasLt)
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        _code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let handle = cuda.cublaslt()?;
         let shape = Shape::of(problem)?;
         let asked = Asked::new(&handle.functions, &shape)?;

@@ -16,8 +16,8 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as What, cudnnHandle_t,
 };
 use planish_kernel::{
-    Address, Budget, Call, Candidate, Device, KernelError, KernelErrorKind, Layout, Memory, Operand,
-    PackedWeight, Problem, QueueOptions, Tactic, Want,
+    Address, Budget, Call, Candidate, Device, KernelError, KernelErrorKind, Layout, Memory, Operand, Problem,
+    QueueOptions, Tactic, Want,
 };
 use planish_tensor::Tensor;
 
@@ -25,19 +25,19 @@ use self::descriptor::{Descriptor, Functions, Making};
 use self::engine::Engine;
 use self::graph::uid;
 use self::shape::{Bias, Shape};
+use super::offered;
 use crate::backend::Cuda;
-use crate::driver::{Module, Stream};
+use crate::driver::Stream;
 use crate::error::CudaError;
-use crate::family::{Family, Work};
+use crate::families::product::Offer;
+use crate::family::{Family, Ready, Work};
 use crate::find::Which;
+use crate::formats::Packing;
 use crate::gpu::Gpu;
 use crate::source::Source;
 
 /// What the names of tactics begin with.
 const PREFIX: &str = "cudnn_";
-const REVISION: u32 = 1;
-/// What each further place in the heuristic's list costs in the price that is only predicted.
-const PLACE_PRICE: f64 = 0.02;
 /// The most workspace that an engine may ask for.
 const MAX_WORKSPACE: usize = 256 << 20;
 
@@ -85,7 +85,7 @@ impl Drop for Handle {
 }
 
 /// Convolutions by the library.
-pub(crate) struct Cudnn;
+pub(crate) struct CudnnFamily;
 
 /// How the library takes a problem's inputs: images channels-last.
 fn wants(problem: &Problem, shape: &Shape) -> Vec<Want> {
@@ -104,7 +104,7 @@ fn laid(problem: &Problem, shape: &Shape) -> Problem {
     problem.with_layouts(&wants(problem, shape), &outputs)
 }
 
-impl Family for Cudnn {
+impl Family for CudnnFamily {
     fn name(&self) -> &'static str {
         "cudnn"
     }
@@ -130,60 +130,30 @@ impl Family for Cudnn {
         let gpu = cuda.gpu();
         let bytes = problem.traffic_bytes() as f64;
         let price = gpu.roofline_ns(shape.flops(), gpu.flops(shape.element), bytes);
-        let mut packed = vec![None; problem.inputs.len()];
-        packed[shape.weight] = Some(shape.format().name());
-        let candidate = |(place, engine): (usize, Engine)| Candidate {
-            tactic: Tactic::new(format!("{PREFIX}{}", engine.name()), REVISION),
-            inputs: inputs.clone(),
-            outputs: vec![Want::dense(Layout::ChannelsLast)],
-            packed: packed.clone(),
-            predicted_ns: price * (1.0 + PLACE_PRICE * place as f64),
-            in_place: Vec::new(),
-            slow: false,
-        };
-        found.into_iter().enumerate().map(candidate).collect()
+        let packed = Packing::of_inputs(Some(shape.packing()), problem);
+        let offer = Offer { inputs, outputs: vec![Want::dense(Layout::ChannelsLast)], packed };
+        offered(&offer, PREFIX, found.iter().map(Engine::name), price)
     }
 
     fn needs(&self) -> Option<Which> {
         Some(Which::Cudnn)
     }
 
-    fn packs(&self) -> bool {
-        true
-    }
-
-    fn pack(
-        &self,
-        _gpu: &Gpu,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        let shape = Shape::of(problem)?;
-        if input != shape.weight {
-            return Err(KernelError::unsupported(format!("{tactic} packs its weight alone")));
-        }
-        shape.format().pack_for(&problem.inputs[input], shape.dtype, tactic, weight)
+    fn packing(&self, problem: &Problem, _tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
+        Ok(Some(Shape::of(problem)?.packing()))
     }
 
     fn sources(&self, _: &Gpu, _: &Problem, _: &Tactic) -> Result<Vec<Source>, KernelError> {
         Ok(Vec::new())
     }
 
-    fn prepare(
-        &self,
-        cuda: &Cuda,
-        problem: &Problem,
-        tactic: &Tactic,
-        _code: &[Arc<Module>],
-    ) -> Result<Box<dyn Work>, KernelError> {
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        let Ready { cuda, problem, tactic, .. } = *ready;
         let engine = tactic.name.strip_prefix(PREFIX).and_then(Engine::named).ok_or_else(|| {
             let message = format!("`{}` names no engine; rebuild the plan", tactic.name);
             KernelError::new(KernelErrorKind::NoSuchTactic, message)
         })?;
         let shape = Shape::of(problem)?;
-        shape.format().expect(&problem.inputs[shape.weight], tactic)?;
         let handle = cuda.cudnn()?;
         let (plan, workspace) = handle.with(|raw| {
             let graph = graph::graph(&handle.functions, raw, problem, &shape)?;

@@ -2,3 +2,20 @@
 
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
+
+use planish_kernel::Candidate;
+
+use crate::families::product::Offer;
+
+/// Raised when tactics of the libraries mean something else.
+const REVISION: u32 = 1;
+/// What each further place in a library's list costs in the price that is only predicted.
+const PLACE_PRICE: f64 = 0.02;
+
+/// A candidate for each algorithm that a library proposes, best first; the first is expected to take `ns`.
+fn offered(offer: &Offer, prefix: &str, names: impl Iterator<Item = String>, ns: f64) -> Vec<Candidate> {
+    let candidate = |(place, name): (usize, String)| {
+        offer.candidate(format!("{prefix}{name}"), REVISION, ns * (1.0 + PLACE_PRICE * place as f64))
+    };
+    names.enumerate().map(candidate).collect()
+}

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
+use planish_gpu::plan::{Arg, Plan, Slot};
 use planish_testing::Fenced;
 
+use crate::planned::source_of;
 use crate::source::{PRELUDE, Source};
-use crate::steps::{Arg, Plan, Slot};
 
 const SHIM: &str = include_str!("shim.h");
 const TAIL: &str = include_str!("tail.h");
@@ -87,7 +88,7 @@ pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 
         if step.grid.contains(&0) {
             continue;
         }
-        let entry = compiled(&plan.sources[step.source]);
+        let entry = compiled(&source_of(&plan.sources[step.source]));
         let mut values: Vec<Vec<u64>> = Vec::new();
         for arg in &step.args {
             values.push(match arg {

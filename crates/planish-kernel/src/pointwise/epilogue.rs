@@ -1,6 +1,12 @@
-//! Epilogues: what a matrix product or convolution still has to do with each of its sums.
+//! Epilogues: what a matrix product or convolution still has to do with each of its accumulators.
+//!
+//! [`Epilogue`] is the one description, for every backend. Each lowers it to what its kernels take, and those forms
+//! differ in kind: the CPU's micro-kernels take addresses and bounds (`EpilogueCall`) and run the program over finished
+//! blocks, the GPU's generated kernels take the program as text with the operands' strides (`TileEpilogue` after tiles
+//! of products, `EpilogueCode` after kernels that make one result at a time).
 
 use planish_op::Op;
+use planish_tensor::Tensor;
 
 use super::ops::{Binary, Inst, Kind, Reg, Scalar};
 use super::{Program, Source};
@@ -44,6 +50,26 @@ impl Epilogue {
     /// the residual.
     pub fn stored(problem: &Problem, main: u32) -> Result<Epilogue, KernelError> {
         Epilogue::after(problem, main, Program::stored_epilogue(problem, main)?)
+    }
+
+    /// The epilogue of a region's first node, a convolution, made by [`Epilogue::of`] or [`Epilogue::stored`]. A bias
+    /// that is a constant of the region, as those of one channel are, is taken out of the program and comes beside it.
+    pub fn of_conv(
+        problem: &Problem,
+        of: impl Fn(&Problem, u32) -> Result<Epilogue, KernelError>,
+    ) -> Result<(Epilogue, Option<&Tensor>), KernelError> {
+        let node = problem.region.nodes.first();
+        let Some(bias) = node.and_then(|node| problem.region.constant(node.inputs.get(2).copied().flatten()))
+        else {
+            return Ok((of(problem, 0)?, None));
+        };
+        let mut bare = problem.clone();
+        bare.region.nodes[0].inputs.truncate(2);
+        let epilogue = of(&bare, 0)?;
+        match epilogue.bias {
+            None => Ok((epilogue, Some(bias))),
+            Some(_) => Err(KernelError::unsupported("two biases after a convolution")),
+        }
     }
 
     fn after(problem: &Problem, main: u32, program: Program) -> Result<Epilogue, KernelError> {

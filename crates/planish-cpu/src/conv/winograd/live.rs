@@ -11,7 +11,7 @@ use super::algebra::{Axis, AxisKind, Four, One, POINTS, TAPS, Two};
 use super::{Block, Kind, Winograd, spread};
 use crate::conv::{ConvCall, even_part};
 use crate::gemm::table::Tile;
-use crate::gemm::tile::{Finish, TileCall};
+use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::simd::{Simd, SimdKernel};
 
 /// Bytes of transformed weights at a time: a quarter of the second cache.
@@ -140,7 +140,7 @@ impl Winograd {
                                 m: tile_rows.len(),
                                 n,
                                 accumulate: tap > 0 || c > 0,
-                                finish: Finish::NONE,
+                                epilogue: EpilogueCall::NONE,
                             });
                         }
                         advance(table, rows.len(), zeros, block.point_stride as isize);

@@ -28,21 +28,28 @@ pub(super) struct InputTile {
     pub(super) cols: Range<usize>,
 }
 
-impl SimdKernel for InputTiles<'_> {
-    type Output = ();
+/// Tiles are transformed by the plan's kind.
+macro_rules! by_kind {
+    ($($tiles:ident)*) => {$(
+        impl SimdKernel for $tiles<'_> {
+            type Output = ();
 
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        // SAFETY: whoever made it grants the pixels and the points' memory.
-        unsafe {
-            match self.plan.kind {
-                Kind::Two => self.transform::<S, Two, Two>(s),
-                Kind::Four => self.transform::<S, Four, Four>(s),
-                Kind::Row => self.transform::<S, One, Four>(s),
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) {
+                // SAFETY: whoever made it grants the pixels, the points' memory, bias and residual.
+                unsafe {
+                    match self.plan.kind {
+                        Kind::Two => self.transform::<S, Two, Two>(s),
+                        Kind::Four => self.transform::<S, Four, Four>(s),
+                        Kind::Row => self.transform::<S, One, Four>(s),
+                    }
+                }
             }
         }
-    }
+    )*};
 }
+
+by_kind!(InputTiles OutputTiles);
 
 impl InputTiles<'_> {
     #[inline(always)]
@@ -176,22 +183,6 @@ pub(super) struct OutputTile {
     /// How much of the tile is inside the image.
     pub(super) rows: usize,
     pub(super) cols: usize,
-}
-
-impl SimdKernel for OutputTiles<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        // SAFETY: whoever made it grants products, pixels, bias and residual.
-        unsafe {
-            match self.plan.kind {
-                Kind::Two => self.transform::<S, Two, Two>(s),
-                Kind::Four => self.transform::<S, Four, Four>(s),
-                Kind::Row => self.transform::<S, One, Four>(s),
-            }
-        }
-    }
 }
 
 impl OutputTiles<'_> {

@@ -1,16 +1,16 @@
 //! The launches of each form of attention.
 
+use planish_gpu::codegen::storage_type;
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{blocks, int, ints};
 use planish_kernel::{KernelError, Problem};
 use planish_tensor::DType;
 
 use super::Form;
 use super::wanted::{Wanted, wanted};
-use crate::args::kernel_args;
-use crate::codegen::storage_type;
 use crate::gpu::Gpu;
-use crate::operands::{refuse, storage};
-use crate::space::{blocks, int, ints};
-use crate::steps::{Arg, Code, Plan, Slot};
 
 /// The most features that registers of one warp hold sums of, and of eight warps.
 const MAX_FEATURES: usize = 128;
@@ -184,7 +184,7 @@ fn code(
     wanted: &Wanted,
     form: Form,
     numbers: &AttentionArgs,
-) -> Result<Code, KernelError> {
+) -> Result<KernelCode, KernelError> {
     let (size, value_size) = (wanted.q.1.sizes[3], wanted.v.1.sizes[3]);
     let (d, dv) = (size.next_multiple_of(form.round()), value_size.next_multiple_of(form.round()));
     let common = include_str!("../../../kernels/attention.cuh");
@@ -205,7 +205,7 @@ fn code(
         return refuse(format!("attention of {}", wanted.dtype));
     };
     let is_bool = wanted.mask.is_some_and(|(idx, ..)| problem.inputs[idx].dtype == DType::Bool);
-    let code = Code::new(file, &format!("{common}\n{text}"), "attention", numbers)
+    let code = KernelCode::new(file, &format!("{common}\n{text}"), "attention", numbers)
         .define("T", element)
         .define("MASK_T", mask_type)
         .define("HAS_MASK", u8::from(wanted.mask.is_some()))
@@ -290,7 +290,7 @@ pub(super) fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, Ker
         _ => (1, wanted.n_keys()),
     };
     let numbers = AttentionArgs::of(&wanted, parts, keys_of_part)?;
-    let source = code(problem, &wanted, form, &numbers)?.source();
+    let source = code(problem, &wanted, form, &numbers)?;
     let mut args = operands(&wanted);
     let together = matches!(form, Form::Grouped { together: true, .. });
     if let Form::Wide { .. } | Form::Grouped { .. } = form {
@@ -328,10 +328,9 @@ fn join(wanted: &Wanted, parts: usize, dv: usize) -> Result<Plan, KernelError> {
         y: HeadStrides::of(wanted.out.1.strides)?,
     };
     let text = include_str!("../../../kernels/attention_join.cu");
-    let source = Code::new("attention_join.cu", text, "attention_join", &numbers)
+    let source = KernelCode::new("attention_join.cu", text, "attention_join", &numbers)
         .define("T", storage_type(wanted.dtype).unwrap_or("float"))
-        .define("DV", dv)
-        .source();
+        .define("DV", dv);
     let args = vec![
         Arg::Address(Slot::Workspace, 0),
         Arg::Address(Slot::Output(wanted.out.0), 0),
@@ -355,7 +354,7 @@ fn any(problem: &Problem, wanted: &Wanted) -> Result<Plan, KernelError> {
             n_chunks: int(chunks)?,
             ..AttentionArgs::of(wanted, 1, wanted.n_keys())?
         };
-        let source = code(problem, wanted, Form::Any, &numbers)?.source();
+        let source = code(problem, wanted, Form::Any, &numbers)?;
         let mut args = operands(wanted);
         let optional = |slot: Option<Slot>| slot.map_or(Arg::Nothing, |slot| Arg::Address(slot, 0));
         args.push(optional(wanted.past.map(|past| Slot::Input(past.0.0))));
@@ -380,9 +379,8 @@ fn any(problem: &Problem, wanted: &Wanted) -> Result<Plan, KernelError> {
             y: HeadStrides::of(heads.strides)?,
         };
         let text = include_str!("../../../kernels/attention_present.cu");
-        let source = Code::new("attention_present.cu", text, "attention_present", &numbers)
-            .define("T", storage_type(wanted.dtype).unwrap_or("float"))
-            .source();
+        let source = KernelCode::new("attention_present.cu", text, "attention_present", &numbers)
+            .define("T", storage_type(wanted.dtype).unwrap_or("float"));
         let args = vec![
             Arg::Address(Slot::Input(fresh.0), 0),
             past.map_or(Arg::Nothing, |past| Arg::Address(Slot::Input(past.0), 0)),

@@ -1,15 +1,16 @@
 //! Attention against the reference: masks, causes, groups, sizes around the tiles.
 
+use ::planish_op as op;
+use planish_gpu::operands::candidate;
+use planish_gpu::plan::Plan;
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want};
-use planish_op as op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::attention::attention;
 use planish_testing::{Random, Sample, Tolerance, problems};
 
-use super::{Attention, Form};
+use super::{AttentionFamily, Form};
 use crate::gpu::Gpu;
-use crate::operands::candidate;
-use crate::steps::{Plan, Planner};
+use crate::planned::PlannedFamily;
 use crate::trial;
 
 /// Weights are rounded to the operands' type before they meet the values: half a unit in the last place of bf16
@@ -29,7 +30,7 @@ fn tolerance(dtype: DType) -> Tolerance {
 #[test]
 fn samples_are_attended() {
     for problem in problems::attention::samples() {
-        trial::check(&Attention, &problem, 5, tolerance(problem.outputs[0].dtype));
+        trial::check(&AttentionFamily, &problem, 5, tolerance(problem.outputs[0].dtype));
     }
 }
 
@@ -45,14 +46,14 @@ fn heads_in_rows_and_groups_of_them() {
         };
         let sample = Sample::op(attention, 4).typed(dtype, &[2, 21, 4 * 16]).typed(dtype, &[2, 33, 2 * 16]);
         let sample = sample.typed(dtype, &[2, 33, 2 * 24]).typed(dtype, &[21, 33]);
-        trial::check(&Attention, &sample.problem(), 5, tolerance(dtype));
+        trial::check(&AttentionFamily, &sample.problem(), 5, tolerance(dtype));
     }
 }
 
 /// One form, whatever its price.
 struct Only(Form);
 
-impl Planner for Only {
+impl PlannedFamily for Only {
     fn name(&self) -> &'static str {
         "attention"
     }
@@ -64,7 +65,7 @@ impl Planner for Only {
     }
 
     fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
-        Planner::plan(&Attention, gpu, problem, tactic)
+        PlannedFamily::plan(&AttentionFamily, gpu, problem, tactic)
     }
 }
 
@@ -103,7 +104,7 @@ fn every_stage_of_the_scores_and_lengths() {
         let mut inputs: Vec<Tensor> =
             problem.inputs[..4].iter().map(|at| numbers.tensor(at.dtype, &at.dims, 2.0)).collect();
         inputs.push(Tensor::vector(vec![140i64, 9]));
-        trial::check_on(&Attention, &problem, &inputs, WEIGHTS_F32);
+        trial::check_on(&AttentionFamily, &problem, &inputs, WEIGHTS_F32);
     }
 }
 

@@ -1,11 +1,10 @@
 //! What an attention's operands say: heads, strides, masks, the past, and which results are wanted.
 
+use planish_gpu::operands::is_float;
 use planish_kernel::attention::{Heads, mask_strides};
 use planish_kernel::{Operand, Problem, Ref};
 use planish_op::Op;
 use planish_tensor::DType;
-
-use crate::operands::is_float;
 
 /// An operand by its place among the problem's, and how it lies.
 pub(super) type At = (usize, Heads);

@@ -1,14 +1,14 @@
 //! Regions as convolutions: which operand is what, sizes, layouts, and how weights are packed.
 
-use planish_kernel::{KernelError, Layout, PackedWeight, Problem, Ref, Tactic, Want};
+use planish_kernel::{KernelError, Layout, Problem, Ref, Want};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
-use planish_tensor::{Dim, Tensor};
+use planish_tensor::Dim;
 
 use super::{ConvArgs, Pixels};
-use crate::families::product::finish::{Ending, Rows, ending};
+use crate::families::product::epilogue::{Rows, TileEpilogue};
 use crate::families::product::{Math, Products, Way};
-use crate::formats::Format;
+use crate::formats::{Format, Packing};
 
 /// An axis of size 1 under a window of one tap.
 const TRIVIAL_AXIS: PlacedAxis =
@@ -27,7 +27,7 @@ pub(in crate::families) struct Convolution {
     /// Inputs of the region.
     pub(in crate::families) x: usize,
     pub(in crate::families) weight: usize,
-    pub(in crate::families) ending: Ending,
+    pub(in crate::families) epilogue: TileEpilogue,
     pub(in crate::families) spatial: usize,
 }
 
@@ -68,8 +68,8 @@ impl Convolution {
         if size(&out) >= 1 << 31 || size(x_dims) >= 1 << 31 || size(w_dims) >= 1 << 31 {
             return Err(refuse("2^31 elements or more"));
         }
-        let ending = ending(problem, 2)?;
-        Ok(Convolution { n_images: x_dims[0], groups, c, n, axes, x, weight, ending, spatial })
+        let epilogue = TileEpilogue::of(problem)?;
+        Ok(Convolution { n_images: x_dims[0], groups, c, n, axes, x, weight, epilogue, spatial })
     }
 
     pub(in crate::families) fn n_taps(&self) -> usize {
@@ -103,36 +103,10 @@ impl Convolution {
         self.k().next_multiple_of(math.per_chunk())
     }
 
-    /// The format of the weight for each input; it is the same for every tile.
-    pub(in crate::families) fn packed(&self, problem: &Problem, math: Math) -> Vec<Option<String>> {
-        let mut packed = vec![None; problem.inputs.len()];
-        packed[self.weight] = Some(format_of(math).name());
-        packed
-    }
-
-    /// Refused where the weight is not packed so.
-    pub(in crate::families) fn expect_packed(
-        &self,
-        problem: &Problem,
-        math: Math,
-        tactic: &Tactic,
-    ) -> Result<(), KernelError> {
-        format_of(math).expect(&problem.inputs[self.weight], tactic)
-    }
-
-    /// The weight as all convolutions on tensor cores read it.
-    pub(in crate::families) fn pack(
-        &self,
-        problem: &Problem,
-        math: Math,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        match input == self.weight {
-            true => format_of(math).pack_for(&problem.inputs[input], math.dtype(), tactic, weight),
-            false => Err(KernelError::unsupported(format!("{tactic} packs its weight alone"))),
-        }
+    /// The weight as all convolutions on tensor cores read it; it is the same for every tile.
+    pub(in crate::families) fn packing(&self, math: Math) -> Packing {
+        let format = Format::Conv { per_chunk: math.per_chunk() };
+        Packing { input: self.weight, format, dtype: math.dtype() }
     }
 
     /// The image as `image` says, those of the output's sizes channels-last, and the rest dense.
@@ -165,7 +139,7 @@ impl Convolution {
         pixels: &Pixels,
     ) -> Result<ConvArgs, KernelError> {
         Ok(ConvArgs {
-            finish: self.ending.finish(problem, &self.rows()),
+            epilogue: self.epilogue.args(problem, &self.rows()),
             sn: pixels.image as i64,
             sc: pixels.channel as i64,
             ss: pixels.axes.map(|stride| stride as i64),
@@ -184,9 +158,4 @@ impl Convolution {
             cut: self.products(way).cut()?,
         })
     }
-}
-
-/// How weights are packed for a number type.
-fn format_of(math: Math) -> Format {
-    Format::Conv { per_chunk: math.per_chunk() }
 }

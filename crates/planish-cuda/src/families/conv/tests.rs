@@ -1,25 +1,26 @@
 //! Convolutions as problems: what is offered, packing there and back, and the text of kernels.
 
+use ::planish_op as op;
 use planish_kernel::{Budget, Layout, Ref, RegionNode};
-use planish_op as op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::conv::{conv as sample, samples};
 
 use super::*;
+use crate::family::pack;
 
 #[test]
 fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
     for gpu in Gpu::every_architecture() {
         for problem in samples() {
-            let found = Conv.candidates(&gpu, &problem, &Budget::USUAL);
+            let found = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             assert_eq!(found.is_empty(), bf16_before_ampere, "{} on {}", problem.key(), gpu.name);
             for candidate in found {
                 let arranged = problem.for_candidate(&candidate);
-                let sources = Conv.sources(&gpu, &arranged, &candidate.tactic).unwrap();
+                let sources = ConvFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 assert_eq!(sources.len(), 1);
                 assert!(
-                    sources[0].full_text().contains("conv(const void* x, const void* w, FINISH_ARGUMENTS")
+                    sources[0].full_text().contains("conv(const void* x, const void* w, EPILOGUE_ARGUMENTS")
                 );
             }
         }
@@ -31,23 +32,23 @@ fn packing_is_a_permutation_with_padding() {
     let gpu = Gpu::known("h200").unwrap();
     // 3 channels and 5 taps: rows of 15 elements in 16.
     let problem = sample(DType::F32, &[1, 3, 9], 2, &[5], |_| {});
-    let tactic = Conv.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
+    let tactic = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[2, 3, 5], (0..30).map(|idx| idx as f32).collect::<Vec<_>>()).unwrap();
-    let packed = Conv.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&ConvFamily, &problem, &tactic, 1, &weight).unwrap();
     assert_eq!(packed.bytes.len(), 2 * 16 * 4);
     let at = |idx: usize| f32::from_ne_bytes(packed.bytes[4 * idx..4 * idx + 4].try_into().unwrap());
     // Row 1, tap 2, channel 0 is element (1, 0, 2).
     assert_eq!(at(16 + 2 * 3), 15.0 + 2.0);
     assert_eq!(at(15), 0.0);
     assert_eq!(crate::unpack(&packed.format, DType::F32, &[2, 3, 5], &packed.bytes).unwrap(), weight);
-    assert!(Conv.pack(&gpu, &problem, &tactic, 2, &weight).is_err());
+    assert!(pack(&ConvFamily, &problem, &tactic, 2, &weight).is_err());
 }
 
 #[test]
 fn few_channels_can_be_read_where_they_lie_outermost() {
     let gpu = Gpu::known("h200").unwrap();
     let problem = sample(DType::F16, &[1, 3, 32, 32], 64, &[7, 7], |conv| conv.strides = vec![2, 2]);
-    let found = Conv.candidates(&gpu, &problem, &Budget::USUAL);
+    let found = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL);
     let plain = found.iter().find(|candidate| candidate.tactic.name.starts_with("conv_plain_")).unwrap();
     assert_eq!(plain.inputs[0], Want::inside(Layout::Plain));
     assert_eq!(plain.outputs[0], Want::inside(Layout::ChannelsLast));
@@ -68,9 +69,9 @@ fn a_program_after_the_sum_becomes_part_of_the_text() {
     problem.region.n_inputs = 4;
     problem.region.outputs = vec![Ref::Node { node: 2, output: 0 }];
     problem.inputs.push(Operand::dense(DType::F16, &[1, 16, 1, 1], Layout::Plain));
-    let candidate = Conv.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
+    let candidate = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);
-    let text = Conv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
+    let text = ConvFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     assert!(text.contains("pl_sigmoid(v0)"), "{text}");
     assert!(text.contains("load8_float<f16>(e0, a.extra[0], f.extra[0], at, n, count);"));
     assert!(text.contains("#define EXTRA_ARGUMENTS const void* e0, \n"));
@@ -81,7 +82,7 @@ fn other_regions_are_left_alone() {
     let gpu = Gpu::known("h200").unwrap();
     let mut problem = sample(DType::F16, &[1, 16, 8, 8], 16, &[3, 3], |_| {});
     problem.inputs[1].constant = false;
-    assert!(Conv.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
+    assert!(ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
     problem.region.nodes.remove(0);
-    assert!(Conv.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
+    assert!(ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
 }

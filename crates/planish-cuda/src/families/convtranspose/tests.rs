@@ -2,7 +2,7 @@
 
 use planish_testing::{Tolerance, problems};
 
-use super::ConvTranspose;
+use super::ConvTransposeFamily;
 use crate::trial;
 
 /// Sums of up to a few hundred products in f32.
@@ -11,6 +11,6 @@ const SUMS: Tolerance = Tolerance { relative: 3e-5, absolute: 3e-5 };
 #[test]
 fn samples_are_convolved() {
     for problem in problems::convtranspose::samples() {
-        trial::check(&ConvTranspose, &problem, 5, SUMS);
+        trial::check(&ConvTransposeFamily, &problem, 5, SUMS);
     }
 }

@@ -4,9 +4,10 @@ use planish_kernel::Budget;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Random, Tolerance, problems};
 
-use super::{Depthwise, PACKED};
+use super::{DepthwiseFamily, PACKED};
+use crate::family::pack;
 use crate::gpu::Gpu;
-use crate::steps::Planner;
+use crate::planned::PlannedFamily;
 use crate::trial;
 
 /// Sums of up to fifty products in f32.
@@ -15,7 +16,7 @@ const SUMS: Tolerance = Tolerance { relative: 2e-5, absolute: 1e-5 };
 #[test]
 fn samples_are_convolved() {
     for problem in problems::depthwise::samples() {
-        trial::check(&Depthwise, &problem, 5, SUMS);
+        trial::check(&DepthwiseFamily, &problem, 5, SUMS);
     }
 }
 
@@ -26,11 +27,11 @@ fn packed_weights_come_back() {
     assert_eq!(PACKED.pack(&small).unwrap().bytes, turned);
     let gpu = Gpu::known("h200").unwrap();
     let problem = &problems::depthwise::samples()[0];
-    let tactic = &Depthwise.candidates(&gpu, problem, &Budget::USUAL)[0].tactic;
+    let tactic = &DepthwiseFamily.candidates(&gpu, problem, &Budget::USUAL)[0].tactic;
     let weight = Random::new(3).tensor(DType::F16, &problem.inputs[1].dims, 1.0);
-    let packed = Depthwise.pack(problem, tactic, 1, &weight).unwrap();
+    let packed = pack(&DepthwiseFamily, problem, tactic, 1, &weight).unwrap();
     assert_eq!(packed.format, PACKED.name());
     let back = crate::unpack(&packed.format, DType::F16, weight.shape(), &packed.bytes);
     assert_eq!(back.unwrap(), weight);
-    assert!(Depthwise.pack(problem, tactic, 0, &weight).is_err());
+    assert!(pack(&DepthwiseFamily, problem, tactic, 0, &weight).is_err());
 }

@@ -1,13 +1,12 @@
 //! Lookups of slices by tuples: GatherND.
 
+use planish_gpu::indices::Index;
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{moved_type, refuse, size_of_element};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_gpu::space::{Divisor, blocks, int};
 use planish_kernel::{KernelError, Layout, Problem, Ref};
 use planish_op::Op;
-
-use crate::args::kernel_args;
-use crate::indices::Index;
-use crate::operands::{moved_type, refuse, size_of_element};
-use crate::space::{Divisor, blocks, int};
-use crate::steps::{Arg, Code, Plan, Slot};
 
 kernel_args! {
     /// What gather_nd.cu is given.
@@ -76,7 +75,7 @@ pub(super) fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         strides: each(&data.strides[tuple])?,
     };
     let code =
-        Code::new("gather_nd.cu", include_str!("../../../kernels/gather_nd.cu"), "gather_nd", &numbers)
+        KernelCode::new("gather_nd.cu", include_str!("../../../kernels/gather_nd.cu"), "gather_nd", &numbers)
             .define("T", moved_type(size)?)
             .define("V", lanes)
             .define("N", depth);
@@ -87,5 +86,5 @@ pub(super) fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         Arg::Address(Slot::Fault, 0),
         Arg::of(&numbers),
     ];
-    Ok(Plan::one(index.told(code)?.source(), [blocks(n_vectors, 256)?, 1, 1], 256, args))
+    Ok(Plan::one(index.told(code)?, [blocks(n_vectors, 256)?, 1, 1], 256, args))
 }

@@ -1,12 +1,12 @@
 //! Lookups against the reference, bit by bit.
 
+use ::planish_op as op;
 use planish_kernel::Fault;
 use planish_tensor::{DType, Tensor};
-
-use super::Gather;
-use crate::trial;
-use planish_op as op;
 use planish_testing::{Random, Sample, Tolerance, constant, input, problems};
+
+use super::GatherFamily;
+use crate::trial;
 
 /// Indices within the axis, from either end.
 fn indices(numbers: &mut Random, dtype: DType, dims: &[usize], size: usize) -> Tensor {
@@ -34,7 +34,12 @@ fn constant_tuples_are_part_of_the_code() {
         .f32(&[4, 3, 8])
         .problem();
     let mut numbers = Random::new(9);
-    trial::check_on(&Gather, &problem, &[numbers.tensor(DType::F32, &[4, 3, 8], 1.0)], Tolerance::EXACT);
+    trial::check_on(
+        &GatherFamily,
+        &problem,
+        &[numbers.tensor(DType::F32, &[4, 3, 8], 1.0)],
+        Tolerance::EXACT,
+    );
 }
 
 #[test]
@@ -49,7 +54,7 @@ fn samples_are_looked_up() {
             false => indices(&mut numbers, index.dtype, &index.dims, data.dims[axis]),
         };
         let inputs = [numbers.tensor(data.dtype, &data.dims, 2.0), index];
-        trial::check_on(&Gather, &problem, &inputs, Tolerance::EXACT);
+        trial::check_on(&GatherFamily, &problem, &inputs, Tolerance::EXACT);
     }
 }
 
@@ -58,10 +63,10 @@ fn one_index_and_none() {
     let one = Sample::op(op::Gather { axis: 0 }, 2).f32(&[5, 3]).typed(DType::I64, &[]).problem();
     let mut numbers = Random::new(9);
     let inputs = [numbers.tensor(DType::F32, &[5, 3], 1.0), Tensor::scalar(-2i64)];
-    trial::check_on(&Gather, &one, &inputs, Tolerance::EXACT);
+    trial::check_on(&GatherFamily, &one, &inputs, Tolerance::EXACT);
     let none = Sample::op(op::Gather { axis: 0 }, 2).f32(&[5, 3]).typed(DType::I64, &[0]).problem();
     let inputs = [numbers.tensor(DType::F32, &[5, 3], 1.0), indices(&mut numbers, DType::I64, &[0], 5)];
-    trial::check_on(&Gather, &none, &inputs, Tolerance::EXACT);
+    trial::check_on(&GatherFamily, &none, &inputs, Tolerance::EXACT);
 }
 
 #[test]
@@ -71,7 +76,7 @@ fn an_index_outside_is_told_and_brought_inside() {
     let row = |at: usize| table.to_f64s()[8 * at..8 * at + 8].to_vec();
     let one = |op: op::Op, dims: &[usize], index: Vec<i64>| {
         let problem = Sample::op(op, 2).f32(&[5, 8]).typed(DType::I64, dims).problem();
-        trial::fault(&Gather, &problem, &[table.clone(), Tensor::new(dims, index).unwrap()])
+        trial::fault(&GatherFamily, &problem, &[table.clone(), Tensor::new(dims, index).unwrap()])
     };
     // The lowest and the highest that are right, then one further on either side, and far outside.
     let told = |index: i32| Some(Fault { index, size: 5 });

@@ -1,12 +1,12 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
-use planish_kernel::{KernelError, Operand, PackedWeight, Problem, Ref, Tactic, product_sizes};
+use planish_kernel::{KernelError, Operand, Problem, Ref, product_sizes};
 use planish_op::Op;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::DType;
 
-use crate::families::product::finish::{Ending, Rows, ending};
+use crate::families::product::epilogue::{Rows, TileEpilogue};
 use crate::families::product::{Math, Products, Way};
-use crate::formats::Format;
+use crate::formats::{Format, Packing};
 
 /// Dimensions of batches that a kernel takes.
 const BATCHES: usize = 3;
@@ -19,7 +19,7 @@ pub(in crate::families) struct Product {
     pub(in crate::families) b: usize,
     pub(in crate::families) trans_a: bool,
     pub(in crate::families) trans_b: bool,
-    pub(in crate::families) ending: Ending,
+    pub(in crate::families) epilogue: TileEpilogue,
 }
 
 /// One factor: strides from row to row (A) or column to column (B), along k, and of the batches.
@@ -83,7 +83,7 @@ impl Product {
         if problem.inputs[a].dtype != problem.inputs[b].dtype || !floating(problem.inputs[a].dtype) {
             return Err(refuse("factors of different or other types than f32, f16 and bf16"));
         }
-        Ok(Product { a, b, trans_a, trans_b, ending: ending(problem, 2)? })
+        Ok(Product { a, b, trans_a, trans_b, epilogue: TileEpilogue::of(problem)? })
     }
 
     /// Rows, columns and depth of one product.
@@ -102,39 +102,10 @@ impl Product {
         Format::Matrix { per_chunk: math.per_chunk(), transposed: self.trans_b }
     }
 
-    /// The format of B for each input, where it is packed.
-    pub(in crate::families) fn packed(&self, problem: &Problem, math: Math) -> Vec<Option<String>> {
-        let mut packed = vec![None; problem.inputs.len()];
-        packed[self.b] = self.packs(problem).then(|| self.format(math).name());
-        packed
-    }
-
-    /// Refused where B is to be packed and is not.
-    pub(in crate::families) fn expect_packed(
-        &self,
-        problem: &Problem,
-        math: Math,
-        tactic: &Tactic,
-    ) -> Result<(), KernelError> {
-        match self.packs(problem) {
-            true => self.format(math).expect(&problem.inputs[self.b], tactic),
-            false => Ok(()),
-        }
-    }
-
-    /// B with k innermost, padded to whole chunks.
-    pub(in crate::families) fn pack(
-        &self,
-        problem: &Problem,
-        math: Math,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        match input == self.b && self.packs(problem) {
-            true => self.format(math).pack_for(&problem.inputs[input], math.dtype(), tactic, weight),
-            false => Err(KernelError::unsupported(format!("{tactic} packs its second matrix alone"))),
-        }
+    /// B with k innermost, padded to whole chunks, where it is packed.
+    pub(in crate::families) fn packing(&self, problem: &Problem, math: Math) -> Option<Packing> {
+        let packing = Packing { input: self.b, format: self.format(math), dtype: math.dtype() };
+        self.packs(problem).then_some(packing)
     }
 
     /// The product with the operands' strides.
@@ -216,7 +187,7 @@ impl Product {
                 folded.rows.axes[start + idx] = Some(dim.3);
             }
             folded.rows.first = 0;
-            if self.ending.is_linear(problem, &folded.rows) {
+            if self.epilogue.is_linear(problem, &folded.rows) {
                 return Ok(folded);
             }
         }

@@ -4,17 +4,18 @@ use planish_tensor::{DType, Tensor};
 use planish_testing::problems::matmul::{matmul as sample, samples};
 
 use super::*;
+use crate::family::pack;
 
 #[test]
 fn every_sample_is_offered_on_every_architecture_that_has_its_type() {
     for gpu in Gpu::every_architecture() {
         for problem in samples() {
-            let found = Gemm.candidates(&gpu, &problem, &Budget::USUAL);
+            let found = GemmFamily.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             assert_eq!(found.is_empty(), bf16_before_ampere, "{} on {}", problem.key(), gpu.name);
             for candidate in found {
                 let arranged = problem.for_candidate(&candidate);
-                Gemm.sources(&gpu, &arranged, &candidate.tactic).unwrap();
+                GemmFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap();
             }
         }
     }
@@ -41,7 +42,7 @@ fn batches_with_matrices_of_their_own_stay_apart() {
     assert_eq!(posed.a.batch, [0, 3 * 640, 640]);
     assert_eq!(posed.b.batch, [0, 0, 768]);
     assert_eq!((posed.b.row, posed.b.k), (1, 24));
-    let (a_wide, b_wide) = Gemm::wide(&posed, Math::F16);
+    let (a_wide, b_wide) = GemmFamily::wide(&posed, Math::F16);
     assert!(a_wide && !b_wide);
 }
 
@@ -49,9 +50,9 @@ fn batches_with_matrices_of_their_own_stay_apart() {
 fn packing_turns_and_pads() {
     let gpu = Gpu::known("h200").unwrap();
     let problem = sample(DType::F32, &[5, 6], &[6, 3], true, None);
-    let tactic = Gemm.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
+    let tactic = GemmFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[6, 3], (0..18).map(|idx| idx as f32).collect::<Vec<_>>()).unwrap();
-    let packed = Gemm.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&GemmFamily, &problem, &tactic, 1, &weight).unwrap();
     // Three rows of six elements in eight.
     assert_eq!(packed.bytes.len(), 3 * 8 * 4);
     let at = |idx: usize| f32::from_ne_bytes(packed.bytes[4 * idx..4 * idx + 4].try_into().unwrap());

@@ -8,7 +8,7 @@ use super::*;
 fn every_problem_of_patches_is_offered_where_its_type_is() {
     for gpu in Gpu::every_architecture() {
         for problem in patches() {
-            let found = Halo.candidates(&gpu, &problem, &Budget::USUAL);
+            let found = HaloFamily.candidates(&gpu, &problem, &Budget::USUAL);
             let bf16_before_ampere = gpu.sm < 80 && problem.inputs[0].dtype == DType::BF16;
             // Weights of 100 columns and patches of 64 channels are more than a T4's 64 KiB.
             let too_large = gpu.smem_per_block < 99 << 10;
@@ -21,11 +21,9 @@ fn every_problem_of_patches_is_offered_where_its_type_is() {
             for candidate in found {
                 assert!(candidate.predicted_ns.is_finite() && candidate.predicted_ns > 0.0);
                 let arranged = problem.for_candidate(&candidate);
-                let sources = Halo.sources(&gpu, &arranged, &candidate.tactic).unwrap();
+                let sources = HaloFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap();
                 assert!(
-                    sources[0]
-                        .full_text()
-                        .contains("conv_halo(const void* x, const void* w, FINISH_ARGUMENTS")
+                    sources[0].full_text().contains("halo(const void* x, const void* w, EPILOGUE_ARGUMENTS")
                 );
             }
         }
@@ -58,6 +56,6 @@ fn groups_long_windows_and_other_types_are_left_alone() {
         conv(DType::F32, &[1, 16, 40, 40], 16, &[3, 3], |_| {}),
     ];
     for problem in refused {
-        assert!(Halo.candidates(&gpu, &problem, &Budget::USUAL).is_empty(), "{}", problem.key());
+        assert!(HaloFamily.candidates(&gpu, &problem, &Budget::USUAL).is_empty(), "{}", problem.key());
     }
 }

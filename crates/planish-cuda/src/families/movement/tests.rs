@@ -1,20 +1,20 @@
 //! Movement against the reference, bit by bit, over element widths, layouts and sizes around the tiles.
 
-use planish_op as op;
+use ::planish_op as op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Sample, Tolerance, constant, input, problems};
 
-use super::Movement;
+use super::MoveFamily;
 use crate::trial;
 
 fn check(sample: Sample) {
-    trial::check(&Movement, &sample.problem(), 3, Tolerance::EXACT);
+    trial::check(&MoveFamily, &sample.problem(), 3, Tolerance::EXACT);
 }
 
 #[test]
 fn samples_are_moved() {
     for problem in problems::movement::samples() {
-        trial::check(&Movement, &problem, 3, Tolerance::EXACT);
+        trial::check(&MoveFamily, &problem, 3, Tolerance::EXACT);
     }
 }
 

@@ -1,16 +1,15 @@
 //! Group and instance normalization by groups: one block for each, a cluster, or many blocks in two launches.
 
+use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot, Step};
+use planish_gpu::space::{Divisor, blocks, int};
 use planish_kernel::norm::NormGroups;
 use planish_kernel::{KernelError, Problem};
 
 use super::Way;
-use crate::args::kernel_args;
-use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
-use crate::operands::{refuse, storage};
-use crate::source::Source;
-use crate::space::{Divisor, blocks, int};
-use crate::steps::{Arg, Plan, Slot, Step};
 
 /// Threads that work on a group, and the least elements of a part of one.
 const GROUP_THREADS: usize = 256;
@@ -134,7 +133,7 @@ pub(super) fn plan(
         1 if n_vectors > GROUP_THREADS * MAX_VECTORS => 0,
         _ => n_vectors.div_ceil(GROUP_THREADS * cluster),
     };
-    let code = |stage: usize| -> Result<Source, KernelError> {
+    let code = |stage: usize| -> Result<KernelCode, KernelError> {
         Ok(epilogue
             .code("norm_groups.cu", include_str!("../../../kernels/norm_groups.cu"), "norm_groups", &numbers)
             .define("X_T", storage(x.1)?)
@@ -146,8 +145,7 @@ pub(super) fn plan(
             .define("HELD", held)
             .define("CLUSTER", cluster)
             .define("V", lanes)
-            .define("LAST", u8::from(last))
-            .source())
+            .define("LAST", u8::from(last)))
     };
     let mut args = vec![
         Arg::Address(Slot::Input(x.0), 0),

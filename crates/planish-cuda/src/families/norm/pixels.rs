@@ -1,15 +1,14 @@
 //! Group and instance normalization with channels innermost by parts of the pixels: sums, then the rest.
 
+use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{refuse, size_of_element, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot, Step};
+use planish_gpu::space::{int, ints};
 use planish_kernel::norm::NormGroups;
 use planish_kernel::{KernelError, Problem};
 
-use crate::args::kernel_args;
-use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
-use crate::operands::{refuse, size_of_element, storage};
-use crate::source::Source;
-use crate::space::{int, ints};
-use crate::steps::{Arg, Plan, Slot, Step};
 
 /// Threads of a block at most.
 const THREADS: usize = 256;
@@ -86,7 +85,7 @@ pub(super) fn plan(
         y_pixel,
         epilogue: epilogue.args.clone(),
     };
-    let code = |stage: usize| -> Result<Source, KernelError> {
+    let code = |stage: usize| -> Result<KernelCode, KernelError> {
         let text = include_str!("../../../kernels/norm_pixels.cu");
         Ok(epilogue
             .code("norm_pixels.cu", text, "norm_pixels", &numbers)
@@ -99,8 +98,7 @@ pub(super) fn plan(
             .define("VECTORS", vectors)
             .define("LANES", at_once)
             .define("GROUPS", n_groups)
-            .define("SLICES", slices)
-            .source())
+            .define("SLICES", slices))
     };
     let step = |source: usize, parts: usize, each: usize| -> Result<Step, KernelError> {
         let numbers = NormPixelsArgs { per_part: int(each)?, ..numbers.clone() };

@@ -1,14 +1,14 @@
 //! Layer and RMS normalization: a warp or a block for each row.
 
+use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
+use planish_gpu::kernel_args;
+use planish_gpu::operands::{refuse, storage};
+use planish_gpu::plan::{Arg, Plan, Slot};
+use planish_gpu::space::{Divisor, blocks, int};
 use planish_kernel::norm::NormRows;
 use planish_kernel::{KernelError, Operand, Problem};
 
-use crate::args::kernel_args;
-use crate::epilogue::{EpilogueArgs, EpilogueCode};
 use crate::gpu::Gpu;
-use crate::operands::{refuse, storage};
-use crate::space::{Divisor, blocks, int};
-use crate::steps::{Arg, Plan, Slot};
 
 /// The most elements of a row that a thread holds.
 const MAX_HELD: usize = 32;
@@ -103,8 +103,7 @@ pub(super) fn plan(
         .define("ROWS", per_block)
         .define("HELD", held)
         .define("V", lanes)
-        .define("N_OUT", axis)
-        .source();
+        .define("N_OUT", axis);
     let mut args = vec![
         address(Some(x)),
         address(added),

@@ -4,7 +4,7 @@ use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Sample, Tolerance, input, problems};
 
-use super::Norm;
+use super::NormFamily;
 use crate::trial;
 
 /// Means and variances of thousands of elements in f32.
@@ -13,7 +13,7 @@ const NORMALIZED: Tolerance = Tolerance { relative: 2e-5, absolute: 2e-5 };
 #[test]
 fn samples_are_normalized() {
     for problem in problems::norm::samples() {
-        trial::check(&Norm, &problem, 5, NORMALIZED);
+        trial::check(&NormFamily, &problem, 5, NORMALIZED);
     }
 }
 
@@ -23,7 +23,7 @@ fn rows_of_any_length() {
         let rms = op::RMSNormalization { axis, epsilon: 1e-6, stash_type: 1 };
         let at = if axis < 0 { dims.len() - 1 } else { axis as usize };
         let sample = Sample::of(vec![(Op::from(rms), vec![input(0), input(1)])]);
-        trial::check(&Norm, &sample.f32(dims).f32(&dims[at..]).problem(), 5, NORMALIZED);
+        trial::check(&NormFamily, &sample.f32(dims).f32(&dims[at..]).problem(), 5, NORMALIZED);
     }
 }
 
@@ -37,5 +37,5 @@ fn a_mean_of_many_deviations_costs_no_digits() {
     let one = Tensor::from_f64s(DType::F32, &[8], &[1.0; 8]).unwrap();
     // The elements themselves are only good to 3e-5 of a deviation.
     let coarse = Tolerance { relative: 1e-3, absolute: 1e-3 };
-    trial::check_on(&Norm, &problem, &[x, one.clone(), one], coarse);
+    trial::check_on(&NormFamily, &problem, &[x, one.clone(), one], coarse);
 }

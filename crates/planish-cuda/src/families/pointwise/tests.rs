@@ -1,13 +1,13 @@
 //! Programs against the reference: broadcasting in both layouts, every type, sizes around the lanes and tiles.
 
+use ::planish_op as op;
 use planish_kernel::Problem;
-use planish_op as op;
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::pointwise::plain;
 use planish_testing::{Sample, Tolerance, constant, input, node, problems};
 
-use super::Pointwise;
+use super::PointwiseFamily;
 use crate::trial;
 
 /// A few functions of CUDA's library one after another, each within a few units in the last place.
@@ -18,7 +18,7 @@ fn cast(to: DType) -> Op {
 }
 
 fn check(problem: &Problem, tolerance: Tolerance) {
-    trial::check(&Pointwise, problem, 7, tolerance);
+    trial::check(&PointwiseFamily, problem, 7, tolerance);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn constants_and_special_values_go_through() {
     let problem = Sample::of(region).constant(three).f32(&[2, 3]).problem();
     let specials = [f32::INFINITY, 1.0, f32::NEG_INFINITY, f32::NAN, -0.0, 1e30];
     let inputs = Tensor::from_f64s(DType::F32, &[2, 3], &specials.map(f64::from)).unwrap();
-    trial::check_on(&Pointwise, &problem, &[inputs], Tolerance::EXACT);
+    trial::check_on(&PointwiseFamily, &problem, &[inputs], Tolerance::EXACT);
 }
 
 #[test]

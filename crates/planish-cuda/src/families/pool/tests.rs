@@ -4,7 +4,7 @@ use planish_op::{self as op, AutoPad};
 use planish_tensor::DType;
 use planish_testing::{Sample, Tolerance, input, problems};
 
-use super::Pool;
+use super::PoolFamily;
 use crate::trial;
 
 /// Sums of a few elements in another order.
@@ -13,7 +13,7 @@ const SUMS: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-6 };
 #[test]
 fn samples_are_pooled() {
     for problem in problems::pool::samples() {
-        trial::check(&Pool, &problem, 5, SUMS);
+        trial::check(&PoolFamily, &problem, 5, SUMS);
     }
 }
 
@@ -29,7 +29,7 @@ fn windows_that_reach_beyond_the_image() {
         kernel_shape: vec![3, 2],
     };
     let sample = Sample::of(vec![(max.into(), vec![input(0)])]).typed(DType::F16, &[1, 20, 10, 11]);
-    trial::check(&Pool, &sample.problem(), 5, Tolerance::EXACT);
+    trial::check(&PoolFamily, &sample.problem(), 5, Tolerance::EXACT);
     let average = op::AveragePool {
         count_include_pad: true,
         dilations: vec![],
@@ -40,5 +40,5 @@ fn windows_that_reach_beyond_the_image() {
         kernel_shape: vec![3, 3],
     };
     let sample = Sample::of(vec![(average.into(), vec![input(0)])]).f32(&[2, 8, 6, 8]);
-    trial::check(&Pool, &sample.problem(), 5, SUMS);
+    trial::check(&PoolFamily, &sample.problem(), 5, SUMS);
 }

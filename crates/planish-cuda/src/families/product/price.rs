@@ -36,8 +36,8 @@ const FRAGMENTS: f64 = 0.5;
 /// blocks, and of each element of a tile on its way out.
 const LAUNCH: f64 = 3_750.0;
 const FILL: f64 = 1_470.0;
-const FINISH: f64 = 830.0;
-const FINISH_ELEMENT: f64 = 0.097;
+const EPILOGUE: f64 = 830.0;
+const EPILOGUE_ELEMENT: f64 = 0.097;
 /// Clocks of one stage at least: a barrier, and a warp's products of a depth of 64 for each element of its tile.
 const STEP: f64 = 24.0;
 const STEP_ELEMENT: f64 = 0.022;
@@ -94,14 +94,14 @@ impl Work {
         let together = by_memory.min(by_registers).clamp(1.0, MOST_TOGETHER);
         let per_sm = (blocks / n_sms).ceil();
         let rounds = (per_sm / together).ceil();
-        let finish = FINISH + FINISH_ELEMENT * elements * per_sm.min(together);
+        let epilogue = EPILOGUE + EPILOGUE_ELEMENT * elements * per_sm.min(together);
         let (cluster, memory) = match way.split {
             Split::None => (0.0, 0.0),
             Split::Cluster(_) => (CLUSTER + (CLUSTER_BLOCK + CLUSTER_ELEMENT * elements) * parts, 0.0),
             Split::Memory(_) => (0.0, MEMORY + blocks * elements * 8.0 / (n_sms * MEMORY_BYTES)),
         };
         let busy = (per_sm * steps * per_stage).max(rounds * steps * latency);
-        let clocks = LAUNCH + rounds * (FILL + finish + cluster) + busy + memory;
+        let clocks = LAUNCH + rounds * (FILL + epilogue + cluster) + busy + memory;
         let from_memory = self.bytes as f64 / (gpu.bandwidth * OF_BANDWIDTH);
         clocks / gpu.clock_hz * 1e9 + from_memory * 1e9
     }

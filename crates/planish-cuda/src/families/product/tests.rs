@@ -1,10 +1,11 @@
 //! Tiles, names and prices of products.
 
-use super::finish::Rows;
+use planish_tensor::DType;
+
+use super::epilogue::Rows;
 use super::tile::Tile;
 use super::{Amount, Math, Split, Way};
 use crate::gpu::Gpu;
-use planish_tensor::DType;
 
 #[test]
 fn every_tile_divides_into_warps_and_loads() {

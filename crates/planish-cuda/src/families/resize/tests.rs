@@ -4,7 +4,7 @@ use planish_op::{self as op, ResizeAspectPolicy, ResizeCoordinates, ResizeMode, 
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Sample, Tolerance, constant, input, problems};
 
-use super::Resize;
+use super::ResizeFamily;
 use crate::trial;
 
 /// Weights are f32 here and f64 in the reference.
@@ -13,7 +13,7 @@ const WEIGHED: Tolerance = Tolerance { relative: 2e-6, absolute: 2e-6 };
 #[test]
 fn samples_are_resized() {
     for problem in problems::resize::samples() {
-        trial::check(&Resize, &problem, 5, WEIGHED);
+        trial::check(&ResizeFamily, &problem, 5, WEIGHED);
     }
 }
 
@@ -35,7 +35,12 @@ fn nearest_pixels_of_every_rounding() {
             };
             let sample = Sample::of(vec![(op.into(), vec![input(0), None, None, constant(0)])]);
             let sample = sample.constant(Tensor::vector(vec![7i64, 3])).typed(DType::Bool, &[2, 3, 4, 5]);
-            trial::check(&Resize, &sample.output(DType::Bool, &[2, 3, 7, 3]).problem(), 5, Tolerance::EXACT);
+            trial::check(
+                &ResizeFamily,
+                &sample.output(DType::Bool, &[2, 3, 7, 3]).problem(),
+                5,
+                Tolerance::EXACT,
+            );
         }
     }
 }

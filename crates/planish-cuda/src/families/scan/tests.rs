@@ -2,7 +2,7 @@
 
 use planish_testing::{Tolerance, problems};
 
-use super::Scan;
+use super::ScanFamily;
 use crate::trial;
 
 /// Sums of a dozen elements in f32.
@@ -11,6 +11,6 @@ const SUMS: Tolerance = Tolerance { relative: 1e-6, absolute: 1e-6 };
 #[test]
 fn samples_are_summed() {
     for problem in problems::scan::samples() {
-        trial::check(&Scan, &problem, 5, SUMS);
+        trial::check(&ScanFamily, &problem, 5, SUMS);
     }
 }

@@ -1,13 +1,13 @@
 //! Writes by index against the reference: places named several times, from either end, and not at all.
 
+use ::planish_op as op;
 use planish_kernel::{Budget, Fault, Problem, Ref};
-use planish_op as op;
 use planish_op::ScatterReduction;
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Random, Sample, Tolerance, constant, input, problems};
 
-use super::Scatter;
-use crate::steps::Planner;
+use super::ScatterFamily;
+use crate::planned::PlannedFamily;
 use crate::trial;
 
 /// Sums and products of a dozen elements in f32, in f64 in the reference.
@@ -41,7 +41,7 @@ fn samples_are_scattered() {
     let mut numbers = Random::new(4);
     for problem in problems::scatter::samples() {
         let inputs = inputs(&problem, &mut numbers);
-        trial::check_on(&Scatter, &problem, &inputs, FOLDS);
+        trial::check_on(&ScatterFamily, &problem, &inputs, FOLDS);
     }
 }
 
@@ -53,10 +53,10 @@ fn the_last_of_many_stays() {
     let mut given = inputs(&problem, &mut numbers);
     // Everything at one place, and then all but the last few.
     given[1] = Tensor::new(&[600, 1], vec![1i64; 600]).unwrap();
-    trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
+    trial::check_on(&ScatterFamily, &problem, &given, Tolerance::EXACT);
     given[1] =
         Tensor::new(&[600, 1], (0i64..600).map(|at| if at < 590 { 2 } else { at % 2 }).collect()).unwrap();
-    trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
+    trial::check_on(&ScatterFamily, &problem, &given, Tolerance::EXACT);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn constant_tuples_are_part_of_the_code() {
         .problem();
     let mut numbers = Random::new(4);
     let given = inputs(&problem, &mut numbers);
-    trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
+    trial::check_on(&ScatterFamily, &problem, &given, Tolerance::EXACT);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn nothing_to_write_leaves_the_data() {
         let op = op::ScatterElements { reduction, axis: 0 };
         let problem = Sample::op(op, 3).f32(&[5, 3]).typed(DType::I64, &[0, 3]).f32(&[0, 3]).problem();
         let given = inputs(&problem, &mut numbers);
-        trial::check_on(&Scatter, &problem, &given, Tolerance::EXACT);
+        trial::check_on(&ScatterFamily, &problem, &given, Tolerance::EXACT);
     }
 }
 
@@ -92,7 +92,7 @@ fn sums_of_halves_are_left_to_others() {
         .typed(DType::I64, &[4, 1])
         .typed(DType::F16, &[4])
         .problem();
-    assert!(Scatter.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
+    assert!(ScatterFamily.candidates(&gpu, &problem, &Budget::USUAL).is_empty());
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn an_index_outside_is_told_and_brought_inside() {
         for (index, told) in [(-5i64, None), (4, None), (5, Some(5)), (-6, Some(-6))] {
             let told = told.map(|index| Fault { index, size: 5 });
             let all = Tensor::new(&[1, 3], vec![index; 3]).unwrap();
-            assert_eq!(trial::fault(&Scatter, &each, &given(all)).0, told, "{reduction:?} {index}");
+            assert_eq!(trial::fault(&ScatterFamily, &each, &given(all)).0, told, "{reduction:?} {index}");
             let one = Tensor::new(&[1, 1], vec![index]).unwrap();
-            assert_eq!(trial::fault(&Scatter, &slices, &given(one)).0, told, "{reduction:?} {index}");
+            assert_eq!(trial::fault(&ScatterFamily, &slices, &given(one)).0, told, "{reduction:?} {index}");
         }
     }
 }

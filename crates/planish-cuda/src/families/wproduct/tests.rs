@@ -5,10 +5,10 @@ use planish_tensor::{DType, Tensor};
 use planish_testing::problems::conv::conv;
 use planish_testing::problems::matmul::matmul as gemm;
 
-use super::super::wconv::WConv;
-use super::super::wgemm::WGemm;
+use super::super::wconv::WConvFamily;
+use super::super::wgemm::WGemmFamily;
 use super::*;
-use crate::family::Family;
+use crate::family::{Family, pack};
 
 fn h200() -> Gpu {
     Gpu::known("h200").unwrap()
@@ -38,7 +38,7 @@ fn tiles_fit_a_block_and_are_few() {
         assert!(!tiles.is_empty(), "{m}x{n}");
         assert!(tiles.iter().all(|tile| tile.shared_bytes() <= gpu.smem_per_block));
     }
-    let found = WConv.candidates(&gpu, &resnet(), &Budget::USUAL);
+    let found = WConvFamily.candidates(&gpu, &resnet(), &Budget::USUAL);
     assert!((3..=Budget::USUAL.special).contains(&found.len()));
     // The measured best is 4.1 µs, with the sum of one tile split between the blocks of a cluster.
     assert!((2500.0..6000.0).contains(&found[0].predicted_ns), "{}", found[0].predicted_ns);
@@ -48,14 +48,14 @@ fn tiles_fit_a_block_and_are_few() {
 #[test]
 fn only_hopper_has_them() {
     for gpu in Gpu::every_architecture() {
-        assert_eq!(WConv.candidates(&gpu, &resnet(), &Budget::USUAL).is_empty(), gpu.sm != 90);
+        assert_eq!(WConvFamily.candidates(&gpu, &resnet(), &Budget::USUAL).is_empty(), gpu.sm != 90);
     }
 }
 
 #[test]
 fn what_tma_cannot_do_is_not_offered() {
     let gpu = h200();
-    let offered = |problem: &Problem| !WConv.candidates(&gpu, problem, &Budget::USUAL).is_empty();
+    let offered = |problem: &Problem| !WConvFamily.candidates(&gpu, problem, &Budget::USUAL).is_empty();
     assert!(offered(&conv(DType::BF16, &[2, 24, 9, 9], 20, &[3, 3], |_| {})));
     assert!(offered(&conv(DType::F16, &[2, 8, 33], 10, &[5], |conv| conv.pads = vec![4, 0])));
     assert!(offered(&conv(DType::F16, &[1, 16, 6, 7, 8], 16, &[3, 3, 3], |_| {})));
@@ -72,7 +72,7 @@ fn what_tma_cannot_do_is_not_offered() {
 
 #[test]
 fn images_are_dense_and_outputs_may_lie_inside() {
-    let candidate = WConv.candidates(&h200(), &resnet(), &Budget::USUAL).remove(0);
+    let candidate = WConvFamily.candidates(&h200(), &resnet(), &Budget::USUAL).remove(0);
     assert_eq!(candidate.inputs[0], Want::dense(Layout::ChannelsLast));
     assert_eq!(candidate.outputs[0], Want::inside(Layout::ChannelsLast));
 }
@@ -81,28 +81,28 @@ fn images_are_dense_and_outputs_may_lie_inside() {
 fn packing_goes_there_and_back() {
     let gpu = h200();
     let problem = conv(DType::F16, &[1, 8, 9], 2, &[5], |_| {});
-    let tactic = WConv.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
+    let tactic = WConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let values: Vec<half::f16> = (0..80).map(|idx| half::f16::from_f32(idx as f32)).collect();
     let weight = Tensor::new(&[2, 8, 5], values.clone()).unwrap();
-    let packed = WConv.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&WConvFamily, &problem, &tactic, 1, &weight).unwrap();
     assert_eq!(packed.bytes.len(), 160);
     // Output channel 1, tap 2, channel 3 is element (1, 3, 2).
     let at = 2 * (40 + 2 * 8 + 3);
     assert_eq!(packed.bytes[at..at + 2], half::f16::from_f32((40 + 3 * 5 + 2) as f32).to_le_bytes());
     assert_eq!(crate::unpack(&packed.format, DType::F16, &[2, 8, 5], &packed.bytes).unwrap(), weight);
-    assert!(WConv.pack(&gpu, &problem, &tactic, 2, &weight).is_err());
+    assert!(pack(&WConvFamily, &problem, &tactic, 2, &weight).is_err());
 
     let problem = gemm(DType::F16, &[3, 8], &[8, 10], true, None);
-    let tactic = WGemm.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
+    let tactic = WGemmFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[8, 10], values).unwrap();
-    let packed = WGemm.pack(&gpu, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&WGemmFamily, &problem, &tactic, 1, &weight).unwrap();
     assert_eq!(crate::unpack(&packed.format, DType::F16, &[8, 10], &packed.bytes).unwrap(), weight);
 }
 
 #[test]
 fn products_are_offered_where_rows_are_whole_chunks() {
     let gpu = h200();
-    let offered = |problem: &Problem| !WGemm.candidates(&gpu, problem, &Budget::USUAL).is_empty();
+    let offered = |problem: &Problem| !WGemmFamily.candidates(&gpu, problem, &Budget::USUAL).is_empty();
     assert!(offered(&gemm(DType::F16, &[2, 60, 96], &[96, 72], true, None)));
     assert!(offered(&gemm(DType::BF16, &[1, 512], &[512, 1000], true, None)));
     assert!(!offered(&gemm(DType::F16, &[2, 60, 100], &[100, 72], true, None)));
@@ -113,18 +113,18 @@ fn products_are_offered_where_rows_are_whole_chunks() {
 fn texts_name_their_settings() {
     let gpu = h200();
     let problem = resnet();
-    let candidate = WConv.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
+    let candidate = WConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);
-    let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
+    let text = WConvFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     for part in
-        ["#define KIND 2\n", "#define FINISH_BIAS 1\n", "#define FINISH_RESIDUAL 0\n", "wgmma.mma_async"]
+        ["#define KIND 2\n", "#define EPILOGUE_BIAS 1\n", "#define EPILOGUE_RESIDUAL 0\n", "wgmma.mma_async"]
     {
         assert!(text.contains(part), "{part}");
     }
     // A convolution of single pixels is a product as they lie.
     let problem = conv(DType::F16, &[1, 64, 14, 14], 40, &[1, 1], |_| {});
-    let candidate = WConv.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
+    let candidate = WConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0);
     let arranged = problem.for_candidate(&candidate);
-    let text = WConv.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
+    let text = WConvFamily.sources(&gpu, &arranged, &candidate.tactic).unwrap()[0].full_text();
     assert!(text.contains("#define KIND 0\n"));
 }

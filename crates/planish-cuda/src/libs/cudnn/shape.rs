@@ -6,7 +6,7 @@ use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::{DType, Dim, Tensor};
 
-use crate::formats::Format;
+use crate::formats::{Format, Packing};
 
 /// An axis of size 1 under a window of one tap: what makes a 1-D image a 2-D one.
 const TRIVIAL_AXIS: PlacedAxis =
@@ -143,11 +143,12 @@ impl Shape {
         2.0 * (self.n_images * pixels * self.outputs) as f64 * (self.taps() * self.depth) as f64
     }
 
-    /// How packed weights are called: those of our own kernels are the same bytes where rows need no padding.
-    pub(super) fn format(&self) -> Format {
+    /// How weights are packed: as those of our own kernels, which are the same bytes where rows need no padding.
+    pub(super) fn packing(&self) -> Packing {
         let per_chunk = if self.dtype == DType::F32 { 4 } else { 8 };
         let fits = (self.taps() * self.depth).is_multiple_of(per_chunk);
-        Format::Conv { per_chunk: if fits { per_chunk } else { 1 } }
+        let format = Format::Conv { per_chunk: if fits { per_chunk } else { 1 } };
+        Packing { input: self.weight, format, dtype: self.dtype }
     }
 
     /// Sizes and strides of an image, channels second: two or three axes, those that the model does not have put
@@ -260,8 +261,8 @@ mod tests {
     fn weights_have_channels_innermost() {
         let shape = Shape::of(&problem(&[1, 2, 4, 4], 3, &[3, 3])).unwrap();
         // Output 1, tap 4, channel 1.
-        assert_eq!(shape.format().name(), "conv_rows1");
+        assert_eq!(shape.packing().format.name(), "conv_rows1");
         let shape = Shape::of(&problem(&[1, 16, 4, 4], 3, &[1, 1])).unwrap();
-        assert_eq!(shape.format().name(), "conv_rows8");
+        assert_eq!(shape.packing().format.name(), "conv_rows8");
     }
 }

@@ -15,7 +15,7 @@ const MAX_CONSTANT: usize = 4096;
 const MAX_CONSTANT_BYTES: usize = 4096;
 
 /// The type of a value in registers.
-pub(crate) fn c_type(kind: Kind) -> &'static str {
+pub fn c_type(kind: Kind) -> &'static str {
     match kind {
         Kind::F32 => "float",
         Kind::I32 => "i32",
@@ -25,7 +25,7 @@ pub(crate) fn c_type(kind: Kind) -> &'static str {
 }
 
 /// The type of an element in memory.
-pub(crate) fn storage_type(dtype: DType) -> Option<&'static str> {
+pub fn storage_type(dtype: DType) -> Option<&'static str> {
     match dtype {
         DType::F32 => Some("float"),
         DType::F16 => Some("f16"),
@@ -38,7 +38,7 @@ pub(crate) fn storage_type(dtype: DType) -> Option<&'static str> {
 }
 
 /// A number by its bits.
-pub(crate) fn number(value: f32) -> String {
+pub fn number(value: f32) -> String {
     format!("__int_as_float(0x{:08x})", value.to_bits())
 }
 
@@ -53,7 +53,7 @@ fn scalar(value: Scalar) -> String {
 
 /// `void name(running, i0, i1, …, o0&, o1&, …)`: the outputs of one element. `running` is there if the program
 /// reads it; inputs and outputs have the types of [`c_type`].
-pub(crate) fn function(program: &Program, name: &str) -> String {
+pub fn function(program: &Program, name: &str) -> String {
     let mut arguments = Vec::new();
     if has_running(program) {
         arguments.push("float running".to_string());
@@ -77,7 +77,7 @@ pub(crate) fn function(program: &Program, name: &str) -> String {
 }
 
 /// Whether the program goes on from a value of the step before it.
-pub(crate) fn has_running(program: &Program) -> bool {
+pub fn has_running(program: &Program) -> bool {
     program.code.contains(&Inst::Running)
 }
 
@@ -174,7 +174,7 @@ fn binary(op: Binary, a: &str, b: &str) -> String {
 }
 
 /// A constant of a region as an array of its storage type in device memory, by its bits.
-pub(crate) fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelError> {
+pub fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelError> {
     let (word, bytes_each) = match tensor.dtype() {
         DType::F32 | DType::I32 => ("u32", 4),
         DType::F16 | DType::BF16 => ("u16", 2),
@@ -196,7 +196,7 @@ pub(crate) fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelErro
 }
 
 /// An array of these bytes in a kernel's text.
-pub(crate) fn constant_array(name: &str, bytes: &[u8]) -> Result<String, KernelError> {
+pub fn constant_array(name: &str, bytes: &[u8]) -> Result<String, KernelError> {
     if bytes.len() > MAX_CONSTANT_BYTES {
         return Err(KernelError::unsupported("a constant that is too large for a kernel's text"));
     }

@@ -8,12 +8,14 @@ mod element;
 mod plain;
 mod tiled;
 
-use planish_kernel::KernelError;
-use planish_kernel::pointwise::Program;
+use planish_kernel::pointwise::{Program, ProgramInput, Source};
+use planish_kernel::{KernelError, Layout, Problem};
 
 use crate::args::{ArgBytes, Field};
+use crate::codegen::storage_type;
+use crate::operands::{refuse, size_of_element, storage};
+use crate::plan::{Arg, KernelCode, MAX_STRUCTURE, Plan, Slot};
 use crate::space::{self, Axis};
-use crate::steps::{Arg, Code, MAX_STRUCTURE, Plan, Slot};
 
 /// Threads of a block.
 const THREADS: usize = 256;
@@ -22,7 +24,7 @@ const MAX_LANES: usize = 8;
 
 /// Where the elements of an operand are.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub enum Place {
     /// In an operand, so many elements on.
     Operand(Slot, usize),
     /// In the kernel's text: the bytes of a constant, dense.
@@ -31,27 +33,54 @@ pub(crate) enum Place {
 
 /// An input or output of a map.
 #[derive(Clone, Debug)]
-pub(crate) struct Laid {
-    pub(crate) place: Place,
+pub struct Laid {
+    pub place: Place,
     /// The type in the kernel, as in `f16`.
-    pub(crate) storage: &'static str,
+    pub storage: &'static str,
     /// Bytes of an element.
-    pub(crate) size: usize,
+    pub size: usize,
     /// One per axis of the space, in elements.
-    pub(crate) strides: Vec<isize>,
+    pub strides: Vec<isize>,
+}
+
+impl Laid {
+    /// An input of a program over a space of this rank.
+    pub fn of_input(problem: &Problem, rank: usize, input: &ProgramInput) -> Result<Laid, KernelError> {
+        let (place, own) = match input.source {
+            Source::Input(idx) => {
+                let Some(operand) = problem.inputs.get(idx as usize) else {
+                    return refuse("a program reads an input that is not there");
+                };
+                storage(operand)?;
+                (Place::Operand(Slot::Input(idx as usize), 0), operand.strides.clone())
+            }
+            Source::Constant(_) => {
+                let Some(tensor) = input.source.constant(&problem.region) else {
+                    return refuse("a program reads a constant that is not there");
+                };
+                (Place::Constant(tensor.bytes().to_vec()), Layout::Plain.strides(tensor.shape()))
+            }
+        };
+        let Some(storage) = storage_type(input.dtype) else {
+            return refuse(format!("elements of type {}", input.dtype));
+        };
+        let strides =
+            input.axes(rank).into_iter().map(|axis| axis.map_or(0, |axis| own[axis] as isize)).collect();
+        Ok(Laid { place, storage, size: size_of_element(input.dtype), strides })
+    }
 }
 
 /// What is computed for every point of a space.
 #[derive(Clone, Debug)]
-pub(crate) struct Map {
-    pub(crate) dims: Vec<usize>,
-    pub(crate) inputs: Vec<Laid>,
-    pub(crate) outputs: Vec<Laid>,
-    pub(crate) body: Body,
+pub struct Map {
+    pub dims: Vec<usize>,
+    pub inputs: Vec<Laid>,
+    pub outputs: Vec<Laid>,
+    pub body: Body,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub enum Body {
     /// Input 0 becomes output 0, bit by bit.
     Copy,
     Program(Box<Program>),
@@ -83,7 +112,7 @@ impl Map {
     }
 
     /// The launch that computes it; none where there is nothing to compute.
-    pub(crate) fn plan(&self) -> Result<Plan, KernelError> {
+    pub fn plan(&self) -> Result<Plan, KernelError> {
         if self.dims.contains(&0) {
             return Ok(Plan::default());
         }
@@ -112,7 +141,7 @@ impl Map {
             }
         }
         args.push(Arg::Structure(structure));
-        let source = Code::new("map.cu", text, "map", numbers).source();
+        let source = KernelCode::new("map.cu", text, "map", numbers);
         Ok(Plan::one(source, [n_blocks, 1, 1], THREADS as u32, args))
     }
 }

@@ -5,21 +5,21 @@ use planish_tensor::{DType, Tensor};
 
 use crate::codegen;
 use crate::operands::refuse;
-use crate::steps::{Arg, Code, Slot};
+use crate::plan::{Arg, KernelCode, Slot};
 
 /// Where a kernel finds its indices.
 #[derive(Debug)]
-pub(crate) struct Index<'a> {
-    pub(crate) dims: &'a [usize],
+pub struct Index<'a> {
+    pub dims: &'a [usize],
     dtype: DType,
     values: Option<&'a Tensor>,
     /// What the kernel is given for them.
-    pub(crate) arg: Arg,
+    pub arg: Arg,
 }
 
 impl<'a> Index<'a> {
     /// The index that a node reads; dense where it is an input.
-    pub(crate) fn of(problem: &'a Problem, read: Option<Ref>) -> Result<Index<'a>, KernelError> {
+    pub fn of(problem: &'a Problem, read: Option<Ref>) -> Result<Index<'a>, KernelError> {
         let (dims, dtype, values, arg) = match read {
             Some(Ref::Input(at)) => {
                 let operand = &problem.inputs[at as usize];
@@ -39,12 +39,12 @@ impl<'a> Index<'a> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
     /// The code with `I_T` and `INDEX(i)` in it, beside an argument `index`.
-    pub(crate) fn told(&self, code: Code) -> Result<Code, KernelError> {
+    pub fn told(&self, code: KernelCode) -> Result<KernelCode, KernelError> {
         let name = if self.dtype == DType::I32 { "i32" } else { "i64" };
         let code = code.define("I_T", name);
         Ok(match self.values {

@@ -3,19 +3,18 @@
 use planish_kernel::KernelError;
 use planish_kernel::axes::join;
 
-use crate::args::kernel_args;
-use crate::gpu::Gpu;
+use crate::kernel_args;
 
 /// One axis: its size, and each operand's stride along it in elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Axis {
-    pub(crate) dim: usize,
-    pub(crate) strides: Vec<isize>,
+pub struct Axis {
+    pub dim: usize,
+    pub strides: Vec<isize>,
 }
 
 /// The axes of `dims` without those of size 1, ordered as operand `order_by` lies in memory, neighbours joined
 /// where every operand goes on with the same stride.
-pub(crate) fn joined(dims: &[usize], strides: &[&[isize]], order_by: usize) -> Vec<Axis> {
+pub fn joined(dims: &[usize], strides: &[&[isize]], order_by: usize) -> Vec<Axis> {
     let axis = |idx: usize| Axis { dim: dims[idx], strides: strides.iter().map(|all| all[idx]).collect() };
     let mut axes: Vec<Axis> = (0..dims.len()).filter(|idx| dims[*idx] != 1).map(axis).collect();
     axes.sort_by_key(|axis| std::cmp::Reverse(axis.strides[order_by].unsigned_abs()));
@@ -23,13 +22,13 @@ pub(crate) fn joined(dims: &[usize], strides: &[&[isize]], order_by: usize) -> V
 }
 
 /// Joins neighbours, outermost first.
-pub(crate) fn merged(axes: Vec<Axis>) -> Vec<Axis> {
+pub fn merged(axes: Vec<Axis>) -> Vec<Axis> {
     join(axes, |axis| &mut axis.dim, |axis, operand| axis.strides.get(operand).copied())
 }
 
 kernel_args! {
     /// What divides numbers below 2^31 by `d` on the device: `q = (umulhi(n, mul) + n) >> shift`.
-    pub(crate) struct Divisor {
+    pub struct Divisor {
         d: u32,
         mul: u32,
         shift: u32,
@@ -37,14 +36,14 @@ kernel_args! {
 
     /// As `po_thread` in ops.cuh reads it: how many threads, and what takes their axes off a thread's number,
     /// innermost first.
-    pub(crate) struct Threads {
+    pub struct Threads {
         n: u32,
         axes: Vec<Divisor>,
     }
 }
 
 impl Divisor {
-    pub(crate) fn of(d: usize) -> Divisor {
+    pub fn of(d: usize) -> Divisor {
         let d = d.max(1) as u64;
         let shift = 64 - (d - 1).leading_zeros();
         let mul = ((1u64 << 32) * ((1u64 << shift) - d) / d + 1) as u32;
@@ -54,28 +53,28 @@ impl Divisor {
 
 impl Threads {
     /// `outer` is what the axes leave.
-    pub(crate) fn of(outer: usize, axes: &[usize]) -> Result<Threads, KernelError> {
+    pub fn of(outer: usize, axes: &[usize]) -> Result<Threads, KernelError> {
         let n = int(outer * axes.iter().product::<usize>())? as u32;
         Ok(Threads { n, axes: axes.iter().map(|dim| Divisor::of(*dim)).collect() })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.n as usize
     }
 }
 
 /// The divisors of axes, innermost first.
-pub(crate) fn divisors(axes: &[Axis]) -> Vec<Divisor> {
+pub fn divisors(axes: &[Axis]) -> Vec<Divisor> {
     axes.iter().rev().map(|axis| Divisor::of(axis.dim)).collect()
 }
 
 /// An operand's strides along axes, innermost first.
-pub(crate) fn strides_along(axes: &[Axis], operand: usize) -> Result<Vec<i32>, KernelError> {
+pub fn strides_along(axes: &[Axis], operand: usize) -> Result<Vec<i32>, KernelError> {
     axes.iter().rev().map(|axis| stride(axis.strides[operand])).collect()
 }
 
 /// Each as a kernel counts it.
-pub(crate) fn ints<const N: usize>(values: [usize; N]) -> Result<[i32; N], KernelError> {
+pub fn ints<const N: usize>(values: [usize; N]) -> Result<[i32; N], KernelError> {
     let mut made = [0; N];
     for (to, from) in made.iter_mut().zip(values) {
         *to = int(from)?;
@@ -84,19 +83,19 @@ pub(crate) fn ints<const N: usize>(values: [usize; N]) -> Result<[i32; N], Kerne
 }
 
 /// A number that kernels count in 32 bits.
-pub(crate) fn int(value: usize) -> Result<i32, KernelError> {
+pub fn int(value: usize) -> Result<i32, KernelError> {
     i32::try_from(value).map_err(|_| KernelError::unsupported("a value of 2^31 elements or more"))
 }
 
 /// A stride or offset that kernels count in 32 bits.
-pub(crate) fn stride(value: isize) -> Result<i32, KernelError> {
+pub fn stride(value: isize) -> Result<i32, KernelError> {
     i32::try_from(value).map_err(|_| KernelError::unsupported("a stride of 2^31 elements or more"))
 }
 
 /// Threads of a block where there are `n_threads` in all: fewer where there are few, so that all multiprocessors
 /// have some.
-pub(crate) fn block_of(gpu: &Gpu, n_threads: usize) -> usize {
-    match n_threads / gpu.n_sms.max(1) as usize {
+pub fn block_of(n_sms: u32, n_threads: usize) -> usize {
+    match n_threads / n_sms.max(1) as usize {
         512.. => 256,
         128.. => 128,
         _ => 64,
@@ -104,7 +103,7 @@ pub(crate) fn block_of(gpu: &Gpu, n_threads: usize) -> usize {
 }
 
 /// Blocks of `per` that cover `n`.
-pub(crate) fn blocks(n: usize, per: usize) -> Result<u32, KernelError> {
+pub fn blocks(n: usize, per: usize) -> Result<u32, KernelError> {
     int(n)?;
     Ok(n.div_ceil(per) as u32)
 }

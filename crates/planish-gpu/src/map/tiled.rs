@@ -5,7 +5,7 @@ use std::fmt::Write;
 use planish_kernel::KernelError;
 
 use super::{Inner, Map, Place, Shape, THREADS};
-use crate::args::kernel_args;
+use crate::kernel_args;
 use crate::space::{self, Axis, Divisor};
 
 kernel_args! {

@@ -2,14 +2,14 @@
 // over four neighbouring lanes become eight neighbours of a row.
 //
 // Set from outside:
-//   View Finish      what a launch says of operands and bounds (see finish.rs)
+//   View TileEpilogueArgs      what a launch says of operands and bounds (see epilogue.rs)
 //   BIAS_T RES_T OUT_T   storage types
 //   N_EXTRA          further inputs of the program after the accumulators; AFTER is 1 where there is a program, whose
 //                    text follows the kernel's shared part
 //   EXTRA_ARGUMENTS EXTRA_NAMES   their addresses, as parameters and as values
 //   CONSTANT_BIAS    1: the bias is `constant_bias`, part of the text
-//   FINISH_BIAS      1: there is a bias
-//   FINISH_RESIDUAL  0: no residual, 1: before the clamp, 2: after it
+//   EPILOGUE_BIAS      1: there is a bias
+//   EPILOGUE_RESIDUAL  0: no residual, 1: before the clamp, 2: after it
 
 PL_INLINE bool aligned16(const void* at) { return ((u64)at & 15u) == 0; }
 
@@ -22,12 +22,12 @@ struct Addresses {
 };
 
 // What kernels take after their factors, and the addresses in it. `parts` is the workspace.
-#define FINISH_ARGUMENTS \
+#define EPILOGUE_ARGUMENTS \
   const void *bias, const void *residual, EXTRA_ARGUMENTS void *out, float *parts
 #if CONSTANT_BIAS
-#define FINISH_ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
+#define EPILOGUE_ADDRESSES {out, constant_bias, residual, {EXTRA_NAMES}}
 #else
-#define FINISH_ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
+#define EPILOGUE_ADDRESSES {out, bias, residual, {EXTRA_NAMES}}
 #endif
 
 // The place of a row, for views that are not linear: set by whoever knows what rows are.
@@ -66,13 +66,13 @@ template <class T> PL_INLINE void load8_float(float (&v)[8], const void* base, c
 }
 
 #if AFTER
-PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n, int count, float (&v)[8]);
+PL_INLINE void after(const TileEpilogueArgs& f, const Addresses& a, const Place& at, int n, int count, float (&v)[8]);
 #endif
 
 // What stands between a sum with its bias and the store: the residual, the bounds, the program.
-PL_INLINE void between8(const Finish& f, const Addresses& a, float (&v)[8], const float (&residual)[8], const Place& at,
+PL_INLINE void between8(const TileEpilogueArgs& f, const Addresses& a, float (&v)[8], const float (&residual)[8], const Place& at,
                         int n, int count) {
-  if (FINISH_RESIDUAL == 1) {
+  if (EPILOGUE_RESIDUAL == 1) {
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += residual[j];
   }
@@ -81,7 +81,7 @@ PL_INLINE void between8(const Finish& f, const Addresses& a, float (&v)[8], cons
     v[j] = v[j] < f.lo ? f.lo : v[j];
     v[j] = v[j] > f.hi ? f.hi : v[j];
   }
-  if (FINISH_RESIDUAL == 2) {
+  if (EPILOGUE_RESIDUAL == 2) {
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += residual[j];
   }
@@ -91,15 +91,15 @@ PL_INLINE void between8(const Finish& f, const Addresses& a, float (&v)[8], cons
 }
 
 // Eight neighbouring accumulators of a row, of which `count` exist, with all that follows them.
-PL_INLINE void finish8(const Finish& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
-  if (FINISH_BIAS) {
+PL_INLINE void epilogue8(const TileEpilogueArgs& f, const Addresses& a, float (&v)[8], const Place& at, int n, int count) {
+  if (EPILOGUE_BIAS) {
     float b[8];
     load8_float<BIAS_T>(b, a.bias, f.bias, at, n, count);
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += b[j];
   }
   float r[8];
-  if (FINISH_RESIDUAL) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
+  if (EPILOGUE_RESIDUAL) load8_float<RES_T>(r, a.residual, f.residual, at, n, count);
   between8(f, a, v, r, at, n, count);
   OUT_T* to = (OUT_T*)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
   if (f.out.wide && count == 8 && aligned16(a.out)) {

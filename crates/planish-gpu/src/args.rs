@@ -9,7 +9,7 @@
 use std::fmt::Write;
 
 /// A value that a kernel is given: a number, a structure of [`kernel_args!`], or an array of such.
-pub(crate) trait Field {
+pub trait Field {
     /// Its type in C++; that of the elements of an array.
     fn c_type(&self) -> &'static str;
 
@@ -105,32 +105,32 @@ impl<T: Field + Default> Field for Vec<T> {
 }
 
 /// Fills up with zeros to a multiple of an alignment.
-pub(crate) fn pad(bytes: &mut Vec<u8>, align: usize) {
+pub fn pad(bytes: &mut Vec<u8>, align: usize) {
     bytes.resize(bytes.len().next_multiple_of(align), 0);
 }
 
 /// The texts of structures, each once, and those that others hold before these.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Structures {
+pub struct Structures {
     names: Vec<&'static str>,
     text: String,
 }
 
 impl Structures {
-    pub(crate) fn with(mut self, args: &impl Field) -> Structures {
+    pub fn with(mut self, args: &impl Field) -> Structures {
         args.declare(&mut self);
         self
     }
 
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.names.contains(&name)
     }
 
-    pub(crate) fn add(&mut self, structure: Structure) {
+    pub fn add(&mut self, structure: Structure) {
         let Structure { name, fields, checks, bytes } = structure;
         let size = bytes.len();
         let _ = write!(
@@ -142,13 +142,13 @@ impl Structures {
 }
 
 /// The text of a structure whose arrays all have fixed lengths.
-pub(crate) fn text_of<A: Field + Default>() -> String {
+pub fn text_of<A: Field + Default>() -> String {
     Structures::default().with(&A::default()).text
 }
 
 /// A structure while it is written down, field by field.
 #[derive(Clone, Debug)]
-pub(crate) struct Structure {
+pub struct Structure {
     name: &'static str,
     fields: String,
     checks: String,
@@ -156,11 +156,11 @@ pub(crate) struct Structure {
 }
 
 impl Structure {
-    pub(crate) fn new(name: &'static str) -> Structure {
+    pub fn new(name: &'static str) -> Structure {
         Structure { name, fields: String::new(), checks: String::new(), bytes: Vec::new() }
     }
 
-    pub(crate) fn field(&mut self, name: &str, value: &impl Field) {
+    pub fn field(&mut self, name: &str, value: &impl Field) {
         let lens: String = value.lens().iter().map(|len| format!("[{len}]")).collect();
         pad(&mut self.bytes, value.align());
         let _ = writeln!(self.fields, "  {} {name}{lens};", value.c_type());
@@ -169,7 +169,7 @@ impl Structure {
     }
 
     /// With the padding at its end.
-    pub(crate) fn end(mut self, align: usize) -> Structure {
+    pub fn end(mut self, align: usize) -> Structure {
         pad(&mut self.bytes, align);
         self
     }
@@ -177,20 +177,21 @@ impl Structure {
 
 /// A structure's bytes, ready for a launch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ArgBytes {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) align: usize,
+pub struct ArgBytes {
+    pub bytes: Vec<u8>,
+    pub align: usize,
 }
 
 impl ArgBytes {
-    pub(crate) fn of(args: &impl Field) -> ArgBytes {
+    pub fn of(args: &impl Field) -> ArgBytes {
         let mut bytes = Vec::new();
         args.write(&mut bytes);
         ArgBytes { bytes, align: args.align() }
     }
 }
 
-/// Declares a structure that a kernel is given: in Rust as it stands here, in C++ under the same names.
+/// Declares structures that kernels are given: in Rust as it stands here, in C++ under the same names.
+#[macro_export]
 macro_rules! kernel_args {
     ($(
         $(#[$meta:meta])*
@@ -233,8 +234,6 @@ macro_rules! kernel_args {
         }
     )*};
 }
-
-pub(crate) use kernel_args;
 
 #[cfg(test)]
 mod tests {

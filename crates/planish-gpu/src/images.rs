@@ -4,22 +4,22 @@ use planish_kernel::{KernelError, Operand};
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_tensor::Dim;
 
-use crate::args::kernel_args;
+use crate::kernel_args;
 use crate::operands::refuse;
 use crate::space::{Threads, int};
 
 kernel_args! {
     /// Strides of an image: sample, channel, depth, row, column; of axes that it has not, 0.
-    pub(crate) struct ImageStrides {
+    pub struct ImageStrides {
         n: i32,
-        pub(crate) c: i32,
+        pub c: i32,
         d: i32,
         h: i32,
         w: i32,
     }
 
     /// A window along one axis. A transposed convolution's slides over the output: `input` is its size there.
-    pub(crate) struct WindowAxis {
+    pub struct WindowAxis {
         input: i32,
         output: i32,
         kernel: i32,
@@ -31,7 +31,7 @@ kernel_args! {
 }
 
 impl ImageStrides {
-    pub(crate) fn of(operand: &Operand) -> Result<ImageStrides, KernelError> {
+    pub fn of(operand: &Operand) -> Result<ImageStrides, KernelError> {
         let rank = operand.rank();
         if !(3..=5).contains(&rank) {
             return refuse("not an image");
@@ -43,13 +43,13 @@ impl ImageStrides {
     }
 
     /// Whether pixels begin at multiples of so many elements.
-    pub(crate) fn are_multiples_of(&self, n: i32) -> bool {
+    pub fn are_multiples_of(&self, n: i32) -> bool {
         [self.n, self.d, self.h, self.w].iter().all(|stride| stride % n == 0)
     }
 }
 
 /// The windows of an image along depth, row, column.
-pub(crate) fn window_axes(axes: &[PlacedAxis; 3]) -> Result<[WindowAxis; 3], KernelError> {
+pub fn window_axes(axes: &[PlacedAxis; 3]) -> Result<[WindowAxis; 3], KernelError> {
     let mut made = <[WindowAxis; 3]>::default();
     for (to, axis) in made.iter_mut().zip(axes) {
         *to = WindowAxis {
@@ -66,7 +66,7 @@ pub(crate) fn window_axes(axes: &[PlacedAxis; 3]) -> Result<[WindowAxis; 3], Ker
 }
 
 /// Spatial sizes as depth, row, column, filled up with ones.
-pub(crate) fn three<T: Copy>(list: &[T], one: T) -> [T; 3] {
+pub fn three<T: Copy>(list: &[T], one: T) -> [T; 3] {
     let mut all = [one; 3];
     for (to, from) in all.iter_mut().rev().zip(list.iter().rev()) {
         *to = *from;
@@ -75,15 +75,11 @@ pub(crate) fn three<T: Copy>(list: &[T], one: T) -> [T; 3] {
 }
 
 /// An axis that an image has not: one place, one tap.
-pub(crate) const NO_AXIS: PlacedAxis =
+pub const NO_AXIS: PlacedAxis =
     PlacedAxis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad_begin: 0, pad_end: 0 };
 
 /// The windows of an operator on an image, as depth, row, column.
-pub(crate) fn placed(
-    attributes: &WindowAttributes<'_>,
-    kernel: &[Dim],
-    x: &Operand,
-) -> Option<[PlacedAxis; 3]> {
+pub fn placed(attributes: &WindowAttributes<'_>, kernel: &[Dim], x: &Operand) -> Option<[PlacedAxis; 3]> {
     let axes = attributes.axes(kernel).ok()?;
     let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
     let placed = placed.collect::<Option<Vec<_>>>().filter(|placed| placed.len() == x.rank() - 2)?;
@@ -91,7 +87,7 @@ pub(crate) fn placed(
 }
 
 /// Threads over an image of these sizes, each with so many of its channels where they are innermost.
-pub(crate) fn pixel_threads(
+pub fn pixel_threads(
     samples: usize,
     channels: usize,
     sizes: [usize; 3],

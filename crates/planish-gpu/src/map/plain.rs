@@ -5,7 +5,7 @@ use std::fmt::Write;
 use planish_kernel::KernelError;
 
 use super::{Inner, Shape, THREADS};
-use crate::args::kernel_args;
+use crate::kernel_args;
 use crate::space::{self, Divisor, divisors};
 
 kernel_args! {

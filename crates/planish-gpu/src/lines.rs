@@ -2,13 +2,13 @@
 
 use planish_kernel::{KernelError, Operand};
 
-use crate::args::kernel_args;
+use crate::kernel_args;
 use crate::operands::strides;
 use crate::space::{self, Axis, Divisor, divisors, int, strides_along};
 
 kernel_args! {
     /// Lines of an input and an output of the same sizes.
-    pub(crate) struct LineArgs {
+    pub struct LineArgs {
         n_lines: i32,
         len: i32,
         /// Strides along a line.
@@ -23,18 +23,18 @@ kernel_args! {
 
 /// The lines of operands along an axis.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines {
-    pub(crate) n: usize,
-    pub(crate) len: usize,
+pub struct Lines {
+    pub n: usize,
+    pub len: usize,
     /// The other axes, joined.
-    pub(crate) axes: Vec<Axis>,
+    pub axes: Vec<Axis>,
     /// Each operand's stride along a line.
-    pub(crate) steps: Vec<usize>,
+    pub steps: Vec<usize>,
 }
 
 impl Lines {
     /// `operands` begin with the input, whose lines these are; the others may be shorter along the axis.
-    pub(crate) fn of(operands: &[&Operand], axis: usize) -> Lines {
+    pub fn of(operands: &[&Operand], axis: usize) -> Lines {
         let mut dims = operands[0].dims.clone();
         let len = std::mem::replace(&mut dims[axis], 1);
         let all: Vec<Vec<isize>> = operands.iter().map(|operand| strides(operand)).collect();
@@ -44,7 +44,7 @@ impl Lines {
     }
 
     /// For kernels of one input and one output.
-    pub(crate) fn args(&self) -> Result<LineArgs, KernelError> {
+    pub fn args(&self) -> Result<LineArgs, KernelError> {
         Ok(LineArgs {
             n_lines: int(self.n)?,
             len: int(self.len)?,

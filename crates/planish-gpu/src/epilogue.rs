@@ -9,39 +9,39 @@ use std::fmt::Write;
 use planish_kernel::pointwise::Program;
 use planish_kernel::{KernelError, Operand, Problem};
 
-use crate::args::{Field, kernel_args};
+use crate::args::Field;
 use crate::codegen;
-use crate::families::pointwise::operand;
-use crate::map::Place;
+use crate::kernel_args;
+use crate::map::{Laid, Place};
 use crate::operands::refuse;
+use crate::plan::{Arg, KernelCode, Slot};
 use crate::space;
-use crate::steps::{Arg, Code, Slot};
 
 kernel_args! {
     /// Strides of an operand of the program along the four coordinates of a row, and along the column.
-    pub(crate) struct EpilogueStrides {
+    pub struct EpilogueStrides {
         row: [i32; 4],
         column: i32,
     }
 
     /// What `epilogue` in a kernel's text is given: a part of the kernel's own structure.
-    pub(crate) struct EpilogueArgs {
+    pub struct EpilogueArgs {
         operands: Vec<EpilogueStrides>,
     }
 }
 
 /// A program after a kernel's results.
 #[derive(Clone, Debug)]
-pub(crate) struct EpilogueCode {
+pub struct EpilogueCode {
     text: String,
     /// Addresses, which stand after the kernel's own arguments.
-    pub(crate) addresses: Vec<Arg>,
-    pub(crate) args: EpilogueArgs,
+    pub addresses: Vec<Arg>,
+    pub args: EpilogueArgs,
 }
 
 impl EpilogueCode {
     /// The program after `main`, with `lanes` neighbours along the column at once.
-    pub(crate) fn after(
+    pub fn after(
         problem: &Problem,
         main: u32,
         rows: [&[usize]; 4],
@@ -60,7 +60,7 @@ impl EpilogueCode {
 
     /// After a region's first node, which makes an image: rows are pixels (sample, depth, row, column), columns are
     /// channels.
-    pub(crate) fn after_image(problem: &Problem, lanes: usize) -> Result<EpilogueCode, KernelError> {
+    pub fn after_image(problem: &Problem, lanes: usize) -> Result<EpilogueCode, KernelError> {
         let rank = problem.outputs.first().map_or(0, Operand::rank);
         let spatial: Vec<[usize; 1]> = (2..rank).map(|axis| [axis]).collect();
         let mut rows: [&[usize]; 4] = [&[0], &[], &[], &[]];
@@ -86,7 +86,7 @@ impl EpilogueCode {
             call.push("v[j]".to_string());
         }
         for (idx, input) in program.inputs.iter().enumerate() {
-            let laid = operand(problem, program.dims.len(), input)?;
+            let laid = Laid::of_input(problem, program.dims.len(), input)?;
             let (storage, wide) = (laid.storage, codegen::c_type(input.kind));
             let name = match &laid.place {
                 Place::Operand(slot, offset) => {
@@ -147,7 +147,7 @@ impl EpilogueCode {
     }
 
     /// The arguments of a kernel over an image and weights: both, the output, its structure, and what the program reads.
-    pub(crate) fn weighted(&self, numbers: &impl Field) -> Vec<Arg> {
+    pub fn weighted(&self, numbers: &impl Field) -> Vec<Arg> {
         let mut args = vec![
             Arg::Address(Slot::Input(0), 0),
             Arg::Address(Slot::Input(1), 0),
@@ -159,14 +159,14 @@ impl EpilogueCode {
     }
 
     /// A kernel's code with this epilogue in front of it.
-    pub(crate) fn code(
+    pub fn code(
         &self,
         file: &'static str,
         text: &str,
         entry: &'static str,
         numbers: &impl Field,
-    ) -> Code {
-        Code::new(file, text, entry, numbers).before(&self.text)
+    ) -> KernelCode {
+        KernelCode::new(file, text, entry, numbers).before(&self.text)
     }
 }
 

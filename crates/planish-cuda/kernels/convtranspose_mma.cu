@@ -46,7 +46,7 @@ struct Phase {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-conv_transpose_mma(const T* x, const T* w, Y_T* y, const ConvTransposeMmaArgs a EPILOGUE_PARAMS) {
+convtranspose_mma(const T* x, const T* w, Y_T* y, const ConvTransposeMmaArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   __shared__ uint4 chunks[STAGES * STAGE / 8];

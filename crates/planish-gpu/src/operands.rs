@@ -6,18 +6,12 @@ use planish_tensor::DType;
 use crate::codegen::storage_type;
 
 /// A refusal with its reason.
-pub(crate) fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
+pub fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
     Err(KernelError::unsupported(reason))
 }
 
 /// A candidate without packed weights or shared memory of operands.
-pub(crate) fn candidate(
-    tactic: String,
-    revision: u32,
-    inputs: Vec<Want>,
-    outputs: Vec<Want>,
-    ns: f64,
-) -> Candidate {
+pub fn candidate(tactic: String, revision: u32, inputs: Vec<Want>, outputs: Vec<Want>, ns: f64) -> Candidate {
     Candidate {
         tactic: Tactic::new(tactic, revision),
         packed: vec![None; inputs.len()],
@@ -30,7 +24,7 @@ pub(crate) fn candidate(
 }
 
 /// The kernel's type of an operand that is not packed.
-pub(crate) fn storage(operand: &Operand) -> Result<&'static str, KernelError> {
+pub fn storage(operand: &Operand) -> Result<&'static str, KernelError> {
     match (&operand.packed, storage_type(operand.dtype)) {
         (None, Some(storage)) => Ok(storage),
         (Some(format), _) => refuse(format!("a weight packed as `{format}`")),
@@ -39,17 +33,17 @@ pub(crate) fn storage(operand: &Operand) -> Result<&'static str, KernelError> {
 }
 
 /// Whether kernels compute with it in f32.
-pub(crate) fn is_float(dtype: DType) -> bool {
+pub fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// Bytes of an element.
-pub(crate) fn size_of_element(dtype: DType) -> usize {
+pub fn size_of_element(dtype: DType) -> usize {
     dtype.bits() / 8
 }
 
 /// A type of so many bytes, for kernels that only move elements.
-pub(crate) fn moved_type(size: usize) -> Result<&'static str, KernelError> {
+pub fn moved_type(size: usize) -> Result<&'static str, KernelError> {
     match size {
         1 => Ok("i8"),
         2 => Ok("u16"),
@@ -60,6 +54,6 @@ pub(crate) fn moved_type(size: usize) -> Result<&'static str, KernelError> {
 }
 
 /// Strides with a sign.
-pub(crate) fn strides(operand: &Operand) -> Vec<isize> {
+pub fn strides(operand: &Operand) -> Vec<isize> {
     operand.strides.iter().map(|stride| *stride as isize).collect()
 }

@@ -8,7 +8,7 @@
 //
 // Weights are packed as tap, input channel, output channel of the group.
 extern "C" __global__ void __launch_bounds__(256)
-conv_transpose(const X_T* x, const W_T* w, Y_T* y, const ConvTransposeArgs a EPILOGUE_PARAMS) {
+convtranspose(const X_T* x, const W_T* w, Y_T* y, const ConvTransposeArgs a EPILOGUE_PARAMS) {
   let_next_begin();
   wait_for_inputs();
   int at[5], n;

@@ -1,13 +1,13 @@
 // How eight neighbours of a row are finished with a bias that is in shared memory and a residual that may have come
-// before. finish.cuh stands in front.
+// before. epilogue.cuh stands in front.
 //
-// Set from outside, besides what finish.cuh asks for:
+// Set from outside, besides what epilogue.cuh asks for:
 //   BN           columns of a tile
 //   EARLY        1: the residual has 16 bits and is fetched before the products begin
 
 // Eight residuals of 16 bits. They may have been written while this kernel began, so they are not read through the
 // read-only cache.
-PL_INLINE uint4 fetch_residual(const Finish &f, const Addresses &a, const Place &at, i32 n, i32 count) {
+PL_INLINE uint4 fetch_residual(const TileEpilogueArgs &f, const Addresses &a, const Place &at, i32 n, i32 count) {
     uint4 v = make_uint4(0, 0, 0, 0);
 #if EARLY
     if (count > 0) {
@@ -27,19 +27,19 @@ PL_INLINE uint4 fetch_residual(const Finish &f, const Addresses &a, const Place 
 }
 
 // What remains to be done with eight neighbouring accumulators of a row, of which `count` exist, and the store.
-PL_INLINE void finish_row(const Finish &f, const Addresses &a, float (&v)[8], const float *bias, uint4 early, const Place &at,
+PL_INLINE void epilogue_row(const TileEpilogueArgs &f, const Addresses &a, float (&v)[8], const float *bias, uint4 early, const Place &at,
                           i32 n, i32 count) {
     if (count <= 0) return;
-#if FINISH_BIAS
+#if EPILOGUE_BIAS
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] += bias[i];
 #endif
     float r[8];
-#if FINISH_RESIDUAL && EARLY
+#if EPILOGUE_RESIDUAL && EARLY
     u32 words[4] = {early.x, early.y, early.z, early.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) r[2 * i] = Pair<RES_T>::lo(words[i]), r[2 * i + 1] = Pair<RES_T>::hi(words[i]);
-#elif FINISH_RESIDUAL
+#elif EPILOGUE_RESIDUAL
     load8_float<RES_T>(r, a.residual, f.residual, at, n, count < 8 ? count : 8);
 #endif
     between8(f, a, v, r, at, n, count < 8 ? count : 8);
@@ -57,7 +57,7 @@ PL_INLINE void finish_row(const Finish &f, const Addresses &a, float (&v)[8], co
 
 // The bias of a tile's columns, in shared memory.
 template <int THREADS> PL_INLINE void fetch_bias(float *to, const void *bias, i32 n0, i32 n, u32 thread) {
-#if FINISH_BIAS
+#if EPILOGUE_BIAS
 #pragma unroll
     for (i32 k = 0; k < BN; k += THREADS) {
         i32 i = k + thread;

@@ -3,12 +3,12 @@
 
 use std::fmt::Write;
 
-use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Source as From};
+use planish_gpu::codegen;
+use planish_gpu::kernel_args;
+use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Residual, Source as From};
 use planish_kernel::{KernelError, Operand, Problem};
 use planish_tensor::{DType, Tensor};
 
-use crate::args::kernel_args;
-use crate::codegen;
 use crate::launch::Params;
 use crate::source::Source;
 
@@ -28,7 +28,7 @@ kernel_args! {
     }
 
     /// Views of all that follows the sums of a product, and bounds.
-    pub(crate) struct Finish {
+    pub(crate) struct TileEpilogueArgs {
         out: View,
         bias: View,
         residual: View,
@@ -90,7 +90,7 @@ impl Rows {
 
 /// An epilogue with all that a source and a launch need of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct TileEpilogue {
     epilogue: Epilogue,
     /// Types in memory: bias, residual, output.
     types: [&'static str; 3],
@@ -100,13 +100,23 @@ pub(crate) struct Ending {
     extra: Vec<usize>,
 }
 
-impl Ending {
+impl TileEpilogue {
+    /// What a problem's region does with the accumulators of its first node, a convolution or a matrix product.
+    pub(crate) fn of(problem: &Problem) -> Result<TileEpilogue, KernelError> {
+        let is_conv = matches!(problem.region.nodes[0].op, planish_op::Op::Conv(_));
+        let (epilogue, bias) = match is_conv {
+            true => Epilogue::of_conv(problem, Epilogue::stored)?,
+            false => (Epilogue::stored(problem, 0)?, None),
+        };
+        TileEpilogue::new(problem, epilogue, bias.cloned())
+    }
+
     /// Refused where types or numbers of inputs are beyond the kernels.
-    pub(crate) fn new(
+    fn new(
         problem: &Problem,
         epilogue: Epilogue,
         constant_bias: Option<Tensor>,
-    ) -> Result<Ending, KernelError> {
+    ) -> Result<TileEpilogue, KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("after a product: {what}")));
         let floating = |dtype: DType| match dtype {
             DType::F32 | DType::F16 | DType::BF16 => codegen::storage_type(dtype),
@@ -147,28 +157,28 @@ impl Ending {
         if extra.len() > MAX_EXTRA {
             return refuse("a program with more than four inputs");
         }
-        Ok(Ending { epilogue, types: [bias, residual, output], constant_bias, extra })
+        Ok(TileEpilogue { epilogue, types: [bias, residual, output], constant_bias, extra })
     }
 
-    pub(crate) fn epilogue(&self) -> &Epilogue {
-        &self.epilogue
+    pub(crate) fn residual(&self) -> Option<Residual> {
+        self.epilogue.residual
     }
 
     pub(crate) fn has_bias(&self) -> bool {
         self.constant_bias.is_some() || self.epilogue.bias.is_some()
     }
 
-    /// As `FINISH_RESIDUAL` in finish.cuh.
+    /// As `EPILOGUE_RESIDUAL` in epilogue.cuh.
     fn residual_when(&self) -> i32 {
         self.epilogue.residual.map_or(0, |residual| if residual.after_clamp { 2 } else { 1 })
     }
 
     /// Whether every operand has its rows one step apart.
     pub(crate) fn is_linear(&self, problem: &Problem, rows: &Rows) -> bool {
-        let finish = self.finish(problem, rows);
-        let residual = self.epilogue.residual.is_none() || finish.residual.linear != 0;
-        let extra = finish.extra[..self.extra.len()].iter().all(|view| view.linear != 0);
-        finish.out.linear != 0 && residual && extra && self.constants_are_linear(problem, rows)
+        let args = self.args(problem, rows);
+        let residual = self.epilogue.residual.is_none() || args.residual.linear != 0;
+        let extra = args.extra[..self.extra.len()].iter().all(|view| view.linear != 0);
+        args.out.linear != 0 && residual && extra && self.constants_are_linear(problem, rows)
     }
 
     fn constants_are_linear(&self, problem: &Problem, rows: &Rows) -> bool {
@@ -221,7 +231,7 @@ impl Ending {
         arguments.push("v[j]".to_string());
         let _ = write!(
             text,
-            "PL_INLINE void after(const Finish& f, const Addresses& a, const Place& at, int n, int count, \
+            "PL_INLINE void after(const TileEpilogueArgs& f, const Addresses& a, const Place& at, int n, int count, \
              float (&v)[8]) {{\n{body}#pragma unroll\n  for (int j = 0; j < 8; j++) program({});\n}}\n",
             arguments.join(", ")
         );
@@ -258,12 +268,12 @@ impl Ending {
             .define("EXTRA_NAMES", names.join(", "))
             .define("NEED_PLACE", u32::from(!self.constants_are_linear(problem, rows)))
             .define("CONSTANT_BIAS", u32::from(self.constant_bias.is_some()))
-            .define("FINISH_BIAS", u32::from(self.has_bias()))
-            .define("FINISH_RESIDUAL", self.residual_when())
+            .define("EPILOGUE_BIAS", u32::from(self.has_bias()))
+            .define("EPILOGUE_RESIDUAL", self.residual_when())
     }
 
     /// The arguments after the two factors: bias, residual, the program's inputs, output, parts.
-    pub(crate) fn arguments(&self, params: Params) -> Params {
+    pub(crate) fn addresses(&self, params: Params) -> Params {
         let residual = self.epilogue.residual.map(|residual| residual.input as usize);
         let params =
             params.optional_input(self.epilogue.bias.map(|idx| idx as usize)).optional_input(residual);
@@ -271,7 +281,7 @@ impl Ending {
     }
 
     /// Strides and bounds.
-    pub(crate) fn finish(&self, problem: &Problem, rows: &Rows) -> Finish {
+    pub(crate) fn args(&self, problem: &Problem, rows: &Rows) -> TileEpilogueArgs {
         let mut extra = <[View; MAX_EXTRA]>::default();
         let mut n_extra = 0;
         for input in self.epilogue.program.iter().flat_map(|program| &program.inputs) {
@@ -286,7 +296,7 @@ impl Ending {
         }
         let residual = self.epilogue.residual;
         let groups_align = i32::from(rows.group.is_multiple_of(8) && self.constant_bias.is_none());
-        Finish {
+        TileEpilogueArgs {
             out: rows.operand(&problem.outputs[0]),
             bias: View { s: [0; 4], c: 1, linear: 1, wide: groups_align },
             residual: residual
@@ -306,25 +316,4 @@ fn rank(problem: &Problem) -> usize {
 fn spread(input: &ProgramInput, dims: &[usize], rank: usize) -> Vec<usize> {
     let own = planish_kernel::Layout::Plain.strides(dims);
     input.axes(rank).iter().map(|axis| axis.map_or(0, |axis| own[axis])).collect()
-}
-
-/// After a product: what the problem's region does with the accumulators of its first node. A bias of the node that is
-/// a constant of the region is taken out of the program.
-pub(crate) fn ending(problem: &Problem, bias_place: usize) -> Result<Ending, KernelError> {
-    let main = &problem.region.nodes[0];
-    let bias = main.inputs.get(bias_place).copied().flatten();
-    let constant = problem.region.constant(bias).cloned();
-    let is_conv = matches!(main.op, planish_op::Op::Conv(_));
-    match constant {
-        Some(tensor) if is_conv => {
-            let mut bare = problem.clone();
-            bare.region.nodes[0].inputs.truncate(bias_place);
-            let epilogue = Epilogue::stored(&bare, 0)?;
-            if epilogue.bias.is_some() {
-                return Err(KernelError::unsupported("two biases after a convolution"));
-            }
-            Ending::new(problem, epilogue, Some(tensor))
-        }
-        _ => Ending::new(problem, Epilogue::stored(problem, 0)?, None),
-    }
 }
