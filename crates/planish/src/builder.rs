@@ -189,3 +189,22 @@ impl Builder {
         Ok((built, self.timings))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shapes::{Sizes, default_sizes};
+
+    #[test]
+    fn sizes_that_nobody_gives_follow_one_rule() {
+        let text = r#"graph "g" {
+            input %x: f32[b,n] input %c: f32[48] %y: f32[b,48] = Add(%x, %c) output %y
+        }"#;
+        let model = Model::from(text.parse::<Graph>().unwrap());
+        let sizes = default_sizes(model.graph(), &Sizes::new()).unwrap();
+        assert_eq!((sizes["b"], sizes["n"]), (1, 48));
+        let plan = Builder::from_model(model).device(Device::Cpu).tune_level(0).build().unwrap();
+        let tuned: Sizes = plan.record().header.tuned_at.iter().cloned().collect();
+        assert_eq!(tuned, sizes);
+    }
+}

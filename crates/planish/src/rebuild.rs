@@ -185,3 +185,26 @@ fn unfit(plan: &planish_plan::Plan, device: Device) -> Result<Option<String>, Er
     let here: Vec<String> = here.map(|target| one(&target.backend, &target.needs)).collect();
     Ok(Some(format!("the plan was built for {}, this is {}", there.join(" and "), here.join(" and "))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, Engine};
+
+    #[test]
+    fn nothing_is_built_again_unasked() {
+        let text = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
+        let builder = Builder::from_graph(text.parse().unwrap()).device(Device::Cpu).tune_level(0);
+        let mut record = builder.build().unwrap().record().clone();
+        record.header.producer = "0.0.1".to_string();
+        let plan = Plan::from(record);
+        let error = Engine::new(plan.clone(), Device::Cpu).unwrap_err();
+        let ErrorKind::NeedsRebuild { why, command } = error.kind() else { panic!("{error}") };
+        assert!(why.contains("0.0.1"), "{why}");
+        assert!(command.starts_with("planish build"), "{command}");
+        // Who asks for it gets it.
+        let Opened::NeedsRebuild(rebuild) = plan.fit(Device::Cpu).unwrap() else { panic!("it fits") };
+        assert!(rebuild.why().contains("0.0.1"), "{}", rebuild.why());
+        Engine::new(rebuild.build().unwrap(), Device::Cpu).unwrap();
+    }
+}

@@ -1,7 +1,7 @@
 //! What a product is expected to take: rounds of blocks, each as long as its slower side.
 //!
 //! The constants are fitted to 11,988 times of all tactics of the suite's convolutions and matrix products on an
-//! H200 (`examples/products`): the tactic that is cheapest by this takes 9 % more time in sum than the best one,
+//! H200 (`benches/products`): the tactic that is cheapest by this takes 9 % more time in sum than the best one,
 //! and prices are within 30 % of the time of those that are at most twice as slow as the best.
 
 use super::{Math, Split, Way};

@@ -1,7 +1,7 @@
 //! Times every convolution and matrix product of the suite's models, all tactics of each, on a GPU, and checks
 //! their results: what prices and tiles are judged by.
 //!
-//! `products [--out FILE] [--only TEXT,…] [--family NAME,…] [--most N] [--likely]`: the best tactics of each layer
+//! `cargo bench -p planish-cuda --bench products -- [--out FILE] [--only TEXT,…] [--family NAME,…] [--most N] [--likely]`: the best tactics of each layer
 //! with microseconds (in a replayed graph of many launches), TFLOP/s and error, then sums over models; every single
 //! time goes to FILE. `--only` takes layers with one of the texts in their title, `--family` and `--most` these
 //! families and the N likely best of each. With `--likely` families offer what they would offer to a plan instead
@@ -31,7 +31,7 @@ const MOST_OF_EDGES: usize = 14;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = None;
     let mut only = None;
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let mut everything = true;
     let mut families = None;
     let mut most_of_family = usize::MAX;

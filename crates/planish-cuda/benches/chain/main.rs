@@ -1,7 +1,7 @@
 //! What a step of a chain of dependent steps costs on a GPU, and what a stage of a network would gain if its layers
 //! were phases of one kernel.
 //!
-//! `chain [--empty] [--stage] [--branch] [--compile]`: `--empty` measures steps that do next to nothing, as kernels (plain, and
+//! `cargo bench -p planish-cuda --bench chain -- [--empty] [--stage] [--branch] [--compile]`: `--empty` measures steps that do next to nothing, as kernels (plain, and
 //! with programmatic launch), as phases of one kernel after barriers over its grid, and in parallel branches.
 //! `--stage` measures the convolutions of ResNet-18's stages at batch 1 as kernels and as phases of one kernel, and
 //! what each part of such a kernel costs. `--branch` measures its blocks with a convolution in the shortcut in a row and
@@ -25,7 +25,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let mut chosen = Vec::new();
-    for argument in std::env::args().skip(1) {
+    for argument in std::env::args().skip(1).filter(|argument| argument != "--bench") {
         match argument.as_str() {
             "--compile" => {
                 let gpu = Gpu::known("h200").ok_or("the H200 is not known")?;
