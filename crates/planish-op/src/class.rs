@@ -123,7 +123,7 @@ pub enum Rounding {
     Exact,
     /// The result is a rounding away from exact.
     Once,
-    /// As a function that kernels approximate, or a quotient.
+    /// As a function that kernels approximate, or a quotient; also where the self-check claims nothing closer.
     Function,
 }
 

@@ -4,7 +4,7 @@ use planish_tensor::DType;
 
 use crate::driver::{Pass, Pipeline};
 use crate::passes::add_to_products::ADD_TO_PRODUCTS;
-use crate::passes::cancel_casts::CancelCasts;
+use crate::passes::cancel_casts::CANCEL_CASTS;
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
@@ -16,7 +16,7 @@ use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
 use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
 use crate::passes::push_expands::PUSH_EXPANDS;
-use crate::passes::push_slices::PushSlices;
+use crate::passes::push_slices::PUSH_SLICES;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
@@ -44,7 +44,7 @@ use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
-use crate::passes::slice_tokens::SliceTokens;
+use crate::passes::slice_tokens::SLICE_TOKENS;
 use crate::passes::spell_global_pools::SpellGlobalPools;
 use crate::passes::unmerge_rows::UNMERGE_ROWS;
 
@@ -87,7 +87,7 @@ pub fn standard() -> Pipeline {
         // After patterns, which know means as ReduceMean.
         Pass::rule(SpellGlobalPools),
         // After attention, whose operands are such slices, and before Reshapes are merged.
-        Pass::rule(PushSlices),
+        Pass::rule(PUSH_SLICES),
         // What the passes above brought in gets the same spelling as the rest.
         Pass::rule(Canonicalize),
         // Transposes that moved nothing have become Reshapes.
@@ -116,9 +116,9 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
     Pipeline::new(vec![
         Pass::sweep(LowerPrecision { to, pins }),
         // Lowered nodes that follow each other meet in casts to f32 and back.
-        Pass::rule(CancelCasts),
+        Pass::rule(CANCEL_CASTS),
         // What computes in 16 bits keeps channels innermost, where this costs nothing.
-        Pass::rule(SliceTokens),
+        Pass::rule(SLICE_TOKENS),
         // For the same reason; after the casts, which stand between products and what is added to them.
         Pass::rule(ADD_TO_PRODUCTS),
         // A value that several lowered nodes read was cast for each.

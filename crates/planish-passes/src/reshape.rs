@@ -5,7 +5,8 @@ use planish_ir::{Node, ValueId};
 use planish_op::{Op, Reshape};
 use planish_tensor::{Dim, Shape, Tensor};
 
-use crate::rule::{Match, Patch};
+use crate::pattern::{Found, blocked};
+use crate::rule::{Match, Operand, Patch};
 use crate::view::View;
 
 /// The constant target that turns `from` into `to`; in words why there is none.
@@ -51,6 +52,23 @@ pub(crate) fn as_reshape(cx: &View<'_>, node: &Node, source: ValueId, output: Va
     let new = patch.node(&node.name, Reshape { allowzero: false }, &[source.into(), shape]);
     patch.replace(output, new);
     Match::Rewrite(patch)
+}
+
+/// A Reshape of `x` in a patch, if the sizes of `to` can be written down as constants.
+pub(crate) fn reshaped(
+    patch: &mut Patch,
+    name: &str,
+    x: Operand,
+    from: &Shape,
+    to: &[Dim],
+) -> Found<Operand> {
+    match target(from, to) {
+        Ok(sizes) => {
+            let sizes = patch.constant("shape", Tensor::vector(sizes));
+            Ok(patch.node(name, Reshape { allowzero: false }, &[x, sizes]))
+        }
+        Err(reason) => blocked(reason),
+    }
 }
 
 /// The input of a node that changes nothing but the shape.

@@ -102,6 +102,14 @@ impl<'g> View<'g> {
         self.constant(self.input(node, idx)?)
     }
 
+    /// The only integer of a constant input of a node.
+    pub fn number_input(&self, node: &Node, idx: usize) -> Option<i64> {
+        match self.constant_input(node, idx)?.to_i64s()[..] {
+            [number] => Some(number),
+            _ => None,
+        }
+    }
+
     /// The number that a constant holds once, or in all of its elements.
     pub fn splat(&self, id: ValueId) -> Option<f64> {
         let tensor = self.constant(id)?;

@@ -4,38 +4,33 @@ use planish_ir::NodeId;
 use planish_op::{Cast, Op};
 use planish_tensor::DType;
 
-use crate::rule::{Match, Patch, Rule};
+use crate::pattern::{Finder, Found, Miss, blocked};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// A Cast after a Cast that loses nothing.
-pub(crate) struct CancelCasts;
+pub(crate) const CANCEL_CASTS: Finder = Finder { name: "cancel_casts", find };
 
-impl Rule for CancelCasts {
-    fn name(&self) -> &'static str {
-        "cancel_casts"
+fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
+    let node = cx.node(id);
+    let (Op::Cast(last), Some(middle), Some(&Some(output))) =
+        (&node.op, cx.input(node, 0), node.outputs.first())
+    else {
+        return Err(Miss::No);
+    };
+    let Some((_, first)) = cx.producer(middle) else { return Err(Miss::No) };
+    let (Op::Cast(_), Some(source)) = (&first.op, cx.input(first, 0)) else { return Err(Miss::No) };
+    let (Some(from), Some(through)) = (cx.dtype(source), cx.dtype(middle)) else { return Err(Miss::No) };
+    if !holds(through, from) {
+        return blocked("the first cast rounds");
     }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        let node = cx.node(id);
-        let (Op::Cast(last), Some(middle), Some(&Some(output))) =
-            (&node.op, cx.input(node, 0), node.outputs.first())
-        else {
-            return Match::No;
-        };
-        let Some((_, first)) = cx.producer(middle) else { return Match::No };
-        let (Op::Cast(_), Some(source)) = (&first.op, cx.input(first, 0)) else { return Match::No };
-        let (Some(from), Some(through)) = (cx.dtype(source), cx.dtype(middle)) else { return Match::No };
-        if !holds(through, from) {
-            return Match::blocked("the first cast rounds");
-        }
-        if from == last.to {
-            return Match::Rewrite(Patch::replacing(output, source));
-        }
-        let mut patch = Patch::new();
-        let direct = patch.node(&node.name, Cast { ..last.clone() }, &[source.into()]);
-        patch.replace(output, direct);
-        Match::Rewrite(patch)
+    if from == last.to {
+        return Ok(Patch::replacing(output, source));
     }
+    let mut patch = Patch::new();
+    let direct = patch.node(&node.name, Cast { ..last.clone() }, &[source.into()]);
+    patch.replace(output, direct);
+    Ok(patch)
 }
 
 /// Whether every value of type `narrow` is one of type `wide`.
@@ -56,7 +51,7 @@ mod tests {
     #[test]
     fn there_and_back_is_nothing() {
         check(
-            CancelCasts,
+            CANCEL_CASTS,
             "input %x: f16[2] %a: f32[2] = Cast(%x) {to=f32} \"a\" %b: f16[2] = Cast(%a) {to=f16} \"b\" \
              %c: i32[2] = Cast(%a) {to=i32} \"c\" %y: f16[2] = Neg(%b) \"y\" output %y, %c",
             expect![[r#"
@@ -71,6 +66,6 @@ mod tests {
     #[test]
     fn a_cast_that_rounds_stays() {
         let text = "input %x: f32[2] %a: f16[2] = Cast(%x) {to=f16} %b: f32[2] = Cast(%a) {to=f32}";
-        kept(CancelCasts, text, "b", "the first cast rounds");
+        kept(CANCEL_CASTS, text, "b", "the first cast rounds");
     }
 }

@@ -2,11 +2,11 @@
 //! between transposes that take heads apart and put them together: the operator can do that itself.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::{Attention, Op, Reshape, Transpose};
-use planish_tensor::{Dim, Shape, Tensor};
+use planish_op::{Attention, Op, Transpose};
+use planish_tensor::{Dim, Shape};
 
 use crate::pattern::{Finder, Found, Miss, blocked, made_by, one_input, output, relying_on};
-use crate::reshape::target;
+use crate::reshape::reshaped;
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -61,7 +61,7 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let result = patch.node_with(name, op, inputs, 1).pop().ok_or(Miss::No)?;
     let wide: Shape = [batch.clone(), queries.clone(), heads * size].into_iter().collect();
     let apart = [batch, queries, heads, size].map(Dim::clone);
-    let mut result = reshape(&mut patch, name, result, &wide, &apart)?;
+    let mut result = reshaped(&mut patch, name, result, &wide, &apart)?;
     if perm != [0, 1, 2, 3] {
         let perm = perm.iter().map(|&axis| axis as i64).collect();
         result = patch.node(&turn.name, Transpose { perm: Some(perm) }, &[result]);
@@ -99,17 +99,7 @@ fn packed(cx: &View<'_>, patch: &mut Patch, name: &str, source: &Source) -> Foun
     }
     let shape: Shape = source.perm.iter().map(|&axis| shape[axis].clone()).collect();
     let wide = [shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]];
-    reshape(patch, name, value, &shape, &wide)
-}
-
-fn reshape(patch: &mut Patch, name: &str, value: Operand, from: &Shape, to: &[Dim]) -> Found<Operand> {
-    match target(from, to) {
-        Ok(sizes) => {
-            let sizes = patch.constant("shape", Tensor::vector(sizes));
-            Ok(patch.node(name, Reshape { allowzero: false }, &[value, sizes]))
-        }
-        Err(reason) => blocked(reason),
-    }
+    reshaped(patch, name, value, &shape, &wide)
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::einsum::{Equation, Label};
-use planish_op::{MatMul, Op, Reshape, Transpose};
-use planish_tensor::{Dim, Shape, Tensor};
+use planish_op::{MatMul, Op, Transpose};
+use planish_tensor::{Dim, Shape};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
-use crate::reshape::target;
+use crate::reshape::reshaped;
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -109,7 +109,7 @@ fn product(patch: &mut Patch, node: &Node, a: &Labeled, b: &Labeled, output: &[L
     let made: Shape = left.1.iter().take(left.1.rank() - 1).chain(right.1.dims().last()).collect();
     let value = match made == sizes {
         true => value,
-        false => reshaped(patch, name, value, &made, &sizes)?,
+        false => reshaped(patch, name, value, &made, sizes.dims())?,
     };
     Ok(Labeled { value, labels: whole, shape: sizes })
 }
@@ -133,17 +133,7 @@ fn merged(patch: &mut Patch, name: &str, x: &Labeled, groups: &[usize]) -> Found
     let shape: Shape = groups.iter().map(|&n| dims.by_ref().take(n).product::<Dim>()).collect();
     match shape == x.shape {
         true => Ok((x.value, shape)),
-        false => Ok((reshaped(patch, name, x.value, &x.shape, &shape)?, shape)),
-    }
-}
-
-fn reshaped(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape) -> Found<Operand> {
-    match target(from, to.dims()) {
-        Ok(sizes) => {
-            let sizes = patch.constant("shape", Tensor::vector(sizes));
-            Ok(patch.node(name, Reshape { allowzero: false }, &[x, sizes]))
-        }
-        Err(reason) => blocked(reason),
+        false => Ok((reshaped(patch, name, x.value, &x.shape, shape.dims())?, shape)),
     }
 }
 

@@ -4,13 +4,13 @@
 //! known to be equal, as constants or as functions of one value concatenated with itself.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::{Op, Reshape, RotaryEmbedding, Slice};
+use planish_op::{Op, RotaryEmbedding, Slice};
 use planish_tensor::{Dim, Shape, Tensor, normalize_axis};
 
 use crate::pattern::{
     Finder, Found, Miss, blocked, made_by, one_input, output, private, relying_on, two_inputs,
 };
-use crate::reshape::{reshaped_input, target};
+use crate::reshape::{reshaped, reshaped_input};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -181,13 +181,7 @@ fn cache(
     let first = patch.node(name, Slice {}, &inputs);
     let shape = cx.shape(table).ok_or(Miss::No)?;
     let from: Shape = shape.iter().take(shape.rank() - 1).cloned().chain([Dim::from(half)]).collect();
-    match target(&from, rows) {
-        Ok(sizes) => {
-            let sizes = patch.constant("shape", Tensor::vector(sizes));
-            Ok(patch.node(name, Reshape { allowzero: false }, &[first, sizes]))
-        }
-        Err(reason) => blocked(reason),
-    }
+    reshaped(patch, name, first, &from, rows)
 }
 
 #[cfg(test)]

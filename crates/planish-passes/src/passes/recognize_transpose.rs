@@ -5,11 +5,10 @@
 //! nor one after goes through; these atoms are what is permuted.
 
 use planish_ir::{NodeId, ValueId};
-use planish_op::Reshape;
-use planish_tensor::{Dim, Shape, Tensor};
+use planish_tensor::{Dim, Shape};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output, private, relying_on};
-use crate::reshape::{reshaped_input, target};
+use crate::reshape::{reshaped, reshaped_input};
 use crate::rule::{Operand, Patch};
 use crate::transpose::{after, transpose_op, transposed};
 use crate::view::View;
@@ -238,13 +237,7 @@ fn reshape(patch: &mut Patch, name: &str, x: Operand, from: &Shape, to: &Shape) 
     if to.iter().any(|dim| *dim == Dim::ZERO) {
         return blocked("a dimension is 0");
     }
-    match target(from, to.dims()) {
-        Ok(sizes) => {
-            let shape = patch.constant("shape", Tensor::vector(sizes));
-            Ok(patch.node(name, Reshape { allowzero: false }, &[x, shape]))
-        }
-        Err(reason) => blocked(reason),
-    }
+    reshaped(patch, name, x, from, to.dims())
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use planish_ir::NodeId;
 use planish_op::{Op, Reshape, Slice, Transpose};
 use planish_tensor::{Dim, Shape, Tensor, normalize_axis};
 
+use crate::pattern::{Finder, Found, Miss, blocked};
 use crate::reshape::{reshaped_input, target};
-use crate::rule::{Match, Patch, Rule};
+use crate::rule::Patch;
 use crate::view::View;
 
 /// The axis of channels.
@@ -20,75 +21,65 @@ const MIN_RANK: usize = 4;
 const TO_TOKENS: [i64; 3] = [0, 2, 1];
 
 /// A Transpose to tokens of a slice of channels.
-pub(crate) struct SliceTokens;
+pub(crate) const SLICE_TOKENS: Finder = Finder { name: "slice_tokens", find };
 
-impl Rule for SliceTokens {
-    fn name(&self) -> &'static str {
-        "slice_tokens"
+fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
+    let node = cx.node(id);
+    let (Op::Transpose(transpose), Some(flat), Some(&Some(output))) =
+        (&node.op, cx.input(node, 0), node.outputs.first())
+    else {
+        return Err(Miss::No);
+    };
+    if transpose.perm.as_deref() != Some(&TO_TOKENS[..]) {
+        return Err(Miss::No);
     }
-
-    fn try_at(&self, cx: &View<'_>, id: NodeId) -> Match {
-        let node = cx.node(id);
-        let (Op::Transpose(transpose), Some(flat), Some(&Some(output))) =
-            (&node.op, cx.input(node, 0), node.outputs.first())
-        else {
-            return Match::No;
-        };
-        if transpose.perm.as_deref() != Some(&TO_TOKENS[..]) {
-            return Match::No;
-        }
-        let Some(part) = cx.producer(flat).and_then(|(_, reshape)| reshaped_input(cx, reshape)) else {
-            return Match::No;
-        };
-        let Some((_, slice)) = cx.producer(part).filter(|(_, node)| matches!(node.op, Op::Slice(_))) else {
-            return Match::No;
-        };
-        let Some(whole) = cx.input(slice, 0) else { return Match::No };
-        let (Some(image), Some(sliced), Some(seen)) = (cx.shape(whole), cx.shape(part), cx.shape(flat))
-        else {
-            return Match::No;
-        };
-        let number = |place: usize| match &cx.constant_input(slice, place)?.to_i64s()[..] {
-            [number] => Some(*number),
-            _ => None,
-        };
-        let axis = number(3).and_then(|axis| normalize_axis(axis, image.rank()).ok());
-        let keeps_channels = seen.rank() == 3
-            && seen.dims()[..=CHANNELS] == sliced.dims()[..=CHANNELS]
-            && !seen.dims()[0].is_unknown();
-        if image.rank() < MIN_RANK || axis != Some(CHANNELS) || !keeps_channels {
-            return Match::No;
-        }
-        if cx.input(slice, 4).is_some() && number(4) != Some(1) {
-            return Match::blocked("the slice has steps");
-        }
-        let (Some(start), Some(end)) = (number(1), number(2)) else {
-            return Match::blocked("where the slice begins or ends is known only at run time");
-        };
-        // Otherwise more would be transposed than is now. A Reshape is what another such slice has become.
-        let is_part = |reader: &NodeId| matches!(cx.node(*reader).op, Op::Slice(_) | Op::Reshape(_));
-        if !cx.readers(whole).iter().all(is_part) {
-            return Match::blocked("not only slices of the image are read");
-        }
-        let flattened: [Dim; 3] =
-            [image.dims()[0].clone(), image.dims()[CHANNELS].clone(), seen.dims()[2].clone()];
-        let numbers = match target(&Shape::new(image.dims().to_vec()), &flattened) {
-            Ok(numbers) => numbers,
-            Err(reason) => return Match::blocked(reason),
-        };
-        let mut patch = Patch::new();
-        let mut constant = |what: &str, numbers: Vec<i64>| {
-            patch.constant(&format!("{}.{what}", node.name), Tensor::vector(numbers))
-        };
-        let shape = constant("shape", numbers);
-        let (starts, ends) = (constant("starts", vec![start]), constant("ends", vec![end]));
-        let axes = constant("axes", vec![2]);
-        let flat = patch.node(&node.name, Reshape { allowzero: false }, &[whole.into(), shape]);
-        let tokens = patch.node(&node.name, Transpose { perm: Some(TO_TOKENS.to_vec()) }, &[flat]);
-        let slice = patch.node(&node.name, Slice {}, &[tokens, starts, ends, axes]);
-        patch.replace(output, slice);
-        Match::Rewrite(patch)
+    let Some(part) = cx.producer(flat).and_then(|(_, reshape)| reshaped_input(cx, reshape)) else {
+        return Err(Miss::No);
+    };
+    let Some((_, slice)) = cx.producer(part).filter(|(_, node)| matches!(node.op, Op::Slice(_))) else {
+        return Err(Miss::No);
+    };
+    let Some(whole) = cx.input(slice, 0) else { return Err(Miss::No) };
+    let (Some(image), Some(sliced), Some(seen)) = (cx.shape(whole), cx.shape(part), cx.shape(flat)) else {
+        return Err(Miss::No);
+    };
+    let number = |place: usize| cx.number_input(slice, place);
+    let axis = number(3).and_then(|axis| normalize_axis(axis, image.rank()).ok());
+    let keeps_channels = seen.rank() == 3
+        && seen.dims()[..=CHANNELS] == sliced.dims()[..=CHANNELS]
+        && !seen.dims()[0].is_unknown();
+    if image.rank() < MIN_RANK || axis != Some(CHANNELS) || !keeps_channels {
+        return Err(Miss::No);
     }
+    if cx.input(slice, 4).is_some() && number(4) != Some(1) {
+        return blocked("the slice has steps");
+    }
+    let (Some(start), Some(end)) = (number(1), number(2)) else {
+        return blocked("where the slice begins or ends is known only at run time");
+    };
+    // Otherwise more would be transposed than is now. A Reshape is what another such slice has become.
+    let is_part = |reader: &NodeId| matches!(cx.node(*reader).op, Op::Slice(_) | Op::Reshape(_));
+    if !cx.readers(whole).iter().all(is_part) {
+        return blocked("not only slices of the image are read");
+    }
+    let flattened: [Dim; 3] =
+        [image.dims()[0].clone(), image.dims()[CHANNELS].clone(), seen.dims()[2].clone()];
+    let numbers = match target(&Shape::new(image.dims().to_vec()), &flattened) {
+        Ok(numbers) => numbers,
+        Err(reason) => return blocked(reason),
+    };
+    let mut patch = Patch::new();
+    let mut constant = |what: &str, numbers: Vec<i64>| {
+        patch.constant(&format!("{}.{what}", node.name), Tensor::vector(numbers))
+    };
+    let shape = constant("shape", numbers);
+    let (starts, ends) = (constant("starts", vec![start]), constant("ends", vec![end]));
+    let axes = constant("axes", vec![2]);
+    let flat = patch.node(&node.name, Reshape { allowzero: false }, &[whole.into(), shape]);
+    let tokens = patch.node(&node.name, Transpose { perm: Some(TO_TOKENS.to_vec()) }, &[flat]);
+    let slice = patch.node(&node.name, Slice {}, &[tokens, starts, ends, axes]);
+    patch.replace(output, slice);
+    Ok(patch)
 }
 
 #[cfg(test)]
@@ -105,7 +96,7 @@ mod tests {
     fn features_of_tokens_are_sliced() {
         let before = format!("{IMAGE} %t: f32[n,4,2] = Transpose(%r) {{perm=[0,2,1]}} \"t\" output %t");
         check(
-            SliceTokens,
+            SLICE_TOKENS,
             &before,
             expect![[r#"
             input %x: f32[n,6,2,2]
@@ -119,19 +110,19 @@ mod tests {
             output %t
         "#]],
         );
-        same_outputs(SliceTokens, &before);
+        same_outputs(SLICE_TOKENS, &before);
     }
 
     #[test]
     fn refusals() {
         let also =
             format!("{IMAGE} %t: f32[n,4,2] = Transpose(%r) {{perm=[0,2,1]}} %y: f32[n,6,2,2] = Relu(%x)");
-        kept(SliceTokens, &also, "t", "not only slices of the image are read");
+        kept(SLICE_TOKENS, &also, "t", "not only slices of the image are read");
         let other = format!("{IMAGE} %t: f32[4,2,n] = Transpose(%r) {{perm=[2,1,0]}}");
-        kept(SliceTokens, &other, "t", "");
+        kept(SLICE_TOKENS, &other, "t", "");
         let open = "input %x: f32[n,6,2,2] input %b: i64[1] const %a: i64[1] = [1] const %e: i64[1] = [4] \
              const %s: i64[3] = [0, 2, 4] %p: f32[n,2,2,2] = Slice(%x, %b, %e, %a) \
              %r: f32[n,2,4] = Reshape(%p, %s) %t: f32[n,4,2] = Transpose(%r) {perm=[0,2,1]}";
-        kept(SliceTokens, open, "t", "where the slice begins or ends is known only at run time");
+        kept(SLICE_TOKENS, open, "t", "where the slice begins or ends is known only at run time");
     }
 }
