@@ -1,11 +1,11 @@
 //! Images as kernels take them: strides, windows, and threads over their pixels.
 
-use planish_kernel::{KernelError, Operand};
+use planish_kernel::{KernelError, Operand, Problem, Ref};
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_tensor::Dim;
 
 use crate::kernel_args;
-use crate::operands::refuse;
+use crate::operands::{is_float, refuse};
 use crate::space::{Threads, int};
 
 kernel_args! {
@@ -45,6 +45,26 @@ impl ImageStrides {
     /// Whether pixels begin at multiples of so many elements.
     pub fn are_multiples_of(&self, n: i32) -> bool {
         [self.n, self.d, self.h, self.w].iter().all(|stride| stride % n == 0)
+    }
+}
+
+/// An image and a constant weight, both of one float type, that a region's first node reads as the first inputs of the
+/// region, and its output, which has floats and the image's rank.
+pub fn weighted_image(problem: &Problem) -> Result<(&Operand, &Operand, &Operand), KernelError> {
+    let inputs = problem.region.nodes.first().map(|node| &node.inputs[..]);
+    let own = [Some(Ref::Input(0)), Some(Ref::Input(1))];
+    match (inputs, &problem.inputs[..], &problem.outputs[..]) {
+        (Some(inputs), [x, weight, ..], [y]) if inputs.starts_with(&own) => {
+            let fits = (3..=5).contains(&x.rank())
+                && weight.rank() == x.rank()
+                && weight.constant
+                && is_float(x.dtype)
+                && weight.dtype == x.dtype
+                && is_float(y.dtype)
+                && y.rank() == x.rank();
+            if fits { Ok((x, weight, y)) } else { refuse("not a weighted image of floats") }
+        }
+        _ => refuse("image and weights that are inputs of the region"),
     }
 }
 

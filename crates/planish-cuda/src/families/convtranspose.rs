@@ -3,14 +3,12 @@
 
 use planish_gpu::codegen::storage_type;
 use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
-use planish_gpu::images::{ImageStrides, NO_AXIS, WindowAxis, three, window_axes};
+use planish_gpu::images::{ImageStrides, NO_AXIS, WindowAxis, three, weighted_image, window_axes};
 use planish_gpu::kernel_args;
-use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::operands::{candidate, refuse, storage};
 use planish_gpu::plan::Plan;
 use planish_gpu::space::{Threads, blocks, int};
-use planish_kernel::{
-    Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
-};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::{DType, Dim};
@@ -76,28 +74,14 @@ struct Wanted<'a> {
 }
 
 fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
-    let (Some(node), [y]) = (problem.region.nodes.first(), &problem.outputs[..]) else {
-        return refuse("a transposed convolution with one output");
+    let Some(Op::ConvTranspose(conv)) = problem.region.nodes.first().map(|node| &node.op) else {
+        return refuse("no transposed convolution");
     };
-    let Op::ConvTranspose(conv) = &node.op else { return refuse("no transposed convolution") };
-    let operand = |idx: usize| match node.inputs.get(idx).copied().flatten() {
-        Some(Ref::Input(at)) if at as usize == idx => problem.inputs.get(idx),
-        _ => None,
-    };
-    let (Some(x), Some(weight)) = (operand(0), operand(1)) else {
-        return refuse("image and weights that are inputs of the region");
-    };
+    let (x, weight, y) = weighted_image(problem)?;
     let groups = usize::try_from(conv.group).unwrap_or(0);
-    let fits = (3..=5).contains(&x.rank())
-        && weight.rank() == x.rank()
-        && weight.constant
-        && is_float(x.dtype)
-        && weight.dtype == x.dtype
-        && is_float(y.dtype)
-        && groups > 0
+    let fits = groups > 0
         && x.dims[1].is_multiple_of(groups)
         && weight.dims[0] == x.dims[1]
-        && y.rank() == x.rank()
         && y.dims[..2] == [x.dims[0], weight.dims[1] * groups];
     if !fits {
         return refuse("not a transposed convolution of floats");

@@ -1,12 +1,12 @@
 //! The family of depthwise convolutions with channels innermost, and the pointwise nodes after them.
 
 use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
-use planish_gpu::images::{ImageStrides, WindowAxis, placed, three, window_axes};
+use planish_gpu::images::{ImageStrides, WindowAxis, placed, three, weighted_image, window_axes};
 use planish_gpu::kernel_args;
-use planish_gpu::operands::{candidate, is_float, refuse, size_of_element, storage};
+use planish_gpu::operands::{candidate, refuse, size_of_element, storage};
 use planish_gpu::plan::Plan;
 use planish_gpu::space::{Threads, block_of, blocks, int};
-use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want};
+use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::Dim;
@@ -55,26 +55,12 @@ struct Wanted<'a> {
 }
 
 fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
-    let (Some(node), [y]) = (problem.region.nodes.first(), &problem.outputs[..]) else {
-        return refuse("a depthwise convolution with one output");
+    let Some(Op::Conv(conv)) = problem.region.nodes.first().map(|node| &node.op) else {
+        return refuse("no convolution");
     };
-    let Op::Conv(conv) = &node.op else { return refuse("no convolution") };
-    let operand = |idx: usize| match node.inputs.get(idx).copied().flatten() {
-        Some(Ref::Input(at)) if at as usize == idx => problem.inputs.get(idx),
-        _ => None,
-    };
-    let (Some(x), Some(weight)) = (operand(0), operand(1)) else {
-        return refuse("image and weights that are inputs of the region");
-    };
-    let fits = (3..=5).contains(&x.rank())
-        && weight.rank() == x.rank()
-        && weight.constant
-        && is_float(x.dtype)
-        && weight.dtype == x.dtype
-        && is_float(y.dtype)
-        && usize::try_from(conv.group).is_ok_and(|group| group == x.dims[1] && group > 1)
+    let (x, weight, y) = weighted_image(problem)?;
+    let fits = usize::try_from(conv.group).is_ok_and(|group| group == x.dims[1] && group > 1)
         && weight.dims[..2] == [x.dims[1], 1]
-        && y.rank() == x.rank()
         && y.dims[..2] == x.dims[..2];
     let kernel: Vec<Dim> = weight.dims[2.min(weight.rank())..].iter().map(|dim| Dim::from(*dim)).collect();
     let axes = if fits { placed(&conv.window(), &kernel, x) } else { None };

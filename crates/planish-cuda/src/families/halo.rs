@@ -104,11 +104,8 @@ impl Family for HaloFamily {
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
-        let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
+        let Some(convolution) = Convolution::offered(problem) else { return Vec::new() };
         let weight = &problem.inputs[convolution.weight];
-        if !weight.constant || problem.outputs[0].is_empty() {
-            return Vec::new();
-        }
         let mut candidates = Vec::new();
         for math in Math::of(gpu, problem, weight.dtype) {
             for (prefix, reading) in READINGS {

@@ -73,6 +73,17 @@ pub(super) fn suits(convolution: &Convolution, problem: &Problem, math: Math) ->
         && Windows::reaches(convolution.spatial, &first, &last, farthest)
 }
 
+/// The problem's convolution and what it is multiplied in, where it is one that `suits` takes.
+pub(super) fn wanted(
+    gpu: &Gpu,
+    problem: &Problem,
+    suits: fn(&Convolution, &Problem, Math) -> bool,
+) -> Option<(Convolution, Math)> {
+    let convolution = Convolution::of(problem).ok()?;
+    let math = wproduct::math(gpu, problem, problem.inputs[convolution.weight].dtype)?;
+    suits(&convolution, problem, math).then_some((convolution, math))
+}
+
 /// The map of the image: pixels as rows, or windows over it.
 fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Tile) -> TensorMap {
     if is_product(convolution) {
@@ -130,13 +141,7 @@ impl Family for WConvFamily {
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
-        let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
-        let Some(math) = wproduct::math(gpu, problem, problem.inputs[convolution.weight].dtype) else {
-            return Vec::new();
-        };
-        if !suits(&convolution, problem, math) {
-            return Vec::new();
-        }
+        let Some((convolution, math)) = wanted(gpu, problem, suits) else { return Vec::new() };
         let offer = offer(&convolution, problem, math);
         wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer, budget)
     }

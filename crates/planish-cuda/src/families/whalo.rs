@@ -95,13 +95,7 @@ impl Family for WHaloFamily {
     }
 
     fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
-        let Ok(convolution) = Convolution::of(problem) else { return Vec::new() };
-        let Some(math) = wproduct::math(gpu, problem, problem.inputs[convolution.weight].dtype) else {
-            return Vec::new();
-        };
-        if !suits(&convolution, problem, math) {
-            return Vec::new();
-        }
+        let Some((convolution, math)) = wconv::wanted(gpu, problem, suits) else { return Vec::new() };
         let work = piece::Amount {
             images: convolution.n_images,
             size: convolution.along(|axis| axis.output),

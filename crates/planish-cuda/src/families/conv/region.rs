@@ -72,6 +72,13 @@ impl Convolution {
         Ok(Convolution { n_images: x_dims[0], groups, c, n, axes, x, weight, epilogue, spatial })
     }
 
+    /// The same where its weight is constant and there is something to compute.
+    pub(in crate::families) fn offered(problem: &Problem) -> Option<Convolution> {
+        let convolution = Convolution::of(problem).ok()?;
+        let is_offered = problem.inputs[convolution.weight].constant && !problem.outputs[0].is_empty();
+        is_offered.then_some(convolution)
+    }
+
     pub(in crate::families) fn n_taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel).product()
     }
