@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use planish_cuda::{Gpu, offline};
-use planish_kernel::Budget;
+use planish_kernel::{Budget, Layout};
 use planish_testing::conformance::{self, Case};
 
 #[test]
@@ -15,6 +15,11 @@ fn no_family_lists_a_tactic_twice() {
         let mut n_offered = 0;
         for gpu in Gpu::every_architecture() {
             for Case { problem, .. } in &cases {
+                // A reorder is asked for by its layouts, also where these sizes do not tell them apart.
+                let same = Layout::Plain.same_for(Layout::ChannelsLast, &problem.inputs[0].dims);
+                if problem.region.ops() == "Identity" && same {
+                    continue;
+                }
                 let mut seen = BTreeSet::new();
                 for candidate in offline::candidates(family, &gpu, problem, &Budget::USUAL) {
                     n_offered += 1;
