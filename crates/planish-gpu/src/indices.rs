@@ -43,6 +43,10 @@ impl<'a> Index<'a> {
         self.dims.iter().product()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The code with `I_T` and `INDEX(i)` in it, beside an argument `index`.
     pub fn told(&self, code: KernelCode) -> Result<KernelCode, KernelError> {
         let name = if self.dtype == DType::I32 { "i32" } else { "i64" };

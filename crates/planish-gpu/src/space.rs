@@ -61,6 +61,10 @@ impl Threads {
     pub fn len(&self) -> usize {
         self.n as usize
     }
+
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
 }
 
 /// The divisors of axes, innermost first.

@@ -92,7 +92,7 @@ impl<'a> Parts<'a> {
             Op::ScatterElements(op) => {
                 let axis = normalize_axis(op.axis, data.rank());
                 let axis = axis.map_err(|error| KernelError::unsupported(error.to_string()))?;
-                let within = |at: usize| at == axis || index.dims[at] <= data.dims[at] || index.len() == 0;
+                let within = |at: usize| at == axis || index.dims[at] <= data.dims[at] || index.is_empty();
                 if index.dims.len() != data.rank()
                     || updates.dims != index.dims
                     || !(0..data.rank()).all(within)
@@ -234,7 +234,7 @@ impl<'a> Parts<'a> {
     fn folded(&self) -> Result<Plan, KernelError> {
         let size = size_of_element(self.data.dtype);
         let element = storage(self.data)?;
-        let moves_only = self.index.len() == 0;
+        let moves_only = self.index.is_empty();
         let is_exact = matches!(self.reduction, ScatterReduction::Max | ScatterReduction::Min);
         let takes = match self.data.dtype {
             DType::F32 | DType::I32 | DType::I64 => true,
@@ -292,7 +292,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
         return Ok(Plan::default());
     }
     match parts.reduction {
-        ScatterReduction::None if parts.index.len() > 0 => parts.last(),
+        ScatterReduction::None if !parts.index.is_empty() => parts.last(),
         _ => parts.folded(),
     }
 }
