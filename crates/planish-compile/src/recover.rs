@@ -21,7 +21,7 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
-/// Unpacks a weight that a target packed: [`planish_kernel::Backend::unpack`] of a backend of that name, on
+/// Unpacks a weight that a target packed: [`planish_kernel::Compiler::unpack`] of a backend of that name, on
 /// whatever device.
 pub type Unpack<'a> = &'a dyn Fn(&Target, &Weight) -> Result<Tensor, KernelError>;
 

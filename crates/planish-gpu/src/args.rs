@@ -1,6 +1,6 @@
 //! What kernels are given besides addresses: structures that are declared once, here in Rust.
 //!
-//! [`kernel_args!`] makes of one declaration the structure with its named and typed fields, the text of the C++
+//! [`crate::kernel_args!`] makes of one declaration the structure with its named and typed fields, the text of the C++
 //! structure that stands in front of the kernel, and the bytes of a launch. A field that is a `Vec` has as many
 //! elements as the problem at hand asks for (one at least, which C++ wants), so a structure's text goes with its
 //! value. Every text asserts the size and the offsets that the bytes are written by: code and arguments that do
@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-/// A value that a kernel is given: a number, a structure of [`kernel_args!`], or an array of such.
+/// A value that a kernel is given: a number, a structure of [`crate::kernel_args!`], or an array of such.
 pub trait Field {
     /// Its type in C++; that of the elements of an array.
     fn c_type(&self) -> &'static str;

@@ -123,7 +123,7 @@ pub trait Queue: Send + fmt::Debug {
     /// Marks the current end of the queue.
     fn record(&mut self) -> Result<Box<dyn Event>, KernelError>;
 
-    /// Marks the current end of the queue by an event of [`crate::Backend::event`], which then means this place
+    /// Marks the current end of the queue by an event of [`crate::Device::event`], which then means this place
     /// and no earlier one. Allocates nothing.
     fn record_at(&mut self, event: &dyn Event) -> Result<(), KernelError> {
         let _ = event;

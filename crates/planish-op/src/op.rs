@@ -287,8 +287,8 @@ impl Op {
     }
 }
 
-/// Calls what stands for an operator in the modules that are in scope: `pointwise::of` with a [`Pointwise`],
-/// `reduce::reduce` with a [`Reduce`], or the function that its row names in the module of its family.
+/// Calls what stands for an operator in the modules that are in scope: `pointwise::of` with a `Pointwise`,
+/// `reduce::reduce` with a `Reduce`, or the function that its row names in the module of its family.
 ///
 /// `dispatch_op!(op, cx, control: …, custom: …)` with expressions for control flow and plugins.
 #[macro_export]
