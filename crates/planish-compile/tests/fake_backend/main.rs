@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod code;
+mod conformance;
 mod device;
 mod faults;
 mod forged;

@@ -1,0 +1,48 @@
+//! The conformance suite of backends on every instruction set of this machine.
+
+use planish_cpu::Cpu;
+use planish_cpu::isa::Isa;
+use planish_testing::conformance::{Conduct, Gap, cases, run};
+
+const HALVES: &str = "there is no arithmetic of 16 bits: a model of such floats is computed in f32";
+const REDUCED: &str = "several updates of one place are reduced by the reference alone";
+
+/// What only the reference computes here.
+const GAPS: &[Gap] = &[
+    Gap { cases: "attention/*f16*", reason: HALVES },
+    Gap { cases: "conv*f16*", reason: HALVES },
+    Gap { cases: "depthwise/*f16*", reason: HALVES },
+    Gap { cases: "matmul/*f16*", reason: HALVES },
+    Gap { cases: "norm/*f16*", reason: HALVES },
+    Gap { cases: "pointwise/*f16*", reason: HALVES },
+    Gap { cases: "pointwise/Cast f32[2x40x9x11]", reason: HALVES },
+    Gap { cases: "pool/*f16*", reason: HALVES },
+    Gap { cases: "reduce/*f16*", reason: HALVES },
+    Gap { cases: "resize/Resize f16[2x8x5x6]", reason: HALVES },
+    Gap { cases: "scan/*f16*", reason: HALVES },
+    Gap { cases: "softmax/*f16*", reason: HALVES },
+    Gap { cases: "topk/*f16*", reason: HALVES },
+    Gap { cases: "conv/*tf32", reason: "there is no arithmetic of TF32" },
+    Gap {
+        cases: "attention/Attention f32[2x2x3x8]*",
+        reason: "keys and values of earlier runs are not kept",
+    },
+    Gap { cases: "conv*/Conv+Relu+Add f32*", reason: "an epilogue adds before it clamps" },
+    Gap { cases: "scan/CumSum i64*", reason: "running sums are of f32" },
+    Gap { cases: "scatter/ScatterElements f32[6x5]*", reason: REDUCED },
+    Gap { cases: "scatter/ScatterElements *[3x4x6]*", reason: REDUCED },
+    Gap { cases: "scatter/ScatterElements i64*", reason: REDUCED },
+    Gap { cases: "scatter/ScatterND f32[5x300]*", reason: REDUCED },
+    Gap { cases: "scatter/ScatterND *[3x2x7]*", reason: REDUCED },
+];
+
+#[test]
+fn every_instruction_set_computes_what_the_reference_does() {
+    let cases = cases();
+    for isa in Isa::available() {
+        match run(&Cpu::with_isa(isa), &cases, Conduct::with_gaps(GAPS)) {
+            Ok(report) => println!("{isa}: {report}"),
+            Err(wrong) => panic!("{isa}: {wrong}"),
+        }
+    }
+}
