@@ -140,9 +140,25 @@ struct Matmul {
     cuda: Cuda,
 }
 
+/// What the library asks of a workspace's address; kernels are promised less ([`Call::workspace`]).
+const WORKSPACE_ALIGNMENT: usize = 256;
+
+impl Matmul {
+    /// The first address in the workspace that the library takes; none where it needs no workspace.
+    fn workspace(&self, given: Address) -> Address {
+        match self.workspace {
+            0 => Address::NULL,
+            _ => Address(given.0.next_multiple_of(WORKSPACE_ALIGNMENT as u64)),
+        }
+    }
+}
+
 impl Work for Matmul {
     fn workspace_bytes(&self) -> usize {
-        self.workspace
+        match self.workspace {
+            0 => 0,
+            bytes => bytes + WORKSPACE_ALIGNMENT,
+        }
     }
 
     unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {
@@ -175,7 +191,7 @@ impl Work for Matmul {
                 pointer(output),
                 asked.output.raw,
                 self.algorithm.raw(),
-                pointer(call.workspace),
+                pointer(self.workspace(call.workspace)),
                 self.workspace,
                 stream.raw.cast(),
             )
