@@ -102,7 +102,11 @@ impl fmt::Display for Chosen {
             writeln!(f, "{}", Titled { draft: &self.draft, step })?;
             if let Some(one) = self.choices[idx].list.get(self.picks[idx]) {
                 let n_others = self.choices[idx].list.len() - 1;
-                writeln!(f, "    {} {} (of {} more)", Price(one), Way(&one.candidate, one.view), n_others)?;
+                let others = match n_others {
+                    0 => ", the only candidate".to_string(),
+                    n => format!(", chosen over {n} others"),
+                };
+                writeln!(f, "    {} {}{others}", Price(one), Way(&one.candidate, one.view))?;
             }
             for variant in &self.variants[idx] {
                 let bounds = |sign: &str, list: &[(String, i64)]| -> String {
