@@ -5,7 +5,7 @@ mod control;
 mod geometry;
 mod inputs;
 mod legacy;
-mod normalize;
+mod norm;
 
 use planish_op::OpSpec;
 
@@ -44,11 +44,11 @@ const RULES: &[(&str, Rule)] = &[
     ("DFT", inputs::dft),
     ("STFT", inputs::stft),
     // Meanings and words that changed.
-    ("Softmax", normalize::softmax),
-    ("LogSoftmax", normalize::softmax),
-    ("Hardmax", normalize::softmax),
-    ("BatchNormalization", normalize::batch_normalization),
-    ("GroupNormalization", normalize::group_normalization),
+    ("Softmax", norm::softmax),
+    ("LogSoftmax", norm::softmax),
+    ("Hardmax", norm::softmax),
+    ("BatchNormalization", norm::batch_normalization),
+    ("GroupNormalization", norm::group_normalization),
     ("Resize", geometry::resize),
     ("Upsample", geometry::upsample),
     ("GridSample", geometry::grid_sample),

@@ -7,7 +7,7 @@ mod activation;
 mod attention;
 mod fused;
 mod kit;
-mod normalize;
+mod norm;
 mod qlinear;
 mod quantized_matmul;
 mod renamed;
@@ -28,10 +28,10 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("TransposeMatMul", fused::fused_matmul),
     // Normalizations.
     ("LayerNormalization", renamed::same_name),
-    ("SimplifiedLayerNormalization", normalize::simplified_layer_normalization),
-    ("SkipLayerNormalization", normalize::skip_layer_normalization),
-    ("SkipSimplifiedLayerNormalization", normalize::skip_simplified_layer_normalization),
-    ("EmbedLayerNormalization", normalize::embed_layer_normalization),
+    ("SimplifiedLayerNormalization", norm::simplified_layer_normalization),
+    ("SkipLayerNormalization", norm::skip_layer_normalization),
+    ("SkipSimplifiedLayerNormalization", norm::skip_simplified_layer_normalization),
+    ("EmbedLayerNormalization", norm::embed_layer_normalization),
     // Attention.
     ("Attention", attention::attention),
     ("QAttention", attention::quantized_attention),
@@ -66,4 +66,4 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
 
 /// In the standard domain, but only ONNX Runtime's optimizer writes it.
 pub(crate) const STANDARD_RULES: &[(&str, Rule)] =
-    &[("SimplifiedLayerNormalization", normalize::simplified_layer_normalization)];
+    &[("SimplifiedLayerNormalization", norm::simplified_layer_normalization)];

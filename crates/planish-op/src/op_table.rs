@@ -157,7 +157,7 @@ macro_rules! with_op_table {
         }
 
         // Matrix products and small linear algebra.
-        linear {
+        matmul {
             MatMul  Product 2   Always matmul {}
             Gemm    Product 3   Always gemm {
                 beta: f32 = 1.0, trans_b: bool = false, alpha: f32 = 1.0, trans_a: bool = false,
@@ -252,7 +252,7 @@ macro_rules! with_op_table {
         }
 
         // Shape changes and data movement.
-        layout {
+        movement {
             Identity        Movement 1   Among identity {}
             Shape           Data     1   Never shape { end: Option<i64> = None, start: i64 = 0 }
             Size            Data     1   Never size {}
@@ -344,7 +344,7 @@ macro_rules! with_op_table {
         }
 
         // Normalizations and losses.
-        normalize {
+        norm {
             BatchNormalization        Norm 5 Among  batch_normalization {
                 training_mode: bool = false, momentum: f32 = 0.9, epsilon: f32 = 1e-5,
             }

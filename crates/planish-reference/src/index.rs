@@ -13,7 +13,7 @@ pub(crate) use search::{non_zero, topk, unique};
 
 use planish_tensor::Tensor;
 
-use crate::layout::reshaped;
+use crate::movement::reshaped;
 use crate::{EvalError, EvalErrorKind, Evaluation};
 
 /// An index counted from the front; `None` if it is outside `dim`.

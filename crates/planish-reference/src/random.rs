@@ -7,7 +7,7 @@ use planish_op::{
 };
 use planish_tensor::{DType, Tensor};
 
-use crate::layout::to_size;
+use crate::movement::to_size;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 use generator::{Generator, Stream};
 

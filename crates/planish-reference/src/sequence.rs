@@ -6,8 +6,8 @@ use planish_op::{
 };
 use planish_tensor::Tensor;
 
-use crate::layout::join::{concat_tensors, split_sizes, stack_tensors, take_part};
-use crate::layout::single_int;
+use crate::movement::join::{concat_tensors, split_sizes, stack_tensors, take_part};
+use crate::movement::single_int;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation};
 
 /// The elements of an input that must be a sequence.

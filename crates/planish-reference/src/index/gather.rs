@@ -5,7 +5,7 @@ use planish_tensor::Tensor;
 
 use super::{find_place, indices, place};
 use crate::cells::{Axis, all_axes, pick, pick_runs};
-use crate::layout::{reshaped, to_size};
+use crate::movement::{reshaped, to_size};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn gather(op: &Gather, cx: &Evaluation<'_>) -> EvalResult {

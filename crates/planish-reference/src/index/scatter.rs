@@ -5,7 +5,7 @@ use planish_tensor::{Bytes, DType, Element, Tensor};
 
 use super::gather::{element_places, slice_places};
 use crate::cells::write_runs;
-use crate::layout::int_list;
+use crate::movement::int_list;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn scatter_elements(op: &ScatterElements, cx: &Evaluation<'_>) -> EvalResult {

@@ -6,7 +6,7 @@ use planish_tensor::{DType, Tensor};
 use super::gather::take_places;
 use super::order::keys;
 use crate::cells::pick_runs;
-use crate::layout::{single_int, to_size};
+use crate::movement::{single_int, to_size};
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn non_zero(_op: &NonZero, cx: &Evaluation<'_>) -> EvalResult {

@@ -4,7 +4,7 @@ use planish_op::{DFT, STFT};
 use planish_tensor::Tensor;
 
 use super::fourier::{Complex, Fourier};
-use crate::layout::single_int;
+use crate::movement::single_int;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 /// An optional input that is one integer.

@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use planish_op::{BlackmanWindow, HammingWindow, HannWindow, MelWeightMatrix};
 use planish_tensor::{DType, Tensor};
 
-use crate::layout::single_int;
+use crate::movement::single_int;
 use crate::{EvalError, EvalErrorKind, EvalResult, Evaluation, nd};
 
 pub(crate) fn hann_window(op: &HannWindow, cx: &Evaluation<'_>) -> EvalResult {

@@ -4,7 +4,7 @@ use planish_tensor::{DType, Dim, Shape};
 
 use super::{check_scalar, check_zero_type, dtype_of, is_int8, is_single};
 use crate::infer::checks::differ;
-use crate::infer::linear::matmul_shape;
+use crate::infer::matmul::matmul_shape;
 use crate::infer::{InferError, InferResult, Inference, Inferred};
 use crate::{MatMulInteger, QLinearMatMul};
 

@@ -5,7 +5,7 @@ use planish_tensor::{Dim, Shape};
 use super::{int_indices, place};
 use crate::infer::checks::{checked_dim, same_dim};
 use crate::infer::known::{Known, with_known};
-use crate::infer::layout::with_dim;
+use crate::infer::movement::with_dim;
 use crate::infer::{InferError, InferErrorKind, InferResult, Inference, Inferred};
 
 pub(in crate::infer) fn gather(op: &crate::Gather, cx: &mut Inference<'_>) -> InferResult {

@@ -4,7 +4,7 @@ use planish_tensor::{DType, Dim, Shape};
 
 use crate::infer::checks::checked_dim;
 use crate::infer::known::{Element, Known, with_known};
-use crate::infer::layout::{List, with_dim};
+use crate::infer::movement::{List, with_dim};
 use crate::infer::{InferResult, Inference, Inferred};
 
 pub(in crate::infer) fn non_zero(_op: &crate::NonZero, cx: &mut Inference<'_>) -> InferResult {
