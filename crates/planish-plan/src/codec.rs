@@ -30,7 +30,7 @@ pub(crate) trait Stored: Sized {
     fn read(from: &mut Reader<'_>) -> Result<Self>;
 }
 
-/// A struct as its fields one after the other.
+/// A struct of another crate as its fields one after the other.
 macro_rules! stored_struct {
     ($name:ident { $($field:ident : $ty:ty),* $(,)? }) => {
         impl Stored for $name {
@@ -47,6 +47,20 @@ macro_rules! stored_struct {
     };
 }
 pub(crate) use stored_struct;
+
+/// A struct of the plan, declared and stored at once: its fields, one after the other, are what the file holds.
+macro_rules! stored_record {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident { $($(#[$field_meta:meta])* $field_vis:vis $field:ident : $ty:ty),* $(,)? }
+    ) => {
+        $(#[$meta])*
+        $vis struct $name { $($(#[$field_meta])* $field_vis $field: $ty),* }
+
+        $crate::codec::stored_struct!($name { $($field: $ty),* });
+    };
+}
+pub(crate) use stored_record;
 
 /// The whole of a section.
 pub(crate) fn to_section<T: Stored>(value: &T) -> Vec<u8> {

@@ -1,30 +1,35 @@
-//! The structures of a plan, as the compiler writes and the runtime reads them.
+//! The structures of a plan, as the compiler writes and the runtime reads them. Their fields, in this order, are what
+//! the file holds.
 
 use planish_kernel::{Code, Layout, MemoryKind, Numeric, Region, Tactic, Target};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
+use crate::codec::{Reader, Stored, Writer, stored_record};
 use crate::container::Digests;
+use crate::error::Result;
 
-/// What a plan says of itself, ahead of what it runs. Every later version can read it.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Header {
-    /// The model's name.
-    pub name: String,
-    /// The version of Planish that built it.
-    pub producer: String,
-    /// Hash of the source model with its external data.
-    pub source: [u8; 32],
-    /// The build's options, one `name=value` a line, sorted.
-    pub options: String,
-    /// What each backend in use must have; steps name them by index.
-    pub targets: Vec<Target>,
-    /// What shapes it may run at; empty for a plan that runs at any shape the model accepts.
-    pub profiles: Vec<Profile>,
-    /// Sizes that it was tuned at, for each symbol.
-    pub tuned_at: Vec<(String, i64)>,
-    /// The most threads that it was tuned for.
-    pub threads: u32,
+stored_record! {
+    /// What a plan says of itself, ahead of what it runs. Every later version can read it.
+    #[derive(Clone, PartialEq, Debug, Default)]
+    pub struct Header {
+        /// The model's name.
+        pub name: String,
+        /// The version of Planish that built it.
+        pub producer: String,
+        /// Hash of the source model with its external data.
+        pub source: [u8; 32],
+        /// The build's options, one `name=value` a line, sorted.
+        pub options: String,
+        /// What each backend in use must have; steps name them by index.
+        pub targets: Vec<Target>,
+        /// What shapes it may run at; empty for a plan that runs at any shape the model accepts.
+        pub profiles: Vec<Profile>,
+        /// Sizes that it was tuned at, for each symbol.
+        pub tuned_at: Vec<(String, i64)>,
+        /// The most threads that it was tuned for.
+        pub threads: u32,
+    }
 }
 
 /// What a target is to its plan.
@@ -95,41 +100,49 @@ impl Plan {
     }
 }
 
-/// A range for each symbol, and the sizes that were tuned for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Profile {
-    pub ranges: Vec<SymbolRange>,
+stored_record! {
+    /// A range for each symbol, and the sizes that were tuned for.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Profile {
+        pub ranges: Vec<SymbolRange>,
+    }
 }
 
-/// The sizes that one symbol may take.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SymbolRange {
-    pub symbol: String,
-    pub min: i64,
-    pub opt: i64,
-    pub max: i64,
+stored_record! {
+    /// The sizes that one symbol may take.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct SymbolRange {
+        pub symbol: String,
+        pub min: i64,
+        pub opt: i64,
+        pub max: i64,
+    }
 }
 
-/// Steps over values. Bodies of control flow are programs too.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Program {
-    pub values: Vec<Value>,
-    /// Indices of values.
-    pub inputs: Vec<u32>,
-    pub outputs: Vec<u32>,
-    pub steps: Vec<Step>,
+stored_record! {
+    /// Steps over values. Bodies of control flow are programs too.
+    #[derive(Clone, PartialEq, Debug, Default)]
+    pub struct Program {
+        pub values: Vec<Value>,
+        /// Indices of values.
+        pub inputs: Vec<u32>,
+        pub outputs: Vec<u32>,
+        pub steps: Vec<Step>,
+    }
 }
 
-/// One value of a program.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Value {
-    /// The name in the graph; outputs and inputs are found by it.
-    pub name: String,
-    pub ty: ValueType,
-    pub layout: Layout,
-    pub storage: Storage,
-    /// The backend in whose memory it lies: an index into the plan's targets.
-    pub target: u32,
+stored_record! {
+    /// One value of a program.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Value {
+        /// The name in the graph; outputs and inputs are found by it.
+        pub name: String,
+        pub ty: ValueType,
+        pub layout: Layout,
+        pub storage: Storage,
+        /// The backend in whose memory it lies: an index into the plan's targets.
+        pub target: u32,
+    }
 }
 
 /// Where a value's memory is.
@@ -150,21 +163,23 @@ pub enum Storage {
     Own,
 }
 
-/// One step.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Step {
-    /// The nodes of the graph that it covers.
-    pub name: String,
-    pub kind: StepKind,
-    /// Its meaning. For control flow one node without its bodies.
-    pub region: Region,
-    /// Values, in the order of the region's inputs; `None` where an optional input is absent.
-    pub inputs: Vec<Option<u32>>,
-    /// Values, in the order of the region's outputs; `None` where an output is not wanted.
-    pub outputs: Vec<Option<u32>>,
-    pub numeric: Numeric,
-    /// Index into the plan's targets.
-    pub target: u32,
+stored_record! {
+    /// One step.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Step {
+        /// The nodes of the graph that it covers.
+        pub name: String,
+        pub kind: StepKind,
+        /// Its meaning. For control flow one node without its bodies.
+        pub region: Region,
+        /// Values, in the order of the region's inputs; `None` where an optional input is absent.
+        pub inputs: Vec<Option<u32>>,
+        /// Values, in the order of the region's outputs; `None` where an output is not wanted.
+        pub outputs: Vec<Option<u32>>,
+        pub numeric: Numeric,
+        /// Index into the plan's targets.
+        pub target: u32,
+    }
 }
 
 /// How a step is run.
@@ -180,21 +195,25 @@ pub enum StepKind {
     Control(Control),
 }
 
-/// Bodies of a step of control flow. Their trailing inputs are the step's trailing `n_captured` inputs.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Control {
-    pub bodies: Vec<Program>,
-    pub n_captured: u32,
+stored_record! {
+    /// Bodies of a step of control flow. Their trailing inputs are the step's trailing `n_captured` inputs.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Control {
+        pub bodies: Vec<Program>,
+        pub n_captured: u32,
+    }
 }
 
-/// A tactic, and from which to which sizes it is meant.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Variant {
-    /// Holds where every symbol is at least its bound: where one of several profiles begins.
-    pub from: Vec<(String, i64)>,
-    /// Holds where every symbol is at most its bound. Where both are empty it holds everywhere.
-    pub up_to: Vec<(String, i64)>,
-    pub tactic: Tactic,
+stored_record! {
+    /// A tactic, and from which to which sizes it is meant.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Variant {
+        /// Holds where every symbol is at least its bound: where one of several profiles begins.
+        pub from: Vec<(String, i64)>,
+        /// Holds where every symbol is at most its bound. Where both are empty it holds everywhere.
+        pub up_to: Vec<(String, i64)>,
+        pub tactic: Tactic,
+    }
 }
 
 /// One weight, in the form that kernels read, or plain.
@@ -212,34 +231,40 @@ pub struct Weight {
     pub bytes: Bytes,
 }
 
-/// What was tried for one problem, and what won.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Evidence {
-    /// Index of the step.
-    pub step: u32,
-    /// All candidates, fastest first. Only times from the timing cache stand here, so that equal caches give
-    /// equal plans.
-    pub timings: Vec<Timing>,
-    /// Why the winner won, in words.
-    pub why: String,
+stored_record! {
+    /// What was tried for one problem, and what won.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Evidence {
+        /// Index of the step.
+        pub step: u32,
+        /// All candidates, fastest first. Only times from the timing cache stand here, so that equal caches give
+        /// equal plans.
+        pub timings: Vec<Timing>,
+        /// Why the winner won, in words.
+        pub why: String,
+    }
 }
 
-/// One candidate's time.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Timing {
-    pub tactic: Tactic,
-    pub ns: u64,
-    /// Measured, or the cost model's.
-    pub measured: bool,
+stored_record! {
+    /// One candidate's time.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Timing {
+        pub tactic: Tactic,
+        pub ns: u64,
+        /// Measured, or the cost model's.
+        pub measured: bool,
+    }
 }
 
-/// What the self-check found, and of which plan: it names the checksums of all that it was made for, so that one of
-/// another plan, or of the same plan before it was changed, is refused when it is written and when it is read.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Certificate {
-    pub checks: Vec<Check>,
-    /// What it was made for; [`Plan::certify`] fills it in.
-    pub(crate) of: Option<Digests>,
+stored_record! {
+    /// What the self-check found, and of which plan: it names the checksums of all that it was made for, so that one of
+    /// another plan, or of the same plan before it was changed, is refused when it is written and when it is read.
+    #[derive(Clone, PartialEq, Debug, Default)]
+    pub struct Certificate {
+        pub checks: Vec<Check>,
+        /// What it was made for; [`Plan::certify`] fills it in.
+        pub(crate) of: Option<Digests>,
+    }
 }
 
 /// Whether a plan was checked.
@@ -268,15 +293,17 @@ impl Certificate {
     }
 }
 
-/// One check: of a step, of the whole model, of repeats.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Check {
-    /// What was compared, as in `step 12: conv1 + relu1` or `whole model at batch=1`.
-    pub subject: String,
-    pub n_points: u64,
-    /// The largest error, in units of its bound (1 is at the bound).
-    pub worst: f64,
-    pub outcome: Outcome,
+stored_record! {
+    /// One check: of a step, of the whole model, of repeats.
+    #[derive(Clone, PartialEq, Debug)]
+    pub struct Check {
+        /// What was compared, as in `step 12: conv1 + relu1` or `whole model at batch=1`.
+        pub subject: String,
+        pub n_points: u64,
+        /// The largest error, in units of its bound (1 is at the bound).
+        pub worst: f64,
+        pub outcome: Outcome,
+    }
 }
 
 /// How a check ended.

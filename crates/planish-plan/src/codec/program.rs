@@ -1,47 +1,36 @@
-//! The structures of a plan in the file, field by field in the order of `record`.
+//! The parts of a plan in the file that are more than fields one after the other, and those of other crates.
 
-use planish_kernel::{Code, Layout, Numeric, Region, Tactic, Target};
-use planish_op::ValueType;
+use planish_kernel::{Code, Layout, Tactic, Target};
 use planish_tensor::{Bytes, DType, Dim};
 
-use super::{Reader, Stored, Writer, stored_struct};
-use crate::container::Digests;
+use super::{Reader, Stored, Writer, stored_record, stored_struct};
 use crate::error::Result;
-use crate::record::{
-    Certificate, Check, Control, Evidence, Header, Outcome, Profile, Program, Role, Step, StepKind, Storage,
-    SymbolRange, Timing, Value, Variant,
-};
+use crate::record::{Control, Outcome, Role, StepKind, Storage};
 
-/// A weight without its bytes. They follow each other in the data section, in the order of the entries, each
-/// from the next multiple of 64 on.
-#[derive(Debug)]
-pub(crate) struct WeightEntry {
-    pub(crate) name: String,
-    pub(crate) dtype: DType,
-    pub(crate) dims: Vec<usize>,
-    pub(crate) layout: Layout,
-    pub(crate) format: Option<String>,
-    pub(crate) packed_by: Option<u32>,
-    pub(crate) n_bytes: u64,
+stored_record! {
+    /// A weight without its bytes. They follow each other in the data section, in the order of the entries, each
+    /// from the next multiple of 64 on.
+    #[derive(Debug)]
+    pub(crate) struct WeightEntry {
+        pub(crate) name: String,
+        pub(crate) dtype: DType,
+        pub(crate) dims: Vec<usize>,
+        pub(crate) layout: Layout,
+        pub(crate) format: Option<String>,
+        pub(crate) packed_by: Option<u32>,
+        pub(crate) n_bytes: u64,
+    }
 }
 
-/// The weights, and which of them hold the constants of the graph's text.
-#[derive(Debug)]
-pub(crate) struct WeightList {
-    pub(crate) entries: Vec<WeightEntry>,
-    pub(crate) constants: Vec<u32>,
+stored_record! {
+    /// The weights, and which of them hold the constants of the graph's text.
+    #[derive(Debug)]
+    pub(crate) struct WeightList {
+        pub(crate) entries: Vec<WeightEntry>,
+        pub(crate) constants: Vec<u32>,
+    }
 }
 
-stored_struct!(Header {
-    name: String,
-    producer: String,
-    source: [u8; 32],
-    options: String,
-    targets: Vec<Target>,
-    profiles: Vec<Profile>,
-    tuned_at: Vec<(String, i64)>,
-    threads: u32,
-});
 /// Copied out of the file: devices take code from aligned memory, and there is little of it.
 impl Stored for Code {
     const MIN_BYTES: usize = 2;
@@ -57,36 +46,7 @@ impl Stored for Code {
 }
 
 stored_struct!(Target { backend: String, needs: Vec<String>, device: String });
-stored_struct!(Profile { ranges: Vec<SymbolRange> });
-stored_struct!(SymbolRange { symbol: String, min: i64, opt: i64, max: i64 });
-stored_struct!(WeightEntry {
-    name: String,
-    dtype: DType,
-    dims: Vec<usize>,
-    layout: Layout,
-    format: Option<String>,
-    packed_by: Option<u32>,
-    n_bytes: u64,
-});
-stored_struct!(WeightList { entries: Vec<WeightEntry>, constants: Vec<u32> });
-stored_struct!(Program { values: Vec<Value>, inputs: Vec<u32>, outputs: Vec<u32>, steps: Vec<Step> });
-stored_struct!(Value { name: String, ty: ValueType, layout: Layout, storage: Storage, target: u32 });
-stored_struct!(Step {
-    name: String,
-    kind: StepKind,
-    region: Region,
-    inputs: Vec<Option<u32>>,
-    outputs: Vec<Option<u32>>,
-    numeric: Numeric,
-    target: u32,
-});
-stored_struct!(Control { bodies: Vec<Program>, n_captured: u32 });
-stored_struct!(Variant { from: Vec<(String, i64)>, up_to: Vec<(String, i64)>, tactic: Tactic });
 stored_struct!(Tactic { name: String, revision: u32 });
-stored_struct!(Evidence { step: u32, timings: Vec<Timing>, why: String });
-stored_struct!(Timing { tactic: Tactic, ns: u64, measured: bool });
-stored_struct!(Certificate { checks: Vec<Check>, of: Option<Digests> });
-stored_struct!(Check { subject: String, n_points: u64, worst: f64, outcome: Outcome });
 
 impl Stored for Role {
     const MIN_BYTES: usize = 1;
