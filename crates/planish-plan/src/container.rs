@@ -26,7 +26,8 @@ use crate::error::{PlanError, PlanErrorKind, Result};
 pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
 
 /// The version of the container, the header, the list of weights and the graph: what a plan is built anew from.
-/// Readers keep reading old ones from 3 on; the ones before did not say which weight is which constant of the graph.
+/// A reader refuses the others in one line: newer ones ask for a newer Planish, older ones for a new build from the
+/// model. Versions before 3 did not say which weight is which constant of the graph.
 pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// The version of the program, the evidence, the certificate and the code. A reader that knows another one cannot

@@ -3,7 +3,7 @@
 use planish_tensor::Bytes;
 
 use super::sample;
-use crate::container::Section;
+use crate::container::{FORMAT_VERSION, Section};
 use crate::{Plan, PlanErrorKind, Recipe};
 
 fn read(bytes: Vec<u8>) -> Result<Plan, crate::PlanError> {
@@ -50,18 +50,24 @@ fn errors_say_what_where_and_what_next() {
     );
     assert!(text(Vec::new()).starts_with("the file is empty; "));
     let mut newer = bytes.clone();
-    newer[8] = 4;
+    newer[8] = FORMAT_VERSION as u8 + 1;
+    let read_version = format!("this Planish reads version {FORMAT_VERSION}");
     assert_eq!(
         text(newer),
-        "byte 8: the plan has format version 4, this Planish reads version 3; update Planish, or rebuild the \
-         plan with this `planish build`"
+        format!(
+            "byte 8: the plan has format version {}, {read_version}; update Planish, or rebuild the plan with this \
+             `planish build`",
+            FORMAT_VERSION + 1
+        )
     );
     let mut older = bytes.clone();
     older[8] = 1;
     assert_eq!(
         text(older),
-        "byte 8: the plan has format version 1, this Planish reads version 3; build the plan again from its \
-         model with `planish build MODEL.onnx`"
+        format!(
+            "byte 8: the plan has format version 1, {read_version}; build the plan again from its model with \
+             `planish build MODEL.onnx`"
+        )
     );
     let mut changed = bytes.clone();
     let last = changed.len() - 1;
