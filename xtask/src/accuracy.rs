@@ -1,6 +1,6 @@
 //! `cargo xtask accuracy`: plans against the reference, which sums in f64, with Winograd and without.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use planish::{Builder, Context, Device, Engine, Plan, View};
@@ -8,7 +8,7 @@ use planish_import::import_file;
 use planish_op::Value;
 use planish_tensor::Tensor;
 
-use crate::passes::{inputs, models, stem};
+use crate::passes::{Models, inputs, stem};
 
 /// Relative L2 distance that a plan may have to the reference. A Winograd transform F(4x4, 3x3) loses up to four
 /// bits of f32's 24 in a layer, and networks of tens of layers average most of it away.
@@ -18,12 +18,8 @@ const WITHOUT_WINOGRAD: f64 = 2e-6;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Models, or folders with models.
-    #[arg(required = true)]
-    paths: Vec<PathBuf>,
-    /// Only models whose file name contains this text.
-    #[arg(long, default_value = "")]
-    filter: String,
+    #[command(flatten)]
+    models: Models,
     /// How much is measured when the plans are built.
     #[arg(long, default_value_t = 2)]
     tune_level: u32,
@@ -32,7 +28,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     println!("{:<28} {:>10} {:>10}", "relative L2 to f64 sums", "plan", "no Winograd");
     let mut good = true;
-    for file in models(&options.paths, &options.filter)? {
+    for file in options.models.files()? {
         let [with, without] = distances(&file, options.tune_level).with_context(|| stem(&file))?;
         let is_good = with <= WITH_WINOGRAD && without <= WITHOUT_WINOGRAD;
         println!(

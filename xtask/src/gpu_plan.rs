@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use planish_compile::{BuildOptions, Precision, TacticSelector, TimingCache, build};
 use planish_cpu::Cpu;
-use planish_cuda::{Gpu, Planner, offline};
+use planish_cuda::{Cuda, Gpu, offline};
 use planish_ir::Graph;
 use planish_kernel::{Backend, Candidate, Problem};
 use planish_plan::{Plan, Profile, Step, StepKind, SymbolRange, Variant};
@@ -69,8 +69,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     };
     let measured = timings.devices().into_keys().find(|device| device.starts_with(&gpu.name));
     let planner = match measured {
-        Some(device) => Planner::measured_as(gpu.clone(), device),
-        None => Planner::new(gpu.clone()),
+        Some(device) => Cuda::planned_as(gpu.clone(), device),
+        None => Cuda::planned(gpu.clone()),
     };
     let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(planner)];
     let asked: Asked = Arc::default();

@@ -30,14 +30,21 @@ const RMS_FLOOR: f64 = 1e-3;
 /// Share of integer outputs (indices, labels) that may differ: ties broken by the last bit.
 const INTEGER_SHARE: f64 = 1e-2;
 
+/// Which models a command takes.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct Models {
     /// Models, or folders with models.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Only models whose file name contains this text.
     #[arg(long, default_value = "")]
     filter: String,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    models: Models,
     /// Run each pass alone too, not only all of them in order.
     #[arg(long)]
     each: bool,
@@ -59,7 +66,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let files = models(&options.paths, &options.filter)?;
+    let files = options.models.files()?;
     println!("{:<32} {:>6} {:>6} {:>9} {:>9}  verdict", "model", "nodes", "left", "passes ms", "rel. L2");
     let mut n_failed = 0;
     for file in &files {
@@ -72,23 +79,26 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(n_failed == 0)
 }
 
-/// The ONNX files among `paths` and in folders among them, whose names contain `filter`, sorted.
-pub(crate) fn models(paths: &[PathBuf], filter: &str) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-            files.extend(entries.flatten().map(|entry| entry.path()));
-        } else {
-            files.push(path.clone());
+impl Models {
+    /// The ONNX files among them and in folders among them, sorted.
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for path in &self.paths {
+            if path.is_dir() {
+                let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+                files.extend(entries.flatten().map(|entry| entry.path()));
+            } else {
+                files.push(path.clone());
+            }
         }
+        let is_model = |file: &Path| file.extension().is_some_and(|end| end == "onnx");
+        files.retain(|file| is_model(file) && stem(file).contains(&self.filter));
+        files.sort();
+        if files.is_empty() {
+            bail!("no model matches; give .onnx files or folders that hold them");
+        }
+        Ok(files)
     }
-    files.retain(|file| file.extension().is_some_and(|end| end == "onnx") && stem(file).contains(filter));
-    files.sort();
-    if files.is_empty() {
-        bail!("no model matches; give .onnx files or folders that hold them");
-    }
-    Ok(files)
 }
 
 pub(crate) fn stem(file: &Path) -> String {

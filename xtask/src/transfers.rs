@@ -256,12 +256,12 @@ fn rate(engine: &Engine, input: &Tensor, ends: Ends, n: usize, time: Duration) -
 fn second_context(engine: &Engine, input: &Tensor, device: Device, figures: &mut Figures) -> Result<()> {
     let cuda = cuda(device)?;
     let first = Caller::new(engine, input, Ends::Pinned)?;
-    let (before, _) = cuda.context().memory_info()?;
+    let (before, _) = cuda.context()?.memory_info()?;
     let mut further = Vec::new();
     for _ in 0..N_FURTHER {
         further.push(Caller::new(engine, input, Ends::Pinned)?);
     }
-    let (after, _) = cuda.context().memory_info()?;
+    let (after, _) = cuda.context()?.memory_info()?;
     let arena = further[0].context.memory().device_arena as f64;
     let (n_graphs, graph_bytes) = further[0].context.graphs();
     let each = before.saturating_sub(after) as f64 / N_FURTHER as f64;

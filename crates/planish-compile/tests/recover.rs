@@ -98,7 +98,7 @@ fn inputs(batch: usize, condition: bool) -> Vec<Value> {
 /// By a backend that is never the one that packed: names of formats say everything.
 fn unpack(_: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
     let format = weight.format.as_deref().unwrap();
-    Cpu::with_isa(Isa::available()[0]).unpack(format, weight.dtype, &weight.dims, &weight.bytes)
+    Cpu::with_isa(Isa::available()[0]).unpack(weight.packed_form(format), &weight.bytes)
 }
 
 #[track_caller]

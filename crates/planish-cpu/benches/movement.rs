@@ -16,7 +16,7 @@ use planish_cpu::spatial::Windows;
 use planish_cpu::team::Team;
 use planish_kernel::{
     Address, Budget, Call, Compiler, Device, Layout, Memory, Numeric, Operand, Problem, QueueOptions, Ref,
-    Region, RegionNode,
+    Region, RegionNode, WeightUse,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::*;
@@ -285,7 +285,8 @@ fn measured(problem: &Problem) -> Vec<(String, f64)> {
                 Some(format) => {
                     laid.inputs[idx].packed = Some(format.clone());
                     let weight = Tensor::zeros(DType::F32, &laid.inputs[idx].dims).expect("a small weight");
-                    cpu.pack(problem, &candidate.tactic, idx, &weight).expect("it packs").bytes.len()
+                    let used = WeightUse::new(problem, &candidate.tactic, idx);
+                    cpu.pack(used, &weight).expect("it packs").bytes.len()
                 }
             };
             memories.push(cpu.allocate(bytes).expect("memory"));

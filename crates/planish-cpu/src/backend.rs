@@ -2,11 +2,11 @@
 
 use planish_kernel::{
     Address, Arithmetic, Backend, Budget, Call, Candidate, Compiler, Device, Host, Kernel, KernelError,
-    KernelErrorKind, Memory, MemoryKind, OWN_SOURCE, Operand, PackedWeight, Prices, Problem, Proposal, Queue,
-    QueueOptions, REFERENCE_SOURCE, Region, Tactic, Target, Whole,
+    KernelErrorKind, Memory, MemoryKind, OWN_SOURCE, Operand, PackedForm, PackedWeight, Prices, Problem,
+    Proposal, Queue, QueueOptions, REFERENCE_SOURCE, Region, Tactic, Target, WeightUse, Whole,
 };
 use planish_op::Value;
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 
 use crate::attention::family::AttentionFamily;
 use crate::bottleneck::BottleneckFamily;
@@ -133,28 +133,16 @@ impl Compiler for Cpu {
         FAMILIES.iter().flat_map(|family| family.candidates(self.isa, problem, budget)).collect()
     }
 
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        Cpu::family(tactic)?.pack(self.isa, problem, tactic, input, weight)
+    fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        Cpu::family(used.tactic)?.pack(self.isa, used, weight)
     }
 
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-        formats::packed_bytes(format, dtype, dims)
+    fn packed_bytes(&self, form: PackedForm<'_>) -> Option<usize> {
+        formats::packed_bytes(form)
     }
 
-    fn unpack(
-        &self,
-        format: &str,
-        dtype: DType,
-        dims: &[usize],
-        bytes: &[u8],
-    ) -> Result<Tensor, KernelError> {
-        formats::unpack(format, dtype, dims, bytes)
+    fn unpack(&self, form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
+        formats::unpack(form, bytes)
     }
 
     fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
@@ -194,7 +182,9 @@ impl Device for Cpu {
         let family = Cpu::family(tactic)?;
         // For all families at once: most of them never look whether an operand is packed.
         if problem.inputs.iter().chain(&problem.outputs).any(|operand| operand.packed.is_some()) {
-            problem.check_packed(tactic, &family.packed(self.isa, problem, tactic)?)?;
+            let format = |input| family.format(self.isa, WeightUse { problem, tactic, input });
+            let formats = (0..problem.inputs.len()).map(format).collect::<Result<Vec<_>, _>>()?;
+            problem.check_packed(tactic, &formats)?;
         }
         // A run may meet sizes of zero where a plan was tuned at others, and not every kernel takes them.
         if problem.outputs.iter().all(Operand::is_empty) {

@@ -71,13 +71,13 @@ impl Family for ReferenceFamily {
     fn candidates(&self, _isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let n_elements: usize = problem.outputs.iter().map(Operand::len).sum();
         vec![Candidate {
-            tactic: Tactic::new("reference", 1),
-            inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
-            outputs: vec![Want::dense(Layout::Plain); problem.outputs.len()],
-            packed: vec![None; problem.inputs.len()],
-            predicted_ns: 2_000.0 + SLOW_NS * n_elements as f64,
-            in_place: Vec::new(),
             slow: true,
+            ..Candidate::new(
+                Tactic::new("reference", 1),
+                vec![Want::dense(Layout::Plain); problem.inputs.len()],
+                vec![Want::dense(Layout::Plain); problem.outputs.len()],
+                2_000.0 + SLOW_NS * n_elements as f64,
+            )
         }]
     }
 

@@ -3,7 +3,9 @@
 //! A kernel itself is a pure function over pointers with a plan made before; a family turns a `Problem` into
 //! candidates, packs weights for them, and wraps the plan as a [`Work`].
 
-use planish_kernel::{Budget, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic};
+use planish_kernel::{
+    Budget, Candidate, KernelError, KernelErrorKind, PackedWeight, Problem, Tactic, WeightUse,
+};
 use planish_tensor::Tensor;
 
 use crate::isa::Isa;
@@ -19,30 +21,18 @@ pub(crate) trait Family: Sync {
     fn candidates(&self, isa: Isa, problem: &Problem, budget: &Budget) -> Vec<Candidate>;
 
     /// A weight in the form that the tactic reads; asked only for inputs whose candidate names a format.
-    fn pack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        let _ = (isa, problem, input, weight);
+    fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let _ = (isa, weight);
         Err(KernelError::new(
             KernelErrorKind::NoSuchTactic,
-            format!("{} packs no weights ({tactic})", self.name()),
+            format!("{} packs no weights ({})", self.name(), used.tactic),
         ))
     }
 
-    /// For each input the format in which the tactic reads it packed; asked only where an input is packed.
-    fn packed(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-    ) -> Result<Vec<Option<String>>, KernelError> {
-        let _ = (isa, problem, tactic);
-        Ok(Vec::new())
+    /// The format in which the tactic reads an input packed, if it does; asked only where an input is packed.
+    fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        let _ = (isa, used);
+        Ok(None)
     }
 
     /// As [`planish_kernel::Compiler::error_growth`].

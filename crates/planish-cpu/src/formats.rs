@@ -4,7 +4,7 @@
 //! compared before a kernel reads them, and which element is where, so that a weight comes back on any machine,
 //! whichever instruction set it was packed for and whether or not its tactic still exists.
 
-use planish_kernel::KernelError;
+use planish_kernel::{KernelError, PackedForm};
 use planish_op::window::PlacedAxis;
 use planish_tensor::{Bytes, DType, Tensor};
 
@@ -230,22 +230,17 @@ struct Sizes {
 pub(crate) const MAX_STRIDE: usize = 64;
 
 /// Bytes that a packed weight has.
-pub(crate) fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-    let len = Format::named(format).filter(|_| dtype == DType::F32)?.packed_len(dims)?;
+pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
+    let len = Format::named(form.format).filter(|_| form.dtype == DType::F32)?.packed_len(form.dims)?;
     len.checked_mul(size_of::<f32>())
 }
 
 /// The weight behind its packed bytes.
-pub(crate) fn unpack(
-    format: &str,
-    dtype: DType,
-    dims: &[usize],
-    bytes: &[u8],
-) -> Result<Tensor, KernelError> {
-    let refuse =
-        |what: &str| KernelError::unsupported(format!("{dtype}{dims:?} packed as `{format}`: {what}"));
+pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
+    let PackedForm { format, dtype, dims } = form;
+    let refuse = |what: &str| KernelError::unsupported(format!("{form}: {what}"));
     let known = Format::named(format).ok_or_else(|| refuse("the CPU backend does not know this format"))?;
-    if packed_bytes(format, dtype, dims) != Some(bytes.len()) {
+    if packed_bytes(form) != Some(bytes.len()) {
         return Err(refuse(&format!("{} bytes are not its length", bytes.len())));
     }
     let words = bytes.chunks_exact(size_of::<f32>());
@@ -306,7 +301,8 @@ mod tests {
 
     #[test]
     fn sizes_that_cannot_be_packed_have_no_length() {
-        let bytes = |name, dims: &[usize]| packed_bytes(name, DType::F32, dims);
+        let form = |format, dims| PackedForm { format, dtype: DType::F32, dims };
+        let bytes = |name, dims| packed_bytes(form(name, dims));
         assert_eq!(bytes("panels32x16", &[5, 17]), Some(5 * 32 * 4));
         assert_eq!(bytes("panels32x16t", &[5, 17]), Some(17 * 16 * 4));
         assert_eq!(bytes("panels32x16", &[5, 17, 1]), None);
@@ -314,7 +310,7 @@ mod tests {
         assert_eq!(bytes("conv_panels32v16_g3", &[4, 2, 3, 3]), None);
         assert_eq!(bytes("conv_panels32v16_g1", &[4, 2, 3, 3, 3, 3]), None);
         assert_eq!(bytes("conv_panels32v16_g1_t65d1x1d1x1d1", &[4, 2, 3, 3]), None);
-        assert_eq!(packed_bytes("panels32x16", DType::F16, &[5, 17]), None);
+        assert_eq!(packed_bytes(PackedForm { dtype: DType::F16, ..form("panels32x16", &[5, 17]) }), None);
         // Only what their kernels take: three taps along an axis, one input channel.
         assert!(bytes("conv_winograd_two_panels8v8", &[8, 8, 3, 3]).is_some());
         assert_eq!(bytes("conv_winograd_two_panels8v8", &[8, 8, 1024, 1024]), None);
@@ -323,8 +319,8 @@ mod tests {
         // Nothing is asked of memory before the length is known.
         assert_eq!(bytes("conv_panels8v8_g1", &[0, 1, 1 << 50]), None);
         assert_eq!(bytes("conv_panels8v8_g1", &[1, 1, 1 << 50]), Some((1 << 50) * 8 * 4));
-        assert!(unpack("panels32x16", DType::F32, &[5, 17], &[0; 4]).is_err());
-        assert!(unpack("conv_winograd_two_panels8v8", DType::F32, &[8, 1, 3, 3], &[0; 16 * 32]).is_err());
+        assert!(unpack(form("panels32x16", &[5, 17]), &[0; 4]).is_err());
+        assert!(unpack(form("conv_winograd_two_panels8v8", &[8, 1, 3, 3]), &[0; 16 * 32]).is_err());
     }
 
     /// A permutation with padding: every element of the weight is in the packed form once.

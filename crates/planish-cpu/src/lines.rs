@@ -3,7 +3,7 @@
 use planish_kernel::axes::join;
 
 use crate::isa::Isa;
-use crate::simd::Simd;
+use crate::simd::{Simd, SimdKernel};
 use crate::vecmath;
 
 /// A dimension outside the axis: its size, and its strides in input and output.
@@ -108,6 +108,55 @@ impl LineTasks {
         let (from, to) = lines.offsets(unit / n_vectors);
         let first = unit % n_vectors * S::LANES;
         (from + first, to + first, (lines.n_beside - first).min(S::LANES))
+    }
+}
+
+/// What is done to the lines of a value, whose places are settled.
+pub(crate) trait LineKernel: Sized {
+    /// Elements of the output.
+    type To;
+
+    fn tasks(&self) -> &LineTasks;
+
+    /// One unit: `width` lines that begin at these places.
+    ///
+    /// # Safety
+    /// The lines must be readable, and the output's writable.
+    unsafe fn unit<S: Simd>(&self, s: S, from: *const f32, to: *mut Self::To, width: usize);
+
+    /// How many tasks: a matter of sizes alone.
+    fn n_tasks(&self) -> usize {
+        self.tasks().n_tasks()
+    }
+
+    /// Runs one task.
+    ///
+    /// # Safety
+    /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
+    /// meanwhile, nobody else.
+    unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut Self::To) {
+        let tasks = self.tasks();
+        tasks.isa.run(TaskOfLines { kernel: self, units: tasks.units(task), from, to });
+    }
+}
+
+struct TaskOfLines<'a, K: LineKernel> {
+    kernel: &'a K,
+    units: std::ops::Range<usize>,
+    from: *const f32,
+    to: *mut K::To,
+}
+
+impl<K: LineKernel> SimdKernel for TaskOfLines<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for unit in self.units {
+            let (from, to, width) = self.kernel.tasks().unit::<S>(unit);
+            // SAFETY: the caller of `run_task` grants the operands.
+            unsafe { self.kernel.unit(s, self.from.add(from), self.to.add(to), width) };
+        }
     }
 }
 

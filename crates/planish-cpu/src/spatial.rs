@@ -106,15 +106,12 @@ pub(crate) fn image_candidates<P>(
     let candidate = |layout: Layout| {
         let laid = |operand: &Operand| Operand::dense(operand.dtype, &operand.dims, layout);
         let plan = plan(&laid(x), &laid(y))?;
-        Some(Candidate {
-            tactic: Tactic::new(tactic, 1),
-            inputs: vec![Want::inside(layout)],
-            outputs: vec![Want::inside(layout)],
-            packed: vec![None],
-            predicted_ns: ns(&plan, layout),
-            in_place: Vec::new(),
-            slow: false,
-        })
+        Some(Candidate::new(
+            Tactic::new(tactic, 1),
+            vec![Want::inside(layout)],
+            vec![Want::inside(layout)],
+            ns(&plan, layout),
+        ))
     };
     [Layout::ChannelsLast, Layout::Plain].into_iter().filter_map(candidate).collect()
 }

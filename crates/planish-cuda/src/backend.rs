@@ -1,17 +1,20 @@
 //! `Cuda`: the backend, a table of kernel families over one GPU's memory and streams.
+//!
+//! The GPU need not be here: known by its data alone, the backend proposes, prices and packs as it would on the
+//! device, so that plans can be looked at on any machine; it has no memory then and runs nothing.
 
 use std::sync::{Arc, OnceLock};
 
 use planish_kernel::{
     Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Kernel,
-    KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedWeight, Prices,
-    Problem, Proposal, Queue, QueueOptions, Tactic, Target, Whole,
+    KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedForm,
+    PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target, WeightUse, Whole,
 };
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 
 use crate::code::{CodeSet, Loaded};
 use crate::driver::{Context, DeviceMemory, Module, Pinned, Stream, Timing};
-use crate::error::CudaError;
+use crate::error::{CudaError, CudaErrorKind};
 use crate::family::{self, Family, Ready, Work};
 use crate::find::{self, Which};
 use crate::formats::{self, Packing};
@@ -53,13 +56,12 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
 pub const SOURCES: &[&str] = &[OWN_SOURCE, "cublaslt", "cudnn"];
 
 /// What products can be taken in, by our own kernels or a library.
-pub(crate) const ARITHMETICS: &[Arithmetic] =
-    &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16];
+const ARITHMETICS: &[Arithmetic] = &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16];
 
 /// Launches are replayed: what lies between two of them is part of their measured times, so a step costs little besides.
 /// Memory moves some 2,000 bytes a nanosecond, read and written, and a bus 25 bytes a nanosecond, after some
 /// microseconds (an H200; others are slower by less than these prices decide).
-pub(crate) const PRICES: Prices = Prices {
+const PRICES: Prices = Prices {
     step_ns: 300.0,
     reorder_ns: 2_500.0,
     reorder_ns_per_byte: 0.001,
@@ -114,6 +116,16 @@ pub struct Cuda {
 /// What all that use a GPU share.
 #[derive(Debug)]
 struct Shared {
+    gpu: Gpu,
+    /// The name under which times are kept.
+    device: String,
+    /// Nothing where the GPU is known by its data alone.
+    opened: Option<Opened>,
+}
+
+/// A GPU that is here.
+#[derive(Debug)]
+struct Opened {
     /// Begun when first asked for; before the context, which must outlive them.
     cublaslt: OnceLock<Result<cublaslt::Handle, CudaError>>,
     cudnn: OnceLock<Result<cudnn::Handle, CudaError>>,
@@ -125,9 +137,28 @@ impl Cuda {
     /// The GPU `cuda:index`; the error says what is missing on a machine without one.
     pub fn open(index: usize) -> Result<Cuda, CudaError> {
         let context = Context::open(index)?;
-        let shared =
-            Shared { context, loaded: Loaded::default(), cublaslt: OnceLock::new(), cudnn: OnceLock::new() };
-        Ok(Cuda { shared: Arc::new(shared), code: Arc::default() })
+        let gpu = context.gpu().clone();
+        let driver = find::loaded(Which::Driver).map_or("none", |found| &found.version);
+        let device = format!("{}, {} multiprocessors, driver {driver}", gpu.name, gpu.n_sms);
+        let opened =
+            Opened { context, loaded: Loaded::default(), cublaslt: OnceLock::new(), cudnn: OnceLock::new() };
+        Ok(Cuda::of(Shared { gpu, device, opened: Some(opened) }))
+    }
+
+    /// A GPU that is not here, by its data alone. Tactics of libraries are not among its candidates: only a device
+    /// can list them.
+    pub fn planned(gpu: Gpu) -> Cuda {
+        let device = format!("{}, planned", gpu.name);
+        Cuda::planned_as(gpu, &device)
+    }
+
+    /// As [`Cuda::planned`], of a device that was measured elsewhere: times kept under its name hold here.
+    pub fn planned_as(gpu: Gpu, device: &str) -> Cuda {
+        Cuda::of(Shared { gpu, device: device.to_string(), opened: None })
+    }
+
+    fn of(shared: Shared) -> Cuda {
+        Cuda { shared: Arc::new(shared), code: Arc::default() }
     }
 
     /// The same GPU with code of its own: what a plan brings, and what is compiled here.
@@ -137,33 +168,35 @@ impl Cuda {
 
     /// Modules of compiled kernels that are loaded on the GPU, whoever uses them.
     pub fn n_modules(&self) -> usize {
-        self.shared.loaded.len()
+        self.shared.opened.as_ref().map_or(0, |opened| opened.loaded.len())
     }
 
     pub fn gpu(&self) -> &Gpu {
-        self.shared.context.gpu()
+        &self.shared.gpu
     }
 
-    pub fn context(&self) -> &Arc<Context> {
-        &self.shared.context
+    /// The context of a GPU that is here.
+    pub fn context(&self) -> Result<&Arc<Context>, CudaError> {
+        Ok(&self.opened()?.context)
+    }
+
+    fn opened(&self) -> Result<&Opened, CudaError> {
+        self.shared.opened.as_ref().ok_or_else(|| {
+            let message = format!("{} is not here: nothing runs on a planned GPU", self.gpu().name);
+            CudaError::new(CudaErrorKind::Unsupported, message)
+        })
     }
 
     /// cuBLASLt on this device.
     pub(crate) fn cublaslt(&self) -> Result<&cublaslt::Handle, CudaError> {
-        let begin = || {
-            self.shared.context.bind()?;
-            cublaslt::Handle::new()
-        };
-        self.shared.cublaslt.get_or_init(begin).as_ref().map_err(Clone::clone)
+        let opened = self.opened()?;
+        opened.library(&opened.cublaslt, cublaslt::Handle::new)
     }
 
     /// cuDNN on this device.
     pub(crate) fn cudnn(&self) -> Result<&cudnn::Handle, CudaError> {
-        let begin = || {
-            self.shared.context.bind()?;
-            cudnn::Handle::new()
-        };
-        self.shared.cudnn.get_or_init(begin).as_ref().map_err(Clone::clone)
+        let opened = self.opened()?;
+        opened.library(&opened.cudnn, cudnn::Handle::new)
     }
 
     /// The candidates of one family alone.
@@ -173,19 +206,25 @@ impl Cuda {
     }
 }
 
+impl Opened {
+    /// A library's handle, begun when first asked for.
+    fn library<'a, H>(
+        &self,
+        begun: &'a OnceLock<Result<H, CudaError>>,
+        begin: fn() -> Result<H, CudaError>,
+    ) -> Result<&'a H, CudaError> {
+        begun.get_or_init(|| self.context.bind().and_then(|()| begin())).as_ref().map_err(Clone::clone)
+    }
+}
+
 impl Backend for Cuda {
     fn name(&self) -> &str {
         "cuda"
     }
 
     fn target(&self) -> Target {
-        let gpu = self.gpu();
-        let version = |which| find::loaded(which).map_or("none".to_string(), |found| found.version.clone());
-        Target {
-            backend: "cuda".to_string(),
-            needs: vec![format!("sm_{}", gpu.sm)],
-            device: format!("{}, {} multiprocessors, driver {}", gpu.name, gpu.n_sms, version(Which::Driver)),
-        }
+        let Shared { gpu, device, .. } = &*self.shared;
+        Target { backend: "cuda".to_string(), needs: vec![format!("sm_{}", gpu.sm)], device: device.clone() }
     }
 
     fn provides(&self, need: &str) -> bool {
@@ -231,35 +270,27 @@ impl Compiler for Cuda {
         library.and_then(need_of).into_iter().collect()
     }
 
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        family::pack(family_of(tactic)?, problem, tactic, input, weight)
+    fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        family::pack(family_of(used.tactic)?, used, weight)
     }
 
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-        formats::packed_bytes(format, dtype, dims)
+    fn packed_bytes(&self, form: PackedForm<'_>) -> Option<usize> {
+        formats::packed_bytes(form)
     }
 
-    fn unpack(
-        &self,
-        format: &str,
-        dtype: DType,
-        dims: &[usize],
-        bytes: &[u8],
-    ) -> Result<Tensor, KernelError> {
-        formats::unpack(format, dtype, dims, bytes)
+    fn unpack(&self, form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
+        formats::unpack(form, bytes)
     }
 
     fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
         family_of(tactic).map_or(Vec::new(), |family| family.in_place(problem, tactic))
     }
 
+    /// None for a GPU that is not here, where nobody runs it; [`crate::offline`] tells what it would be.
     fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
+        if self.shared.opened.is_none() {
+            return Ok(Vec::new());
+        }
         let sources = family_of(tactic)?.sources(self.gpu(), problem, tactic)?;
         sources.iter().map(|source| self.code.compiled(source, self.gpu())).collect()
     }
@@ -288,56 +319,58 @@ impl Device for Cuda {
 
     /// All of a process share a GPU's primary context.
     fn memory_space(&self) -> usize {
-        self.shared.context.device_number()
+        match &self.shared.opened {
+            Some(opened) => opened.context.device_number(),
+            None => Arc::as_ptr(&self.shared).addr(),
+        }
     }
 
     fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
         let family = family_of(tactic)?;
+        let Opened { context, loaded, .. } = self.opened()?;
         check_packed(family, problem, tactic)?;
         // A run may meet sizes of zero where a plan was tuned at others, and libraries refuse them.
         if problem.outputs.iter().all(Operand::is_empty) {
-            let context = Arc::clone(&self.shared.context);
-            return Ok(Box::new(Prepared { work: Box::new(NoWork), context }));
+            return Ok(Box::new(Prepared { work: Box::new(NoWork), context: Arc::clone(context) }));
         }
         let sources = family.sources(self.gpu(), problem, tactic)?;
-        let Shared { context, loaded, .. } = &*self.shared;
         let module = |source: &Source| self.code.module(source, context, loaded);
         let code: Vec<Arc<Module>> = sources.iter().map(module).collect::<Result<_, _>>()?;
         let work = family.prepare(&Ready { cuda: self, problem, tactic, code: &code })?;
-        Ok(Box::new(Prepared { work, context: Arc::clone(&self.shared.context) }))
+        Ok(Box::new(Prepared { work, context: Arc::clone(context) }))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
-        Ok(Box::new(DeviceMemory::new(&self.shared.context, bytes)?))
+        Ok(Box::new(DeviceMemory::new(self.context()?, bytes)?))
     }
 
     fn allocate_managed(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
-        Ok(Box::new(DeviceMemory::managed(&self.shared.context, bytes)?))
+        Ok(Box::new(DeviceMemory::managed(self.context()?, bytes)?))
     }
 
     fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
-        Ok(Box::new(CudaQueue::new(&self.shared.context, options.wait)?))
+        Ok(Box::new(CudaQueue::new(self.context()?, options.wait)?))
     }
 
     fn allocate_pinned(&self, bytes: usize) -> Result<Option<Box<dyn Memory>>, KernelError> {
-        Ok(Some(Box::new(PinnedMemory(Pinned::new(&self.shared.context, bytes)?))))
+        Ok(Some(Box::new(PinnedMemory(Pinned::new(self.context()?, bytes)?))))
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {
-        let context = &self.shared.context;
+        let context = self.context().ok()?;
         let (free, total) = context.memory_info().ok()?;
         Some(MemoryInfo { free, total, pooled: context.pooled_bytes().unwrap_or(0) })
     }
 
     fn event(&self, timed: bool) -> Result<Box<dyn Event>, KernelError> {
         let timing = if timed { Timing::Timed } else { Timing::None };
-        Ok(Box::new(Point::new(&self.shared.context, timing)?))
+        Ok(Box::new(Point::new(self.context()?, timing)?))
     }
 
     unsafe fn queue_over(&self, stream: u64, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         let raw = std::ptr::with_exposed_provenance_mut(stream as usize);
         // SAFETY: the caller promises a stream of this device that outlives the queue.
-        let stream = unsafe { Stream::foreign(&self.shared.context, raw) };
+        let stream = unsafe { Stream::foreign(self.context()?, raw) };
         Ok(Box::new(CudaQueue::on(Arc::new(stream), options.wait)))
     }
 }

@@ -40,10 +40,11 @@ pub fn fail_allocation(n: u64) {
 pub fn lose_device(cuda: &Cuda) -> Result<(), KernelError> {
     let source =
         Source::new("drill.cu", "extern \"C\" __global__ void trapped() { asm(\"trap;\"); }\n", "trapped");
-    let module = std::sync::Arc::new(Module::new(cuda.context(), &nvrtc::compile(&source, cuda.gpu())?)?);
+    let context = cuda.context()?;
+    let module = std::sync::Arc::new(Module::new(context, &nvrtc::compile(&source, cuda.gpu())?)?);
     let launch = Launch::line(module.function("trapped")?, 1, 1, Params::new());
-    let stream = Stream::new(cuda.context())?;
-    cuda.context().bind()?;
+    let stream = Stream::new(context)?;
+    context.bind()?;
     let call = Call { inputs: &[], outputs: &[], workspace: Address::NULL, fault: Address::NULL };
     // SAFETY: the kernel takes no arguments and touches no memory; the context is current.
     unsafe { launch.launch(&call, &stream)? };

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use planish_gpu::plan::Plan;
 use planish_kernel::{
     Budget, Call, Candidate, KernelError, KernelErrorKind, OWN_SOURCE, PackedWeight, Problem, Tactic,
+    WeightUse,
 };
 use planish_tensor::Tensor;
 
@@ -13,6 +15,7 @@ use crate::driver::{Module, Stream};
 use crate::find::Which;
 use crate::formats::Packing;
 use crate::gpu::Gpu;
+use crate::planned;
 use crate::source::Source;
 
 /// A family of tactics. The names of its tactics begin with the family's name and `_`.
@@ -50,12 +53,23 @@ pub(crate) trait Family: Sync {
         Vec::new()
     }
 
+    /// The launches of the tactic for exactly these operands, strides included, where they are all of its work: then
+    /// `sources` and `prepare` follow from them.
+    fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
+        let _ = (gpu, problem);
+        Err(KernelError::unsupported(format!("{tactic} is no plan of launches")))
+    }
+
     /// The code that the tactic needs for the problem: pure, needs no GPU. Sizes are arguments of the kernels
     /// unless a specialisation is worth a compilation. Nothing for library families.
-    fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError>;
+    fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
+        Ok(planned::sources(&self.plan(gpu, problem, tactic)?))
+    }
 
     /// The tactic for exactly these operands, strides included.
-    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError>;
+    fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
+        planned::prepare(&self.plan(ready.cuda.gpu(), ready.problem, ready.tactic)?, ready)
+    }
 }
 
 /// A tactic whose packed input is as it should be and whose code is loaded.
@@ -86,11 +100,10 @@ impl Ready<'_> {
 /// A weight in the form that the tactic reads.
 pub(crate) fn pack(
     family: &dyn Family,
-    problem: &Problem,
-    tactic: &Tactic,
-    input: usize,
+    used: WeightUse<'_>,
     weight: &Tensor,
 ) -> Result<PackedWeight, KernelError> {
+    let WeightUse { problem, tactic, input } = used;
     match family.packing(problem, tactic)?.filter(|packing| packing.input == input) {
         Some(packing) => packing.pack(problem, tactic, weight),
         None => Err(KernelError::new(

@@ -1,7 +1,7 @@
 //! The arrangements that weights are packed in, by name. A name with the weight's type and sizes says how long the
 //! packed form is and which element is where; no GPU is needed to go back.
 
-use planish_kernel::{KernelError, Operand, PackedWeight, Problem, Tactic};
+use planish_kernel::{KernelError, Operand, PackedForm, PackedWeight, Problem, Tactic};
 use planish_tensor::{Bytes, DType, Tensor};
 
 /// An arrangement of a weight's elements.
@@ -202,7 +202,8 @@ impl Rows {
 }
 
 /// Bytes that a packed weight has.
-pub(crate) fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
+    let PackedForm { format, dtype, dims } = form;
     if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
         return None;
     }
@@ -210,13 +211,12 @@ pub(crate) fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option
 }
 
 /// The weight behind its packed bytes. Needs no GPU.
-pub fn unpack(format: &str, dtype: DType, dims: &[usize], bytes: &[u8]) -> Result<Tensor, KernelError> {
+pub fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
+    let PackedForm { format, dtype, dims } = form;
     let rows = Format::named(format).and_then(|format| format.rows(dims));
-    let fits = packed_bytes(format, dtype, dims) == Some(bytes.len());
+    let fits = packed_bytes(form) == Some(bytes.len());
     let Some(rows) = rows.filter(|_| fits) else {
-        let len = bytes.len();
-        let message = format!("{len} bytes packed as `{format}` are no weight of {dtype}{dims:?}");
-        return Err(KernelError::unsupported(message));
+        return Err(KernelError::unsupported(format!("{} bytes are no {form}", bytes.len())));
     };
     let size = dtype.bits() / 8;
     let mut to = vec![0u8; dims.iter().product::<usize>() * size];
@@ -245,6 +245,9 @@ mod tests {
 
     #[test]
     fn lengths_that_do_not_fit_are_refused() {
+        fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+            super::packed_bytes(PackedForm { format, dtype, dims })
+        }
         assert_eq!(packed_bytes("gemm_rows8", DType::F16, &[6, 3]), Some(3 * 8 * 2));
         assert_eq!(packed_bytes("gemm_rows8t", DType::F16, &[6, 3]), Some(6 * 8 * 2));
         assert_eq!(packed_bytes("conv_rows4", DType::F32, &[2, 3, 5]), Some(2 * 16 * 4));
@@ -255,6 +258,8 @@ mod tests {
         assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 3, 7, 7]), Some(64 * 160 * 2));
         assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 0, 7, 7]), None);
         assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 3]), None);
-        assert!(unpack("gemm_rows8", DType::F16, &[6, 3], &[0; 46]).is_err());
+        assert!(
+            unpack(PackedForm { format: "gemm_rows8", dtype: DType::F16, dims: &[6, 3] }, &[0; 46]).is_err()
+        );
     }
 }

@@ -46,7 +46,7 @@ struct Way {
 
 impl Way {
     fn new(cuda: &Cuda, bytes: usize) -> Result<Way, CudaError> {
-        let context = cuda.context();
+        let context = cuda.context()?;
         Ok(Way {
             stream: Stream::new(context)?,
             here: Pinned::new(context, bytes)?,

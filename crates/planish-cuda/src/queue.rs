@@ -177,15 +177,10 @@ impl Queue for CudaQueue {
         unsafe { self.stream.upload(to.0, from.as_ptr(), from.len()) }.map_err(KernelError::from)
     }
 
-    unsafe fn download_pinned(
-        &mut self,
-        to: *mut u8,
-        from: Address,
-        bytes: usize,
-    ) -> Result<(), KernelError> {
+    unsafe fn download_pinned(&mut self, to: *mut [u8], from: Address) -> Result<(), KernelError> {
         self.stream.context().bind()?;
         // SAFETY: the caller grants `from`, and that nobody touches `to` until the queue has passed.
-        unsafe { self.stream.download(to, from.0, bytes) }.map_err(KernelError::from)
+        unsafe { self.stream.download(to.cast(), from.0, to.len()) }.map_err(KernelError::from)
     }
 
     unsafe fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), KernelError> {

@@ -10,14 +10,14 @@ use planish_tensor::{Bytes, DType, Tensor};
 use planish_testing::operand::{GAP, collect, lay_out, wanted};
 use planish_testing::{Random, Reals, Tolerance, assert_close, evaluate};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 pub(crate) use self::device::cuda;
 
 /// Runs the problem by every candidate of the family, in its layouts, dense and inside larger values.
 #[track_caller]
-pub(crate) fn check(family: &dyn PlannedFamily, problem: &Problem, seed: u64, tolerance: Tolerance) {
+pub(crate) fn check(family: &dyn Family, problem: &Problem, seed: u64, tolerance: Tolerance) {
     let mut numbers = Random::new(seed);
     let inputs: Vec<Tensor> =
         problem.inputs.iter().map(|operand| numbers.tensor(operand.dtype, &operand.dims, 2.0)).collect();
@@ -26,12 +26,7 @@ pub(crate) fn check(family: &dyn PlannedFamily, problem: &Problem, seed: u64, to
 
 /// The same on given inputs.
 #[track_caller]
-pub(crate) fn check_on(
-    family: &dyn PlannedFamily,
-    problem: &Problem,
-    inputs: &[Tensor],
-    tolerance: Tolerance,
-) {
+pub(crate) fn check_on(family: &dyn Family, problem: &Problem, inputs: &[Tensor], tolerance: Tolerance) {
     let gpu = match cuda() {
         Some(cuda) => cuda.gpu().clone(),
         None => Gpu::known("h200").unwrap(),
@@ -82,7 +77,7 @@ pub(crate) fn check_on(
 }
 
 fn run(
-    family: &dyn PlannedFamily,
+    family: &dyn Family,
     gpu: &Gpu,
     problem: &Problem,
     candidate: &Candidate,
@@ -107,11 +102,7 @@ fn run(
 
 /// What the kernels of the family's first candidate tell of these inputs, and the output; on the host whether a device is
 /// here or not, since a device's word is read by the runtime.
-pub(crate) fn fault(
-    family: &dyn PlannedFamily,
-    problem: &Problem,
-    inputs: &[Tensor],
-) -> (Option<Fault>, Tensor) {
+pub(crate) fn fault(family: &dyn Family, problem: &Problem, inputs: &[Tensor]) -> (Option<Fault>, Tensor) {
     let gpu = Gpu::known("h200").unwrap();
     let candidate = family.candidates(&gpu, problem, &Budget::USUAL).into_iter().next().unwrap();
     let plan = family.plan(&gpu, problem, &candidate.tactic).unwrap();

@@ -1,6 +1,6 @@
 //! The conformance suite of backends on a GPU that is not here: which cases have candidates. `tests/gpu` runs them.
 
-use planish_cuda::{Gpu, Planner};
+use planish_cuda::{Cuda, Gpu};
 use planish_testing::conformance::{Gap, cases, enumerate};
 
 const EMPTY: &str = "a product without elements is nothing to launch: the host makes it";
@@ -11,7 +11,7 @@ const GAPS: &[Gap] =
 
 #[test]
 fn every_case_has_a_candidate_or_is_a_gap() {
-    let planner = Planner::new(Gpu::known("h200").unwrap());
+    let planner = Cuda::planned(Gpu::known("h200").unwrap());
     match enumerate(&planner, &cases(), GAPS) {
         Ok(report) => println!("{report}"),
         Err(wrong) => panic!("{wrong}"),

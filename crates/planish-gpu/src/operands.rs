@@ -12,15 +12,7 @@ pub fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
 
 /// A candidate without packed weights or shared memory of operands.
 pub fn candidate(tactic: String, revision: u32, inputs: Vec<Want>, outputs: Vec<Want>, ns: f64) -> Candidate {
-    Candidate {
-        tactic: Tactic::new(tactic, revision),
-        packed: vec![None; inputs.len()],
-        inputs,
-        outputs,
-        predicted_ns: ns,
-        in_place: Vec::new(),
-        slow: false,
-    }
+    Candidate::new(Tactic::new(tactic, revision), inputs, outputs, ns)
 }
 
 /// The kernel's type of an operand that is not packed.

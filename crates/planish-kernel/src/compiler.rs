@@ -3,10 +3,11 @@
 
 use std::fmt;
 
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 
 use crate::{
-    Arithmetic, Budget, Candidate, Code, KernelError, PackedWeight, Problem, Proposal, Tactic, Whole,
+    Arithmetic, Budget, Candidate, Code, KernelError, PackedForm, PackedWeight, Problem, Proposal, Tactic,
+    WeightUse, Whole,
 };
 
 /// The source of a backend's own kernels.
@@ -84,37 +85,23 @@ pub trait Compiler: Send + Sync + fmt::Debug {
         1.0
     }
 
-    /// Brings the weight that is input `input` of the problem into the form that the tactic reads.
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError>;
+    /// Brings a weight into the form in which it is read there.
+    fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError>;
 
-    /// Bytes of a weight of this type and sizes in a format that `pack` names; `None` for a format that this
-    /// backend does not have or that such a weight cannot have: then plans do not hold it. Needs no device: what
-    /// a plan holds is compared with it before a kernel reads it.
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-        let _ = (format, dtype, dims);
+    /// Bytes of a weight in a format that `pack` names; `None` for a format that this backend does not have or that
+    /// such a weight cannot have: then plans do not hold it. Needs no device: what a plan holds is compared with it
+    /// before a kernel reads it.
+    fn packed_bytes(&self, form: PackedForm<'_>) -> Option<usize> {
+        let _ = form;
         None
     }
 
     /// The weight behind its packed bytes: what `pack` was given. The name of a format says how, so that a
     /// weight comes back where the tactic that it was packed for cannot run. A packing without a way back (one
     /// that transforms) is not stored in plans but made when they are opened.
-    fn unpack(
-        &self,
-        format: &str,
-        dtype: DType,
-        dims: &[usize],
-        bytes: &[u8],
-    ) -> Result<Tensor, KernelError> {
+    fn unpack(&self, form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
         let _ = bytes;
-        Err(KernelError::unsupported(format!(
-            "there is no way back from {dtype}{dims:?} packed as `{format}`"
-        )))
+        Err(KernelError::unsupported(format!("there is no way back from {form}")))
     }
 
     /// Which outputs may lie upon which inputs, as `(output, input)`: at the same place, of the same type and strides,

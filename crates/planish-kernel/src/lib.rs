@@ -57,6 +57,6 @@ pub use product::product_sizes;
 pub use queue::{CapturedGraph, Event, Queue, QueueOptions, Wait};
 pub use region::{Ref, Region, RegionNode};
 pub use regions::Fusion;
-pub use tactic::{Candidate, PackedWeight, Tactic, Want};
+pub use tactic::{Candidate, PackedForm, PackedWeight, Tactic, Want, WeightUse};
 pub use types::Inner;
 pub use whole::{Proposal, Whole};

@@ -98,16 +98,11 @@ pub trait Queue: Send + fmt::Debug {
     /// while one is made.
     ///
     /// # Safety
-    /// As for `download`; `to` must point to `bytes` of memory of `allocate_pinned` (or registered with the
-    /// device) that nobody reads, writes or frees until the queue has passed.
-    unsafe fn download_pinned(
-        &mut self,
-        to: *mut u8,
-        from: Address,
-        bytes: usize,
-    ) -> Result<(), KernelError> {
+    /// As for `download`; `to` must be memory of `allocate_pinned` (or registered with the device) that nobody
+    /// reads, writes or frees until the queue has passed.
+    unsafe fn download_pinned(&mut self, to: *mut [u8], from: Address) -> Result<(), KernelError> {
         // SAFETY: the caller promises that the memory is there and its own.
-        unsafe { self.download(std::slice::from_raw_parts_mut(to, bytes), from) }
+        unsafe { self.download(&mut *to, from) }
     }
 
     /// Copies inside the backend's memory; done when the queue gets there. Part of a captured graph while one is made.

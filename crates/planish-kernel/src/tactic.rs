@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use planish_tensor::{DType, Tensor};
+
 use crate::{Layout, Operand, Problem};
 
 /// One named way to solve a problem. The name holds all that the backend needs to prepare it again from a
@@ -78,10 +80,54 @@ pub struct Candidate {
     pub slow: bool,
 }
 
+impl Candidate {
+    /// Of its own kernels, with nothing packed, and outputs apart from inputs.
+    pub fn new(tactic: Tactic, inputs: Vec<Want>, outputs: Vec<Want>, predicted_ns: f64) -> Candidate {
+        let packed = vec![None; inputs.len()];
+        Candidate { tactic, inputs, outputs, packed, predicted_ns, in_place: Vec::new(), slow: false }
+    }
+}
+
+/// Where a weight is read: as input `input` of the problem, by the tactic.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightUse<'a> {
+    pub problem: &'a Problem,
+    pub tactic: &'a Tactic,
+    pub input: usize,
+}
+
+impl<'a> WeightUse<'a> {
+    pub fn new(problem: &'a Problem, tactic: &'a Tactic, input: usize) -> WeightUse<'a> {
+        WeightUse { problem, tactic, input }
+    }
+}
+
+/// What packed bytes hold: a weight of this type and these sizes, arranged as the format says.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedForm<'a> {
+    /// As [`PackedWeight::format`].
+    pub format: &'a str,
+    pub dtype: DType,
+    pub dims: &'a [usize],
+}
+
+impl fmt::Display for PackedForm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} packed as `{}`", self.dtype, self.dims, self.format)
+    }
+}
+
 /// A weight in the form that a tactic reads.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PackedWeight {
     /// Names the arrangement, as in `panels32`; weights of one format and source are stored once.
     pub format: String,
     pub bytes: Vec<u8>,
+}
+
+impl PackedWeight {
+    /// What its bytes are, with the weight that was packed.
+    pub fn form_of<'a>(&'a self, weight: &'a Tensor) -> PackedForm<'a> {
+        PackedForm { format: &self.format, dtype: weight.dtype(), dims: weight.shape() }
+    }
 }

@@ -1,7 +1,7 @@
 //! The structures of a plan, as the compiler writes and the runtime reads them. Their fields, in this order, are what
 //! the file holds.
 
-use planish_kernel::{Code, Layout, MemoryKind, Numeric, Region, Tactic, Target};
+use planish_kernel::{Code, Layout, MemoryKind, Numeric, PackedForm, Region, Tactic, Target};
 use planish_op::ValueType;
 use planish_tensor::{Bytes, DType, Dim};
 
@@ -229,6 +229,13 @@ pub struct Weight {
     /// The target whose format that is, where packed: only its backend knows how to read and unpack it.
     pub packed_by: Option<u32>,
     pub bytes: Bytes,
+}
+
+impl Weight {
+    /// What its bytes are once they are packed in a format.
+    pub fn packed_form<'a>(&'a self, format: &'a str) -> PackedForm<'a> {
+        PackedForm { format, dtype: self.dtype, dims: &self.dims }
+    }
 }
 
 stored_record! {

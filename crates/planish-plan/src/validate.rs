@@ -132,7 +132,7 @@ fn validate_weight(weight: &Weight, n_targets: usize) -> Checked {
             return Err(format!("{layout} in format {format:?} of target {target:?}, there are {n_targets}"));
         }
     }
-    let n_bytes = element_count(&weight.dims).and_then(|n| weight.dtype.bytes_for(n));
+    let n_bytes = weight.dtype.bytes_of(&weight.dims);
     match n_bytes {
         None => Err(format!("{}{:?} does not fit into memory", weight.dtype, weight.dims)),
         Some(n) if weight.format.is_none() && n != weight.bytes.len() => {

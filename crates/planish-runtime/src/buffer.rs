@@ -38,7 +38,7 @@ impl std::fmt::Debug for HostBuffer {
 impl HostBuffer {
     /// All elements zero.
     pub fn zeros(dtype: DType, dims: &[usize]) -> Result<HostBuffer, RunError> {
-        let bytes = planish_tensor::element_count(dims).and_then(|n| dtype.bytes_for(n));
+        let bytes = dtype.bytes_of(dims);
         let n_lines = bytes.map(|bytes| bytes.div_ceil(size_of::<Line>()));
         let mut lines = Vec::new();
         if n_lines.is_none_or(|n_lines| lines.try_reserve_exact(n_lines).is_err()) {
@@ -129,7 +129,7 @@ impl HostBuffer {
     }
 
     fn n_bytes(&self) -> usize {
-        let n_bytes = planish_tensor::element_count(&self.dims).and_then(|n| self.dtype.bytes_for(n));
+        let n_bytes = self.dtype.bytes_of(&self.dims);
         // Checked when the sizes were set.
         n_bytes.unwrap_or(0).min(self.capacity())
     }
@@ -144,14 +144,19 @@ impl HostBuffer {
 
     /// Other sizes for the same memory; false when they do not fit in.
     pub(crate) fn set_dims(&mut self, dims: &[usize]) -> bool {
-        let bytes = planish_tensor::element_count(dims).and_then(|n| self.dtype.bytes_for(n));
-        let fits = bytes.is_some_and(|bytes| bytes <= self.capacity());
-        if fits {
-            self.dims.clear();
-            self.dims.extend_from_slice(dims);
-        }
-        fits
+        let capacity = self.capacity();
+        resize(&mut self.dims, dims, self.dtype, capacity)
     }
+}
+
+/// Gives a buffer of so many bytes other sizes; false when they do not fit in.
+pub(crate) fn resize(own: &mut Vec<usize>, dims: &[usize], dtype: DType, capacity: usize) -> bool {
+    let fits = dtype.bytes_of(dims).is_some_and(|bytes| bytes <= capacity);
+    if fits {
+        own.clear();
+        own.extend_from_slice(dims);
+    }
+    fits
 }
 
 /// A buffer in host memory or on a device.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use planish_kernel::{Address, Backend, Memory, QueueOptions};
 use planish_tensor::DType;
 
+use crate::buffer::resize;
 use crate::error::{RunError, RunErrorKind};
 use crate::view::View;
 
@@ -75,7 +76,7 @@ impl DeviceBuffer {
         dtype: DType,
         dims: &[usize],
     ) -> Result<DeviceBuffer, RunError> {
-        let bytes = planish_tensor::element_count(dims).and_then(|n| dtype.bytes_for(n));
+        let bytes = dtype.bytes_of(dims);
         let bytes = bytes.ok_or_else(|| {
             let message = format!("there is no memory for {} of shape {dims:?}", dtype.name());
             RunError::new(RunErrorKind::OutOfMemory, message)
@@ -141,17 +142,12 @@ impl DeviceBuffer {
     }
 
     pub(crate) fn set_dims(&mut self, dims: &[usize]) -> bool {
-        let bytes = planish_tensor::element_count(dims).and_then(|n| self.dtype.bytes_for(n));
-        let fits = bytes.is_some_and(|bytes| bytes <= self.capacity());
-        if fits {
-            self.dims.clear();
-            self.dims.extend_from_slice(dims);
-        }
-        fits
+        let capacity = self.capacity();
+        resize(&mut self.dims, dims, self.dtype, capacity)
     }
 
     fn n_bytes(&self) -> usize {
-        let n_bytes = planish_tensor::element_count(&self.dims).and_then(|n| self.dtype.bytes_for(n));
+        let n_bytes = self.dtype.bytes_of(&self.dims);
         n_bytes.unwrap_or(0).min(self.capacity())
     }
 

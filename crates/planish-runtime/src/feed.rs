@@ -94,8 +94,7 @@ impl FrameMemory {
                 }
                 Feed::Device(_) if !unit.outline.host_read[idx] => continue,
                 Feed::Device(view) => {
-                    let n_bytes =
-                        planish_tensor::element_count(view.dims).and_then(|n| view.dtype.bytes_for(n));
+                    let n_bytes = view.dtype.bytes_of(view.dims);
                     let n_bytes = n_bytes.unwrap_or(0);
                     self.aligned[idx].resize(n_bytes.div_ceil(size_of::<u64>()), 0);
                     // SAFETY: the words were just made, as many as hold the bytes; any bits are words.

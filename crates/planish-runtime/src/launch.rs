@@ -267,7 +267,10 @@ fn copy_pinned(addresses: &[Address], bytes: usize, way: Way, queue: &mut dyn Qu
                 let host = std::slice::from_raw_parts(pointer(from).cast_const(), bytes);
                 queue.upload_pinned(to, host)?;
             }
-            Way::Down => queue.download_pinned(pointer(to), from, bytes)?,
+            Way::Down => {
+                let host = std::ptr::slice_from_raw_parts_mut(pointer(to), bytes);
+                queue.download_pinned(host, from)?;
+            }
             Way::Other => {}
         }
     }

@@ -233,9 +233,9 @@ impl Slot {
                 let message = format!("output `{name}` of sizes {dims:?} has no room in {has} bytes");
                 return Err(RunError::new(RunErrorKind::WrongShape, message));
             }
-            let bytes = to.bytes().len();
+            let host = std::ptr::slice_from_raw_parts_mut(to.pointer(), to.bytes().len());
             // SAFETY: as above, with the directions changed; `to` has room for the sizes that it was given.
-            unsafe { link.down.download_pinned(to.pointer(), from.target().address, bytes)? };
+            unsafe { link.down.download_pinned(host, from.target().address)? };
         }
         if done.is_none() {
             *done = Some(device.event(false)?);

@@ -35,7 +35,7 @@ pub(crate) fn buffer(
     dims: &[usize],
 ) -> Result<HostBuffer, RunError> {
     let dtype = checked(core, what, name, value, dims)?;
-    let bytes = planish_tensor::element_count(dims).and_then(|n| dtype.bytes_for(n));
+    let bytes = dtype.bytes_of(dims);
     match (&core.pinning, bytes.map(|bytes| core.pinned(bytes.max(1))).transpose()?.flatten()) {
         (Some(by), Some(memory)) => Ok(HostBuffer::pinned(dtype, dims, memory, by.clone())),
         _ => HostBuffer::zeros(dtype, dims),

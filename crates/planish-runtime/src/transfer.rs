@@ -49,7 +49,7 @@ impl<'a> Holder<'a> {
     }
 
     fn view(view: &DeviceView<'_>) -> Holder<'a> {
-        let bytes = planish_tensor::element_count(view.dims).and_then(|n| view.dtype.bytes_for(n));
+        let bytes = view.dtype.bytes_of(view.dims);
         Holder::Lent(view.address, bytes.unwrap_or(0))
     }
 }
@@ -258,7 +258,8 @@ impl FrameMemory {
                     }
                 }
                 (Device, Host) if self.is_pinned(core, to, feeds) => {
-                    queues.get(source).download_pinned(pointer(to_at), from_at, bytes)?;
+                    let host = std::ptr::slice_from_raw_parts_mut(pointer(to_at), bytes);
+                    queues.get(source).download_pinned(host, from_at)?;
                 }
                 (Device, Host) => {
                     let host = std::slice::from_raw_parts_mut(pointer(to_at), bytes);

@@ -26,7 +26,7 @@ impl<'a> View<'a> {
 
     /// A view of little-endian packed bytes.
     pub fn from_bytes(dtype: DType, dims: &'a [usize], bytes: &'a [u8]) -> Result<View<'a>, RunError> {
-        let expected = planish_tensor::element_count(dims).and_then(|n| dtype.bytes_for(n));
+        let expected = dtype.bytes_of(dims);
         if expected != Some(bytes.len()) {
             let message = format!("{} of shape {dims:?} does not have {} bytes", dtype.name(), bytes.len());
             return Err(RunError::new(RunErrorKind::WrongShape, message));

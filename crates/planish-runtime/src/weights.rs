@@ -4,7 +4,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use planish_kernel::{Address, Backend, KernelErrorKind, Layout, Memory, MemoryKind, Queue, QueueOptions};
+use planish_kernel::{
+    Address, Backend, KernelErrorKind, Layout, Memory, MemoryKind, Queue, QueueOptions, WeightUse,
+};
 use planish_plan::{Plan, Program, Step, StepKind, Storage, Weight};
 use planish_tensor::Tensor;
 
@@ -115,7 +117,7 @@ impl Placing<'_> {
                         let chosen = tactic(step, &sizes)?;
                         let tensor = self.tensor_of(weight)?;
                         let packed = self.backends[step.target as usize]
-                            .pack(&posed, chosen, idx, &tensor)
+                            .pack(WeightUse::new(&posed, chosen, idx), &tensor)
                             .map_err(|error| RunError::at(&step.name, error))?;
                         if packed.format != *format {
                             let (name, other) = (&step.name, &packed.format);
@@ -144,7 +146,7 @@ impl Placing<'_> {
     ) -> Result<(), RunError> {
         let Some(format) = format else { return Ok(()) };
         let backend = &self.backends[target as usize];
-        let expected = backend.packed_bytes(format, weight.dtype, &weight.dims);
+        let expected = backend.packed_bytes(weight.packed_form(format));
         // A format that is never stored was packed here, so its length is right.
         let fits = expected == Some(len) || (expected.is_none() && weight.format.is_none());
         if fits {
@@ -164,7 +166,7 @@ impl Placing<'_> {
             return tensor_of(weight);
         };
         let backend = &self.backends[target as usize];
-        backend.unpack(format, weight.dtype, &weight.dims, &weight.bytes).map_err(|error| {
+        backend.unpack(weight.packed_form(format), &weight.bytes).map_err(|error| {
             RunError::needs_rebuild(format!("weight `{}` cannot be unpacked: {error}", weight.name))
         })
     }
@@ -236,7 +238,7 @@ impl Placing<'_> {
             for (_, weight, format) in weights_read(program, step) {
                 let Some(record) = self.plan.weights.get(weight as usize) else { continue };
                 let packed = format.as_deref().and_then(|format| {
-                    self.backends[target as usize].packed_bytes(format, record.dtype, &record.dims)
+                    self.backends[target as usize].packed_bytes(record.packed_form(format))
                 });
                 if seen.insert((weight, format)) {
                     bytes += packed.unwrap_or(record.bytes.len()).next_multiple_of(SPACING);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::element_count;
+
 /// The type of one element of a tensor.
 ///
 /// The kinds below a byte (`F4E2M1`, `I4`, `U4`, `I2`, `U2`) are stored packed, first element in the low
@@ -110,6 +112,11 @@ impl DType {
             bits @ (8 | 16 | 32 | 64) => n.checked_mul(bits / 8),
             bits => Some(n.div_ceil(8 / bits)),
         }
+    }
+
+    /// Bytes of a tensor of these sizes, packed; `None` on overflow.
+    pub fn bytes_of(self, dims: &[usize]) -> Option<usize> {
+        element_count(dims).and_then(|n| self.bytes_for(n))
     }
 
     /// Whether several elements share one byte.

@@ -74,7 +74,7 @@ impl Tensor {
     /// A tensor over little-endian packed bytes, shared. `Bool` bytes other than 0 and 1 become 1.
     pub fn from_bytes(dtype: DType, shape: &[usize], data: Bytes) -> Result<Tensor, TensorError> {
         let too_large = || TensorError::TooLarge { dtype, shape: shape.to_vec() };
-        let expected = element_count(shape).and_then(|n| dtype.bytes_for(n)).ok_or_else(too_large)?;
+        let expected = dtype.bytes_of(shape).ok_or_else(too_large)?;
         if data.len() != expected {
             let found = data.len();
             return Err(TensorError::WrongLength { dtype, shape: shape.to_vec(), expected, found });
@@ -87,7 +87,7 @@ impl Tensor {
     /// All elements zero (for the kinds without a zero, the code 0).
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor, TensorError> {
         let too_large = || TensorError::TooLarge { dtype, shape: shape.to_vec() };
-        let len = element_count(shape).and_then(|n| dtype.bytes_for(n)).ok_or_else(too_large)?;
+        let len = dtype.bytes_of(shape).ok_or_else(too_large)?;
         let zeros = memory::zeroed(len).map_err(|_| too_large())?;
         Tensor::from_bytes(dtype, shape, Bytes::from_vec(zeros))
     }

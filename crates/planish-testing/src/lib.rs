@@ -5,8 +5,10 @@
 //! - [`operand`]: values in strided memory with gaps, between fences;
 //! - [`Tolerance`]: how far results may be off, with the reason for each number;
 //! - [`Sample`]: problems written down briefly; [`problems`]: many of them, by kind;
+//! - [`Altered`]: a backend that is another one but for what a test changes;
 //! - [`conformance`]: one suite of problems that every backend runs.
 
+mod altered;
 mod compare;
 pub mod conformance;
 pub mod operand;
@@ -15,6 +17,7 @@ mod random;
 mod region;
 mod sample;
 
+pub use altered::{Altered, Change};
 pub use compare::{Tolerance, assert_close, error_within, within};
 pub use operand::{Fenced, Placed, Placement};
 pub use random::Random;

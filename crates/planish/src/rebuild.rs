@@ -105,12 +105,11 @@ impl Rebuild {
 
 /// Unpacks a weight as the target's backend packs; that takes no such device.
 fn unpack(target: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
-    let Weight { format, dtype, dims, bytes, .. } = weight;
-    let format = format.as_deref().unwrap_or_default();
+    let form = weight.packed_form(weight.format.as_deref().unwrap_or_default());
     match target.backend.as_str() {
-        "cpu" => Cpu::new().unpack(format, *dtype, dims, bytes),
+        "cpu" => Cpu::new().unpack(form, &weight.bytes),
         #[cfg(feature = "cuda")]
-        "cuda" => planish_cuda::unpack(format, *dtype, dims, bytes),
+        "cuda" => planish_cuda::unpack(form, &weight.bytes),
         other => {
             let message = format!("it was packed by `{other}`, which this build of Planish does not have");
             Err(KernelError::unsupported(message))

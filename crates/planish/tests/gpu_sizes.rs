@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use planish_compile::{BuildOptions, Precision, TacticSelector, TimingCache, build};
 use planish_cpu::Cpu;
-use planish_cuda::{Gpu, Planner, offline};
+use planish_cuda::{Cuda, Gpu, offline};
 use planish_ir::Graph;
 use planish_kernel::{Backend, Candidate, Problem};
 
@@ -38,7 +38,7 @@ fn offers(graph: &Graph, gpu: &Gpu, precision: Precision, sizes: &[(&str, i64)])
         selector: Some(selector),
         ..BuildOptions::default()
     };
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Planner::new(gpu.clone()))];
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Cuda::planned(gpu.clone()))];
     build(graph, &backends, &options, &mut TimingCache::default()).unwrap();
     let found = found.lock().unwrap();
     found.clone()

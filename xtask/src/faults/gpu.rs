@@ -47,7 +47,7 @@ pub(crate) fn faults(device: Device) -> Result<Vec<Row>> {
     let begun = drill::n_allocations();
     attempt(&plan, device)?;
     let n = (drill::n_allocations() - begun) as usize;
-    let (free, _) = cuda.context().memory_info()?;
+    let (free, _) = cuda.context()?.memory_info()?;
     let (mut n_refused, mut n_went_on, mut losses) = (0, 0, Vec::new());
     for nth in 1..=n {
         drill::fail_allocation(nth as u64);
@@ -65,7 +65,7 @@ pub(crate) fn faults(device: Device) -> Result<Vec<Row>> {
             Err(error) => losses.push(format!("after allocation {nth}: {error}")),
         }
     }
-    let (left, _) = cuda.context().memory_info()?;
+    let (left, _) = cuda.context()?.memory_info()?;
     let gone = free.saturating_sub(left);
     if gone > MAX_GONE {
         losses.push(format!("{} MB of the device are gone", gone >> 20));

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use planish_kernel::{Address, Backend, Call, KernelError, Problem, QueueOptions, Tactic};
+use planish_kernel::{Address, Backend, Call, KernelError, Problem, QueueOptions, Tactic, WeightUse};
 use planish_tensor::{Bytes, Tensor};
 
 /// Runs a kernel once on plain tensors; the outputs as plain tensors. Weights that the tactic wants packed are packed.
@@ -19,7 +19,9 @@ pub(super) fn launch(
     for (place, (operand, tensor)) in problem.inputs.iter().zip(inputs).enumerate() {
         let bytes = match tensor {
             None => Vec::new(),
-            Some(tensor) if operand.packed.is_some() => backend.pack(problem, tactic, place, tensor)?.bytes,
+            Some(tensor) if operand.packed.is_some() => {
+                backend.pack(WeightUse::new(problem, tactic, place), tensor)?.bytes
+            }
             // What is in another order than plain has whole bytes; the rest is as it is.
             Some(tensor) => operand.scatter(tensor.bytes()).unwrap_or_else(|| tensor.bytes().to_vec()),
         };

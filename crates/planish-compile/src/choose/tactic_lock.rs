@@ -179,15 +179,12 @@ mod tests {
     use super::*;
 
     fn alternative(name: &str, revision: u32, layout: Layout) -> Alternative {
-        let candidate = Candidate {
-            tactic: Tactic::new(name, revision),
-            inputs: vec![Want::dense(layout)],
-            outputs: vec![Want::inside(Layout::Plain)],
-            packed: vec![None],
-            predicted_ns: 1.0,
-            in_place: Vec::new(),
-            slow: false,
-        };
+        let candidate = Candidate::new(
+            Tactic::new(name, revision),
+            vec![Want::dense(layout)],
+            vec![Want::inside(Layout::Plain)],
+            1.0,
+        );
         Alternative { candidate, ns: 1.0, measured: false, view: false }
     }
 

@@ -397,15 +397,7 @@ mod tests {
     }
 
     fn alternative(name: &str, ns: f64, measured: bool) -> Alternative {
-        let candidate = Candidate {
-            tactic: Tactic::new(name, 1),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            packed: Vec::new(),
-            predicted_ns: ns,
-            in_place: Vec::new(),
-            slow: false,
-        };
+        let candidate = Candidate::new(Tactic::new(name, 1), Vec::new(), Vec::new(), ns);
         Alternative { candidate, ns, measured, view: false }
     }
 

@@ -109,15 +109,7 @@ impl<'a> Catalog<'a> {
             let mut inputs = vec![Want::inside(Layout::Plain); n_inputs];
             inputs[0] = Want::dense(from);
             list.push(Alternative {
-                candidate: Candidate {
-                    tactic: Tactic::new(VIEW, 1),
-                    inputs,
-                    outputs: vec![Want::dense(to)],
-                    packed: vec![None; n_inputs],
-                    predicted_ns: 0.0,
-                    in_place: Vec::new(),
-                    slow: false,
-                },
+                candidate: Candidate::new(Tactic::new(VIEW, 1), inputs, vec![Want::dense(to)], 0.0),
                 ns: 0.0,
                 measured: false,
                 view: true,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use planish_kernel::{
     Address, Backend, Call, CapturedGraph, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory,
-    MemoryKind, Operand, Problem, Queue, QueueOptions,
+    MemoryKind, Operand, Problem, Queue, QueueOptions, WeightUse,
 };
 use planish_tensor::memory::{self, OutOfMemory};
 use planish_tensor::{DType, Tensor};
@@ -62,7 +62,9 @@ impl Trial {
         let mut weights: Vec<(usize, Vec<u8>)> = Vec::new();
         for (place, operand) in problem.inputs.iter().enumerate() {
             let bytes = match (weight(place), &operand.packed) {
-                (Some(tensor), Some(_)) => backend.pack(problem, tactic, place, tensor)?.bytes,
+                (Some(tensor), Some(_)) => {
+                    backend.pack(WeightUse::new(problem, tactic, place), tensor)?.bytes
+                }
                 (Some(tensor), None) if operand.is_dense(Layout::Plain) => tensor.bytes().to_vec(),
                 _ => {
                     let bytes = filled(operand, place as u64 + 1)?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use planish_kernel::{Backend, Layout, Problem, Tactic};
+use planish_kernel::{Backend, Layout, Problem, Tactic, WeightUse};
 use planish_op::Value;
 use planish_plan::Weight;
 use planish_tensor::{Bytes, Tensor};
@@ -87,10 +87,10 @@ impl Weights {
             let message = format!("weight `{}` could not be packed for {tactic}: {error}", weight.name);
             BuildError::of_kernel(&error, message)
         };
-        let packed = backend.pack(problem, tactic, input, tensor).map_err(fail)?;
-        let (dtype, dims, bytes) = (tensor.dtype(), tensor.shape(), &packed.bytes);
-        let Ok(back) = backend.unpack(&packed.format, dtype, dims, bytes) else { return Ok(()) };
-        if back != *tensor || backend.packed_bytes(&packed.format, dtype, dims) != Some(bytes.len()) {
+        let packed = backend.pack(WeightUse { problem, tactic, input }, tensor).map_err(fail)?;
+        let form = packed.form_of(tensor);
+        let Ok(back) = backend.unpack(form, &packed.bytes) else { return Ok(()) };
+        if back != *tensor || backend.packed_bytes(form) != Some(packed.bytes.len()) {
             return Err(BuildError::internal(format!(
                 "weight `{}` does not come back from the packing `{}`",
                 weight.name, packed.format

@@ -11,8 +11,8 @@ use std::time::Duration;
 use planish_cpu::evaluate_region;
 use planish_kernel::{
     Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Fault, Kernel,
-    KernelError, KernelErrorKind, Layout, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedWeight,
-    Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target, Want, Whole,
+    KernelError, KernelErrorKind, Layout, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedForm,
+    PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target, Want, WeightUse, Whole,
 };
 use planish_op::{Op, Value};
 use planish_tensor::{Bytes, DType, Tensor};
@@ -232,13 +232,14 @@ impl Compiler for Fake {
         };
         let (packed, in_place) = (formats(problem), in_place(problem));
         let candidate = |name: &str, predicted_ns: f64| Candidate {
-            tactic: Tactic::new(format!("{name}_{}", problem.region.ops()), 1),
-            inputs: vec![Want::dense(layout); problem.inputs.len()],
-            outputs: vec![Want::dense(layout); problem.outputs.len()],
             packed: packed.clone(),
-            predicted_ns,
             in_place: in_place.clone(),
-            slow: false,
+            ..Candidate::new(
+                Tactic::new(format!("{name}_{}", problem.region.ops()), 1),
+                vec![Want::dense(layout); problem.inputs.len()],
+                vec![Want::dense(layout); problem.outputs.len()],
+                predicted_ns,
+            )
         };
         // What the cost model likes less is what is faster: it takes a measurement to see that.
         let mut list = vec![candidate("fake", 1_000.0), candidate("fake_quick", 1_500.0)];
@@ -249,32 +250,22 @@ impl Compiler for Fake {
         list
     }
 
-    fn pack(
-        &self,
-        _problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn pack(&self, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
         let &[rows, columns] = weight.shape() else {
+            let WeightUse { tactic, input, .. } = used;
             return Err(KernelError::unsupported(format!("{tactic} packs no input {input}")));
         };
         let size = weight.dtype().bytes_for(1).unwrap_or(4);
         Ok(PackedWeight { format: TRANSPOSED.into(), bytes: transposed(weight.bytes(), rows, columns, size) })
     }
 
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
+    fn packed_bytes(&self, PackedForm { format, dtype, dims }: PackedForm<'_>) -> Option<usize> {
         let n: usize = dims.iter().product();
         (format == TRANSPOSED && dims.len() == 2).then(|| dtype.bytes_for(n))?
     }
 
-    fn unpack(
-        &self,
-        _format: &str,
-        dtype: DType,
-        dims: &[usize],
-        bytes: &[u8],
-    ) -> Result<Tensor, KernelError> {
+    fn unpack(&self, form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
+        let PackedForm { dtype, dims, .. } = form;
         let size = dtype.bytes_for(1).unwrap_or(4);
         tensor(&Operand::dense(dtype, dims, Layout::Plain), transposed(bytes, dims[1], dims[0], size))
     }

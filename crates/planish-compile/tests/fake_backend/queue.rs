@@ -419,14 +419,9 @@ impl Queue for FakeQueue {
         })
     }
 
-    unsafe fn download_pinned(
-        &mut self,
-        to: *mut u8,
-        from: Address,
-        bytes: usize,
-    ) -> Result<(), KernelError> {
+    unsafe fn download_pinned(&mut self, to: *mut [u8], from: Address) -> Result<(), KernelError> {
         self.table.n_copies.fetch_add(1, Ordering::Relaxed);
-        let start = to.expose_provenance();
+        let (start, bytes) = (to.cast::<u8>().expose_provenance(), to.len());
         self.table.check_pinned(start, bytes)?;
         self.push(move |table| {
             table.check_pinned(start, bytes)?;

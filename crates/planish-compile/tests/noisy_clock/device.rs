@@ -4,14 +4,13 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use planish_cuda::{Gpu, Planner, offline};
+use planish_cuda::{Cuda, Gpu, offline};
 use planish_kernel::{
-    Address, Arithmetic, Backend, Budget, Call, Candidate, CapturedGraph, Code, Compiler, Device, Event,
-    Kernel, KernelError, Memory, MemoryKind, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions,
-    Tactic, Target, Whole,
+    Address, Call, Candidate, CapturedGraph, Code, Device, Event, Kernel, KernelError, Memory, MemoryKind,
+    Problem, Queue, QueueOptions, Tactic,
 };
-use planish_tensor::{Bytes, DType, Tensor};
-use planish_testing::Random;
+use planish_tensor::Bytes;
+use planish_testing::{Altered, Change, Random};
 
 /// Samples lie between this and three times as much.
 const SHORTEST_NS: usize = 2_000;
@@ -19,35 +18,20 @@ const SHORTEST_NS: usize = 2_000;
 #[derive(Debug)]
 pub(crate) struct Noisy {
     gpu: Gpu,
-    planner: Planner,
     noise: Arc<Mutex<Random>>,
 }
 
 impl Noisy {
     /// With its own noise.
-    pub(crate) fn new(seed: u64) -> Noisy {
+    pub(crate) fn gpu(seed: u64) -> Altered<Cuda, Noisy> {
         let gpu = Gpu::known("h200").unwrap();
-        Noisy { planner: Planner::new(gpu.clone()), gpu, noise: Arc::new(Mutex::new(Random::new(seed))) }
+        let noise = Arc::new(Mutex::new(Random::new(seed)));
+        Altered::new(Cuda::planned(gpu.clone()), Noisy { gpu, noise })
     }
 }
 
-impl Backend for Noisy {
-    fn name(&self) -> &str {
-        self.planner.name()
-    }
-
-    fn target(&self) -> Target {
-        self.planner.target()
-    }
-}
-
-impl Compiler for Noisy {
-    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
-        self.planner.regions(whole)
-    }
-
-    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
-        let mut list = self.planner.candidates(problem, budget);
+impl Change for Noisy {
+    fn candidates(&self, mut list: Vec<Candidate>) -> Vec<Candidate> {
         // One packing is so promising that of the others only one is worth a look; where that one wins, the search at
         // other sizes looks at those that read the same memory, too.
         let second = list.iter().position(|other| other.packed != list[0].packed);
@@ -63,62 +47,18 @@ impl Compiler for Noisy {
         list.iter().flat_map(|candidate| [candidate.clone(), candidate.clone()]).collect()
     }
 
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        self.planner.pack(problem, tactic, input, weight)
-    }
-
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-        self.planner.packed_bytes(format, dtype, dims)
-    }
-
-    fn unpack(
-        &self,
-        format: &str,
-        dtype: DType,
-        dims: &[usize],
-        bytes: &[u8],
-    ) -> Result<Tensor, KernelError> {
-        self.planner.unpack(format, dtype, dims, bytes)
-    }
-
-    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
-        self.planner.in_place(problem, tactic)
-    }
-
     /// The text of the sources stands for what a compiler would make of it.
-    fn code(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Code>, KernelError> {
-        let sources = offline::sources(&self.gpu, problem, tactic)?;
+    fn code(&self, problem: &Problem, tactic: &Tactic) -> Option<Result<Vec<Code>, KernelError>> {
         let code = |source: planish_cuda::Source| {
             let key = source.key(&self.gpu);
             Code { bytes: Bytes::from_vec(key.clone().into_bytes()), key }
         };
-        Ok(sources.into_iter().map(code).collect())
+        let sources = offline::sources(&self.gpu, problem, tactic);
+        Some(sources.map(|sources| sources.into_iter().map(code).collect()))
     }
 
-    fn sources(&self) -> &'static [&'static str] {
-        self.planner.sources()
-    }
-
-    fn source(&self, tactic: &Tactic) -> &'static str {
-        self.planner.source(tactic)
-    }
-
-    fn prices(&self) -> Prices {
-        self.planner.prices()
-    }
-
-    fn arithmetics(&self) -> &[Arithmetic] {
-        self.planner.arithmetics()
-    }
-
-    fn error_growth(&self, tactic: &Tactic) -> f64 {
-        self.planner.error_growth(tactic)
+    fn device(&self) -> Option<&dyn Device> {
+        Some(self)
     }
 }
 

@@ -45,7 +45,7 @@ fn model() -> Graph {
 
 fn built(options: &BuildOptions, timings: &mut TimingCache, seed: u64) -> Built {
     let graph = model();
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Noisy::new(seed))];
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Noisy::gpu(seed))];
     build(&graph, &backends, options, timings).unwrap()
 }
 

@@ -6,13 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use planish_cpu::{Cpu, evaluate_region};
 use planish_kernel::{
-    Arithmetic, Backend, Budget, Call, Candidate, Compiler, Device, Host, Kernel, KernelError, Memory,
-    MemoryKind, Operand, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Region, Tactic,
-    Target, Whole,
+    Call, Candidate, Kernel, KernelError, Operand, PackedWeight, Problem, Queue, Region, Tactic, WeightUse,
 };
 use planish_op::Value;
-use planish_tensor::{DType, Tensor};
-use planish_testing::operand;
+use planish_tensor::Tensor;
+use planish_testing::{Altered, Change, operand};
 
 /// Workspace that a fault which reads its workspace asks for where the kernel needs none.
 const SCRATCH_BYTES: usize = 256;
@@ -115,7 +113,6 @@ pub(crate) enum Spoil {
 
 /// The CPU with one kernel spoiled: every tactic whose name contains `tactic`.
 pub(crate) struct Faulty {
-    cpu: Cpu,
     tactic: &'static str,
     spoil: Spoil,
     state: Arc<State>,
@@ -138,8 +135,8 @@ impl std::fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    pub(crate) fn new(tactic: &'static str, spoil: Spoil) -> Faulty {
-        Faulty { cpu: Cpu::new(), tactic, spoil, state: Arc::default() }
+    pub(crate) fn cpu(tactic: &'static str, spoil: Spoil) -> Altered<Cpu, Faulty> {
+        Altered::new(Cpu::new(), Faulty { tactic, spoil, state: Arc::default() })
     }
 
     /// How often the fault changed anything.
@@ -152,151 +149,58 @@ impl Faulty {
     }
 }
 
-impl Backend for Faulty {
-    fn name(&self) -> &str {
-        self.cpu.name()
-    }
-
-    fn target(&self) -> Target {
-        self.cpu.target()
-    }
-
-    fn host(&self) -> Option<&dyn Host> {
-        Some(self)
-    }
-}
-
-impl Compiler for Faulty {
-    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
-        self.cpu.regions(whole)
-    }
-
-    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
-        let mut candidates = self.cpu.candidates(problem, budget);
+impl Change for Faulty {
+    fn candidates(&self, mut offered: Vec<Candidate>) -> Vec<Candidate> {
         if let Spoil::InPlace = self.spoil {
-            for candidate in candidates.iter_mut().filter(|one| self.is_spoiled(&one.tactic)) {
+            for candidate in offered.iter_mut().filter(|one| self.is_spoiled(&one.tactic)) {
                 candidate.in_place = vec![(0, 0)];
                 self.state.n_changed.fetch_add(1, Ordering::Relaxed);
             }
         }
-        candidates
+        offered
     }
 
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        if !self.is_spoiled(tactic) {
-            return self.cpu.pack(problem, tactic, input, weight);
+    fn weight(&self, used: WeightUse<'_>, weight: &Tensor) -> Option<Tensor> {
+        if !self.is_spoiled(used.tactic) {
+            return None;
         }
-        self.state.weights.lock().unwrap_or_else(PoisonError::into_inner).insert(input, weight.clone());
-        let Spoil::Packed(spoil) = self.spoil else {
-            return self.cpu.pack(problem, tactic, input, weight);
-        };
+        self.state.weights.lock().unwrap_or_else(PoisonError::into_inner).insert(used.input, weight.clone());
+        let Spoil::Packed(spoil) = self.spoil else { return None };
         let mut values: Vec<f32> = weight.to_f64s().iter().map(|x| *x as f32).collect();
         spoil(&mut values, weight.shape());
         self.state.n_changed.fetch_add(1, Ordering::Relaxed);
-        let spoiled = Tensor::new(weight.shape(), values).expect("same shape");
-        let packed = self.cpu.pack(problem, tactic, input, &spoiled)?;
+        Some(Tensor::new(weight.shape(), values).expect("same shape"))
+    }
+
+    fn packed(&self, packed: &PackedWeight, weight: &Tensor) {
         let before = (packed.bytes.clone(), weight.clone());
         self.state.packed.lock().unwrap_or_else(PoisonError::into_inner).push(before);
-        Ok(packed)
     }
 
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-        self.cpu.packed_bytes(format, dtype, dims)
-    }
-
-    fn unpack(
-        &self,
-        format: &str,
-        dtype: DType,
-        dims: &[usize],
-        bytes: &[u8],
-    ) -> Result<Tensor, KernelError> {
+    fn unpacked(&self, bytes: &[u8]) -> Option<Tensor> {
         let packed = self.state.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        match packed.iter().find(|(known, _)| known == bytes) {
-            Some((_, before)) => Ok(before.clone()),
-            None => self.cpu.unpack(format, dtype, dims, bytes),
-        }
+        packed.iter().find(|(known, _)| known == bytes).map(|(_, before)| before.clone())
     }
 
     /// The lie is told to the runtime too: it must be the self-check that finds it.
-    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
+    fn in_place(&self, tactic: &Tactic, allowed: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
         match self.spoil {
             Spoil::InPlace if self.is_spoiled(tactic) => vec![(0, 0)],
-            _ => self.cpu.in_place(problem, tactic),
+            _ => allowed,
         }
     }
 
-    fn sources(&self) -> &'static [&'static str] {
-        self.cpu.sources()
-    }
-
-    fn source(&self, tactic: &Tactic) -> &'static str {
-        self.cpu.source(tactic)
-    }
-
-    fn prices(&self) -> Prices {
-        self.cpu.prices()
-    }
-
-    fn arithmetics(&self) -> &[Arithmetic] {
-        self.cpu.arithmetics()
-    }
-
-    fn error_growth(&self, tactic: &Tactic) -> f64 {
-        self.cpu.error_growth(tactic)
-    }
-}
-
-impl Device for Faulty {
-    fn memory_kind(&self) -> MemoryKind {
-        self.cpu.memory_kind()
-    }
-
-    fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
-        let kernel = self.cpu.prepare(problem, tactic)?;
+    fn kernel(&self, problem: &Problem, tactic: &Tactic, kernel: Box<dyn Kernel>) -> Box<dyn Kernel> {
         match self.spoil {
-            Spoil::Launch(spoil) if self.is_spoiled(tactic) => Ok(Box::new(Spoiled {
+            Spoil::Launch(spoil) if self.is_spoiled(tactic) => Box::new(Spoiled {
                 kernel,
                 problem: problem.clone(),
                 spoil,
                 state: self.state.clone(),
                 n_launches: AtomicUsize::new(0),
-            })),
-            _ => Ok(kernel),
+            }),
+            _ => kernel,
         }
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
-        self.cpu.allocate(bytes)
-    }
-
-    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
-        self.cpu.queue(options)
-    }
-
-    fn checks_results(&self, tactic: &Tactic) -> bool {
-        self.cpu.checks_results(tactic)
-    }
-}
-
-impl Host for Faulty {
-    fn evaluate(
-        &self,
-        region: &Region,
-        inputs: &[Option<Value>],
-        max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
-        self.cpu.evaluate(region, inputs, max_bytes)
-    }
-
-    fn other_kernels(&self) -> Option<Box<dyn Backend>> {
-        self.cpu.other_kernels()
     }
 }
 

@@ -67,7 +67,7 @@ fn options(graph: &Graph, tactic: &'static str) -> BuildOptions {
 }
 
 fn plant(model: &Graph, tactic: &'static str, spoil: Spoil) -> (Verdict, usize) {
-    let faulty = Arc::new(Faulty::new(tactic, spoil));
+    let faulty = Arc::new(Faulty::cpu(tactic, spoil));
     let backend: Arc<dyn Backend> = faulty.clone();
     let verdict = match build(model, &[backend], &options(model, tactic), &mut TimingCache::default()) {
         Ok(built) => match built.notes.iter().find(|note| note.contains("gave a wrong answer")) {
@@ -77,7 +77,7 @@ fn plant(model: &Graph, tactic: &'static str, spoil: Spoil) -> (Verdict, usize) 
         Err(error) if *error.kind() == BuildErrorKind::CheckFailed => Verdict::Caught(error.to_string()),
         Err(error) => panic!("the build with `{tactic}` ended otherwise: {error}"),
     };
-    (verdict, faulty.n_changed())
+    (verdict, faulty.change.n_changed())
 }
 
 /// Whether a step of the program or of a body takes the tactic.
@@ -93,7 +93,7 @@ fn uses(program: &Program, tactic: &str) -> bool {
 fn without_a_fault_every_family_passes_and_is_used() {
     for &(model, tactic) in FAMILIES {
         let graph: Graph = model().parse().unwrap();
-        let backend: Arc<dyn Backend> = Arc::new(Faulty::new(tactic, Spoil::Nothing));
+        let backend: Arc<dyn Backend> = Arc::new(Faulty::cpu(tactic, Spoil::Nothing));
         let built = build(&graph, &[backend], &options(&graph, tactic), &mut TimingCache::default())
             .unwrap_or_else(|error| panic!("{tactic}: {error}"));
         let failed = built.plan.certificate.checks.iter().find(|c| matches!(c.outcome, Outcome::Failed(_)));

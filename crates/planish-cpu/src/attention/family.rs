@@ -100,15 +100,12 @@ impl Family for AttentionFamily {
         let Some(plan) = plan(isa, problem, Tile::usual(isa)) else { return Vec::new() };
         let n_scores = (plan.batch * plan.heads * plan.n_queries * plan.n_keys) as f64;
         let operations = n_scores * (2.0 * (plan.size + plan.value_size) as f64 + EXP_OPERATIONS);
-        vec![Candidate {
-            tactic: Tactic::new(format!("attention_f32_{isa}"), REVISION),
-            inputs: vec![Want::inside(Layout::Plain); problem.inputs.len()],
-            outputs: vec![Want::inside(Layout::Plain)],
-            packed: vec![None; problem.inputs.len()],
-            predicted_ns: expected_ns(isa, operations, problem.traffic_bytes() as f64, problem.threads),
-            in_place: Vec::new(),
-            slow: false,
-        }]
+        vec![Candidate::new(
+            Tactic::new(format!("attention_f32_{isa}"), REVISION),
+            vec![Want::inside(Layout::Plain); problem.inputs.len()],
+            vec![Want::inside(Layout::Plain)],
+            expected_ns(isa, operations, problem.traffic_bytes() as f64, problem.threads),
+        )]
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

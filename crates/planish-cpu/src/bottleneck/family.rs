@@ -3,6 +3,7 @@
 use planish_kernel::pointwise::Epilogue;
 use planish_kernel::{
     Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Region, Tactic, Want,
+    WeightUse,
 };
 use planish_op::window::PlacedAxis;
 use planish_op::{Conv, Op};
@@ -340,24 +341,18 @@ impl Family for BottleneckFamily {
         let bytes = (laid.inputs[found[0].x].span_bytes() + laid.outputs[0].span_bytes()) as f64;
         let programs: f64 = found.iter().map(Stage::program_ns).sum();
         vec![Candidate {
-            tactic: Tactic::new(format!("bottleneck_f32_{isa}"), 3),
-            inputs,
-            outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,
-            predicted_ns: expected_ns(isa, 2.0 * macs, bytes, threads) + programs / threads as f64,
-            in_place: Vec::new(),
-            slow: false,
+            ..Candidate::new(
+                Tactic::new(format!("bottleneck_f32_{isa}"), 3),
+                inputs,
+                vec![Want::inside(Layout::ChannelsLast)],
+                expected_ns(isa, 2.0 * macs, bytes, threads) + programs / threads as f64,
+            )
         }]
     }
 
-    fn pack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        _tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let WeightUse { problem, input, .. } = used;
         let stages = stages(problem).ok_or_else(unsupported)?;
         let stage = stages.iter().position(|stage| stage.weight == input).ok_or_else(unsupported)?;
         let elements = weight.elements::<f32>().map_err(|_| unsupported())?;
@@ -375,13 +370,9 @@ impl Family for BottleneckFamily {
         Ok(PackedWeight { format, bytes })
     }
 
-    fn packed(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        _tactic: &Tactic,
-    ) -> Result<Vec<Option<String>>, KernelError> {
-        Ok(formats(isa, problem, &stages(problem).ok_or_else(unsupported)?))
+    fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        let stages = stages(used.problem).ok_or_else(unsupported)?;
+        Ok(formats(isa, used.problem, &stages).swap_remove(used.input))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

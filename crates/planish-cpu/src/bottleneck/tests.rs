@@ -1,6 +1,6 @@
 //! Bottlenecks of all forms against the reference, stage by stage, on every instruction set.
 
-use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode, WeightUse};
 use planish_op::{Add, Clip, Conv, HardSwish, Op, Relu};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_op};
@@ -142,8 +142,8 @@ impl Case {
                 };
                 laid.inputs[idx].packed = candidate.packed[idx].clone();
                 weights.push(candidate.packed[idx].as_ref().map(|format| {
-                    let packed =
-                        BottleneckFamily.pack(isa, &problem, &candidate.tactic, idx, tensor).unwrap();
+                    let used = WeightUse::new(&problem, &candidate.tactic, idx);
+                    let packed = BottleneckFamily.pack(isa, used, tensor).unwrap();
                     assert_eq!(packed.format, *format);
                     packed.bytes
                 }));

@@ -1,7 +1,7 @@
 //! Convolution as a family of the backend: candidates, packing, and plans as work.
 
 use planish_kernel::{
-    Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want,
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want, WeightUse,
 };
 use planish_tensor::Tensor;
 
@@ -53,13 +53,13 @@ impl Family for ConvFamily {
             let mut packed = vec![None; problem.inputs.len()];
             packed[convolution.weight] = Some(way.format(&convolution));
             Some(Candidate {
-                tactic: Tactic::new(way.name(isa, one_tap), REVISION),
-                inputs,
-                outputs,
                 packed,
-                predicted_ns: way.cost(isa, &geometry, &plan, problem.threads) + after,
-                in_place: Vec::new(),
-                slow: false,
+                ..Candidate::new(
+                    Tactic::new(way.name(isa, one_tap), REVISION),
+                    inputs,
+                    outputs,
+                    way.cost(isa, &geometry, &plan, problem.threads) + after,
+                )
             })
         };
         let ways = Way::all(isa).into_iter().filter(|way| way.suits(&convolution));
@@ -80,14 +80,8 @@ impl Family for ConvFamily {
         kept.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    fn pack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let WeightUse { problem, tactic, input } = used;
         let (convolution, way) = self.found(isa, problem, tactic)?;
         if input != convolution.weight {
             return Err(KernelError::unsupported(format!("{tactic} packs its weight, not input {input}")));
@@ -112,15 +106,9 @@ impl Family for ConvFamily {
         Ok(PackedWeight { format: way.format(&convolution), bytes })
     }
 
-    fn packed(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-    ) -> Result<Vec<Option<String>>, KernelError> {
-        let (convolution, way) = self.found(isa, problem, tactic)?;
-        let format = |idx: usize| (idx == convolution.weight).then(|| way.format(&convolution));
-        Ok((0..problem.inputs.len()).map(format).collect())
+    fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        let (convolution, way) = self.found(isa, used.problem, used.tactic)?;
+        Ok((used.input == convolution.weight).then(|| way.format(&convolution)))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -2,7 +2,7 @@
 
 use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{
-    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want,
+    Budget, Candidate, KernelError, Layout, Operand, PackedWeight, Problem, Ref, Tactic, Want, WeightUse,
 };
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Dim, Tensor};
@@ -129,25 +129,19 @@ impl Family for DepthwiseFamily {
         packed[parts.weight] = Some(FORMAT.to_string());
         let bytes = x.span_bytes() + y.span_bytes();
         vec![Candidate {
-            tactic: Tactic::new(format!("depthwise_f32_{isa}"), 3),
-            inputs,
-            outputs: vec![Want::inside(Layout::ChannelsLast)],
             packed,
-            predicted_ns: expected_ns(isa, 2.0 * slower * plan.macs() as f64, bytes as f64, problem.threads)
-                + after * y.len() as f64 / problem.threads.max(1) as f64,
-            in_place: Vec::new(),
-            slow: false,
+            ..Candidate::new(
+                Tactic::new(format!("depthwise_f32_{isa}"), 3),
+                inputs,
+                vec![Want::inside(Layout::ChannelsLast)],
+                expected_ns(isa, 2.0 * slower * plan.macs() as f64, bytes as f64, problem.threads)
+                    + after * y.len() as f64 / problem.threads.max(1) as f64,
+            )
         }]
     }
 
-    fn pack(
-        &self,
-        _isa: Isa,
-        problem: &Problem,
-        _tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn pack(&self, _isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let WeightUse { problem, input, .. } = used;
         let is_weight = Parts::of(problem).is_some_and(|parts| parts.weight == input);
         let [channels, 1, taps @ ..] = weight.shape() else { return Err(unsupported()) };
         if !is_weight {
@@ -159,14 +153,9 @@ impl Family for DepthwiseFamily {
         Ok(PackedWeight { format: FORMAT.to_string(), bytes })
     }
 
-    fn packed(
-        &self,
-        _isa: Isa,
-        problem: &Problem,
-        _tactic: &Tactic,
-    ) -> Result<Vec<Option<String>>, KernelError> {
-        let weight = Parts::of(problem).ok_or_else(unsupported)?.weight;
-        Ok((0..problem.inputs.len()).map(|idx| (idx == weight).then(|| FORMAT.to_string())).collect())
+    fn format(&self, _isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        let weight = Parts::of(used.problem).ok_or_else(unsupported)?.weight;
+        Ok((used.input == weight).then(|| FORMAT.to_string()))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -1,7 +1,7 @@
 //! Every instruction set against the reference: borders, strides, dilations, multipliers, edges of vectors
 //! and tiles, operands inside larger ones.
 
-use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode};
+use planish_kernel::{Budget, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode, WeightUse};
 use planish_op::{Conv, Op};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Fenced, Placed, Random, Tolerance, assert_close, evaluate_op};
@@ -289,7 +289,7 @@ fn region_with(last: Op, with_image: bool, want: &dyn Fn(f32, f32) -> f32) {
     for isa in Isa::available() {
         let candidate = DepthwiseFamily.candidates(isa, &problem, &Budget::USUAL).remove(0);
         assert_eq!(candidate.inputs[0].layout, Layout::ChannelsLast);
-        let packed = DepthwiseFamily.pack(isa, &problem, &candidate.tactic, 1, &w).unwrap();
+        let packed = DepthwiseFamily.pack(isa, WeightUse::new(&problem, &candidate.tactic, 1), &w).unwrap();
         let mut laid = problem.clone();
         laid.inputs[0] = Operand::dense(DType::F32, x.shape(), Layout::ChannelsLast);
         laid.outputs[0] = laid.inputs[0].clone();

@@ -6,7 +6,7 @@
 use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{
     Budget, Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic,
-    Want, product_sizes,
+    Want, WeightUse, product_sizes,
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -261,26 +261,20 @@ impl Family for GemmFamily {
                 }
                 let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
                 Candidate {
-                    tactic: Tactic::new(tile.name(), REVISION),
-                    inputs: problem.inputs.iter().map(wants).collect(),
-                    outputs: vec![Want::inside(Layout::Plain)],
                     packed,
-                    predicted_ns: 300.0 + cycles / cycles_per_ns + rest,
-                    in_place: Vec::new(),
-                    slow: false,
+                    ..Candidate::new(
+                        Tactic::new(tile.name(), REVISION),
+                        problem.inputs.iter().map(wants).collect(),
+                        vec![Want::inside(Layout::Plain)],
+                        300.0 + cycles / cycles_per_ns + rest,
+                    )
                 }
             })
             .collect()
     }
 
-    fn pack(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
+    fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let WeightUse { problem, tactic, input } = used;
         let product = product_of(problem)?;
         let tile = tile_of(isa, tactic)?;
         if input != product.b || weight.shape() != problem.inputs[product.b].dims {
@@ -296,16 +290,10 @@ impl Family for GemmFamily {
         Ok(PackedWeight { format: product.format(tile), bytes })
     }
 
-    fn packed(
-        &self,
-        isa: Isa,
-        problem: &Problem,
-        tactic: &Tactic,
-    ) -> Result<Vec<Option<String>>, KernelError> {
-        let product = product_of(problem)?;
-        let tile = tile_of(isa, tactic)?;
-        let format = |idx: usize| (idx == product.b && product.packs(problem)).then(|| product.format(tile));
-        Ok((0..problem.inputs.len()).map(format).collect())
+    fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        let product = product_of(used.problem)?;
+        let tile = tile_of(isa, used.tactic)?;
+        Ok((used.input == product.b && product.packs(used.problem)).then(|| product.format(tile)))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -1,11 +1,11 @@
 //! Regions around MatMul and Gemm against the reference: ranks, broadcasts, transposes, factors and epilogues, with
 //! B packed and as it comes.
 
-use planish_kernel::{Budget, Problem, Region};
+use planish_kernel::{Budget, Problem, Region, WeightUse};
 use planish_op as op;
 use planish_op::Op;
 
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, input, node, region};
 
 use super::family::GemmFamily;
@@ -24,10 +24,10 @@ fn run_packed(isa: Isa, problem: &Problem, inputs: &[Tensor], want: &Tensor) -> 
     let mut n_packed = 0;
     for candidate in GemmFamily.candidates(isa, &problem, &Budget::USUAL) {
         let Some(format) = candidate.packed[1].clone() else { continue };
-        let packed = GemmFamily.pack(isa, &problem, &candidate.tactic, 1, &inputs[1]).unwrap();
+        let packed =
+            GemmFamily.pack(isa, WeightUse::new(&problem, &candidate.tactic, 1), &inputs[1]).unwrap();
         assert_eq!(packed.format, format);
-        let dims = &problem.inputs[1].dims;
-        let again = crate::formats::unpack(&packed.format, DType::F32, dims, &packed.bytes).unwrap();
+        let again = crate::formats::unpack(packed.form_of(&inputs[1]), &packed.bytes).unwrap();
         assert_eq!(again.to_f64s(), inputs[1].to_f64s());
         problem.inputs[1].packed = Some(format);
         let work = GemmFamily.prepare(isa, &problem, &candidate.tactic).unwrap();

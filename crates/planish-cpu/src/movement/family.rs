@@ -23,15 +23,7 @@ pub(crate) struct MoveFamily;
 pub(crate) struct PickFamily;
 
 fn candidate(tactic: &str, inputs: Vec<Want>, outputs: Vec<Want>, ns: f64) -> Candidate {
-    Candidate {
-        tactic: Tactic::new(tactic, 1),
-        packed: vec![None; inputs.len()],
-        inputs,
-        outputs,
-        predicted_ns: ns,
-        in_place: Vec::new(),
-        slow: false,
-    }
+    Candidate::new(Tactic::new(tactic, 1), inputs, outputs, ns)
 }
 
 impl Family for MoveFamily {

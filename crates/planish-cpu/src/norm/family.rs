@@ -10,7 +10,7 @@ use super::groups::GroupNorm;
 use super::rows::{RowKind, RowNorm, RowOperands};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
-use crate::lines::{Outside, merged};
+use crate::lines::{LineKernel, Outside, merged};
 use crate::pointwise::Pointwise;
 use crate::price::expected_ns;
 use crate::shared::Shared;
@@ -52,13 +52,13 @@ impl Family for NormFamily {
             let operations = OPERATIONS * problem.outputs[0].len() as f64;
             let bytes = problem.traffic_bytes() as f64;
             list.push(Candidate {
-                tactic: Tactic::new(format!("norm_{}_{isa}", layout.name()), REVISION),
-                inputs,
-                outputs,
-                packed: vec![None; problem.inputs.len()],
-                predicted_ns: expected_ns(isa, operations, bytes, problem.threads),
                 in_place: norm.in_place(problem),
-                slow: false,
+                ..Candidate::new(
+                    Tactic::new(format!("norm_{}_{isa}", layout.name()), REVISION),
+                    inputs,
+                    outputs,
+                    expected_ns(isa, operations, bytes, problem.threads),
+                )
             });
         }
         list

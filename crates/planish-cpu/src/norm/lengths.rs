@@ -2,8 +2,8 @@
 //! sum of squares.
 
 use crate::isa::Isa;
-use crate::lines::{LineTasks, Lines, Magnitude, Square, each_vector, sum_along};
-use crate::simd::{Simd, SimdKernel};
+use crate::lines::{LineKernel, LineTasks, Lines, Magnitude, Square, each_vector, sum_along};
+use crate::simd::Simd;
 
 /// Elements of a task.
 const TASK_ELEMENTS: usize = 1 << 15;
@@ -24,67 +24,45 @@ impl LpNorm {
             squares,
         }
     }
-
-    /// How many tasks: a matter of sizes alone.
-    pub fn n_tasks(&self) -> usize {
-        self.tasks.n_tasks()
-    }
-
-    /// Runs one task.
-    ///
-    /// # Safety
-    /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
-    /// meanwhile, nobody else. `to` may be `from`.
-    pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32) {
-        self.tasks.isa.run(Run { plan: self, units: self.tasks.units(task), from, to });
-    }
 }
 
-struct Run<'a> {
-    plan: &'a LpNorm,
-    units: std::ops::Range<usize>,
-    from: *const f32,
-    to: *mut f32,
-}
+impl LineKernel for LpNorm {
+    type To = f32;
 
-impl SimdKernel for Run<'_> {
-    type Output = ();
+    fn tasks(&self) -> &LineTasks {
+        &self.tasks
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (tasks, squares) = (&self.plan.tasks, self.plan.squares);
-        let lines = &tasks.lines;
+    unsafe fn unit<S: Simd>(&self, s: S, from: *const f32, to: *mut f32, width: usize) {
+        let (lines, squares) = (&self.tasks.lines, self.squares);
         let grown = |v: S::F| if squares { s.mul(v, v) } else { s.abs(v) };
         // ONNX defines the quotient by a zero length as zero.
         let quotient = |v: S::F, length: S::F| s.select(s.eq(length, s.zero()), s.zero(), s.div(v, length));
-        for unit in self.units {
-            let (from, to, width) = tasks.unit::<S>(unit);
-            // SAFETY: the caller of `run_task` grants the operands.
-            unsafe {
-                let (from, to) = (self.from.add(from), self.to.add(to));
-                if lines.is_along() {
-                    let length = match squares {
-                        true => sum_along::<S, Square>(s, from, lines.len, s.zero()).sqrt(),
-                        false => sum_along::<S, Magnitude>(s, from, lines.len, s.zero()),
-                    };
-                    let length = s.splat(length as f32);
-                    each_vector!(S, lines.len, |at, rest| {
-                        s.store_part(to.add(at), rest, quotient(s.load_part(from.add(at), rest), length));
-                    });
-                } else {
-                    let mut sum = s.zero();
-                    for start in (0..lines.len).step_by(64) {
-                        let mut part = s.zero();
-                        for idx in start..(start + 64).min(lines.len) {
-                            part = s.add(part, grown(s.load_part(from.add(idx * lines.steps.0), width)));
-                        }
-                        sum = s.add(sum, part);
+        // SAFETY: the caller grants the lines; `to` may be `from`, since each element is read before it is written.
+        unsafe {
+            if lines.is_along() {
+                let length = match squares {
+                    true => sum_along::<S, Square>(s, from, lines.len, s.zero()).sqrt(),
+                    false => sum_along::<S, Magnitude>(s, from, lines.len, s.zero()),
+                };
+                let length = s.splat(length as f32);
+                each_vector!(S, lines.len, |at, rest| {
+                    s.store_part(to.add(at), rest, quotient(s.load_part(from.add(at), rest), length));
+                });
+            } else {
+                let mut sum = s.zero();
+                for start in (0..lines.len).step_by(64) {
+                    let mut part = s.zero();
+                    for idx in start..(start + 64).min(lines.len) {
+                        part = s.add(part, grown(s.load_part(from.add(idx * lines.steps.0), width)));
                     }
-                    let length = if squares { s.sqrt(sum) } else { sum };
-                    for idx in 0..lines.len {
-                        let v = s.load_part(from.add(idx * lines.steps.0), width);
-                        s.store_part(to.add(idx * lines.steps.1), width, quotient(v, length));
-                    }
+                    sum = s.add(sum, part);
+                }
+                let length = if squares { s.sqrt(sum) } else { sum };
+                for idx in 0..lines.len {
+                    let v = s.load_part(from.add(idx * lines.steps.0), width);
+                    s.store_part(to.add(idx * lines.steps.1), width, quotient(v, length));
                 }
             }
         }

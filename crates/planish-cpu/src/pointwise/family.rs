@@ -35,17 +35,17 @@ impl Family for PointwiseFamily {
         let predicted_ns = expected_ns(isa, operations, bytes, problem.threads);
         layouts_for(&problem.outputs)
             .map(|layout| Candidate {
-                tactic: Tactic::new(format!("pointwise_{}_{isa}", layout.name()), REVISION),
-                inputs: problem
-                    .inputs
-                    .iter()
-                    .map(|input| Want::following(input, program.dims.len(), layout))
-                    .collect(),
-                outputs: vec![Want::inside(layout); problem.outputs.len()],
-                packed: vec![None; problem.inputs.len()],
-                predicted_ns,
                 in_place: in_place(problem, &program),
-                slow: false,
+                ..Candidate::new(
+                    Tactic::new(format!("pointwise_{}_{isa}", layout.name()), REVISION),
+                    problem
+                        .inputs
+                        .iter()
+                        .map(|input| Want::following(input, program.dims.len(), layout))
+                        .collect(),
+                    vec![Want::inside(layout); problem.outputs.len()],
+                    predicted_ns,
+                )
             })
             .collect()
     }

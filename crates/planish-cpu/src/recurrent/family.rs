@@ -115,15 +115,12 @@ impl Family for RecurrentFamily {
         let n_rows = (plan.seq * plan.batch * plan.backwards.len()) as f64;
         let operations = n_rows * width as f64 * (2.0 * (plan.input + plan.hidden) as f64 + 20.0);
         let threads = problem.threads.min(plan.backwards.len() * plan.batch.div_ceil(ROWS));
-        vec![Candidate {
-            tactic: Tactic::new(format!("recurrent_f32_{isa}"), REVISION),
-            inputs: vec![Want::dense(Layout::Plain); problem.inputs.len()],
-            outputs: vec![Want::dense(Layout::Plain); problem.outputs.len()],
-            packed: vec![None; problem.inputs.len()],
-            predicted_ns: expected_ns(isa, operations, problem.traffic_bytes() as f64, threads),
-            in_place: Vec::new(),
-            slow: false,
-        }]
+        vec![Candidate::new(
+            Tactic::new(format!("recurrent_f32_{isa}"), REVISION),
+            vec![Want::dense(Layout::Plain); problem.inputs.len()],
+            vec![Want::dense(Layout::Plain); problem.outputs.len()],
+            expected_ns(isa, operations, problem.traffic_bytes() as f64, threads),
+        )]
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

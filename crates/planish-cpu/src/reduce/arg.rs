@@ -1,8 +1,8 @@
 //! Where the largest or smallest element of each line lies.
 
 use crate::isa::Isa;
-use crate::lines::{LineTasks, Lines};
-use crate::simd::{Simd, SimdKernel};
+use crate::lines::{LineKernel, LineTasks, Lines};
+use crate::simd::Simd;
 use crate::vecmath::MAX_LANES;
 
 /// Elements of a task.
@@ -35,51 +35,19 @@ impl ArgExtreme {
             last,
         }
     }
-
-    /// How many tasks: a matter of sizes alone.
-    pub fn n_tasks(&self) -> usize {
-        self.tasks.n_tasks()
-    }
-
-    /// Runs one task.
-    ///
-    /// # Safety
-    /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
-    /// meanwhile, nobody else.
-    pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut i64) {
-        self.tasks.isa.run(Run { plan: self, units: self.tasks.units(task), from, to });
-    }
 }
 
-struct Run<'a> {
-    plan: &'a ArgExtreme,
-    units: std::ops::Range<usize>,
-    from: *const f32,
-    to: *mut i64,
-}
+impl LineKernel for ArgExtreme {
+    type To = i64;
 
-impl SimdKernel for Run<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        for unit in self.units.clone() {
-            let (from, to, width) = self.plan.tasks.unit::<S>(unit);
-            // SAFETY: the caller of `run_task` grants the operands.
-            unsafe { self.lanes(s, self.from.add(from), self.to.add(to), width) };
-        }
+    fn tasks(&self) -> &LineTasks {
+        &self.tasks
     }
-}
 
-impl Run<'_> {
     /// A lane for each of `width` lines; along a line, every lane takes a share of it.
-    ///
-    /// # Safety
-    /// The lines must be readable and the results writable.
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(&self, s: S, from: *const f32, to: *mut i64, width: usize) {
-        let plan = self.plan;
-        let lines = &plan.tasks.lines;
+    unsafe fn unit<S: Simd>(&self, s: S, from: *const f32, to: *mut i64, width: usize) {
+        let lines = &self.tasks.lines;
         let shares = lines.is_along() && lines.n_beside == 1 && lines.len >= S::LANES;
         // Numbers of rows fit f32 exactly up to 2^24; longer lines are cut.
         const MOST_ROWS: usize = 1 << 24;
@@ -98,7 +66,7 @@ impl Run<'_> {
                 let (mut leader, mut row_of) = (load(start), s.zero());
                 for row in start + 1..end {
                     let v = load(row);
-                    let wins = wins(s, plan, leader, v);
+                    let wins = wins(s, self, leader, v);
                     leader = s.select(wins, v, leader);
                     row_of = s.select(wins, s.splat((row - start) as f32), row_of);
                 }
@@ -106,7 +74,7 @@ impl Run<'_> {
                 s.store(leaders.as_mut_ptr(), leader);
                 s.store(found.as_mut_ptr(), row_of);
                 for lane in 0..S::LANES {
-                    if start == 0 || plan.beats(best[lane], leaders[lane]) {
+                    if start == 0 || self.beats(best[lane], leaders[lane]) {
                         (best[lane], rows[lane]) = (leaders[lane], start + found[lane] as usize);
                     }
                 }
@@ -122,7 +90,7 @@ impl Run<'_> {
             let rest = (n_rows * S::LANES..lines.len).map(|idx| (*from.add(idx), idx));
             for (v, idx) in lanes.chain(rest) {
                 let equal = v == leader.0 || (v.is_nan() && leader.0.is_nan());
-                let wins = if equal { (idx > leader.1) == plan.last } else { plan.better(leader.0, v) };
+                let wins = if equal { (idx > leader.1) == self.last } else { self.better(leader.0, v) };
                 if wins {
                     leader = (v, idx);
                 }

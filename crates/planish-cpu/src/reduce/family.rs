@@ -9,6 +9,7 @@ use planish_tensor::{DType, normalize_axis};
 use super::{ArgExtreme, Reduce, Reduction, RunningSum};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
+use crate::lines::LineKernel;
 use crate::price::expected_ns;
 use crate::shared::Shared;
 use crate::team::Team;
@@ -160,16 +161,16 @@ impl Family for ReduceFamily {
         let predicted_ns = expected_ns(isa, operations * x.len() as f64, bytes, problem.threads);
         layouts_for(&problem.inputs)
             .map(|layout| Candidate {
-                tactic: Tactic::new(format!("reduce_{}_{isa}", layout.name()), REVISION),
-                inputs: vec![Want::inside(layout)],
-                outputs: vec![Want::inside(match problem.outputs[0].rank() == x.rank() {
-                    true => layout,
-                    false => Layout::Plain,
-                })],
-                packed: vec![None],
-                predicted_ns,
                 in_place: self.in_place(isa, problem),
-                slow: false,
+                ..Candidate::new(
+                    Tactic::new(format!("reduce_{}_{isa}", layout.name()), REVISION),
+                    vec![Want::inside(layout)],
+                    vec![Want::inside(match problem.outputs[0].rank() == x.rank() {
+                        true => layout,
+                        false => Layout::Plain,
+                    })],
+                    predicted_ns,
+                )
             })
             .collect()
     }

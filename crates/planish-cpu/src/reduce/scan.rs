@@ -1,8 +1,8 @@
 //! Running sums along an axis.
 
 use crate::isa::Isa;
-use crate::lines::{LineTasks, Lines};
-use crate::simd::{Simd, SimdKernel};
+use crate::lines::{LineKernel, LineTasks, Lines};
+use crate::simd::Simd;
 use crate::vecmath::MAX_LANES;
 
 /// Elements of a task.
@@ -31,50 +31,28 @@ impl RunningSum {
             exclusive,
         }
     }
-
-    /// How many tasks: a matter of sizes alone.
-    pub fn n_tasks(&self) -> usize {
-        self.tasks.n_tasks()
-    }
-
-    /// Runs one task.
-    ///
-    /// # Safety
-    /// `from` and `to` must be valid for the sizes and strides given; other tasks of the run may use them
-    /// meanwhile, nobody else. `to` may be `from`.
-    pub unsafe fn run_task(&self, task: usize, from: *const f32, to: *mut f32) {
-        self.tasks.isa.run(Run { plan: self, units: self.tasks.units(task), from, to });
-    }
 }
 
-struct Run<'a> {
-    plan: &'a RunningSum,
-    units: std::ops::Range<usize>,
-    from: *const f32,
-    to: *mut f32,
-}
+impl LineKernel for RunningSum {
+    type To = f32;
 
-impl SimdKernel for Run<'_> {
-    type Output = ();
+    fn tasks(&self) -> &LineTasks {
+        &self.tasks
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let plan = self.plan;
-        let lines = &plan.tasks.lines;
-        for unit in self.units {
-            let (from, to, width) = plan.tasks.unit::<S>(unit);
-            let mut sums = [0f64; MAX_LANES];
-            for idx in 0..lines.len {
-                let idx = if plan.reverse { lines.len - 1 - idx } else { idx };
-                // SAFETY: the caller of `run_task` grants the operands.
-                unsafe {
-                    let from = self.from.add(from + idx * lines.steps.0);
-                    let to = self.to.add(to + idx * lines.steps.1);
-                    for (lane, sum) in sums.iter_mut().enumerate().take(width) {
-                        let before = *sum;
-                        *sum += f64::from(*from.add(lane));
-                        *to.add(lane) = if plan.exclusive { before } else { *sum } as f32;
-                    }
+    unsafe fn unit<S: Simd>(&self, _: S, from: *const f32, to: *mut f32, width: usize) {
+        let lines = &self.tasks.lines;
+        let mut sums = [0f64; MAX_LANES];
+        for idx in 0..lines.len {
+            let idx = if self.reverse { lines.len - 1 - idx } else { idx };
+            // SAFETY: the caller grants the lines; `to` may be `from`, since each element is read before it is written.
+            unsafe {
+                let (from, to) = (from.add(idx * lines.steps.0), to.add(idx * lines.steps.1));
+                for (lane, sum) in sums.iter_mut().enumerate().take(width) {
+                    let before = *sum;
+                    *sum += f64::from(*from.add(lane));
+                    *to.add(lane) = if self.exclusive { before } else { *sum } as f32;
                 }
             }
         }

@@ -49,13 +49,13 @@ impl Family for SoftmaxFamily {
         let predicted_ns = expected_ns(isa, operations, bytes, problem.threads);
         layouts_for(&problem.outputs)
             .map(|layout| Candidate {
-                tactic: Tactic::new(format!("softmax_{}_{isa}", layout.name()), REVISION),
-                inputs: vec![Want::inside(layout)],
-                outputs: vec![Want::inside(layout)],
-                packed: vec![None],
-                predicted_ns,
                 in_place: self.in_place(isa, problem),
-                slow: false,
+                ..Candidate::new(
+                    Tactic::new(format!("softmax_{}_{isa}", layout.name()), REVISION),
+                    vec![Want::inside(layout)],
+                    vec![Want::inside(layout)],
+                    predicted_ns,
+                )
             })
             .collect()
     }

@@ -69,15 +69,12 @@ impl Family for TopKFamily {
 
     fn candidates(&self, _isa: Isa, problem: &Problem, _budget: &Budget) -> Vec<Candidate> {
         let Some(plan) = plan(problem) else { return Vec::new() };
-        vec![Candidate {
-            tactic: Tactic::new("topk_select", 1),
-            inputs: vec![Want::inside(Layout::Plain); problem.inputs.len()],
-            outputs: vec![Want::inside(Layout::Plain); problem.outputs.len()],
-            packed: vec![None; problem.inputs.len()],
-            predicted_ns: ELEMENT_NS * (plan.n_lines() * plan.len) as f64,
-            in_place: Vec::new(),
-            slow: false,
-        }]
+        vec![Candidate::new(
+            Tactic::new("topk_select", 1),
+            vec![Want::inside(Layout::Plain); problem.inputs.len()],
+            vec![Want::inside(Layout::Plain); problem.outputs.len()],
+            ELEMENT_NS * (plan.n_lines() * plan.len) as f64,
+        )]
     }
 
     fn prepare(&self, _isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {

@@ -4,7 +4,7 @@ use planish_cuda::driver::DeviceMemory;
 use planish_cuda::{Cuda, Gpu, offline};
 use planish_kernel::{
     Budget, Candidate, Compiler, Device, Kernel, Layout, Memory, Numeric, Operand, Problem, Ref, Region,
-    RegionNode, Wait,
+    RegionNode, Wait, WeightUse,
 };
 use planish_op::{self as op, AutoPad};
 use planish_tensor::{DType, Tensor, f16};
@@ -100,7 +100,7 @@ impl Convolution {
         let values: Vec<f64> = (0..columns * depth).map(|_| f64::from(random.float()) * scale).collect();
         let tensor = Tensor::from_f64s(DType::F16, &[columns, channels, kernel, kernel], &values)?;
         let (problem, candidate) = self.arranged(cuda.gpu())?;
-        Ok(cuda.pack(&problem, &candidate.tactic, 1, &tensor)?.bytes.to_vec())
+        Ok(cuda.pack(WeightUse::new(&problem, &candidate.tactic, 1), &tensor)?.bytes.to_vec())
     }
 }
 

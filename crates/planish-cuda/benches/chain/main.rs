@@ -42,7 +42,7 @@ fn main() -> Result<(), Failure> {
     let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|own| own == name);
     let cuda = Cuda::open(0)?;
     println!("{} ({} multiprocessors)", cuda.gpu().name, cuda.gpu().n_sms);
-    let bench = Bench::new(cuda.context())?;
+    let bench = Bench::new(cuda.context()?)?;
     if wanted("--empty") {
         empty::run(&bench)?;
     }

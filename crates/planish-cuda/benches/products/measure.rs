@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use planish_cuda::{Cuda, offline};
 use planish_kernel::{
     Address, Call, Candidate, Compiler, Device, KernelError, Memory, Operand, Problem, Queue, QueueOptions,
-    Tactic,
+    Tactic, WeightUse,
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
@@ -144,7 +144,7 @@ impl<'a> Subject<'a> {
                     let values: Vec<f64> = self.values[idx].iter().map(|value| f64::from(*value)).collect();
                     let tensor = Tensor::from_f64s(operand.dtype, &operand.dims, &values)
                         .map_err(|error| KernelError::unsupported(error.to_string()))?;
-                    self.cuda.pack(problem, tactic, idx, &tensor)?.bytes
+                    self.cuda.pack(WeightUse::new(problem, tactic, idx), &tensor)?.bytes
                 }
                 None => laid_out(operand, &self.values[idx]),
             };

@@ -11,8 +11,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Tactic, Wa
 use planish_tensor::DType;
 use wanted::{Wanted, wanted};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 const REVISION: u32 = 2;
 
@@ -132,7 +132,7 @@ fn price(gpu: &Gpu, problem: &Problem, wanted: &Wanted, form: Form, plan: &Plan)
     }
 }
 
-impl PlannedFamily for AttentionFamily {
+impl Family for AttentionFamily {
     fn name(&self) -> &'static str {
         "attention"
     }

@@ -13,9 +13,9 @@ use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::{DType, Dim};
 
+use crate::family::Family;
 use crate::formats::{Format, Packing};
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -189,7 +189,7 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, grid, 128, epilogue.weighted(&numbers)))
 }
 
-impl PlannedFamily for ConvTransposeFamily {
+impl Family for ConvTransposeFamily {
     fn name(&self) -> &'static str {
         "convtranspose"
     }

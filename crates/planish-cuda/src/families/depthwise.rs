@@ -11,9 +11,9 @@ use planish_op::Op;
 use planish_op::window::PlacedAxis;
 use planish_tensor::Dim;
 
+use crate::family::Family;
 use crate::formats::{Format, Packing};
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -143,7 +143,7 @@ fn plan(gpu: &Gpu, problem: &Problem, form: Form) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
-impl PlannedFamily for DepthwiseFamily {
+impl Family for DepthwiseFamily {
     fn name(&self) -> &'static str {
         "depthwise"
     }

@@ -8,8 +8,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, R
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 mod nd;
 #[cfg(test)]
@@ -137,7 +137,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(n_vectors, 256)?, 1, 1], 256, args))
 }
 
-impl PlannedFamily for GatherFamily {
+impl Family for GatherFamily {
     fn name(&self) -> &'static str {
         "gather"
     }

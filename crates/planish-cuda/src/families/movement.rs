@@ -10,8 +10,8 @@ use planish_gpu::plan::{Plan, Slot};
 use planish_kernel::movement::{Move, Source, layouts, lower, wants};
 use planish_kernel::{Budget, Candidate, KernelError, Operand, Problem, Tactic};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 const REVISION: u32 = 1;
 
@@ -21,7 +21,7 @@ const MAX_COPIES: usize = 64;
 /// Operators that only move data.
 pub(crate) struct MoveFamily;
 
-impl PlannedFamily for MoveFamily {
+impl Family for MoveFamily {
     fn name(&self) -> &'static str {
         "move"
     }

@@ -8,8 +8,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, T
 use planish_op::Op;
 use planish_tensor::normalize_axis;
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 mod groups;
 mod pixels;
@@ -81,7 +81,7 @@ fn plan(gpu: &Gpu, problem: &Problem, way: &Way) -> Result<Plan, KernelError> {
     }
 }
 
-impl PlannedFamily for NormFamily {
+impl Family for NormFamily {
     fn name(&self) -> &'static str {
         "norm"
     }

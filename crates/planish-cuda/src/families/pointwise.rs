@@ -10,8 +10,8 @@ use planish_kernel::pointwise::{Program, ProgramInput, Source};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_tensor::DType;
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 /// Raised when the generated code changes.
 const REVISION: u32 = 1;
@@ -19,7 +19,7 @@ const REVISION: u32 = 1;
 /// Fused pointwise regions.
 pub(crate) struct PointwiseFamily;
 
-impl PlannedFamily for PointwiseFamily {
+impl Family for PointwiseFamily {
     fn name(&self) -> &'static str {
         "pointwise"
     }

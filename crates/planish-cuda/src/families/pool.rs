@@ -9,8 +9,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tacti
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -109,7 +109,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))
 }
 
-impl PlannedFamily for PoolFamily {
+impl Family for PoolFamily {
     fn name(&self) -> &'static str {
         "pool"
     }

@@ -10,8 +10,8 @@ use planish_kernel::{
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -290,7 +290,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     Ok(plan)
 }
 
-impl PlannedFamily for ReduceFamily {
+impl Family for ReduceFamily {
     fn name(&self) -> &'static str {
         "reduce"
     }

@@ -10,8 +10,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tacti
 use planish_op::resize::ResizeScale;
 use planish_op::{Op, ResizeCoordinates, ResizeMode, ResizeNearest};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -141,7 +141,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(n_threads, 256)?, 1, 1], 256, args))
 }
 
-impl PlannedFamily for ResizeFamily {
+impl Family for ResizeFamily {
     fn name(&self) -> &'static str {
         "resize"
     }

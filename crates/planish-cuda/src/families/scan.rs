@@ -8,8 +8,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Problem, Ref, Tactic, Want,
 use planish_op::Op;
 use planish_tensor::{DType, Tensor, normalize_axis};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -51,7 +51,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(lines.n, 256)?, 1, 1], 256, args))
 }
 
-impl PlannedFamily for ScanFamily {
+impl Family for ScanFamily {
     fn name(&self) -> &'static str {
         "scan"
     }

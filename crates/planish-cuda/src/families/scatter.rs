@@ -10,8 +10,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, R
 use planish_op::{Op, ScatterReduction};
 use planish_tensor::{DType, normalize_axis};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -297,7 +297,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     }
 }
 
-impl PlannedFamily for ScatterFamily {
+impl Family for ScatterFamily {
     fn name(&self) -> &'static str {
         "scatter"
     }
@@ -315,7 +315,7 @@ impl PlannedFamily for ScatterFamily {
         }
         let name = if is_fold { "scatter_fold" } else { "scatter_last" };
         let mut offered = candidate(name.to_string(), REVISION, inputs, outputs, ns);
-        offered.in_place = PlannedFamily::in_place(self, &arranged, &offered.tactic);
+        offered.in_place = Family::in_place(self, &arranged, &offered.tactic);
         vec![offered]
     }
 

@@ -8,8 +8,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Problem, Tactic, Want, layo
 use planish_op::Op;
 use planish_tensor::normalize_axis;
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -80,7 +80,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(lines.n, per_block)?, 1, 1], THREADS as u32, args))
 }
 
-impl PlannedFamily for SoftmaxFamily {
+impl Family for SoftmaxFamily {
     fn name(&self) -> &'static str {
         "softmax"
     }
@@ -95,7 +95,7 @@ impl PlannedFamily for SoftmaxFamily {
             let wants = vec![Want::inside(layout)];
             plan(&problem.with_layouts(&wants, &wants)).ok()?;
             let made = candidate(format!("softmax_{}", layout.name()), REVISION, wants.clone(), wants, ns);
-            let in_place = PlannedFamily::in_place(self, problem, &made.tactic);
+            let in_place = Family::in_place(self, problem, &made.tactic);
             Some(Candidate { in_place, ..made })
         };
         layouts_for(&problem.outputs).filter_map(offer).collect()

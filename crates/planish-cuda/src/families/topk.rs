@@ -9,8 +9,8 @@ use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tacti
 use planish_op::Op;
 use planish_tensor::{DType, normalize_axis};
 
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 
 #[cfg(test)]
 mod tests;
@@ -98,7 +98,7 @@ fn plan(problem: &Problem) -> Result<Plan, KernelError> {
     Ok(Plan::one(source, [blocks(lines.n, 1)?, 1, 1], 256, args))
 }
 
-impl PlannedFamily for TopKFamily {
+impl Family for TopKFamily {
     fn name(&self) -> &'static str {
         "topk"
     }

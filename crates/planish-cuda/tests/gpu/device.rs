@@ -24,7 +24,8 @@ pub(crate) fn copies_come_back(cuda: &Cuda) {
             let host = std::ptr::with_exposed_provenance_mut::<u8>(pinned.address().0 as usize);
             // SAFETY: as above; the pinned memory is only looked at when the queue is done.
             unsafe {
-                queue.download_pinned(host, one.address(), len).unwrap();
+                let to = std::ptr::slice_from_raw_parts_mut(host, len);
+                queue.download_pinned(to, one.address()).unwrap();
                 queue.synchronize().unwrap();
                 assert!(std::slice::from_raw_parts(host, len) == bytes, "{len} pinned bytes");
                 host.write_bytes(3, len);

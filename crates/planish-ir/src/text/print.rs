@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use planish_op::{Attribute, Op};
-use planish_tensor::Tensor;
+use planish_tensor::{Quoted, Tensor};
 
 use super::cursor::{is_bare_name, is_key};
 use super::{data, element};
@@ -201,23 +201,5 @@ struct Name<'a>(&'a str);
 impl Display for Name<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if is_bare_name(self.0) { write!(f, "%{}", self.0) } else { write!(f, "%{}", Quoted(self.0)) }
-    }
-}
-
-/// A text between double quotes, on one line.
-struct Quoted<'a>(&'a str);
-
-impl Display for Quoted<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\n' => f.write_str("\\n")?,
-                c if c.is_control() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
-                c => f.write_char(c)?,
-            }
-        }
-        f.write_char('"')
     }
 }

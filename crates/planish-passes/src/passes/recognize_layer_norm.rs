@@ -46,16 +46,14 @@ mod tests {
     const QUOTIENT: &str = "%n: f32[b,s,4] = Div(%d, %dev)";
     const AFFINE: &str = "%m: f32[b,s,4] = Mul(%n, %w) \"norm\" %y: f32[b,s,4] = Add(%m, %c) output %y";
 
+    /// What all of it together is.
+    const NORMALIZED: &str = "input %x: f32[b,s,4] const %w: f32[4] = [1, 2, 3, 4] \
+        const %c: f32[4] = [0.5, 0, -1, 1] %y: f32[b,s,4] = LayerNormalization(%x, %w, %c) output %y";
+
     #[test]
     fn the_form_of_old_opsets_is_found() {
         let form = format!("{PLAIN_FORM} {QUOTIENT} {AFFINE}");
-        becomes(
-            RECOGNIZE_LAYER_NORM,
-            &form,
-            "input %x: f32[b,s,4] const %w: f32[4] = [1, 2, 3, 4] const %c: f32[4] = [0.5, 0, -1, 1] \
-             %y: f32[b,s,4] = LayerNormalization(%x, %w, %c) output %y",
-            Feed { sizes: SIZES, ..PLAIN },
-        );
+        becomes(RECOGNIZE_LAYER_NORM, &form, NORMALIZED, Feed { sizes: SIZES, ..PLAIN });
         let special = [f64::NAN, f64::INFINITY, 0.0];
         agrees(RECOGNIZE_LAYER_NORM, &form, Feed { sizes: SIZES, special: &special });
     }
@@ -82,13 +80,7 @@ mod tests {
             "{PLAIN_FORM} %r: f32[b,s,1] = Reciprocal(%dev) %rw: f32[b,s,4] = Mul(%r, %w) \
              %n: f32[b,s,4] = Mul(%d, %rw) %y: f32[b,s,4] = Add(%n, %c) output %y"
         );
-        becomes(
-            RECOGNIZE_LAYER_NORM,
-            &form,
-            "input %x: f32[b,s,4] const %w: f32[4] = [1, 2, 3, 4] const %c: f32[4] = [0.5, 0, -1, 1] \
-             %y: f32[b,s,4] = LayerNormalization(%x, %w, %c) output %y",
-            Feed { sizes: SIZES, ..PLAIN },
-        );
+        becomes(RECOGNIZE_LAYER_NORM, &form, NORMALIZED, Feed { sizes: SIZES, ..PLAIN });
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
 fn pack_as(plan: &mut Plan, op: &str, idx: usize, format: &str) {
     let at = weight(plan, op, idx);
     let weight = &mut plan.weights[at];
-    let n_bytes = planish_cpu::Cpu::new().packed_bytes(format, weight.dtype, &weight.dims);
+    let n_bytes = planish_cpu::Cpu::new().packed_bytes(weight.packed_form(format));
     weight.format = Some(format.to_string());
     weight.packed_by = Some(0);
     // A format that such a weight cannot have: a length that an older reader took.

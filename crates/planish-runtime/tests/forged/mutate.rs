@@ -244,8 +244,8 @@ fn weight(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
     }
     // As long as its type says, so that something else must refuse it; or of another length.
     let n_bytes = match &weight.format {
-        Some(format) => packed_bytes(format, weight.dtype, &weight.dims),
-        None => planish_tensor::element_count(&weight.dims).and_then(|n| weight.dtype.bytes_for(n)),
+        Some(format) => Cpu::new().packed_bytes(weight.packed_form(format)),
+        None => weight.dtype.bytes_of(&weight.dims),
     };
     let n_bytes = match source.below(8) {
         0 => source.number().clamp(0, 1 << 12) as usize,
@@ -256,10 +256,6 @@ fn weight(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
         bytes.resize(n_bytes, 1);
         weight.bytes = Bytes::from_vec(bytes);
     }
-}
-
-fn packed_bytes(format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-    Cpu::new().packed_bytes(format, dtype, dims)
 }
 
 fn header(plan: &mut Plan, source: &mut Source<'_>) {
@@ -558,7 +554,7 @@ fn is_large(plan: &Plan, size: i64) -> bool {
             let ty = value.ty.as_tensor()?;
             let dims = ty.shape.as_ref()?.iter().map(|dim| Some(dim.eval(&|_| Some(size))?.max(0) as usize));
             let dims = dims.collect::<Option<Vec<usize>>>()?;
-            let n = planish_tensor::element_count(&dims).and_then(|n| ty.dtype.bytes_for(n));
+            let n = ty.dtype.bytes_of(&dims);
             Some(n.unwrap_or(usize::MAX))
         };
         let own = program.values.iter().filter_map(one).fold(0usize, usize::saturating_add);

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use planish::{Bindings, Builder, Device, Value, View};
+use planish::{Bindings, Builder, Device, View};
 use planish_cpu::Cpu;
-use planish_kernel::{
-    Arithmetic, Backend, Budget, Call, Candidate, Compiler, Host, Kernel, KernelError, Memory, MemoryKind,
-    PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Region, Tactic, Target, Whole,
-};
+use planish_kernel::{Call, Kernel, KernelError, Problem, Queue, Tactic};
 use planish_runtime::{Engine, RunErrorKind};
-use planish_tensor::{DType, Tensor};
+use planish_testing::{Altered, Change};
 
 use crate::common::{ROW, numbers, small_model};
 
@@ -18,9 +15,9 @@ use crate::common::{ROW, numbers, small_model};
 static LEFT: AtomicUsize = AtomicUsize::new(FAR);
 const FAR: usize = usize::MAX / 2;
 
-/// The CPU, with kernels that panic when `LEFT` says so.
+/// Has kernels panic when `LEFT` says so.
 #[derive(Debug)]
-struct Fragile(Cpu);
+struct Fragile;
 
 #[derive(Debug)]
 struct FragileKernel(Box<dyn Kernel>);
@@ -39,98 +36,9 @@ impl Kernel for FragileKernel {
     }
 }
 
-impl Backend for Fragile {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn target(&self) -> Target {
-        self.0.target()
-    }
-
-    fn host(&self) -> Option<&dyn Host> {
-        Some(self)
-    }
-}
-
-impl Compiler for Fragile {
-    fn regions(&self, whole: &Whole) -> Vec<Proposal> {
-        self.0.regions(whole)
-    }
-
-    fn candidates(&self, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
-        self.0.candidates(problem, budget)
-    }
-
-    fn pack(
-        &self,
-        problem: &Problem,
-        tactic: &Tactic,
-        input: usize,
-        weight: &Tensor,
-    ) -> Result<PackedWeight, KernelError> {
-        self.0.pack(problem, tactic, input, weight)
-    }
-
-    fn packed_bytes(&self, format: &str, dtype: DType, dims: &[usize]) -> Option<usize> {
-        self.0.packed_bytes(format, dtype, dims)
-    }
-
-    fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
-        self.0.in_place(problem, tactic)
-    }
-
-    fn sources(&self) -> &'static [&'static str] {
-        self.0.sources()
-    }
-
-    fn source(&self, tactic: &Tactic) -> &'static str {
-        self.0.source(tactic)
-    }
-
-    fn prices(&self) -> Prices {
-        self.0.prices()
-    }
-
-    fn arithmetics(&self) -> &[Arithmetic] {
-        self.0.arithmetics()
-    }
-
-    fn error_growth(&self, tactic: &Tactic) -> f64 {
-        self.0.error_growth(tactic)
-    }
-}
-
-impl planish_kernel::Device for Fragile {
-    fn memory_kind(&self) -> MemoryKind {
-        self.0.memory_kind()
-    }
-
-    fn prepare(&self, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Kernel>, KernelError> {
-        Ok(Box::new(FragileKernel(self.0.prepare(problem, tactic)?)))
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, KernelError> {
-        self.0.allocate(bytes)
-    }
-
-    fn queue(&self, options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
-        self.0.queue(options)
-    }
-
-    fn checks_results(&self, tactic: &Tactic) -> bool {
-        self.0.checks_results(tactic)
-    }
-}
-
-impl Host for Fragile {
-    fn evaluate(
-        &self,
-        region: &Region,
-        inputs: &[Option<Value>],
-        max_bytes: usize,
-    ) -> Result<Vec<Value>, KernelError> {
-        self.0.evaluate(region, inputs, max_bytes)
+impl Change for Fragile {
+    fn kernel(&self, _: &Problem, _: &Tactic, kernel: Box<dyn Kernel>) -> Box<dyn Kernel> {
+        Box::new(FragileKernel(kernel))
     }
 }
 
@@ -138,7 +46,8 @@ impl Host for Fragile {
 fn a_panic_becomes_an_error_and_the_next_run_is_right() {
     let plan = Builder::from_graph(small_model("batch")).device(Device::Cpu).tune_level(0).build().unwrap();
     let n_steps = plan.record().program.steps.len();
-    let engine = Engine::new(plan.record().clone(), vec![Arc::new(Fragile(Cpu::new()))]).unwrap();
+    let engine =
+        Engine::new(plan.record().clone(), vec![Arc::new(Altered::new(Cpu::new(), Fragile))]).unwrap();
     let mut context = engine.context().unwrap();
     let x = numbers(ROW, 61);
     let view = View::new(&[1, 3, 12, 12], &x).unwrap();

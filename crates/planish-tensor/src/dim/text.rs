@@ -15,7 +15,7 @@ use super::Dim;
 use super::Repr;
 use super::calls::MAX_ARGS;
 use super::poly::{Atom, Func, MAX_DEPTH};
-use crate::{ShapeError, ShapeErrorKind};
+use crate::{Quoted, ShapeError, ShapeErrorKind};
 use std::fmt::{self, Display, Formatter, Write};
 use std::str::FromStr;
 
@@ -59,7 +59,7 @@ impl Display for Dim {
 fn write_atom(f: &mut Formatter<'_>, atom: &Atom) -> fmt::Result {
     match atom {
         Atom::Symbol(name) if is_identifier(name) => f.write_str(name),
-        Atom::Symbol(name) => write_quoted(f, name),
+        Atom::Symbol(name) => Quoted(name).fmt(f),
         Atom::Call(call) => {
             let name = Func::NAMES.iter().find(|(_, func)| *func == call.func).map_or("", |(name, _)| name);
             f.write_str(name)?;
@@ -69,19 +69,6 @@ fn write_atom(f: &mut Formatter<'_>, atom: &Atom) -> fmt::Result {
             f.write_char(')')
         }
     }
-}
-
-fn write_quoted(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
-    f.write_char('"')?;
-    for c in name.chars() {
-        match c {
-            '"' | '\\' => write!(f, "\\{c}")?,
-            '\n' => f.write_str("\\n")?,
-            c if c.is_control() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
-            c => f.write_char(c)?,
-        }
-    }
-    f.write_char('"')
 }
 
 fn is_identifier(name: &str) -> bool {

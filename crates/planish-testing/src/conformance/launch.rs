@@ -6,7 +6,7 @@
 
 use planish_kernel::{
     Address, Backend, Call, Candidate, Kernel, KernelError, KernelErrorKind, Memory, Operand, Problem, Queue,
-    QueueOptions, Want,
+    QueueOptions, Want, WeightUse,
 };
 
 use super::Case;
@@ -203,7 +203,9 @@ fn check(
     let mut inputs = Vec::new();
     for (idx, (operand, tensor)) in problem.inputs.iter().zip(case.inputs()).enumerate() {
         let bytes = match &candidate.packed[idx] {
-            Some(_) => backend.pack(problem, &candidate.tactic, idx, tensor).map_err(said)?.bytes,
+            Some(_) => {
+                backend.pack(WeightUse::new(problem, &candidate.tactic, idx), tensor).map_err(said)?.bytes
+            }
             None => lay_out(operand, tensor),
         };
         let offset = way.offset(operand, candidate.inputs[idx]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use planish_ir::{Graph, ValueInfo};
 use planish_op::{TensorType, Value};
-use planish_tensor::{DType, Tensor, element_count};
+use planish_tensor::{DType, Tensor};
 
 use super::random::Random;
 use super::{npy, picture};
@@ -220,7 +220,7 @@ impl<'g> Taken<'g> {
         let ty = self.type_of(name, origin)?;
         check_type(name, ty, dtype, origin)?;
         shapes::bind(origin, name, ty, shape, &mut Sizes::new())?;
-        let n_bytes = element_count(shape).and_then(|n| dtype.bytes_for(n)).map(|n| n as u64);
+        let n_bytes = dtype.bytes_of(shape).map(|n| n as u64);
         match (n_bytes, machine::memory()) {
             (Some(n_bytes), Some(room)) if n_bytes > room => {
                 let message = format!(

@@ -1,6 +1,6 @@
 //! Every candidate against the reference, through the family as the backend sees it.
 
-use planish_kernel::{Budget, Ref, Region};
+use planish_kernel::{Budget, PackedForm, Ref, Region};
 use planish_op as op;
 use planish_op::{AutoPad, Op};
 use planish_tensor::DType;
@@ -65,12 +65,10 @@ impl Trial {
         for (idx, tensor) in self.inputs.iter().enumerate() {
             placed.push(Placed::new(tensor, &problem.inputs[idx]));
             if let Some(format) = &candidate.packed[idx] {
-                let packed = ConvFamily.pack(isa, &problem, tactic, idx, tensor).unwrap();
+                let packed = ConvFamily.pack(isa, WeightUse::new(&problem, tactic, idx), tensor).unwrap();
                 assert_eq!(&packed.format, format);
                 if !tactic.name.contains("winograd") || tactic.name.contains("_live") {
-                    let dims = tensor.shape();
-                    let again =
-                        crate::formats::unpack(&packed.format, tensor.dtype(), dims, &packed.bytes).unwrap();
+                    let again = crate::formats::unpack(packed.form_of(tensor), &packed.bytes).unwrap();
                     assert_eq!(&again, tensor);
                 }
                 problem.inputs[idx].packed = Some(format.clone());
@@ -275,7 +273,8 @@ fn what_is_no_convolution_of_its_kind_has_no_candidates() {
     let wide = trial(16, &[&[1, 2, 1, 1], &[2, 3, 3, 3]], nodes, Vec::new());
     for way in Way::all(Isa::best()) {
         let tactic = Tactic::new(way.name(Isa::best(), false), REVISION);
-        ConvFamily.pack(Isa::best(), &wide.problem, &tactic, 1, &wide.inputs[1]).unwrap_err();
+        let used = WeightUse::new(&wide.problem, &tactic, 1);
+        ConvFamily.pack(Isa::best(), used, &wide.inputs[1]).unwrap_err();
     }
     refused(wide);
 }
@@ -300,10 +299,11 @@ fn every_way_packs_any_weight_or_refuses_it() {
         for isa in Isa::available() {
             for way in Way::all(isa) {
                 let tactic = Tactic::new(way.name(isa, weight[2..] == [1, 1]), REVISION);
-                match ConvFamily.pack(isa, &problem, &tactic, 1, &inputs[1]) {
+                match ConvFamily.pack(isa, WeightUse::new(&problem, &tactic, 1), &inputs[1]) {
                     Ok(PackedWeight { format, bytes }) => {
                         n_packed += 1;
-                        let n_bytes = crate::formats::packed_bytes(&format, DType::F32, weight);
+                        let form = PackedForm { format: &format, dtype: DType::F32, dims: weight };
+                        let n_bytes = crate::formats::packed_bytes(form);
                         assert_eq!(Some(bytes.len()), n_bytes, "{tactic}: {weight:?} as {format}");
                     }
                     Err(error) => {

@@ -9,8 +9,8 @@ use planish_testing::problems::attention::attention;
 use planish_testing::{Random, Sample, Tolerance, problems};
 
 use super::{AttentionFamily, Form};
+use crate::family::Family;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 use crate::trial;
 
 /// Weights are rounded to the operands' type before they meet the values: half a unit in the last place of bf16
@@ -53,7 +53,7 @@ fn heads_in_rows_and_groups_of_them() {
 /// One form, whatever its price.
 struct Only(Form);
 
-impl PlannedFamily for Only {
+impl Family for Only {
     fn name(&self) -> &'static str {
         "attention"
     }
@@ -65,7 +65,7 @@ impl PlannedFamily for Only {
     }
 
     fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
-        PlannedFamily::plan(&AttentionFamily, gpu, problem, tactic)
+        Family::plan(&AttentionFamily, gpu, problem, tactic)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Convolutions as problems: what is offered, packing there and back, and the text of kernels.
 
 use ::planish_op as op;
-use planish_kernel::{Budget, Layout, Ref, RegionNode};
+use planish_kernel::{Budget, Layout, Ref, RegionNode, WeightUse};
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::conv::{conv as sample, samples};
 
@@ -34,14 +34,14 @@ fn packing_is_a_permutation_with_padding() {
     let problem = sample(DType::F32, &[1, 3, 9], 2, &[5], |_| {});
     let tactic = ConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[2, 3, 5], (0..30).map(|idx| idx as f32).collect::<Vec<_>>()).unwrap();
-    let packed = pack(&ConvFamily, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&ConvFamily, WeightUse::new(&problem, &tactic, 1), &weight).unwrap();
     assert_eq!(packed.bytes.len(), 2 * 16 * 4);
     let at = |idx: usize| f32::from_ne_bytes(packed.bytes[4 * idx..4 * idx + 4].try_into().unwrap());
     // Row 1, tap 2, channel 0 is element (1, 0, 2).
     assert_eq!(at(16 + 2 * 3), 15.0 + 2.0);
     assert_eq!(at(15), 0.0);
-    assert_eq!(crate::unpack(&packed.format, DType::F32, &[2, 3, 5], &packed.bytes).unwrap(), weight);
-    assert!(pack(&ConvFamily, &problem, &tactic, 2, &weight).is_err());
+    assert_eq!(crate::unpack(packed.form_of(&weight), &packed.bytes).unwrap(), weight);
+    assert!(pack(&ConvFamily, WeightUse::new(&problem, &tactic, 2), &weight).is_err());
 }
 
 #[test]

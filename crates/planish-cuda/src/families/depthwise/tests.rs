@@ -1,13 +1,13 @@
 //! Depthwise convolutions against the reference, and their packing there and back.
 
-use planish_kernel::Budget;
+use planish_kernel::{Budget, WeightUse};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Random, Tolerance, problems};
 
 use super::{DepthwiseFamily, PACKED};
+use crate::family::Family;
 use crate::family::pack;
 use crate::gpu::Gpu;
-use crate::planned::PlannedFamily;
 use crate::trial;
 
 /// Sums of up to fifty products in f32.
@@ -29,9 +29,9 @@ fn packed_weights_come_back() {
     let problem = &problems::depthwise::samples()[0];
     let tactic = &DepthwiseFamily.candidates(&gpu, problem, &Budget::USUAL)[0].tactic;
     let weight = Random::new(3).tensor(DType::F16, &problem.inputs[1].dims, 1.0);
-    let packed = pack(&DepthwiseFamily, problem, tactic, 1, &weight).unwrap();
+    let packed = pack(&DepthwiseFamily, WeightUse::new(problem, tactic, 1), &weight).unwrap();
     assert_eq!(packed.format, PACKED.name());
-    let back = crate::unpack(&packed.format, DType::F16, weight.shape(), &packed.bytes);
+    let back = crate::unpack(packed.form_of(&weight), &packed.bytes);
     assert_eq!(back.unwrap(), weight);
-    assert!(pack(&DepthwiseFamily, problem, tactic, 0, &weight).is_err());
+    assert!(pack(&DepthwiseFamily, WeightUse::new(problem, tactic, 0), &weight).is_err());
 }

@@ -1,5 +1,6 @@
 //! Matrix products as problems: how batches become rows, packing there and back.
 
+use planish_kernel::WeightUse;
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::matmul::{matmul as sample, samples};
 
@@ -52,10 +53,10 @@ fn packing_turns_and_pads() {
     let problem = sample(DType::F32, &[5, 6], &[6, 3], true, None);
     let tactic = GemmFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[6, 3], (0..18).map(|idx| idx as f32).collect::<Vec<_>>()).unwrap();
-    let packed = pack(&GemmFamily, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&GemmFamily, WeightUse::new(&problem, &tactic, 1), &weight).unwrap();
     // Three rows of six elements in eight.
     assert_eq!(packed.bytes.len(), 3 * 8 * 4);
     let at = |idx: usize| f32::from_ne_bytes(packed.bytes[4 * idx..4 * idx + 4].try_into().unwrap());
     assert_eq!((at(8 + 2), at(6)), (2.0 * 3.0 + 1.0, 0.0));
-    assert_eq!(crate::unpack(&packed.format, DType::F32, &[6, 3], &packed.bytes).unwrap(), weight);
+    assert_eq!(crate::unpack(packed.form_of(&weight), &packed.bytes).unwrap(), weight);
 }

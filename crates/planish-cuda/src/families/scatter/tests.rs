@@ -7,7 +7,7 @@ use planish_tensor::{DType, Tensor};
 use planish_testing::{Random, Sample, Tolerance, constant, input, problems};
 
 use super::ScatterFamily;
-use crate::planned::PlannedFamily;
+use crate::family::Family;
 use crate::trial;
 
 /// Sums and products of a dozen elements in f32, in f64 in the reference.

@@ -1,6 +1,6 @@
 //! First layers: what is offered, names, packing, and casts in front.
 
-use planish_kernel::{Budget, Layout, Problem, Want};
+use planish_kernel::{Budget, Layout, Problem, Want, WeightUse};
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::conv::{conv, with_cast};
 
@@ -70,12 +70,12 @@ fn packing_goes_there_and_back() {
     let tactic = StemFamily.candidates(&h200(), &problem, &Budget::USUAL).remove(0).tactic;
     let values: Vec<half::f16> = (0..54).map(|idx| half::f16::from_f32(idx as f32)).collect();
     let weight = Tensor::new(&[2, 3, 3, 3], values).unwrap();
-    let packed = pack(&StemFamily, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&StemFamily, WeightUse::new(&problem, &tactic, 1), &weight).unwrap();
     // Three rows of nine, padded to ten each, and the whole to 32.
     assert_eq!(packed.bytes.len(), 2 * 32 * 2);
     // Output channel 1, window row 2, column 1, channel 2 is element (1, 2, 2, 1).
     let at = 2 * (32 + 2 * 10 + 3 + 2);
     assert_eq!(packed.bytes[at..at + 2], half::f16::from_f32((27 + 18 + 6 + 1) as f32).to_le_bytes());
-    assert_eq!(crate::unpack(&packed.format, DType::F16, &[2, 3, 3, 3], &packed.bytes).unwrap(), weight);
-    assert!(pack(&StemFamily, &problem, &tactic, 2, &weight).is_err());
+    assert_eq!(crate::unpack(packed.form_of(&weight), &packed.bytes).unwrap(), weight);
+    assert!(pack(&StemFamily, WeightUse::new(&problem, &tactic, 2), &weight).is_err());
 }

@@ -1,6 +1,6 @@
 //! Products on Hopper's own units: what is offered, names, packing, and where TMA has no way.
 
-use planish_kernel::{Budget, Layout, Problem, Tactic, Want};
+use planish_kernel::{Budget, Layout, Problem, Tactic, Want, WeightUse};
 use planish_tensor::{DType, Tensor};
 use planish_testing::problems::conv::conv;
 use planish_testing::problems::matmul::matmul as gemm;
@@ -84,19 +84,19 @@ fn packing_goes_there_and_back() {
     let tactic = WConvFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let values: Vec<half::f16> = (0..80).map(|idx| half::f16::from_f32(idx as f32)).collect();
     let weight = Tensor::new(&[2, 8, 5], values.clone()).unwrap();
-    let packed = pack(&WConvFamily, &problem, &tactic, 1, &weight).unwrap();
+    let packed = pack(&WConvFamily, WeightUse::new(&problem, &tactic, 1), &weight).unwrap();
     assert_eq!(packed.bytes.len(), 160);
     // Output channel 1, tap 2, channel 3 is element (1, 3, 2).
     let at = 2 * (40 + 2 * 8 + 3);
     assert_eq!(packed.bytes[at..at + 2], half::f16::from_f32((40 + 3 * 5 + 2) as f32).to_le_bytes());
-    assert_eq!(crate::unpack(&packed.format, DType::F16, &[2, 8, 5], &packed.bytes).unwrap(), weight);
-    assert!(pack(&WConvFamily, &problem, &tactic, 2, &weight).is_err());
+    assert_eq!(crate::unpack(packed.form_of(&weight), &packed.bytes).unwrap(), weight);
+    assert!(pack(&WConvFamily, WeightUse::new(&problem, &tactic, 2), &weight).is_err());
 
     let problem = gemm(DType::F16, &[3, 8], &[8, 10], true, None);
     let tactic = WGemmFamily.candidates(&gpu, &problem, &Budget::USUAL).remove(0).tactic;
     let weight = Tensor::new(&[8, 10], values).unwrap();
-    let packed = pack(&WGemmFamily, &problem, &tactic, 1, &weight).unwrap();
-    assert_eq!(crate::unpack(&packed.format, DType::F16, &[8, 10], &packed.bytes).unwrap(), weight);
+    let packed = pack(&WGemmFamily, WeightUse::new(&problem, &tactic, 1), &weight).unwrap();
+    assert_eq!(crate::unpack(packed.form_of(&weight), &packed.bytes).unwrap(), weight);
 }
 
 #[test]
