@@ -16,6 +16,8 @@ pub use scan::RunningSum;
 
 use std::ops::Range;
 
+use planish_op::Reduction;
+
 use crate::isa::Isa;
 use crate::lines::{Exponential, Magnitude, Outside, Own, Square, Term, load_or, offsets, sum_along};
 use crate::simd::{Simd, SimdKernel};
@@ -24,22 +26,12 @@ use crate::vecmath;
 /// Elements of a task.
 const TASK_ELEMENTS: usize = 1 << 16;
 
-/// What is made of the elements that are brought together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reduction {
-    L1,
-    L2,
-    LogSum,
-    LogSumExp,
-    Max,
-    /// NaN of nothing.
-    Mean,
-    /// 0 of nothing.
-    Average,
-    Min,
-    Prod,
-    Sum,
-    SumSquare,
+/// What a reduction makes, of which elements.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reduced {
+    pub by: Reduction,
+    /// The least that a mean divides by: with 0 the mean of nothing is NaN, with 1 it is 0.
+    pub least_count: f64,
 }
 
 /// A reduction with its places settled.
@@ -47,6 +39,7 @@ pub enum Reduction {
 pub struct Reduce {
     isa: Isa,
     reduction: Reduction,
+    least_count: f64,
     /// Where each result's first element lies, and where the result goes.
     kept: Vec<Outside>,
     /// Where the other elements of a result lie; the last in this list are neighbours where `form` is `Along`.
@@ -69,7 +62,7 @@ impl Reduce {
     /// `to` has a stride for every axis of the input; those of reduced axes are not looked at.
     pub fn new(
         isa: Isa,
-        reduction: Reduction,
+        Reduced { by: reduction, least_count }: Reduced,
         dims: &[usize],
         from: &[usize],
         to: &[usize],
@@ -98,7 +91,7 @@ impl Reduce {
             }
             _ => Form::Single,
         };
-        Reduce { isa, reduction, kept, reduced, form, n_reduced }
+        Reduce { isa, reduction, least_count, kept, reduced, form, n_reduced }
     }
 
     /// Results, or vectors of results side by side.
@@ -144,8 +137,7 @@ impl Reduce {
     fn finish(&self, sum: f64, most: f32) -> f32 {
         let n = self.n_reduced as f64;
         match self.reduction {
-            Reduction::Mean => (sum / n) as f32,
-            Reduction::Average => (sum / n.max(1.0)) as f32,
+            Reduction::Mean => (sum / n.max(self.least_count)) as f32,
             Reduction::L2 => sum.sqrt() as f32,
             Reduction::LogSum => sum.ln() as f32,
             Reduction::LogSumExp if most.is_infinite() => most,

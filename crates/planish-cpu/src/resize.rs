@@ -130,8 +130,10 @@ impl Resizing {
             match (self.nearest, self.is_channels_last) {
                 // SAFETY: the caller grants the memory, taps lie in the image.
                 (Some(width), _) => unsafe { self.nearest(arguments, units, width) },
-                (None, true) => self.isa.run(rows::Last { plan: self, arguments, units }),
-                (None, false) => self.isa.run(rows::Plain { plan: self, arguments, units, workspace }),
+                (None, true) => self.isa.run(rows::Last(rows::Units { plan: self, arguments, units })),
+                (None, false) => {
+                    self.isa.run(rows::Plain(rows::Units { plan: self, arguments, units }, workspace))
+                }
             }
         });
     }

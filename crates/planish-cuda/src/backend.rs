@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use planish_kernel::{
     Address, Arithmetic, Backend, Budget, Call, Candidate, Code, Compiler, Device, Event, Kernel,
     KernelError, KernelErrorKind, Memory, MemoryInfo, MemoryKind, OWN_SOURCE, Operand, PackedForm,
-    PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target, WeightUse, Whole,
+    PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, TakenSources, Target, WeightUse,
+    Whole,
 };
 use planish_tensor::Tensor;
 
@@ -97,7 +98,7 @@ pub(crate) fn check_packed(
 }
 
 /// The families of the sources that `takes` names.
-fn families_from(takes: &dyn Fn(&str) -> bool) -> impl Iterator<Item = &'static dyn Family> {
+fn families_from(takes: TakenSources<'_>) -> impl Iterator<Item = &'static dyn Family> {
     FAMILIES.iter().copied().filter(move |family| takes(family.source()))
 }
 
@@ -250,16 +251,11 @@ impl Compiler for Cuda {
         FAMILIES.iter().flat_map(|family| family.candidates_on(self, problem, budget)).collect()
     }
 
-    fn candidates_from(
-        &self,
-        problem: &Problem,
-        budget: &Budget,
-        takes: &dyn Fn(&str) -> bool,
-    ) -> Vec<Candidate> {
+    fn candidates_from(&self, problem: &Problem, budget: &Budget, takes: TakenSources<'_>) -> Vec<Candidate> {
         families_from(takes).flat_map(|family| family.candidates_on(self, problem, budget)).collect()
     }
 
-    fn versions(&self, takes: &dyn Fn(&str) -> bool) -> Vec<String> {
+    fn versions(&self, takes: TakenSources<'_>) -> Vec<String> {
         let libraries = families_from(takes).filter_map(|family| family.needs());
         let compiler = takes(OWN_SOURCE).then_some(Which::Nvrtc);
         libraries.chain(compiler).filter_map(need_of).collect()
@@ -437,9 +433,8 @@ mod tests {
 
     #[test]
     fn libraries_that_are_left_out_are_not_asked() {
-        let n_libraries = |takes: &dyn Fn(&str) -> bool| {
-            families_from(takes).filter(|family| family.needs().is_some()).count()
-        };
+        let n_libraries =
+            |takes: TakenSources<'_>| families_from(takes).filter(|family| family.needs().is_some()).count();
         assert_eq!(n_libraries(&|_| true), 2);
         assert_eq!(n_libraries(&|source| source == "own"), 0);
         assert_eq!(n_libraries(&|source| source != "cudnn"), 1);

@@ -15,6 +15,9 @@ pub const OWN_SOURCE: &str = "own";
 /// The source of the slow reference, which computes what nothing else does.
 pub const REFERENCE_SOURCE: &str = "reference";
 
+/// Which sources of tactics are taken.
+pub type TakenSources<'a> = &'a dyn Fn(&str) -> bool;
+
 /// What a step costs beside its kernel, in nanoseconds: by this the compiler weighs alternatives that have more
 /// or fewer steps, and copies that were not measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -54,12 +57,7 @@ pub trait Compiler: Send + Sync + fmt::Debug {
 
     /// As [`Compiler::candidates`], but of the sources that `takes` names alone. A library that is left out is not
     /// asked, so that it need not be there, nor is loaded if it is.
-    fn candidates_from(
-        &self,
-        problem: &Problem,
-        budget: &Budget,
-        takes: &dyn Fn(&str) -> bool,
-    ) -> Vec<Candidate> {
+    fn candidates_from(&self, problem: &Problem, budget: &Budget, takes: TakenSources<'_>) -> Vec<Candidate> {
         let mut candidates = self.candidates(problem, budget);
         candidates.retain(|candidate| takes(self.source(&candidate.tactic)));
         candidates
@@ -122,7 +120,7 @@ pub trait Compiler: Send + Sync + fmt::Debug {
     /// The versions of what decides which tactics there are and what they do beside the target's own words: a compiler,
     /// and libraries of the sources that `takes` names. Cached plans are found by it too. A library that is left out is
     /// not asked, one that is taken may be loaded.
-    fn versions(&self, takes: &dyn Fn(&str) -> bool) -> Vec<String> {
+    fn versions(&self, takes: TakenSources<'_>) -> Vec<String> {
         let _ = takes;
         Vec::new()
     }

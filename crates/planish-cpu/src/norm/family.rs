@@ -76,6 +76,13 @@ impl Family for NormFamily {
 /// Makes the epilogue for rows and columns of these axes, if there is one.
 type MakeEpilogue<'a> = dyn Fn(&[usize], &[usize]) -> Result<Option<Pointwise>, KernelError> + 'a;
 
+/// What stands around a normalization.
+struct Around<'a> {
+    isa: Isa,
+    output: &'a Operand,
+    epilogue: &'a MakeEpilogue<'a>,
+}
+
 fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
     Err(KernelError::unsupported(reason))
 }
@@ -98,9 +105,10 @@ impl Norm {
                 false => Pointwise::for_blocks(isa, problem, &program, row_axes, col_axes).map(Some),
             }
         };
+        let around = Around { isa, output, epilogue: &epilogue };
         match norm.kind {
-            NormKind::Rows(rows) => Norm::rows(isa, output, rows, &epilogue),
-            NormKind::Groups(groups) => Norm::groups(isa, output, groups, &epilogue),
+            NormKind::Rows(rows) => around.rows(rows),
+            NormKind::Groups(groups) => around.groups(groups),
             NormKind::Lengths { x: (_, x), axis, p } if problem.region.nodes.len() == 1 => {
                 Ok(Norm::Lengths(LpNorm::new(isa, &x.dims, &x.strides, &output.strides, axis, p == 2)))
             }
@@ -108,12 +116,23 @@ impl Norm {
         }
     }
 
-    fn rows(
-        isa: Isa,
-        output: &Operand,
-        rows: NormRows<'_>,
-        epilogue: &MakeEpilogue<'_>,
-    ) -> Result<Norm, KernelError> {
+    /// The output may lie upon the normalized input, unless the epilogue reads that again.
+    fn in_place(&self, problem: &Problem) -> Vec<(usize, usize)> {
+        let (x, has_epilogue) = match self {
+            Norm::Rows { plan, x, .. } => (*x, plan.epilogue.is_some()),
+            Norm::Groups { plan, inputs } => (inputs[0], plan.epilogue.is_some()),
+            Norm::Lengths(_) => (0, false),
+        };
+        match has_epilogue || problem.inputs[x].constant {
+            true => Vec::new(),
+            false => vec![(0, x)],
+        }
+    }
+}
+
+impl Around<'_> {
+    fn rows(&self, rows: NormRows<'_>) -> Result<Norm, KernelError> {
+        let Around { isa, output, epilogue } = *self;
         let NormRows { x, added, scale, bias, axis, len, is_rms, epsilon } = rows;
         let dims = &output.dims;
         let outside = |from: &Operand| {
@@ -137,12 +156,8 @@ impl Norm {
         Ok(Norm::Rows { plan, x: x.0, residual: place(added), scale: scale.0, bias: place(bias) })
     }
 
-    fn groups(
-        isa: Isa,
-        output: &Operand,
-        groups: NormGroups<'_>,
-        epilogue: &MakeEpilogue<'_>,
-    ) -> Result<Norm, KernelError> {
+    fn groups(&self, groups: NormGroups<'_>) -> Result<Norm, KernelError> {
+        let Around { isa, output, epilogue } = *self;
         let NormGroups { x, scale, bias, n_groups, plane, from, to, epsilon } = groups;
         let dims = &output.dims;
         let last = (from.channel == 1 && to.channel == 1) || dims[1] == 1 && plane == 1;
@@ -160,19 +175,6 @@ impl Norm {
         let (n_samples, n_channels) = (dims[0], dims[1]);
         let plan = GroupNorm { isa, n_samples, n_channels, n_groups, plane, from, to, epsilon, epilogue };
         Ok(Norm::Groups { plan, inputs: [x.0, scale.0, bias.0] })
-    }
-
-    /// The output may lie upon the normalized input, unless the epilogue reads that again.
-    fn in_place(&self, problem: &Problem) -> Vec<(usize, usize)> {
-        let (x, has_epilogue) = match self {
-            Norm::Rows { plan, x, .. } => (*x, plan.epilogue.is_some()),
-            Norm::Groups { plan, inputs } => (inputs[0], plan.epilogue.is_some()),
-            Norm::Lengths(_) => (0, false),
-        };
-        match has_epilogue || problem.inputs[x].constant {
-            true => Vec::new(),
-            false => vec![(0, x)],
-        }
     }
 }
 

@@ -3,10 +3,10 @@
 use planish_kernel::{
     Budget, Candidate, KernelError, Layout, Operand, Problem, Ref, Tactic, Want, layouts_for,
 };
-use planish_op::Op;
+use planish_op::{Op, Reduction};
 use planish_tensor::{DType, normalize_axis};
 
-use super::{ArgExtreme, Reduce, Reduction, RunningSum};
+use super::{ArgExtreme, Reduce, Reduced, RunningSum};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::lines::LineKernel;
@@ -33,22 +33,15 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, KernelError> {
 }
 
 /// The `Reduce*` operators and their like: what they make, whether no axes mean none, whether axes stay.
-fn reduction_of(op: &Op) -> Option<(Reduction, bool, bool)> {
-    Some(match op {
-        Op::ReduceL1(op) => (Reduction::L1, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceL2(op) => (Reduction::L2, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceLogSum(op) => (Reduction::LogSum, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceLogSumExp(op) => (Reduction::LogSumExp, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceMax(op) => (Reduction::Max, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceMean(op) => (Reduction::Mean, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceMin(op) => (Reduction::Min, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceProd(op) => (Reduction::Prod, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceSum(op) => (Reduction::Sum, op.noop_with_empty_axes, op.keepdims),
-        Op::ReduceSumSquare(op) => (Reduction::SumSquare, op.noop_with_empty_axes, op.keepdims),
-        Op::GlobalAveragePool(_) => (Reduction::Average, false, true),
-        Op::GlobalMaxPool(_) => (Reduction::Max, false, true),
-        _ => return None,
-    })
+fn reduction_of(op: &Op) -> Option<(Reduced, bool, bool)> {
+    let pooled = |by: Reduction| Some((Reduced { by, least_count: 1.0 }, false, true));
+    match op {
+        Op::GlobalAveragePool(_) => pooled(Reduction::Mean),
+        Op::GlobalMaxPool(_) => pooled(Reduction::Max),
+        _ => op
+            .as_reduce()
+            .map(|op| (Reduced { by: op.by, least_count: 0.0 }, op.noop_with_empty_axes, op.keepdims)),
+    }
 }
 
 /// The strides of the output for every axis of the input: 0 where an axis is gone. `None` where the output does not

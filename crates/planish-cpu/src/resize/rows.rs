@@ -8,20 +8,18 @@ use crate::simd::{Simd, SimdKernel};
 /// Vectors of channels that are summed at once.
 const VECTORS: usize = 4;
 
-/// Rows with channels innermost.
-pub(super) struct Last<'a> {
+/// Some rows of the output.
+pub(super) struct Units<'a> {
     pub(super) plan: &'a Resizing,
     pub(super) arguments: &'a ResizeArguments,
     pub(super) units: Range<usize>,
 }
 
-/// Rows with columns innermost.
-pub(super) struct Plain<'a> {
-    pub(super) plan: &'a Resizing,
-    pub(super) arguments: &'a ResizeArguments,
-    pub(super) units: Range<usize>,
-    pub(super) workspace: *mut f32,
-}
+/// Rows with channels innermost.
+pub(super) struct Last<'a>(pub(super) Units<'a>);
+
+/// Rows with columns innermost, and room for a row of the input.
+pub(super) struct Plain<'a>(pub(super) Units<'a>, pub(super) *mut f32);
 
 /// The rows of the input that an output row reads, and with which weights.
 struct TapRows<'a> {
@@ -43,17 +41,23 @@ impl TapRows<'_> {
     }
 }
 
-/// The rows under a unit, and where its output row begins.
-fn unit<'a>(plan: &'a Resizing, arguments: &ResizeArguments, unit: usize) -> (TapRows<'a>, *mut f32) {
-    let [n, c, d, h] = plan.place(unit);
-    let rows = TapRows {
-        x: arguments.x.cast::<f32>().wrapping_add(n * plan.from.batch + c * plan.from.channel),
-        depths: plan.taps[0].of(d),
-        heights: plan.taps[1].of(h),
-        strides: [plan.from.axes[0], plan.from.axes[1]],
-    };
-    let to = n * plan.to.batch + c * plan.to.channel + d * plan.to.axes[0] + h * plan.to.axes[1];
-    (rows, arguments.y.cast::<f32>().wrapping_add(to))
+impl<'a> Units<'a> {
+    /// For each unit the rows under it, and where its output row begins.
+    #[inline(always)]
+    fn for_each(self, mut visit: impl FnMut(&'a Resizing, TapRows<'a>, *mut f32)) {
+        let Units { plan, arguments, units } = self;
+        for unit in units {
+            let [n, c, d, h] = plan.place(unit);
+            let rows = TapRows {
+                x: arguments.x.cast::<f32>().wrapping_add(n * plan.from.batch + c * plan.from.channel),
+                depths: plan.taps[0].of(d),
+                heights: plan.taps[1].of(h),
+                strides: [plan.from.axes[0], plan.from.axes[1]],
+            };
+            let to = n * plan.to.batch + c * plan.to.channel + d * plan.to.axes[0] + h * plan.to.axes[1];
+            visit(plan, rows, arguments.y.cast::<f32>().wrapping_add(to));
+        }
+    }
 }
 
 impl SimdKernel for Last<'_> {
@@ -61,28 +65,29 @@ impl SimdKernel for Last<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let plan = self.plan;
-        for idx in self.units {
-            let (rows, to) = unit(plan, self.arguments, idx);
-            for at in 0..plan.taps[2].len() {
-                let columns = plan.taps[2].of(at);
-                let to = to.wrapping_add(at * plan.to.axes[2]);
-                let mut c = 0;
-                // SAFETY: taps lie in the image and vectors end with the last channel; the caller of
-                // `Resizing::run` grants the memory.
-                unsafe {
-                    while c + VECTORS * S::LANES <= plan.channels {
-                        pixel::<S, VECTORS, false>(s, &rows, columns, plan.from.axes[2], to, c, S::LANES);
-                        c += VECTORS * S::LANES;
-                    }
-                    while c < plan.channels {
-                        let n = (plan.channels - c).min(S::LANES);
-                        pixel::<S, 1, true>(s, &rows, columns, plan.from.axes[2], to, c, n);
-                        c += n;
+        self.0.for_each(
+            #[inline(always)]
+            |plan, rows, to| {
+                for at in 0..plan.taps[2].len() {
+                    let columns = plan.taps[2].of(at);
+                    let to = to.wrapping_add(at * plan.to.axes[2]);
+                    let mut c = 0;
+                    // SAFETY: taps lie in the image and vectors end with the last channel; the caller of
+                    // `Resizing::run` grants the memory.
+                    unsafe {
+                        while c + VECTORS * S::LANES <= plan.channels {
+                            pixel::<S, VECTORS, false>(s, &rows, columns, plan.from.axes[2], to, c, S::LANES);
+                            c += VECTORS * S::LANES;
+                        }
+                        while c < plan.channels {
+                            let n = (plan.channels - c).min(S::LANES);
+                            pixel::<S, 1, true>(s, &rows, columns, plan.from.axes[2], to, c, n);
+                            c += n;
+                        }
                     }
                 }
-            }
-        }
+            },
+        );
     }
 }
 
@@ -137,34 +142,36 @@ impl SimdKernel for Plain<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let plan = self.plan;
-        for idx in self.units {
-            let (rows, to) = unit(plan, self.arguments, idx);
-            let mut column = 0;
-            while column < plan.in_width {
-                let n = (plan.in_width - column).min(S::LANES);
-                let mut sum = s.zero();
-                rows.for_each(
-                    #[inline(always)]
-                    |row, weight| {
-                        // SAFETY: the row has `in_width` elements, which the caller of `Resizing::run` grants.
-                        let x = unsafe { s.load_part(row.wrapping_add(column), n) };
-                        sum = s.mul_add(x, s.splat(weight), sum);
-                    },
-                );
-                // SAFETY: the workspace holds a row of the input.
-                unsafe { s.store_part(self.workspace.add(column), n, sum) };
-                column += n;
-            }
-            for at in 0..plan.taps[2].len() {
-                let mut sum = 0.0;
-                for (column, weight) in plan.taps[2].of(at) {
-                    // SAFETY: taps lie in the row that was just stored.
-                    sum += unsafe { *self.workspace.add(*column) } * weight;
+        let Plain(units, row) = self;
+        units.for_each(
+            #[inline(always)]
+            |plan, rows, to| {
+                let mut column = 0;
+                while column < plan.in_width {
+                    let n = (plan.in_width - column).min(S::LANES);
+                    let mut sum = s.zero();
+                    rows.for_each(
+                        #[inline(always)]
+                        |tap, weight| {
+                            // SAFETY: the row has `in_width` elements, which the caller of `Resizing::run` grants.
+                            let x = unsafe { s.load_part(tap.wrapping_add(column), n) };
+                            sum = s.mul_add(x, s.splat(weight), sum);
+                        },
+                    );
+                    // SAFETY: the workspace holds a row of the input.
+                    unsafe { s.store_part(row.add(column), n, sum) };
+                    column += n;
                 }
-                // SAFETY: the output row is this unit's.
-                unsafe { *to.wrapping_add(at) = sum };
-            }
-        }
+                for at in 0..plan.taps[2].len() {
+                    let mut sum = 0.0;
+                    for (column, weight) in plan.taps[2].of(at) {
+                        // SAFETY: taps lie in the row that was just stored.
+                        sum += unsafe { *row.add(*column) } * weight;
+                    }
+                    // SAFETY: the output row is this unit's.
+                    unsafe { *to.wrapping_add(at) = sum };
+                }
+            },
+        );
     }
 }

@@ -158,15 +158,18 @@ fn put(
     Ok(())
 }
 
-/// One chain: the microseconds of a replay.
-fn chain(
-    bench: &Bench,
-    kernels: &Kernels,
+/// Steps of a graph: what each does, how it is launched, by how many blocks, and how many there are.
+#[derive(Clone, Copy)]
+struct Steps {
     load: Load,
     way: Way,
     blocks: u32,
     n_steps: usize,
-) -> Result<f64, Failure> {
+}
+
+/// One chain: the microseconds of a replay.
+fn chain(bench: &Bench, kernels: &Kernels, steps: Steps) -> Result<f64, Failure> {
+    let Steps { load, way, blocks, n_steps } = steps;
     let ring = Ring::new(bench, n_steps)?;
     let barrier = DeviceMemory::new(&bench.context, 4096)?;
     // SAFETY: the memory has these bytes, and nothing else uses it.
@@ -202,15 +205,8 @@ enum Shape {
 }
 
 /// Microseconds of a replay of `n_steps` steps (a multiple of four) in a shape.
-fn branches(
-    bench: &Bench,
-    kernels: &Kernels,
-    load: Load,
-    way: Way,
-    blocks: u32,
-    n_steps: usize,
-    shape: Shape,
-) -> Result<f64, Failure> {
+fn branches(bench: &Bench, kernels: &Kernels, steps: Steps, shape: Shape) -> Result<f64, Failure> {
+    let Steps { load, way, blocks, n_steps } = steps;
     let side = Stream::new(&bench.context)?;
     let (fork, join) = (Event::new(&bench.context, Timing::None)?, Event::new(&bench.context, Timing::None)?);
     // A main branch, and a second one. A diamond's steps are three deep.
@@ -286,7 +282,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
             let mut times = [[0.0; Way::ALL.len()]; LENGTHS.len()];
             for (row, n_steps) in times.iter_mut().zip(LENGTHS) {
                 for (us, way) in row.iter_mut().zip(Way::ALL) {
-                    *us = chain(bench, &kernels, load, way, blocks, n_steps)?;
+                    *us = chain(bench, &kernels, Steps { load, way, blocks, n_steps })?;
                 }
                 let each = row.map(|us| format!("{:7.2}", us / n_steps as f64)).join(" ");
                 println!("{:8} {blocks:6} {n_steps:5} {each}", load.name());
@@ -311,7 +307,8 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         for blocks in [66, 132] {
             for n_steps in [20, 40] {
                 for (way, name) in [(Way::Plain, "plain"), (Way::Early, "early")] {
-                    let us = |shape| branches(bench, &kernels, load, way, blocks, n_steps, shape);
+                    let steps = Steps { load, way, blocks, n_steps };
+                    let us = |shape| branches(bench, &kernels, steps, shape);
                     let (row, halves, diamonds) = (us(Shape::Row)?, us(Shape::Halves)?, us(Shape::Diamonds)?);
                     println!(
                         "{:8} {blocks:6} {n_steps:5} {name:6} {row:7.1} {halves:7.1} {diamonds:8.1}",

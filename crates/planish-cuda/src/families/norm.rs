@@ -1,9 +1,10 @@
 //! The family of normalizations: layer and RMS by rows, group and instance by channels, each with the pointwise
 //! nodes after it, and rows with a sum of two values before.
 
-use planish_gpu::operands::{candidate, is_float, refuse};
-use planish_gpu::plan::Plan;
-use planish_kernel::norm::{self, NormKind};
+use planish_gpu::epilogue::EpilogueCode;
+use planish_gpu::operands::{candidate, is_float, refuse, storage};
+use planish_gpu::plan::{Arg, KernelCode, Plan, Slot};
+use planish_kernel::norm::{self, NormGroups, NormKind};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Operand, Problem, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_tensor::normalize_axis;
@@ -71,14 +72,45 @@ fn plan(gpu: &Gpu, problem: &Problem, way: &Way) -> Result<Plan, KernelError> {
     if problem.region.nodes[main].n_outputs != 1 {
         return refuse("the output is not the only one");
     }
+    let around = Around { gpu, problem, main: main as u32 };
     match (kind, way) {
-        (NormKind::Rows(wanted), Way::Rows) => rows::plan(gpu, problem, main, wanted),
-        (NormKind::Groups(wanted), Way::Pixels) => pixels::plan(gpu, problem, main, wanted),
+        (NormKind::Rows(wanted), Way::Rows) => rows::plan(&around, wanted),
+        (NormKind::Groups(wanted), Way::Pixels) => pixels::plan(&around, wanted),
         (NormKind::Groups(wanted), Way::Groups | Way::Clusters | Way::Parts) => {
-            groups::plan(gpu, problem, main, wanted, way)
+            groups::plan(&around, wanted, way)
         }
         _ => refuse("a normalization in another form"),
     }
+}
+
+/// What stands around a normalization.
+struct Around<'a> {
+    gpu: &'a Gpu,
+    problem: &'a Problem,
+    /// The normalization's node.
+    main: u32,
+}
+
+impl Around<'_> {
+    fn output(&self) -> &Operand {
+        &self.problem.outputs[0]
+    }
+
+    /// Defines the types of the operands of a normalization by groups.
+    fn typed(&self, code: KernelCode, wanted: &NormGroups<'_>) -> Result<KernelCode, KernelError> {
+        Ok(code
+            .define("X_T", storage(wanted.x.1)?)
+            .define("S_T", storage(wanted.scale.1)?)
+            .define("B_T", storage(wanted.bias.1)?)
+            .define("Y_T", storage(self.output())?))
+    }
+}
+
+/// The arguments of a kernel that normalizes by groups: operands, the parts of the sums, numbers, and the epilogue's.
+fn group_args(wanted: &NormGroups<'_>, parts: Arg, numbers: Arg, epilogue: &EpilogueCode) -> Vec<Arg> {
+    let operands = [wanted.x.0, wanted.scale.0, wanted.bias.0].map(|idx| Arg::Address(Slot::Input(idx), 0));
+    let after = [Arg::Address(Slot::Output(0), 0), parts, numbers];
+    operands.into_iter().chain(after).chain(epilogue.addresses.iter().cloned()).collect()
 }
 
 impl Family for NormFamily {

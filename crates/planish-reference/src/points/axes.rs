@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use planish_op::{GroupNormalization, MeanVarianceNormalization, Op, Reduce};
 
-use super::cut::{Cut, single, within};
+use super::cut::{Channels, Cut, single, within};
 use crate::Evaluation;
 use crate::reduce::{axis_mask, reduced_axes};
 
@@ -94,9 +94,8 @@ pub(super) fn batch_norm(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Optio
     within(point, shape)?;
     let (channel, n_channels) = (point.get(1).copied().unwrap_or(0), shape.get(1).copied().unwrap_or(1));
     let cut = Cut::new(op.clone(), cx, vec![0; point.len()]).restrict(cx, 0, &single(point))?;
-    [1, 2, 3, 4]
-        .into_iter()
-        .try_fold(cut, |cut, idx| cut.restrict_vector(cx, idx, n_channels, channel..channel + 1))
+    let one = Channels::one(n_channels, channel);
+    [1, 2, 3, 4].into_iter().try_fold(cut, |cut, idx| cut.restrict_vector(cx, idx, &one))
 }
 
 pub(super) fn instance_norm(op: &Op, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {

@@ -68,33 +68,33 @@ impl Cut {
         self.restrict(cx, idx, &own.collect::<Option<Vec<_>>>()?)
     }
 
-    /// Like `restrict`, for a vector of one element for each of `n` channels, which may be absent.
-    pub(super) fn restrict_vector(
-        self,
-        cx: &Evaluation<'_>,
-        idx: usize,
-        n: usize,
-        channels: Range<usize>,
-    ) -> Option<Cut> {
+    /// Like `restrict`, for a vector of one element for each channel, which may be absent.
+    pub(super) fn restrict_vector(self, cx: &Evaluation<'_>, idx: usize, of: &Channels) -> Option<Cut> {
         match cx.optional_tensor(idx).ok()? {
-            Some(tensor) if tensor.shape() == [n] => self.restrict(cx, idx, &[channels]),
+            Some(tensor) if tensor.shape() == [of.n] => self.restrict(cx, idx, &[of.taken.clone()]),
             Some(_) => None,
             None => Some(self),
         }
     }
 
     /// Like `restrict_vector`, for what may also be one element for all channels.
-    pub(super) fn restrict_channels(
-        self,
-        cx: &Evaluation<'_>,
-        idx: usize,
-        n: usize,
-        channels: Range<usize>,
-    ) -> Option<Cut> {
+    pub(super) fn restrict_channels(self, cx: &Evaluation<'_>, idx: usize, of: &Channels) -> Option<Cut> {
         match cx.optional_tensor(idx).ok()? {
             Some(tensor) if tensor.len() == 1 => Some(self),
-            _ => self.restrict_vector(cx, idx, n, channels),
+            _ => self.restrict_vector(cx, idx, of),
         }
+    }
+}
+
+/// Some of `n` channels.
+pub(super) struct Channels {
+    pub(super) n: usize,
+    pub(super) taken: Range<usize>,
+}
+
+impl Channels {
+    pub(super) fn one(n: usize, channel: usize) -> Channels {
+        Channels { n, taken: channel..channel + 1 }
     }
 }
 

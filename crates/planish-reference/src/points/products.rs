@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use planish_op::{Gemm, Op};
 
-use super::cut::{Cut, single, within};
+use super::cut::{Channels, Cut, single, within};
 use crate::{Evaluation, nd};
 
 /// The ranges of the left and the right input that an element of their product depends on.
@@ -77,7 +77,7 @@ fn quantized(
             cut = match cx.optional_tensor(idx).ok()? {
                 // One element for every row of the left side or column of the right.
                 Some(parameter) if parameter.rank() == 1 && parameter.len() != 1 => {
-                    cut.restrict_vector(cx, idx, *n?, line?.clone())?
+                    cut.restrict_vector(cx, idx, &Channels { n: *n?, taken: line?.clone() })?
                 }
                 Some(parameter) if parameter.len() != 1 => {
                     cut.restrict_broadcast(cx, idx, (shape, ranges))?

@@ -7,7 +7,7 @@ use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_op::{AutoPad, Conv, ConvInteger, ConvTranspose, Op, QLinearConv};
 use planish_tensor::Dim;
 
-use super::cut::{Cut, single, within};
+use super::cut::{Channels, Cut, single, within};
 use crate::Evaluation;
 use crate::conv::Convolution;
 
@@ -46,8 +46,7 @@ impl Under {
 struct OneWindow {
     x: Vec<Range<usize>>,
     w: Vec<Range<usize>>,
-    n_channels: usize,
-    channel: Range<usize>,
+    channel: Channels,
     /// All begins, then all ends.
     pads: Vec<i64>,
     place: Vec<usize>,
@@ -75,8 +74,7 @@ impl OneWindow {
         Some(OneWindow {
             x: [inputs, under.iter().map(|axis| axis.range.clone()).collect()].concat(),
             w: [single(&[channel]), w.shape()[1..].iter().map(|&dim| 0..dim).collect()].concat(),
-            n_channels: n_out,
-            channel: channel..channel + 1,
+            channel: Channels::one(n_out, channel),
             pads: pads.map(|pad| i64::try_from(pad).ok()).collect::<Option<_>>()?,
             place: [0, 0].into_iter().chain(under.iter().map(|axis| axis.window)).collect(),
         })
@@ -84,34 +82,25 @@ impl OneWindow {
 }
 
 pub(super) fn conv(op: &Conv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    let OneWindow { x, w, n_channels, channel, pads, place } =
-        OneWindow::new(cx, (0, 1), &op.window(), op.group, point)?;
+    let OneWindow { x, w, channel, pads, place } = OneWindow::new(cx, (0, 1), &op.window(), op.group, point)?;
     let one = Conv { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
-    Cut::new(one, cx, place)
-        .restrict(cx, 0, &x)?
-        .restrict(cx, 1, &w)?
-        .restrict_vector(cx, 2, n_channels, channel)
+    Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 1, &w)?.restrict_vector(cx, 2, &channel)
 }
 
 pub(super) fn conv_integer(op: &ConvInteger, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    let OneWindow { x, w, n_channels, channel, pads, place } =
-        OneWindow::new(cx, (0, 1), &op.window(), op.group, point)?;
+    let OneWindow { x, w, channel, pads, place } = OneWindow::new(cx, (0, 1), &op.window(), op.group, point)?;
     let one = ConvInteger { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
-    Cut::new(one, cx, place)
-        .restrict(cx, 0, &x)?
-        .restrict(cx, 1, &w)?
-        .restrict_channels(cx, 3, n_channels, channel)
+    Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 1, &w)?.restrict_channels(cx, 3, &channel)
 }
 
 pub(super) fn qlinear_conv(op: &QLinearConv, cx: &Evaluation<'_>, point: &[usize]) -> Option<Cut> {
-    let OneWindow { x, w, n_channels, channel, pads, place } =
-        OneWindow::new(cx, (0, 3), &op.window(), op.group, point)?;
+    let OneWindow { x, w, channel, pads, place } = OneWindow::new(cx, (0, 3), &op.window(), op.group, point)?;
     let one = QLinearConv { pads, auto_pad: AutoPad::NotSet, group: 1, ..op.clone() };
     let cut = Cut::new(one, cx, place).restrict(cx, 0, &x)?.restrict(cx, 3, &w)?;
     // The weight's scales and zero points, and the bias.
-    cut.restrict_channels(cx, 4, n_channels, channel.clone())?
-        .restrict_channels(cx, 5, n_channels, channel.clone())?
-        .restrict_vector(cx, 8, n_channels, channel)
+    cut.restrict_channels(cx, 4, &channel)?
+        .restrict_channels(cx, 5, &channel)?
+        .restrict_vector(cx, 8, &channel)
 }
 
 /// An output element gathers from the input elements whose taps reach it.
@@ -156,7 +145,7 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Evaluation<'_>, point: &[u
     Cut::new(one, cx, place)
         .restrict(cx, 0, &x_ranges.concat())?
         .restrict(cx, 1, &w_ranges.concat())?
-        .restrict_vector(cx, 2, n_channels, channel..channel + 1)
+        .restrict_vector(cx, 2, &Channels::one(n_channels, channel))
 }
 
 /// The input elements along one axis whose taps can reach an output place.

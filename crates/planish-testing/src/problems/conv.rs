@@ -7,6 +7,18 @@ use planish_tensor::{DType, Tensor};
 use super::{numeric, with, with_image};
 use crate::{Random, Sample, input, node};
 
+/// One window a pixel, padded by half of the window.
+pub fn padded(kernel: &[usize]) -> op::Conv {
+    op::Conv {
+        auto_pad: op::AutoPad::NotSet,
+        dilations: vec![1; kernel.len()],
+        group: 1,
+        kernel_shape: None,
+        pads: kernel.iter().chain(kernel).map(|size| (*size / 2) as i64).collect(),
+        strides: vec![1; kernel.len()],
+    }
+}
+
 /// A convolution with bias and ReLU: image sizes, output channels, kernel, and the rest.
 pub fn conv(
     dtype: DType,
@@ -15,14 +27,7 @@ pub fn conv(
     kernel: &[usize],
     change: impl FnOnce(&mut op::Conv),
 ) -> Problem {
-    let mut conv = op::Conv {
-        auto_pad: op::AutoPad::NotSet,
-        dilations: vec![1; kernel.len()],
-        group: 1,
-        kernel_shape: None,
-        pads: kernel.iter().chain(kernel).map(|size| (*size / 2) as i64).collect(),
-        strides: vec![1; kernel.len()],
-    };
+    let mut conv = padded(kernel);
     change(&mut conv);
     let weight = [&[n, x[1] / conv.group as usize], kernel].concat();
     let nodes = vec![(conv.into(), vec![input(0), input(1), input(2)]), (op::Relu {}.into(), vec![node(0)])];

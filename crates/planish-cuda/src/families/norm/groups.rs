@@ -2,14 +2,13 @@
 
 use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
 use planish_gpu::kernel_args;
-use planish_gpu::operands::{refuse, storage};
+use planish_gpu::operands::refuse;
 use planish_gpu::plan::{Arg, KernelCode, Plan, Slot, Step};
 use planish_gpu::space::{Divisor, blocks, int};
+use planish_kernel::KernelError;
 use planish_kernel::norm::NormGroups;
-use planish_kernel::{KernelError, Problem};
 
-use super::Way;
-use crate::gpu::Gpu;
+use super::{Around, Way, group_args};
 
 /// Threads that work on a group, and the least elements of a part of one.
 const GROUP_THREADS: usize = 256;
@@ -49,16 +48,10 @@ kernel_args! {
     }
 }
 
-pub(super) fn plan(
-    gpu: &Gpu,
-    problem: &Problem,
-    main: usize,
-    wanted: NormGroups<'_>,
-    way: &Way,
-) -> Result<Plan, KernelError> {
-    let NormGroups { x, scale, bias, n_groups, plane, from, to, epsilon } = wanted;
-    let output = &problem.outputs[0];
-    let dims = &output.dims;
+pub(super) fn plan(around: &Around<'_>, wanted: NormGroups<'_>, way: &Way) -> Result<Plan, KernelError> {
+    let Around { gpu, problem, main } = *around;
+    let NormGroups { n_groups, plane, from, to, epsilon, .. } = wanted;
+    let dims = &around.output().dims;
     let per_group = dims[1] / n_groups;
     let last = from.channel == 1 && to.channel == 1;
     if !last && plane > 1 && (from.pixel, to.pixel) != (1, 1) {
@@ -106,8 +99,8 @@ pub(super) fn plan(
     let n_parts = n_vectors.div_ceil(per_part);
     let spatial: Vec<usize> = (2..dims.len()).collect();
     let epilogue = match last {
-        true => EpilogueCode::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes)?,
-        false => EpilogueCode::after(problem, main as u32, [&[0], &[1], &[], &[]], &spatial, lanes)?,
+        true => EpilogueCode::after(problem, main, [&[0], &[], &[], &spatial], &[1], lanes)?,
+        false => EpilogueCode::after(problem, main, [&[0], &[1], &[], &[]], &spatial, lanes)?,
     };
     let group_strides = |steps: planish_kernel::norm::NormSteps| -> Result<GroupStrides, KernelError> {
         Ok(GroupStrides {
@@ -134,12 +127,10 @@ pub(super) fn plan(
         _ => n_vectors.div_ceil(GROUP_THREADS * cluster),
     };
     let code = |stage: usize| -> Result<KernelCode, KernelError> {
-        Ok(epilogue
-            .code("norm_groups.cu", include_str!("../../../kernels/norm_groups.cu"), "norm_groups", &numbers)
-            .define("X_T", storage(x.1)?)
-            .define("S_T", storage(scale.1)?)
-            .define("B_T", storage(bias.1)?)
-            .define("Y_T", storage(output)?)
+        let text = include_str!("../../../kernels/norm_groups.cu");
+        let code = epilogue.code("norm_groups.cu", text, "norm_groups", &numbers);
+        Ok(around
+            .typed(code, &wanted)?
             .define("STAGE", stage)
             .define("THREADS", GROUP_THREADS)
             .define("HELD", held)
@@ -147,15 +138,8 @@ pub(super) fn plan(
             .define("V", lanes)
             .define("LAST", u8::from(last)))
     };
-    let mut args = vec![
-        Arg::Address(Slot::Input(x.0), 0),
-        Arg::Address(Slot::Input(scale.0), 0),
-        Arg::Address(Slot::Input(bias.0), 0),
-        Arg::Address(Slot::Output(0), 0),
-        if n_parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing },
-        Arg::of(&numbers),
-    ];
-    args.extend(epilogue.addresses.clone());
+    let parts = if n_parts > 1 { Arg::Address(Slot::Workspace, 0) } else { Arg::Nothing };
+    let args = group_args(&wanted, parts, Arg::of(&numbers), &epilogue);
     let grid = [n_parts as u32, blocks(n_blocks, 1)?, 1];
     // The second dimension of a grid has 16 bits.
     if grid[1] > 65_535 {

@@ -2,13 +2,13 @@
 
 use planish_gpu::epilogue::{EpilogueArgs, EpilogueCode};
 use planish_gpu::kernel_args;
-use planish_gpu::operands::{refuse, size_of_element, storage};
+use planish_gpu::operands::{refuse, size_of_element};
 use planish_gpu::plan::{Arg, KernelCode, Plan, Slot, Step};
 use planish_gpu::space::{int, ints};
+use planish_kernel::KernelError;
 use planish_kernel::norm::NormGroups;
-use planish_kernel::{KernelError, Problem};
 
-use crate::gpu::Gpu;
+use super::{Around, group_args};
 
 /// Threads of a block at most.
 const THREADS: usize = 256;
@@ -36,14 +36,10 @@ kernel_args! {
     }
 }
 
-pub(super) fn plan(
-    gpu: &Gpu,
-    problem: &Problem,
-    main: usize,
-    wanted: NormGroups<'_>,
-) -> Result<Plan, KernelError> {
-    let NormGroups { x, scale, bias, n_groups, plane, from, to, epsilon } = wanted;
-    let output = &problem.outputs[0];
+pub(super) fn plan(around: &Around<'_>, wanted: NormGroups<'_>) -> Result<Plan, KernelError> {
+    let Around { gpu, problem, main } = *around;
+    let NormGroups { x, n_groups, plane, from, to, epsilon, .. } = wanted;
+    let output = around.output();
     let dims = &output.dims;
     if dims.len() < 3 {
         return refuse("no pixels");
@@ -72,7 +68,7 @@ pub(super) fn plan(
     let ((n_sums, sums_each), (n_rest, rest_each)) = (parts_of(1, MAX_PARTS), parts_of(2, usize::MAX));
     let slices = (vectors * at_once / n_groups).clamp(1, 8);
     let spatial: Vec<usize> = (2..dims.len()).collect();
-    let epilogue = EpilogueCode::after(problem, main as u32, [&[0], &[], &[], &spatial], &[1], lanes)?;
+    let epilogue = EpilogueCode::after(problem, main, [&[0], &[], &[], &spatial], &[1], lanes)?;
     let [x_sample, x_pixel, y_sample, y_pixel] = ints([from.sample, from.pixel, to.sample, to.pixel])?;
     let numbers = NormPixelsArgs {
         n_pixels: int(plane)?,
@@ -87,12 +83,9 @@ pub(super) fn plan(
     };
     let code = |stage: usize| -> Result<KernelCode, KernelError> {
         let text = include_str!("../../../kernels/norm_pixels.cu");
-        Ok(epilogue
-            .code("norm_pixels.cu", text, "norm_pixels", &numbers)
-            .define("X_T", storage(x.1)?)
-            .define("S_T", storage(scale.1)?)
-            .define("B_T", storage(bias.1)?)
-            .define("Y_T", storage(output)?)
+        let code = epilogue.code("norm_pixels.cu", text, "norm_pixels", &numbers);
+        Ok(around
+            .typed(code, &wanted)?
             .define("STAGE", stage)
             .define("V", lanes)
             .define("VECTORS", vectors)
@@ -102,15 +95,7 @@ pub(super) fn plan(
     };
     let step = |source: usize, parts: usize, each: usize| -> Result<Step, KernelError> {
         let numbers = NormPixelsArgs { per_part: int(each)?, ..numbers.clone() };
-        let mut args = vec![
-            Arg::Address(Slot::Input(x.0), 0),
-            Arg::Address(Slot::Input(scale.0), 0),
-            Arg::Address(Slot::Input(bias.0), 0),
-            Arg::Address(Slot::Output(0), 0),
-            Arg::Address(Slot::Workspace, 0),
-            Arg::of(&numbers),
-        ];
-        args.extend(epilogue.addresses.clone());
+        let args = group_args(&wanted, Arg::Address(Slot::Workspace, 0), Arg::of(&numbers), &epilogue);
         let grid = [parts as u32, dims[0] as u32, 1];
         Ok(Step { source, grid, threads: (vectors * at_once) as u32, shared: 0, cluster: 1, args })
     };

@@ -6,9 +6,9 @@ use planish_gpu::operands::{refuse, storage};
 use planish_gpu::plan::{Arg, Plan, Slot};
 use planish_gpu::space::{Divisor, blocks, int};
 use planish_kernel::norm::NormRows;
-use planish_kernel::{KernelError, Operand, Problem};
+use planish_kernel::{KernelError, Operand};
 
-use crate::gpu::Gpu;
+use super::Around;
 
 /// The most elements of a row that a thread holds.
 const MAX_HELD: usize = 32;
@@ -30,14 +30,10 @@ kernel_args! {
     }
 }
 
-pub(super) fn plan(
-    gpu: &Gpu,
-    problem: &Problem,
-    main: usize,
-    wanted: NormRows<'_>,
-) -> Result<Plan, KernelError> {
+pub(super) fn plan(around: &Around<'_>, wanted: NormRows<'_>) -> Result<Plan, KernelError> {
+    let Around { gpu, problem, main } = *around;
     let NormRows { x, added, scale, bias, axis, len, is_rms, epsilon } = wanted;
-    let output = &problem.outputs[0];
+    let output = around.output();
     let dims = &output.dims;
     if axis > MAX_ROW_AXES {
         return refuse("rows along too many axes");
@@ -67,7 +63,7 @@ pub(super) fn plan(
         *to = from;
     }
     let cols: Vec<usize> = (axis..dims.len()).collect();
-    let epilogue = EpilogueCode::after(problem, main as u32, coordinates, &cols, lanes)?;
+    let epilogue = EpilogueCode::after(problem, main, coordinates, &cols, lanes)?;
     let strides = |operand: Option<(usize, &Operand)>| -> Result<Vec<i32>, KernelError> {
         let along = |idx: usize| operand.map_or(Ok(0), |(_, operand)| int(operand.strides[idx]));
         (0..axis).rev().map(along).collect()

@@ -185,20 +185,13 @@ mod tests {
     use super::*;
     use planish_kernel::{Layout, Numeric, Region, RegionNode};
     use planish_op as op;
+    use planish_testing::problems;
 
     fn problem(x: &[usize], n: usize, kernel: &[usize]) -> Problem {
-        let conv = op::Conv {
-            auto_pad: op::AutoPad::NotSet,
-            dilations: vec![1; kernel.len()],
-            group: 1,
-            kernel_shape: None,
-            pads: kernel.iter().chain(kernel).map(|size| (*size / 2) as i64).collect(),
-            strides: vec![1; kernel.len()],
-        };
         let weight = [&[n, x[1]], kernel].concat();
         let out = [&[x[0], n], &x[2..]].concat();
         Problem {
-            region: Region::single(conv.into(), 3, 1),
+            region: Region::single(problems::conv::padded(kernel).into(), 3, 1),
             inputs: vec![
                 Operand::dense(DType::F16, x, Layout::ChannelsLast),
                 Operand::weight(DType::F16, &weight),
