@@ -134,8 +134,8 @@ impl Pipeline {
         while step < n_steps {
             let pass = &self.passes[step];
             if !is_disabled(pass) {
-                let mut entry = PassReport::new(pass.name());
-                if let Some(new) = run.settle(pass, &graph, "", &mut entry)? {
+                let mut turn = Turn { pass, entry: PassReport::new(pass.name()) };
+                if let Some(new) = run.settle(&mut turn, &graph, "")? {
                     graph = new;
                     last_change = Some(pass.name());
                     is_unsettled |= self.settled.contains(&step);
@@ -143,7 +143,7 @@ impl Pipeline {
                         verify(&graph, pass.name())?;
                     }
                 }
-                entry.n_nodes = graph.nodes().len();
+                let entry = PassReport { n_nodes: graph.nodes().len(), ..turn.entry };
                 match entry_of[step] {
                     Some(at) => report.passes[at].add(entry),
                     None => {
@@ -169,6 +169,12 @@ fn verify(graph: &Graph, pass: &str) -> Result<(), PassError> {
     graph.verify().map_err(|error| PassError::new(pass, PassErrorKind::Broken(error)))
 }
 
+/// One pass at work, and what it has done.
+struct Turn<'a> {
+    pass: &'a Pass,
+    entry: PassReport,
+}
+
 /// What is the same for all graphs of a run.
 struct Run<'a> {
     /// Above every fresh symbol made so far: symbols of different graphs must not meet.
@@ -181,12 +187,12 @@ impl Run<'_> {
     /// Runs one pass over a graph and its bodies until nothing is left to do; `None` if nothing was.
     fn settle(
         &mut self,
-        pass: &Pass,
+        turn: &mut Turn<'_>,
         graph: &Graph,
         place: &str,
-        entry: &mut PassReport,
     ) -> Result<Option<Graph>, PassError> {
-        let mut current = self.bodies(pass, graph, place, entry)?;
+        let mut current = self.bodies(turn, graph, place)?;
+        let pass = turn.pass;
         for _ in 0..MAX_SWEEPS {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(PassError::new(pass.name(), PassErrorKind::Cancelled));
@@ -194,13 +200,13 @@ impl Run<'_> {
             let now = current.as_ref().unwrap_or(graph);
             let view = View::new(now);
             let proposals = pass.propose(&view);
-            entry.sweeps += 1;
+            turn.entry.sweeps += 1;
             let patches = apart(now, proposals.patches);
             if patches.is_empty() {
-                self.explain(now, proposals.refusals, place, entry);
+                self.explain(now, proposals.refusals, place, &mut turn.entry);
                 break;
             }
-            entry.hits += patches.len();
+            turn.entry.hits += patches.len();
             let changes = Changes { patches, bodies: Vec::new() };
             current = Some(self.rebuilt(now, changes, pass.name())?);
         }
@@ -210,10 +216,9 @@ impl Run<'_> {
     /// The graph with the pass run in the bodies of its nodes; `None` if that changed nothing.
     fn bodies(
         &mut self,
-        pass: &Pass,
+        turn: &mut Turn<'_>,
         graph: &Graph,
         place: &str,
-        entry: &mut PassReport,
     ) -> Result<Option<Graph>, PassError> {
         let mut changed = Vec::new();
         for (id, node) in graph.nodes().filter(|(_, node)| !node.bodies.is_empty()) {
@@ -221,7 +226,7 @@ impl Run<'_> {
             let mut is_changed = false;
             for body in &node.bodies {
                 let inside = format!("{place}{}/{}/", node.name, body.name);
-                let settled = self.settle(pass, body, &inside, entry)?;
+                let settled = self.settle(turn, body, &inside)?;
                 is_changed |= settled.is_some();
                 bodies.push(settled.unwrap_or_else(|| body.clone()));
             }
@@ -233,7 +238,7 @@ impl Run<'_> {
             return Ok(None);
         }
         let changes = Changes { patches: Vec::new(), bodies: changed };
-        self.rebuilt(graph, changes, pass.name()).map(Some)
+        self.rebuilt(graph, changes, turn.pass.name()).map(Some)
     }
 
     fn rebuilt(&mut self, graph: &Graph, changes: Changes, pass: &str) -> Result<Graph, PassError> {

@@ -40,10 +40,24 @@ pub(crate) fn check(rule: impl Rule + Send + 'static, before: &str, after: Expec
     check_pass(Pass::rule(rule), before, after);
 }
 
+/// [`check`], and that the outputs stay what they were.
+#[track_caller]
+pub(crate) fn check_same(rule: impl Rule + Send + 'static, before: &str, expected: Expect) {
+    let (after, report) = run(Pass::rule(rule), before);
+    assert!(report.hits > 0, "nothing was rewritten in {before}");
+    expect_text(&after, &report, expected);
+    assert_same_outputs(&graph(before), &after);
+}
+
 /// [`check`] for any kind of pass.
 #[track_caller]
 pub(crate) fn check_pass(pass: Pass, before: &str, after: Expect) {
     let (graph, report) = run(pass, before);
+    expect_text(&graph, &report, after);
+}
+
+#[track_caller]
+fn expect_text(graph: &Graph, report: &PassReport, expected: Expect) {
     let text = graph.print_whole();
     let lines: Vec<&str> = text.lines().collect();
     // The first and last line are the braces around the statements.
@@ -52,7 +66,7 @@ pub(crate) fn check_pass(pass: Pass, before: &str, after: Expect) {
     for refusal in &report.refusals {
         shown.push_str(&format!("refused at {}: {}\n", refusal.node, refusal.reason));
     }
-    after.assert_eq(&shown);
+    expected.assert_eq(&shown);
 }
 
 /// That names, types and order of inputs and outputs are the same; of sizes that only a run could tell, outputs may

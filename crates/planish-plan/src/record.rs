@@ -60,7 +60,7 @@ impl Role {
 }
 
 /// Everything that a plan file holds.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Plan {
     pub header: Header,
     /// Of each target of the header.

@@ -42,32 +42,21 @@ pub struct Entry {
     build: fn(&mut Net) -> Result<ValueId, ZooError>,
 }
 
+/// A row of ResNet-18, whose size does not depend on its images'.
+const fn resnet18(
+    name: &'static str,
+    about: &'static str,
+    build: fn(&mut Net) -> Result<ValueId, ZooError>,
+) -> Entry {
+    Entry { name, about, n_parameters: 11_689_512, build }
+}
+
 /// All models, in the order of the suite.
 pub const ENTRIES: &[Entry] = &[
-    Entry {
-        name: "resnet18_224",
-        about: "image classifier, residual",
-        n_parameters: 11_689_512,
-        build: |net| resnet::resnet18(net, 224),
-    },
-    Entry {
-        name: "resnet18_256",
-        about: "the same on larger images",
-        n_parameters: 11_689_512,
-        build: |net| resnet::resnet18(net, 256),
-    },
-    Entry {
-        name: "resnet18_384",
-        about: "the same on larger images",
-        n_parameters: 11_689_512,
-        build: |net| resnet::resnet18(net, 384),
-    },
-    Entry {
-        name: "resnet18_512",
-        about: "the same on larger images",
-        n_parameters: 11_689_512,
-        build: |net| resnet::resnet18(net, 512),
-    },
+    resnet18("resnet18_224", "image classifier, residual", |net| resnet::resnet18(net, 224)),
+    resnet18("resnet18_256", "the same on larger images", |net| resnet::resnet18(net, 256)),
+    resnet18("resnet18_384", "the same on larger images", |net| resnet::resnet18(net, 384)),
+    resnet18("resnet18_512", "the same on larger images", |net| resnet::resnet18(net, 512)),
     Entry {
         name: "resnet50_224",
         about: "image classifier, residual with bottlenecks",

@@ -24,10 +24,7 @@ use planish_ir::{Graph, interpret};
 use planish_kernel::{Backend, Budget, Compiler, Device, Layout, Numeric, Problem, Region, Tactic};
 use planish_op as op;
 use planish_op::{Op, Value, ValueType};
-use planish_plan::{
-    Certificate, Header, Outcome, Plan, Program, Role, Step, StepKind, Storage, Value as Slot, Variant,
-    Weight,
-};
+use planish_plan::{Header, Outcome, Plan, Role, Step, StepKind, Storage, Value as Slot, Variant, Weight};
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{Bytes, DType, Shape, Tensor};
 use planish_testing::Random;
@@ -70,18 +67,7 @@ impl Writer {
             threads: 2,
             ..Header::default()
         };
-        let plan = Plan {
-            header,
-            roles: vec![Role::Host, Role::Device],
-            program: Program::default(),
-            weights: Vec::new(),
-            graph: String::new(),
-            constants: Vec::new(),
-            evidence: Vec::new(),
-            certificate: Certificate::default(),
-            code: Vec::new(),
-        };
-        Writer { plan }
+        Writer { plan: Plan { header, roles: vec![Role::Host, Role::Device], ..Plan::default() } }
     }
 
     fn value(&mut self, name: &str, dims: &[usize], storage: Storage, target: u32) -> u32 {

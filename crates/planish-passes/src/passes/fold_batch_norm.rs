@@ -116,7 +116,7 @@ fn product_and_sum(cx: &View<'_>, node: &Node, input: ValueId, output: ValueId, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check, kept, same_outputs};
+    use crate::testing::{check, check_same, kept, same_outputs};
     use expect_test::expect;
 
     const STATISTICS: &str = "const %s: f32[2] = [2, 3] const %b: f32[2] = [1, -1] const %m: f32[2] = [4, 0] \
@@ -126,13 +126,18 @@ mod tests {
         format!("{STATISTICS} {before}")
     }
 
+    /// A convolution of a type, normalized.
+    fn convolution(dtype: &str) -> String {
+        text(&format!(
+            "input %x: {dtype}[n,1,4] const %w: {dtype}[2,1,2] = [1, 2, 3, 4] %c: {dtype}[n,2,3] = Conv(%x, %w) \"conv\" \
+             %y: {dtype}[n,2,3] = BatchNormalization(%c, %s, %b, %m, %v) {{epsilon=0}} \"bn\" output %y"
+        ))
+    }
+
     #[test]
     fn into_a_convolution() {
-        let before = text(
-            "input %x: f32[n,1,4] const %w: f32[2,1,2] = [1, 2, 3, 4] %c: f32[n,2,3] = Conv(%x, %w) \"conv\" \
-             %y: f32[n,2,3] = BatchNormalization(%c, %s, %b, %m, %v) {epsilon=0} \"bn\" output %y",
-        );
-        check(
+        let before = convolution("f32");
+        check_same(
             FoldBatchNorm,
             &before,
             expect![[r#"
@@ -203,15 +208,11 @@ mod tests {
             output %p, %c
         "#]],
         );
-        same_outputs(FoldBatchNorm, &before);
     }
 
     #[test]
     fn weights_of_half_precision_stay_and_the_sum_is_rounded_once() {
-        let before = text(
-            "input %x: f16[n,1,4] const %w: f16[2,1,2] = [1, 2, 3, 4] %c: f16[n,2,3] = Conv(%x, %w) \"conv\" \
-             %y: f16[n,2,3] = BatchNormalization(%c, %s, %b, %m, %v) {epsilon=0} \"bn\" output %y",
-        );
+        let before = convolution("f16");
         check(
             FoldBatchNorm,
             &before,

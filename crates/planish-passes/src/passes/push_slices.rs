@@ -81,7 +81,7 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check, kept, same_outputs};
+    use crate::testing::{check_same, kept};
     use expect_test::expect;
 
     const SPLIT: &str = "input %x: f32[n,6,2,2] const %s: i64[4] = [0, 3, 2, 4] const %a: i64[1] = [1] \
@@ -93,7 +93,7 @@ mod tests {
             "{SPLIT} const %b: i64[1] = [1] const %e: i64[1] = [2] const %f: i64[1] = [-2] const %z: i64[1] = [0] \
              %p: f32[n,1,2,4] = Slice(%r, %b, %e, %a) \"p\" %q: f32[n,1,2,4] = Slice(%r, %z, %f, %a) \"q\" output %p, %q"
         );
-        check(
+        check_same(
             PUSH_SLICES,
             &before,
             expect![[r#"
@@ -113,7 +113,6 @@ mod tests {
             output %p, %q
         "#]],
         );
-        same_outputs(PUSH_SLICES, &before);
     }
 
     #[test]

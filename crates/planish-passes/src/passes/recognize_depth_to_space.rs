@@ -95,6 +95,10 @@ mod tests {
         )
     }
 
+    fn found(before: &str, after: &str) {
+        becomes(RECOGNIZE_DEPTH_TO_SPACE, before, after, Feed { sizes: SIZES, ..PLAIN });
+    }
+
     #[test]
     fn both_orders_of_channels_are_found() {
         let rows = form(
@@ -106,12 +110,10 @@ mod tests {
             "[-1,3,6,10]",
             "[n,3,6,10]",
         );
-        becomes(
-            RECOGNIZE_DEPTH_TO_SPACE,
+        found(
             &rows,
             "input %x: f32[n,12,3,5] %y: f32[n,3,6,10] = DepthToSpace(%x) {blocksize=2} \"shuffle\" \
              output %y",
-            Feed { sizes: SIZES, ..PLAIN },
         );
         let columns = form(
             "[n,12,3,5]",
@@ -122,12 +124,10 @@ mod tests {
             "[-1,3,6,10]",
             "[n,3,6,10]",
         );
-        becomes(
-            RECOGNIZE_DEPTH_TO_SPACE,
+        found(
             &columns,
             "input %x: f32[n,12,3,5] \
              %y: f32[n,3,6,10] = DepthToSpace(%x) {mode=\"CRD\", blocksize=2} \"shuffle\" output %y",
-            Feed { sizes: SIZES, ..PLAIN },
         );
     }
 
@@ -138,12 +138,10 @@ mod tests {
     #[test]
     fn the_way_back_is_found() {
         let form = to_depth_form("[0,3,5,1,2,4]", "[n,2,2,3,3,5]");
-        becomes(
-            RECOGNIZE_DEPTH_TO_SPACE,
+        found(
             &form,
             "input %x: f32[n,3,6,10] %y: f32[n,12,3,5] = SpaceToDepth(%x) {blocksize=2} \"shuffle\" \
              output %y",
-            Feed { sizes: SIZES, ..PLAIN },
         );
     }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::sample::{self, kernel, value};
 use crate::container::CHUNK;
-use crate::{Certificate, Check, Header, Outcome, Plan, Role, StepKind, Storage, Weight};
+use crate::{Check, Header, Outcome, Plan, Role, StepKind, Storage, Weight};
 
 #[track_caller]
 fn check(plan: &Plan) -> Plan {
@@ -30,17 +30,8 @@ fn the_sample_comes_back() {
 fn an_empty_plan_comes_back() {
     let plan = sample::plan();
     let targets = plan.header.targets[..1].to_vec();
-    let empty = Plan {
-        header: Header { targets, ..Header::default() },
-        roles: vec![Role::Host],
-        program: Default::default(),
-        weights: Vec::new(),
-        graph: String::new(),
-        constants: Vec::new(),
-        evidence: Vec::new(),
-        certificate: Certificate::default(),
-        code: Vec::new(),
-    };
+    let empty =
+        Plan { header: Header { targets, ..Header::default() }, roles: vec![Role::Host], ..Plan::default() };
     assert_eq!(check(&empty), empty);
 }
 

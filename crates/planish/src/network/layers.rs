@@ -178,10 +178,7 @@ impl NetworkBuilder {
         bias: Option<Operand>,
         window: Window,
     ) -> Result<Wire, Error> {
-        let (n_axes, like) = (self.n_spatial(x)?, self.float_type(x));
-        let name = self.layer_name("Conv")?;
-        let weight = self.operand(weight.into(), &name, "weight", like)?;
-        let bias = self.optional(bias, &name, "bias", like)?;
+        let n_axes = self.n_spatial(x)?;
         let op = op::Conv {
             group: window.n_groups(),
             pads: window.pads_over(n_axes),
@@ -190,7 +187,22 @@ impl NetworkBuilder {
             dilations: window.dilations_over(n_axes),
             kernel_shape: Some(window.kernel().to_vec()).filter(|kernel| !kernel.is_empty()),
         };
-        self.one_named(&name, op.into(), &[Some(x), Some(weight), bias])
+        self.weighted(op, x, weight.into(), bias)
+    }
+
+    /// A layer with a weight and maybe a bias, called after its operator.
+    fn weighted(
+        &mut self,
+        op: impl Into<Op>,
+        x: Wire,
+        weight: Operand,
+        bias: Option<Operand>,
+    ) -> Result<Wire, Error> {
+        let (op, like) = (op.into(), self.float_type(x));
+        let name = self.layer_name(op.name())?;
+        let weight = self.operand(weight, &name, "weight", like)?;
+        let bias = self.optional(bias, &name, "bias", like)?;
+        self.one_named(&name, op, &[Some(x), Some(weight), bias])
     }
 
     /// A transposed convolution. Weights are `[channels, filters / groups, kernel...]`.
@@ -201,10 +213,7 @@ impl NetworkBuilder {
         bias: Option<Operand>,
         window: Window,
     ) -> Result<Wire, Error> {
-        let (n_axes, like) = (self.n_spatial(x)?, self.float_type(x));
-        let name = self.layer_name("ConvTranspose")?;
-        let weight = self.operand(weight.into(), &name, "weight", like)?;
-        let bias = self.optional(bias, &name, "bias", like)?;
+        let n_axes = self.n_spatial(x)?;
         let op = op::ConvTranspose {
             group: window.n_groups(),
             auto_pad: window.auto_pad(),
@@ -215,7 +224,7 @@ impl NetworkBuilder {
             output_shape: None,
             kernel_shape: Some(window.kernel().to_vec()).filter(|kernel| !kernel.is_empty()),
         };
-        self.one_named(&name, op.into(), &[Some(x), Some(weight), bias])
+        self.weighted(op, x, weight.into(), bias)
     }
 
     /// A linear layer over the last axis. Weights are `[outputs, inputs]`, as PyTorch has them.
