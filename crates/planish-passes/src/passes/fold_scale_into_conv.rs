@@ -196,11 +196,10 @@ mod tests {
 
     #[test]
     fn into_products() {
-        let before = "input %x: f32[2,3,2] const %w: f32[2,2] = [1, 2, 3, 4] const %k: f32[2] = [2, -4] \
-                      %c: f32[2,3,2] = MatMul(%x, %w) \"product\" %y: f32[2,3,2] = Mul(%c, %k) output %y";
         check_same(
             FoldScaleIntoConv,
-            before,
+            "input %x: f32[2,3,2] const %w: f32[2,2] = [1, 2, 3, 4] const %k: f32[2] = [2, -4] \
+                      %c: f32[2,3,2] = MatMul(%x, %w) \"product\" %y: f32[2,3,2] = Mul(%c, %k) output %y",
             expect![[r#"
                 input %x: f32[2,3,2]
                 const %w: f32[2,2] = [2, -8, 6, -16]
@@ -212,13 +211,12 @@ mod tests {
 
     #[test]
     fn through_a_transpose_and_a_bias_apart() {
-        let before = "input %x: f32[2,3,2] const %w: f32[2,2] = [1, 2, 3, 4] const %b: f32[2] = [2, -4] \
-                      const %k: f32[2,1] = [3, 0.5] const %l: f32[2,1] = [1, 2] %c: f32[2,3,2] = MatMul(%x, %w) \"product\" \
-                      %d: f32[2,3,2] = Add(%b, %c) \"bias\" %e: f32[2,2,3] = Transpose(%d) {perm=[0,2,1]} \"turn\" \
-                      %f: f32[2,2,3] = Mul(%e, %k) %y: f32[2,2,3] = Add(%f, %l) output %y";
         check_same(
             FoldScaleIntoConv,
-            before,
+            "input %x: f32[2,3,2] const %w: f32[2,2] = [1, 2, 3, 4] const %b: f32[2] = [2, -4] \
+                      const %k: f32[2,1] = [3, 0.5] const %l: f32[2,1] = [1, 2] %c: f32[2,3,2] = MatMul(%x, %w) \"product\" \
+                      %d: f32[2,3,2] = Add(%b, %c) \"bias\" %e: f32[2,2,3] = Transpose(%d) {perm=[0,2,1]} \"turn\" \
+                      %f: f32[2,2,3] = Mul(%e, %k) %y: f32[2,2,3] = Add(%f, %l) output %y",
             expect![[r#"
             input %x: f32[2,3,2]
             const %w: f32[2,2] = [3, 1, 9, 2]

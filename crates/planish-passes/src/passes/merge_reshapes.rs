@@ -34,12 +34,11 @@ mod tests {
 
     #[test]
     fn a_chain_becomes_one() {
-        let before = "input %x: f32[n,6,1] const %a: i64[1] = [2] const %s: i64[3] = [0, 2, 3] const %b: i64[1] = [0] \
-             %p: f32[n,6] = Squeeze(%x, %a) \"p\" %q: f32[n,2,3] = Reshape(%p, %s) \"q\" \
-             %r: f32[1,n,2,3] = Unsqueeze(%q, %b) \"r\" %y: f32[1,6*n] = Flatten(%r) \"y\" output %y";
         check_same(
             MergeReshapes,
-            before,
+            "input %x: f32[n,6,1] const %a: i64[1] = [2] const %s: i64[3] = [0, 2, 3] const %b: i64[1] = [0] \
+             %p: f32[n,6] = Squeeze(%x, %a) \"p\" %q: f32[n,2,3] = Reshape(%p, %s) \"q\" \
+             %r: f32[1,n,2,3] = Unsqueeze(%q, %b) \"r\" %y: f32[1,6*n] = Flatten(%r) \"y\" output %y",
             expect![[r#"
             input %x: f32[n,6,1]
             const %y.shape: i64[2] = [1, -1]

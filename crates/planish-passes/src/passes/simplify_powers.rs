@@ -53,11 +53,10 @@ mod tests {
 
     #[test]
     fn squares_and_reciprocals() {
-        let before = "input %x: f32[n] const %two: f32[] = 2 const %m: f32[1] = [-1] %a: f32[n] = Pow(%x, %two) \"a\" \
-             %y: f32[n] = Pow(%a, %m) \"y\" output %y";
         check_same(
             SimplifyPowers,
-            before,
+            "input %x: f32[n] const %two: f32[] = 2 const %m: f32[1] = [-1] %a: f32[n] = Pow(%x, %two) \"a\" \
+             %y: f32[n] = Pow(%a, %m) \"y\" output %y",
             expect![[r#"
             input %x: f32[n]
             %a: f32[n] = Mul(%x, %x) "a"

@@ -73,12 +73,11 @@ mod tests {
 
     #[test]
     fn all_spellings_become_one() {
-        let before = "input %x: f32[n,2,3,4] const %a: i64[2] = [-1, 2] %p: f32[n,2,1,1] = ReduceMean(%x, %a) \"p\" \
-             %q: f32[n,2] = ReduceMean(%x, %a) {keepdims=false} \"q\" \
-             %r: f32[n,2,1,1] = AveragePool(%x) {kernel_shape=[3,4]} \"r\" output %p, %q, %r";
         check_same(
             SpellGlobalPools,
-            before,
+            "input %x: f32[n,2,3,4] const %a: i64[2] = [-1, 2] %p: f32[n,2,1,1] = ReduceMean(%x, %a) \"p\" \
+             %q: f32[n,2] = ReduceMean(%x, %a) {keepdims=false} \"q\" \
+             %r: f32[n,2,1,1] = AveragePool(%x) {kernel_shape=[3,4]} \"r\" output %p, %q, %r",
             expect![[r#"
             input %x: f32[n,2,3,4]
             const %q.axes: i64[2] = [2, 3]

@@ -148,11 +148,10 @@ mod tests {
 
     #[test]
     fn differences_and_exact_quotients() {
-        let before = "input %x: f32[n] const %a: f32[1] = [3] const %b: f32[1] = [-0.25] %p: f32[n] = Sub(%x, %a) \"p\" \
-             %q: f32[n] = Div(%p, %b) \"q\" %r: f32[n] = Sum(%q, %x) \"r\" output %r";
         check_same(
             Canonicalize,
-            before,
+            "input %x: f32[n] const %a: f32[1] = [3] const %b: f32[1] = [-0.25] %p: f32[n] = Sub(%x, %a) \"p\" \
+             %q: f32[n] = Div(%p, %b) \"q\" %r: f32[n] = Sum(%q, %x) \"r\" output %r",
             expect![[r#"
             input %x: f32[n]
             const %a: f32[] = -3
@@ -167,12 +166,11 @@ mod tests {
 
     #[test]
     fn filled_constants_become_scalars_and_expand_goes() {
-        let before = "input %x: f32[n,2] const %a: f32[1,1] = [3] const %z: f32[] = 1 input %m: bool[n,1] \
-             const %s: i64[2] = [1, 2] %w: bool[n,2] = Expand(%m, %s) \"w\" \
-             %p: f32[n,2] = Mul(%a, %x) \"p\" %q: f32[n,2] = Where(%w, %p, %z) \"q\" output %q";
         check_same(
             Canonicalize,
-            before,
+            "input %x: f32[n,2] const %a: f32[1,1] = [3] const %z: f32[] = 1 input %m: bool[n,1] \
+             const %s: i64[2] = [1, 2] %w: bool[n,2] = Expand(%m, %s) \"w\" \
+             %p: f32[n,2] = Mul(%a, %x) \"p\" %q: f32[n,2] = Where(%w, %p, %z) \"q\" output %q",
             expect![[r#"
             input %x: f32[n,2]
             input %m: bool[n,1]

@@ -122,12 +122,11 @@ mod tests {
 
     #[test]
     fn a_chain_becomes_one() {
-        let before = "input %x: f32[n] const %a: f32[] = -1 const %b: f32[] = 1.5 const %c: f32[] = 6 \
-             %p: f32[n] = Relu(%x) \"p\" %q: f32[n] = Relu(%p) \"q\" %r: f32[n] = Clip(%q, %a, %c) \"r\" \
-             %s: f32[n] = Clip(%r, %a, %b) \"s\" %y: f32[n] = Relu(%s) \"y\" output %y";
         check_same(
             Canonicalize,
-            before,
+            "input %x: f32[n] const %a: f32[] = -1 const %b: f32[] = 1.5 const %c: f32[] = 6 \
+             %p: f32[n] = Relu(%x) \"p\" %q: f32[n] = Relu(%p) \"q\" %r: f32[n] = Clip(%q, %a, %c) \"r\" \
+             %s: f32[n] = Clip(%r, %a, %b) \"s\" %y: f32[n] = Relu(%s) \"y\" output %y",
             expect![[r#"
             input %x: f32[n]
             const %y.min: f32[] = 0
@@ -140,11 +139,10 @@ mod tests {
 
     #[test]
     fn extremes_become_clamps() {
-        let before = "input %x: f32[n] const %a: f32[] = -1 const %z: f32[] = 0 const %b: f32[] = 1.5 \
-             %p: f32[n] = Max(%x, %z) \"p\" %q: f32[n] = Max(%a, %x) %r: f32[n] = Min(%q, %b) \"r\" output %p, %r";
         check_same(
             Canonicalize,
-            before,
+            "input %x: f32[n] const %a: f32[] = -1 const %z: f32[] = 0 const %b: f32[] = 1.5 \
+             %p: f32[n] = Max(%x, %z) \"p\" %q: f32[n] = Max(%a, %x) %r: f32[n] = Min(%q, %b) \"r\" output %p, %r",
             expect![[r#"
             input %x: f32[n]
             const %r.min: f32[] = -1

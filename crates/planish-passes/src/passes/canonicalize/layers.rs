@@ -107,12 +107,11 @@ mod tests {
 
     #[test]
     fn factors_and_transposition_go_into_constants() {
-        let before = "input %x: f32[n,2] const %w: f32[3,2] = [1, 2, 3, 4, 5, 6] const %b: f32[3] = [1, 2, 3] \
-             %y: f32[n,3] = Gemm(%x, %w, %b) {alpha=0.5, beta=2, trans_b=true} \"fc\" \
-             %z: f32[n,3] = Gemm(%x, %w) {beta=3, trans_b=true} \"product\" output %y, %z";
         check_same(
             Canonicalize,
-            before,
+            "input %x: f32[n,2] const %w: f32[3,2] = [1, 2, 3, 4, 5, 6] const %b: f32[3] = [1, 2, 3] \
+             %y: f32[n,3] = Gemm(%x, %w, %b) {alpha=0.5, beta=2, trans_b=true} \"fc\" \
+             %z: f32[n,3] = Gemm(%x, %w) {beta=3, trans_b=true} \"product\" output %y, %z",
             expect![[r#"
             input %x: f32[n,2]
             const %w: f32[2,3] = [0.5, 1.5, 2.5, 1, 2, 3]
@@ -127,11 +126,10 @@ mod tests {
 
     #[test]
     fn product_and_bias_are_a_gemm() {
-        let before = "input %x: f32[n,2] const %w: f32[2,3] = [1, 2, 3, 4, 5, 6] const %b: f32[1,3] = [1, 2, 3] \
-             %p: f32[n,3] = MatMul(%x, %w) \"fc\" %y: f32[n,3] = Add(%b, %p) \"sum\" output %y";
         check_same(
             Canonicalize,
-            before,
+            "input %x: f32[n,2] const %w: f32[2,3] = [1, 2, 3, 4, 5, 6] const %b: f32[1,3] = [1, 2, 3] \
+             %p: f32[n,3] = MatMul(%x, %w) \"fc\" %y: f32[n,3] = Add(%b, %p) \"sum\" output %y",
             expect![[r#"
             input %x: f32[n,2]
             const %w: f32[2,3] = [1, 2, 3, 4, 5, 6]
