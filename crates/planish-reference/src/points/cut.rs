@@ -71,7 +71,9 @@ impl Cut {
     /// Like `restrict`, for a vector of one element for each channel, which may be absent.
     pub(super) fn restrict_vector(self, cx: &Evaluation<'_>, idx: usize, of: &Channels) -> Option<Cut> {
         match cx.optional_tensor(idx).ok()? {
-            Some(tensor) if tensor.shape() == [of.n] => self.restrict(cx, idx, &[of.taken.clone()]),
+            Some(tensor) if tensor.shape() == [of.n] => {
+                self.restrict(cx, idx, std::slice::from_ref(&of.taken))
+            }
             Some(_) => None,
             None => Some(self),
         }
