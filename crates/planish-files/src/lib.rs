@@ -7,10 +7,12 @@
 //! - [`Lock`]: one process at a time changes a file.
 //! - [`user_cache`], [`private_folder`], [`distrust`]: folders of the user's own, and whether somebody else could have
 //!   changed what lies in them.
+//! - [`text`]: small text files of tab-separated fields, with bounds and errors that name the line.
 
 mod folder;
 mod lock;
 mod open;
+pub mod text;
 mod unfinished;
 mod write;
 

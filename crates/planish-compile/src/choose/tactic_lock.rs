@@ -134,7 +134,7 @@ impl TacticLock {
 
     pub fn from_text(text: &str) -> Result<TacticLock, BuildError> {
         let mut lock = TacticLock::default();
-        for (number, line) in FORMAT.lines(text)? {
+        for (number, line) in text_file::lines(FORMAT, text)? {
             let fields: Option<Vec<String>> = line.split('\t').map(unescape).collect();
             let few = || bad_line(number, "four fields or more, separated by tabs, belong here");
             let fields = fields.ok_or_else(few)?;

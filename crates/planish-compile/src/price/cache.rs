@@ -169,7 +169,7 @@ impl TimingCache {
     /// Reads the text of a file.
     pub fn from_text(text: &str) -> Result<TimingCache, BuildError> {
         let mut cache = TimingCache::default();
-        for (number, line) in FORMAT.lines(text)? {
+        for (number, line) in text_file::lines(FORMAT, text)? {
             let (key, entry) = read_line(line).map_err(|what| bad_line(number, what))?;
             // A file that was joined by hand may hold an entry twice.
             let kept = cache.get(&key).map_or(entry, |own| own.better(entry));
