@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-ir", &["planish-op", "planish-reference", "planish-tensor"]),
     ("planish-passes", &["planish-ir", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-import", &["planish-files", "planish-ir", "planish-onnx", "planish-op", "planish-tensor"]),
+    ("planish-quantize", &["planish-files", "planish-ir", "planish-op", "planish-tensor"]),
     ("planish-kernel", &["planish-op", "planish-tensor"]),
     ("planish-testing", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
     ("planish-cpu", &["planish-kernel", "planish-op", "planish-reference", "planish-tensor"]),
@@ -53,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planish-onnx",
             "planish-op",
             "planish-plan",
+            "planish-quantize",
             "planish-runtime",
             "planish-tensor",
         ],
@@ -161,8 +163,14 @@ fn crates_depend_along_the_arrows_only() {
 /// is such a process.
 #[test]
 fn running_plans_links_no_compiler() {
-    const COMPILER: [&str; 5] =
-        ["planish-compile", "planish-import", "planish-ir", "planish-onnx", "planish-passes"];
+    const COMPILER: [&str; 6] = [
+        "planish-compile",
+        "planish-import",
+        "planish-ir",
+        "planish-onnx",
+        "planish-passes",
+        "planish-quantize",
+    ];
     let all = dependencies();
     for root in ["planish", "planish-runtime", "planish-cpu", "planish-cuda"] {
         let mut open = vec![root.to_string()];

@@ -1,8 +1,12 @@
 //! The command line's words.
 
+mod calibrate;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+pub(crate) use calibrate::{Calibrate, Pixels};
 
 #[derive(Parser, Debug)]
 #[command(
@@ -34,6 +38,8 @@ pub(crate) enum Command {
     Build(Build),
     /// Run a model once and show or save its outputs
     Run(Run),
+    /// Find the ranges of a model's activations on real data, for quantizing them
+    Calibrate(Calibrate),
     /// Time a model: latency, throughput, memory
     Bench(Bench),
     /// Time every layer of a model
@@ -70,6 +76,7 @@ impl Command {
             Command::Inspect(args) => &args.json,
             Command::Build(args) => &args.json,
             Command::Run(args) => &args.json,
+            Command::Calibrate(args) => &args.json,
             Command::Bench(args) => &args.json,
             Command::Profile(args) => &args.json,
             Command::Timing(Timing::Show(args)) => &args.json,
@@ -88,6 +95,7 @@ impl Command {
             Command::Inspect(args) => Some(&args.model),
             Command::Build(args) => Some(&args.model),
             Command::Run(args) => Some(&args.model),
+            Command::Calibrate(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),
             Command::Profile(args) => Some(&args.model),
             _ => None,

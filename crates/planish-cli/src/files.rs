@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Tactics,
     Timings,
     Stage,
+    Calibration,
+    TensorRtCache,
 }
 
 impl Kind {
@@ -28,6 +30,8 @@ impl Kind {
             Kind::Tactics => "a tactic lock",
             Kind::Timings => "a timing cache",
             Kind::Stage => "a stage of a build",
+            Kind::Calibration => "a calibration",
+            Kind::TensorRtCache => "a calibration cache of TensorRT",
         }
     }
 
@@ -40,6 +44,8 @@ impl Kind {
             Kind::Json => first.trim_ascii_start().starts_with(b"{"),
             Kind::Tactics => first.starts_with(b"planish tactics "),
             Kind::Timings => first.starts_with(b"planish timings "),
+            Kind::Calibration => first.starts_with(b"planish calibration "),
+            Kind::TensorRtCache => first.starts_with(b"TRT-"),
             Kind::Stage => planish::Stage::ALL
                 .iter()
                 .any(|stage| first.starts_with(format!("{}: ", stage.name()).as_bytes())),
@@ -80,12 +86,14 @@ mod tests {
 
     #[test]
     fn kinds_are_told_by_how_they_begin() {
-        let beginnings: [(Kind, &[u8]); 6] = [
+        let beginnings: [(Kind, &[u8]); 8] = [
             (Kind::Onnx, b"\x08\x0a\x12\x04test"),
             (Kind::Npz, b"PK\x03\x04"),
             (Kind::Json, b"\n {\"a\": 1}"),
             (Kind::Tactics, b"planish tactics 1\n"),
             (Kind::Timings, b"planish timings 1\n"),
+            (Kind::Calibration, b"planish calibration 1\n"),
+            (Kind::TensorRtCache, b"TRT-8600-EntropyCalibration2\n"),
             (Kind::Stage, b"priced: 3 of 4 steps on offer\n"),
         ];
         for (kind, _) in beginnings {

@@ -31,6 +31,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * scale).map_err(|_| format!("`{text}` is not a duration"))
 }
 
+/// Reads `224` or `256x192`: height and width.
+pub(crate) fn crop(text: &str) -> Result<(u32, u32), String> {
+    let (height, width) = text.split_once('x').unwrap_or((text, text));
+    let side = |text: &str| text.parse::<u32>().ok().filter(|&side| side > 0);
+    side(height).zip(side(width)).ok_or_else(|| format!("`{text}` is not a size; give 224 or 256x192"))
+}
+
 /// Reads a precision.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     Precision::named(text).ok_or_else(|| match text {

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod build;
+mod calibrate;
 mod demo;
 mod doctor;
 mod ending;
@@ -67,6 +68,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Inspect(args) => inspect::command(&args, out),
         Command::Build(args) => build::command(&args, out),
         Command::Run(args) => run::command(&args, out),
+        Command::Calibrate(args) => calibrate::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
         Command::Timing(args) => timing::command(&args, out),

@@ -105,6 +105,16 @@ pub fn build(
     Err(BuildError::new(BuildErrorKind::CheckFailed, message))
 }
 
+/// The graph that a build would lower: after its passes, at its fixed sizes and in its precision.
+pub fn optimized(
+    graph: &Graph,
+    backends: &[Arc<dyn Backend>],
+    options: &BuildOptions,
+) -> Result<Graph, BuildError> {
+    let _mode = DefaultFloatMode::enter();
+    Ok(optimize(graph, Backends::new(backends)?, options)?.graph)
+}
+
 /// A graph after its passes.
 struct Optimized {
     /// As it was given, at its fixed sizes and in types that backends compute in.

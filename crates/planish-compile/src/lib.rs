@@ -40,7 +40,7 @@ mod stages;
 mod stopped;
 mod text_file;
 
-pub use build::{Built, build, build_until};
+pub use build::{Built, build, build_until, optimized};
 pub use choose::Chosen;
 pub use choose::tactic_lock::TacticLock;
 pub use default_sizes::default_sizes;

@@ -1,5 +1,5 @@
 //! What goes into runs and comes out of them: numpy's files, images, random numbers, and all of these as the inputs of
-//! a model, each checked against its type.
+//! a model, each checked against its type; samples for calibration from folders and files.
 
 mod first_error;
 #[cfg(feature = "build")]
@@ -7,7 +7,11 @@ mod inputs;
 pub mod npy;
 pub mod picture;
 mod random;
+#[cfg(feature = "build")]
+mod samples;
 
 #[cfg(feature = "build")]
 pub use inputs::{Inputs, Sources};
 pub use random::Random;
+#[cfg(feature = "build")]
+pub use samples::{ChannelOrder, PixelLayout, Preprocess, Samples};

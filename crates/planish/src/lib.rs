@@ -180,6 +180,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Calibration
+//!
+//! A [`CalibrationBuilder`] runs a model over samples and finds the ranges of its activations; the [`Calibration`] is a
+//! text file that can be read, edited and shared between devices. Samples come from any iterator, or with the feature
+//! `io` from images, arrays, TIFF stacks and tables ([`io::Samples`]).
+//!
 //! # Errors
 //!
 //! There is one error, [`Error`]: a message that says what went wrong, where, and what to try, and an [`ErrorKind`] to
@@ -211,6 +217,8 @@
 
 #[cfg(feature = "build")]
 mod builder;
+#[cfg(feature = "build")]
+mod calibration;
 mod device;
 mod engine;
 #[cfg(feature = "build")]
@@ -235,6 +243,8 @@ mod summary;
 
 #[cfg(feature = "build")]
 pub use builder::Builder;
+#[cfg(feature = "build")]
+pub use calibration::{Calibration, CalibrationBuilder, Sample};
 pub use device::{Device, tactic_sources};
 pub use engine::Engine;
 #[cfg(feature = "build")]
@@ -257,6 +267,9 @@ pub use planish_plan::{
     Certificate, CertificateState, Check, MAX_SIGNATURE_FILE, Outcome, PrivateKey, Profile, PublicKey,
     Signature, SignatureError, SymbolRange,
 };
+#[cfg(feature = "build")]
+#[doc(inline)]
+pub use planish_quantize::{CalibrationError, Calibrator, DEFAULT_PERCENTILE, Range};
 #[doc(inline)]
 pub use planish_runtime::{
     Bindings, Buffer, CodeFrom, Context, ContextMemory, ContextOptions, ContextPool, DEFAULT_STREAMS,

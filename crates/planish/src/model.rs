@@ -54,6 +54,11 @@ impl Model {
         Ok(Model::from(network.finish()?))
     }
 
+    /// Tells the model from others: a hash of its file and of the weights beside it, or of its graph.
+    pub fn hash(&self) -> [u8; 32] {
+        self.source
+    }
+
     /// What the model computes.
     pub fn graph(&self) -> &Graph {
         &self.graph

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cache;
+mod calibrate;
 mod declared;
 mod files;
 mod inspect;

@@ -11,13 +11,13 @@ use crate::{Error, ErrorKind};
 
 /// Which axes hold what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Layout {
-    is_batched: bool,
+pub(crate) struct Layout {
+    pub(crate) is_batched: bool,
     /// Channels before rows and columns.
-    channels_first: bool,
-    n_channels: usize,
-    height: Option<usize>,
-    width: Option<usize>,
+    pub(crate) channels_first: bool,
+    pub(crate) n_channels: usize,
+    pub(crate) height: Option<usize>,
+    pub(crate) width: Option<usize>,
 }
 
 /// Whether the file's name is that of an image.
@@ -26,21 +26,27 @@ pub fn is_image(path: &Path) -> bool {
     ["png", "jpg", "jpeg", "bmp"].contains(&extension.as_str())
 }
 
-/// The image as a tensor for an input of this type, and what was done to it in words.
-pub fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, String), Error> {
-    let Some(layout) = layout(ty) else {
-        return wrong(format!(
-            "input `{name}` of type {ty} does not take an image: that needs [1,C,H,W] or [1,H,W,C] (or no 1) \
-             with 1, 3 or 4 channels"
-        ));
-    };
-    let decoded = planish_files::open(path)
+/// The image in a file.
+pub(crate) fn decode(path: &Path) -> Result<image::DynamicImage, Error> {
+    planish_files::open(path)
         .and_then(|file| image::ImageReader::new(BufReader::new(file)).with_guessed_format())
         .map_err(|error| Error::io("read", path, &error))?
         .decode()
         .map_err(|error| {
             Error::new(ErrorKind::BadFile, format!("{} is not a usable image: {error}", path.display()))
-        })?;
+        })
+}
+
+/// The image as a tensor for an input of this type, and what was done to it in words.
+pub fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, String), Error> {
+    let is_single = |layout: &Layout| !layout.is_batched || batch(ty).is_none_or(|batch| batch == 1);
+    let Some(layout) = layout(ty).filter(is_single) else {
+        return wrong(format!(
+            "input `{name}` of type {ty} does not take an image: that needs [1,C,H,W] or [1,H,W,C] (or no 1) \
+             with 1, 3 or 4 channels"
+        ));
+    };
+    let decoded = decode(path)?;
     let (from_width, from_height) = (decoded.width(), decoded.height());
     let side = |wanted: Option<usize>, own| match wanted.map_or(Ok(own), u32::try_from) {
         Ok(side) => Ok(side),
@@ -85,12 +91,16 @@ fn wrong<T>(message: String) -> Result<T, Error> {
     Err(Error::new(ErrorKind::WrongType, message))
 }
 
-fn layout(ty: &TensorType) -> Option<Layout> {
+/// The fixed size of the first axis.
+fn batch(ty: &TensorType) -> Option<i64> {
+    ty.shape.as_ref()?.dims().first()?.as_const()
+}
+
+/// The axes of an image input; `None` for one that takes no image.
+pub(crate) fn layout(ty: &TensorType) -> Option<Layout> {
     let dims = ty.shape.as_ref()?.dims();
     let (is_batched, dims) = match dims {
-        [batch, rest @ ..] if rest.len() == 3 && batch.as_const().is_none_or(|batch| batch == 1) => {
-            (true, rest)
-        }
+        [_, rest @ ..] if rest.len() == 3 => (true, rest),
         dims => (false, dims),
     };
     let [a, b, c] = dims else { return None };
@@ -128,7 +138,7 @@ mod tests {
         assert_eq!(guess("[1,h,w,4]"), Some((true, false, 4)));
         assert_eq!(guess("[1,28,28]"), Some((false, true, 1)));
         assert_eq!(guess("[28,28,1]"), Some((false, false, 1)));
-        assert_eq!(guess("[2,3,224,224]"), None);
+        assert_eq!(guess("[2,3,224,224]"), Some((true, true, 3)));
         assert_eq!(guess("[1,8,224,224]"), None);
         assert_eq!(guess("[224,224]"), None);
     }
@@ -157,6 +167,7 @@ mod tests {
         assert!(note.contains("2x1 resized to 6x5 (bilinear)"), "{note}");
         assert!(load(&path, "x", &ty(DType::I8, "[1,3,1,2]")).is_err());
         assert!(load(&path, "x", &ty(DType::F32, "[5]")).is_err());
+        assert!(load(&path, "x", &ty(DType::F32, "[2,3,1,2]")).is_err());
         std::fs::write(&path, b"no image").unwrap();
         assert!(load(&path, "x", &ty(DType::F32, "[b,3,h,w]")).is_err());
         std::fs::remove_file(path).unwrap();

@@ -1,0 +1,119 @@
+//! `planish calibrate`: the ranges of a model's activations on real data.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use planish::io::{ChannelOrder, Preprocess, Samples};
+use planish::{Calibration, CalibrationBuilder, Calibrator, Model};
+use serde_json::{Value, json};
+
+use crate::args::{Calibrate, Pixels};
+use crate::ending::Answer;
+use crate::{files, load, print, progress, say_note};
+
+pub(crate) fn command(args: &Calibrate, out: &mut dyn Write) -> Result<Answer> {
+    let calibrator = calibrator(args)?;
+    let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("calib"));
+    let given: Vec<&Path> = [Some(&args.model), args.data.as_ref(), args.from.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+        .collect();
+    files::check_target(&path, files::Kind::Calibration, &given)?;
+    if let Some(cache) = &args.tensorrt {
+        ensure!(*cache != path, "-o and --tensorrt name one file; give each its own");
+        files::check_target(cache, files::Kind::TensorRtCache, &given)?;
+    }
+    let model = Model::open(&args.model)?;
+    let calibration = match (&args.from, &args.data) {
+        (Some(from), _) => taken_over(from, &model)?,
+        (None, Some(data)) => calibrate(args, calibrator, model, data)?,
+        (None, None) => bail!("nothing to calibrate with; give --data or --from"),
+    };
+    calibration.save(&path)?;
+    if let Some(cache) = &args.tensorrt {
+        calibration.save_tensorrt(cache)?;
+    }
+    if !args.json.replaces_tables() {
+        let n_samples = match calibration.n_samples() {
+            0 => String::new(),
+            n => format!(", {} samples", print::count(n)),
+        };
+        let n_tensors = print::count(calibration.ranges().len() as u64);
+        let by = calibration.calibrator();
+        writeln!(out, "calibration  {} ({n_tensors} tensors, {by}{n_samples})", path.display())?;
+        if let Some(cache) = &args.tensorrt {
+            writeln!(out, "tensorrt     {}", cache.display())?;
+        }
+    }
+    print::json(out, &args.json, &report(&calibration, &path))?;
+    Ok(Answer::Yes)
+}
+
+/// The calibrator with its argument.
+fn calibrator(args: &Calibrate) -> Result<Calibrator> {
+    let Some(percent) = args.percentile else { return Ok(args.calibrator) };
+    let is_percentile = matches!(args.calibrator, Calibrator::Percentile(_));
+    ensure!(is_percentile, "--percentile is for --calibrator percentile, {} has none", args.calibrator);
+    Ok(Calibrator::percentile(percent)?)
+}
+
+/// Runs the samples.
+fn calibrate(args: &Calibrate, calibrator: Calibrator, model: Model, data: &Path) -> Result<Calibration> {
+    load::check_device(args.device)?;
+    let samples = Samples::open(data, model.graph(), args.samples, &preprocess(&args.pixels))?;
+    samples.notes().iter().for_each(|note| say_note(note));
+    let mut builder = CalibrationBuilder::from_model(model).device(args.device).calibrator(calibrator);
+    if let Some(threads) = args.threads {
+        builder = builder.threads(threads);
+    }
+    if let Some(bar) = progress::bar() {
+        builder = builder.progress(bar);
+    }
+    let calibration = builder.run(samples)?;
+    progress::clear();
+    calibration.notes().iter().for_each(|note| say_note(note));
+    Ok(calibration)
+}
+
+/// A calibration from a file, as one of this model: the names that it has not are told.
+fn taken_over(from: &Path, model: &Model) -> Result<Calibration> {
+    let calibration = Calibration::open(from)?;
+    calibration.check_model(model)?;
+    let unknown: Vec<&str> = calibration
+        .ranges()
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| model.graph().find(name).is_none())
+        .collect();
+    if let Some(first) = unknown.first() {
+        let (n, of) = (unknown.len(), calibration.ranges().len());
+        say_note(&format!("{n} of {of} tensors are not in the model, as `{first}`"));
+    }
+    Ok(calibration.bound_to(model))
+}
+
+fn preprocess(pixels: &Pixels) -> Preprocess {
+    let list = |numbers: &[f32]| (!numbers.is_empty()).then(|| numbers.to_vec());
+    Preprocess {
+        resize: pixels.resize,
+        crop: pixels.crop,
+        scale: pixels.scale,
+        mean: list(&pixels.mean),
+        std: list(&pixels.std),
+        order: if pixels.bgr { ChannelOrder::Bgr } else { ChannelOrder::Rgb },
+        layout: pixels.layout.map(Into::into),
+    }
+}
+
+fn report(calibration: &Calibration, path: &Path) -> Value {
+    let tensor = |(name, range): &(String, planish::Range)| json!({ "name": name, "min": range.min, "max": range.max, "threshold": range.threshold });
+    json!({
+        "output": path,
+        "calibrator": calibration.calibrator(),
+        "samples": calibration.n_samples(),
+        "notes": calibration.notes(),
+        "tensors": calibration.ranges().iter().map(tensor).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,294 @@
+//! Calibration: a model run over samples, and the ranges that its activations take.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use planish_compile::{BuildOptions, Progress, optimized};
+use planish_ir::Graph;
+use planish_op::Value;
+use planish_quantize::{CalibrationError, CalibrationErrorKind, Calibrator, Collector, Range, observable};
+use planish_runtime::Context;
+use planish_tensor::{DType, Tensor};
+
+use crate::model::Model;
+use crate::shapes::{self, Sizes};
+use crate::{Builder, Device, Engine, Error, ErrorKind};
+
+/// The inputs of one run, by name.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Sample {
+    /// A tensor for every input of the model.
+    pub inputs: Vec<(String, Tensor)>,
+    /// How many samples the run counts for: the batch.
+    pub count: usize,
+}
+
+impl Sample {
+    /// The inputs of a run that counts for `count` samples.
+    pub fn new(inputs: Vec<(String, Tensor)>, count: usize) -> Sample {
+        Sample { inputs, count }
+    }
+}
+
+/// A calibration to be: a model, and how its thresholds are found.
+///
+/// The model is optimized as for a build, and run as a plan that gives all activations which could be quantized as
+/// outputs. Those in bodies of control flow are not seen.
+///
+/// ```
+/// use planish::{CalibrationBuilder, Calibrator, DType, Model, NetworkBuilder, Sample, Tensor};
+///
+/// let mut net = NetworkBuilder::new("scale");
+/// let x = net.input("x", DType::F32, "batch,4")?;
+/// let y = net.mul(x, 3.0)?;
+/// net.output("y", y)?;
+///
+/// let samples = (1..=20).map(|n| {
+///     let x = Tensor::new(&[1, 4], vec![0.1 * n as f32; 4])?;
+///     Ok(Sample::new(vec![("x".to_string(), x)], 1))
+/// });
+/// let model = Model::from_network(net)?;                               // or CalibrationBuilder::new("model.onnx")
+/// let calibration = CalibrationBuilder::from_model(model).calibrator(Calibrator::MinMax).run(samples)?;
+/// assert_eq!(calibration.get("y").unwrap().threshold, 6.0);
+/// # let path = std::env::temp_dir().join(format!("planish-doc-{}.calib", std::process::id()));
+/// calibration.save(&path)?;
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct CalibrationBuilder {
+    model: Model,
+    device: Device,
+    calibrator: Calibrator,
+    options: BuildOptions,
+}
+
+impl CalibrationBuilder {
+    /// A calibration of the model in this ONNX file.
+    pub fn new(path: impl AsRef<Path>) -> Result<CalibrationBuilder, Error> {
+        Ok(CalibrationBuilder::from_model(Model::open(path)?))
+    }
+
+    /// A calibration of a model that was read before.
+    pub fn from_model(model: Model) -> CalibrationBuilder {
+        let options = BuildOptions {
+            // Kernels are not worth measuring for some hundred runs, and the plan is thrown away after them.
+            tune_level: 0,
+            verify: false,
+            ..BuildOptions::default()
+        };
+        CalibrationBuilder { model, device: Device::Auto, calibrator: Calibrator::default(), options }
+    }
+
+    /// Where the model runs; ranges are the same but for rounding.
+    pub fn device(mut self, device: Device) -> CalibrationBuilder {
+        self.device = device;
+        self
+    }
+
+    /// How thresholds are found.
+    pub fn calibrator(mut self, calibrator: Calibrator) -> CalibrationBuilder {
+        self.calibrator = calibrator;
+        self
+    }
+
+    /// CPU threads to run with.
+    pub fn threads(mut self, threads: usize) -> CalibrationBuilder {
+        self.options.threads = threads.max(1);
+        self
+    }
+
+    /// Told how many of the samples are done; 0 of them where nobody knows how many there are.
+    pub fn progress(mut self, progress: Progress) -> CalibrationBuilder {
+        self.options.progress = Some(progress);
+        self
+    }
+
+    /// The graph that is calibrated.
+    pub fn graph(&self) -> &Graph {
+        self.model.graph()
+    }
+
+    /// Runs all samples and finds the thresholds.
+    pub fn run<S>(self, samples: S) -> Result<Calibration, Error>
+    where
+        S: IntoIterator<Item = Result<Sample, Error>>,
+    {
+        let (name, hash) = (self.model.graph().name.clone(), self.model.hash());
+        let progress = self.options.progress.clone();
+        let calibrator = self.calibrator;
+        let mut samples = samples.into_iter();
+        let n_samples = samples.size_hint().1.unwrap_or(0);
+        let mut collector = Collector::new(calibrator);
+        if let Some(first) = samples.next().transpose()? {
+            let mut watched = Watched::build(self, &first)?;
+            watched.run(&first, &mut collector)?;
+            for sample in samples {
+                if let Some(progress) = &progress {
+                    progress("calibrate", collector.n_samples(), n_samples.max(collector.n_samples()));
+                }
+                watched.run(&sample?, &mut collector)?;
+            }
+        }
+        let collected = collector.finish(&name, Some(hash)).map_err(of_calibration)?;
+        let notes = collected.notes();
+        Ok(Calibration { inner: collected.calibration, notes })
+    }
+}
+
+/// A plan of the model that gives its activations as outputs.
+struct Watched {
+    context: Context,
+    inputs: Vec<String>,
+    /// The inputs that are observed.
+    observed_inputs: BTreeSet<String>,
+    /// The name of each output that is observed.
+    outputs: Vec<Option<String>>,
+}
+
+impl Watched {
+    fn build(builder: CalibrationBuilder, first: &Sample) -> Result<Watched, Error> {
+        let CalibrationBuilder { mut model, device, mut options, .. } = builder;
+        let mut sizes = Sizes::new();
+        let mut apart = BTreeSet::new();
+        for (name, tensor) in &first.inputs {
+            let ports = shapes::tensor_inputs(model.graph());
+            let port = ports.iter().find(|(value, _)| *value.name == **name);
+            let Some((_, ty)) = port else { return Err(unknown_input(name)) };
+            apart.extend(shapes::bind("the first sample", name, ty, tensor.shape(), &mut sizes)?);
+        }
+        model = model.untie(&apart)?;
+        // Sizes of symbols that were taken apart are chosen anew.
+        options.tune_at = sizes.into_iter().filter(|(symbol, _)| !apart.contains(symbol)).collect();
+        let mut graph = optimized(model.graph(), &device.backends()?, &options)?;
+        let name_of = |graph: &Graph, id| graph.value(id).name.to_string();
+        let inputs: Vec<String> = graph.inputs().iter().map(|&id| name_of(&graph, id)).collect();
+        let (mut observed_inputs, mut observed) = (BTreeSet::new(), BTreeSet::new());
+        let mut outputs = Vec::new();
+        for id in observable(&graph) {
+            if graph.inputs().contains(&id) {
+                observed_inputs.insert(name_of(&graph, id));
+            } else {
+                observed.insert(id);
+                outputs.push(id);
+            }
+        }
+        outputs.extend(graph.outputs().iter().filter(|id| !observed.contains(id)));
+        let names = outputs.iter().map(|id| observed.contains(id).then(|| name_of(&graph, *id))).collect();
+        graph.set_outputs(outputs);
+        let threads = options.threads;
+        let mut builder = Builder::from_graph(graph).device(device);
+        *builder.options_mut() = options;
+        let engine = Engine::new(builder.build()?, device)?;
+        let context = engine.context_with(planish_runtime::ContextOptions::new(threads))?;
+        Ok(Watched { context, inputs, observed_inputs, outputs: names })
+    }
+
+    fn run(&mut self, sample: &Sample, collector: &mut Collector) -> Result<(), Error> {
+        let given: HashMap<&str, &Tensor> =
+            sample.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        if let Some(name) = given.keys().find(|name| !self.inputs.iter().any(|input| input == *name)) {
+            return Err(unknown_input(name));
+        }
+        let mut values = Vec::new();
+        for name in &self.inputs {
+            let tensor = given.get(name.as_str()).ok_or_else(|| {
+                let message = format!("sample {} has no value for `{name}`", collector.n_samples() + 1);
+                Error::new(ErrorKind::WrongInputs, message)
+            })?;
+            if self.observed_inputs.contains(name) && tensor.dtype() == DType::F32 {
+                collector.observe_input(name, &tensor.elements::<f32>()?).map_err(of_calibration)?;
+            }
+            values.push(Value::from((*tensor).clone()));
+        }
+        let outputs = self.context.run_values(&values)?;
+        for (name, value) in self.outputs.iter().zip(&outputs) {
+            if let (Some(name), Some(tensor)) = (name, value.as_tensor()) {
+                collector.observe(name, &tensor.elements::<f32>()?).map_err(of_calibration)?;
+            }
+        }
+        collector.end_run(sample.count);
+        Ok(())
+    }
+}
+
+fn unknown_input(name: &str) -> Error {
+    Error::new(ErrorKind::WrongInputs, format!("`{name}` is not an input of the model"))
+}
+
+/// The ranges of a model's activations: where each is clipped when it becomes an integer.
+///
+/// The file is text, one line a tensor; see `docs/calibration.md`.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    inner: planish_quantize::Calibration,
+    notes: Vec<String>,
+}
+
+impl Calibration {
+    /// Reads a calibration: Planish's own, or a calibration cache of TensorRT.
+    pub fn open(path: impl AsRef<Path>) -> Result<Calibration, Error> {
+        let inner = planish_quantize::Calibration::open(path).map_err(of_calibration)?;
+        Ok(Calibration { inner, notes: Vec::new() })
+    }
+
+    /// Writes the file, in one piece.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.inner.save(path).map_err(of_calibration)
+    }
+
+    /// Writes TensorRT's calibration cache, in one piece.
+    pub fn save_tensorrt(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.inner.save_tensorrt(path).map_err(of_calibration)
+    }
+
+    /// The same calibration, bound to this model: for caches of TensorRT, which do not say what they are of.
+    pub fn bound_to(mut self, model: &Model) -> Calibration {
+        self.inner.model.clone_from(&model.graph().name);
+        self.inner.hash = Some(model.hash());
+        self
+    }
+
+    /// Refuses the calibration of another model.
+    pub fn check_model(&self, model: &Model) -> Result<(), Error> {
+        self.inner.check_model(&model.hash()).map_err(of_calibration)
+    }
+
+    /// The range of a tensor.
+    pub fn get(&self, tensor: &str) -> Option<&Range> {
+        self.inner.get(tensor)
+    }
+
+    /// All ranges by tensor, in the graph's order.
+    pub fn ranges(&self) -> &[(String, Range)] {
+        &self.inner.ranges
+    }
+
+    /// How thresholds were found.
+    pub fn calibrator(&self) -> &str {
+        &self.inner.calibrator
+    }
+
+    /// How many samples were seen; 0 where the file does not say.
+    pub fn n_samples(&self) -> u64 {
+        self.inner.n_samples
+    }
+
+    /// Whether more samples would change anything, and which tensors have no threshold; nothing for one from a file.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+fn of_calibration(error: CalibrationError) -> Error {
+    let kind = match error.kind() {
+        CalibrationErrorKind::Io { doing, path, error } => return Error::io(doing, path, error),
+        CalibrationErrorKind::BadFile => ErrorKind::BadFile,
+        CalibrationErrorKind::OtherModel => ErrorKind::Refused,
+        CalibrationErrorKind::BadValues => ErrorKind::BadValues,
+        CalibrationErrorKind::BadOption => ErrorKind::BadOption,
+        _ => ErrorKind::Failed,
+    };
+    Error::new(kind, error.to_string())
+}

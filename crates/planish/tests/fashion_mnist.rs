@@ -1,0 +1,140 @@
+//! A trained classifier on the images that it was trained for: how many it gets right, and what its calibration finds.
+//!
+//! 500 test images are in the repository. All 10,000 are used where Debian's package `dataset-fashion-mnist` is installed,
+//! or where `PLANISH_FASHION_MNIST` names the folder of its files; without them that test counts as ignored.
+
+mod harness;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use harness::{on_cpu, on_gpu};
+use libtest_mimic::{Arguments, Completion, Trial};
+use planish::io::{Preprocess, Samples, npy};
+use planish::{Builder, Calibration, CalibrationBuilder, Calibrator, Device, Engine, Model, View};
+
+/// What PyTorch gets right of the first 500 and of all 10,000 test images in FP32.
+const RIGHT_OF_500: usize = 464;
+const RIGHT_OF_10_000: usize = 9262;
+/// Scores that are equal but for rounding may change their order: one image in five thousand, at least one.
+const fn ties(n_images: usize) -> usize {
+    1 + n_images / 5000
+}
+
+const N_PIXELS: usize = 28 * 28;
+const N_CLASSES: usize = 10;
+const BATCH: usize = 100;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// How many images the model's FP32 plan puts into the class of their label.
+fn n_right(device: Device, pixels: &[u8], labels: &[u8]) -> usize {
+    let builder = Builder::new(data("fashion_mnist.onnx")).unwrap().device(device);
+    let plan = builder.tune_level(0).build().unwrap();
+    let mut context = Engine::new(plan, device).unwrap().context().unwrap();
+    let mut right = 0;
+    for (images, labels) in pixels.chunks(BATCH * N_PIXELS).zip(labels.chunks(BATCH)) {
+        let x: Vec<f32> = images.iter().map(|&byte| f32::from(byte) / 255.0).collect();
+        let dims = [labels.len(), 1, 28, 28];
+        let outputs = context.run(&[("pixels", View::new(&dims, &x).unwrap())]).unwrap();
+        let scores = outputs.get("scores").unwrap().as_slice::<f32>().unwrap();
+        for (scores, &label) in scores.chunks_exact(N_CLASSES).zip(labels) {
+            let best = (0..N_CLASSES).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap();
+            right += usize::from(best == usize::from(label));
+        }
+    }
+    right
+}
+
+fn committed_images(device: Device) {
+    let arrays = npy::read_archive(&data("fashion_mnist_test.npz"), &npy::accept_all).unwrap();
+    let array = |name: &str| arrays.iter().find(|(own, _)| own == name).unwrap().1.elements::<u8>().unwrap();
+    let (pixels, labels) = (array("pixels"), array("labels"));
+    assert_eq!(labels.len(), 500);
+    let right = n_right(device, &pixels, &labels);
+    println!("{right} of 500 right");
+    assert!(right.abs_diff(RIGHT_OF_500) <= ties(500), "{right} of 500, PyTorch {RIGHT_OF_500}");
+}
+
+/// The folder with the data set's own files, or where it was looked for.
+fn whole_data_set() -> Result<PathBuf, String> {
+    let named = std::env::var_os("PLANISH_FASHION_MNIST").map(PathBuf::from);
+    let folder = named.unwrap_or_else(|| "/usr/share/datasets/fashion-mnist".into());
+    match folder.join("t10k-images-idx3-ubyte.gz").exists() {
+        true => Ok(folder),
+        false => Err(format!("{} has no Fashion-MNIST; apt install dataset-fashion-mnist", folder.display())),
+    }
+}
+
+/// The elements of an idx file: four bytes, the last of which is the number of axes, their sizes, then bytes.
+fn idx_file(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+    let n_axes = usize::from(bytes[3]);
+    bytes.split_off(4 + 4 * n_axes)
+}
+
+fn all_test_images(folder: &Path) {
+    let pixels = idx_file(&folder.join("t10k-images-idx3-ubyte.gz"));
+    let labels = idx_file(&folder.join("t10k-labels-idx1-ubyte.gz"));
+    assert_eq!((pixels.len(), labels.len()), (10_000 * N_PIXELS, 10_000));
+    let right = n_right(Device::Cpu, &pixels, &labels);
+    println!("{right} of 10,000 right");
+    assert!(right.abs_diff(RIGHT_OF_10_000) <= ties(10_000), "{right}, PyTorch {RIGHT_OF_10_000}");
+}
+
+fn calibrated(device: Device, calibrator: Calibrator, n_samples: usize) -> Calibration {
+    let model = Model::open(data("fashion_mnist.onnx")).unwrap();
+    let preprocess = Preprocess { scale: Some(1.0), ..Preprocess::default() };
+    let path = data("fashion_mnist_calibration.npz");
+    let samples = Samples::open(path, model.graph(), n_samples, &preprocess).unwrap();
+    let builder = CalibrationBuilder::from_model(model).device(device).calibrator(calibrator);
+    builder.run(samples).unwrap()
+}
+
+/// Thresholds of 100 and of 500 samples differ by less than this, but for the tails that min-max goes by.
+const AGREEMENT: f32 = 0.25;
+
+fn ranges_of_the_trained_model(device: Device) {
+    let widest = calibrated(device, Calibrator::MinMax, 500);
+    assert_eq!(widest.n_samples(), 500);
+    let pixels = widest.get("pixels").unwrap();
+    assert_eq!((pixels.min, pixels.max, pixels.threshold), (0.0, 1.0, 1.0));
+    // Names of the model that survive the folding of batch normalization.
+    for name in ["stem.relu", "stem.pool", "blocks.0.relu", "blocks.1.add", "blocks.2.relu", "scores"] {
+        assert!(widest.get(name).is_some(), "{name} is not among {:?}", widest.ranges());
+    }
+    assert_eq!(widest.get("stem.relu").unwrap().min, 0.0);
+    for calibrator in [Calibrator::Entropy, Calibrator::Percentile(99.99), Calibrator::Best] {
+        let (few, many) = (calibrated(device, calibrator, 100), calibrated(device, calibrator, 500));
+        assert_eq!(many.ranges().len(), widest.ranges().len());
+        for ((name, range), (_, widest)) in many.ranges().iter().zip(widest.ranges()) {
+            assert!((range.min, range.max) == (widest.min, widest.max), "{calibrator}: {name}");
+            assert!(range.threshold > 0.0 && range.threshold <= widest.threshold, "{calibrator}: {name}");
+            let fewer = few.get(name).unwrap().threshold;
+            let moved = (fewer - range.threshold).abs() / range.threshold;
+            assert!(moved < AGREEMENT, "{calibrator}: {name} {fewer} and {}", range.threshold);
+        }
+    }
+}
+
+fn main() {
+    let all = Trial::ignorable_test("cpu::all_test_images", || match whole_data_set() {
+        Ok(folder) => {
+            all_test_images(&folder);
+            Ok(Completion::Completed)
+        }
+        Err(why) => Ok(Completion::ignored_with(why)),
+    });
+    let tests = vec![
+        on_cpu("committed_images", committed_images),
+        on_gpu("committed_images", committed_images),
+        on_cpu("ranges_of_the_trained_model", ranges_of_the_trained_model),
+        on_gpu("ranges_of_the_trained_model", ranges_of_the_trained_model),
+        all,
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit();
+}
