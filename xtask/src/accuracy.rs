@@ -63,12 +63,12 @@ fn distance(plan: Plan, inputs: &[Value], expected: &[Value]) -> Result<f64> {
     let mut context: Context = Engine::new(plan, Device::Cpu)?.context()?;
     let views = inputs
         .iter()
-        .map(|value| value.as_tensor().map(View::from).context("an input is no tensor"))
+        .map(|value| value.as_tensor().map(View::from).context("an input is not a tensor"))
         .collect::<Result<Vec<_>>>()?;
     context.run_in_order(&views)?;
     let mut worst: f64 = 0.0;
     for (idx, expected) in expected.iter().enumerate() {
-        let expected = expected.as_tensor().context("an output is no tensor")?;
+        let expected = expected.as_tensor().context("an output is not a tensor")?;
         let actual: Tensor = context.output(idx).context("there is no output")?.to_tensor();
         let (actual, expected) = (actual.to_f64s(), expected.to_f64s());
         let error: f64 = actual.iter().zip(&expected).map(|(a, e)| (a - e) * (a - e)).sum();

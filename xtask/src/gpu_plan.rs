@@ -133,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Reads `height=512`.
 fn named_size(text: &str) -> Result<(String, i64), String> {
-    let wrong = || format!("`{text}` is no size; give NAME=SIZE");
+    let wrong = || format!("`{text}` is not a size; give NAME=SIZE");
     let (name, size) = text.split_once('=').ok_or_else(wrong)?;
     Ok((name.to_string(), size.parse().map_err(|_| wrong())?))
 }
@@ -165,7 +165,7 @@ fn note_sources(gpu: &Gpu, asked: &Asked) -> TacticSelector {
     Arc::new(move |problem: &Problem, candidate: &Candidate| {
         let of_gpu = candidate.tactic.name.split('_').next().is_some_and(|name| families.contains(&name));
         let posed = problem.for_candidate(candidate);
-        // The CPU's families have some of the same names; what it asks for is no source.
+        // The CPU's families have some of the same names; what it asks for is not a source.
         if let (true, Ok(sources)) = (of_gpu, offline::sources(&gpu, &posed, &candidate.tactic)) {
             let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
             for source in sources {

@@ -210,7 +210,7 @@ pub(crate) fn inputs(file: &Path, graph: &Graph) -> Result<Vec<Value>> {
     let sizes = sizes(graph)?;
     let mut tensor = |&id| {
         let value = graph.value(id);
-        let ty = value.ty.as_tensor().with_context(|| format!("input `{}` is no tensor", value.name))?;
+        let ty = value.ty.as_tensor().with_context(|| format!("input `{}` is not a tensor", value.name))?;
         let shape = ty.shape.as_ref().and_then(|shape| shape.eval(&sizes));
         let shape = shape.with_context(|| format!("input `{}` is {}", value.name, value.ty))?;
         Ok(Value::from(random(ty.dtype, &shape, &mut numbers)?))

@@ -122,7 +122,7 @@ fn engine(options: &Options) -> Result<Engine> {
 fn cuda(device: Device) -> Result<Cuda> {
     match device.settled() {
         Device::Cuda(index) => Ok(Cuda::open(index)?),
-        other => anyhow::bail!("{other} is no GPU"),
+        other => anyhow::bail!("{other} is not a GPU"),
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Seen {
 }
 
 impl Watch {
-    /// From now on; nothing where the device is no GPU, or its driver has no NVML.
+    /// From now on; nothing where the device is not a GPU, or its driver has no NVML.
     pub(crate) fn start(device: Device) -> Option<Watch> {
         let Device::Cuda(index) = device.settled() else { return None };
         let monitor = Monitor::of_device(index).ok()?;

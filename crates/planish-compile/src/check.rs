@@ -123,7 +123,7 @@ pub(crate) fn check(
             Some(why) => Some(why),
             None => match inputs::random(plan, &plan.header.tuned_at, seed, Integers::Wide) {
                 Some(inputs) => budget::exceeds(&engine, &inputs)?,
-                None => Some("inputs that are no tensors, or of unknown rank, are not made up".to_string()),
+                None => Some("inputs that are not tensors, or of unknown rank, are not made up".to_string()),
             },
         };
         let without_steps = |checks: Vec<Check>, left_out: Option<String>| {
@@ -296,7 +296,7 @@ fn run_at(
 /// Takes over what a run found.
 fn take(ran: Option<Ran>, at: &str, checks: &mut Vec<Check>) -> Option<Guilty> {
     let Some(ran) = ran else {
-        let why = "inputs that are no tensors, or of unknown rank, are not made up".to_string();
+        let why = "inputs that are not tensors, or of unknown rank, are not made up".to_string();
         checks.push(skipped(&format!("all steps{at}"), why));
         return None;
     };

@@ -106,7 +106,7 @@ mod tests {
         let model = graph("input %x: f32[batch,3,h,w] %y: f32[batch,3,h,w] = Relu(%x)");
         assert_eq!(complete(&model, &[]).unwrap(), sizes(&[("batch", 1), ("h", 16), ("w", 16)]));
         assert_eq!(complete(&model, &[("h", 7)]).unwrap(), sizes(&[("batch", 1), ("h", 7), ("w", 16)]));
-        // The sum with 48 columns leaves only that size (or 1, which is no candidate).
+        // The sum with 48 columns leaves only that size (or 1, which is not a candidate).
         let model = graph("input %x: f32[b,n] input %c: f32[48] %y: f32[b,48] = Add(%x, %c)");
         assert_eq!(complete(&model, &[]).unwrap(), sizes(&[("b", 1), ("n", 48)]));
         // Two symbols that must differ.

@@ -18,7 +18,7 @@ PL_INLINE int po_take(u32& rest, const Divisor& by) {
 
 // A place along an axis that an index names, negative ones from the end. An index that is outside is told in `fault`,
 // where somebody looks (its size in the low half of the word, the index in the high one, as near as 32 bits come), and
-// brought inside. The word lies in the host's memory and is written whole; which of several stays is no matter.
+// brought inside. The word lies in the host's memory and is written whole; which of several stays does not matter.
 PL_INLINE i64 po_inside(i64 index, int size, u64* fault) {
   const i64 place = index < 0 ? index + size : index;
   if (place >= 0 && place < size) return place;

@@ -1,7 +1,7 @@
 // Elements or slices written or folded in at places that an index tensor names: ScatterElements and ScatterND.
 //
 // Where several meet at one place the last of them stays, as if they came one after the other: `mark` keeps the
-// number of the last that names a place (integers, so that the order of arrival is no matter), `pick` takes it or
+// number of the last that names a place (integers, so that the order of arrival does not matter), `pick` takes it or
 // what was there. Folds go one after the other too: a thread has all that can meet.
 //
 // Set from outside:

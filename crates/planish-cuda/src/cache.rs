@@ -70,7 +70,7 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Keeps code. A cache that cannot be written is no reason to fail: what is asked for again is compiled again.
+    /// Keeps code. A cache that cannot be written is not a reason to fail: what is asked for again is compiled again.
     pub(crate) fn put(&self, key: &str, code: &[u8]) {
         let _ = self.write(key, code);
     }

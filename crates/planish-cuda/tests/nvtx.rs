@@ -134,7 +134,7 @@ fn ranges_reach_a_tool() -> Completion {
     let log = folder.join("log");
     let in_domain = seen(&library, &log, true);
     let plain = seen(&library, &log, false);
-    // A library that is not there, and one that is no tool: nothing happens.
+    // A library that is not there, and one that is not a tool: nothing happens.
     std::fs::remove_file(&log).unwrap();
     assert_eq!(seen(&folder.join("missing.so"), &log, true), "");
     assert_eq!(seen(Path::new("libm.so.6"), &log, true), "");

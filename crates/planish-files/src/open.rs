@@ -47,7 +47,7 @@ fn refuse(kind: FileType) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// What something that is no regular file is.
+/// What something that is not a regular file is.
 pub(crate) fn name(kind: FileType) -> &'static str {
     #[cfg(unix)]
     {

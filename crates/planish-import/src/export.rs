@@ -132,7 +132,7 @@ impl<'g> Exporter<'g> {
         for (id, value) in graph.values() {
             let Some(tensor) = value.constant() else { continue };
             let outside = self.scopes.iter().rev().find_map(|scope| scope.get(&memory(tensor)));
-            // Memory of no bytes is no identity.
+            // Memory of no bytes is not an identity.
             if let Some(outer) = outside.filter(|_| role == Role::Body && !tensor.is_empty()) {
                 names.insert(id, outer.clone());
                 continue;

@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(join(&[(2, [60, 0]), (20, [3, 0]), (3, [1, 1])]), [(40, [3, 0]), (3, [1, 1])]);
         // One of both has a gap.
         assert_eq!(join(&[(2, [4, 5]), (4, [1, 1])]).len(), 2);
-        // Backwards, and strides whose product is no number.
+        // Backwards, and strides whose product is not a number.
         assert_eq!(join(&[(2, [-4, 4]), (4, [-1, 1])]), [(8, [-1, 1])]);
         assert_eq!(join(&[(2, [0, 0]), (4, [isize::MAX, 0])]).len(), 2);
         assert_eq!(join(&[]), []);

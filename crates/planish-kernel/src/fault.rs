@@ -19,7 +19,7 @@ impl Fault {
     /// What a word takes.
     pub const BYTES: usize = size_of::<u64>();
 
-    /// Of a word that a kernel wrote: the size in the low half, the index in the high one. Zero is no fault.
+    /// Of a word that a kernel wrote: the size in the low half, the index in the high one. Zero is not a fault.
     pub fn of_word(word: u64) -> Option<Fault> {
         (word != 0).then_some(Fault { index: (word >> 32) as u32 as i32, size: word as u32 })
     }

@@ -130,7 +130,7 @@ impl Problem {
     }
 
     /// Refuses packed operands but those that the tactic packs: `reads` says for each input the format that it reads
-    /// it in. A packed weight is no tensor, so nothing else of the region may read it either.
+    /// it in. A packed weight is not a tensor, so nothing else of the region may read it either.
     pub fn check_packed(&self, tactic: &Tactic, reads: &[Option<String>]) -> Result<(), KernelError> {
         let refuse = |what: String| Err(KernelError::unsupported(format!("{tactic} {what}")));
         if let Some(format) = self.outputs.iter().find_map(|output| output.packed.as_ref()) {

@@ -21,7 +21,7 @@ macro_rules! data_types {
                     $($number => Ok(Self::$variant),)*
                     _ => Err(OnnxError::new(
                         OnnxErrorKind::UnknownDataType,
-                        format!("{number} is no element type of ONNX"),
+                        format!("{number} is not an element type of ONNX"),
                     )),
                 }
             }

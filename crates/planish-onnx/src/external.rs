@@ -70,7 +70,10 @@ fn resolve(model_dir: &Path, linked_dir: Option<&Path>, external: &External<'_>)
         return Err(escape("is a link that leads out of the model's folder"));
     }
     if !path.metadata().map_err(|error| unreadable(&path, error))?.is_file() {
-        return Err(OnnxError::new(OnnxErrorKind::ExternalMissing, format!("{} is no file", path.display())));
+        return Err(OnnxError::new(
+            OnnxErrorKind::ExternalMissing,
+            format!("{} is not a file", path.display()),
+        ));
     }
     Ok(path)
 }

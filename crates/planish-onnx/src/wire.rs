@@ -106,7 +106,7 @@ impl<'a, 'b> Message<'a, 'b> {
         let tag = self.varint()?;
         let number = match u32::try_from(tag >> 3) {
             Ok(number) if number > 0 => number,
-            _ => return Err(bad_tag(format!("{} is no field number", tag >> 3))),
+            _ => return Err(bad_tag(format!("{} is not a field number", tag >> 3))),
         };
         let at = self.start + self.pos;
         let (payload, at) = match tag & 7 {

@@ -354,7 +354,7 @@ fn broken_functions_are_refused() {
                 f.attribute_protos.push(Attribute::new("body", graph));
                 once(f)
             },
-            "has a default for \"body\" that is no constant",
+            "has a default for \"body\" that is not a constant",
         ),
     ];
     for (name, model, fragment) in cases {

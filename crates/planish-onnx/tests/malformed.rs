@@ -98,8 +98,8 @@ fn the_wire_format_is_checked() {
         ("group end", with_graph(&Msg::new().tag(99, 4)), WrongWireType, "group"),
         ("wire type 6", with_graph(&Msg::new().tag(1, 6)), WrongWireType, "unknown wire type 6"),
         ("wire type 7", with_graph(&Msg::new().tag(1, 7)), WrongWireType, "unknown wire type 7"),
-        ("field 0", with_graph(&Msg::new().tag(0, 0).varint(1)), WrongWireType, "0 is no field number"),
-        ("field 2^40", with_graph(&Msg::new().tag(1 << 40, 0).varint(1)), WrongWireType, "no field number"),
+        ("field 0", with_graph(&Msg::new().tag(0, 0).varint(1)), WrongWireType, "0 is not a field number"),
+        ("field 2^40", with_graph(&Msg::new().tag(1 << 40, 0).varint(1)), WrongWireType, "not a field number"),
         ("11-byte number", with_graph(&Msg::new().tag(50, 0).raw(&[0x80; 11])), BadVarint, "graph (byte 6)"),
         ("65-bit number", with_graph(&Msg::new().tag(50, 0).raw(&[0xff; 9]).raw(&[2])), BadVarint, "64 bits"),
         ("11-byte length", with_graph(&Msg::new().tag(50, 2).raw(&[0x80; 11])), BadVarint, "ten bytes"),
@@ -224,16 +224,16 @@ fn unknown_numbers_are_named() {
     let elem = |number| with_type(&Msg::new().msg(1, &Msg::new().int(1, number)));
     let segment = Msg::new().int(2, 1).msg(3, &Msg::new());
     check(vec![
-        ("data type 99", with_tensor(&Msg::new().int(2, 99)), UnknownDataType, "99 is no element type"),
-        ("data type -1", with_tensor(&Msg::new().int(2, -1)), UnknownDataType, "-1 is no element type"),
+        ("data type 99", with_tensor(&Msg::new().int(2, 99)), UnknownDataType, "99 is not an element type"),
+        ("data type -1", with_tensor(&Msg::new().int(2, -1)), UnknownDataType, "-1 is not an element type"),
         ("elem_type 27", elem(27), UnknownDataType, "tensor_type.elem_type"),
-        ("attribute kind 77", attribute(77), UnknownAttributeType, "77 is no attribute kind"),
-        ("attribute kind -2", attribute(-2), UnknownAttributeType, "-2 is no attribute kind"),
+        ("attribute kind 77", attribute(77), UnknownAttributeType, "77 is not an attribute kind"),
+        ("attribute kind -2", attribute(-2), UnknownAttributeType, "-2 is not an attribute kind"),
         (
             "data location",
             with_tensor(&Msg::new().int(2, 1).int(14, 7)),
             BadExternal,
-            "7 is no data location",
+            "7 is not a data location",
         ),
         ("segment", with_tensor(&segment), Unsupported, "initializer[0].segment"),
         ("IR version 2", Msg::new().int(1, 2).msg(7, &Msg::new()).0, Unsupported, "IR version 2"),

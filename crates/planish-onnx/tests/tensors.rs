@@ -79,7 +79,7 @@ fn every_data_type_knows_its_number() {
         assert_eq!(DataType::from_i32(number as i32).unwrap(), data_type);
     }
     assert_eq!(DataType::ALL.len(), 27);
-    check_error("27", DataType::from_i32(27).unwrap_err(), UnknownDataType, "27 is no element type");
+    check_error("27", DataType::from_i32(27).unwrap_err(), UnknownDataType, "27 is not an element type");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn bad_external_entries_are_refused() {
         (
             "offset",
             tensor(&[location.clone(), entry("offset", "ten")]),
-            "the offset \"ten\" is no byte count",
+            "the offset \"ten\" is not a byte count",
         ),
         ("negative", tensor(&[location.clone(), entry("offset", "-1")]), "the offset \"-1\""),
         ("length", tensor(&[location, entry("length", "99999999999999999999")]), "the length"),
@@ -252,7 +252,7 @@ fn external_files_are_found_inside_the_folder_only() {
         ("parent and back", "inner/../w.bin", ExternalEscape, "leaves the model's folder"),
         ("backslashes", "inner\\..\\..\\secret", ExternalEscape, "leaves the model's folder"),
         ("missing", "gone.bin", ExternalMissing, "gone.bin does not exist"),
-        ("folder", "inner", ExternalMissing, "is no file"),
+        ("folder", "inner", ExternalMissing, "is not a file"),
         ("below a file", "w.bin/x", ExternalMissing, "cannot be opened"),
         ("zero byte", "w\0.bin", ExternalMissing, "cannot be opened"),
     ];

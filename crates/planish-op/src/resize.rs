@@ -18,7 +18,7 @@ const MAX_DENOMINATOR: usize = 64;
 pub enum ResizeScale {
     /// Exactly this quotient.
     Ratio(LengthRatio),
-    /// A number that is no quotient with a small denominator.
+    /// A number that is not a quotient with a small denominator.
     Factor(f32),
 }
 
@@ -61,7 +61,7 @@ pub fn scaled_len(len: usize, scale: f32) -> Option<usize> {
     }
 }
 
-/// The dimension `floor(dim * scale)` of [`scaled_len`]; `None` if it is no expression of `dim`.
+/// The dimension `floor(dim * scale)` of [`scaled_len`]; `None` if it is not an expression of `dim`.
 pub fn scaled_dim(dim: &Dim, scale: f32) -> Option<Dim> {
     if let Some(len) = dim.as_usize() {
         return scaled_len(len, scale).map(Dim::from);

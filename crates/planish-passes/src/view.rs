@@ -82,7 +82,7 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Whether a value could take the name of a graph output: it is no input, constant or other output.
+    /// Whether a value could take the name of a graph output: it is not an input, constant or other output.
     pub fn can_become_output(&self, id: ValueId) -> bool {
         self.graph.value(id).producer.is_some() && !self.is_output(id)
     }

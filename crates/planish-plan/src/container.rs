@@ -224,7 +224,7 @@ impl Table {
     /// Reads the table and verifies everything but the weights' data.
     pub(crate) fn read(bytes: &[u8]) -> Result<Table> {
         if !is_plan(bytes) {
-            let what = if bytes.is_empty() { "the file is empty" } else { "this is no plan file" };
+            let what = if bytes.is_empty() { "the file is empty" } else { "this is not a plan file" };
             return Err(PlanError::new(PlanErrorKind::NotAPlan, what));
         }
         let cut = || truncated(bytes.len(), "ends within its first bytes");

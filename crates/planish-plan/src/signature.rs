@@ -121,7 +121,7 @@ impl PublicKey {
         match VerifyingKey::from_bytes(bytes) {
             // A weak key is one under which anybody can sign.
             Ok(key) if !key.is_weak() => Ok(PublicKey(key)),
-            _ => wrong("this is no Ed25519 key"),
+            _ => wrong("this is not an Ed25519 key"),
         }
     }
 

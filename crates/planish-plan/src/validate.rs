@@ -155,7 +155,7 @@ fn program(plan: &Plan, program: &Program) -> Checked<usize> {
     }
     for (value, listed) in program.values.iter().zip(&is_input) {
         if value.storage == Storage::Input && !listed {
-            return Err(format!("nobody gives `{}`, which is no input", shorten(&value.name)));
+            return Err(format!("nobody gives `{}`, which is not an input", shorten(&value.name)));
         }
     }
     // By roots: a value is there once something was written into its memory.
@@ -402,7 +402,7 @@ fn validate_step(plan: &Plan, program: &Program, step: &Step) -> Checked {
                 {
                     let name = shorten(&program.values[*input as usize].name);
                     return Err(format!(
-                        "it reads `{name}` packed as {}, which is no weight",
+                        "it reads `{name}` packed as {}, which is not a weight",
                         shorten(format)
                     ));
                 }
@@ -478,7 +478,7 @@ fn validate_control(step: &Step, control: &Control) -> Checked {
     let n_bodies = match &node.op {
         Op::If(_) => 2,
         Op::Loop(_) | Op::Scan(_) | Op::SequenceMap(_) => 1,
-        op => return Err(format!("{} is no control flow", shorten(op.name()))),
+        op => return Err(format!("{} is not control flow", shorten(op.name()))),
     };
     if control.bodies.len() != n_bodies {
         return Err(format!("{} with {} bodies", node.op.name(), control.bodies.len()));

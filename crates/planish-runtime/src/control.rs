@@ -39,7 +39,7 @@ pub(crate) fn run_control(
         Some(Op::Loop(_)) => control.loop_(),
         Some(Op::Scan(scan)) => control.scan(scan),
         Some(Op::SequenceMap(_)) => control.sequence_map(),
-        _ => Err(control.bad("it is no control flow; the plan is damaged, rebuild it")),
+        _ => Err(control.bad("it is not control flow; the plan is damaged, rebuild it")),
     }?;
     let wanted = step.region.outputs.iter().map(|reference| match reference {
         Ref::Node { output, .. } => all.get(*output as usize).cloned().flatten(),

@@ -52,7 +52,7 @@ pub(crate) fn checked(
 ) -> Result<DType, RunError> {
     let ty = &core.plan.program.values[value as usize].ty;
     let Some(tensor) = ty.as_tensor() else {
-        let message = format!("{what} `{name}` is no tensor; use run_values");
+        let message = format!("{what} `{name}` is not a tensor; use run_values");
         return Err(RunError::new(RunErrorKind::WrongType, message));
     };
     if let Some(shape) = &tensor.shape

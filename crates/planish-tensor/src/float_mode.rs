@@ -40,7 +40,7 @@ impl Drop for DefaultFloatMode {
 
 /// All exceptions masked, round to nearest, neither flush-to-zero nor denormals-are-zero.
 const DEFAULT: u32 = 0x1F80;
-/// What happened so far, which is no mode.
+/// What happened so far, which is not a mode.
 const FLAGS: u32 = 0x3F;
 
 #[cfg(target_arch = "x86_64")]

@@ -90,7 +90,7 @@ fn finite_values(dtype: DType) -> &'static [f64] {
 ///
 /// Beyond the largest finite number (infinity included): with `saturate` that number; without it infinity
 /// where the kind has one and NaN where it has not. `F4E2M1` has neither and always saturates; for want of
-/// a NaN it gives negative zero, as ONNX's test data do. A kind that is no small float gives 0.
+/// a NaN it gives negative zero, as ONNX's test data do. A kind that is not a small float gives 0.
 pub fn encode(dtype: DType, value: f64, saturate: bool) -> u8 {
     if dtype == DType::F8E8M0 {
         return encode_e8m0(value, saturate, E8M0Rounding::Nearest);

@@ -127,7 +127,7 @@ pub fn lay_out(operand: &Operand, tensor: &Tensor) -> Vec<u8> {
 pub fn collect(operand: &Operand, bytes: &[u8]) -> Result<Tensor, String> {
     let covered = covered(operand);
     if let Some(at) = (0..bytes.len()).find(|at| covered[*at] == 0 && bytes[*at] != GAP) {
-        return Err(format!("byte {at}, which is no part of the output, was written to"));
+        return Err(format!("byte {at}, which is not a part of the output, was written to"));
     }
     Ok(read(operand, bytes))
 }

@@ -68,7 +68,10 @@ pub fn evaluate(region: &Region, inputs: &[Tensor], reals: Reals) -> Result<Vec<
     }
     let output = |reference: &Ref| {
         let value = find(*reference, &inputs, &constants, &made);
-        value.and_then(Value::as_tensor).cloned().ok_or_else(|| "a region's output is no tensor".to_string())
+        value
+            .and_then(Value::as_tensor)
+            .cloned()
+            .ok_or_else(|| "a region's output is not a tensor".to_string())
     };
     region.outputs.iter().map(output).collect()
 }

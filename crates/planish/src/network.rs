@@ -205,7 +205,7 @@ impl NetworkBuilder {
         Ok(&self.graph.value(self.own(wire, "type_of")?).ty)
     }
 
-    /// The sizes of a tensor, symbols included; nothing where the rank is not known or it is no tensor.
+    /// The sizes of a tensor, symbols included; nothing where the rank is not known or it is not a tensor.
     pub fn shape_of(&self, wire: Wire) -> Result<Option<&Shape>, Error> {
         Ok(self.type_of(wire)?.as_tensor().and_then(|ty| ty.shape.as_ref()))
     }

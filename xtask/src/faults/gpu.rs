@@ -34,7 +34,7 @@ fn attempt(plan: &Plan, device: Device) -> Result<Vec<u8>, planish::Error> {
 fn index(device: Device) -> Result<usize> {
     match device.settled() {
         Device::Cuda(index) => Ok(index),
-        _ => bail!("{device} is no GPU"),
+        _ => bail!("{device} is not a GPU"),
     }
 }
 

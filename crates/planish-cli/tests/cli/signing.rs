@@ -96,7 +96,7 @@ fn keys_are_files_that_are_never_replaced() {
         &folder,
         &["sign", &plan, "--key", &path("own.key.pub")],
         2,
-        "{}/own.key.pub: this is no private key: it begins with `planish public key 1`",
+        "{}/own.key.pub: this is not a private key: it begins with `planish public key 1`",
     );
     assert!(!folder.path("linear.plan.sig").exists());
     succeeds(&["sign", &plan, "--key", &path("own.key"), "-o", &path("a.sig")]);
@@ -104,10 +104,10 @@ fn keys_are_files_that_are_never_replaced() {
         &folder,
         &["verify", &plan, "--key", &path("own.key"), "--signature", &path("a.sig")],
         2,
-        "{}/own.key: this is no public key: it begins with `planish private key 1`",
+        "{}/own.key: this is not a public key: it begins with `planish private key 1`",
     );
     let line =
-        "{}/linear.plan: this is no public key of Planish; its first line is not `planish public key 1`";
+        "{}/linear.plan: this is not a public key of Planish; its first line is not `planish public key 1`";
     fails(&folder, &["verify", &plan, "--key", &plan, "--signature", &path("a.sig")], 2, line);
     assert_eq!(planish(&["sign", &plan]).code, Some(2));
     assert_eq!(planish(&["sign", &path("linear.onnx"), "--key", &path("own.key")]).code, Some(2));

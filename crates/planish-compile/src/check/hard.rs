@@ -20,7 +20,7 @@ use super::inputs::Numbers;
 use super::points::{Allowance, expected_everywhere, point_of};
 use super::tolerance::is_movement;
 
-/// e^100 is no f32, e^-100 a tiny one.
+/// e^100 is not an f32, e^-100 a tiny one.
 const LARGE: [f64; 4] = [100.0, -100.0, 0.0, -0.0];
 const INFINITE: [f64; 2] = [f64::INFINITY, f64::NEG_INFINITY];
 /// Denormals of f32 and the ends of its range.

@@ -171,7 +171,7 @@ fn compare(
     let mut same = true;
     for ((one, two), &output) in one.iter().zip(&two).zip(&plan.program.outputs) {
         let (Value::Tensor(one), Value::Tensor(two)) = (one, two) else {
-            return refused("an output is no tensor");
+            return refused("an output is not a tensor");
         };
         let along = of_name(&plan.program.values[output as usize].name);
         let (one, two) = (part(one, along, row, batch.n_rows), part(two, along, row, batch.n_rows));
@@ -246,7 +246,7 @@ fn among_two(
     let (mut n_points, mut worst) = (0, 0.0f64);
     for ((pair, wanted), &output) in outputs.iter().zip(alone.outputs).zip(&plan.program.outputs) {
         let (Value::Tensor(pair), Value::Tensor(wanted)) = (pair, wanted) else {
-            return refused("an output is no tensor");
+            return refused("an output is not a tensor");
         };
         if pair.dtype().is_sub_byte() {
             return refused("an output has elements of less than a byte");

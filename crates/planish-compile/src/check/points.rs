@@ -126,7 +126,7 @@ pub(super) fn expected(
         }
     }
     let all = everywhere(&mut exact, reference)?;
-    let known = all.tensor().ok_or("the output is no tensor")?;
+    let known = all.tensor().ok_or("the output is not a tensor")?;
     let (values, shape) = (known.to_f64s(), known.shape());
     let pick = |list: &[f64]| -> Result<Vec<f64>, String> {
         let one = |point: &Vec<usize>| {
@@ -151,7 +151,7 @@ pub(super) fn expected_everywhere(
     let (region, inputs) = (&widened_region(region), &inputs.iter().map(widened).collect::<Vec<_>>()[..]);
     let reference = region.outputs.get(output).copied().ok_or("the region has no such output")?;
     let all = everywhere(&mut Exact::new(region, inputs, allowance), reference)?;
-    let values = all.tensor().ok_or("the output is no tensor")?.to_f64s();
+    let values = all.tensor().ok_or("the output is not a tensor")?.to_f64s();
     let none = vec![0.0; if all.slack.is_some() { 0 } else { values.len() }];
     let slack = all.slack.as_ref().map_or(&none, |slack| slack);
     Ok(allowance.bounds(values, slack))
@@ -352,7 +352,7 @@ impl At<'_> {
     /// An operand's elements at the points, broadcast to the output; single elements stay scalars.
     fn gathered(&self, exact: &mut Exact<'_>, reference: Ref, sign: f64) -> Result<Value, String> {
         let known = exact.value(reference)?.ok_or("an operand is missing")?;
-        let tensor = known.tensor().ok_or("an operand is no tensor")?;
+        let tensor = known.tensor().ok_or("an operand is not a tensor")?;
         if tensor.len() == 1 && known.slack.is_none() {
             return tensor.reshaped(&[]).map(Value::Tensor).map_err(|error| error.to_string());
         }

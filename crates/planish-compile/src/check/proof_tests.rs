@@ -91,7 +91,7 @@ fn offset_of<'p>(plan: &'p mut Plan, name: &str) -> &'p mut Dim {
     let at = value(plan, name);
     match &mut plan.program.values[at].storage {
         Storage::Inside { offset, .. } => offset,
-        storage => panic!("`{name}` is no part: {storage:?}"),
+        storage => panic!("`{name}` is not a part: {storage:?}"),
     }
 }
 

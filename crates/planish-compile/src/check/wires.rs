@@ -156,7 +156,7 @@ pub(super) fn compare(wires: &mut Wires<'_>, program: &Program, weights: &[Tenso
             step.inputs.iter().map(|value| value.map(|value| of_value[value as usize])).collect();
         if let StepKind::Control(control) = &step.kind {
             let node = maker(wires, step.outputs.iter().flatten().map(|&value| name(value)))
-                .ok_or_else(|| format!("step {idx} (`{}`) is no node of the graph", step.name))?;
+                .ok_or_else(|| format!("step {idx} (`{}`) is not a node of the graph", step.name))?;
             let read: Vec<Option<u32>> = node.inputs.iter().map(|id| id.map(|id| wires.of(id))).collect();
             if read != inputs || node.bodies.len() != control.bodies.len() {
                 return Err(format!("step {idx} (`{}`) reads other values than its node", step.name));

@@ -82,7 +82,7 @@ pub(super) fn witness(
     let outputs = region.outputs.iter().map(output).collect::<Option<Vec<_>>>();
     by.sort();
     by.dedup();
-    Ok(Witness { outputs: outputs.ok_or("an output is no tensor")?, by })
+    Ok(Witness { outputs: outputs.ok_or("an output is not a tensor")?, by })
 }
 
 /// One node by another kernel than `tactic`, or by the reference where that is cheap.

@@ -42,7 +42,7 @@ impl Choices {
         }
     }
 
-    /// A candidate that cannot be prepared or launched is no candidate. One that takes the device with it ends the
+    /// A candidate that cannot be prepared or launched is not a candidate. One that takes the device with it ends the
     /// build: nothing else can be tried in this process.
     fn refuse(&mut self, places: &[usize], error: &KernelError) -> Result<(), BuildError> {
         for &at in places {

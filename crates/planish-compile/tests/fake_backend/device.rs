@@ -371,7 +371,7 @@ impl Device for Fake {
 
     unsafe fn queue_over(&self, stream: u64, _options: QueueOptions) -> Result<Box<dyn Queue>, KernelError> {
         let streams = lock(&self.streams);
-        let stream = streams.get(&stream).ok_or_else(|| failed(format!("{stream:x} is no stream")))?;
+        let stream = streams.get(&stream).ok_or_else(|| failed(format!("{stream:x} is not a stream")))?;
         Ok(Box::new(stream.sharing()))
     }
 }

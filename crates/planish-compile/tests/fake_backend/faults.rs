@@ -13,7 +13,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::device::Fake;
 
-/// A lookup and something after it, so that the lookup is no output itself.
+/// A lookup and something after it, so that the lookup is not an output itself.
 const MODEL: &str = r#"graph "lookup" {
     input %rows: i64[n]
     const %table: f32[3, 2] = [1, 2, 3, 4, 5, 6]

@@ -20,7 +20,7 @@ fn graph(body: &str) -> String {
     format!("graph \"g\" {{\n{body}\n}}")
 }
 
-/// A 3x3 convolution with bias and Relu, after a Neg so that its input is no input of the model.
+/// A 3x3 convolution with bias and Relu, after a Neg so that its input is not an input of the model.
 pub(crate) fn conv() -> String {
     graph(&format!(
         "input %x: f32[2,24,19,23]\n{}\n{}

@@ -131,7 +131,7 @@ impl ConvFamily {
     fn found(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Way), KernelError> {
         let convolution = Convolution::of(problem).ok_or_else(|| {
             let ops = problem.region.ops();
-            KernelError::unsupported(format!("{tactic}: {ops} is no convolution of its kind"))
+            KernelError::unsupported(format!("{tactic}: {ops} is not a convolution of its kind"))
         })?;
         let one_tap = convolution.filter().n_taps() == 1;
         let way = Way::named(isa, one_tap, &tactic.name).ok_or_else(|| {

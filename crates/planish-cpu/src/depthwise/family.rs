@@ -45,7 +45,7 @@ impl<'a> Parts<'a> {
         else {
             return None;
         };
-        // One channel to many is no work for vectors along channels.
+        // One channel to many is not work for vectors along channels.
         let fits = [from, w, y].iter().all(|operand| operand.dtype == DType::F32 && operand.rank() == y.rank())
                 && (3..=5).contains(&y.rank())
                 && usize::try_from(conv.group).ok() == Some(from.dims[1])

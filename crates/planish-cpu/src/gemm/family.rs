@@ -226,7 +226,8 @@ fn tile_of(isa: Isa, tactic: &Tactic) -> Result<Tile, KernelError> {
 }
 
 fn product_of(problem: &Problem) -> Result<Product, KernelError> {
-    Product::of(problem).ok_or_else(|| KernelError::unsupported("gemm: the region is no product of matrices"))
+    Product::of(problem)
+        .ok_or_else(|| KernelError::unsupported("gemm: the region is not a product of matrices"))
 }
 
 impl Family for GemmFamily {

@@ -114,7 +114,7 @@ impl Plan {
             return Ok(Plan::Scan(RunningSum::new(isa, places, axis, op.reverse, op.exclusive)));
         }
         let Some((reduction, noop, keepdims)) = reduction_of(&node.op) else {
-            return refuse(format!("{} is no reduction", node.op.name()));
+            return refuse(format!("{} is not a reduction", node.op.name()));
         };
         let is_reduced: Vec<bool> = match &node.op {
             Op::GlobalAveragePool(_) | Op::GlobalMaxPool(_) => (0..rank).map(|axis| axis >= 2).collect(),

@@ -45,7 +45,7 @@ fn checked(image: &[u8]) -> Result<(), &'static str> {
     let cut = "it ends within its header";
     // 64 bits, little endian, version 1.
     if !image.starts_with(b"\x7fELF\x02\x01\x01") {
-        return Err("it is no ELF image of 64 bits");
+        return Err("it is not an ELF image of 64 bits");
     }
     if image.len() < HEADER {
         return Err(cut);

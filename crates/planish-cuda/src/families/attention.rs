@@ -180,7 +180,7 @@ impl Family for AttentionFamily {
     fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
         match Form::named(&tactic.name) {
             Some(form) => forms::plan(gpu, problem, form),
-            None => refuse(format!("{tactic} is no attention")),
+            None => refuse(format!("{tactic} is not attention")),
         }
     }
 }

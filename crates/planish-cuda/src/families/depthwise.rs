@@ -181,7 +181,7 @@ impl Family for DepthwiseFamily {
     fn plan(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Plan, KernelError> {
         match Form::all().find(|form| form.name() == tactic.name) {
             Some(form) => plan(gpu, problem, form),
-            None => refuse(format!("{tactic} is no depthwise convolution")),
+            None => refuse(format!("{tactic} is not a depthwise convolution")),
         }
     }
 

@@ -111,7 +111,7 @@ fn wanted(problem: &Problem) -> Result<Wanted, KernelError> {
         });
     }
     let Some((op, noop, keepdims)) = reduction_of(&node.op) else {
-        return refuse(format!("{} is no reduction", node.op.name()));
+        return refuse(format!("{} is not a reduction", node.op.name()));
     };
     if x.dtype != y.dtype {
         return refuse("a result of another type");

@@ -16,7 +16,7 @@ fn names(prefix: &str, n: usize) -> Vec<&'static str> {
     (0..n).map(|idx| &*format!("{prefix}{idx}").leak()).collect()
 }
 
-/// Imports what is no error, and only large.
+/// Imports what is not an error, and only large.
 #[track_caller]
 fn imports_soon(name: &str, graph: Graph<'static>) {
     let bytes = bytes(graph);

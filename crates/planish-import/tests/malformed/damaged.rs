@@ -1,4 +1,4 @@
-//! A small network, cut at every byte and with every byte changed: whatever comes of it, it is no panic.
+//! A small network, cut at every byte and with every byte changed: whatever comes of it, it is not a panic.
 
 use planish_onnx::AttributeValue::{Int, Ints};
 use planish_onnx::{Graph, Metadata, write};

@@ -78,7 +78,7 @@ fn locations() {
         #[cfg(unix)]
         ("link.bin", 0, None, OnnxErrorKind::ExternalEscape, "a link that leads out"),
         ("missing.bin", 0, None, OnnxErrorKind::ExternalMissing, "does not exist; put the data file beside"),
-        ("folder", 0, None, OnnxErrorKind::ExternalMissing, "is no file"),
+        ("folder", 0, None, OnnxErrorKind::ExternalMissing, "is not a file"),
         ("short.bin", 0, None, OnnxErrorKind::ExternalShort, "takes 8 bytes from byte 0"),
         ("weights.bin", 9, None, OnnxErrorKind::ExternalShort, "which has 16"),
         ("weights.bin", u64::MAX, None, OnnxErrorKind::ExternalShort, "which has 16"),
@@ -112,7 +112,7 @@ fn without_a_folder() {
     );
     let error = import_file(Path::new("/no/such/model.onnx")).expect_err("there is no such file");
     check_error("a model that is not there", &error, Kind::Io, "cannot read /no/such/model.onnx");
-    let error = import_file(&std::env::temp_dir()).expect_err("a folder is no model");
+    let error = import_file(&std::env::temp_dir()).expect_err("a folder is not a model");
     check_error("a folder", &error, Kind::Io, "not a regular file");
 }
 

@@ -13,7 +13,7 @@ use crate::graph::GraphError;
 pub enum ParseErrorKind {
     /// Something else was expected.
     Syntax { expected: String, found: String },
-    /// A number that its type cannot hold, or a word that is no number.
+    /// A number that its type cannot hold, or a word that is not a number.
     BadNumber { text: String, wanted: String },
     /// A value that nothing before made.
     UnknownValue { name: String },

@@ -17,7 +17,7 @@ const MAX_DEPTH: u32 = 64;
 
 /// The graph that `text` describes. `constants` are the large ones beside it, see [`super::Printed`].
 ///
-/// Any text may be given: what is no graph is an error, time is linear in the length of the text (but for
+/// Any text may be given: what is not a graph is an error, time is linear in the length of the text (but for
 /// inference), and memory a small multiple of it.
 pub fn parse(text: &str, constants: &[Tensor]) -> Result<Graph> {
     let mut parser = Parser { cursor: Cursor::new(text), constants, depth: 0 };

@@ -213,7 +213,7 @@ fn matrix_products_take_vectors_along_the_last_axis() {
         0,
     )
     .unwrap();
-    // In this order the vector is no bias: sums are rounded in the order of the graph.
+    // In this order the vector is not a bias: sums are rounded in the order of the graph.
     assert_eq!((wide.bias, wide.residual.is_some(), wide.program.is_some()), (None, true, true));
 }
 

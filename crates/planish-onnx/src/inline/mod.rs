@@ -91,7 +91,8 @@ impl<'s, 'a> Callee<'s, 'a> {
         for default in &function.attribute_protos {
             match default.value {
                 AttributeValue::Graph(_) | AttributeValue::Graphs(_) | AttributeValue::Reference(_) => {
-                    let what = format!("has a default for {:?} that is no constant", shorten(&default.name));
+                    let what =
+                        format!("has a default for {:?} that is not a constant", shorten(&default.name));
                     return Err(bad_function(function, &what));
                 }
                 _ => defaults.insert(default.name.as_ref(), &default.value),

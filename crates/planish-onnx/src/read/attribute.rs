@@ -134,7 +134,7 @@ fn kind(field: &Field<'_>) -> Result<Option<AttributeKind>> {
         Some(&kind) => Ok(Some(kind)),
         None => Err(OnnxError::new(
             OnnxErrorKind::UnknownAttributeType,
-            format!("{number} is no attribute kind of ONNX"),
+            format!("{number} is not an attribute kind of ONNX"),
         )
         .at(field.at())
         .inside("type")),

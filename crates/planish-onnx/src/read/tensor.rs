@@ -70,7 +70,7 @@ fn data_location(field: &Field<'_>) -> Result<bool> {
     match field.int32("data_location")? {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(OnnxError::new(OnnxErrorKind::BadExternal, format!("{other} is no data location"))
+        other => Err(OnnxError::new(OnnxErrorKind::BadExternal, format!("{other} is not a data location"))
             .at(field.at())
             .inside("data_location")),
     }
@@ -141,7 +141,7 @@ fn external<'a>(entries: &Metadata<'a>) -> Result<External<'a>> {
 
 fn number(key: &str, text: &str) -> Result<u64> {
     text.trim().parse().map_err(|_| {
-        let what = format!("the {key} {:?} is no byte count", shorten(text));
+        let what = format!("the {key} {:?} is not a byte count", shorten(text));
         OnnxError::new(OnnxErrorKind::BadExternal, what).inside("external_data")
     })
 }

@@ -90,7 +90,7 @@ fn stash_type(cx: &Inference<'_>, number: i64) -> Result<DType, InferError> {
         11 => Ok(DType::F64),
         16 => Ok(DType::BF16),
         _ => Err(cx.bad_attribute(format!(
-            "stash_type {number} is no float type; it is 1 (f32), 10 (f16), 11 (f64) or 16 (bf16)"
+            "stash_type {number} is not a float type; it is 1 (f32), 10 (f16), 11 (f64) or 16 (bf16)"
         ))),
     }
 }

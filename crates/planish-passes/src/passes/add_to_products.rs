@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn other_sums_stay() {
         leaves(ADD_TO_PRODUCTS, &format!("{BLOCK} %y: f32[1,5,3,2] = Mul(%r, %t) output %y"));
-        // What spreads over the product, and what is no product.
+        // What spreads over the product, and what is not a product.
         let spread = format!("{BLOCK} input %c: f32[5,1,1] %y: f32[1,5,3,2] = Add(%c, %t) output %y, %r");
         leaves(ADD_TO_PRODUCTS, &spread);
         let form = "input %x: f32[1,3,2,5] input %r: f32[1,5,3,2] %a: f32[1,3,2,5] = Relu(%x) \

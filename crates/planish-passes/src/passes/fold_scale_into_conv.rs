@@ -152,7 +152,7 @@ fn fold(
             Ok(patch.node(&node.name, Add {}, &[new, sums]))
         }
         _ => {
-            let layer = Layer::of(cx, node).ok_or("it is no layer")??;
+            let layer = Layer::of(cx, node).ok_or("it is not a layer")??;
             if axis.is_some_and(|axis| axis != layer.channel_axis()) {
                 return Err("the constant does not have one number per channel");
             }

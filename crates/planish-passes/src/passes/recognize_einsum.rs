@@ -49,7 +49,7 @@ fn find(cx: &View<'_>, root: NodeId) -> Found<Patch> {
     let result = match &terms[..] {
         [x] => {
             if x.labels.len() != labels.output.len() {
-                return blocked("a sum of one operand is no product");
+                return blocked("a sum of one operand is not a product");
             }
             x.clone()
         }
@@ -216,7 +216,7 @@ mod tests {
         refuses(
             RECOGNIZE_EINSUM,
             "input %a: f32[2,3] %y: f32[2] = Einsum(%a) {equation=\"ij->i\"} output %y",
-            "a sum of one operand is no product",
+            "a sum of one operand is not a product",
         );
     }
 }

@@ -58,7 +58,7 @@ fn check(cx: &View<'_>, root: NodeId, product: Gated<Gate>) -> Found<Patch> {
     };
     if !inner.coefs.iter().zip(wanted).all(|(&found, wanted)| is_number(found, wanted, dtype)) {
         let [_, scale, _, cube] = inner.coefs;
-        return blocked(format!("inside erf or tanh stands {scale:.4}·x + {cube:.4}·x³, which is no GELU"));
+        return blocked(format!("inside erf or tanh stands {scale:.4}·x + {cube:.4}·x³, which is not GELU"));
     }
     let factor = constant * gate.scale;
     if !is_number(factor, 0.5, dtype) {
@@ -160,7 +160,7 @@ mod tests {
         refuses(
             RECOGNIZE_GELU,
             &erf_form(ERF_FORMS[0], "1.5"),
-            "inside erf or tanh stands 0.6667·x + 0.0000·x³, which is no GELU",
+            "inside erf or tanh stands 0.6667·x + 0.0000·x³, which is not GELU",
         );
     }
 

@@ -148,7 +148,7 @@ mod tests {
             "input %x: f32[5,b,12] input %i: i64[] const %by: i64[4] = [0,0,3,4] %r: f32[5,b,3,4] = Reshape(%x, %by) \
              %y: f32[5,b,4] = Gather(%r, %i) {axis=2} output %y",
         );
-        // Index 0 of the inner axis is no run of elements.
+        // Index 0 of the inner axis is not a run of elements.
         leaves(
             RECOGNIZE_SLICE,
             "input %x: f32[5,b,12] const %i: i64[] = [0] const %by: i64[4] = [0,0,3,4] \

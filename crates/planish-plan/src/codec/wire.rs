@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         let at = self.at();
         let [tag] = self.array()?;
         if tag >= n_cases {
-            return Err(self.malformed(at, format!("{tag} is no case of {of}")));
+            return Err(self.malformed(at, format!("{tag} is not a case of {of}")));
         }
         Ok(tag)
     }

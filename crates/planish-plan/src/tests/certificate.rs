@@ -90,7 +90,7 @@ fn every_section_that_was_exchanged_is_noticed() {
 #[test]
 fn findings_can_be_changed_by_nobody_but_the_check_itself() {
     // The certificate's own bytes are under the file's checksum, which a signature covers; a list of findings that
-    // says nothing is no check.
+    // says nothing is not a check.
     let mut plan = certified();
     plan.certificate.checks = vec![Check {
         subject: "step 0".into(),

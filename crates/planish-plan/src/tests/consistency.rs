@@ -100,7 +100,7 @@ fn regions_and_steps_that_do_not_fit() {
     refused("which is not there", |plan| {
         plan.program.steps[0].region.nodes[1].inputs[2] = Some(Ref::Constant(2))
     });
-    refused("it reads `x` packed as panels32, which is no weight", |plan| {
+    refused("it reads `x` packed as panels32, which is not a weight", |plan| {
         let StepKind::Kernel { packed, .. } = &mut plan.program.steps[0].kind else { unreachable!() };
         packed[0] = Some("panels32".to_string());
     });
@@ -120,7 +120,7 @@ fn regions_and_steps_that_do_not_fit() {
         }
         plan.program.values[10].layout = Layout::ChannelsLast;
     });
-    refused("Relu is no control flow", |plan| {
+    refused("Relu is not control flow", |plan| {
         plan.program.steps[3].region.nodes[0].op = op::Relu {}.into();
     });
     refused("If with 1 bodies", |plan| {

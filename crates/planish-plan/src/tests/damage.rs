@@ -46,7 +46,7 @@ fn errors_say_what_where_and_what_next() {
     let text = |bytes: Vec<u8>| read(bytes).unwrap_err().to_string();
     assert_eq!(
         text(b"\x08\x07onnx".to_vec()),
-        "this is no plan file; give the path of a plan, made with `planish build MODEL.onnx`"
+        "this is not a plan file; give the path of a plan, made with `planish build MODEL.onnx`"
     );
     assert!(text(Vec::new()).starts_with("the file is empty; "));
     let mut newer = bytes.clone();

@@ -115,7 +115,7 @@ pub(crate) fn quantize_linear(op: &QuantizeLinear, cx: &Evaluation<'_>) -> EvalR
     if !is_quantized(dtype) {
         return Err(bad_input_type(cx, "y", dtype));
     }
-    // The division happens in the type of the scale; a scale that is no such type leaves it to `x`.
+    // The division happens in the type of the scale; a scale that is not such a type leaves it to `x`.
     let precision = match op.precision {
         Some(precision) if precision.is_wide_float() => precision,
         Some(other) => {

@@ -55,7 +55,7 @@ fn stash_type(cx: &Evaluation<'_>, number: i64) -> Result<DType, EvalError> {
         10 => Ok(DType::F16),
         11 => Ok(DType::F64),
         16 => Ok(DType::BF16),
-        _ => Err(cx.bad_attribute(format!("stash_type {number} is no float type"))),
+        _ => Err(cx.bad_attribute(format!("stash_type {number} is not a float type"))),
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) const FORGERIES: [Forgery; 16] = [
         let body = body(plan, "Loop");
         body.outputs[1] = body.outputs[0];
     }),
-    lie("bodies for an operator that has none", "control", "is no control flow", |plan| {
+    lie("bodies for an operator that has none", "control", "is not control flow", |plan| {
         step(plan, "If").region.nodes[0].op = planish_op::Neg {}.into()
     }),
     lie("control flow of two nodes", "control", "control flow of 2 nodes", |plan| {

@@ -27,13 +27,13 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
     lie("a tactic of no family", "products", "the CPU backend has no tactic", |plan| {
         set_tactic(step(plan, "LogSoftmax"), "warp_speed")
     }),
-    lie("a tactic of another family", "products", "is no reduction", |plan| {
+    lie("a tactic of another family", "products", "is not a reduction", |plan| {
         set_tactic(step(plan, "LogSoftmax"), "reduce_plain_avx2")
     }),
-    lie("a product's tactic on a softmax", "products", "no product of matrices", |plan| {
+    lie("a product's tactic on a softmax", "products", "not a product of matrices", |plan| {
         set_tactic(step(plan, "LogSoftmax"), "gemm_f32_1x1")
     }),
-    lie("a convolution's tactic on a product", "products", "is no convolution of its kind", |plan| {
+    lie("a convolution's tactic on a product", "products", "is not a convolution of its kind", |plan| {
         set_tactic(step(plan, "LogSoftmax"), "conv_igemm_f32");
     }),
     lie("a depthwise tactic on a whole convolution", "convolutions", "not a depthwise convolution", |plan| {

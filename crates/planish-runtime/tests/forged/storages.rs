@@ -29,7 +29,7 @@ pub(crate) const FORGERIES: [Forgery; 40] = [
     lie("an input twice", "products", "is not a value of the caller's, once", |plan| {
         plan.program.inputs.push(plan.program.inputs[0])
     }),
-    lie("a value of the caller's that is no input", "products", "nobody gives", |plan| {
+    lie("a value of the caller's that is not an input", "products", "nobody gives", |plan| {
         let of = plan.program.inputs[0];
         like(&mut plan.program, of, Storage::Input);
     }),
@@ -145,7 +145,7 @@ pub(crate) const FORGERIES: [Forgery; 40] = [
             variants.clear();
         }
     }),
-    lie("an activation that is packed", "products", "which is no weight", |plan| {
+    lie("an activation that is packed", "products", "which is not a weight", |plan| {
         packed(step(plan, "MatMul"))[0] = Some("panels32x16".into())
     }),
     lie("a region that reads an input that is not there", "products", "the region reads Input(40)", |plan| {
@@ -157,7 +157,7 @@ pub(crate) const FORGERIES: [Forgery; 40] = [
     lie("a node of four billion outputs", "moves", "a node of 4294967295 outputs", |plan| {
         step(plan, "Tile").region.nodes[0].n_outputs = u32::MAX
     }),
-    lie("a kernel over a value that is no tensor", "products", "a kernel cannot take", |plan| {
+    lie("a kernel over a value that is not a tensor", "products", "a kernel cannot take", |plan| {
         let at = output(plan, "LogSoftmax", 0);
         unlist(plan, at);
         value(plan, at).storage = Storage::Own;

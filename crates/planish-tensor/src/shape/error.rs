@@ -67,7 +67,7 @@ pub enum ShapeErrorKind {
         /// What may stand there.
         expected: &'static str,
     },
-    /// A name before `(` that is no function.
+    /// A name before `(` that is not a function.
     #[error(
         "no function is called `{name}` (byte {at}); there are floordiv, ceildiv, mod, min, max, broadcast \
          and mul, and a symbol with such a name goes in double quotes"

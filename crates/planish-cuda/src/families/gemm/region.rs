@@ -73,7 +73,7 @@ impl Product {
         };
         let input = |place: usize| match node.inputs.get(place).copied().flatten() {
             Some(Ref::Input(idx)) if (idx as usize) < problem.inputs.len() => Ok(idx as usize),
-            _ => Err(refuse("a factor that is no input of the region")),
+            _ => Err(refuse("a factor that is not an input of the region")),
         };
         let (a, b) = (input(0)?, input(1)?);
         if problem.outputs.len() != 1 || problem.inputs[a].rank() == 0 || problem.inputs[b].rank() == 0 {

@@ -63,7 +63,7 @@ impl Shape {
         };
         let input = |place: usize| match node.inputs.get(place).copied().flatten() {
             Some(Ref::Input(idx)) if (idx as usize) < problem.inputs.len() => Ok(idx as usize),
-            _ => Err(refuse("a factor that is no input of the region")),
+            _ => Err(refuse("a factor that is not an input of the region")),
         };
         let (a_at, b_at) = (input(0)?, input(1)?);
         let (a, b) = (&problem.inputs[a_at], &problem.inputs[b_at]);
@@ -229,7 +229,7 @@ fn after(problem: &Problem) -> Result<(Activation, Option<usize>, Option<usize>)
     let mut activation = match (epilogue.lo, epilogue.hi) {
         (f32::NEG_INFINITY, f32::INFINITY) => Activation::None,
         (0.0, f32::INFINITY) => Activation::Relu,
-        _ => return refuse("a clamp that is no ReLU"),
+        _ => return refuse("a clamp that is not ReLU"),
     };
     if let Some(program) = &epilogue.program {
         // Nothing but the running value and one function of it.

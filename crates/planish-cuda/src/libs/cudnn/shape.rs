@@ -16,7 +16,7 @@ const TRIVIAL_AXIS: PlacedAxis =
 #[derive(Clone, Debug)]
 pub(super) enum Bias {
     Input(usize),
-    /// A constant of the region, which is no operand.
+    /// A constant of the region, which is not an operand.
     Constant(Tensor),
 }
 
@@ -56,7 +56,7 @@ impl Shape {
         let [out] = &problem.outputs[..] else { return Err(refuse("several outputs")) };
         let spatial = x.rank().saturating_sub(2);
         if !(1..=3).contains(&spatial) || weight.rank() != x.rank() || out.is_empty() || !weight.constant {
-            return Err(refuse("other than one to three axes, or a weight that is no constant"));
+            return Err(refuse("other than one to three axes, or a weight that is not a constant"));
         }
         let (dtype, element) = (x.dtype, problem.numeric.element);
         let fits = match element {
