@@ -20,6 +20,8 @@ pub fn c_type(kind: Kind) -> &'static str {
         Kind::F32 => "float",
         Kind::I32 => "i32",
         Kind::I64 => "i64",
+        Kind::U8 => "u8",
+        Kind::I8 => "i8",
         Kind::Bool => "bool",
     }
 }
@@ -47,6 +49,8 @@ fn scalar(value: Scalar) -> String {
         Scalar::F32(value) => number(value),
         Scalar::I32(value) => format!("(i32)0x{value:08x}u"),
         Scalar::I64(value) => format!("(i64)0x{value:016x}ull"),
+        Scalar::U8(value) => format!("(u8){value}"),
+        Scalar::I8(value) => format!("(i8){value}"),
         Scalar::Bool(value) => value.to_string(),
     }
 }
@@ -91,6 +95,7 @@ fn expression(inst: &Inst, kind: &str) -> String {
         Inst::Clamp { x, lo, hi } => format!("pl_clamp(v{}, {}, {})", x.0, scalar(lo), scalar(hi)),
         Inst::Select { condition, yes, no } => format!("v{} ? v{} : v{}", condition.0, yes.0, no.0),
         Inst::Cast(x) => format!("pl_cast<{kind}>(v{})", x.0),
+        Inst::Saturate(x) => format!("pl_saturate<{kind}>(v{})", x.0),
     }
 }
 

@@ -99,7 +99,12 @@ fn the_wire_format_is_checked() {
         ("wire type 6", with_graph(&Msg::new().tag(1, 6)), WrongWireType, "unknown wire type 6"),
         ("wire type 7", with_graph(&Msg::new().tag(1, 7)), WrongWireType, "unknown wire type 7"),
         ("field 0", with_graph(&Msg::new().tag(0, 0).varint(1)), WrongWireType, "0 is not a field number"),
-        ("field 2^40", with_graph(&Msg::new().tag(1 << 40, 0).varint(1)), WrongWireType, "not a field number"),
+        (
+            "field 2^40",
+            with_graph(&Msg::new().tag(1 << 40, 0).varint(1)),
+            WrongWireType,
+            "not a field number",
+        ),
         ("11-byte number", with_graph(&Msg::new().tag(50, 0).raw(&[0x80; 11])), BadVarint, "graph (byte 6)"),
         ("65-bit number", with_graph(&Msg::new().tag(50, 0).raw(&[0xff; 9]).raw(&[2])), BadVarint, "64 bits"),
         ("11-byte length", with_graph(&Msg::new().tag(50, 2).raw(&[0x80; 11])), BadVarint, "ten bytes"),

@@ -179,7 +179,7 @@ fn lines<'a, const N: usize>(
     what: &str,
 ) -> std::result::Result<[&'a str; N], SignatureError> {
     if text.len() > MAX_SIGNATURE_FILE {
-        return wrong(format!("this is no {what} of Planish: it is longer than {MAX_SIGNATURE_FILE} bytes"));
+        return wrong(format!("this is not a {what} of Planish: it is longer than {MAX_SIGNATURE_FILE} bytes"));
     }
     let text = std::str::from_utf8(text).unwrap_or_default();
     let mut lines =
@@ -187,8 +187,8 @@ fn lines<'a, const N: usize>(
     let first = lines.next().unwrap_or_default();
     let Some(version) = first.strip_prefix("planish ").and_then(|rest| rest.strip_prefix(what)) else {
         return wrong(match first.strip_prefix("planish ") {
-            Some(_) => format!("this is no {what}: it begins with `{}`", first.escape_debug()),
-            None => format!("this is no {what} of Planish; its first line is not `planish {what} 1`"),
+            Some(_) => format!("this is not a {what}: it begins with `{}`", first.escape_debug()),
+            None => format!("this is not a {what} of Planish; its first line is not `planish {what} 1`"),
         });
     };
     if version != " 1" {

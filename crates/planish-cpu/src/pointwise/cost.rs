@@ -18,7 +18,9 @@ pub(crate) fn cost_per_element(program: &Program) -> f64 {
         Inst::Unary(op, _) => unary_cost(*op),
         Inst::Binary(Binary::Pow, ..) => 20.0,
         Inst::Binary(Binary::Fmod, ..) => 10.0,
-        Inst::Binary(..) | Inst::Clamp { .. } | Inst::Select { .. } | Inst::Cast(_) => 0.04,
+        Inst::Binary(..) | Inst::Clamp { .. } | Inst::Select { .. } | Inst::Cast(_) | Inst::Saturate(_) => {
+            0.04
+        }
     };
     program.code.iter().map(of).sum::<f64>().max(0.05)
 }

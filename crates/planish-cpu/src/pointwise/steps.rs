@@ -116,7 +116,7 @@ pub(super) fn copy(kind: Kind) -> Loop {
         Kind::F32 => ternary(CopyOf, OPEN.0, OPEN.1),
         Kind::I32 => map1(|x: i32| x),
         Kind::I64 => map1(|x: i64| x),
-        Kind::Bool => map1(|x: u8| x),
+        Kind::U8 | Kind::I8 | Kind::Bool => map1(|x: u8| x),
     }
 }
 
@@ -155,11 +155,14 @@ fn single(inst: &Inst, from: Kind, to: Kind, (lo, hi): (f32, f32)) -> (Loop, boo
             let run = match to {
                 Kind::F32 | Kind::I32 => select::<u32>(),
                 Kind::I64 => select::<u64>(),
-                Kind::Bool => select::<u8>(),
+                Kind::U8 | Kind::I8 | Kind::Bool => select::<u8>(),
             };
             (run, false)
         }
         Inst::Cast(_) => (cast(from, to), false),
+        // `f32::max` gives the bound where the other is NaN.
+        Inst::Saturate(_) if to == Kind::U8 => (map1(|x: f32| x.max(0.0).min(255.0) as u8), false),
+        Inst::Saturate(_) => (map1(|x: f32| x.max(-128.0).min(127.0) as i8), false),
         // Clamps of f32 are joined or copied above; the rest has no operands.
         Inst::Clamp { .. } | Inst::Input(_) | Inst::Running | Inst::Constant(_) => (copy(to), false),
     }
@@ -208,6 +211,8 @@ fn other_binary(op: Binary, from: Kind) -> Loop {
             Binary::Xor => map2(|a: u8, b: u8| a ^ b),
             _ => map2(|a: u8, b: u8| a & b),
         },
+        // Never computed in: the builder refuses it.
+        Kind::U8 | Kind::I8 => map2(|a: u8, _: u8| a),
     }
 }
 
@@ -232,9 +237,20 @@ fn cast(from: Kind, to: Kind) -> Loop {
         (Kind::Bool, Kind::F32) => map1(|x: u8| f32::from(x)),
         (Kind::Bool, Kind::I32) => map1(|x: u8| i32::from(x)),
         (Kind::Bool, Kind::I64) => map1(|x: u8| i64::from(x)),
+        (Kind::U8, Kind::F32) => map1(|x: u8| f32::from(x)),
+        (Kind::U8, Kind::I32) => map1(|x: u8| i32::from(x)),
+        (Kind::U8, Kind::I64) => map1(|x: u8| i64::from(x)),
+        (Kind::I8, Kind::F32) => map1(|x: i8| f32::from(x)),
+        (Kind::I8, Kind::I32) => map1(|x: i8| i32::from(x)),
+        (Kind::I8, Kind::I64) => map1(|x: i8| i64::from(x)),
+        (Kind::U8 | Kind::I8, Kind::Bool) => map1(|x: u8| u8::from(x != 0)),
+        (Kind::I32, Kind::U8 | Kind::I8) => map1(|x: i32| x as u8),
+        (Kind::I64, Kind::U8 | Kind::I8) => map1(|x: i64| x as u8),
+        // From f32 they are saturated instead; the other kinds of one byte have the same bits.
         (Kind::F32, Kind::F32)
         | (Kind::I32, Kind::I32)
         | (Kind::I64, Kind::I64)
+        | (Kind::F32 | Kind::U8 | Kind::I8 | Kind::Bool, Kind::U8 | Kind::I8)
         | (Kind::Bool, Kind::Bool) => copy(to),
     }
 }

@@ -90,6 +90,43 @@ fn powers_by_constants_are_those_of_the_reference() {
     }
 }
 
+/// Quantizing divides, rounds and saturates as the reference does, so the bytes are the same; what is dequantized
+/// again is rounded once.
+#[test]
+fn quantized_values_are_the_references() {
+    let mut numbers = Random::new(11);
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.25, 0.75, -0.25, 1e30, -1e30];
+    for zero in [Tensor::scalar(128u8), Tensor::scalar(-3i8)] {
+        let quantize = op::QuantizeLinear {
+            precision: None,
+            output_dtype: None,
+            block_size: 0,
+            saturate: true,
+            axis: 1,
+        };
+        let dequantize = op::DequantizeLinear { output_dtype: None, block_size: 0, axis: 1 };
+        let scale = Tensor::scalar(0.5f32);
+        let to = (Op::from(quantize.clone()), vec![input(0), constant(0), constant(1)]);
+        let back = (Op::from(dequantize.clone()), vec![node(0), constant(0), constant(1)]);
+        let one = region(1, vec![scale.clone(), zero.clone()], vec![to.clone()]);
+        let both = region(1, vec![scale.clone(), zero.clone()], vec![to, back]);
+        for x in [numbers.tensor(DType::F32, &[3, 37], 90.0), Tensor::vector(odd.to_vec())] {
+            trial::check(&PointwiseFamily, &one, std::slice::from_ref(&x), ONE_ROUNDING);
+            trial::check(&PointwiseFamily, &both, &[x], ONE_ROUNDING);
+        }
+        // One scale for each channel, along axis 1 and along the last axis.
+        for (axis, dims) in [(1, vec![2, 5, 3, 4]), (-1, vec![2, 3, 5])] {
+            let per_channel = op::DequantizeLinear { output_dtype: None, block_size: 0, axis };
+            let zeros = Tensor::from_i64s(zero.dtype(), &[5], &[1, 2, 3, 4, 5]).unwrap();
+            let scales = Tensor::vector(vec![0.5f32, 0.1, 2.0, 1e-3, 7.0]);
+            let region =
+                region(2, vec![zeros], vec![(per_channel.into(), vec![input(0), input(1), constant(0)])]);
+            let x = numbers.tensor(zero.dtype(), &dims, 100.0);
+            trial::check(&PointwiseFamily, &region, &[x, scales], ONE_ROUNDING);
+        }
+    }
+}
+
 #[test]
 fn integers_and_booleans_wrap_and_compare() {
     let mut numbers = Random::new(2);

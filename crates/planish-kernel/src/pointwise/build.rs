@@ -229,7 +229,7 @@ impl Builder<'_> {
     pub(super) fn unary(&mut self, op: Unary, x: Reg) -> Built<Reg> {
         let kind = self.kind(x);
         let (fits, result) = match op {
-            Unary::Abs | Unary::Neg | Unary::Sign => (kind != Kind::Bool, kind),
+            Unary::Abs | Unary::Neg | Unary::Sign => (kind.is_number(), kind),
             Unary::Not => (kind == Kind::Bool, kind),
             Unary::BitwiseNot => (kind.is_int(), kind),
             Unary::IsNaN | Unary::IsInf { .. } => (kind == Kind::F32, Kind::Bool),
@@ -247,12 +247,12 @@ impl Builder<'_> {
         let fits = kind == self.kind(b)
             && match op {
                 Binary::Add | Binary::Sub | Binary::Mul | Binary::Min | Binary::Max | Binary::PRelu => {
-                    kind != Kind::Bool
+                    kind.is_number()
                 }
                 Binary::Div | Binary::Fmod => kind == Kind::F32 || (kind.is_int() && nonzero),
                 Binary::Mod => kind.is_int() && nonzero,
                 Binary::Pow => kind == Kind::F32,
-                Binary::Equal | Binary::Less | Binary::LessOrEqual => true,
+                Binary::Equal | Binary::Less | Binary::LessOrEqual => kind.is_number() || kind == Kind::Bool,
                 Binary::And | Binary::Or | Binary::Xor => kind == Kind::Bool,
                 Binary::BitwiseAnd | Binary::BitwiseOr | Binary::BitwiseXor => kind.is_int(),
             };

@@ -1,6 +1,6 @@
 //! The instructions of each operator.
 
-use planish_op::Op;
+use planish_op::{DequantizeLinear, Op, QuantizeLinear};
 use planish_tensor::DType;
 
 use super::build::{Builder, Built, refuse};
@@ -16,6 +16,8 @@ impl Builder<'_> {
         }
         match &node.op {
             Op::Identity(_) | Op::Expand(_) => self.operand(node, 0),
+            Op::QuantizeLinear(op) if op.block_size == 0 => self.quantize(node, op),
+            Op::DequantizeLinear(op) if op.block_size == 0 => self.dequantize(node, op),
             Op::BatchNormalization(op) if !op.training_mode && node.n_outputs == 1 => {
                 self.batch_normalization(node, op.epsilon)
             }
@@ -71,7 +73,7 @@ impl Builder<'_> {
             Kind::F32 => self.clamp(x, Scalar::F32(0.0), Scalar::F32(f32::INFINITY)),
             Kind::I32 => self.clamp(x, Scalar::I32(0), Scalar::I32(i32::MAX)),
             Kind::I64 => self.clamp(x, Scalar::I64(0), Scalar::I64(i64::MAX)),
-            Kind::Bool => refuse("Relu of booleans"),
+            kind @ (Kind::U8 | Kind::I8 | Kind::Bool) => refuse(format!("Relu of {kind:?}")),
         }
     }
 
@@ -85,7 +87,7 @@ impl Builder<'_> {
             }
             Kind::I32 => (Scalar::I32(i32::MIN), Scalar::I32(i32::MAX)),
             Kind::I64 => (Scalar::I64(i64::MIN), Scalar::I64(i64::MAX)),
-            Kind::Bool => return refuse("Clip of booleans"),
+            kind @ (Kind::U8 | Kind::I8 | Kind::Bool) => return refuse(format!("Clip of {kind:?}")),
         };
         let mut bounds = [low, high];
         let mut computed = [None; 2];
@@ -141,6 +143,9 @@ impl Builder<'_> {
         let Some(kind) = self.kind_of(to) else {
             return refuse(format!("Cast to {to}"));
         };
+        if self.kind(x) == Kind::F32 && matches!(kind, Kind::U8 | Kind::I8) {
+            return refuse(format!("Cast of f32 to {to}"));
+        }
         if kind != self.kind(x) {
             x = self.emit(Inst::Cast(x), kind)?;
         }
@@ -148,6 +153,81 @@ impl Builder<'_> {
             DType::F16 => self.unary(Unary::RoundF16, x),
             DType::BF16 => self.unary(Unary::RoundBf16, x),
             _ => Ok(x),
+        }
+    }
+
+    /// `saturate(round(x / scale) + zero_point)`, divided in f32.
+    fn quantize(&mut self, node: &RegionNode, op: &QuantizeLinear) -> Built<Reg> {
+        let x = self.operand(node, 0)?;
+        let (scale, zero_point) = self.scale_and_zero_point(node, op.axis)?;
+        let to = match (zero_point, op.output_dtype) {
+            (Some(zero_point), _) => self.kind(zero_point),
+            (None, Some(dtype)) => match Kind::of(dtype) {
+                Some(kind) => kind,
+                None => return refuse(format!("QuantizeLinear to {dtype}")),
+            },
+            (None, None) => Kind::U8,
+        };
+        let precise = op.precision.is_none_or(|dtype| dtype == DType::F32);
+        if self.kind(x) != Kind::F32 || !matches!(to, Kind::U8 | Kind::I8) || !precise {
+            return refuse(format!("QuantizeLinear of {:?} to {to:?}", self.kind(x)));
+        }
+        let ratio = self.binary(Binary::Div, x, scale)?;
+        let mut whole = self.unary(Unary::Round, ratio)?;
+        if let Some(zero_point) = zero_point {
+            let zero_point = self.widened(zero_point)?;
+            whole = self.binary(Binary::Add, whole, zero_point)?;
+        }
+        self.emit(Inst::Saturate(whole), to)
+    }
+
+    /// `(x - zero_point) * scale`: the difference is exact, the product rounded once.
+    fn dequantize(&mut self, node: &RegionNode, op: &DequantizeLinear) -> Built<Reg> {
+        let x = self.operand(node, 0)?;
+        let (scale, zero_point) = self.scale_and_zero_point(node, op.axis)?;
+        if !matches!(self.kind(x), Kind::U8 | Kind::I8) || op.output_dtype.is_some_and(|to| to != DType::F32)
+        {
+            return refuse(format!("DequantizeLinear of {:?}", self.kind(x)));
+        }
+        let mut whole = self.widened(x)?;
+        if let Some(zero_point) = zero_point.filter(|reg| self.kind(*reg) == self.kind(x)) {
+            let zero_point = self.widened(zero_point)?;
+            whole = self.binary(Binary::Sub, whole, zero_point)?;
+        }
+        self.binary(Binary::Mul, whole, scale)
+    }
+
+    /// Of quantization: for the whole tensor, along its last axis, or along axis 1.
+    fn scale_and_zero_point(&mut self, node: &RegionNode, axis: i64) -> Built<(Reg, Option<Reg>)> {
+        let rank = match node.inputs.first().copied().flatten() {
+            Some(x) => self.inner(x)?.dims.len() as i64,
+            None => return refuse(format!("{} without an input", node.op.name())),
+        };
+        let axis = if axis < 0 { axis + rank } else { axis };
+        let mut read = |idx: usize| {
+            let Some(reference) = node.inputs.get(idx).copied().flatten() else { return Ok(None) };
+            let Inner { dims, .. } = self.inner(reference)?;
+            let is_single = dims.iter().product::<usize>() == 1;
+            match (is_single, axis) {
+                (true, _) => self.value(reference).map(Some),
+                (false, axis) if axis == rank - 1 => self.value(reference).map(Some),
+                (false, 1) => self.read(reference, true).map(Some),
+                (false, axis) => refuse(format!("scales along axis {axis} of {rank}")),
+            }
+        };
+        let (scale, zero_point) = (read(1)?, read(2)?);
+        match scale {
+            Some(scale) if self.kind(scale) == Kind::F32 => Ok((scale, zero_point)),
+            _ => refuse(format!("{} with a scale that is not f32", node.op.name())),
+        }
+    }
+
+    /// 8 bits as f32, which holds them exactly.
+    fn widened(&mut self, x: Reg) -> Built<Reg> {
+        match self.scalar(x) {
+            Some(Scalar::U8(value)) => self.constant(Scalar::F32(value.into())),
+            Some(Scalar::I8(value)) => self.constant(Scalar::F32(value.into())),
+            _ => self.emit(Inst::Cast(x), Kind::F32),
         }
     }
 
@@ -161,7 +241,9 @@ impl Builder<'_> {
             Some(Scalar::F32(power)) => Some(f64::from(power)),
             Some(Scalar::I32(power)) => Some(f64::from(power)),
             Some(Scalar::I64(power)) => Some(power as f64),
-            Some(Scalar::Bool(_)) => return refuse("Pow with a boolean exponent"),
+            Some(other @ (Scalar::U8(_) | Scalar::I8(_) | Scalar::Bool(_))) => {
+                return refuse(format!("Pow with an exponent of kind {:?}", other.kind()));
+            }
             None => None,
         };
         match power {

@@ -9,6 +9,9 @@ pub enum Kind {
     F32,
     I32,
     I64,
+    /// Quantized values and bytes: read, written and cast, never computed in. So is `I8`.
+    U8,
+    I8,
     /// One byte, 0 or 1.
     Bool,
 }
@@ -19,6 +22,8 @@ impl Kind {
             DType::F32 => Some(Kind::F32),
             DType::I32 => Some(Kind::I32),
             DType::I64 => Some(Kind::I64),
+            DType::U8 => Some(Kind::U8),
+            DType::I8 => Some(Kind::I8),
             DType::Bool => Some(Kind::Bool),
             _ => None,
         }
@@ -38,10 +43,18 @@ impl Kind {
             Kind::F32 => DType::F32,
             Kind::I32 => DType::I32,
             Kind::I64 => DType::I64,
+            Kind::U8 => DType::U8,
+            Kind::I8 => DType::I8,
             Kind::Bool => DType::Bool,
         }
     }
 
+    /// Whether values of it are computed with.
+    pub fn is_number(self) -> bool {
+        matches!(self, Kind::F32 | Kind::I32 | Kind::I64)
+    }
+
+    /// Integers that are computed with.
     pub fn is_int(self) -> bool {
         matches!(self, Kind::I32 | Kind::I64)
     }
@@ -51,7 +64,7 @@ impl Kind {
         match self {
             Kind::F32 | Kind::I32 => 4,
             Kind::I64 => 8,
-            Kind::Bool => 1,
+            Kind::U8 | Kind::I8 | Kind::Bool => 1,
         }
     }
 }
@@ -62,6 +75,8 @@ pub enum Scalar {
     F32(f32),
     I32(i32),
     I64(i64),
+    U8(u8),
+    I8(i8),
     Bool(bool),
 }
 
@@ -71,6 +86,8 @@ impl Scalar {
             Scalar::F32(_) => Kind::F32,
             Scalar::I32(_) => Kind::I32,
             Scalar::I64(_) => Kind::I64,
+            Scalar::U8(_) => Kind::U8,
+            Scalar::I8(_) => Kind::I8,
             Scalar::Bool(_) => Kind::Bool,
         }
     }
@@ -84,6 +101,8 @@ impl Scalar {
             DType::F32 => tensor.elements::<f32>().ok().map(|all| Scalar::F32(all[0])),
             DType::I32 => tensor.elements::<i32>().ok().map(|all| Scalar::I32(all[0])),
             DType::I64 => tensor.elements::<i64>().ok().map(|all| Scalar::I64(all[0])),
+            DType::U8 => tensor.elements::<u8>().ok().map(|all| Scalar::U8(all[0])),
+            DType::I8 => tensor.elements::<i8>().ok().map(|all| Scalar::I8(all[0])),
             DType::Bool => tensor.elements::<bool>().ok().map(|all| Scalar::Bool(all[0])),
             // Every f16 and bf16 is an f32.
             DType::F16 | DType::BF16 => Some(Scalar::F32(tensor.to_f64s()[0] as f32)),
@@ -351,8 +370,11 @@ pub enum Inst {
         no: Reg,
     },
     /// To the kind of the instruction's own value. f32 is cut towards zero, and what is out of range becomes
-    /// the lowest number; integers keep their low bits; booleans ask for anything but zero.
+    /// the lowest number; integers keep their low bits; booleans ask for anything but zero. Never from f32 to 8 bits.
     Cast(Reg),
+    /// A whole number in f32 to 8 bits, the kind of the instruction's own value: out of range it becomes the lowest or
+    /// highest number, NaN the lowest. The end of QuantizeLinear.
+    Saturate(Reg),
 }
 
 impl Inst {
@@ -360,7 +382,9 @@ impl Inst {
     pub fn operands(&self) -> impl Iterator<Item = Reg> + use<> {
         let list = match *self {
             Inst::Input(_) | Inst::Running | Inst::Constant(_) => [None; 3],
-            Inst::Unary(_, x) | Inst::Clamp { x, .. } | Inst::Cast(x) => [Some(x), None, None],
+            Inst::Unary(_, x) | Inst::Clamp { x, .. } | Inst::Cast(x) | Inst::Saturate(x) => {
+                [Some(x), None, None]
+            }
             Inst::Binary(_, a, b) => [Some(a), Some(b), None],
             Inst::Select { condition, yes, no } => [Some(condition), Some(yes), Some(no)],
         };
@@ -378,6 +402,7 @@ impl Inst {
                 Inst::Select { condition: to(condition), yes: to(yes), no: to(no) }
             }
             Inst::Cast(x) => Inst::Cast(to(x)),
+            Inst::Saturate(x) => Inst::Saturate(to(x)),
         }
     }
 
