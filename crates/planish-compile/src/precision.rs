@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::{Backend, Numeric, Region};
+use planish_kernel::{Backend, Numeric, Ref, Region};
 use planish_op::Op;
 use planish_passes::{Options, Report};
 use planish_tensor::DType;
@@ -113,6 +113,19 @@ fn stays(graph: &Graph, precision: Precision, reasons: &BTreeMap<String, Vec<Str
     })
 }
 
+/// Whether a product of the region has factors that are dequantized there.
+fn multiplies_bytes(region: &Region) -> bool {
+    let is_dequantized = |reference: &Option<Ref>| match reference {
+        Some(Ref::Node { node, .. }) => matches!(region.nodes[*node as usize].op, Op::DequantizeLinear(_)),
+        _ => false,
+    };
+    region.nodes.iter().any(|node| {
+        matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_))
+            && node.inputs.len() >= 2
+            && node.inputs[..2].iter().all(is_dequantized)
+    })
+}
+
 /// The number types that a region over operands of these types computes in.
 pub(crate) fn numeric(precision: Precision, region: &Region, inputs: impl Iterator<Item = DType>) -> Numeric {
     let mut element = None;
@@ -135,6 +148,7 @@ pub(crate) fn numeric(precision: Precision, region: &Region, inputs: impl Iterat
         )
     });
     match element {
+        _ if multiplies_bytes(region) => Numeric::I8,
         Some(element) => element,
         None if precision == Precision::Tf32 && multiplies => Numeric::TF32,
         None => Numeric::F32,

@@ -11,13 +11,14 @@ use planish_tensor::Tensor;
 use crate::attention::family::AttentionFamily;
 use crate::bottleneck::BottleneckFamily;
 use crate::conv::ConvFamily;
+use crate::conv::quantized::{self, QuantizedFamily};
 use crate::depthwise::DepthwiseFamily;
 use crate::evaluate::{self, ReferenceFamily};
 use crate::family::{Family, Work};
 use crate::formats;
 use crate::gemm::family::GemmFamily;
 use crate::host::{HostMemory, HostQueue};
-use crate::isa::Isa;
+use crate::isa::{Feature, Isa};
 use crate::movement::{MoveFamily, PickFamily};
 use crate::norm::family::NormFamily;
 use crate::pointwise::family::PointwiseFamily;
@@ -37,8 +38,10 @@ const FAMILIES: &[&dyn Family] = &[
     &AttentionFamily,
     &BottleneckFamily,
     &ConvFamily,
+    &QuantizedFamily::Conv,
     &DepthwiseFamily,
     &GemmFamily,
+    &QuantizedFamily::Matrix,
     &PoolFamily,
     &ResizeFamily,
     &PointwiseFamily,
@@ -119,6 +122,11 @@ impl Backend for Cpu {
         }
     }
 
+    fn provides(&self, need: &str) -> bool {
+        let feature = Feature::ALL.into_iter().find(|feature| feature.name() == need);
+        feature.map_or_else(|| self.target().needs.iter().any(|own| own == need), Feature::is_here)
+    }
+
     fn host(&self) -> Option<&dyn Host> {
         Some(self)
     }
@@ -143,6 +151,13 @@ impl Compiler for Cpu {
 
     fn unpack(&self, form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
         formats::unpack(form, bytes)
+    }
+
+    fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
+        quantized::needed_feature(&tactic.name)
+            .map(|feature| feature.name().to_string())
+            .into_iter()
+            .collect()
     }
 
     fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {

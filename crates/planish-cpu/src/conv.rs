@@ -12,6 +12,7 @@ pub mod geometry;
 pub mod igemm;
 pub mod narrow;
 pub mod pack;
+pub(crate) mod quantized;
 mod region;
 mod scale;
 mod way;

@@ -11,6 +11,7 @@ use planish_tensor::{Bytes, DType, Tensor};
 use crate::conv::geometry::{AXES, TRIVIAL_AXIS};
 use crate::conv::narrow;
 use crate::conv::pack::{self, Filter};
+use crate::conv::quantized::{self, Arrangement};
 use crate::conv::winograd::Kind;
 use crate::depthwise;
 use crate::gemm::pack::{PackedB, Strides};
@@ -31,6 +32,8 @@ pub(crate) enum Format {
     Winograd { panels: Panels, kind: Kind },
     /// A depthwise convolution's, taps outermost.
     Depthwise,
+    /// Signed bytes in quads of input channels, with the sums of each output channel.
+    Quantized { panels: Panels, arrangement: Arrangement },
 }
 
 const NARROW: &str = "conv_narrow16";
@@ -56,6 +59,14 @@ impl Format {
                 format!("conv_winograd_{name}_{}", wide(panels))
             }
             Format::Depthwise => depthwise::FORMAT.to_string(),
+            Format::Quantized { panels, arrangement } => {
+                let of = match arrangement {
+                    Arrangement::Conv { groups } => format!("g{groups}"),
+                    Arrangement::Matrix { transposed: false } => "matrix".to_string(),
+                    Arrangement::Matrix { transposed: true } => "matrixt".to_string(),
+                };
+                format!("quads_{}_{of}", wide(panels))
+            }
         }
     }
 
@@ -75,6 +86,14 @@ impl Format {
             Format::Narrow
         } else if name == depthwise::FORMAT {
             Format::Depthwise
+        } else if let Some(rest) = name.strip_prefix("quads_") {
+            let (panels, of) = rest.split_once('_')?;
+            let arrangement = match of {
+                "matrix" => Arrangement::Matrix { transposed: false },
+                "matrixt" => Arrangement::Matrix { transposed: true },
+                groups => Arrangement::Conv { groups: groups.strip_prefix('g')?.parse().ok()? },
+            };
+            Format::Quantized { panels: wide(panels)?, arrangement }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
             Format::Product { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("conv_winograd_") {
@@ -107,7 +126,7 @@ impl Format {
         (found.name() == name).then_some(found)
     }
 
-    /// Elements of the packed form of a weight of these sizes; `None` where it cannot be packed so.
+    /// Elements of four bytes of the packed form of a weight of these sizes; `None` where it cannot be packed so.
     pub(crate) fn packed_len(&self, dims: &[usize]) -> Option<usize> {
         // The length of the weight itself must fit, padding may not. An empty one is not packed: its other sizes
         // could be anything.
@@ -143,6 +162,9 @@ impl Format {
                 let n_taps: usize = taps.iter().product();
                 n_taps.checked_mul(padded(*channels, depthwise::CHANNEL_BLOCK)?)
             }
+            Format::Quantized { panels, arrangement } => {
+                quantized::packed_bytes(*arrangement, *panels, dims).map(|bytes| bytes / size_of::<f32>())
+            }
         }
     }
 
@@ -168,7 +190,7 @@ impl Format {
                 let [channels, 1, taps @ ..] = dims else { return None };
                 Some(depthwise::unpack(packed, *channels, taps.iter().product()))
             }
-            Format::Winograd { .. } => None,
+            Format::Winograd { .. } | Format::Quantized { .. } => None,
         }
     }
 
@@ -231,7 +253,11 @@ pub(crate) const MAX_STRIDE: usize = 64;
 
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
-    let len = Format::named(form.format).filter(|_| form.dtype == DType::F32)?.packed_len(form.dims)?;
+    let own = |format: &Format| match format {
+        Format::Quantized { .. } => DType::I8,
+        _ => DType::F32,
+    };
+    let len = Format::named(form.format).filter(|format| form.dtype == own(format))?.packed_len(form.dims)?;
     len.checked_mul(size_of::<f32>())
 }
 
@@ -254,7 +280,7 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 10] = [
         "panels32x16",
         "panels8x8t",
         "matrix_panels32v16",
@@ -263,6 +289,8 @@ mod tests {
         "conv_narrow16",
         "conv_winograd_four_panels32v16",
         "taps_by_channels16",
+        "quads_panels32v16_g2",
+        "quads_panels16v8_matrixt",
     ];
 
     #[test]

@@ -59,6 +59,44 @@ impl Avx512 {
     }
 }
 
+/// Instructions that some machines have beside one of the instruction sets. A tactic that needs one says so in plans.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Feature {
+    /// Dot products of bytes on 256 bits.
+    AvxVnni,
+    /// Dot products of bytes on 512 bits.
+    Avx512Vnni,
+}
+
+impl Feature {
+    pub const ALL: [Feature; 2] = [Feature::AvxVnni, Feature::Avx512Vnni];
+
+    /// As it stands in the needs of a plan.
+    pub fn name(self) -> &'static str {
+        match self {
+            Feature::AvxVnni => "avxvnni",
+            Feature::Avx512Vnni => "avx512vnni",
+        }
+    }
+
+    /// Whether this machine has it, and the process may use it ([`ISA_VARIABLE`]).
+    pub fn is_here(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return match self {
+            // A process that takes itself for one with AVX2 means the machines that have no more than that.
+            Feature::AvxVnni => {
+                let is_asked_for = std::env::var_os(ISA_VARIABLE).is_none();
+                is_x86_feature_detected!("avxvnni") && (is_asked_for || matches!(Isa::best(), Isa::Avx512(_)))
+            }
+            Feature::Avx512Vnni => {
+                is_x86_feature_detected!("avx512vnni") && matches!(Isa::best(), Isa::Avx512(_))
+            }
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+}
+
 /// One of the instruction sets that kernels are written for, present on this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Isa {

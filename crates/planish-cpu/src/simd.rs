@@ -85,6 +85,26 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
     fn select(self, mask: Self::M, yes: Self::F, no: Self::F) -> Self::F;
 
     fn splat_int(self, value: i32) -> Self::I;
+    /// # Safety
+    /// `from` must be readable for `LANES` elements; no alignment is needed.
+    unsafe fn load_int(self, from: *const i32) -> Self::I;
+    /// The first `n` bytes from memory as integers, zero in the other lanes; `n` beyond `LANES` is all of them.
+    ///
+    /// # Safety
+    /// `from` must be readable for `min(n, LANES)` bytes.
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> Self::I;
+    /// As [`Simd::load_bytes`], with their signs.
+    ///
+    /// # Safety
+    /// As [`Simd::load_bytes`].
+    unsafe fn load_signed_bytes(self, from: *const i8, n: usize) -> Self::I;
+    /// The low bytes of the first `n` lanes.
+    ///
+    /// # Safety
+    /// `to` must be writable for `min(n, LANES)` bytes.
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, vector: Self::I);
+    /// The low half of the products.
+    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
     fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
     fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
     fn and_int(self, a: Self::I, b: Self::I) -> Self::I;
@@ -168,6 +188,20 @@ mod tests {
                 out(s.to_float(s.to_int(a))),
                 out(s.to_float(s.add_int(s.to_int(a), s.splat_int(3)))),
                 out(s.to_float(s.sub_int(s.to_int(a), s.splat_int(3)))),
+                out(s.to_float(s.mul_int(s.to_int(a), s.splat_int(-3)))),
+                {
+                    let mut bytes = [9u8; 17];
+                    // SAFETY: there is room for the bytes of every instruction set; 17 integers are one vector or more.
+                    unsafe {
+                        s.store_bytes(bytes.as_mut_ptr(), n, s.and_int(s.to_int(a), s.splat_int(0x7f)));
+                        assert!(bytes[n..].iter().all(|&byte| byte == 9), "a store wrote beyond its bytes");
+                        let bytes = s.add_int(
+                            s.load_bytes(bytes.as_ptr(), n),
+                            s.load_signed_bytes([200u8; 17].as_ptr().cast(), n),
+                        );
+                        out(s.to_float(s.add_int(bytes, s.load_int([5; 17].as_ptr()))))
+                    }
+                },
                 out(s.from_bits(s.and_int(s.bits(a), s.splat_int(i32::MAX)))),
                 out(s.from_bits(s.or_int(s.bits(a), s.splat_int(i32::MIN)))),
                 out(s.to_float(s.shift_left::<3>(s.to_int(a)))),

@@ -65,6 +65,9 @@ impl Numeric {
     /// Products of bf16 values, sums in f32.
     pub const BF16: Numeric = Numeric::summed_in_f32(Arithmetic::Bf16);
 
+    /// Products of 8 bits, exact sums in i32, scaled in f32.
+    pub const I8: Numeric = Numeric { element: Arithmetic::I8, accumulator: DType::I32, scale: DType::F32 };
+
     const fn summed_in_f32(element: Arithmetic) -> Numeric {
         Numeric { element, accumulator: DType::F32, scale: DType::F32 }
     }

@@ -102,18 +102,8 @@ impl Fusion {
         let at = &whole.region.nodes[node as usize];
         at.n_outputs == 1
             && output_type(whole, node).is_some_and(|(dtype, _)| self.pointwise_types.contains(&dtype))
-            && (at.op.is_pointwise() || self.quantizes(whole, node))
-    }
-
-    /// To or from 8 bits element by element, where the backend's programs know 8 bits.
-    fn quantizes(&self, whole: &Whole, node: u32) -> bool {
-        let at = &whole.region.nodes[node as usize];
-        let in_blocks = match &at.op {
-            Op::QuantizeLinear(op) => op.block_size != 0,
-            Op::DequantizeLinear(op) => op.block_size != 0,
-            _ => true,
-        };
-        !in_blocks && self.pointwise_types.contains(&DType::U8)
+            // To and from 8 bits only where the backend's programs know them.
+            && (at.op.is_pointwise() || at.op.is_elementwise() && self.pointwise_types.contains(&DType::U8))
     }
 }
 

@@ -265,6 +265,16 @@ impl Op {
         matches!(self.class(), Class::Pointwise(_))
     }
 
+    /// Whether each element of the one output is made from one element of each input: pointwise, or quantization with
+    /// scales for the whole tensor or along one axis.
+    pub fn is_elementwise(&self) -> bool {
+        match self {
+            Op::QuantizeLinear(op) => op.block_size == 0,
+            Op::DequantizeLinear(op) => op.block_size == 0,
+            op => op.is_pointwise(),
+        }
+    }
+
     /// Whether it is pointwise with one operand; further inputs are scalars.
     pub fn is_unary(&self) -> bool {
         matches!(self.class(), Class::Pointwise(Form::Unary | Form::Predicate))

@@ -179,7 +179,9 @@ fn lines<'a, const N: usize>(
     what: &str,
 ) -> std::result::Result<[&'a str; N], SignatureError> {
     if text.len() > MAX_SIGNATURE_FILE {
-        return wrong(format!("this is not a {what} of Planish: it is longer than {MAX_SIGNATURE_FILE} bytes"));
+        return wrong(format!(
+            "this is not a {what} of Planish: it is longer than {MAX_SIGNATURE_FILE} bytes"
+        ));
     }
     let text = std::str::from_utf8(text).unwrap_or_default();
     let mut lines =

@@ -184,7 +184,7 @@ impl<'a> Exact<'a> {
                 .collect());
         }
         let mut slacks: Vec<Option<Vec<f64>>> = values.iter().map(rounding).collect();
-        let factor = if op.is_pointwise() { CURVATURE } else { UNKNOWN_SLACK };
+        let factor = if op.is_elementwise() { CURVATURE } else { UNKNOWN_SLACK };
         for direction in [1, -1, 0] {
             let moved = run(&|known| known.moved(direction))?;
             for ((slack, moved), value) in slacks.iter_mut().zip(&moved).zip(values) {
@@ -192,7 +192,7 @@ impl<'a> Exact<'a> {
                 let differences: Vec<f64> =
                     floats(moved).iter().zip(floats(value)).map(|(a, b)| factor * (a - b).abs()).collect();
                 // What mixes elements may move any of them by as much as the one that moved most.
-                let most = match op.is_pointwise() {
+                let most = match op.is_elementwise() {
                     true => 0.0,
                     false => differences.iter().copied().filter(|d| d.is_finite()).fold(0.0, f64::max),
                 };
@@ -231,7 +231,8 @@ fn floats(value: &Value) -> Vec<f64> {
 /// Element-wise operators whose result is a rounding away from exact: what they add to the error of a sum after them
 /// is within what the sum is allowed.
 fn rounds_little(op: &Op) -> bool {
-    op.as_pointwise().is_some_and(|op| matches!(op.rounding(), Rounding::Exact | Rounding::Once))
+    matches!(op, Op::DequantizeLinear(_))
+        || op.as_pointwise().is_some_and(|op| matches!(op.rounding(), Rounding::Exact | Rounding::Once))
 }
 
 /// Operators that make of errors what they make of values: they move, average or take the largest.

@@ -1,7 +1,7 @@
 //! Points of an output, and what the reference computes there.
 
 use planish_kernel::{Ref, Region};
-use planish_op::{Op, Value};
+use planish_op::{DequantizeLinear, Op, QuantizeLinear, Value};
 use planish_reference::{evaluate, evaluate_at};
 use planish_tensor::{DType, Tensor};
 
@@ -229,7 +229,7 @@ impl At<'_> {
         let needed = needed(exact.region, node);
         let main = (0..=node)
             .rev()
-            .find(|&idx| needed[idx as usize] && !exact.region.nodes[idx as usize].op.is_pointwise());
+            .find(|&idx| needed[idx as usize] && !exact.region.nodes[idx as usize].op.is_elementwise());
         let main = match main {
             Some(at) => Some(self.main(exact, at, if at == node { output } else { 0 })?),
             None => None,
@@ -321,7 +321,7 @@ impl At<'_> {
                 continue;
             }
             let mut operands = Vec::with_capacity(node.inputs.len());
-            for reference in &node.inputs {
+            for (place, reference) in node.inputs.iter().enumerate() {
                 operands.push(match reference {
                     None => None,
                     Some(Ref::Node { node, output }) => match &made[*node as usize] {
@@ -334,13 +334,17 @@ impl At<'_> {
                         }
                     },
                     Some(other) => match exact.value(*other)? {
+                        Some(known) if place > 0 && is_scale_along_axis(&node.op, &known) => {
+                            return Err("quantized along an axis".to_string());
+                        }
                         Some(_) => Some(self.gathered(exact, *other, signs.1)?),
                         None => None,
                     },
                 });
             }
             let operands: Vec<Option<&Value>> = operands.iter().map(Option::as_ref).collect();
-            let outputs = evaluate(&node.op, &operands, 1).map_err(|error| error.to_string())?;
+            let outputs =
+                evaluate(&along_points(&node.op), &operands, 1).map_err(|error| error.to_string())?;
             made[idx] = outputs.into_iter().next();
         }
         let value = made[last as usize].as_ref().and_then(Value::as_tensor);
@@ -374,6 +378,21 @@ impl At<'_> {
     }
 }
 
+/// An operator as it is over a list of points: what is quantized has one scale, or none of its axes left.
+fn along_points(op: &Op) -> Op {
+    match op {
+        Op::QuantizeLinear(op) => QuantizeLinear { axis: 0, ..op.clone() }.into(),
+        Op::DequantizeLinear(op) => DequantizeLinear { axis: 0, ..op.clone() }.into(),
+        op => op.clone(),
+    }
+}
+
+/// Whether it is a scale or zero point of quantization with more than one element.
+fn is_scale_along_axis(op: &Op, known: &Known) -> bool {
+    matches!(op, Op::QuantizeLinear(_) | Op::DequantizeLinear(_))
+        && known.tensor().is_some_and(|tensor| tensor.len() != 1)
+}
+
 /// A number moved; one that is not keeps the sign of its zero.
 fn moved(value: f64, by: f64) -> f64 {
     if by == 0.0 || by.is_nan() { value } else { value + by }
@@ -403,7 +422,7 @@ fn after(region: &Region, node: u32) -> Vec<bool> {
         if after[idx] {
             for reference in region.nodes[idx].inputs.iter().flatten() {
                 if let Ref::Node { node, .. } = reference {
-                    after[*node as usize] |= region.nodes[*node as usize].op.is_pointwise();
+                    after[*node as usize] |= region.nodes[*node as usize].op.is_elementwise();
                 }
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn cut_rows(
     let mut has_rows = vec![false; inputs.len()];
     let mut is_shared = vec![false; inputs.len()];
     for node in &region.nodes {
-        let leaves_apart = node.op.is_pointwise()
+        let leaves_apart = node.op.is_elementwise()
             || matches!(
                 node.op,
                 Op::Conv(_)

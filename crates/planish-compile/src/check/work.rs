@@ -61,7 +61,7 @@ pub(super) fn work_of(problem: &Problem) -> Option<Work> {
             _ => 1,
         };
         let own = heavy + PER_ELEMENT * largest.max(out * window / 4);
-        if !node.op.is_pointwise() {
+        if !node.op.is_elementwise() {
             before_main = work.all;
         }
         work.all += own;

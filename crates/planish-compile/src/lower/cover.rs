@@ -106,7 +106,7 @@ pub(super) fn compete(
         let mut rivals: Regions = Vec::new();
         for region in proposals.iter().filter(|region| is_there(region)) {
             rivals.push(region.clone());
-            let is_plain = |node: u32| whole.region.nodes[node as usize].op.is_pointwise();
+            let is_plain = |node: u32| whole.region.nodes[node as usize].op.is_elementwise();
             let (nodes, target) = region;
             // What is left where a kernel takes the first nodes alone.
             let rests = (1..nodes.len() - 1).map(|from| &nodes[from..]);

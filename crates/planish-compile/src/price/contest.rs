@@ -164,7 +164,7 @@ fn is_dominated(offers: &[Offer], parts: &[Part], idx: usize) -> bool {
 
 /// Whether a region holds what several kernels would do.
 fn is_wide(region: &Region) -> bool {
-    region.nodes.iter().filter(|node| !node.op.is_pointwise()).count() > 1
+    region.nodes.iter().filter(|node| !node.op.is_elementwise()).count() > 1
 }
 
 #[cfg(test)]

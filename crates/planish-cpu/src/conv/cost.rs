@@ -7,7 +7,7 @@
 use super::geometry::Geometry;
 use super::winograd::algebra::AxisKind;
 use super::winograd::{Cut, Kind};
-use crate::gemm::table::Tile;
+use crate::gemm::table::{Panels, Tile};
 use crate::isa::Isa;
 
 /// Cycles of a nanosecond.
@@ -55,6 +55,28 @@ fn product(isa: Isa, tile: Tile, m: usize, k: usize, n_segments: usize, depth: u
     let multiplications = (m * vectors * n_segments * depth) as f64 / rate(isa);
     // Entering a tile, then each segment of it; storing takes two cycles a vector.
     multiplications + (n_tiles * (40 + 12 * n_segments)) as f64 + 2.0 * (m * vectors) as f64
+}
+
+/// Implicit GEMM of bytes; the geometry counts quads of channels. The tile's rows, columns, and how many multiply-adds
+/// it does in the time of one f32.
+pub(super) fn quantized(
+    g: &Geometry,
+    isa: Isa,
+    (mr, panels, speed): (usize, Panels, f64),
+    n_tasks: usize,
+    threads: usize,
+) -> f64 {
+    let n_taps = g.n_taps();
+    let m = g.n_images * g.axes.iter().map(|axis| axis.output).product::<usize>();
+    let vectors = g.k.div_ceil(panels.lanes);
+    let n_tiles = m.div_ceil(mr) * g.k.div_ceil(panels.nr);
+    let per_dot = 4.0 / (speed * rate(isa));
+    let products = (m * vectors * n_taps * g.c) as f64 * per_dot;
+    // Entering a tile, then each segment of it; scaling, rounding and storing take ten cycles a vector; a pointer for
+    // each window and tap.
+    let around =
+        (n_tiles * (40 + 12 * n_taps)) as f64 + (10 * m * vectors) as f64 + 1.5 * (m * n_taps) as f64;
+    shared(g.groups as f64 * (products + around), n_tasks, threads)
 }
 
 /// Implicit GEMM.

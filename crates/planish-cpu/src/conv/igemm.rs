@@ -11,7 +11,9 @@ use planish_op::window::PlacedAxis;
 use super::geometry::{Geometry, Phase};
 use super::pack::{Filter, packed_len};
 use super::windows::{Place, Windows};
-use super::{ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, prefetch_to_write, wanted_tasks};
+use super::{
+    After, ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, prefetch_to_write, wanted_tasks,
+};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::team::{Task, Team};
@@ -20,15 +22,150 @@ use crate::team::{Task, Team};
 /// pixels and for what comes next.
 const WEIGHT_BYTES: usize = L2_BYTES * 3 / 8;
 
+/// What computes the tiles of an implicit GEMM, by the type of its elements. An element of the input and of the packed
+/// weights is four bytes wide: one f32, or four neighbouring channels of 8 bits.
+pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
+    /// What a run hands over.
+    type Call<'a>: Sync;
+
+    /// Whether a sum may be made in parts, which the output keeps meanwhile.
+    const SPLITS_SUMS: bool;
+
+    /// Rows and columns of a full tile.
+    fn mr(self) -> usize;
+    fn nr(self) -> usize;
+    /// How wide a panel of `n` columns is stored.
+    fn panel_width(self, n: usize) -> usize;
+    /// What a tap in the padding reads.
+    fn padding(self) -> f32;
+    fn input(call: &Self::Call<'_>) -> *const f32;
+    fn workspace(call: &Self::Call<'_>) -> *mut u8;
+    /// What else is to happen to outputs, and the first of them.
+    fn after<'c>(call: &'c Self::Call<'_>) -> Option<(&'c After<'c>, *mut f32)>;
+
+    /// Computes one tile.
+    ///
+    /// # Safety
+    /// The call's addresses must be good for the tile's place, and `at.rows` hold its windows.
+    unsafe fn run(self, call: &Self::Call<'_>, at: &TileAt);
+}
+
+/// Where one tile is: offsets in elements, for output and residual in elements of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct TileAt {
+    /// The windows' pointers: `n_segments` groups of them, `rows_stride` apart.
+    pub rows: *const *const f32,
+    pub rows_stride: usize,
+    pub n_segments: usize,
+    pub depth: usize,
+    /// The panel, and its width.
+    pub weights: usize,
+    pub width: usize,
+    /// The panel's number among those of all groups.
+    pub panel: usize,
+    pub channel: usize,
+    pub output: usize,
+    pub output_stride: usize,
+    /// Where there is one.
+    pub residual: Option<usize>,
+    pub residual_stride: usize,
+    pub m: usize,
+    pub n: usize,
+    /// Whether the sum begins here, and whether it ends.
+    pub first: bool,
+    pub last: bool,
+    /// Whether the output is asked for before it is written.
+    pub fetches_output: bool,
+}
+
+impl TileKernel for Tile {
+    type Call<'a> = ConvCall<'a>;
+
+    const SPLITS_SUMS: bool = true;
+
+    #[inline]
+    fn mr(self) -> usize {
+        Tile::mr(self)
+    }
+
+    #[inline]
+    fn nr(self) -> usize {
+        Tile::nr(self)
+    }
+
+    #[inline]
+    fn panel_width(self, n: usize) -> usize {
+        Tile::panel_width(self, n)
+    }
+
+    fn padding(self) -> f32 {
+        0.0
+    }
+
+    fn input(call: &ConvCall<'_>) -> *const f32 {
+        call.input
+    }
+
+    fn workspace(call: &ConvCall<'_>) -> *mut u8 {
+        call.workspace
+    }
+
+    fn after<'c>(call: &'c ConvCall<'_>) -> Option<(&'c After<'c>, *mut f32)> {
+        Some((call.after? as &After<'c>, call.output))
+    }
+
+    #[inline]
+    unsafe fn run(self, call: &ConvCall<'_>, at: &TileAt) {
+        // SAFETY: granted by the caller.
+        unsafe {
+            let c = call.output.add(at.output);
+            // What is stored at the end is asked for at the beginning.
+            for i in 0..if at.fetches_output { at.m } else { 0 } {
+                for j in (0..at.n).step_by(LINE) {
+                    prefetch_to_write(c.wrapping_add(i * at.output_stride + j));
+                }
+            }
+            let epilogue = if at.last {
+                EpilogueCall {
+                    bias: if call.bias.is_null() { call.bias } else { call.bias.add(at.channel) },
+                    residual: at.residual.map_or(std::ptr::null(), |residual| call.residual.add(residual)),
+                    residual_stride: at.residual_stride,
+                    lo: call.lo,
+                    hi: call.hi,
+                }
+            } else {
+                EpilogueCall::NONE
+            };
+            Tile::run(
+                self,
+                &TileCall {
+                    rows: at.rows,
+                    rows_stride: at.rows_stride,
+                    n_segments: at.n_segments,
+                    depth: at.depth,
+                    panel: call.weights.add(at.weights),
+                    panel_stride: at.width,
+                    c,
+                    c_stride: at.output_stride,
+                    m: at.m,
+                    n: at.n,
+                    accumulate: !at.first,
+                    epilogue,
+                },
+            );
+        }
+    }
+}
+
 /// Implicit GEMM for one geometry.
 #[derive(Debug)]
-pub struct Igemm {
+pub struct Igemm<T = Tile> {
     geometry: Geometry,
-    tile: Tile,
+    tile: T,
     phases: Vec<PhasePlan>,
     n_tasks: usize,
     /// A pixel of padding.
-    zeros: Vec<f32>,
+    padding: Vec<f32>,
     /// Bytes of a table of pointers; a slot has two.
     table_bytes: usize,
     /// Whether pixels are asked for before they are read, and outputs before they are written: where they are
@@ -68,9 +205,9 @@ struct Member {
     residual: usize,
 }
 
-impl Igemm {
+impl<T: TileKernel> Igemm<T> {
     /// Plans a run. Input and output need their channels innermost.
-    pub fn new(geometry: Geometry, tile: Tile) -> Igemm {
+    pub fn new(geometry: Geometry, tile: T) -> Igemm<T> {
         let n_panels = geometry.k.div_ceil(tile.nr());
         let mut phases: Vec<Vec<Phase>> = Vec::new();
         for phase in geometry.phases() {
@@ -104,7 +241,7 @@ impl Igemm {
             let m_blocks = share.div_ceil(n_blocks.max(1)).clamp(1, m_tiles.max(1));
             let panels = n_panels.div_ceil(n_blocks.max(1)).max(1);
             let most_depth = (WEIGHT_BYTES / (members.len() * panels * tile.nr() * size_of::<f32>())).max(64);
-            let (taps_per_block, c_per_block) = if depth <= most_depth {
+            let (taps_per_block, c_per_block) = if depth <= most_depth || !T::SPLITS_SUMS {
                 (n_taps.max(1), geometry.c)
             } else {
                 let taps = (most_depth / geometry.c).clamp(1, n_taps);
@@ -127,19 +264,13 @@ impl Igemm {
         };
         let phases: Vec<PhasePlan> = phases.into_iter().map(plan).collect();
         let table_bytes = (most_taps * tile.mr() * size_of::<*const f32>()).next_multiple_of(64);
-        let zeros = vec![0.0; geometry.c];
+        let padding = vec![tile.padding(); geometry.c];
         let image = |n: usize| geometry.n_images * geometry.groups * n * size_of::<f32>() > NEAR_BYTES;
         let pixels = |size: fn(&PlacedAxis) -> usize| geometry.axes.iter().map(size).product::<usize>();
         let [from, to] = [pixels(|axis| axis.input), pixels(|axis| axis.output)];
         let fetches_input = image(from * geometry.c);
         let fetches_output = image(to * geometry.k);
-        Igemm { geometry, tile, phases, n_tasks, zeros, table_bytes, fetches_input, fetches_output }
-    }
-
-    /// Elements of the packed weights.
-    pub fn weights_len(&self) -> usize {
-        let g = &self.geometry;
-        packed_len(&Filter::new(g.groups, g.c, g.k, &g.axes, g.transposed), self.tile)
+        Igemm { geometry, tile, phases, n_tasks, padding, table_bytes, fetches_input, fetches_output }
     }
 
     /// What the work is cut into.
@@ -154,14 +285,14 @@ impl Igemm {
     /// # Safety
     /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say. Nothing may come after a transposed convolution.
-    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
+    pub unsafe fn run(&self, call: &T::Call<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| {
             // SAFETY: granted by the caller; tasks have different outputs, slots different workspace.
             unsafe { self.task(call, task) }
         });
     }
 
-    unsafe fn task(&self, call: &ConvCall<'_>, task: Task) {
+    unsafe fn task(&self, call: &T::Call<'_>, task: Task) {
         let g = &self.geometry;
         let nr = self.tile.nr();
         let later = self.phases.partition_point(|phase| phase.first_task <= task.idx);
@@ -177,7 +308,7 @@ impl Igemm {
         let panels = part(g.k.div_ceil(nr), plan.n_blocks, n_block);
         let n_taps = plan.windows.n_taps();
         // SAFETY: the workspace has two tables for each slot, aligned for pointers.
-        let table = unsafe { call.workspace.add(2 * task.slot * self.table_bytes) };
+        let table = unsafe { T::workspace(call).add(2 * task.slot * self.table_bytes) };
         let tables = [table.cast::<*const f32>(), table.wrapping_add(self.table_bytes).cast()];
         let mut tap = 0;
         let mut c = 0;
@@ -186,12 +317,12 @@ impl Igemm {
             let taps = tap..(tap + plan.taps_per_block).min(n_taps);
             let depth = Depth { c: c..(c + plan.c_per_block).min(g.c), taps };
             let last = depth.taps.end == n_taps && depth.c.end == g.c;
-            let input = call.input.wrapping_add(group * g.c * g.input.channel + c);
+            let input = T::input(call).wrapping_add(group * g.c * g.input.channel + c);
             let point = |tile_idx: usize| {
                 let table = tables[tile_idx % 2];
                 // SAFETY: a table has room for all taps of a tile.
                 unsafe {
-                    plan.windows.point(g, input, self.zeros.as_ptr(), depth.taps.clone(), tile_idx, table)
+                    plan.windows.point(g, input, self.padding.as_ptr(), depth.taps.clone(), tile_idx, table)
                 }
             };
             let mut next = (!tiles.is_empty()).then(|| point(tiles.start));
@@ -220,12 +351,12 @@ impl Igemm {
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last);
                     }
                 }
-                if let Some(after) = call.after.filter(|_| last) {
+                if let Some((after, output)) = T::after(call).filter(|_| last) {
                     let channel = group * g.k;
                     let channels = channel + panels.start * nr..channel + (panels.end * nr).min(g.k);
                     after(&Finished {
                         // The one phase of a plain convolution begins at the first output.
-                        at: call.output.wrapping_add(place.output + channels.start),
+                        at: output.wrapping_add(place.output + channels.start),
                         stride: g.output.axes[2],
                         pixels: place.first..place.first + place.m,
                         channels,
@@ -252,7 +383,7 @@ impl Igemm {
     #[inline]
     unsafe fn tile(
         &self,
-        call: &ConvCall<'_>,
+        call: &T::Call<'_>,
         plan: &PhasePlan,
         member: &Member,
         group: usize,
@@ -272,45 +403,35 @@ impl Igemm {
         let class = (group * g.n_taps() + member.first_tap) * g.c * self.tile.panel_width(g.k);
         let first = depth.taps.start * g.c + depth.c.start;
         let at = class + k0 * plan.windows.n_taps() * g.c + first * width;
-        let c_stride = step * g.output.axes[2];
+        let at = TileAt {
+            rows,
+            rows_stride: self.tile.mr(),
+            n_segments: depth.taps.len(),
+            depth: depth.c.len(),
+            weights: at,
+            width,
+            panel: group * g.k.div_ceil(self.tile.nr()) + panel,
+            channel,
+            output: member.output + place.output + channel,
+            output_stride: step * g.output.axes[2],
+            residual: g.residual.map(|_| member.residual + place.residual + channel),
+            residual_stride: g.residual.map_or(0, |pixels| step * pixels.axes[2]),
+            m: place.m,
+            n,
+            first: first == 0,
+            last,
+            fetches_output: self.fetches_output,
+        };
         // SAFETY: granted by the caller.
-        unsafe {
-            let c = call.output.add(member.output + place.output + channel);
-            // What is stored at the end is asked for at the beginning.
-            for i in 0..if self.fetches_output { place.m } else { 0 } {
-                for j in (0..n).step_by(LINE) {
-                    prefetch_to_write(c.wrapping_add(i * c_stride + j));
-                }
-            }
-            let epilogue = if last {
-                EpilogueCall {
-                    bias: if call.bias.is_null() { call.bias } else { call.bias.add(channel) },
-                    residual: match g.residual {
-                        Some(_) => call.residual.add(member.residual + place.residual + channel),
-                        None => std::ptr::null(),
-                    },
-                    residual_stride: g.residual.map_or(0, |pixels| step * pixels.axes[2]),
-                    lo: call.lo,
-                    hi: call.hi,
-                }
-            } else {
-                EpilogueCall::NONE
-            };
-            self.tile.run(&TileCall {
-                rows,
-                rows_stride: self.tile.mr(),
-                n_segments: depth.taps.len(),
-                depth: depth.c.len(),
-                panel: call.weights.add(at),
-                panel_stride: width,
-                c,
-                c_stride,
-                m: place.m,
-                n,
-                accumulate: first > 0,
-                epilogue,
-            });
-        }
+        unsafe { self.tile.run(call, &at) };
+    }
+}
+
+impl Igemm {
+    /// Elements of the packed weights.
+    pub fn weights_len(&self) -> usize {
+        let g = &self.geometry;
+        packed_len(&Filter::new(g.groups, g.c, g.k, &g.axes, g.transposed), self.tile)
     }
 }
 

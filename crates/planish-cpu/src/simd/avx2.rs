@@ -170,6 +170,58 @@ impl Simd for Avx2 {
         unsafe { _mm256_set1_epi32(value) }
     }
     #[inline(always)]
+    unsafe fn load_int(self, from: *const i32) -> __m256i {
+        // SAFETY: granted by the caller; the proof of the instruction set is `self`.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> __m256i {
+        let mut word = 0u64;
+        // SAFETY: at most eight bytes, which the caller grants; the proof of the instruction set is `self`.
+        unsafe {
+            match n >= 8 {
+                true => word = from.cast::<u64>().read_unaligned(),
+                false => from.copy_to_nonoverlapping((&raw mut word).cast(), n),
+            }
+            _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(word as i64))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_signed_bytes(self, from: *const i8, n: usize) -> __m256i {
+        let mut word = 0u64;
+        // SAFETY: as above.
+        unsafe {
+            match n >= 8 {
+                true => word = from.cast::<u64>().read_unaligned(),
+                false => from.copy_to_nonoverlapping((&raw mut word).cast(), n),
+            }
+            _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(word as i64))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, vector: __m256i) {
+        // SAFETY: the caller grants the bytes; the proof of the instruction set is `self`.
+        unsafe {
+            // The low byte of each lane to the front of its half, then both halves together.
+            let low = _mm256_setr_epi8(
+                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1,
+                -1, -1, -1, -1, -1, -1, -1,
+            );
+            let packed = _mm256_shuffle_epi8(vector, low);
+            let joined = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 1, 1, 1, 1, 1));
+            let word = _mm_cvtsi128_si64(_mm256_castsi256_si128(joined)) as u64;
+            match n >= 8 {
+                true => to.cast::<u64>().write_unaligned(word),
+                false => (&raw const word).cast::<u8>().copy_to_nonoverlapping(to, n),
+            }
+        }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
     fn add_int(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe { _mm256_add_epi32(a, b) }

@@ -164,6 +164,31 @@ impl Simd for Avx512 {
         unsafe { _mm512_set1_epi32(value) }
     }
     #[inline(always)]
+    unsafe fn load_int(self, from: *const i32) -> __m512i {
+        // SAFETY: granted by the caller; the proof of the instruction set is `self`.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> __m512i {
+        // SAFETY: lanes beyond `n` are not read; the proof of the instruction set is `self`.
+        unsafe { _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(n), from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_signed_bytes(self, from: *const i8, n: usize) -> __m512i {
+        // SAFETY: lanes beyond `n` are not read; the proof of the instruction set is `self`.
+        unsafe { _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), from)) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, vector: __m512i) {
+        // SAFETY: lanes beyond `n` are not written; the proof of the instruction set is `self`.
+        unsafe { _mm_mask_storeu_epi8(to.cast(), first(n), _mm512_cvtepi32_epi8(vector)) }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
     fn add_int(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe { _mm512_add_epi32(a, b) }

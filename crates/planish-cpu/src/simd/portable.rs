@@ -142,6 +142,32 @@ impl Simd for Portable {
         [value; 8]
     }
     #[inline(always)]
+    unsafe fn load_int(self, from: *const i32) -> I8 {
+        // SAFETY: granted by the caller.
+        unsafe { from.cast::<I8>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8, n: usize) -> I8 {
+        // SAFETY: granted by the caller.
+        std::array::from_fn(|i| if i < n { unsafe { i32::from(*from.add(i)) } } else { 0 })
+    }
+    #[inline(always)]
+    unsafe fn load_signed_bytes(self, from: *const i8, n: usize) -> I8 {
+        // SAFETY: granted by the caller.
+        std::array::from_fn(|i| if i < n { unsafe { i32::from(*from.add(i)) } } else { 0 })
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, n: usize, vector: I8) {
+        for (i, value) in vector.into_iter().enumerate().take(n) {
+            // SAFETY: granted by the caller.
+            unsafe { *to.add(i) = value as u8 };
+        }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: I8, b: I8) -> I8 {
+        std::array::from_fn(|i| a[i].wrapping_mul(b[i]))
+    }
+    #[inline(always)]
     fn add_int(self, a: I8, b: I8) -> I8 {
         std::array::from_fn(|i| a[i].wrapping_add(b[i]))
     }

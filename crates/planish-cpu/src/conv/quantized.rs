@@ -1,0 +1,28 @@
+//! Convolutions and matrix products of 8 bits: regions of DequantizeLinear, a product, what follows it and, mostly,
+//! QuantizeLinear, as one integer kernel.
+//!
+//! Activations are unsigned bytes with channels innermost, weights signed bytes with one scale for each output channel
+//! or one for all. Sums are exact in i32; a scale, the bias, a residual and a clamp follow in f32, and the result is
+//! stored as bytes again or as f32. The blocked driver is the one of f32 ([`super::igemm`]): four channels of a byte
+//! each take the place of one f32. A matrix product is a convolution of one tap over its rows.
+
+mod family;
+mod pack;
+mod region;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub(crate) use family::QuantizedFamily;
+pub(crate) use pack::{Arrangement, packed_bytes};
+
+use crate::isa::Feature;
+
+/// The feature that a tactic of these families needs beside its instruction set.
+pub(crate) fn needed_feature(tactic: &str) -> Option<Feature> {
+    tactic.starts_with('q').then(|| table::needed_feature(tactic)).flatten()
+}
+
+/// Channels of a dot product: those that share an element of four bytes.
+const QUAD: usize = 4;

@@ -1,0 +1,211 @@
+//! Quantized products as families of the backend: candidates, packing, and plans as work.
+
+use planish_kernel::{
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want, WeightUse,
+};
+use planish_tensor::{DType, Tensor};
+
+use super::super::cost;
+use super::super::igemm::{Igemm, TileKernel};
+use super::pack::{self, Places};
+use super::region::{Form, Quantized, Scales, Term};
+use super::table::QuantizedTile;
+use super::tile::{QuantizedCall, Residual, Stored};
+use crate::family::{Family, Work};
+use crate::formats::Format;
+use crate::isa::Isa;
+use crate::shared::Shared;
+use crate::team::Team;
+
+/// Raised when kernels change.
+const REVISION: u32 = 1;
+
+/// Quantized convolutions, or matrix products.
+pub(crate) enum QuantizedFamily {
+    Conv,
+    Matrix,
+}
+
+impl Family for QuantizedFamily {
+    fn name(&self) -> &'static str {
+        match self {
+            QuantizedFamily::Conv => "qconv",
+            QuantizedFamily::Matrix => "qgemm",
+        }
+    }
+
+    fn candidates(&self, isa: Isa, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
+        let Some(quantized) = self.of(problem) else { return Vec::new() };
+        if !problem.inputs[quantized.weight].constant {
+            return Vec::new();
+        }
+        let (inputs, outputs) = wants(&quantized, problem);
+        let Some(geometry) = quantized.geometry(&problem.with_layouts(&inputs, &outputs)) else {
+            return Vec::new();
+        };
+        let candidate = |tile: QuantizedTile| {
+            let plan = Igemm::new(geometry.clone(), tile);
+            let mut packed = vec![None; problem.inputs.len()];
+            packed[quantized.weight] = Some(format(&quantized, tile));
+            let predicted_ns = cost::quantized(
+                &geometry,
+                isa,
+                (tile.mr(), tile.panels(), tile.speed()),
+                plan.n_tasks(),
+                problem.threads,
+            );
+            let tactic = Tactic::new(self.tactic(tile), REVISION);
+            Candidate { packed, ..Candidate::new(tactic, inputs.clone(), outputs.clone(), predicted_ns) }
+        };
+        let mut all: Vec<Candidate> = QuantizedTile::all(isa, quantized.x_zero).map(candidate).collect();
+        all.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+        let most = all.first().map_or(0.0, |best| best.predicted_ns * budget.host_ratio);
+        all.retain(|candidate| candidate.predicted_ns <= most);
+        all
+    }
+
+    fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
+        let WeightUse { problem, tactic, input } = used;
+        let (quantized, tile) = self.found(isa, problem, tactic)?;
+        if input != quantized.weight {
+            return Err(KernelError::unsupported(format!("{tactic} packs its weight, not input {input}")));
+        }
+        let elements = weight.elements::<i8>().map_err(|error| KernelError::unsupported(error.to_string()))?;
+        let bytes = pack::pack(quantized.arrangement(), tile.panels(), weight.shape(), &elements)
+            .ok_or_else(|| KernelError::unsupported(format!("{tactic} does not pack such a weight")))?;
+        Ok(PackedWeight { format: format(&quantized, tile), bytes })
+    }
+
+    fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
+        let (quantized, tile) = self.found(isa, used.problem, used.tactic)?;
+        Ok((used.input == quantized.weight).then(|| format(&quantized, tile)))
+    }
+
+    fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
+        let (quantized, tile) = self.found(isa, problem, tactic)?;
+        let weight = &problem.inputs[quantized.weight];
+        if weight.packed.as_deref() != Some(&*format(&quantized, tile)) {
+            return Err(KernelError::unsupported(format!("{tactic} needs its weight packed")));
+        }
+        let refuse = || KernelError::unsupported(format!("{tactic} does not take these operands"));
+        let geometry = quantized.geometry(problem).ok_or_else(refuse)?;
+        let places = pack::places(quantized.arrangement(), tile.panels(), &weight.dims).ok_or_else(refuse)?;
+        Ok(Box::new(QuantizedWork { plan: Igemm::new(geometry, tile), quantized, places }))
+    }
+}
+
+impl QuantizedFamily {
+    fn of(&self, problem: &Problem) -> Option<Quantized> {
+        let quantized = Quantized::of(problem)?;
+        let is_own = match self {
+            QuantizedFamily::Conv => matches!(quantized.form, Form::Conv(_)),
+            QuantizedFamily::Matrix => matches!(quantized.form, Form::Matrix { .. }),
+        };
+        is_own.then_some(quantized)
+    }
+
+    fn tactic(&self, tile: QuantizedTile) -> String {
+        match self {
+            QuantizedFamily::Conv => format!("qconv_igemm_{}", tile.name()),
+            QuantizedFamily::Matrix => format!("qgemm_{}", tile.name()),
+        }
+    }
+
+    fn found(
+        &self,
+        isa: Isa,
+        problem: &Problem,
+        tactic: &Tactic,
+    ) -> Result<(Quantized, QuantizedTile), KernelError> {
+        let quantized = self.of(problem).ok_or_else(|| {
+            let ops = problem.region.ops();
+            KernelError::unsupported(format!("{tactic}: {ops} is not a quantized product of its kind"))
+        })?;
+        let tile = QuantizedTile::all(isa, quantized.x_zero)
+            .find(|tile| self.tactic(*tile) == tactic.name)
+            .ok_or_else(|| {
+            KernelError::new(
+                KernelErrorKind::NoSuchTactic,
+                format!("no quantized product is called `{}` here; rebuild the plan", tactic.name),
+            )
+        })?;
+        Ok((quantized, tile))
+    }
+}
+
+fn format(quantized: &Quantized, tile: QuantizedTile) -> String {
+    Format::Quantized { panels: tile.panels(), arrangement: quantized.arrangement() }.name()
+}
+
+/// Images channels-last, matrices row by row, the rest dense.
+fn wants(quantized: &Quantized, problem: &Problem) -> (Vec<Want>, Vec<Want>) {
+    match quantized.form {
+        Form::Conv(_) => {
+            let mut inputs = Want::beside_image(problem);
+            inputs[quantized.x] = Want::inside(Layout::ChannelsLast);
+            (inputs, vec![Want::inside(Layout::ChannelsLast)])
+        }
+        Form::Matrix { .. } => {
+            (vec![Want::dense(Layout::Plain); problem.inputs.len()], vec![Want::dense(Layout::Plain)])
+        }
+    }
+}
+
+#[derive(Debug)]
+struct QuantizedWork {
+    plan: Igemm<QuantizedTile>,
+    quantized: Quantized,
+    places: Places,
+}
+
+impl Work for QuantizedWork {
+    fn workspace_bytes(&self, n_slots: usize) -> usize {
+        self.plan.workspace_bytes(n_slots)
+    }
+
+    unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
+        let Shared { inputs, outputs, workspace } = shared;
+        let q = &self.quantized;
+        let weights = inputs[q.weight];
+        let (scales, scale_step): (*const f32, usize) = match &q.scales {
+            Scales::Input(idx) => (inputs[*idx].cast(), 1),
+            Scales::One(scale) => (scale, 0),
+        };
+        let residual = match q.residual {
+            None => Residual::None,
+            Some(Term { idx, dtype: DType::U8, scale, zero }) => {
+                Residual::U8 { at: inputs[idx], scale, zero }
+            }
+            Some(Term { idx, dtype: DType::I8, scale, zero }) => {
+                Residual::I8 { at: inputs[idx].cast(), scale, zero }
+            }
+            Some(Term { idx, .. }) => Residual::F32(inputs[idx].cast()),
+        };
+        let Term { dtype, scale, zero, .. } = q.output;
+        let output = match dtype {
+            DType::U8 => Stored::U8 { at: outputs[0], inverse: 1.0 / scale, zero },
+            DType::I8 => Stored::I8 { at: outputs[0].cast(), inverse: 1.0 / scale, zero },
+            _ => Stored::F32(outputs[0].cast()),
+        };
+        let (lo, hi) = q.clamp();
+        let call = QuantizedCall {
+            input: inputs[q.x],
+            weights: weights.cast(),
+            weight_sums: weights.wrapping_add(self.places.sums).cast(),
+            panel_flags: weights.wrapping_add(self.places.flags).cast(),
+            input_zero: q.x_zero.into(),
+            input_scale: q.x_scale,
+            scales,
+            scale_step,
+            bias: q.bias(inputs),
+            residual,
+            lo,
+            hi,
+            output,
+            workspace,
+        };
+        // SAFETY: the caller grants the operands for what they span, and the workspace.
+        unsafe { self.plan.run(&call, team) };
+        Ok(())
+    }
+}

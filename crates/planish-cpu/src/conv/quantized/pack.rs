@@ -1,0 +1,136 @@
+//! Quantized weights in the form that tiles read: panels of quads, then the sums of each output channel's weights,
+//! then of each panel whether its weights are large.
+
+use super::super::geometry::{AXES, TRIVIAL_AXIS};
+use super::super::pack::{self, Filter};
+use super::QUAD;
+use crate::gemm::table::Panels;
+
+/// How a weight stands in the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrangement {
+    /// A convolution's: output channels, channels of a group, taps.
+    Conv { groups: usize },
+    /// The second factor of a matrix product, `k x n`, or `n x k` where it is transposed.
+    Matrix { transposed: bool },
+}
+
+/// What lies where in packed bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Places {
+    /// In bytes; the panels begin at 0.
+    pub(super) sums: usize,
+    pub(super) flags: usize,
+    pub(super) len: usize,
+}
+
+/// Sums are read by whole vectors, the last of which may reach this far beyond.
+const MORE_SUMS: usize = 16;
+/// The next part begins at a cache line.
+const LINE: usize = 64;
+
+/// The sizes of a weight: groups, channels of a group in and out, taps.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    groups: usize,
+    c: usize,
+    k: usize,
+    n_taps: usize,
+}
+
+impl Sizes {
+    fn of(arrangement: Arrangement, dims: &[usize]) -> Option<Sizes> {
+        let sizes = match (arrangement, dims) {
+            (Arrangement::Conv { groups }, [outer, c, taps @ ..]) if taps.len() <= AXES => {
+                let whole = groups > 0 && outer.is_multiple_of(groups);
+                let n_taps = taps.iter().try_fold(1usize, |all, taps| all.checked_mul(*taps))?;
+                whole.then(|| Sizes { groups, c: *c, k: outer / groups, n_taps })?
+            }
+            (Arrangement::Matrix { transposed: false }, &[c, k]) => Sizes { groups: 1, c, k, n_taps: 1 },
+            (Arrangement::Matrix { transposed: true }, &[k, c]) => Sizes { groups: 1, c, k, n_taps: 1 },
+            _ => return None,
+        };
+        let fits = sizes.c.is_multiple_of(QUAD) && sizes.c > 0 && sizes.k > 0 && sizes.n_taps > 0;
+        fits.then_some(sizes)
+    }
+
+    fn places(self, panels: Panels) -> Option<Places> {
+        let quads = self.groups.checked_mul(self.n_taps)?.checked_mul(self.c / QUAD)?;
+        let width = self.k.checked_next_multiple_of(panels.lanes)?;
+        let sums = quads.checked_mul(width)?.checked_mul(QUAD)?.checked_next_multiple_of(LINE)?;
+        let channels = self.groups.checked_mul(self.k)?.checked_add(MORE_SUMS)?;
+        let flags = sums.checked_add(channels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
+        let n_panels = self.groups.checked_mul(self.k.div_ceil(panels.nr))?;
+        let len = flags.checked_add(n_panels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
+        Some(Places { sums, flags, len })
+    }
+}
+
+/// What lies where; `None` for a weight that cannot be packed so.
+pub(super) fn places(arrangement: Arrangement, panels: Panels, dims: &[usize]) -> Option<Places> {
+    Sizes::of(arrangement, dims)?.places(panels)
+}
+
+/// Bytes of the packed form of a weight of these sizes.
+pub(crate) fn packed_bytes(arrangement: Arrangement, panels: Panels, dims: &[usize]) -> Option<usize> {
+    places(arrangement, panels, dims).map(|places| places.len)
+}
+
+/// The most that two neighbouring weights may sum up to for products of unsigned bytes to stay in 16 bits.
+const MOST_OF_TWO: i32 = 128;
+
+/// The packed form of a weight; `None` where its sizes do not fit.
+pub(super) fn pack(
+    arrangement: Arrangement,
+    panels: Panels,
+    dims: &[usize],
+    weight: &[i8],
+) -> Option<Vec<u8>> {
+    let Sizes { groups, c, k, n_taps } = Sizes::of(arrangement, dims)?;
+    let places = places(arrangement, panels, dims)?;
+    if groups * c * k * n_taps != weight.len() {
+        return None;
+    }
+    let at = |group: usize, channel: usize, out: usize, tap: usize| {
+        let out = group * k + out;
+        match arrangement {
+            Arrangement::Conv { .. } | Arrangement::Matrix { transposed: true } => {
+                weight[(out * c + channel) * n_taps + tap]
+            }
+            Arrangement::Matrix { transposed: false } => weight[channel * k + out],
+        }
+    };
+    let mut axes = [TRIVIAL_AXIS; AXES];
+    axes[AXES - 1].kernel = n_taps;
+    let filter = Filter::new(groups, c / QUAD, k, &axes, false);
+    let mut quads = vec![0.0f32; filter.len()];
+    let mut sums = vec![0i32; groups * k];
+    let n_panels = k.div_ceil(panels.nr);
+    let mut flags = vec![0u32; groups * n_panels];
+    for group in 0..groups {
+        for out in 0..k {
+            for quad in 0..c / QUAD {
+                for tap in 0..n_taps {
+                    let four: [i8; QUAD] = std::array::from_fn(|i| at(group, quad * QUAD + i, out, tap));
+                    let magnitude = |i: usize| i32::from(four[i]).abs();
+                    let is_large = magnitude(0) + magnitude(1) > MOST_OF_TWO
+                        || magnitude(2) + magnitude(3) > MOST_OF_TWO;
+                    flags[group * n_panels + out / panels.nr] |= u32::from(is_large);
+                    sums[group * k + out] += four.iter().map(|&w| i32::from(w)).sum::<i32>();
+                    // Carried as f32 by the packing that all convolutions share; only its bits matter.
+                    quads[filter.place(group, quad, out, tap)] = f32::from_ne_bytes(four.map(|w| w as u8));
+                }
+            }
+        }
+    }
+    let mut bytes = Vec::with_capacity(places.len);
+    for quad in pack::pack(&filter, panels, &quads) {
+        bytes.extend_from_slice(&quad.to_ne_bytes());
+    }
+    bytes.resize(places.sums, 0);
+    sums.iter().for_each(|sum| bytes.extend_from_slice(&sum.to_ne_bytes()));
+    bytes.resize(places.flags, 0);
+    flags.iter().for_each(|flag| bytes.extend_from_slice(&flag.to_ne_bytes()));
+    bytes.resize(places.len, 0);
+    Some(bytes)
+}

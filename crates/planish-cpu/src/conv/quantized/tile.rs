@@ -1,0 +1,180 @@
+//! The tile of quantized products: bytes of activations times packed signed bytes, summed in i32, then scaled, finished
+//! and stored as bytes or f32 while it is in registers.
+//!
+//! It is the f32 tile with four neighbouring channels in the place of one number: an element of the windows is four
+//! bytes, an element of the panel the four weights that meet them, and one dot product does what a multiply and add
+//! does there.
+
+use super::super::igemm::TileAt;
+use crate::simd::Simd;
+
+/// Dot products of four bytes: `acc + Σ a[i] · b[i]` in each lane, `a` unsigned and `b` signed.
+pub(super) trait Dot<S: Simd>: Copy {
+    fn dot(self, s: S, acc: S::I, a: S::I, b: S::I) -> S::I;
+}
+
+/// What is added to the sums, with its own scale.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Residual {
+    None,
+    F32(*const f32),
+    U8 { at: *const u8, scale: f32, zero: i32 },
+    I8 { at: *const i8, scale: f32, zero: i32 },
+}
+
+/// Where results go: in f32, or by `round(v · inverse) + zero`, saturated.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stored {
+    F32(*mut f32),
+    U8 { at: *mut u8, inverse: f32, zero: i32 },
+    I8 { at: *mut i8, inverse: f32, zero: i32 },
+}
+
+/// The addresses and numbers of one run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuantizedCall {
+    pub(super) input: *const u8,
+    /// Panels, aligned to 64 bytes.
+    pub(super) weights: *const i8,
+    /// Of each output channel the sum of its weights; readable for a vector beyond the last.
+    pub(super) weight_sums: *const i32,
+    /// Of each panel whether neighbouring products may leave 16 bits.
+    pub(super) panel_flags: *const u32,
+    pub(super) input_zero: i32,
+    pub(super) input_scale: f32,
+    /// One of each output channel, or one for all (`scale_step` 0).
+    pub(super) scales: *const f32,
+    pub(super) scale_step: usize,
+    /// One of each output channel, or null.
+    pub(super) bias: *const f32,
+    pub(super) residual: Residual,
+    pub(super) lo: f32,
+    pub(super) hi: f32,
+    pub(super) output: Stored,
+    pub(super) workspace: *mut u8,
+}
+
+// SAFETY: tasks write disjoint parts of the output and of the workspace; the rest is read.
+unsafe impl Sync for QuantizedCall {}
+// SAFETY: as above: the addresses belong to no thread.
+unsafe impl Send for QuantizedCall {}
+
+/// A compiled instance for one number of rows and of vectors a row.
+pub(super) type QuantizedFn = unsafe fn(&QuantizedCall, &TileAt);
+
+/// `MR` rows of `NV` vectors.
+///
+/// # Safety
+/// As for `TileKernel::run`; `at.m` must be `MR`, and `at.n` need exactly `NV` vectors.
+#[inline(always)]
+pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
+    s: S,
+    dot: D,
+    call: &QuantizedCall,
+    at: &TileAt,
+) {
+    let mut acc = [[s.splat_int(0); NV]; MR];
+    // SAFETY: the sums reach a vector beyond the last channel.
+    unsafe {
+        // The windows hold `x + zero`, so that each sum begins with what that adds to it, taken away.
+        let minus_zero = s.splat_int(-call.input_zero);
+        for j in 0..NV {
+            let sums = s.load_int(call.weight_sums.add(at.channel + j * S::LANES));
+            let start = s.mul_int(sums, minus_zero);
+            acc.iter_mut().for_each(|row| row[j] = start);
+        }
+    }
+    // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors.
+    unsafe {
+        let mut panel = call.weights.cast::<i32>().add(at.weights);
+        let mut group = at.rows;
+        for _ in 0..at.n_segments {
+            let mut rows = [std::ptr::null::<i32>(); MR];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = (*group.add(i)).cast();
+            }
+            for k in 0..at.depth {
+                let mut b = [s.splat_int(0); NV];
+                for (j, b) in b.iter_mut().enumerate() {
+                    *b = s.load_int(panel.add(j * S::LANES));
+                }
+                for i in 0..MR {
+                    let a = s.splat_int(rows[i].add(k).read_unaligned());
+                    for j in 0..NV {
+                        acc[i][j] = dot.dot(s, acc[i][j], a, b[j]);
+                    }
+                }
+                panel = panel.wrapping_add(at.width);
+            }
+            group = group.add(at.rows_stride);
+        }
+        finish(s, &acc, call, at);
+    }
+}
+
+/// Scales the sums, adds bias and residual, clamps and stores.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    acc: &[[S::I; NV]; MR],
+    call: &QuantizedCall,
+    at: &TileAt,
+) {
+    let (lo, hi) = (s.splat(call.lo), s.splat(call.hi));
+    for j in 0..NV {
+        let column = j * S::LANES;
+        let n = (at.n - column).min(S::LANES);
+        // SAFETY: the caller grants scales, bias, residual and output for the tile's columns.
+        unsafe {
+            let scale = match call.scale_step {
+                0 => s.splat(*call.scales),
+                _ => s.load_part(call.scales.add(at.channel + column), n),
+            };
+            let scale = s.mul(scale, s.splat(call.input_scale));
+            let bias = match call.bias.is_null() {
+                true => s.zero(),
+                false => s.load_part(call.bias.add(at.channel + column), n),
+            };
+            for (i, row) in acc.iter().enumerate() {
+                let mut v = s.mul_add(s.to_float(row[j]), scale, bias);
+                let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
+                let dequantized = |whole: S::I, scale: f32, zero: i32, v: S::F| {
+                    let whole = s.to_float(s.sub_int(whole, s.splat_int(zero)));
+                    s.mul_add(whole, s.splat(scale), v)
+                };
+                match call.residual {
+                    Residual::None => {}
+                    Residual::F32(at) => v = s.add(v, s.load_part(at.add(residual), n)),
+                    Residual::U8 { at, scale, zero } => {
+                        v = dequantized(s.load_bytes(at.add(residual), n), scale, zero, v);
+                    }
+                    Residual::I8 { at, scale, zero } => {
+                        v = dequantized(s.load_signed_bytes(at.add(residual), n), scale, zero, v);
+                    }
+                }
+                v = s.min(hi, s.max(lo, v));
+                let to = at.output + i * at.output_stride + column;
+                match call.output {
+                    Stored::F32(at) => s.store_part(at.add(to), n, v),
+                    Stored::U8 { at, inverse, zero } => {
+                        s.store_bytes(at.add(to), n, quantized(s, v, inverse, zero, (0, 255)));
+                    }
+                    Stored::I8 { at, inverse, zero } => {
+                        s.store_bytes(at.add(to).cast(), n, quantized(s, v, inverse, zero, (-128, 127)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `round(v · inverse) + zero` between two bounds. Clamped in f32, where nothing is out of range.
+#[inline(always)]
+fn quantized<S: Simd>(s: S, v: S::F, inverse: f32, zero: i32, (lo, hi): (i32, i32)) -> S::I {
+    let (lo, hi) = (s.splat((lo - zero) as f32), s.splat((hi - zero) as f32));
+    let whole = s.min(hi, s.max(lo, s.mul(v, s.splat(inverse))));
+    s.add_int(s.to_int(whole), s.splat_int(zero))
+}
