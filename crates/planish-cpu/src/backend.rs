@@ -180,7 +180,7 @@ impl Compiler for Cpu {
     }
 
     fn arithmetics(&self) -> &[Arithmetic] {
-        &[Arithmetic::F32]
+        &[Arithmetic::F32, Arithmetic::I8]
     }
 
     fn error_growth(&self, tactic: &Tactic) -> f64 {

@@ -70,7 +70,8 @@ impl Family for QuantizedFamily {
         if input != quantized.weight {
             return Err(KernelError::unsupported(format!("{tactic} packs its weight, not input {input}")));
         }
-        let elements = weight.elements::<i8>().map_err(|error| KernelError::unsupported(error.to_string()))?;
+        let elements =
+            weight.elements::<i8>().map_err(|error| KernelError::unsupported(error.to_string()))?;
         let bytes = pack::pack(quantized.arrangement(), tile.panels(), weight.shape(), &elements)
             .ok_or_else(|| KernelError::unsupported(format!("{tactic} does not pack such a weight")))?;
         Ok(PackedWeight { format: format(&quantized, tile), bytes })

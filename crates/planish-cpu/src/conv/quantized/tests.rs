@@ -67,7 +67,11 @@ impl Trial {
             if let Some(format) = &candidate.packed[idx] {
                 let packed = self.family.pack(isa, WeightUse::new(&problem, tactic, idx), tensor).unwrap();
                 assert_eq!(&packed.format, format);
-                let bytes = crate::formats::packed_bytes(PackedForm { format, dtype: DType::I8, dims: tensor.shape() });
+                let bytes = crate::formats::packed_bytes(PackedForm {
+                    format,
+                    dtype: DType::I8,
+                    dims: tensor.shape(),
+                });
                 assert_eq!(bytes, Some(packed.bytes.len()));
                 problem.inputs[idx].packed = Some(format.clone());
                 weight = packed.bytes;
