@@ -160,9 +160,9 @@ fn single(inst: &Inst, from: Kind, to: Kind, (lo, hi): (f32, f32)) -> (Loop, boo
             (run, false)
         }
         Inst::Cast(_) => (cast(from, to), false),
-        // `f32::max` gives the bound where the other is NaN.
-        Inst::Saturate(_) if to == Kind::U8 => (map1(|x: f32| x.max(0.0).min(255.0) as u8), false),
-        Inst::Saturate(_) => (map1(|x: f32| x.max(-128.0).min(127.0) as i8), false),
+        // A cast saturates, and makes 0 of NaN, which is the lowest u8 but not the lowest i8.
+        Inst::Saturate(_) if to == Kind::U8 => (map1(|x: f32| x as u8), false),
+        Inst::Saturate(_) => (map1(|x: f32| if x.is_nan() { i8::MIN } else { x as i8 }), false),
         // Clamps of f32 are joined or copied above; the rest has no operands.
         Inst::Clamp { .. } | Inst::Input(_) | Inst::Running | Inst::Constant(_) => (copy(to), false),
     }

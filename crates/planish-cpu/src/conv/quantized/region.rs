@@ -30,7 +30,7 @@ pub(super) struct Quantized {
 /// The product itself.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    Conv(Convolution),
+    Conv(Box<Convolution>),
     Matrix { c: usize, k: usize, transposed: bool, epilogue: Epilogue },
 }
 
@@ -80,15 +80,10 @@ impl Quantized {
             }
             _ => return None,
         };
-        let residual = match form.residual() {
-            None => None,
-            Some(idx) => Some(residual.iter().copied().find(|term| term.idx == idx).unwrap_or(Term {
-                idx,
-                dtype: DType::F32,
-                scale: 1.0,
-                zero: 0,
-            })),
-        };
+        let residual = form.residual().map(|idx| {
+            let in_floats = Term { idx, dtype: DType::F32, scale: 1.0, zero: 0 };
+            residual.iter().copied().find(|term| term.idx == idx).unwrap_or(in_floats)
+        });
         let x_scale = single(problem, x.scale)? as f32;
         Some(Quantized { form, x: x.input, weight: weight.input, x_scale, x_zero, scales, residual, output })
     }
@@ -172,7 +167,7 @@ impl Form {
                 && !convolution.transposed
                 && convolution.epilogue.program.is_none()
                 && (convolution.x, convolution.weight) == (x, weight);
-            return fits.then_some(Form::Conv(convolution));
+            return fits.then(|| Form::Conv(Box::new(convolution)));
         }
         let transposed = match &main.op {
             Op::MatMul(_) => false,
