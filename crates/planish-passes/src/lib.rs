@@ -24,6 +24,7 @@ mod normal;
 mod passes;
 mod pattern;
 mod pipelines;
+mod quantization;
 mod rebuild;
 mod report;
 mod reshape;
@@ -36,7 +37,7 @@ mod view;
 
 pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
-pub use pipelines::{fold_sizes, lower_precision, raise_precision, standard};
+pub use pipelines::{fold_sizes, integers, lower_precision, raise_precision, standard};
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};
 pub use view::View;

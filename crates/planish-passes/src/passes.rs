@@ -2,7 +2,10 @@
 
 pub(crate) mod add_to_products;
 pub(crate) mod cancel_casts;
+pub(crate) mod cancel_quantization;
 pub(crate) mod canonicalize;
+pub(crate) mod choose_signedness;
+pub(crate) mod copy_dequantize;
 pub(crate) mod fold_batch_norm;
 pub(crate) mod fold_constants;
 pub(crate) mod fold_dequantized_weights;
@@ -11,6 +14,7 @@ pub(crate) mod fold_shapes;
 pub(crate) mod lower_precision;
 pub(crate) mod merge_parallel_gemms;
 pub(crate) mod merge_reshapes;
+pub(crate) mod move_quantization;
 pub(crate) mod pack_attention_heads;
 pub(crate) mod push_expands;
 pub(crate) mod push_slices;
@@ -21,6 +25,7 @@ pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
 pub(crate) mod slice_tokens;
 pub(crate) mod spell_global_pools;
+pub(crate) mod spell_qlinear;
 pub(crate) mod unmerge_rows;
 
 // What exporters take apart, put together again. Shared reading of patterns: `pattern.rs`, `formula.rs`.

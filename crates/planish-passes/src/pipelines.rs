@@ -5,7 +5,10 @@ use planish_tensor::DType;
 use crate::driver::{Pass, Pipeline};
 use crate::passes::add_to_products::ADD_TO_PRODUCTS;
 use crate::passes::cancel_casts::CANCEL_CASTS;
+use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION};
 use crate::passes::canonicalize::Canonicalize;
+use crate::passes::choose_signedness::{ChooseSignedness, SIGN_WEIGHTS};
+use crate::passes::copy_dequantize::CopyDequantize;
 use crate::passes::fold_batch_norm::FoldBatchNorm;
 use crate::passes::fold_constants::FoldConstants;
 use crate::passes::fold_dequantized_weights::FoldDequantizedWeights;
@@ -14,6 +17,7 @@ use crate::passes::fold_shapes::FoldShapes;
 use crate::passes::lower_precision::LowerPrecision;
 use crate::passes::merge_parallel_gemms::MergeParallelGemms;
 use crate::passes::merge_reshapes::MergeReshapes;
+use crate::passes::move_quantization::{PULL_QUANTIZE, PUSH_DEQUANTIZE};
 use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
 use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
@@ -46,6 +50,7 @@ use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
 use crate::passes::slice_tokens::SLICE_TOKENS;
 use crate::passes::spell_global_pools::SpellGlobalPools;
+use crate::passes::spell_qlinear::SPELL_QLINEAR;
 use crate::passes::unmerge_rows::UNMERGE_ROWS;
 
 /// The passes that every build runs.
@@ -62,6 +67,8 @@ pub fn standard() -> Pipeline {
     passes.extend(folding());
     let sizes = sizes..passes.len();
     passes.extend([
+        // Products of integers as all others, before anything looks for layers. After constants: scales are such.
+        Pass::rule(SPELL_QLINEAR),
         // One spelling, now that constants can be told from values.
         Pass::rule(Canonicalize),
         // Reshapes with constant targets can be told from those that change something.
@@ -94,8 +101,8 @@ pub fn standard() -> Pipeline {
         Pass::rule(MergeReshapes),
         // After all folding: what is to be one layer must look the same.
         Pass::sweep(MergeParallelGemms),
-        // At the end, since it forgets which precision the model wants; a build in integers switches it off.
-        Pass::rule(FoldDequantizedWeights),
+        // At the end, since it forgets which precision the model wants; a build in integers leaves it to `integers`.
+        Pass::rule(FoldDequantizedWeights { keeps_factors: false }),
         // Cleaning up: folded weights that became equal, nodes that lost their readers.
         Pass::sweep(FoldConstants::default()),
         Pass::rule(RemoveIdentity),
@@ -125,6 +132,36 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])
+}
+
+/// The passes that prepare an optimized graph with 8-bit integers for kernels that multiply them; activations become
+/// those of type `activations`. `fold_dequantized_weights` of [`standard`] must not have run: it turns integers into
+/// numbers. Nothing that joins equal nodes may run after these.
+pub fn integers(activations: DType) -> Pipeline {
+    let passes = vec![
+        // Clamps stand between a layer and the integers that it could write.
+        Pass::rule(ABSORB_CLAMPS),
+        Pass::rule(CANCEL_QUANTIZATION),
+        // Each opens the way for the others: what moved meets what it cancels with.
+        Pass::rule(PUSH_DEQUANTIZE),
+        Pass::rule(PULL_QUANTIZE),
+    ];
+    let moves = 0..passes.len();
+    let more = [
+        // After the moves: integers between QuantizeLinear and DequantizeLinear are renamed together.
+        Pass::sweep(ChooseSignedness { to: activations }),
+        Pass::rule(SIGN_WEIGHTS),
+        // Weights that were transposed as integers.
+        Pass::sweep(FoldConstants::default()),
+        // What moved past several readers was quantized for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        // Last of all that joins or copies.
+        Pass::sweep(CopyDequantize),
+        // After the copies: weights that an integer product and others read stay integers for the one alone.
+        Pass::rule(FoldDequantizedWeights { keeps_factors: true }),
+        Pass::sweep(RemoveDead),
+    ];
+    Pipeline::new(passes.into_iter().chain(more).collect()).until_settled(moves)
 }
 
 /// The passes that compute a model of 16-bit floats in f32, for backends without arithmetic of 16 bits. They come

@@ -1,17 +1,21 @@
 //! Computes weights that a model stores quantized, for builds that compute in floating point.
 //!
 //! Kernels take constant weights and lay them out once; weights that a node makes at run time they cannot. The
-//! last of the passes that change anything, and to be switched off where integers are computed with: what the
-//! model says about its precision is gone after it.
+//! last of the passes that change anything: what the model says about its precision is gone after it. Where integers
+//! are computed with, weights of 8 bits stay that meet a factor of 8 bits.
 
 use planish_ir::NodeId;
 use planish_op::{Op, Value};
 
+use crate::quantization::multiplies_integers;
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
 /// DequantizeLinear of constants.
-pub(crate) struct FoldDequantizedWeights;
+pub(crate) struct FoldDequantizedWeights {
+    /// Whether products of integers are computed in integers.
+    pub(crate) keeps_factors: bool,
+}
 
 impl Rule for FoldDequantizedWeights {
     fn name(&self) -> &'static str {
@@ -23,6 +27,13 @@ impl Rule for FoldDequantizedWeights {
         let (Op::DequantizeLinear(_), &[Some(output)]) = (&node.op, &node.outputs[..]) else {
             return Match::No;
         };
+        let is_factor = |reader: &NodeId| {
+            let reader = cx.node(*reader);
+            cx.input(reader, 1) == Some(output) && multiplies_integers(cx, reader)
+        };
+        if self.keeps_factors && cx.readers(output).iter().any(is_factor) {
+            return Match::No;
+        }
         let constants: Option<Vec<Option<Value>>> = node
             .inputs
             .iter()
@@ -54,7 +65,7 @@ mod tests {
     #[test]
     fn weights_become_numbers_and_activations_stay() {
         check(
-            FoldDequantizedWeights,
+            FoldDequantizedWeights { keeps_factors: false },
             "input %x: u8[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[2] = [0.5, 0.25] const %t: f32[] = 0.5 \
              %a: f32[n,2] = DequantizeLinear(%x, %t) \"a\" %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" \
              %y: f32[n,2] = MatMul(%a, %b) \"y\" output %y",
@@ -70,9 +81,33 @@ mod tests {
     }
 
     #[test]
+    fn factors_of_integers_stay_where_integers_are_multiplied() {
+        check(
+            FoldDequantizedWeights { keeps_factors: true },
+            "input %x: u8[n,2] input %f: f32[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[2] = [0.5, 0.25] \
+             const %t: f32[] = 0.5 %a: f32[n,2] = DequantizeLinear(%x, %t) \"a\" \
+             %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" %c: f32[2,2] = DequantizeLinear(%w, %s) {axis=0} \"c\" \
+             %p: f32[n,2] = MatMul(%a, %b) \"p\" %q: f32[n,2] = MatMul(%f, %c) \"q\" output %p, %q",
+            expect![[r#"
+                input %x: u8[n,2]
+                input %f: f32[n,2]
+                const %w: i8[2,2] = [1, -2, 3, 4]
+                const %s: f32[2] = [0.5, 0.25]
+                const %t: f32[] = 0.5
+                const %c: f32[2,2] = [0.5, -1, 0.75, 1]
+                %a: f32[n,2] = DequantizeLinear(%x, %t) "a"
+                %b: f32[2,2] = DequantizeLinear(%w, %s) "b"
+                %p: f32[n,2] = MatMul(%a, %b) "p"
+                %q: f32[n,2] = MatMul(%f, %c) "q"
+                output %p, %q
+            "#]],
+        );
+    }
+
+    #[test]
     fn an_output_keeps_a_node() {
         check(
-            FoldDequantizedWeights,
+            FoldDequantizedWeights { keeps_factors: false },
             "const %w: i8[1,2] = [2, 4] const %s: f32[2] = [0.5, 0.25] %y: f32[1,2] = DequantizeLinear(%w, %s) {axis=1} \"y\" \
              output %y",
             expect![[r#"

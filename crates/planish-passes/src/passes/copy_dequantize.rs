@@ -1,0 +1,130 @@
+//! Gives every reader of dequantized integers a DequantizeLinear of its own.
+//!
+//! A kernel that reads integers covers the DequantizeLinear before it; one that others read too would have to be
+//! computed, and its numbers written. Nothing that joins equal nodes may run after this.
+
+use planish_ir::{Node, ValueId};
+use planish_op::Op;
+
+use crate::quantization::is_int8;
+use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
+use crate::view::View;
+
+/// DequantizeLinear of 8-bit integers that several nodes read.
+pub(crate) struct CopyDequantize;
+
+impl Sweep for CopyDequantize {
+    fn name(&self) -> &'static str {
+        "copy_dequantize"
+    }
+
+    fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
+        for (id, node) in cx.graph().nodes() {
+            let shared: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
+            let is_shared = |value: &ValueId| {
+                let first = cx.readers(*value).first();
+                maker(cx, *value).is_some() && (first != Some(&id) || cx.is_output(*value))
+            };
+            if !shared.iter().any(is_shared) {
+                continue;
+            }
+            if !node.bodies.is_empty() {
+                proposals.add(id, Match::blocked("its bodies read the numbers"));
+                continue;
+            }
+            proposals.add(id, Match::Rewrite(with_own(cx, node, is_shared)));
+        }
+    }
+}
+
+fn maker<'g>(cx: &View<'g>, value: ValueId) -> Option<&'g Node> {
+    let (_, maker) = cx.producer(value)?;
+    let of_int8 = is_int8(cx.input(maker, 0).and_then(|id| cx.dtype(id)));
+    (matches!(maker.op, Op::DequantizeLinear(_)) && of_int8).then_some(maker)
+}
+
+/// The node with a DequantizeLinear of its own for each value that others read.
+fn with_own(cx: &View<'_>, node: &Node, is_shared: impl Fn(&ValueId) -> bool) -> Patch {
+    let mut patch = Patch::new();
+    let mut copies: Vec<(ValueId, Operand)> = Vec::new();
+    for &value in node.inputs.iter().flatten() {
+        if copies.iter().any(|(old, _)| *old == value) || !is_shared(&value) {
+            continue;
+        }
+        let Some(maker) = maker(cx, value) else { continue };
+        let inputs = maker.inputs.iter().map(|id| id.map(Operand::Old)).collect();
+        let name = format!("{} for {}", maker.name, node.name);
+        let copy = patch.node_with(&name, maker.op.clone(), inputs, 1)[0];
+        if let Some(dtype) = cx.dtype(value) {
+            patch.has_shape_of(cx, copy, dtype, value);
+        }
+        copies.push((value, copy));
+    }
+    let own = |id: &Option<ValueId>| {
+        id.map(|id| copies.iter().find(|(old, _)| *old == id).map_or(Operand::Old(id), |(_, copy)| *copy))
+    };
+    let made = patch.node_with(
+        &node.name,
+        node.op.clone(),
+        node.inputs.iter().map(own).collect(),
+        node.outputs.len(),
+    );
+    for (old, made) in node.outputs.iter().zip(made) {
+        let Some(old) = *old else { continue };
+        if let Some(dtype) = cx.dtype(old) {
+            patch.has_shape_of(cx, made, dtype, old);
+        }
+        patch.replace(old, made);
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Pass;
+    use crate::testing::check_pass;
+    use expect_test::expect;
+
+    #[test]
+    fn each_reader_and_the_output_has_its_own() {
+        check_pass(
+            Pass::sweep(CopyDequantize),
+            "input %q: u8[4] const %s: f32[] = 0.5 %a: f32[4] = DequantizeLinear(%q, %s) \"d\" \
+             %b: f32[4] = Relu(%a) \"b\" %c: f32[4] = Add(%a, %a) \"c\" %e: f32[4] = Add(%b, %a) \"e\" output %a, %c, %e",
+            expect![[r#"
+                input %q: u8[4]
+                const %s: f32[] = 0.5
+                %a: f32[4] = DequantizeLinear(%q, %s) "d"
+                %"d for b": f32[4] = DequantizeLinear(%q, %s) "d for b"
+                %b: f32[4] = Relu(%"d for b") "b"
+                %"d for c": f32[4] = DequantizeLinear(%q, %s) "d for c"
+                %c: f32[4] = Add(%"d for c", %"d for c") "c"
+                %"d for e": f32[4] = DequantizeLinear(%q, %s) "d for e"
+                %e: f32[4] = Add(%b, %"d for e") "e"
+                output %a, %c, %e
+            "#]],
+        );
+    }
+
+    #[test]
+    fn sole_readers_and_wider_integers_stay() {
+        check_pass(
+            Pass::sweep(CopyDequantize),
+            "input %q: u8[4] input %i: i32[4] const %s: f32[] = 0.5 %a: f32[4] = DequantizeLinear(%q, %s) \"d\" \
+             %b: f32[4] = Mul(%a, %a) \"b\" %w: f32[4] = DequantizeLinear(%i, %s) \"w\" \
+             %c: f32[4] = Add(%w, %b) \"c\" %e: f32[4] = Relu(%w) \"e\" output %c, %e",
+            expect![[r#"
+                input %q: u8[4]
+                input %i: i32[4]
+                const %s: f32[] = 0.5
+                %a: f32[4] = DequantizeLinear(%q, %s) "d"
+                %b: f32[4] = Mul(%a, %a) "b"
+                %w: f32[4] = DequantizeLinear(%i, %s) "w"
+                %c: f32[4] = Add(%w, %b) "c"
+                %e: f32[4] = Relu(%w) "e"
+                output %c, %e
+            "#]],
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! Quantization as graphs say it: QuantizeLinear and DequantizeLinear with one scale and zero point for a whole tensor.
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::{DequantizeLinear, Op, QuantizeLinear, ResizeCoordinates, ResizeMode};
+use planish_tensor::{DType, Tensor};
+
+use crate::rule::{Operand, Patch};
+use crate::view::View;
+
+/// What the integers of a tensor stand for: `(integer - zero_point) · scale`. The scale is positive and normal, so that
+/// equal integers come back from the numbers that they stand for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Quantization {
+    /// `u8` or `i8`.
+    pub(crate) dtype: DType,
+    pub(crate) scale: f32,
+    pub(crate) zero_point: i64,
+}
+
+/// The smallest and the largest integer of a type of 8 bits.
+pub(crate) fn ends(dtype: DType) -> [i64; 2] {
+    if dtype == DType::U8 { [0, 255] } else { [-128, 127] }
+}
+
+pub(crate) fn is_int8(dtype: Option<DType>) -> bool {
+    matches!(dtype, Some(DType::U8 | DType::I8))
+}
+
+impl Quantization {
+    /// How a QuantizeLinear rounds; `None` unless it is from f32 to 8 bits with constants for the whole tensor.
+    pub(crate) fn by_quantize(cx: &View<'_>, node: &Node) -> Option<Quantization> {
+        let (Op::QuantizeLinear(op), Some(x), &[Some(y)]) = (&node.op, cx.input(node, 0), &node.outputs[..])
+        else {
+            return None;
+        };
+        let is_plain = op.block_size == 0
+            && op.precision.is_none_or(|dtype| dtype == DType::F32)
+            && cx.dtype(x) == Some(DType::F32);
+        is_plain.then(|| Quantization::of(cx, node, cx.dtype(y)?)).flatten()
+    }
+
+    /// What a DequantizeLinear reads; `None` unless it is from 8 bits to f32 with constants for the whole tensor.
+    pub(crate) fn by_dequantize(cx: &View<'_>, node: &Node) -> Option<Quantization> {
+        let (Op::DequantizeLinear(op), Some(x), &[Some(y)]) =
+            (&node.op, cx.input(node, 0), &node.outputs[..])
+        else {
+            return None;
+        };
+        let is_plain = op.block_size == 0 && cx.dtype(y) == Some(DType::F32);
+        is_plain.then(|| Quantization::of(cx, node, cx.dtype(x)?)).flatten()
+    }
+
+    fn of(cx: &View<'_>, node: &Node, dtype: DType) -> Option<Quantization> {
+        let scale = cx.constant_input(node, 1).filter(|scale| scale.dtype() == DType::F32)?;
+        let &[scale] = &scale.elements::<f32>().ok()?[..] else { return None };
+        let zero_point = match cx.input(node, 2) {
+            Some(_) => cx.number_input(node, 2)?,
+            None => 0,
+        };
+        let is_usable = is_int8(Some(dtype)) && scale.is_normal() && scale > 0.0;
+        is_usable.then_some(Quantization { dtype, scale, zero_point })
+    }
+
+    /// The integer of a number, as QuantizeLinear rounds.
+    pub(crate) fn integer(&self, value: f32) -> i64 {
+        let [low, high] = ends(self.dtype);
+        let rounded = f64::from(value / self.scale).round_ties_even() + self.zero_point as f64;
+        // NaN is the smallest integer.
+        if rounded.is_nan() { low } else { rounded.clamp(low as f64, high as f64) as i64 }
+    }
+
+    /// The number that an integer stands for, as DequantizeLinear computes it.
+    pub(crate) fn number(&self, integer: i64) -> f32 {
+        ((integer - self.zero_point) as f64 * f64::from(self.scale)) as f32
+    }
+
+    /// The same numbers by integers of the other type.
+    pub(crate) fn renamed(self, to: DType) -> Quantization {
+        let zero_point = self.zero_point + ends(to)[0] - ends(self.dtype)[0];
+        Quantization { dtype: to, zero_point, ..self }
+    }
+
+    /// A zero point or padding as the type has it.
+    pub(crate) fn scalar(&self, integer: i64) -> Tensor {
+        match self.dtype {
+            DType::U8 => Tensor::scalar(integer as u8),
+            _ => Tensor::scalar(integer as i8),
+        }
+    }
+
+    /// Adds a QuantizeLinear of `x`.
+    pub(crate) fn quantize(&self, patch: &mut Patch, name: &str, x: Operand) -> Operand {
+        let parameters = self.parameters(patch, name);
+        let op =
+            QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 };
+        patch.node(name, op, &[x, parameters[0], parameters[1]])
+    }
+
+    /// Adds a DequantizeLinear of `x`.
+    pub(crate) fn dequantize(&self, patch: &mut Patch, name: &str, x: Operand) -> Operand {
+        let parameters = self.parameters(patch, name);
+        let op = DequantizeLinear { output_dtype: None, block_size: 0, axis: 1 };
+        patch.node(name, op, &[x, parameters[0], parameters[1]])
+    }
+
+    fn parameters(&self, patch: &mut Patch, name: &str) -> [Operand; 2] {
+        let scale = patch.constant(&format!("{name}.scale"), Tensor::scalar(self.scale));
+        let zero_point = patch.constant(&format!("{name}.zero_point"), self.scalar(self.zero_point));
+        [scale, zero_point]
+    }
+}
+
+/// The DequantizeLinear that makes a value, and what it reads.
+pub(crate) fn dequantize_of<'g>(cx: &View<'g>, id: ValueId) -> Option<(NodeId, &'g Node, Quantization)> {
+    let (maker, node) = cx.producer(id)?;
+    Some((maker, node, Quantization::by_dequantize(cx, node)?))
+}
+
+/// The inputs of an operator whose elements its output consists of, whichever they are: it works on integers as well as
+/// on the numbers that they stand for, if these keep their order. `None` for other operators.
+pub(crate) fn moved_inputs(node: &Node) -> Option<std::ops::Range<usize>> {
+    if node.outputs.len() != 1 {
+        return None;
+    }
+    match &node.op {
+        Op::Concat(_) => Some(0..node.inputs.len()),
+        Op::Resize(op) => {
+            let crops = op.coordinate_transformation_mode == ResizeCoordinates::TfCropAndResize;
+            (op.mode == ResizeMode::Nearest && !crops).then_some(0..1)
+        }
+        Op::MaxPool(_)
+        | Op::Reshape(_)
+        | Op::Flatten(_)
+        | Op::Squeeze(_)
+        | Op::Unsqueeze(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::DepthToSpace(_)
+        | Op::SpaceToDepth(_) => Some(0..1),
+        _ => None,
+    }
+}
+
+/// Whether a node is a layer with weights: a convolution or a matrix product, whose second factor they are.
+pub(crate) fn is_product(op: &Op) -> bool {
+    matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_) | Op::MatMul(_))
+}
+
+/// Whether both factors of a product come from integers of 8 bits, so that it can be computed in integers.
+pub(crate) fn multiplies_integers(cx: &View<'_>, node: &Node) -> bool {
+    let of_int8 = |place: usize| {
+        let maker = cx.input(node, place).and_then(|id| cx.producer(id));
+        maker.is_some_and(|(_, maker)| {
+            matches!(maker.op, Op::DequantizeLinear(_))
+                && is_int8(cx.input(maker, 0).and_then(|id| cx.dtype(id)))
+        })
+    };
+    is_product(&node.op) && of_int8(0) && of_int8(1)
+}
