@@ -22,6 +22,7 @@ use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
 use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
 use crate::passes::push_transposes::PushTransposes;
+use crate::passes::quantize_layers::{Quantize, QuantizeLayers};
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
 use crate::passes::recognize_depth_to_space::RECOGNIZE_DEPTH_TO_SPACE;
@@ -129,6 +130,16 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         // For the same reason; after the casts, which stand between products and what is added to them.
         Pass::rule(ADD_TO_PRODUCTS),
         // A value that several lowered nodes read was cast for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that quantize an optimized float model by the ranges of a calibration.
+pub fn quantize(options: Quantize) -> Pipeline {
+    Pipeline::new(vec![
+        Pass::sweep(QuantizeLayers(options)),
+        // A value that several nodes read by integers was quantized for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])

@@ -1,0 +1,128 @@
+//! Quantizes a float model: QuantizeLinear and DequantizeLinear around its layers, by the ranges that a calibration found.
+//!
+//! A layer is a convolution or matrix product with constant weights. It reads its input by integers of 8 bits with one
+//! scale, and its weights by `i8` with a scale for each output channel; the bias and what follows it up to the next
+//! integers stay as they are, for kernels to fuse. Sums, products, pools and movement between layers read integers too
+//! where they are made in the integer part of the model: a residual that is added to a layer's output is one.
+//!
+//! Stays in f32, with a reason for each: what `--layer-precision` names, the first layers (fewer than 4 input channels)
+//! and the last ones unless it names them, layers whose input has no range, and everything that is no layer and has no
+//! integers beside it. A graph that has QuantizeLinear or DequantizeLinear already says itself what it wants, and is left
+//! alone.
+
+mod choice;
+mod weights;
+
+use std::collections::HashMap;
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::Op;
+use planish_tensor::DType;
+
+use crate::quantization::Quantization;
+use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
+use crate::view::View;
+use choice::Choice;
+
+/// The largest integer of weights: both signs reach equally far.
+const MAX_WEIGHT: i64 = 127;
+/// The same where sums of two products of weights with `u8` must fit 16 bits: `2 · 255 · 63 < 32768`.
+const MAX_REDUCED_WEIGHT: i64 = 63;
+
+/// What is known of the values of a tensor over the samples of a calibration.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ActivationRange {
+    pub min: f32,
+    pub max: f32,
+    /// From this magnitude on values are clipped.
+    pub threshold: f32,
+}
+
+/// How a float model is quantized.
+#[derive(Clone, Debug)]
+pub struct Quantize {
+    /// Ranges by the names of values.
+    pub ranges: HashMap<String, ActivationRange>,
+    /// What activations are stored in: `U8` for the CPU (from zero up, or around 128), `I8` for CUDA (around zero).
+    pub activations: DType,
+    /// Weights within ±63 instead of ±127, for x86 without VNNI.
+    pub reduced_weights: bool,
+    /// Patterns of names (`*` for any letters, `?` for one) of layers that stay in f32.
+    pub fp32_layers: Vec<String>,
+    /// The same of layers that are quantized even where a rule would leave them: the first and the last.
+    pub int8_layers: Vec<String>,
+}
+
+/// Layers with ranges, and what lies between them.
+pub(crate) struct QuantizeLayers(pub(crate) Quantize);
+
+impl Sweep for QuantizeLayers {
+    fn name(&self) -> &'static str {
+        "quantize_layers"
+    }
+
+    fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
+        let choice = Choice::new(cx, &self.0);
+        for (id, reason) in &choice.refusals {
+            proposals.add(*id, Match::blocked(reason.clone()));
+        }
+        for (id, node) in cx.graph().nodes() {
+            match self.quantized(cx, id, node, &choice) {
+                Ok(Some(patch)) => proposals.add(id, Match::Rewrite(patch)),
+                Ok(None) => {}
+                Err(reason) => proposals.add(id, Match::blocked(reason)),
+            }
+        }
+    }
+}
+
+impl QuantizeLayers {
+    /// The node with its operands read by integers, as far as they are chosen; `None` if none is.
+    fn quantized(
+        &self,
+        cx: &View<'_>,
+        id: NodeId,
+        node: &Node,
+        choice: &Choice,
+    ) -> Result<Option<Patch>, String> {
+        let mut patch = Patch::new();
+        let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
+        let mut made: Vec<(ValueId, Operand)> = Vec::new();
+        for place in choice.integer_inputs(cx, id) {
+            let Some(value) = cx.input(node, place) else { continue };
+            let Some(by) = choice.quantization(value) else { continue };
+            let known = made.iter().find(|(known, _)| *known == value).map(|(_, numbers)| *numbers);
+            let numbers = known.unwrap_or_else(|| read_by_integers(cx, &mut patch, value, by));
+            made.push((value, numbers));
+            inputs[place] = Some(numbers);
+        }
+        if choice.is_layer(id) {
+            let largest = if self.0.reduced_weights { MAX_REDUCED_WEIGHT } else { MAX_WEIGHT };
+            inputs[1] = Some(weights::quantized(cx, &mut patch, node, largest)?);
+        } else if made.is_empty() {
+            return Ok(None);
+        }
+        let outputs = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
+        for (old, new) in node.outputs.iter().zip(outputs) {
+            let Some(old) = *old else { continue };
+            if let Some(dtype) = cx.dtype(old) {
+                patch.has_shape_of(cx, new, dtype, old);
+            }
+            patch.replace(old, new);
+        }
+        Ok(Some(patch))
+    }
+}
+
+/// Adds the numbers of a value after it was rounded to integers.
+fn read_by_integers(cx: &View<'_>, patch: &mut Patch, value: ValueId, by: Quantization) -> Operand {
+    let name = cx.name(value);
+    let integers = by.quantize(patch, &format!("{name}.quantize"), value.into());
+    patch.has_shape_of(cx, integers, by.dtype, value);
+    let numbers = by.dequantize(patch, &format!("{name}.dequantize"), integers);
+    patch.has_shape_of(cx, numbers, DType::F32, value);
+    numbers
+}
+
+#[cfg(test)]
+mod tests;

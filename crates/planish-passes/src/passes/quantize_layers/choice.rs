@@ -1,0 +1,288 @@
+//! Which layers are quantized, and which values between them are integers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use planish_ir::{Node, NodeId, ValueId};
+use planish_op::Op;
+use planish_tensor::DType;
+
+use super::{ActivationRange, Quantize};
+use crate::names::matches;
+use crate::quantization::{Quantization, is_product, moved_inputs, multiplies_integers};
+use crate::view::View;
+
+/// Convolutions of fewer input channels read an image: their share of the work is small, and their input is precise.
+const MIN_CHANNELS: usize = 4;
+/// A part of a concatenation that others read too takes over a scale of at most so many times its own: a bit is lost.
+const MAX_COARSER: f32 = 2.0;
+
+/// What is quantized.
+pub(super) struct Choice {
+    layers: BTreeSet<NodeId>,
+    /// Values that layers and what lies between them read by integers.
+    integers: BTreeMap<ValueId, Quantization>,
+    /// Layers that stay in f32, and why.
+    pub(super) refusals: Vec<(NodeId, String)>,
+}
+
+impl Choice {
+    pub(super) fn new(cx: &View<'_>, options: &Quantize) -> Choice {
+        let mut choice = Choice { layers: BTreeSet::new(), integers: BTreeMap::new(), refusals: Vec::new() };
+        let is_before_layer = before_layers(cx);
+        let is_quantization =
+            |node: &Node| matches!(node.op, Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
+        let is_quantized = cx.graph().nodes().any(|(_, node)| is_quantization(node));
+        for (id, node) in cx.graph().nodes() {
+            if !is_product(&node.op) || multiplies_integers(cx, node) {
+                continue;
+            }
+            let leads_on = node.outputs.iter().flatten().any(|value| is_before_layer[value.index()]);
+            match layer(cx, options, node, leads_on) {
+                Ok(()) if is_quantized => {
+                    let reason = "the model says itself what is quantized, and this layer is not";
+                    choice.refusals.push((id, reason.to_string()));
+                }
+                Ok(()) => {
+                    choice.layers.insert(id);
+                }
+                Err(reason) => choice.refusals.push((id, reason)),
+            }
+        }
+        let spread = Spread::new(cx, options, &choice.layers);
+        choice.integers = spread.quantizations();
+        choice
+    }
+
+    pub(super) fn is_layer(&self, id: NodeId) -> bool {
+        self.layers.contains(&id)
+    }
+
+    /// How a value is rounded to integers.
+    pub(super) fn quantization(&self, value: ValueId) -> Option<Quantization> {
+        self.integers.get(&value).copied()
+    }
+
+    /// The inputs that a node reads by integers.
+    pub(super) fn integer_inputs(&self, cx: &View<'_>, id: NodeId) -> Vec<usize> {
+        let node = cx.node(id);
+        let places = if self.is_layer(id) { 0..1 } else { data_inputs(node).unwrap_or(0..0) };
+        let is_integer =
+            |place: &usize| cx.input(node, *place).is_some_and(|value| self.integers.contains_key(&value));
+        places.filter(is_integer).collect()
+    }
+}
+
+/// Whether a node may be quantized as a layer; an error says why it stays in f32.
+fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Result<(), String> {
+    let named = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &node.name));
+    if named(&options.fp32_layers) {
+        return Err("--layer-precision keeps it in fp32".to_string());
+    }
+    let (Some(data), Some(weights)) = (cx.input(node, 0), cx.constant_input(node, 1)) else {
+        return Err("its second factor is not constant".to_string());
+    };
+    if weights.dtype() != DType::F32 || cx.dtype(data) != Some(DType::F32) || cx.constant(data).is_some() {
+        return Err("its factors are not weights and activations in f32".to_string());
+    }
+    if weights.to_f64s().iter().any(|weight| !weight.is_finite()) {
+        return Err("its weights are not all finite".to_string());
+    }
+    let n_channels = match &node.op {
+        Op::Conv(op) => {
+            let per_group = weights.shape().get(1).copied().unwrap_or(0);
+            Some(per_group * usize::try_from(op.group).unwrap_or(0))
+        }
+        Op::Gemm(op) if op.trans_a || op.alpha != 1.0 || op.beta != 1.0 => {
+            return Err("it transposes or scales its operands".to_string());
+        }
+        _ => None,
+    };
+    let is_asked_for = named(&options.int8_layers);
+    if let Some(n_channels) = n_channels.filter(|n| *n < MIN_CHANNELS && !is_asked_for) {
+        return Err(format!("it reads {n_channels} channels: first layers stay in fp32"));
+    }
+    if !leads_on && !is_asked_for {
+        return Err("no layer comes after it: last layers stay in fp32".to_string());
+    }
+    let Some(range) = options.ranges.get(cx.name(data)) else {
+        return Err(format!("the calibration has no range of its input `{}`", cx.name(data)));
+    };
+    match quantization(range, options.activations) {
+        Some(_) => Ok(()),
+        None => Err(format!("its input `{}` has no usable range", cx.name(data))),
+    }
+}
+
+/// For every value whether a layer comes after it.
+fn before_layers(cx: &View<'_>) -> Vec<bool> {
+    let mut is_before = vec![false; cx.graph().values().len()];
+    let nodes: Vec<(NodeId, &Node)> = cx.graph().nodes().collect();
+    for (_, node) in nodes.into_iter().rev() {
+        let has_weights = cx.constant_input(node, 1).is_some() || multiplies_integers(cx, node);
+        let is_layer = is_product(&node.op) && has_weights;
+        if is_layer || node.outputs.iter().flatten().any(|value| is_before[value.index()]) {
+            node.inputs.iter().flatten().for_each(|value| is_before[value.index()] = true);
+        }
+    }
+    is_before
+}
+
+/// How a range is rounded to integers; `None` where no scale can be told.
+fn quantization(range: &ActivationRange, dtype: DType) -> Option<Quantization> {
+    let is_known = range.min.is_finite() && range.max.is_finite() && range.threshold > 0.0;
+    let (scale, zero_point) = match dtype {
+        DType::U8 if range.min >= 0.0 => (range.max.min(range.threshold) / 255.0, 0),
+        DType::U8 => (range.threshold / 127.0, 128),
+        _ => (range.threshold / 127.0, 0),
+    };
+    (is_known && scale.is_normal() && scale > 0.0).then_some(Quantization { dtype, scale, zero_point })
+}
+
+/// The inputs by which an operator that is no layer can read integers: what lies between layers.
+fn data_inputs(node: &Node) -> Option<Range<usize>> {
+    if node.outputs.len() != 1 {
+        return None;
+    }
+    match &node.op {
+        Op::Add(_) | Op::Sub(_) | Op::Mul(_) => Some(0..2),
+        Op::AveragePool(_) | Op::GlobalAveragePool(_) | Op::Resize(_) => Some(0..1),
+        Op::Cast(_) => None,
+        op if op.is_unary() => Some(0..1),
+        _ => moved_inputs(node),
+    }
+}
+
+/// Integers spread from the inputs of layers to what these are made of.
+struct Spread<'a, 'g> {
+    cx: &'a View<'g>,
+    options: &'a Quantize,
+    layers: &'a BTreeSet<NodeId>,
+    /// Values that are made in the integer part of the model: by a layer, and from there on by what lies between.
+    is_inside: Vec<bool>,
+    /// Values with the same scale point to one of them.
+    leader: Vec<usize>,
+    wanted: BTreeSet<ValueId>,
+}
+
+impl<'a, 'g> Spread<'a, 'g> {
+    fn new(cx: &'a View<'g>, options: &'a Quantize, layers: &'a BTreeSet<NodeId>) -> Spread<'a, 'g> {
+        let n_values = cx.graph().values().len();
+        let (is_inside, leader) = (vec![false; n_values], (0..n_values).collect());
+        let mut spread = Spread { cx, options, layers, is_inside, leader, wanted: BTreeSet::new() };
+        for (id, node) in cx.graph().nodes() {
+            let from_inside = |place| cx.input(node, place).is_some_and(|id| spread.is_inside[id.index()]);
+            let inside =
+                layers.contains(&id) || data_inputs(node).is_some_and(|mut data| data.any(from_inside));
+            if let (true, Some(&Some(output))) = (inside, node.outputs.first()) {
+                spread.is_inside[output.index()] = cx.dtype(output) == Some(DType::F32);
+            }
+        }
+        let mut open: Vec<ValueId> = Vec::new();
+        for &id in layers {
+            open.extend(cx.input(cx.node(id), 0).filter(|data| spread.wanted.insert(*data)));
+        }
+        while let Some(value) = open.pop() {
+            spread.behind(value, &mut open);
+        }
+        spread
+    }
+
+    /// Finds what else is integers if a value is.
+    fn behind(&mut self, value: ValueId, open: &mut Vec<ValueId>) {
+        let Some((id, node)) = self.cx.producer(value) else { return };
+        let Some(data) = data_inputs(node).filter(|_| !self.layers.contains(&id)) else { return };
+        let moved = moved_inputs(node);
+        let fused = self.fused_operand(id);
+        for place in data {
+            let Some(operand) = self.cx.input(node, place) else { continue };
+            if !self.is_inside[operand.index()] {
+                continue;
+            }
+            let is_moved = moved.as_ref().is_some_and(|moved| moved.contains(&place));
+            if is_moved && self.shares_scale(node, operand, value) {
+                self.join(operand, value);
+            }
+            if fused == Some(operand) {
+                // It never leaves the registers of the layer's kernel; what is behind it may.
+                self.behind(operand, open);
+                continue;
+            }
+            let has_range = self.range(operand).is_some();
+            let is_whole = self.cx.shape(operand) == self.cx.shape(value) || !is_binary(node);
+            if (is_moved || (has_range && is_whole)) && self.wanted.insert(operand) {
+                open.push(operand);
+            }
+        }
+    }
+
+    /// The operand of a pointwise operator that its maker hands over without storing it, since nothing else reads it:
+    /// of two, the one that is made last.
+    fn fused_operand(&self, id: NodeId) -> Option<ValueId> {
+        let node = self.cx.node(id);
+        if !is_binary(node) && !node.op.is_unary() {
+            return None;
+        }
+        let is_handed_over = |value: &ValueId| {
+            self.cx.sole_reader(*value).is_some()
+                && self.is_inside[value.index()]
+                && self.cx.producer(*value).is_some_and(|(maker, node)| {
+                    self.layers.contains(&maker) || is_binary(node) || node.op.is_unary()
+                })
+        };
+        let operands = node.inputs.iter().flatten().copied().filter(is_handed_over);
+        operands.max_by_key(|value| self.cx.producer(*value).map(|(id, _)| id.index()))
+    }
+
+    /// Whether a moved value takes over the scale of what it is moved into.
+    fn shares_scale(&self, node: &Node, operand: ValueId, result: ValueId) -> bool {
+        if !matches!(node.op, Op::Concat(_)) || self.cx.sole_reader(operand).is_some() {
+            return true;
+        }
+        match (self.range(operand), self.range(result)) {
+            (Some(own), Some(whole)) => whole.threshold <= MAX_COARSER * own.threshold,
+            _ => true,
+        }
+    }
+
+    fn range(&self, value: ValueId) -> Option<&ActivationRange> {
+        let range = self.options.ranges.get(self.cx.name(value))?;
+        quantization(range, self.options.activations).map(|_| range)
+    }
+
+    fn find(&self, value: ValueId) -> usize {
+        let mut at = value.index();
+        while self.leader[at] != at {
+            at = self.leader[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: ValueId, other: ValueId) {
+        let (one, other) = (self.find(one), self.find(other));
+        self.leader[one] = other;
+    }
+
+    /// The integers of all wanted values: those that are moved into each other have one scale for all.
+    fn quantizations(&self) -> BTreeMap<ValueId, Quantization> {
+        let mut ranges: BTreeMap<usize, ActivationRange> = BTreeMap::new();
+        for &value in &self.wanted {
+            let Some(own) = self.range(value) else { continue };
+            let all = ranges.entry(self.find(value)).or_insert(*own);
+            *all = ActivationRange {
+                min: all.min.min(own.min),
+                max: all.max.max(own.max),
+                threshold: all.threshold.max(own.threshold),
+            };
+        }
+        let of = |value: &ValueId| {
+            let range = ranges.get(&self.find(*value))?;
+            Some((*value, quantization(range, self.options.activations)?))
+        };
+        self.wanted.iter().filter_map(of).collect()
+    }
+}
+
+fn is_binary(node: &Node) -> bool {
+    matches!(node.op, Op::Add(_) | Op::Sub(_) | Op::Mul(_))
+}

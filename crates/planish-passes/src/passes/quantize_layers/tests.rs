@@ -1,0 +1,278 @@
+//! Small models, quantized.
+
+use super::*;
+use crate::driver::{Options, Pass, Pipeline};
+use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
+use crate::testing::{check_pass, graph};
+use expect_test::{Expect, expect};
+use planish_ir::Graph;
+
+fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
+    let range = |&(name, min, max): &(&str, f32, f32)| {
+        (name.to_string(), ActivationRange { min, max, threshold: max.max(-min) })
+    };
+    Quantize {
+        ranges: ranges.iter().map(range).collect(),
+        activations: DType::U8,
+        reduced_weights: false,
+        fp32_layers: vec!["keep*".to_string()],
+        int8_layers: vec!["tail*".to_string()],
+    }
+}
+
+/// The nodes after the pass, joined where they are equal: `output = operator(inputs)`, weights left out.
+fn check_nodes(options: Quantize, text: &str, wanted: Expect) -> Graph {
+    let pipeline =
+        Pipeline::new(vec![Pass::sweep(QuantizeLayers(options)), Pass::sweep(ShareCommonSubexpressions)]);
+    let run = Options { explain: true, verify_each: true, ..Options::default() };
+    let (after, report) = pipeline.run(graph(text), &run).unwrap();
+    let name = |id: &ValueId| after.value(*id).name.to_string();
+    let mut shown = String::new();
+    for (_, node) in after.nodes() {
+        let constants = |id: &&ValueId| after.value(**id).constant().is_none();
+        let inputs: Vec<String> = node.inputs.iter().flatten().filter(constants).map(name).collect();
+        if inputs.is_empty() {
+            continue;
+        }
+        let outputs: Vec<String> = node.outputs.iter().flatten().map(name).collect();
+        let mut line = format!("{} = {}({})", outputs.join(", "), node.op.name(), inputs.join(", "));
+        if let Op::QuantizeLinear(_) = node.op {
+            let number =
+                |place: usize| after.value(node.inputs[place].unwrap()).constant().unwrap().to_f64s()[0];
+            line.push_str(&format!(" by {:.4} from {}", number(1), number(2)));
+        }
+        shown.push_str(&format!("{line}\n"));
+    }
+    for refusal in &report.passes[0].refusals {
+        shown.push_str(&format!("refused at {}: {}\n", refusal.node, refusal.reason));
+    }
+    wanted.assert_eq(&shown);
+    after
+}
+
+/// A 1x1 convolution of 4 channels.
+fn conv(y: &str, x: &str, name: &str) -> String {
+    format!("%{y}: f32[1,4,8,8] = Conv(%{x}, %w) \"{name}\" ")
+}
+
+const WEIGHTS: &str = "const %w: f32[4,4,1,1] = [1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, 0, 0, 0, 0, 4] ";
+const OTHERS: &str = "const %u: f32[4,4,1,1] = [0, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 4, 0] ";
+
+#[test]
+fn a_layer_gets_integers_and_weights_a_scale_for_each_channel() {
+    check_pass(
+        Pass::sweep(QuantizeLayers(options(&[("x", -1.0, 0.5)]))),
+        "input %x: f32[2,3] const %w: f32[3,2] = [1.27, 0, -0.3, 0, 0.015, 0] const %b: f32[2] = [1, 2] \
+         %y: f32[2,2] = Gemm(%x, %w, %b) \"tail\" output %y",
+        expect![[r#"
+            input %x: f32[2,3]
+            const %b: f32[2] = [1, 2]
+            const %x.quantize.scale: f32[] = 0.007874016
+            const %x.quantize.zero_point: u8[] = 128
+            const %x.dequantize.scale: f32[] = 0.007874016
+            const %x.dequantize.zero_point: u8[] = 128
+            const %w: i8[3,2] = [127, 0, -30, 0, 2, 0]
+            const %w.scale: f32[2] = [0.01, 0.01]
+            const %w.zero_point: i8[2] = [0, 0]
+            %x.quantize: u8[2,3] = QuantizeLinear(%x, %x.quantize.scale, %x.quantize.zero_point) "x.quantize"
+            %x.dequantize: f32[2,3] = DequantizeLinear(%x.quantize, %x.dequantize.scale, %x.dequantize.zero_point) "x.dequantize"
+            %w.dequantize: f32[3,2] = DequantizeLinear(%w, %w.scale, %w.zero_point) "w.dequantize"
+            %y: f32[2,2] = Gemm(%x.dequantize, %w.dequantize, %b) "tail"
+            output %y
+        "#]],
+    );
+    let reduced = Quantize { reduced_weights: true, activations: DType::I8, ..options(&[("x", 0.0, 0.5)]) };
+    check_pass(
+        Pass::sweep(QuantizeLayers(reduced)),
+        "input %x: f32[2,3] const %w: f32[2,3] = [1.26, 0.3, -0.3, 0, 0.015, 0] %y: f32[2,2] = Gemm(%x, %w) {trans_b=true} \
+         \"tail\" output %y",
+        expect![[r#"
+            input %x: f32[2,3]
+            const %x.quantize.scale: f32[] = 0.003937008
+            const %x.quantize.zero_point: i8[] = 0
+            const %x.dequantize.scale: f32[] = 0.003937008
+            const %x.dequantize.zero_point: i8[] = 0
+            const %w: i8[2,3] = [63, 15, -15, 0, 63, 0]
+            const %w.scale: f32[2] = [0.02, 0.00023809524]
+            const %w.zero_point: i8[2] = [0, 0]
+            %x.quantize: i8[2,3] = QuantizeLinear(%x, %x.quantize.scale, %x.quantize.zero_point) "x.quantize"
+            %x.dequantize: f32[2,3] = DequantizeLinear(%x.quantize, %x.dequantize.scale, %x.dequantize.zero_point) "x.dequantize"
+            %w.dequantize: f32[2,3] = DequantizeLinear(%w, %w.scale, %w.zero_point) {axis=0} "w.dequantize"
+            %y: f32[2,2] = Gemm(%x.dequantize, %w.dequantize) {trans_b=true} "tail"
+            output %y
+        "#]],
+    );
+}
+
+#[test]
+fn residuals_pools_and_parts_are_integers_between_layers() {
+    // As a residual block: the sum reads the integers that the first layer reads, and the pooled ones are the same.
+    let text = format!(
+        "input %x: f32[1,4,8,8] {WEIGHTS} {} %a: f32[1,4,8,8] = Relu(%p) \"a\" {} %s: f32[1,4,8,8] = Add(%q, %a) \"s\" \
+         %r: f32[1,4,8,8] = Relu(%s) \"r\" %m: f32[1,4,8,8] = MaxPool(%r) {{kernel_shape=[3,3], pads=[1,1,1,1]}} \"m\" {} \
+         %c: f32[1,4,8,8] = Sigmoid(%t) \"c\" output %c",
+        conv("p", "x", "first"),
+        conv("q", "a", "second"),
+        conv("t", "m", "tail"),
+    );
+    let ranges = [("x", -1.0, 1.0), ("a", 0.0, 2.0), ("r", 0.0, 4.0), ("m", 0.0, 3.0), ("q", -9.0, 9.0)];
+    check_nodes(
+        options(&ranges),
+        &text,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0079 from 128
+        x.dequantize = DequantizeLinear(x.quantize)
+        p = Conv(x.dequantize, w.dequantize)
+        a = Relu(p)
+        a.quantize = QuantizeLinear(a) by 0.0078 from 0
+        a.dequantize = DequantizeLinear(a.quantize)
+        q = Conv(a.dequantize, w.dequantize)
+        s = Add(q, a.dequantize)
+        r = Relu(s)
+        r.quantize = QuantizeLinear(r) by 0.0157 from 0
+        r.dequantize = DequantizeLinear(r.quantize)
+        m = MaxPool(r.dequantize)
+        m.quantize = QuantizeLinear(m) by 0.0157 from 0
+        m.dequantize = DequantizeLinear(m.quantize)
+        t = Conv(m.dequantize, w.dequantize)
+        c = Sigmoid(t)
+    "#]],
+    );
+}
+
+#[test]
+fn of_two_layers_that_meet_in_a_sum_one_writes_integers() {
+    // As where a residual is made by a layer of its own: the one that comes last is computed with the sum.
+    let text = format!(
+        "input %x: f32[1,4,8,8] {WEIGHTS}{OTHERS} {} {} %s: f32[1,4,8,8] = Add(%q, %p) \"s\" \
+         %r: f32[1,4,8,8] = Relu(%s) \"r\" {} output %t",
+        conv("p", "x", "residual"),
+        conv("q", "x", "main").replace("%w", "%u"),
+        conv("t", "r", "tail"),
+    );
+    let ranges = [("x", -1.0, 1.0), ("p", -3.0, 2.0), ("q", -3.0, 2.0), ("r", 0.0, 4.0)];
+    check_nodes(
+        options(&ranges),
+        &text,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0079 from 128
+        x.dequantize = DequantizeLinear(x.quantize)
+        p = Conv(x.dequantize, w.dequantize)
+        q = Conv(x.dequantize, u.dequantize)
+        p.quantize = QuantizeLinear(p) by 0.0236 from 128
+        p.dequantize = DequantizeLinear(p.quantize)
+        s = Add(q, p.dequantize)
+        r = Relu(s)
+        r.quantize = QuantizeLinear(r) by 0.0157 from 0
+        r.dequantize = DequantizeLinear(r.quantize)
+        t = Conv(r.dequantize, w.dequantize)
+    "#]],
+    );
+}
+
+#[test]
+fn parts_of_a_concatenation_share_a_scale_where_little_is_lost() {
+    let concat = |others: &str| {
+        format!(
+            "input %x: f32[1,4,8,8] {WEIGHTS}{OTHERS} const %v: f32[4,8,1,1] = [1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, 0, 0, 0, 0, 4, \
+             1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, 0, 0, 0, 0, 4] {}{}{others} \
+             %c: f32[1,8,8,8] = Concat(%a, %b) {{axis=1}} \"c\" %y: f32[1,4,8,8] = Conv(%c, %v) \"tail\" output %y",
+            conv("a", "x", "a"),
+            conv("b", "x", "b").replace("%w", "%u"),
+        )
+    };
+    let ranges = [("x", -1.0, 1.0), ("a", -1.0, 1.0), ("b", -4.0, 4.0), ("c", -4.0, 4.0), ("d", -1.0, 1.0)];
+    check_nodes(
+        options(&ranges),
+        &concat(""),
+        expect![[r#"
+            x.quantize = QuantizeLinear(x) by 0.0079 from 128
+            x.dequantize = DequantizeLinear(x.quantize)
+            a = Conv(x.dequantize, w.dequantize)
+            b = Conv(x.dequantize, u.dequantize)
+            a.quantize = QuantizeLinear(a) by 0.0315 from 128
+            a.dequantize = DequantizeLinear(a.quantize)
+            b.quantize = QuantizeLinear(b) by 0.0315 from 128
+            b.dequantize = DequantizeLinear(b.quantize)
+            c = Concat(a.dequantize, b.dequantize)
+            c.quantize = QuantizeLinear(c) by 0.0315 from 128
+            c.dequantize = DequantizeLinear(c.quantize)
+            y = Conv(c.dequantize, v.dequantize)
+        "#]],
+    );
+    // Read by a layer too, `a` keeps its finer scale.
+    let other = format!("{}%z: f32[1,4,8,8] = Neg(%d) output %z ", conv("d", "a", "tail.2"));
+    let text = concat(&other).replace("output %z ", "").replace("output %y", "output %y, %z");
+    check_nodes(
+        options(&ranges),
+        &text,
+        expect![[r#"
+            x.quantize = QuantizeLinear(x) by 0.0079 from 128
+            x.dequantize = DequantizeLinear(x.quantize)
+            a = Conv(x.dequantize, w.dequantize)
+            b = Conv(x.dequantize, u.dequantize)
+            a.quantize = QuantizeLinear(a) by 0.0079 from 128
+            a.dequantize = DequantizeLinear(a.quantize)
+            d = Conv(a.dequantize, w.dequantize)
+            z = Neg(d)
+            b.quantize = QuantizeLinear(b) by 0.0315 from 128
+            b.dequantize = DequantizeLinear(b.quantize)
+            c = Concat(a.dequantize, b.dequantize)
+            c.quantize = QuantizeLinear(c) by 0.0315 from 128
+            c.dequantize = DequantizeLinear(c.quantize)
+            y = Conv(c.dequantize, v.dequantize)
+        "#]],
+    );
+}
+
+#[test]
+fn what_stays_in_floats_says_why() {
+    let text = format!(
+        "input %x: f32[1,3,8,8] {WEIGHTS} const %f: f32[4,3,1,1] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] \
+         %a: f32[1,4,8,8] = Conv(%x, %f) \"first\" {}{}{}{}{} %m: f32[1,4,8,8] = MatMul(%b, %c) \"m\" output %e, %g, %m",
+        conv("b", "a", "unknown"),
+        conv("c", "b", "keep.1"),
+        conv("d", "c", "zero"),
+        conv("e", "d", "last"),
+        conv("g", "d", "tail"),
+    );
+    let ranges = [("x", -1.0, 1.0), ("b", -1.0, 1.0), ("c", 0.0, 0.0), ("d", 0.0, 1.0)];
+    check_nodes(
+        options(&ranges),
+        &text,
+        expect![[r#"
+            a = Conv(x)
+            b = Conv(a)
+            c = Conv(b)
+            d = Conv(c)
+            e = Conv(d)
+            d.quantize = QuantizeLinear(d) by 0.0039 from 0
+            d.dequantize = DequantizeLinear(d.quantize)
+            g = Conv(d.dequantize, w.dequantize)
+            m = MatMul(b, c)
+            refused at first: it reads 3 channels: first layers stay in fp32
+            refused at unknown: the calibration has no range of its input `a`
+            refused at keep.1: --layer-precision keeps it in fp32
+            refused at zero: its input `c` has no usable range
+            refused at last: no layer comes after it: last layers stay in fp32
+            refused at m: its second factor is not constant
+        "#]],
+    );
+}
+
+#[test]
+fn models_that_bring_quantization_are_left_alone() {
+    let text = format!(
+        "input %q: u8[1,4,8,8] {WEIGHTS} const %s: f32[] = 0.5 %x: f32[1,4,8,8] = DequantizeLinear(%q, %s) \"d\" {} output %y",
+        conv("y", "x", "tail")
+    );
+    check_nodes(
+        options(&[("x", 0.0, 1.0)]),
+        &text,
+        expect![[r#"
+            x = DequantizeLinear(q)
+            y = Conv(x)
+            refused at tail: the model says itself what is quantized, and this layer is not
+        "#]],
+    );
+}
