@@ -15,9 +15,10 @@ use crate::choose::choose;
 use crate::choose::tactic_lock::TacticLock;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
+use crate::integers::{FOLD_WEIGHTS, arrange_integers, keeps_integers, quantize};
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
-use crate::options::BuildOptions;
+use crate::options::{BuildOptions, Precision};
 use crate::precision::{lower_precision, raise_precision};
 use crate::price::cache::TimingCache;
 use crate::price::price;
@@ -147,10 +148,23 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
     };
     options.tell("optimize", 0, 0);
     let mut notes = Vec::new();
-    let original = raise_precision(specialized, backends, options, &mut notes)?;
-    let (graph, mut passes) =
-        planish_passes::standard().run(original.clone(), &pass_options).map_err(|error| of_passes(&error))?;
-    let graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+    let mut original = raise_precision(specialized, backends, options, &mut notes)?;
+    let keeps_integers = keeps_integers(&original, backends, options);
+    let mut standard_options = pass_options.clone();
+    standard_options.disabled.extend(keeps_integers.then(|| FOLD_WEIGHTS.to_string()));
+    let (mut graph, mut passes) = planish_passes::standard()
+        .run(original.clone(), &standard_options)
+        .map_err(|error| of_passes(&error))?;
+    if options.precision == Precision::Int8 {
+        graph = quantize(graph, backends, options, &mut passes, &mut notes)?;
+        // What the plan is compared with has its integers: they are what was asked for.
+        original = graph.clone();
+    }
+    graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+    if keeps_integers {
+        // Last: nothing that joins equal nodes may come after it.
+        graph = arrange_integers(graph, backends, &pass_options, &mut passes)?;
+    }
     Ok(Optimized { original, graph, is_fixed: fixed.is_some(), passes, notes })
 }
 

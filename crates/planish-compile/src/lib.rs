@@ -8,7 +8,7 @@
 //!
 //! - `backends`: the host's, and devices with memory of their own;
 //! - `default_sizes`: the sizes that a model is tuned at where nobody gives any; `sizes`: what symbols then are;
-//! - `precision`: the graph in the number types that were asked for;
+//! - `precision`: the graph in the number types that were asked for; `integers`: layers of 8-bit integers;
 //! - `lower`: a graph to steps that may be taken, each a region of nodes that one kernel may cover, with the ways to do
 //!   it: a backend's candidates, or nothing at all where a value is only seen differently;
 //! - `price`: what each way costs, by the cost model, from the timing cache or measured, and the tuner's policy;
@@ -29,6 +29,7 @@ mod choose;
 mod code;
 mod default_sizes;
 mod error;
+mod integers;
 mod lower;
 mod options;
 mod precision;
@@ -47,7 +48,7 @@ pub use default_sizes::default_sizes;
 pub use error::{BuildError, BuildErrorKind};
 pub use lower::Lowered;
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
-pub use planish_passes::Report as PassesReport;
+pub use planish_passes::{ActivationRange, IntegerShare, Report as PassesReport};
 pub use price::Priced;
 pub use price::cache::{TimingCache, TimingDiff, TimingEntry, TimingKey};
 pub use recover::{Recovered, Unpack, recover};

@@ -1,5 +1,6 @@
 //! What a build is asked for.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use planish_kernel::{Arithmetic, Backend, Candidate, Problem, REFERENCE_SOURCE, Tactic};
+use planish_passes::ActivationRange;
 use planish_plan::Profile;
 use planish_tensor::DType;
 
@@ -33,6 +35,8 @@ pub enum Precision {
     Fp16,
     /// Values in bf16, sums in f32.
     Bf16,
+    /// Layers of 8-bit integers, by the ranges of a calibration; sums in i32, everything else in f32.
+    Int8,
 }
 
 impl Precision {
@@ -43,11 +47,12 @@ impl Precision {
             Precision::Tf32 => "tf32",
             Precision::Fp16 => "fp16",
             Precision::Bf16 => "bf16",
+            Precision::Int8 => "int8",
         }
     }
 
     pub fn named(name: &str) -> Option<Precision> {
-        let all = [Precision::Fp32, Precision::Tf32, Precision::Fp16, Precision::Bf16];
+        let all = [Precision::Fp32, Precision::Tf32, Precision::Fp16, Precision::Bf16, Precision::Int8];
         all.into_iter().find(|precision| precision.name() == name)
     }
 
@@ -58,13 +63,14 @@ impl Precision {
             Precision::Tf32 => Arithmetic::Tf32,
             Precision::Fp16 => Arithmetic::F16,
             Precision::Bf16 => Arithmetic::Bf16,
+            Precision::Int8 => Arithmetic::I8,
         }
     }
 
-    /// What its values are stored in, where that is not f32.
+    /// What all of its values are stored in, where that is not f32.
     pub(crate) fn storage(self) -> Option<DType> {
         match self {
-            Precision::Fp32 | Precision::Tf32 => None,
+            Precision::Fp32 | Precision::Tf32 | Precision::Int8 => None,
             Precision::Fp16 => Some(DType::F16),
             Precision::Bf16 => Some(DType::BF16),
         }
@@ -84,6 +90,12 @@ pub struct BuildOptions {
     pub precision: Precision,
     /// Patterns of names (`*` for any letters, `?` for one) of nodes that stay in f32.
     pub fp32_layers: Vec<String>,
+    /// The same of layers that [`Precision::Int8`] quantizes though they are first or last ones.
+    pub int8_layers: Vec<String>,
+    /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] needs it.
+    pub ranges: HashMap<String, ActivationRange>,
+    /// Integer weights within ±63, for x86 without VNNI, instead of ±127.
+    pub reduced_weights: bool,
     /// Threads that the plan is tuned for.
     pub threads: usize,
     /// 0 goes by the cost model, up to 5 measures more and more.
@@ -133,6 +145,9 @@ impl Default for BuildOptions {
             tune_at: Vec::new(),
             precision: Precision::default(),
             fp32_layers: Vec::new(),
+            int8_layers: Vec::new(),
+            ranges: HashMap::new(),
+            reduced_weights: false,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             tune_level: 3,
             disabled_passes: Vec::new(),
@@ -174,6 +189,9 @@ impl BuildOptions {
         ];
         lines.extend((!self.price_transfers).then(|| "price_transfers=false".to_string()));
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
+        lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
+        lines.extend(self.reduced_weights.then(|| "reduced_weights=true".to_string()));
+        lines.extend(self.ranges_digest().map(|digest| format!("ranges={digest:016x}")));
         lines.extend(self.stop_after.map(|n| format!("stop_after={n}")));
         lines.extend(self.disabled_passes.iter().map(|name| format!("disabled_pass={name}")));
         lines.extend(self.banned_tactics.iter().map(|name| format!("banned_tactic={name}")));
@@ -206,6 +224,10 @@ impl BuildOptions {
         match name {
             "precision" => self.precision = Precision::named(value)?,
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
+            "int8_layer" => self.int8_layers.push(value.to_string()),
+            "reduced_weights" => self.reduced_weights = value.parse().ok()?,
+            // The integers that the ranges led to are in the plan's graph.
+            "ranges" => {}
             "tactic_sources" => {
                 // A source that is not known here gives no tactics.
                 let known: Vec<&str> =
@@ -225,6 +247,19 @@ impl BuildOptions {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Tells ranges from others (FNV-1a over names and bits, in the order of the names); `None` where there are none.
+    fn ranges_digest(&self) -> Option<u64> {
+        let mut all: Vec<(&String, &ActivationRange)> = self.ranges.iter().collect();
+        all.sort_by_key(|(name, _)| *name);
+        let one = |(name, range): &(&String, &ActivationRange)| {
+            let numbers = [range.min, range.max, range.threshold].map(f32::to_le_bytes);
+            [name.as_bytes(), &[0], &numbers.concat()].concat()
+        };
+        let mix = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let digest = all.iter().flat_map(one).fold(0xcbf2_9ce4_8422_2325, mix);
+        (!all.is_empty()).then_some(digest)
     }
 
     /// Tells how far a stage is.
@@ -298,6 +333,8 @@ mod tests {
         let options = BuildOptions {
             precision: Precision::Fp16,
             fp32_layers: vec!["head*".into()],
+            int8_layers: vec!["stem".into()],
+            reduced_weights: true,
             threads: 3,
             tune_level: 1,
             strict: true,
@@ -313,6 +350,20 @@ mod tests {
         let text = options.text();
         let (again, unknown) = BuildOptions::from_text(&text);
         assert_eq!((again.text(), unknown.len()), (text, 0));
+    }
+
+    #[test]
+    fn ranges_tell_plans_apart() {
+        let with = |ranges: &[(&str, f32)]| {
+            let range = |&(name, max): &(&str, f32)| {
+                (name.to_string(), ActivationRange { min: 0.0, max, threshold: max })
+            };
+            BuildOptions { ranges: ranges.iter().map(range).collect(), ..BuildOptions::default() }.text()
+        };
+        assert_eq!(with(&[("a", 1.0), ("b", 2.0)]), with(&[("b", 2.0), ("a", 1.0)]));
+        assert_ne!(with(&[("a", 1.0), ("b", 2.0)]), with(&[("a", 1.0), ("b", 2.5)]));
+        assert!(!with(&[]).contains("ranges") && with(&[("a", 1.0)]).contains("\nranges="));
+        assert_eq!(BuildOptions::from_text(&with(&[("a", 1.0)])).1.len(), 0);
     }
 
     #[test]

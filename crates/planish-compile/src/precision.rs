@@ -26,6 +26,9 @@ pub(crate) fn lower_precision(
     notes: &mut Vec<String>,
 ) -> Result<Graph, BuildError> {
     let precision = options.precision;
+    if precision == Precision::Int8 {
+        return Ok(graph);
+    }
     if !backends.all().iter().any(|backend| backend.arithmetics().contains(&precision.arithmetic())) {
         let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
         let message = format!(
@@ -51,7 +54,8 @@ pub(crate) fn lower_precision(
             pass.refusals.clear();
         }
     }
-    notes.extend(stays(&graph, precision, &reasons));
+    let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
+    notes.extend(stays(&format!("of {n_nodes} nodes"), precision, &reasons));
     passes.passes.append(&mut report.passes);
     Ok(graph)
 }
@@ -87,10 +91,20 @@ pub(crate) fn raise_precision(
     Ok(graph)
 }
 
-/// What computes in f32, and why.
-fn stays(graph: &Graph, precision: Precision, reasons: &BTreeMap<String, Vec<String>>) -> Option<String> {
-    let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
+/// What computes in f32, and why; `among` says of how many.
+pub(crate) fn stays(
+    among: &str,
+    precision: Precision,
+    reasons: &BTreeMap<String, Vec<String>>,
+) -> Option<String> {
     let n_kept: usize = reasons.values().map(Vec::len).sum();
+    let precision = precision.name();
+    (n_kept > 0)
+        .then(|| format!("--precision {precision}: {n_kept} {among} stay in fp32: {}", listed(reasons)))
+}
+
+/// The most frequent reasons, with the first node of each.
+pub(crate) fn listed(reasons: &BTreeMap<String, Vec<String>>) -> String {
     let mut listed: Vec<(&String, &Vec<String>)> = reasons.iter().collect();
     listed.sort_by_key(|(reason, nodes)| (std::cmp::Reverse(nodes.len()), *reason));
     let shown: Vec<String> = listed
@@ -104,13 +118,7 @@ fn stays(graph: &Graph, precision: Precision, reasons: &BTreeMap<String, Vec<Str
         .collect();
     let more = listed.len().saturating_sub(MAX_LISTED);
     let more = if more > 0 { format!("; {more} more reasons, see --explain") } else { String::new() };
-    let precision = precision.name();
-    (n_kept > 0).then(|| {
-        format!(
-            "--precision {precision}: {n_kept} of {n_nodes} nodes stay in fp32: {}{more}",
-            shown.join("; ")
-        )
-    })
+    format!("{}{more}", shown.join("; "))
 }
 
 /// Whether a product of the region has factors that are dequantized there.

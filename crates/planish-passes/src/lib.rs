@@ -41,7 +41,9 @@ pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
 pub use integer_share::IntegerShare;
 pub use passes::quantize_layers::{ActivationRange, Quantize};
-pub use pipelines::{fold_sizes, integers, lower_precision, quantize, raise_precision, standard};
+pub use pipelines::{
+    dequantize_weights, fold_sizes, integers, lower_precision, quantize, raise_precision, standard,
+};
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};
 pub use view::View;

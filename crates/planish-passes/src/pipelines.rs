@@ -175,6 +175,16 @@ pub fn integers(activations: DType) -> Pipeline {
     Pipeline::new(passes.into_iter().chain(more).collect()).until_settled(moves)
 }
 
+/// The passes that compute products of integers in floats, for backends that multiply no integers.
+pub fn dequantize_weights() -> Pipeline {
+    Pipeline::new(vec![
+        Pass::rule(FoldDequantizedWeights { keeps_factors: false }),
+        // What is rounded in the same way twice is rounded once.
+        Pass::rule(CANCEL_QUANTIZATION),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
 /// The passes that compute a model of 16-bit floats in f32, for backends without arithmetic of 16 bits. They come
 /// first: patterns and folding then see the types that kernels have.
 pub fn raise_precision() -> Pipeline {

@@ -112,7 +112,8 @@ pub(super) fn against_reference(
 pub(super) fn tolerance(graph: &Graph, options: &BuildOptions) -> f64 {
     let own = if is_coarse(graph) { COARSE_TOLERANCE } else { MODEL_TOLERANCE };
     own.max(match options.precision {
-        Precision::Fp32 => 0.0,
+        // A model of integers is compared with itself: they are in the graph that counts as the model.
+        Precision::Fp32 | Precision::Int8 => 0.0,
         Precision::Tf32 => TF32_TOLERANCE,
         Precision::Fp16 => F16_TOLERANCE,
         Precision::Bf16 => BF16_TOLERANCE,

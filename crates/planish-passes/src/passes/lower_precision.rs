@@ -14,7 +14,7 @@
 //! - never what leaves the range of f16 or adds up many values: Exp, Pow, Log, Reciprocal, squares, sums, running
 //!   sums, coordinates, anything that makes numbers from nothing.
 //!
-//! A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for
+//! Products of 8-bit integers are exact as they are, and stay. A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for
 //! biases that are too small: weights before training have such.
 
 use std::collections::HashSet;
@@ -25,6 +25,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::names::matches;
 use crate::pattern::cast;
+use crate::quantization::multiplies_integers;
 use crate::rounding::{Small, rounded};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -83,6 +84,9 @@ impl LowerPrecision {
             .collect();
         if !makes_f32 || data.is_empty() || !node.bodies.is_empty() || matches!(node.op, Op::Cast(_)) {
             return Ok(None);
+        }
+        if multiplies_integers(cx, node) {
+            return Err("it multiplies integers of 8 bits".to_string());
         }
         let name = node.op.name();
         if self.pins.iter().any(|pin| matches(pin, &node.name)) {

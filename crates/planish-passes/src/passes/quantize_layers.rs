@@ -16,7 +16,6 @@ mod weights;
 use std::collections::HashMap;
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::Op;
 use planish_tensor::DType;
 
 use crate::quantization::Quantization;

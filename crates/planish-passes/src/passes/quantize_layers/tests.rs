@@ -6,6 +6,7 @@ use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::testing::{check_pass, graph};
 use expect_test::{Expect, expect};
 use planish_ir::Graph;
+use planish_op::Op;
 
 fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
     let range = |&(name, min, max): &(&str, f32, f32)| {

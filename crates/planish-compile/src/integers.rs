@@ -1,0 +1,133 @@
+//! Layers of 8-bit integers: made where `--precision int8` asks for them, kept where a model brings them.
+
+use std::collections::BTreeMap;
+
+use planish_ir::Graph;
+use planish_kernel::Arithmetic;
+use planish_op::Op;
+use planish_passes::{IntegerShare, Options, Quantize, Report};
+use planish_tensor::DType;
+
+use crate::backends::Backends;
+use crate::error::{BuildError, BuildErrorKind, of_passes};
+use crate::options::{BuildOptions, Precision};
+use crate::precision::{listed, stays};
+use crate::sizes::Sizes;
+
+/// The pass that turns integer weights into floats.
+pub(crate) const FOLD_WEIGHTS: &str = "fold_dequantized_weights";
+
+/// Whether some backend multiplies 8-bit integers.
+fn multiplies_integers(backends: Backends<'_>) -> bool {
+    backends.all().iter().any(|backend| backend.arithmetics().contains(&Arithmetic::I8))
+}
+
+/// Whether integer weights stay until the layers that read them are settled: they are asked for, or the model has them and
+/// a backend multiplies integers.
+pub(crate) fn keeps_integers(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> bool {
+    options.precision == Precision::Int8 || (multiplies_integers(backends) && has_quantization(graph))
+}
+
+fn has_quantization(graph: &Graph) -> bool {
+    graph.nodes().any(|(_, node)| {
+        let is_quantized = matches!(
+            node.op,
+            Op::QuantizeLinear(_) | Op::DequantizeLinear(_) | Op::QLinearConv(_) | Op::QLinearMatMul(_)
+        );
+        is_quantized || node.bodies.iter().any(has_quantization)
+    })
+}
+
+/// What activations are stored in: a CPU multiplies `u8` by `i8`, a GPU `i8` by `i8`.
+fn activations(backends: Backends<'_>) -> DType {
+    if backends.all().len() > 1 { DType::I8 } else { DType::U8 }
+}
+
+/// Quantizes an optimized float model by the ranges of a calibration, and notes what is quantized and what is not. A
+/// model that brings its own quantization stays as it is.
+pub(crate) fn quantize(
+    graph: Graph,
+    backends: Backends<'_>,
+    options: &BuildOptions,
+    passes: &mut Report,
+    notes: &mut Vec<String>,
+) -> Result<Graph, BuildError> {
+    let refused = |message: String| Err(BuildError::new(BuildErrorKind::Refused, message));
+    let brings_its_own = has_quantization(&graph);
+    if options.ranges.is_empty() && !brings_its_own {
+        return refused(
+            "--precision int8 needs the ranges of the model's values: give a calibration or data to calibrate with by \
+             --calib, or a model that is quantized already"
+                .to_string(),
+        );
+    }
+    let pipeline = planish_passes::quantize(Quantize {
+        ranges: options.ranges.clone(),
+        activations: activations(backends),
+        reduced_weights: options.reduced_weights,
+        fp32_layers: options.fp32_layers.clone(),
+        int8_layers: options.int8_layers.clone(),
+    });
+    let pass_options = Options { explain: true, cancel: options.cancel.clone(), ..Options::default() };
+    let (graph, mut report) = pipeline.run(graph, &pass_options).map_err(|error| of_passes(&error))?;
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pass in &mut report.passes {
+        for refusal in &pass.refusals {
+            reasons.entry(refusal.reason.clone()).or_default().push(refusal.node.clone());
+        }
+        if !options.explain {
+            pass.refusals.clear();
+        }
+    }
+    passes.passes.append(&mut report.passes);
+    let sizes = Sizes::of(&graph, options).pairs();
+    let size = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    let share = IntegerShare::of(&graph, &size);
+    if share.n_integer == 0 {
+        let why = if reasons.is_empty() { "it has none".to_string() } else { listed(&reasons) };
+        return refused(format!(
+            "--precision int8: no layer of the model can be quantized: {why}; --layer-precision 'NAMES:int8' takes first \
+             and last layers in"
+        ));
+    }
+    notes.push(format!(
+        "--precision int8: {} of {} layers are of integers, {:.1} % of the multiplications",
+        share.n_integer,
+        share.n_layers,
+        share.percent()
+    ));
+    notes.extend(stays(&format!("of {} layers", share.n_layers), Precision::Int8, &reasons));
+    if brings_its_own && !options.ranges.is_empty() {
+        notes
+            .push("the model brings its own quantization, which is kept; the calibration is not used".into());
+    }
+    if !multiplies_integers(backends) {
+        let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
+        notes.push(format!(
+            "{} has no kernels that multiply integers: values are rounded to 8 bits and multiplied in fp32",
+            names.join(" and ")
+        ));
+    }
+    Ok(graph)
+}
+
+/// Brings the integers of an optimized graph into the form that kernels cover; where no backend multiplies them, weights
+/// become floats.
+pub(crate) fn arrange_integers(
+    graph: Graph,
+    backends: Backends<'_>,
+    pass_options: &Options,
+    passes: &mut Report,
+) -> Result<Graph, BuildError> {
+    let pipeline = match multiplies_integers(backends) {
+        true => planish_passes::integers(activations(backends)),
+        false => planish_passes::dequantize_weights(),
+    };
+    // Passes of other pipelines have been switched off there.
+    let mut own = pass_options.clone();
+    own.disabled.retain(|name| pipeline.names().any(|known| known == name));
+    own.stop_after = None;
+    let (graph, mut report) = pipeline.run(graph, &own).map_err(|error| of_passes(&error))?;
+    passes.passes.append(&mut report.passes);
+    Ok(graph)
+}

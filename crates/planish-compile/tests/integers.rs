@@ -1,0 +1,125 @@
+//! Builds with `--precision int8`, and of models that bring their own quantization.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use planish_compile::{ActivationRange, BuildErrorKind, BuildOptions, Built, Precision, TimingCache, build};
+use planish_cpu::Cpu;
+use planish_ir::{Graph, interpret};
+use planish_kernel::Backend;
+use planish_op::Value;
+use planish_plan::Outcome;
+use planish_runtime::Engine;
+use planish_tensor::Tensor;
+use planish_testing::Random;
+
+/// Two layers that round to 8 bits, each by less than a hundredth.
+const QUANTIZED: f64 = 3e-2;
+
+fn model() -> Graph {
+    let mut random = Random::new(3);
+    let mut numbers = |count: usize| -> String {
+        let numbers: Vec<String> = (0..count).map(|_| format!("{:.3}", random.unit() - 0.5)).collect();
+        numbers.join(", ")
+    };
+    let text = format!(
+        r#"graph "g" {{
+        input %x: f32[n,8]
+        const %w: f32[8,16] = [{}]
+        const %b: f32[16] = [{}]
+        const %v: f32[16,8] = [{}]
+        const %u: f32[8,4] = [{}]
+        %p: f32[n,16] = Gemm(%x, %w, %b) "one"
+        %r: f32[n,16] = Relu(%p) "relu"
+        %q: f32[n,8] = MatMul(%r, %v) "two"
+        %y: f32[n,4] = MatMul(%q, %u) "three"
+        output %y
+    }}"#,
+        numbers(128),
+        numbers(16),
+        numbers(128),
+        numbers(32)
+    );
+    text.parse().unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+fn options() -> BuildOptions {
+    let range = |min: f32, max: f32| ActivationRange { min, max, threshold: max.max(-min) };
+    let ranges = [("x", range(-1.0, 1.0)), ("r", range(0.0, 2.5)), ("q", range(-3.0, 3.0))];
+    BuildOptions {
+        precision: Precision::Int8,
+        ranges: ranges.into_iter().map(|(name, range)| (name.to_string(), range)).collect(),
+        tune_level: 0,
+        threads: 1,
+        ..BuildOptions::default()
+    }
+}
+
+fn built(graph: &Graph, options: &BuildOptions) -> Result<Built, planish_compile::BuildError> {
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    build(graph, &backends, options, &mut TimingCache::default())
+}
+
+fn input() -> Vec<Value> {
+    let mut random = Random::new(7);
+    let numbers: Vec<f32> = (0..40).map(|_| 2.0 * random.unit() as f32 - 1.0).collect();
+    vec![Tensor::new(&[5, 8], numbers).unwrap().into()]
+}
+
+fn distance(built: Built, graph: &Graph) -> f64 {
+    let want = interpret(graph, input()).unwrap()[0].as_tensor().unwrap().to_f64s();
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+    let got = Engine::new(built.plan, backends).unwrap().context().unwrap().run_values(&input()).unwrap();
+    let error: f64 =
+        got[0].as_tensor().unwrap().to_f64s().iter().zip(&want).map(|(a, b)| (a - b).powi(2)).sum();
+    (error / want.iter().map(|value| value * value).sum::<f64>()).sqrt()
+}
+
+#[test]
+fn a_calibrated_model_is_built_in_integers() {
+    let graph = model();
+    let built = built(&graph, &options()).unwrap();
+    assert!(!built.plan.certificate.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))));
+    let notes = built.notes.join("\n");
+    assert!(
+        notes.contains("--precision int8: 2 of 3 layers are of integers, 89.2 % of the multiplications")
+            && notes.contains("1 of 3 layers stay in fp32: `three`: no layer comes after it"),
+        "{notes}"
+    );
+    let distance = distance(built, &graph);
+    assert!(distance > 1e-6 && distance < QUANTIZED, "{distance}");
+}
+
+#[test]
+fn quantized_graphs_build_without_a_calibration() {
+    let graph = model();
+    let first = built(&graph, &options()).unwrap();
+    // As when a plan is built anew from the graph that it carries.
+    let again = built(&first.graph, &BuildOptions { ranges: HashMap::new(), ..options() });
+    let far = built(&first.graph, &BuildOptions { precision: Precision::Fp32, ..options() }).unwrap();
+    assert!(distance(far, &first.graph) < 1e-6);
+    match again {
+        Ok(again) => assert!(distance(again, &first.graph) < 1e-6),
+        // Without kernels for integers the carried weights are floats.
+        Err(error) => {
+            assert!(error.to_string().contains("no layer of the model can be quantized"), "{error}")
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_quantized_is_said_with_what_to_try() {
+    let refusal = |options: &BuildOptions| {
+        let error = built(&model(), options).unwrap_err();
+        assert_eq!(*error.kind(), BuildErrorKind::Refused);
+        error.to_string()
+    };
+    let none = refusal(&BuildOptions { ranges: HashMap::new(), ..options() });
+    assert!(none.starts_with("--precision int8 needs the ranges of the model's values: give"), "{none}");
+    let kept = refusal(&BuildOptions { fp32_layers: vec!["*".to_string()], ..options() });
+    assert_eq!(
+        kept,
+        "--precision int8: no layer of the model can be quantized: `one` and 2 more: --layer-precision keeps it in fp32; \
+         --layer-precision 'NAMES:int8' takes first and last layers in"
+    );
+}
