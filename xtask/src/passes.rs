@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use planish_import::import_file;
 use planish_ir::Graph;
 use planish_op::{Op, Value};
-use planish_passes::{Options as PassOptions, Report};
+use planish_passes::{IntegerShare, Options as PassOptions, Report};
 use planish_tensor::{DType, Dim, Tensor};
 use planish_testing::Random;
 
@@ -63,6 +63,9 @@ pub(crate) struct Options {
     /// Print the graph after the passes.
     #[arg(long)]
     print: bool,
+    /// Keep the integers of quantized models, as for a CPU that multiplies them.
+    #[arg(long)]
+    integers: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<bool> {
@@ -107,8 +110,10 @@ pub(crate) fn stem(file: &Path) -> String {
 
 fn check(file: &Path, options: &Options) -> Result<()> {
     let graph = import_file(file)?.graph;
+    let mut disabled = options.disable.clone();
+    disabled.extend(options.integers.then(|| "fold_dequantized_weights".to_string()));
     let pass_options = PassOptions {
-        disabled: options.disable.clone(),
+        disabled,
         stop_after: options.stop_after,
         explain: options.explain,
         verify_each: true,
@@ -116,7 +121,15 @@ fn check(file: &Path, options: &Options) -> Result<()> {
     };
     let pipeline = planish_passes::standard();
     let start = Instant::now();
-    let (after, report) = pipeline.run(graph.clone(), &pass_options)?;
+    let (mut after, mut report) = pipeline.run(graph.clone(), &pass_options)?;
+    if options.integers {
+        let integers = PassOptions { disabled: Vec::new(), stop_after: None, ..pass_options.clone() };
+        let (arranged, mut more) = planish_passes::integers(DType::U8).run(after, &integers)?;
+        after = arranged;
+        report.passes.append(&mut more.passes);
+        let share = IntegerShare::of(&after, &|_| Some(1));
+        println!("{:<32} {} of {} layers multiply integers", stem(file), share.n_integer, share.n_layers);
+    }
     let passes_ms = start.elapsed().as_secs_f64() * 1e3;
     same_interface(&graph, &after)?;
     let sizes = (graph.nodes().len(), after.nodes().len());

@@ -1,12 +1,14 @@
 //! The command line's words.
 
 mod calibrate;
+mod quantize;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub(crate) use calibrate::{Calibrate, Pixels};
+pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
+pub(crate) use quantize::Quantize;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -19,6 +21,14 @@ pub(crate) use calibrate::{Calibrate, Pixels};
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Layers by a pattern of their names, and what they are computed in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LayerPrecision {
+    pub(crate) pattern: String,
+    /// fp32 or int8.
+    pub(crate) precision: planish::Precision,
 }
 
 /// Where `--stop-after` stops.
@@ -40,6 +50,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Find the ranges of a model's activations on real data, for quantizing them
     Calibrate(Calibrate),
+    /// Write a quantized model: QuantizeLinear and DequantizeLinear around its layers, for Planish and other runtimes
+    Quantize(Quantize),
     /// Time a model: latency, throughput, memory
     Bench(Bench),
     /// Time every layer of a model
@@ -77,6 +89,7 @@ impl Command {
             Command::Build(args) => &args.json,
             Command::Run(args) => &args.json,
             Command::Calibrate(args) => &args.json,
+            Command::Quantize(args) => &args.json,
             Command::Bench(args) => &args.json,
             Command::Profile(args) => &args.json,
             Command::Timing(Timing::Show(args)) => &args.json,
@@ -96,6 +109,7 @@ impl Command {
             Command::Build(args) => Some(&args.model),
             Command::Run(args) => Some(&args.model),
             Command::Calibrate(args) => Some(&args.model),
+            Command::Quantize(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),
             Command::Profile(args) => Some(&args.model),
             _ => None,
@@ -250,12 +264,18 @@ pub(crate) struct Building {
     /// The device to build for: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto (a GPU if there is one)
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
     pub(crate) device: planish::Device,
-    /// The precision of activations, weights and products: fp32, tf32, fp16 or bf16
+    /// The precision of activations, weights and products: fp32, tf32, fp16, bf16 or int8
     #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
     pub(crate) precision: planish::Precision,
-    /// Keep layers in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one)
-    #[arg(long, value_name = "GLOB:fp32", value_parser = crate::load::layer_precision)]
-    pub(crate) layer_precision: Vec<String>,
+    /// Keep layers in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one); with int8 also
+    /// 'conv1:int8', which takes first and last layers in
+    #[arg(long, value_name = "GLOB:fp32|int8", value_parser = crate::load::layer_precision)]
+    pub(crate) layer_precision: Vec<LayerPrecision>,
+    #[command(flatten)]
+    pub(crate) calibrating: Calibrating,
+    /// For int8: weights within ±63 instead of ±127
+    #[arg(long)]
+    pub(crate) reduced_range: bool,
     /// Fixed input shapes, as in x:1x3x224x224,mask:1x16; the plan runs at these only
     #[arg(long, value_name = "NAME:SIZES,…", value_delimiter = ',')]
     pub(crate) shapes: Vec<String>,

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use planish::io::{ChannelOrder, Preprocess, Samples};
-use planish::{Calibration, CalibrationBuilder, Calibrator, Model};
+use planish::{Calibration, CalibrationBuilder, Calibrator, Device, Model};
 use serde_json::{Value, json};
 
-use crate::args::{Calibrate, Pixels};
+use crate::args::{Calibrate, Calibrating, Pixels};
 use crate::ending::Answer;
 use crate::{files, load, print, progress, say_note};
 
@@ -59,13 +59,43 @@ fn calibrator(args: &Calibrate) -> Result<Calibrator> {
     Ok(Calibrator::percentile(percent)?)
 }
 
-/// Runs the samples.
+/// The calibration that a model is quantized by: from a file, or of samples; `None` where neither is given.
+pub(crate) fn for_model(
+    args: &Calibrating,
+    model: &Model,
+    device: Device,
+    threads: Option<usize>,
+) -> Result<Option<Calibration>> {
+    let Some(path) = &args.calib else { return Ok(None) };
+    let is_calibration = [files::Kind::Calibration, files::Kind::TensorRtCache];
+    if is_calibration.into_iter().any(|kind| files::is(path, kind)) {
+        let calibration = Calibration::open(path)?;
+        calibration.check_model(model).context("--calib")?;
+        return Ok(Some(calibration));
+    }
+    let pixels = preprocess(&args.pixels);
+    let samples = Samples::open(path, model.graph(), args.calib_samples, &pixels).context("--calib")?;
+    run(samples, args.calibrator, model.clone(), device, threads).map(Some)
+}
+
+/// Calibrates with the samples that the arguments name.
 fn calibrate(args: &Calibrate, calibrator: Calibrator, model: Model, data: &Path) -> Result<Calibration> {
     load::check_device(args.device)?;
     let samples = Samples::open(data, model.graph(), args.samples, &preprocess(&args.pixels))?;
+    run(samples, calibrator, model, args.device, args.threads)
+}
+
+/// Runs the samples.
+fn run(
+    samples: Samples,
+    calibrator: Calibrator,
+    model: Model,
+    device: Device,
+    threads: Option<usize>,
+) -> Result<Calibration> {
     samples.notes().iter().for_each(|note| say_note(note));
-    let mut builder = CalibrationBuilder::from_model(model).device(args.device).calibrator(calibrator);
-    if let Some(threads) = args.threads {
+    let mut builder = CalibrationBuilder::from_model(model).device(device).calibrator(calibrator);
+    if let Some(threads) = threads {
         builder = builder.threads(threads);
     }
     if let Some(bar) = progress::bar() {

@@ -74,6 +74,13 @@ pub(crate) fn check_target(path: &Path, kind: Kind, given: &[&Path]) -> Result<(
     Ok(())
 }
 
+/// Whether a file is there and begins as this kind does.
+pub(crate) fn is(path: &Path, kind: Kind) -> bool {
+    let mut first = [0; 64];
+    let read = planish::files::open(path).and_then(|mut file| file.read(&mut first));
+    path.is_file() && read.is_ok_and(|n| kind.begins(&first[..n]))
+}
+
 /// Writes the file with `fill` and puts it in its place when it is complete.
 pub(crate) fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     planish::files::write(path, fill).with_context(|| format!("cannot write {}", path.display()))?;

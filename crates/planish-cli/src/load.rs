@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use planish::shapes::{self, Asked, Sizes};
 use planish::{
-    Builder, Built, Cached, CertificateState, Device, Engine, EngineOptions, Model, Opened, Plan, PlanCache,
-    Precision, Stage, TacticLock,
+    BuildOptions, Builder, Built, Cached, CertificateState, Device, Engine, EngineOptions, Model, Opened,
+    Plan, PlanCache, Precision, Stage, TacticLock,
 };
 
-use crate::args::{Building, Opening, StopAfter};
+use crate::args::{Building, LayerPrecision, Opening, StopAfter};
 use crate::files::{self, Kind};
 use crate::interrupt::Stoppable;
 use crate::{progress, say_note, sign};
@@ -41,19 +41,34 @@ pub(crate) fn crop(text: &str) -> Result<(u32, u32), String> {
 /// Reads a precision.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     Precision::named(text).ok_or_else(|| match text {
-        "int8" | "auto" => format!("this version has no {text}; give fp32, tf32, fp16 or bf16"),
-        _ => format!("`{text}` is not a precision; give fp32, tf32, fp16 or bf16"),
+        "auto" => "this version has no auto; give fp32, tf32, fp16, bf16 or int8".to_string(),
+        _ => format!("`{text}` is not a precision; give fp32, tf32, fp16, bf16 or int8"),
     })
 }
 
-/// Reads `GLOB:fp32`; gives the pattern.
-pub(crate) fn layer_precision(text: &str) -> Result<String, String> {
-    match text.rsplit_once(':') {
-        Some((pattern, "fp32")) if !pattern.is_empty() => Ok(pattern.to_string()),
+/// Reads `GLOB:fp32` or `GLOB:int8`.
+pub(crate) fn layer_precision(text: &str) -> Result<LayerPrecision, String> {
+    let parts = text.rsplit_once(':').filter(|(pattern, _)| !pattern.is_empty());
+    let precision = parts.and_then(|(_, name)| Precision::named(name));
+    match (parts, precision) {
+        (Some((pattern, _)), Some(precision @ (Precision::Fp32 | Precision::Int8))) => {
+            Ok(LayerPrecision { pattern: pattern.to_string(), precision })
+        }
         _ => Err(format!(
-            "`{text}` does not say which layers stay in fp32; give NAMES:fp32, as in 'encoder/*:fp32'"
+            "`{text}` does not say which layers are computed in what; give NAMES:fp32 or NAMES:int8, as in \
+             'encoder/*:fp32'"
         )),
     }
+}
+
+/// Takes over which layers are computed in what.
+pub(crate) fn set_layer_precisions(options: &mut BuildOptions, layers: &[LayerPrecision]) {
+    let of = |precision: Precision| {
+        let chosen = layers.iter().filter(|layer| layer.precision == precision);
+        chosen.map(|layer| layer.pattern.clone()).collect()
+    };
+    options.fp32_layers = of(Precision::Fp32);
+    options.int8_layers = of(Precision::Int8);
 }
 
 /// A built plan.
@@ -272,6 +287,15 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
             say_note(&shapes::untied_note(&untied));
         }
     }
+    let calibration = match building.precision {
+        Precision::Int8 => {
+            crate::calibrate::for_model(&building.calibrating, &model, device, building.threads)?
+        }
+        _ if building.calibrating.calib.is_some() => {
+            bail!("--calib is for layers of integers; build with --precision int8")
+        }
+        _ => None,
+    };
     let model = model.untie(&untied)?;
     let profiles = asked.resolve(model.graph())?;
     let sizes = match profiles.is_empty() {
@@ -290,6 +314,9 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     if let Some(threads) = building.threads {
         builder = builder.threads(threads);
     }
+    if let Some(calibration) = &calibration {
+        builder = builder.ranges(calibration);
+    }
     let options = builder.options_mut();
     options.disabled_passes = building.disabled_passes.clone();
     options.verify = !building.no_verify;
@@ -298,7 +325,8 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
         Some(StopAfter::Stage(_)) | None => None,
     };
     options.explain = building.explain;
-    options.fp32_layers = building.layer_precision.clone();
+    set_layer_precisions(options, &building.layer_precision);
+    options.reduced_weights = building.reduced_range;
     if profiles.is_empty() {
         if !sizes.is_empty() {
             let at: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();
@@ -416,8 +444,11 @@ mod tests {
     #[test]
     fn precisions_have_names() {
         assert_eq!(precision("bf16"), Ok(Precision::Bf16));
-        assert!(precision("int8").unwrap_err().contains("this version has no int8"));
-        assert_eq!(layer_precision("a:b/*:fp32"), Ok("a:b/*".to_string()));
+        assert_eq!(precision("int8"), Ok(Precision::Int8));
+        assert!(precision("auto").unwrap_err().contains("this version has no auto"));
+        let named = |pattern: &str, precision| Ok(LayerPrecision { pattern: pattern.to_string(), precision });
+        assert_eq!(layer_precision("a:b/*:fp32"), named("a:b/*", Precision::Fp32));
+        assert_eq!(layer_precision("conv1:int8"), named("conv1", Precision::Int8));
         assert!(layer_precision("a:fp16").is_err() && layer_precision(":fp32").is_err());
     }
 

@@ -18,6 +18,7 @@ mod print;
 mod printable;
 mod profile;
 mod progress;
+mod quantize;
 mod run;
 mod sign;
 mod start;
@@ -69,6 +70,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Build(args) => build::command(&args, out),
         Command::Run(args) => run::command(&args, out),
         Command::Calibrate(args) => calibrate::command(&args, out),
+        Command::Quantize(args) => quantize::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
         Command::Timing(args) => timing::command(&args, out),

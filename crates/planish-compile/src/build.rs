@@ -15,7 +15,9 @@ use crate::choose::choose;
 use crate::choose::tactic_lock::TacticLock;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
-use crate::integers::{FOLD_WEIGHTS, arrange_integers, keeps_integers, quantize};
+use crate::integers::{
+    FOLD_WEIGHTS, activations, arrange_integers, keeps_integers, quantize, without_kernels,
+};
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
 use crate::options::{BuildOptions, Precision};
@@ -156,7 +158,8 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
         .run(original.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
     if options.precision == Precision::Int8 {
-        graph = quantize(graph, backends, options, &mut passes, &mut notes)?;
+        graph = quantize(graph, activations(backends), options, &mut passes, &mut notes)?;
+        notes.extend(without_kernels(backends));
         // What the plan is compared with has its integers: they are what was asked for.
         original = graph.clone();
     }

@@ -6,7 +6,7 @@ use planish_ir::Graph;
 use planish_kernel::Arithmetic;
 use planish_op::Op;
 use planish_passes::{IntegerShare, Options, Quantize, Report};
-use planish_tensor::DType;
+use planish_tensor::{DType, DefaultFloatMode};
 
 use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
@@ -39,7 +39,7 @@ fn has_quantization(graph: &Graph) -> bool {
 }
 
 /// What activations are stored in: a CPU multiplies `u8` by `i8`, a GPU `i8` by `i8`.
-fn activations(backends: Backends<'_>) -> DType {
+pub(crate) fn activations(backends: Backends<'_>) -> DType {
     if backends.all().len() > 1 { DType::I8 } else { DType::U8 }
 }
 
@@ -47,7 +47,7 @@ fn activations(backends: Backends<'_>) -> DType {
 /// model that brings its own quantization stays as it is.
 pub(crate) fn quantize(
     graph: Graph,
-    backends: Backends<'_>,
+    activations: DType,
     options: &BuildOptions,
     passes: &mut Report,
     notes: &mut Vec<String>,
@@ -63,7 +63,7 @@ pub(crate) fn quantize(
     }
     let pipeline = planish_passes::quantize(Quantize {
         ranges: options.ranges.clone(),
-        activations: activations(backends),
+        activations,
         reduced_weights: options.reduced_weights,
         fp32_layers: options.fp32_layers.clone(),
         int8_layers: options.int8_layers.clone(),
@@ -101,14 +101,46 @@ pub(crate) fn quantize(
         notes
             .push("the model brings its own quantization, which is kept; the calibration is not used".into());
     }
-    if !multiplies_integers(backends) {
-        let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
-        notes.push(format!(
+    Ok(graph)
+}
+
+/// Says where quantized layers are computed in floats all the same.
+pub(crate) fn without_kernels(backends: Backends<'_>) -> Option<String> {
+    let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
+    (!multiplies_integers(backends)).then(|| {
+        format!(
             "{} has no kernels that multiply integers: values are rounded to 8 bits and multiplied in fp32",
             names.join(" and ")
-        ));
-    }
-    Ok(graph)
+        )
+    })
+}
+
+/// A model of integers for other runtimes.
+#[derive(Debug)]
+pub struct Quantized {
+    /// With QuantizeLinear and DequantizeLinear around its layers, biases as integers.
+    pub graph: Graph,
+    /// Which layers are quantized, which are not, and why.
+    pub notes: Vec<String>,
+    /// What the passes did and refused.
+    pub passes: Report,
+}
+
+/// Quantizes a model by the ranges of a calibration, as `--precision int8` does for the CPU, and keeps it a model.
+pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, BuildError> {
+    let _mode = DefaultFloatMode::enter();
+    let pass_options =
+        Options { explain: options.explain, cancel: options.cancel.clone(), ..Options::default() };
+    let standard_options = Options { disabled: vec![FOLD_WEIGHTS.to_string()], ..pass_options.clone() };
+    let (graph, mut passes) = planish_passes::standard()
+        .run(graph.clone(), &standard_options)
+        .map_err(|error| of_passes(&error))?;
+    let mut notes = Vec::new();
+    let graph = quantize(graph, DType::U8, options, &mut passes, &mut notes)?;
+    let (graph, mut report) =
+        planish_passes::portable_integers().run(graph, &pass_options).map_err(|error| of_passes(&error))?;
+    passes.passes.append(&mut report.passes);
+    Ok(Quantized { graph, notes, passes })
 }
 
 /// Brings the integers of an optimized graph into the form that kernels cover; where no backend multiplies them, weights

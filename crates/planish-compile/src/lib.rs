@@ -46,6 +46,7 @@ pub use choose::Chosen;
 pub use choose::tactic_lock::TacticLock;
 pub use default_sizes::default_sizes;
 pub use error::{BuildError, BuildErrorKind};
+pub use integers::{Quantized, quantized};
 pub use lower::Lowered;
 pub use options::{BuildOptions, Precision, Progress, TacticSelector};
 pub use planish_passes::{ActivationRange, IntegerShare, Report as PassesReport};

@@ -257,7 +257,11 @@ impl Run<'_> {
     ) {
         if self.explain {
             entry.refusals.extend(refusals.into_iter().map(|(node, reason)| {
-                let node = format!("{place}{}", graph.node(node).name);
+                let node = graph.node(node);
+                // Nodes without a name go by what they make.
+                let made = node.outputs.iter().flatten().next().filter(|_| node.name.is_empty());
+                let name = made.map_or(&*node.name, |id| &graph.value(*id).name);
+                let node = format!("{place}{name}");
                 Refusal { node, reason: reason.into_owned() }
             }));
         }

@@ -19,6 +19,7 @@ pub(crate) mod pack_attention_heads;
 pub(crate) mod push_expands;
 pub(crate) mod push_slices;
 pub(crate) mod push_transposes;
+pub(crate) mod quantize_biases;
 pub(crate) mod quantize_layers;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;

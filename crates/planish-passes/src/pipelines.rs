@@ -22,6 +22,7 @@ use crate::passes::pack_attention_heads::PACK_ATTENTION_HEADS;
 use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
 use crate::passes::push_transposes::PushTransposes;
+use crate::passes::quantize_biases::QUANTIZE_BIASES;
 use crate::passes::quantize_layers::{Quantize, QuantizeLayers};
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
@@ -173,6 +174,17 @@ pub fn integers(activations: DType) -> Pipeline {
         Pass::sweep(RemoveDead),
     ];
     Pipeline::new(passes.into_iter().chain(more).collect()).until_settled(moves)
+}
+
+/// The passes that spell a quantized graph as other runtimes fuse it.
+pub fn portable_integers() -> Pipeline {
+    Pipeline::new(vec![
+        // A layer is fused with the QuantizeLinear after it if nothing stands between.
+        Pass::rule(ABSORB_CLAMPS),
+        Pass::rule(QUANTIZE_BIASES),
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
 }
 
 /// The passes that compute products of integers in floats, for backends that multiply no integers.

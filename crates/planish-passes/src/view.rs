@@ -53,6 +53,14 @@ impl<'g> View<'g> {
         &self.graph.value(id).name
     }
 
+    /// What users know a node by: its name, or that of what it makes if it has none.
+    pub fn label(&self, node: &'g Node) -> &'g str {
+        match node.outputs.iter().flatten().next() {
+            Some(output) if node.name.is_empty() => self.name(*output),
+            _ => &node.name,
+        }
+    }
+
     /// The node that makes a value, none for inputs and constants.
     pub fn producer(&self, id: ValueId) -> Option<(NodeId, &'g Node)> {
         let node = self.graph.value(id).producer?;

@@ -3,15 +3,30 @@
 use std::path::Path;
 use std::time::Duration;
 
-use planish_compile::{BuildOptions, Built, Precision, Progress, Stage, Stopped, TimingCache};
+use planish_compile::{
+    ActivationRange, BuildOptions, Built, PassesReport, Precision, Progress, Stage, Stopped, TimingCache,
+};
 use planish_ir::Graph;
 use planish_plan::Profile;
 
 use crate::Error;
+use crate::calibration::Calibration;
 use crate::device::Device;
 use crate::model::Model;
 use crate::network::NetworkBuilder;
 use crate::plan::Plan;
+
+/// A quantized model, and how it came about.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Quantized {
+    /// With QuantizeLinear and DequantizeLinear around its layers.
+    pub model: Model,
+    /// Which layers are quantized, which are not, and why.
+    pub notes: Vec<String>,
+    /// What the passes did and refused.
+    pub passes: PassesReport,
+}
 
 /// A build to be: a model, a device and options.
 #[derive(Debug)]
@@ -70,6 +85,22 @@ impl Builder {
     /// What the model is computed in, where its operators allow it.
     pub fn precision(mut self, precision: Precision) -> Builder {
         self.options.precision = precision;
+        self
+    }
+
+    /// The ranges of the model's values, which [`Precision::Int8`] quantizes by; refused if they are of another model.
+    pub fn calibration(self, calibration: &Calibration) -> Result<Builder, Error> {
+        calibration.check_model(&self.model)?;
+        Ok(self.ranges(calibration))
+    }
+
+    /// The same without a look at which model the ranges are of, for one that was changed since.
+    pub fn ranges(mut self, calibration: &Calibration) -> Builder {
+        let range = |(name, range): &(String, planish_quantize::Range)| {
+            let planish_quantize::Range { min, max, threshold } = *range;
+            (name.clone(), ActivationRange { min, max, threshold })
+        };
+        self.options.ranges = calibration.ranges().iter().map(range).collect();
         self
     }
 
@@ -153,6 +184,17 @@ impl Builder {
     /// Builds the plan.
     pub fn build(self) -> Result<Plan, Error> {
         Ok(self.build_with_report()?.0.plan.into())
+    }
+
+    /// Quantizes the model as [`Precision::Int8`] does for the CPU, and keeps it a model: with QuantizeLinear and
+    /// DequantizeLinear around its layers, for other runtimes ([`Model::save_onnx`]).
+    pub fn quantize(self) -> Result<Quantized, Error> {
+        let quantized = planish_compile::quantized(self.model.graph(), &self.options)?;
+        Ok(Quantized {
+            model: Model::from(quantized.graph),
+            notes: quantized.notes,
+            passes: quantized.passes,
+        })
     }
 
     /// Builds up to a stage, to look at it: its text is for people.

@@ -242,7 +242,7 @@ pub mod shapes;
 mod summary;
 
 #[cfg(feature = "build")]
-pub use builder::Builder;
+pub use builder::{Builder, Quantized};
 #[cfg(feature = "build")]
 pub use calibration::{Calibration, CalibrationBuilder, Sample};
 pub use device::{Device, tactic_sources};

@@ -64,6 +64,15 @@ impl Model {
         &self.graph
     }
 
+    /// Writes an ONNX file of the model as it is now.
+    pub fn save_onnx(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let bytes =
+            planish_import::export(&self.graph).map_err(|error| of_import(&error, error.to_string()))?;
+        let written = planish_files::write(path, |file| std::io::Write::write_all(file, &bytes));
+        written.map(drop).map_err(|error| Error::io("write", path, &error))
+    }
+
     /// Lets these symbols of the inputs' shapes differ from place to place, each as `INPUT.AXIS`: files give one name
     /// to sizes that need not be equal.
     pub fn untie(mut self, symbols: &BTreeSet<String>) -> Result<Model, Error> {

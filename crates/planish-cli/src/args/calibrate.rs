@@ -44,6 +44,23 @@ pub(crate) struct Calibrate {
     pub(crate) json: Json,
 }
 
+/// Where the ranges of a model's values come from, for layers of integers.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Calibrating {
+    /// For int8: a calibration (of `planish calibrate`, or a calibration cache of TensorRT), or samples to calibrate with
+    /// as `planish calibrate` does
+    #[arg(long, value_name = "FILE.calib|SAMPLES")]
+    pub(crate) calib: Option<PathBuf>,
+    /// Calibrate with at most this many samples, evenly spaced
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) calib_samples: usize,
+    /// How thresholds are found: entropy, minmax, percentile or best
+    #[arg(long, value_name = "CALIBRATOR", default_value = "entropy")]
+    pub(crate) calibrator: planish::Calibrator,
+    #[command(flatten)]
+    pub(crate) pixels: Pixels,
+}
+
 /// How pixels become an input; what is not given is what ImageNet's classifiers take.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Pixels {

@@ -296,9 +296,9 @@ fn precisions_that_are_not_here() {
         );
         assert_eq!((ended.code, ended.stderr.lines().last()), (Some(2), Some(line.as_str())));
     }
-    let ended = planish(&["build", &model, "--precision", "int8"]);
+    let ended = planish(&["build", &model, "--precision", "auto"]);
     assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("this version has no int8"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("this version has no auto"), "{}", ended.stderr);
 }
 
 /// A GPU that is asked for gets the plan built again for it; where there is none, that is what is said.

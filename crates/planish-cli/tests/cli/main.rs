@@ -8,6 +8,7 @@ mod files;
 mod inspect;
 mod limits;
 mod progress;
+mod quantize;
 mod run;
 mod signing;
 mod timing;

@@ -89,7 +89,7 @@ impl LowerPrecision {
             return Err("it multiplies integers of 8 bits".to_string());
         }
         let name = node.op.name();
-        if self.pins.iter().any(|pin| matches(pin, &node.name)) {
+        if self.pins.iter().any(|pin| matches(pin, cx.label(node))) {
             return Err("--layer-precision keeps it in f32".to_string());
         }
         let is_constant = |place: &usize| cx.constant_input(node, *place).is_some();

@@ -346,7 +346,7 @@ mod tests {
                 %y: f32[2,3,n] = Relu(%b)
                 %z: f32[n,1,4] = Reshape(%u, %z.shape) "z"
                 output %y, %z
-                refused at : moving it to the other side of its Transpose transposes no fewer elements
+                refused at y: moving it to the other side of its Transpose transposes no fewer elements
             "#]],
         );
     }
@@ -444,7 +444,7 @@ mod tests {
                 %c: f32[3,2,1] = Transpose(%max) {perm=[1,0,2]}
                 %y: f32[3,2,2] = MatMul(%c, %w)
                 output %y
-                refused at : moving it to the other side of its Transpose transposes no fewer elements
+                refused at y: moving it to the other side of its Transpose transposes no fewer elements
             "#]],
         );
     }

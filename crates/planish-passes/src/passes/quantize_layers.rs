@@ -42,7 +42,8 @@ pub struct ActivationRange {
 pub struct Quantize {
     /// Ranges by the names of values.
     pub ranges: HashMap<String, ActivationRange>,
-    /// What activations are stored in: `U8` for the CPU (from zero up, or around 128), `I8` for CUDA (around zero).
+    /// What activations are stored in: `U8` for the CPU (from zero up, around 128, or with the zero point that an uneven
+    /// range asks for), `I8` for CUDA (around zero).
     pub activations: DType,
     /// Weights within ±63 instead of ±127, for x86 without VNNI.
     pub reduced_weights: bool,

@@ -14,6 +14,9 @@ use crate::view::View;
 
 /// Convolutions of fewer input channels read an image: their share of the work is small, and their input is precise.
 const MIN_CHANNELS: usize = 4;
+/// Where both ends of a range differ so much that steps of this part of the symmetric ones reach from one to the other,
+/// the zero point is put where they ask for it: activations such as Swish and HardSwish go a little below zero only.
+const MIN_GAIN: f32 = 0.75;
 /// A part of a concatenation that others read too takes over a scale of at most so many times its own: a bit is lost.
 const MAX_COARSER: f32 = 2.0;
 
@@ -75,7 +78,7 @@ impl Choice {
 
 /// Whether a node may be quantized as a layer; an error says why it stays in f32.
 fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Result<(), String> {
-    let named = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &node.name));
+    let named = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, cx.label(node)));
     if named(&options.fp32_layers) {
         return Err("--layer-precision keeps it in fp32".to_string());
     }
@@ -131,10 +134,14 @@ fn before_layers(cx: &View<'_>) -> Vec<bool> {
 /// How a range is rounded to integers; `None` where no scale can be told.
 fn quantization(range: &ActivationRange, dtype: DType) -> Option<Quantization> {
     let is_known = range.min.is_finite() && range.max.is_finite() && range.threshold > 0.0;
+    let symmetric = range.threshold / 127.0;
+    let (low, high) = (range.min.max(-range.threshold).min(0.0), range.max.min(range.threshold).max(0.0));
+    let whole = (high - low) / 255.0;
     let (scale, zero_point) = match dtype {
-        DType::U8 if range.min >= 0.0 => (range.max.min(range.threshold) / 255.0, 0),
-        DType::U8 => (range.threshold / 127.0, 128),
-        _ => (range.threshold / 127.0, 0),
+        DType::U8 if low == 0.0 => (whole, 0),
+        DType::U8 if whole < MIN_GAIN * symmetric => (whole, (-low / whole).round_ties_even() as i64),
+        DType::U8 => (symmetric, 128),
+        _ => (symmetric, 0),
     };
     (is_known && scale.is_normal() && scale > 0.0).then_some(Quantization { dtype, scale, zero_point })
 }

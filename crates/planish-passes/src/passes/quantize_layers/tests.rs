@@ -68,10 +68,10 @@ fn a_layer_gets_integers_and_weights_a_scale_for_each_channel() {
         expect![[r#"
             input %x: f32[2,3]
             const %b: f32[2] = [1, 2]
-            const %x.quantize.scale: f32[] = 0.007874016
-            const %x.quantize.zero_point: u8[] = 128
-            const %x.dequantize.scale: f32[] = 0.007874016
-            const %x.dequantize.zero_point: u8[] = 128
+            const %x.quantize.scale: f32[] = 0.005882353
+            const %x.quantize.zero_point: u8[] = 170
+            const %x.dequantize.scale: f32[] = 0.005882353
+            const %x.dequantize.zero_point: u8[] = 170
             const %w: i8[3,2] = [127, 0, -30, 0, 2, 0]
             const %w.scale: f32[2] = [0.01, 0.01]
             const %w.zero_point: i8[2] = [0, 0]
@@ -102,6 +102,50 @@ fn a_layer_gets_integers_and_weights_a_scale_for_each_channel() {
             %y: f32[2,2] = Gemm(%x.dequantize, %w.dequantize) {trans_b=true} "tail"
             output %y
         "#]],
+    );
+}
+
+#[test]
+fn uneven_ranges_get_the_zero_point_that_they_ask_for() {
+    let text = format!("input %x: f32[1,4,8,8] {WEIGHTS} {} output %y", conv("y", "x", "tail"));
+    let quantized = |low: f32, high: f32, wanted: Expect| {
+        check_nodes(options(&[("x", low, high)]), &text, wanted);
+    };
+    quantized(
+        -0.375,
+        5.0,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0211 from 18
+        x.dequantize = DequantizeLinear(x.quantize)
+        y = Conv(x.dequantize, w.dequantize)
+    "#]],
+    );
+    quantized(
+        -3.0,
+        5.0,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0394 from 128
+        x.dequantize = DequantizeLinear(x.quantize)
+        y = Conv(x.dequantize, w.dequantize)
+    "#]],
+    );
+    quantized(
+        -5.0,
+        0.0,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0196 from 255
+        x.dequantize = DequantizeLinear(x.quantize)
+        y = Conv(x.dequantize, w.dequantize)
+    "#]],
+    );
+    quantized(
+        0.5,
+        5.0,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0196 from 0
+        x.dequantize = DequantizeLinear(x.quantize)
+        y = Conv(x.dequantize, w.dequantize)
+    "#]],
     );
 }
 

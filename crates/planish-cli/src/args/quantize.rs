@@ -1,0 +1,27 @@
+//! The words of `planish quantize`.
+
+use std::path::PathBuf;
+
+use super::{Calibrating, Json, LayerPrecision};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Quantize {
+    /// The model, an .onnx file
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) calibrating: Calibrating,
+    /// The quantized model; MODEL_qdq.onnx beside the model if not given
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Keep layers in fp32 by name, or take first and last layers in, as in 'encoder/*:fp32' or 'conv1:int8'
+    #[arg(long, value_name = "GLOB:fp32|int8", value_parser = crate::load::layer_precision)]
+    pub(crate) layer_precision: Vec<LayerPrecision>,
+    /// Weights within ±63, for ONNX Runtime on x86 without VNNI, whose sums of two products saturate
+    #[arg(long)]
+    pub(crate) reduced_range: bool,
+    /// Print what the optimizer did, and why rules did not apply
+    #[arg(long)]
+    pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
