@@ -1,9 +1,11 @@
-//! Pooling of f32 images: the largest or the average element under each window, in either layout.
+//! Pooling of f32 images: the largest or the average element under each window, in either layout; and the largest of
+//! bytes, channels innermost.
 //!
 //! Channels-last images keep channels in vectors and walk the taps of one output pixel. In the plain layout
 //! columns are in vectors: a first pass folds the rows under a window into one row of workspace, a second folds
 //! along it; both folds commute with the order of taps up to rounding.
 
+mod bytes;
 mod family;
 mod last;
 mod plain;
@@ -12,6 +14,7 @@ mod tests;
 
 pub(crate) use family::PoolFamily;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::isa::Isa;
@@ -33,12 +36,21 @@ pub enum Fold {
     Average { include_pad: bool },
 }
 
+/// What images hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Element {
+    F32,
+    U8,
+    I8,
+}
+
 /// A pool with everything settled that its sizes settle.
 #[derive(Clone, Debug)]
 pub struct Pool {
     isa: Isa,
     windows: Windows,
     fold: Fold,
+    element: Element,
     is_channels_last: bool,
     /// For each window along an axis: where its first tap inside the image looks, how many are inside, and how
     /// many count for the average.
@@ -54,7 +66,7 @@ struct Place {
     n_counted: usize,
 }
 
-/// What a run reads and writes.
+/// What a run reads and writes, by the plan's element.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolArguments {
     pub x: *const f32,
@@ -75,15 +87,17 @@ struct UnitsCall<'a> {
 }
 
 impl Pool {
-    /// Plans a pool. `None` where neither channels nor columns are innermost on both sides.
-    pub fn plan(isa: Isa, windows: Windows, fold: Fold) -> Option<Pool> {
+    /// Plans a pool. `None` where neither channels nor columns are innermost on both sides; of bytes there is only the
+    /// largest, with channels innermost.
+    pub fn plan(isa: Isa, windows: Windows, fold: Fold, element: Element) -> Option<Pool> {
         let (from, to) = (&windows.from, &windows.to);
         let width = &windows.axes[2];
         let is_channels_last = windows.channels <= 1 || (from.channel == 1 && to.channel == 1);
         let is_plain = (width.input <= 1 || from.axes[2] == 1) && (width.output <= 1 || to.axes[2] == 1);
         // One channel lies both ways; columns are then the longer vectors.
-        let is_channels_last = is_channels_last && !(is_plain && windows.channels <= 1);
-        if !is_channels_last && !is_plain {
+        let is_f32 = element == Element::F32;
+        let is_channels_last = is_channels_last && !(is_f32 && is_plain && windows.channels <= 1);
+        if !is_channels_last && !is_plain || !is_f32 && !(is_channels_last && fold == Fold::Max) {
             return None;
         }
         let places = [0, 1, 2].map(|axis| {
@@ -104,7 +118,7 @@ impl Pool {
         let n_units = windows.n_rows() * windows.channels.checked_div(channels_of_unit).unwrap_or(0);
         let reads = width.output * windows.n_taps() * channels_of_unit;
         let units_per_task = units_per_task(n_units, reads, TASK_READS);
-        Some(Pool { isa, windows, fold, is_channels_last, places, n_units, units_per_task })
+        Some(Pool { isa, windows, fold, element, is_channels_last, places, n_units, units_per_task })
     }
 
     /// Elements that a run folds.
@@ -142,6 +156,8 @@ impl Pool {
                 workspace: arguments.workspace.wrapping_add(task.slot * self.workspace_len()),
             };
             match (self.is_channels_last, self.fold) {
+                _ if self.element == Element::U8 => self.isa.run(bytes::Rows::<u8>(&call, PhantomData)),
+                _ if self.element == Element::I8 => self.isa.run(bytes::Rows::<i8>(&call, PhantomData)),
                 (true, Fold::Max) => self.isa.run(last::Rows::<true>(&call)),
                 (true, Fold::Average { .. }) => self.isa.run(last::Rows::<false>(&call)),
                 (false, Fold::Max) => self.isa.run(plain::Rows::<true>(&call)),

@@ -5,7 +5,7 @@ use planish_tensor::DType;
 use crate::driver::{Pass, Pipeline};
 use crate::passes::add_to_products::ADD_TO_PRODUCTS;
 use crate::passes::cancel_casts::CANCEL_CASTS;
-use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION};
+use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION, DROP_ZERO_POINTS};
 use crate::passes::canonicalize::Canonicalize;
 use crate::passes::choose_signedness::{ChooseSignedness, SIGN_WEIGHTS};
 use crate::passes::copy_dequantize::CopyDequantize;
@@ -165,6 +165,8 @@ pub fn integers(activations: DType) -> Pipeline {
         Pass::rule(SIGN_WEIGHTS),
         // Weights that were transposed as integers.
         Pass::sweep(FoldConstants::default()),
+        // After weights are signed, whose zero points then are 0.
+        Pass::rule(DROP_ZERO_POINTS),
         // What moved past several readers was quantized for each.
         Pass::sweep(ShareCommonSubexpressions),
         // Last of all that joins or copies.

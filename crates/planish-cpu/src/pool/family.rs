@@ -5,7 +5,7 @@ use planish_op::Op;
 use planish_op::window::{PlacedAxis, WindowAttributes};
 use planish_tensor::DType;
 
-use super::{Fold, Pool, PoolArguments};
+use super::{Element, Fold, Pool, PoolArguments};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -16,7 +16,7 @@ use crate::team::Team;
 /// Nanoseconds of folding one element along a row of the plain layout; measured by the example `movement`.
 const COLUMN_FOLD_NS: f64 = 1.0;
 
-/// Pools over windows or over whole images, of f32.
+/// Pools over windows or over whole images, of f32 or bytes.
 #[derive(Debug)]
 pub(crate) struct PoolFamily;
 
@@ -28,10 +28,8 @@ fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Pool> {
         && (3..=5).contains(&x.rank())
         && x.rank() == y.rank()
         && x.dims[..2] == y.dims[..2]
-        && [x, y].iter().all(|operand| operand.dtype == DType::F32);
-    if !fits {
-        return None;
-    }
+        && x.dtype == y.dtype;
+    let element = element(x.dtype).filter(|_| fits)?;
     let windowed = |attributes: &WindowAttributes<'_>| {
         let axes = attributes.axes(&attributes.kernel()).ok()?;
         let placed = axes.iter().zip(&x.dims[2..]).map(|(axis, size)| axis.place(*size).ok());
@@ -56,7 +54,16 @@ fn plan(isa: Isa, problem: &Problem, x: &Operand, y: &Operand) -> Option<Pool> {
         Op::GlobalAveragePool(_) => (whole()?, Fold::Average { include_pad: false }),
         _ => return None,
     };
-    Pool::plan(isa, Windows::new(&axes, x, y)?, fold)
+    Pool::plan(isa, Windows::new(&axes, x, y)?, fold, element)
+}
+
+fn element(dtype: DType) -> Option<Element> {
+    match dtype {
+        DType::F32 => Some(Element::F32),
+        DType::U8 => Some(Element::U8),
+        DType::I8 => Some(Element::I8),
+        _ => None,
+    }
 }
 
 impl Family for PoolFamily {
@@ -76,11 +83,12 @@ impl Family for PoolFamily {
                 _ => ns,
             }
         };
-        image_candidates(problem, &format!("pool_f32_{isa}"), |x, y| plan(isa, problem, x, y), ns)
+        let dtype = problem.inputs.first().map_or("f32", |x| x.dtype.name());
+        image_candidates(problem, &format!("pool_{dtype}_{isa}"), |x, y| plan(isa, problem, x, y), ns)
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, _tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
-        let refusal = "not a pool of f32 images with one output";
+        let refusal = "not a pool of f32 images, or the largest of bytes, with one output";
         image_work(problem, |x, y| plan(isa, problem, x, y), refusal)
     }
 }

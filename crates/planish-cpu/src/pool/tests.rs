@@ -5,7 +5,7 @@ use planish_op::{AutoPad, AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placed, Random, Tolerance, assert_close, evaluate_op};
 
-use super::{Fold, Pool, PoolArguments, PoolFamily};
+use super::{Element, Fold, Pool, PoolArguments, PoolFamily};
 use crate::family::Family;
 use crate::isa::Isa;
 use crate::spatial::Windows;
@@ -75,7 +75,8 @@ impl Case {
                 let to = random.operand(DType::F32, want.shape(), layout);
                 let placed = Placed::new(&x, &from);
                 for isa in Isa::available() {
-                    let plan = Pool::plan(isa, Windows::new(&axes, &from, &to).unwrap(), fold).unwrap();
+                    let plan = Pool::plan(isa, Windows::new(&axes, &from, &to).unwrap(), fold, Element::F32)
+                        .unwrap();
                     let mut y = Placed::blank(&to);
                     let mut workspace = vec![f32::NAN; plan.workspace_len()];
                     let arguments = PoolArguments {
@@ -193,4 +194,37 @@ fn indices_of_the_largest_are_left_to_the_reference() {
     let outputs: Vec<Operand> = sample.want.iter().map(plain).collect();
     let problem = sample.problem(&[plain(&sample.data[0])], &outputs);
     assert!(PoolFamily.candidates(Isa::best(), &problem, &Budget::USUAL).is_empty());
+}
+
+/// The largest of quantized values, along channels of every length around a block.
+#[test]
+fn bytes_are_compared_as_they_are() {
+    let mut random = Random::new(9);
+    for dtype in [DType::U8, DType::I8] {
+        for (channels, stride, pads) in
+            [(1, 1, [0; 4]), (63, 2, [1; 4]), (64, 1, [1, 0, 0, 1]), (130, 2, [1; 4])]
+        {
+            let op = MaxPool {
+                storage_order: 0,
+                dilations: Vec::new(),
+                ceil_mode: false,
+                pads: pads.to_vec(),
+                auto_pad: AutoPad::NotSet,
+                strides: vec![stride, stride],
+                kernel_shape: vec![3, 3],
+            };
+            let x = random.raw(dtype, &[2, channels, 7, 6]);
+            let sample = OpTrial::new(op, &[Input::Data(x)], 1);
+            for isa in Isa::available() {
+                let last = |tensor: &Tensor| Operand::dense(dtype, tensor.shape(), Layout::ChannelsLast);
+                let problem = sample.problem(&[last(&sample.data[0])], &[last(&sample.want[0])]);
+                let candidates = PoolFamily.candidates(isa, &problem, &Budget::USUAL);
+                let names: Vec<&str> = candidates.iter().map(|one| one.tactic.name.as_str()).collect();
+                assert_eq!(names[0], format!("pool_{dtype}_{isa}"));
+                let work = PoolFamily.prepare(isa, &problem, &candidates[0].tactic).unwrap();
+                let got = crate::trial::run_work(&*work, &problem, &sample.data, &Team::new(2)).unwrap();
+                assert_close(&got[0], &sample.want[0], MAX_TOLERANCE, &format!("{isa} {channels}"));
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //!   holds it and rounds twice by less than a thousandth of a step.
 //! - `QuantizeLinear(Relu(x))` is `QuantizeLinear(x)` where 0 is the smallest integer, and likewise for Clip where its
 //!   ends become the ends of the range.
+//! - A zero point of DequantizeLinear that is 0 says nothing: none at all is what kernels look for.
 //! - `Relu(DequantizeLinear(q))` is `DequantizeLinear(q)` where no integer stands for less than 0, and likewise for Clip.
 
 use planish_ir::{Node, NodeId};
@@ -20,6 +21,24 @@ pub(crate) const CANCEL_QUANTIZATION: Finder = Finder { name: "cancel_quantizati
 
 /// Relu and Clip beside quantization.
 pub(crate) const ABSORB_CLAMPS: Finder = Finder { name: "absorb_clamps", find: find_clamp };
+
+/// Zero points that are 0.
+pub(crate) const DROP_ZERO_POINTS: Finder = Finder { name: "drop_zero_points", find: find_zero };
+
+fn find_zero(cx: &View<'_>, id: NodeId) -> Found<Patch> {
+    let node = cx.node(id);
+    let (Op::DequantizeLinear(_), Some(zero_point)) = (&node.op, cx.input(node, 2)) else {
+        return Err(Miss::No);
+    };
+    if cx.splat(zero_point) != Some(0.0) {
+        return Err(Miss::No);
+    }
+    let mut patch = Patch::new();
+    let inputs = node.inputs[..2].iter().map(|id| id.map(Operand::Old)).collect();
+    let same = patch.node_with(&node.name, node.op.clone(), inputs, 1);
+    patch.replace(output(node)?, same[0]);
+    Ok(patch)
+}
 
 fn find_pair(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let node = cx.node(id);
@@ -101,6 +120,18 @@ mod tests {
              const %y: u8[1] = [3] %a: f32[4] = DequantizeLinear(%x, %s, %z) %q: u8[4] = QuantizeLinear(%a, %t, %y) \
              %r: u8[2,2] = Reshape(%q, %h) output %r",
             "input %x: u8[4] const %h: i64[2] = [2, 2] %r: u8[2,2] = Reshape(%x, %h) output %r",
+            SPECIAL,
+        );
+    }
+
+    #[test]
+    fn zero_points_of_zero_are_left_out() {
+        becomes(
+            DROP_ZERO_POINTS,
+            "input %x: i8[2,3] const %s: f32[3] = [0.5, 1, 2] const %z: i8[3] = [0, 0, 0] \
+             %a: f32[2,3] = DequantizeLinear(%x, %s, %z) %y: f32[2,3] = Neg(%a) output %y",
+            "input %x: i8[2,3] const %s: f32[3] = [0.5, 1, 2] \
+             %a: f32[2,3] = DequantizeLinear(%x, %s) %y: f32[2,3] = Neg(%a) output %y",
             SPECIAL,
         );
     }

@@ -93,33 +93,84 @@ pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
             for (i, row) in rows.iter_mut().enumerate() {
                 *row = (*group.add(i)).cast();
             }
-            for k in 0..at.depth {
-                let mut b = [s.splat_int(0); NV];
-                for (j, b) in b.iter_mut().enumerate() {
-                    *b = s.load_int(panel.add(j * S::LANES));
+            let mut k = 0;
+            while k + UNROLL <= at.depth {
+                for u in 0..UNROLL {
+                    step(s, dot, &mut acc, &rows, k + u, panel.wrapping_add(u * at.width));
                 }
-                for i in 0..MR {
-                    let a = s.splat_int(rows[i].add(k).read_unaligned());
-                    for j in 0..NV {
-                        acc[i][j] = dot.dot(s, acc[i][j], a, b[j]);
-                    }
-                }
+                panel = panel.wrapping_add(UNROLL * at.width);
+                k += UNROLL;
+            }
+            while k < at.depth {
+                step(s, dot, &mut acc, &rows, k, panel);
                 panel = panel.wrapping_add(at.width);
+                k += 1;
             }
             group = group.add(at.rows_stride);
         }
-        finish(s, &acc, call, at);
+    }
+    // What follows is a loop over vectors in memory: were it over the accumulators, these would live in memory too, and
+    // be stored at each step (half of the speed, measured).
+    let mut sums = Sums([std::mem::MaybeUninit::uninit(); MAX_SUMS]);
+    for (i, row) in acc.iter().enumerate() {
+        for (j, vector) in row.iter().enumerate() {
+            // SAFETY: `MR` rows of `NV` vectors are at most `MAX_SUMS`.
+            unsafe {
+                let to = sums.0.as_mut_ptr().add((i * NV + j) * S::LANES);
+                s.store(to.cast(), s.from_bits(*vector));
+            }
+        }
+    }
+    // SAFETY: granted by the caller; the sums are there.
+    unsafe { finish::<S, MR, NV>(s, sums.0.as_ptr().cast(), call, at) };
+}
+
+/// Steps of the sum that are unrolled: the loop's own work, and the reload of row pointers that found no register, are
+/// spread over this many.
+const UNROLL: usize = 4;
+
+/// The sums of the largest tile: 28 vectors of 16.
+const MAX_SUMS: usize = 28 * 16;
+
+#[repr(align(64))]
+struct Sums([std::mem::MaybeUninit<i32>; MAX_SUMS]);
+
+/// One step of the sum: quad `k` of the rows times one row of the panel.
+///
+/// # Safety
+/// `rows` must be readable at `k`, `panel` for `NV` vectors.
+#[inline(always)]
+unsafe fn step<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
+    s: S,
+    dot: D,
+    acc: &mut [[S::I; NV]; MR],
+    rows: &[*const i32; MR],
+    k: usize,
+    panel: *const i32,
+) {
+    let mut b = [s.splat_int(0); NV];
+    // SAFETY: granted by the caller.
+    unsafe {
+        for (j, b) in b.iter_mut().enumerate() {
+            *b = s.load_int(panel.add(j * S::LANES));
+        }
+        for i in 0..MR {
+            let a = s.splat_int(rows[i].add(k).read_unaligned());
+            for j in 0..NV {
+                acc[i][j] = dot.dot(s, acc[i][j], a, b[j]);
+            }
+        }
     }
 }
 
 /// Scales the sums, adds bias and residual, clamps and stores.
 ///
 /// # Safety
-/// As for [`tile`].
+/// As for [`tile`]; `sums` holds `MR` rows of `NV` vectors.
 #[inline(always)]
 unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
     s: S,
-    acc: &[[S::I; NV]; MR],
+    sums: *const i32,
     call: &QuantizedCall,
     at: &TileAt,
 ) {
@@ -138,8 +189,9 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
                 true => s.zero(),
                 false => s.load_part(call.bias.add(at.channel + column), n),
             };
-            for (i, row) in acc.iter().enumerate() {
-                let mut v = s.mul_add(s.to_float(row[j]), scale, bias);
+            for i in 0..MR {
+                let sum = s.to_float(s.load_int(sums.add((i * NV + j) * S::LANES)));
+                let mut v = s.mul_add(sum, scale, bias);
                 let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
                 let dequantized = |whole: S::I, scale: f32, zero: i32, v: S::F| {
                     let whole = s.to_float(s.sub_int(whole, s.splat_int(zero)));
