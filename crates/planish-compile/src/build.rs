@@ -16,7 +16,8 @@ use crate::choose::tactic_lock::TacticLock;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
-    FOLD_WEIGHTS, activations, arrange_integers, keeps_integers, quantize, without_kernels,
+    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, quantize,
+    without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
@@ -167,6 +168,8 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
     if keeps_integers {
         // Last: nothing that joins equal nodes may come after it.
         graph = arrange_integers(graph, backends, &pass_options, &mut passes)?;
+        let sizes = Sizes::of(&graph, options);
+        graph = fold_loose_weights(graph, &Catalog::new(backends, &sizes, options), &mut passes)?;
     }
     Ok(Optimized { original, graph, is_fixed: fixed.is_some(), passes, notes })
 }

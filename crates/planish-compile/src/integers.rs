@@ -10,6 +10,8 @@ use planish_tensor::{DType, DefaultFloatMode};
 
 use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
+use crate::lower::candidates::Catalog;
+use crate::lower::loose_weights;
 use crate::options::{BuildOptions, Precision};
 use crate::precision::{listed, stays};
 use crate::sizes::Sizes;
@@ -101,6 +103,24 @@ pub(crate) fn quantize(
         notes
             .push("the model brings its own quantization, which is kept; the calibration is not used".into());
     }
+    Ok(graph)
+}
+
+/// Computes the weights of layers that no kernel multiplies in integers at these sizes: kernels for floats want them
+/// known.
+pub(crate) fn fold_loose_weights(
+    graph: Graph,
+    catalog: &Catalog<'_>,
+    passes: &mut Report,
+) -> Result<Graph, BuildError> {
+    let loose = loose_weights(&graph, catalog);
+    if loose.is_empty() {
+        return Ok(graph);
+    }
+    let options = Options { cancel: catalog.options.cancel.clone(), ..Options::default() };
+    let pipeline = planish_passes::fold_loose_weights(loose);
+    let (graph, mut report) = pipeline.run(graph, &options).map_err(|error| of_passes(&error))?;
+    passes.passes.append(&mut report.passes);
     Ok(graph)
 }
 

@@ -12,7 +12,7 @@ mod steps;
 
 use std::collections::HashSet;
 
-use planish_ir::Graph;
+use planish_ir::{Graph, Node, ValueId};
 use planish_kernel::{Operand, Problem, Region};
 use planish_op::{Op, ValueType};
 use planish_tensor::Tensor;
@@ -175,6 +175,21 @@ pub(crate) fn lower(
     }
     let clusters = cover::compete(&lowering, &whole, catalog, &proposals, &mut offers);
     Ok(Lowered { draft: lowering.draft, offers, clusters })
+}
+
+/// The DequantizeLinear of weights that no kernel covers together with their product, by name: their products are not
+/// computed in integers.
+pub(crate) fn loose_weights(graph: &Graph, catalog: &Catalog<'_>) -> Vec<Box<str>> {
+    let lowering = Lowering::new(graph, catalog.options.precision);
+    let Taken { regions, .. } = cover::take(&lowering, &lowering.whole(), catalog, &|_| true);
+    let alone = regions.iter().filter_map(|(nodes, _)| match nodes[..] {
+        [node] => Some(graph.node(lowering.node_ids[node as usize])),
+        _ => None,
+    });
+    let is_constant = |id: &Option<ValueId>| id.is_none_or(|id| graph.value(id).constant().is_some());
+    let is_loose =
+        |node: &&Node| matches!(node.op, Op::DequantizeLinear(_)) && node.inputs.iter().all(is_constant);
+    alone.filter(is_loose).map(|node| node.name.clone()).collect()
 }
 
 /// Takes over the symbols that stand alone in a type: a run can read them off.

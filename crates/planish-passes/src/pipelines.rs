@@ -104,7 +104,7 @@ pub fn standard() -> Pipeline {
         // After all folding: what is to be one layer must look the same.
         Pass::sweep(MergeParallelGemms),
         // At the end, since it forgets which precision the model wants; a build in integers leaves it to `integers`.
-        Pass::rule(FoldDequantizedWeights { keeps_factors: false }),
+        Pass::rule(FoldDequantizedWeights::default()),
         // Cleaning up: folded weights that became equal, nodes that lost their readers.
         Pass::sweep(FoldConstants::default()),
         Pass::rule(RemoveIdentity),
@@ -172,7 +172,7 @@ pub fn integers(activations: DType) -> Pipeline {
         // Last of all that joins or copies.
         Pass::sweep(CopyDequantize),
         // After the copies: weights that an integer product and others read stay integers for the one alone.
-        Pass::rule(FoldDequantizedWeights { keeps_factors: true }),
+        Pass::rule(FoldDequantizedWeights { keeps_factors: true, ..Default::default() }),
         Pass::sweep(RemoveDead),
     ];
     Pipeline::new(passes.into_iter().chain(more).collect()).until_settled(moves)
@@ -192,9 +192,17 @@ pub fn portable_integers() -> Pipeline {
 /// The passes that compute products of integers in floats, for backends that multiply no integers.
 pub fn dequantize_weights() -> Pipeline {
     Pipeline::new(vec![
-        Pass::rule(FoldDequantizedWeights { keeps_factors: false }),
+        Pass::rule(FoldDequantizedWeights::default()),
         // What is rounded in the same way twice is rounded once.
         Pass::rule(CANCEL_QUANTIZATION),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that compute these weights, DequantizeLinear by name, whose products no kernel computes in integers.
+pub fn fold_loose_weights(loose: Vec<Box<str>>) -> Pipeline {
+    Pipeline::new(vec![
+        Pass::rule(FoldDequantizedWeights { keeps_factors: true, loose }),
         Pass::sweep(RemoveDead),
     ])
 }

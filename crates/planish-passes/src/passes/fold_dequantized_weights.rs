@@ -12,9 +12,12 @@ use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
 /// DequantizeLinear of constants.
+#[derive(Default)]
 pub(crate) struct FoldDequantizedWeights {
     /// Whether products of integers are computed in integers.
     pub(crate) keeps_factors: bool,
+    /// Nodes whose products are not, by name.
+    pub(crate) loose: Vec<Box<str>>,
 }
 
 impl Rule for FoldDequantizedWeights {
@@ -31,7 +34,8 @@ impl Rule for FoldDequantizedWeights {
             let reader = cx.node(*reader);
             cx.input(reader, 1) == Some(output) && multiplies_integers(cx, reader)
         };
-        if self.keeps_factors && cx.readers(output).iter().any(is_factor) {
+        if self.keeps_factors && !self.loose.contains(&node.name) && cx.readers(output).iter().any(is_factor)
+        {
             return Match::No;
         }
         let constants: Option<Vec<Option<Value>>> = node
@@ -65,7 +69,7 @@ mod tests {
     #[test]
     fn weights_become_numbers_and_activations_stay() {
         check(
-            FoldDequantizedWeights { keeps_factors: false },
+            FoldDequantizedWeights::default(),
             "input %x: u8[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[2] = [0.5, 0.25] const %t: f32[] = 0.5 \
              %a: f32[n,2] = DequantizeLinear(%x, %t) \"a\" %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" \
              %y: f32[n,2] = MatMul(%a, %b) \"y\" output %y",
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn factors_of_integers_stay_where_integers_are_multiplied() {
         check(
-            FoldDequantizedWeights { keeps_factors: true },
+            FoldDequantizedWeights { keeps_factors: true, ..Default::default() },
             "input %x: u8[n,2] input %f: f32[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[2] = [0.5, 0.25] \
              const %t: f32[] = 0.5 %a: f32[n,2] = DequantizeLinear(%x, %t) \"a\" \
              %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" %c: f32[2,2] = DequantizeLinear(%w, %s) {axis=0} \"c\" \
@@ -107,7 +111,7 @@ mod tests {
     #[test]
     fn an_output_keeps_a_node() {
         check(
-            FoldDequantizedWeights { keeps_factors: false },
+            FoldDequantizedWeights::default(),
             "const %w: i8[1,2] = [2, 4] const %s: f32[2] = [0.5, 0.25] %y: f32[1,2] = DequantizeLinear(%w, %s) {axis=1} \"y\" \
              output %y",
             expect![[r#"
