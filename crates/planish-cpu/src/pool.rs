@@ -97,7 +97,8 @@ impl Pool {
         // One channel lies both ways; columns are then the longer vectors.
         let is_f32 = element == Element::F32;
         let is_channels_last = is_channels_last && !(is_f32 && is_plain && windows.channels <= 1);
-        if !is_channels_last && !is_plain || !is_f32 && !(is_channels_last && fold == Fold::Max) {
+        let has_kernel = is_f32 || is_channels_last && fold == Fold::Max;
+        if !has_kernel || !is_channels_last && !is_plain {
             return None;
         }
         let places = [0, 1, 2].map(|axis| {
