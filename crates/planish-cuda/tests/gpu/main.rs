@@ -62,7 +62,10 @@ fn main() -> ExitCode {
         on_gpu("the_device_layer_keeps_its_promises", the_device_layer_keeps_its_promises),
         on_gpu("a_lost_device_is_said_so", a_lost_device_is_said_so),
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    // One at a time: a test of the device layer takes all of its memory, and kernels beside it would find none.
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn chosen(family: &str) -> bool {
