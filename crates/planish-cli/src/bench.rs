@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::args::Bench;
 use crate::ending::Answer;
 use crate::memory::{self, Held};
+use crate::roof::Rates;
 use crate::start::Start;
 use crate::stats::Stats;
 use crate::watch::Watch;
@@ -57,6 +58,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     let batch = tensors.first().and_then(|tensor| tensor.shape().first().copied()).unwrap_or(1);
     let stats = Stats::new(&timed.times, args.trim);
     let qps = timed.times.len() as f64 / timed.wall.as_secs_f64();
+    let rates = Rates::new(&engine, &fed.tensors, threads * args.contexts.max(1))?;
     let mut report = stats.json();
     let more = json!({
         "throughput_qps": qps,
@@ -77,6 +79,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
     });
     if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
         report.extend(more);
+        report.extend(rates.json(1.0 / qps));
     }
     if let (Value::Object(report), Some(device)) = (&mut report, &timed.device) {
         report.extend([
@@ -103,6 +106,7 @@ pub(crate) fn command(args: &Bench, out: &mut dyn Write) -> Result<Answer> {
             writeln!(out, "gpu      {}", seen.line())?;
         }
         writeln!(out, "start    {}", start.line())?;
+        rates.print(out, 1.0 / qps)?;
         print_table(out, &args.model, &stats, &timed, qps, batch, threads, &engine)?;
     }
     print::json(out, &args.json, &report)?;

@@ -34,7 +34,7 @@ pub(crate) fn command(args: &Doctor, out: &mut dyn Write) -> Result<Answer> {
         Err(why) => json!({ "missing": why.to_string() }),
     };
     report["backends"] = backends(&cuda).into();
-    let peaks = if args.measure { Some(measure(&cuda)?) } else { Peaks::kept() };
+    let peaks = if args.measure { Some(measure(&cuda)) } else { Peaks::kept() };
     if let Some(peaks) = &peaks {
         if !args.json.replaces_tables() {
             print_peaks(peaks, out)?;
@@ -46,7 +46,7 @@ pub(crate) fn command(args: &Doctor, out: &mut dyn Write) -> Result<Answer> {
 }
 
 /// Measures what the CPU and every GPU can do at most, and keeps it in the user's cache folder.
-fn measure(cuda: &Report) -> Result<Peaks> {
+fn measure(cuda: &Report) -> Peaks {
     let bar = progress::bar();
     let tell = |stage: &str, done: usize, of: usize| {
         if let Some(bar) = &bar {
@@ -54,15 +54,19 @@ fn measure(cuda: &Report) -> Result<Peaks> {
         }
     };
     let mut peaks = Peaks::measure_cpu(&tell);
+    let mut missing = Vec::new();
     for index in 0..cuda.gpus.as_ref().map_or(0, Vec::len) {
-        peaks.merge(&Peaks::measure_gpu(Device::Cuda(index), &tell)?);
+        let (measured, not_measured) = Peaks::measure_gpu(Device::Cuda(index), &tell);
+        peaks.merge(&measured);
+        missing.extend(not_measured.into_iter().map(|what| format!("cuda:{index}, {what}")));
     }
     progress::clear();
+    missing.iter().for_each(|what| say_note(&format!("not measured: {what}")));
     match peaks.keep() {
         Ok(path) => say_note(&format!("the peaks are kept in {}", path.display())),
         Err(error) => say_note(&format!("the peaks are not kept: {error}")),
     }
-    Ok(peaks)
+    peaks
 }
 
 fn print_peaks(peaks: &Peaks, out: &mut dyn Write) -> Result<()> {

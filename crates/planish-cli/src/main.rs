@@ -19,6 +19,7 @@ mod printable;
 mod profile;
 mod progress;
 mod quantize;
+mod roof;
 mod run;
 mod sign;
 mod start;

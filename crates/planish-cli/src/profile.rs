@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::args::Profile;
 use crate::ending::Answer;
 use crate::inspect_plan::tactic;
+use crate::roof::{Rates, StepRates};
 use crate::{load, print, say_note};
 
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
@@ -47,32 +48,47 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     let times: Vec<f64> = samples.iter_mut().map(median).collect();
     let total = median(&mut totals);
     let sum: f64 = times.iter().sum();
+    let rates = Rates::new(&engine, &fed.tensors, threads)?;
+    let rates_of = |idx: usize| rates.step(idx, times[idx] / 1e6);
     let mut order: Vec<usize> = (0..steps.len()).collect();
     if args.top > 0 {
         order.sort_by(|&a, &b| times[b].total_cmp(&times[a]));
         order.truncate(args.top);
     }
     if !args.json.replaces_tables() {
-        let mut rows = vec![["us", "share", "layer", "operators", "kernel"].map(String::from).to_vec()];
+        let [flops, bytes, roof] = StepRates::HEADINGS;
+        let headings = ["us", "share", flops, bytes, roof, "layer", "operators", "kernel"];
+        let mut rows = vec![headings.map(String::from).to_vec()];
         for &idx in &order {
+            let [flops, bytes, roof] = rates_of(idx).cells();
             rows.push(vec![
                 format!("{:.1}", times[idx]),
                 format!("{:.1} %", 100.0 * times[idx] / sum.max(1e-9)),
+                flops,
+                bytes,
+                roof,
                 shorten(&steps[idx].name, 60),
                 shorten(&steps[idx].region.ops(), 40),
                 tactic(&steps[idx]),
             ]);
         }
-        print::table(out, &rows, &[0, 1])?;
+        print::table(out, &rows, &[0, 1, 2, 3, 4])?;
         writeln!(
             out,
             "layers  {sum:.1} us in {} steps, the whole run {total:.1} us on {threads} threads",
             steps.len()
         )?;
+        rates.print_how(out)?;
     }
     let layers: Vec<_> = (0..steps.len())
         .map(|idx| {
-            json!({ "name": steps[idx].name, "ops": steps[idx].region.ops(), "kernel": tactic(&steps[idx]), "us": times[idx] })
+            let step = &steps[idx];
+            let mut layer =
+                json!({ "name": step.name, "ops": step.region.ops(), "kernel": tactic(step), "us": times[idx] });
+            for (name, value) in rates_of(idx).fields() {
+                layer[name] = value;
+            }
+            layer
         })
         .collect();
     print::json(

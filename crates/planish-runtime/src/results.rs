@@ -4,7 +4,7 @@ use planish_op::Value;
 use planish_tensor::Tensor;
 
 use crate::bind::{bind_inputs, choose_profile};
-use crate::engine::{Core, Unit};
+use crate::engine::{Core, Engine, Unit};
 use crate::error::{RunError, RunErrorKind};
 use crate::feed::{Bound, Site};
 use crate::frame::Frame;
@@ -24,6 +24,17 @@ pub(crate) fn output_dims(
         symbols.eval_shape(ty.shape.as_ref()?)
     };
     Ok(program.outputs.iter().map(sizes).collect())
+}
+
+impl Engine {
+    /// The sizes of the model's symbols for inputs of these sizes, as [`Engine::memory_at`] takes them.
+    pub fn sizes_of(&self, inputs: &[(&str, &[usize])]) -> Result<Vec<(String, i64)>, RunError> {
+        let mut dims = vec![None; self.core.input_names.len()];
+        for (name, given) in inputs {
+            dims[self.core.input_idx(name)?] = Some(*given);
+        }
+        Ok(bind_inputs(&self.core.unit.program, &dims)?.pairs())
+    }
 }
 
 impl Frame {

@@ -102,6 +102,11 @@ impl Engine {
         self.inner.plan()
     }
 
+    /// The sizes of the model's symbols for inputs of these sizes: what [`Engine::memory_at`] and `Engine::work_at` take.
+    pub fn sizes_of(&self, inputs: &[(&str, &[usize])]) -> Result<Vec<(String, i64)>, Error> {
+        self.inner.sizes_of(inputs)
+    }
+
     /// The memory that the plan needs at these sizes of its symbols, known before anything runs.
     pub fn memory_at(&self, sizes: &[(String, i64)]) -> Result<MemoryNeeds, Error> {
         self.inner.memory_at(sizes)

@@ -240,6 +240,8 @@ mod rebuild;
 pub mod shapes;
 #[cfg(feature = "build")]
 mod summary;
+#[cfg(feature = "build")]
+mod work;
 
 #[cfg(feature = "build")]
 pub use builder::{Builder, Quantized};
@@ -282,6 +284,8 @@ pub use planish_tensor::{Bytes, DType, Dim, Element, Shape, Tensor, TensorError,
 pub use rebuild::{Opened, Rebuild};
 #[cfg(feature = "build")]
 pub use summary::{Summary, UnsupportedNode, WeightTotals};
+#[cfg(feature = "build")]
+pub use work::{Roof, StepWork};
 
 /// What a plan holds, record by record: what [`Plan::record`] and [`Engine::record`] give.
 pub mod record {

@@ -7,6 +7,7 @@ mod declared;
 mod files;
 mod inspect;
 mod limits;
+mod peaks;
 mod progress;
 mod quantize;
 mod run;
