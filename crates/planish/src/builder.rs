@@ -29,6 +29,39 @@ pub struct Quantized {
 }
 
 /// A build to be: a model, a device and options.
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use planish::{Builder, Device, Precision};
+///
+/// let graph = r#"graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }"#;
+/// let told = Arc::new(AtomicUsize::new(0));
+/// let telling = told.clone();
+/// let mut builder = Builder::from_graph(graph.parse()?)        // or Builder::new("model.onnx")
+///     .device(Device::Cpu)
+///     .precision(Precision::Fp32)
+///     .threads(2)
+///     .tune_level(1)                                           // measures a few candidates a step
+///     .tactic_sources("-cudnn")?
+///     .winograd(false)
+///     .strict(true)
+///     .workspace(64 << 20)
+///     .build_time(Duration::from_secs(10))
+///     .progress(Arc::new(move |_, _, _| { telling.fetch_add(1, Ordering::Relaxed); }));
+/// builder.options_mut().explain = true;                        // what has no method of its own
+/// assert_eq!(builder.graph().nodes().len(), 1);
+/// let (built, timings) = builder.build_with_report()?;         // or build(), for the plan alone
+/// assert_eq!(built.plan.program.steps.len(), 1);
+/// assert!(told.load(Ordering::Relaxed) > 0);
+///
+/// // Its times spare the next build the measuring.
+/// let again = Builder::from_graph(graph.parse()?).threads(2).tune_level(1).timings(timings);
+/// assert!(again.cache_key()?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Builder {
     model: Model,

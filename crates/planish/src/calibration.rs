@@ -15,6 +15,7 @@ use crate::shapes::{self, Sizes};
 use crate::{Builder, Device, Engine, Error, ErrorKind};
 
 /// The inputs of one run, by name.
+/// [`CalibrationBuilder`] has an example, and `io::Samples` reads them from files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sample {
@@ -220,6 +221,30 @@ fn unknown_input(name: &str) -> Error {
 /// The ranges of a model's activations: where each is clipped when it becomes an integer.
 ///
 /// The file is text, one line a tensor; see `docs/calibration.md`.
+///
+/// ```
+/// use planish::{Builder, Calibration, CalibrationBuilder, DType, Model, NetworkBuilder, Sample, Tensor};
+///
+/// # let mut net = NetworkBuilder::new("scale");
+/// # let x = net.input("x", DType::F32, "batch,4")?;
+/// # let y = net.mul(x, 3.0)?;
+/// # net.output("y", y)?;
+/// # let model = Model::from_network(net)?;
+/// # let samples = (1..=20).map(|n| {
+/// #     let x = Tensor::new(&[1, 4], vec![0.1 * n as f32; 4])?;
+/// #     Ok(Sample::new(vec![("x".to_string(), x)], 1))
+/// # });
+/// # let path = std::env::temp_dir().join(format!("planish-doc-ranges-{}.calib", std::process::id()));
+/// CalibrationBuilder::from_model(model.clone()).threads(1).run(samples)?.save(&path)?;
+/// let calibration = Calibration::open(&path)?;
+/// calibration.check_model(&model)?;                                    // an error for another model
+/// assert_eq!(calibration.n_samples(), 20);
+/// for (tensor, range) in calibration.ranges() {
+///     println!("{tensor} is clipped at {}, by {}", range.threshold, calibration.calibrator());
+/// }
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Calibration {
     inner: planish_quantize::Calibration,

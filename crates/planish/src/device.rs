@@ -10,6 +10,16 @@ use planish_kernel::{Backend, Target};
 use crate::{Error, ErrorKind};
 
 /// Where a plan is built for or runs.
+///
+/// ```
+/// use planish::Device;
+///
+/// let device: Device = "cuda:1".parse()?;                              // as users write it
+/// assert_eq!((device, device.to_string()), (Device::Cuda(1), "cuda:1".to_string()));
+/// assert_ne!(Device::Auto.settled(), Device::Auto);                    // the GPU if there is one, else the CPU
+/// assert!(!Device::Cpu.describe()?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Device {

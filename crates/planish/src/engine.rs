@@ -11,6 +11,28 @@ use crate::device::{Device, other_device};
 use crate::plan::Plan;
 
 /// A plan that is ready to run, shared by any number of contexts and threads.
+///
+/// ```
+/// # #[cfg(feature = "build")] {
+/// use planish::{Builder, ContextOptions, Device, Engine, EngineOptions, Limits, View};
+///
+/// # let graph = r#"graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }"#;
+/// # let plan = Builder::from_graph(graph.parse()?).tune_level(0).device(Device::Cpu).build()?;
+/// let engine = Engine::with_options(plan, Device::Cpu, EngineOptions::default())?;
+/// assert_eq!(engine.inputs()[0].ty.to_string(), "f32[n,4]");
+/// assert_eq!(engine.record().program.steps.len(), 1);
+/// assert_eq!((engine.weight_bytes(), engine.device_memory()), (0, None));
+///
+/// let sizes = engine.sizes_of(&[("x", &[3, 4])])?;                     // of the symbols, for inputs of these sizes
+/// assert_eq!(sizes, [("n".to_string(), 3)]);
+/// assert!(engine.memory_at(&sizes)?.is_whole);                         // all of it is known before anything runs
+///
+/// let engine = engine.limited(Limits::default());                      // bounds what its runs may take
+/// let mut context = engine.context_with(ContextOptions::new(1))?;      // or context(), or pool(3)
+/// context.run(&[("x", View::new(&[1, 4], &[1f32; 4])?)])?;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: planish_runtime::Engine,

@@ -288,6 +288,22 @@ pub use summary::{Summary, UnsupportedNode, WeightTotals};
 pub use work::{Roof, StepWork};
 
 /// What a plan holds, record by record: what [`Plan::record`] and [`Engine::record`] give.
+///
+/// ```
+/// # #[cfg(feature = "build")] {
+/// use planish::Builder;
+/// use planish::record::StepKind;
+///
+/// let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
+/// let plan = Builder::from_graph(graph.parse()?).tune_level(0).build()?;
+/// for step in &plan.record().program.steps {
+///     if let StepKind::Kernel { variants, .. } = &step.kind {
+///         println!("{}: {} by {}", step.name, step.region.ops(), variants[0].tactic);
+///     }
+/// }
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub mod record {
     #[doc(inline)]
     pub use planish_kernel::Target;
@@ -299,6 +315,23 @@ pub mod record {
 }
 
 /// Kernels as builds choose among them: what a [`TacticSelector`] is asked about.
+///
+/// ```
+/// # #[cfg(feature = "build")] {
+/// use std::sync::Arc;
+///
+/// use planish::Builder;
+/// use planish::tactic::{Candidate, Problem};
+///
+/// let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
+/// let mut builder = Builder::from_graph(graph.parse()?).tune_level(0);
+/// // Asked about every candidate: here, none of the kernels whose name begins so.
+/// let takes = |_: &Problem, candidate: &Candidate| !candidate.tactic.to_string().starts_with("winograd");
+/// builder.options_mut().selector = Some(Arc::new(takes));
+/// builder.build()?;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub mod tactic {
     #[doc(inline)]
     pub use planish_kernel::{
@@ -308,6 +341,18 @@ pub mod tactic {
 }
 
 /// A model in memory: values, nodes and symbolic shapes; its text form, and its evaluation by the exact reference.
+///
+/// ```
+/// use planish::graph::{Graph, interpret};
+/// use planish::{Tensor, Value};
+///
+/// let graph: Graph = r#"graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }"#.parse()?;
+/// assert_eq!(graph.to_string().parse::<Graph>()?.to_string(), graph.to_string()); // the text form holds all of it
+/// assert_eq!(graph.work(&|symbol| (symbol == "n").then_some(8)).flops, 8);
+/// let outputs = interpret(&graph, vec![Value::from(Tensor::vector(vec![-1f32, 2.0]))])?;
+/// assert_eq!(outputs[0].as_tensor(), Some(&Tensor::vector(vec![0f32, 2.0])));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[cfg(feature = "build")]
 pub mod graph {
     #[doc(inline)]
@@ -318,12 +363,31 @@ pub mod graph {
 }
 
 /// How Planish opens, writes and caches files: regular ones only, in one piece, in folders of the user's own.
+///
+/// ```
+/// use std::io::Write;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-files-{}.txt", std::process::id()));
+/// // Whatever ends the process, readers meet the old file or the new one.
+/// planish::files::write(&path, |file| file.write_all(b"all of it"))?;
+/// assert_eq!(std::io::read_to_string(planish::files::open(&path)?)?, "all of it");
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub mod files {
     #[doc(inline)]
     pub use planish_files::*;
 }
 
 /// What this machine has of CUDA: libraries, GPUs, and what they do at the moment.
+///
+/// ```
+/// let report = planish::cuda::Report::look();
+/// match &report.gpus {
+///     Ok(gpus) => gpus.iter().for_each(|(gpu, free)| println!("{}, {free} bytes free", gpu.name)),
+///     Err(why) => println!("{why}"),                                   // no driver, or none that works
+/// }
+/// ```
 #[cfg(feature = "cuda")]
 pub mod cuda {
     #[doc(inline)]
@@ -333,6 +397,13 @@ pub mod cuda {
 }
 
 /// Every operator with its attributes: what [`NetworkBuilder::op`] takes.
+///
+/// ```
+/// use planish::op::{Clip, Op, Relu};
+///
+/// assert_eq!(Op::from(Relu {}).name(), "Relu");
+/// assert!(Op::from(Clip {}).is_pointwise());
+/// ```
 #[cfg(feature = "build")]
 pub mod op {
     #[doc(inline)]

@@ -25,6 +25,10 @@ const FEATURES: [&str; 15] = [
 ];
 
 /// Bytes of memory that this process can have at most, as far as the system says.
+///
+/// ```
+/// assert!(planish::machine::memory().is_none_or(|bytes| bytes > 1 << 20));
+/// ```
 pub fn memory() -> Option<u64> {
     let machine = Machine::look();
     machine.memory_limit.into_iter().chain(machine.memory).min()

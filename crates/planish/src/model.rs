@@ -20,6 +20,7 @@ use crate::{Error, ErrorKind};
 /// # let graph: planish::graph::Graph = graph.parse()?;
 /// let model = Model::from(graph);                                     // or Model::open("model.onnx")
 /// assert_eq!(model.graph().inputs().len(), 1);
+/// assert_eq!(model.hash(), model.clone().hash());                     // tells it from other models
 /// let plan = Builder::from_model(model).tune_level(0).build()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -75,6 +76,17 @@ impl Model {
 
     /// Lets these symbols of the inputs' shapes differ from place to place, each as `INPUT.AXIS`: files give one name
     /// to sizes that need not be equal.
+    ///
+    /// ```
+    /// use planish::Model;
+    ///
+    /// let graph = r#"graph "g" { input %a: f32[n] input %b: f32[n] %y: f32[n] = Relu(%a) output %y, %b }"#;
+    /// let model = Model::from(graph.parse::<planish::graph::Graph>()?).untie(&["n".to_string()].into())?;
+    /// let types: Vec<String> =
+    ///     model.graph().inputs().iter().map(|&id| model.graph().value(id).ty.to_string()).collect();
+    /// assert_eq!(types, ["f32[a.0]", "f32[b.0]"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn untie(mut self, symbols: &BTreeSet<String>) -> Result<Model, Error> {
         if symbols.is_empty() {
             return Ok(self);

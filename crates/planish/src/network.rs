@@ -25,6 +25,7 @@ pub use operand::{IntoShape, Operand};
 pub use window::Window;
 
 /// A value of a network under construction: what a layer gives, and what further layers take.
+/// [`NetworkBuilder`] has examples.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Wire {
     network: u64,

@@ -20,6 +20,7 @@ const MAX_BYTES: u64 = 1 << 20;
 const TIME: Duration = Duration::from_millis(500);
 
 /// What a peak counts.
+/// [`Peaks`] has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PeakUnit {
@@ -45,6 +46,7 @@ impl PeakUnit {
 }
 
 /// One figure of one device.
+/// [`Peaks`] has an example.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Peak {

@@ -7,6 +7,24 @@ use planish_plan as record;
 use crate::Error;
 
 /// A model that was optimized for a machine. Cloning shares the weights.
+///
+/// ```
+/// # #[cfg(feature = "build")] {
+/// use planish::{Builder, CertificateState, Plan};
+///
+/// # let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
+/// # let path = std::env::temp_dir().join(format!("planish-doc-plan-{}.plan", std::process::id()));
+/// let plan = Builder::from_graph(graph.parse()?).tune_level(0).build()?;
+/// assert_eq!(plan.certificate().state(), CertificateState::Checked);
+/// assert_eq!(plan.save(&path)?, plan.file_bytes()?);
+/// for opened in [Plan::open(&path)?, Plan::open_copied(&path)?, Plan::open_trusted(&path)?] {
+///     assert_eq!(opened.fingerprint()?, plan.fingerprint()?);          // the same plan
+///     assert_eq!(opened.record().program.steps.len(), 1);
+/// }
+/// # std::fs::remove_file(&path)?;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) inner: record::Plan,

@@ -26,6 +26,7 @@ const MAX_BYTES: u64 = 4 << 30;
 ///
 /// # let folder = std::env::temp_dir().join(format!("planish-doc-cache-{}", std::process::id()));
 /// let cache = PlanCache::new(&folder, 1 << 30);                 // or PlanCache::user()
+/// assert_eq!(cache.folder(), folder);
 /// let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
 /// for hit in [false, true] {
 ///     let builder = Builder::from_graph(graph.parse()?).tune_level(0);
@@ -48,6 +49,7 @@ pub struct PlanCache {
 }
 
 /// What a look into the cache found.
+/// Given by [`PlanCache::find`]; its example handles all of them.
 #[derive(Debug)]
 pub enum Cached {
     /// The plan that was kept.

@@ -17,17 +17,22 @@ use crate::{Error, ErrorKind};
 
 /// A plan that is to be built again for this machine, and why.
 ///
-/// ```no_run
-/// use planish::{Device, Opened, Plan};
+/// ```
+/// use planish::{Builder, Device, Opened, Plan};
 ///
-/// let plan = match Plan::open_for("model.plan", Device::Auto)? {
+/// # let graph = r#"graph "g" { input %x: f32[4] %y: f32[4] = Relu(%x) output %y }"#;
+/// # let path = std::env::temp_dir().join(format!("planish-doc-rebuild-{}.plan", std::process::id()));
+/// # Builder::from_graph(graph.parse()?).tune_level(0).device(Device::Cpu).build()?.save(&path)?;
+/// let plan = match Plan::open_for(&path, Device::Cpu)? {       // or open_copied_for, or fit of a plan that is open
 ///     Opened::Fits(plan) => plan,
 ///     Opened::NeedsRebuild(rebuild) => {
 ///         println!("{}", rebuild.why());
-///         rebuild.build()?
+///         rebuild.progress(Some(std::sync::Arc::new(|stage, _, _| println!("{stage}")))).build()?
 ///     }
 /// };
-/// # Ok::<(), planish::Error>(())
+/// assert!(matches!(plan.fit(Device::Cpu)?, Opened::Fits(_)));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Rebuild {
     recipe: Recipe,
@@ -45,6 +50,7 @@ impl fmt::Debug for Rebuild {
 }
 
 /// A plan file, opened for a device.
+/// Given by [`Plan::open_for`] and [`Plan::fit`]; [`Rebuild`] has an example of both cases.
 #[derive(Debug)]
 pub enum Opened {
     /// It runs as it is.

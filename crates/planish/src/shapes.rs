@@ -28,9 +28,11 @@ use planish_plan::{Profile, SymbolRange};
 use crate::{Error, ErrorKind};
 
 /// Sizes by the symbols that they are of.
+/// [`bind_all`] gives them, [`shape_at`] takes them.
 pub type Sizes = BTreeMap<String, i64>;
 
 /// Shapes by the inputs that they are of.
+/// [`parse`] gives them.
 pub type Shapes = BTreeMap<String, Vec<usize>>;
 
 fn wrong<T>(message: impl Into<String>) -> Result<T, Error> {
@@ -38,6 +40,16 @@ fn wrong<T>(message: impl Into<String>) -> Result<T, Error> {
 }
 
 /// Reads `NAME:1x3x224x224` (`NAME:` for a scalar), one input each. `origin` is who gives them, for errors.
+///
+/// ```
+/// use planish::shapes;
+///
+/// let shapes = shapes::parse("--shapes", &["x:1x3x224x224".to_string()])?;
+/// assert_eq!(shapes["x"], [1, 3, 224, 224]);
+/// assert_eq!(shapes::sizes_text(&shapes["x"]), "1x3x224x224");
+/// assert_eq!(shapes::argument(&[("an input".to_string(), vec![2, 3])]), "'an input:2x3'");
+/// # Ok::<(), planish::Error>(())
+/// ```
 pub fn parse(origin: &str, texts: &[String]) -> Result<Shapes, Error> {
     let mut shapes = Shapes::new();
     for text in texts {
@@ -57,11 +69,13 @@ pub fn parse(origin: &str, texts: &[String]) -> Result<Shapes, Error> {
 }
 
 /// A shape as users write it: `1x3x224x224`.
+/// [`parse`] has an example.
 pub fn sizes_text(shape: &[usize]) -> String {
     shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// The `--shapes` argument that stands for these shapes, as a shell takes it.
+/// [`parse`] has an example.
 pub fn argument(shapes: &[(String, Vec<usize>)]) -> String {
     let list: Vec<String> =
         shapes.iter().map(|(name, shape)| format!("{name}:{}", sizes_text(shape))).collect();
@@ -71,6 +85,7 @@ pub fn argument(shapes: &[(String, Vec<usize>)]) -> String {
 }
 
 /// The tensor inputs of a graph; sequences and optionals have no sizes that could be given.
+/// [`bind_all`] has an example.
 pub fn tensor_inputs(graph: &Graph) -> Vec<(&ValueInfo, &TensorType)> {
     let values = graph.inputs().iter().map(|&id| graph.value(id));
     values.filter_map(|value| Some((value, value.ty.as_tensor()?))).collect()
@@ -80,6 +95,7 @@ pub fn tensor_inputs(graph: &Graph) -> Vec<(&ValueInfo, &TensorType)> {
 /// exporters give one name to sizes that need not be equal, and then each input gets symbols of its own.
 ///
 /// `given` says who gives the shape, for errors: `--shapes x:3`, or the name of a file.
+/// [`bind_all`] does it for all inputs of a graph.
 pub fn bind(
     given: &str,
     name: &str,
@@ -114,6 +130,23 @@ pub fn bind(
 }
 
 /// The sizes of symbols to which a list of shapes amounts, and the symbols that would need several.
+///
+/// ```
+/// use planish::graph::Graph;
+/// use planish::shapes;
+///
+/// let graph = r#"graph "g" { input %a: f32[n] input %b: f32[n] %y: f32[n] = Relu(%a) output %y, %b }"#;
+/// let graph: Graph = graph.parse()?;
+/// let (sizes, several) = shapes::bind_all(&graph, "--shapes", &["a:3".to_string(), "b:3".to_string()])?;
+/// assert_eq!((sizes["n"], several.len()), (3, 0));
+/// for (input, ty) in shapes::tensor_inputs(&graph) {
+///     assert_eq!(shapes::shape_at(&input.name, ty, &sizes)?, [3]);
+/// }
+/// // One name for two sizes: `Model::untie` gives each input its own.
+/// let (_, several) = shapes::bind_all(&graph, "--shapes", &["a:3".to_string(), "b:4".to_string()])?;
+/// assert_eq!(shapes::untied_note(&several), "`n` stands for several sizes: each input gets its own");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn bind_all(graph: &Graph, origin: &str, texts: &[String]) -> Result<(Sizes, BTreeSet<String>), Error> {
     let (mut sizes, mut apart) = (Sizes::new(), BTreeSet::new());
     let inputs = tensor_inputs(graph);
@@ -133,6 +166,7 @@ pub fn bind_all(graph: &Graph, origin: &str, texts: &[String]) -> Result<(Sizes,
 }
 
 /// The shape of an input at these sizes.
+/// [`bind_all`] has an example.
 pub fn shape_at(name: &str, ty: &TensorType, sizes: &Sizes) -> Result<Vec<usize>, Error> {
     let Some(shape) = &ty.shape else {
         return wrong(format!(
@@ -146,6 +180,7 @@ pub fn shape_at(name: &str, ty: &TensorType, sizes: &Sizes) -> Result<Vec<usize>
 }
 
 /// What is said of symbols that got several sizes.
+/// [`bind_all`] has an example.
 pub fn untied_note(symbols: &BTreeSet<String>) -> String {
     let names: Vec<String> = symbols.iter().map(|symbol| format!("`{symbol}`")).collect();
     let stand = if names.len() == 1 { "stands" } else { "stand" };
@@ -153,6 +188,7 @@ pub fn untied_note(symbols: &BTreeSet<String>) -> String {
 }
 
 /// The shapes that a plan is asked for, in one of three ways; none of them makes a plan that runs at any.
+/// The page of this module has an example.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// These alone (`--shapes`).

@@ -12,6 +12,7 @@ use crate::model::Model;
 use crate::{Error, ErrorKind};
 
 /// Weights of one element type.
+/// Given by [`Summary::totals`], and by type in [`Summary::weights`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct WeightTotals {

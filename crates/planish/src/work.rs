@@ -11,6 +11,7 @@ use crate::Engine;
 use crate::machine::{PeakUnit, Peaks};
 
 /// What one step of a plan is, counted from its sizes, whatever its kernel makes of it.
+/// Given by [`Engine::work_at`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StepWork {

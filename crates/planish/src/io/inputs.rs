@@ -42,6 +42,7 @@ pub struct Sources<'a> {
 }
 
 /// A value for every input.
+/// Given by [`Sources::gather`] and [`Sources::gather_for`]; [`Sources`] has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inputs {

@@ -22,9 +22,11 @@ const ALIGNMENT: usize = 64;
 
 /// Asked before an array's elements are read, by its name, type and sizes: a small file can promise, and inflate to,
 /// more than there is memory.
+/// [`accept_all`] takes everything; [`read`] has an example.
 pub type Accept<'a> = &'a dyn Fn(&str, DType, &[usize]) -> Result<(), Error>;
 
 /// Takes whatever array a file holds.
+/// [`read`] has an example.
 pub fn accept_all(_: &str, _: DType, _: &[usize]) -> Result<(), Error> {
     Ok(())
 }
@@ -58,6 +60,18 @@ pub fn read(path: &Path, accept: Accept<'_>) -> Result<Tensor, Error> {
 }
 
 /// The arrays in a `.npz` file, in file order.
+///
+/// ```
+/// use planish::Tensor;
+/// use planish::io::npy;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-archive-{}.npz", std::process::id()));
+/// let arrays = [("x".to_string(), Tensor::vector(vec![1f32, 2.0])), ("n".to_string(), Tensor::scalar(3i64))];
+/// npy::save_archive(&path, &arrays)?;                          // numpy.load("arrays.npz")["x"]
+/// assert_eq!(npy::read_archive(&path, &npy::accept_all)?, arrays);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), planish::Error>(())
+/// ```
 pub fn read_archive(path: &Path, accept: Accept<'_>) -> Result<Vec<(String, Tensor)>, Error> {
     let file = planish_files::open(path).map_err(|error| Error::io("read", path, &error))?;
     let bad = |why: &dyn std::fmt::Display| not_usable(path, ".npz", why);
@@ -199,6 +213,7 @@ const NUMPY_TYPES: [(DType, &str); 12] = [
 ];
 
 /// The type in which a `.npy` holds elements of type `dtype`.
+/// [`converted`] has an example.
 pub fn stored_type(dtype: DType) -> DType {
     match dtype {
         dtype if NUMPY_TYPES.iter().any(|(known, _)| *known == dtype) => dtype,
@@ -209,6 +224,16 @@ pub fn stored_type(dtype: DType) -> DType {
 }
 
 /// The tensor in a type that holds every value of its own.
+///
+/// ```
+/// use planish::io::npy;
+/// use planish::{DType, Tensor, f16};
+///
+/// let x = Tensor::vector(vec![f16::from_f32(0.5)]);
+/// assert_eq!(npy::converted(&x, DType::F32)?, Tensor::vector(vec![0.5f32]));
+/// assert_eq!(npy::stored_type(DType::BF16), DType::F32);       // numpy has no bf16
+/// # Ok::<(), planish::TensorError>(())
+/// ```
 pub fn converted(tensor: &Tensor, dtype: DType) -> Result<Tensor, TensorError> {
     if tensor.dtype() == dtype {
         return Ok(tensor.clone());
@@ -217,6 +242,13 @@ pub fn converted(tensor: &Tensor, dtype: DType) -> Result<Tensor, TensorError> {
 }
 
 /// Writes a tensor as `.npy`.
+///
+/// ```
+/// let mut bytes = Vec::new();
+/// planish::io::npy::write(&mut bytes, &planish::Tensor::vector(vec![1f32]))?;
+/// assert!(bytes.starts_with(b"\x93NUMPY"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
     let tensor = converted(tensor, stored_type(tensor.dtype())).map_err(io::Error::other)?;
     let name = NUMPY_TYPES.iter().find(|(dtype, _)| *dtype == tensor.dtype()).map_or("", |(_, name)| name);
@@ -237,6 +269,7 @@ pub fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
 }
 
 /// Writes named tensors as `.npz`, not compressed, as numpy's `savez` does.
+/// Into memory or a file that is open; [`save_archive`] is for paths.
 pub fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
     // An archive that is dropped unfinished tries once more, and prints what it meets.
     let mut out = FirstError::new(out);
@@ -254,12 +287,14 @@ pub fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io
 }
 
 /// Writes a `.npy` file, in one piece or not at all.
+/// [`read`] has an example.
 pub fn save(path: &Path, tensor: &Tensor) -> Result<(), Error> {
     let written = planish_files::write(path, |file| write(file, tensor));
     written.map(drop).map_err(|error| Error::io("write", path, &error))
 }
 
 /// Writes a `.npz` file of named tensors, in one piece or not at all.
+/// [`read_archive`] has an example.
 pub fn save_archive(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
     let written = planish_files::write(path, |file| write_archive(file, tensors));
     written.map(drop).map_err(|error| Error::io("write", path, &error))

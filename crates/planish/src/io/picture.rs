@@ -21,6 +21,7 @@ pub(crate) struct Layout {
 }
 
 /// Whether the file's name is that of an image.
+/// [`load`] has an example.
 pub fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("").to_lowercase();
     ["png", "jpg", "jpeg", "bmp"].contains(&extension.as_str())
@@ -38,6 +39,21 @@ pub(crate) fn decode(path: &Path) -> Result<image::DynamicImage, Error> {
 }
 
 /// The image as a tensor for an input of this type, and what was done to it in words.
+///
+/// ```
+/// use planish::TensorType;
+/// use planish::io::picture;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-{}.png", std::process::id()));
+/// # image::RgbImage::from_pixel(4, 4, image::Rgb([255, 0, 0])).save(&path)?;
+/// assert!(picture::is_image(&path));
+/// let ty = TensorType { dtype: planish::DType::F32, shape: Some(planish::Shape::from(&[1usize, 3, 2, 2][..])) };
+/// let (pixels, note) = picture::load(&path, "x", &ty)?;        // resized, scaled and turned as the type asks
+/// assert_eq!(pixels.shape(), [1, 3, 2, 2]);
+/// println!("{note}");
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn load(path: &Path, name: &str, ty: &TensorType) -> Result<(Tensor, String), Error> {
     let is_single = |layout: &Layout| !layout.is_batched || batch(ty).is_none_or(|batch| batch == 1);
     let Some(layout) = layout(ty).filter(is_single) else {

@@ -10,6 +10,10 @@ use planish_tensor::{DType, Tensor, TensorError};
 ///
 /// let x = Random::new(7).tensor(DType::F32, &[1, 3, 8, 8])?;
 /// assert_eq!(x.shape(), [1, 3, 8, 8]);
+///
+/// let mut random = Random::new(7);
+/// assert!((0.0..1.0).contains(&random.unit()));
+/// assert_ne!(random.bits(), random.bits());
 /// # Ok::<(), planish::Error>(())
 /// ```
 #[derive(Clone, Debug)]

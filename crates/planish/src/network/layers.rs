@@ -8,6 +8,23 @@ use super::{NetworkBuilder, Operand, Window, Wire};
 use crate::Error;
 
 /// How attention is divided into heads and what it may look at.
+///
+/// ```
+/// use planish::{DType, Heads, NetworkBuilder};
+///
+/// let mut net = NetworkBuilder::new("decoder");
+/// let q = net.input("q", DType::F32, "batch,n,64")?;
+/// let k = net.input("k", DType::F32, "batch,n,16")?;
+/// let v = net.input("v", DType::F32, "batch,n,16")?;
+/// let heads = Heads::of(8).keys(2).causal().scale(0.25);               // grouped queries: 8 heads of 8, 2 of keys
+/// let y = net.attention(q, k, v, None, heads)?;
+/// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,n,64]");
+///
+/// let split = net.input("split", DType::F32, "batch,8,n,8")?;
+/// let y = net.attention(split, split, split, None, Heads::given())?;
+/// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,8,n,8]");
+/// # Ok::<(), planish::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Heads {
     queries: Option<i64>,

@@ -6,6 +6,20 @@ use super::{NetworkBuilder, Wire};
 use crate::{Error, ErrorKind};
 
 /// An operand of a layer: a wire, a tensor that becomes a constant, or a number.
+///
+/// ```
+/// use planish::{DType, NetworkBuilder, Tensor};
+///
+/// let mut net = NetworkBuilder::new("operands");
+/// let x = net.input("x", DType::F16, "n,2")?;
+/// let y = net.add(x, 1.0)?;                                            // a number, in the type of `x`
+/// let y = net.mul(y, Tensor::new(&[2], vec![planish::f16::ONE; 2])?)?; // a tensor becomes a constant
+/// let y = net.sub(y, x)?;
+/// let weights = Tensor::new(&[3, 2], vec![planish::f16::ONE; 6])?;
+/// let y = net.linear(y, weights, Some(0.5.into()))?;                   // where one may be left out
+/// assert_eq!(net.type_of(y)?.to_string(), "f16[n,3]");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A value of the network.
@@ -47,6 +61,17 @@ macro_rules! from_number {
 from_number!(f32, f64, i32, u32);
 
 /// Sizes of an input: numbers, symbols, or a text of both.
+///
+/// ```
+/// use planish::{DType, NetworkBuilder};
+///
+/// let mut net = NetworkBuilder::new("shapes");
+/// let x = net.input("x", DType::F32, "batch,3,2*n")?;
+/// let y = net.input("y", DType::F32, [1, 3, 8])?;
+/// assert_eq!(net.type_of(x)?.to_string(), "f32[batch,3,2*n]");
+/// assert_eq!(net.type_of(y)?.to_string(), "f32[1,3,8]");
+/// # Ok::<(), planish::Error>(())
+/// ```
 pub trait IntoShape {
     /// The shape, or what is wrong with it.
     fn into_shape(self) -> Result<Shape, String>;

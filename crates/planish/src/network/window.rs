@@ -4,6 +4,28 @@ use planish_op::AutoPad;
 
 /// How a convolution or a pooling moves over its input: by 1 in every direction, without padding, unless said
 /// otherwise. Numbers given once hold for all spatial axes.
+///
+/// ```
+/// use planish::{DType, NetworkBuilder, Tensor, Window};
+///
+/// let mut net = NetworkBuilder::new("windows");
+/// let x = net.input("x", DType::F32, "n,4,16,16")?;
+/// let weights = |filters: usize, channels: usize| Tensor::new(&[filters, channels, 3, 3], vec![0f32; filters * channels * 9]);
+/// let mut conv = |weights: Tensor, window| -> Result<String, planish::Error> {
+///     let y = net.conv(x, weights, None, window)?;
+///     Ok(net.type_of(y)?.to_string())
+/// };
+/// assert_eq!(conv(weights(8, 4)?, Window::new())?, "f32[n,8,14,14]");                  // 1 less on each side
+/// assert_eq!(conv(weights(8, 4)?, Window::new().pad(1).stride(2))?, "f32[n,8,8,8]");
+/// assert_eq!(conv(weights(8, 4)?, Window::new().same().strides(&[2, 1]))?, "f32[n,8,8,16]");
+/// assert_eq!(conv(weights(8, 4)?, Window::new().pads(&[0, 1, 0, 1]))?, "f32[n,8,14,16]");
+/// assert_eq!(conv(weights(8, 4)?, Window::new().dilation(2))?, "f32[n,8,12,12]");
+/// assert_eq!(conv(weights(8, 4)?, Window::new().dilations(&[1, 2]))?, "f32[n,8,14,12]");
+/// assert_eq!(conv(weights(4, 1)?, Window::new().pad(1).groups(4))?, "f32[n,4,16,16]"); // depthwise
+/// let y = net.max_pool(x, Window::of(&[2, 2]).stride(2))?;
+/// assert_eq!(net.type_of(y)?.to_string(), "f32[n,4,8,8]");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     kernel: Vec<i64>,

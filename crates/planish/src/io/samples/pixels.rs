@@ -18,6 +18,7 @@ const IMAGENET_RESIZE: (u64, u64) = (256, 224);
 const IMAGENET_CROP: u32 = 224;
 
 /// The order of colours.
+/// A field of [`Preprocess`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ChannelOrder {
     /// Red first.
@@ -28,6 +29,7 @@ pub enum ChannelOrder {
 }
 
 /// The order of the axes.
+/// A field of [`Preprocess`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PixelLayout {
     /// Channels before rows and columns.
@@ -37,6 +39,21 @@ pub enum PixelLayout {
 }
 
 /// How pixels become an input. What is not given is what ImageNet's classifiers take, at the sizes of the model.
+///
+/// ```
+/// use planish::io::{ChannelOrder, PixelLayout, Preprocess};
+///
+/// // What a model takes that was trained on bytes in OpenCV's order, as TensorFlow lays them out.
+/// let preprocess = Preprocess {
+///     scale: Some(255.0),
+///     mean: Some(vec![0.0]),
+///     std: Some(vec![1.0]),
+///     order: ChannelOrder::Bgr,
+///     layout: Some(PixelLayout::Nhwc),
+///     ..Preprocess::default()
+/// };
+/// assert_eq!(preprocess.crop, None);                                   // as large as the model's input
+/// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Preprocess {
     /// The shorter side of images before the crop; 8/7 of the crop if not given. TIFF files are not resized.
