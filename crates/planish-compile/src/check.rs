@@ -113,7 +113,7 @@ pub(crate) fn check(
     let sizes::Sizes { all: all_sizes, n_ends } = sizes::to_check(plan, graph);
     let limits = budget::of_plan(&engine, optimized, &all_sizes, options);
     let engine = engine.limited(limits);
-    thread::scope(|scope| {
+    let (mut findings, large) = thread::scope(|scope| {
         let proof = scope.spawn(|| prove(optimized, &engine, weights, &all_sizes, options.threads));
         let proven = || proof.join().unwrap_or_else(|panic| resume_unwind(panic));
         let seed = steps::seed_of(plan);
@@ -128,7 +128,7 @@ pub(crate) fn check(
         };
         let without_steps = |checks: Vec<Check>, left_out: Option<String>| {
             let certificate = Certificate::new(checks);
-            Ok(Findings { certificate, guilty: None, not_compared: Vec::new(), left_out })
+            Ok((Findings { certificate, guilty: None, not_compared: Vec::new(), left_out }, None))
         };
         if let Some(why) = stops {
             let mut checks = proven();
@@ -153,8 +153,16 @@ pub(crate) fn check(
         // A run that was stopped looks like one that failed.
         options.go_on()?;
         let certificate = Certificate::new(checks);
-        Ok(Findings { certificate, guilty, not_compared: found.not_compared, left_out: None })
-    })
+        let findings = Findings { certificate, guilty, not_compared: found.not_compared, left_out: None };
+        Ok::<_, BuildError>((findings, found.large))
+    })?;
+    // Two sets of packed weights need not be in memory together.
+    drop(engine);
+    if let (None, Some(large)) = (findings.failure(), large) {
+        findings.certificate.checks.push(large.against_nodes(graph, backends, options));
+        options.go_on()?;
+    }
+    Ok(findings)
 }
 
 /// What the runs of a plan are held against.
@@ -172,6 +180,8 @@ struct Found {
     checks: Vec<Check>,
     guilty: Option<Guilty>,
     not_compared: Vec<String>,
+    /// What is left to be compared as a whole.
+    large: Option<whole::Large>,
 }
 
 /// A run at the tuned sizes that went to its end.
@@ -183,6 +193,7 @@ struct Tuned {
 impl Runs<'_> {
     fn check(&self, all_sizes: &[Vec<(String, i64)>], n_ends: usize) -> Result<Found, BuildError> {
         let Runs { graph, optimized, engine, weights, backends, options } = *self;
+        let mut large = None;
         let plan = engine.plan();
         let seed = steps::seed_of(plan);
         let host = &backends[0];
@@ -231,7 +242,7 @@ impl Runs<'_> {
         if let (None, Some(Tuned { integers, outputs })) = (&guilty, tuned) {
             let inputs = inputs::random(plan, &plan.header.tuned_at, seed, integers).unwrap_or_default();
             let made_up = whole::MadeUp { seed, integers };
-            whole::against_reference(graph, engine, &taken, backends, options, made_up, &mut checks);
+            large = whole::against_reference(graph, engine, &taken, options, made_up, &mut checks);
             let tolerance = whole::deciding(graph).is_none().then(|| whole::tolerance(graph, options));
             let threads = options.threads;
             let mut alone =
@@ -248,7 +259,7 @@ impl Runs<'_> {
             None => format!("`{name}` (no made-up inputs led to it)"),
         };
         let not_compared = steps.not_compared().into_iter().map(name).collect();
-        Ok(Found { checks, guilty, not_compared })
+        Ok(Found { checks, guilty, not_compared, large })
     }
 }
 

@@ -7,6 +7,7 @@ mod graph;
 mod id;
 mod interpret;
 mod knowledge;
+mod part;
 mod same;
 mod specialize;
 pub mod text;

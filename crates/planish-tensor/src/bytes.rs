@@ -63,8 +63,21 @@ impl Bytes {
     /// What [`Bytes::aligned`] begins at a multiple of: kernels read memory that does where it lies.
     pub const ALIGNMENT: usize = 64;
 
+    /// From this length on an aligned copy has pages of its own. Between what the allocator hands out and gets back
+    /// while weights of growing sizes are packed, copies that stay would leave holes that nothing fits into: as much
+    /// memory again as the weights of a convolutional network.
+    const OWN_PAGES: usize = 256 << 10;
+
     /// A copy that begins at a multiple of [`Bytes::ALIGNMENT`].
     pub fn aligned(bytes: &[u8]) -> Bytes {
+        if bytes.len() >= Bytes::OWN_PAGES
+            && let Ok(mut memory) = memmap2::MmapMut::map_anon(bytes.len())
+        {
+            memory.copy_from_slice(bytes);
+            if let Ok(memory) = memory.make_read_only() {
+                return Bytes { storage: Arc::new(memory), range: 0..bytes.len() };
+            }
+        }
         let line = |part: &[u8]| {
             let mut line = Line([0; Bytes::ALIGNMENT]);
             line.0[..part.len()].copy_from_slice(part);
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn aligned_copies_begin_at_a_line_and_hold_the_same() {
-        for len in [0, 1, 63, 64, 65, 1000] {
+        for len in [0, 1, 63, 64, 65, 1000, Bytes::OWN_PAGES, Bytes::OWN_PAGES + 1] {
             let from: Vec<u8> = (0..len).map(|idx| idx as u8).collect();
             let copy = Bytes::aligned(&from);
             assert_eq!(*copy, *from);

@@ -5,6 +5,7 @@ mod dim;
 mod dtype;
 mod element;
 mod float_mode;
+pub mod heap;
 pub mod memory;
 mod quoted;
 pub mod rounding;

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[doc(inline)]
+pub use planish_tensor::heap::share_one_heap;
+
 pub use crate::peaks::{Peak, PeakUnit, Peaks};
 
 /// CPU features that kernels will ask for, as `/proc/cpuinfo` spells them.

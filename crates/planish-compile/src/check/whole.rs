@@ -43,18 +43,42 @@ impl MadeUp {
     }
 }
 
-/// The model's outputs against the reference's, at the cheapest of these sizes; of large models against those of its
-/// nodes by kernels.
+/// A model that is too large for the reference, and what its plan made of it: to be compared with its nodes by kernels,
+/// which need weights of their own, once the plan's engine is closed.
+pub(super) struct Large {
+    subject: String,
+    sizes: Vec<(String, i64)>,
+    inputs: Vec<Value>,
+    got: Result<Vec<Value>, String>,
+}
+
+impl Large {
+    /// Compares the outputs with those of the nodes as the model has them.
+    pub(super) fn against_nodes(
+        self,
+        graph: &Graph,
+        backends: &[Arc<dyn Backend>],
+        options: &BuildOptions,
+    ) -> Check {
+        let Large { subject, sizes, inputs, got } = self;
+        match apart::run(graph, &sizes, backends, options, &inputs) {
+            Ok(expected) => compare(&subject, got, &expected, tolerance(graph, options)),
+            Err(why) => skipped(&subject, why),
+        }
+    }
+}
+
+/// The model's outputs against the reference's, at the cheapest of these sizes. Large models are run here and compared
+/// later.
 pub(super) fn against_reference(
     graph: &Graph,
     engine: &Engine,
     all_sizes: &[Vec<(String, i64)>],
-    backends: &[Arc<dyn Backend>],
     options: &BuildOptions,
     made_up: MadeUp,
     checks: &mut Vec<Check>,
-) {
-    let Some(sizes) = all_sizes.iter().min_by_key(|sizes| super::flops_at(graph, sizes)) else { return };
+) -> Option<Large> {
+    let sizes = all_sizes.iter().min_by_key(|sizes| super::flops_at(graph, sizes))?;
     let flops = super::flops_at(graph, sizes);
     let is_large = flops > MAX_REFERENCE_FLOPS;
     let mut subject = match is_large {
@@ -64,48 +88,50 @@ pub(super) fn against_reference(
     if *sizes != engine.plan().header.tuned_at {
         subject.push_str(&super::at(sizes));
     }
-    let subject = subject.as_str();
     if flops > apart::MAX_FLOPS {
         let why =
             format!("{:.1} GFLOP are too many; steps, wires and memory were checked", flops as f64 / 1e9);
-        checks.push(skipped(subject, why));
-        return;
+        checks.push(skipped(&subject, why));
+        return None;
     }
-    let Some(inputs) = made_up.inputs(engine, sizes, 0) else { return };
+    let inputs = made_up.inputs(engine, sizes, 0)?;
     if let Some(name) = deciding(graph) {
         let why = format!("`{name}` decides by comparing, and rounding may decide otherwise");
-        checks.push(skipped(subject, why));
-        return;
+        checks.push(skipped(&subject, why));
+        return None;
     }
-    let tolerance = tolerance(graph, options);
-    let expected = match is_large {
-        true => apart::run(graph, sizes, backends, options, &inputs),
-        false => interpret_within(graph, inputs.clone(), &budget::of_reference(options))
-            .map_err(|error| format!("the reference refuses made-up inputs: {error}")),
+    let got = || {
+        let got = engine.context().and_then(|mut context| context.run_values(&inputs));
+        got.map_err(|error| error.to_string())
     };
-    let expected = match expected {
-        Ok(expected) => expected,
-        Err(why) => {
-            checks.push(skipped(subject, why));
-            return;
-        }
-    };
-    let got = engine.context().and_then(|mut context| context.run_values(&inputs));
-    let outcome = got.map_err(|error| error.to_string()).and_then(|got| {
+    if is_large {
+        let got = got();
+        return Some(Large { subject, sizes: sizes.clone(), inputs, got });
+    }
+    checks.push(match interpret_within(graph, inputs.clone(), &budget::of_reference(options)) {
+        Ok(expected) => compare(&subject, got(), &expected, tolerance(graph, options)),
+        Err(error) => skipped(&subject, format!("the reference refuses made-up inputs: {error}")),
+    });
+    None
+}
+
+/// What a plan made of a model, compared with what another way made of it.
+fn compare(subject: &str, got: Result<Vec<Value>, String>, expected: &[Value], tolerance: f64) -> Check {
+    let outcome = got.and_then(|got| {
         if got.len() != expected.len() {
             return Err(format!("{} outputs instead of {}", got.len(), expected.len()));
         }
         let mut worst = 0.0;
-        for (got, want) in got.iter().zip(&expected) {
+        for (got, want) in got.iter().zip(expected) {
             worst = larger(worst, distance(got, want)? / tolerance);
         }
         Ok(worst)
     });
-    checks.push(match outcome {
+    match outcome {
         Ok(worst) if worst <= 1.0 => passed(subject, worst),
         Ok(worst) => failed(subject, worst, format!("relative L2 error {:.1e}", worst * tolerance)),
         Err(why) => failed(subject, f64::INFINITY, why),
-    });
+    }
 }
 
 /// How far a plan's outputs may be from another way to compute the model.

@@ -23,7 +23,7 @@ use crate::lower::{Draft, DraftStep, Source};
 use crate::options::BuildOptions;
 use crate::price::cache::{TimingCache, TimingKey};
 use crate::price::policy::{DROP_RATIO, MAX_DEVICE_ROTATION_BYTES, MAX_PREDICTED_RATIO, SAVE_EVERY, rounds};
-use crate::price::trial::Trial;
+use crate::price::trial::{Trial, TrialWeights};
 
 /// What is to be measured, once for all places of the list that ask for the same: a time that each of them got for
 /// itself would not be the one that the cache gives them later.
@@ -31,6 +31,21 @@ struct Open {
     places: Vec<usize>,
     posed: Problem,
     key: TimingKey,
+}
+
+/// What is being measured.
+struct Rival {
+    places: Vec<usize>,
+    key: TimingKey,
+    trial: Trial,
+}
+
+impl Rival {
+    /// Takes over what was measured.
+    fn end(self, choices: &mut Choices, cache: &mut TimingCache) {
+        choices.price(&self.places, self.trial.median());
+        cache.insert(self.key, self.trial.entry());
+    }
 }
 
 impl Choices {
@@ -123,21 +138,38 @@ pub(crate) fn measure(
             Some(Source::Weight(tensor)) => Some(tensor),
             _ => None,
         };
-        let mut trials = Vec::new();
+        let mut queue = match open.is_empty() {
+            true => None,
+            false => Some(queue(backend, options.threads)?),
+        };
+        let mut weights = TrialWeights::new(backend, &weight, rotation);
+        let mut trials: Vec<Rival> = Vec::new();
         // Why nothing may be left in the end: for want of memory, if that was so of any.
         let mut why: Option<KernelError> = None;
         let is_short = |why: &KernelError| *why.kind() == KernelErrorKind::OutOfMemory;
+        let mut fastest = u64::MAX;
+        // The first round: who is far behind leaves at once, so that only rivals' weights are in memory together.
         for Open { places, posed, key } in open {
+            options.go_on()?;
             let tactic = &choices.list[places[0]].candidate.tactic;
-            match Trial::new(backend, &posed, tactic, &weight, rotation) {
-                Ok(trial) => trials.push((places, key, trial)),
+            let tried = Trial::new(&posed, tactic, &mut weights).and_then(|mut trial| {
+                if let (false, Some(queue)) = (options.timing_cache_only, &mut queue) {
+                    trial.sample(&mut **queue)?;
+                    fastest = fastest.min(trial.median());
+                }
+                Ok(trial)
+            });
+            match tried {
+                Ok(trial) => trials.push(Rival { places, key, trial }),
                 Err(error) => {
                     choices.refuse(&places, &error)?;
                     why = why.take().filter(is_short).or(Some(error));
                 }
             }
+            let is_behind = |rival: &mut Rival| rival.trial.median() as f64 > fastest as f64 * DROP_RATIO;
+            trials.extract_if(.., is_behind).for_each(|rival| rival.end(choices, cache));
         }
-        if let (true, [(places, ..), ..]) = (options.timing_cache_only, &trials[..]) {
+        if let (true, [Rival { places, .. }, ..]) = (options.timing_cache_only, &trials[..]) {
             let message = format!(
                 "--timing-cache-only: {} of {rivals} times of `{}` are not in the cache, that of {} among them; \
                  build once without it",
@@ -147,15 +179,11 @@ pub(crate) fn measure(
             );
             return Err(BuildError::new(BuildErrorKind::Refused, message));
         }
-        let mut queue = match trials.is_empty() {
-            true => None,
-            false => Some(queue(backend, options.threads)?),
-        };
-        for round in 0..rounds {
+        for _ in 1..rounds {
             options.go_on()?;
-            let Some(queue) = &mut queue else { break };
+            let Some(queue) = queue.as_mut().filter(|_| trials.len() > 1) else { break };
             let mut lost = Ok(());
-            trials.retain_mut(|(places, _, trial)| match trial.sample(&mut **queue) {
+            trials.retain_mut(|Rival { places, trial, .. }| match trial.sample(&mut **queue) {
                 Ok(()) => true,
                 Err(error) => {
                     lost = choices.refuse(places, &error);
@@ -164,24 +192,8 @@ pub(crate) fn measure(
                 }
             });
             lost?;
-            if round == 0 {
-                let fastest = trials.iter().map(|(_, _, trial)| trial.median()).min().unwrap_or(0);
-                for (places, key, trial) in &trials {
-                    if trial.median() as f64 > fastest as f64 * DROP_RATIO {
-                        choices.price(places, trial.median());
-                        cache.insert(key.clone(), trial.entry());
-                    }
-                }
-                trials.retain(|(_, _, trial)| trial.median() as f64 <= fastest as f64 * DROP_RATIO);
-            }
-            if trials.len() < 2 {
-                break;
-            }
         }
-        for (places, key, trial) in trials {
-            choices.price(&places, trial.median());
-            cache.insert(key, trial.entry());
-        }
+        trials.into_iter().for_each(|rival| rival.end(choices, cache));
         if let Some(why) = why
             && choices.list.iter().all(|alternative| alternative.ns == f64::INFINITY)
         {

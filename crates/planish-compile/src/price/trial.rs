@@ -2,11 +2,14 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use planish_kernel::{
     Address, Backend, Call, CapturedGraph, Event, Kernel, KernelError, KernelErrorKind, Layout, Memory,
-    MemoryKind, Operand, Problem, Queue, QueueOptions, WeightUse,
+    MemoryKind, Operand, Problem, Queue, QueueOptions, Tactic, WeightUse,
 };
 use planish_tensor::memory::{self, OutOfMemory};
 use planish_tensor::{DType, Tensor};
@@ -20,14 +23,102 @@ use crate::price::policy::{
 pub(crate) struct Trial {
     kernel: Box<dyn Kernel>,
     memory: Vec<Box<dyn Memory>>,
-    /// Addresses of the inputs, for each copy of the weights.
-    inputs: Vec<Vec<Address>>,
+    /// Addresses of the inputs; those of weights change with every run.
+    inputs: Vec<Address>,
+    /// Which inputs are weights.
+    weights: Vec<(usize, Rc<Rotation>)>,
     outputs: Vec<Address>,
     workspace: Address,
     samples: Vec<u64>,
     n_runs: usize,
     /// Made at the first sample, where the device captures graphs.
     replay: Option<Replay>,
+}
+
+/// Copies of a weight in one form, read in turn by all trials of a step that read this form. The turn is theirs in
+/// common: a trial must not find in the cache what the one before it has just read.
+struct Rotation {
+    copies: Vec<Box<dyn Memory>>,
+    next: Cell<usize>,
+}
+
+impl Rotation {
+    fn next(&self) -> Address {
+        let at = self.next.get();
+        self.next.set((at + 1) % self.copies.len());
+        self.copies[at].address()
+    }
+}
+
+/// The weights of a step for its trials: each form is packed once, and is there as long as a trial reads it.
+pub(crate) struct TrialWeights<'a> {
+    backend: &'a dyn Backend,
+    /// The tensor of an input that is a weight.
+    tensor: &'a dyn Fn(usize) -> Option<&'a Tensor>,
+    /// Bytes that copies on a device come to.
+    device_rotation: usize,
+    /// By the number of the input and the form.
+    known: HashMap<(usize, Option<String>), Weak<Rotation>>,
+}
+
+impl<'a> TrialWeights<'a> {
+    pub(crate) fn new(
+        backend: &'a dyn Backend,
+        tensor: &'a dyn Fn(usize) -> Option<&'a Tensor>,
+        device_rotation: usize,
+    ) -> TrialWeights<'a> {
+        TrialWeights { backend, tensor, device_rotation, known: HashMap::new() }
+    }
+
+    /// The copies of an input in the form that a tactic reads it in, if it is a weight.
+    fn of(
+        &mut self,
+        problem: &Problem,
+        tactic: &Tactic,
+        place: usize,
+        queue: &mut dyn Queue,
+    ) -> Result<Option<Rc<Rotation>>, KernelError> {
+        let operand = &problem.inputs[place];
+        let Some(tensor) = (self.tensor)(place) else { return Ok(None) };
+        if operand.packed.is_none() && !operand.is_dense(Layout::Plain) {
+            return Ok(None);
+        }
+        let key = (place, operand.packed.clone());
+        if let Some(known) = self.known.get(&key).and_then(Weak::upgrade) {
+            return Ok(Some(known));
+        }
+        let packed;
+        let bytes: &[u8] = match operand.packed {
+            Some(_) => {
+                packed = self.backend.pack(WeightUse::new(problem, tactic, place), tensor)?.bytes;
+                &packed
+            }
+            None => tensor.bytes(),
+        };
+        let n_copies = match self.backend.memory_kind() {
+            MemoryKind::Host => (WEIGHT_ROTATION_BYTES / bytes.len().max(1)).clamp(1, MAX_COPIES),
+            MemoryKind::Device => (self.device_rotation / bytes.len().max(1)).clamp(1, CAPTURED_LAUNCHES),
+        };
+        let copies = (0..n_copies).map(|_| uploaded(self.backend, queue, bytes));
+        let copies = copies.collect::<Result<Vec<_>, _>>()?;
+        // The bytes that are copied from must be there until then.
+        queue.synchronize()?;
+        let rotation = Rc::new(Rotation { copies, next: Cell::new(0) });
+        self.known.insert(key, Rc::downgrade(&rotation));
+        Ok(Some(rotation))
+    }
+}
+
+/// Memory that holds these bytes once the queue has got there.
+fn uploaded(
+    backend: &dyn Backend,
+    queue: &mut dyn Queue,
+    bytes: &[u8],
+) -> Result<Box<dyn Memory>, KernelError> {
+    let memory = backend.allocate(bytes.len())?;
+    // SAFETY: the memory was just allocated with this length.
+    unsafe { queue.upload(memory.address(), bytes)? };
+    Ok(memory)
 }
 
 /// Launches that are timed together.
@@ -39,17 +130,17 @@ struct Replay {
 }
 
 impl Trial {
-    pub(crate) fn new<'a>(
-        backend: &dyn Backend,
+    pub(crate) fn new(
         problem: &Problem,
-        tactic: &planish_kernel::Tactic,
-        weight: &dyn Fn(usize) -> Option<&'a Tensor>,
-        device_rotation: usize,
+        tactic: &Tactic,
+        weights: &mut TrialWeights<'_>,
     ) -> Result<Trial, KernelError> {
+        let backend = weights.backend;
         let kernel = backend.prepare(problem, tactic)?;
         let mut trial = Trial {
             memory: Vec::new(),
             inputs: Vec::new(),
+            weights: Vec::new(),
             outputs: Vec::new(),
             workspace: Address::NULL,
             samples: Vec::new(),
@@ -58,34 +149,16 @@ impl Trial {
             kernel,
         };
         let mut queue = backend.queue(QueueOptions::new(1))?;
-        let mut shared = Vec::new();
-        let mut weights: Vec<(usize, Vec<u8>)> = Vec::new();
         for (place, operand) in problem.inputs.iter().enumerate() {
-            let bytes = match (weight(place), &operand.packed) {
-                (Some(tensor), Some(_)) => {
-                    backend.pack(WeightUse::new(problem, tactic, place), tensor)?.bytes
-                }
-                (Some(tensor), None) if operand.is_dense(Layout::Plain) => tensor.bytes().to_vec(),
-                _ => {
-                    let bytes = filled(operand, place as u64 + 1)?;
-                    shared.push(trial.put(backend, &mut *queue, &bytes)?);
-                    continue;
-                }
-            };
-            shared.push(Address::NULL);
-            weights.push((place, bytes));
-        }
-        let n_bytes: usize = weights.iter().map(|(_, bytes)| bytes.len()).sum();
-        let n_copies = match backend.memory_kind() {
-            MemoryKind::Host => (WEIGHT_ROTATION_BYTES / n_bytes.max(1)).clamp(1, MAX_COPIES),
-            MemoryKind::Device => (device_rotation / n_bytes.max(1)).clamp(1, CAPTURED_LAUNCHES),
-        };
-        for _ in 0..n_copies {
-            let mut inputs = shared.clone();
-            for (place, bytes) in &weights {
-                inputs[*place] = trial.put(backend, &mut *queue, bytes)?;
+            if let Some(rotation) = weights.of(problem, tactic, place, &mut *queue)? {
+                trial.inputs.push(Address::NULL);
+                trial.weights.push((place, rotation));
+                continue;
             }
-            trial.inputs.push(inputs);
+            let bytes = filled(operand, place as u64 + 1)?;
+            let memory = uploaded(backend, &mut *queue, &bytes)?;
+            trial.inputs.push(memory.address());
+            trial.memory.push(memory);
         }
         for operand in &problem.outputs {
             let memory = backend.allocate(operand.span_bytes())?;
@@ -120,24 +193,17 @@ impl Trial {
         Ok(())
     }
 
-    fn put(
-        &mut self,
-        backend: &dyn Backend,
-        queue: &mut dyn Queue,
-        bytes: &[u8],
-    ) -> Result<Address, KernelError> {
-        let memory = backend.allocate(bytes.len())?;
-        let address = memory.address();
-        // SAFETY: the memory was just allocated with this length.
-        unsafe { queue.upload(address, bytes)? };
-        self.memory.push(memory);
-        Ok(address)
-    }
-
     fn run(&mut self, queue: &mut dyn Queue) -> Result<(), KernelError> {
-        let inputs = &self.inputs[self.n_runs % self.inputs.len()];
+        for (place, rotation) in &self.weights {
+            self.inputs[*place] = rotation.next();
+        }
         self.n_runs += 1;
-        let call = Call { inputs, outputs: &self.outputs, workspace: self.workspace, fault: Address::NULL };
+        let call = Call {
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+            workspace: self.workspace,
+            fault: Address::NULL,
+        };
         // SAFETY: every operand has memory of its own that spans it, and nobody else touches it.
         unsafe { self.kernel.launch(&call, queue) }
     }
