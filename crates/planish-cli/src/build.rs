@@ -19,7 +19,7 @@ const LEAST_SHOWN_S: f64 = 1e-3;
 pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     // Without it a build takes some 50 MB more, and works as well. Not for a GPU: NVRTC compiles on all threads, and one
     // heap makes them wait for each other (ResNet-18 in FP16 on 16 cores with an H200: 49 s instead of 21).
-    if args.building.device == Device::Cpu {
+    if args.building.device.settled() == Device::Cpu {
         let _ = share_one_heap();
     }
     if let Some(StopAfter::Stage(stage)) = args.building.stop_after {
