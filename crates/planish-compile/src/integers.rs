@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use planish_ir::Graph;
-use planish_kernel::Arithmetic;
+use planish_kernel::{Arithmetic, Backend};
 use planish_op::Op;
 use planish_passes::{IntegerShare, Options, Quantize, Report};
 use planish_tensor::{DType, DefaultFloatMode};
@@ -19,9 +19,14 @@ use crate::sizes::Sizes;
 /// The pass that turns integer weights into floats.
 pub(crate) const FOLD_WEIGHTS: &str = "fold_dequantized_weights";
 
-/// Whether some backend multiplies 8-bit integers.
+/// Whether the backend that the plan is for multiplies 8-bit integers: the device where there is one. That the host could
+/// is no help to it, since layers would go back and forth between them.
 fn multiplies_integers(backends: Backends<'_>) -> bool {
-    backends.all().iter().any(|backend| backend.arithmetics().contains(&Arithmetic::I8))
+    preferred(backends).is_some_and(|backend| backend.arithmetics().contains(&Arithmetic::I8))
+}
+
+fn preferred(backends: Backends<'_>) -> Option<&dyn Backend> {
+    backends.by_preference().next().map(|target| backends.get(target))
 }
 
 /// Whether integer weights stay until the layers that read them are settled: they are asked for, or the model has them and
@@ -126,12 +131,9 @@ pub(crate) fn fold_loose_weights(
 
 /// Says where quantized layers are computed in floats all the same.
 pub(crate) fn without_kernels(backends: Backends<'_>) -> Option<String> {
-    let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
+    let name = preferred(backends).map_or("the backend", |backend| backend.name());
     (!multiplies_integers(backends)).then(|| {
-        format!(
-            "{} has no kernels that multiply integers: values are rounded to 8 bits and multiplied in fp32",
-            names.join(" and ")
-        )
+        format!("{name} has no kernels that multiply integers: values are rounded to 8 bits and multiplied in fp32")
     })
 }
 

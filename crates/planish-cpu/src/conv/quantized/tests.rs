@@ -31,7 +31,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Inputs 1 and up to `n_constant` are weights, scales and biases.
+    /// `constants` are the inputs that are weights, scales and biases.
     fn new(family: QuantizedFamily, region: Region, inputs: Vec<Tensor>, constants: &[usize]) -> Trial {
         let (mut problem, mut want) = Placement::ALL[0].problem(&region, &inputs);
         constants.iter().for_each(|&idx| problem.inputs[idx].constant = true);
