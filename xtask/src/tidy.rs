@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use crate::root;
 
+mod shown;
+
 /// Which crates of the workspace a crate depends on (test dependencies apart). The arrows of docs/architecture.md.
 const ARROWS: &[(&str, &[&str])] = &[
     ("planish-files", &[]),

@@ -8,7 +8,6 @@ use crate::{Candidate, KernelError, Operand, Ref, Region, Tactic, Want};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Arithmetic {
-    F64,
     F32,
     /// f32 storage whose factors are rounded to 10 bits of mantissa before they are multiplied.
     Tf32,
@@ -18,19 +17,12 @@ pub enum Arithmetic {
 }
 
 impl Arithmetic {
-    const ALL: [Arithmetic; 6] = [
-        Arithmetic::F64,
-        Arithmetic::F32,
-        Arithmetic::Tf32,
-        Arithmetic::F16,
-        Arithmetic::Bf16,
-        Arithmetic::I8,
-    ];
+    const ALL: [Arithmetic; 5] =
+        [Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16, Arithmetic::I8];
 
     /// As it stands in plans and timing caches.
     pub fn name(self) -> &'static str {
         match self {
-            Arithmetic::F64 => "f64",
             Arithmetic::F32 => "f32",
             Arithmetic::Tf32 => "tf32",
             Arithmetic::F16 => "f16",

@@ -17,6 +17,7 @@ use crate::network::NetworkBuilder;
 use crate::plan::Plan;
 
 /// A quantized model, and how it came about.
+/// Given by [`Builder::quantize`], which has an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Quantized {
@@ -122,6 +123,7 @@ impl Builder {
     }
 
     /// The ranges of the model's values, which [`Precision::Int8`] quantizes by; refused if they are of another model.
+    /// [`Builder::quantize`] has an example.
     pub fn calibration(self, calibration: &Calibration) -> Result<Builder, Error> {
         calibration.check_model(&self.model)?;
         Ok(self.ranges(calibration))
@@ -221,6 +223,31 @@ impl Builder {
 
     /// Quantizes the model as [`Precision::Int8`] does for the CPU, and keeps it a model: with QuantizeLinear and
     /// DequantizeLinear around its layers, for other runtimes ([`Model::save_onnx`]).
+    ///
+    /// ```
+    /// use planish::{Builder, CalibrationBuilder, DType, Model, NetworkBuilder, Precision, Quantized, Sample, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("perceptron");
+    /// let x = net.input("x", DType::F32, "batch,8")?;
+    /// let hidden = net.linear(x, Tensor::new(&[8, 8], vec![0.25f32; 64])?, None)?;
+    /// let y = net.linear(hidden, Tensor::new(&[4, 8], vec![0.5f32; 32])?, None)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;
+    /// let samples = (1..=16).map(|n| {
+    ///     Ok(Sample::new(vec![("x".to_string(), Tensor::new(&[1, 8], vec![0.1 * n as f32; 8])?)], 1))
+    /// });
+    /// let ranges = CalibrationBuilder::from_model(model.clone()).threads(1).run(samples)?;
+    /// println!("{}", ranges.notes().join("\n"));
+    ///
+    /// let builder = Builder::from_model(model.clone()).calibration(&ranges)?;
+    /// let Quantized { model: quantized, notes, .. } = builder.quantize()?;
+    /// println!("{}", notes.join("\n"));
+    /// assert!(quantized.graph().nodes().len() > model.graph().nodes().len());
+    ///
+    /// let int8 = Builder::from_model(model).precision(Precision::Int8).calibration(&ranges)?.tune_level(0).build()?;
+    /// assert!(!int8.record().program.steps.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn quantize(self) -> Result<Quantized, Error> {
         let quantized = planish_compile::quantized(self.model.graph(), &self.options)?;
         Ok(Quantized {

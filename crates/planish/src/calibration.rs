@@ -239,6 +239,11 @@ fn unknown_input(name: &str) -> Error {
 /// let calibration = Calibration::open(&path)?;
 /// calibration.check_model(&model)?;                                    // an error for another model
 /// assert_eq!(calibration.n_samples(), 20);
+/// # let cache = path.with_extension("cache");
+/// calibration.save_tensorrt(&cache)?;
+/// let shared = Calibration::open(&cache)?.bound_to(&model);            // such a file does not say of which model it is
+/// shared.check_model(&model)?;
+/// # std::fs::remove_file(&cache)?;
 /// for (tensor, range) in calibration.ranges() {
 ///     println!("{tensor} is clipped at {}, by {}", range.threshold, calibration.calibrator());
 /// }

@@ -4,6 +4,7 @@ mod advice;
 mod body;
 mod layers;
 mod movement;
+mod norms;
 mod operand;
 #[cfg(test)]
 mod tests;
@@ -119,6 +120,21 @@ impl NetworkBuilder {
     }
 
     /// An input of any type: a tensor of unknown rank, a sequence, an optional.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder, TensorType, ValueType};
+    ///
+    /// let mut net = NetworkBuilder::new("any rank");
+    /// let x = net.input_of("x", ValueType::Tensor(TensorType { dtype: DType::F32, shape: None }))?;
+    /// assert!(net.shape_of(x)?.is_none());
+    /// assert_eq!(net.name_of(x)?, "x");
+    /// let y = net.relu(x)?;
+    /// net.output("y", y)?;
+    /// let bytes = net.to_onnx()?;                                          // or save_onnx, into a file
+    /// assert!(!bytes.is_empty());
+    /// assert_eq!(net.finish()?.outputs().len(), 1);                        // the graph itself
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn input_of(&mut self, name: &str, ty: ValueType) -> Result<Wire, Error> {
         self.free(name, "input")?;
         let id = self.graph.add_input(name, ty).map_err(advice::of_graph)?;
@@ -145,6 +161,16 @@ impl NetworkBuilder {
     }
 
     /// A layer of any operator: inputs may be left out, and it may have several outputs.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder, op};
+    ///
+    /// let mut net = NetworkBuilder::new("dropout");
+    /// let x = net.input("x", DType::F32, "n")?;
+    /// let both = net.op_list(op::Dropout { seed: None }, &[Some(x), None, None], 2)?;
+    /// assert_eq!(net.type_of(both[1])?.to_string(), "bool[n]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn op_list(
         &mut self,
         op: impl Into<Op>,
@@ -207,22 +233,26 @@ impl NetworkBuilder {
     }
 
     /// The sizes of a tensor, symbols included; nothing where the rank is not known or it is not a tensor.
+    /// [`NetworkBuilder::input_of`] has an example.
     pub fn shape_of(&self, wire: Wire) -> Result<Option<&Shape>, Error> {
         Ok(self.type_of(wire)?.as_tensor().and_then(|ty| ty.shape.as_ref()))
     }
 
     /// What the value is called.
+    /// [`NetworkBuilder::input_of`] has an example.
     pub fn name_of(&self, wire: Wire) -> Result<&str, Error> {
         Ok(&self.graph.value(self.own(wire, "name_of")?).name)
     }
 
     /// The graph that was made, verified; an error where nothing is an output.
+    /// [`NetworkBuilder::input_of`] has an example.
     pub fn finish(mut self) -> Result<Graph, Error> {
         self.complete()?;
         Ok(self.graph)
     }
 
     /// The bytes of an ONNX file of this network.
+    /// [`NetworkBuilder::input_of`] has an example.
     pub fn to_onnx(&self) -> Result<Vec<u8>, Error> {
         let mut graph = self.graph.clone();
         graph.set_outputs(self.outputs.clone());

@@ -65,14 +65,11 @@ pub struct Peak {
 /// ```no_run
 /// use planish::machine::Peaks;
 ///
-/// let peaks = match Peaks::kept() {
-///     Some(peaks) => peaks,
-///     None => {
-///         let peaks = Peaks::measure_cpu(&|_, _, _| {});
-///         peaks.keep()?;
-///         peaks
-///     }
-/// };
+/// let mut peaks = Peaks::kept().unwrap_or_default();                   // of the file `Peaks::path()`
+/// if peaks.list.is_empty() {
+///     peaks.merge(&Peaks::measure_cpu(&|_, _, _| {}));
+///     println!("kept in {}", peaks.keep()?.display());
+/// }
 /// for peak in &peaks.list {
 ///     println!("{}: {:.1} G{}/s", peak.name, peak.per_second / 1e9, peak.unit.name());
 /// }

@@ -27,6 +27,8 @@ use crate::{Error, ErrorKind};
 ///     Opened::Fits(plan) => plan,
 ///     Opened::NeedsRebuild(rebuild) => {
 ///         println!("{}", rebuild.why());
+///         let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+///         let rebuild = rebuild.cancel(stop);                  // which another thread may set
 ///         rebuild.progress(Some(std::sync::Arc::new(|stage, _, _| println!("{stage}")))).build()?
 ///     }
 /// };
@@ -131,7 +133,7 @@ impl Plan {
         open_for(planish_plan::Plan::open(path), || Recipe::open(path), device)
     }
 
-    /// The same from a copy of the file in memory, as [`Plan::open_copied`] makes it.
+    /// The same from a copy of the file in memory, as [`Plan::open_copied`] makes it. [`Rebuild`] has an example.
     pub fn open_copied_for(path: impl AsRef<Path>, device: Device) -> Result<Opened, Error> {
         let path = path.as_ref();
         open_for(planish_plan::Plan::open_copied(path), || Recipe::open_copied(path), device)

@@ -96,6 +96,18 @@ pub fn tensor_inputs(graph: &Graph) -> Vec<(&ValueInfo, &TensorType)> {
 ///
 /// `given` says who gives the shape, for errors: `--shapes x:3`, or the name of a file.
 /// [`bind_all`] does it for all inputs of a graph.
+///
+/// ```
+/// use planish::{DType, TensorType};
+/// use planish::shapes::{self, Sizes};
+///
+/// let ty = TensorType { dtype: DType::F32, shape: Some("[batch,3]".parse()?) };
+/// let mut sizes = Sizes::new();
+/// assert!(shapes::bind("`--shapes x:8x3`", "x", &ty, &[8, 3], &mut sizes)?.is_empty());
+/// assert_eq!(sizes["batch"], 8);
+/// assert!(shapes::bind("`--shapes x:8x4`", "x", &ty, &[8, 4], &mut sizes).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn bind(
     given: &str,
     name: &str,
@@ -237,6 +249,16 @@ impl Asked {
     }
 
     /// The symbols to which one of the lists gives several sizes: see [`crate::Model::untie`].
+    ///
+    /// ```
+    /// use planish::graph::Graph;
+    /// use planish::shapes::Asked;
+    ///
+    /// let graph = r#"graph "g" { input %a: f32[n] input %b: f32[n] %y: f32[n] = Relu(%a) output %y, %b }"#;
+    /// let asked = Asked { shapes: vec!["a:3".to_string(), "b:4".to_string()], ..Asked::default() };
+    /// assert!(asked.untied(&graph.parse::<Graph>()?)?.contains("n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn untied(&self, graph: &Graph) -> Result<BTreeSet<String>, Error> {
         let mut apart = BTreeSet::new();
         for (origin, list) in self.lists()?.into_iter().flatten() {

@@ -117,6 +117,23 @@ fn graph_of(problem: &Problem) -> Result<Option<Graph>, GraphError> {
 /// let roof = Peaks::kept().and_then(|peaks| Roof::new(&peaks, "some GPU", 1));
 /// assert!(roof.is_none());
 /// ```
+///
+/// A plan beside it:
+///
+/// ```no_run
+/// use planish::machine::Peaks;
+/// use planish::tactic::Arithmetic;
+/// use planish::{Device, Engine, Plan, Roof};
+///
+/// let engine = Engine::new(Plan::open("model.plan")?, Device::Cpu)?;
+/// let device = &engine.record().header.targets[0].device;
+/// let Some(roof) = Peaks::kept().and_then(|peaks| Roof::new(&peaks, device, 2)) else { return Ok(()) };
+/// let steps = engine.work_at(&[]);
+/// println!("{:?} FLOP/s, {} bytes/s", roof.flops(Arithmetic::F32), roof.bandwidth());
+/// println!("{} s of arithmetic, {} s of memory", roof.compute_seconds(&steps), roof.memory_seconds(&steps));
+/// println!("at least {} s", steps.iter().map(|step| roof.seconds(*step)).sum::<f64>());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Roof {
     /// Operations a second by what products are taken in; those that were measured.

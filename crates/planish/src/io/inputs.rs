@@ -63,6 +63,17 @@ impl Inputs {
 
 impl Sources<'_> {
     /// Values for the inputs of an engine's plan.
+    ///
+    /// ```
+    /// use planish::io::Sources;
+    /// use planish::{Builder, Device, Engine};
+    ///
+    /// let graph = r#"graph "g" { input %x: f32[3] %y: f32[3] = Relu(%x) output %y }"#;
+    /// let engine = Engine::new(Builder::from_graph(graph.parse()?).tune_level(0).build()?, Device::Auto)?;
+    /// let inputs = Sources::default().gather_for(&engine)?;
+    /// assert_eq!((inputs.tensors[0].0.as_str(), inputs.values().len()), ("x", 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn gather_for(&self, engine: &Engine) -> Result<Inputs, Error> {
         let mut graph = Graph::new("inputs");
         for port in engine.inputs() {

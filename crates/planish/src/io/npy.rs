@@ -270,6 +270,16 @@ pub fn write(out: &mut dyn Write, tensor: &Tensor) -> io::Result<()> {
 
 /// Writes named tensors as `.npz`, not compressed, as numpy's `savez` does.
 /// Into memory or a file that is open; [`save_archive`] is for paths.
+///
+/// ```
+/// use planish::Tensor;
+/// use planish::io::npy;
+///
+/// let mut bytes = std::io::Cursor::new(Vec::new());
+/// npy::write_archive(&mut bytes, &[("x".to_string(), Tensor::vector(vec![1f32, 2.0]))])?;
+/// assert!(bytes.into_inner().starts_with(b"PK"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn write_archive(out: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
     // An archive that is dropped unfinished tries once more, and prints what it meets.
     let mut out = FirstError::new(out);

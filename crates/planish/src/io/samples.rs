@@ -84,6 +84,7 @@ impl Port {
 ///
 /// let model = Model::open("model.onnx")?;
 /// let samples = Samples::open("photos", model.graph(), 500, &Preprocess::default())?;
+/// println!("{}", samples.notes().join("\n"));                         // how pixels become inputs
 /// let calibration = CalibrationBuilder::from_model(model).run(samples)?;
 /// # Ok::<(), planish::Error>(())
 /// ```

@@ -168,7 +168,7 @@ impl NetworkBuilder {
     }
 
     /// An operand that may be left out.
-    fn optional(
+    pub(super) fn optional(
         &mut self,
         operand: Option<Operand>,
         layer: &str,
@@ -178,7 +178,7 @@ impl NetworkBuilder {
         operand.map(|operand| self.operand(operand, layer, role, like)).transpose()
     }
 
-    fn float_type(&self, x: Wire) -> DType {
+    pub(super) fn float_type(&self, x: Wire) -> DType {
         self.type_beside(&Operand::Wire(x)).unwrap_or(DType::F32)
     }
 
@@ -223,6 +223,17 @@ impl NetworkBuilder {
     }
 
     /// A transposed convolution. Weights are `[channels, filters / groups, kernel...]`.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder, Tensor, Window};
+    ///
+    /// let mut net = NetworkBuilder::new("upsample");
+    /// let x = net.input("x", DType::F32, "batch,8,16,16")?;
+    /// let weight = Tensor::new(&[8, 4, 2, 2], vec![0.1f32; 128])?;         // from 8 channels to 4
+    /// let y = net.conv_transpose(x, weight, None, Window::new().stride(2))?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,4,32,32]");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn conv_transpose(
         &mut self,
         x: Wire,
@@ -271,6 +282,18 @@ impl NetworkBuilder {
     }
 
     /// alpha a b + beta c over matrices, each of a and b transposed if the options say so.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder, Tensor, op};
+    ///
+    /// let mut net = NetworkBuilder::new("product");
+    /// let a = net.input("a", DType::F32, "k,m")?;
+    /// let b = net.input("b", DType::F32, "k,n")?;
+    /// let options = op::Gemm { alpha: 0.5, beta: 1.0, trans_a: true, trans_b: false };
+    /// let y = net.gemm(a, b, Some(1.0.into()), options)?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[m,n]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn gemm(
         &mut self,
         a: Wire,
@@ -286,31 +309,63 @@ impl NetworkBuilder {
     }
 
     /// Sums of products by the equation, `bhid,bhjd->bhij` for one.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("scores");
+    /// let q = net.input("q", DType::F32, "batch,heads,n,64")?;
+    /// let k = net.input("k", DType::F32, "batch,heads,m,64")?;
+    /// let scores = net.einsum("bhnd,bhmd->bhnm", &[q, k])?;
+    /// assert_eq!(net.type_of(scores)?.to_string(), "f32[batch,heads,n,m]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn einsum(&mut self, equation: &str, inputs: &[Wire]) -> Result<Wire, Error> {
         self.op(op::Einsum { equation: equation.to_string() }, inputs)
     }
 
     /// max(x, alpha x), with alpha below 1.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("activations");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let y = net.leaky_relu(x, 0.01)?;
+    /// let y = net.elu(y, 1.0)?;
+    /// let y = net.gelu(y)?;
+    /// let y = net.silu(y)?;
+    /// let y = net.clip(y, 0.0, 6.0)?;
+    /// let positive = net.greater(x, 0.0)?;
+    /// let y = net.select(positive, y, 0.0)?;
+    /// let y = net.log_softmax(y, -1)?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,16]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn leaky_relu(&mut self, x: Wire, alpha: f32) -> Result<Wire, Error> {
         self.op(op::LeakyRelu { alpha }, &[x])
     }
 
     /// x where it is positive, alpha (exp(x) - 1) elsewhere.
+    /// [`NetworkBuilder::leaky_relu`] has an example.
     pub fn elu(&mut self, x: Wire, alpha: f32) -> Result<Wire, Error> {
         self.op(op::Elu { alpha }, &[x])
     }
 
     /// x times the normal distribution's function at x.
+    /// [`NetworkBuilder::leaky_relu`] has an example.
     pub fn gelu(&mut self, x: Wire) -> Result<Wire, Error> {
         self.op(op::Gelu { approximate: GeluApproximation::None }, &[x])
     }
 
     /// x sigmoid(x).
+    /// [`NetworkBuilder::leaky_relu`] has an example.
     pub fn silu(&mut self, x: Wire) -> Result<Wire, Error> {
         self.op(op::Swish { alpha: 1.0 }, &[x])
     }
 
     /// x held between two numbers.
+    /// [`NetworkBuilder::leaky_relu`] has an example.
     pub fn clip(&mut self, x: Wire, low: f32, high: f32) -> Result<Wire, Error> {
         let like = self.float_type(x);
         let name = self.layer_name("Clip")?;
@@ -320,6 +375,7 @@ impl NetworkBuilder {
     }
 
     /// `a` where the condition holds, `b` elsewhere.
+    /// [`NetworkBuilder::leaky_relu`] has an example.
     pub fn select(
         &mut self,
         condition: Wire,
@@ -350,6 +406,16 @@ impl NetworkBuilder {
     }
 
     /// The mean of every window, padding left out; the window needs a size (`Window::of`).
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder, Window};
+    ///
+    /// let mut net = NetworkBuilder::new("halve");
+    /// let x = net.input("x", DType::F32, "batch,8,16,16")?;
+    /// let y = net.average_pool(x, Window::of(&[2, 2]).stride(2))?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,8,8,8]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn average_pool(&mut self, x: Wire, window: Window) -> Result<Wire, Error> {
         let n_axes = self.n_spatial(x)?;
         let op = op::AveragePool {
@@ -364,97 +430,13 @@ impl NetworkBuilder {
         self.op(op, &[x])
     }
 
-    /// Batch normalization with trained statistics, all of one number per channel.
-    pub fn batch_norm(
-        &mut self,
-        x: Wire,
-        scale: impl Into<Operand>,
-        shift: impl Into<Operand>,
-        mean: impl Into<Operand>,
-        variance: impl Into<Operand>,
-        epsilon: f32,
-    ) -> Result<Wire, Error> {
-        let like = self.float_type(x);
-        let name = self.layer_name("BatchNormalization")?;
-        let mut inputs = vec![Some(x)];
-        let parameters = [
-            ("scale", scale.into()),
-            ("shift", shift.into()),
-            ("mean", mean.into()),
-            ("variance", variance.into()),
-        ];
-        for (role, operand) in parameters {
-            inputs.push(Some(self.operand(operand, &name, role, like)?));
-        }
-        let op = op::BatchNormalization { training_mode: false, momentum: 0.9, epsilon };
-        self.one_named(&name, op.into(), &inputs)
-    }
-
-    /// Normalizes over all axes from `axis` on.
-    pub fn layer_norm(
-        &mut self,
-        x: Wire,
-        scale: impl Into<Operand>,
-        shift: Option<Operand>,
-        axis: i64,
-        epsilon: f32,
-    ) -> Result<Wire, Error> {
-        let op = op::LayerNormalization { stash_type: 1, epsilon, axis };
-        self.norm(op.into(), x, scale.into(), shift)
-    }
-
-    /// Normalizes groups of channels of `[batch, channels, space...]`.
-    pub fn group_norm(
-        &mut self,
-        x: Wire,
-        n_groups: i64,
-        scale: impl Into<Operand>,
-        shift: impl Into<Operand>,
-        epsilon: f32,
-    ) -> Result<Wire, Error> {
-        let op = op::GroupNormalization { stash_type: 1, num_groups: n_groups, epsilon };
-        self.norm(op.into(), x, scale.into(), Some(shift.into()))
-    }
-
-    /// Normalizes every channel of `[batch, channels, space...]` on its own.
-    pub fn instance_norm(
-        &mut self,
-        x: Wire,
-        scale: impl Into<Operand>,
-        shift: impl Into<Operand>,
-        epsilon: f32,
-    ) -> Result<Wire, Error> {
-        self.norm(op::InstanceNormalization { epsilon }.into(), x, scale.into(), Some(shift.into()))
-    }
-
-    /// Divides by the root of the mean square over all axes from `axis` on.
-    pub fn rms_norm(
-        &mut self,
-        x: Wire,
-        scale: impl Into<Operand>,
-        axis: i64,
-        epsilon: f32,
-    ) -> Result<Wire, Error> {
-        self.norm(op::RMSNormalization { stash_type: 1, epsilon, axis }.into(), x, scale.into(), None)
-    }
-
-    fn norm(&mut self, op: Op, x: Wire, scale: Operand, shift: Option<Operand>) -> Result<Wire, Error> {
-        let like = self.float_type(x);
-        let name = self.layer_name(op.name())?;
-        let scale = self.operand(scale, &name, "scale", like)?;
-        let mut inputs = vec![Some(x), Some(scale)];
-        if let Some(shift) = self.optional(shift, &name, "shift", like)? {
-            inputs.push(Some(shift));
-        }
-        self.one_named(&name, op, &inputs)
-    }
-
     /// exp(x) over its sum along an axis.
     pub fn softmax(&mut self, x: Wire, axis: i64) -> Result<Wire, Error> {
         self.op(op::Softmax { axis }, &[x])
     }
 
     /// The logarithm of `softmax`.
+    /// [`NetworkBuilder::leaky_relu`] has an example.
     pub fn log_softmax(&mut self, x: Wire, axis: i64) -> Result<Wire, Error> {
         self.op(op::LogSoftmax { axis }, &[x])
     }

@@ -16,6 +16,26 @@ impl NetworkBuilder {
     }
 
     /// The same elements under other sizes: 0 keeps the size at its place, one -1 is what is left.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("shapes");
+    /// let x = net.input("x", DType::F32, "batch,8,4,4")?;
+    /// let y = net.reshape(x, &[0, 2, -1])?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,2,64]");
+    /// let y = net.unsqueeze(y, &[0])?;
+    /// let y = net.squeeze(y, &[0])?;
+    /// let y = net.transpose(y, &[0, 2, 1])?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,64,2]");
+    /// let parts = net.split(y, &[16, 48], 1)?;
+    /// let y = net.concat(&[parts[1], parts[0]], 1)?;
+    /// let every_second = net.slice_by(y, 1, 0, 64, 2)?;
+    /// let one = net.slice(every_second, 2, 0, 1)?;
+    /// let y = net.expand(one, &[1, 1, 5])?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f32[batch,32,5]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn reshape(&mut self, x: Wire, shape: &[i64]) -> Result<Wire, Error> {
         self.with_ints(op::Reshape { allowzero: false }.into(), x, "shape", shape)
     }
@@ -26,31 +46,37 @@ impl NetworkBuilder {
     }
 
     /// Takes axes of size 1 away.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn squeeze(&mut self, x: Wire, axes: &[i64]) -> Result<Wire, Error> {
         self.with_ints(op::Squeeze {}.into(), x, "axes", axes)
     }
 
     /// Puts axes of size 1 in.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn unsqueeze(&mut self, x: Wire, axes: &[i64]) -> Result<Wire, Error> {
         self.with_ints(op::Unsqueeze {}.into(), x, "axes", axes)
     }
 
     /// Axes in another order: axis `i` of the output is `order[i]` of the input.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn transpose(&mut self, x: Wire, order: &[i64]) -> Result<Wire, Error> {
         self.op(op::Transpose { perm: Some(order.to_vec()) }, &[x])
     }
 
     /// Repeats axes of size 1 up to this shape.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn expand(&mut self, x: Wire, shape: &[i64]) -> Result<Wire, Error> {
         self.with_ints(op::Expand {}.into(), x, "shape", shape)
     }
 
     /// Values one after the other along an axis.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn concat(&mut self, parts: &[Wire], axis: i64) -> Result<Wire, Error> {
         self.op(op::Concat { axis }, parts)
     }
 
     /// Parts of these sizes along an axis.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn split(&mut self, x: Wire, sizes: &[i64], axis: i64) -> Result<Vec<Wire>, Error> {
         let op = op::Split { num_outputs: None, axis };
         let name = self.layer_name("Split")?;
@@ -74,6 +100,7 @@ impl NetworkBuilder {
     }
 
     /// Every `step`th element of `start..end` of an axis; a negative step goes backwards.
+    /// [`NetworkBuilder::reshape`] has an example.
     pub fn slice_by(&mut self, x: Wire, axis: i64, start: i64, end: i64, step: i64) -> Result<Wire, Error> {
         let name = self.layer_name("Slice")?;
         let mut inputs = vec![Some(x)];
@@ -108,11 +135,34 @@ impl NetworkBuilder {
     }
 
     /// Elements in another type.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("narrow");
+    /// let x = net.input("x", DType::I64, "n")?;
+    /// let y = net.cast(x, DType::F16)?;
+    /// assert_eq!(net.type_of(y)?.to_string(), "f16[n]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn cast(&mut self, x: Wire, to: DType) -> Result<Wire, Error> {
         self.op(op::Cast { round_mode: planish_op::CastRounding::Up, saturate: true, to }, &[x])
     }
 
     /// Resizes by a factor for each axis, as PyTorch's `interpolate` without aligned corners.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder, op::ResizeMode};
+    ///
+    /// let mut net = NetworkBuilder::new("larger");
+    /// let x = net.input("x", DType::F32, "batch,3,8,8")?;
+    /// let twice = net.resize(x, &[1.0, 1.0, 2.0, 2.0], ResizeMode::Nearest)?;
+    /// assert_eq!(net.type_of(twice)?.to_string(), "f32[batch,3,16,16]");
+    /// let one = net.slice(twice, 0, 0, 1)?;
+    /// let fixed = net.resize_to(one, &[1, 3, 20, 20], ResizeMode::Linear)?;
+    /// assert_eq!(net.type_of(fixed)?.to_string(), "f32[1,3,20,20]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn resize(&mut self, x: Wire, factors: &[f32], mode: ResizeMode) -> Result<Wire, Error> {
         let name = self.layer_name("Resize")?;
         let factors = self.operand(Tensor::vector(factors.to_vec()).into(), &name, "factors", DType::F32)?;
@@ -120,6 +170,7 @@ impl NetworkBuilder {
     }
 
     /// Resizes to a size for each axis.
+    /// [`NetworkBuilder::resize`] has an example.
     pub fn resize_to(&mut self, x: Wire, sizes: &[i64], mode: ResizeMode) -> Result<Wire, Error> {
         let name = self.layer_name("Resize")?;
         let sizes = self.operand(Tensor::vector(sizes.to_vec()).into(), &name, "sizes", DType::I64)?;
@@ -127,29 +178,51 @@ impl NetworkBuilder {
     }
 
     /// The mean over axes, which stay with size 1 if `keep`.
+    ///
+    /// ```
+    /// use planish::{DType, NetworkBuilder};
+    ///
+    /// let mut net = NetworkBuilder::new("reductions");
+    /// let x = net.input("x", DType::F32, "batch,8,4,4")?;
+    /// let mean = net.reduce_mean(x, &[2, 3], false)?;
+    /// assert_eq!(net.type_of(mean)?.to_string(), "f32[batch,8]");
+    /// let sum = net.reduce_sum(x, &[1], true)?;
+    /// let most = net.reduce_max(sum, &[1], true)?;
+    /// assert_eq!(net.type_of(most)?.to_string(), "f32[batch,1,4,4]");
+    /// let class = net.arg_max(mean, 1, false)?;
+    /// assert_eq!(net.type_of(class)?.to_string(), "i64[batch]");
+    /// let (scores, places) = net.top_k(mean, 3, 1)?;
+    /// assert_eq!(net.type_of(scores)?.to_string(), "f32[batch,3]");
+    /// assert_eq!(net.type_of(places)?.to_string(), "i64[batch,3]");
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn reduce_mean(&mut self, x: Wire, axes: &[i64], keep: bool) -> Result<Wire, Error> {
         let op = op::ReduceMean { noop_with_empty_axes: false, keepdims: keep };
         self.with_ints(op.into(), x, "axes", axes)
     }
 
     /// The sum over axes, which stay with size 1 if `keep`.
+    /// [`NetworkBuilder::reduce_mean`] has an example.
     pub fn reduce_sum(&mut self, x: Wire, axes: &[i64], keep: bool) -> Result<Wire, Error> {
         let op = op::ReduceSum { noop_with_empty_axes: false, keepdims: keep };
         self.with_ints(op.into(), x, "axes", axes)
     }
 
     /// The largest over axes, which stay with size 1 if `keep`.
+    /// [`NetworkBuilder::reduce_mean`] has an example.
     pub fn reduce_max(&mut self, x: Wire, axes: &[i64], keep: bool) -> Result<Wire, Error> {
         let op = op::ReduceMax { noop_with_empty_axes: false, keepdims: keep };
         self.with_ints(op.into(), x, "axes", axes)
     }
 
     /// Where along an axis the largest is, which stays with size 1 if `keep`.
+    /// [`NetworkBuilder::reduce_mean`] has an example.
     pub fn arg_max(&mut self, x: Wire, axis: i64, keep: bool) -> Result<Wire, Error> {
         self.op(op::ArgMax { select_last_index: false, keepdims: keep, axis }, &[x])
     }
 
     /// The `k` largest along an axis, largest first, and where they are.
+    /// [`NetworkBuilder::reduce_mean`] has an example.
     pub fn top_k(&mut self, x: Wire, k: i64, axis: i64) -> Result<(Wire, Wire), Error> {
         let name = self.layer_name("TopK")?;
         let k = self.operand(Tensor::vector(vec![k]).into(), &name, "k", DType::I64)?;
