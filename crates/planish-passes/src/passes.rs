@@ -27,6 +27,7 @@ pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
 pub(crate) mod slice_tokens;
 pub(crate) mod spell_global_pools;
+pub(crate) mod spell_integer_products;
 pub(crate) mod spell_qlinear;
 pub(crate) mod unmerge_rows;
 

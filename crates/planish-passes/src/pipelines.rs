@@ -52,6 +52,7 @@ use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
 use crate::passes::slice_tokens::SLICE_TOKENS;
 use crate::passes::spell_global_pools::SpellGlobalPools;
+use crate::passes::spell_integer_products::SPELL_INTEGER_PRODUCTS;
 use crate::passes::spell_qlinear::SPELL_QLINEAR;
 use crate::passes::unmerge_rows::UNMERGE_ROWS;
 
@@ -71,6 +72,8 @@ pub fn standard() -> Pipeline {
     passes.extend([
         // Products of integers as all others, before anything looks for layers. After constants: scales are such.
         Pass::rule(SPELL_QLINEAR),
+        // For the same reason. Its patterns are whole before equal scales are shared.
+        Pass::rule(SPELL_INTEGER_PRODUCTS),
         // One spelling, now that constants can be told from values.
         Pass::rule(Canonicalize),
         // Reshapes with constant targets can be told from those that change something.
