@@ -1,4 +1,4 @@
-//! Speed of pointwise programs, softmax, normalizations and reductions, in elements per nanosecond of this
+//! Speed of pointwise programs, softmax, normalizations, rotary embeddings and reductions, in elements per nanosecond of this
 //! thread's CPU time, with data in the first cache, the second, and memory:
 //! `cargo bench -p planish-cpu --bench elements -- [FILTER] [ISA]`.
 //!
@@ -198,6 +198,20 @@ fn cases() -> Vec<Case> {
         let op: Op = op::LayerNormalization { stash_type: 1, epsilon: 1e-5, axis: -1 }.into();
         let region = region(3, vec![], vec![(op, (0..3).map(input).collect())]);
         list.push(Case { name, region, inputs, layout: plain });
+    }
+    for (name, interleaved) in
+        [("RotaryEmbedding of halves of 64", false), ("RotaryEmbedding of neighbours of 64", true)]
+    {
+        let op = op::RotaryEmbedding { num_heads: None, rotary_embedding_dim: 0, interleaved };
+        list.push(Case {
+            name,
+            region: region(3, vec![], vec![(op.into(), (0..3).map(input).collect())]),
+            inputs: |n| {
+                let seq = n.div_ceil(8 * 64);
+                vec![vec![1, 8, seq, 64], vec![1, seq, 32], vec![1, seq, 32]]
+            },
+            layout: plain,
+        });
     }
     list.push(group(plain, "GroupNormalization+Swish plain"));
     list.push(group(Layout::ChannelsLast, "GroupNormalization+Swish channels last"));

@@ -27,6 +27,7 @@ use crate::recurrent::family::RecurrentFamily;
 use crate::reduce::family::ReduceFamily;
 use crate::regions;
 use crate::resize::ResizeFamily;
+use crate::rotary::RotaryFamily;
 use crate::shared::Shared;
 use crate::softmax::family::SoftmaxFamily;
 use crate::topk::TopKFamily;
@@ -52,6 +53,7 @@ const FAMILIES: &[&dyn Family] = &[
     &MoveFamily,
     &PickFamily,
     &TopKFamily,
+    &RotaryFamily,
     &ReferenceFamily,
 ];
 

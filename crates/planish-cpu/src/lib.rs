@@ -25,6 +25,7 @@ pub mod pool;
 mod recurrent;
 pub mod reduce;
 pub mod resize;
+pub mod rotary;
 pub mod softmax;
 pub mod spatial;
 pub mod topk;

@@ -48,7 +48,7 @@ struct Part {
 }
 
 /// Where a copy's source begins in a run with these inputs.
-fn start(source: &Source, inputs: &[*const u8]) -> *const u8 {
+pub(crate) fn start(source: &Source, inputs: &[*const u8]) -> *const u8 {
     match source {
         Source::Input(input) => inputs[*input],
         Source::Constant(bytes) => bytes.as_ptr(),

@@ -128,6 +128,10 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
         let power = |n| self.from_bits(self.shift_left::<23>(self.add_int(n, self.splat_int(127))));
         self.mul(self.mul(a, power(half)), power(self.sub_int(n, half)))
     }
+    /// The pairs of neighbours in `a` and after them `b`, taken apart: all that come first, all that come second.
+    fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// The way back from [`Simd::unzip`].
+    fn zip(self, first: Self::F, second: Self::F) -> (Self::F, Self::F);
     /// Whether any lane of the mask is set.
     fn any(self, mask: Self::M) -> bool;
 
@@ -270,6 +274,39 @@ mod tests {
             let v = unsafe { s.load(self.0.as_ptr()) };
             assert!(s.any(s.eq(v, s.splat(self.0[S::LANES - 1]))) && !s.any(s.lt(v, s.zero())));
             (s.sum(v), s.max_lane(v), S::LANES)
+        }
+    }
+
+    struct Zipped<'a>(&'a [f32]);
+
+    impl SimdKernel for Zipped<'_> {
+        type Output = [Vec<f32>; 4];
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [Vec<f32>; 4] {
+            // SAFETY: the slice has 32 elements, no vector has more than half as many.
+            let (a, b) = unsafe { (s.load(self.0.as_ptr()), s.load(self.0.as_ptr().add(S::LANES))) };
+            let (first, second) = s.unzip(a, b);
+            let (again_a, again_b) = s.zip(first, second);
+            [first, second, again_a, again_b].map(|vector| {
+                let mut all = vec![0.0; S::LANES];
+                // SAFETY: there is room for all lanes.
+                unsafe { s.store(all.as_mut_ptr(), vector) };
+                all
+            })
+        }
+    }
+
+    #[test]
+    fn pairs_are_taken_apart_and_put_together() {
+        let values: Vec<f32> = (0..32).map(|i| i as f32).collect();
+        for isa in Isa::available() {
+            let [first, second, a, b] = isa.run(Zipped(&values));
+            let every_other = |start: usize| -> Vec<f32> {
+                values[..2 * isa.lanes()].iter().skip(start).step_by(2).copied().collect()
+            };
+            assert_eq!((first, second), (every_other(0), every_other(1)), "{isa}");
+            assert_eq!([a, b].concat(), values[..2 * isa.lanes()], "{isa}");
         }
     }
 

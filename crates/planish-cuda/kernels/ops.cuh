@@ -16,17 +16,27 @@ PL_INLINE int po_take(u32& rest, const Divisor& by) {
   return at;
 }
 
-// A place along an axis that an index names, negative ones from the end. An index that is outside is told in `fault`,
-// where somebody looks (its size in the low half of the word, the index in the high one, as near as 32 bits come), and
-// brought inside. The word lies in the host's memory and is written whole; which of several stays does not matter.
-PL_INLINE i64 po_inside(i64 index, int size, u64* fault) {
-  const i64 place = index < 0 ? index + size : index;
-  if (place >= 0 && place < size) return place;
+// Tells in `fault`, where somebody looks, of an index outside an axis: its size in the low half of the word, the index
+// in the high one, as near as 32 bits come. The word lies in the host's memory and is written whole; which of several
+// stays does not matter.
+PL_INLINE void po_tell(i64 index, int size, u64* fault) {
   if (fault) {
     const i64 most = 2147483647ll, least = -2147483647ll - 1;
     const i64 near = index > most ? most : index < least ? least : index;
     *(volatile u64*)fault = (u64)(u32)(i32)near << 32 | (u32)size;
   }
+}
+// The place that an index names, brought inside the axis where it is not, and told.
+PL_INLINE i64 po_row(i64 index, int size, u64* fault) {
+  if (index >= 0 && index < size) return index;
+  po_tell(index, size, fault);
+  return index < 0 ? 0 : size - 1;
+}
+// The same where negative indices count from the end.
+PL_INLINE i64 po_inside(i64 index, int size, u64* fault) {
+  const i64 place = index < 0 ? index + size : index;
+  if (place >= 0 && place < size) return place;
+  po_tell(index, size, fault);
   return place < 0 ? 0 : size - 1;
 }
 

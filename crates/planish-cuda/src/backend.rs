@@ -51,6 +51,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::topk::TopKFamily,
     &crate::families::scan::ScanFamily,
     &crate::families::scatter::ScatterFamily,
+    &crate::families::rotary::RotaryFamily,
 ];
 
 /// Where its tactics come from.

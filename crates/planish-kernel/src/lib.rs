@@ -8,7 +8,7 @@
 //! - [`Budget`]: how many candidates a family of kernels may offer;
 //! - [`axes`]: neighbouring axes that are one;
 //! - [`movement`]: operators that only move data, as strided copies;
-//! - [`norm`], [`resize`] and [`attention`]: what regions of these operators ask for, and how operands lie;
+//! - [`norm`], [`resize`], [`attention`] and [`rotary`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
 //! - [`Backend`]: one that can compute, by its sides: [`Compiler`] proposes regions and candidates and packs weights,
@@ -38,6 +38,7 @@ mod queue;
 mod region;
 mod regions;
 pub mod resize;
+pub mod rotary;
 mod strided;
 mod tactic;
 mod types;

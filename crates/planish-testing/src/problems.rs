@@ -12,6 +12,7 @@ pub mod pointwise;
 pub mod pool;
 pub mod reduce;
 pub mod resize;
+pub mod rotary;
 pub mod scan;
 pub mod scatter;
 pub mod softmax;
@@ -37,6 +38,7 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "pool" => pool::samples(),
         "reduce" => reduce::samples(),
         "resize" => resize::samples(),
+        "rotary" => rotary::samples(),
         "scan" => scan::samples(),
         "scatter" => scatter::samples(),
         "softmax" => softmax::samples(),

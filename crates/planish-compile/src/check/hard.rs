@@ -156,6 +156,8 @@ fn kind(problem: &Problem) -> Option<Kind> {
         | Op::ReduceMean(_)
         | Op::ReduceSum(_)
         | Op::GlobalAveragePool(_) => Some(Kind::Rows),
+        // Each pair by itself; positions that are drawn here are refused, and then nothing is compared.
+        Op::RotaryEmbedding(_) => Some(Kind::Elementwise),
         Op::Attention(_) if problem.inputs.get(3).is_some_and(|mask| is_low(mask) && mask.rank() >= 2) => {
             Some(Kind::Masked)
         }

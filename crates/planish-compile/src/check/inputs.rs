@@ -112,6 +112,8 @@ enum Use {
     Any,
     /// An index of an axis of this size; from its end on where it is below zero.
     Index(i64),
+    /// An index that does not count from the end.
+    Position(i64),
     /// How often a loop goes round.
     Trips,
     /// Something else.
@@ -122,8 +124,11 @@ impl Use {
     fn and(self, other: Use) -> Use {
         match (self, other) {
             (Use::Unknown, _) | (_, Use::Unknown) => Use::Unknown,
-            (Use::Index(a), Use::Index(b)) => Use::Index(a.min(b)),
             (Use::Any, known) | (known, Use::Any) => known,
+            (Use::Index(a), Use::Index(b)) => Use::Index(a.min(b)),
+            (Use::Position(a), Use::Index(b) | Use::Position(b)) | (Use::Index(a), Use::Position(b)) => {
+                Use::Position(a.min(b))
+            }
             (Use::Trips, Use::Trips) => Use::Trips,
             (Use::Trips, _) | (_, Use::Trips) => Use::Unknown,
         }
@@ -143,8 +148,9 @@ fn range(program: &Program, input: u32, dtype: DType, lookup: &dyn Fn(&str) -> O
         Use::Any if dtype.bytes_for(1) == Some(1) => within(i64::from(i8::MIN), i64::from(u8::MAX)),
         Use::Any => within(-WIDE, WIDE),
         Use::Index(size) if size > 0 => within(-size, size - 1),
+        Use::Position(size) if size > 0 => within(0, size - 1),
         Use::Trips => (2, 3),
-        Use::Index(_) | Use::Unknown => (0, 1),
+        Use::Index(_) | Use::Position(_) | Use::Unknown => (0, 1),
     }
 }
 
@@ -225,6 +231,10 @@ fn reading(op: &Op, operand: usize, dims: &dyn Fn(usize) -> Option<Vec<i64>>) ->
         (Op::Gather(gather), 1) => along(gather.axis),
         (Op::GatherElements(gather), 1) => along(gather.axis),
         (Op::ScatterElements(scatter), 1) => along(scatter.axis),
+        (Op::RotaryEmbedding(_), 3) => {
+            let n_rows = dims(1).and_then(|dims| dims.first().copied());
+            Reading::Ends(n_rows.map_or(Use::Unknown, Use::Position))
+        }
         (Op::Cast(cast), 0) if cast.to.is_float() || cast.to == DType::Bool => Reading::Ends(Use::Any),
         (Op::Cast(_), 0)
         | (Op::Identity(_) | Op::Transpose(_) | Op::Concat(_) | Op::Split(_), _)

@@ -322,6 +322,17 @@ pub(crate) fn gather() -> String {
     ))
 }
 
+/// Pairs of 19 with a tail, and elements behind them, by position.
+pub(crate) fn rotary() -> String {
+    graph(&format!(
+        "input %x: f32[2,3,11,44]\ninput %i: i64[2,11]\n{}\n{}
+         %y: f32[2,3,11,44] = RotaryEmbedding(%x, %cos, %sin, %i) {{ rotary_embedding_dim = 38 }}
+         output %y",
+        weight("cos", &[13, 19], 3, 1),
+        weight("sin", &[13, 19], 3, 2)
+    ))
+}
+
 /// Integers that become floats.
 pub(crate) fn cast() -> String {
     graph(

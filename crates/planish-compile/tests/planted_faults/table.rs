@@ -61,6 +61,7 @@ pub(crate) const FAMILIES: &[(Model, &str)] = &[
     (models::large_gemm, "gemm"),
     (models::bottleneck, "bottleneck"),
     (models::gather, "pick"),
+    (models::rotary, "rotary"),
     (models::cast, "pointwise"),
     (models::masked, "attention"),
     (models::loop_body, "gemm"),
@@ -407,6 +408,34 @@ pub(crate) const FAULTS: &[Fault] = &[
         l.take(&other, |_| true);
     }),
     fault("threads", "two threads write one row", models::reduce, "reduce", |l| race(l, 0)),
+    // Rotary embeddings.
+    fault("function", "turned the other way", models::rotary, "rotary", |l| {
+        let other = l.instead(2, |_, x| -x);
+        l.take(&other, |_| true);
+    }),
+    fault("tail of a tile", "the last pairs read the first cosines", models::rotary, "rotary", |l| {
+        let cos = l.inputs[1].clone().unwrap().to_f64s();
+        let other = l.instead(1, |p, x| if p[1] < 16 { x } else { cos[p[0] * 19 + p[1] - 16] as f32 });
+        l.take(&other, |_| true);
+    }),
+    fault("operands", "the sines of the next position", models::rotary, "rotary", |l| {
+        let sin = l.inputs[2].clone().unwrap().to_f64s();
+        let other = l.instead(2, |p, _| sin[(p[0] + 1) % 13 * 19 + p[1]] as f32);
+        l.take(&other, |_| true);
+    }),
+    fault("elements exchanged", "neighbours taken for pairs", models::rotary, "rotary", |l| {
+        let other = l.by(|region| {
+            if let Op::RotaryEmbedding(rotary) = &mut region.nodes[0].op {
+                rotary.interleaved = true;
+            }
+        });
+        l.take(&other, |_| true);
+    }),
+    fault("not written", "elements behind the pairs not written", models::rotary, "rotary", |l| {
+        let before = l.before.clone();
+        l.take(&before, |p| p[3] >= 38);
+    }),
+    fault("threads", "two threads write one head", models::rotary, "rotary", |l| race(l, 1)),
     // Rows of a batch.
     fault(
         "rows of a batch",

@@ -272,6 +272,26 @@ impl Simd for Avx2 {
         unsafe { _mm256_castsi256_ps(a) }
     }
     #[inline(always)]
+    fn unzip(self, a: __m256, b: __m256) -> (__m256, __m256) {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe {
+            // Shuffles stay within halves of a vector, so the middle quarters are exchanged after them.
+            let halves =
+                |vector| _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(vector)));
+            let (first, second) =
+                (_mm256_shuffle_ps::<0b10_00_10_00>(a, b), _mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+            (halves(first), halves(second))
+        }
+    }
+    #[inline(always)]
+    fn zip(self, first: __m256, second: __m256) -> (__m256, __m256) {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_ps(first, second), _mm256_unpackhi_ps(first, second));
+            (_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+        }
+    }
+    #[inline(always)]
     fn any(self, mask: __m256) -> bool {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe { _mm256_movemask_ps(mask) != 0 }

@@ -244,6 +244,24 @@ impl Simd for Avx512 {
         unsafe { _mm512_scalef_ps(a, n) }
     }
     #[inline(always)]
+    fn unzip(self, a: __m512, b: __m512) -> (__m512, __m512) {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe {
+            let first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let second = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            (_mm512_permutex2var_ps(a, first, b), _mm512_permutex2var_ps(a, second, b))
+        }
+    }
+    #[inline(always)]
+    fn zip(self, first: __m512, second: __m512) -> (__m512, __m512) {
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(first, low, second), _mm512_permutex2var_ps(first, high, second))
+        }
+    }
+    #[inline(always)]
     fn any(self, mask: __mmask16) -> bool {
         mask != 0
     }

@@ -209,6 +209,16 @@ impl Simd for Portable {
         a.map(|x| f32::from_bits(x as u32))
     }
     #[inline(always)]
+    fn unzip(self, a: F8, b: F8) -> (F8, F8) {
+        let lane = |i: usize| if i < 8 { a[i] } else { b[i - 8] };
+        (std::array::from_fn(|i| lane(2 * i)), std::array::from_fn(|i| lane(2 * i + 1)))
+    }
+    #[inline(always)]
+    fn zip(self, first: F8, second: F8) -> (F8, F8) {
+        let lane = |i: usize| [first, second][i % 2][i / 2];
+        (std::array::from_fn(lane), std::array::from_fn(|i| lane(i + 8)))
+    }
+    #[inline(always)]
     fn any(self, mask: [bool; 8]) -> bool {
         mask.contains(&true)
     }

@@ -14,6 +14,7 @@ pub(crate) mod pool;
 pub(crate) mod product;
 pub(crate) mod reduce;
 pub(crate) mod resize;
+pub(crate) mod rotary;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod softmax;

@@ -279,7 +279,11 @@ fn attention(net: &mut Net) -> Result<(), Error> {
     let y = net.op("Attention", &[], &[q, k, v, mask])?;
     let z = net.op("Attention", &[("is_causal", Attribute::Bool(true))], &[q, k, v])?;
     let sum = net.op("Add", &[], &[y, z])?;
-    net.output("y", sum)
+    net.output("y", sum)?;
+    let (cos, sin) = (net.weight(&[4, 4])?, net.weight(&[4, 4])?);
+    let positions = net.input("positions", DType::I64, "n,5")?;
+    let turned = net.op("RotaryEmbedding", &[], &[q, cos, sin, positions])?;
+    net.output("turned", turned)
 }
 
 fn recurrent(net: &mut Net) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 use crate::problems::pointwise::plain;
 use crate::problems::{
     attention, conv, convtranspose, depthwise, gather, matmul, movement, norm, pointwise, pool, reduce,
-    resize, scan, scatter, softmax, topk,
+    resize, rotary, scan, scatter, softmax, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
 
@@ -120,6 +120,12 @@ fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
     let operand = &problem.inputs[idx];
     let node = &problem.region.nodes[0];
     let reads_index = node.inputs.get(1) == Some(&Some(Ref::Input(idx as u32)));
+    if matches!(node.op, Op::RotaryEmbedding(_)) && idx == 3 {
+        // Positions do not count from the end.
+        let n_rows = problem.inputs[1].dims[0];
+        let values: Vec<f64> = (0..operand.len()).map(|_| random.below(n_rows) as f64).collect();
+        return Tensor::from_f64s(operand.dtype, &operand.dims, &values).expect("as many as places");
+    }
     let data = &problem.inputs[0].dims;
     let axis = |axis: i64| data[normalize_axis(axis, data.len()).expect("an axis of the data")];
     let sizes: Vec<usize> = match &node.op {
@@ -281,6 +287,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         ("pool", pool::samples()),
         ("reduce", reduce::samples()),
         ("resize", resize::samples()),
+        ("rotary", [rotary::samples(), rotary::of_all_sizes(&SIZES, &REALS)].concat()),
         ("scan", scan::samples()),
         ("scatter", scatter::samples()),
         ("softmax", [softmax::samples(), softmax_rows].concat()),
