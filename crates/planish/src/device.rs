@@ -1,4 +1,4 @@
-//! `Device`: where plans are built for and run.
+//! `Device`: where plans are built for and run. The one place where the library goes from names to backends.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +6,12 @@ use std::sync::Arc;
 
 use planish_cpu::isa::Isa;
 use planish_kernel::{Backend, Target};
+#[cfg(feature = "build")]
+use planish_kernel::{Compiler, KernelError};
+#[cfg(feature = "build")]
+use planish_plan::Weight;
+#[cfg(feature = "build")]
+use planish_tensor::Tensor;
 
 use crate::{Error, ErrorKind};
 
@@ -92,7 +98,15 @@ impl Device {
     pub fn describe(self) -> Result<String, Error> {
         match self.settled() {
             Device::Cuda(index) => Ok(gpu(index)?.target().device),
-            _ => Ok(planish_cpu::Cpu::new().target().device),
+            Device::Auto | Device::Cpu => Ok(planish_cpu::Cpu::new().target().device),
+        }
+    }
+
+    /// The backend that a plan for this device has beside the CPU's; `None` where it needs none.
+    pub(crate) fn accelerator(self) -> Option<&'static str> {
+        match self {
+            Device::Cuda(_) => Some("cuda"),
+            Device::Auto | Device::Cpu => None,
         }
     }
 
@@ -101,11 +115,12 @@ impl Device {
     #[cfg(any(feature = "build", test))]
     pub(crate) fn backends(self) -> Result<Vec<Arc<dyn Backend>>, Error> {
         let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(planish_cpu::Cpu::new())];
-        if let Device::Cuda(index) = self.settled() {
-            let gpu = gpu(index)?;
-            let own = gpu.with_code(&[]).map_err(Error::from)?;
-            backends.push(own.unwrap_or(gpu));
-        }
+        let accelerator = match self.settled() {
+            Device::Cuda(index) => gpu(index)?,
+            Device::Auto | Device::Cpu => return Ok(backends),
+        };
+        let own = accelerator.with_code(&[]).map_err(Error::from)?;
+        backends.push(own.unwrap_or(accelerator));
         Ok(backends)
     }
 
@@ -133,6 +148,26 @@ impl Device {
     }
 }
 
+/// Whether any of a plan's targets is beside the CPU.
+pub(crate) fn is_accelerated(targets: &[Target]) -> bool {
+    targets.iter().any(|target| target.backend != "cpu")
+}
+
+/// Unpacks a weight as the target's backend packs; that takes no such device.
+#[cfg(feature = "build")]
+pub(crate) fn unpack(target: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
+    let form = weight.packed_form(weight.format.as_deref().unwrap_or_default());
+    match target.backend.as_str() {
+        "cpu" => planish_cpu::Cpu::new().unpack(form, &weight.bytes),
+        #[cfg(feature = "cuda")]
+        "cuda" => planish_cuda::unpack(form, &weight.bytes),
+        other => {
+            let message = format!("it was packed by `{other}`, which this build of Planish does not have");
+            Err(KernelError::unsupported(message))
+        }
+    }
+}
+
 /// A plan that was built for another device than it is asked to run on.
 pub(crate) fn other_device(why: &str, device: &str) -> Error {
     let command = format!("planish build --device {device}");
@@ -145,7 +180,7 @@ impl Device {
     /// This device for a plan: where nothing else is asked for, a plan for a GPU stays on one if there is one.
     pub(crate) fn settled_for(self, targets: &[Target]) -> Device {
         match self {
-            Device::Auto if targets.iter().any(|target| target.backend == "cuda") => self.settled(),
+            Device::Auto if is_accelerated(targets) => self.settled(),
             Device::Auto => Device::Cpu,
             other => other,
         }

@@ -7,7 +7,7 @@ use planish_runtime::{
     CodeFrom, Context, ContextOptions, ContextPool, EngineOptions, MemoryInfo, MemoryNeeds, PortInfo,
 };
 
-use crate::device::{Device, other_device};
+use crate::device::{Device, is_accelerated, other_device};
 use crate::plan::Plan;
 
 /// A plan that is ready to run, shared by any number of contexts and threads.
@@ -75,12 +75,12 @@ impl Engine {
             crate::Opened::NeedsRebuild(rebuild) => return Err(Error::needs_rebuild(rebuild.why())),
         };
         let targets = &plan.inner.header.targets;
-        if let Device::Cuda(_) = device
-            && !targets.iter().any(|target| target.backend == "cuda")
+        if let Some(name) = device.accelerator()
+            && !targets.iter().any(|target| target.backend == name)
         {
-            return Err(other_device("the plan runs on the CPU, a GPU was asked for", "cuda"));
+            return Err(other_device("the plan runs on the CPU, a GPU was asked for", name));
         }
-        if options.managed_weights && !targets.iter().any(|target| target.backend == "cuda") {
+        if options.managed_weights && !is_accelerated(targets) {
             let message = "managed weights are for a plan on a GPU, this one runs on the CPU alone";
             return Err(Error::new(ErrorKind::BadOption, message));
         }

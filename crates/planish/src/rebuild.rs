@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use planish_compile::{BuildOptions, Built, Progress, TimingCache, recover};
-use planish_cpu::Cpu;
-use planish_kernel::{Compiler, KernelError, Target};
-use planish_plan::{PlanError, Recipe, Weight};
-use planish_tensor::Tensor;
+use planish_plan::{PlanError, Recipe};
 
-use crate::device::Device;
+use crate::device::{Device, unpack};
 use crate::plan::Plan;
 use crate::{Error, ErrorKind};
 
@@ -108,20 +105,6 @@ impl Rebuild {
         built.plan.header.name = self.recipe.header.name;
         built.notes.splice(0..0, recovered.notes);
         Ok(built)
-    }
-}
-
-/// Unpacks a weight as the target's backend packs; that takes no such device.
-fn unpack(target: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
-    let form = weight.packed_form(weight.format.as_deref().unwrap_or_default());
-    match target.backend.as_str() {
-        "cpu" => Cpu::new().unpack(form, &weight.bytes),
-        #[cfg(feature = "cuda")]
-        "cuda" => planish_cuda::unpack(form, &weight.bytes),
-        other => {
-            let message = format!("it was packed by `{other}`, which this build of Planish does not have");
-            Err(KernelError::unsupported(message))
-        }
     }
 }
 
