@@ -250,3 +250,46 @@ fn reading(op: &Op, operand: usize, dims: &dyn Fn(usize) -> Option<Vec<i64>>) ->
         _ => Reading::Ends(Use::Unknown),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use planish_cpu::Cpu;
+    use planish_ir::Graph;
+    use planish_kernel::Backend;
+
+    use super::*;
+    use crate::{BuildOptions, TimingCache, build};
+
+    /// The least and the largest integer that are drawn for the first input of a model.
+    fn drawn(model: &str) -> (i64, i64) {
+        let graph: Graph = model.parse().unwrap();
+        let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new())];
+        let options = BuildOptions { tune_level: 0, verify: false, ..BuildOptions::default() };
+        let plan = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap().plan;
+        let values = random(&plan, &[], 1, Integers::Wide).unwrap();
+        let integers = values[0].as_tensor().unwrap().to_i64s();
+        (*integers.iter().min().unwrap(), *integers.iter().max().unwrap())
+    }
+
+    #[test]
+    fn indices_count_from_both_ends_and_positions_do_not() {
+        let table = "const %t: f32[3, 2] = [1, 2, 3, 4, 5, 6]";
+        let looked_up = format!(
+            "graph \"g\" {{ input %i: i64[1, 80] {table} %y: f32[1,80,2] = Gather(%t, %i) output %y }}"
+        );
+        assert_eq!(drawn(&looked_up), (-3, 2));
+        let turned = format!(
+            "graph \"g\" {{ input %i: i64[1, 80] input %x: f32[1, 2, 80, 4] {table} \
+             %y: f32[1,2,80,4] = RotaryEmbedding(%x, %t, %t, %i) output %y }}"
+        );
+        assert_eq!(drawn(&turned), (0, 2));
+        // An integer that is both is what both take.
+        let both = format!(
+            "graph \"g\" {{ input %i: i64[1, 80] input %x: f32[1, 2, 80, 4] {table} const %u: f32[2] = [1, 2] \
+             %y: f32[1,2,80,4] = RotaryEmbedding(%x, %t, %t, %i) %z: f32[1,80] = Gather(%u, %i) output %y, %z }}"
+        );
+        assert_eq!(drawn(&both), (0, 1));
+    }
+}
