@@ -183,7 +183,13 @@ impl<'a> Exact<'a> {
                 .map(|slack| Some(floats(slack).iter().map(|s| s.abs()).collect()))
                 .collect());
         }
-        let mut slacks: Vec<Option<Vec<f64>>> = values.iter().map(rounding).collect();
+        // Integers fall to the other side of a boundary, or stay.
+        let steps = |value: &Value| {
+            let n = value.as_tensor().filter(|_| matches!(op, Op::QuantizeLinear(_))).map(Tensor::len);
+            n.map(|n| vec![0.0; n])
+        };
+        let mut slacks: Vec<Option<Vec<f64>>> =
+            values.iter().map(|value| rounding(value).or_else(|| steps(value))).collect();
         let factor = if op.is_elementwise() { CURVATURE } else { UNKNOWN_SLACK };
         for direction in [1, -1, 0] {
             let moved = run(&|known| known.moved(direction))?;
@@ -238,4 +244,46 @@ fn rounds_little(op: &Op) -> bool {
 /// Operators that make of errors what they make of values: they move, average or take the largest.
 fn passes_slack_as_values(op: &Op) -> bool {
     keeps_values(op) || matches!(op, Op::AveragePool(_) | Op::GlobalAveragePool(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_kernel::RegionNode;
+    use planish_op::{MatMul, QuantizeLinear};
+    use planish_tensor::DType;
+
+    use super::*;
+
+    #[test]
+    fn integers_may_fall_to_the_other_side_of_a_boundary_and_nowhere_else() {
+        let quantize =
+            QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 };
+        let node = |op: Op, inputs: Vec<Ref>| RegionNode {
+            name: String::new(),
+            op,
+            inputs: inputs.into_iter().map(Some).collect(),
+            n_outputs: 1,
+        };
+        let constants = vec![Tensor::scalar(1f32), Tensor::zeros(DType::U8, &[]).unwrap()];
+        let region = Region {
+            n_inputs: 2,
+            constants,
+            nodes: vec![
+                node(MatMul {}.into(), vec![Ref::Input(0), Ref::Input(1)]),
+                node(
+                    quantize.into(),
+                    vec![Ref::Node { node: 0, output: 0 }, Ref::Constant(0), Ref::Constant(1)],
+                ),
+            ],
+            outputs: vec![Ref::Node { node: 1, output: 0 }],
+        };
+        // The first sum lies in the middle between two integers, the second does not.
+        let x = Tensor::new(&[2, 1], vec![4.5f32, 4.4]).unwrap();
+        let inputs = [x, Tensor::new(&[1, 1], vec![1f32]).unwrap()].map(|tensor| Some(Value::Tensor(tensor)));
+        let allowance = Allowance { of_terms: 1e-6, of_value: 0.0, of_largest: 0.0 };
+        let mut exact = Exact::new(&region, &inputs, allowance);
+        let known = exact.value(region.outputs[0]).unwrap().unwrap();
+        assert_eq!(floats(&known.value), [4.0, 4.0]);
+        assert_eq!(known.slack.as_deref(), Some(&vec![CURVATURE, 0.0]));
+    }
 }
