@@ -16,6 +16,11 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
+    /// Whether every scale is 1.
+    pub(crate) fn only_shifts(&self) -> bool {
+        self.scale.iter().all(|&scale| scale == 1.0)
+    }
+
     /// Whether every number is one that weights may hold.
     pub(crate) fn is_finite(&self) -> bool {
         self.scale.iter().chain(&self.shift).all(|number| number.is_finite())
@@ -96,7 +101,7 @@ impl<'g> Layer<'g> {
         affine: &Affine,
     ) -> Result<Operand, &'static str> {
         // A sum alone leaves the weights as they are, which may be large and mapped from a file.
-        let weights = match affine.scale.iter().all(|&scale| scale == 1.0) {
+        let weights = match affine.only_shifts() {
             true => None,
             false => Some(self.scaled_weights(|channel, _| affine.scale[channel])),
         };
