@@ -54,9 +54,11 @@ pub(crate) fn test() -> Result<bool> {
 
 /// Every planted fault, those too that the ordinary tests leave out.
 pub(crate) fn planted_faults() -> Result<bool> {
+    let all = [("PLANISH_PLANT_ALL", "1")];
     let test = ["test", "--package", "planish-compile", "--test", "planted_faults"];
     let shown = ["planted_faults_are_caught", "--", "--nocapture"];
-    cargo_with(&[&test[..], &shown].concat(), &[("PLANISH_PLANT_ALL", "1")])
+    let of_precision = ["test", "--package", "planish", "--test", "accuracy", "faults", "--", "--nocapture"];
+    Ok(cargo_with(&[&test[..], &shown].concat(), &all)? && cargo_with(&of_precision, &all)?)
 }
 
 fn cargo(arguments: &[&str]) -> Result<bool> {

@@ -1,6 +1,8 @@
 //! The command line's words.
 
 mod calibrate;
+mod contract;
+mod debug;
 mod quantize;
 
 use std::path::{Path, PathBuf};
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
+pub(crate) use contract::Contracting;
+pub(crate) use debug::{Debug, DebugAccuracy};
 pub(crate) use quantize::Quantize;
 
 #[derive(Parser, Debug)]
@@ -29,6 +33,20 @@ pub(crate) struct LayerPrecision {
     pub(crate) pattern: String,
     /// fp32 or int8.
     pub(crate) precision: planish::Precision,
+}
+
+/// What `--precision` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AskedPrecision {
+    Named(planish::Precision),
+    /// The fastest that keeps to a contract.
+    Auto,
+}
+
+impl Default for AskedPrecision {
+    fn default() -> AskedPrecision {
+        AskedPrecision::Named(planish::Precision::default())
+    }
 }
 
 /// Where `--stop-after` stops.
@@ -56,6 +74,9 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Time every layer of a model
     Profile(Profile),
+    /// Look into what a plan does
+    #[command(subcommand)]
+    Debug(Debug),
     /// Show, merge and compare timing caches
     #[command(subcommand)]
     Timing(Timing),
@@ -92,6 +113,7 @@ impl Command {
             Command::Quantize(args) => &args.json,
             Command::Bench(args) => &args.json,
             Command::Profile(args) => &args.json,
+            Command::Debug(Debug::Accuracy(args)) => &args.json,
             Command::Timing(Timing::Show(args)) => &args.json,
             Command::Timing(Timing::Merge(args)) => &args.json,
             Command::Timing(Timing::Diff(args)) => &args.json,
@@ -112,6 +134,7 @@ impl Command {
             Command::Quantize(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),
             Command::Profile(args) => Some(&args.model),
+            Command::Debug(Debug::Accuracy(args)) => Some(&args.plan),
             _ => None,
         }
     }
@@ -264,13 +287,17 @@ pub(crate) struct Building {
     /// The device to build for: cpu, cuda (the first NVIDIA GPU), cuda:1, or auto (a GPU if there is one)
     #[arg(long, value_name = "cpu|cuda[:N]|auto", default_value = "auto")]
     pub(crate) device: planish::Device,
-    /// The precision of activations, weights and products: fp32, tf32, fp16, bf16 or int8
-    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::precision)]
-    pub(crate) precision: planish::Precision,
-    /// Keep layers in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one); with int8 also
+    /// The precision of activations, weights and products: fp32, tf32, fp16, bf16 or int8; for `build` also auto, the
+    /// fastest that keeps to a contract
+    #[arg(long, value_name = "PRECISION", default_value = "fp32", value_parser = crate::load::asked_precision)]
+    pub(crate) precision: AskedPrecision,
+    /// Keep layers and other nodes in fp32 by name, as in 'encoder/*:fp32' (* matches any characters, ? one); with int8 also
     /// 'conv1:int8', which takes first and last layers in
     #[arg(long, value_name = "GLOB:fp32|int8", value_parser = crate::load::layer_precision)]
     pub(crate) layer_precision: Vec<LayerPrecision>,
+    /// Take such names from a file, as `planish debug accuracy` writes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pins: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) calibrating: Calibrating,
     /// For int8: weights within ±63 instead of ±127
@@ -352,6 +379,8 @@ pub(crate) struct Build {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) building: Building,
+    #[command(flatten)]
+    pub(crate) contracting: Contracting,
     #[command(flatten)]
     pub(crate) older: Older,
     #[command(flatten)]

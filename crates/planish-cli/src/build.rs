@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use crate::args::{Build, Opening, StopAfter};
 use crate::ending::Answer;
 use crate::memory::Needs;
-use crate::{files, inspect_plan, load, print};
+use crate::{contract, files, inspect_plan, load, print};
 
 /// Stages that took less are not worth a word.
 const LEAST_SHOWN_S: f64 = 1e-3;
@@ -22,12 +22,22 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
     if args.building.device.settled() == Device::Cpu {
         let _ = share_one_heap();
     }
+    let contract = contract::asked(args)?;
     if let Some(StopAfter::Stage(stage)) = args.building.stop_after {
         return show(args, stage, out);
     }
     let path = args.output.clone().unwrap_or_else(|| args.model.with_extension("plan"));
     files::check_target(&path, files::Kind::Plan, &[&args.model])?;
-    let made = load::build(&args.model, &args.building)?;
+    let (made, search) = match contract {
+        Some(contract) => match contract::build(args, contract, out)? {
+            (Some(made), search) => (made, Some(search)),
+            (None, search) => {
+                print::json(out, &args.json, &json!({ "plan": null, "search": search }))?;
+                return Ok(Answer::No);
+            }
+        },
+        None => (load::build(&args.model, &args.building)?, None),
+    };
     let n_bytes = made.plan.save(&path)?;
     let record = made.plan.record();
     let device = device_memory(&args.model, &made.plan, args.building.device)?;
@@ -79,6 +89,7 @@ pub(crate) fn command(args: &Build, out: &mut dyn Write) -> Result<Answer> {
         "n_steps": record.program.steps.len(), "slow_steps": slow,
         "device": record.runs_on().backend,
         "device_bytes": device.as_ref().map(|(_, needs)| needs.weights + needs.arena),
+        "search": search,
         "code_bytes": record.code.iter().map(|code| code.bytes.len()).sum::<usize>(),
     });
     print::json(out, &args.json, &report)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use planish::io::{ChannelOrder, Preprocess, Samples};
-use planish::{Calibration, CalibrationBuilder, Calibrator, Device, Model};
+use planish::{Calibration, CalibrationBuilder, Calibrator, Device, Model, Sample};
 use serde_json::{Value, json};
 
 use crate::args::{Calibrate, Calibrating, Pixels};
@@ -67,8 +67,7 @@ pub(crate) fn for_model(
     threads: Option<usize>,
 ) -> Result<Option<Calibration>> {
     let Some(path) = &args.calib else { return Ok(None) };
-    let is_calibration = [files::Kind::Calibration, files::Kind::TensorRtCache];
-    if is_calibration.into_iter().any(|kind| files::is(path, kind)) {
+    if samples_of(args).is_none() {
         let calibration = Calibration::open(path)?;
         calibration.check_model(model).context("--calib")?;
         return Ok(Some(calibration));
@@ -76,6 +75,26 @@ pub(crate) fn for_model(
     let pixels = preprocess(&args.pixels);
     let samples = Samples::open(path, model.graph(), args.calib_samples, &pixels).context("--calib")?;
     run(samples, args.calibrator, model.clone(), device, threads).map(Some)
+}
+
+/// What is calibrated with, where that is samples and not a calibration.
+pub(crate) fn samples_of(args: &Calibrating) -> Option<&Path> {
+    let is_calibration = |path: &Path| {
+        [files::Kind::Calibration, files::Kind::TensorRtCache].into_iter().any(|kind| files::is(path, kind))
+    };
+    args.calib.as_deref().filter(|path| !is_calibration(path))
+}
+
+/// Samples of a calibration on which the certificate states what integers cost.
+const CERTIFIED_SAMPLES: usize = 8;
+
+/// The samples that the certificate of a plan in integers goes by: some of those that it is calibrated with, where these are
+/// given.
+pub(crate) fn for_certificate(args: &Calibrating, model: &Model) -> Result<Vec<Sample>> {
+    let Some(path) = samples_of(args) else { return Ok(Vec::new()) };
+    let n = args.calib_samples.min(CERTIFIED_SAMPLES);
+    let samples = Samples::open(path, model.graph(), n, &preprocess(&args.pixels)).context("--calib")?;
+    samples.collect::<Result<_, _>>().context("--calib")
 }
 
 /// Calibrates with the samples that the arguments name.
@@ -124,7 +143,7 @@ fn taken_over(from: &Path, model: &Model) -> Result<Calibration> {
     Ok(calibration.bound_to(model))
 }
 
-fn preprocess(pixels: &Pixels) -> Preprocess {
+pub(crate) fn preprocess(pixels: &Pixels) -> Preprocess {
     let list = |numbers: &[f32]| (!numbers.is_empty()).then(|| numbers.to_vec());
     Preprocess {
         resize: pixels.resize,

@@ -18,6 +18,9 @@ pub(crate) enum Kind {
     Stage,
     Calibration,
     TensorRtCache,
+    Pins,
+    Csv,
+    Svg,
 }
 
 impl Kind {
@@ -32,6 +35,9 @@ impl Kind {
             Kind::Stage => "a stage of a build",
             Kind::Calibration => "a calibration",
             Kind::TensorRtCache => "a calibration cache of TensorRT",
+            Kind::Pins => "a file of pins",
+            Kind::Csv => "a table of candidates",
+            Kind::Svg => "an SVG picture",
         }
     }
 
@@ -46,6 +52,9 @@ impl Kind {
             Kind::Timings => first.starts_with(b"planish timings "),
             Kind::Calibration => first.starts_with(b"planish calibration "),
             Kind::TensorRtCache => first.starts_with(b"TRT-"),
+            Kind::Pins => first.starts_with(b"planish pins "),
+            Kind::Csv => first.starts_with(b"candidate,"),
+            Kind::Svg => first.starts_with(b"<svg "),
             Kind::Stage => planish::Stage::ALL
                 .iter()
                 .any(|stage| first.starts_with(format!("{}: ", stage.name()).as_bytes())),

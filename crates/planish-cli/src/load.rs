@@ -11,10 +11,10 @@ use planish::{
     Plan, PlanCache, Precision, Stage, TacticLock,
 };
 
-use crate::args::{Building, LayerPrecision, Opening, StopAfter};
+use crate::args::{AskedPrecision, Building, LayerPrecision, Opening, StopAfter};
 use crate::files::{self, Kind};
 use crate::interrupt::Stoppable;
-use crate::{progress, say_note, sign};
+use crate::{pins, progress, say_note, sign};
 
 /// Reads `200ms`, `3s`, `2m` or a number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -41,9 +41,17 @@ pub(crate) fn crop(text: &str) -> Result<(u32, u32), String> {
 /// Reads a precision.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     Precision::named(text).ok_or_else(|| match text {
-        "auto" => "this version has no auto; give fp32, tf32, fp16, bf16 or int8".to_string(),
+        "auto" => "auto is for `planish build`; give fp32, tf32, fp16, bf16 or int8".to_string(),
         _ => format!("`{text}` is not a precision; give fp32, tf32, fp16, bf16 or int8"),
     })
+}
+
+/// Reads a precision, or that it is to be found.
+pub(crate) fn asked_precision(text: &str) -> Result<AskedPrecision, String> {
+    match text {
+        "auto" => Ok(AskedPrecision::Auto),
+        _ => precision(text).map(AskedPrecision::Named),
+    }
 }
 
 /// Reads `GLOB:fp32` or `GLOB:int8`.
@@ -155,6 +163,11 @@ pub(crate) fn build_in_memory(
     if let Some(StopAfter::Stage(stage)) = building.stop_after {
         bail!("--stop-after {}: stages of a build are shown by `planish build`", stage.name());
     }
+    if building.precision == AskedPrecision::Auto {
+        bail!(
+            "--precision auto is a search under a contract; `planish build` makes it, and takes its plan here"
+        );
+    }
     let builder = prepare(path, model, building)?;
     say_note(&format!("building a plan of {} in memory", path.display()));
     // What the build itself is to say or write, only a build can.
@@ -264,7 +277,7 @@ pub(crate) fn stop_after(text: &str) -> Result<StopAfter, String> {
 }
 
 /// The build that the arguments ask for.
-fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
+pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     if let Some(target) = &building.save_tactics {
         files::check_target(target, Kind::Tactics, &[path])?;
     }
@@ -288,13 +301,19 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
         }
     }
     let calibration = match building.precision {
-        Precision::Int8 => {
+        AskedPrecision::Named(Precision::Int8) | AskedPrecision::Auto => {
             crate::calibrate::for_model(&building.calibrating, &model, device, building.threads)?
         }
         _ if building.calibrating.calib.is_some() => {
             bail!("--calib is for layers of integers; build with --precision int8")
         }
         _ => None,
+    };
+    let samples = match building.precision {
+        AskedPrecision::Named(Precision::Int8) if !building.no_verify => {
+            crate::calibrate::for_certificate(&building.calibrating, &model)?
+        }
+        _ => Vec::new(),
     };
     let model = model.untie(&untied)?;
     let profiles = asked.resolve(model.graph())?;
@@ -307,7 +326,10 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     }
     let mut builder = Builder::from_model(model)
         .device(device)
-        .precision(building.precision)
+        .precision(match building.precision {
+            AskedPrecision::Named(precision) => precision,
+            AskedPrecision::Auto => Precision::Fp32,
+        })
         .tune_level(building.tune_level)
         .winograd(!building.no_winograd)
         .strict(building.strict);
@@ -317,6 +339,7 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
     if let Some(calibration) = &calibration {
         builder = builder.ranges(calibration);
     }
+    builder = builder.precision_samples(samples);
     let options = builder.options_mut();
     options.disabled_passes = building.disabled_passes.clone();
     options.verify = !building.no_verify;
@@ -325,7 +348,10 @@ fn prepare(path: &Path, model: Model, building: &Building) -> Result<Builder> {
         Some(StopAfter::Stage(_)) | None => None,
     };
     options.explain = building.explain;
-    set_layer_precisions(options, &building.layer_precision);
+    let mut layers = building.layer_precision.clone();
+    layers
+        .extend(building.pins.as_deref().map(pins::open).transpose().context("--pins")?.unwrap_or_default());
+    set_layer_precisions(options, &layers);
     options.reduced_weights = building.reduced_range;
     if profiles.is_empty() {
         if !sizes.is_empty() {
@@ -445,7 +471,9 @@ mod tests {
     fn precisions_have_names() {
         assert_eq!(precision("bf16"), Ok(Precision::Bf16));
         assert_eq!(precision("int8"), Ok(Precision::Int8));
-        assert!(precision("auto").unwrap_err().contains("this version has no auto"));
+        assert!(precision("auto").unwrap_err().contains("auto is for `planish build`"));
+        assert_eq!(asked_precision("auto"), Ok(AskedPrecision::Auto));
+        assert_eq!(asked_precision("fp16"), Ok(AskedPrecision::Named(Precision::Fp16)));
         let named = |pattern: &str, precision| Ok(LayerPrecision { pattern: pattern.to_string(), precision });
         assert_eq!(layer_precision("a:b/*:fp32"), named("a:b/*", Precision::Fp32));
         assert_eq!(layer_precision("conv1:int8"), named("conv1", Precision::Int8));

@@ -4,6 +4,8 @@ mod args;
 mod bench;
 mod build;
 mod calibrate;
+mod contract;
+mod debug;
 mod demo;
 mod doctor;
 mod ending;
@@ -14,6 +16,7 @@ mod interrupt;
 mod last_words;
 mod load;
 mod memory;
+mod pins;
 mod print;
 mod printable;
 mod profile;
@@ -74,6 +77,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Quantize(args) => quantize::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
+        Command::Debug(args) => debug::command(&args, out),
         Command::Timing(args) => timing::command(&args, out),
         Command::Sign(args) => sign::sign(&args, out),
         Command::Verify(args) => sign::verify(&args, out),

@@ -13,7 +13,7 @@ use planish::io::{Inputs, Sources, npy};
 use planish::{Device, Model, Tensor, Value};
 use serde_json::json;
 
-use crate::args::{Backend, Building, Run};
+use crate::args::{AskedPrecision, Backend, Building, Run};
 use crate::ending::Answer;
 use crate::{files, load, print, progress, say_note};
 
@@ -74,7 +74,7 @@ fn run_plan(args: &Run, device: Device, sources: &Sources<'_>) -> Result<(Ran, I
         tune_level: args.tune_level,
         no_winograd: args.no_winograd,
         device,
-        precision: args.precision,
+        precision: AskedPrecision::Named(args.precision),
         ..Building::default()
     };
     let threads_of =

@@ -19,7 +19,8 @@
 //! - `code`: what the plan's tactics need beside the plan, and the compiled code that it carries;
 //! - `check`: the self-check;
 //! - `build`: the driver, `stopped`: builds that stop at a stage;
-//! - `recover`: the way back from a plan to a graph that can be built.
+//! - `recover`: the way back from a plan to a graph that can be built;
+//! - `diagnose`: where a plan departs from the model in floats, and what keeps it from that.
 
 mod backends;
 mod budget;
@@ -28,6 +29,7 @@ mod check;
 mod choose;
 mod code;
 mod default_sizes;
+mod diagnose;
 mod error;
 mod integers;
 mod lower;
@@ -45,6 +47,10 @@ pub use build::{Built, build, build_until, optimized};
 pub use choose::Chosen;
 pub use choose::tactic_lock::TacticLock;
 pub use default_sizes::default_sizes;
+pub use diagnose::{
+    Cause, Departure, Diagnose, Diagnosis, StepError, diagnose, float_reference, is_layer, layer_of,
+    low_layers,
+};
 pub use error::{BuildError, BuildErrorKind};
 pub use integers::{Quantized, quantized};
 pub use lower::Lowered;

@@ -57,13 +57,25 @@ impl Operand {
         if self.is_dense(Layout::Plain) {
             return Some(plain.to_vec());
         }
-        match self.element_bytes()? {
-            1 => Some(self.scattered::<1>(plain)),
-            2 => Some(self.scattered::<2>(plain)),
-            4 => Some(self.scattered::<4>(plain)),
-            8 => Some(self.scattered::<8>(plain)),
-            _ => None,
+        let mut bytes = vec![0; self.span_bytes()];
+        self.scatter_into(plain, &mut bytes).then_some(bytes)
+    }
+
+    /// Puts elements in plain order to their places among the bytes that the operand spans, and leaves what lies between
+    /// them; false for elements of less than a byte that are in another order.
+    pub fn scatter_into(&self, plain: &[u8], bytes: &mut [u8]) -> bool {
+        if self.is_dense(Layout::Plain) {
+            bytes.copy_from_slice(plain);
+            return true;
         }
+        match self.element_bytes() {
+            Some(1) => self.put::<1>(plain, bytes),
+            Some(2) => self.put::<2>(plain, bytes),
+            Some(4) => self.put::<4>(plain, bytes),
+            Some(8) => self.put::<8>(plain, bytes),
+            _ => return false,
+        }
+        true
     }
 
     fn element_bytes(&self) -> Option<usize> {
@@ -77,11 +89,10 @@ impl Operand {
         plain.into_flattened()
     }
 
-    fn scattered<const SIZE: usize>(&self, plain: &[u8]) -> Vec<u8> {
+    fn put<const SIZE: usize>(&self, plain: &[u8], bytes: &mut [u8]) {
         let (plain, _) = plain.as_chunks::<SIZE>();
-        let mut bytes = vec![[0; SIZE]; self.span_bytes() / SIZE];
+        let (bytes, _) = bytes.as_chunks_mut::<SIZE>();
         self.for_each_tile(&mut |tile| tile.for_each(|from, at| bytes[at] = plain[from]));
-        bytes.into_flattened()
     }
 
     /// All elements, in tiles along the last axis and the one whose elements are nearest in memory.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use planish_kernel::{Address, Backend, QueueOptions, Wait};
 use planish_op::{Meter, Value};
+use planish_tensor::Tensor;
 
 use crate::branches::DEFAULT_STREAMS;
 use crate::buffer::{Bindings, HostBuffer};
@@ -294,6 +295,20 @@ impl Context {
         let state = self.state()?;
         state.run(&feeds, Watch { observer: Some(observer), ..Watch::default() })?;
         state.frame.output_values(&state.engine.core.unit)
+    }
+
+    /// The same, with every kernel step reading `stand_ins` of its inputs, by the numbers of the values in the plan's
+    /// program, instead of what earlier steps made: what a step gets wrong by itself shows. Weights, the model's inputs and
+    /// values on the host, and steps in bodies of control flow, read what there is.
+    pub fn observe_alone(
+        &mut self,
+        inputs: &[Value],
+        stand_ins: &mut dyn FnMut(u32) -> Option<Tensor>,
+        observer: &mut dyn FnMut(Observed),
+    ) -> Result<(), RunError> {
+        let feeds: Vec<Feed<'_>> = inputs.iter().map(Feed::Value).collect();
+        let watch = Watch { observer: Some(observer), stand_ins: Some(stand_ins), ..Watch::default() };
+        self.state()?.run(&feeds, watch)
     }
 
     /// Sizes of the outputs for inputs of these sizes, in the model's order, without running; `None` where

@@ -62,6 +62,41 @@ pub(crate) fn copies(
     Ok(copies)
 }
 
+/// Writes what is to stand in for a kernel step's inputs where the step reads them. Only memory that the frame itself lays
+/// out is written: a weight, an input of the caller's and a value on the host stay what they are.
+pub(crate) fn put_stand_ins(
+    stand_ins: &mut dyn FnMut(u32) -> Option<Tensor>,
+    resolved: &Resolved,
+    (record, step): (&Step, &ResolvedStep),
+    addresses: &[Address],
+    queues: &mut Queues,
+) -> Result<(), RunError> {
+    for ((value, location), &address) in record.inputs.iter().zip(&step.inputs).zip(addresses) {
+        let Some(value) = *value else { continue };
+        let is_laid_out = matches!(location.base, Base::Arena(_) | Base::Output(_));
+        let operand = resolved.operands[value as usize].as_ref().filter(|_| is_laid_out);
+        let Some((operand, tensor)) = operand.and_then(|operand| Some((operand, stand_ins(value)?))) else {
+            continue;
+        };
+        if tensor.dtype() != operand.dtype || tensor.shape() != operand.dims {
+            let message = format!("step `{}`: a value of another type or shape cannot stand in", record.name);
+            return Err(RunError::new(RunErrorKind::BadValues, message));
+        }
+        let mut bytes = zeroed(operand.span_bytes())?;
+        let queue = queues.get(record.target);
+        queue.synchronize()?;
+        // SAFETY: the operand spans these bytes of the backend's memory.
+        unsafe { queue.download(&mut bytes, address)? };
+        if !operand.scatter_into(tensor.bytes(), &mut bytes) {
+            continue;
+        }
+        // SAFETY: as above, and the memory is the frame's own, which nothing else uses while it runs.
+        unsafe { queue.upload(address, &bytes)? };
+        queue.synchronize()?;
+    }
+    Ok(())
+}
+
 /// An operand in host memory as a tensor for the reference.
 fn copy_out(operand: &Operand, from: Address) -> Result<Tensor, RunError> {
     if !operand.is_dense(Layout::Plain) {

@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::faults;
 use crate::feed::Feed;
 use crate::frame::Frame;
-use crate::host::copies;
+use crate::host::{copies, put_stand_ins};
 use crate::memory::pointer;
 use crate::resolve::{Action, Resolved, ResolvedStep, Way};
 use crate::run::{Observed, Run};
@@ -27,6 +27,9 @@ impl Frame {
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.clear();
         let workspace = self.operands(step, resolved, feeds, &mut addresses);
+        if let Some(stand_ins) = &mut watch.stand_ins {
+            put_stand_ins(stand_ins, resolved, (record, step), &addresses, queues)?;
+        }
         let read = match watch.observer {
             Some(_) => copies(unit, resolved, &record.inputs, &addresses, record.target, queues)?,
             None => Vec::new(),

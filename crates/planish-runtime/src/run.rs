@@ -122,6 +122,8 @@ pub(crate) struct Watch<'a> {
     /// Gets what the device was busy with.
     pub(crate) phases: Option<&'a mut Phases>,
     pub(crate) observer: Option<&'a mut dyn FnMut(Observed)>,
+    /// Gives what kernel steps read in place of a value, by its number in the program; steps in bodies read what there is.
+    pub(crate) stand_ins: Option<&'a mut dyn FnMut(u32) -> Option<Tensor>>,
 }
 
 /// How a frame runs.

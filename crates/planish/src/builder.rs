@@ -1,20 +1,26 @@
 //! `Builder`: from a model to a plan.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use planish_compile::{
-    ActivationRange, BuildOptions, Built, PassesReport, Precision, Progress, Stage, Stopped, TimingCache,
+    ActivationRange, BuildOptions, Built, Diagnose, PassesReport, Precision, Progress, Stage, Stopped,
+    TimingCache, diagnose,
 };
 use planish_ir::Graph;
+use planish_kernel::Backend;
 use planish_plan::Profile;
 
-use crate::Error;
-use crate::calibration::Calibration;
+use crate::accuracy::certified;
+use crate::calibration::{Calibration, Sample};
+use crate::contract::{Choice, Contract, ContractData, Search};
 use crate::device::Device;
 use crate::model::Model;
 use crate::network::NetworkBuilder;
 use crate::plan::Plan;
+use crate::{Error, ErrorKind};
 
 /// A quantized model, and how it came about.
 /// Given by [`Builder::quantize`], which has an example.
@@ -69,6 +75,7 @@ pub struct Builder {
     device: Device,
     options: BuildOptions,
     timings: TimingCache,
+    samples: Vec<Sample>,
 }
 
 impl Builder {
@@ -80,7 +87,7 @@ impl Builder {
     /// A build of a model that was read before.
     pub fn from_model(model: Model) -> Builder {
         let options = BuildOptions { source: model.source, ..BuildOptions::default() };
-        Builder { model, device: Device::Auto, options, timings: TimingCache::default() }
+        Builder { model, device: Device::Auto, options, timings: TimingCache::default(), samples: Vec::new() }
     }
 
     /// A build of a graph that was made otherwise.
@@ -136,6 +143,36 @@ impl Builder {
             (name.clone(), ActivationRange { min, max, threshold })
         };
         self.options.ranges = calibration.ranges().iter().map(range).collect();
+        self
+    }
+
+    /// Samples on which the certificate of a plan of lower precision states what it costs against FP32: of the outputs, and
+    /// of every step.
+    ///
+    /// ```
+    /// use planish::{Builder, CalibrationBuilder, DType, Device, Model, NetworkBuilder, Precision, Sample, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("two layers");
+    /// let x = net.input("x", DType::F32, "batch,8")?;
+    /// let numbers = |n: usize| Tensor::new(&[8, 8], (0..64).map(|i| ((i * n % 13) as f32 - 6.0) / 8.0).collect());
+    /// let hidden = net.linear(x, numbers(5)?, None)?;
+    /// let y = net.linear(hidden, numbers(7)?, None)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;
+    /// let sample = |n: usize| -> Result<Sample, planish::Error> {
+    ///     let x = Tensor::new(&[1, 8], (0..8).map(|i| ((i + n) % 5) as f32 - 2.0).collect())?;
+    ///     Ok(Sample::new(vec![("x".to_string(), x)], 1))
+    /// };
+    /// let calibration = CalibrationBuilder::from_model(model.clone()).run((0..8).map(sample))?;
+    /// let builder = Builder::from_model(model).device(Device::Cpu).tune_level(0).precision(Precision::Int8);
+    /// let samples = (0..4).map(sample).collect::<Result<_, _>>()?;
+    /// let plan = builder.calibration(&calibration)?.precision_samples(samples).build()?;
+    /// let stated = plan.certificate().checks.iter().filter(|check| check.subject.starts_with("cost of the precision"));
+    /// assert!(stated.count() > 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn precision_samples(mut self, samples: Vec<Sample>) -> Builder {
+        self.samples = samples;
         self
     }
 
@@ -221,6 +258,51 @@ impl Builder {
         Ok(self.build_with_report()?.0.plan.into())
     }
 
+    /// Finds the fastest precision that keeps to a contract, and builds it: see `docs/accuracy.md`. Integers are among the
+    /// candidates where a calibration is given. The plan is `None` where nothing keeps to it.
+    ///
+    /// ```
+    /// use planish::{Builder, CalibrationBuilder, Contract, ContractData, DType, Device, Model, NetworkBuilder, Sample, Tensor};
+    ///
+    /// let mut net = NetworkBuilder::new("two layers");
+    /// let x = net.input("x", DType::F32, "batch,8")?;
+    /// let numbers = |n: usize| Tensor::new(&[8, 8], (0..64).map(|i| ((i * n % 13) as f32 - 6.0) / 8.0).collect());
+    /// let hidden = net.linear(x, numbers(5)?, None)?;
+    /// let y = net.linear(hidden, numbers(7)?, None)?;
+    /// net.output("y", y)?;
+    /// let model = Model::from_network(net)?;                           // or Model::open("model.onnx")
+    ///
+    /// let sample = |n: usize| -> Result<Sample, planish::Error> {
+    ///     let x = Tensor::new(&[1, 8], (0..8).map(|i| ((i + n) % 5) as f32 - 2.0).collect())?;
+    ///     Ok(Sample::new(vec![("x".to_string(), x)], 1))
+    /// };
+    /// let calibration = CalibrationBuilder::from_model(model.clone()).run((0..8).map(sample))?;
+    /// let data = ContractData::new((0..8).map(sample).collect::<Result<_, _>>()?, None)?;
+    /// let contract: Contract = "rel<=0.05".parse()?;
+    /// let builder = Builder::from_model(model).device(Device::Cpu).tune_level(0).calibration(&calibration)?;
+    /// let (choice, built) = builder.build_by_contract(contract, &data)?;
+    /// let chosen = &choice.candidates[choice.chosen.unwrap()];
+    /// assert!(contract.holds(chosen.held_out.unwrap()) && built.is_some());
+    /// println!("{}, {:?}; of all candidates:\n{}", chosen.name(), chosen.latency, choice.csv());
+    /// assert!(choice.svg().starts_with("<svg"));                       // the same as a picture
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build_by_contract(
+        mut self,
+        contract: Contract,
+        data: &ContractData,
+    ) -> Result<(Choice, Option<(Built, TimingCache)>), Error> {
+        let device = self.device.settled();
+        let graph = self.model.graph();
+        let search = Search { graph, device, options: &self.options, contract, data };
+        let choice = search.run(&mut self.timings)?;
+        let Some(chosen) = choice.chosen.map(|at| &choice.candidates[at]) else { return Ok((choice, None)) };
+        self.options.precision = chosen.precision;
+        self.options.fp32_layers.extend(chosen.fp32_layers.iter().cloned());
+        let built = self.build_with_report()?;
+        Ok((choice, Some(built)))
+    }
+
     /// Quantizes the model as [`Precision::Int8`] does for the CPU, and keeps it a model: with QuantizeLinear and
     /// DequantizeLinear around its layers, for other runtimes ([`Model::save_onnx`]).
     ///
@@ -288,7 +370,42 @@ impl Builder {
         let size = |name: &str| fixed.iter().find(|range| range.symbol == name).map(|range| range.opt);
         let said = self.model.declared.disagreement(self.model.graph(), &built.graph, &size);
         built.notes.splice(0..0, said);
+        if !self.samples.is_empty() && self.options.verify && self.options.precision != Precision::Fp32 {
+            self.state_cost(&mut built, &backends)?;
+        }
         Ok((built, self.timings))
+    }
+
+    /// Adds to the certificate what the precision costs on the samples.
+    fn state_cost(&self, built: &mut Built, backends: &[Arc<dyn Backend>]) -> Result<(), Error> {
+        let in_floats = BuildOptions {
+            precision: Precision::Fp32,
+            ranges: HashMap::new(),
+            fp32_layers: Vec::new(),
+            int8_layers: Vec::new(),
+            ..self.options.clone()
+        };
+        let reference = planish_compile::optimized(self.model.graph(), backends, &in_floats)?;
+        let what = Diagnose { plan: &built.plan, backends, graph: &built.graph, reference: &reference };
+        let samples: Vec<_> = self.samples.iter().map(|sample| sample.inputs.clone()).collect();
+        let found = match diagnose(&what, &samples, &self.options) {
+            Ok(found) => found,
+            Err(error) if *error.kind() == ErrorKind::Cancelled => return Err(error),
+            // Samples may be of other sizes than the plan takes, which says nothing against it.
+            Err(error) => {
+                built.notes.push(format!("what the precision costs was not measured: {error}"));
+                return Ok(());
+            }
+        };
+        let mut checks = built.plan.certificate.checks.clone();
+        checks.extend(certified(&found));
+        built.plan.certify(checks)?;
+        let outputs = found.outputs.iter().map(|(name, error)| format!("`{name}` {error:.1e}"));
+        let name = self.options.precision.name();
+        let outputs: Vec<String> = outputs.collect();
+        let of = format!("relative L2 error against fp32 on {} samples", found.n_samples);
+        built.notes.push(format!("--precision {name} costs {}: {of}", outputs.join(", ")));
+        Ok(())
     }
 }
 

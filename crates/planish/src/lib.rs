@@ -216,9 +216,13 @@
 #![warn(missing_docs)]
 
 #[cfg(feature = "build")]
+mod accuracy;
+#[cfg(feature = "build")]
 mod builder;
 #[cfg(feature = "build")]
 mod calibration;
+#[cfg(feature = "build")]
+mod contract;
 mod device;
 mod engine;
 #[cfg(feature = "build")]
@@ -244,9 +248,13 @@ mod summary;
 mod work;
 
 #[cfg(feature = "build")]
+pub use accuracy::Accuracy;
+#[cfg(feature = "build")]
 pub use builder::{Builder, Quantized};
 #[cfg(feature = "build")]
 pub use calibration::{Calibration, CalibrationBuilder, Sample};
+#[cfg(feature = "build")]
+pub use contract::{Choice, Contract, ContractData, Labels, Measure, PrecisionCandidate};
 pub use device::{Device, tactic_sources};
 pub use engine::Engine;
 #[cfg(feature = "build")]
@@ -259,8 +267,9 @@ pub use plan_cache::{Cached, PlanCache};
 #[cfg(feature = "build")]
 #[doc(inline)]
 pub use planish_compile::{
-    BuildOptions, Built, Chosen, Lowered, PassesReport, Precision, Priced, Progress, Scheduled, Stage,
-    Stages, Stopped, TacticLock, TacticSelector, TimingCache, TimingDiff, TimingEntry, TimingKey,
+    BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, Lowered, PassesReport, Precision, Priced,
+    Progress, Scheduled, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector, TimingCache,
+    TimingDiff, TimingEntry, TimingKey,
 };
 #[doc(inline)]
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};

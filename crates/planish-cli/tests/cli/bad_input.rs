@@ -298,7 +298,7 @@ fn precisions_that_are_not_here() {
     }
     let ended = planish(&["build", &model, "--precision", "auto"]);
     assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("this version has no auto"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--precision auto needs a contract"), "{}", ended.stderr);
 }
 
 /// A GPU that is asked for gets the plan built again for it; where there is none, that is what is said.

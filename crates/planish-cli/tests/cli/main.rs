@@ -1,5 +1,6 @@
 //! The binary from outside: what it prints, what it writes, how it ends.
 
+mod accuracy;
 mod bad_input;
 mod cache;
 mod calibrate;

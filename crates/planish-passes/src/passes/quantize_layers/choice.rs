@@ -23,6 +23,8 @@ const MAX_COARSER: f32 = 2.0;
 /// What is quantized.
 pub(super) struct Choice {
     layers: BTreeSet<NodeId>,
+    /// Sums, pools and the like that are to read floats.
+    in_floats: BTreeSet<NodeId>,
     /// Values that layers and what lies between them read by integers.
     integers: BTreeMap<ValueId, Quantization>,
     /// Layers that stay in f32, and why.
@@ -31,7 +33,15 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn new(cx: &View<'_>, options: &Quantize) -> Choice {
-        let mut choice = Choice { layers: BTreeSet::new(), integers: BTreeMap::new(), refusals: Vec::new() };
+        let is_named =
+            |node: &Node| options.fp32_layers.iter().any(|pattern| matches(pattern, cx.label(node)));
+        let named = cx.graph().nodes().filter(|(_, node)| !is_product(&node.op) && is_named(node));
+        let mut choice = Choice {
+            layers: BTreeSet::new(),
+            in_floats: named.map(|(id, _)| id).collect(),
+            integers: BTreeMap::new(),
+            refusals: Vec::new(),
+        };
         let is_before_layer = before_layers(cx);
         let is_quantization =
             |node: &Node| matches!(node.op, Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
@@ -52,7 +62,7 @@ impl Choice {
                 Err(reason) => choice.refusals.push((id, reason)),
             }
         }
-        let spread = Spread::new(cx, options, &choice.layers);
+        let spread = Spread::new(cx, options, &choice.layers, &choice.in_floats);
         choice.integers = spread.quantizations();
         choice
     }
@@ -69,7 +79,11 @@ impl Choice {
     /// The inputs that a node reads by integers.
     pub(super) fn integer_inputs(&self, cx: &View<'_>, id: NodeId) -> Vec<usize> {
         let node = cx.node(id);
-        let places = if self.is_layer(id) { 0..1 } else { data_inputs(node).unwrap_or(0..0) };
+        let places = match self.is_layer(id) {
+            true => 0..1,
+            false if self.in_floats.contains(&id) => 0..0,
+            false => data_inputs(node).unwrap_or(0..0),
+        };
         let is_integer =
             |place: &usize| cx.input(node, *place).is_some_and(|value| self.integers.contains_key(&value));
         places.filter(is_integer).collect()
@@ -165,6 +179,7 @@ struct Spread<'a, 'g> {
     cx: &'a View<'g>,
     options: &'a Quantize,
     layers: &'a BTreeSet<NodeId>,
+    in_floats: &'a BTreeSet<NodeId>,
     /// Values that are made in the integer part of the model: by a layer, and from there on by what lies between.
     is_inside: Vec<bool>,
     /// Values with the same scale point to one of them.
@@ -173,10 +188,16 @@ struct Spread<'a, 'g> {
 }
 
 impl<'a, 'g> Spread<'a, 'g> {
-    fn new(cx: &'a View<'g>, options: &'a Quantize, layers: &'a BTreeSet<NodeId>) -> Spread<'a, 'g> {
+    fn new(
+        cx: &'a View<'g>,
+        options: &'a Quantize,
+        layers: &'a BTreeSet<NodeId>,
+        in_floats: &'a BTreeSet<NodeId>,
+    ) -> Spread<'a, 'g> {
         let n_values = cx.graph().values().len();
         let (is_inside, leader) = (vec![false; n_values], (0..n_values).collect());
-        let mut spread = Spread { cx, options, layers, is_inside, leader, wanted: BTreeSet::new() };
+        let mut spread =
+            Spread { cx, options, layers, in_floats, is_inside, leader, wanted: BTreeSet::new() };
         for (id, node) in cx.graph().nodes() {
             let from_inside = |place| cx.input(node, place).is_some_and(|id| spread.is_inside[id.index()]);
             let inside =
@@ -198,7 +219,8 @@ impl<'a, 'g> Spread<'a, 'g> {
     /// Finds what else is integers if a value is.
     fn behind(&mut self, value: ValueId, open: &mut Vec<ValueId>) {
         let Some((id, node)) = self.cx.producer(value) else { return };
-        let Some(data) = data_inputs(node).filter(|_| !self.layers.contains(&id)) else { return };
+        let is_between = !self.layers.contains(&id) && !self.in_floats.contains(&id);
+        let Some(data) = data_inputs(node).filter(|_| is_between) else { return };
         let moved = moved_inputs(node);
         let fused = self.fused_operand(id);
         for place in data {

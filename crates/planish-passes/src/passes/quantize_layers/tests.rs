@@ -321,3 +321,30 @@ fn models_that_bring_quantization_are_left_alone() {
         "#]],
     );
 }
+
+#[test]
+fn a_sum_that_is_named_reads_floats() {
+    let text = format!(
+        "input %x: f32[1,4,8,8] {WEIGHTS} {} {} %s: f32[1,4,8,8] = Add(%a, %b) \"keep the sum\" {} output %y",
+        conv("a", "x", "first"),
+        conv("b", "a", "second"),
+        conv("y", "s", "tail"),
+    );
+    let ranges = [("x", -1.0, 1.0), ("a", -2.0, 2.0), ("b", -3.0, 3.0), ("s", -4.0, 4.0)];
+    check_nodes(
+        options(&ranges),
+        &text,
+        expect![[r#"
+        x.quantize = QuantizeLinear(x) by 0.0079 from 128
+        x.dequantize = DequantizeLinear(x.quantize)
+        a = Conv(x.dequantize, w.dequantize)
+        a.quantize = QuantizeLinear(a) by 0.0157 from 128
+        a.dequantize = DequantizeLinear(a.quantize)
+        b = Conv(a.dequantize, w.dequantize)
+        s = Add(a, b)
+        s.quantize = QuantizeLinear(s) by 0.0315 from 128
+        s.dequantize = DequantizeLinear(s.quantize)
+        y = Conv(s.dequantize, w.dequantize)
+    "#]],
+    );
+}
