@@ -3,7 +3,8 @@
 //!
 //! Where a Relu stands between the layer and it, scales above zero go past the Relu into the layer, and a shift is left.
 //! They could go into the layer behind as well; but channels that are never above zero have a variance of 0 and so scales
-//! a hundred times those of others, which as weights of one layer leave few of 8 bits to the rest.
+//! a hundred times those of others, which as weights of one layer leave few of 8 bits to the rest. Past a MaxPool it goes
+//! down, with scales above zero: there are fewer elements behind it, and a layer may be.
 //!
 //! At inference the statistics are constants, so the node is `x · s + t` per channel with
 //! `s = scale / sqrt(variance + epsilon)` and `t = bias - mean · s`.
@@ -50,6 +51,9 @@ impl Rule for FoldBatchNorm {
             return Match::Rewrite(patch);
         }
         if let Some(patch) = into_layer_behind(cx, input, output, &affine) {
+            return Match::Rewrite(patch);
+        }
+        if let Some(patch) = past_max_pool(cx, node, (input, output), &affine) {
             return Match::Rewrite(patch);
         }
         product_and_sum(cx, node, input, output, &affine)
@@ -124,6 +128,29 @@ fn into_layer_behind(cx: &View<'_>, input: ValueId, output: ValueId, affine: &Af
     patch.relies_on(layer_id);
     let new = layer.with_scaled_input(cx, &mut patch, input, affine).ok()?;
     patch.replace((*layer_node.outputs.first()?)?, new);
+    Some(patch)
+}
+
+/// Moves it past a MaxPool that alone reads it: the largest stays the largest where scales are above zero.
+fn past_max_pool(
+    cx: &View<'_>,
+    node: &Node,
+    (input, output): (ValueId, ValueId),
+    affine: &Affine,
+) -> Option<Patch> {
+    let (pool_id, pool) = cx.sole_reader(output)?;
+    let can_move = affine.scale.iter().all(|&scale| scale > 0.0);
+    let (Op::MaxPool(_), &[Some(pooled)], true) = (&pool.op, &pool.outputs[..], can_move) else {
+        return None;
+    };
+    let mut patch = Patch::new();
+    patch.relies_on(pool_id);
+    let largest = patch.node(&pool.name, pool.op.clone(), &[input.into()]);
+    patch.has_shape_of(cx, largest, cx.dtype(pooled)?, pooled);
+    let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
+    inputs[0] = Some(largest);
+    let moved = patch.node_with(&node.name, node.op.clone(), inputs, 1);
+    patch.replace(pooled, moved[0]);
     Some(patch)
 }
 
@@ -255,6 +282,26 @@ mod tests {
             same_outputs(FoldBatchNorm, &before.replace("{pads=[1,1]}", "").replace("3,2,7", "3,2,5"));
         let ops: Vec<&str> = after.nodes().map(|(_, node)| node.op.name()).collect();
         assert_eq!(ops, ["Conv", "Relu", "Conv"], "{after}");
+    }
+
+    #[test]
+    fn it_goes_past_a_max_pool() {
+        let before = |rest: &str| {
+            text(&format!(
+                "input %x: f32[3,2,6] const %w: f32[2,2,1] = [1, 2, 3, 4] %c: f32[3,2,6] = Conv(%x, %w) \
+                 %r: f32[3,2,6] = Relu(%c) %a: f32[3,2,6] = BatchNormalization(%r, %s, %b, %m, %v) {{epsilon=0}} \
+                 %q: f32[3,2,3] = MaxPool(%a) {{kernel_shape=[2], strides=[2]}} {rest}"
+            ))
+        };
+        let ops = |rest: &str| {
+            let (_, after) = same_outputs(FoldBatchNorm, &before(rest));
+            after.nodes().map(|(_, node)| node.op.name()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(ops("%y: f32[3,2,3] = Conv(%q, %w) output %y"), "Conv Relu MaxPool Conv");
+        assert_eq!(ops("%y: f32[3,2,5] = Conv(%q, %w) {pads=[1,1]} output %y"), "Conv Relu MaxPool Add Conv");
+        assert_eq!(ops("output %q"), "Conv Relu MaxPool Add");
+        // Others read it before the pool.
+        assert_eq!(ops("output %q, %a"), "Conv Relu Add MaxPool");
     }
 
     #[test]
