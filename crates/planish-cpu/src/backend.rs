@@ -12,7 +12,7 @@ use crate::attention::family::AttentionFamily;
 use crate::bottleneck::BottleneckFamily;
 use crate::conv::ConvFamily;
 use crate::conv::quantized::{self, QuantizedFamily};
-use crate::depthwise::DepthwiseFamily;
+use crate::depthwise::{DepthwiseFamily, QuantizedDepthwiseFamily};
 use crate::evaluate::{self, ReferenceFamily};
 use crate::family::{Family, Work};
 use crate::formats;
@@ -41,6 +41,7 @@ const FAMILIES: &[&dyn Family] = &[
     &ConvFamily,
     &QuantizedFamily::Conv,
     &DepthwiseFamily,
+    &QuantizedDepthwiseFamily,
     &GemmFamily,
     &QuantizedFamily::Matrix,
     &PoolFamily,

@@ -32,6 +32,8 @@ pub(crate) enum Format {
     Winograd { panels: Panels, kind: Kind },
     /// A depthwise convolution's, taps outermost.
     Depthwise,
+    /// The same of signed bytes, each as an f32.
+    QuantizedDepthwise,
     /// Signed bytes in quads of input channels, with the sums of each output channel.
     Quantized { panels: Panels, arrangement: Arrangement },
 }
@@ -59,6 +61,7 @@ impl Format {
                 format!("conv_winograd_{name}_{}", wide(panels))
             }
             Format::Depthwise => depthwise::FORMAT.to_string(),
+            Format::QuantizedDepthwise => depthwise::QUANTIZED_FORMAT.to_string(),
             Format::Quantized { panels, arrangement } => {
                 let of = match arrangement {
                     Arrangement::Conv { groups } => format!("g{groups}"),
@@ -86,6 +89,8 @@ impl Format {
             Format::Narrow
         } else if name == depthwise::FORMAT {
             Format::Depthwise
+        } else if name == depthwise::QUANTIZED_FORMAT {
+            Format::QuantizedDepthwise
         } else if let Some(rest) = name.strip_prefix("quads_") {
             let (panels, of) = rest.split_once('_')?;
             let arrangement = match of {
@@ -156,7 +161,7 @@ impl Format {
                 let depth = kind.n_points().checked_mul(kernel[0])?.checked_mul(c)?;
                 depth.checked_mul(padded(k, panels.lanes)?)
             }
-            Format::Depthwise => {
+            Format::Depthwise | Format::QuantizedDepthwise => {
                 // One input channel for each output channel, as its kernels have it.
                 let [channels, 1, taps @ ..] = dims else { return None };
                 let n_taps: usize = taps.iter().product();
@@ -190,7 +195,7 @@ impl Format {
                 let [channels, 1, taps @ ..] = dims else { return None };
                 Some(depthwise::unpack(packed, *channels, taps.iter().product()))
             }
-            Format::Winograd { .. } | Format::Quantized { .. } => None,
+            Format::Winograd { .. } | Format::Quantized { .. } | Format::QuantizedDepthwise => None,
         }
     }
 
@@ -254,7 +259,7 @@ pub(crate) const MAX_STRIDE: usize = 64;
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
     let own = |format: &Format| match format {
-        Format::Quantized { .. } => DType::I8,
+        Format::Quantized { .. } | Format::QuantizedDepthwise => DType::I8,
         _ => DType::F32,
     };
     let len = Format::named(form.format).filter(|format| form.dtype == own(format))?.packed_len(form.dims)?;
@@ -280,7 +285,7 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 11] = [
         "panels32x16",
         "panels8x8t",
         "matrix_panels32v16",
@@ -289,6 +294,7 @@ mod tests {
         "conv_narrow16",
         "conv_winograd_four_panels32v16",
         "taps_by_channels16",
+        "bytes_taps_by_channels16",
         "quads_panels32v16_g2",
         "quads_panels16v8_matrixt",
     ];

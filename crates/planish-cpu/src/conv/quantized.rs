@@ -7,15 +7,20 @@
 //! each take the place of one f32. A matrix product is a convolution of one tap over its rows.
 
 mod family;
+mod finish;
 mod pack;
 mod region;
 mod table;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod tile;
 
-pub(crate) use family::QuantizedFamily;
+pub(crate) use family::{QuantizedFamily, image_wants};
+pub(crate) use finish::Finish;
 pub(crate) use pack::{Arrangement, packed_bytes};
+pub(crate) use region::{Form, Quantized};
 
 use crate::isa::Feature;
 

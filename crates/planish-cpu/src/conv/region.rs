@@ -12,22 +12,22 @@ use crate::formats::MAX_STRIDE;
 
 /// A region that is one convolution with what follows it.
 #[derive(Clone, Debug)]
-pub(super) struct Convolution {
-    pub(super) groups: usize,
+pub(crate) struct Convolution {
+    pub(crate) groups: usize,
     /// Channels of a group.
-    pub(super) c: usize,
-    pub(super) k: usize,
-    pub(super) axes: [PlacedAxis; AXES],
-    pub(super) transposed: bool,
+    pub(crate) c: usize,
+    pub(crate) k: usize,
+    pub(crate) axes: [PlacedAxis; AXES],
+    pub(crate) transposed: bool,
     /// Inputs of the region.
-    pub(super) x: usize,
-    pub(super) weight: usize,
+    pub(crate) x: usize,
+    pub(crate) weight: usize,
     /// The input that the image's channels are multiplied with before the convolution.
-    pub(super) scale: Option<usize>,
+    pub(crate) scale: Option<usize>,
     /// The bias, where it is part of the region.
     constant_bias: Option<Vec<f32>>,
     /// What follows: bias, residual and clamp, then a program.
-    pub(super) epilogue: Epilogue,
+    pub(crate) epilogue: Epilogue,
 }
 
 impl Convolution {
@@ -148,7 +148,7 @@ impl Convolution {
     }
 
     /// Where everything lies.
-    pub(super) fn geometry(&self, problem: &Problem) -> Geometry {
+    pub(crate) fn geometry(&self, problem: &Problem) -> Geometry {
         Geometry {
             n_images: problem.inputs[self.x].dims[0],
             groups: self.groups,

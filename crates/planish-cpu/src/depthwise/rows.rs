@@ -1,50 +1,116 @@
-//! Rows of a depthwise convolution: the vector code.
+//! Rows of a depthwise convolution: the vector code, whatever the elements are.
 
 use std::ops::Range;
 
-use super::{Depthwise, DepthwiseArguments, OutputRow, TILE, Tile, pitch};
+use super::plan::{RowPlan, Tile};
+use super::{TILE, pitch};
 use crate::isa::Isa;
 use crate::simd::{Simd, SimdKernel};
 
+/// The images of one run: how their elements become sums of f32, and what becomes of the sums.
+pub(super) trait RowElements: Sync {
+    /// An element of the input.
+    type X: Copy;
+
+    fn x(&self) -> *const Self::X;
+
+    /// As `pack` made them.
+    fn weights(&self) -> *const f32;
+
+    /// What an element stands for.
+    fn number(&self, x: Self::X) -> f32;
+
+    /// What a vector of elements stands for, or its first `n` lanes.
+    ///
+    /// # Safety
+    /// The lanes must be readable.
+    unsafe fn load<S: Simd, const PART: bool>(&self, s: S, from: *const Self::X, n: usize) -> S::F;
+
+    /// The sums of channels `c..c + n` before the first tap.
+    ///
+    /// # Safety
+    /// There must be such channels.
+    unsafe fn begin<S: Simd, const PART: bool>(&self, s: S, c: usize, n: usize) -> S::F;
+
+    /// Stores channels `c..c + n` of the tile's pixels.
+    ///
+    /// # Safety
+    /// The output must be writable.
+    unsafe fn finish<S: Simd, const PART: bool>(
+        &self,
+        s: S,
+        t: &TileCall<'_, Self>,
+        c: usize,
+        n: usize,
+        sums: [S::F; TILE],
+    ) where
+        Self: Sized;
+
+    /// Called for every row that is stored.
+    fn after_row(&self, _row: RowAt) {}
+}
+
+/// Some channels of an output row.
+pub(super) struct RowAt {
+    /// Elements from the start of the output to the row.
+    pub(super) to: usize,
+    pub(super) n_pixels: usize,
+    /// In elements.
+    pub(super) pixel_stride: usize,
+    pub(super) channels: Range<usize>,
+    /// The number of its first pixel, counted through the whole output.
+    pub(super) first_pixel: usize,
+    pub(super) slot: usize,
+}
+
 /// Output rows to compute.
-pub(super) struct RowsCall<'a> {
-    pub(super) plan: &'a Depthwise,
-    pub(super) arguments: &'a DepthwiseArguments<'a>,
+pub(super) struct RowsCall<'a, E> {
+    pub(super) plan: &'a RowPlan,
+    pub(super) elements: &'a E,
     pub(super) rows: Range<usize>,
     pub(super) channels: Range<usize>,
     pub(super) slot: usize,
 }
 
+/// Computes the rows by the kernel for their windows.
+pub(super) fn run<E: RowElements>(isa: Isa, call: &RowsCall<'_, E>) {
+    let width = &call.plan.windows.axes[2];
+    match (width.kernel, width.stride, width.dilation, call.plan.multiplier) {
+        (3, 1, 1, 1) => isa.run(Sliding::<E, 3, 1>(call)),
+        (3, 2, 1, 1) => isa.run(Sliding::<E, 3, 2>(call)),
+        (5, 1, 1, 1) => isa.run(Sliding::<E, 5, 1>(call)),
+        (5, 2, 1, 1) => isa.run(Sliding::<E, 5, 2>(call)),
+        (7, 1, 1, 1) => isa.run(Sliding::<E, 7, 1>(call)),
+        (7, 2, 1, 1) => isa.run(Sliding::<E, 7, 2>(call)),
+        (_, _, _, 0 | 1) => isa.run(General::<E, false>(call)),
+        _ => isa.run(General::<E, true>(call)),
+    }
+}
+
 /// `K` taps along the row, `STRIDE` pixels apart, no dilation.
-pub(super) fn sliding<const K: usize, const STRIDE: usize>(isa: Isa, call: &RowsCall<'_>) {
-    isa.run(Sliding::<K, STRIDE>(call));
-}
-
+struct Sliding<'a, E, const K: usize, const STRIDE: usize>(&'a RowsCall<'a, E>);
 /// Any taps, strides and dilations; `REPEATS` where an input channel has several output channels.
-pub(super) fn general<const REPEATS: bool>(isa: Isa, call: &RowsCall<'_>) {
-    isa.run(General::<REPEATS>(call));
-}
-
-struct Sliding<'a, const K: usize, const STRIDE: usize>(&'a RowsCall<'a>);
-struct General<'a, const REPEATS: bool>(&'a RowsCall<'a>);
+struct General<'a, E, const REPEATS: bool>(&'a RowsCall<'a, E>);
 
 /// A tile of one row with its channels still to be walked. Pointers are those of channel 0.
-struct TileCall<'a> {
+pub(super) struct TileCall<'a, E: RowElements> {
+    elements: &'a E,
     /// The first column of the tile's first window under the first tap row; may lie before the image.
-    x: *const f32,
+    x: *const E::X,
     /// The weights of the first tap row.
     weights: *const f32,
-    bias: *const f32,
-    y: *mut f32,
-    tile: &'a Tile,
+    /// Batch, depth and height of the row.
+    pub(super) row: [usize; 3],
+    /// Elements from the start of the output to the tile.
+    pub(super) to: usize,
+    pub(super) tile: &'a Tile,
     /// Tap rows that lie in the image: counts, and elements from one to the next in the input and in the
     /// weights.
     depths: TapRows,
     heights: TapRows,
     in_pixel: usize,
-    out_pixel: usize,
+    pub(super) out_pixel: usize,
     pitch: usize,
-    clamp: (f32, f32),
     prefetches: bool,
 }
 
@@ -54,10 +120,10 @@ struct TapRows {
     weights: usize,
 }
 
-impl RowsCall<'_> {
+impl<E: RowElements> RowsCall<'_, E> {
     /// Walks rows and tiles.
     #[inline(always)]
-    fn for_each_tile(&self, visit: impl Fn(&TileCall<'_>)) {
+    fn for_each_tile(&self, visit: impl Fn(&TileCall<'_, E>)) {
         let (plan, windows) = (self.plan, &self.plan.windows);
         let [depth, height, width] = &windows.axes;
         let pitch = pitch(windows.channels);
@@ -76,15 +142,16 @@ impl RowsCall<'_> {
                 let column = (tile.start * width.stride) as isize - width.pad_begin as isize;
                 let in_pixel = windows.from.axes[2];
                 visit(&TileCall {
+                    elements: self.elements,
                     // May point before the image; only columns inside are read.
                     x: self
-                        .arguments
-                        .x
+                        .elements
+                        .x()
                         .wrapping_add(in_row)
                         .wrapping_offset(column.wrapping_mul(in_pixel as isize)),
-                    weights: self.arguments.weights.wrapping_add(tap_row * pitch),
-                    bias: self.arguments.bias,
-                    y: self.arguments.y.wrapping_add(out_row + tile.start * windows.to.axes[2]),
+                    weights: self.elements.weights().wrapping_add(tap_row * pitch),
+                    row: [n, d, h],
+                    to: out_row + tile.start * windows.to.axes[2],
                     tile,
                     depths: TapRows {
                         n: d_taps.len(),
@@ -99,25 +166,22 @@ impl RowsCall<'_> {
                     in_pixel,
                     out_pixel: windows.to.axes[2],
                     pitch,
-                    clamp: plan.clamp,
                     prefetches: plan.prefetches,
                 });
             }
-            if let Some(hook) = self.arguments.hook {
-                hook(OutputRow {
-                    start: self.arguments.y.wrapping_add(out_row + self.channels.start),
-                    n_pixels: width.output,
-                    pixel_stride: windows.to.axes[2],
-                    channels: self.channels.clone(),
-                    first_pixel: row * width.output,
-                    slot: self.slot,
-                });
-            }
+            self.elements.after_row(RowAt {
+                to: out_row,
+                n_pixels: width.output,
+                pixel_stride: windows.to.axes[2],
+                channels: self.channels.clone(),
+                first_pixel: row * width.output,
+                slot: self.slot,
+            });
         }
     }
 }
 
-impl<const K: usize, const STRIDE: usize> SimdKernel for Sliding<'_, K, STRIDE> {
+impl<E: RowElements, const K: usize, const STRIDE: usize> SimdKernel for Sliding<'_, E, K, STRIDE> {
     type Output = ();
 
     #[inline(always)]
@@ -127,21 +191,21 @@ impl<const K: usize, const STRIDE: usize> SimdKernel for Sliding<'_, K, STRIDE> 
             #[inline(always)]
             |tile| {
                 let mut c = start;
-                // SAFETY: the caller of `Depthwise::run` grants the memory; the columns that are read lie in
+                // SAFETY: the caller of `RowPlan::run` grants the memory; the columns that are read lie in
                 // the image, and channel vectors end with the last channel.
                 unsafe {
                     if tile.tile.is_inside {
                         while c + S::LANES <= end {
-                            slide::<S, K, STRIDE, false, false>(s, tile, c, S::LANES);
+                            slide::<S, E, K, STRIDE, false, false>(s, tile, c, S::LANES);
                             c += S::LANES;
                         }
                     }
                     while c + S::LANES <= end {
-                        slide::<S, K, STRIDE, true, false>(s, tile, c, S::LANES);
+                        slide::<S, E, K, STRIDE, true, false>(s, tile, c, S::LANES);
                         c += S::LANES;
                     }
                     if c < end {
-                        slide::<S, K, STRIDE, true, true>(s, tile, c, end - c);
+                        slide::<S, E, K, STRIDE, true, true>(s, tile, c, end - c);
                     }
                 }
             },
@@ -149,7 +213,7 @@ impl<const K: usize, const STRIDE: usize> SimdKernel for Sliding<'_, K, STRIDE> 
     }
 }
 
-impl<const REPEATS: bool> SimdKernel for General<'_, REPEATS> {
+impl<E: RowElements, const REPEATS: bool> SimdKernel for General<'_, E, REPEATS> {
     type Output = ();
 
     #[inline(always)]
@@ -163,11 +227,11 @@ impl<const REPEATS: bool> SimdKernel for General<'_, REPEATS> {
                 // SAFETY: as for the sliding kernels.
                 unsafe {
                     while c + S::LANES <= end {
-                        gather::<S, REPEATS, false>(s, plan, tile, c, S::LANES);
+                        gather::<S, E, REPEATS, false>(s, plan, tile, c, S::LANES);
                         c += S::LANES;
                     }
                     if c < end {
-                        gather::<S, REPEATS, true>(s, plan, tile, c, end - c);
+                        gather::<S, E, REPEATS, true>(s, plan, tile, c, end - c);
                     }
                 }
             },
@@ -175,9 +239,12 @@ impl<const REPEATS: bool> SimdKernel for General<'_, REPEATS> {
     }
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Asks for a cache line to be brought into the second-level cache; the address need not be memory.
 #[inline(always)]
-fn prefetch(at: *const f32) {
+fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is allowed, and the instruction is part of the architecture.
     unsafe {
@@ -192,40 +259,9 @@ fn prefetch(at: *const f32) {
 /// # Safety
 /// The lanes must be readable.
 #[inline(always)]
-unsafe fn load<S: Simd, const PART: bool>(s: S, from: *const f32, n: usize) -> S::F {
+pub(super) unsafe fn load<S: Simd, const PART: bool>(s: S, from: *const f32, n: usize) -> S::F {
     // SAFETY: the caller says so.
     unsafe { if PART { s.load_part(from, n) } else { s.load(from) } }
-}
-
-/// The accumulators before the first tap.
-///
-/// # Safety
-/// The bias must be null or have the lanes.
-#[inline(always)]
-unsafe fn begin<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize) -> [S::F; TILE] {
-    // SAFETY: the caller says so.
-    let bias = if t.bias.is_null() { s.zero() } else { unsafe { load::<S, PART>(s, t.bias.add(c), n) } };
-    [bias; TILE]
-}
-
-/// Clamps and stores the tile's pixels.
-///
-/// # Safety
-/// The output must be writable.
-#[inline(always)]
-unsafe fn finish<S: Simd, const PART: bool>(s: S, t: &TileCall<'_>, c: usize, n: usize, acc: [S::F; TILE]) {
-    let (lo, hi) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
-    for (pixel, sum) in acc.into_iter().enumerate() {
-        if pixel < t.tile.n {
-            // `min` and `max` give their second operand when one is NaN: it passes.
-            let value = s.min(hi, s.max(lo, sum));
-            // SAFETY: the caller says so.
-            unsafe {
-                let to = t.y.add(pixel * t.out_pixel + c);
-                if PART { s.store_part(to, n, value) } else { s.store(to, value) }
-            }
-        }
-    }
 }
 
 /// The body for every column of a tile, written out, so that the accumulators stay in registers: of the 17 columns of a
@@ -249,20 +285,31 @@ macro_rules! for_each_column {
 /// The columns that the tile's mask has (all of them where `CHECKED` is false) must be readable from channel
 /// `c` for `n` lanes, the output pixels writable likewise.
 #[inline(always)]
-unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: bool, const PART: bool>(
+unsafe fn slide<
+    S: Simd,
+    E: RowElements,
+    const K: usize,
+    const STRIDE: usize,
+    const CHECKED: bool,
+    const PART: bool,
+>(
     s: S,
-    t: &TileCall<'_>,
+    t: &TileCall<'_, E>,
     c: usize,
     n: usize,
 ) {
     // SAFETY: the caller grants the memory.
     unsafe {
-        let mut acc = begin::<S, PART>(s, t, c, n);
+        let mut acc = [t.elements.begin::<S, PART>(s, c, n); TILE];
         for d in 0..t.depths.n {
             for h in 0..t.heights.n {
                 let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input + c);
-                if !CHECKED && t.prefetches && h + 1 == t.heights.n {
-                    // The rows that the next output row reads for the first time.
+                if !CHECKED
+                    && t.prefetches
+                    && h + 1 == t.heights.n
+                    && (c * size_of::<E::X>()).is_multiple_of(LINE)
+                {
+                    // The rows that the next output row reads for the first time, once for each cache line.
                     for new in 1..=STRIDE {
                         let next = row.wrapping_add(new * t.heights.input);
                         for j in 0..TILE * STRIDE {
@@ -277,7 +324,7 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
                 }
                 for_each_column!(j in (TILE - 1) * STRIDE + K => {
                     if !CHECKED || (t.tile.columns >> j) & 1 != 0 {
-                        let x = load::<S, PART>(s, row.wrapping_add(j * t.in_pixel), n);
+                        let x = t.elements.load::<S, PART>(s, row.wrapping_add(j * t.in_pixel), n);
                         for (k, tap) in taps.iter().enumerate() {
                             if j >= k && (j - k).is_multiple_of(STRIDE) && (j - k) / STRIDE < TILE {
                                 let pixel = (j - k) / STRIDE;
@@ -288,7 +335,7 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
                 });
             }
         }
-        finish::<S, PART>(s, t, c, n, acc);
+        t.elements.finish::<S, PART>(s, t, c, n, acc);
     }
 }
 
@@ -297,17 +344,17 @@ unsafe fn slide<S: Simd, const K: usize, const STRIDE: usize, const CHECKED: boo
 /// # Safety
 /// The image must be readable and the output writable from channel `c` for `n` lanes.
 #[inline(always)]
-unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
+unsafe fn gather<S: Simd, E: RowElements, const REPEATS: bool, const PART: bool>(
     s: S,
-    plan: &Depthwise,
-    t: &TileCall<'_>,
+    plan: &RowPlan,
+    t: &TileCall<'_, E>,
     c: usize,
     n: usize,
 ) {
     let width = &plan.windows.axes[2];
     // SAFETY: the caller grants the memory.
     unsafe {
-        let mut acc = begin::<S, PART>(s, t, c, n);
+        let mut acc = [t.elements.begin::<S, PART>(s, c, n); TILE];
         for d in 0..t.depths.n {
             for h in 0..t.heights.n {
                 let row = t.x.wrapping_add(d * t.depths.input + h * t.heights.input);
@@ -322,16 +369,16 @@ unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
                         }
                         let from = row.wrapping_add((pixel * width.stride + k * width.dilation) * t.in_pixel);
                         let x = if REPEATS {
-                            repeated(s, from, plan.multiplier, c, n)
+                            repeated(s, t.elements, from, plan.multiplier, c, n)
                         } else {
-                            load::<S, PART>(s, from.wrapping_add(c), n)
+                            t.elements.load::<S, PART>(s, from.wrapping_add(c), n)
                         };
                         *sum = s.mul_add(x, tap, *sum);
                     }
                 }
             }
         }
-        finish::<S, PART>(s, t, c, n, acc);
+        t.elements.finish::<S, PART>(s, t, c, n, acc);
     }
 }
 
@@ -340,11 +387,18 @@ unsafe fn gather<S: Simd, const REPEATS: bool, const PART: bool>(
 /// # Safety
 /// The pixel at `from` must be readable.
 #[inline(always)]
-unsafe fn repeated<S: Simd>(s: S, from: *const f32, multiplier: usize, c: usize, n: usize) -> S::F {
+unsafe fn repeated<S: Simd, E: RowElements>(
+    s: S,
+    elements: &E,
+    from: *const E::X,
+    multiplier: usize,
+    c: usize,
+    n: usize,
+) -> S::F {
     let mut lanes = [0.0; 16];
     for (lane, value) in lanes.iter_mut().enumerate().take(n) {
         // SAFETY: the caller grants the pixel.
-        *value = unsafe { *from.wrapping_add((c + lane) / multiplier) };
+        *value = elements.number(unsafe { *from.wrapping_add((c + lane) / multiplier) });
     }
     // SAFETY: no vector has more than 16 lanes.
     unsafe { s.load(lanes.as_ptr()) }

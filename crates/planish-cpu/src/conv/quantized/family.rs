@@ -3,14 +3,15 @@
 use planish_kernel::{
     Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want, WeightUse,
 };
-use planish_tensor::{DType, Tensor};
+use planish_tensor::Tensor;
 
 use super::super::cost;
 use super::super::igemm::{Igemm, TileKernel};
+use super::finish::Finish;
 use super::pack::{self, Places};
-use super::region::{Form, Quantized, Scales, Term};
+use super::region::{Form, Quantized};
 use super::table::QuantizedTile;
-use super::tile::{QuantizedCall, Residual, Stored};
+use super::tile::QuantizedCall;
 use crate::family::{Family, Work};
 use crate::formats::Format;
 use crate::isa::Isa;
@@ -141,15 +142,18 @@ fn format(quantized: &Quantized, tile: QuantizedTile) -> String {
 /// Images channels-last, matrices row by row, the rest dense.
 fn wants(quantized: &Quantized, problem: &Problem) -> (Vec<Want>, Vec<Want>) {
     match quantized.form {
-        Form::Conv(_) => {
-            let mut inputs = Want::beside_image(problem);
-            inputs[quantized.x] = Want::inside(Layout::ChannelsLast);
-            (inputs, vec![Want::inside(Layout::ChannelsLast)])
-        }
+        Form::Conv(_) => image_wants(quantized, problem),
         Form::Matrix { .. } => {
             (vec![Want::dense(Layout::Plain); problem.inputs.len()], vec![Want::dense(Layout::Plain)])
         }
     }
+}
+
+/// Images channels-last, the rest dense.
+pub(crate) fn image_wants(quantized: &Quantized, problem: &Problem) -> (Vec<Want>, Vec<Want>) {
+    let mut inputs = Want::beside_image(problem);
+    inputs[quantized.x] = Want::inside(Layout::ChannelsLast);
+    (inputs, vec![Want::inside(Layout::ChannelsLast)])
 }
 
 #[derive(Debug)]
@@ -168,41 +172,13 @@ impl Work for QuantizedWork {
         let Shared { inputs, outputs, workspace } = shared;
         let q = &self.quantized;
         let weights = inputs[q.weight];
-        let (scales, scale_step): (*const f32, usize) = match &q.scales {
-            Scales::Input(idx) => (inputs[*idx].cast(), 1),
-            Scales::One(scale) => (scale, 0),
-        };
-        let residual = match q.residual {
-            None => Residual::None,
-            Some(Term { idx, dtype: DType::U8, scale, zero }) => {
-                Residual::U8 { at: inputs[idx], scale, zero }
-            }
-            Some(Term { idx, dtype: DType::I8, scale, zero }) => {
-                Residual::I8 { at: inputs[idx].cast(), scale, zero }
-            }
-            Some(Term { idx, .. }) => Residual::F32(inputs[idx].cast()),
-        };
-        let Term { dtype, scale, zero, .. } = q.output;
-        let output = match dtype {
-            DType::U8 => Stored::U8 { at: outputs[0], inverse: 1.0 / scale, zero },
-            DType::I8 => Stored::I8 { at: outputs[0].cast(), inverse: 1.0 / scale, zero },
-            _ => Stored::F32(outputs[0].cast()),
-        };
-        let (lo, hi) = q.clamp();
         let call = QuantizedCall {
             input: inputs[q.x],
             weights: weights.cast(),
             weight_sums: weights.wrapping_add(self.places.sums).cast(),
             panel_flags: weights.wrapping_add(self.places.flags).cast(),
             input_zero: q.x_zero.into(),
-            input_scale: q.x_scale,
-            scales,
-            scale_step,
-            bias: q.bias(inputs),
-            residual,
-            lo,
-            hi,
-            output,
+            finish: Finish::new(q, inputs, outputs),
             workspace,
         };
         // SAFETY: the caller grants the operands for what they span, and the workspace.

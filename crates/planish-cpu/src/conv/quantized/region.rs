@@ -14,29 +14,29 @@ use super::pack::Arrangement;
 
 /// A region that is one quantized product with what follows it.
 #[derive(Clone, Debug)]
-pub(super) struct Quantized {
-    pub(super) form: Form,
+pub(crate) struct Quantized {
+    pub(crate) form: Form,
     /// Inputs of the region.
-    pub(super) x: usize,
-    pub(super) weight: usize,
-    pub(super) x_scale: f32,
-    pub(super) x_zero: u8,
-    pub(super) scales: Scales,
+    pub(crate) x: usize,
+    pub(crate) weight: usize,
+    pub(crate) x_scale: f32,
+    pub(crate) x_zero: u8,
+    pub(crate) scales: Scales,
     /// The residual with its type, scale and zero point; those of f32 have none.
-    pub(super) residual: Option<Term>,
-    pub(super) output: Term,
+    pub(crate) residual: Option<Term>,
+    pub(crate) output: Term,
 }
 
 /// The product itself.
 #[derive(Clone, Debug)]
-pub(super) enum Form {
+pub(crate) enum Form {
     Conv(Box<Convolution>),
     Matrix { c: usize, k: usize, transposed: bool, epilogue: Epilogue },
 }
 
 /// Scales of the weight.
 #[derive(Clone, Debug)]
-pub(super) enum Scales {
+pub(crate) enum Scales {
     /// An input of the region, one for each output channel.
     Input(usize),
     /// For all of them.
@@ -45,16 +45,16 @@ pub(super) enum Scales {
 
 /// An operand of 8 bits with its scale and zero point, or of f32.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Term {
+pub(crate) struct Term {
     /// Which input of the region; of the output, which output.
-    pub(super) idx: usize,
-    pub(super) dtype: DType,
-    pub(super) scale: f32,
-    pub(super) zero: i32,
+    pub(crate) idx: usize,
+    pub(crate) dtype: DType,
+    pub(crate) scale: f32,
+    pub(crate) zero: i32,
 }
 
 impl Quantized {
-    pub(super) fn of(problem: &Problem) -> Option<Quantized> {
+    pub(crate) fn of(problem: &Problem) -> Option<Quantized> {
         let region = &problem.region;
         let is_product = |node: &RegionNode| matches!(node.op, Op::Conv(_) | Op::MatMul(_) | Op::Gemm(_));
         let mut products = region.nodes.iter().filter(|node| is_product(node));

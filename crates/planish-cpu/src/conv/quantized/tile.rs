@@ -6,28 +6,12 @@
 //! does there.
 
 use super::super::igemm::TileAt;
+use super::finish::Finish;
 use crate::simd::Simd;
 
 /// Dot products of four bytes: `acc + Σ a[i] · b[i]` in each lane, `a` unsigned and `b` signed.
 pub(super) trait Dot<S: Simd>: Copy {
     fn dot(self, s: S, acc: S::I, a: S::I, b: S::I) -> S::I;
-}
-
-/// What is added to the sums, with its own scale.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Residual {
-    None,
-    F32(*const f32),
-    U8 { at: *const u8, scale: f32, zero: i32 },
-    I8 { at: *const i8, scale: f32, zero: i32 },
-}
-
-/// Where results go: in f32, or by `round(v · inverse) + zero`, saturated.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Stored {
-    F32(*mut f32),
-    U8 { at: *mut u8, inverse: f32, zero: i32 },
-    I8 { at: *mut i8, inverse: f32, zero: i32 },
 }
 
 /// The addresses and numbers of one run.
@@ -41,16 +25,7 @@ pub(super) struct QuantizedCall {
     /// Of each panel whether neighbouring products may leave 16 bits.
     pub(super) panel_flags: *const u32,
     pub(super) input_zero: i32,
-    pub(super) input_scale: f32,
-    /// One of each output channel, or one for all (`scale_step` 0).
-    pub(super) scales: *const f32,
-    pub(super) scale_step: usize,
-    /// One of each output channel, or null.
-    pub(super) bias: *const f32,
-    pub(super) residual: Residual,
-    pub(super) lo: f32,
-    pub(super) hi: f32,
-    pub(super) output: Stored,
+    pub(super) finish: Finish,
     pub(super) workspace: *mut u8,
 }
 
@@ -163,7 +138,7 @@ unsafe fn step<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     }
 }
 
-/// Scales the sums, adds bias and residual, clamps and stores.
+/// Finishes the sums and stores them.
 ///
 /// # Safety
 /// As for [`tile`]; `sums` holds `MR` rows of `NV` vectors.
@@ -174,59 +149,18 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
     call: &QuantizedCall,
     at: &TileAt,
 ) {
-    let (lo, hi) = (s.splat(call.lo), s.splat(call.hi));
     for j in 0..NV {
         let column = j * S::LANES;
         let n = (at.n - column).min(S::LANES);
         // SAFETY: the caller grants scales, bias, residual and output for the tile's columns.
         unsafe {
-            let scale = match call.scale_step {
-                0 => s.splat(*call.scales),
-                _ => s.load_part(call.scales.add(at.channel + column), n),
-            };
-            let scale = s.mul(scale, s.splat(call.input_scale));
-            let bias = match call.bias.is_null() {
-                true => s.zero(),
-                false => s.load_part(call.bias.add(at.channel + column), n),
-            };
+            let channels = call.finish.channels(s, at.channel + column, n);
             for i in 0..MR {
                 let sum = s.to_float(s.load_int(sums.add((i * NV + j) * S::LANES)));
-                let mut v = s.mul_add(sum, scale, bias);
                 let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
-                let dequantized = |whole: S::I, scale: f32, zero: i32, v: S::F| {
-                    let whole = s.to_float(s.sub_int(whole, s.splat_int(zero)));
-                    s.mul_add(whole, s.splat(scale), v)
-                };
-                match call.residual {
-                    Residual::None => {}
-                    Residual::F32(at) => v = s.add(v, s.load_part(at.add(residual), n)),
-                    Residual::U8 { at, scale, zero } => {
-                        v = dequantized(s.load_bytes(at.add(residual), n), scale, zero, v);
-                    }
-                    Residual::I8 { at, scale, zero } => {
-                        v = dequantized(s.load_signed_bytes(at.add(residual), n), scale, zero, v);
-                    }
-                }
-                v = s.min(hi, s.max(lo, v));
                 let to = at.output + i * at.output_stride + column;
-                match call.output {
-                    Stored::F32(at) => s.store_part(at.add(to), n, v),
-                    Stored::U8 { at, inverse, zero } => {
-                        s.store_bytes(at.add(to), n, quantized(s, v, inverse, zero, (0, 255)));
-                    }
-                    Stored::I8 { at, inverse, zero } => {
-                        s.store_bytes(at.add(to).cast(), n, quantized(s, v, inverse, zero, (-128, 127)));
-                    }
-                }
+                call.finish.store(s, &channels, sum, residual, to);
             }
         }
     }
-}
-
-/// `round(v · inverse) + zero` between two bounds. Clamped in f32, where nothing is out of range.
-#[inline(always)]
-fn quantized<S: Simd>(s: S, v: S::F, inverse: f32, zero: i32, (lo, hi): (i32, i32)) -> S::I {
-    let (lo, hi) = (s.splat((lo - zero) as f32), s.splat((hi - zero) as f32));
-    let whole = s.min(hi, s.max(lo, s.mul(v, s.splat(inverse))));
-    s.add_int(s.to_int(whole), s.splat_int(zero))
 }
