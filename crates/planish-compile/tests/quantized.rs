@@ -13,7 +13,7 @@ use planish_runtime::Engine;
 use planish_tensor::Tensor;
 use planish_testing::Random;
 
-/// Two convolutions of bytes with a residual between them, then a product of matrices.
+/// Two convolutions of bytes with a depthwise one between them and a residual, then a product of matrices.
 fn network(channels: usize) -> Graph {
     let mut random = Random::new(3);
     let mut weights = |n: usize| {
@@ -27,6 +27,7 @@ fn network(channels: usize) -> Graph {
         "const %sx: f32[] = 0.02 const %zx: u8[] = 128 const %sa: f32[] = 0.01 const %za: u8[] = 0
          const %sw: f32[C] = [{scales}]
          const %w1: i8[C,C,3,3] = [{w1}] const %w2: i8[C,C,1,1] = [{w2}] const %w3: i8[C,8] = [{w3}]
+         const %wd: i8[C,1,3,3] = [{wd}] const %sd: f32[] = 0.004
          const %s3: f32[] = 0.003 const %b: f32[C] = [{bias}]
          %q: u8[n,C,6,5] = QuantizeLinear(%x, %sx, %zx) \"q\"
          %d1: f32[n,C,6,5] = DequantizeLinear(%q, %sx, %zx) \"d1\"
@@ -34,7 +35,11 @@ fn network(channels: usize) -> Graph {
          %c1: f32[n,C,6,5] = Conv(%d1, %v1, %b) {{pads=[1,1,1,1]}} \"c1\"
          %r1: f32[n,C,6,5] = Relu(%c1) \"r1\"
          %q1: u8[n,C,6,5] = QuantizeLinear(%r1, %sa, %za) \"q1\"
-         %d2: f32[n,C,6,5] = DequantizeLinear(%q1, %sa, %za) \"d2\"
+         %dd: f32[n,C,6,5] = DequantizeLinear(%q1, %sa, %za) \"dd\"
+         %vd: f32[C,1,3,3] = DequantizeLinear(%wd, %sw) {{axis=0}} \"vd\"
+         %cd: f32[n,C,6,5] = Conv(%dd, %vd, %b) {{pads=[1,1,1,1], group={channels}}} \"cd\"
+         %qd: u8[n,C,6,5] = QuantizeLinear(%cd, %sd, %zx) \"qd\"
+         %d2: f32[n,C,6,5] = DequantizeLinear(%qd, %sd, %zx) \"d2\"
          %v2: f32[C,C,1,1] = DequantizeLinear(%w2, %sw) {{axis=0}} \"v2\"
          %c2: f32[n,C,6,5] = Conv(%d2, %v2) \"c2\"
          %dr: f32[n,C,6,5] = DequantizeLinear(%q, %sx, %zx) \"dr\"
@@ -54,6 +59,7 @@ fn network(channels: usize) -> Graph {
         w1 = weights(channels * channels * 9),
         w2 = weights(channels * channels),
         w3 = weights(channels * 8),
+        wd = weights(channels * 9),
         bias = (0..channels).map(|c| format!("{}", c as f64 * 0.1 - 0.4)).collect::<Vec<_>>().join(", "),
     );
     text.replace("C,", &format!("{channels},"))
@@ -89,7 +95,7 @@ fn products_of_bytes_run_as_integer_kernels() {
             }
         }
         let families: Vec<&str> = tactics.iter().filter_map(|name| name.split('_').next()).collect();
-        assert_eq!(families, ["qconv", "qconv", "qgemm"], "{tactics:?}");
+        assert_eq!(families, ["qconv", "qdepthwise", "qconv", "qgemm"], "{tactics:?}");
         let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
         for n in [1, 3] {
             let x = Value::Tensor(Random::new(n).tensor(
