@@ -6,6 +6,7 @@
 //! ([`Pointwise::run_task`]), and a block of a matrix that a product just finished
 //! ([`Pointwise::run_block`]), where the block is the running value.
 
+mod bytes;
 pub(crate) mod cost;
 pub(crate) mod family;
 mod loops;

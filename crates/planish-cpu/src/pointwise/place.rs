@@ -134,7 +134,7 @@ impl Placement {
 }
 
 /// The constant, as often as the widest vector has lanes.
-fn splat(scalar: Scalar) -> [u64; SPLAT_BYTES / 8] {
+pub(super) fn splat(scalar: Scalar) -> [u64; SPLAT_BYTES / 8] {
     let word = match scalar {
         Scalar::F32(value) => u64::from(value.to_bits()) * 0x1_0000_0001,
         Scalar::I32(value) => u64::from(value as u32) * 0x1_0000_0001,

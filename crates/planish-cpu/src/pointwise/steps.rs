@@ -2,6 +2,7 @@
 
 use planish_kernel::pointwise::{Binary, Inst, Kind, Program, Reg, Scalar};
 
+use super::bytes::{self, Joined};
 use super::loops::{Loop, Ternary, map1, map2, select, ternary};
 use super::unary::{float_unary, other_unary};
 use crate::simd::Simd;
@@ -56,6 +57,12 @@ const OPEN: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 
 /// The steps of a program, in order; inputs, constants and the running value need none.
 pub(super) fn compile(program: &Program) -> Vec<Step> {
+    let steps = in_order(program);
+    bytes::lookup(program, &steps).map_or(steps, |step| vec![step])
+}
+
+/// One step for each instruction, or for several that are joined.
+fn in_order(program: &Program) -> Vec<Step> {
     let n_uses = program.n_uses();
     let once = |reg: Reg| n_uses[reg.0 as usize] == 1;
     let inst = |reg: Reg| &program.code[reg.0 as usize];
@@ -65,6 +72,11 @@ pub(super) fn compile(program: &Program) -> Vec<Step> {
     for idx in (0..program.code.len()).rev() {
         let value = Reg(idx as u16);
         if joined[idx] || program.code[idx].operands().next().is_none() {
+            continue;
+        }
+        if let Some(Joined { run, operands, inside }) = bytes::joined(program, &n_uses, value) {
+            inside.iter().for_each(|reg| joined[reg.0 as usize] = true);
+            steps.push(Step { run, operands, value, in_place: false });
             continue;
         }
         let kind = program.kinds[idx];
