@@ -66,33 +66,41 @@ pub enum Feature {
     AvxVnni,
     /// Dot products of bytes on 512 bits.
     Avx512Vnni,
+    /// Products of tiles of bytes.
+    AmxInt8,
 }
 
 impl Feature {
-    pub const ALL: [Feature; 2] = [Feature::AvxVnni, Feature::Avx512Vnni];
+    pub const ALL: [Feature; 3] = [Feature::AvxVnni, Feature::Avx512Vnni, Feature::AmxInt8];
 
     /// As it stands in the needs of a plan.
     pub fn name(self) -> &'static str {
         match self {
             Feature::AvxVnni => "avxvnni",
             Feature::Avx512Vnni => "avx512vnni",
+            Feature::AmxInt8 => "amxint8",
         }
     }
 
     /// Whether this machine has it, and the process may use it ([`ISA_VARIABLE`]).
+    #[cfg(target_arch = "x86_64")]
     pub fn is_here(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return match self {
+        let is_wide = matches!(Isa::best(), Isa::Avx512(_));
+        let takes_itself_for = std::env::var_os(ISA_VARIABLE);
+        match self {
             // A process that takes itself for one with AVX2 means the machines that have no more than that.
             Feature::AvxVnni => {
-                let is_asked_for = std::env::var_os(ISA_VARIABLE).is_none();
-                is_x86_feature_detected!("avxvnni") && (is_asked_for || matches!(Isa::best(), Isa::Avx512(_)))
+                is_x86_feature_detected!("avxvnni") && (takes_itself_for.is_none() || is_wide)
             }
-            Feature::Avx512Vnni => {
-                is_x86_feature_detected!("avx512vnni") && matches!(Isa::best(), Isa::Avx512(_))
-            }
-        };
-        #[cfg(not(target_arch = "x86_64"))]
+            Feature::Avx512Vnni => is_x86_feature_detected!("avx512vnni") && is_wide,
+            // Nor does one with AVX-512 mean those with AMX.
+            Feature::AmxInt8 => takes_itself_for.is_none() && is_wide && crate::amx::has_int8(),
+        }
+    }
+
+    /// Whether this machine has it: no other has.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn is_here(self) -> bool {
         false
     }
 }

@@ -13,6 +13,8 @@ mod sync;
 pub mod team;
 mod workers;
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod bottleneck;
 pub mod conv;

@@ -36,6 +36,18 @@ pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
     fn nr(self) -> usize;
     /// How wide a panel of `n` columns is stored.
     fn panel_width(self, n: usize) -> usize;
+    /// Whether tiles have all their rows, but for the last: otherwise they are about even.
+    fn whole_tiles(self) -> bool {
+        false
+    }
+    /// Bytes of its own that a task needs for windows of `depth` elements.
+    fn scratch_bytes(self, depth: usize) -> usize {
+        let _ = depth;
+        0
+    }
+    /// What a thread does before the tiles of a task, and after them.
+    fn begin(self) {}
+    fn end(self) {}
     /// What a tap in the padding reads.
     fn padding(self) -> f32;
     fn input(call: &Self::Call<'_>) -> *const f32;
@@ -76,6 +88,9 @@ pub struct TileAt {
     pub last: bool,
     /// Whether the output is asked for before it is written.
     pub fetches_output: bool,
+    /// The task's own memory, and whether it has not seen these windows yet.
+    pub scratch: *mut u8,
+    pub is_first_panel: bool,
 }
 
 impl TileKernel for Tile {
@@ -166,8 +181,9 @@ pub struct Igemm<T = Tile> {
     n_tasks: usize,
     /// A pixel of padding.
     padding: Vec<f32>,
-    /// Bytes of a table of pointers; a slot has two.
+    /// Bytes of a table of pointers; a slot has two, and the tile's own memory.
     table_bytes: usize,
+    slot_bytes: usize,
     /// Whether pixels are asked for before they are read, and outputs before they are written: where they are
     /// more than the second-level cache keeps beside weights. For less it is work for nothing, 1 % of
     /// MobileNet.
@@ -228,7 +244,7 @@ impl<T: TileKernel> Igemm<T> {
             };
             let members: Vec<Member> = phases.iter().map(member).collect();
             let phase = phases.swap_remove(0);
-            let windows = Windows::new(&geometry, phase, tile.mr());
+            let windows = Windows::new(&geometry, phase, tile.mr(), tile.whole_tiles());
             let n_taps = windows.n_taps();
             most_taps = most_taps.max(n_taps);
             let m_tiles = windows.n_tiles();
@@ -264,13 +280,25 @@ impl<T: TileKernel> Igemm<T> {
         };
         let phases: Vec<PhasePlan> = phases.into_iter().map(plan).collect();
         let table_bytes = (most_taps * tile.mr() * size_of::<*const f32>()).next_multiple_of(64);
+        let scratch = tile.scratch_bytes(most_taps * geometry.c).next_multiple_of(64);
+        let slot_bytes = 2 * table_bytes + scratch;
         let padding = vec![tile.padding(); geometry.c];
         let image = |n: usize| geometry.n_images * geometry.groups * n * size_of::<f32>() > NEAR_BYTES;
         let pixels = |size: fn(&PlacedAxis) -> usize| geometry.axes.iter().map(size).product::<usize>();
         let [from, to] = [pixels(|axis| axis.input), pixels(|axis| axis.output)];
         let fetches_input = image(from * geometry.c);
         let fetches_output = image(to * geometry.k);
-        Igemm { geometry, tile, phases, n_tasks, padding, table_bytes, fetches_input, fetches_output }
+        Igemm {
+            geometry,
+            tile,
+            phases,
+            n_tasks,
+            padding,
+            table_bytes,
+            slot_bytes,
+            fetches_input,
+            fetches_output,
+        }
     }
 
     /// What the work is cut into.
@@ -279,7 +307,7 @@ impl<T: TileKernel> Igemm<T> {
     }
 
     pub fn workspace_bytes(&self, n_slots: usize) -> usize {
-        2 * self.table_bytes * n_slots
+        self.slot_bytes * n_slots
     }
 
     /// # Safety
@@ -287,8 +315,10 @@ impl<T: TileKernel> Igemm<T> {
     /// the plan say. Nothing may come after a transposed convolution.
     pub unsafe fn run(&self, call: &T::Call<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| {
+            self.tile.begin();
             // SAFETY: granted by the caller; tasks have different outputs, slots different workspace.
-            unsafe { self.task(call, task) }
+            unsafe { self.task(call, task) };
+            self.tile.end();
         });
     }
 
@@ -307,9 +337,10 @@ impl<T: TileKernel> Igemm<T> {
         let tiles = part(plan.windows.n_tiles(), plan.m_blocks, m_block);
         let panels = part(g.k.div_ceil(nr), plan.n_blocks, n_block);
         let n_taps = plan.windows.n_taps();
-        // SAFETY: the workspace has two tables for each slot, aligned for pointers.
-        let table = unsafe { T::workspace(call).add(2 * task.slot * self.table_bytes) };
+        // SAFETY: the workspace has two tables for each slot, aligned for pointers, and the tile's own memory.
+        let table = unsafe { T::workspace(call).add(task.slot * self.slot_bytes) };
         let tables = [table.cast::<*const f32>(), table.wrapping_add(self.table_bytes).cast()];
+        let scratch = table.wrapping_add(2 * self.table_bytes);
         let mut tap = 0;
         let mut c = 0;
         // At least one block, so that a phase that no tap reaches still stores its bias.
@@ -348,7 +379,8 @@ impl<T: TileKernel> Igemm<T> {
                                 prefetch(row.wrapping_add(c));
                             }
                         }
-                        self.tile(call, plan, member, group, &depth, panel, &place, rows, last);
+                        let own = (scratch, idx == 0);
+                        self.tile(call, plan, member, group, &depth, panel, &place, rows, last, own);
                     }
                 }
                 if let Some((after, output)) = T::after(call).filter(|_| last) {
@@ -392,6 +424,7 @@ impl<T: TileKernel> Igemm<T> {
         place: &Place,
         rows: *const *const f32,
         last: bool,
+        (scratch, is_first_panel): (*mut u8, bool),
     ) {
         let g = &self.geometry;
         let k0 = panel * self.tile.nr();
@@ -421,6 +454,8 @@ impl<T: TileKernel> Igemm<T> {
             first: first == 0,
             last,
             fetches_output: self.fetches_output,
+            scratch,
+            is_first_panel,
         };
         // SAFETY: granted by the caller.
         unsafe { self.tile.run(call, &at) };

@@ -75,7 +75,7 @@ impl Narrow {
             return None;
         }
         let phase: Phase = geometry.phases().pop()?;
-        let windows = Windows::new(&geometry, phase, WINDOWS);
+        let windows = Windows::new(&geometry, phase, WINDOWS, false);
         // A vector of channels for each multiplication, and the sum of its lanes.
         let work = geometry.flops() + (geometry.n_images * geometry.out_pixels() * geometry.k * 300) as f64;
         let n_tasks = wanted_tasks(work).min(windows.n_tiles());

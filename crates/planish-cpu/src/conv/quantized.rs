@@ -6,6 +6,8 @@
 //! stored as bytes again or as f32. The blocked driver is the one of f32 ([`super::igemm`]): four channels of a byte
 //! each take the place of one f32. A matrix product is a convolution of one tap over its rows.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod family;
 mod finish;
 mod pack;

@@ -17,6 +17,8 @@ pub(super) struct Windows {
     run: usize,
     n_runs: usize,
     tiles_per_run: usize,
+    /// Whether tiles have all their windows, but for the last of a run.
+    whole_tiles: bool,
 }
 
 /// The outputs of one tile.
@@ -30,7 +32,7 @@ pub(super) struct Place {
 }
 
 impl Windows {
-    pub(super) fn new(geometry: &Geometry, phase: Phase, rows: usize) -> Windows {
+    pub(super) fn new(geometry: &Geometry, phase: Phase, rows: usize, whole_tiles: bool) -> Windows {
         let places: Vec<_> =
             [Some(&geometry.output), geometry.residual.as_ref()].into_iter().flatten().collect();
         let run = phase.run(geometry.n_images, &places);
@@ -46,7 +48,8 @@ impl Windows {
                 }
             }
         }
-        Windows { phase, taps, rows, run, n_runs, tiles_per_run: run.div_ceil(rows) }
+        let tiles_per_run = run.div_ceil(rows);
+        Windows { phase, taps, rows, run, n_runs, tiles_per_run, whole_tiles }
     }
 
     pub(super) fn n_taps(&self) -> usize {
@@ -84,7 +87,10 @@ impl Windows {
     ) -> Place {
         let axes = &self.phase.axes;
         let (run_idx, tile_in_run) = (tile_idx / self.tiles_per_run, tile_idx % self.tiles_per_run);
-        let pixels = part(self.run, self.tiles_per_run, tile_in_run);
+        let pixels = match self.whole_tiles {
+            true => tile_in_run * self.rows..((tile_in_run + 1) * self.rows).min(self.run),
+            false => part(self.run, self.tiles_per_run, tile_in_run),
+        };
         let m = pixels.len();
         let first = run_idx * self.run + pixels.start;
         let mut rest = first;

@@ -5,6 +5,8 @@ use std::arch::x86_64::*;
 
 use super::super::After;
 use super::super::igemm::{TileAt, TileKernel};
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::tile::{Dot, QuantizedCall, QuantizedFn, tile};
 use crate::gemm::table::Panels;
 #[cfg(target_arch = "x86_64")]
@@ -201,7 +203,24 @@ static ROWS: &[Row] = &[
         wide: None,
         speed: 3.8,
     },
+    // 16 of the products of AVX-512 in the time of one; what surrounds them takes most of that.
+    #[cfg(target_arch = "x86_64")]
+    Row {
+        name: "amxint8",
+        isa: "avx512",
+        needs: Some(Feature::AmxInt8),
+        mr: amx::SIDE,
+        nv: 2,
+        lanes: 16,
+        grid: &[&AMX_ROWS, &AMX_ROWS],
+        wide: None,
+        speed: 16.0,
+    },
 ];
+
+/// The rows of the tile of AMX, which is one function.
+#[cfg(target_arch = "x86_64")]
+const AMX_ROWS: [QuantizedFn; amx::SIDE] = [amx::tile; amx::SIDE];
 
 /// A row of the table that this machine can run, with what padding reads.
 #[derive(Clone, Copy, Debug)]
@@ -232,6 +251,10 @@ impl QuantizedTile {
     pub(super) fn speed(self) -> f64 {
         self.row.speed
     }
+
+    fn is_amx(self) -> bool {
+        self.row.needs == Some(Feature::AmxInt8)
+    }
 }
 
 /// The feature that a tactic of this name needs beside its instruction set, whether or not it is here.
@@ -258,6 +281,32 @@ impl TileKernel for QuantizedTile {
     #[inline]
     fn panel_width(self, n: usize) -> usize {
         n.next_multiple_of(self.row.lanes)
+    }
+
+    // Tiles of AMX are read where they lie if they are whole.
+    fn whole_tiles(self) -> bool {
+        self.is_amx()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn scratch_bytes(self, depth: usize) -> usize {
+        if self.is_amx() { amx::scratch_bytes(depth) } else { 0 }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn begin(self) {
+        if self.is_amx() {
+            // SAFETY: a row of AMX exists only where the process may use it.
+            unsafe { crate::amx::configure() };
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn end(self) {
+        if self.is_amx() {
+            // SAFETY: as above.
+            unsafe { crate::amx::release() };
+        }
     }
 
     fn padding(self) -> f32 {
