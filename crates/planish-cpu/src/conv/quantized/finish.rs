@@ -1,37 +1,42 @@
 //! What follows the sums of quantized products: their scale, bias, residual and clamp, then bytes or f32 in memory.
+//!
+//! Everything is in units of the output's scale: scales and bias are divided by it for each vector of channels, not the
+//! result for each vector of sums.
 
 use planish_tensor::DType;
 
 use super::region::{Quantized, Scales, Term};
 use crate::simd::Simd;
 
-/// What is added to the sums, with its own scale.
+/// What is added to the sums, with its own scale; that of f32 is 1 in the units of the output.
 #[derive(Clone, Copy, Debug)]
 enum Residual {
     None,
-    F32(*const f32),
+    F32 { at: *const f32, scale: f32 },
     U8 { at: *const u8, scale: f32, zero: i32 },
     I8 { at: *const i8, scale: f32, zero: i32 },
 }
 
-/// Where results go: in f32, or by `round(v · inverse) + zero`, saturated.
+/// Where results go: as f32, or rounded to bytes from a zero point on.
 #[derive(Clone, Copy, Debug)]
 enum Stored {
     F32(*mut f32),
-    U8 { at: *mut u8, inverse: f32, zero: i32 },
-    I8 { at: *mut i8, inverse: f32, zero: i32 },
+    Bytes { at: *mut u8, zero: i32 },
 }
 
 /// The addresses and numbers of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finish {
+    /// Of the input and of one unit of a bias, in units of the output.
     input_scale: f32,
+    bias_scale: f32,
     /// One of each output channel, or one for all (`scale_step` 0).
     scales: *const f32,
     scale_step: usize,
     /// One of each output channel, or null.
     bias: *const f32,
     residual: Residual,
+    /// Bounds of the clamp and of the bytes, whichever are closer.
     lo: f32,
     hi: f32,
     output: Stored,
@@ -60,25 +65,39 @@ impl Finish {
             Scales::Input(idx) => (inputs[*idx].cast(), 1),
             Scales::One(scale) => (scale, 0),
         };
+        let Term { dtype, scale: unit, zero, .. } = quantized.output;
+        // Rounded once.
+        let in_units = |scale: f32| (f64::from(scale) / f64::from(unit)) as f32;
         let residual = match quantized.residual {
             None => Residual::None,
             Some(Term { idx, dtype: DType::U8, scale, zero }) => {
-                Residual::U8 { at: inputs[idx], scale, zero }
+                Residual::U8 { at: inputs[idx], scale: in_units(scale), zero }
             }
             Some(Term { idx, dtype: DType::I8, scale, zero }) => {
-                Residual::I8 { at: inputs[idx].cast(), scale, zero }
+                Residual::I8 { at: inputs[idx].cast(), scale: in_units(scale), zero }
             }
-            Some(Term { idx, .. }) => Residual::F32(inputs[idx].cast()),
+            Some(Term { idx, .. }) => Residual::F32 { at: inputs[idx].cast(), scale: in_units(1.0) },
         };
-        let Term { dtype, scale, zero, .. } = quantized.output;
-        let output = match dtype {
-            DType::U8 => Stored::U8 { at: outputs[0], inverse: 1.0 / scale, zero },
-            DType::I8 => Stored::I8 { at: outputs[0].cast(), inverse: 1.0 / scale, zero },
-            _ => Stored::F32(outputs[0].cast()),
+        let (output, least, most) = match dtype {
+            DType::U8 => (Stored::Bytes { at: outputs[0], zero }, -zero, 255 - zero),
+            DType::I8 => (Stored::Bytes { at: outputs[0], zero }, -128 - zero, 127 - zero),
+            _ => (Stored::F32(outputs[0].cast()), i32::MIN, i32::MAX),
         };
-        let (lo, hi) = quantized.clamp();
-        let (input_scale, bias) = (quantized.x_scale, quantized.bias(inputs));
-        Finish { input_scale, scales, scale_step, bias, residual, lo, hi, output }
+        let (mut lo, mut hi) = quantized.clamp();
+        if let Stored::Bytes { .. } = output {
+            (lo, hi) = (in_units(lo).max(least as f32), in_units(hi).min(most as f32));
+        }
+        Finish {
+            input_scale: in_units(quantized.x_scale),
+            bias_scale: in_units(1.0),
+            scales,
+            scale_step,
+            bias: quantized.bias(inputs),
+            residual,
+            lo,
+            hi,
+            output,
+        }
     }
 
     /// Output channels `channel..channel + n`, at most a vector.
@@ -95,7 +114,7 @@ impl Finish {
             };
             let bias = match self.bias.is_null() {
                 true => s.zero(),
-                false => s.load_part(self.bias.add(channel), n),
+                false => s.mul(s.load_part(self.bias.add(channel), n), s.splat(self.bias_scale)),
             };
             (scale, bias)
         };
@@ -119,40 +138,35 @@ impl Finish {
     ) {
         let n = channels.n;
         let mut v = s.mul_add(sums, channels.scale, channels.bias);
-        let dequantized = |whole: S::I, scale: f32, zero: i32, v: S::F| {
-            let whole = s.to_float(s.sub_int(whole, s.splat_int(zero)));
-            s.mul_add(whole, s.splat(scale), v)
-        };
         // SAFETY: the caller grants residual and output for these channels.
         unsafe {
             match self.residual {
                 Residual::None => {}
-                Residual::F32(at) => v = s.add(v, s.load_part(at.add(residual), n)),
+                Residual::F32 { at, scale } => {
+                    v = s.mul_add(s.load_part(at.add(residual), n), s.splat(scale), v);
+                }
                 Residual::U8 { at, scale, zero } => {
-                    v = dequantized(s.load_bytes(at.add(residual), n), scale, zero, v);
+                    v = plus_dequantized(s, s.load_bytes(at.add(residual), n), scale, zero, v);
                 }
                 Residual::I8 { at, scale, zero } => {
-                    v = dequantized(s.load_signed_bytes(at.add(residual), n), scale, zero, v);
+                    v = plus_dequantized(s, s.load_signed_bytes(at.add(residual), n), scale, zero, v);
                 }
             }
             v = s.min(channels.hi, s.max(channels.lo, v));
             match self.output {
                 Stored::F32(at) => s.store_part(at.add(to), n, v),
-                Stored::U8 { at, inverse, zero } => {
-                    s.store_bytes(at.add(to), n, quantized(s, v, inverse, zero, (0, 255)));
-                }
-                Stored::I8 { at, inverse, zero } => {
-                    s.store_bytes(at.add(to).cast(), n, quantized(s, v, inverse, zero, (-128, 127)));
+                Stored::Bytes { at, zero } => {
+                    s.store_bytes(at.add(to), n, s.add_int(s.to_int(v), s.splat_int(zero)));
                 }
             }
         }
     }
 }
 
-/// `round(v · inverse) + zero` between two bounds. Clamped in f32, where nothing is out of range.
+/// `v + (whole - zero) · scale`. No closure: these are not always inlined, and then compiled without the instruction
+/// set.
 #[inline(always)]
-fn quantized<S: Simd>(s: S, v: S::F, inverse: f32, zero: i32, (lo, hi): (i32, i32)) -> S::I {
-    let (lo, hi) = (s.splat((lo - zero) as f32), s.splat((hi - zero) as f32));
-    let whole = s.min(hi, s.max(lo, s.mul(v, s.splat(inverse))));
-    s.add_int(s.to_int(whole), s.splat_int(zero))
+fn plus_dequantized<S: Simd>(s: S, whole: S::I, scale: f32, zero: i32, v: S::F) -> S::F {
+    let whole = s.to_float(s.sub_int(whole, s.splat_int(zero)));
+    s.mul_add(whole, s.splat(scale), v)
 }
