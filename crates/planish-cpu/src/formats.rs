@@ -39,12 +39,28 @@ pub(crate) enum Format {
 }
 
 const NARROW: &str = "conv_narrow16";
+
+/// Stride and dilation of each axis, as in `t1d1x2d1x2d1`.
+fn steps_of(text: &str) -> Option<[(usize, usize); AXES]> {
+    let mut steps = [(1, 1); AXES];
+    let mut given = text.strip_prefix('t')?.split('x');
+    for step in &mut steps {
+        let (stride, dilation) = given.next()?.split_once('d')?;
+        *step = (stride.parse().ok()?, dilation.parse().ok()?);
+    }
+    Some(steps)
+}
+
 const KINDS: [(Kind, &str); 3] = [(Kind::Two, "two"), (Kind::Four, "four"), (Kind::Row, "row")];
 
 impl Format {
     /// As it stands in plans.
     pub(crate) fn name(&self) -> String {
         let wide = |panels: &Panels| format!("panels{}v{}", panels.nr, panels.lanes);
+        let transposed = |steps: &[(usize, usize); AXES]| {
+            let steps = steps.map(|(stride, dilation)| format!("{stride}d{dilation}"));
+            format!("t{}", steps.join("x"))
+        };
         match self {
             Format::Matrix { panels, transposed } => {
                 format!("panels{}x{}{}", panels.nr, panels.lanes, if *transposed { "t" } else { "" })
@@ -52,8 +68,7 @@ impl Format {
             Format::Product { panels } => format!("matrix_{}", wide(panels)),
             Format::Conv { panels, groups, steps: None } => format!("conv_{}_g{groups}", wide(panels)),
             Format::Conv { panels, groups, steps: Some(steps) } => {
-                let steps = steps.map(|(stride, dilation)| format!("{stride}d{dilation}")).join("x");
-                format!("conv_{}_g{groups}_t{steps}", wide(panels))
+                format!("conv_{}_g{groups}_{}", wide(panels), transposed(steps))
             }
             Format::Narrow => NARROW.to_string(),
             Format::Winograd { panels, kind } => {
@@ -64,7 +79,10 @@ impl Format {
             Format::QuantizedDepthwise => depthwise::QUANTIZED_FORMAT.to_string(),
             Format::Quantized { panels, arrangement } => {
                 let of = match arrangement {
-                    Arrangement::Conv { groups } => format!("g{groups}"),
+                    Arrangement::Conv { groups, steps: None } => format!("g{groups}"),
+                    Arrangement::Conv { groups, steps: Some(steps) } => {
+                        format!("g{groups}_{}", transposed(steps))
+                    }
                     Arrangement::Matrix { transposed: false } => "matrix".to_string(),
                     Arrangement::Matrix { transposed: true } => "matrixt".to_string(),
                 };
@@ -96,7 +114,14 @@ impl Format {
             let arrangement = match of {
                 "matrix" => Arrangement::Matrix { transposed: false },
                 "matrixt" => Arrangement::Matrix { transposed: true },
-                groups => Arrangement::Conv { groups: groups.strip_prefix('g')?.parse().ok()? },
+                of => {
+                    let (groups, steps) = of.split_once('_').map_or((of, None), |(g, t)| (g, Some(t)));
+                    let steps = match steps {
+                        Some(text) => Some(steps_of(text)?),
+                        None => None,
+                    };
+                    Arrangement::Conv { groups: groups.strip_prefix('g')?.parse().ok()?, steps }
+                }
             };
             Format::Quantized { panels: wide(panels)?, arrangement }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
@@ -111,15 +136,7 @@ impl Format {
             let groups = parts.next()?.strip_prefix('g')?.parse().ok().filter(|groups| *groups > 0)?;
             let steps = match parts.next() {
                 None => None,
-                Some(text) => {
-                    let mut steps = [(1, 1); AXES];
-                    let mut given = text.strip_prefix('t')?.split('x');
-                    for step in &mut steps {
-                        let (stride, dilation) = given.next()?.split_once('d')?;
-                        *step = (stride.parse().ok()?, dilation.parse().ok()?);
-                    }
-                    Some(steps)
-                }
+                Some(text) => Some(steps_of(text)?),
             };
             Format::Conv { panels, groups, steps }
         } else {
@@ -285,7 +302,7 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 12] = [
         "panels32x16",
         "panels8x8t",
         "matrix_panels32v16",
@@ -296,6 +313,7 @@ mod tests {
         "taps_by_channels16",
         "bytes_taps_by_channels16",
         "quads_panels32v16_g2",
+        "quads_panels32v16_g1_t1d1x2d1x2d3",
         "quads_panels16v8_matrixt",
     ];
 

@@ -24,7 +24,7 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
 /// again: the longest first.
 fn quantized(whole: &Whole, main: u32) -> Vec<Proposal> {
     let node = |at: u32| &whole.region.nodes[at as usize];
-    if !matches!(node(main).op, Op::Conv(_) | Op::MatMul(_) | Op::Gemm(_)) {
+    if !matches!(node(main).op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_)) {
         return Vec::new();
     }
     // Dequantized for this one reader.

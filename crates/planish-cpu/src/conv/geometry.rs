@@ -59,7 +59,8 @@ pub struct AxisPhase {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Phase {
     pub axes: [AxisPhase; AXES],
-    /// Taps of earlier classes in the packed weights; see [`tap_classes`].
+    /// Its class, and the taps of earlier ones in the packed weights; see [`tap_classes`].
+    pub class: usize,
     pub first_tap: usize,
 }
 
@@ -139,7 +140,7 @@ impl Geometry {
             if let [Some(a), Some(b), Some(c)] = axes
                 && [&a, &b, &c].iter().all(|axis| axis.count > 0)
             {
-                phases.push(Phase { axes: [a, b, c], first_tap });
+                phases.push(Phase { axes: [a, b, c], class: idx, first_tap });
             }
             first_tap += n_taps;
         }

@@ -76,6 +76,8 @@ pub struct TileAt {
     /// The panel's number among those of all groups.
     pub panel: usize,
     pub channel: usize,
+    /// The channel's number among those of all classes of taps.
+    pub class_channel: usize,
     pub output: usize,
     pub output_stride: usize,
     /// Where there is one.
@@ -215,6 +217,7 @@ struct PhasePlan {
 /// What differs between phases with the same windows.
 #[derive(Debug)]
 struct Member {
+    class: usize,
     first_tap: usize,
     /// Offsets of the first output in output and residual.
     output: usize,
@@ -238,6 +241,7 @@ impl<T: TileKernel> Igemm<T> {
         let mut most_taps = 1;
         let plan = |mut phases: Vec<Phase>| {
             let member = |phase: &Phase| Member {
+                class: phase.class,
                 first_tap: phase.first_tap,
                 output: phase.first(&geometry.output),
                 residual: geometry.residual.as_ref().map_or(0, |pixels| phase.first(pixels)),
@@ -445,6 +449,7 @@ impl<T: TileKernel> Igemm<T> {
             width,
             panel: group * g.k.div_ceil(self.tile.nr()) + panel,
             channel,
+            class_channel: member.class * g.groups * g.k + channel,
             output: member.output + place.output + channel,
             output_stride: step * g.output.axes[2],
             residual: g.residual.map(|_| member.residual + place.residual + channel),

@@ -48,6 +48,21 @@ impl Filter {
         (outer * n_inner + inner) * self.n_taps() + tap
     }
 
+    /// The class of each tap.
+    pub fn class_of_tap(&self) -> Vec<usize> {
+        let mut classes = vec![0; self.n_taps()];
+        for (idx, class) in self.classes.iter().enumerate() {
+            for &x in &class[0] {
+                for &y in &class[1] {
+                    for &z in &class[2] {
+                        classes[(x * self.kernel[1] + y) * self.kernel[2] + z] = idx;
+                    }
+                }
+            }
+        }
+        classes
+    }
+
     /// Calls `at(packed place, model place)` for every element.
     fn for_each(&self, panels: Panels, mut at: impl FnMut(usize, usize)) {
         let mut packed = 0;

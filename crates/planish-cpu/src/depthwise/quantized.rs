@@ -104,6 +104,7 @@ fn of(problem: &Problem) -> Option<Quantized> {
     let Form::Conv(convolution) = &quantized.form else { return None };
     let n_taps: usize = convolution.axes.iter().map(|axis| axis.kernel).product();
     let fits = convolution.c == 1
+        && !convolution.transposed
         && convolution.k > 0
         // One group of one channel is a convolution like any other.
         && (convolution.groups > 1 || convolution.k == 1)

@@ -73,7 +73,7 @@ pub(super) unsafe fn tile(call: &QuantizedCall, at: &TileAt) {
         // residual and output for the tile's columns.
         unsafe {
             // The windows hold `x + zero`: what that adds to each sum is taken away.
-            let weights = s.load_int(call.weight_sums.add(at.channel + column));
+            let weights = s.load_int(call.weight_sums.add(at.class_channel + column));
             let start = s.mul_int(weights, s.splat_int(-call.input_zero));
             let channels = call.finish.channels(s, at.channel + column, n);
             for i in 0..at.m {
@@ -115,18 +115,21 @@ unsafe fn gather(s: Avx512, at: &TileAt) {
     unsafe {
         for segment in 0..at.n_segments {
             let rows = at.rows.add(segment * at.rows_stride);
-            for i in 0..at.m {
-                let from = *rows.add(i);
-                let mut done = 0;
-                while done < at.depth {
-                    let k = segment * at.depth + done;
-                    let n = (BLOCK - k % BLOCK).min(at.depth - done);
+            let mut done = 0;
+            while done < at.depth {
+                let k = segment * at.depth + done;
+                let n = (BLOCK - k % BLOCK).min(at.depth - done);
+                for i in 0..at.m {
+                    let (from, to) = ((*rows.add(i)).add(done), place(i, k));
+                    // Lengths of usual channels are copied without a mask.
                     match n {
-                        BLOCK => s.store(place(i, k), s.load(from.add(done))),
-                        _ => s.store_part(place(i, k), n, s.load_part(from.add(done), n)),
+                        BLOCK => s.store(to, s.load(from)),
+                        8 => from.copy_to_nonoverlapping(to, 8),
+                        4 => from.copy_to_nonoverlapping(to, 4),
+                        _ => s.store_part(to, n, s.load_part(from, n)),
                     }
-                    done += n;
                 }
+                done += n;
             }
         }
         let depth = at.n_segments * at.depth;

@@ -1,16 +1,20 @@
 //! Quantized weights in the form that tiles read: panels of quads, then the sums of each output channel's weights,
 //! then of each panel whether its weights are large.
 
+use planish_op::window::PlacedAxis;
+
 use super::super::geometry::{AXES, TRIVIAL_AXIS};
 use super::super::pack::{self, Filter};
 use super::QUAD;
+use crate::formats::MAX_STRIDE;
 use crate::gemm::table::Panels;
 
 /// How a weight stands in the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrangement {
-    /// A convolution's: output channels, channels of a group, taps.
-    Conv { groups: usize },
+    /// A convolution's: output channels, channels of a group, taps. Where it is transposed: input channels, output
+    /// channels of a group, taps, with the stride and dilation of each axis.
+    Conv { groups: usize, steps: Option<[(usize, usize); AXES]> },
     /// The second factor of a matrix product, `k x n`, or `n x k` where it is transposed.
     Matrix { transposed: bool },
 }
@@ -29,25 +33,46 @@ const MORE_SUMS: usize = 16;
 /// The next part begins at a cache line.
 const LINE: usize = 64;
 
-/// The sizes of a weight: groups, channels of a group in and out, taps.
+/// The sizes of a weight: groups, channels of a group in and out, taps, and into how many classes these fall.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     groups: usize,
     c: usize,
     k: usize,
     n_taps: usize,
+    n_classes: usize,
 }
 
 impl Sizes {
     fn of(arrangement: Arrangement, dims: &[usize]) -> Option<Sizes> {
         let sizes = match (arrangement, dims) {
-            (Arrangement::Conv { groups }, [outer, c, taps @ ..]) if taps.len() <= AXES => {
+            (Arrangement::Conv { groups, steps }, [outer, inner, taps @ ..]) if taps.len() <= AXES => {
                 let whole = groups > 0 && outer.is_multiple_of(groups);
                 let n_taps = taps.iter().try_fold(1usize, |all, taps| all.checked_mul(*taps))?;
-                whole.then(|| Sizes { groups, c: *c, k: outer / groups, n_taps })?
+                let outer = whole.then(|| outer / groups)?;
+                match steps {
+                    None => Sizes { groups, c: *inner, k: outer, n_taps, n_classes: 1 },
+                    Some(steps) => {
+                        let fits = |(stride, dilation): &(usize, usize)| {
+                            (1..=MAX_STRIDE).contains(stride) && *dilation > 0
+                        };
+                        let n_classes = steps.iter().map(|(stride, _)| stride).product();
+                        steps.iter().all(fits).then_some(Sizes {
+                            groups,
+                            c: outer,
+                            k: *inner,
+                            n_taps,
+                            n_classes,
+                        })?
+                    }
+                }
             }
-            (Arrangement::Matrix { transposed: false }, &[c, k]) => Sizes { groups: 1, c, k, n_taps: 1 },
-            (Arrangement::Matrix { transposed: true }, &[k, c]) => Sizes { groups: 1, c, k, n_taps: 1 },
+            (Arrangement::Matrix { transposed: false }, &[c, k]) => {
+                Sizes { groups: 1, c, k, n_taps: 1, n_classes: 1 }
+            }
+            (Arrangement::Matrix { transposed: true }, &[k, c]) => {
+                Sizes { groups: 1, c, k, n_taps: 1, n_classes: 1 }
+            }
             _ => return None,
         };
         let fits = sizes.c.is_multiple_of(QUAD) && sizes.c > 0 && sizes.k > 0 && sizes.n_taps > 0;
@@ -58,7 +83,8 @@ impl Sizes {
         let quads = self.groups.checked_mul(self.n_taps)?.checked_mul(self.c / QUAD)?;
         let width = self.k.checked_next_multiple_of(panels.lanes)?;
         let sums = quads.checked_mul(width)?.checked_mul(QUAD)?.checked_next_multiple_of(LINE)?;
-        let channels = self.groups.checked_mul(self.k)?.checked_add(MORE_SUMS)?;
+        let channels = self.groups.checked_mul(self.k)?.checked_mul(self.n_classes)?;
+        let channels = channels.checked_add(MORE_SUMS)?;
         let flags = sums.checked_add(channels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
         let n_panels = self.groups.checked_mul(self.k.div_ceil(panels.nr))?;
         let len = flags.checked_add(n_panels.checked_mul(4)?)?.checked_next_multiple_of(LINE)?;
@@ -79,6 +105,21 @@ pub(crate) fn packed_bytes(arrangement: Arrangement, panels: Panels, dims: &[usi
 /// The most that two neighbouring weights may sum up to for products of unsigned bytes to stay in 16 bits.
 const MOST_OF_TWO: i32 = 128;
 
+/// The axes of a weight, as far as its packing asks.
+fn filter_axes(arrangement: Arrangement, dims: &[usize]) -> [PlacedAxis; AXES] {
+    let mut axes = [TRIVIAL_AXIS; AXES];
+    if let Arrangement::Conv { steps, .. } = arrangement {
+        let taps = &dims[2..];
+        for (axis, taps) in axes[AXES - taps.len()..].iter_mut().zip(taps) {
+            axis.kernel = *taps;
+        }
+        for (axis, (stride, dilation)) in axes.iter_mut().zip(steps.into_iter().flatten()) {
+            (axis.stride, axis.dilation) = (stride, dilation);
+        }
+    }
+    axes
+}
+
 /// The packed form of a weight; `None` where its sizes do not fit.
 pub(super) fn pack(
     arrangement: Arrangement,
@@ -86,25 +127,24 @@ pub(super) fn pack(
     dims: &[usize],
     weight: &[i8],
 ) -> Option<Vec<u8>> {
-    let Sizes { groups, c, k, n_taps } = Sizes::of(arrangement, dims)?;
+    let Sizes { groups, c, k, n_taps, n_classes } = Sizes::of(arrangement, dims)?;
     let places = places(arrangement, panels, dims)?;
     if groups * c * k * n_taps != weight.len() {
         return None;
     }
-    let at = |group: usize, channel: usize, out: usize, tap: usize| {
-        let out = group * k + out;
-        match arrangement {
-            Arrangement::Conv { .. } | Arrangement::Matrix { transposed: true } => {
-                weight[(out * c + channel) * n_taps + tap]
-            }
-            Arrangement::Matrix { transposed: false } => weight[channel * k + out],
+    let is_transposed = matches!(arrangement, Arrangement::Conv { steps: Some(_), .. });
+    let at = |group: usize, channel: usize, out: usize, tap: usize| match arrangement {
+        _ if is_transposed => weight[((group * c + channel) * k + out) * n_taps + tap],
+        Arrangement::Conv { .. } | Arrangement::Matrix { transposed: true } => {
+            weight[((group * k + out) * c + channel) * n_taps + tap]
         }
+        Arrangement::Matrix { transposed: false } => weight[channel * k + out],
     };
-    let mut axes = [TRIVIAL_AXIS; AXES];
-    axes[AXES - 1].kernel = n_taps;
-    let filter = Filter::new(groups, c / QUAD, k, &axes, false);
+    let axes = filter_axes(arrangement, dims);
+    let filter = Filter::new(groups, c / QUAD, k, &axes, is_transposed);
+    let class_of_tap = filter.class_of_tap();
     let mut quads = vec![0.0f32; filter.len()];
-    let mut sums = vec![0i32; groups * k];
+    let mut sums = vec![0i32; n_classes * groups * k];
     let n_panels = k.div_ceil(panels.nr);
     let mut flags = vec![0u32; groups * n_panels];
     for group in 0..groups {
@@ -116,7 +156,9 @@ pub(super) fn pack(
                     let is_large = magnitude(0) + magnitude(1) > MOST_OF_TWO
                         || magnitude(2) + magnitude(3) > MOST_OF_TWO;
                     flags[group * n_panels + out / panels.nr] |= u32::from(is_large);
-                    sums[group * k + out] += four.iter().map(|&w| i32::from(w)).sum::<i32>();
+                    let class = class_of_tap[tap];
+                    sums[(class * groups + group) * k + out] +=
+                        four.iter().map(|&w| i32::from(w)).sum::<i32>();
                     // Carried as f32 by the packing that all convolutions share; only its bits matter.
                     quads[filter.place(group, quad, out, tap)] = f32::from_ne_bytes(four.map(|w| w as u8));
                 }

@@ -56,7 +56,9 @@ pub(crate) struct Term {
 impl Quantized {
     pub(crate) fn of(problem: &Problem) -> Option<Quantized> {
         let region = &problem.region;
-        let is_product = |node: &RegionNode| matches!(node.op, Op::Conv(_) | Op::MatMul(_) | Op::Gemm(_));
+        let is_product = |node: &RegionNode| {
+            matches!(node.op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_))
+        };
         let mut products = region.nodes.iter().filter(|node| is_product(node));
         let (main, None) = (products.next()?, products.next()) else { return None };
         if !matches!(problem.numeric, Numeric::F32 | Numeric::I8) || problem.outputs.len() != 1 {
@@ -90,7 +92,11 @@ impl Quantized {
 
     pub(super) fn arrangement(&self) -> Arrangement {
         match &self.form {
-            Form::Conv(convolution) => Arrangement::Conv { groups: convolution.groups },
+            Form::Conv(convolution) => {
+                let steps = convolution.axes.map(|axis| (axis.stride, axis.dilation));
+                let steps = convolution.transposed.then_some(steps);
+                Arrangement::Conv { groups: convolution.groups, steps }
+            }
             Form::Matrix { transposed, .. } => Arrangement::Matrix { transposed: *transposed },
         }
     }
@@ -161,10 +167,9 @@ impl Quantized {
 
 impl Form {
     fn of(plain: &Problem, main: &RegionNode, x: usize, weight: usize) -> Option<Form> {
-        if let Op::Conv(_) = main.op {
+        if let Op::Conv(_) | Op::ConvTranspose(_) = main.op {
             let convolution = Convolution::of(plain)?;
             let fits = convolution.scale.is_none()
-                && !convolution.transposed
                 && convolution.epilogue.program.is_none()
                 && (convolution.x, convolution.weight) == (x, weight);
             return fits.then(|| Form::Conv(Box::new(convolution)));
@@ -200,6 +205,7 @@ impl Form {
     /// How many output channels there are, and the weight's axis that they follow.
     fn output_channels(&self, weight: &[usize]) -> (usize, usize) {
         match self {
+            Form::Conv(convolution) if convolution.transposed => (convolution.groups * weight[1], 1),
             Form::Conv(_) | Form::Matrix { transposed: true, .. } => (weight[0], 0),
             Form::Matrix { transposed: false, .. } => (weight[1], 1),
         }

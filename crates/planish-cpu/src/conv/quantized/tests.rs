@@ -2,7 +2,7 @@
 
 use planish_kernel::Ref;
 use planish_op as op;
-use planish_op::Op;
+use planish_op::{AutoPad, Op};
 use planish_tensor::{DType, Tensor};
 use planish_testing::{Placement, Random, constant, input, node, region};
 
@@ -122,6 +122,77 @@ fn matrix_products() {
         let names =
             Trial::new(&QuantizedFamily::Matrix, region(4, constants, nodes), inputs, &[1, 2, 3]).check();
         assert!(names.iter().all(|name| name.starts_with("qgemm_u8_")), "{names:?}");
+    }
+}
+
+/// Windows that tiles of AMX read where they lie, those that are copied together, and both around whole blocks.
+#[test]
+fn whole_and_broken_blocks() {
+    for (x, w) in [
+        ([1, 64, 8, 8], [40, 64, 1, 1]),
+        ([1, 128, 4, 4], [16, 128, 1, 1]),
+        ([2, 64, 7, 7], [33, 64, 1, 1]),
+        ([1, 68, 6, 6], [31, 68, 1, 1]),
+        ([1, 60, 5, 7], [65, 60, 1, 1]),
+        ([1, 64, 6, 9], [32, 64, 3, 3]),
+        ([1, 4, 1, 1], [1, 4, 1, 1]),
+    ] {
+        for zero in [0, 131] {
+            let pad = if w[2] == 3 { 1 } else { 0 };
+            let to = Some(Tensor::scalar(3u8));
+            quantized_conv(CONV, 10, (&x, &w), conv(&[pad; 4], &[], 1), zero, to, 127).check();
+        }
+    }
+}
+
+/// Each phase of a transposed convolution sums its own taps; a stride beyond the kernel leaves some without any.
+#[test]
+fn transposed_convolutions() {
+    let plain = |strides: &[i64], pads: &[i64], group: i64| op::ConvTranspose {
+        group,
+        auto_pad: AutoPad::NotSet,
+        strides: strides.to_vec(),
+        pads: pads.to_vec(),
+        output_padding: Vec::new(),
+        dilations: Vec::new(),
+        output_shape: None,
+        kernel_shape: None,
+    };
+    let cases: Vec<(Vec<usize>, Vec<usize>, op::ConvTranspose)> = vec![
+        (vec![1, 8, 5, 6], vec![8, 20, 2, 2], plain(&[2, 2], &[], 1)),
+        (vec![2, 12, 4, 3], vec![12, 33, 3, 3], plain(&[2, 2], &[1, 1, 1, 1], 1)),
+        (vec![1, 4, 3, 4], vec![4, 5, 2, 2], plain(&[3, 3], &[], 1)),
+        (vec![1, 16, 7], vec![16, 9, 4], plain(&[2], &[1, 2], 1)),
+        (vec![1, 4, 2, 3, 4], vec![4, 17, 2, 2, 2], plain(&[2, 2, 2], &[], 1)),
+        (vec![1, 16, 4, 4], vec![16, 3, 3, 3], plain(&[2, 1], &[], 2)),
+    ];
+    for (x, w, conv) in cases {
+        let mut random = Random::new(11);
+        let (groups, n) = (conv.group as usize, conv.group as usize * w[1]);
+        let inputs = vec![
+            random.whole(DType::U8, &x, 0, 255),
+            weights(&mut random, &w, 127),
+            scales(&mut random, n),
+            Tensor::vector((0..n).map(|_| random.below(64) as f32 * 0.125 - 4.0).collect()),
+        ];
+        let constants = vec![
+            Tensor::scalar(0.25f32),
+            Tensor::scalar(77u8),
+            Tensor::scalar(2f32),
+            Tensor::scalar(3u8),
+            Tensor::scalar(0.0078125f32),
+        ];
+        // A scale for each channel follows the output channels of one group only.
+        let scale = if groups == 1 { input(2) } else { constant(4) };
+        let nodes = vec![
+            (dequantize(1), vec![input(0), constant(0), constant(1)]),
+            (dequantize(1), vec![input(1), scale]),
+            (conv.into(), vec![node(0), node(1), input(3)]),
+            (op::Relu {}.into(), vec![node(2)]),
+            (quantize(), vec![node(3), constant(2), constant(3)]),
+        ];
+        let names = Trial::new(CONV, region(4, constants, nodes), inputs, &[1, 2, 3]).check();
+        assert!(names.iter().all(|name| name.starts_with("qconv_igemm_u8_")), "{names:?}");
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct QuantizedCall {
     pub(super) input: *const u8,
     /// Panels, aligned to 64 bytes.
     pub(super) weights: *const i8,
-    /// Of each output channel the sum of its weights; readable for a vector beyond the last.
+    /// Of each output channel the sum of its weights, for each class of taps; readable for a vector beyond the last.
     pub(super) weight_sums: *const i32,
     /// Of each panel whether neighbouring products may leave 16 bits.
     pub(super) panel_flags: *const u32,
@@ -54,7 +54,7 @@ pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
         // The windows hold `x + zero`, so that each sum begins with what that adds to it, taken away.
         let minus_zero = s.splat_int(-call.input_zero);
         for j in 0..NV {
-            let sums = s.load_int(call.weight_sums.add(at.channel + j * S::LANES));
+            let sums = s.load_int(call.weight_sums.add(at.class_channel + j * S::LANES));
             let start = s.mul_int(sums, minus_zero);
             acc.iter_mut().for_each(|row| row[j] = start);
         }
