@@ -25,6 +25,9 @@ const SENSITIVITY_SAMPLES: usize = 16;
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(60);
 
+/// A mix must be this many times faster than a uniform precision: less cannot be told from noise.
+const LEAST_GAIN: f64 = 1.03;
+
 /// One way to compute the model, and what was measured of it. [`crate::Builder::build_by_contract`] has an example.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -370,7 +373,8 @@ impl Search<'_> {
         let in_time =
             |entry: &Entry| self.contract.max_latency.is_none_or(|most| entry.candidate.latency <= most);
         let mut chosen = None;
-        for (at, entry) in entries.iter_mut().enumerate() {
+        for at in order_of_trial(entries.iter().map(|entry| &entry.candidate)) {
+            let entry = &mut entries[at];
             if !self.contract.holds(entry.candidate.value) {
                 continue;
             }
@@ -418,6 +422,18 @@ struct Order {
     n_useless: usize,
 }
 
+/// The numbers of candidates in the order in which they are tried: the fastest first, uniform ones before mixes that are
+/// hardly faster.
+fn order_of_trial<'c>(candidates: impl Iterator<Item = &'c PrecisionCandidate>) -> Vec<usize> {
+    let handicap =
+        |candidate: &PrecisionCandidate| if candidate.fp32_layers.is_empty() { 1.0 } else { LEAST_GAIN };
+    let times: Vec<f64> =
+        candidates.map(|candidate| handicap(candidate) * candidate.latency.as_secs_f64()).collect();
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by(|&a, &b| times[a].total_cmp(&times[b]));
+    order
+}
+
 /// Marks the candidates that no other beats in both time and exactness; they are in the order of their times.
 fn mark_front(contract: &Contract, candidates: &mut [PrecisionCandidate]) {
     let mut best = f64::INFINITY;
@@ -425,5 +441,37 @@ fn mark_front(contract: &Contract, candidates: &mut [PrecisionCandidate]) {
         let excess = contract.excess(candidate.value);
         candidate.is_on_front = excess < best;
         best = best.min(excess);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(n_out: usize, value: f64, us: u64) -> PrecisionCandidate {
+        PrecisionCandidate {
+            precision: Precision::Int8,
+            fp32_layers: (0..n_out).map(|n| format!("layer{n}")).collect(),
+            n_low: 9 - n_out,
+            value,
+            held_out: None,
+            latency: Duration::from_micros(us),
+            is_on_front: false,
+        }
+    }
+
+    #[test]
+    fn a_mix_must_be_clearly_faster_than_what_is_uniform() {
+        let order = |mixed: u64| order_of_trial([candidate(3, 0.1, mixed), candidate(0, 0.1, 1000)].iter());
+        assert_eq!(order(900), [0, 1]);
+        assert_eq!(order(990), [1, 0]);
+    }
+
+    #[test]
+    fn the_front_is_what_nothing_beats() {
+        let mut all =
+            [candidate(0, 0.5, 100), candidate(1, 0.6, 110), candidate(2, 0.2, 120), candidate(3, 0.2, 130)];
+        mark_front(&Contract::new(Measure::RelativeL2, 0.3), &mut all);
+        assert_eq!(all.map(|candidate| candidate.is_on_front), [true, false, true, false]);
     }
 }
