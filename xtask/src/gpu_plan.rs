@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-plan`: what a plan for a GPU would be, on a machine without one: steps, kernels, what stays on the
 //! CPU, by the cost model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ use planish_cpu::Cpu;
 use planish_cuda::{Cuda, Gpu, offline};
 use planish_ir::Graph;
 use planish_kernel::{Backend, Candidate, Problem};
+use planish_passes::ActivationRange;
 use planish_plan::{Plan, Profile, Step, StepKind, SymbolRange, Variant};
 
 use crate::{nvrtc, passes};
@@ -53,6 +54,13 @@ pub(crate) struct Options {
     compile: bool,
 }
 
+/// A range for every value of a model as it is quantized: which layers become integers does not hang on the numbers.
+fn made_up_ranges(graph: &Graph) -> Result<HashMap<String, ActivationRange>> {
+    let (graph, _) = planish_passes::standard().run(graph.clone(), &planish_passes::Options::default())?;
+    let range = ActivationRange { min: -1.0, max: 1.0, threshold: 1.0 };
+    Ok(graph.values().map(|(_, value)| (value.name.to_string(), range)).collect())
+}
+
 /// Builds a plan of each model by the cost model; says where nothing on the GPU computes a step.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.compile
@@ -61,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         return Ok(again);
     }
     let gpu = Gpu::known(&options.gpu).with_context(|| format!("no GPU is known as `{}`", options.gpu))?;
-    let precision = Precision::named(&options.precision).context("give fp32, tf32, fp16 or bf16")?;
+    let precision = Precision::named(&options.precision).context("give fp32, tf32, fp16, bf16 or int8")?;
     ensure!(matches!(options.profile.len(), 0 | 3), "--profile wants three sizes: least, tuned and most");
     let mut timings = match &options.timings {
         Some(path) => TimingCache::load(path)?,
@@ -103,6 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             threads: 1,
             verify: false,
             precision,
+            ranges: if precision == Precision::Int8 { made_up_ranges(&graph)? } else { HashMap::new() },
             fp32_layers: options.fp32_layers.clone(),
             tune_at: symbols.iter().map(|symbol| (symbol.clone(), options.batch)).collect(),
             profiles: if ranges.is_empty() { Vec::new() } else { vec![Profile { ranges }] },
@@ -244,4 +253,54 @@ fn by_size(variants: &[Variant]) -> String {
         format!("{}{}", from.chain(up_to).collect::<String>(), variant.tactic.name)
     };
     variants.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_kernel::Arithmetic;
+
+    use super::*;
+
+    /// A plan in INT8 for a GPU: layers of integers write integers, the others are of 16 bits, and nothing leads from one to
+    /// the other in a step of its own.
+    #[test]
+    fn integers_go_from_layer_to_layer() {
+        let graph = planish_zoo::graph("resnet18_224", 0).unwrap();
+        let backends: Vec<Arc<dyn Backend>> =
+            vec![Arc::new(Cpu::new()), Arc::new(Cuda::planned(Gpu::known("h200").unwrap()))];
+        let options = BuildOptions {
+            tune_level: 0,
+            threads: 1,
+            verify: false,
+            precision: Precision::Int8,
+            ranges: made_up_ranges(&graph).unwrap(),
+            tune_at: [("batch".to_string(), 1)].into(),
+            ..BuildOptions::default()
+        };
+        let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
+        let steps: Vec<&Step> = built
+            .plan
+            .program
+            .steps
+            .iter()
+            .filter(|step| matches!(step.kind, StepKind::Kernel { .. }) && step.target != 0)
+            .collect();
+        let of = |element: Arithmetic| steps.iter().filter(move |step| step.numeric.element == element);
+        assert_eq!(of(Arithmetic::I8).count(), 19, "{}", built.plan.describe());
+        let first = &steps[0].region;
+        assert_eq!(first.ops(), "Cast+Conv+Relu+Cast+QuantizeLinear");
+        let is_bridge = |step: &&&Step| {
+            step.region.nodes.iter().all(|node| {
+                matches!(
+                    node.op,
+                    planish_op::Op::QuantizeLinear(_)
+                        | planish_op::Op::DequantizeLinear(_)
+                        | planish_op::Op::Cast(_)
+                )
+            })
+        };
+        assert_eq!(steps.iter().filter(is_bridge).count(), 0, "{}", built.plan.describe());
+        let note = "2 of 21 layers stay in fp16";
+        assert!(built.notes.iter().any(|line| line.contains(note)), "{:?}", built.notes);
+    }
 }

@@ -16,8 +16,8 @@ use crate::choose::tactic_lock::TacticLock;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
-    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, quantize,
-    without_kernels,
+    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, move_integers, quantize,
+    wide_layers, without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
@@ -159,10 +159,14 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
         .run(original.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
     if options.precision == Precision::Int8 {
-        graph = quantize(graph, activations(backends), options, &mut passes, &mut notes)?;
+        let wide = wide_layers(backends);
+        graph = quantize(graph, activations(backends), wide, options, &mut passes, &mut notes)?;
         notes.extend(without_kernels(backends));
         // What the plan is compared with has its integers: they are what was asked for.
         original = graph.clone();
+    }
+    if keeps_integers {
+        graph = move_integers(graph, backends, &pass_options, &mut passes)?;
     }
     graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
     if keeps_integers {

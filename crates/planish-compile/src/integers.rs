@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use planish_ir::Graph;
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Op;
-use planish_passes::{IntegerShare, Options, Quantize, Report};
+use planish_passes::{IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report};
 use planish_tensor::{DType, DefaultFloatMode};
 
 use crate::backends::Backends;
@@ -23,6 +23,46 @@ pub(crate) const FOLD_WEIGHTS: &str = "fold_dequantized_weights";
 /// is no help to it, since layers would go back and forth between them.
 fn multiplies_integers(backends: Backends<'_>) -> bool {
     preferred(backends).is_some_and(|backend| backend.arithmetics().contains(&Arithmetic::I8))
+}
+
+/// What layers that are not of integers are computed in under `--precision int8`: a GPU with its tensor cores in 16 bits,
+/// where f32 would take several times as long as all integers together; a CPU in f32.
+pub(crate) fn wide_layers(backends: Backends<'_>) -> Precision {
+    let has = |precision: Precision| {
+        preferred(backends).is_some_and(|backend| backend.arithmetics().contains(&precision.arithmetic()))
+    };
+    match backends.all().len() > 1 && has(Precision::Int8) && has(Precision::Fp16) {
+        true => Precision::Fp16,
+        false => Precision::Fp32,
+    }
+}
+
+/// Moves integers in place of floats ahead of the passes that lower floats, where a backend multiplies integers.
+pub(crate) fn move_integers(
+    graph: Graph,
+    backends: Backends<'_>,
+    pass_options: &Options,
+    passes: &mut Report,
+) -> Result<Graph, BuildError> {
+    match multiplies_integers(backends) {
+        true => run(planish_passes::move_integers(), graph, pass_options, passes),
+        false => Ok(graph),
+    }
+}
+
+/// Runs passes for integers; those of other pipelines have been switched off there.
+fn run(
+    pipeline: Pipeline,
+    graph: Graph,
+    pass_options: &Options,
+    passes: &mut Report,
+) -> Result<Graph, BuildError> {
+    let mut own = pass_options.clone();
+    own.disabled.retain(|name| pipeline.names().any(|known| known == name));
+    own.stop_after = None;
+    let (graph, mut report) = pipeline.run(graph, &own).map_err(|error| of_passes(&error))?;
+    passes.passes.append(&mut report.passes);
+    Ok(graph)
 }
 
 fn preferred(backends: Backends<'_>) -> Option<&dyn Backend> {
@@ -55,6 +95,7 @@ pub(crate) fn activations(backends: Backends<'_>) -> DType {
 pub(crate) fn quantize(
     graph: Graph,
     activations: DType,
+    wide: Precision,
     options: &BuildOptions,
     passes: &mut Report,
     notes: &mut Vec<String>,
@@ -71,6 +112,7 @@ pub(crate) fn quantize(
     let pipeline = planish_passes::quantize(Quantize {
         ranges: options.ranges.clone(),
         activations,
+        kernels: if activations == DType::I8 { IntegerKernels::TENSOR_CORES } else { IntegerKernels::ANY },
         reduced_weights: options.reduced_weights,
         fp32_layers: options.fp32_layers.clone(),
         int8_layers: options.int8_layers.clone(),
@@ -103,7 +145,7 @@ pub(crate) fn quantize(
         share.n_layers,
         share.percent()
     ));
-    notes.extend(stays(&format!("of {} layers", share.n_layers), Precision::Int8, &reasons));
+    notes.extend(stays(&format!("of {} layers", share.n_layers), Precision::Int8, wide, &reasons));
     if brings_its_own && !options.ranges.is_empty() {
         notes
             .push("the model brings its own quantization, which is kept; the calibration is not used".into());
@@ -158,7 +200,7 @@ pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, Bui
         .run(graph.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
     let mut notes = Vec::new();
-    let graph = quantize(graph, DType::U8, options, &mut passes, &mut notes)?;
+    let graph = quantize(graph, DType::U8, Precision::Fp32, options, &mut passes, &mut notes)?;
     let (graph, mut report) =
         planish_passes::portable_integers().run(graph, &pass_options).map_err(|error| of_passes(&error))?;
     passes.passes.append(&mut report.passes);
@@ -177,11 +219,5 @@ pub(crate) fn arrange_integers(
         true => planish_passes::integers(activations(backends)),
         false => planish_passes::dequantize_weights(),
     };
-    // Passes of other pipelines have been switched off there.
-    let mut own = pass_options.clone();
-    own.disabled.retain(|name| pipeline.names().any(|known| known == name));
-    own.stop_after = None;
-    let (graph, mut report) = pipeline.run(graph, &own).map_err(|error| of_passes(&error))?;
-    passes.passes.append(&mut report.passes);
-    Ok(graph)
+    run(pipeline, graph, pass_options, passes)
 }

@@ -11,6 +11,7 @@ use planish_tensor::DType;
 
 use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
+use crate::integers::wide_layers;
 use crate::options::{BuildOptions, Precision};
 
 /// Reasons that the note about what stays in f32 spells out.
@@ -25,8 +26,9 @@ pub(crate) fn lower_precision(
     passes: &mut Report,
     notes: &mut Vec<String>,
 ) -> Result<Graph, BuildError> {
-    let precision = options.precision;
-    if precision == Precision::Int8 {
+    let is_int8 = options.precision == Precision::Int8;
+    let precision = if is_int8 { wide_layers(backends) } else { options.precision };
+    if is_int8 && precision == Precision::Fp32 {
         return Ok(graph);
     }
     if !backends.all().iter().any(|backend| backend.arithmetics().contains(&precision.arithmetic())) {
@@ -54,8 +56,11 @@ pub(crate) fn lower_precision(
             pass.refusals.clear();
         }
     }
-    let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
-    notes.extend(stays(&format!("of {n_nodes} nodes"), precision, &reasons));
+    if !is_int8 {
+        // Of integers most nodes are something else than 16-bit floats; which of them is no news.
+        let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
+        notes.extend(stays(&format!("of {n_nodes} nodes"), precision, Precision::Fp32, &reasons));
+    }
     passes.passes.append(&mut report.passes);
     Ok(graph)
 }
@@ -91,16 +96,17 @@ pub(crate) fn raise_precision(
     Ok(graph)
 }
 
-/// What computes in f32, and why; `among` says of how many.
+/// What computes in a wider precision, and why; `among` says of how many.
 pub(crate) fn stays(
     among: &str,
     precision: Precision,
+    wide: Precision,
     reasons: &BTreeMap<String, Vec<String>>,
 ) -> Option<String> {
     let n_kept: usize = reasons.values().map(Vec::len).sum();
-    let precision = precision.name();
+    let (precision, wide) = (precision.name(), wide.name());
     (n_kept > 0)
-        .then(|| format!("--precision {precision}: {n_kept} {among} stay in fp32: {}", listed(reasons)))
+        .then(|| format!("--precision {precision}: {n_kept} {among} stay in {wide}: {}", listed(reasons)))
 }
 
 /// The most frequent reasons, with the first node of each.

@@ -15,48 +15,9 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     let n_nodes = whole.region.nodes.len() as u32;
     let mut proposals: Vec<Proposal> = (0..n_nodes).flat_map(|node| bottlenecks(whole, node)).collect();
     proposals.extend((0..n_nodes).flat_map(|node| scaled(whole, node)));
-    proposals.extend((0..n_nodes).flat_map(|node| quantized(whole, node)));
+    proposals.extend((0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)));
     proposals.extend(FUSION.propose(whole));
     proposals
-}
-
-/// A product of dequantized factors with all that follows it, dequantized terms included, up to where it is quantized
-/// again: the longest first.
-fn quantized(whole: &Whole, main: u32) -> Vec<Proposal> {
-    let node = |at: u32| &whole.region.nodes[at as usize];
-    if !matches!(node(main).op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_)) {
-        return Vec::new();
-    }
-    // Dequantized for this one reader.
-    let dequantized = |reader: u32| {
-        let of = move |reference: &Ref| match *reference {
-            Ref::Node { node: at, .. } => {
-                let fits =
-                    matches!(node(at).op, Op::DequantizeLinear(_)) && whole.only_user(at) == Some(reader);
-                fits.then_some(at)
-            }
-            _ => None,
-        };
-        node(reader).inputs.iter().flatten().filter_map(of).collect::<Vec<u32>>()
-    };
-    let factors = dequantized(main);
-    if factors.len() != 2 {
-        return Vec::new();
-    }
-    let mut chain = FUSION.epilogue(whole, main);
-    let last = chain.last().and_then(|last| whole.only_user(*last));
-    chain.extend(last.filter(|user| matches!(node(*user).op, Op::QuantizeLinear(_))));
-    let region = |end: usize| {
-        let mut nodes = factors.clone();
-        for (idx, &at) in chain[..end].iter().enumerate() {
-            nodes.push(at);
-            // Those of the product itself are its factors.
-            nodes.extend(if idx > 0 { dequantized(at) } else { Vec::new() });
-        }
-        nodes.sort_unstable();
-        Proposal { nodes }
-    };
-    (1..=chain.len()).rev().map(region).collect()
 }
 
 /// A product that a convolution alone reads, as its image, with that convolution and all that follows: the

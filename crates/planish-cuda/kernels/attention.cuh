@@ -46,7 +46,7 @@ struct Scorer {
     } else {
       const MASK_T m = mask[(i64)row * mask_row + (i64)key * mask_step];
 #if MASK_BOOL
-      s = m != 0 ? s : HIDDEN;
+      s = m.byte != 0 ? s : HIDDEN;
 #else
       s += po_widen(m);
 #endif

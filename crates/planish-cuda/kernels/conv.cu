@@ -248,12 +248,14 @@ conv(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ C
   a.start(p, (const X_T*)x, t.m0, t.rows, group, k0);
   Accumulators acc;
   sum_up(acc, a, b, share.until - share.from, shared_address(memory), true);
-  give_out(acc, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
+  give_out(acc, (ACC*)memory, t, share.split, [&](int row, int column, ACC(&v)[8]) {
     const int n = t.n0 + column;
 #if SPLIT_MEMORY
     leave_part(p, share, parts, t.m0 + row, n, v);
 #else
-    epilogue_row(p, addresses, v, t.m0 + row, group * p.n + n, p.n - n < 8 ? p.n - n : 8);
+    float sums[8];
+    to_floats(sums, v);
+    epilogue_row(p, addresses, sums, t.m0 + row, group * p.n + n, p.n - n < 8 ? p.n - n : 8);
 #endif
   });
 #endif

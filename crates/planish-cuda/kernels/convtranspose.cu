@@ -47,11 +47,12 @@ convtranspose(const X_T* x, const W_T* w, Y_T* y, const ConvTransposeArgs a EPIL
   const int channel = group * per_group + c;
   epilogue(sum, a.epilogue, n, out[0], out[1], out[2], channel, left EPILOGUE_ARGS);
   Y_T* to = y + ((i64)n * a.y.n + (i64)channel * a.y.c + (i64)out[0] * a.y.d + (i64)out[1] * a.y.h + (i64)out[2] * a.y.w);
+  const Stored<Y_T, V> made(sum);
   if (a.y.c == 1) {
-    po_store_part<Y_T, V>(to, sum, left);
+    po_store_part<Y_T, V>(to, made.v, left);
   } else {
 #pragma unroll
     for (int j = 0; j < V; j++)
-      if (j < left) to[(i64)j * a.y.c] = Narrow<Y_T>::make(sum[j]);
+      if (j < left) to[(i64)j * a.y.c] = Narrow<Y_T>::make(made.v[j]);
   }
 }

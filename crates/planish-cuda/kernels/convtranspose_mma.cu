@@ -186,6 +186,6 @@ convtranspose_mma(const T* x, const T* w, Y_T* y, const ConvTransposeMmaArgs a E
     for (int j = 0; j < 8; j++) v[j] = staged[row * LD + col + j];
     const int left = a.outputs - channel;
     epilogue(v, a.epilogue, n, od, oh, ow, channel, left EPILOGUE_ARGS);
-    po_store_part<Y_T, 8>(y + ((i64)n * a.y.n + (i64)od * a.y.d + (i64)oh * a.y.h + (i64)ow * a.y.w + channel), v, left);
+    po_store_part<Y_T, 8>(y + ((i64)n * a.y.n + (i64)od * a.y.d + (i64)oh * a.y.h + (i64)ow * a.y.w + channel), Stored<Y_T, 8>(v).v, left);
   }
 }

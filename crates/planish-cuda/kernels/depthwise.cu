@@ -67,7 +67,7 @@ template <bool WIDE> PL_INLINE void make(const X_T* x, const W_T* w, Y_T* y, con
   for (int p = 0; p < P; p++) {
     if (column + p >= a.windows[2].output) break;
     epilogue(sum[p], a.epilogue, n, depth, row, column + p, c, left EPILOGUE_ARGS);
-    po_store_part<Y_T, V>(to + (i64)(column + p) * a.y.w, sum[p], left);
+    po_store_part<Y_T, V>(to + (i64)(column + p) * a.y.w, Stored<Y_T, V>(sum[p]).v, left);
   }
 }
 

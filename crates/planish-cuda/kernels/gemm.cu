@@ -49,13 +49,15 @@ gemm(const void* a, const void* b, EPILOGUE_ARGUMENTS, const __grid_constant__ G
   auto columns = rows_from<BN, B_WIDE>(first_b, p.b_column, p.b_k, t.columns, k0, p.k, p.k_b);
   Accumulators acc;
   sum_up(acc, rows, columns, share.until - share.from, shared_address(memory), B_WEIGHT);
-  give_out(acc, (float*)memory, t, share.split, [&](int row, int column, float(&v)[8]) {
+  give_out(acc, (ACC*)memory, t, share.split, [&](int row, int column, ACC(&v)[8]) {
     const int n = t.n0 + column;
 #if SPLIT_MEMORY
     leave_part(p, share, parts, t.m0 + row, n, v);
 #else
     at.m = at.q[3] = t.m0 + row;
-    epilogue8(p.epilogue, addresses, v, at, n, p.n - n < 8 ? p.n - n : 8);
+    float sums[8];
+    to_floats(sums, v);
+    epilogue8(p.epilogue, addresses, sums, at, n, p.n - n < 8 ? p.n - n : 8);
 #endif
   });
 #endif

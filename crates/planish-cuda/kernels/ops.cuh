@@ -57,13 +57,13 @@ template <int THREADS, class T, int N> PL_INLINE bool po_thread(const T& threads
 template <class T> struct Wide { typedef T type; };
 template <> struct Wide<f16> { typedef float type; };
 template <> struct Wide<bf16> { typedef float type; };
-// Booleans: one byte, anything but zero is true.
-template <> struct Wide<u8> { typedef bool type; };
+template <> struct Wide<b8> { typedef bool type; };
 
 PL_INLINE float po_widen(float v) { return v; }
 PL_INLINE float po_widen(f16 v) { return to_f32(v); }
 PL_INLINE float po_widen(bf16 v) { return to_f32(v); }
-PL_INLINE bool po_widen(u8 v) { return v != 0; }
+PL_INLINE bool po_widen(b8 v) { return v.byte != 0; }
+PL_INLINE u8 po_widen(u8 v) { return v; }
 PL_INLINE i32 po_widen(i32 v) { return v; }
 PL_INLINE i64 po_widen(i64 v) { return v; }
 PL_INLINE i8 po_widen(i8 v) { return v; }
@@ -74,7 +74,16 @@ PL_INLINE u64 po_widen(u64 v) { return v; }
 template <class T> struct Narrow { static PL_INLINE T make(T v) { return v; } };
 template <> struct Narrow<f16> { static PL_INLINE f16 make(float v) { return from_f32<f16>(v); } };
 template <> struct Narrow<bf16> { static PL_INLINE bf16 make(float v) { return from_f32<bf16>(v); } };
-template <> struct Narrow<u8> { static PL_INLINE u8 make(bool v) { return v ? 1 : 0; } };
+template <> struct Narrow<b8> { static PL_INLINE b8 make(bool v) { b8 r = {(u8)(v ? 1 : 0)}; return r; } };
+
+// Results as they are stored: floats, or whole numbers that are bytes.
+template <class T, int V> struct Stored {
+  typename Wide<T>::type v[V];
+  PL_INLINE explicit Stored(const float (&from)[V]) {
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = (typename Wide<T>::type)from[i];
+  }
+};
 
 // Bytes of one access and how often; at most 16 at once.
 template <int BYTES> struct Access { typedef uint4 type; static constexpr int n = BYTES / 16; };

@@ -8,7 +8,7 @@
 //   LAST       1: channels are innermost and threads follow them; 0: columns are
 //   KD KH KW   taps of a window that is small, whose elements are loaded together; KD 0: of any window
 //   DEPTHS     planes of taps that are loaded together
-//   PACKED     1: the largest of 16-bit numbers, two at once (V is 8)
+//   PACKED     1: the largest of 16-bit numbers or bytes, a word of them at once (V of them are 16 bytes)
 //   THREADS    of a block
 
 // An axis of a small window: where it begins, which of its taps lie in the image, and how many of them do with and
@@ -53,9 +53,9 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const PoolArgs& a) {
   const T* from = x + (n * a.x.n + c * a.x.c + depths.start * a.x.d + rows.start * a.x.h + columns.start * a.x.w);
 #if PACKED
   if (WIDE) {
-    u32 best[V / 2];
+    Largest<T> best[4];
 #pragma unroll
-    for (int j = 0; j < V / 2; j++) best[j] = Max2<T>::least;
+    for (int j = 0; j < 4; j++) best[j].clear();
 #pragma unroll DEPTHS
     for (int d = 0; d < KD; d++) {
       uint4 v[KH][KW];
@@ -63,7 +63,7 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const PoolArgs& a) {
       for (int h = 0; h < KH; h++) {
 #pragma unroll
         for (int w = 0; w < KW; w++) {
-          v[h][w] = make_uint4(Max2<T>::least, Max2<T>::least, Max2<T>::least, Max2<T>::least);
+          v[h][w] = make_uint4(Largest<T>::LEAST, Largest<T>::LEAST, Largest<T>::LEAST, Largest<T>::LEAST);
           if (depths.at(d) && rows.at(h) && columns.at(w)) v[h][w] = *(const uint4*)(from + d * step_d + h * step_h + w * step_w);
         }
       }
@@ -71,18 +71,20 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const PoolArgs& a) {
       for (int h = 0; h < KH; h++) {
 #pragma unroll
         for (int w = 0; w < KW; w++) {
-          best[0] = Max2<T>::of(best[0], v[h][w].x);
-          best[1] = Max2<T>::of(best[1], v[h][w].y);
-          best[2] = Max2<T>::of(best[2], v[h][w].z);
-          best[3] = Max2<T>::of(best[3], v[h][w].w);
+          best[0].take(v[h][w].x);
+          best[1].take(v[h][w].y);
+          best[2].take(v[h][w].z);
+          best[3].take(v[h][w].w);
         }
       }
     }
+    union { uint4 all; T each[V]; } u;
+    u.all = make_uint4(best[0].get(), best[1].get(), best[2].get(), best[3].get());
     if (((u64)to & 15) == 0) {
-      *(uint4*)to = make_uint4(best[0], best[1], best[2], best[3]);
+      *(uint4*)to = u.all;
     } else {
 #pragma unroll
-      for (int j = 0; j < V; j++) to[j].bits = (u16)(best[j / 2] >> (j % 2 * 16));
+      for (int j = 0; j < V; j++) to[j] = u.each[j];
     }
     return;
   }
@@ -137,10 +139,10 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const PoolArgs& a) {
     for (int h = 0; h < taps[1]; h++) {
       const T* row = from + d * step_d + h * step_h;
       for (int w = 0; w < taps[2]; w++, row += step_w) {
-        float v[V];
-        po_load_part<T, V>(v, row, left, 0.0f);
+        typename Wide<T>::type v[V];
+        po_load_part<T, V>(v, row, left, (typename Wide<T>::type)0);
 #pragma unroll
-        for (int j = 0; j < V; j++) sum[j] = IS_MAX ? pl_max(sum[j], v[j]) : sum[j] + v[j];
+        for (int j = 0; j < V; j++) sum[j] = IS_MAX ? pl_max(sum[j], (float)v[j]) : sum[j] + (float)v[j];
       }
     }
   }
@@ -150,7 +152,10 @@ template <bool WIDE> PL_INLINE void make(const T* x, T* y, const PoolArgs& a) {
 #pragma unroll
   for (int j = 0; j < V; j++) sum[j] = counted > 1 ? sum[j] * share : sum[j];
 #endif
-  po_store_part<T, V>(to, sum, left);
+  typename Wide<T>::type made[V];
+#pragma unroll
+  for (int j = 0; j < V; j++) made[j] = (typename Wide<T>::type)sum[j];
+  po_store_part<T, V>(to, made, left);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) pool(const T* x, T* y, const PoolArgs a) {

@@ -23,6 +23,8 @@ typedef unsigned long long u64;
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
+// A boolean: anything but zero is true.
+struct b8 { u8 byte; };
 
 PL_INLINE float to_f32(float v) { return v; }
 PL_INLINE float to_f32(f16 v) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits)); return r; }
@@ -32,6 +34,7 @@ PL_INLINE float to_f32(i64 v) { return (float)v; }
 PL_INLINE float to_f32(u8 v) { return (float)v; }
 PL_INLINE float to_f32(i8 v) { return (float)v; }
 PL_INLINE float to_f32(bool v) { return v ? 1.0f : 0.0f; }
+PL_INLINE float to_f32(b8 v) { return v.byte != 0 ? 1.0f : 0.0f; }
 
 template <class T> struct Of32;
 template <> struct Of32<float> { static PL_INLINE float make(float v) { return v; } };
@@ -101,6 +104,30 @@ template <class H> struct Max2 : Least2<H> {
   }
 };
 
+// The larger of each half of two words of integers.
+template <class T> struct MaxHalves;
+#if __CUDA_ARCH__ >= 900
+#define PL_MAX_HALVES(T, OF)                                                    \
+  template <> struct MaxHalves<T> {                                             \
+    static PL_INLINE u32 of(u32 a, u32 b) {                                     \
+      u32 r;                                                                    \
+      asm("max." #OF "16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));            \
+      return r;                                                                 \
+    }                                                                           \
+  };
+#else
+#define PL_MAX_HALVES(T, OF)                                                    \
+  template <> struct MaxHalves<T> {                                             \
+    static PL_INLINE u32 of(u32 a, u32 b) {                                     \
+      const OF##16 al = (OF##16)a, ah = (OF##16)(a >> 16), bl = (OF##16)b, bh = (OF##16)(b >> 16); \
+      return (u32)(u16)(al > bl ? al : bl) | (u32)(u16)(ah > bh ? ah : bh) << 16; \
+    }                                                                           \
+  };
+typedef i16 s16;
+#endif
+PL_MAX_HALVES(i8, s)
+PL_MAX_HALVES(u8, u)
+
 // The bits of tf32 nearest to a number, ties away from zero.
 PL_INLINE u32 to_tf32(u32 v) {
 #if __CUDA_ARCH__ >= 800
@@ -145,6 +172,22 @@ template <> struct Eight<float> {
     ((float4*)at)[1] = make_float4(v[4], v[5], v[6], v[7]);
   }
 };
+// Bytes as floats: one is put under the exponent of 2^23, so that subtracting that leaves it; conversions would take
+// longer. FLIP turns the sign bit over, which makes signed ones unsigned and 128 larger.
+template <u32 FLIP> struct EightBytes {
+  static PL_INLINE void load(float (&v)[8], const void* at) {
+    const uint2 w = *(const uint2*)at;
+    of(v, w.x, w.y);
+  }
+  static PL_INLINE void of(float (&v)[8], u32 low, u32 high) {
+    const u32 words[2] = {low ^ FLIP, high ^ FLIP};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      v[i] = __uint_as_float(__byte_perm(words[i / 4], 0x4b000000u, 0x7650u + i % 4)) - (FLIP ? 8388736.0f : 8388608.0f);
+  }
+};
+template <> struct Eight<i8> : EightBytes<0x80808080u> {};
+template <> struct Eight<u8> : EightBytes<0u> {};
 
 // ---------------------------------------------------------------------------------------------------------
 // Shared memory and asynchronous copies
@@ -193,6 +236,7 @@ PL_INLINE void store_shared16(u32 to, u32 a, u32 b, u32 c, u32 d) {
 
 PL_INLINE void store_shared(u32 to, f16 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(v.bits) : "memory"); }
 PL_INLINE void store_shared(u32 to, bf16 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(v.bits) : "memory"); }
+PL_INLINE void store_shared(u32 to, i8 v) { asm volatile("st.shared.b8 [%0], %1;" ::"r"(to), "r"((i32)v) : "memory"); }
 PL_INLINE void store_shared(u32 to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -235,6 +279,24 @@ template <> PL_INLINE void multiply<f16>(float (&d)[4], const u32 (&a)[4], u32 b
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
 }
 #endif
+
+// d (16x8, i32) += a (16 rows of 32 bytes) times b (32 bytes of 8 columns), all signed. Lanes hold the same places as
+// above.
+template <class T> PL_INLINE void multiply(i32 (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  const u32 b[2] = {b0, b1};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int half = i % 2 * 2;
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+r"(d[half]), "+r"(d[half + 1]) : "r"(a[i]), "r"(b[i / 2]));
+  }
+#endif
+}
 
 // ---------------------------------------------------------------------------------------------------------
 // Warps
@@ -380,3 +442,27 @@ template <> struct PlCast<i64> {
   }
 };
 template <class T, class F> PL_INLINE T pl_cast(F v) { return PlCast<T>::of(v); }
+// A whole number to 8 bits: out of range it becomes the lowest or highest number, NaN the lowest.
+template <class T> struct PlSaturate;
+template <> struct PlSaturate<i8> { static PL_INLINE i8 of(float v) { return (i8)(i32)(v >= -128.0f ? fminf(v, 127.0f) : -128.0f); } };
+template <> struct PlSaturate<u8> { static PL_INLINE u8 of(float v) { return (u8)(i32)(v >= 0.0f ? fminf(v, 255.0f) : 0.0f); } };
+template <class T> PL_INLINE T pl_saturate(float v) { return PlSaturate<T>::of(v); }
+
+// The largest number at each place of many words: two numbers of 16 bits, or four bytes.
+template <class T> struct Largest {
+  static constexpr u32 LEAST = Max2<T>::least;
+  u32 v;
+  PL_INLINE void clear() { v = LEAST; }
+  PL_INLINE void take(u32 w) { v = Max2<T>::of(v, w); }
+  PL_INLINE u32 get() const { return v; }
+};
+// Bytes are the upper parts of halves, whose lower parts do not change which upper part is the largest.
+template <class T, u32 LOWEST> struct LargestBytes {
+  static constexpr u32 LEAST = LOWEST;
+  u32 odd, even;
+  PL_INLINE void clear() { odd = even = LOWEST; }
+  PL_INLINE void take(u32 w) { odd = MaxHalves<T>::of(odd, w); even = MaxHalves<T>::of(even, w << 8); }
+  PL_INLINE u32 get() const { return __byte_perm(even, odd, 0x7351); }
+};
+template <> struct Largest<i8> : LargestBytes<i8, 0x80808080u> {};
+template <> struct Largest<u8> : LargestBytes<u8, 0u> {};

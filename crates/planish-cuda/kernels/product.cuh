@@ -4,8 +4,9 @@
 //
 // Set from outside:
 //   SIMT             1: products on the plain units, in f32; 0: on tensor cores
-//   MATH             f16, bf16, tf32: what tensor cores take products in
-//   ELEM             what lies in shared memory: f16, bf16 or float
+//   MATH             f16, bf16, tf32, i8: what tensor cores take products in
+//   ELEM             what lies in shared memory: f16, bf16, float or i8
+//   ACC              what accumulators are: float, or i32 for products of i8
 //   BM BN            rows and columns of a block's tile
 //   CHUNKS           16-byte chunks of k in one stage of a row, 4 or 8
 //   WM WN WK         warps along rows, columns and k; warps along k take turns in the chunks of a stage
@@ -25,6 +26,20 @@ constexpr int THREADS = 32 * WM * WN * WK;
 constexpr int A_BYTES = BM * ROW_BYTES;
 constexpr int STAGE_BYTES = (BM + BN) * ROW_BYTES;
 constexpr int TILE_LD = BN + 8;  // floats; rows of accumulators start in different banks
+
+// Two accumulators side by side, and eight of them in shared or global memory.
+struct alignas(8) AccPair { ACC x, y; };
+PL_INLINE void load_eight(ACC (&v)[8], const ACC* at) {
+  union { uint4 words[2]; ACC each[8]; } u;
+  u.words[0] = ((const uint4*)at)[0];
+  u.words[1] = ((const uint4*)at)[1];
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] = u.each[i];
+}
+PL_INLINE void to_floats(float (&f)[8], const ACC (&v)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) f[i] = (float)v[i];
+}
 
 template <class A, class B> struct Same { static constexpr bool yes = false; };
 template <class A> struct Same<A, A> { static constexpr bool yes = true; };
@@ -47,14 +62,14 @@ struct Accumulators {
   // rounding of a sum of n products then grows with n / 32 and not with n, for an addition in 32.
   static constexpr bool IN_PARTS = SIMT && COUNT <= 64;
   static constexpr int PART_STEPS = WK;
-  float v[COUNT], whole[IN_PARTS ? COUNT : 1];
+  ACC v[COUNT], whole[IN_PARTS ? COUNT : 1];
 
   PL_INLINE void clear() {
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) v[i] = 0.0f;
+    for (int i = 0; i < COUNT; i++) v[i] = 0;
     if constexpr (IN_PARTS) {
 #pragma unroll
-      for (int i = 0; i < COUNT; i++) whole[i] = 0.0f;
+      for (int i = 0; i < COUNT; i++) whole[i] = 0;
     }
   }
 
@@ -63,7 +78,7 @@ struct Accumulators {
     if constexpr (IN_PARTS) {
       if (t % PART_STEPS == PART_STEPS - 1) {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) { whole[i] += v[i]; v[i] = 0.0f; }
+        for (int i = 0; i < COUNT; i++) { whole[i] += v[i]; v[i] = 0; }
       }
     }
   }
@@ -93,7 +108,7 @@ struct Accumulators {
         for (int m = 0; m < TM; m++)
 #pragma unroll
           for (int n = 0; n < TN; n++) {
-            float& s = v[m * TN + n];
+            ACC& s = v[m * TN + n];
             s = fmaf(av[m].x, bv[n].x, s);
             s = fmaf(av[m].y, bv[n].y, s);
             s = fmaf(av[m].z, bv[n].z, s);
@@ -131,7 +146,7 @@ struct Accumulators {
         for (int m = 0; m < MT; m++)
 #pragma unroll
           for (int n = 0; n < NT; n++) {
-            float(&d)[4] = *(float(*)[4])(v + 4 * (m * NT + n));
+            ACC(&d)[4] = *(ACC(*)[4])(v + 4 * (m * NT + n));
             multiply<MATH>(d, af[m], bf[n / 2][2 * (n & 1)], bf[n / 2][2 * (n & 1) + 1]);
           }
       }
@@ -140,22 +155,22 @@ struct Accumulators {
   }
 
   // To shared memory, rows of TILE_LD.
-  PL_INLINE void put(float* tile, int wm, int wn, int lane) {
+  PL_INLINE void put(ACC* tile, int wm, int wn, int lane) {
     if constexpr (SIMT) {
-      float* to = tile + (wm * (BM / WM) + (lane >> 3)) * TILE_LD + wn * (BN / WN) + (lane & 7);
+      ACC* to = tile + (wm * (BM / WM) + (lane >> 3)) * TILE_LD + wn * (BN / WN) + (lane & 7);
 #pragma unroll
       for (int m = 0; m < TM; m++)
 #pragma unroll
         for (int n = 0; n < TN; n++) to[m * 4 * TILE_LD + n * 8] = v[m * TN + n];
     } else {
-      float* to = tile + (wm * (BM / WM) + (lane >> 2)) * TILE_LD + wn * (BN / WN) + 2 * (lane & 3);
+      ACC* to = tile + (wm * (BM / WM) + (lane >> 2)) * TILE_LD + wn * (BN / WN) + 2 * (lane & 3);
 #pragma unroll
       for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-          const float* d = v + 4 * (m * NT + n);
-          *(float2*)(to + m * 16 * TILE_LD + n * 8) = make_float2(d[0], d[1]);
-          *(float2*)(to + (m * 16 + 8) * TILE_LD + n * 8) = make_float2(d[2], d[3]);
+          const ACC* d = v + 4 * (m * NT + n);
+          *(AccPair*)(to + m * 16 * TILE_LD + n * 8) = AccPair{d[0], d[1]};
+          *(AccPair*)(to + (m * 16 + 8) * TILE_LD + n * 8) = AccPair{d[2], d[3]};
         }
     }
   }
@@ -230,6 +245,13 @@ template <class T> struct Packed<f16, T> : PackedHalf<f16, T> {};
 template <class T> struct Packed<bf16, T> : PackedHalf<bf16, T> {};
 template <> struct Packed<f16, f16> : PackedSame<f16> {};
 template <> struct Packed<bf16, bf16> : PackedSame<bf16> {};
+template <> struct Packed<i8, i8> {
+  static PL_INLINE void pack(u32 (&w)[4], const i8 (&v)[16]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      w[i] = (u32)(u8)v[4 * i] | (u32)(u8)v[4 * i + 1] << 8 | (u32)(u8)v[4 * i + 2] << 16 | (u32)(u8)v[4 * i + 3] << 24;
+  }
+};
 template <class T> struct Packed<float, T> {
   static PL_INLINE void pack(u32 (&w)[4], const T (&v)[4]) {
 #pragma unroll
@@ -361,7 +383,7 @@ template <class A, class B> PL_INLINE void sum_up(Accumulators& acc, A& a, B& b,
 
 // Puts the warps' accumulators together in `tile` (shared memory), then gives every eight neighbours of a row, added up
 // over warps and over the blocks of a cluster, in an order that is always the same, to `take(row, column, v)`.
-template <class F> PL_INLINE void give_out(Accumulators& acc, float* tile, const Tile& t, int split, F take) {
+template <class F> PL_INLINE void give_out(Accumulators& acc, ACC* tile, const Tile& t, int split, F take) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int wm = warp % WM, wn = warp / WM % WN, wk = warp / (WM * WN);
   acc.put(tile + wk * BM * TILE_LD, wm, wn, lane);
@@ -370,13 +392,13 @@ template <class F> PL_INLINE void give_out(Accumulators& acc, float* tile, const
 #if SPLIT_CLUSTER
   if (WK > 1) {
     __syncthreads();
-    for (int g = threadIdx.x; g < BM * BN / 4; g += THREADS) {
-      float4* at = (float4*)(tile + g / (BN / 4) * TILE_LD + g % (BN / 4) * 4);
-      float4 s = *at;
+    for (int g = threadIdx.x; g < BM * BN / 2; g += THREADS) {
+      AccPair* at = (AccPair*)(tile + g / (BN / 2) * TILE_LD + g % (BN / 2) * 2);
+      AccPair s = *at;
 #pragma unroll
       for (int w = 1; w < WK; w++) {
-        float4 o = at[w * (BM * TILE_LD / 4)];
-        s.x += o.x; s.y += o.y; s.z += o.z; s.w += o.w;
+        AccPair o = at[w * (BM * TILE_LD / 2)];
+        s.x += o.x; s.y += o.y;
       }
       *at = s;
     }
@@ -395,24 +417,25 @@ template <class F> PL_INLINE void give_out(Accumulators& acc, float* tile, const
 #else
     const int row = g / (BN / 8), column = g % (BN / 8) * 8;
 #endif
-    float v[8];
+    ACC v[8];
 #if SPLIT_CLUSTER
     const u32 at = here + (row * TILE_LD + column) * 4;
 #pragma unroll 4
     for (int s = 0; s < split; s++) {
       const u32 there = cluster_address(at, s);
-      const float4 x = load_cluster16(there), y = load_cluster16(there + 16);
-      const float o[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+      union { float4 words[2]; ACC each[8]; } o;
+      o.words[0] = load_cluster16(there);
+      o.words[1] = load_cluster16(there + 16);
 #pragma unroll
-      for (int j = 0; j < 8; j++) v[j] = s == 0 ? o[j] : v[j] + o[j];
+      for (int j = 0; j < 8; j++) v[j] = s == 0 ? o.each[j] : v[j] + o.each[j];
     }
 #else
-    const float* at = tile + row * TILE_LD + column;
-    Eight<float>::load(v, at);
+    const ACC* at = tile + row * TILE_LD + column;
+    load_eight(v, at);
 #pragma unroll
     for (int w = 1; w < WK; w++) {
-      float o[8];
-      Eight<float>::load(o, at + w * BM * TILE_LD);
+      ACC o[8];
+      load_eight(o, at + w * BM * TILE_LD);
 #pragma unroll
       for (int j = 0; j < 8; j++) v[j] += o[j];
     }
@@ -430,13 +453,19 @@ template <class F> PL_INLINE void give_out(Accumulators& acc, float* tile, const
 
 // Leaves a block's eight neighbours where `add_parts` finds them.
 template <class P>
-PL_INLINE void leave_part(const P& p, const Share& share, float* parts, int row, int n, const float (&v)[8]) {
+PL_INLINE void leave_part(const P& p, const Share& share, float* parts, int row, int n, const ACC (&v)[8]) {
   const i64 ld = (i64)p.cut.tiles_n * BN;
-  Eight<float>::store(parts + (((i64)share.part * products_of(p) + share.product) * rows_of(p) + row) * ld + n, v);
+  union { uint4 words[2]; ACC each[8]; } u;
+#pragma unroll
+  for (int i = 0; i < 8; i++) u.each[i] = v[i];
+  uint4* to = (uint4*)(parts + (((i64)share.part * products_of(p) + share.product) * rows_of(p) + row) * ld + n);
+  to[0] = u.words[0];
+  to[1] = u.words[1];
 }
 
 // Adds the parts up, first to last; `finish(product, row, n, v, count)` takes eight neighbours, of which `count` exist.
-template <class P, class F> PL_INLINE void add_parts(const P& p, const float* parts, F finish) {
+template <class P, class F> PL_INLINE void add_parts(const P& p, const float* workspace, F finish) {
+  const ACC* parts = (const ACC*)workspace;
   let_next_begin();
   wait_for_inputs();
   const int m = rows_of(p), per_row = (p.n + 7) / 8;
@@ -445,16 +474,18 @@ template <class P, class F> PL_INLINE void add_parts(const P& p, const float* pa
   if (g >= rows * per_row) return;
   const int column = (int)(g % per_row) * 8;
   const i64 row = g / per_row;
-  float v[8];
-  Eight<float>::load(v, parts + row * ld + column);
+  ACC v[8];
+  load_eight(v, parts + row * ld + column);
 #pragma unroll 4
   for (int s = 1; s < p.cut.split; s++) {
-    float o[8];
-    Eight<float>::load(o, parts + (s * rows + row) * ld + column);
+    ACC o[8];
+    load_eight(o, parts + (s * rows + row) * ld + column);
 #pragma unroll
     for (int j = 0; j < 8; j++) v[j] += o[j];
   }
-  finish((int)(row / m), (int)(row % m), column, v, p.n - column < 8 ? p.n - column : 8);
+  float sums[8];
+  to_floats(sums, v);
+  finish((int)(row / m), (int)(row % m), column, sums, p.n - column < 8 ? p.n - column : 8);
 }
 #endif
 #endif

@@ -148,7 +148,7 @@ stem(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ S
                  (const TIN*)w + (i64)(n0 + row) * K_ROW + chunk * 8, n0 + row < p.n);
   }
   copy_async_commit();
-  fetch_bias<THREADS>(biases, addresses.bias, n0, p.n, threadIdx.x);
+  fetch_columns<THREADS>(biases, p.epilogue, addresses, n0, p.n, threadIdx.x);
   for (int idx = threadIdx.x; idx < COPIES * COPY / 2; idx += THREADS) ((u32*)patch)[idx] = 0;
   // Where a lane's pairs along k lie from the beginning of a window, and where its windows begin.
   int pairs[STEPS][2];

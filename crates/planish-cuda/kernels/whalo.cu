@@ -24,7 +24,7 @@
 #define B_BYTES (TB * BN * ROW_BYTES)
 #define N_TAPS (TX * TY * TZ)
 #define N_PARTS (N_TAPS / TB)
-#define BIAS_BYTES (BN * 4)
+#define COLUMN_BYTES (BN * 4 * COLUMN_FLOATS)
 
 // Where a piece begins.
 struct Piece { i32 x, y, z, image; };
@@ -61,10 +61,10 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
     u32 base = first_stage(raw);
     u32 weights = base + SA * A_PITCH;
     u32 sums_at = weights + SB * B_BYTES;
-    u32 bias_at = sums_at + PART_BYTES;
-    const Ring<SA> images(bias_at + BIAS_BYTES);
-    const Ring<SB> filters(bias_at + BIAS_BYTES + images.BYTES);
-    u32 gathered = bias_at + BIAS_BYTES + images.BYTES + filters.BYTES;
+    u32 columns_at = sums_at + PART_BYTES;
+    const Ring<SA> images(columns_at + COLUMN_BYTES);
+    const Ring<SB> filters(columns_at + COLUMN_BYTES + images.BYTES);
+    u32 gathered = columns_at + COLUMN_BYTES + images.BYTES + filters.BYTES;
     u32 warp = warp_index(), lane = threadIdx.x % 32;
     u32 rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
     // A block keeps its columns.
@@ -126,8 +126,8 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
 
     i32 group = warp / 4;
     u32 first_pixel = ((group / (GX * GY) * HY + group / GX % GY * 8) * HX + group % GX * 8) * ROW_BYTES;
-    float *tile_bias = (float *)__cvta_shared_to_generic(bias_at);
-    fetch_bias<N_CONSUMERS>(tile_bias, addresses.bias, n0, p.n, threadIdx.x);
+    float *columns = (float *)__cvta_shared_to_generic(columns_at);
+    fetch_columns<N_CONSUMERS>(columns, p.epilogue, addresses, n0, p.n, threadIdx.x);
     consumers_meet();
     wait_for_inputs();
     i32 done_a = 0, done_b = 0;
@@ -178,7 +178,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
             images.release(done_a - 1);
             if (!RESIDENT) filters.release(done_b - 1);
         }
-        store.give(acc, waiting, tile_bias, where, n0);
+        store.give(acc, waiting, columns, where, n0);
     }
 #endif
 }

@@ -12,8 +12,8 @@
 #define A_BYTES (BM * BK * 2)
 #define B_BYTES (BN * BK * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-// Of this tile and of the one before, which a slower warp may still be at.
-#define BIAS_BYTES (2 * BN * 4)
+// Bias and scales of this tile and of the one before, which a slower warp may still be at.
+#define COLUMN_BYTES (2 * BN * 4 * COLUMN_FLOATS)
 
 PL_INLINE Place place_of(const Places &p, i32 row) {
     Place at;
@@ -47,9 +47,9 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
     extern __shared__ u8 raw[];
     u32 base = first_stage(raw);
     u32 sums_at = base + STAGES * STAGE_BYTES;
-    u32 bias_at = sums_at + PART_BYTES;
-    const Ring<STAGES> stages(bias_at + BIAS_BYTES);
-    u32 gathered = bias_at + BIAS_BYTES + stages.BYTES;
+    u32 columns_at = sums_at + PART_BYTES;
+    const Ring<STAGES> stages(columns_at + COLUMN_BYTES);
+    u32 gathered = columns_at + COLUMN_BYTES + stages.BYTES;
     u32 warp = warp_index(), lane = threadIdx.x % 32;
     u32 rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
     u32 first_tile = blockIdx.x / SPLIT, n_workers = gridDim.x / SPLIT;
@@ -126,8 +126,8 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
     u32 turn = 0;
     for (i32 tile = first_tile; tile < p.tiles; tile += n_workers, turn ^= 1) {
         i32 tile_m = tile / p.tiles_n, m0 = tile_m * BM, n0 = (tile - tile_m * p.tiles_n) * BN;
-        float *tile_bias = (float *)__cvta_shared_to_generic(bias_at) + turn * BN;
-        fetch_bias<N_CONSUMERS>(tile_bias, addresses.bias, n0, p.n, threadIdx.x);
+        float *columns = (float *)__cvta_shared_to_generic(columns_at) + turn * BN * COLUMN_FLOATS;
+        fetch_columns<N_CONSUMERS>(columns, p.epilogue, addresses, n0, p.n, threadIdx.x);
         if (tile == first_tile) wait_for_inputs();
         auto where = [&](i32 row, bool &there) {
             there = m0 + row < p.m;
@@ -155,7 +155,7 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
         product_wait<0>();
         if (n_chunks > 0 && lane == 0) stages.release(done - 1);
         consumers_meet();
-        store.give(acc, waiting, tile_bias, where, n0);
+        store.give(acc, waiting, columns, where, n0);
     }
 #endif
 }

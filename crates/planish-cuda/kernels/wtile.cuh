@@ -4,7 +4,8 @@
 // is generated.
 //
 // Set from outside, besides what they ask for:
-//   BM BN BK     the tile; BM is 64 for each warpgroup
+//   ACC          what accumulators are: float, or i32 for products of bytes
+//   BM BN BK     the tile; BM is 64 for each warpgroup, BK counts 2 bytes each: one number of 16 bits or two bytes
 //   SPLIT        blocks of a cluster that share one tile's sum
 //   MIN_BLOCKS   blocks of one multiprocessor that registers must allow
 //
@@ -75,12 +76,20 @@ PL_INLINE void consumers_meet() { asm volatile("bar.sync 1, %0;" ::"n"(N_CONSUME
 
 PL_INLINE void clear(Accumulators &acc) {
 #pragma unroll
-    for (int i = 0; i < BN / 2; i++) acc.d[i] = 0.f;
+    for (int i = 0; i < BN / 2; i++) acc.d[i] = 0;
 }
 
+PL_INLINE void to_floats(float (&f)[8], const ACC (&v)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) f[i] = (float)v[i];
+}
+// An accumulator's bits, to be sent.
+PL_INLINE float bits(float v) { return v; }
+PL_INLINE float bits(i32 v) { return __int_as_float(v); }
+
 // Eight neighbours of a lane's upper or lower row, of the quad's 32 columns.
-PL_INLINE void eight_of(float (&v)[8], const Accumulators &acc, int quad, int half, u32 lane) {
-    float x[4][2];
+PL_INLINE void eight_of(ACC (&v)[8], const Accumulators &acc, int quad, int half, u32 lane) {
+    ACC x[4][2];
 #pragma unroll
     for (int b = 0; b < 4; b++) acc.pair(x[b], 4 * quad + b, half);
     eight_of_quad(v, x, lane);
@@ -136,9 +145,9 @@ struct TileStore {
     }
 
 #if SPLIT > 1
-    // `bias`: of the tile's columns, in shared memory.
+    // `columns`: what fetch_columns brought of the tile's.
     template <class Where>
-    PL_INLINE void give(const Accumulators &acc, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
+    PL_INLINE void give(const Accumulators &acc, const Waiting &waiting, const float *columns, const Where &where, i32 n0) const {
         cluster_wait();
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -148,12 +157,12 @@ struct TileStore {
             u32 bar = cluster_address(gathered, owner);
 #pragma unroll
             for (int j = 0; j < N_QUADS; j++) {
-                float v[8];
+                ACC v[8];
                 eight_of(v, acc, j, h, lane);
                 if (32 * j + col >= BN) continue;
                 u32 at = to + j * 128 + (lane % 4) * 16;
-                cluster_send(at, bar, v[0], v[1], v[2], v[3]);
-                cluster_send(at + 64, bar, v[4], v[5], v[6], v[7]);
+                cluster_send(at, bar, bits(v[0]), bits(v[1]), bits(v[2]), bits(v[3]));
+                cluster_send(at + 64, bar, bits(v[4]), bits(v[5]), bits(v[6]), bits(v[7]));
             }
         }
         barrier_wait_cluster(gathered, 0);
@@ -161,34 +170,40 @@ struct TileStore {
         for (int i = 0; i < OWN_VECTORS; i++) {
             i32 at = threadIdx.x + i * N_CONSUMERS, own = at / (BN / 8), block = at % (BN / 8);
             if (own < OWN_ROWS) {
-                float v[8] = {};
+                ACC sum[8] = {};
 #pragma unroll
                 for (int r = 0; r < SPLIT; r++) {
                     u32 from = parts + (r * OWN_ROWS + own) * PART_PITCH + block / 4 * 128 + block % 4 * 16;
-                    float4 x = load_shared(from), y = load_shared(from + 64);
-                    v[0] += x.x, v[1] += x.y, v[2] += x.z, v[3] += x.w, v[4] += y.x, v[5] += y.y, v[6] += y.z, v[7] += y.w;
+                    union { float4 words[2]; ACC each[8]; } u;
+                    u.words[0] = load_shared(from), u.words[1] = load_shared(from + 64);
+#pragma unroll
+                    for (int k = 0; k < 8; k++) sum[k] += u.each[k];
                 }
+                float v[8];
+                to_floats(v, sum);
                 bool there;
                 Place place = where((i32)rank * OWN_ROWS + own, there);
                 i32 first = n0 + block * 8;
-                epilogue_row(epilogue, addresses, v, bias + block * 8, waiting.residual[i], place, first, there ? n - first : 0);
+                epilogue_row(epilogue, addresses, v, columns + block * 8, waiting.residual[i], place, first, there ? n - first : 0);
             }
         }
     }
 #else
     template <class Where>
-    PL_INLINE void give(const Accumulators &acc, const Waiting &waiting, const float *bias, const Where &where, i32 n0) const {
+    PL_INLINE void give(const Accumulators &acc, const Waiting &waiting, const float *columns, const Where &where, i32 n0) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
 #pragma unroll
             for (int j = 0; j < N_QUADS; j++) {
-                float v[8];
-                eight_of(v, acc, j, h, lane);
+                ACC sum[8];
+                eight_of(sum, acc, j, h, lane);
                 if (32 * j + col >= BN) continue;
+                float v[8];
+                to_floats(v, sum);
                 i32 at = n0 + 32 * j + col;
                 bool there;
                 Place place = where(row + 8 * h, there);
-                epilogue_row(epilogue, addresses, v, bias + 32 * j + col, waiting.residual[h][j], place, at, there ? n - at : 0);
+                epilogue_row(epilogue, addresses, v, columns + 32 * j + col, waiting.residual[h][j], place, at, there ? n - at : 0);
             }
         }
     }

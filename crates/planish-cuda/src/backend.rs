@@ -58,7 +58,8 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
 pub const SOURCES: &[&str] = &[OWN_SOURCE, "cublaslt", "cudnn"];
 
 /// What products can be taken in, by our own kernels or a library.
-const ARITHMETICS: &[Arithmetic] = &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16];
+const ARITHMETICS: &[Arithmetic] =
+    &[Arithmetic::F32, Arithmetic::Tf32, Arithmetic::F16, Arithmetic::Bf16, Arithmetic::I8];
 
 /// Launches are replayed: what lies between two of them is part of their measured times, so a step costs little besides.
 /// Memory moves some 2,000 bytes a nanosecond, read and written, and a bus 25 bytes a nanosecond, after some

@@ -74,7 +74,7 @@ impl Format {
 
     /// The format of this name, which may come from a file that nobody vouches for.
     fn named(name: &str) -> Option<Format> {
-        let [four, eight] = [4, 8].map(|per_chunk| {
+        let [four, eight, sixteen] = [4, 8, 16].map(|per_chunk| {
             [
                 Format::Matrix { per_chunk, transposed: false },
                 Format::Matrix { per_chunk, transposed: true },
@@ -83,6 +83,7 @@ impl Format {
         });
         four.into_iter()
             .chain(eight)
+            .chain(sixteen)
             .chain([Format::Conv { per_chunk: 1 }, Format::Taps, Format::Stem])
             .find(|format| format.name() == name)
     }
@@ -204,7 +205,7 @@ impl Rows {
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
     let PackedForm { format, dtype, dims } = form;
-    if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8) {
         return None;
     }
     dtype.bytes_for(Format::named(format)?.rows(dims)?.len())
@@ -235,10 +236,12 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_none() {
-        for name in ["gemm_rows4", "gemm_rows8t", "conv_rows8", "taps", "stem_rows"] {
+        for name in
+            ["gemm_rows4", "gemm_rows8t", "gemm_rows16", "conv_rows8", "conv_rows16", "taps", "stem_rows"]
+        {
             assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
         }
-        for name in ["", "gemm_rows", "gemm_rows16", "gemm_rows04", "conv_rows8t", "panels32x16"] {
+        for name in ["", "gemm_rows", "gemm_rows32", "gemm_rows04", "conv_rows8t", "panels32x16"] {
             assert_eq!(Format::named(name), None, "{name}");
         }
     }
@@ -252,6 +255,7 @@ mod tests {
         assert_eq!(packed_bytes("gemm_rows8t", DType::F16, &[6, 3]), Some(6 * 8 * 2));
         assert_eq!(packed_bytes("conv_rows4", DType::F32, &[2, 3, 5]), Some(2 * 16 * 4));
         assert_eq!(packed_bytes("conv_rows4", DType::F32, &[0, 3, 5]), None);
+        assert_eq!(packed_bytes("conv_rows16", DType::I8, &[2, 3, 7]), Some(2 * 32));
         assert_eq!(packed_bytes("conv_rows4", DType::I64, &[2, 3, 5]), None);
         assert_eq!(packed_bytes("gemm_rows4", DType::F32, &[2, 3, 5]), None);
         // Seven rows of 21 elements, padded to 22 each: 154, and to whole steps 160.

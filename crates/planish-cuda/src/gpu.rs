@@ -86,6 +86,7 @@ impl Gpu {
             _ => 1024.0,
         };
         let per_clock = match element {
+            Arithmetic::I8 => half * 2.0,
             Arithmetic::F16 | Arithmetic::Bf16 => half,
             Arithmetic::Tf32 if self.sm >= 80 => half / 2.0,
             _ => match self.sm {

@@ -1,4 +1,5 @@
-//! Which nodes one CUDA kernel may cover together: chains after products and norms, and groups of pointwise nodes.
+//! Which nodes one CUDA kernel may cover together: chains after products and norms, products of 8-bit integers, and groups
+//! of pointwise nodes.
 
 use planish_kernel::{Fusion, Proposal, Ref, Whole};
 use planish_op::Op;
@@ -6,14 +7,36 @@ use planish_tensor::DType;
 
 const FUSION: Fusion = Fusion {
     epilogue_types: &[DType::F32, DType::F16, DType::BF16],
-    pointwise_types: &[DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64, DType::Bool],
+    pointwise_types: &[
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::I8,
+        DType::Bool,
+    ],
 };
 
 /// Every proposal, longer ones before their parts.
 pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
-    let mut all = casts(whole);
+    let n_nodes = whole.region.nodes.len() as u32;
+    let mut all: Vec<Proposal> = (0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)).collect();
+    all.extend(casts(whole));
+    all.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
     all.extend(FUSION.propose(whole));
     all
+}
+
+/// A product of floats with what follows it up to where it becomes integers; shorter forms are chains as others have them.
+fn to_integers(whole: &Whole, main: u32) -> Option<Proposal> {
+    let op = |node: u32| &whole.region.nodes[node as usize].op;
+    if !matches!(op(main), Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_)) {
+        return None;
+    }
+    let nodes = FUSION.to_integers(whole, main);
+    matches!(op(*nodes.last()?), Op::QuantizeLinear(_)).then_some(Proposal { nodes })
 }
 
 /// Convolutions with the cast of their image in front and what follows them: first layers of networks whose input
@@ -25,7 +48,7 @@ fn casts(whole: &Whole) -> Vec<Proposal> {
         let main = idx as u32;
         let before = &whole.region.nodes[cast as usize].op;
         if matches!((before, &node.op), (Op::Cast(_), Op::Conv(_))) && whole.only_user(cast) == Some(main) {
-            let chain = FUSION.epilogue(whole, main);
+            let chain = FUSION.to_integers(whole, main);
             for end in (1..=chain.len()).rev() {
                 let nodes = std::iter::once(cast).chain(chain[..end].iter().copied()).collect();
                 all.push(Proposal { nodes });

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use planish_cuda::{CudaErrorKind, Gpu, Source, find, nvrtc, offline};
-use planish_kernel::{Budget, Code};
+use planish_kernel::{Budget, Code, Numeric};
 use planish_tensor::Bytes;
 use planish_testing::problems;
 
@@ -102,20 +102,25 @@ fn one_instance_of_each_family_compiles_for_every_architecture() {
     let mut failures = Vec::new();
     for family in offline::families() {
         for gpu in Gpu::every_architecture() {
-            // The first sample that has our own code after it stands for the family on this architecture.
-            let source = problems::of_family(family).iter().find_map(|problem| {
-                let candidate =
-                    offline::candidates(family, &gpu, problem, &Budget::USUAL).into_iter().next()?;
-                let arranged = problem.for_candidate(&candidate);
-                let sources = offline::sources(&gpu, &arranged, &candidate.tactic).unwrap();
-                Some((candidate.tactic, sources))
-            });
-            let Some((tactic, sources)) = source else {
-                continue;
+            // The first sample that has our own code after it stands for the family on this architecture, and the first
+            // of integers.
+            let problems = problems::of_family(family);
+            let of = |integers: bool| {
+                problems.iter().filter(move |problem| (problem.numeric == Numeric::I8) == integers).find_map(
+                    |problem| {
+                        let candidate =
+                            offline::candidates(family, &gpu, problem, &Budget::USUAL).into_iter().next()?;
+                        let arranged = problem.for_candidate(&candidate);
+                        let sources = offline::sources(&gpu, &arranged, &candidate.tactic).unwrap();
+                        Some((candidate.tactic, sources))
+                    },
+                )
             };
-            for source in sources {
-                if let Err(error) = nvrtc::compile_cached(&source, &gpu) {
-                    failures.push(format!("{tactic}: {error}"));
+            for (tactic, sources) in [of(false), of(true)].into_iter().flatten() {
+                for source in sources {
+                    if let Err(error) = nvrtc::compile_cached(&source, &gpu) {
+                        failures.push(format!("{tactic}: {error}"));
+                    }
                 }
             }
         }

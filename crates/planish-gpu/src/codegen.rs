@@ -34,7 +34,9 @@ pub fn storage_type(dtype: DType) -> Option<&'static str> {
         DType::BF16 => Some("bf16"),
         DType::I32 => Some("i32"),
         DType::I64 => Some("i64"),
-        DType::Bool => Some("u8"),
+        DType::U8 => Some("u8"),
+        DType::I8 => Some("i8"),
+        DType::Bool => Some("b8"),
         _ => None,
     }
 }
@@ -184,7 +186,7 @@ pub fn constant(tensor: &Tensor, name: &str) -> Result<String, KernelError> {
         DType::F32 | DType::I32 => ("u32", 4),
         DType::F16 | DType::BF16 => ("u16", 2),
         DType::I64 => ("u64", 8),
-        DType::Bool => ("u8", 1),
+        DType::U8 | DType::I8 | DType::Bool => ("u8", 1),
         dtype => return Err(KernelError::unsupported(format!("a constant of type {dtype} in a kernel"))),
     };
     if tensor.len() > MAX_CONSTANT {

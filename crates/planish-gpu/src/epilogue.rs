@@ -6,14 +6,14 @@
 
 use std::fmt::Write;
 
-use planish_kernel::pointwise::Program;
+use planish_kernel::pointwise::{Kind, Program};
 use planish_kernel::{KernelError, Operand, Problem};
 
 use crate::args::Field;
 use crate::codegen;
 use crate::kernel_args;
 use crate::map::{Laid, Place};
-use crate::operands::refuse;
+use crate::operands::{is_float, refuse};
 use crate::plan::{Arg, KernelCode, Slot};
 use crate::space;
 
@@ -40,8 +40,22 @@ pub struct EpilogueCode {
 }
 
 impl EpilogueCode {
-    /// The program after `main`, with `lanes` neighbours along the column at once.
+    /// The program after `main`, with `lanes` neighbours along the column at once, for results that are floats.
     pub fn after(
+        problem: &Problem,
+        main: u32,
+        rows: [&[usize]; 4],
+        cols: &[usize],
+        lanes: usize,
+    ) -> Result<EpilogueCode, KernelError> {
+        match problem.outputs.first() {
+            Some(output) if !is_float(output.dtype) => refuse("a kernel that makes floats alone"),
+            _ => EpilogueCode::to_any(problem, main, rows, cols, lanes),
+        }
+    }
+
+    /// The same for results that may be bytes: they are handed back in f32, as whole numbers.
+    fn to_any(
         problem: &Problem,
         main: u32,
         rows: [&[usize]; 4],
@@ -58,7 +72,7 @@ impl EpilogueCode {
         EpilogueCode::of(problem, &program, rows, cols, lanes)
     }
 
-    /// After a region's first node, which makes an image: rows are pixels (sample, depth, row, column), columns are
+    /// After a region's first node, which makes an image of floats or bytes: rows are pixels (sample, depth, row, column), columns are
     /// channels.
     pub fn after_image(problem: &Problem, lanes: usize) -> Result<EpilogueCode, KernelError> {
         let rank = problem.outputs.first().map_or(0, Operand::rank);
@@ -67,7 +81,7 @@ impl EpilogueCode {
         for (to, from) in rows[1..].iter_mut().rev().zip(spatial.iter().rev()) {
             *to = from;
         }
-        EpilogueCode::after(problem, 0, rows, &[1], lanes)
+        EpilogueCode::to_any(problem, 0, rows, &[1], lanes)
     }
 
     fn of(
@@ -77,6 +91,13 @@ impl EpilogueCode {
         cols: &[usize],
         lanes: usize,
     ) -> Result<EpilogueCode, KernelError> {
+        let made = match program.outputs[..] {
+            [reg] => program.kinds[reg.0 as usize],
+            _ => return refuse("an epilogue of several results"),
+        };
+        if !matches!(made, Kind::F32 | Kind::U8 | Kind::I8) {
+            return refuse("an epilogue that makes other than floats or bytes");
+        }
         let (mut text, mut addresses) = (String::new(), Vec::new());
         let mut args = EpilogueArgs::default();
         let (mut parameters, mut arguments) = (String::new(), String::new());
@@ -140,7 +161,8 @@ impl EpilogueCode {
             text,
             "#define EPILOGUE_PARAMS {parameters}\n#define EPILOGUE_ARGS {arguments}\n\
              PL_INLINE void epilogue(float (&v)[{lanes}], const EpilogueArgs& a, int y0, int y1, int y2, int y3, int col, int left{parameters}) {{\n\
-             {body}#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {{\n    float result;\n    epilogue_program({});\n    v[j] = result;\n  }}\n}}\n",
+             {body}#pragma unroll\n  for (int j = 0; j < {lanes}; j++) {{\n    {} result;\n    epilogue_program({});\n    v[j] = (float)result;\n  }}\n}}\n",
+            codegen::c_type(made),
             call.join(", ")
         );
         Ok(EpilogueCode { text, addresses, args })

@@ -2,7 +2,7 @@
 
 use planish_kernel::{KernelError, Operand, Problem, Ref};
 use planish_op::window::{PlacedAxis, WindowAttributes};
-use planish_tensor::Dim;
+use planish_tensor::{DType, Dim};
 
 use crate::kernel_args;
 use crate::operands::{is_float, refuse};
@@ -60,7 +60,7 @@ pub fn weighted_image(problem: &Problem) -> Result<(&Operand, &Operand, &Operand
                 && weight.constant
                 && is_float(x.dtype)
                 && weight.dtype == x.dtype
-                && is_float(y.dtype)
+                && (is_float(y.dtype) || matches!(y.dtype, DType::I8 | DType::U8))
                 && y.rank() == x.rank();
             if fits { Ok((x, weight, y)) } else { refuse("not a weighted image of floats") }
         }

@@ -8,6 +8,7 @@
 //! - [`Budget`]: how many candidates a family of kernels may offer;
 //! - [`axes`]: neighbouring axes that are one;
 //! - [`movement`]: operators that only move data, as strided copies;
+//! - [`quantized`]: regions around 8-bit integers, without the nodes that lead to floats and back;
 //! - [`norm`], [`resize`], [`attention`] and [`rotary`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
@@ -34,6 +35,7 @@ mod overlap;
 pub mod pointwise;
 mod problem;
 mod product;
+pub mod quantized;
 mod queue;
 mod region;
 mod regions;

@@ -73,6 +73,52 @@ impl Fusion {
         chain
     }
 
+    /// A product of dequantized factors with all that follows it, dequantized terms included, up to where it is quantized
+    /// again: the longest first.
+    pub fn quantized(&self, whole: &Whole, main: u32) -> Vec<Proposal> {
+        let node = |at: u32| &whole.region.nodes[at as usize];
+        if !is_product(&node(main).op) {
+            return Vec::new();
+        }
+        // Dequantized for this one reader.
+        let dequantized = |reader: u32| {
+            let of = move |reference: &Ref| match *reference {
+                Ref::Node { node: at, .. } => {
+                    let fits =
+                        matches!(node(at).op, Op::DequantizeLinear(_)) && whole.only_user(at) == Some(reader);
+                    fits.then_some(at)
+                }
+                _ => None,
+            };
+            node(reader).inputs.iter().flatten().filter_map(of).collect::<Vec<u32>>()
+        };
+        let factors = dequantized(main);
+        if factors.len() != 2 {
+            return Vec::new();
+        }
+        let chain = self.to_integers(whole, main);
+        let region = |end: usize| {
+            let mut nodes = factors.clone();
+            for (idx, &at) in chain[..end].iter().enumerate() {
+                nodes.push(at);
+                // Those of the product itself are its factors.
+                nodes.extend(if idx > 0 { dequantized(at) } else { Vec::new() });
+            }
+            nodes.sort_unstable();
+            Proposal { nodes }
+        };
+        (1..=chain.len()).rev().map(region).collect()
+    }
+
+    /// As [`Fusion::epilogue`], with the QuantizeLinear that alone reads the end of the chain.
+    pub fn to_integers(&self, whole: &Whole, main: u32) -> Vec<u32> {
+        let mut chain = self.epilogue(whole, main);
+        let last = chain.last().and_then(|last| whole.only_user(*last));
+        let quantizes = |user: &u32| matches!(whole.region.nodes[*user as usize].op, Op::QuantizeLinear(_));
+        chain.extend(last.filter(quantizes));
+        chain
+    }
+
     /// The pointwise nodes of one shape that only `sink` and each other read, ascending.
     fn group(&self, whole: &Whole, sink: u32, taken: &[bool]) -> Vec<u32> {
         let mut group = vec![sink];
@@ -105,6 +151,11 @@ impl Fusion {
             // To and from 8 bits only where the backend's programs know them.
             && (at.op.is_pointwise() || at.op.is_elementwise() && self.pointwise_types.contains(&DType::U8))
     }
+}
+
+/// Operators that multiply two factors and have kernels for 8-bit integers.
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_))
 }
 
 /// Operators whose kernels can go on with each element while it is in a register or in cache.

@@ -40,10 +40,10 @@ mod view;
 pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
 pub use integer_share::IntegerShare;
-pub use passes::quantize_layers::{ActivationRange, Quantize};
+pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize};
 pub use pipelines::{
-    dequantize_weights, fold_loose_weights, fold_sizes, integers, lower_precision, portable_integers,
-    quantize, raise_precision, standard,
+    dequantize_weights, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
+    portable_integers, quantize, raise_precision, standard,
 };
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};

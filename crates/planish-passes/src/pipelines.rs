@@ -153,14 +153,7 @@ pub fn quantize(options: Quantize) -> Pipeline {
 /// those of type `activations`. `fold_dequantized_weights` of [`standard`] must not have run: it turns integers into
 /// numbers. Nothing that joins equal nodes may run after these.
 pub fn integers(activations: DType) -> Pipeline {
-    let passes = vec![
-        // Clamps stand between a layer and the integers that it could write.
-        Pass::rule(ABSORB_CLAMPS),
-        Pass::rule(CANCEL_QUANTIZATION),
-        // Each opens the way for the others: what moved meets what it cancels with.
-        Pass::rule(PUSH_DEQUANTIZE),
-        Pass::rule(PULL_QUANTIZE),
-    ];
+    let passes = Vec::from(integer_moves());
     let moves = 0..passes.len();
     let more = [
         // After the moves: integers between QuantizeLinear and DequantizeLinear are renamed together.
@@ -179,6 +172,26 @@ pub fn integers(activations: DType) -> Pipeline {
         Pass::sweep(RemoveDead),
     ];
     Pipeline::new(passes.into_iter().chain(more).collect()).until_settled(moves)
+}
+
+/// The first of them alone, for a graph that goes on to 16-bit floats before the others: pools and movement of integers
+/// would become such of floats.
+pub fn move_integers() -> Pipeline {
+    let moves = integer_moves();
+    let all = 0..moves.len();
+    Pipeline::new(moves.into()).until_settled(all)
+}
+
+/// Integers are moved in place of floats.
+fn integer_moves() -> [Pass; 4] {
+    [
+        // Clamps stand between a layer and the integers that it could write.
+        Pass::rule(ABSORB_CLAMPS),
+        Pass::rule(CANCEL_QUANTIZATION),
+        // Each opens the way for the others: what moved meets what it cancels with.
+        Pass::rule(PUSH_DEQUANTIZE),
+        Pass::rule(PULL_QUANTIZE),
+    ]
 }
 
 /// The passes that spell a quantized graph as other runtimes fuse it.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use planish_ir::{Graph, Node, ValueId, interpret, interpret_with};
 use planish_op::{Limits, Op, Value};
 use planish_passes::{
-    ActivationRange, IntegerShare, Options, Quantize, dequantize_weights, integers, quantize,
+    ActivationRange, IntegerKernels, IntegerShare, Options, Quantize, dequantize_weights, integers, quantize,
 };
 use planish_tensor::{DType, Tensor};
 use planish_testing::Random;
@@ -94,6 +94,7 @@ fn ranges(graph: &Graph) -> HashMap<String, ActivationRange> {
 
 fn quantized(graph: &Graph, activations: DType) -> Graph {
     let pipeline = quantize(Quantize {
+        kernels: IntegerKernels::ANY,
         ranges: ranges(graph),
         activations,
         reduced_weights: false,

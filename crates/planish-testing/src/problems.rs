@@ -10,6 +10,7 @@ pub mod movement;
 pub mod norm;
 pub mod pointwise;
 pub mod pool;
+pub mod quantized;
 pub mod reduce;
 pub mod resize;
 pub mod rotary;
@@ -27,11 +28,13 @@ use planish_tensor::DType;
 pub fn of_family(family: &str) -> Vec<Problem> {
     match family {
         "attention" => attention::samples(),
-        "conv" | "cudnn" | "halo" => conv::samples(),
+        "conv" => [conv::samples(), quantized::convolutions(), quantized::to_bytes()].concat(),
+        "cudnn" | "halo" => conv::samples(),
         "convtranspose" => convtranspose::samples(),
         "depthwise" => depthwise::samples(),
         "gather" => gather::samples(),
-        "gemm" | "matmul" | "cublaslt" => matmul::samples(),
+        "gemm" => [matmul::samples(), quantized::products()].concat(),
+        "matmul" | "cublaslt" => matmul::samples(),
         "movement" | "move" => movement::samples(),
         "norm" => norm::samples(),
         "pointwise" => pointwise::samples(),
@@ -44,9 +47,9 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "softmax" => softmax::samples(),
         "stem" => conv::few_channels(),
         "topk" => topk::samples(),
-        "wconv" => conv::convolutions(),
-        "wgemm" => matmul::products(),
-        "whalo" => conv::overlapping(),
+        "wconv" => [conv::convolutions(), quantized::convolutions()].concat(),
+        "wgemm" => [matmul::products(), quantized::products()].concat(),
+        "whalo" => [conv::overlapping(), quantized::overlapping()].concat(),
         _ => Vec::new(),
     }
 }

@@ -86,6 +86,7 @@ impl Random {
         self.made(dtype, dims, |random| match dtype {
             DType::Bool => f64::from(u8::from(random.bits() & 1 == 1)),
             DType::U8 => f64::from(random.real(100.0)).abs().round(),
+            DType::I8 => f64::from(random.real(127.0)).round(),
             _ if dtype.is_float() => f64::from(random.real(scale)),
             _ => f64::from(random.real(scale)).round(),
         })

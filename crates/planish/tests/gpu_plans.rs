@@ -1,6 +1,6 @@
 //! Whole plans on a GPU where steps of the host lie between: sizes that only a run can tell, and control flow whose
 //! bodies run on the device. Held against the interpreter, at different contents of the same sizes and at other sizes.
-//! And runs that overlap with each other's copies.
+//! And runs that overlap with each other's copies, and a network of 8-bit integers.
 //!
 //! Every test runs on the CPU and on the first GPU; without one the latter are ignored, and say why. The binary runs
 //! alone: carry it to a machine with a GPU and start it there.
@@ -10,7 +10,7 @@ mod harness;
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
-use planish::{Bindings, Builder, Device, Engine, ErrorKind};
+use planish::{Bindings, Builder, CalibrationBuilder, Device, Engine, ErrorKind, Model, Precision, Sample};
 use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_plan::{Program, StepKind};
@@ -44,11 +44,48 @@ fn main() -> ExitCode {
     let mut trials = vec![
         on_cpu("a_gpu_that_is_not_there_is_said_so", |_| a_gpu_that_is_not_there_is_said_so()),
         on_gpu("plans_name_the_gpu_and_errors_those_that_are_there", |_| plans_and_errors_name_the_gpu()),
+        on_gpu("integers_of_a_gpu_are_as_near_as_those_of_a_cpu", integers_are_as_near_as_those_of_a_cpu),
     ];
     for (name, test) in TESTS {
         trials.extend([on_cpu(name, test), on_gpu(name, test)]);
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Relative L2 between outputs of ResNet-18 in INT8 by two backends, whose integers have 7 and 8 bits beside the sign, and
+/// of either against FP32. Weights are random, which is harsher than trained ones.
+const INT8_DISTANCE: f64 = 0.1;
+
+/// ResNet-18 with random weights in INT8: the layers of integers are there, and its outputs are about as far from FP32 as
+/// those of the CPU's integers.
+fn integers_are_as_near_as_those_of_a_cpu(device: Device) {
+    let model = || Model::from(planish_zoo::graph("resnet18_224", 0).unwrap());
+    let samples: Vec<Result<Sample, planish::Error>> = (0..4)
+        .map(|seed| Ok(Sample::new(vec![("x".to_string(), random(&[1, 3, 224, 224], seed))], 1)))
+        .collect();
+    let calibration = CalibrationBuilder::from_model(model()).device(Device::Cpu).run(samples).unwrap();
+    let input = [Value::Tensor(random(&[2, 3, 224, 224], 9))];
+    let run = |device: Device, precision: Precision| {
+        let mut builder = Builder::from_model(model()).device(device).precision(precision).tune_level(0);
+        if precision == Precision::Int8 {
+            builder = builder.calibration(&calibration).unwrap();
+        }
+        let plan = builder.build().unwrap();
+        let is_integer = |step: &&planish_plan::Step| step.numeric.element == planish_kernel::Arithmetic::I8;
+        let n_integers = plan.record().program.steps.iter().filter(is_integer).count();
+        assert_eq!(n_integers, if precision == Precision::Int8 { 19 } else { 0 }, "{device}");
+        let mut context = Engine::new(plan, device).unwrap().context().unwrap();
+        context.run_values(&input).unwrap()[0].as_tensor().unwrap().to_f64s()
+    };
+    let floats = run(Device::Cpu, Precision::Fp32);
+    let distance = |got: &[f64]| {
+        let square = |of: &mut dyn Iterator<Item = f64>| of.map(|x| x * x).sum::<f64>();
+        let apart = square(&mut got.iter().zip(&floats).map(|(a, b)| a - b));
+        (apart / square(&mut floats.iter().copied())).sqrt()
+    };
+    let [host, gpu] = [Device::Cpu, device].map(|device| distance(&run(device, Precision::Int8)));
+    println!("from FP32: {host:.4} on the CPU, {gpu:.4} on {device}");
+    assert!(host <= INT8_DISTANCE && gpu <= INT8_DISTANCE, "{host} and {gpu}");
 }
 
 /// Numbers between -1 and 1.

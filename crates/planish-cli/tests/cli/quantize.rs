@@ -62,7 +62,7 @@ fn what_cannot_be_quantized_is_refused_in_one_line() {
     let needs = "--precision int8 needs the ranges of the model's values";
     refused(&["build", &model, "--device", "cpu", "--precision", "int8", "-o", &plan], needs);
     refused(&["quantize", &model, "-o", &output], needs);
-    let last = "no layer comes after it: last layers stay in fp32; --layer-precision 'NAMES:int8'";
+    let last = "no layer comes after it: last layers stay wide; --layer-precision 'NAMES:int8'";
     refused(&["quantize", &model, "--calib", &data, "-o", &output], last);
     let unasked = "--calib is for layers of integers; build with --precision int8";
     refused(&["build", &model, "--device", "cpu", "--calib", &data, "-o", &plan], unasked);

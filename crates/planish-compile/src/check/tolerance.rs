@@ -1,6 +1,6 @@
 //! How far a step's results may be from the reference, by its operators, its precision and its tactic.
 
-use planish_kernel::Arithmetic;
+use planish_kernel::{Arithmetic, RegionNode};
 use planish_op::{Class, Op, Value};
 use planish_plan::Step;
 use planish_tensor::{DType, Tensor};
@@ -54,6 +54,18 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
         Arithmetic::F16 | Arithmetic::Bf16 => TENSOR_CORE_SLACK * EPSILON * (1.0 + root),
         Arithmetic::Tf32 => 2.0 * TF32_EPSILON * (TF32_SLACK / root).min(1.0),
         _ => SUM_SLACK * growth * EPSILON * (1.0 + root),
+    };
+    // An operand that is rounded to 16 bits in front of the product is not rounded by the reference here. A result of 16
+    // bits may be off by as much anyway; one of bytes may not, and passes on what its terms are off.
+    let rounds = |node: &RegionNode| match &node.op {
+        Op::Cast(cast) if cast.to == DType::F16 => F16_EPSILON,
+        Op::Cast(cast) if cast.to == DType::BF16 => BF16_EPSILON,
+        _ => 0.0,
+    };
+    let rounded = step.region.nodes.iter().map(rounds).fold(0.0, f64::max);
+    let of_terms = match output {
+        DType::I8 | DType::U8 => of_terms + rounded * (TF32_SLACK / root).min(1.0),
+        _ => of_terms,
     };
     Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }
 }

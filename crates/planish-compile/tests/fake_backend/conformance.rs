@@ -8,13 +8,14 @@ const REASON: &str =
     "it knows sums, products, Relu and casts of f32 and f16, and rows of f32 looked up by i64";
 
 /// All that it does not know.
-const UNKNOWN: [&str; 44] = [
+const UNKNOWN: [&str; 47] = [
     "attention/*",
     "conv*",
     "depthwise/*",
     "movement/*",
     "norm/*",
     "pool/*",
+    "quantized/*",
     "reduce/*",
     "resize/*",
     "rotary/*",
@@ -35,6 +36,8 @@ const UNKNOWN: [&str; 44] = [
     "pointwise/Cast f32[33]",
     "pointwise/Add i*",
     "pointwise/Mul i*",
+    "pointwise/Quantize*",
+    "pointwise/Dequantize*",
     "pointwise/Abs*",
     "pointwise/And*",
     "pointwise/Div*",

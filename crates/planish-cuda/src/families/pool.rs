@@ -8,6 +8,7 @@ use planish_gpu::space::{Threads, block_of, blocks, int};
 use planish_kernel::{Budget, Candidate, KernelError, Layout, Problem, Ref, Tactic, Want, layouts_for};
 use planish_op::Op;
 use planish_op::window::PlacedAxis;
+use planish_tensor::DType;
 
 use crate::family::Family;
 use crate::gpu::Gpu;
@@ -15,15 +16,16 @@ use crate::gpu::Gpu;
 #[cfg(test)]
 mod tests;
 
-const REVISION: u32 = 3;
+const REVISION: u32 = 4;
 
 /// Taps of a plane of windows whose elements are loaded together.
 const MAX_TAPS: usize = 9;
 /// Of so many planes of taps a word says which lie in the image.
 const MAX_DEPTH: usize = 32;
 
-/// Elements of one access with channels innermost.
+/// Elements of one access with channels innermost; of bytes as many as are 16 bytes.
 const LANES: usize = 8;
+const BYTE_LANES: usize = 16;
 
 kernel_args! {
     /// What pool.cu is given. Threads go over vectors of channels, columns, rows and depths where channels are
@@ -57,7 +59,7 @@ fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
         && x.rank() == y.rank()
         && x.dims[..2] == y.dims[..2]
         && x.dtype == y.dtype
-        && is_float(x.dtype);
+        && (is_float(x.dtype) || matches!((x.dtype, &node.op), (DType::I8 | DType::U8, Op::MaxPool(_))));
     let found = match &node.op {
         Op::MaxPool(op) => placed(&op.window(), &op.window().kernel(), x).map(|axes| (axes, Fold::Max)),
         Op::AveragePool(op) => placed(&op.window(), &op.window().kernel(), x)
@@ -68,7 +70,7 @@ fn wanted(problem: &Problem) -> Result<([PlacedAxis; 3], Fold), KernelError> {
         fits && three(&y.dims[2..], 1).iter().zip(axes).all(|(dim, axis)| *dim == axis.output)
     }) {
         Some(found) => Ok(found),
-        None => refuse("not a pool of an image of floats"),
+        None => refuse("not a pool of an image of floats, nor the largest of bytes"),
     }
 }
 
@@ -78,11 +80,14 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
     let (from, to) = (ImageStrides::of(x)?, ImageStrides::of(y)?);
     let channels = x.dims[1];
     let last = from.c == 1 && to.c == 1 && channels > 1;
+    let size = size_of_element(x.dtype);
+    let most = if size == 1 { BYTE_LANES } else { LANES };
     let lanes = match channels {
         _ if !last => 1,
         1..4 => 1,
         4..8 => 4,
-        _ => LANES,
+        8..16 => LANES,
+        _ => most,
     };
     let outputs = axes.map(|axis| axis.output);
     let threads = pixel_threads(x.dims[0], channels, outputs, last.then_some(lanes))?;
@@ -103,7 +108,7 @@ fn plan(gpu: &Gpu, problem: &Problem) -> Result<Plan, KernelError> {
         .define("DEPTHS", (MAX_TAPS / (axes[1].kernel * axes[2].kernel)).clamp(1, axes[0].kernel))
         .define("KH", axes[1].kernel)
         .define("KW", axes[2].kernel)
-        .define("PACKED", u8::from(fold == Fold::Max && lanes == LANES && size_of_element(x.dtype) == 2))
+        .define("PACKED", u8::from(fold == Fold::Max && lanes == most && size <= 2))
         .define("THREADS", threads);
     let args = vec![Arg::Address(Slot::Input(0), 0), Arg::Address(Slot::Output(0), 0), Arg::of(&numbers)];
     Ok(Plan::one(source, [blocks(n_threads, threads)?, 1, 1], threads as u32, args))

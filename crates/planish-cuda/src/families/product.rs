@@ -31,7 +31,7 @@ const BLOCK: &str =
     concat!(include_str!("../../kernels/epilogue.cuh"), "\n", include_str!("../../kernels/product.cuh"));
 
 /// Raised when kernels or packings change.
-pub(crate) const REVISION: u32 = 2;
+pub(crate) const REVISION: u32 = 3;
 
 /// Threads of the kernel that adds parts up, as `REDUCE_THREADS` in product.cuh.
 const REDUCE_THREADS: u32 = 128;
@@ -55,7 +55,7 @@ pub(crate) fn way_of(tactic: &Tactic, own: &str) -> Result<Way, KernelError> {
     tactic.name.strip_prefix(own).and_then(Way::named).ok_or_else(|| no_such(tactic))
 }
 
-/// The half type that a tactic's name tells after the family's own part, and what `named` reads in the rest.
+/// The type of at most 16 bits that a tactic's name tells after the family's own part, and what `named` reads in the rest.
 pub(crate) fn half_way_of<T>(
     tactic: &Tactic,
     own: &str,
@@ -63,7 +63,7 @@ pub(crate) fn half_way_of<T>(
 ) -> Result<(Math, T), KernelError> {
     let read = || {
         let (math, rest) = tactic.name.strip_prefix(own)?.split_once('_')?;
-        let math = [Math::F16, Math::BF16].into_iter().find(|known| known.name() == math)?;
+        let math = [Math::F16, Math::BF16, Math::I8].into_iter().find(|known| known.name() == math)?;
         Some((math, named(rest)?))
     };
     read().ok_or_else(|| no_such(tactic))
@@ -183,6 +183,7 @@ pub(crate) fn source<A: Field + Default>(
         .define("SIMT", u32::from(way.math == Math::F32))
         .define("MATH", way.math.name_in_c())
         .define("ELEM", way.math.element_in_c())
+        .define("ACC", way.math.accumulator_in_c())
         .define("BM", tile.bm)
         .define("BN", tile.bn)
         .define("CHUNKS", tile.chunks)

@@ -15,8 +15,6 @@ use crate::source::Source;
 
 const PREFIX: &str = "wconv_";
 
-/// Elements of a chunk of 16 bytes.
-const CHUNK: usize = 8;
 /// The most that TMA steps over.
 const MAX_STRIDE: usize = 8;
 
@@ -28,13 +26,13 @@ fn found(problem: &Problem, tactic: &Tactic) -> Result<(Convolution, Math, Tile)
     Ok((Convolution::of(problem)?, math, tile))
 }
 
-fn amount(convolution: &Convolution, problem: &Problem) -> Amount {
+fn amount(convolution: &Convolution, problem: &Problem, math: Math) -> Amount {
     let bytes = [convolution.x, convolution.weight].map(|idx| problem.inputs[idx].span_bytes());
     Amount {
         m: convolution.m(),
         n: convolution.n,
         taps: convolution.n_taps(),
-        c: convolution.c,
+        c: wproduct::places(math, convolution.c),
         bytes: bytes.iter().sum(),
     }
 }
@@ -66,7 +64,7 @@ pub(super) fn suits(convolution: &Convolution, problem: &Problem, math: Math) ->
         && weight.constant
         && x.dtype == math.dtype()
         && weight.dtype == math.dtype()
-        && convolution.c.is_multiple_of(CHUNK)
+        && convolution.c.is_multiple_of(math.per_chunk())
         && !problem.outputs[0].is_empty()
         && !x.is_empty()
         && convolution.axes.iter().all(|axis| axis.stride <= MAX_STRIDE)
@@ -87,12 +85,13 @@ pub(super) fn wanted(
 /// The map of the image: pixels as rows, or windows over it.
 fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Tile) -> TensorMap {
     if is_product(convolution) {
-        return wproduct::rows_map(math, convolution.c, convolution.m(), tile.bk, tile.bm);
+        let c = wproduct::places(math, convolution.c);
+        return wproduct::rows_map(c, convolution.m(), tile.bk, tile.bm);
     }
-    let (dims, strides) = wproduct::image_sizes(convolution, problem);
+    let (dims, strides) = wproduct::image_sizes(convolution, problem, math);
     let mut box_of = vec![1; dims.len()];
     box_of[0] = tile.bk;
-    let mut map = TensorMap::new(math.dtype(), &dims, &strides, &box_of, wproduct::swizzle(tile.bk));
+    let mut map = wproduct::map(&dims, &strides, &box_of, tile.bk);
     let steps = each(convolution, |axis| axis.stride as u32);
     map.steps[1..=steps.len()].copy_from_slice(&steps);
     map.windows = Some(windows(convolution, tile.bm));
@@ -101,12 +100,13 @@ fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Ti
 
 /// The map of the weights: a row for each output channel, taps, then channels.
 fn weight_map(convolution: &Convolution, math: Math, tile: &Tile) -> TensorMap {
+    let c = wproduct::places(math, convolution.c);
     if is_product(convolution) {
-        return wproduct::rows_map(math, convolution.c, convolution.n, tile.bk, tile.bn);
+        return wproduct::rows_map(c, convolution.n, tile.bk, tile.bn);
     }
-    let (c, n, taps) = (convolution.c as u64, convolution.n as u64, convolution.n_taps() as u64);
+    let (c, n, taps) = (c as u64, convolution.n as u64, convolution.n_taps() as u64);
     let (strides, box_of) = ([c * 2, taps * c * 2], [tile.bk, 1, tile.bn]);
-    TensorMap::new(math.dtype(), &[c, taps, n], &strides, &box_of, wproduct::swizzle(tile.bk))
+    wproduct::map(&[c, taps, n], &strides, &box_of, tile.bk)
 }
 
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
@@ -143,7 +143,7 @@ impl Family for WConvFamily {
     fn candidates(&self, gpu: &Gpu, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Some((convolution, math)) = wanted(gpu, problem, suits) else { return Vec::new() };
         let offer = offer(&convolution, problem, math);
-        wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem), &offer, budget)
+        wproduct::candidates(gpu, PREFIX, math, &amount(&convolution, problem, math), &offer, budget)
     }
 
     fn packing(&self, problem: &Problem, tactic: &Tactic) -> Result<Option<Packing>, KernelError> {
@@ -173,7 +173,7 @@ impl Family for WConvFamily {
             (convolution.x, image_map(&convolution, problem, math, &tile)),
             (convolution.weight, weight_map(&convolution, math, &tile)),
         ];
-        let amount = amount(&convolution, problem);
+        let amount = amount(&convolution, problem, math);
         setting(&convolution, problem, math, tile).launch(cuda.gpu(), module, factors, &amount, window)
     }
 }

@@ -14,8 +14,8 @@ use crate::source::Source;
 
 const PREFIX: &str = "wgemm_";
 
-/// Elements of a chunk of 16 bytes.
-const CHUNK: usize = 8;
+/// Columns that are given out together.
+const COLUMNS: usize = 8;
 
 /// Matrix products on Hopper's own units.
 pub(crate) struct WGemmFamily;
@@ -37,7 +37,8 @@ impl Posed {
         if a.rank() < 2 || b.rank() != 2 || product.trans_a || !(product.packs(problem) || product.trans_b) {
             return refuse("matrices that lie otherwise");
         }
-        if !k.is_multiple_of(CHUNK) || k == 0 || out.is_empty() {
+        let per_chunk = 128 / a.dtype.bits();
+        if !k.is_multiple_of(per_chunk) || k == 0 || out.is_empty() {
             return refuse("rows that are no whole chunks");
         }
         let leading = out.rank() - 1;
@@ -46,13 +47,16 @@ impl Posed {
         if axes.len() > 4 || out.dims[..leading].iter().product::<usize>() * k != a.len() {
             return refuse("too many dimensions");
         }
-        let mut rows = Rows { sizes: [1; 4], axes: [None; 4], column: Some(leading), group: CHUNK, first: 0 };
+        let mut rows =
+            Rows { sizes: [1; 4], axes: [None; 4], column: Some(leading), group: COLUMNS, first: 0 };
         for (place, axis) in axes.iter().enumerate() {
             rows.sizes[4 - axes.len() + place] = out.dims[*axis];
             rows.axes[4 - axes.len() + place] = Some(*axis);
         }
         let bytes = a.span_bytes() + b.span_bytes();
-        let amount = Amount { m: a.len() / k, n, taps: 1, c: k, bytes };
+        // In places of 2 bytes.
+        let c = k * a.dtype.bits() / 16;
+        let amount = Amount { m: a.len() / k, n, taps: 1, c, bytes };
         Ok(Posed { product, rows, amount })
     }
 
@@ -104,7 +108,7 @@ impl Family for WGemmFamily {
             return Err(KernelError::unsupported(message));
         }
         let amount = posed.amount;
-        let map = |rows: usize, block: u32| wproduct::rows_map(math, amount.c, rows, tile.bk, block);
+        let map = |rows: usize, block: u32| wproduct::rows_map(amount.c, rows, tile.bk, block);
         let factors = [(a, map(amount.m, tile.bm)), (b, map(amount.n, tile.bn))];
         let setting = posed.setting(problem, math, tile);
         setting.launch(cuda.gpu(), ready.module()?, factors, &amount, Window::NONE)

@@ -24,7 +24,7 @@ const PREFIX: &str = "whalo_";
 const KERNEL: &str = include_str!("../../kernels/whalo.cu");
 
 /// Raised when the kernel changes.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 kernel_args! {
     /// What whalo.cu is given. Sizes are along x, y, z; `tiles` are pieces of all images, `chunks` those of the channels.
@@ -74,19 +74,20 @@ fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, p
 
 /// The map of the image: a box is a piece with its rim.
 fn image_map(convolution: &Convolution, problem: &Problem, math: Math, piece: &Piece) -> TensorMap {
-    let (dims, strides) = wproduct::image_sizes(convolution, problem);
+    let (dims, strides) = wproduct::image_sizes(convolution, problem, math);
     let mut box_of = vec![piece.bk];
     let halo = piece.halo(taps(convolution));
     box_of.extend(halo[..convolution.spatial].iter().map(|size| *size as u32));
     box_of.push(1);
-    TensorMap::new(math.dtype(), &dims, &strides, &box_of, wproduct::swizzle(piece.bk))
+    wproduct::map(&dims, &strides, &box_of, piece.bk)
 }
 
 /// The map of the weights: a box is some taps of some output channels, tap by tap.
 fn weight_map(convolution: &Convolution, math: Math, piece: &Piece) -> TensorMap {
-    let (c, n, taps) = (convolution.c as u64, convolution.n as u64, convolution.n_taps() as u64);
+    let c = wproduct::places(math, convolution.c) as u64;
+    let (n, taps) = (convolution.n as u64, convolution.n_taps() as u64);
     let box_of = [piece.bk, piece.bn, piece.tb];
-    TensorMap::new(math.dtype(), &[c, n, taps], &[taps * c * 2, c * 2], &box_of, wproduct::swizzle(piece.bk))
+    wproduct::map(&[c, n, taps], &[taps * c * 2, c * 2], &box_of, piece.bk)
 }
 
 impl Family for WHaloFamily {
@@ -100,7 +101,7 @@ impl Family for WHaloFamily {
             images: convolution.n_images,
             size: convolution.along(|axis| axis.output),
             taps: taps(&convolution),
-            c: convolution.c,
+            c: wproduct::places(math, convolution.c),
             n: convolution.n,
             spatial: convolution.spatial,
         };
@@ -120,7 +121,7 @@ impl Family for WHaloFamily {
     fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (convolution, math, piece) = found(problem, tactic)?;
         let [tx, ty, tz] = taps(&convolution);
-        if !piece.divides([tx, ty, tz], convolution.c) {
+        if !piece.divides([tx, ty, tz], wproduct::places(math, convolution.c)) {
             return Err(KernelError::unsupported(format!("{tactic}: its stages are for other windows")));
         }
         let setting = setting(&convolution, problem, math, &piece);
@@ -163,7 +164,7 @@ impl Family for WHaloFamily {
             tiles_of: tiles_of.map(|tiles| tiles as i32),
             size: size.map(|size| size as i32),
             pad: convolution.along(|axis| axis.pad_begin).map(|pad| pad as i32),
-            chunks: convolution.c.div_ceil(piece.bk as usize) as i32,
+            chunks: wproduct::places(math, convolution.c).div_ceil(piece.bk as usize) as i32,
         };
         let factors = [
             (convolution.x, image_map(&convolution, problem, math, &piece)),

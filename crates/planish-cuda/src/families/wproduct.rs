@@ -36,7 +36,7 @@ const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
 /// Raised when the kernels change.
-pub(super) const REVISION: u32 = 2;
+pub(super) const REVISION: u32 = 3;
 
 kernel_args! {
     /// The sizes of the output's row dimensions, outermost first; `wanted` where some operand is not linear.
@@ -94,7 +94,8 @@ pub(super) fn best_of(candidates: Vec<Candidate>, budget: &Budget) -> Vec<Candid
 /// What TMA takes products in on this GPU; `None` where there is no TMA or no such type.
 pub(super) fn math(gpu: &Gpu, problem: &Problem, stored: DType) -> Option<Math> {
     let math = Math::of(gpu, problem, stored);
-    (gpu.sm == 90).then_some(math)?.into_iter().find(|math| matches!(math, Math::F16 | Math::BF16))
+    let takes = |math: &Math| matches!(math, Math::F16 | Math::BF16 | Math::I8);
+    (gpu.sm == 90).then_some(math)?.into_iter().find(takes)
 }
 
 /// The number type and the tile that a tactic's name tells.
@@ -119,15 +120,32 @@ pub(super) fn candidates(
     best_of(tiles.into_iter().map(candidate).collect(), budget)
 }
 
-/// A map of rows of `row` elements, which a box takes `bk` elements of `count` rows of.
-pub(super) fn rows_map(math: Math, row: usize, rows: usize, bk: u32, count: u32) -> TensorMap {
+/// Stages, prices and maps count along k in places of 2 bytes: a number of 16 bits, or two bytes side by side. Both
+/// multiply at the same rate, place by place, and copies do not look into them.
+pub(super) fn places(math: Math, elements: usize) -> usize {
+    match math {
+        Math::I8 => elements / 2,
+        _ => elements,
+    }
+}
+
+/// What maps are told that places hold.
+const PLACE: DType = DType::F16;
+
+/// A map over places; `dims` innermost first, strides in bytes.
+pub(super) fn map(dims: &[u64], strides: &[u64], box_of: &[u32], bk: u32) -> TensorMap {
+    TensorMap::new(PLACE, dims, strides, box_of, swizzle(bk))
+}
+
+/// A map of rows of `row` places, which a box takes `bk` places of `count` rows of.
+pub(super) fn rows_map(row: usize, rows: usize, bk: u32, count: u32) -> TensorMap {
     let row = row as u64;
-    TensorMap::new(math.dtype(), &[row, rows as u64], &[row * 2], &[bk, count], swizzle(bk))
+    map(&[row, rows as u64], &[row * 2], &[bk, count], bk)
 }
 
 /// Sizes of a convolution's image as a map takes them, channels innermost and dense, and its strides in bytes.
-pub(super) fn image_sizes(convolution: &Convolution, problem: &Problem) -> (Vec<u64>, Vec<u64>) {
-    let mut dims = vec![convolution.c as u64];
+pub(super) fn image_sizes(convolution: &Convolution, problem: &Problem, math: Math) -> (Vec<u64>, Vec<u64>) {
+    let mut dims = vec![places(math, convolution.c) as u64];
     let sizes = convolution.along(|axis| axis.input);
     dims.extend(sizes[..convolution.spatial].iter().map(|size| *size as u64));
     let mut strides = vec![2 * dims[0]];
@@ -139,7 +157,7 @@ pub(super) fn image_sizes(convolution: &Convolution, problem: &Problem) -> (Vec<
     (dims, strides)
 }
 
-pub(super) fn swizzle(bk: u32) -> Swizzle {
+fn swizzle(bk: u32) -> Swizzle {
     match bk {
         64 => Swizzle::B128,
         32 => Swizzle::B64,
@@ -164,7 +182,7 @@ pub(super) struct Setting<'a> {
 impl Setting<'_> {
     /// The text with what follows the accumulators, in front of a kernel.
     pub(super) fn text<A: Field + Default>(&self, kernel: &str) -> Result<String, KernelError> {
-        let products = tile::products(self.tile.bn, self.math.name_in_c());
+        let products = tile::products(self.tile.bn, self.math);
         let epilogue = self.epilogue.text(self.problem)?;
         let structures = args::text_of::<A>();
         Ok([&*structures, EPILOGUE, HOPPER, &epilogue, &products, BLOCK, TILE, kernel].join("\n"))
@@ -175,10 +193,10 @@ impl Setting<'_> {
         let residual = self.epilogue.residual();
         // Wide tiles have no registers left for residuals that wait.
         let early = (self.tile.split > 1 || self.tile.bn <= 64)
-            && residual.is_some_and(|residual| {
-                self.problem.inputs[residual.input as usize].dtype.bytes_for(1) == Some(2)
-            });
+            && residual
+                .is_some_and(|residual| self.problem.inputs[residual.input as usize].dtype.bits() <= 16);
         let source = source
+            .define("ACC", self.math.accumulator_in_c())
             .define("BM", self.tile.bm)
             .define("BN", self.tile.bn)
             .define("BK", self.tile.bk)

@@ -24,6 +24,7 @@ typedef int i32;
 typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
+struct b8 { u8 byte; };
 
 #define PL_INLINE inline
 #define PL_OFFSET(type, field) __builtin_offsetof(type, field)
@@ -230,6 +231,21 @@ template <class T> struct Max2 {
     return Pair<T>::pack(x != x || x > z ? x : z, y != y || y > w ? y : w);
   }
 };
+template <class T> struct HalfOf { typedef u16 type; };
+template <> struct HalfOf<i8> { typedef i16 type; };
+template <class T> struct MaxHalves {
+  typedef typename HalfOf<T>::type H;
+  static u32 of(u32 a, u32 b) {
+    const H al = (H)a, ah = (H)(a >> 16), bl = (H)b, bh = (H)(b >> 16);
+    return (u32)(u16)(al > bl ? al : bl) | (u32)(u16)(ah > bh ? ah : bh) << 16;
+  }
+};
+inline u32 __byte_perm(u32 a, u32 b, u32 which) {
+  const u64 both = (u64)b << 32 | a;
+  u32 r = 0;
+  for (int i = 0; i < 4; i++) r |= (u32)(both >> (which >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return r;
+}
 inline float warp_sum(float v) {
   for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(~0u, v, step);
   return v;

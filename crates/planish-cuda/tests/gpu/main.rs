@@ -2,7 +2,8 @@
 //!
 //! Without a GPU its tests are ignored, and say why. The binary runs alone: build it with
 //! `cargo test -p planish-cuda --release --test gpu --no-run`, carry it to a machine with a GPU and start it there.
-//! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
+//! `PLANISH_GPU_FAMILY=gemm,conv` runs these families only, `PLANISH_GPU_CASES=quantized/` cases with this in their names,
+//! `PLANISH_GPU_VERBOSE=1` prints a line per candidate.
 //! `PLANISH_GPU_MOST=12` runs twelve candidates of each family, spread over the cases, on the smallest operands and
 //! with few replays: for compute-sanitizer (bench/acceptance/sanitize.py). With `PLANISH_GPU_BARE=1` outputs and workspace
 //! hold what the device left there, so that initcheck sees who reads them; operands inside of larger ones, whose gaps
@@ -129,7 +130,8 @@ fn one_family(child: &str) {
     let mut failures = 0;
     let cases = conformance::cases();
     let mut runs = Vec::new();
-    for (idx, case) in cases.iter().enumerate().skip(first) {
+    let asked = std::env::var("PLANISH_GPU_CASES").unwrap_or_default();
+    for (idx, case) in cases.iter().enumerate().skip(first).filter(|(_, case)| case.name.contains(&asked)) {
         let candidates = cuda.candidates_of(family, &case.problem, &Budget::USUAL);
         runs.extend(candidates.into_iter().map(|candidate| Run { idx, case, candidate }));
     }

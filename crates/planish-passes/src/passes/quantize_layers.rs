@@ -45,12 +45,30 @@ pub struct Quantize {
     /// What activations are stored in: `U8` for the CPU (from zero up, around 128, or with the zero point that an uneven
     /// range asks for), `I8` for CUDA (around zero).
     pub activations: DType,
+    /// What kernels multiply in integers; other layers stay wide, where they are faster than floats that were rounded.
+    pub kernels: IntegerKernels,
     /// Weights within ±63 instead of ±127, for x86 without VNNI.
     pub reduced_weights: bool,
     /// Patterns of names (`*` for any letters, `?` for one) of layers that stay in f32.
     pub fp32_layers: Vec<String>,
     /// The same of layers that are quantized even where a rule would leave them: the first and the last.
     pub int8_layers: Vec<String>,
+}
+
+/// Which layers a backend has integer kernels for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IntegerKernels {
+    /// Input channels of a group, and depths of matrix products, come in multiples of this.
+    pub chunk: usize,
+    /// Whether transposed convolutions are among them.
+    pub transposed: bool,
+}
+
+impl IntegerKernels {
+    /// Every layer is quantized.
+    pub const ANY: IntegerKernels = IntegerKernels { chunk: 1, transposed: true };
+    /// Tensor cores, fed in chunks of 16 bytes.
+    pub const TENSOR_CORES: IntegerKernels = IntegerKernels { chunk: 16, transposed: false };
 }
 
 /// Layers with ranges, and what lies between them.

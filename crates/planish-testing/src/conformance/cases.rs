@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use planish_kernel::{Numeric, Operand, Problem, Ref};
+use planish_kernel::{Numeric, Operand, Problem, Ref, RegionNode};
 use planish_op::{self as op, Op, ScatterReduction};
 use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::problems::pointwise::plain;
 use crate::problems::{
-    attention, conv, convtranspose, depthwise, gather, matmul, movement, norm, pointwise, pool, reduce,
-    resize, rotary, scan, scatter, softmax, topk,
+    attention, conv, convtranspose, depthwise, gather, matmul, movement, norm, pointwise, pool, quantized,
+    reduce, resize, rotary, scan, scatter, softmax, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
 
@@ -126,6 +126,11 @@ fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
         let values: Vec<f64> = (0..operand.len()).map(|_| random.below(n_rows) as f64).collect();
         return Tensor::from_f64s(operand.dtype, &operand.dims, &values).expect("as many as places");
     }
+    let is_quantization =
+        |node: &RegionNode| matches!(node.op, Op::DequantizeLinear(_) | Op::QuantizeLinear(_));
+    if operand.dtype.is_float() && problem.region.nodes.iter().any(is_quantization) {
+        return exact(problem, idx, random);
+    }
     let data = &problem.inputs[0].dims;
     let axis = |axis: i64| data[normalize_axis(axis, data.len()).expect("an axis of the data")];
     let sizes: Vec<usize> = match &node.op {
@@ -148,6 +153,21 @@ fn drawn(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
         })
         .collect();
     Tensor::from_f64s(operand.dtype, &operand.dims, &values).expect("as many indices as places")
+}
+
+/// Floats beside 8-bit integers, such that sums are exact and no quotient comes near the middle of two integers by
+/// rounding: powers of two for scales, else small multiples of an eighth.
+fn exact(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
+    let operand = &problem.inputs[idx];
+    let is_scale = |node: &RegionNode| {
+        matches!(node.op, Op::DequantizeLinear(_))
+            && node.inputs.get(1) == Some(&Some(Ref::Input(idx as u32)))
+    };
+    let is_scale = problem.region.nodes.iter().any(is_scale);
+    random.made(operand.dtype, &operand.dims, |random| match is_scale {
+        true => 2f64.powi(-(random.below(3) as i32) - 6),
+        false => random.below(32) as f64 * 0.125 - 2.0,
+    })
 }
 
 /// The same problem in f32; none where a type is part of what it computes.
@@ -285,6 +305,16 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         ("norm", [norm::samples(), norm_rows].concat()),
         ("pointwise", [pointwise::samples(), pointwise_of_all_sizes()].concat()),
         ("pool", pool::samples()),
+        (
+            "quantized",
+            [
+                quantized::convolutions(),
+                quantized::overlapping(),
+                quantized::products(),
+                quantized::to_bytes(),
+            ]
+            .concat(),
+        ),
         ("reduce", reduce::samples()),
         ("resize", resize::samples()),
         ("rotary", [rotary::samples(), rotary::of_all_sizes(&SIZES, &REALS)].concat()),

@@ -55,8 +55,10 @@ enum Inside {
 }
 
 impl Inside {
-    /// Elements of a larger value before and after.
-    const GAP: usize = 8;
+    /// Elements of a larger value before and after: whole vectors of 16 bytes.
+    fn gap(operand: &Operand) -> usize {
+        (128 / operand.dtype.bits().max(1)).max(8)
+    }
 
     fn operand(self, operand: &Operand, want: Want) -> Operand {
         if operand.packed.is_some() || !want.inside || operand.rank() == 0 {
@@ -64,8 +66,8 @@ impl Inside {
         }
         match self {
             Inside::Dense => operand.clone(),
-            Inside::Channels => part(operand, want.layout, 1.min(operand.rank() - 1), Inside::GAP),
-            Inside::Rows => widened(operand, want.layout, Inside::GAP),
+            Inside::Channels => part(operand, want.layout, 1.min(operand.rank() - 1), Inside::gap(operand)),
+            Inside::Rows => widened(operand, want.layout, Inside::gap(operand)),
             Inside::OddRows => widened(operand, want.layout, 3),
         }
     }
@@ -74,7 +76,7 @@ impl Inside {
     fn offset(self, operand: &Operand, want: Want) -> usize {
         let is_part =
             want.inside && operand.packed.is_none() && matches!(self, Inside::Channels | Inside::Rows);
-        if is_part { Inside::GAP * operand.dtype.bytes_for(1).unwrap_or(1) } else { 0 }
+        if is_part { Inside::gap(operand) * operand.dtype.bytes_for(1).unwrap_or(1) } else { 0 }
     }
 }
 

@@ -2,13 +2,50 @@
 
 use planish_kernel::Problem;
 use planish_op::{self as op, Op};
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
-use crate::{Sample, input, node};
+use crate::{Sample, constant, input, node};
 
 /// An operator by name, with its attributes' defaults.
 pub fn plain(name: &str) -> Op {
     Op::from_attributes(name, &[]).expect("an operator that needs no attributes")
+}
+
+/// To and from 8 bits. Scales are powers of two, so that a quotient at the middle between two integers is there in any
+/// precision.
+fn quantized() -> Vec<Problem> {
+    let dequantize = || Op::from(op::DequantizeLinear { output_dtype: None, block_size: 0, axis: 1 });
+    let quantize = || {
+        let by = op::QuantizeLinear {
+            precision: None,
+            output_dtype: None,
+            block_size: 0,
+            saturate: true,
+            axis: 1,
+        };
+        Op::from(by)
+    };
+    let image = [2usize, 40, 9, 11];
+    let scale = || Tensor::scalar(0.0625f32);
+    let mut all = Vec::new();
+    for zero in [Tensor::scalar(-3i8), Tensor::scalar(130u8)] {
+        let dtype = zero.dtype();
+        let to = Sample::of(vec![(quantize(), vec![input(0), constant(0), constant(1)])]);
+        all.push(to.constant(scale()).constant(zero.clone()).f32(&image).problem());
+        let from = Sample::of(vec![(dequantize(), vec![input(0), constant(0), constant(1)])]);
+        all.push(from.constant(scale()).constant(zero.clone()).typed(dtype, &image).problem());
+        // The sum of two tensors with scales of their own.
+        let sum = Sample::of(vec![
+            (dequantize(), vec![input(0), constant(0), constant(1)]),
+            (dequantize(), vec![input(1), constant(2), constant(1)]),
+            (op::Add {}.into(), vec![node(0), node(1)]),
+            (op::Relu {}.into(), vec![node(2)]),
+            (quantize(), vec![node(3), constant(0), constant(1)]),
+        ]);
+        let sum = sum.constant(scale()).constant(zero).constant(Tensor::scalar(0.25f32));
+        all.push(sum.typed(dtype, &image).typed(dtype, &image).problem());
+    }
+    all
 }
 
 /// Problems that between them ask for each kernel of a family.
@@ -35,5 +72,6 @@ pub fn samples() -> Vec<Problem> {
         (op::Where {}.into(), vec![node(0), input(0), input(1)]),
     ];
     samples.push(Sample::of(chosen).typed(DType::I32, &[5, 8]).typed(DType::I32, &[5, 1]).problem());
+    samples.extend(quantized());
     samples
 }

@@ -31,6 +31,9 @@ pub fn samples() -> Vec<Problem> {
         of(max(3, 2, 1, 2).into()).typed(DType::F16, &[2, 64, 15, 14]).problem(),
         of(max(2, 2, 0, 3).into()).typed(DType::BF16, &[1, 9, 6, 5, 8]).problem(),
         of(max(3, 1, 1, 1).into()).f32(&[3, 5, 11]).problem(),
+        of(max(3, 2, 1, 2).into()).typed(DType::I8, &[2, 64, 15, 14]).problem(),
+        of(max(2, 2, 0, 2).into()).typed(DType::U8, &[1, 20, 9, 8]).problem(),
+        of(max(2, 1, 1, 3).into()).typed(DType::I8, &[1, 16, 5, 6, 7]).problem(),
         of(average(true).into()).typed(DType::F16, &[1, 12, 9, 10]).problem(),
         of(average(false).into()).f32(&[2, 3, 9, 7]).problem(),
     ]

@@ -1,5 +1,6 @@
 //! Regions as convolutions: which operand is what, sizes, layouts, and how weights are packed.
 
+use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Layout, Problem, Ref, Want};
 use planish_op::window::PlacedAxis;
 use planish_op::{self as op, Op};
@@ -35,7 +36,8 @@ impl Convolution {
     /// The region's convolution; refused where it is something else or more.
     pub(in crate::families) fn of(problem: &Problem) -> Result<Convolution, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("conv: {what}"));
-        let region = &problem.region;
+        let apart = Dequantized::of(problem)?;
+        let region = &apart.as_ref().map_or(problem, |apart| &apart.problem).region;
         let Some(main) = region.nodes.first() else { return Err(refuse("an empty region")) };
         let Op::Conv(conv) = &main.op else { return Err(refuse("the region begins with something else")) };
         let input = |idx: usize| match main.inputs.get(idx).copied().flatten() {
@@ -68,7 +70,7 @@ impl Convolution {
         if size(&out) >= 1 << 31 || size(x_dims) >= 1 << 31 || size(w_dims) >= 1 << 31 {
             return Err(refuse("2^31 elements or more"));
         }
-        let epilogue = TileEpilogue::of(problem)?;
+        let epilogue = TileEpilogue::of(problem, apart.as_ref())?;
         Ok(Convolution { n_images: x_dims[0], groups, c, n, axes, x, weight, epilogue, spatial })
     }
 

@@ -1,5 +1,6 @@
 //! Regions as matrix products: which matrices, where their elements lie, and which batches are further rows.
 
+use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Operand, Problem, Ref, product_sizes};
 use planish_op::Op;
 use planish_tensor::DType;
@@ -65,7 +66,9 @@ impl Posed {
 impl Product {
     pub(in crate::families) fn of(problem: &Problem) -> Result<Product, KernelError> {
         let refuse = |what: &str| KernelError::unsupported(format!("gemm: {what}"));
-        let Some(node) = problem.region.nodes.first() else { return Err(refuse("an empty region")) };
+        let apart = Dequantized::of(problem)?;
+        let region = &apart.as_ref().map_or(problem, |apart| &apart.problem).region;
+        let Some(node) = region.nodes.first() else { return Err(refuse("an empty region")) };
         let (trans_a, trans_b) = match &node.op {
             Op::MatMul(_) => (false, false),
             Op::Gemm(gemm) => (gemm.trans_a, gemm.trans_b),
@@ -79,11 +82,17 @@ impl Product {
         if problem.outputs.len() != 1 || problem.inputs[a].rank() == 0 || problem.inputs[b].rank() == 0 {
             return Err(refuse("several outputs, or a factor without axes"));
         }
-        let floating = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        if problem.inputs[a].dtype != problem.inputs[b].dtype || !floating(problem.inputs[a].dtype) {
-            return Err(refuse("factors of different or other types than f32, f16 and bf16"));
+        let epilogue = TileEpilogue::of(problem, apart.as_ref())?;
+        let dtype = problem.inputs[a].dtype;
+        let known = match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => !epilogue.sums_integers(),
+            DType::I8 => epilogue.sums_integers(),
+            _ => false,
+        };
+        if problem.inputs[b].dtype != dtype || !known {
+            return Err(refuse("factors of different types, or of others than f32, f16, bf16 and i8"));
         }
-        Ok(Product { a, b, trans_a, trans_b, epilogue: TileEpilogue::of(problem)? })
+        Ok(Product { a, b, trans_a, trans_b, epilogue })
     }
 
     /// Rows, columns and depth of one product.

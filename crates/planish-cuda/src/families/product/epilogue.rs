@@ -1,11 +1,15 @@
-//! What follows each sum of a product, as the kernels take it: views of the operands, bounds, and the text of a
+//! What follows each sum of a product, as the kernels take it: views of the operands, scales, bounds, and the text of a
 //! program.
+
+mod bytes;
 
 use std::fmt::Write;
 
+use self::bytes::{Bytes, Numbers};
 use planish_gpu::codegen;
 use planish_gpu::kernel_args;
 use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Residual, Source as From};
+use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Operand, Problem};
 use planish_tensor::{DType, Tensor};
 
@@ -23,7 +27,8 @@ kernel_args! {
         pub(crate) c: i64,
         /// All rows are one step of `s[3]` apart.
         pub(crate) linear: i32,
-        /// Eight neighbours along columns are aligned where the address is: `s` multiples of 16 bytes, `c` one.
+        /// Eight neighbours along columns are aligned where the address is: `s` multiples of 16 bytes (of 8 where
+        /// elements are bytes), `c` one.
         pub(crate) wide: i32,
     }
 
@@ -32,9 +37,15 @@ kernel_args! {
         out: View,
         bias: View,
         residual: View,
+        scales: View,
         extra: [View; MAX_EXTRA],
         lo: f32,
         hi: f32,
+        /// What sums are multiplied by, besides the columns' scales.
+        factor: f32,
+        /// The scale of a residual of bytes, and one over that of an output of bytes.
+        residual_scale: f32,
+        inverse: f32,
     }
 }
 
@@ -75,7 +86,7 @@ impl Rows {
             }
             span *= self.sizes[axis] as i64;
         }
-        let per_chunk = 16 / dtype.bytes_for(1).unwrap_or(16).max(1) as i64;
+        let per_chunk = (16 / dtype.bytes_for(1).unwrap_or(16).max(1) as i64).min(8);
         let aligned = s.iter().all(|step| step % per_chunk == 0) && self.group.is_multiple_of(8);
         if linear {
             s = [0, 0, 0, step.unwrap_or(0)];
@@ -98,17 +109,24 @@ pub(crate) struct TileEpilogue {
     constant_bias: Option<Tensor>,
     /// Inputs of the region that the program reads, in order.
     extra: Vec<usize>,
+    bytes: Bytes,
 }
 
 impl TileEpilogue {
-    /// What a problem's region does with the accumulators of its first node, a convolution or a matrix product.
-    pub(crate) fn of(problem: &Problem) -> Result<TileEpilogue, KernelError> {
-        let is_conv = matches!(problem.region.nodes[0].op, planish_op::Op::Conv(_));
+    /// What a problem's region does with the accumulators of its product, a convolution or a matrix product. `apart` is
+    /// the same over floats, where it has integers.
+    pub(crate) fn of(problem: &Problem, apart: Option<&Dequantized>) -> Result<TileEpilogue, KernelError> {
+        let plain = apart.map_or(problem, |apart| &apart.problem);
+        let is_conv = matches!(plain.region.nodes[0].op, planish_op::Op::Conv(_));
         let (epilogue, bias) = match is_conv {
-            true => Epilogue::of_conv(problem, Epilogue::stored)?,
-            false => (Epilogue::stored(problem, 0)?, None),
+            true => Epilogue::of_conv(plain, Epilogue::stored)?,
+            false => (Epilogue::stored(plain, 0)?, None),
         };
-        TileEpilogue::new(problem, epilogue, bias.cloned())
+        let bytes = match apart {
+            Some(apart) => Bytes::of(problem, apart, &epilogue)?,
+            None => Bytes::default(),
+        };
+        TileEpilogue::new(problem, epilogue, bias.cloned(), bytes)
     }
 
     /// Refused where types or numbers of inputs are beyond the kernels.
@@ -116,6 +134,7 @@ impl TileEpilogue {
         problem: &Problem,
         epilogue: Epilogue,
         constant_bias: Option<Tensor>,
+        bytes: Bytes,
     ) -> Result<TileEpilogue, KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("after a product: {what}")));
         let floating = |dtype: DType| match dtype {
@@ -130,10 +149,15 @@ impl TileEpilogue {
             Some(tensor) => floating(tensor.dtype()),
             None => input(epilogue.bias),
         };
+        let residual = epilogue.residual.map(|residual| residual.input);
+        let output = problem.outputs.first().map(|output| output.dtype);
         let types = [
             bias,
-            input(epilogue.residual.map(|residual| residual.input)),
-            problem.outputs.first().and_then(|output| floating(output.dtype)),
+            bytes.residual.map_or_else(|| input(residual), |stored| codegen::storage_type(stored.dtype)),
+            match bytes.output {
+                Some(stored) => codegen::storage_type(stored.dtype),
+                None => output.and_then(floating),
+            },
         ];
         let [Some(bias), Some(residual), Some(output)] = types else {
             return refuse("a type that is not f32, f16 or bf16");
@@ -157,7 +181,20 @@ impl TileEpilogue {
         if extra.len() > MAX_EXTRA {
             return refuse("a program with more than four inputs");
         }
-        Ok(TileEpilogue { epilogue, types: [bias, residual, output], constant_bias, extra })
+        if extra.iter().any(|idx| bytes.inputs.contains(idx)) {
+            return refuse("a program that reads integers which are something else too");
+        }
+        Ok(TileEpilogue { epilogue, types: [bias, residual, output], constant_bias, extra, bytes })
+    }
+
+    /// As `IN_STEPS` in epilogue.cuh.
+    fn in_steps(&self) -> bool {
+        self.bytes.output.is_some() && self.epilogue.program.is_none() && self.residual_when() != 2
+    }
+
+    /// Whether sums are of integers.
+    pub(crate) fn sums_integers(&self) -> bool {
+        self.bytes.factors.is_some()
     }
 
     pub(crate) fn residual(&self) -> Option<Residual> {
@@ -256,6 +293,7 @@ impl TileEpilogue {
             }
         }
         let [bias, residual, output] = self.types;
+        let source = self.bytes.define(source).define("IN_STEPS", u32::from(self.in_steps()));
         let plain = rows.view(&problem.outputs[0].strides, problem.outputs[0].dtype);
         source
             .define("BIAS_T", bias)
@@ -272,11 +310,13 @@ impl TileEpilogue {
             .define("EPILOGUE_RESIDUAL", self.residual_when())
     }
 
-    /// The arguments after the two factors: bias, residual, the program's inputs, output, parts.
+    /// The arguments after the two factors: scales, bias, residual, the program's inputs, output, parts.
     pub(crate) fn addresses(&self, params: Params) -> Params {
         let residual = self.epilogue.residual.map(|residual| residual.input as usize);
-        let params =
-            params.optional_input(self.epilogue.bias.map(|idx| idx as usize)).optional_input(residual);
+        let params = params
+            .optional_input(self.bytes.scales())
+            .optional_input(self.epilogue.bias.map(|idx| idx as usize))
+            .optional_input(residual);
         self.extra.iter().fold(params, |params, idx| params.input(*idx)).output(0).workspace(0)
     }
 
@@ -295,15 +335,25 @@ impl TileEpilogue {
             }
         }
         let residual = self.epilogue.residual;
-        let groups_align = i32::from(rows.group.is_multiple_of(8) && self.constant_bias.is_none());
+        let groups_align = rows.group.is_multiple_of(8);
+        let columns = |wide: bool| View { s: [0; 4], c: 1, linear: 1, wide: i32::from(wide) };
+        let bounds = (self.epilogue.lo, self.epilogue.hi);
+        let Numbers { factor, residual_scale, inverse, lo, hi } = match self.in_steps() {
+            true => self.bytes.in_steps(bounds),
+            false => self.bytes.numbers(bounds),
+        };
         TileEpilogueArgs {
             out: rows.operand(&problem.outputs[0]),
-            bias: View { s: [0; 4], c: 1, linear: 1, wide: groups_align },
+            bias: columns(groups_align && self.constant_bias.is_none()),
+            scales: columns(groups_align),
             residual: residual
                 .map_or(View::default(), |residual| rows.operand(&problem.inputs[residual.input as usize])),
             extra,
-            lo: self.epilogue.lo,
-            hi: self.epilogue.hi,
+            lo,
+            hi,
+            factor,
+            residual_scale,
+            inverse,
         }
     }
 }

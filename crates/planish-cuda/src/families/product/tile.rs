@@ -5,7 +5,7 @@ use planish_tensor::DType;
 
 use crate::gpu::Gpu;
 
-/// What products are taken in. Accumulators are f32.
+/// What products are taken in. Accumulators are f32, those of integers i32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Math {
     F16,
@@ -13,6 +13,8 @@ pub(crate) enum Math {
     TF32,
     /// On the plain units.
     F32,
+    /// Signed bytes.
+    I8,
 }
 
 /// Sums of so many products of f32 are taken in parts: in one row their rounding is seen at the end of a network.
@@ -30,10 +32,12 @@ impl Math {
     /// Ways to multiply that the problem's number types allow on this GPU; elements are stored in one type.
     pub(crate) fn of(gpu: &Gpu, problem: &Problem, stored: DType) -> Vec<Math> {
         let Numeric { element, accumulator, .. } = problem.numeric;
-        if accumulator != DType::F32 {
+        let wanted = if element == Arithmetic::I8 { DType::I32 } else { DType::F32 };
+        if accumulator != wanted {
             return Vec::new();
         }
         match (stored, element) {
+            (DType::I8, Arithmetic::I8) => vec![Math::I8],
             (DType::F16, Arithmetic::F16) => vec![Math::F16],
             (DType::BF16, Arithmetic::Bf16) if gpu.sm >= 80 => vec![Math::BF16],
             (DType::F32, Arithmetic::Tf32) if gpu.sm >= 80 && !has_few_rows(problem) => vec![Math::TF32],
@@ -48,11 +52,12 @@ impl Math {
             Math::BF16 => "bf16",
             Math::TF32 => "tf32",
             Math::F32 => "f32",
+            Math::I8 => "i8",
         }
     }
 
     fn named(name: &str) -> Option<Math> {
-        [Math::F16, Math::BF16, Math::TF32, Math::F32].into_iter().find(|math| math.name() == name)
+        [Math::F16, Math::BF16, Math::TF32, Math::F32, Math::I8].into_iter().find(|math| math.name() == name)
     }
 
     pub(crate) fn name_in_c(self) -> &'static str {
@@ -61,6 +66,7 @@ impl Math {
             Math::BF16 => "bf16",
             Math::TF32 => "tf32",
             Math::F32 => "float",
+            Math::I8 => "i8",
         }
     }
 
@@ -70,6 +76,15 @@ impl Math {
             Math::F16 => "f16",
             Math::BF16 => "bf16",
             Math::TF32 | Math::F32 => "float",
+            Math::I8 => "i8",
+        }
+    }
+
+    /// What sums are kept in.
+    pub(crate) fn accumulator_in_c(self) -> &'static str {
+        match self {
+            Math::F16 | Math::BF16 | Math::TF32 | Math::F32 => "float",
+            Math::I8 => "i32",
         }
     }
 
@@ -79,6 +94,7 @@ impl Math {
             Math::BF16 => Arithmetic::Bf16,
             Math::TF32 => Arithmetic::Tf32,
             Math::F32 => Arithmetic::F32,
+            Math::I8 => Arithmetic::I8,
         }
     }
 
@@ -87,6 +103,7 @@ impl Math {
             Math::F16 => DType::F16,
             Math::BF16 => DType::BF16,
             Math::TF32 | Math::F32 => DType::F32,
+            Math::I8 => DType::I8,
         }
     }
 
@@ -95,6 +112,7 @@ impl Math {
         match self {
             Math::F16 | Math::BF16 => 8,
             Math::TF32 | Math::F32 => 4,
+            Math::I8 => 16,
         }
     }
 }

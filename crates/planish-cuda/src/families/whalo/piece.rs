@@ -7,7 +7,7 @@ use crate::gpu::Gpu;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     pub(super) bn: u32,
-    /// Channels of one stage: 64, 32 or 16.
+    /// Places of 2 bytes of channels of one stage: 64, 32 or 16.
     pub(super) bk: u32,
     /// Warpgroups along x, y and z, each with 8 by 8 pixels of x and y.
     pub(super) groups: [u32; 3],
@@ -30,6 +30,7 @@ pub(super) struct Amount {
     pub(super) images: usize,
     pub(super) size: [usize; 3],
     pub(super) taps: [usize; 3],
+    /// In places of 2 bytes.
     pub(super) c: usize,
     pub(super) n: usize,
     pub(super) spatial: usize,
@@ -123,12 +124,12 @@ impl Piece {
         (self.tb * self.bn) as usize * self.row_bytes()
     }
 
-    /// As the kernel lays it out: the image's stages, the weights', parts of accumulators, bias, barriers.
+    /// As the kernel lays it out: the image's stages, the weights', parts of accumulators, bias and scales, barriers.
     pub(super) fn shared_bytes(&self, taps: [usize; 3]) -> usize {
         let image = self.image_bytes(taps).next_multiple_of(1024);
         let stages = self.sa as usize * image + self.sb as usize * self.weight_bytes();
         let parts = if self.split > 1 { 64 * self.n_groups() * (self.bn * 4 + 64) } else { 0 };
-        1024 + stages + parts as usize + self.bn as usize * 4 + 16 * (self.sa + self.sb) as usize + 8
+        1024 + stages + parts as usize + self.bn as usize * 8 + 16 * (self.sa + self.sb) as usize + 8
     }
 
     /// Pieces for a convolution, without those that have no chance.

@@ -10,7 +10,7 @@ use crate::gpu::Gpu;
 pub(in crate::families) struct Amount {
     pub(in crate::families) m: usize,
     pub(in crate::families) n: usize,
-    /// k is so many taps of `c` each.
+    /// k is so many taps of `c` places of 2 bytes each.
     pub(in crate::families) taps: usize,
     pub(in crate::families) c: usize,
     /// Bytes of both factors.

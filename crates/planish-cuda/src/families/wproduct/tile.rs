@@ -1,5 +1,6 @@
 //! Tiles of wgmma products, their names in tactics, and the text that depends on a tile's width.
 
+use crate::families::product::Math;
 use crate::gpu::Gpu;
 
 /// What is compiled in.
@@ -8,7 +9,7 @@ pub(in crate::families) struct Tile {
     /// Rows of a block's tile: 64 for each warpgroup that multiplies.
     pub(in crate::families) bm: u32,
     pub(in crate::families) bn: u32,
-    /// Elements of k in one stage: 64, 32 or 16.
+    /// Places of 2 bytes of k in one stage: 64, 32 or 16.
     pub(in crate::families) bk: u32,
     pub(in crate::families) stages: u32,
     /// Blocks of a cluster that share one tile's k.
@@ -19,10 +20,13 @@ pub(in crate::families) struct Tile {
 
 /// Rows, columns, stages (of 64 deep), blocks of one multiprocessor. Narrow tiles spread small products over the
 /// chip, wide ones read less; many stages hide the way through memory where few blocks run.
-const SHAPES: [(u32, u32, u32, u32); 14] = [
+const SHAPES: [(u32, u32, u32, u32); 16] = [
     (64, 32, 8, 1),
     (64, 64, 6, 1),
     (64, 64, 12, 1),
+    // Short sums wait for their way to memory: many blocks wait beside each other.
+    (64, 64, 3, 4),
+    (64, 128, 2, 3),
     (64, 128, 4, 1),
     (64, 128, 8, 1),
     (128, 32, 5, 2),
@@ -66,10 +70,10 @@ impl Tile {
         (self.bm + self.bn) * self.bk * 2
     }
 
-    /// As the kernel lays it out: stages from an aligned address on, parts of accumulators, bias, barriers.
+    /// As the kernel lays it out: stages from an aligned address on, parts of accumulators, bias and scales, barriers.
     pub(in crate::families) fn shared_bytes(&self) -> usize {
         let parts = if self.split > 1 { self.bm * (self.bn * 4 + 64) } else { 0 };
-        (1024 + self.stages * self.stage_bytes() + parts + 2 * self.bn * 4 + 16 * self.stages + 8) as usize
+        (1024 + self.stages * self.stage_bytes() + parts + 4 * self.bn * 4 + 16 * self.stages + 8) as usize
     }
 
     /// Tiles for a product of `m` by `n` whose k is `taps` runs of `c`, without those that have no chance.
@@ -102,25 +106,31 @@ impl Tile {
 }
 
 /// `Accumulators` and `warpgroup_product`: inline PTX names every register, so its text depends on the width.
-pub(super) fn products(bn: u32, ty: &str) -> String {
+pub(super) fn products(bn: u32, math: Math) -> String {
     let n = bn / 2;
     let list = |each: &dyn Fn(u32) -> String| (0..n).map(each).collect::<Vec<_>>().join(", ");
     let registers = list(&|i| format!("%{i}"));
-    let operands = list(&|i| format!("\"+f\"(s.d[{i}])"));
+    let register = if math == Math::I8 { "r" } else { "f" };
+    let operands = list(&|i| format!("\"+{register}\"(s.d[{i}])"));
+    // Depth and types, and what floats are besides: factors of both matrices, and that neither is transposed.
+    let (kind, ends) = match (math, math.name_in_c()) {
+        (Math::I8, _) => ("k32.s32.s8.s8".to_string(), "1"),
+        (_, ty) => (format!("k16.f32.{ty}.{ty}"), "1, 1, 1, 0, 0"),
+    };
     format!(
         "
 struct Accumulators {{
-    float d[BN / 2];
+    ACC d[BN / 2];
     // A lane's two columns of a block of eight columns, in its upper or lower row.
-    PL_INLINE void pair(float (&x)[2], int block, int half) const {{
-        x[0] = block < BN / 8 ? d[block * 4 + 2 * half] : 0.f;
-        x[1] = block < BN / 8 ? d[block * 4 + 2 * half + 1] : 0.f;
+    PL_INLINE void pair(ACC (&x)[2], int block, int half) const {{
+        x[0] = block < BN / 8 ? d[block * 4 + 2 * half] : (ACC)0;
+        x[1] = block < BN / 8 ? d[block * 4 + 2 * half + 1] : (ACC)0;
     }}
 }};
 
 PL_INLINE void warpgroup_product(Accumulators &s, u64 a, u64 b) {{
 #if __CUDA_ARCH__ >= 900
-    asm volatile(\"wgmma.mma_async.sync.aligned.m64n{bn}k16.f32.{ty}.{ty} {{{registers}}}, %{n}, %{next}, 1, 1, 1, 0, 0;\"
+    asm volatile(\"wgmma.mma_async.sync.aligned.m64n{bn}{kind} {{{registers}}}, %{n}, %{next}, {ends};\"
         : {operands} : \"l\"(a), \"l\"(b));
 #endif
 }}

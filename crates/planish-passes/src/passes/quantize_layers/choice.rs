@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_op::Op;
-use planish_tensor::DType;
+use planish_tensor::{DType, Tensor};
 
 use super::{ActivationRange, Quantize};
 use crate::names::matches;
@@ -116,11 +116,14 @@ fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Resu
         _ => None,
     };
     let is_asked_for = named(&options.int8_layers);
+    if let Some(reason) = without_kernel(&node.op, weights.shape(), options).filter(|_| !is_asked_for) {
+        return Err(reason);
+    }
     if let Some(n_channels) = n_channels.filter(|n| *n < MIN_CHANNELS && !is_asked_for) {
-        return Err(format!("it reads {n_channels} channels: first layers stay in fp32"));
+        return Err(format!("it reads {n_channels} channels: first layers stay wide"));
     }
     if !leads_on && !is_asked_for {
-        return Err("no layer comes after it: last layers stay in fp32".to_string());
+        return Err("no layer comes after it: last layers stay wide".to_string());
     }
     let Some(range) = options.ranges.get(cx.name(data)) else {
         return Err(format!("the calibration has no range of its input `{}`", cx.name(data)));
@@ -129,6 +132,22 @@ fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Resu
         Some(_) => Ok(()),
         None => Err(format!("its input `{}` has no usable range", cx.name(data))),
     }
+}
+
+/// Why no kernel multiplies a layer's integers, if none does.
+fn without_kernel(op: &Op, weights: &[usize], options: &Quantize) -> Option<String> {
+    let depth = match (op, weights) {
+        (Op::ConvTranspose(_), _) => {
+            let reason = "no kernel multiplies integers of transposed convolutions there";
+            return (!options.kernels.transposed).then(|| reason.to_string());
+        }
+        (Op::Conv(_), [_, per_group, ..]) => *per_group,
+        (Op::Gemm(op), [_, k]) if op.trans_b => *k,
+        (_, [.., k, _]) => *k,
+        _ => return None,
+    };
+    let chunk = options.kernels.chunk;
+    (!depth.is_multiple_of(chunk)).then(|| format!("{depth} input channels are no multiple of {chunk}"))
 }
 
 /// For every value whether a layer comes after it.
@@ -246,7 +265,8 @@ impl<'a, 'g> Spread<'a, 'g> {
     }
 
     /// The operand of a pointwise operator that its maker hands over without storing it, since nothing else reads it:
-    /// of two, the one that is made last.
+    /// of two, that of the layer with more weights, so that a shortcut can be computed beside it, and else the one that is
+    /// made last.
     fn fused_operand(&self, id: NodeId) -> Option<ValueId> {
         let node = self.cx.node(id);
         if !is_binary(node) && !node.op.is_unary() {
@@ -260,7 +280,11 @@ impl<'a, 'g> Spread<'a, 'g> {
                 })
         };
         let operands = node.inputs.iter().flatten().copied().filter(is_handed_over);
-        operands.max_by_key(|value| self.cx.producer(*value).map(|(id, _)| id.index()))
+        operands.max_by_key(|value| {
+            let (id, node) = self.cx.producer(*value)?;
+            let n_weights = self.cx.constant_input(node, 1).filter(|_| self.layers.contains(&id));
+            Some((n_weights.map_or(0, Tensor::len), id.index()))
+        })
     }
 
     /// Whether a moved value takes over the scale of what it is moved into.

@@ -15,6 +15,7 @@ fn options(ranges: &[(&str, f32, f32)]) -> Quantize {
     Quantize {
         ranges: ranges.iter().map(range).collect(),
         activations: DType::U8,
+        kernels: IntegerKernels::ANY,
         reduced_weights: false,
         fp32_layers: vec!["keep*".to_string()],
         int8_layers: vec!["tail*".to_string()],
@@ -295,11 +296,11 @@ fn what_stays_in_floats_says_why() {
             d.dequantize = DequantizeLinear(d.quantize)
             g = Conv(d.dequantize, w.dequantize)
             m = MatMul(b, c)
-            refused at first: it reads 3 channels: first layers stay in fp32
+            refused at first: it reads 3 channels: first layers stay wide
             refused at unknown: the calibration has no range of its input `a`
             refused at keep.1: --layer-precision keeps it in fp32
             refused at zero: its input `c` has no usable range
-            refused at last: no layer comes after it: last layers stay in fp32
+            refused at last: no layer comes after it: last layers stay wide
             refused at m: its second factor is not constant
         "#]],
     );
