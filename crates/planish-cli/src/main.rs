@@ -28,6 +28,7 @@ mod sign;
 mod start;
 mod stats;
 mod timing;
+mod usage;
 mod watch;
 mod zoo;
 
@@ -45,7 +46,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             // Help and version go to standard output, and nobody may be listening there.
-            let _ = error.print();
+            let _ = match usage::line(&error) {
+                Some(line) => writeln!(io::stderr(), "error: {}", printable(&line)),
+                None => error.print(),
+            };
             return ExitCode::from(if error.use_stderr() { ending::BAD_INPUT } else { 0 });
         }
     };

@@ -79,7 +79,13 @@ fn has_quantization(graph: &Graph) -> bool {
     graph.nodes().any(|(_, node)| {
         let is_quantized = matches!(
             node.op,
-            Op::QuantizeLinear(_) | Op::DequantizeLinear(_) | Op::QLinearConv(_) | Op::QLinearMatMul(_)
+            Op::QuantizeLinear(_)
+                | Op::DequantizeLinear(_)
+                | Op::DynamicQuantizeLinear(_)
+                | Op::QLinearConv(_)
+                | Op::QLinearMatMul(_)
+                | Op::ConvInteger(_)
+                | Op::MatMulInteger(_)
         );
         is_quantized || node.bodies.iter().any(has_quantization)
     })

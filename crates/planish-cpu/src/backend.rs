@@ -13,6 +13,7 @@ use crate::bottleneck::BottleneckFamily;
 use crate::conv::ConvFamily;
 use crate::conv::quantized::{self, QuantizedFamily};
 use crate::depthwise::{DepthwiseFamily, QuantizedDepthwiseFamily};
+use crate::dynquant::DynamicQuantizeFamily;
 use crate::evaluate::{self, ReferenceFamily};
 use crate::family::{Family, Work};
 use crate::formats;
@@ -55,6 +56,7 @@ const FAMILIES: &[&dyn Family] = &[
     &PickFamily,
     &TopKFamily,
     &RotaryFamily,
+    &DynamicQuantizeFamily,
     &ReferenceFamily,
 ];
 

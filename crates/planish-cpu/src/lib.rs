@@ -19,6 +19,7 @@ mod attention;
 mod bottleneck;
 pub mod conv;
 pub mod depthwise;
+pub mod dynquant;
 pub mod gemm;
 pub mod movement;
 pub mod norm;

@@ -6,8 +6,11 @@ use planish_testing::conformance::{Gap, cases, enumerate};
 const EMPTY: &str = "a product without elements is nothing to launch: the host makes it";
 
 /// What stays on the host.
-const GAPS: &[Gap] =
-    &[Gap { cases: "matmul/*[0x4]*", reason: EMPTY }, Gap { cases: "matmul/*[4x0]*", reason: EMPTY }];
+const GAPS: &[Gap] = &[
+    Gap { cases: "matmul/*[0x4]*", reason: EMPTY },
+    Gap { cases: "matmul/*[4x0]*", reason: EMPTY },
+    Gap { cases: "dynquant/*", reason: "a range that is found at run time is found by the host" },
+];
 
 #[test]
 fn every_case_has_a_candidate_or_is_a_gap() {

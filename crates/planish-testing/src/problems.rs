@@ -4,6 +4,7 @@ pub mod attention;
 pub mod conv;
 pub mod convtranspose;
 pub mod depthwise;
+pub mod dynquant;
 pub mod gather;
 pub mod matmul;
 pub mod movement;
@@ -32,6 +33,7 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "cudnn" | "halo" => conv::samples(),
         "convtranspose" => convtranspose::samples(),
         "depthwise" => depthwise::samples(),
+        "dynquant" => dynquant::samples(),
         "gather" => gather::samples(),
         "gemm" => [matmul::samples(), quantized::products()].concat(),
         "matmul" | "cublaslt" => matmul::samples(),

@@ -12,6 +12,7 @@ const UNKNOWN: [&str; 47] = [
     "attention/*",
     "conv*",
     "depthwise/*",
+    "dynquant/*",
     "movement/*",
     "norm/*",
     "pool/*",

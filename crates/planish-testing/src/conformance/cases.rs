@@ -10,7 +10,7 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::problems::pointwise::plain;
 use crate::problems::{
-    attention, conv, convtranspose, depthwise, gather, matmul, movement, norm, pointwise, pool, quantized,
+    attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, norm, pointwise, pool, quantized,
     reduce, resize, rotary, scan, scatter, softmax, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
@@ -295,6 +295,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         ("conv_patches", conv::patches()),
         ("convtranspose", convtranspose::samples()),
         ("depthwise", depthwise::samples()),
+        ("dynquant", dynquant::samples()),
         ("gather", gather::samples()),
         (
             "matmul",
