@@ -50,6 +50,11 @@ pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
     fn end(self) {}
     /// What a tap in the padding reads.
     fn padding(self) -> f32;
+    /// A pixel of that, where only the run knows it.
+    fn padding_of(call: &Self::Call<'_>) -> Option<*const f32> {
+        let _ = call;
+        None
+    }
     fn input(call: &Self::Call<'_>) -> *const f32;
     fn workspace(call: &Self::Call<'_>) -> *mut u8;
     /// What else is to happen to outputs, and the first of them.
@@ -305,6 +310,11 @@ impl<T: TileKernel> Igemm<T> {
         }
     }
 
+    /// Elements of a pixel of the input.
+    pub fn channels(&self) -> usize {
+        self.geometry.c
+    }
+
     /// What the work is cut into.
     pub fn n_tasks(&self) -> usize {
         self.n_tasks
@@ -344,6 +354,7 @@ impl<T: TileKernel> Igemm<T> {
         // SAFETY: the workspace has two tables for each slot, aligned for pointers, and the tile's own memory.
         let table = unsafe { T::workspace(call).add(task.slot * self.slot_bytes) };
         let tables = [table.cast::<*const f32>(), table.wrapping_add(self.table_bytes).cast()];
+        let padding = T::padding_of(call).unwrap_or(self.padding.as_ptr());
         let scratch = table.wrapping_add(2 * self.table_bytes);
         let mut tap = 0;
         let mut c = 0;
@@ -356,9 +367,7 @@ impl<T: TileKernel> Igemm<T> {
             let point = |tile_idx: usize| {
                 let table = tables[tile_idx % 2];
                 // SAFETY: a table has room for all taps of a tile.
-                unsafe {
-                    plan.windows.point(g, input, self.padding.as_ptr(), depth.taps.clone(), tile_idx, table)
-                }
+                unsafe { plan.windows.point(g, input, padding, depth.taps.clone(), tile_idx, table) }
             };
             let mut next = (!tiles.is_empty()).then(|| point(tiles.start));
             for tile_idx in tiles.clone() {

@@ -2,7 +2,8 @@
 //! QuantizeLinear, as one integer kernel.
 //!
 //! Activations are unsigned bytes with channels innermost, weights signed bytes with one scale for each output channel
-//! or one for all. Sums are exact in i32; a scale, the bias, a residual and a clamp follow in f32, and the result is
+//! or one for all. The scale and zero point of activations may be values that the model computes; weights may have zero
+//! points too. Sums are exact in i32; a scale, the bias, a residual and a clamp follow in f32, and the result is
 //! stored as bytes again or as f32. The blocked driver is the one of f32 ([`super::igemm`]): four channels of a byte
 //! each take the place of one f32. A matrix product is a convolution of one tap over its rows.
 
@@ -22,7 +23,7 @@ mod tile;
 pub(crate) use family::{QuantizedFamily, image_wants};
 pub(crate) use finish::Finish;
 pub(crate) use pack::{Arrangement, packed_bytes};
-pub(crate) use region::{Form, Quantized};
+pub(crate) use region::{Form, Quantized, WeightZeros};
 
 use crate::isa::Feature;
 

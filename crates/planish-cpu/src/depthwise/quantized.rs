@@ -15,7 +15,7 @@ use planish_tensor::Tensor;
 use super::plan::RowPlan;
 use super::rows::{RowElements, TileCall};
 use super::{TILE, pack};
-use crate::conv::quantized::{Finish, Form, Quantized, image_wants};
+use crate::conv::quantized::{Finish, Form, Quantized, WeightZeros, image_wants};
 use crate::family::{Family, Work};
 use crate::isa::Isa;
 use crate::price::expected_ns;
@@ -109,6 +109,7 @@ fn of(problem: &Problem) -> Option<Quantized> {
         // One group of one channel is a convolution like any other.
         && (convolution.groups > 1 || convolution.k == 1)
         && n_taps <= MAX_TAPS
+        && quantized.weight_zeros == WeightZeros::None
         && problem.inputs[quantized.weight].constant;
     fits.then_some(quantized)
 }
@@ -143,15 +144,17 @@ struct QuantizedDepthwiseWork {
 impl Work for QuantizedDepthwiseWork {
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let Shared { inputs, outputs, .. } = shared;
-        let bytes = Bytes {
-            x: inputs[self.quantized.x],
-            weights: inputs[self.quantized.weight].cast(),
-            zero: self.quantized.x_zero,
-            residual: self.residual,
-            finish: Finish::new(&self.quantized, inputs, outputs),
-        };
         // SAFETY: the caller grants what the operands span; packed weights have the length that `pack` gave them.
-        unsafe { self.plan.run(&bytes, team) };
+        unsafe {
+            let bytes = Bytes {
+                x: inputs[self.quantized.x],
+                weights: inputs[self.quantized.weight].cast(),
+                zero: self.quantized.x_zero.of(inputs),
+                residual: self.residual,
+                finish: Finish::new(&self.quantized, inputs, outputs),
+            };
+            self.plan.run(&bytes, team);
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! mostly are. Otherwise they are copied together, once for all panels that they meet.
 
 use super::super::igemm::TileAt;
-use super::tile::QuantizedCall;
+use super::tile::{QuantizedCall, centered_sum};
 use crate::amx::{self, Blocks, Extent, ROW_BYTES, ROWS};
 use crate::isa::Avx512;
 use crate::simd::Simd;
@@ -66,6 +66,11 @@ pub(super) unsafe fn tile(call: &QuantizedCall, at: &TileAt) {
         amx::store(sums);
     }
     let n_vectors = if extent.two_columns { 2 } else { 1 };
+    let mut centered = [0; SIDE];
+    for (i, centered) in centered.iter_mut().enumerate().take(at.m) {
+        // SAFETY: granted by the caller.
+        *centered = unsafe { centered_sum(call, at, i) };
+    }
     for j in 0..n_vectors {
         let column = j * Avx512::LANES;
         let n = (at.n - column).min(Avx512::LANES);
@@ -76,8 +81,10 @@ pub(super) unsafe fn tile(call: &QuantizedCall, at: &TileAt) {
             let weights = s.load_int(call.weight_sums.add(at.class_channel + column));
             let start = s.mul_int(weights, s.splat_int(-call.input_zero));
             let channels = call.finish.channels(s, at.channel + column, n);
-            for i in 0..at.m {
+            let zeros = call.weight_zeros.of(s, at.channel + column, n);
+            for (i, centered) in centered.iter().enumerate().take(at.m) {
                 let sum = s.add_int(s.load_int(sums.add(i * SIDE + column)), start);
+                let sum = s.sub_int(sum, s.mul_int(zeros, s.splat_int(*centered)));
                 let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
                 let to = at.output + i * at.output_stride + column;
                 call.finish.store(s, &channels, s.to_float(sum), residual, to);

@@ -7,11 +7,12 @@ use planish_tensor::Tensor;
 
 use super::super::cost;
 use super::super::igemm::{Igemm, TileKernel};
+use super::QUAD;
 use super::finish::Finish;
 use super::pack::{self, Places};
-use super::region::{Form, Quantized};
+use super::region::{Form, Number, Quantized, WeightZeros};
 use super::table::QuantizedTile;
-use super::tile::QuantizedCall;
+use super::tile::{QuantizedCall, Zeros};
 use crate::family::{Family, Work};
 use crate::formats::Format;
 use crate::isa::Isa;
@@ -58,7 +59,7 @@ impl Family for QuantizedFamily {
             let tactic = Tactic::new(self.tactic(tile), REVISION);
             Candidate { packed, ..Candidate::new(tactic, inputs.clone(), outputs.clone(), predicted_ns) }
         };
-        let mut all: Vec<Candidate> = QuantizedTile::all(isa, quantized.x_zero).map(candidate).collect();
+        let mut all: Vec<Candidate> = QuantizedTile::all(isa, quantized.padding()).map(candidate).collect();
         all.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
         let most = all.first().map_or(0.0, |best| best.predicted_ns * budget.host_ratio);
         all.retain(|candidate| candidate.predicted_ns <= most);
@@ -123,14 +124,14 @@ impl QuantizedFamily {
             let ops = problem.region.ops();
             KernelError::unsupported(format!("{tactic}: {ops} is not a quantized product of its kind"))
         })?;
-        let tile = QuantizedTile::all(isa, quantized.x_zero)
+        let tile = QuantizedTile::all(isa, quantized.padding())
             .find(|tile| self.tactic(*tile) == tactic.name)
             .ok_or_else(|| {
-            KernelError::new(
-                KernelErrorKind::NoSuchTactic,
-                format!("no quantized product is called `{}` here; rebuild the plan", tactic.name),
-            )
-        })?;
+                KernelError::new(
+                    KernelErrorKind::NoSuchTactic,
+                    format!("no quantized product is called `{}` here; rebuild the plan", tactic.name),
+                )
+            })?;
         Ok((quantized, tile))
     }
 }
@@ -163,26 +164,48 @@ struct QuantizedWork {
     places: Places,
 }
 
+impl QuantizedWork {
+    /// Bytes of a pixel of padding, where the run alone knows what it holds.
+    fn padding_bytes(&self) -> usize {
+        match (&self.quantized.form, self.quantized.x_zero) {
+            (Form::Conv(_), Number::Input(_)) => (self.plan.channels() * QUAD).next_multiple_of(64),
+            _ => 0,
+        }
+    }
+}
+
 impl Work for QuantizedWork {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        self.plan.workspace_bytes(n_slots)
+        self.padding_bytes() + self.plan.workspace_bytes(n_slots)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let Shared { inputs, outputs, workspace } = shared;
         let q = &self.quantized;
         let weights = inputs[q.weight];
-        let call = QuantizedCall {
-            input: inputs[q.x],
-            weights: weights.cast(),
-            weight_sums: weights.wrapping_add(self.places.sums).cast(),
-            panel_flags: weights.wrapping_add(self.places.flags).cast(),
-            input_zero: q.x_zero.into(),
-            finish: Finish::new(q, inputs, outputs),
-            workspace,
+        let n_padding = self.padding_bytes();
+        let weight_zeros = match q.weight_zeros {
+            WeightZeros::None => Zeros::None,
+            WeightZeros::One(zero) => Zeros::One(zero.into()),
+            WeightZeros::Input(idx) => Zeros::Each(inputs[idx].cast()),
         };
         // SAFETY: the caller grants the operands for what they span, and the workspace.
-        unsafe { self.plan.run(&call, team) };
+        unsafe {
+            let input_zero = q.x_zero.of(inputs);
+            workspace.write_bytes(input_zero, n_padding);
+            let call = QuantizedCall {
+                input: inputs[q.x],
+                weights: weights.cast(),
+                weight_sums: weights.wrapping_add(self.places.sums).cast(),
+                panel_flags: weights.wrapping_add(self.places.flags).cast(),
+                input_zero: input_zero.into(),
+                padding: if n_padding > 0 { workspace } else { std::ptr::null() },
+                weight_zeros,
+                finish: Finish::new(q, inputs, outputs),
+                workspace: workspace.add(n_padding),
+            };
+            self.plan.run(&call, team);
+        }
         Ok(())
     }
 }

@@ -60,7 +60,10 @@ pub(crate) struct Channels<S: Simd> {
 
 impl Finish {
     /// For one run of `quantized`, which must outlive it.
-    pub(crate) fn new(quantized: &Quantized, inputs: &[*const u8], outputs: &[*mut u8]) -> Finish {
+    ///
+    /// # Safety
+    /// The inputs must be what its operands say.
+    pub(crate) unsafe fn new(quantized: &Quantized, inputs: &[*const u8], outputs: &[*mut u8]) -> Finish {
         let (scales, scale_step): (*const f32, usize) = match &quantized.scales {
             Scales::Input(idx) => (inputs[*idx].cast(), 1),
             Scales::One(scale) => (scale, 0),
@@ -87,8 +90,10 @@ impl Finish {
         if let Stored::Bytes { .. } = output {
             (lo, hi) = (in_units(lo).max(least as f32), in_units(hi).min(most as f32));
         }
+        // SAFETY: granted by the caller.
+        let input_scale = unsafe { quantized.x_scale.of(inputs) };
         Finish {
-            input_scale: in_units(quantized.x_scale),
+            input_scale: in_units(input_scale),
             bias_scale: in_units(1.0),
             scales,
             scale_step,

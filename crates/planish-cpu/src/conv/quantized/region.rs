@@ -19,9 +19,10 @@ pub(crate) struct Quantized {
     /// Inputs of the region.
     pub(crate) x: usize,
     pub(crate) weight: usize,
-    pub(crate) x_scale: f32,
-    pub(crate) x_zero: u8,
+    pub(crate) x_scale: Number<f32>,
+    pub(crate) x_zero: Number<u8>,
     pub(crate) scales: Scales,
+    pub(crate) weight_zeros: WeightZeros,
     /// The residual with its type, scale and zero point; those of f32 have none.
     pub(crate) residual: Option<Term>,
     pub(crate) output: Term,
@@ -32,6 +33,38 @@ pub(crate) struct Quantized {
 pub(crate) enum Form {
     Conv(Box<Convolution>),
     Matrix { c: usize, k: usize, transposed: bool, epilogue: Epilogue },
+}
+
+/// A number of the whole tensor.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Number<T> {
+    Known(T),
+    /// An input of the region: found while the model runs.
+    Input(usize),
+}
+
+impl<T: Copy> Number<T> {
+    /// The number, in a run with these inputs.
+    ///
+    /// # Safety
+    /// The input that it is must be readable.
+    pub(crate) unsafe fn of(self, inputs: &[*const u8]) -> T {
+        match self {
+            Number::Known(number) => number,
+            // SAFETY: granted by the caller.
+            Number::Input(idx) => unsafe { inputs[idx].cast::<T>().read() },
+        }
+    }
+}
+
+/// Zero points of the weight.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum WeightZeros {
+    /// All are 0.
+    None,
+    One(i8),
+    /// An input of the region, one for each output channel.
+    Input(usize),
 }
 
 /// Scales of the weight.
@@ -66,28 +99,46 @@ impl Quantized {
         }
         let x = Dequantized::of(problem, main.inputs.first().copied().flatten()?)?;
         let weight = Dequantized::of(problem, main.inputs.get(1).copied().flatten()?)?;
-        let x_zero = u8::try_from(x.single_zero(problem)?).ok().filter(|_| x.dtype(problem) == DType::U8)?;
-        if weight.dtype(problem) != DType::I8 || weight.single_zero(problem)? != 0 {
+        if x.dtype(problem) != DType::U8 || weight.dtype(problem) != DType::I8 {
             return None;
         }
+        let x_zero = match x.single_zero(problem) {
+            Some(zero) => Number::Known(u8::try_from(zero).ok()?),
+            None => Number::Input(one_of(problem, x.zero?, DType::U8)?),
+        };
+        let x_scale = match single(problem, x.scale) {
+            Some(scale) => Number::Known(scale as f32),
+            None => Number::Input(one_of(problem, x.scale, DType::F32)?),
+        };
         let (plain, residual, output) = in_floats(problem)?;
         let form = Form::of(&plain, main, x.input, weight.input)?;
         let (k, axis) = form.output_channels(&problem.inputs[weight.input].dims);
-        let scales = match (weight.scale, single(problem, weight.scale)) {
-            (_, Some(scale)) => Scales::One(scale as f32),
-            (Ref::Input(idx), None) => {
-                let operand = &problem.inputs[idx as usize];
-                let fits = operand.dtype == DType::F32 && operand.dims == [k] && weight.axis == axis;
-                fits.then_some(Scales::Input(idx as usize))?
-            }
-            _ => return None,
+        let of_channels = |reference: Ref, dtype: DType| {
+            let Ref::Input(idx) = reference else { return None };
+            let operand = problem.inputs.get(idx as usize)?;
+            let fits = operand.dtype == dtype && operand.dims == [k] && weight.axis == axis;
+            fits.then_some(idx as usize)
         };
-        let residual = form.residual().map(|idx| {
-            let in_floats = Term { idx, dtype: DType::F32, scale: 1.0, zero: 0 };
-            residual.iter().copied().find(|term| term.idx == idx).unwrap_or(in_floats)
-        });
-        let x_scale = single(problem, x.scale)? as f32;
-        Some(Quantized { form, x: x.input, weight: weight.input, x_scale, x_zero, scales, residual, output })
+        let scales = match single(problem, weight.scale) {
+            Some(scale) => Scales::One(scale as f32),
+            None => Scales::Input(of_channels(weight.scale, DType::F32)?),
+        };
+        let weight_zeros = match (weight.single_zero(problem), weight.zero) {
+            (Some(0), _) => WeightZeros::None,
+            (Some(zero), _) => WeightZeros::One(i8::try_from(zero).ok()?),
+            (None, zero) => WeightZeros::Input(of_channels(zero?, DType::I8)?),
+        };
+        let residual = match form.residual() {
+            None => None,
+            Some(idx) => {
+                let in_floats = Term { idx, dtype: DType::F32, scale: 1.0, zero: 0 };
+                let plain = (problem.inputs[idx].dtype == DType::F32).then_some(in_floats);
+                // Integers whose scale is not one known number are no term.
+                Some(residual.iter().copied().find(|term| term.idx == idx).or(plain)?)
+            }
+        };
+        let (x, weight) = (x.input, weight.input);
+        Some(Quantized { form, x, weight, x_scale, x_zero, scales, weight_zeros, residual, output })
     }
 
     pub(super) fn arrangement(&self) -> Arrangement {
@@ -98,6 +149,14 @@ impl Quantized {
                 Arrangement::Conv { groups: convolution.groups, steps }
             }
             Form::Matrix { transposed, .. } => Arrangement::Matrix { transposed: *transposed },
+        }
+    }
+
+    /// What taps in the padding read, as far as it is known before a run.
+    pub(super) fn padding(&self) -> u8 {
+        match self.x_zero {
+            Number::Known(zero) => zero,
+            Number::Input(_) => 0,
         }
     }
 
@@ -254,6 +313,13 @@ impl Dequantized {
 fn single(problem: &Problem, reference: Ref) -> Option<f64> {
     let constant = problem.region.constant(Some(reference))?;
     (constant.len() == 1).then(|| Tensor::to_f64s(constant)[0])
+}
+
+/// The input of the region that is one number of this type.
+fn one_of(problem: &Problem, reference: Ref, dtype: DType) -> Option<usize> {
+    let Ref::Input(idx) = reference else { return None };
+    let operand = problem.inputs.get(idx as usize)?;
+    (operand.dtype == dtype && operand.len() == 1).then_some(idx as usize)
 }
 
 /// The problem over f32 operands, without quantization; what inputs were dequantized for the whole tensor; and what the

@@ -317,6 +317,10 @@ impl TileKernel for QuantizedTile {
         call.input.cast()
     }
 
+    fn padding_of(call: &QuantizedCall) -> Option<*const f32> {
+        (!call.padding.is_null()).then_some(call.padding.cast())
+    }
+
     fn workspace(call: &QuantizedCall) -> *mut u8 {
         call.workspace
     }

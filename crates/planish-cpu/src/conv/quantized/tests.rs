@@ -209,3 +209,97 @@ fn others_are_refused() {
     odd.problem.inputs[0].dtype = DType::I8;
     assert_eq!(odd.n_offered(), 0, "signed activations");
 }
+
+/// A convolution whose image has a scale and zero point that a run brings, and whose weight has zero points.
+fn found_at_run_time(
+    family: &'static dyn Family,
+    (x, w): (&[usize], &[usize]),
+    conv: op::Conv,
+    zero: u8,
+    weight_zeros: Tensor,
+) -> Trial {
+    let mut random = Random::new(11);
+    let n = w[0];
+    let inputs = vec![
+        random.whole(DType::U8, x, 0, 255),
+        weights(&mut random, w, 127),
+        scales(&mut random, n),
+        Tensor::scalar(0.25f32),
+        Tensor::scalar(zero),
+        Tensor::vector((0..n).map(|_| random.below(64) as f32 * 0.125 - 4.0).collect()),
+        match weight_zeros.len() {
+            1 => Tensor::vector(vec![weight_zeros.to_i64s()[0] as i8; n]),
+            _ => weight_zeros,
+        },
+    ];
+    let nodes = vec![
+        (dequantize(1), vec![input(0), input(3), input(4)]),
+        (dequantize(0), vec![input(1), input(2), input(6)]),
+        (conv.into(), vec![node(0), node(1), input(5)]),
+        (op::Relu {}.into(), vec![node(2)]),
+    ];
+    // The bias is computed too.
+    Trial::new(family, region(7, Vec::new(), nodes), inputs, &[1, 2, 6])
+}
+
+#[test]
+fn scales_and_zero_points_that_a_run_brings() {
+    let mut random = Random::new(12);
+    let each = |random: &mut Random, n: usize| random.whole(DType::I8, &[n], -128, 127);
+    for zero in [0, 131, 255] {
+        let zeros = each(&mut random, 35);
+        let padded = conv(&[1, 1, 1, 1], &[1, 1], 1);
+        found_at_run_time(CONV, (&[2, 8, 9, 7], &[35, 8, 3, 3]), padded, zero, zeros).check();
+        let zeros = Tensor::vector(vec![-7i8]);
+        found_at_run_time(CONV, (&[1, 20, 33], &[9, 20, 4]), conv(&[2, 1], &[2], 1), zero, zeros).check();
+        let zeros = each(&mut random, 6);
+        let grouped = conv(&[0, 1, 1, 0], &[1, 2], 3);
+        found_at_run_time(CONV, (&[3, 24, 6, 5], &[6, 8, 2, 3]), grouped, zero, zeros).check();
+    }
+}
+
+/// A matrix product of the same kind, with one zero point of the weight that is part of the region.
+#[test]
+fn matrix_products_with_numbers_that_a_run_brings() {
+    for (m, k, n, zero, weight_zero) in
+        [(1, 64, 5, 3u8, 0i8), (7, 132, 33, 128, -128), (33, 256, 70, 255, 127), (40, 4, 1, 17, 5)]
+    {
+        let mut random = Random::new(m as u64);
+        let inputs = vec![
+            random.whole(DType::U8, &[m, k], 0, 255),
+            weights(&mut random, &[k, n], 127),
+            Tensor::scalar(0.5f32),
+            Tensor::scalar(zero),
+        ];
+        let constants = vec![Tensor::scalar(0.125f32), Tensor::scalar(weight_zero)];
+        let nodes = vec![
+            (dequantize(1), vec![input(0), input(2), input(3)]),
+            (dequantize(1), vec![input(1), constant(0), constant(1)]),
+            (op::MatMul {}.into(), vec![node(0), node(1)]),
+        ];
+        Trial::new(&QuantizedFamily::Matrix, region(4, constants, nodes), inputs, &[1]).check();
+    }
+}
+
+/// A residual whose scale a run brings is not a term of the epilogue.
+#[test]
+fn residuals_have_known_scales() {
+    let mut random = Random::new(3);
+    let dims = [1, 8, 4, 4];
+    let inputs = vec![
+        random.whole(DType::U8, &dims, 0, 255),
+        weights(&mut random, &[8, 8, 1, 1], 127),
+        scales(&mut random, 8),
+        random.whole(DType::U8, &dims, 0, 255),
+        Tensor::scalar(0.5f32),
+    ];
+    let nodes = vec![
+        (dequantize(1), vec![input(0), constant(0)]),
+        (dequantize(0), vec![input(1), input(2)]),
+        (conv(&[], &[], 1).into(), vec![node(0), node(1)]),
+        (dequantize(1), vec![input(3), input(4)]),
+        (op::Add {}.into(), vec![node(2), node(3)]),
+    ];
+    let trial = Trial::new(CONV, region(5, vec![Tensor::scalar(0.25f32)], nodes), inputs, &[1, 2]);
+    assert_eq!(trial.n_offered(), 0);
+}

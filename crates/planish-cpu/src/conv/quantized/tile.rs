@@ -14,6 +14,54 @@ pub(super) trait Dot<S: Simd>: Copy {
     fn dot(self, s: S, acc: S::I, a: S::I, b: S::I) -> S::I;
 }
 
+/// Zero points of the weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Zeros {
+    None,
+    One(i32),
+    /// One of each output channel.
+    Each(*const i8),
+}
+
+impl Zeros {
+    /// Those of `n` channels from `channel` on.
+    ///
+    /// # Safety
+    /// There must be so many channels.
+    #[inline(always)]
+    pub(super) unsafe fn of<S: Simd>(self, s: S, channel: usize, n: usize) -> S::I {
+        match self {
+            Zeros::None => s.splat_int(0),
+            Zeros::One(zero) => s.splat_int(zero),
+            // SAFETY: granted by the caller.
+            Zeros::Each(zeros) => unsafe { s.load_signed_bytes(zeros.add(channel), n) },
+        }
+    }
+}
+
+/// Sums over window `i` without its zero point: what every zero point of a weight takes away from its sums. 0 where there
+/// is none.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+pub(super) unsafe fn centered_sum(call: &QuantizedCall, at: &TileAt, i: usize) -> i32 {
+    if let Zeros::None = call.weight_zeros {
+        return 0;
+    }
+    let n_bytes = 4 * at.depth;
+    let mut sum = 0;
+    for segment in 0..at.n_segments {
+        // SAFETY: the windows are readable for `depth` quads a segment.
+        let bytes = unsafe {
+            let row = *at.rows.add(segment * at.rows_stride + i);
+            std::slice::from_raw_parts(row.cast::<u8>(), n_bytes)
+        };
+        sum += bytes.iter().map(|&byte| i32::from(byte)).sum::<i32>();
+    }
+    sum - (at.n_segments * n_bytes) as i32 * call.input_zero
+}
+
 /// The addresses and numbers of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuantizedCall {
@@ -25,6 +73,9 @@ pub(super) struct QuantizedCall {
     /// Of each panel whether neighbouring products may leave 16 bits.
     pub(super) panel_flags: *const u32,
     pub(super) input_zero: i32,
+    /// What taps in the padding read, where that is known to the run alone; or null.
+    pub(super) padding: *const u8,
+    pub(super) weight_zeros: Zeros,
     pub(super) finish: Finish,
     pub(super) workspace: *mut u8,
 }
@@ -149,14 +200,18 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
     call: &QuantizedCall,
     at: &TileAt,
 ) {
+    // SAFETY: granted by the caller.
+    let centered: [i32; MR] = std::array::from_fn(|i| unsafe { centered_sum(call, at, i) });
     for j in 0..NV {
         let column = j * S::LANES;
         let n = (at.n - column).min(S::LANES);
-        // SAFETY: the caller grants scales, bias, residual and output for the tile's columns.
+        // SAFETY: the caller grants scales, zero points, bias, residual and output for the tile's columns.
         unsafe {
             let channels = call.finish.channels(s, at.channel + column, n);
-            for i in 0..MR {
-                let sum = s.to_float(s.load_int(sums.add((i * NV + j) * S::LANES)));
+            let zeros = call.weight_zeros.of(s, at.channel + column, n);
+            for (i, centered) in centered.iter().enumerate() {
+                let sum = s.load_int(sums.add((i * NV + j) * S::LANES));
+                let sum = s.to_float(s.sub_int(sum, s.mul_int(zeros, s.splat_int(*centered))));
                 let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
                 let to = at.output + i * at.output_stride + column;
                 call.finish.store(s, &channels, sum, residual, to);
