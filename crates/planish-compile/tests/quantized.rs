@@ -114,3 +114,70 @@ fn products_of_bytes_run_as_integer_kernels() {
         }
     }
 }
+
+/// A convolution and a product of matrices as ONNX Runtime's dynamic quantization leaves them.
+fn quantized_as_it_runs() -> Graph {
+    let mut random = Random::new(5);
+    let mut weights = |n: usize, low: i64| {
+        let list: Vec<String> = (0..n).map(|_| (random.below(255) as i64 + low).to_string()).collect();
+        list.join(", ")
+    };
+    let text = format!(
+        "graph \"dynamic\" {{
+         input %x: f32[n,8,6,5]
+         const %w1: u8[12,8,3,3] = [{w1}] const %z1: u8[] = 121 const %s1: f32[] = 0.01
+         const %b1: f32[12] = [{b1}] const %bias_shape: i64[4] = [1, -1, 1, 1]
+         const %w2: i8[12,7] = [{w2}] const %z2: i8[] = 0 const %s2: f32[] = 0.02
+         const %b2: f32[7] = [1, 2, 3, 4, 5, 6, 7] const %shape: i64[2] = [-1, 12]
+         %q1: u8[n,8,6,5], %qs1: f32[], %qz1: u8[] = DynamicQuantizeLinear(%x) \"q1\"
+         %c1: i32[n,12,6,5] = ConvInteger(%q1, %w1, %qz1, %z1) {{pads=[1,1,1,1]}} \"c1\"
+         %t1: f32[] = Mul(%qs1, %s1) \"t1\"
+         %d1: f32[12] = Div(%b1, %t1) \"d1\" %e1: f32[12] = Floor(%d1) \"e1\" %f1: i32[12] = Cast(%e1) {{to=i32}} \"f1\"
+         %g1: i32[1,12,1,1] = Reshape(%f1, %bias_shape) \"g1\" %h1: i32[n,12,6,5] = Add(%c1, %g1) \"h1\"
+         %i1: f32[n,12,6,5] = Cast(%h1) {{to=f32}} \"i1\" %j1: f32[n,12,6,5] = Mul(%i1, %t1) \"j1\"
+         %r1: f32[n,12,6,5] = Relu(%j1) \"r1\"
+         %p: f32[n,12,1,1] = GlobalAveragePool(%r1) \"p\" %f: f32[n,12] = Reshape(%p, %shape) \"f\"
+         %q2: u8[n,12], %qs2: f32[], %qz2: u8[] = DynamicQuantizeLinear(%f) \"q2\"
+         %c2: i32[n,7] = MatMulInteger(%q2, %w2, %qz2, %z2) \"c2\" %i2: f32[n,7] = Cast(%c2) {{to=f32}} \"i2\"
+         %t2: f32[] = Mul(%qs2, %s2) \"t2\" %j2: f32[n,7] = Mul(%i2, %t2) \"j2\"
+         %y: f32[n,7] = Add(%j2, %b2) \"y\"
+         output %y
+         }}",
+        w1 = weights(12 * 8 * 9, 0),
+        w2 = weights(12 * 7, -127),
+        b1 = (0..12).map(|c| format!("{}", f64::from(c) * 0.1 - 0.4)).collect::<Vec<_>>().join(", "),
+    );
+    text.parse().unwrap()
+}
+
+/// The second product reads integers that are found while it runs: one of them may differ by a step, 0.4 % of its range.
+const AFTER_A_STEP: f64 = 0.1;
+
+#[test]
+fn dynamically_quantized_products_run_as_integer_kernels() {
+    let graph = quantized_as_it_runs();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
+    let built = build(&graph, std::slice::from_ref(&backend), &options, &mut TimingCache::default()).unwrap();
+    assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
+    let mut families = Vec::new();
+    for step in &built.plan.program.steps {
+        if let StepKind::Kernel { variants, slow, .. } = &step.kind {
+            assert!(!slow, "{} runs on the reference", step.name);
+            families.extend(variants[0].tactic.name.split('_').next().map(str::to_string));
+        }
+    }
+    let has = |family: &str| families.iter().filter(|name| *name == family).count();
+    assert_eq!((has("dynquant"), has("qconv"), has("qgemm")), (2, 1, 1), "{families:?}");
+    let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
+    for n in [1, 3] {
+        let dims = [n as usize, 8, 6, 5];
+        let x = Value::Tensor(Random::new(n).tensor(planish_tensor::DType::F32, &dims, 2.0));
+        let want = interpret(&graph, vec![x.clone()]).unwrap();
+        let got = engine.context().unwrap().run_values(&[x]).unwrap();
+        let floats = |value: &Value| value.as_tensor().map(Tensor::to_f64s).unwrap();
+        for (got, want) in floats(&got[0]).iter().zip(floats(&want[0])) {
+            assert!((got - want).abs() <= AFTER_A_STEP, "{got} against {want}");
+        }
+    }
+}

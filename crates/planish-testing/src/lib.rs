@@ -5,12 +5,14 @@
 //! - [`operand`]: values in strided memory with gaps, between fences;
 //! - [`Tolerance`]: how far results may be off, with the reason for each number;
 //! - [`Sample`]: problems written down briefly; [`problems`]: many of them, by kind;
+//! - [`models`]: small models as text, one for each family of kernels;
 //! - [`Altered`]: a backend that is another one but for what a test changes;
 //! - [`conformance`]: one suite of problems that every backend runs.
 
 mod altered;
 mod compare;
 pub mod conformance;
+pub mod models;
 pub mod operand;
 pub mod problems;
 mod random;

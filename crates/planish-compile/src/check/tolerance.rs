@@ -1,6 +1,6 @@
 //! How far a step's results may be from the reference, by its operators, its precision and its tactic.
 
-use planish_kernel::{Arithmetic, RegionNode};
+use planish_kernel::{Arithmetic, Ref, Region, RegionNode};
 use planish_op::{Class, Op, Value};
 use planish_plan::Step;
 use planish_tensor::{DType, Tensor};
@@ -35,7 +35,7 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
         return Allowance { of_terms: 0.0, of_value: 0.0, of_largest: 0.0 };
     }
     let main = step.region.nodes.iter().find(|node| is_sum_of_products(&node.op));
-    let terms = main.map_or(1, |main| n_terms(&main.op, inputs));
+    let terms = main.map_or(1, |main| n_terms(&step.region, main, inputs));
     let of_largest = match main {
         // A transform mixes neighbouring outputs, so its error follows the largest of them.
         Some(_) if growth > 1.0 => 4.0 * growth * EPSILON,
@@ -70,16 +70,32 @@ pub(super) fn allowance(step: &Step, growth: f64, inputs: &[Option<Value>], outp
     Allowance { of_terms, of_value: FUNCTION_SLACK * EPSILON + low, of_largest: of_largest + low }
 }
 
-/// How many products make one output.
-fn n_terms(op: &Op, inputs: &[Option<Value>]) -> usize {
-    let shape =
-        |idx: usize| inputs.get(idx).and_then(Option::as_ref).and_then(Value::as_tensor).map(Tensor::shape);
-    match op {
-        Op::Conv(_) => shape(1).map_or(1, |dims| dims[1..].iter().product()),
-        Op::ConvTranspose(_) => shape(1).map_or(1, |dims| dims[0] * dims[2..].iter().product::<usize>()),
+/// How many products make one output of a node of the region.
+fn n_terms(region: &Region, main: &RegionNode, inputs: &[Option<Value>]) -> usize {
+    let shape = |place: usize| shape_of(region, main.inputs.get(place).copied().flatten()?, inputs);
+    match &main.op {
+        Op::Conv(_) => shape(1).map_or(1, |dims| dims.iter().skip(1).product()),
+        Op::ConvTranspose(_) => {
+            shape(1).map_or(1, |dims| dims.first().unwrap_or(&1) * dims.iter().skip(2).product::<usize>())
+        }
         _ => shape(0).and_then(|dims| dims.last().copied()).unwrap_or(1),
     }
     .max(1)
+}
+
+/// The shape of what a node reads: an operand of the region, or one that a node before it only changes the numbers of, as
+/// DequantizeLinear and casts do.
+fn shape_of<'v>(region: &'v Region, from: Ref, inputs: &'v [Option<Value>]) -> Option<&'v [usize]> {
+    match from {
+        Ref::Input(idx) => {
+            inputs.get(idx as usize).and_then(Option::as_ref).and_then(Value::as_tensor).map(Tensor::shape)
+        }
+        Ref::Constant(idx) => region.constants.get(idx as usize).map(Tensor::shape),
+        Ref::Node { node, .. } => {
+            let first = region.nodes.get(node as usize)?.inputs.first().copied().flatten()?;
+            shape_of(region, first, inputs)
+        }
+    }
 }
 
 /// Operators whose outputs are elements of their inputs, whichever these are.

@@ -1,7 +1,8 @@
 //! Faults that any kernel may have, planted in every family, and faults that show in one circumstance alone.
 
+use planish_testing::models;
+
 use crate::faulty::{Launch, Spoil};
-use crate::models;
 use crate::table::{FAMILIES, FAULTS, Fault, Model, fault, previous_run, stale_workspace};
 
 /// Kind, name, and what is done to a launch.

@@ -7,7 +7,6 @@
 
 mod faulty;
 mod kinds;
-mod models;
 mod table;
 
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 use planish_op::Op;
 use planish_tensor::Tensor;
+use planish_testing::models;
 
 use crate::faulty::{Launch, Spoil};
-use crate::models;
 
 /// The text of a graph.
 pub(crate) type Model = fn() -> String;

@@ -10,8 +10,8 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::problems::pointwise::plain;
 use crate::problems::{
-    attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, norm, pointwise, pool, quantized,
-    reduce, resize, rotary, scan, scatter, softmax, topk,
+    attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, norm, pointwise, pool,
+    quantized, reduce, resize, rotary, scan, scatter, softmax, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
 

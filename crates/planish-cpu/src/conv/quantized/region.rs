@@ -128,6 +128,11 @@ impl Quantized {
             (Some(zero), _) => WeightZeros::One(i8::try_from(zero).ok()?),
             (None, zero) => WeightZeros::Input(of_channels(zero?, DType::I8)?),
         };
+        // Which taps a pixel of a transposed convolution has is settled before the run, by numbers that are known.
+        let is_known = matches!(x_zero, Number::Known(_)) && weight_zeros == WeightZeros::None;
+        if matches!(&form, Form::Conv(convolution) if convolution.transposed) && !is_known {
+            return None;
+        }
         let residual = match form.residual() {
             None => None,
             Some(idx) => {

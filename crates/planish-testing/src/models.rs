@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use planish_testing::Random;
+use crate::Random;
 
 /// Weights around zero, scaled so that a sum over `fan_in` terms has a variance of about 1.
-pub(crate) fn weight(name: &str, shape: &[usize], fan_in: usize, seed: u64) -> String {
+pub fn weight(name: &str, shape: &[usize], fan_in: usize, seed: u64) -> String {
     let mut random = Random::new(seed);
     let scale = (3.0 / fan_in as f64).sqrt();
     let mut text = format!("const %{name}: f32{shape:?} = [");
@@ -21,7 +21,7 @@ fn graph(body: &str) -> String {
 }
 
 /// A 3x3 convolution with bias and Relu, after a Neg so that its input is not an input of the model.
-pub(crate) fn conv() -> String {
+pub fn conv() -> String {
     graph(&format!(
         "input %x: f32[2,24,19,23]\n{}\n{}
          %n: f32[2,24,19,23] = Neg(%x)
@@ -34,7 +34,7 @@ pub(crate) fn conv() -> String {
 }
 
 /// A 3x3 convolution that keeps its shape, without a bias or an activation.
-pub(crate) fn plain_conv() -> String {
+pub fn plain_conv() -> String {
     graph(&format!(
         "input %x: f32[2,32,17,17]\n{}
          %n: f32[2,32,17,17] = Tanh(%x)
@@ -46,7 +46,7 @@ pub(crate) fn plain_conv() -> String {
 }
 
 /// A 1x1 convolution with a residual and a clipped activation.
-pub(crate) fn residual() -> String {
+pub fn residual() -> String {
     graph(&format!(
         "input %x: f32[1,20,15,15]\ninput %r: f32[1,36,15,15]\n{}\n{}
          const %lo: f32[] = 0.0
@@ -61,7 +61,7 @@ pub(crate) fn residual() -> String {
 }
 
 /// A 3x3 convolution with stride 2 on a square.
-pub(crate) fn strided() -> String {
+pub fn strided() -> String {
     graph(&format!(
         "input %x: f32[1,16,25,25]\n{}\n{}
          %y: f32[1,24,13,13] = Conv(%x, %w, %b) {{ pads = [1, 1, 1, 1], strides = [2, 2] }}
@@ -72,7 +72,7 @@ pub(crate) fn strided() -> String {
 }
 
 /// A first convolution: few channels, a large window.
-pub(crate) fn stem() -> String {
+pub fn stem() -> String {
     graph(&format!(
         "input %x: f32[1,3,41,43]\n{}\n{}
          %c: f32[1,40,21,22] = Conv(%x, %w, %b) {{ pads = [3, 3, 3, 3], strides = [2, 2] }}
@@ -84,7 +84,7 @@ pub(crate) fn stem() -> String {
 }
 
 /// A depthwise 3x3 convolution with bias and Relu.
-pub(crate) fn depthwise() -> String {
+pub fn depthwise() -> String {
     graph(&format!(
         "input %x: f32[1,40,21,21]\n{}\n{}
          %c: f32[1,40,21,21] = Conv(%x, %w, %b) {{ pads = [1, 1, 1, 1], group = 40 }}
@@ -96,7 +96,7 @@ pub(crate) fn depthwise() -> String {
 }
 
 /// A product with bias and Relu.
-pub(crate) fn gemm() -> String {
+pub fn gemm() -> String {
     graph(&format!(
         "input %x: f32[37,71]\n{}\n{}
          %p: f32[37,53] = MatMul(%x, %w)
@@ -109,7 +109,7 @@ pub(crate) fn gemm() -> String {
 }
 
 /// A square product, so that rows and columns can be confused.
-pub(crate) fn square_gemm() -> String {
+pub fn square_gemm() -> String {
     graph(&format!(
         "input %x: f32[48,48]\n{}\n{}
          %p: f32[48,48] = MatMul(%x, %w)
@@ -121,7 +121,7 @@ pub(crate) fn square_gemm() -> String {
 }
 
 /// Element by element, with two operands that are broadcast.
-pub(crate) fn pointwise() -> String {
+pub fn pointwise() -> String {
     graph(&format!(
         "input %x: f32[3,21,45]\ninput %r: f32[21,1]\n{}
          %a: f32[3,21,45] = Mul(%x, %s)
@@ -133,7 +133,7 @@ pub(crate) fn pointwise() -> String {
 }
 
 /// Element by element, of `n` rows.
-pub(crate) fn rows() -> String {
+pub fn rows() -> String {
     graph(
         "input %x: f32[n,131]
          %y: f32[n,131] = Tanh(%x)
@@ -142,7 +142,7 @@ pub(crate) fn rows() -> String {
 }
 
 /// A product of `n` rows.
-pub(crate) fn product_of_rows() -> String {
+pub fn product_of_rows() -> String {
     graph(&format!(
         "input %x: f32[n,71]\n{}
          %y: f32[n,53] = MatMul(%x, %w)
@@ -152,7 +152,7 @@ pub(crate) fn product_of_rows() -> String {
 }
 
 /// A Relu that stands alone.
-pub(crate) fn relu() -> String {
+pub fn relu() -> String {
     graph(
         "input %x: f32[5,131]
          %y: f32[5,131] = Relu(%x)
@@ -160,7 +160,8 @@ pub(crate) fn relu() -> String {
     )
 }
 
-pub(crate) fn layer_norm() -> String {
+/// Layer norm.
+pub fn layer_norm() -> String {
     graph(&format!(
         "input %x: f32[13,70]\n{}\n{}
          %y: f32[13,70] = LayerNormalization(%x, %s, %b) {{ epsilon = 0.001 }}
@@ -170,7 +171,8 @@ pub(crate) fn layer_norm() -> String {
     ))
 }
 
-pub(crate) fn group_norm() -> String {
+/// Group norm.
+pub fn group_norm() -> String {
     graph(&format!(
         "input %x: f32[2,24,9,11]\n{}\n{}
          %y: f32[2,24,9,11] = GroupNormalization(%x, %s, %b) {{ num_groups = 4 }}
@@ -180,7 +182,8 @@ pub(crate) fn group_norm() -> String {
     ))
 }
 
-pub(crate) fn softmax() -> String {
+/// Softmax.
+pub fn softmax() -> String {
     graph(
         "input %x: f32[29,77]
          %y: f32[29,77] = Softmax(%x)
@@ -188,7 +191,8 @@ pub(crate) fn softmax() -> String {
     )
 }
 
-pub(crate) fn attention() -> String {
+/// Attention.
+pub fn attention() -> String {
     graph(
         "input %q: f32[2,4,19,16]
          input %k: f32[2,4,23,16]
@@ -198,7 +202,8 @@ pub(crate) fn attention() -> String {
     )
 }
 
-pub(crate) fn causal() -> String {
+/// Causal.
+pub fn causal() -> String {
     graph(
         "input %q: f32[1,4,19,16]
          input %k: f32[1,4,19,16]
@@ -208,7 +213,8 @@ pub(crate) fn causal() -> String {
     )
 }
 
-pub(crate) fn max_pool() -> String {
+/// Max pool.
+pub fn max_pool() -> String {
     graph(
         "input %x: f32[1,20,17,19]
          %n: f32[1,20,17,19] = Tanh(%x)
@@ -218,7 +224,8 @@ pub(crate) fn max_pool() -> String {
     )
 }
 
-pub(crate) fn average_pool() -> String {
+/// Average pool.
+pub fn average_pool() -> String {
     graph(
         "input %x: f32[1,20,17,19]
          %y: f32[1,20,17,19] = AveragePool(%x) { kernel_shape = [3, 3], pads = [1, 1, 1, 1] }
@@ -226,7 +233,8 @@ pub(crate) fn average_pool() -> String {
     )
 }
 
-pub(crate) fn transpose() -> String {
+/// Transpose.
+pub fn transpose() -> String {
     graph(
         "input %x: f32[23,23,5]
          %n: f32[23,23,5] = Tanh(%x)
@@ -236,7 +244,8 @@ pub(crate) fn transpose() -> String {
     )
 }
 
-pub(crate) fn concat() -> String {
+/// Concat.
+pub fn concat() -> String {
     graph(
         "input %x: f32[3,17,5]
          input %z: f32[3,9,5]
@@ -245,7 +254,8 @@ pub(crate) fn concat() -> String {
     )
 }
 
-pub(crate) fn pad() -> String {
+/// Pad.
+pub fn pad() -> String {
     graph(
         "input %x: f32[4,13,15]
          const %p: i64[6] = [0, 2, 1, 0, 1, 3]
@@ -255,7 +265,8 @@ pub(crate) fn pad() -> String {
     )
 }
 
-pub(crate) fn resize() -> String {
+/// Resize.
+pub fn resize() -> String {
     graph(
         "input %x: f32[1,6,11,13]
          const %s: f32[4] = [1.0, 1.0, 2.0, 2.0]
@@ -264,7 +275,8 @@ pub(crate) fn resize() -> String {
     )
 }
 
-pub(crate) fn reduce() -> String {
+/// Reduce.
+pub fn reduce() -> String {
     graph(
         "input %x: f32[19,67]
          const %a: i64[1] = [1]
@@ -274,7 +286,7 @@ pub(crate) fn reduce() -> String {
 }
 
 /// A convolution that is too large for the reference: every element is compared with other kernels instead.
-pub(crate) fn large_conv() -> String {
+pub fn large_conv() -> String {
     graph(&format!(
         "input %x: f32[1,64,44,44]\n{}
          %c: f32[1,64,44,44] = Conv(%x, %w) {{ pads = [1, 1, 1, 1] }}
@@ -285,7 +297,7 @@ pub(crate) fn large_conv() -> String {
 }
 
 /// A product that is too large for the reference.
-pub(crate) fn large_gemm() -> String {
+pub fn large_gemm() -> String {
     graph(&format!(
         "input %x: f32[700,257]\n{}
          %y: f32[700,253] = MatMul(%x, %w)
@@ -295,7 +307,7 @@ pub(crate) fn large_gemm() -> String {
 }
 
 /// Widened, depthwise and narrowed again, in one step.
-pub(crate) fn bottleneck() -> String {
+pub fn bottleneck() -> String {
     graph(&format!(
         "input %x: f32[1,16,46,46]\n{}\n{}\n{}
          const %lo: f32[] = 0.0
@@ -313,7 +325,7 @@ pub(crate) fn bottleneck() -> String {
 }
 
 /// Rows of a table by number.
-pub(crate) fn gather() -> String {
+pub fn gather() -> String {
     graph(&format!(
         "input %i: i64[19]\n{}
          %y: f32[19,24] = Gather(%t, %i)
@@ -334,7 +346,7 @@ pub(crate) fn rotary() -> String {
 }
 
 /// Integers that become floats.
-pub(crate) fn cast() -> String {
+pub fn cast() -> String {
     graph(
         "input %i: i32[7,131]
          const %s: f32[] = 0.5
@@ -345,7 +357,7 @@ pub(crate) fn cast() -> String {
 }
 
 /// Attention with a mask that is added.
-pub(crate) fn masked() -> String {
+pub fn masked() -> String {
     graph(
         "input %q: f32[1,4,19,16]
          input %k: f32[1,4,23,16]
@@ -357,7 +369,7 @@ pub(crate) fn masked() -> String {
 }
 
 /// A product in the body of a loop.
-pub(crate) fn loop_body() -> String {
+pub fn loop_body() -> String {
     graph(&format!(
         "input %n: i64[]
          input %x: f32[9,21]\n{}
@@ -378,7 +390,7 @@ pub(crate) fn loop_body() -> String {
 }
 
 /// A product in the body of a scan.
-pub(crate) fn scan_body() -> String {
+pub fn scan_body() -> String {
     graph(&format!(
         "input %h: f32[3,21]
          input %x: f32[5,3,21]\n{}
@@ -400,7 +412,7 @@ pub(crate) fn scan_body() -> String {
 }
 
 /// Softmax in one branch, a norm in the other.
-pub(crate) fn branches() -> String {
+pub fn branches() -> String {
     graph(&format!(
         "input %c: bool[]
          input %x: f32[13,70]\n{}
@@ -424,11 +436,11 @@ pub(crate) fn branches() -> String {
 }
 
 /// A product of any number of rows, without a profile.
-pub(crate) fn open_rows() -> String {
+pub fn open_rows() -> String {
     product_of_rows().replace("[n,", "[k,")
 }
 
 /// A product of rows with two profiles.
-pub(crate) fn two_profiles() -> String {
+pub fn two_profiles() -> String {
     product_of_rows().replace("[n,", "[m,")
 }
