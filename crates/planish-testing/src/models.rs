@@ -335,7 +335,7 @@ pub fn gather() -> String {
 }
 
 /// Pairs of 19 with a tail, and elements behind them, by position.
-pub(crate) fn rotary() -> String {
+pub fn rotary() -> String {
     graph(&format!(
         "input %x: f32[2,3,11,44]\ninput %i: i64[2,11]\n{}\n{}
          %y: f32[2,3,11,44] = RotaryEmbedding(%x, %cos, %sin, %i) {{ rotary_embedding_dim = 38 }}
