@@ -47,9 +47,12 @@ impl FrameMemory {
     /// Makes room for what is known per value, input and output.
     pub(crate) fn prepare(&mut self, core: &Core, unit: &Unit) {
         let n_values = unit.program.values.len();
+        // A program without values has arenas all the same, of no bytes.
+        if self.arenas.len() < core.backends.len() {
+            self.arenas.resize_with(core.backends.len(), || None);
+        }
         if self.own.len() < n_values {
             self.own.resize_with(n_values, Own::default);
-            self.arenas.resize_with(core.backends.len(), || None);
             self.outputs.resize_with(unit.program.outputs.len(), || None);
             self.bound.resize(unit.program.outputs.len(), None);
             self.is_gone.resize(unit.program.outputs.len(), false);
