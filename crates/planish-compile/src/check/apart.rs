@@ -58,7 +58,7 @@ pub(super) fn run(
     };
     let mut values: HashMap<ValueId, Value> =
         fixed.inputs().iter().copied().zip(inputs.iter().cloned()).collect();
-    for range in parts(&fixed) {
+    for range in parts(&fixed, PART_WEIGHT_BYTES) {
         let last = range.end;
         let part = fixed.part(range).map_err(|error| error.to_string())?;
         let outer = |id: &ValueId| fixed.find(&part.value(*id).name);
@@ -82,8 +82,8 @@ fn later(graph: &Graph, from: usize) -> impl Iterator<Item = ValueId> {
     nodes.chain(graph.outputs()).copied()
 }
 
-/// Ranges of nodes that are done one after the other.
-fn parts(graph: &Graph) -> Vec<Range<usize>> {
+/// Ranges of nodes that are done one after the other, each with weights of at least `least` bytes but for the last.
+fn parts(graph: &Graph, least: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     let mut seen = HashSet::new();
@@ -91,12 +91,15 @@ fn parts(graph: &Graph) -> Vec<Range<usize>> {
         let constants = node.inputs.iter().flatten().filter(|id| seen.insert(**id));
         bytes +=
             constants.filter_map(|id| graph.value(*id).constant()).map(|t| t.bytes().len()).sum::<usize>();
-        if bytes >= PART_WEIGHT_BYTES && can_cut(graph, idx + 1) {
+        if bytes >= least && can_cut(graph, idx + 1) {
             parts.push(start..idx + 1);
             (start, bytes) = (idx + 1, 0);
         }
     }
-    parts.push(start..graph.nodes().len());
+    // Nothing is left where the last node ends a part.
+    if start < graph.nodes().len() || parts.is_empty() {
+        parts.push(start..graph.nodes().len());
+    }
     parts
 }
 
@@ -138,4 +141,22 @@ fn run_part(
     let engine = engine.limited(limits);
     let outputs = engine.context().and_then(|mut context| context.run_values(inputs));
     outputs.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_weights_and_cover_all_nodes() {
+        let graph: Graph =
+            "graph \"g\" { input %x: f32[2] const %a: f32[2] = [1, 2] const %b: f32[2] = [3, 4]
+             %p: f32[2] = Mul(%x, %a) %q: f32[2] = Relu(%p) %y: f32[2] = Add(%q, %b) output %y }"
+                .parse()
+                .unwrap();
+        assert_eq!(parts(&graph, 100), [0..3]);
+        assert_eq!(parts(&graph, 16), [0..3]);
+        // The last node ends a part, and nothing comes after it.
+        assert_eq!(parts(&graph, 8), [0..1, 1..3]);
+    }
 }
