@@ -25,6 +25,7 @@ fn accuracy(args: &DebugAccuracy, out: &mut dyn Write) -> Result<Answer> {
         files::Kind::Pins,
         &given.iter().map(|path| path.as_path()).collect::<Vec<_>>(),
     )?;
+    std::fs::metadata(&args.plan).with_context(|| format!("cannot read {}", args.plan.display()))?;
     if !load::is_plan(&args.plan) {
         bail!("{} is not a plan; build one with `planish build`", args.plan.display());
     }

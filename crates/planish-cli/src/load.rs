@@ -50,7 +50,9 @@ pub(crate) fn precision(text: &str) -> Result<Precision, String> {
 pub(crate) fn asked_precision(text: &str) -> Result<AskedPrecision, String> {
     match text {
         "auto" => Ok(AskedPrecision::Auto),
-        _ => precision(text).map(AskedPrecision::Named),
+        _ => precision(text)
+            .map(AskedPrecision::Named)
+            .map_err(|why| format!("{why}, or auto with a contract")),
     }
 }
 
