@@ -1,7 +1,8 @@
 //! Quantization as graphs say it: QuantizeLinear and DequantizeLinear with one scale and zero point for a whole tensor.
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{DequantizeLinear, Op, QuantizeLinear, ResizeCoordinates, ResizeMode};
+use planish_op::window::WindowAttributes;
+use planish_op::{Conv, DequantizeLinear, Op, QuantizeLinear, ResizeCoordinates, ResizeMode};
 use planish_tensor::{DType, Tensor};
 
 use crate::rule::{Operand, Patch};
@@ -140,6 +141,18 @@ pub(crate) fn moved_inputs(node: &Node) -> Option<std::ops::Range<usize>> {
         | Op::DepthToSpace(_)
         | Op::SpaceToDepth(_) => Some(0..1),
         _ => None,
+    }
+}
+
+/// The convolution of numbers with the windows of one of integers.
+pub(crate) fn conv_of_numbers(window: WindowAttributes<'_>, group: i64) -> Conv {
+    Conv {
+        group,
+        pads: window.pads.to_vec(),
+        strides: window.strides.to_vec(),
+        dilations: window.dilations.to_vec(),
+        kernel_shape: window.kernel_shape.map(<[i64]>::to_vec),
+        auto_pad: window.auto_pad,
     }
 }
 

@@ -6,11 +6,11 @@
 //! round the exact sum once, the product rounds each factor.
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Add, Cast, CastRounding, Conv, DequantizeLinear, MatMul, Mul, Op, Reshape};
+use planish_op::{Add, Cast, CastRounding, DequantizeLinear, MatMul, Mul, Op, Reshape};
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output, relying_on, two_inputs};
-use crate::quantization::is_int8;
+use crate::quantization::{conv_of_numbers, is_int8};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -64,14 +64,7 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
     let scale = chain.scale.as_ref().map(|(scale, _)| *scale);
     let product = match &node.op {
         Op::ConvInteger(op) => {
-            let op = Conv {
-                group: op.group,
-                pads: op.pads.clone(),
-                strides: op.strides.clone(),
-                dilations: op.dilations.clone(),
-                kernel_shape: op.kernel_shape.clone(),
-                auto_pad: op.auto_pad,
-            };
+            let op = conv_of_numbers(op.window(), op.group);
             let n_channels = cx.fixed_shape(b).and_then(|shape| shape.first().copied());
             let is_own = |bias: &ValueId| {
                 let fits = n_channels

@@ -6,11 +6,11 @@
 //! wrap around in the operators, which ONNX allows and nobody wants; the product has no such limit.
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::{Conv, DequantizeLinear, MatMul, Op, QuantizeLinear};
+use planish_op::{DequantizeLinear, MatMul, Op, QuantizeLinear};
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, blocked, output};
-use crate::quantization::is_int8;
+use crate::quantization::{conv_of_numbers, is_int8};
 use crate::rule::{Operand, Patch};
 use crate::view::View;
 
@@ -27,14 +27,7 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
             let x = factor(cx, &mut patch, node, 0, 1)?;
             let w = factor(cx, &mut patch, node, 3, 0)?;
             let bias = bias(cx, &mut patch, node)?;
-            let op = Conv {
-                group: op.group,
-                pads: op.pads.clone(),
-                strides: op.strides.clone(),
-                dilations: op.dilations.clone(),
-                kernel_shape: op.kernel_shape.clone(),
-                auto_pad: op.auto_pad,
-            };
+            let op = conv_of_numbers(op.window(), op.group);
             let inputs: Vec<Operand> = [Some(x), Some(w), bias].into_iter().flatten().collect();
             patch.node(&node.name, op, &inputs)
         }
