@@ -17,5 +17,9 @@ pub fn samples() -> Vec<Problem> {
         scan(false, false, 1, DType::F32, &[3, 9, 4]),
         scan(true, true, -1, DType::I64, &[2, 11]),
         scan(false, true, 0, DType::F16, &[5, 6]),
+        // Chunks of a warp: one less, one more, several. Integers, whose long sums are exact.
+        scan(true, false, -1, DType::I64, &[3, 31]),
+        scan(false, true, -1, DType::I32, &[2, 33]),
+        scan(true, false, 1, DType::I32, &[1, 131, 2]),
     ]
 }
