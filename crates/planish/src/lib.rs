@@ -153,6 +153,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Every day
+//!
+//! A [`Session`] is an engine with a context of its own: inputs by name, results that own their memory, lists of items
+//! gathered into batches and split again ([`Session::batch_inference`]), streams of frames with a bounded queue and
+//! deadlines ([`Session::stream`]). An [`Ensemble`] asks several of them and gives their mean, or what most say.
+//!
 //! # Inputs and outputs in files
 //!
 //! With the feature `io`, [`io::Sources`] gathers the inputs of a model from numpy's files, images and random numbers,
@@ -225,6 +231,7 @@ mod calibration;
 mod contract;
 mod device;
 mod engine;
+mod ensemble;
 #[cfg(feature = "build")]
 mod error;
 #[cfg(feature = "io")]
@@ -240,6 +247,7 @@ mod plan;
 mod plan_cache;
 #[cfg(feature = "build")]
 mod rebuild;
+mod session;
 #[cfg(feature = "build")]
 pub mod shapes;
 #[cfg(feature = "build")]
@@ -257,6 +265,7 @@ pub use calibration::{Calibration, CalibrationBuilder, Sample};
 pub use contract::{Choice, Contract, ContractData, Labels, Measure, PrecisionCandidate};
 pub use device::{Device, tactic_sources};
 pub use engine::Engine;
+pub use ensemble::Ensemble;
 #[cfg(feature = "build")]
 pub use model::Model;
 #[cfg(feature = "build")]
@@ -291,6 +300,7 @@ pub use planish_runtime::{
 pub use planish_tensor::{Bytes, DType, Dim, Element, Shape, Tensor, TensorError, bf16, element_count, f16};
 #[cfg(feature = "build")]
 pub use rebuild::{Opened, Rebuild};
+pub use session::{Batched, Frame, Item, NamedTensors, Session, StreamOptions, StreamReport, WhenFull};
 #[cfg(feature = "build")]
 pub use summary::{Summary, UnsupportedNode, WeightTotals};
 #[cfg(feature = "build")]
