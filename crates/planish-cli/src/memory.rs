@@ -37,8 +37,12 @@ impl Needs {
         let at = if sizes.is_empty() { String::new() } else { format!(" at {}", sizes.join(" ")) };
         let more = if self.is_whole { "" } else { "; more after sizes that only a run can tell" };
         let line = |(name, needs): &(String, TargetNeeds)| {
+            let expanded = match needs.expanded {
+                0 => String::new(),
+                made => format!(" ({} of it made on opening)", bytes(made as u64)),
+            };
             format!(
-                "{name}{at}: weights {}; each context arena {} (workspace {} of it), outputs {}{more}",
+                "{name}{at}: weights {}{expanded}; each context arena {} (workspace {} of it), outputs {}{more}",
                 bytes(needs.weights as u64),
                 bytes(needs.arena as u64),
                 bytes(needs.workspace as u64),
@@ -54,8 +58,8 @@ impl Needs {
             .iter()
             .map(|(name, needs)| {
                 json!({
-                    "backend": name, "weight_bytes": needs.weights, "arena_bytes": needs.arena,
-                    "workspace_bytes": needs.workspace, "output_bytes": needs.values,
+                    "backend": name, "weight_bytes": needs.weights, "expanded_bytes": needs.expanded,
+                    "arena_bytes": needs.arena, "workspace_bytes": needs.workspace, "output_bytes": needs.values,
                 })
             })
             .collect();

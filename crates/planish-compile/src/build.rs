@@ -22,7 +22,7 @@ use crate::integers::{
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
 use crate::options::{BuildOptions, Precision};
-use crate::precision::{lower_precision, raise_precision};
+use crate::precision::{keep_weights, lower_precision, raise_precision};
 use crate::price::cache::TimingCache;
 use crate::price::price;
 use crate::schedule::weights::Weights;
@@ -59,7 +59,8 @@ pub fn build(
     let _mode = DefaultFloatMode::enter();
     let backends = Backends::new(backends)?;
     let mut stages = Stages::start();
-    let Optimized { original, graph, is_fixed, passes, mut notes } = optimize(graph, backends, options)?;
+    let Optimized { original, graph, is_fixed, rounded, passes, mut notes } =
+        optimize(graph, backends, options)?;
     stages.end("passes");
     notes.extend(load_times(backends, options, timings)?);
     let mut options = options.clone();
@@ -84,7 +85,8 @@ pub fn build(
             return Ok(Built { plan, passes, graph, tactics, notes, stages });
         }
         options.tell("check", 0, plan.program.steps.len());
-        let findings = check(&original, &graph, &plan, &tensors, backends.all(), &options)?;
+        let as_asked = BuildOptions { precision: rounded.unwrap_or(options.precision), ..options.clone() };
+        let findings = check(&original, &graph, &plan, &tensors, backends.all(), &as_asked)?;
         stages.end("check");
         let Some(failure) = findings.failure() else {
             let open = findings.left_out.clone().or_else(|| not_compared(&findings.not_compared));
@@ -126,6 +128,8 @@ struct Optimized {
     graph: Graph,
     /// Whether all sizes are given.
     is_fixed: bool,
+    /// What the weights were rounded to though nobody asked for it: a model of 16 bits keeps them.
+    rounded: Option<Precision>,
     passes: Report,
     notes: Vec<String>,
 }
@@ -151,7 +155,7 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
     };
     options.tell("optimize", 0, 0);
     let mut notes = Vec::new();
-    let mut original = raise_precision(specialized, backends, options, &mut notes)?;
+    let (mut original, raised) = raise_precision(specialized, backends, options, &mut notes)?;
     let keeps_integers = keeps_integers(&original, backends, options);
     let mut standard_options = pass_options.clone();
     standard_options.disabled.extend(keeps_integers.then(|| FOLD_WEIGHTS.to_string()));
@@ -169,13 +173,17 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
         graph = move_integers(graph, backends, &pass_options, &mut passes)?;
     }
     graph = lower_precision(graph, backends, options, &mut passes, &mut notes)?;
+    let mut rounded = None;
+    if let (Some(precision), Precision::Fp32) = (raised, options.precision) {
+        (graph, rounded) = keep_weights(graph, precision, options, &mut passes)?;
+    }
     if keeps_integers {
         // Last: nothing that joins equal nodes may come after it.
         graph = arrange_integers(graph, backends, &pass_options, &mut passes)?;
         let sizes = Sizes::of(&graph, options);
         graph = fold_loose_weights(graph, &Catalog::new(backends, &sizes, options), &mut passes)?;
     }
-    Ok(Optimized { original, graph, is_fixed: fixed.is_some(), passes, notes })
+    Ok(Optimized { original, graph, is_fixed: fixed.is_some(), rounded, passes, notes })
 }
 
 /// Takes over the times of the cache's file, if one is given; says where they are of no use.
@@ -293,6 +301,7 @@ pub(crate) fn assemble(
     let Scheduled { program, evidence } = schedule(&chosen, backends, &sizes, options, &mut weights)?;
     let printed = graph.print();
     let constants = weights.holders(&printed.constants)?;
+    weights.narrow(&program);
     let mut tactics = TacticLock::default();
     chosen.lock(&mut tactics);
     stages.end("weights");

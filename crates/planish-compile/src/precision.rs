@@ -6,8 +6,8 @@ use std::sync::Arc;
 use planish_ir::Graph;
 use planish_kernel::{Backend, Numeric, Ref, Region};
 use planish_op::Op;
-use planish_passes::{Options, Report};
-use planish_tensor::DType;
+use planish_passes::{Options, Pipeline, Report};
+use planish_tensor::{DType, Tensor};
 
 use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
@@ -17,8 +17,8 @@ use crate::options::{BuildOptions, Precision};
 /// Reasons that the note about what stays in f32 spells out.
 const MAX_LISTED: usize = 6;
 
-/// Brings an optimized graph to the precision that was asked for, refused where no backend computes in it. What
-/// stays in f32 is noted.
+/// Brings an optimized graph to the precision that was asked for. Where no backend computes in 16 bits, weights alone
+/// are rounded to them. What stays in f32 is noted.
 pub(crate) fn lower_precision(
     graph: Graph,
     backends: Backends<'_>,
@@ -31,23 +31,69 @@ pub(crate) fn lower_precision(
     if is_int8 && precision == Precision::Fp32 {
         return Ok(graph);
     }
-    if !backends.all().iter().any(|backend| backend.arithmetics().contains(&precision.arithmetic())) {
-        let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
-        let message = format!(
-            "--precision {}: {} has no kernels for it; build with --precision fp32, or for a GPU with --device cuda",
-            precision.name(),
-            names.join(" and ")
-        );
-        return Err(BuildError::new(BuildErrorKind::Refused, message));
+    let computes = |backend: &Arc<dyn Backend>| backend.arithmetics().contains(&precision.arithmetic());
+    let computes = backends.all().iter().any(computes);
+    match precision.storage() {
+        None if !computes => {
+            let message = format!(
+                "--precision {}: {} has no kernels for it; build with --precision fp32, or for a GPU with --device cuda",
+                precision.name(),
+                names(backends)
+            );
+            Err(BuildError::new(BuildErrorKind::Refused, message))
+        }
+        None => Ok(graph),
+        Some(storage) if !computes => {
+            let (graph, _, reasons) = round_weights(graph, storage, options, passes)?;
+            let (name, cpu) = (precision.name(), names(backends));
+            notes.push(format!(
+                "--precision {name}: {cpu} computes in fp32; weights are rounded to {name} and stored in half the bytes"
+            ));
+            notes.extend(stays("nodes", precision, Precision::Fp32, &reasons));
+            Ok(graph)
+        }
+        Some(storage) => {
+            let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone());
+            let (graph, _, reasons) = run_and_explain(pipeline, "lower_precision", graph, options, passes)?;
+            if !is_int8 {
+                // Of integers most nodes are something else than 16-bit floats; which of them is no news.
+                let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
+                notes.extend(stays(&format!("of {n_nodes} nodes"), precision, Precision::Fp32, &reasons));
+            }
+            Ok(graph)
+        }
     }
-    let Some(storage) = precision.storage() else { return Ok(graph) };
-    let pipeline = planish_passes::lower_precision(storage, options.fp32_layers.clone());
+}
+
+/// Nodes that a pass refused, by reason.
+type Reasons = BTreeMap<String, Vec<String>>;
+
+/// Rounds weights to a type of 16 bits; says of how many nodes, and why those of others stay as they are.
+fn round_weights(
+    graph: Graph,
+    to: DType,
+    options: &BuildOptions,
+    passes: &mut Report,
+) -> Result<(Graph, usize, Reasons), BuildError> {
+    let pipeline = planish_passes::round_weights(to, options.fp32_layers.clone());
+    run_and_explain(pipeline, "round_weights", graph, options, passes)
+}
+
+/// Runs passes; says how often the one of this name hit, and why it did not where it refused.
+fn run_and_explain(
+    pipeline: Pipeline,
+    name: &str,
+    graph: Graph,
+    options: &BuildOptions,
+    passes: &mut Report,
+) -> Result<(Graph, usize, Reasons), BuildError> {
     // Refusals are what stayed in f32: they are asked for always, and listed only where that was asked for.
     let pass_options = Options { explain: true, cancel: options.cancel.clone(), ..Options::default() };
     let (graph, mut report) = pipeline.run(graph, &pass_options).map_err(|error| of_passes(&error))?;
-    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut n_hits, mut reasons) = (0, Reasons::new());
     for pass in &mut report.passes {
-        if pass.pass == "lower_precision" {
+        if pass.pass == name {
+            n_hits += pass.hits;
             for refusal in &pass.refusals {
                 reasons.entry(refusal.reason.clone()).or_default().push(refusal.node.clone());
             }
@@ -56,23 +102,24 @@ pub(crate) fn lower_precision(
             pass.refusals.clear();
         }
     }
-    if !is_int8 {
-        // Of integers most nodes are something else than 16-bit floats; which of them is no news.
-        let n_nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Cast(_))).count();
-        notes.extend(stays(&format!("of {n_nodes} nodes"), precision, Precision::Fp32, &reasons));
-    }
     passes.passes.append(&mut report.passes);
-    Ok(graph)
+    Ok((graph, n_hits, reasons))
 }
 
-/// A model of 16-bit floats computed in f32, where no backend has arithmetic of 16 bits. Noted, since values between
-/// nodes are then more exact than the model's types ask for.
+/// The backends' names, in words.
+fn names(backends: Backends<'_>) -> String {
+    let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
+    names.join(" and ")
+}
+
+/// A model of 16-bit floats computed in f32, where no backend has arithmetic of 16 bits, and what its weights were
+/// stored in. Noted, since values between nodes are then more exact than the model's types ask for.
 pub(crate) fn raise_precision(
     graph: Graph,
     backends: Backends<'_>,
     options: &BuildOptions,
     notes: &mut Vec<String>,
-) -> Result<Graph, BuildError> {
+) -> Result<(Graph, Option<Precision>), BuildError> {
     let half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
     let in_half = |node: &planish_ir::Node| {
         let ends = node.inputs.iter().chain(&node.outputs).flatten();
@@ -83,26 +130,39 @@ pub(crate) fn raise_precision(
     let can = [Precision::Fp16, Precision::Bf16].map(Precision::arithmetic);
     let has = |backend: &Arc<dyn Backend>| can.iter().any(|one| backend.arithmetics().contains(one));
     if n_half == 0 || backends.all().iter().any(has) {
-        return Ok(graph);
+        return Ok((graph, None));
     }
+    let n_elements = |precision: &Precision| -> usize {
+        let constants = graph.values().filter_map(|(_, value)| value.constant());
+        constants.filter(|tensor| Some(tensor.dtype()) == precision.storage()).map(Tensor::len).sum()
+    };
+    let weights = [Precision::Fp16, Precision::Bf16].into_iter().max_by_key(n_elements);
+    let weights = weights.filter(|precision| n_elements(precision) > 0);
     let (graph, _) = planish_passes::raise_precision()
         .run(graph, &Options { cancel: options.cancel.clone(), ..Options::default() })
         .map_err(|error| of_passes(&error))?;
-    let names: Vec<&str> = backends.all().iter().map(|backend| backend.name()).collect();
-    let names = names.join(" and ");
     notes.push(format!(
-        "{n_half} nodes of 16-bit floats are computed in fp32: {names} has no kernels for them"
+        "{n_half} nodes of 16-bit floats are computed in fp32: {} has no kernels for them",
+        names(backends)
     ));
-    Ok(graph)
+    Ok((graph, weights))
+}
+
+/// Brings weights back to the 16 bits that a raised model had them in: passes fold other numbers into them. Gives the
+/// precision back if any were rounded.
+pub(crate) fn keep_weights(
+    graph: Graph,
+    precision: Precision,
+    options: &BuildOptions,
+    passes: &mut Report,
+) -> Result<(Graph, Option<Precision>), BuildError> {
+    let Some(storage) = precision.storage() else { return Ok((graph, None)) };
+    let (graph, n_rounded, _) = round_weights(graph, storage, options, passes)?;
+    Ok((graph, Some(precision).filter(|_| n_rounded > 0)))
 }
 
 /// What computes in a wider precision, and why; `among` says of how many.
-pub(crate) fn stays(
-    among: &str,
-    precision: Precision,
-    wide: Precision,
-    reasons: &BTreeMap<String, Vec<String>>,
-) -> Option<String> {
+pub(crate) fn stays(among: &str, precision: Precision, wide: Precision, reasons: &Reasons) -> Option<String> {
     let n_kept: usize = reasons.values().map(Vec::len).sum();
     let (precision, wide) = (precision.name(), wide.name());
     (n_kept > 0)
@@ -110,7 +170,7 @@ pub(crate) fn stays(
 }
 
 /// The most frequent reasons, with the first node of each.
-pub(crate) fn listed(reasons: &BTreeMap<String, Vec<String>>) -> String {
+pub(crate) fn listed(reasons: &Reasons) -> String {
     let mut listed: Vec<(&String, &Vec<String>)> = reasons.iter().collect();
     listed.sort_by_key(|(reason, nodes)| (std::cmp::Reverse(nodes.len()), *reason));
     let shown: Vec<String> = listed

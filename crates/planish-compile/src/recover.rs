@@ -60,8 +60,7 @@ fn tensor(recipe: &Recipe, weight: &Weight, unpack: Unpack<'_>) -> Result<Tensor
     }
     let order = weight.layout.order(weight.dims.len());
     let stored: Vec<usize> = order.iter().map(|&axis| weight.dims[axis]).collect();
-    let tensor =
-        Tensor::from_bytes(weight.dtype, &stored, weight.bytes.clone()).map_err(|error| text(&error))?;
+    let tensor = Tensor::from_bytes(weight.dtype, &stored, weight.widened()).map_err(|error| text(&error))?;
     if weight.layout == Layout::Plain {
         return Ok(tensor);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build, recover};
+use planish_compile::{BuildErrorKind, BuildOptions, Precision, TimingCache, build, optimized, recover};
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
 use planish_ir::{Graph, interpret};
@@ -10,7 +10,7 @@ use planish_kernel::{Backend, Compiler, KernelError, Target};
 use planish_op::Value;
 use planish_plan::{Plan, Profile, SymbolRange, Weight};
 use planish_runtime::Engine;
-use planish_tensor::{Bytes, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 use planish_testing::Random;
 
 /// Relative to the largest output: kernels sum in f32, in another order on each instruction set.
@@ -86,8 +86,7 @@ fn model() -> Graph {
 }
 
 fn inputs(batch: usize, condition: bool) -> Vec<Value> {
-    let condition =
-        Tensor::from_bytes(planish_tensor::DType::Bool, &[], Bytes::from_vec(vec![u8::from(condition)]));
+    let condition = Tensor::from_bytes(DType::Bool, &[], Bytes::from_vec(vec![u8::from(condition)]));
     vec![
         Value::Tensor(random(&[batch, 8, 10, 10], 90)),
         Value::Tensor(random(&[batch, 40], 91)),
@@ -98,7 +97,7 @@ fn inputs(batch: usize, condition: bool) -> Vec<Value> {
 /// By a backend that is never the one that packed: names of formats say everything.
 fn unpack(_: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
     let format = weight.format.as_deref().unwrap();
-    Cpu::with_isa(Isa::available()[0]).unpack(weight.packed_form(format), &weight.bytes)
+    Cpu::with_isa(Isa::available()[0]).unpack(weight.packed_form(format), &weight.widened())
 }
 
 #[track_caller]
@@ -159,6 +158,33 @@ fn every_instruction_set_builds_the_plans_of_every_other() {
             check(again, &here, &graph, &format!("{from} to {to}"));
         }
         check(plan, &there, &graph, &format!("{from}"));
+    }
+}
+
+/// Weights that 16 bits hold take half the bytes of the file, and are the same numbers for every reader of it.
+#[test]
+fn weights_of_16_bits_come_back() {
+    let graph = model();
+    let plain = BuildOptions { threads: 1, tune_level: 0, ..BuildOptions::default() };
+    let [first, .., best] = Isa::available()[..] else { panic!("one instruction set alone") };
+    let [there, here]: [Arc<dyn Backend>; 2] = [best, first].map(|isa| Arc::new(Cpu::with_isa(isa)) as _);
+    let weight_bytes = |plan: &Plan| plan.weights.iter().map(|weight| weight.bytes.len()).sum::<usize>();
+    let in_f32 = weight_bytes(&built(&graph, &there, &plain));
+    for (precision, dtype) in [(Precision::Fp16, DType::F16), (Precision::Bf16, DType::BF16)] {
+        let options = BuildOptions { precision, ..plain.clone() };
+        let rounded = optimized(&graph, std::slice::from_ref(&there), &options).unwrap();
+        let plan = built(&graph, &there, &options);
+        let plan = Plan::from_bytes(Bytes::from_vec(plan.to_bytes().unwrap())).unwrap();
+        let n_narrowed = plan.weights.iter().filter(|weight| weight.narrowed == Some(dtype)).count();
+        assert!(n_narrowed >= 6, "{}", plan.describe());
+        // All but those of less than 4 KiB.
+        let ratio = weight_bytes(&plan) as f64 / in_f32 as f64;
+        assert!(ratio < 0.6, "{ratio} of the bytes in f32");
+        check(plan.clone(), &there, &rounded, precision.name());
+        let recovered = recover(&plan.recipe(), &unpack).unwrap();
+        assert_eq!(recovered.graph.print(), rounded.print());
+        let again = built(&recovered.graph, &here, &recovered.options);
+        check(again, &here, &rounded, precision.name());
     }
 }
 

@@ -43,7 +43,7 @@ pub use integer_share::IntegerShare;
 pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize};
 pub use pipelines::{
     dequantize_weights, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
-    portable_integers, quantize, raise_precision, standard,
+    portable_integers, quantize, raise_precision, round_weights, standard,
 };
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};

@@ -23,6 +23,7 @@ pub(crate) mod quantize_biases;
 pub(crate) mod quantize_layers;
 pub(crate) mod remove_dead;
 pub(crate) mod remove_identity;
+pub(crate) mod round_weights;
 pub(crate) mod share_common_subexpressions;
 pub(crate) mod simplify_powers;
 pub(crate) mod slice_tokens;

@@ -48,6 +48,7 @@ use crate::passes::recognize_swish::RECOGNIZE_SWISH;
 use crate::passes::recognize_transpose::RECOGNIZE_TRANSPOSE;
 use crate::passes::remove_dead::RemoveDead;
 use crate::passes::remove_identity::RemoveIdentity;
+use crate::passes::round_weights::RoundWeights;
 use crate::passes::share_common_subexpressions::ShareCommonSubexpressions;
 use crate::passes::simplify_powers::SimplifyPowers;
 use crate::passes::slice_tokens::SLICE_TOKENS;
@@ -134,6 +135,17 @@ pub fn lower_precision(to: DType, pins: Vec<String>) -> Pipeline {
         // For the same reason; after the casts, which stand between products and what is added to them.
         Pass::rule(ADD_TO_PRODUCTS),
         // A value that several lowered nodes read was cast for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that round the weights of an optimized graph to a float type of 16 bits, for backends that compute in f32;
+/// those of nodes whose names match one of `pins` stay as they are.
+pub fn round_weights(to: DType, pins: Vec<String>) -> Pipeline {
+    Pipeline::new(vec![
+        Pass::rule(RoundWeights { to, pins }),
+        // A weight that several nodes read was rounded for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])

@@ -66,6 +66,7 @@ fn chain(n_steps: usize, weight_bytes: usize) -> Plan {
             bytes: Bytes::from_vec((0..n_elements).map(|element| (element * idx) as f32).collect::<Vec<_>>()),
             layout: planish_kernel::Layout::Plain,
             packed_by: None,
+            narrowed: None,
         });
         let weight = values.len() as u32;
         values.push(value(format!("{name}_weight"), &weight_ty, Storage::Weight(idx as u32)));

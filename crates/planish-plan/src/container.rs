@@ -27,8 +27,9 @@ pub(crate) const MAGIC: [u8; 8] = *b"PLANISH\n";
 
 /// The version of the container, the header, the list of weights and the graph: what a plan is built anew from.
 /// A reader refuses the others in one line: newer ones ask for a newer Planish, older ones for a new build from the
-/// model. Versions before 3 did not say which weight is which constant of the graph.
-pub(crate) const FORMAT_VERSION: u32 = 3;
+/// model. Versions before 3 did not say which weight is which constant of the graph, version 3 not
+/// which weights are stored in 16 bits.
+pub(crate) const FORMAT_VERSION: u32 = 4;
 
 /// The version of the program, the evidence, the certificate and the code. A reader that knows another one cannot
 /// run the plan, but can build it anew.

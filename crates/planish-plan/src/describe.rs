@@ -47,7 +47,12 @@ impl Plan {
                 Layout::Plain => String::new(),
                 other => format!(" {}", other.name()),
             };
-            writeln!(to, "weight {idx} {:?} {dtype}{dims:?}{layout}{format}, {len} bytes", weight.name)?;
+            let narrowed = weight.narrowed.map(|dtype| format!(" of {dtype}")).unwrap_or_default();
+            writeln!(
+                to,
+                "weight {idx} {:?} {dtype}{dims:?}{layout}{format}, {len} bytes{narrowed}",
+                weight.name
+            )?;
         }
         for (number, weight) in self.constants.iter().enumerate() {
             writeln!(to, "constant #{number} is weight {weight}")?;

@@ -137,6 +137,7 @@ impl Plan {
             layout: weight.layout,
             format: weight.format.clone(),
             packed_by: weight.packed_by,
+            narrowed: weight.narrowed,
             n_bytes: weight.bytes.len() as u64,
         };
         let coded = [
@@ -250,6 +251,7 @@ pub(crate) fn weights(bytes: &Bytes, table: &Table, entries: Vec<WeightEntry>) -
             layout: entry.layout,
             format: entry.format,
             packed_by: entry.packed_by,
+            narrowed: entry.narrowed,
             bytes: slice,
         });
     }

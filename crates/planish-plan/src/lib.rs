@@ -5,6 +5,7 @@
 //! - `codec`: each structure as bytes, and back from bytes that nobody trusts;
 //! - `container`: sections, their places and checksums;
 //! - `validate`: what must hold between the structures before anything is run;
+//! - `narrow`: f32 weights stored in 16 bits;
 //! - `file`: [`Plan::write_file`], [`Plan::open`] and their like;
 //! - `signature`: keys, and detached signatures of plans;
 //! - `recipe`: what of a plan every later version can read, to build it anew;
@@ -15,6 +16,7 @@ mod container;
 mod describe;
 mod error;
 mod file;
+mod narrow;
 mod recipe;
 mod record;
 mod signature;

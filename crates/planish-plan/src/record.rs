@@ -228,6 +228,8 @@ pub struct Weight {
     pub format: Option<String>,
     /// The target whose format that is, where packed: only its backend knows how to read and unpack it.
     pub packed_by: Option<u32>,
+    /// The float type of 16 bits that `bytes` hold in place of each f32; `None` where they hold what kernels read.
+    pub narrowed: Option<DType>,
     pub bytes: Bytes,
 }
 

@@ -132,8 +132,11 @@ fn validate_weight(weight: &Weight, n_targets: usize) -> Checked {
             return Err(format!("{layout} in format {format:?} of target {target:?}, there are {n_targets}"));
         }
     }
-    let n_bytes = weight.dtype.bytes_of(&weight.dims);
-    match n_bytes {
+    let stored = weight.narrowed.unwrap_or(weight.dtype);
+    if weight.narrowed.is_some() && !weight.may_be_narrowed() {
+        return Err(format!("{} cannot be stored as {stored}", weight.dtype));
+    }
+    match stored.bytes_of(&weight.dims).filter(|_| weight.dtype.bytes_of(&weight.dims).is_some()) {
         None => Err(format!("{}{:?} does not fit into memory", weight.dtype, weight.dims)),
         Some(n) if weight.format.is_none() && n != weight.bytes.len() => {
             Err(format!("{}{:?} needs {n} bytes, it has {}", weight.dtype, weight.dims, weight.bytes.len()))

@@ -25,8 +25,11 @@ pub struct MemoryNeeds {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TargetNeeds {
     pub on_device: bool,
-    /// Shared by all contexts.
+    /// Shared by all contexts, in the form that kernels read.
     pub weights: usize,
+    /// What of the weights was made when the plan was opened, widened or packed from what its file has: this much is
+    /// not shared with other processes that open it.
+    pub expanded: usize,
     /// Of each context: what lies between steps, workspace of kernels included.
     pub arena: usize,
     /// The most workspace that a step has in the arena.
@@ -62,10 +65,11 @@ impl Engine {
         let mut targets: Vec<TargetNeeds> = core
             .backends
             .iter()
-            .zip(&core.weights.bytes)
-            .map(|(backend, &weights)| TargetNeeds {
+            .zip(core.weights.bytes.iter().zip(&core.weights.expanded))
+            .map(|(backend, (&weights, &expanded))| TargetNeeds {
                 on_device: backend.memory_kind() == MemoryKind::Device,
                 weights,
+                expanded,
                 ..TargetNeeds::default()
             })
             .collect();

@@ -35,6 +35,9 @@ pub(crate) struct Weights {
     _memory: Vec<Box<dyn Memory>>,
     /// For each target the bytes of its weights.
     pub(crate) bytes: Vec<usize>,
+    /// Those of them that were made when the plan was opened, for each target: widened or packed from what its file
+    /// has. Copies for the memory of a device do not count.
+    pub(crate) expanded: Vec<usize>,
 }
 
 impl Weights {
@@ -50,12 +53,14 @@ impl Weights {
             memory: Vec::new(),
             queues: BTreeMap::new(),
             bytes: vec![0; backends.len()],
+            expanded: vec![0; backends.len()],
             managed,
             slab: None,
         };
         placing.program(&plan.program)?;
         placing.finish()?;
-        Ok(Weights { places: placing.weights, _memory: placing.memory, bytes: placing.bytes })
+        let Placing { weights, memory, bytes, expanded, .. } = placing;
+        Ok(Weights { places: weights, _memory: memory, bytes, expanded })
     }
 
     pub(crate) fn find(&self, target: u32, weight: u32, format: Option<&str>) -> Option<WeightPlace> {
@@ -73,6 +78,7 @@ struct Placing<'a> {
     queues: BTreeMap<u32, Box<dyn Queue>>,
     /// By target.
     bytes: Vec<usize>,
+    expanded: Vec<usize>,
     /// Whether devices' weights go into managed memory.
     managed: bool,
     slab: Option<Slab>,
@@ -107,8 +113,11 @@ impl Placing<'_> {
                 let weight = weight.ok_or_else(|| RunError::needs_rebuild("a weight is missing"))?;
                 let place = match &format {
                     _ if weight.format == format && weight.packed_by.is_none_or(|by| by == step.target) => {
-                        self.check_packed(step.target, weight, format.as_deref(), weight.bytes.len())?;
-                        self.put(step.target, &weight.bytes)?
+                        self.check_packed(step.target, weight, format.as_deref(), weight.widened_len())?;
+                        match weight.narrowed {
+                            Some(_) => self.expand(step.target, &weight.widened())?,
+                            None => self.put(step.target, &weight.bytes)?,
+                        }
                     }
                     // Steps read it in different forms; the one that is stored leads to the others.
                     Some(format) => {
@@ -126,9 +135,9 @@ impl Placing<'_> {
                             )));
                         }
                         self.check_packed(step.target, weight, Some(format), packed.bytes.len())?;
-                        self.copy(step.target, &packed.bytes)?
+                        self.expand(step.target, &packed.bytes)?
                     }
-                    None => self.copy(step.target, self.tensor_of(weight)?.bytes())?,
+                    None => self.expand(step.target, self.tensor_of(weight)?.bytes())?,
                 };
                 self.weights.insert(key, place);
             }
@@ -166,7 +175,7 @@ impl Placing<'_> {
             return tensor_of(weight);
         };
         let backend = &self.backends[target as usize];
-        backend.unpack(weight.packed_form(format), &weight.bytes).map_err(|error| {
+        backend.unpack(weight.packed_form(format), &weight.widened()).map_err(|error| {
             RunError::needs_rebuild(format!("weight `{}` cannot be unpacked: {error}", weight.name))
         })
     }
@@ -179,6 +188,12 @@ impl Placing<'_> {
             self.bytes[target as usize] += bytes.len();
             return Ok(WeightPlace { address: Address(here), bytes: bytes.len() });
         }
+        self.copy(target, bytes)
+    }
+
+    /// What the file has in another form.
+    fn expand(&mut self, target: u32, bytes: &[u8]) -> Result<WeightPlace, RunError> {
+        self.expanded[target as usize] += bytes.len();
         self.copy(target, bytes)
     }
 
@@ -241,7 +256,7 @@ impl Placing<'_> {
                     self.backends[target as usize].packed_bytes(record.packed_form(format))
                 });
                 if seen.insert((weight, format)) {
-                    bytes += packed.unwrap_or(record.bytes.len()).next_multiple_of(SPACING);
+                    bytes += packed.unwrap_or(record.widened_len()).next_multiple_of(SPACING);
                 }
             }
         }
@@ -286,6 +301,6 @@ pub(crate) fn tensor_of(weight: &Weight) -> Result<Tensor, RunError> {
         let why = format!("weight `{}` is needed plain, but is stored in another form", weight.name);
         return Err(RunError::needs_rebuild(why));
     }
-    Tensor::from_bytes(weight.dtype, &weight.dims, weight.bytes.clone())
+    Tensor::from_bytes(weight.dtype, &weight.dims, weight.widened())
         .map_err(|error| RunError::needs_rebuild(format!("weight `{}`: {error}", weight.name)))
 }

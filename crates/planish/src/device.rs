@@ -157,10 +157,11 @@ pub(crate) fn is_accelerated(targets: &[Target]) -> bool {
 #[cfg(feature = "build")]
 pub(crate) fn unpack(target: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
     let form = weight.packed_form(weight.format.as_deref().unwrap_or_default());
+    let bytes = weight.widened();
     match target.backend.as_str() {
-        "cpu" => planish_cpu::Cpu::new().unpack(form, &weight.bytes),
+        "cpu" => planish_cpu::Cpu::new().unpack(form, &bytes),
         #[cfg(feature = "cuda")]
-        "cuda" => planish_cuda::unpack(form, &weight.bytes),
+        "cuda" => planish_cuda::unpack(form, &bytes),
         other => {
             let message = format!("it was packed by `{other}`, which this build of Planish does not have");
             Err(KernelError::unsupported(message))

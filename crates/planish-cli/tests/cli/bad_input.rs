@@ -288,14 +288,10 @@ fn managed_weights_are_for_gpus() {
 fn precisions_that_are_not_here() {
     let folder = Folder::new("precision");
     let model = folder.put("linear.onnx", &linear());
-    for precision in ["fp16", "bf16", "tf32"] {
-        let ended = planish(&["build", &model, "--device", "cpu", "--precision", precision]);
-        let line = format!(
-            "error: --precision {precision}: cpu has no kernels for it; build with --precision fp32, or for a GPU \
-             with --device cuda"
-        );
-        assert_eq!((ended.code, ended.stderr.lines().last()), (Some(2), Some(line.as_str())));
-    }
+    let ended = planish(&["build", &model, "--device", "cpu", "--precision", "tf32"]);
+    let line = "error: --precision tf32: cpu has no kernels for it; build with --precision fp32, or for a GPU with \
+                --device cuda";
+    assert_eq!((ended.code, ended.stderr.lines().last()), (Some(2), Some(line)));
     let ended = planish(&["build", &model, "--precision", "auto"]);
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("--precision auto needs a contract"), "{}", ended.stderr);

@@ -1,10 +1,10 @@
 //! The plan's weights: each stored once, in the form that kernels read where there is a way back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use planish_kernel::{Backend, Layout, Problem, Tactic, WeightUse};
 use planish_op::Value;
-use planish_plan::Weight;
+use planish_plan::{Program, StepKind, Storage, Weight};
 use planish_tensor::{Bytes, Tensor};
 
 use crate::error::BuildError;
@@ -40,6 +40,7 @@ impl Weights {
             layout,
             format: None,
             packed_by: None,
+            narrowed: None,
             bytes,
         });
         self.tensors.push(tensor.clone());
@@ -102,6 +103,37 @@ impl Weights {
         weight.layout = Layout::Plain;
         weight.packed_by = Some(target);
         Ok(())
+    }
+
+    /// Stores weights in 16 bits that lose nothing by it. Steps on host values read theirs from the plan in every run,
+    /// so those stay as they are.
+    pub(crate) fn narrow(&mut self, program: &Program) {
+        let mut by_host = HashSet::new();
+        read_by_host(program, &mut by_host);
+        for (number, weight) in self.list.iter_mut().enumerate() {
+            if weight.bytes.len() >= LEAST_NARROWED && !by_host.contains(&(number as u32)) {
+                weight.narrow();
+            }
+        }
+    }
+}
+
+/// Fewer bytes are not worth memory of their own when the plan is opened.
+const LEAST_NARROWED: usize = 4 << 10;
+
+/// The weights that steps without a kernel read.
+fn read_by_host(program: &Program, found: &mut HashSet<u32>) {
+    for step in &program.steps {
+        if let StepKind::Control(control) = &step.kind {
+            control.bodies.iter().for_each(|body| read_by_host(body, found));
+        }
+        if matches!(step.kind, StepKind::Evaluate | StepKind::Control(_)) {
+            let storages = step.inputs.iter().flatten().map(|&value| &program.values[value as usize].storage);
+            found.extend(storages.filter_map(|storage| match storage {
+                Storage::Weight(weight) => Some(*weight),
+                _ => None,
+            }));
+        }
     }
 }
 

@@ -125,6 +125,7 @@ fn written(cpu: &Arc<dyn Backend>, fake: &Arc<dyn Backend>, weight: &Tensor) -> 
         bytes: Bytes::from_vec(weight.bytes().to_vec()),
         layout: planish_kernel::Layout::Plain,
         packed_by: None,
+        narrowed: None,
     });
     let x = w.value("x", &[8, 8], Storage::Input, CPU);
     let on_device = w.value("x there", &[8, 8], Storage::Arena, FAKE);

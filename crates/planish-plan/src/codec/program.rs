@@ -18,6 +18,7 @@ stored_record! {
         pub(crate) layout: Layout,
         pub(crate) format: Option<String>,
         pub(crate) packed_by: Option<u32>,
+        pub(crate) narrowed: Option<DType>,
         pub(crate) n_bytes: u64,
     }
 }

@@ -50,6 +50,7 @@ fn weights_are_aligned_and_share_the_file() {
             bytes: Bytes::from_vec((0..n).map(|idx| (idx / 7) as u8).collect::<Vec<_>>()),
             layout: planish_kernel::Layout::Plain,
             packed_by: None,
+            narrowed: None,
         });
     }
     let len = plan.write_file(&path).unwrap();
@@ -184,6 +185,7 @@ proptest! {
                 dims: tensor.shape().to_vec(),
                 layout: planish_kernel::Layout::Plain,
                 packed_by: format.as_ref().map(|_| 0),
+                narrowed: None,
                 format,
                 bytes: tensor.bytes().clone(),
             });

@@ -149,6 +149,7 @@ pub(crate) fn plan() -> Plan {
                 bytes: Bytes::from_vec((0..500u32).map(|idx| idx as u8).collect()),
                 layout: Layout::Plain,
                 packed_by: Some(0),
+                narrowed: None,
             },
             Weight {
                 name: "conv1.bias".to_string(),
@@ -158,6 +159,7 @@ pub(crate) fn plan() -> Plan {
                 bytes: Bytes::from_vec(vec![1.0f32, -2.0, f32::NAN, 0.5]),
                 layout: planish_kernel::Layout::Plain,
                 packed_by: None,
+                narrowed: None,
             },
         ],
         graph: "graph small(x: f32[batch,3,8,8]) {}\n".to_string(),

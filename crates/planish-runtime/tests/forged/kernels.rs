@@ -23,7 +23,7 @@ fn pack_as(plan: &mut Plan, op: &str, idx: usize, format: &str) {
     packed(step(plan, op))[idx] = Some(format.to_string());
 }
 
-pub(crate) const FORGERIES: [Forgery; 30] = [
+pub(crate) const FORGERIES: [Forgery; 33] = [
     lie("a tactic of no family", "products", "the CPU backend has no tactic", |plan| {
         set_tactic(step(plan, "LogSoftmax"), "warp_speed")
     }),
@@ -86,6 +86,28 @@ pub(crate) const FORGERIES: [Forgery; 30] = [
         plan.weights[at].dims = vec![1, 1, 1 << 40, 1];
         resize(plan, value_at, &[1, 1, 1 << 40, 1]);
     }),
+    lie(
+        "a packed weight of 16 bits that is as long as one of f32",
+        "convolutions",
+        "bytes, cpu reads",
+        |plan| {
+            let at = weight(plan, "Conv", 1);
+            plan.weights[at].narrowed = Some(DType::F16);
+        },
+    ),
+    lie("a weight of 16 bits with as many bytes as f32 has", "convolutions", "bytes, it has", |plan| {
+        let at = plan.weights.iter().position(|weight| weight.format.is_none()).expect("a plain weight");
+        plan.weights[at].narrowed = Some(DType::BF16);
+    }),
+    lie(
+        "a weight that is stored in a type that is not narrow",
+        "convolutions",
+        "cannot be stored as i8",
+        |plan| {
+            let at = weight(plan, "Conv", 1);
+            plan.weights[at].narrowed = Some(DType::I8);
+        },
+    ),
     lie("a packed weight of fewer bytes than its format has", "convolutions", "bytes, cpu reads", |plan| {
         let at = weight(plan, "Conv", 1);
         plan.weights[at].bytes = plan.weights[at].bytes.slice(0..64).unwrap();

@@ -225,7 +225,7 @@ fn program<'a>(program: &'a mut Program, source: &mut Source<'_>) -> &'a mut Pro
 
 fn weight(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
     let Some(weight) = source.one(&mut plan.weights) else { return };
-    match source.below(7) {
+    match source.below(8) {
         0 => weight.dtype = *source.pick(&TYPES),
         1 => {
             let size = source.number();
@@ -240,6 +240,7 @@ fn weight(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
         }
         4 => (weight.format, weight.packed_by) = (None, None),
         5 => weight.dims.reverse(),
+        6 => weight.narrowed = *source.pick(&[None, Some(DType::F16), Some(DType::BF16), Some(DType::U8)]),
         _ => {}
     }
     // As long as its type says, so that something else must refuse it; or of another length.
@@ -249,7 +250,7 @@ fn weight(plan: &mut Plan, pool: &Pool, source: &mut Source<'_>) {
     };
     let n_bytes = match source.below(8) {
         0 => source.number().clamp(0, 1 << 12) as usize,
-        _ => n_bytes.unwrap_or(0),
+        _ => n_bytes.unwrap_or(0) / weight.narrowed.map_or(1, |_| 2),
     };
     if n_bytes <= 1 << 20 {
         let mut bytes = weight.bytes.to_vec();
