@@ -47,11 +47,16 @@ fn measure(path: &Path) -> Result<bool> {
     let start = Instant::now();
     let imported = planish_import::import_file(path).map_err(|error| anyhow::anyhow!("{error}"))?;
     let seconds = start.elapsed().as_secs_f64();
+    println!("{seconds} {} {}", imported.graph.nodes().len(), peak_memory()?);
+    Ok(true)
+}
+
+/// The most bytes of memory that this process has had.
+pub(crate) fn peak_memory() -> Result<usize> {
     let status = fs::read_to_string("/proc/self/status").context("the peak of memory is read from /proc")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
     let peak: usize = peak.trim().trim_end_matches("kB").trim().parse().context("VmHWM is a number")?;
-    println!("{seconds} {} {}", imported.graph.nodes().len(), peak * 1024);
-    Ok(true)
+    Ok(peak * 1024)
 }
 
 struct Measured {

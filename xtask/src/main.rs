@@ -5,6 +5,7 @@ mod compare;
 mod conformance;
 mod differential;
 mod dynamic;
+mod everyday;
 mod faults;
 mod figure;
 mod gpu_plan;
@@ -13,6 +14,7 @@ mod library_plan;
 mod long_tasks;
 mod malformed;
 mod models;
+mod monai;
 mod nvrtc;
 mod passes;
 mod pipeline;
@@ -49,6 +51,8 @@ enum Command {
     Differential(differential::Options),
     /// Time one plan for a range of sizes against plans for each size.
     Dynamic(dynamic::Options),
+    /// Time lists in batches and sliding windows against the runs that they are made of; build with --release.
+    Everyday(everyday::Options),
     /// Kill, fill up, starve and damage what a user runs, and count what is lost; prints a table.
     Faults(faults::Options),
     /// Plan models for a GPU that is not here: steps, kernels, what stays on the CPU.
@@ -61,6 +65,8 @@ enum Command {
     Malformed(malformed::Options),
     /// Fetch real trained models and compare every one with ONNX Runtime.
     Models(models::Options),
+    /// Compare sliding windows with MONAI's on random settings, where a Python has it.
+    Monai(monai::Options),
     /// Compile every CUDA kernel that any family asks for, for every architecture.
     Nvrtc(nvrtc::Options),
     /// Run models before and after the passes over the reference, and print which pass did what.
@@ -96,12 +102,14 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Differential(options) => differential::run(&options),
         Command::Dynamic(options) => dynamic::run(&options),
+        Command::Everyday(options) => everyday::run(&options),
         Command::Faults(options) => faults::run(&options),
         Command::GpuPlan(options) => gpu_plan::run(&options),
         Command::ImportFigures(options) => import_figures::run(&options),
         Command::LibraryPlan(options) => library_plan::run(&options),
         Command::Malformed(options) => malformed::run(&options),
         Command::Models(options) => models::run(&options),
+        Command::Monai(options) => monai::run(&options),
         Command::Nvrtc(options) => nvrtc::run(&options),
         Command::Passes(options) => passes::run(&options),
         Command::Pipeline(options) => pipeline::run(&options),

@@ -4,6 +4,7 @@ mod calibrate;
 mod contract;
 mod debug;
 mod quantize;
+mod slide;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
 pub(crate) use contract::Contracting;
 pub(crate) use debug::{Debug, DebugAccuracy};
 pub(crate) use quantize::Quantize;
+pub(crate) use slide::Slide;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Build(Build),
     /// Run a model once and show or save its outputs
     Run(Run),
+    /// Run a model over an image or volume in overlapping windows, and blend the results
+    Slide(Slide),
     /// Find the ranges of a model's activations on real data, for quantizing them
     Calibrate(Calibrate),
     /// Write a quantized model: QuantizeLinear and DequantizeLinear around its layers, for Planish and other runtimes
@@ -109,6 +113,7 @@ impl Command {
             Command::Inspect(args) => &args.json,
             Command::Build(args) => &args.json,
             Command::Run(args) => &args.json,
+            Command::Slide(args) => &args.json,
             Command::Calibrate(args) => &args.json,
             Command::Quantize(args) => &args.json,
             Command::Bench(args) => &args.json,
@@ -130,6 +135,7 @@ impl Command {
             Command::Inspect(args) => Some(&args.model),
             Command::Build(args) => Some(&args.model),
             Command::Run(args) => Some(&args.model),
+            Command::Slide(args) => Some(&args.model),
             Command::Calibrate(args) => Some(&args.model),
             Command::Quantize(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),

@@ -11,7 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) enum Kind {
     Plan,
     Onnx,
+    Npy,
     Npz,
+    Tiff,
     Json,
     Tactics,
     Timings,
@@ -28,7 +30,9 @@ impl Kind {
         match self {
             Kind::Plan => "a plan",
             Kind::Onnx => "an ONNX model",
+            Kind::Npy => "an .npy array",
             Kind::Npz => "an .npz archive",
+            Kind::Tiff => "a TIFF file",
             Kind::Json => "JSON",
             Kind::Tactics => "a tactic lock",
             Kind::Timings => "a timing cache",
@@ -46,7 +50,12 @@ impl Kind {
             Kind::Plan => planish::record::is_plan(first),
             // Every exporter writes the version of the format first, which is field 1 as a number.
             Kind::Onnx => first.starts_with(b"\x08") && !planish::record::is_plan(first),
+            Kind::Npy => first.starts_with(b"\x93NUMPY"),
             Kind::Npz => first.starts_with(b"PK"),
+            // Both orders of bytes, with offsets of 32 and of 64 bits.
+            Kind::Tiff => {
+                [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"].iter().any(|magic| first.starts_with(*magic))
+            }
             Kind::Json => first.trim_ascii_start().starts_with(b"{"),
             Kind::Tactics => first.starts_with(b"planish tactics "),
             Kind::Timings => first.starts_with(b"planish timings "),
@@ -102,9 +111,11 @@ mod tests {
 
     #[test]
     fn kinds_are_told_by_how_they_begin() {
-        let beginnings: [(Kind, &[u8]); 8] = [
+        let beginnings: [(Kind, &[u8]); 10] = [
             (Kind::Onnx, b"\x08\x0a\x12\x04test"),
+            (Kind::Npy, b"\x93NUMPY\x01\0"),
             (Kind::Npz, b"PK\x03\x04"),
+            (Kind::Tiff, b"II*\0\x08"),
             (Kind::Json, b"\n {\"a\": 1}"),
             (Kind::Tactics, b"planish tactics 1\n"),
             (Kind::Timings, b"planish timings 1\n"),

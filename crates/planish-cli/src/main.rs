@@ -25,6 +25,7 @@ mod quantize;
 mod roof;
 mod run;
 mod sign;
+mod slide;
 mod start;
 mod stats;
 mod timing;
@@ -77,6 +78,7 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Inspect(args) => inspect::command(&args, out),
         Command::Build(args) => build::command(&args, out),
         Command::Run(args) => run::command(&args, out),
+        Command::Slide(args) => slide::command(&args, out),
         Command::Calibrate(args) => calibrate::command(&args, out),
         Command::Quantize(args) => quantize::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),

@@ -159,6 +159,9 @@
 //! gathered into batches and split again ([`Session::batch_inference`]), streams of frames with a bounded queue and
 //! deadlines ([`Session::stream`]). An [`Ensemble`] asks several of them and gives their mean, or what most say.
 //!
+//! [`Session::sliding_window`] takes images that are larger than the model's input: it cuts them into overlapping windows
+//! and blends the results, with the arguments of MONAI's function ([`SlidingWindow`]).
+//!
 //! # Inputs and outputs in files
 //!
 //! With the feature `io`, [`io::Sources`] gathers the inputs of a model from numpy's files, images and random numbers,
@@ -250,6 +253,7 @@ mod rebuild;
 mod session;
 #[cfg(feature = "build")]
 pub mod shapes;
+mod slide;
 #[cfg(feature = "build")]
 mod summary;
 #[cfg(feature = "build")]
@@ -301,6 +305,7 @@ pub use planish_tensor::{Bytes, DType, Dim, Element, Shape, Tensor, TensorError,
 #[cfg(feature = "build")]
 pub use rebuild::{Opened, Rebuild};
 pub use session::{Batched, Frame, Item, NamedTensors, Session, StreamOptions, StreamReport, WhenFull};
+pub use slide::{Blend, Padding, SlidingWindow};
 #[cfg(feature = "build")]
 pub use summary::{Summary, UnsupportedNode, WeightTotals};
 #[cfg(feature = "build")]

@@ -14,6 +14,7 @@ use planish_tensor::Tensor;
 use crate::{Device, Engine, Error, ErrorKind, Plan};
 pub use batch::Batched;
 pub use item::Item;
+pub(crate) use item::views;
 pub use stream::{Frame, StreamOptions, StreamReport, WhenFull};
 
 /// Tensors by name: what a run made.
@@ -160,7 +161,7 @@ impl Session {
             })
         };
         let tensors = (0..self.output_names.len()).map(tensor).collect::<Result<_, _>>()?;
-        Ok(NamedTensors::new(self.output_names.clone(), tensors))
+        Ok(self.named(tensors))
     }
 
     /// Runs the model `n` times on zeros of the sizes that it was tuned for, so that memory, kernels and, on a GPU, CUDA
@@ -185,8 +186,13 @@ impl Session {
         (0..n).try_for_each(|_| self.context.run_bound(&mut bindings))
     }
 
+    /// Tensors under the names of the outputs.
+    pub(crate) fn named(&self, tensors: Vec<Tensor>) -> NamedTensors {
+        NamedTensors::new(self.output_names.clone(), tensors)
+    }
+
     /// The sizes that an input has where the plan was tuned.
-    fn tuned_dims(&self, port: &planish_runtime::PortInfo) -> Result<Vec<usize>, Error> {
+    pub(crate) fn tuned_dims(&self, port: &planish_runtime::PortInfo) -> Result<Vec<usize>, Error> {
         let unknown = || {
             let message = format!("input `{}` is {}; give its sizes to `warm_up_at`", port.name, port.ty);
             Error::new(ErrorKind::WrongShape, message)

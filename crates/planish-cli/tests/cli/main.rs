@@ -13,6 +13,7 @@ mod progress;
 mod quantize;
 mod run;
 mod signing;
+mod slide;
 mod timing;
 mod zoo;
 

@@ -59,6 +59,42 @@ pub fn read(path: &Path, accept: Accept<'_>) -> Result<Tensor, Error> {
     elements(&mut file, &header).map_err(|why| not_usable(path, ".npy", why))
 }
 
+/// The array in a `.npy` file, mapped: its pages are read when they are touched, so it may be larger than memory. A file in
+/// Fortran's order or of big-endian numbers is read instead. [`Bytes::map_file`] says what holds while it is mapped.
+///
+/// ```
+/// use planish::Tensor;
+/// use planish::io::npy;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-mapped-{}.npy", std::process::id()));
+/// npy::save(&path, &Tensor::vector(vec![1f32, 2.0, 3.0]))?;
+/// assert_eq!(npy::map(&path)?.elements::<f32>()?[2], 3.0);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn map(path: &Path) -> Result<Tensor, Error> {
+    let cannot = |error: io::Error| Error::io("read", path, &error);
+    let mut file = planish_files::open(path).map_err(cannot)?;
+    let bad = |why: String| not_usable(path, ".npy", why);
+    let header = Header::read(&mut file).map_err(bad)?;
+    if header.is_big_endian || header.is_fortran {
+        return read(path, &accept_all);
+    }
+    let start =
+        usize::try_from(file.stream_position().map_err(cannot)?).map_err(|error| bad(error.to_string()))?;
+    let bytes = Bytes::map_opened(&file).map_err(cannot)?;
+    let n_bytes = header.dtype.bytes_of(&header.shape);
+    let elements = n_bytes.and_then(|n| bytes.slice(start..start.checked_add(n)?));
+    let elements = elements.ok_or_else(|| {
+        let (shape, has) = (&header.shape, bytes.len().saturating_sub(start));
+        bad(format!(
+            "its header promises {} of shape {shape:?}, it has {has} bytes of elements",
+            header.dtype
+        ))
+    })?;
+    Ok(Tensor::from_bytes(header.dtype, &header.shape, elements)?)
+}
+
 /// The arrays in a `.npz` file, in file order.
 ///
 /// ```
@@ -393,6 +429,26 @@ mod tests {
         let at = huge.windows(5).position(|window| window == b"(10,)").unwrap();
         huge[at..at + 24].copy_from_slice(b"(9999999999999999999,)  ");
         assert!(read(&mut Cursor::new(&huge)).is_err());
+    }
+
+    #[test]
+    fn mapped_files_hold_what_read_ones_do() {
+        let path = std::env::temp_dir().join(format!("planish-npy-map-{}.npy", std::process::id()));
+        for shape in [&[][..], &[3], &[2, 0, 3], &[4, 5]] {
+            let n = shape.iter().product::<usize>();
+            let tensor = Tensor::new(shape, (0..n as i32).collect()).unwrap();
+            save(&path, &tensor).unwrap();
+            assert_eq!(map(&path).unwrap(), tensor);
+        }
+        let mut bytes = written(&Tensor::new(&[2, 3], vec![1i16, 4, 2, 5, 3, 6]).unwrap());
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        let error = map(&path).unwrap_err().to_string();
+        assert!(error.ends_with("promises i16 of shape [2, 3], it has 11 bytes of elements"), "{error}");
+        let at = bytes.windows(5).position(|window| window == b"False").unwrap();
+        bytes[at..at + 5].copy_from_slice(b"True ");
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(map(&path).unwrap(), Tensor::new(&[2, 3], vec![1i16, 2, 3, 4, 5, 6]).unwrap());
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

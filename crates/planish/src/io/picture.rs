@@ -38,6 +38,37 @@ pub(crate) fn decode(path: &Path) -> Result<image::DynamicImage, Error> {
         })
 }
 
+/// The pixels of an image as `[channels, rows, columns]` with 1, 3 or 4 channels, in 8 bits or, where the file has more, 16.
+///
+/// ```
+/// use planish::Tensor;
+/// use planish::io::picture;
+///
+/// # let path = std::env::temp_dir().join(format!("planish-doc-pixels-{}.png", std::process::id()));
+/// # image::RgbImage::from_pixel(2, 1, image::Rgb([255, 7, 0])).save(&path)?;
+/// assert_eq!(picture::pixels(&path, 3)?, Tensor::new(&[3, 1, 2], vec![255u8, 255, 7, 7, 0, 0])?);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn pixels(path: &Path, n_channels: usize) -> Result<Tensor, Error> {
+    let image = decode(path)?;
+    let shape = [n_channels, image.height() as usize, image.width() as usize];
+    fn by_channel<T: planish_tensor::Element>(shape: &[usize; 3], pixels: Vec<T>) -> Result<Tensor, Error> {
+        let channel = |channel: usize| pixels.iter().skip(channel).step_by(shape[0]).copied();
+        Ok(Tensor::new(shape, (0..shape[0]).flat_map(channel).collect())?)
+    }
+    let is_deep = image.color().bytes_per_pixel() / image.color().channel_count() > 1;
+    match (n_channels, is_deep) {
+        (1, false) => by_channel(&shape, image.into_luma8().into_raw()),
+        (1, true) => by_channel(&shape, image.into_luma16().into_raw()),
+        (3, false) => by_channel(&shape, image.into_rgb8().into_raw()),
+        (3, true) => by_channel(&shape, image.into_rgb16().into_raw()),
+        (4, false) => by_channel(&shape, image.into_rgba8().into_raw()),
+        (4, true) => by_channel(&shape, image.into_rgba16().into_raw()),
+        _ => wrong(format!("{} has 1, 3 or 4 channels, not {n_channels}", path.display())),
+    }
+}
+
 /// The image as a tensor for an input of this type, and what was done to it in words.
 ///
 /// ```

@@ -90,7 +90,7 @@ impl<N: AsRef<str>, T: Item> Item for Vec<(N, T)> {
 }
 
 /// The views of an item in the model's order.
-pub(super) fn views<'a>(item: &'a (impl Item + ?Sized), names: &[String]) -> Result<Vec<View<'a>>, Error> {
+pub(crate) fn views<'a>(item: &'a (impl Item + ?Sized), names: &[String]) -> Result<Vec<View<'a>>, Error> {
     if item.n_inputs() != names.len() {
         let (given, wanted) = (item.n_inputs(), names.len());
         let message = format!("{given} inputs are given, the model takes {wanted}: {}", names.join(", "));

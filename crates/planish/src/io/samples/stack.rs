@@ -1,16 +1,15 @@
 //! TIFF stacks: pages of 8 or 16 bits, or of floats. Each page is a sample of a two-dimensional model; runs of pages are
 //! the samples of a three-dimensional one.
 
-use std::io::BufReader;
 use std::path::Path;
 
 use planish_tensor::Tensor;
-use tiff::ColorType;
-use tiff::decoder::{Decoder, DecodingResult, Limits};
+use tiff::decoder::DecodingResult;
 
 use super::pixels::{Plane, Preprocess, cropped};
 use super::{Port, evenly};
 use crate::io::picture::Layout;
+use crate::io::stack::{self, Page};
 use crate::{Error, ErrorKind};
 
 /// A page of more bytes than this is a slip in its header: a camera's 16,384 x 16,384 pixels of 16 bits take half.
@@ -90,56 +89,42 @@ fn note(
 
 /// All pages, cut to the model's size and brought to its channels.
 fn pages(path: &Path, layout: &Layout, preprocess: &Preprocess) -> Result<Vec<Plane>, Error> {
-    let bad = |why: &dyn std::fmt::Display| {
+    let bad = |why: String| {
         Error::new(ErrorKind::BadFile, format!("{} is not a usable TIFF file: {why}", path.display()))
     };
-    let file = planish_files::open(path).map_err(|error| Error::io("read", path, &error))?;
-    let mut limits = Limits::default();
-    limits.decoding_buffer_size = MAX_PAGE_BYTES;
-    let decoder = Decoder::new(BufReader::new(file)).map_err(|error| bad(&error))?;
-    let mut decoder = decoder.with_limits(limits);
-    let mut pages = Vec::new();
-    loop {
-        let plane = page(&mut decoder, layout.n_channels)
-            .map_err(|why| bad(&format!("page {}: {why}", pages.len() + 1)))?;
+    let mut pages: Vec<Plane> = Vec::new();
+    stack::pages(path, MAX_PAGE_BYTES, &mut |page| {
+        let plane =
+            plane(page, layout.n_channels).map_err(|why| bad(format!("page {}: {why}", pages.len() + 1)))?;
         let size = preprocess.crop_of(layout.height, layout.width);
         let plane = cropped(plane, size, path)?;
         if let Some(first) =
-            pages.first().filter(|first: &&Plane| (first.height, first.width) != (plane.height, plane.width))
+            pages.first().filter(|first| (first.height, first.width) != (plane.height, plane.width))
         {
             let sizes =
                 format!("pages of {}x{} and {}x{}", first.height, first.width, plane.height, plane.width);
-            return Err(bad(&format!("it has {sizes}; give --crop HxW")));
+            return Err(bad(format!("it has {sizes}; give --crop HxW")));
         }
         pages.push(plane);
-        if !decoder.more_images() {
-            return Ok(pages);
-        }
-        decoder.next_image().map_err(|error| bad(&error))?;
-    }
+        Ok(())
+    })?;
+    Ok(pages)
 }
 
-/// The page that the decoder stands at, from 0 to 1; gray serves inputs of several channels.
-fn page<R: std::io::Read + std::io::Seek>(decoder: &mut Decoder<R>, wanted: usize) -> Result<Plane, String> {
-    let (width, height) = decoder.dimensions().map_err(|error| error.to_string())?;
-    let color = decoder.colortype().map_err(|error| error.to_string())?;
-    let n_channels = match color {
-        ColorType::Gray(_) => 1,
-        ColorType::RGB(_) => 3,
-        ColorType::RGBA(_) => 4,
-        other => return Err(format!("pixels of kind {other:?} are not supported; gray, RGB and RGBA are")),
-    };
-    let values: Vec<f32> = match decoder.read_image().map_err(|error| error.to_string())? {
+/// A page from 0 to 1; gray serves inputs of several channels.
+fn plane(page: Page, wanted: usize) -> Result<Plane, String> {
+    let Page { height, width, n_channels, is_planar, values } = page;
+    if is_planar {
+        return Err("its channels lie in planes of their own; only pixels with all channels are supported"
+            .to_string());
+    }
+    let values: Vec<f32> = match values {
         DecodingResult::U8(values) => values.iter().map(|&value| f32::from(value) / 255.0).collect(),
         DecodingResult::U16(values) => values.iter().map(|&value| f32::from(value) / 65535.0).collect(),
         // Floats have no largest value; they are taken as they are.
         DecodingResult::F32(values) => values,
         _ => return Err("only pixels of 8 and 16 bits and of 32-bit floats are supported".to_string()),
     };
-    let (width, height) = (width as usize, height as usize);
-    if values.len() != width * height * n_channels {
-        return Err("its pixels are not as many as its sizes say".to_string());
-    }
     let values = match (n_channels, wanted) {
         (own, wanted) if own == wanted => values,
         (1, 3) => values.iter().flat_map(|&value| [value; 3]).collect(),
