@@ -26,6 +26,7 @@ mod test;
 #[cfg(test)]
 mod tidy;
 mod transfers;
+mod wheel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -87,8 +88,12 @@ enum Command {
     Sanitize(sanitize::Options),
     /// Measure what sharing costs: two contexts, engines in turn, busy processes beside; build with --release.
     Sharing(sharing::Options),
+    /// Build the Python wheel, install it where nothing but numpy is, and run its tests there.
+    Python(wheel::Options),
     /// Run a plan from pinned buffers on two contexts, against the device's rate and the link's; memory of contexts.
     Transfers(transfers::Options),
+    /// Build the Python wheel that users get: optimized, for every Linux with glibc 2.28 and later.
+    Wheel,
     /// Meet many distinct shapes in a row on a transformer; print resolve times and memory.
     Shapes(runtime::ShapesOptions),
 }
@@ -119,6 +124,8 @@ fn main() -> ExitCode {
         Command::Contexts(options) => runtime::contexts(&options),
         Command::Sharing(options) => sharing::run(&options),
         Command::Transfers(options) => transfers::run(&options),
+        Command::Python(options) => wheel::test(&options),
+        Command::Wheel => wheel::wheel(),
         Command::Shapes(options) => runtime::shapes(&options),
     };
     match result {

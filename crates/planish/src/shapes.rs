@@ -215,8 +215,9 @@ pub struct Asked {
     pub profiles: Vec<String>,
 }
 
-/// One list of shapes, and the flag that it came by.
-type List = (&'static str, Vec<String>);
+/// One list of shapes, and the flag or the argument that it came by, for errors.
+/// [`profile`] has an example.
+pub type List = (&'static str, Vec<String>);
 
 impl Asked {
     /// The lists that make up each profile: smallest, best and largest.
@@ -289,7 +290,19 @@ fn profile_lists(text: &str) -> Result<[List; 3], Error> {
     ])
 }
 
-fn profile(graph: &Graph, [min, opt, max]: &[List; 3]) -> Result<Profile, Error> {
+/// The optimization profile of three lists of shapes: the smallest, those to tune for, and the largest.
+///
+/// ```
+/// use planish::graph::Graph;
+/// use planish::shapes;
+///
+/// let graph: Graph = r#"graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }"#.parse()?;
+/// let lists = [("min", "x:1"), ("opt", "x:4"), ("max", "x:9")].map(|(origin, text)| (origin, vec![text.to_string()]));
+/// let range = &shapes::profile(&graph, &lists)?.ranges[0];
+/// assert_eq!((range.min, range.opt, range.max), (1, 4, 9));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn profile(graph: &Graph, [min, opt, max]: &[List; 3]) -> Result<Profile, Error> {
     let bound = |(origin, list): &List| Ok::<Sizes, Error>(bind_all(graph, origin, list)?.0);
     let most = default_sizes(graph, &bound(max)?)?;
     let (best, least) = (bound(opt)?, bound(min)?);

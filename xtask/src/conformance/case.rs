@@ -242,7 +242,9 @@ fn built_program() -> Result<&'static Path> {
     static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "planish-cli"]).current_dir(crate::root());
+        // Together with this program, of which all that they share is compiled already.
+        cargo.args(["build", "--quiet", "--package", "planish-cli", "--package", "xtask"]);
+        cargo.current_dir(crate::root());
         crate::python::run(&mut cargo).map_err(|error| format!("{error:#}"))?;
         Ok(crate::root().join("target/debug/planish"))
     };

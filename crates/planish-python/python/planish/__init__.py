@@ -1,0 +1,57 @@
+"""Planish: trained models to tuned and checked plans, and plans run fast and safely.
+
+>>> model = planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')
+>>> plan = planish.build(model)                     # or planish.build("model.onnx")
+>>> plan.save("relu.plan")
+>>> engine = planish.load("relu.plan")
+>>> engine(numpy.float32([-1, 2]))                  # numpy, torch on the CPU, or anything with DLPack
+array([0., 2.], dtype=float32)
+"""
+
+import os
+import sys
+
+from . import errors
+from ._planish import (
+    Calibration,
+    Context,
+    Engine,
+    Metadata,
+    Model,
+    Plan,
+    Pool,
+    TensorInfo,
+    __version__,
+    build,
+    calibrate,
+    describe,
+    is_plan,
+    load,
+    look_in_packages as _look_in_packages,
+)
+
+__all__ = [
+    "Calibration",
+    "Context",
+    "Engine",
+    "Metadata",
+    "Model",
+    "Plan",
+    "Pool",
+    "TensorInfo",
+    "__version__",
+    "build",
+    "calibrate",
+    "describe",
+    "errors",
+    "is_plan",
+    "load",
+]
+
+# The `nvidia-*` wheels of this environment, wherever this Python was started from.
+_look_in_packages([folder for folder in sys.path if os.path.isdir(os.path.join(folder, "nvidia"))])
+
+
+def _reload(path, device, threads):
+    """The engine that another process pickled."""
+    return load(path, device, threads=threads)

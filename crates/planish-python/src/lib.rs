@@ -1,0 +1,94 @@
+//! The extension module of the `planish` package: models, builds, plans and engines for Python.
+//!
+//! - `build`, `model`, `plan`, `calibration`, `engine`, `context`: what Python calls;
+//! - `runs`: how a call goes; `borrowed`: arrays on their way in, `memory`: on their way out; `protocols`: the C structures
+//!   of both, `element_type`: their types;
+//! - `port`: what inputs and outputs are; `samples`, `progress`: iterables and callbacks of Python's;
+//! - `errors`: exceptions by kind.
+//!
+//! What is better said in Python is in the folder `python/planish`: exceptions, views, the facades of other runtimes.
+
+#![allow(unsafe_code)]
+
+mod borrowed;
+mod build;
+mod calibration;
+mod context;
+mod element_type;
+mod engine;
+mod errors;
+mod memory;
+mod metadata;
+mod model;
+mod plan;
+mod port;
+mod progress;
+mod protocols;
+mod runs;
+mod samples;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+/// Runs the command line and gives its exit code. It is the process's only one.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| planish_cli::run(arguments))
+}
+
+/// What a device is, in words; for `auto`, the one that it stands for here.
+///
+/// >>> planish.describe("cpu") != ""
+/// True
+#[pyfunction]
+#[pyo3(signature = (device="auto"))]
+fn describe(py: Python<'_>, device: &str) -> PyResult<String> {
+    let device = plan::parse_device(py, device)?;
+    errors::OrRaise::or_raise(py.detach(|| device.describe()), py)
+}
+
+/// Whether a file that begins with these bytes is a plan.
+///
+/// >>> planish.is_plan(b"no plan")
+/// False
+#[pyfunction]
+fn is_plan(beginning: &[u8]) -> bool {
+    planish::record::is_plan(beginning)
+}
+
+/// Has the libraries of `nvidia-*` wheels looked for in these folders of packages too.
+#[pyfunction]
+fn look_in_packages(folders: Vec<PathBuf>) {
+    planish::cuda::look_in_packages(folders);
+}
+
+#[pymodule]
+mod _planish {
+    #[pymodule_export]
+    use super::build::{build, calibrate};
+    #[pymodule_export]
+    use super::calibration::Calibration;
+    #[pymodule_export]
+    use super::context::{Pool, PyContext};
+    #[pymodule_export]
+    use super::engine::Engine;
+    #[pymodule_export]
+    use super::metadata::Metadata;
+    #[pymodule_export]
+    use super::model::Model;
+    #[pymodule_export]
+    use super::plan::{Plan, load};
+    #[pymodule_export]
+    use super::port::TensorInfo;
+    #[pymodule_export]
+    use super::{describe, is_plan, look_in_packages, main};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,113 @@
+//! `Model`: an ONNX model that was read, or a graph in Planish's text form.
+
+use std::path::PathBuf;
+
+use planish::{Bytes, ErrorKind};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyType};
+
+use crate::errors::{OrRaise, wrong};
+use crate::metadata::Metadata;
+use crate::port::TensorInfo;
+
+/// A model that was read: `planish.Model("model.onnx")`, of a path or of the file's bytes.
+///
+/// `planish.build` takes paths and bytes itself; a `Model` is for looking at one, and for reading it once.
+///
+/// >>> model = planish.Model.parse('graph "g" { input %x: f32[n,4] %y: f32[n,4] = Relu(%x) output %y }')
+/// >>> model.name, model.inputs[0].shape, model.outputs[0].name
+/// ('g', ('n', 4), 'y')
+#[pyclass(frozen, module = "planish")]
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) inner: planish::Model,
+    metadata: Metadata,
+}
+
+#[pymethods]
+impl Model {
+    #[new]
+    fn new(source: &Bound<'_, PyAny>) -> PyResult<Model> {
+        Model::of(source)
+    }
+
+    /// A model in the text form that `str(model)` gives. Weights are not part of the text.
+    #[classmethod]
+    fn parse(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Model> {
+        let graph: Result<planish::graph::Graph, _> = text.parse();
+        let graph = graph
+            .map_err(|error| wrong(py, ErrorKind::BadModel, format!("the text is no model: {error}")))?;
+        let inner = planish::Model::from(graph);
+        let metadata = Metadata::named(&inner.graph().name);
+        Ok(Model { inner, metadata })
+    }
+
+    /// Writes the model as an ONNX file.
+    fn save_onnx(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| self.inner.save_onnx(path)).or_raise(py)
+    }
+
+    /// The name that the model gives itself.
+    #[getter]
+    fn name(&self) -> String {
+        self.inner.graph().name.to_string()
+    }
+
+    /// Tells the model from others: a hash of its file and of the weights beside it.
+    #[getter]
+    fn hash(&self) -> String {
+        self.inner.hash().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What the model's file says of itself.
+    #[getter]
+    fn metadata(&self) -> Metadata {
+        self.metadata.clone()
+    }
+
+    /// The model's inputs, in its order.
+    #[getter]
+    fn inputs(&self) -> Vec<TensorInfo> {
+        TensorInfo::of_graph(self.inner.graph(), self.inner.graph().inputs())
+    }
+
+    /// The model's outputs, in its order.
+    #[getter]
+    fn outputs(&self) -> Vec<TensorInfo> {
+        TensorInfo::of_graph(self.inner.graph(), self.inner.graph().outputs())
+    }
+
+    fn __str__(&self) -> String {
+        self.inner.graph().to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        let graph = self.inner.graph();
+        format!("<planish.Model {:?} with {} nodes>", graph.name, graph.nodes().len())
+    }
+}
+
+impl Model {
+    /// The model of a path, of a file's bytes, or one that was read before.
+    pub(crate) fn of(source: &Bound<'_, PyAny>) -> PyResult<Model> {
+        let py = source.py();
+        if let Ok(model) = source.cast::<Model>() {
+            return Ok(model.get().clone());
+        }
+        let bytes = if let Ok(path) = source.extract::<PathBuf>() {
+            let read = || Ok((planish::Model::open(&path)?, planish::Metadata::read(&path)?));
+            let (inner, metadata) = py.detach(read).or_raise(py)?;
+            return Ok(Model { inner, metadata: Metadata::new(metadata) });
+        } else if let Ok(bytes) = source.cast::<PyBytes>() {
+            Bytes::aligned(bytes.as_bytes())
+        } else if let Ok(bytes) = source.cast::<PyByteArray>() {
+            Bytes::aligned(&bytes.to_vec())
+        } else {
+            let message = "a model is a path, the bytes of an ONNX file, or a planish.Model";
+            return Err(wrong(py, ErrorKind::WrongType, message));
+        };
+        let read = || Ok((planish::Model::from_bytes(&bytes)?, planish::Metadata::from_bytes(&bytes)?));
+        let (inner, metadata) = py.detach(read).or_raise(py)?;
+        Ok(Model { inner, metadata: Metadata::new(metadata) })
+    }
+}

@@ -1,0 +1,148 @@
+//! `Plan`: a built model, in memory or in its file.
+
+use std::path::PathBuf;
+
+use planish::{CertificateState, Device, ErrorKind, Opened};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::engine::{Engine, kernel};
+use crate::errors::{OrRaise, wrong};
+
+/// A model that was optimized, tuned and checked for a machine: what `planish.build` gives.
+///
+/// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))
+/// >>> plan.is_checked, [step.operators for step in plan.steps]
+/// (True, ['Relu'])
+/// >>> plan.save("relu.plan")
+/// >>> planish.load("relu.plan")(numpy.float32([-1, 2]))
+/// array([0., 2.], dtype=float32)
+#[pyclass(frozen, module = "planish")]
+pub(crate) struct Plan {
+    inner: planish::Plan,
+    notes: Vec<String>,
+}
+
+impl Plan {
+    pub(crate) fn new(inner: planish::Plan, notes: Vec<String>) -> Plan {
+        Plan { inner, notes }
+    }
+}
+
+/// Reads a device as users write it.
+pub(crate) fn parse_device(py: Python<'_>, device: &str) -> PyResult<Device> {
+    device.parse().map_err(|why: String| wrong(py, ErrorKind::BadOption, why))
+}
+
+#[pymethods]
+impl Plan {
+    /// Writes the plan's file, in one piece.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| self.inner.save(path)).or_raise(py).map(drop)
+    }
+
+    /// Puts the plan on a device, to be run. `threads` are the CPU threads of a run, those that it was built for if not
+    /// given; results do not depend on them.
+    #[pyo3(signature = (device="auto", *, threads=None))]
+    fn engine(&self, py: Python<'_>, device: &str, threads: Option<usize>) -> PyResult<Engine> {
+        Engine::open(py, self.inner.clone(), device, threads, None)
+    }
+
+    /// The name of the model.
+    #[getter]
+    fn name(&self) -> String {
+        self.inner.record().header.name.clone()
+    }
+
+    /// The CPU threads that it was tuned for.
+    #[getter]
+    fn threads(&self) -> u32 {
+        self.inner.record().header.threads
+    }
+
+    /// Whether this very plan passed its self-check.
+    #[getter]
+    fn is_checked(&self) -> bool {
+        self.inner.certificate().state() == CertificateState::Checked
+    }
+
+    /// What its build had to say.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// What it was built for: the device of each of its targets.
+    #[getter]
+    fn targets(&self) -> Vec<String> {
+        self.inner.record().header.targets.iter().map(|target| target.device.clone()).collect()
+    }
+
+    /// Tells the plan from others, in hexadecimal digits: what a signature speaks for.
+    #[getter]
+    fn fingerprint(&self, py: Python<'_>) -> PyResult<String> {
+        let digest = py.detach(|| self.inner.fingerprint()).or_raise(py)?;
+        Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The steps of a run: the layers that each computes, its operators, and its kernel.
+    #[getter]
+    fn steps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let steps = self.inner.record().program.steps.iter();
+        let steps: Vec<_> = steps.map(|step| (step.name.as_str(), step.region.ops(), kernel(step))).collect();
+        py.import(intern!(py, "planish._views"))?.call_method1(intern!(py, "steps"), (steps,))
+    }
+
+    fn __repr__(&self) -> String {
+        let record = self.inner.record();
+        let device = record.header.targets.iter().map(|target| target.device.as_str()).collect::<Vec<_>>();
+        format!(
+            "<planish.Plan {:?}, {} steps, for {}>",
+            record.header.name,
+            record.program.steps.len(),
+            device.join(" and ")
+        )
+    }
+
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.steps(py)?.call_method0(intern!(py, "_repr_html_"))
+    }
+}
+
+/// Opens a plan file and puts it on a device, to be run.
+///
+/// `threads` are the CPU threads of a run, those that the plan was built for if not given. `copy` reads the file into
+/// memory first, for files that are written in place while they are used. A plan of another machine, or of another version
+/// of Planish, is an error (`planish.errors.NeedsRebuild`), unless `rebuild` has it built again in memory.
+///
+/// >>> planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }')).save("relu.plan")
+/// >>> engine = planish.load("relu.plan", device="cpu")
+/// >>> engine
+/// <planish.Engine (x: f32[n]) -> (y: f32[n])>
+#[pyfunction]
+#[pyo3(signature = (path, device="auto", *, threads=None, copy=false, rebuild=false))]
+pub(crate) fn load(
+    py: Python<'_>,
+    path: PathBuf,
+    device: &str,
+    threads: Option<usize>,
+    copy: bool,
+    rebuild: bool,
+) -> PyResult<Engine> {
+    let target = parse_device(py, device)?;
+    let plan = py.detach(|| {
+        if rebuild {
+            let opened = match copy {
+                true => planish::Plan::open_copied_for(&path, target),
+                false => planish::Plan::open_for(&path, target),
+            };
+            return match opened? {
+                Opened::Fits(plan) => Ok(plan),
+                Opened::NeedsRebuild(rebuild) => Ok(rebuild.build_with_report()?.plan.into()),
+            };
+        }
+        if copy { planish::Plan::open_copied(&path) } else { planish::Plan::open(&path) }
+    });
+    let plan = plan.or_raise(py)?;
+    Engine::open(py, plan, device, threads, Some(path))
+}

@@ -1,0 +1,124 @@
+//! The Python package: its wheel, built and tested as a user meets it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::python::{environment, install};
+use crate::{root, scratch};
+
+/// What wheels are built with, and what links those for older systems.
+const BUILD: &str = "requirements-wheel.txt";
+const ZIG: &str = "requirements-zig.txt";
+/// What the package's own tests need: numpy, and what runs them.
+const TEST: &str = "requirements-python.txt";
+/// The runtimes that facades are held against.
+const OTHERS: &str = "requirements.txt";
+
+/// Options of `cargo xtask python`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Hold the facades of other runtimes against those themselves, which pip fetches.
+    #[arg(long)]
+    others: bool,
+    /// Passed on to pytest.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pytest: Vec<String>,
+}
+
+/// A kind of wheel.
+enum Kind {
+    /// For this machine, of the crates that `cargo test` compiles too.
+    ForTests,
+    /// Optimized, for every Linux with glibc 2.28 and later; zig links it.
+    ForUsers,
+}
+
+impl Kind {
+    /// What maturin is told.
+    fn arguments(&self) -> &[&str] {
+        match self {
+            // Whatever the system: nothing is copied into the wheel, so nothing has to be patched.
+            Kind::ForTests => &["--profile", "dev", "--compatibility", "linux"],
+            Kind::ForUsers => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        scratch().join(match self {
+            Kind::ForTests => "wheel-for-tests",
+            Kind::ForUsers => "wheel",
+        })
+    }
+}
+
+/// Builds a wheel and gives its path.
+fn build(kind: &Kind) -> Result<PathBuf> {
+    let python = match kind {
+        Kind::ForTests => environment("maturin", &[BUILD])?,
+        Kind::ForUsers => environment("maturin-zig", &[BUILD, ZIG])?,
+    };
+    let binaries = python.parent().context("an interpreter has a folder")?;
+    let folder = kind.folder();
+    if folder.is_dir() {
+        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    // `python3 -m ziglang` is looked for on the path.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path =
+        std::env::join_paths(std::iter::once(binaries.to_path_buf()).chain(std::env::split_paths(&path)))?;
+    let mut maturin = Command::new(binaries.join("maturin"));
+    maturin.arg("build").args(kind.arguments()).arg("--out").arg(&folder).env("PATH", path);
+    if !succeeds(&mut maturin)? {
+        anyhow::bail!("maturin could not build the wheel");
+    }
+    let made = fs::read_dir(&folder)?.next().context("maturin made no wheel")??.path();
+    Ok(made)
+}
+
+/// `cargo xtask wheel`: the wheel that users get.
+pub(crate) fn wheel() -> Result<bool> {
+    let path = build(&Kind::ForUsers)?;
+    println!("{}: {:.1} MB", path.display(), fs::metadata(&path)?.len() as f64 / 1e6);
+    Ok(true)
+}
+
+/// `cargo xtask python`: builds the wheel, installs it where nothing but numpy is, and runs its tests there.
+pub(crate) fn test(options: &Options) -> Result<bool> {
+    let wheel = build(&Kind::ForTests)?;
+    let (name, requirements, tests) = match options.others {
+        false => ("python", &[TEST][..], "tests"),
+        true => ("python-others", &[TEST, OTHERS][..], "tests/others"),
+    };
+    let python = environment(name, requirements)?;
+    install(&python, &[OsStr::new("--force-reinstall"), OsStr::new("--no-deps"), wheel.as_os_str()])?;
+    let mut pytest = Command::new(&python);
+    pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]);
+    if !options.others {
+        pytest.arg("--ignore").arg(Path::new("crates/planish-python/tests/others"));
+    }
+    pytest.args(&options.pytest).arg(Path::new("crates/planish-python").join(tests));
+    succeeds(&mut pytest)
+}
+
+/// As the ordinary tests run it.
+pub(crate) fn ordinary_test() -> Result<bool> {
+    test(&Options { others: false, pytest: Vec::new() })
+}
+
+/// Runs a command in the root folder and says how it went.
+fn succeeds(command: &mut Command) -> Result<bool> {
+    let name =
+        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+    println!("== {name} {}", arguments.join(" "));
+    let start = Instant::now();
+    let status = command.current_dir(root()).status().with_context(|| format!("cannot start {name}"))?;
+    let result = if status.success() { "ok" } else { "FAILED" };
+    println!("   {result} after {:.0} s", start.elapsed().as_secs_f64());
+    Ok(status.success())
+}
