@@ -313,7 +313,7 @@ unsafe fn gathered_by<const ITEM: usize>(from: &Described, n_bytes: usize) -> Ve
     let rank = from.dims.len();
     let (inner, stride) = if rank == 0 { (1, 0) } else { (from.dims[rank - 1], from.strides[rank - 1]) };
     let outer = rank.saturating_sub(1);
-    let (mut at, mut row) = (vec![0; outer], 0isize);
+    let (mut at, mut row) = (vec![0usize; outer], 0isize);
     loop {
         for idx in 0..inner as isize {
             // SAFETY: every index is below its size, so an element lies there, at any alignment.
@@ -321,9 +321,8 @@ unsafe fn gathered_by<const ITEM: usize>(from: &Described, n_bytes: usize) -> Ve
             bytes.extend_from_slice(&element);
         }
         let Some(axis) = (0..outer).rev().find(|&axis| at[axis] + 1 < from.dims[axis]) else { return bytes };
-        for later in axis + 1..outer {
-            row -= from.strides[later] * at[later] as isize;
-            at[later] = 0;
+        for (idx, stride) in at[axis + 1..].iter_mut().zip(&from.strides[axis + 1..]) {
+            row -= stride * std::mem::take(idx) as isize;
         }
         at[axis] += 1;
         row += from.strides[axis];

@@ -149,6 +149,9 @@ impl Runs {
         let made = buffers.into_iter().zip(kept?).map(|(buffer, kept)| {
             let buffer =
                 buffer.or(kept).ok_or_else(|| wrong(py, ErrorKind::Failed, "an output was not made"))?;
+            if buffer.dtype().is_sub_byte() {
+                self.copied();
+            }
             to_python(py, buffer, framework)
         });
         made.collect()

@@ -15,7 +15,7 @@ TYPES = {
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 64])
 @pytest.mark.parametrize("ours,name", TYPES.items())
 def test_small_types_go_in_and_out(ours, name, length):
-    text = f'graph "g" {{ input %x: {ours}[n] %y: f32[n] = Cast(%x) {{ to="f32" }} %z: {ours}[n] = Cast(%y) {{ to="{ours}" }} output %y, %z }}'
+    text = f'graph "g" {{ input %x: {ours}[n] %y: f32[n] = Cast(%x) {{ to=f32 }} %z: {ours}[n] = Cast(%y) {{ to={ours} }} output %y, %z }}'
     engine = planish.build(planish.Model.parse(text), tune_level=0, threads=1).engine()
     dtype = np.dtype(getattr(ml_dtypes, name))
     assert engine.inputs[0].dtype == name
@@ -28,4 +28,4 @@ def test_small_types_go_in_and_out(ours, name, length):
     np.testing.assert_array_equal(z.astype(np.float32), x.astype(np.float32))
     # Types below a byte are packed and unpacked; others are where they were.
     is_packed = ours in ("i4", "u4", "i2", "u2", "f4e2m1")
-    assert engine.copies == (1 if is_packed else 0)
+    assert engine.copies == (2 if is_packed else 0)
