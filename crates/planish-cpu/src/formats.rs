@@ -36,9 +36,12 @@ pub(crate) enum Format {
     QuantizedDepthwise,
     /// Signed bytes in quads of input channels, with the sums of each output channel.
     Quantized { panels: Panels, arrangement: Arrangement },
+    /// Signed bytes of a 3x3 convolution, transformed to 16 bits in pairs of input channels.
+    QuantizedWinograd { panels: Panels },
 }
 
 const NARROW: &str = "conv_narrow16";
+const QUANTIZED_WINOGRAD: &str = "words_winograd_two_";
 
 /// Stride and dilation of each axis, as in `t1d1x2d1x2d1`.
 fn steps_of(text: &str) -> Option<[(usize, usize); AXES]> {
@@ -75,6 +78,7 @@ impl Format {
                 let name = KINDS.iter().find(|(known, _)| known == kind).map_or("", |(_, name)| name);
                 format!("conv_winograd_{name}_{}", wide(panels))
             }
+            Format::QuantizedWinograd { panels } => format!("{QUANTIZED_WINOGRAD}{}", wide(panels)),
             Format::Depthwise => depthwise::FORMAT.to_string(),
             Format::QuantizedDepthwise => depthwise::QUANTIZED_FORMAT.to_string(),
             Format::Quantized { panels, arrangement } => {
@@ -124,6 +128,8 @@ impl Format {
                 }
             };
             Format::Quantized { panels: wide(panels)?, arrangement }
+        } else if let Some(rest) = name.strip_prefix(QUANTIZED_WINOGRAD) {
+            Format::QuantizedWinograd { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
             Format::Product { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("conv_winograd_") {
@@ -184,6 +190,7 @@ impl Format {
                 let n_taps: usize = taps.iter().product();
                 n_taps.checked_mul(padded(*channels, depthwise::CHANNEL_BLOCK)?)
             }
+            Format::QuantizedWinograd { panels } => quantized::words_len(*panels, dims),
             Format::Quantized { panels, arrangement } => {
                 quantized::packed_bytes(*arrangement, *panels, dims).map(|bytes| bytes / size_of::<f32>())
             }
@@ -212,7 +219,10 @@ impl Format {
                 let [channels, 1, taps @ ..] = dims else { return None };
                 Some(depthwise::unpack(packed, *channels, taps.iter().product()))
             }
-            Format::Winograd { .. } | Format::Quantized { .. } | Format::QuantizedDepthwise => None,
+            Format::Winograd { .. }
+            | Format::Quantized { .. }
+            | Format::QuantizedWinograd { .. }
+            | Format::QuantizedDepthwise => None,
         }
     }
 
@@ -276,7 +286,7 @@ pub(crate) const MAX_STRIDE: usize = 64;
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
     let own = |format: &Format| match format {
-        Format::Quantized { .. } | Format::QuantizedDepthwise => DType::I8,
+        Format::Quantized { .. } | Format::QuantizedWinograd { .. } | Format::QuantizedDepthwise => DType::I8,
         _ => DType::F32,
     };
     let len = Format::named(form.format).filter(|format| form.dtype == own(format))?.packed_len(form.dims)?;
@@ -302,7 +312,7 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "panels32x16",
         "panels8x8t",
         "matrix_panels32v16",
@@ -315,6 +325,7 @@ mod tests {
         "quads_panels32v16_g2",
         "quads_panels32v16_g1_t1d1x2d1x2d3",
         "quads_panels16v8_matrixt",
+        "words_winograd_two_panels16v8",
     ];
 
     #[test]

@@ -126,12 +126,12 @@ fn transform(kind: Kind) -> (f64, f64) {
     }
 }
 
-/// Winograd.
+/// Winograd; the last of the way is how many multiply-adds it does in the time of one f32.
 pub(super) fn winograd(
     g: &Geometry,
     isa: Isa,
     tile: Tile,
-    (kind, cut): (Kind, Cut),
+    (kind, cut, speed): (Kind, Cut, f64),
     n_tasks: usize,
     threads: usize,
 ) -> f64 {
@@ -145,7 +145,7 @@ pub(super) fn winograd(
     let mut cycles = tiles as f64 * g.c.div_ceil(tile.lanes()) as f64 * input * width * slices;
     cycles += tiles as f64 * g.k.div_ceil(tile.lanes()) as f64 * output * width;
     let products = product(isa, tile, tiles, g.k, g.axes[0].kernel, g.c);
-    cycles += kind.n_points() as f64 * products;
+    cycles += kind.n_points() as f64 * products / speed;
     let rows = cut.rows().min(tiles).max(1);
     let mut weights = 4.0 * (kind.n_points() * g.axes[0].kernel * g.c * g.k) as f64;
     if matches!(cut, Cut::Live(_)) {

@@ -6,6 +6,7 @@
 //! points too. Sums are exact in i32; a scale, the bias, a residual and a clamp follow in f32, and the result is
 //! stored as bytes again or as f32. The blocked driver is the one of f32 ([`super::igemm`]): four channels of a byte
 //! each take the place of one f32. A matrix product is a convolution of one tap over its rows.
+//! Convolutions of 3x3 have Winograd's way too (`winograd`).
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -19,11 +20,16 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod way;
+#[cfg(target_arch = "x86_64")]
+mod winograd;
+mod words;
 
 pub(crate) use family::{QuantizedFamily, image_wants};
 pub(crate) use finish::Finish;
 pub(crate) use pack::{Arrangement, packed_bytes};
 pub(crate) use region::{Form, Quantized, WeightZeros};
+pub(crate) use words::packed_len as words_len;
 
 use crate::isa::Feature;
 

@@ -82,12 +82,7 @@ impl Way {
                     Kind::Four => "4",
                     Kind::Row => "row",
                 };
-                let cut = match cut {
-                    Cut::Fused(rows) => format!("fused{rows}"),
-                    Cut::Phased(rows) => format!("phased{rows}"),
-                    Cut::Live(rows) => format!("live{rows}"),
-                };
-                format!("conv_winograd{kind}_{}_{cut}", on(tile))
+                format!("conv_winograd{kind}_{}_{}", on(tile), cut.name())
             }
         }
     }
@@ -210,7 +205,7 @@ impl Way {
             Way::Band(tile, _) => cost::band(geometry, isa, tile, n_tasks, threads),
             Way::Narrow => cost::narrow(geometry, isa, n_tasks, threads),
             Way::Winograd(tile, kind, cut) => {
-                cost::winograd(geometry, isa, tile, (kind, cut), n_tasks, threads)
+                cost::winograd(geometry, isa, tile, (kind, cut, 1.0), n_tasks, threads)
             }
         }
     }

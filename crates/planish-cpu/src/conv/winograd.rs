@@ -10,93 +10,41 @@
 //! of a larger block are transformed first, then tasks take blocks of output channels; right where weights are
 //! many and tiles few, because each weight is then read once. *Live*: as phased, with weights as the model has
 //! them, which are transformed as they are used; right where the transformed ones are too many to read or keep.
+//!
+//! What a pixel is, a [`Border`] says: f32 here, bytes in [`super::quantized`]. Between its two transforms elements are
+//! four bytes wide: an f32, or two channels of 16 bits.
 
 pub mod algebra;
+mod border;
+mod kind;
 mod live;
 pub mod pack;
 mod transform;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use algebra::AxisKind;
-use transform::{InputTile, InputTiles, OutputTile, OutputTiles};
+pub use border::{Border, Products};
+pub(super) use border::{InputTile, OutputTile};
+pub use kind::{Cut, Kind};
+pub use transform::Floats;
 
-use super::geometry::{AXES, Geometry};
-use super::{ConvCall, Finished, L2_BYTES, even_part, part, wanted_tasks};
+use super::geometry::Geometry;
+use super::{Finished, L2_BYTES, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::isa::Isa;
 use crate::team::{Task, Team};
 
-/// Which transform.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// F(2x2, 3x3): 2.25 times fewer multiplications.
-    Two,
-    /// F(4x4, 3x3): 4 times fewer.
-    Four,
-    /// F(4, 3) along rows: 2 times fewer.
-    Row,
-}
-
-impl Kind {
-    /// Rows, then columns.
-    pub fn axes(self) -> [AxisKind; 2] {
-        match self {
-            Kind::Two => [AxisKind::Two; 2],
-            Kind::Four => [AxisKind::Four; 2],
-            Kind::Row => [AxisKind::One, AxisKind::Four],
-        }
-    }
-
-    pub fn n_points(self) -> usize {
-        self.axes().iter().map(|axis| axis.n_in()).product()
-    }
-
-    /// Whether the transform takes a kernel of these sizes.
-    pub fn takes(self, kernel: [usize; AXES]) -> bool {
-        kernel[1..] == self.axes().map(AxisKind::n_taps)
-    }
-
-    /// Whether the transform computes this convolution.
-    pub fn fits(self, geometry: &Geometry) -> bool {
-        let plain = |axis: usize| geometry.axes[axis].stride == 1 && geometry.axes[axis].dilation == 1;
-        !geometry.transposed
-            && geometry.groups == 1
-            && (0..AXES).all(plain)
-            && self.takes(geometry.axes.map(|axis| axis.kernel))
-            && geometry.input.channel == 1
-    }
-}
-
-/// How the work is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
-    /// Blocks of about this many tiles, each one task from beginning to end.
-    Fused(usize),
-    /// Blocks of about this many tiles; transformed by all, then multiplied by blocks of channels.
-    Phased(usize),
-    /// Blocks of about this many tiles, weights packed as for implicit GEMM.
-    Live(usize),
-}
-
-impl Cut {
-    /// About how many tiles a block has.
-    pub fn rows(self) -> usize {
-        match self {
-            Cut::Fused(rows) | Cut::Phased(rows) | Cut::Live(rows) => rows.max(1),
-        }
-    }
-}
-
 /// Winograd's convolution for one geometry.
 #[derive(Debug)]
-pub struct Winograd {
+pub struct Winograd<B = Floats> {
     kind: Kind,
     cut: Cut,
-    geometry: Geometry,
-    isa: Isa,
-    tile: Tile,
+    pub(super) geometry: Geometry,
+    pub(super) isa: Isa,
+    pub(super) tile: Tile,
     /// Tiles along rows and columns of an image.
     n_tiles: [usize; 2],
     /// Tiles of all images at one depth, and how many of them, at how many depths, make a block.
@@ -104,7 +52,7 @@ pub struct Winograd {
     columns_per_block: usize,
     depths_per_block: usize,
     /// Channels of a tile in memory: whole vectors.
-    padded_c: usize,
+    pub(super) padded_c: usize,
     /// Panels of a block of channels, and output tiles that are multiplied before they are transformed back.
     panels_per_block: usize,
     rows_per_chunk: usize,
@@ -117,18 +65,19 @@ pub struct Winograd {
     table_bytes: usize,
     /// Bytes of the weights that a slot transforms, if it does.
     weights_bytes: usize,
+    border: PhantomData<fn() -> B>,
 }
 
 /// Tiles that are transformed together: columns, each at a range of depths.
 #[derive(Debug)]
-struct Block {
+pub struct Block {
     columns: Range<usize>,
     /// Output depths.
     depths: Range<usize>,
     /// Input depths that they read, inside the image.
     in_depths: Range<usize>,
     /// From one point to the next of the block's input tiles.
-    point_stride: usize,
+    pub(super) point_stride: usize,
 }
 
 impl Block {
@@ -148,9 +97,23 @@ fn spread(len: usize) -> usize {
 }
 
 impl Winograd {
-    /// Plans a run; `None` where the transform does not compute this geometry.
+    /// Plans a run over f32; `None` where the transform does not compute this geometry.
     pub fn new(kind: Kind, cut: Cut, geometry: Geometry, isa: Isa, tile: Tile) -> Option<Winograd> {
-        if !kind.fits(&geometry) {
+        Winograd::between(kind, cut, geometry, isa, tile)
+    }
+}
+
+impl<B: Border> Winograd<B> {
+    /// Plans a run between borders of any type. The geometry's channels are elements of the points, its strides those
+    /// of the operands.
+    pub(super) fn between(
+        kind: Kind,
+        cut: Cut,
+        geometry: Geometry,
+        isa: Isa,
+        tile: Tile,
+    ) -> Option<Winograd<B>> {
+        if !kind.fits(&geometry) || matches!(cut, Cut::Live(_)) && !B::TAKES_LIVE {
             return None;
         }
         let outs = kind.axes().map(AxisKind::n_out);
@@ -215,6 +178,7 @@ impl Winograd {
             table_bytes,
             weights_bytes,
             geometry,
+            border: PhantomData,
         })
     }
 
@@ -253,7 +217,7 @@ impl Winograd {
     /// # Safety
     /// The call's addresses must be readable, the output and the workspace writable, for what the geometry and
     /// the plan say.
-    pub unsafe fn run(&self, call: &ConvCall<'_>, team: &Team) {
+    pub unsafe fn run(&self, call: &B::Call<'_>, team: &Team) {
         if self.geometry.k == 0 {
             return;
         }
@@ -264,7 +228,7 @@ impl Winograd {
                 let block = self.block(task.idx);
                 // SAFETY: granted by the caller; slots have different workspace, blocks different outputs.
                 unsafe {
-                    let points = call.workspace.add(task.slot * self.slot_bytes());
+                    let points = B::workspace(call).add(task.slot * self.slot_bytes());
                     let rest = points.add(self.points_bytes);
                     self.transform_inputs(call, &block, 0..block.n_inputs(), points.cast());
                     for idx in 0..n_channel_blocks {
@@ -277,7 +241,7 @@ impl Winograd {
             Cut::Phased(_) | Cut::Live(_) => {
                 for idx in 0..n_blocks {
                     let block = self.block(idx);
-                    let points: Address = Address(call.workspace);
+                    let points: Address = Address(B::workspace(call));
                     // A tile of 32 channels is some 4,000 operations.
                     let work = (block.n_inputs() * self.padded_c * self.kind.n_points()) as f64 * 5.0;
                     let n_chunks = wanted_tasks(work).min(block.n_inputs());
@@ -319,8 +283,9 @@ impl Winograd {
         Block { columns, depths, in_depths, point_stride }
     }
 
-    unsafe fn transform_inputs(&self, call: &ConvCall<'_>, block: &Block, tiles: Range<usize>, to: *mut f32) {
-        self.isa.run(InputTiles { plan: self, block, input: call.input, tiles, to });
+    unsafe fn transform_inputs(&self, call: &B::Call<'_>, block: &Block, tiles: Range<usize>, to: *mut f32) {
+        // SAFETY: granted by the caller.
+        unsafe { B::transform_inputs(self, call, block, tiles, to) }
     }
 
     /// Multiplies tiles and channels of a block point by point and transforms the products back.
@@ -329,7 +294,7 @@ impl Winograd {
     /// As for [`Winograd::run`]; `workspace` must hold a slot's products and pointers.
     unsafe fn multiply(
         &self,
-        call: &ConvCall<'_>,
+        call: &B::Call<'_>,
         block: &Block,
         points: *const f32,
         rows: Range<usize>,
@@ -377,7 +342,7 @@ impl Winograd {
                 }
                 for panel in panels.clone() {
                     let n = nr.min(g.k - panel * nr);
-                    let weights = call.weights.add(point * weights_per_point + panel * nr * depth);
+                    let weights = B::weights(call).add(point * weights_per_point + panel * nr * depth);
                     for idx in 0..n_row_tiles {
                         let tile_rows = part(rows.len(), n_row_tiles, idx);
                         let column = (panel - panels.start) * nr;
@@ -399,28 +364,21 @@ impl Winograd {
                 }
             }
         }
-        self.isa.run(OutputTiles {
-            plan: self,
-            block,
-            call,
-            tiles: rows,
-            from: products,
-            tile_stride: width,
-            point_stride,
-            channels,
-        });
+        let products = Products { tiles: rows, channels, from: products, tile_stride: width, point_stride };
+        // SAFETY: granted by the caller; all points were multiplied.
+        unsafe { B::transform_outputs(self, call, block, products) }
     }
 
     /// Hands finished outputs on: of tiles side by side, row by row.
     fn finished(
         &self,
-        call: &ConvCall<'_>,
+        call: &B::Call<'_>,
         block: &Block,
         rows: Range<usize>,
         channels: Range<usize>,
         slot: usize,
     ) {
-        let Some(after) = call.after else { return };
+        let Some((after, output)) = B::after(call) else { return };
         let g = &self.geometry;
         let [y_out, x_out] = self.kind.axes().map(AxisKind::n_out);
         let n_columns = block.columns.len();
@@ -436,7 +394,7 @@ impl Winograd {
                 let [d_stride, y_stride, x_stride] = g.output.axes;
                 let offset = image * g.output.image + depth * d_stride + y * y_stride + x * x_stride;
                 after(&Finished {
-                    at: call.output.wrapping_add(offset + channels.start),
+                    at: output.wrapping_add(offset + channels.start),
                     stride: x_stride,
                     pixels: first..first + n_pixels,
                     channels: channels.clone(),
@@ -455,7 +413,7 @@ impl Winograd {
     }
 
     #[inline(always)]
-    fn input_tile(&self, block: &Block, idx: usize, input: *const f32) -> InputTile {
+    pub(super) fn input_tile(&self, block: &Block, idx: usize) -> InputTile {
         let g = &self.geometry;
         let n_columns = block.columns.len();
         let depth = block.in_depths.start + idx / n_columns;
@@ -472,13 +430,12 @@ impl Winograd {
         };
         let (y, x) = (start(1, row), start(2, col));
         let [d_stride, y_stride, x_stride] = g.input.axes.map(|stride| stride as isize);
-        let offset =
-            (image * g.input.image) as isize + depth as isize * d_stride + y * y_stride + x * x_stride;
-        InputTile { pixel: input.wrapping_offset(offset), rows: inside(1, y), cols: inside(2, x) }
+        let at = (image * g.input.image) as isize + depth as isize * d_stride + y * y_stride + x * x_stride;
+        InputTile { at, rows: inside(1, y), cols: inside(2, x) }
     }
 
     #[inline(always)]
-    fn output_tile(&self, block: &Block, row: usize, call: &ConvCall<'_>) -> OutputTile {
+    pub(super) fn output_tile(&self, block: &Block, row: usize) -> OutputTile {
         let g = &self.geometry;
         let n_columns = block.columns.len();
         let depth = block.depths.start + row / n_columns;
@@ -489,11 +446,8 @@ impl Winograd {
             image * pixels.image + depth * pixels.axes[0] + y * pixels.axes[1] + x * pixels.axes[2]
         };
         OutputTile {
-            output: call.output.wrapping_add(at(&g.output)),
-            residual: g
-                .residual
-                .as_ref()
-                .map_or(std::ptr::null(), |pixels| call.residual.wrapping_add(at(pixels))),
+            output: at(&g.output),
+            residual: g.residual.as_ref().map(at),
             rows: (g.out_size(1) - y).min(y_kind.n_out()),
             cols: (g.out_size(2) - x).min(x_kind.n_out()),
         }

@@ -90,7 +90,7 @@ const AVX512: &[&[TileFn]] = &[
     instances!(avx512, 4, 1 2 3 4 5 6),
 ];
 
-const fn row(
+pub(crate) const fn row(
     name: &'static str,
     isa: &'static str,
     mr: usize,
@@ -136,6 +136,11 @@ impl Tile {
     /// The tile to take without measuring.
     pub fn usual(isa: Isa) -> Tile {
         Tile::of(isa).next().unwrap_or(Tile(&TILES[0]))
+    }
+
+    /// The tile of a row that is not in the table, if this machine runs it: its elements are of another type.
+    pub(crate) fn of_row(row: &'static TileRow) -> Option<Tile> {
+        Isa::named(row.isa).map(|_| Tile(row))
     }
 
     /// The tile of this name, if this machine runs it.

@@ -125,6 +125,40 @@ fn matrix_products() {
     }
 }
 
+/// Winograd's way is exact: whole and cut tiles, any padding, residuals, the largest sums.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn winograd_is_exact() {
+    let has_avx2 = Isa::available().iter().any(|isa| isa.name() == "avx2");
+    let n_winograd =
+        |names: &[String]| names.iter().filter(|name| name.starts_with("qconv_winograd2_")).count();
+    for (x, w, pads) in [
+        ([2, 16, 9, 7], [35, 16, 3, 3], [1, 1, 1, 1]),
+        ([1, 48, 4, 4], [16, 48, 3, 3], [0, 0, 0, 0]),
+        ([1, 32, 1, 1], [3, 32, 3, 3], [1, 1, 1, 1]),
+        ([3, 16, 5, 13], [50, 16, 3, 3], [2, 0, 1, 3]),
+    ] {
+        for (zero, to) in [(0, Some(Tensor::scalar(3u8))), (131, None), (255, Some(Tensor::scalar(-100i8)))] {
+            let names = quantized_conv(CONV, 16, (&x, &w), conv(&pads, &[1, 1], 1), zero, to, 127).check();
+            assert_eq!(n_winograd(&names) > 0, has_avx2, "{names:?}");
+        }
+    }
+    for dtype in [DType::U8, DType::I8, DType::F32] {
+        let names = with_residual(CONV, (16, &[20, 16, 3, 3]), 1, dtype).check();
+        assert_eq!(n_winograd(&names) > 0, has_avx2, "{names:?}");
+    }
+    // What it does not compute, it does not offer.
+    for (x, w, strides, group) in [
+        ([1, 16, 6, 6], [8, 16, 3, 3], [2, 1], 1),
+        ([1, 32, 6, 6], [8, 16, 3, 3], [1, 1], 2),
+        ([1, 20, 6, 6], [8, 20, 3, 3], [1, 1], 1),
+        ([1, 16, 6, 6], [8, 16, 3, 1], [1, 1], 1),
+    ] {
+        let names = quantized_conv(CONV, 17, (&x, &w), conv(&[1; 4], &strides, group), 9, None, 127).check();
+        assert_eq!(n_winograd(&names), 0, "{names:?}");
+    }
+}
+
 /// Windows that tiles of AMX read where they lie, those that are copied together, and both around whole blocks.
 #[test]
 fn whole_and_broken_blocks() {

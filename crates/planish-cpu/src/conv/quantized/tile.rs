@@ -166,7 +166,7 @@ struct Sums([std::mem::MaybeUninit<i32>; MAX_SUMS]);
 /// # Safety
 /// `rows` must be readable at `k`, `panel` for `NV` vectors.
 #[inline(always)]
-unsafe fn step<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
+pub(super) unsafe fn step<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     s: S,
     dot: D,
     acc: &mut [[S::I; NV]; MR],

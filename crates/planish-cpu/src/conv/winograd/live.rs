@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use super::algebra::{Axis, AxisKind, Four, One, POINTS, TAPS, Two};
-use super::{Block, Kind, Winograd, spread};
-use crate::conv::{ConvCall, even_part};
+use super::{Block, Border, Kind, Winograd, spread};
+use crate::conv::even_part;
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::simd::{Simd, SimdKernel};
@@ -83,7 +83,7 @@ impl Weights {
     }
 }
 
-impl Winograd {
+impl<B: Border> Winograd<B> {
     /// The products of all points, of `rows` of a block with one panel of channels.
     ///
     /// # Safety
@@ -92,7 +92,7 @@ impl Winograd {
     #[allow(clippy::too_many_arguments)]
     pub(super) unsafe fn live_products(
         &self,
-        call: &ConvCall<'_>,
+        call: &B::Call<'_>,
         block: &Block,
         rows: Range<usize>,
         panel: usize,
@@ -111,7 +111,7 @@ impl Winograd {
         let zeros = self.zeros.as_ptr();
         // SAFETY: panels lie inside the packed weights; tables, weights and products have room for a block.
         unsafe {
-            let panel = call.weights.add(panel * self.tile.nr() * n_depths * taps * g.c);
+            let panel = B::weights(call).add(panel * self.tile.nr() * n_depths * taps * g.c);
             for tap in 0..n_depths {
                 let table = table.add(tap * rows.len());
                 for c in (0..g.c.max(1)).step_by(per_block) {

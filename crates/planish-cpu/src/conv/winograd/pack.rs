@@ -6,30 +6,31 @@
 
 use super::Kind;
 use crate::conv::pack::Filter;
-use crate::gemm::table::Tile;
+use crate::gemm::table::Panels;
 
 /// Elements of the packed form.
-pub fn packed_len(kind: Kind, filter: &Filter, tile: Tile) -> usize {
-    kind.n_points() * filter.kernel[0] * filter.c * tile.panel_width(filter.k)
+pub fn packed_len(kind: Kind, filter: &Filter, panels: impl Into<Panels>) -> usize {
+    kind.n_points() * filter.kernel[0] * filter.c * panels.into().width(filter.k)
 }
 
 /// The packed form of a weight of [`Filter::len`] elements.
 ///
 /// It is made whenever a plan is opened, so loops run along the output channels of a panel.
-pub fn pack(kind: Kind, filter: &Filter, tile: Tile, weight: &[f32]) -> Vec<f32> {
+pub fn pack(kind: Kind, filter: &Filter, panels: impl Into<Panels>, weight: &[f32]) -> Vec<f32> {
+    let panels = panels.into();
     let [y_axis, x_axis] = kind.axes();
     let (rows, cols) = (y_axis.weights(), x_axis.weights());
     let (n_y, n_x) = (y_axis.n_taps(), x_axis.n_taps());
     let depth = filter.kernel[0] * filter.c;
-    let per_point = depth * tile.panel_width(filter.k);
-    let mut packed = vec![0.0; packed_len(kind, filter, tile)];
+    let per_point = depth * panels.width(filter.k);
+    let mut packed = vec![0.0; packed_len(kind, filter, panels)];
     // A row for each tap, then for each tap of a transformed row, of one value for each output channel.
-    let mut taps = vec![0.0f64; n_y * n_x * tile.nr()];
-    let mut half = vec![0.0f64; rows.len() * n_x * tile.nr()];
-    let mut sum = vec![0.0f64; tile.nr()];
-    for panel in (0..filter.k).step_by(tile.nr()) {
-        let n = tile.nr().min(filter.k - panel);
-        let width = tile.panel_width(n);
+    let mut taps = vec![0.0f64; n_y * n_x * panels.nr];
+    let mut half = vec![0.0f64; rows.len() * n_x * panels.nr];
+    let mut sum = vec![0.0f64; panels.nr];
+    for panel in (0..filter.k).step_by(panels.nr) {
+        let n = panels.nr.min(filter.k - panel);
+        let width = panels.width(n);
         for z in 0..filter.kernel[0] {
             for c in 0..filter.c {
                 for k in 0..n {

@@ -3,29 +3,56 @@
 use std::ops::Range;
 
 use super::algebra::{Axis, Four, One, POINTS, Two};
-use super::{Block, Kind, Winograd};
+use super::{Block, Border, Kind, OutputTile, Products, Winograd};
 use crate::conv::geometry::AXES;
-use crate::conv::{ConvCall, LINE, prefetch};
+use crate::conv::{After, ConvCall, LINE, prefetch};
 use crate::simd::{Simd, SimdKernel};
 
-/// Transforms tiles of a block, all channels.
-pub(super) struct InputTiles<'a> {
-    pub(super) plan: &'a Winograd,
-    pub(super) block: &'a Block,
-    pub(super) input: *const f32,
-    /// Which of the block's input tiles.
-    pub(super) tiles: Range<usize>,
-    /// The block's first tile at the first point.
-    pub(super) to: *mut f32,
+/// Pixels of f32.
+#[derive(Debug)]
+pub enum Floats {}
+
+impl Border for Floats {
+    type Call<'a> = ConvCall<'a>;
+
+    const TAKES_LIVE: bool = true;
+
+    fn weights(call: &ConvCall<'_>) -> *const f32 {
+        call.weights
+    }
+
+    fn workspace(call: &ConvCall<'_>) -> *mut u8 {
+        call.workspace
+    }
+
+    fn after<'c>(call: &'c ConvCall<'_>) -> Option<(&'c After<'c>, *mut f32)> {
+        Some((call.after? as &After<'c>, call.output))
+    }
+
+    unsafe fn transform_inputs(
+        plan: &Winograd,
+        call: &ConvCall<'_>,
+        block: &Block,
+        tiles: Range<usize>,
+        to: *mut f32,
+    ) {
+        plan.isa.run(InputTiles { plan, block, input: call.input, tiles, to });
+    }
+
+    unsafe fn transform_outputs(plan: &Winograd, call: &ConvCall<'_>, block: &Block, products: Products) {
+        plan.isa.run(OutputTiles { plan, block, call, products });
+    }
 }
 
-/// A tile of pixels.
-pub(super) struct InputTile {
-    /// The tile's first pixel; outside the image where there is padding.
-    pub(super) pixel: *const f32,
-    /// The rows and columns of the tile that are inside the image.
-    pub(super) rows: Range<usize>,
-    pub(super) cols: Range<usize>,
+/// Transforms tiles of a block, all channels.
+struct InputTiles<'a> {
+    plan: &'a Winograd,
+    block: &'a Block,
+    input: *const f32,
+    /// Which of the block's input tiles.
+    tiles: Range<usize>,
+    /// The block's first tile at the first point.
+    to: *mut f32,
 }
 
 /// Tiles are transformed by the plan's kind.
@@ -57,13 +84,14 @@ impl InputTiles<'_> {
         let (c, point_stride) = (self.plan.geometry.c, self.block.point_stride);
         let [_, row_stride, pixel_stride] = self.plan.geometry.input.axes;
         for idx in self.tiles.clone() {
-            let tile = self.plan.input_tile(self.block, idx, self.input);
+            let tile = self.plan.input_tile(self.block, idx);
+            let first = self.input.wrapping_offset(tile.at);
             // SAFETY: the block has room for its tiles.
             let to = unsafe { self.to.add(idx * self.plan.padded_c) };
             let whole = c - c % S::LANES;
             let tail = c - whole;
             // The pixels that the next tile but one does not share with the next, if it lies in the same row.
-            let ahead = tile.pixel.wrapping_add((X::IN + X::OUT) * pixel_stride);
+            let ahead = first.wrapping_add((X::IN + X::OUT) * pixel_stride);
             let rows_ahead = if self.plan.prefetches { tile.rows.clone() } else { 0..0 };
             for y in rows_ahead {
                 for x in 0..X::OUT {
@@ -75,7 +103,7 @@ impl InputTiles<'_> {
             // vectors.
             unsafe {
                 if tile.rows.len() == Y::IN && tile.cols.len() == X::IN {
-                    let at = |y: usize, x: usize| tile.pixel.add(y * row_stride + x * pixel_stride);
+                    let at = |y: usize, x: usize| first.add(y * row_stride + x * pixel_stride);
                     for c in (0..whole).step_by(S::LANES) {
                         input_vector::<S, Y, X>(s, to.add(c), point_stride, |y, x| s.load(at(y, x).add(c)));
                     }
@@ -88,7 +116,7 @@ impl InputTiles<'_> {
                 let mut pixels = [[self.plan.zeros.as_ptr(); POINTS]; POINTS];
                 for y in tile.rows.clone() {
                     for x in tile.cols.clone() {
-                        pixels[y][x] = tile.pixel.wrapping_add(y * row_stride + x * pixel_stride);
+                        pixels[y][x] = first.wrapping_add(y * row_stride + x * pixel_stride);
                     }
                 }
                 for c in (0..whole).step_by(S::LANES) {
@@ -162,47 +190,33 @@ unsafe fn input_rows<S: Simd, Y: Axis, X: Axis>(
 }
 
 /// Transforms the products of tiles back to pixels, with what follows the sum.
-pub(super) struct OutputTiles<'a> {
-    pub(super) plan: &'a Winograd,
-    pub(super) block: &'a Block,
-    pub(super) call: &'a ConvCall<'a>,
-    /// Which of the block's output tiles.
-    pub(super) tiles: Range<usize>,
-    /// The products of the first of `tiles` at the first point.
-    pub(super) from: *const f32,
-    pub(super) tile_stride: usize,
-    pub(super) point_stride: usize,
-    pub(super) channels: Range<usize>,
-}
-
-/// Where a tile's pixels go.
-pub(super) struct OutputTile {
-    pub(super) output: *mut f32,
-    /// Null where nothing is added.
-    pub(super) residual: *const f32,
-    /// How much of the tile is inside the image.
-    pub(super) rows: usize,
-    pub(super) cols: usize,
+struct OutputTiles<'a> {
+    plan: &'a Winograd,
+    block: &'a Block,
+    call: &'a ConvCall<'a>,
+    products: Products,
 }
 
 impl OutputTiles<'_> {
     #[inline(always)]
     unsafe fn transform<S: Simd, Y: Axis, X: Axis>(&self, s: S) {
-        for (idx, row) in self.tiles.clone().enumerate() {
-            let tile = self.plan.output_tile(self.block, row, self.call);
+        let Products { tiles, channels, from, tile_stride, .. } = &self.products;
+        for (idx, row) in tiles.clone().enumerate() {
+            let tile = self.plan.output_tile(self.block, row);
+            let output = self.call.output.wrapping_add(tile.output);
             // Where the next tile's pixels go, if it lies in the same row.
             let [_, row_stride, pixel_stride] = self.plan.geometry.output.axes;
             for y in 0..if self.plan.prefetches { tile.rows } else { 0 } {
                 for x in X::OUT..2 * X::OUT {
-                    let pixel = tile.output.wrapping_add(y * row_stride + x * pixel_stride);
-                    self.channels.clone().step_by(LINE).for_each(|c| prefetch(pixel.wrapping_add(c)));
+                    let pixel = output.wrapping_add(y * row_stride + x * pixel_stride);
+                    channels.clone().step_by(LINE).for_each(|c| prefetch(pixel.wrapping_add(c)));
                 }
             }
-            for channel in self.channels.clone().step_by(S::LANES) {
-                let n = (self.channels.end - channel).min(S::LANES);
+            for channel in channels.clone().step_by(S::LANES) {
+                let n = (channels.end - channel).min(S::LANES);
                 // SAFETY: products are stored in whole vectors; pixels have `n` channels from `channel` on.
                 unsafe {
-                    let from = self.from.add(idx * self.tile_stride + channel - self.channels.start);
+                    let from = from.add(idx * tile_stride + channel - channels.start);
                     if n == S::LANES {
                         let store = |to, value| s.store(to, value);
                         self.vector::<S, Y, X>(s, &tile, from, channel, |from| s.load(from), store);
@@ -236,7 +250,7 @@ impl OutputTiles<'_> {
             for (y, row) in half.iter_mut().enumerate().take(Y::IN) {
                 let mut m = [s.zero(); POINTS];
                 for (x, m) in m.iter_mut().enumerate().take(X::IN) {
-                    *m = s.load(from.add((y * X::IN + x) * self.point_stride));
+                    *m = s.load(from.add((y * X::IN + x) * self.products.point_stride));
                 }
                 *row = X::output(s, m);
             }
@@ -251,13 +265,14 @@ impl OutputTiles<'_> {
                         continue;
                     }
                     let mut value = s.add(*pixel, bias);
-                    if !tile.residual.is_null() {
-                        let at = y * residual[1] + x * residual[2] + channel;
-                        value = s.add(value, load(tile.residual.add(at)));
+                    if let Some(at) = tile.residual {
+                        let at = at + y * residual[1] + x * residual[2] + channel;
+                        value = s.add(value, load(self.call.residual.add(at)));
                     }
                     // The second operand is the answer where one is NaN, so a NaN sum stays.
                     value = s.min(hi, s.max(lo, value));
-                    store(tile.output.add(y * row_stride + x * pixel_stride + channel), value);
+                    let to = tile.output + y * row_stride + x * pixel_stride + channel;
+                    store(self.call.output.add(to), value);
                 }
             }
         }
