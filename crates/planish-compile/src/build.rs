@@ -181,7 +181,8 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
         // Last: nothing that joins equal nodes may come after it.
         graph = arrange_integers(graph, backends, &pass_options, &mut passes)?;
         let sizes = Sizes::of(&graph, options);
-        graph = fold_loose_weights(graph, &Catalog::new(backends, &sizes, options), &mut passes)?;
+        let catalog = Catalog::new(backends, &sizes, options);
+        graph = fold_loose_weights(graph, &catalog, &mut passes, &mut notes)?;
     }
     Ok(Optimized { original, graph, is_fixed: fixed.is_some(), rounded, passes, notes })
 }

@@ -159,21 +159,35 @@ pub(crate) fn quantize(
     Ok(graph)
 }
 
-/// Computes the weights of layers that no kernel multiplies in integers at these sizes: kernels for floats want them
-/// known.
+/// Computes the weights of layers that no kernel multiplies in integers at these sizes, and notes how many these are:
+/// kernels for floats want them known.
 pub(crate) fn fold_loose_weights(
     graph: Graph,
     catalog: &Catalog<'_>,
     passes: &mut Report,
+    notes: &mut Vec<String>,
 ) -> Result<Graph, BuildError> {
     let loose = loose_weights(&graph, catalog);
     if loose.is_empty() {
         return Ok(graph);
     }
     let options = Options { cancel: catalog.options.cancel.clone(), ..Options::default() };
+    let pairs = catalog.sizes.pairs();
+    let size = |name: &str| pairs.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
+    let before = IntegerShare::of(&graph, &size);
     let pipeline = planish_passes::fold_loose_weights(loose);
     let (graph, mut report) = pipeline.run(graph, &options).map_err(|error| of_passes(&error))?;
     passes.passes.append(&mut report.passes);
+    let after = IntegerShare::of(&graph, &size);
+    if after.n_integer < before.n_integer {
+        notes.push(format!(
+            "{} of {} layers of integers run in floats, for no kernel multiplies them so: {:.1} % of the \
+             multiplications are of integers",
+            before.n_integer - after.n_integer,
+            before.n_integer,
+            after.percent()
+        ));
+    }
     Ok(graph)
 }
 

@@ -211,7 +211,11 @@ unsafe fn finish<S: Simd, const MR: usize, const NV: usize>(
             let zeros = call.weight_zeros.of(s, at.channel + column, n);
             for (i, centered) in centered.iter().enumerate() {
                 let sum = s.load_int(sums.add((i * NV + j) * S::LANES));
-                let sum = s.to_float(s.sub_int(sum, s.mul_int(zeros, s.splat_int(*centered))));
+                let sum = match call.weight_zeros {
+                    Zeros::None => sum,
+                    _ => s.sub_int(sum, s.mul_int(zeros, s.splat_int(*centered))),
+                };
+                let sum = s.to_float(sum);
                 let residual = at.residual.unwrap_or(0) + i * at.residual_stride + column;
                 let to = at.output + i * at.output_stride + column;
                 call.finish.store(s, &channels, sum, residual, to);

@@ -222,6 +222,8 @@ impl SimdKernel for OutputTiles<'_> {
                     let tile = self.plan.output_tile(self.block, row);
                     let from = from.add(idx * tile_stride + channel - channels.start).cast::<i32>();
                     let mut half = [[s.splat_int(0); SIDE]; 2];
+                    // Written column by column, read row by row.
+                    #[allow(clippy::needless_range_loop)]
                     for x in 0..SIDE {
                         let m: [S::I; SIDE] =
                             std::array::from_fn(|y| s.load_int(from.add((y * SIDE + x) * point_stride)));
