@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 use crate::errors::OrRaise;
+use crate::model::Model;
 
 /// The ranges of a model's activations: what `planish.calibrate` finds, and `planish.build` takes as `calib`.
 #[pyclass(frozen, module = "planish")]
@@ -43,6 +44,11 @@ impl Calibration {
     /// Writes TensorRT's calibration cache, in one piece.
     fn save_tensorrt(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| self.inner.save_tensorrt(path)).or_raise(py)
+    }
+
+    /// The same calibration, bound to this model: for caches of TensorRT, which do not say what they are of.
+    fn bound_to(&self, model: &Model) -> Calibration {
+        Calibration { inner: self.inner.clone().bound_to(&model.inner) }
     }
 
     /// How thresholds were found.

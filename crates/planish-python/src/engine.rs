@@ -1,16 +1,19 @@
 //! `Engine`: a plan on a device, called from any thread.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use planish::record::{Step, StepKind};
-use planish::{Context, ContextOptions, Device, ErrorKind};
+use planish::{Context, ContextOptions, Device, ErrorKind, Session, SlidingWindow};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::context::{Pool, PyContext};
 use crate::errors::{OrRaise, wrong};
+use crate::everyday::{self, OneOrMore};
 use crate::plan::parse_device;
 use crate::port::TensorInfo;
 use crate::runs::Runs;
@@ -160,6 +163,119 @@ impl Engine {
         Ok(Pool::new(self.runs.clone(), pool))
     }
 
+    /// Runs on a list of items, each an array (or a dict of them) without the batch axis or with a 1 there, and gives a
+    /// result for each. `batch_size` items go together; those that the plan was tuned for if not given.
+    ///
+    /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n,2] %y: f32[n,2] = Relu(%x) output %y }'))
+    /// >>> plan.engine().batch_inference([numpy.float32([-1, 1]), numpy.float32([2, -2])], batch_size=2)
+    /// [array([0., 1.], dtype=float32), array([2., 0.], dtype=float32)]
+    #[pyo3(signature = (items, batch_size=None))]
+    fn batch_inference<'py>(
+        &self,
+        items: &Bound<'py, PyAny>,
+        batch_size: Option<usize>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let session = || Session::with_options(&self.runs.engine, self.options);
+        everyday::batch_inference(&self.runs, session, items, batch_size)
+    }
+
+    /// Runs over an image or a volume in overlapping windows and blends the results, as MONAI's
+    /// `sliding_window_inference` does.
+    ///
+    /// `image` has the sizes `[N, C, …]`, `[C, …]` or, for one channel, the pixels alone, of any type; a dict gives several
+    /// inputs. `roi` are the sizes of a window, those that the plan was tuned for if not given; `overlap`, `roi` and
+    /// `sigma_scale` are one number, or one for each axis. `mode` is `constant` or `gaussian`; `padding_mode` (`constant`
+    /// with `cval`, `reflect`, `replicate`, `circular`) is what lies around an image smaller than a window. `argmax` gives
+    /// labels. Pixels are multiplied by `scale`, `mean` is subtracted, and they are divided by `std`, by channel.
+    ///
+    /// >>> model = planish.Model.parse('graph "g" { input %x: f32[n,1,4,4] %y: f32[n,1,4,4] = Neg(%x) output %y }')
+    /// >>> engine = planish.build(model).engine()
+    /// >>> image = numpy.arange(48, dtype=numpy.float32).reshape(6, 8)
+    /// >>> made = engine.sliding_window(image, roi=4, overlap=0.5, mode="gaussian")
+    /// >>> made.shape, bool(numpy.allclose(made[0, 0], -image))
+    /// ((1, 1, 6, 8), True)
+    #[pyo3(signature = (
+        image, roi=None, *, overlap=OneOrMore::One(0.25), mode="constant", sigma_scale=OneOrMore::One(0.125),
+        padding_mode="constant", cval=0.0, batch_size=0, argmax=false, scale=1.0, mean=None, std=None,
+    ))]
+    #[pyo3(
+        text_signature = "($self, image, roi=None, *, overlap=0.25, mode='constant', sigma_scale=0.125, padding_mode='constant', cval=0.0, batch_size=0, argmax=False, scale=1.0, mean=None, std=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "each is an option of Python's, given by name")]
+    fn sliding_window<'py>(
+        &self,
+        image: &Bound<'py, PyAny>,
+        roi: Option<OneOrMore<usize>>,
+        overlap: OneOrMore<f64>,
+        mode: &str,
+        sigma_scale: OneOrMore<f64>,
+        padding_mode: &str,
+        cval: f64,
+        batch_size: usize,
+        argmax: bool,
+        scale: f64,
+        mean: Option<OneOrMore<f64>>,
+        std: Option<OneOrMore<f64>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = image.py();
+        let windows = SlidingWindow {
+            roi: roi.map(OneOrMore::list).unwrap_or_default(),
+            batch: batch_size,
+            overlap: overlap.list(),
+            mode: everyday::blend(py, mode)?,
+            sigma_scale: sigma_scale.list(),
+            padding_mode: everyday::padding(py, padding_mode)?,
+            cval,
+            argmax,
+            scale,
+            mean: mean.map(OneOrMore::list).unwrap_or_default(),
+            std: std.map(OneOrMore::list).unwrap_or_default(),
+        };
+        let session = || Session::with_options(&self.runs.engine, self.options);
+        everyday::sliding_window(&self.runs, session, image, &windows)
+    }
+
+    /// The sizes of the outputs for inputs of these sizes, by name, without running; None where only a run can tell.
+    ///
+    /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n,2] %y: f32[n,2] = Relu(%x) output %y }'))
+    /// >>> plan.engine().output_shapes({"x": (3, 2)})
+    /// {'y': (3, 2)}
+    fn output_shapes<'py>(
+        &self,
+        py: Python<'py>,
+        shapes: BTreeMap<String, Vec<usize>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let given: Vec<(&str, &[usize])> =
+            shapes.iter().map(|(name, shape)| (&name[..], &shape[..])).collect();
+        let dims = self.with_context(py, |context| context.output_dims(&given).or_raise(py))?;
+        let named = PyDict::new(py);
+        for (port, dims) in self.runs.outputs.iter().zip(dims) {
+            named.set_item(&port.name, dims.map(|dims| PyTuple::new(py, dims)).transpose()?)?;
+        }
+        Ok(named)
+    }
+
+    /// The time of one run on these inputs in microseconds, the median of `runs`, without what Python adds.
+    ///
+    /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))
+    /// >>> plan.engine().time({"x": numpy.float32([-1, 2])}) > 0
+    /// True
+    #[pyo3(signature = (inputs, *, runs=100))]
+    fn time<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>, runs: usize) -> PyResult<f64> {
+        let given = self.runs.in_order(py, &PyTuple::empty(py), Some(inputs))?;
+        let borrowed = self.runs.borrow(&given)?;
+        let views = borrowed.iter().map(|input| input.view(py)).collect::<PyResult<Vec<_>>>()?;
+        let times = self.with_context(py, |context| {
+            let run = |context: &mut Context| {
+                let start = Instant::now();
+                context.run_in_order(&views)?;
+                Ok(start.elapsed().as_nanos() as u64)
+            };
+            py.detach(|| (0..runs.max(1)).map(|_| run(context)).collect::<Result<Vec<_>, _>>()).or_raise(py)
+        })?;
+        Ok(median_us(times))
+    }
+
     /// The time of every step over `runs` runs on these inputs, in microseconds: a list that prints as a table.
     ///
     /// >>> plan = planish.build(planish.Model.parse('graph "g" { input %x: f32[n] %y: f32[n] = Relu(%x) output %y }'))
@@ -209,6 +325,12 @@ impl Engine {
     #[getter(outputs)]
     fn outputs_info(&self) -> Vec<TensorInfo> {
         self.runs.engine.outputs().into_iter().map(TensorInfo::new).collect()
+    }
+
+    /// The steps of a run: the layers that each computes, its operators, and its kernel.
+    #[getter]
+    fn steps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        crate::plan::steps(py, self.runs.engine.record())
     }
 
     /// How many tensors calls have copied on their way in or out: inputs that do not lie in memory as a model reads them,

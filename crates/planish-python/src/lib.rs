@@ -1,6 +1,6 @@
 //! The extension module of the `planish` package: models, builds, plans and engines for Python.
 //!
-//! - `build`, `model`, `plan`, `calibration`, `engine`, `context`: what Python calls;
+//! - `build`, `model`, `plan`, `calibration`, `engine`, `context`: what Python calls; `everyday`: batches and sliding windows;
 //! - `runs`: how a call goes; `borrowed`: arrays on their way in, `memory`: on their way out; `protocols`: the C structures
 //!   of both, `element_type`: their types;
 //! - `port`: what inputs and outputs are; `samples`, `progress`: iterables and callbacks of Python's;
@@ -17,6 +17,7 @@ mod context;
 mod element_type;
 mod engine;
 mod errors;
+mod everyday;
 mod memory;
 mod metadata;
 mod model;

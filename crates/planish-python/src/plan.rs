@@ -88,9 +88,7 @@ impl Plan {
     /// The steps of a run: the layers that each computes, its operators, and its kernel.
     #[getter]
     fn steps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let steps = self.inner.record().program.steps.iter();
-        let steps: Vec<_> = steps.map(|step| (step.name.as_str(), step.region.ops(), kernel(step))).collect();
-        py.import(intern!(py, "planish._views"))?.call_method1(intern!(py, "steps"), (steps,))
+        steps(py, self.inner.record())
     }
 
     fn __repr__(&self) -> String {
@@ -107,6 +105,13 @@ impl Plan {
     fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.steps(py)?.call_method0(intern!(py, "_repr_html_"))
     }
+}
+
+/// The steps of a plan, as a table.
+pub(crate) fn steps<'py>(py: Python<'py>, plan: &planish::record::Plan) -> PyResult<Bound<'py, PyAny>> {
+    let steps = plan.program.steps.iter();
+    let steps: Vec<_> = steps.map(|step| (step.name.as_str(), step.region.ops(), kernel(step))).collect();
+    py.import(intern!(py, "planish._views"))?.call_method1(intern!(py, "steps"), (steps,))
 }
 
 /// Opens a plan file and puts it on a device, to be run.

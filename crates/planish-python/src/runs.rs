@@ -61,7 +61,8 @@ impl Runs {
         self.n_copies.load(Ordering::Relaxed)
     }
 
-    fn copied(&self) {
+    /// Counts a tensor that was copied.
+    pub(crate) fn count_copy(&self) {
         self.n_copies.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -110,7 +111,7 @@ impl Runs {
         let borrowed = inputs.iter().zip(&self.inputs).map(|(input, port)| {
             let borrowed = Borrowed::of(input, &port.name, dtype_of(port))?;
             if borrowed.is_copied() {
-                self.copied();
+                self.count_copy();
             }
             Ok(borrowed)
         });
@@ -150,7 +151,7 @@ impl Runs {
             let buffer =
                 buffer.or(kept).ok_or_else(|| wrong(py, ErrorKind::Failed, "an output was not made"))?;
             if buffer.dtype().is_sub_byte() {
-                self.copied();
+                self.count_copy();
             }
             to_python(py, buffer, framework)
         });
@@ -234,7 +235,7 @@ impl Runs {
             let mut copy = HostBuffer::zeros(view.dtype(), view.dims()).or_raise(py)?;
             copy.bytes_mut().copy_from_slice(view.bytes());
             if !view.bytes().is_empty() {
-                self.copied();
+                self.count_copy();
             }
             Ok(Some(copy))
         };
@@ -266,7 +267,7 @@ impl Runs {
             let elements = list.iter().map(|element| self.value_of(&element, name, None));
             return Ok(Value::Sequence(elements.collect::<PyResult<_>>()?));
         }
-        self.copied();
+        self.count_copy();
         Ok(Value::from(Borrowed::of(given, name, wanted)?.to_tensor(given.py())?))
     }
 
@@ -275,7 +276,7 @@ impl Runs {
             Value::Tensor(tensor) => {
                 let mut copy = HostBuffer::zeros(tensor.dtype(), tensor.shape()).or_raise(py)?;
                 copy.bytes_mut().copy_from_slice(tensor.bytes());
-                self.copied();
+                self.count_copy();
                 to_python(py, copy, Framework::Numpy)
             }
             Value::Sequence(elements) => {
