@@ -28,6 +28,7 @@ mod points;
 #[cfg(test)]
 mod proof_tests;
 mod replay;
+mod rounded;
 mod rows;
 mod rows_of_region;
 #[cfg(test)]

@@ -22,8 +22,7 @@ use crate::error::BuildError;
 use crate::lower::candidates::{Catalog, Choices};
 use crate::lower::cover::{Cluster, Taken};
 use crate::lower::steps::Lowering;
-use crate::options::Precision;
-use crate::precision::numeric;
+use crate::precision::{Products, numeric};
 use crate::sizes::Sizes;
 
 /// A value of a draft.
@@ -70,7 +69,7 @@ pub(crate) struct Draft {
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) steps: Vec<DraftStep>,
-    pub(crate) precision: Precision,
+    pub(crate) products: Products,
 }
 
 impl Draft {
@@ -88,7 +87,7 @@ impl Draft {
         let inputs: Vec<Operand> = step.inputs.iter().map(input).collect::<Option<_>>()?;
         Some(Problem {
             region: step.region.clone(),
-            numeric: numeric(self.precision, &step.region, inputs.iter().map(|operand| operand.dtype)),
+            numeric: numeric(&self.products, &step.region, inputs.iter().map(|operand| operand.dtype)),
             inputs,
             outputs: step.outputs.iter().map(|&value| operand(value)).collect::<Option<_>>()?,
             threads,
@@ -136,7 +135,7 @@ pub(crate) fn lower(
     catalog: &Catalog<'_>,
     allows: &dyn Fn(&Region) -> bool,
 ) -> Result<Lowered, BuildError> {
-    let mut lowering = Lowering::new(graph, catalog.options.precision);
+    let mut lowering = Lowering::new(graph, catalog.products());
     let whole = lowering.whole();
     let Taken { regions, proposals } = cover::take(&lowering, &whole, catalog, allows);
     let mut known: HashSet<String> = HashSet::new();
@@ -180,7 +179,7 @@ pub(crate) fn lower(
 /// The DequantizeLinear of weights that no kernel covers together with their product, by name: their products are not
 /// computed in integers.
 pub(crate) fn loose_weights(graph: &Graph, catalog: &Catalog<'_>) -> Vec<Box<str>> {
-    let lowering = Lowering::new(graph, catalog.options.precision);
+    let lowering = Lowering::new(graph, catalog.products());
     let Taken { regions, .. } = cover::take(&lowering, &lowering.whole(), catalog, &|_| true);
     let alone = regions.iter().filter_map(|(nodes, _)| match nodes[..] {
         [node] => Some(graph.node(lowering.node_ids[node as usize])),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use planish_ir::Graph;
-use planish_kernel::{Backend, Numeric, Ref, Region};
+use planish_kernel::{Arithmetic, Backend, Numeric, Ref, Region};
 use planish_op::Op;
-use planish_passes::{Options, Pipeline, Report};
+use planish_passes::{Options, Pipeline, Report, name_matches};
 use planish_tensor::{DType, Tensor};
 
 use crate::backends::Backends;
@@ -46,8 +46,12 @@ pub(crate) fn lower_precision(
         Some(storage) if !computes => {
             let (graph, _, reasons) = round_weights(graph, storage, options, passes)?;
             let (name, cpu) = (precision.name(), names(backends));
+            let computes = match Products::new(backends, options).rounds {
+                true => format!("multiplies in {name} where that is faster, all else is fp32"),
+                false => "computes in fp32".to_string(),
+            };
             notes.push(format!(
-                "--precision {name}: {cpu} computes in fp32; weights are rounded to {name} and stored in half the bytes"
+                "--precision {name}: {cpu} {computes}; weights are rounded to {name} and stored in half the bytes"
             ));
             notes.extend(stays("nodes", precision, Precision::Fp32, &reasons));
             Ok(graph)
@@ -200,8 +204,36 @@ fn multiplies_bytes(region: &Region) -> bool {
     })
 }
 
-/// The number types that a region over operands of these types computes in.
-pub(crate) fn numeric(precision: Precision, region: &Region, inputs: impl Iterator<Item = DType>) -> Numeric {
+/// What the products of a graph may be taken in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Products {
+    precision: Precision,
+    /// Whether factors of f32 may be rounded to it: a backend has tactics that do, and none that values of 16 bits are for.
+    rounds: bool,
+    /// Patterns of the names of layers that stay in f32.
+    pins: Vec<String>,
+}
+
+impl Products {
+    pub(crate) fn new(backends: Backends<'_>, options: &BuildOptions) -> Products {
+        let wanted = options.precision.arithmetic();
+        let has = |list: fn(&dyn Backend) -> &[Arithmetic]| {
+            backends.all().iter().any(|backend| list(&**backend).contains(&wanted))
+        };
+        let rounds = has(|backend| backend.rounded_arithmetics()) && !has(|backend| backend.arithmetics());
+        Products { precision: options.precision, rounds, pins: options.fp32_layers.clone() }
+    }
+
+    /// Whether the factors of a region may be rounded: of layers without a name nobody can say which are pinned.
+    fn may_round(&self, region: &Region) -> bool {
+        let is_pinned = |name: &str| name.is_empty() || self.pins.iter().any(|pin| name_matches(pin, name));
+        self.rounds && (self.pins.is_empty() || !region.nodes.iter().any(|node| is_pinned(&node.name)))
+    }
+}
+
+/// The number types that a region over operands of these types computes in; where factors may be rounded, the tactic
+/// decides whether they are.
+pub(crate) fn numeric(products: &Products, region: &Region, inputs: impl Iterator<Item = DType>) -> Numeric {
     let mut element = None;
     for dtype in inputs {
         element = match dtype {
@@ -224,7 +256,8 @@ pub(crate) fn numeric(precision: Precision, region: &Region, inputs: impl Iterat
     match element {
         _ if multiplies_bytes(region) => Numeric::I8,
         Some(element) => element,
-        None if precision == Precision::Tf32 && multiplies => Numeric::TF32,
+        None if products.precision == Precision::Tf32 && multiplies => Numeric::TF32,
+        None if multiplies && products.may_round(region) => Numeric::BF16,
         None => Numeric::F32,
     }
 }

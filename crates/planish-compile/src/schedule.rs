@@ -5,7 +5,7 @@ pub(crate) mod weights;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use planish_kernel::{Budget, Candidate, Layout, Region, Tactic, Want};
+use planish_kernel::{Budget, Candidate, Layout, Numeric, Region, Tactic, Want};
 use planish_plan::{Control, Evidence, Program, Step, StepKind, Storage, Timing, Value, Variant};
 
 use crate::backends::{Backends, HOST};
@@ -296,7 +296,16 @@ impl Schedule<'_> {
             .iter()
             .flatten()
             .filter_map(|&value| self.program.values[value as usize].ty.as_tensor().map(|ty| ty.dtype));
-        let numeric = numeric(self.chosen.draft.precision, &region, types);
+        let mut numeric = numeric(&self.chosen.draft.products, &region, types);
+        let backend = self.backends.get(target);
+        let rounds = |variant: &Variant| backend.rounds_factors_to(&variant.tactic).is_some();
+        // Where factors might have been rounded, but are not.
+        if let StepKind::Kernel { variants, .. } = &kind
+            && backend.rounded_arithmetics().contains(&numeric.element)
+            && !variants.iter().any(rounds)
+        {
+            numeric = Numeric::F32;
+        }
         self.wants.push(wants);
         self.program.steps.push(Step { name, kind, region, inputs, outputs, numeric, target });
     }

@@ -15,6 +15,8 @@ use planish_testing::Random;
 
 /// Relative to the largest output: kernels sum in f32, in another order on each instruction set.
 const TOLERANCE: f64 = 2e-5;
+/// The same where factors of products may be rounded to bf16: each by 2^-9 at most, through the few layers of the model.
+const ROUNDED_TOLERANCE: f64 = 2e-2;
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
     Random::new(seed).floats(shape)
@@ -102,6 +104,11 @@ fn unpack(_: &Target, weight: &Weight) -> Result<Tensor, KernelError> {
 
 #[track_caller]
 fn check(plan: Plan, backend: &Arc<dyn Backend>, graph: &Graph, what: &str) {
+    check_within(TOLERANCE, plan, backend, graph, what);
+}
+
+#[track_caller]
+fn check_within(tolerance: f64, plan: Plan, backend: &Arc<dyn Backend>, graph: &Graph, what: &str) {
     let mut context = Engine::new(plan, vec![backend.clone()]).unwrap().context().unwrap();
     for (batch, condition) in [(1, true), (3, false)] {
         let want = interpret(graph, inputs(batch, condition)).unwrap();
@@ -111,7 +118,7 @@ fn check(plan: Plan, backend: &Arc<dyn Backend>, graph: &Graph, what: &str) {
             let largest = want.iter().fold(1.0f64, |most, x| most.max(x.abs()));
             assert_eq!(got.len(), want.len());
             for (x, y) in got.iter().zip(&want) {
-                assert!((x - y).abs() <= TOLERANCE * largest, "{what}: {x} against {y}");
+                assert!((x - y).abs() <= tolerance * largest, "{what}: {x} against {y}");
             }
         }
     }
@@ -175,12 +182,19 @@ fn weights_of_16_bits_come_back() {
         let rounded = optimized(&graph, std::slice::from_ref(&there), &options).unwrap();
         let plan = built(&graph, &there, &options);
         let plan = Plan::from_bytes(Bytes::from_vec(plan.to_bytes().unwrap())).unwrap();
-        let n_narrowed = plan.weights.iter().filter(|weight| weight.narrowed == Some(dtype)).count();
-        assert!(n_narrowed >= 6, "{}", plan.describe());
-        // All but those of less than 4 KiB.
+        let rounds = there.rounded_arithmetics().contains(&precision.arithmetic());
+        let is_rounded = |step: &planish_plan::Step| step.numeric.element == precision.arithmetic();
+        assert_eq!(plan.program.steps.iter().any(is_rounded), rounds, "{}", plan.describe());
+        let is_low = |weight: &&Weight| {
+            let is_paired = weight.format.as_ref().is_some_and(|format| format.starts_with("pairs_"));
+            weight.narrowed == Some(dtype) || (rounds && is_paired)
+        };
+        assert!(plan.weights.iter().filter(is_low).count() >= 6, "{}", plan.describe());
+        // What is above a half: weights of less than 4 KiB, and few channels that are filled up to vectors.
         let ratio = weight_bytes(&plan) as f64 / in_f32 as f64;
-        assert!(ratio < 0.6, "{ratio} of the bytes in f32");
-        check(plan.clone(), &there, &rounded, precision.name());
+        assert!(ratio < 0.65, "{ratio} of the bytes in f32");
+        let tolerance = if rounds { ROUNDED_TOLERANCE } else { TOLERANCE };
+        check_within(tolerance, plan.clone(), &there, &rounded, precision.name());
         let recovered = recover(&plan.recipe(), &unpack).unwrap();
         assert_eq!(recovered.graph.print(), rounded.print());
         let again = built(&recovered.graph, &here, &recovered.options);

@@ -13,13 +13,19 @@ pub(crate) const ROWS: usize = 16;
 /// Bytes of a row.
 pub(crate) const ROW_BYTES: usize = 64;
 
-/// Bits of `edx` of CPUID's leaf 7: the tiles, and products of bytes.
+/// Bits of `edx` of CPUID's leaf 7: the tiles, and products of bf16 and of bytes.
+const BF16: u32 = 1 << 22;
 const TILES: u32 = 1 << 24;
 const INT8: u32 = 1 << 25;
 
 /// Whether this process may multiply tiles of bytes: the CPU does, and the operating system agreed, which is asked once.
 pub(crate) fn has_int8() -> bool {
     has(TILES | INT8)
+}
+
+/// The same of bf16, with AVX-512's conversions to it.
+pub(crate) fn has_bf16() -> bool {
+    is_x86_feature_detected!("avx512bf16") && has(TILES | BF16)
 }
 
 fn has(bits: u32) -> bool {
@@ -82,7 +88,7 @@ static FULL: Configuration = {
 /// Makes the tiles ready for this thread.
 ///
 /// # Safety
-/// [`has_int8`] must have said yes.
+/// [`has_int8`] or [`has_bf16`] must have said yes.
 pub(crate) unsafe fn configure() {
     // SAFETY: granted by the caller.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, preserves_flags, readonly)) };
@@ -134,65 +140,81 @@ pub(crate) unsafe fn zero() {
     }
 }
 
-/// Adds products of unsigned bytes on the left and signed ones on the right.
-///
-/// # Safety
-/// The tiles must be configured, the blocks readable for the rows and columns that `extent` names.
-#[inline(always)]
-pub(crate) unsafe fn add_products(blocks: &Blocks, extent: Extent) {
-    let Blocks { mut left, left_row, left_block, mut right, right_row, n } = *blocks;
-    for _ in 0..n {
-        let (second, beside) = (left.wrapping_add(ROWS * left_row), right.wrapping_add(ROW_BYTES));
-        // SAFETY: granted by the caller.
-        unsafe {
-            match extent {
-                Extent { two_rows: true, two_columns: true } => asm!(
-                    "tileloadd tmm4, [{a} + {ar}*1]",
-                    "tileloadd tmm6, [{b} + {br}*1]",
-                    "tileloadd tmm7, [{d} + {br}*1]",
-                    "tdpbusd tmm0, tmm4, tmm6",
-                    "tdpbusd tmm1, tmm4, tmm7",
-                    "tileloadd tmm5, [{c} + {ar}*1]",
-                    "tdpbusd tmm2, tmm5, tmm6",
-                    "tdpbusd tmm3, tmm5, tmm7",
-                    a = in(reg) left, ar = in(reg) left_row, c = in(reg) second,
-                    b = in(reg) right, br = in(reg) right_row, d = in(reg) beside,
-                    options(nostack, readonly, preserves_flags)
-                ),
-                Extent { two_rows: true, two_columns: false } => asm!(
-                    "tileloadd tmm4, [{a} + {ar}*1]",
-                    "tileloadd tmm6, [{b} + {br}*1]",
-                    "tdpbusd tmm0, tmm4, tmm6",
-                    "tileloadd tmm5, [{c} + {ar}*1]",
-                    "tdpbusd tmm2, tmm5, tmm6",
-                    a = in(reg) left, ar = in(reg) left_row, c = in(reg) second,
-                    b = in(reg) right, br = in(reg) right_row,
-                    options(nostack, readonly, preserves_flags)
-                ),
-                Extent { two_rows: false, two_columns: true } => asm!(
-                    "tileloadd tmm4, [{a} + {ar}*1]",
-                    "tileloadd tmm6, [{b} + {br}*1]",
-                    "tileloadd tmm7, [{d} + {br}*1]",
-                    "tdpbusd tmm0, tmm4, tmm6",
-                    "tdpbusd tmm1, tmm4, tmm7",
-                    a = in(reg) left, ar = in(reg) left_row,
-                    b = in(reg) right, br = in(reg) right_row, d = in(reg) beside,
-                    options(nostack, readonly, preserves_flags)
-                ),
-                Extent { two_rows: false, two_columns: false } => asm!(
-                    "tileloadd tmm4, [{a} + {ar}*1]",
-                    "tileloadd tmm6, [{b} + {br}*1]",
-                    "tdpbusd tmm0, tmm4, tmm6",
-                    a = in(reg) left, ar = in(reg) left_row,
-                    b = in(reg) right, br = in(reg) right_row,
-                    options(nostack, readonly, preserves_flags)
-                ),
+/// Declares a sum of products of tiles by an instruction.
+macro_rules! add_products {
+    ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The tiles must be configured, the blocks readable for the rows and columns that `extent` names.
+        #[inline(always)]
+        pub(crate) unsafe fn $name(blocks: &Blocks, extent: Extent) {
+            let Blocks { mut left, left_row, left_block, mut right, right_row, n } = *blocks;
+            for _ in 0..n {
+                let (second, beside) = (left.wrapping_add(ROWS * left_row), right.wrapping_add(ROW_BYTES));
+                // SAFETY: granted by the caller.
+                unsafe {
+                    match extent {
+                        Extent { two_rows: true, two_columns: true } => asm!(
+                            "tileloadd tmm4, [{a} + {ar}*1]",
+                            "tileloadd tmm6, [{b} + {br}*1]",
+                            "tileloadd tmm7, [{d} + {br}*1]",
+                            concat!($instruction, " tmm0, tmm4, tmm6"),
+                            concat!($instruction, " tmm1, tmm4, tmm7"),
+                            "tileloadd tmm5, [{c} + {ar}*1]",
+                            concat!($instruction, " tmm2, tmm5, tmm6"),
+                            concat!($instruction, " tmm3, tmm5, tmm7"),
+                            a = in(reg) left, ar = in(reg) left_row, c = in(reg) second,
+                            b = in(reg) right, br = in(reg) right_row, d = in(reg) beside,
+                            options(nostack, readonly, preserves_flags)
+                        ),
+                        Extent { two_rows: true, two_columns: false } => asm!(
+                            "tileloadd tmm4, [{a} + {ar}*1]",
+                            "tileloadd tmm6, [{b} + {br}*1]",
+                            concat!($instruction, " tmm0, tmm4, tmm6"),
+                            "tileloadd tmm5, [{c} + {ar}*1]",
+                            concat!($instruction, " tmm2, tmm5, tmm6"),
+                            a = in(reg) left, ar = in(reg) left_row, c = in(reg) second,
+                            b = in(reg) right, br = in(reg) right_row,
+                            options(nostack, readonly, preserves_flags)
+                        ),
+                        Extent { two_rows: false, two_columns: true } => asm!(
+                            "tileloadd tmm4, [{a} + {ar}*1]",
+                            "tileloadd tmm6, [{b} + {br}*1]",
+                            "tileloadd tmm7, [{d} + {br}*1]",
+                            concat!($instruction, " tmm0, tmm4, tmm6"),
+                            concat!($instruction, " tmm1, tmm4, tmm7"),
+                            a = in(reg) left, ar = in(reg) left_row,
+                            b = in(reg) right, br = in(reg) right_row, d = in(reg) beside,
+                            options(nostack, readonly, preserves_flags)
+                        ),
+                        Extent { two_rows: false, two_columns: false } => asm!(
+                            "tileloadd tmm4, [{a} + {ar}*1]",
+                            "tileloadd tmm6, [{b} + {br}*1]",
+                            concat!($instruction, " tmm0, tmm4, tmm6"),
+                            a = in(reg) left, ar = in(reg) left_row,
+                            b = in(reg) right, br = in(reg) right_row,
+                            options(nostack, readonly, preserves_flags)
+                        ),
+                    }
+                }
+                left = left.wrapping_add(left_block);
+                right = right.wrapping_add(ROWS * right_row);
             }
         }
-        left = left.wrapping_add(left_block);
-        right = right.wrapping_add(ROWS * right_row);
-    }
+    };
 }
+
+add_products!(
+    /// Adds products of unsigned bytes on the left and signed ones on the right.
+    add_products,
+    "tdpbusd"
+);
+add_products!(
+    /// Adds products of pairs of bf16, summed in f32.
+    add_bf16_products,
+    "tdpbf16ps"
+);
 
 /// Stores all four sums as 32 rows of 32.
 ///

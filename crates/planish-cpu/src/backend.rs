@@ -6,11 +6,12 @@ use planish_kernel::{
     Proposal, Queue, QueueOptions, REFERENCE_SOURCE, Region, Tactic, Target, WeightUse, Whole,
 };
 use planish_op::Value;
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use crate::attention::family::AttentionFamily;
 use crate::bottleneck::BottleneckFamily;
 use crate::conv::ConvFamily;
+use crate::conv::bf16;
 use crate::conv::quantized::{self, QuantizedFamily};
 use crate::depthwise::{DepthwiseFamily, QuantizedDepthwiseFamily};
 use crate::dynquant::DynamicQuantizeFamily;
@@ -160,6 +161,7 @@ impl Compiler for Cpu {
 
     fn tactic_needs(&self, tactic: &Tactic) -> Vec<String> {
         quantized::needed_feature(&tactic.name)
+            .or_else(|| bf16::needed_feature(&tactic.name))
             .map(|feature| feature.name().to_string())
             .into_iter()
             .collect()
@@ -186,6 +188,14 @@ impl Compiler for Cpu {
 
     fn arithmetics(&self) -> &[Arithmetic] {
         &[Arithmetic::F32, Arithmetic::I8]
+    }
+
+    fn rounded_arithmetics(&self) -> &[Arithmetic] {
+        if bf16::is_here(self.isa) { &[Arithmetic::Bf16] } else { &[] }
+    }
+
+    fn rounds_factors_to(&self, tactic: &Tactic) -> Option<DType> {
+        bf16::needed_feature(&tactic.name).map(|_| DType::BF16)
     }
 
     fn error_growth(&self, tactic: &Tactic) -> f64 {

@@ -6,7 +6,8 @@
 //! which allocates nothing. Read in this order: [`geometry`], [`pack`], [`igemm`], then the others.
 
 pub mod band;
-mod cost;
+pub(crate) mod bf16;
+pub(crate) mod cost;
 mod family;
 pub mod geometry;
 pub mod igemm;

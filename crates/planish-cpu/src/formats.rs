@@ -8,12 +8,14 @@ use planish_kernel::{KernelError, PackedForm};
 use planish_op::window::PlacedAxis;
 use planish_tensor::{Bytes, DType, Tensor};
 
+use crate::conv::bf16;
 use crate::conv::geometry::{AXES, TRIVIAL_AXIS};
 use crate::conv::narrow;
 use crate::conv::pack::{self, Filter};
 use crate::conv::quantized::{self, Arrangement};
 use crate::conv::winograd::Kind;
 use crate::depthwise;
+use crate::gemm::bf16::filter as product_filter;
 use crate::gemm::pack::{PackedB, Strides};
 use crate::gemm::table::Panels;
 
@@ -38,10 +40,14 @@ pub(crate) enum Format {
     Quantized { panels: Panels, arrangement: Arrangement },
     /// Signed bytes of a 3x3 convolution, transformed to 16 bits in pairs of input channels.
     QuantizedWinograd { panels: Panels },
+    /// bf16 in pairs of input channels.
+    Pairs { panels: Panels, arrangement: Arrangement },
 }
 
 const NARROW: &str = "conv_narrow16";
 const QUANTIZED_WINOGRAD: &str = "words_winograd_two_";
+const QUADS: &str = "quads_";
+const PAIRS: &str = "pairs_";
 
 /// Stride and dilation of each axis, as in `t1d1x2d1x2d1`.
 fn steps_of(text: &str) -> Option<[(usize, usize); AXES]> {
@@ -81,7 +87,7 @@ impl Format {
             Format::QuantizedWinograd { panels } => format!("{QUANTIZED_WINOGRAD}{}", wide(panels)),
             Format::Depthwise => depthwise::FORMAT.to_string(),
             Format::QuantizedDepthwise => depthwise::QUANTIZED_FORMAT.to_string(),
-            Format::Quantized { panels, arrangement } => {
+            Format::Quantized { panels, arrangement } | Format::Pairs { panels, arrangement } => {
                 let of = match arrangement {
                     Arrangement::Conv { groups, steps: None } => format!("g{groups}"),
                     Arrangement::Conv { groups, steps: Some(steps) } => {
@@ -90,7 +96,8 @@ impl Format {
                     Arrangement::Matrix { transposed: false } => "matrix".to_string(),
                     Arrangement::Matrix { transposed: true } => "matrixt".to_string(),
                 };
-                format!("quads_{}_{of}", wide(panels))
+                let packed = if matches!(self, Format::Pairs { .. }) { PAIRS } else { QUADS };
+                format!("{packed}{}_{of}", wide(panels))
             }
         }
     }
@@ -113,7 +120,7 @@ impl Format {
             Format::Depthwise
         } else if name == depthwise::QUANTIZED_FORMAT {
             Format::QuantizedDepthwise
-        } else if let Some(rest) = name.strip_prefix("quads_") {
+        } else if let Some(rest) = name.strip_prefix(QUADS).or_else(|| name.strip_prefix(PAIRS)) {
             let (panels, of) = rest.split_once('_')?;
             let arrangement = match of {
                 "matrix" => Arrangement::Matrix { transposed: false },
@@ -127,7 +134,11 @@ impl Format {
                     Arrangement::Conv { groups: groups.strip_prefix('g')?.parse().ok()?, steps }
                 }
             };
-            Format::Quantized { panels: wide(panels)?, arrangement }
+            let panels = wide(panels)?;
+            match name.starts_with(PAIRS) {
+                true => Format::Pairs { panels, arrangement },
+                false => Format::Quantized { panels, arrangement },
+            }
         } else if let Some(rest) = name.strip_prefix(QUANTIZED_WINOGRAD) {
             Format::QuantizedWinograd { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
@@ -191,6 +202,17 @@ impl Format {
                 n_taps.checked_mul(padded(*channels, depthwise::CHANNEL_BLOCK)?)
             }
             Format::QuantizedWinograd { panels } => quantized::words_len(*panels, dims),
+            Format::Pairs { panels, arrangement } => {
+                let (c, rows, columns) = match arrangement {
+                    Arrangement::Matrix { .. } => self.matrix(dims).map(|(k, n)| (k, 1, n))?,
+                    Arrangement::Conv { .. } => {
+                        let Sizes { groups, c, k, kernel, .. } = self.sizes(dims)?;
+                        (c, groups.checked_mul(kernel.iter().product())?, k)
+                    }
+                };
+                let pairs = c.is_multiple_of(2).then_some(c / 2)?;
+                pairs.checked_mul(rows)?.checked_mul(padded(columns, panels.lanes)?)
+            }
             Format::Quantized { panels, arrangement } => {
                 quantized::packed_bytes(*arrangement, *panels, dims).map(|bytes| bytes / size_of::<f32>())
             }
@@ -219,6 +241,11 @@ impl Format {
                 let [channels, 1, taps @ ..] = dims else { return None };
                 Some(depthwise::unpack(packed, *channels, taps.iter().product()))
             }
+            Format::Pairs { panels, arrangement: Arrangement::Matrix { transposed } } => {
+                let (k, n) = self.matrix(dims)?;
+                bf16::unpack(&product_filter(k, n, *transposed), *panels, packed)
+            }
+            Format::Pairs { panels, .. } => bf16::unpack(&self.filter(dims)?, *panels, packed),
             Format::Winograd { .. }
             | Format::Quantized { .. }
             | Format::QuantizedWinograd { .. }
@@ -228,9 +255,14 @@ impl Format {
 
     /// Rows and columns of the matrix that a weight of these sizes is.
     fn matrix(&self, dims: &[usize]) -> Option<(usize, usize)> {
+        let transposed = match self {
+            Format::Matrix { transposed, .. }
+            | Format::Pairs { arrangement: Arrangement::Matrix { transposed }, .. } => Some(*transposed),
+            _ => None,
+        };
         match (self, dims) {
-            (Format::Matrix { transposed: false, .. }, &[k, n]) => Some((k, n)),
-            (Format::Matrix { transposed: true, .. }, &[n, k]) => Some((k, n)),
+            (_, &[k, n]) if transposed == Some(false) => Some((k, n)),
+            (_, &[n, k]) if transposed == Some(true) => Some((k, n)),
             (Format::Product { .. }, [n, k, taps @ ..]) if taps.iter().all(|taps| *taps == 1) => {
                 Some((*k, *n))
             }
@@ -248,7 +280,8 @@ impl Format {
     fn sizes(&self, dims: &[usize]) -> Option<Sizes> {
         let [outer, inner, kernel @ ..] = dims else { return None };
         let (groups, steps) = match self {
-            Format::Conv { groups, steps, .. } => (*groups, *steps),
+            Format::Conv { groups, steps, .. }
+            | Format::Pairs { arrangement: Arrangement::Conv { groups, steps }, .. } => (*groups, *steps),
             _ => (1, None),
         };
         if kernel.len() > AXES || !outer.is_multiple_of(groups) {
@@ -312,7 +345,10 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 16] = [
+        "pairs_panels32v16_g2",
+        "pairs_panels32v16_g1_t1d1x2d1x2d3",
+        "pairs_panels32v16_matrixt",
         "panels32x16",
         "panels8x8t",
         "matrix_panels32v16",

@@ -2,6 +2,7 @@
 //!
 //! Read [`tile`] first, then [`table`]; [`GemmPlan`] decides how a product is cut and computed, and runs it.
 
+pub(crate) mod bf16;
 mod dots;
 mod drive;
 pub(crate) mod family;

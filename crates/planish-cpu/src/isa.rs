@@ -68,10 +68,15 @@ pub enum Feature {
     Avx512Vnni,
     /// Products of tiles of bytes.
     AmxInt8,
+    /// Dot products of bf16 on 512 bits, and conversions to it.
+    Avx512Bf16,
+    /// Products of tiles of bf16.
+    AmxBf16,
 }
 
 impl Feature {
-    pub const ALL: [Feature; 3] = [Feature::AvxVnni, Feature::Avx512Vnni, Feature::AmxInt8];
+    pub const ALL: [Feature; 5] =
+        [Feature::AvxVnni, Feature::Avx512Vnni, Feature::AmxInt8, Feature::Avx512Bf16, Feature::AmxBf16];
 
     /// As it stands in the needs of a plan.
     pub fn name(self) -> &'static str {
@@ -79,6 +84,8 @@ impl Feature {
             Feature::AvxVnni => "avxvnni",
             Feature::Avx512Vnni => "avx512vnni",
             Feature::AmxInt8 => "amxint8",
+            Feature::Avx512Bf16 => "avx512bf16",
+            Feature::AmxBf16 => "amxbf16",
         }
     }
 
@@ -95,6 +102,8 @@ impl Feature {
             Feature::Avx512Vnni => is_x86_feature_detected!("avx512vnni") && is_wide,
             // Nor does one with AVX-512 mean those with AMX.
             Feature::AmxInt8 => takes_itself_for.is_none() && is_wide && crate::amx::has_int8(),
+            Feature::Avx512Bf16 => is_x86_feature_detected!("avx512bf16") && is_wide,
+            Feature::AmxBf16 => takes_itself_for.is_none() && is_wide && crate::amx::has_bf16(),
         }
     }
 

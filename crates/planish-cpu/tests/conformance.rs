@@ -2,7 +2,8 @@
 
 use planish_cpu::Cpu;
 use planish_cpu::isa::Isa;
-use planish_testing::conformance::{Conduct, Gap, cases, run};
+use planish_kernel::{Budget, Compiler};
+use planish_testing::conformance::{Case, Conduct, Gap, cases, rounded_cases, run};
 
 const HALVES: &str = "there is no arithmetic of 16 bits: a model of such floats is computed in f32";
 const REDUCED: &str = "several updates of one place are reduced by the reference alone";
@@ -46,5 +47,26 @@ fn every_instruction_set_computes_what_the_reference_does() {
             Ok(report) => println!("{isa}: {report}"),
             Err(wrong) => panic!("{isa}: {wrong}"),
         }
+    }
+}
+
+/// Tactics that round factors compute sums in f32 like all others where there is nothing to round.
+#[test]
+fn products_of_bf16_are_those_of_rounded_factors() {
+    let cpu = Cpu::new();
+    if cpu.rounded_arithmetics().is_empty() {
+        println!("{}: no instructions for bf16", cpu.isa());
+        return;
+    }
+    let mut cases = rounded_cases();
+    let rounds = |case: &Case| {
+        let candidates = cpu.candidates(&case.problem, &Budget::USUAL);
+        candidates.iter().any(|candidate| cpu.rounds_factors_to(&candidate.tactic).is_some())
+    };
+    cases.retain(rounds);
+    assert!(cases.len() > 50, "{} cases", cases.len());
+    match run(&cpu, &cases, Conduct::with_gaps(&[])) {
+        Ok(report) => println!("{report}"),
+        Err(wrong) => panic!("{wrong}"),
     }
 }

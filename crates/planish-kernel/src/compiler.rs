@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 use crate::{
     Arithmetic, Budget, Candidate, Code, KernelError, PackedForm, PackedWeight, Problem, Proposal, Tactic,
@@ -74,6 +74,18 @@ pub trait Compiler: Send + Sync + fmt::Debug {
 
     /// What products can be taken in.
     fn arithmetics(&self) -> &[Arithmetic];
+
+    /// What the factors of products may be rounded to by tactics for values of f32, sums and values staying in f32: offered
+    /// where a problem's [`Numeric`](crate::Numeric) allows it.
+    fn rounded_arithmetics(&self) -> &[Arithmetic] {
+        &[]
+    }
+
+    /// The type that a tactic rounds factors of f32 to before it multiplies them.
+    fn rounds_factors_to(&self, tactic: &Tactic) -> Option<DType> {
+        let _ = tactic;
+        None
+    }
 
     /// By how much rounding errors of a tactic's sums exceed those of plain sums of products, at least 1: transforms
     /// such as Winograd's compute with values that are larger than their results. The self-check allows as much, and

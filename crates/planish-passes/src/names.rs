@@ -1,7 +1,7 @@
 //! Patterns of names, as users give them.
 
 /// Whether a name fits a pattern with `*` for any letters and `?` for one.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut place) = (0, 0);
     // Where the last star was, and what it had taken by then.

@@ -1,6 +1,6 @@
 //! Constants in a float type, refused where more is lost than by rounding.
 
-use planish_tensor::{DType, Tensor};
+use planish_tensor::{DType, Tensor, bf16, f16};
 
 /// Rounding a tensor may change it by this many units of the type's own rounding, in the L2 norm. Normal numbers
 /// change by less than one; two means that some have fallen out of the type's range.
@@ -22,9 +22,27 @@ pub(crate) fn rounded(
     small: Small,
 ) -> Result<Tensor, &'static str> {
     let tensor = Tensor::from_f64s(to, shape, values).map_err(|_| "cannot be stored")?;
-    let Some(unit) = rounding(to) else { return Ok(tensor) };
+    judge(to, tensor.to_f64s().into_iter().zip(values.iter().copied()), small)?;
+    Ok(tensor)
+}
+
+/// The numbers of f32 that are nearest to these among those that a type of 16 bits has, or why it cannot hold them.
+pub(crate) fn nearest(to: DType, values: &[f32], small: Small) -> Result<Vec<f32>, &'static str> {
+    let round: fn(f32) -> f32 = match to {
+        DType::F16 => |value| f16::from_f32(value).to_f32(),
+        _ => |value| bf16::from_f32(value).to_f32(),
+    };
+    let rounded: Vec<f32> = values.iter().map(|value| round(*value)).collect();
+    let wide = |(rounded, value): (&f32, &f32)| (f64::from(*rounded), f64::from(*value));
+    judge(to, rounded.iter().zip(values).map(wide), small)?;
+    Ok(rounded)
+}
+
+/// Refuses numbers, rounded and as they were, of which more is lost than by rounding.
+fn judge(to: DType, pairs: impl Iterator<Item = (f64, f64)>, small: Small) -> Result<(), &'static str> {
+    let Some(unit) = rounding(to) else { return Ok(()) };
     let (mut error, mut norm) = (0.0, 0.0);
-    for (rounded, value) in tensor.to_f64s().into_iter().zip(values) {
+    for (rounded, value) in pairs {
         if rounded.is_finite() != value.is_finite() {
             return Err("is too large");
         }
@@ -36,7 +54,7 @@ pub(crate) fn rounded(
     if small == Small::MustStay && error > norm * (MAX_ROUNDINGS * unit).powi(2) {
         return Err("loses its small values");
     }
-    Ok(tensor)
+    Ok(())
 }
 
 /// Half the distance between 1 and the next number, of types of 16 bits.
@@ -51,6 +69,19 @@ fn rounding(dtype: DType) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_ways_of_rounding_agree() {
+        let numbers = [0.1f32, -3.7, 65_000.0, 1e-5, 0.0, f32::NEG_INFINITY];
+        let wide = numbers.map(f64::from);
+        for to in [DType::F16, DType::BF16] {
+            let direct = nearest(to, &numbers, Small::MustStay).unwrap();
+            let through = rounded(to, &[6], &wide, Small::MustStay).unwrap().to_f64s();
+            assert_eq!(direct.into_iter().map(f64::from).collect::<Vec<_>>(), through);
+            assert_eq!(nearest(to, &[3e38, f32::MAX], Small::MayVanish), Err("is too large"));
+        }
+        assert_eq!(nearest(DType::F16, &[1e-9], Small::MustStay), Err("loses its small values"));
+    }
 
     #[test]
     fn what_a_type_cannot_hold_is_refused() {

@@ -7,7 +7,7 @@ use planish_kernel::{
     MemoryKind, PackedForm, PackedWeight, Prices, Problem, Proposal, Queue, QueueOptions, Tactic, Target,
     WeightUse, Whole,
 };
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 
 /// What a test changes; everything that it says nothing of stays as it is.
 pub trait Change: Send + Sync + Debug {
@@ -111,6 +111,14 @@ impl<B: Backend, C: Change> Compiler for Altered<B, C> {
 
     fn arithmetics(&self) -> &[Arithmetic] {
         self.backend.arithmetics()
+    }
+
+    fn rounded_arithmetics(&self) -> &[Arithmetic] {
+        self.backend.rounded_arithmetics()
+    }
+
+    fn rounds_factors_to(&self, tactic: &Tactic) -> Option<DType> {
+        self.backend.rounds_factors_to(tactic)
     }
 
     fn error_growth(&self, tactic: &Tactic) -> f64 {

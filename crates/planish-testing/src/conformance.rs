@@ -12,7 +12,7 @@ use std::fmt;
 
 use planish_kernel::{Backend, Budget, Candidate, Tactic};
 
-pub use cases::{Case, cases};
+pub use cases::{Case, cases, rounded_cases};
 pub use launch::{How, Outcome, launch};
 
 /// Cases that a backend has no kernel for.

@@ -155,14 +155,14 @@ impl Roof {
             Some(one.map_or(most, |one| most.min(one * threads.max(1) as f64)))
         };
         let flop = |name: &str| rate(name, PeakUnit::Flop);
-        // A CPU computes halves in f32.
+        // A CPU computes halves in f32, but for products of bf16, whose peak nobody measured.
         let cpu = flop("fp32 fma");
         let kinds = [
             (Arithmetic::F32, cpu.or(flop("fp32 gemm"))),
             (Arithmetic::Tf32, cpu.or(flop("tf32 gemm"))),
             (Arithmetic::F16, cpu.or(flop("fp16 gemm"))),
             // On tensor cores as fast as FP16.
-            (Arithmetic::Bf16, cpu.or(flop("fp16 gemm"))),
+            (Arithmetic::Bf16, flop("fp16 gemm")),
             (Arithmetic::I8, rate("int8 ", PeakUnit::Op)),
         ];
         let arithmetic: Vec<_> = kinds.into_iter().filter_map(|(kind, rate)| Some((kind, rate?))).collect();

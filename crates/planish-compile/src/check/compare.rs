@@ -3,14 +3,15 @@
 
 use std::borrow::Cow;
 
-use planish_kernel::{Backend, Tactic};
+use planish_kernel::{Backend, Region, Tactic};
 use planish_op::Value;
 use planish_plan::{Check, Outcome, Step};
-use planish_tensor::{Bytes, Tensor};
+use planish_tensor::{Bytes, DType, Tensor};
 
 use super::points::{
     Allowance, Expected, expected, expected_everywhere, flat, point_of, sample, widened, widened_region,
 };
+use super::rounded::Posed;
 use super::rows_of_region::cut_rows;
 use super::skipped;
 use super::tolerance::allowance;
@@ -41,6 +42,8 @@ pub(super) struct Job<'a> {
     pub(super) tactic: Option<&'a Tactic>,
     /// By how much the tactic's errors exceed those of plain sums.
     pub(super) growth: f64,
+    /// What the tactic rounds factors of f32 to.
+    pub(super) rounds: Option<DType>,
     pub(super) inputs: Vec<Option<Tensor>>,
     /// Which inputs are weights, and may be packed.
     pub(super) is_weight: Vec<bool>,
@@ -66,11 +69,16 @@ impl Job<'_> {
     pub(super) fn compare(&self, other_kernels: &dyn Backend) -> Check {
         let inputs: Vec<Option<Value>> =
             self.inputs.iter().map(|input| input.as_ref().map(aligned).map(Value::Tensor)).collect();
+        let posed = Posed { region: self.step.region.clone(), inputs, is_weight: self.is_weight.clone() };
+        let Posed { region, inputs, is_weight } = match self.rounds {
+            Some(dtype) => posed.with_rounded_factors(dtype),
+            None => posed,
+        };
         let tactic = self.tactic.map_or("", |tactic| tactic.name.as_str());
         let found = (self.how == How::Witness).then(|| {
-            let region = widened_region(&self.step.region);
+            let region = widened_region(&region);
             let inputs: Vec<Option<Value>> = inputs.iter().map(widened).collect();
-            witness(other_kernels, &region, &inputs, &self.is_weight, tactic, WITNESS_THREADS).ok()
+            witness(other_kernels, &region, &inputs, &is_weight, tactic, WITNESS_THREADS).ok()
         });
         let (others, by) = found.flatten().map_or_else(Default::default, |found| (found.outputs, found.by));
         let is_witnessed = !others.is_empty();
@@ -79,7 +87,7 @@ impl Job<'_> {
             let Some(got) = got else { continue };
             let allowance = allowance(self.step, self.growth, &inputs, got.dtype());
             let outcome = if self.how == How::Everywhere {
-                expected_everywhere(&self.step.region, &inputs, output, allowance).and_then(|expected| {
+                expected_everywhere(&region, &inputs, output, allowance).and_then(|expected| {
                     tally.compare(&got.to_f64s(), &expected, &|at| point_of(at, got.shape()))
                 })
             } else {
@@ -89,7 +97,7 @@ impl Job<'_> {
                 });
                 let points = points_to_check(got, &suspects, self.seed, is_witnessed);
                 let look = Look { output, points: &points, suspects: &suspects, got, allowance };
-                self.at_points(&inputs, &look, &mut tally)
+                self.at_points(&region, &inputs, &look, &mut tally)
             };
             match outcome {
                 Ok(true) => {}
@@ -112,12 +120,12 @@ impl Job<'_> {
     /// Compares an output with the reference at points; `Ok(false)` once one is wrong.
     fn at_points(
         &self,
+        region: &Region,
         inputs: &[Option<Value>],
         look: &Look<'_>,
         tally: &mut Tally,
     ) -> Result<bool, String> {
         let Look { output, points, suspects, got, allowance } = *look;
-        let region = &self.step.region;
         let is_large = self.work.is_some_and(|work| REFERENCE_PASSES * work.inner > MAX_INNER);
         let cut = is_large.then(|| cut_rows(region, inputs, got.shape(), points, suspects)).flatten();
         let values = Numbers::of(got);

@@ -278,6 +278,7 @@ impl<'a> Steps<'a> {
                 step,
                 tactic,
                 growth: tactic.map_or(1.0, |tactic| engine.backend(step.target).error_growth(tactic)),
+                rounds: tactic.and_then(|tactic| engine.backend(step.target).rounds_factors_to(tactic)),
                 inputs: inputs.map(|(value, seen)| seen.or_else(|| value.and_then(weight))).collect(),
                 is_weight: step.inputs.iter().map(is_weight).collect(),
                 outputs: observed.outputs,

@@ -11,6 +11,7 @@ use crate::backends::Backends;
 use crate::error::{BuildError, BuildErrorKind};
 use crate::lower::{Draft, DraftKind, DraftStep};
 use crate::options::BuildOptions;
+use crate::precision::Products;
 use crate::price::policy;
 use crate::sizes::Sizes;
 
@@ -52,6 +53,11 @@ pub(crate) struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     pub(crate) fn new(backends: Backends<'a>, sizes: &'a Sizes, options: &'a BuildOptions) -> Catalog<'a> {
         Catalog { backends, sizes, options, known: RefCell::default() }
+    }
+
+    /// What products may be taken in.
+    pub(crate) fn products(&self) -> Products {
+        Products::new(self.backends, self.options)
     }
 
     /// The candidates of a backend for a problem, of the sources and names that a build may use.

@@ -9,7 +9,7 @@ use planish_tensor::Tensor;
 
 use crate::backends::HOST;
 use crate::lower::{Draft, DraftKind, DraftStep, DraftValue, Source};
-use crate::options::Precision;
+use crate::precision::Products;
 
 /// Integer constants up to this many elements are parameters (axes, shapes, pads), part of a region.
 const MAX_PARAMETER: usize = 64;
@@ -24,9 +24,9 @@ pub(super) struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    pub(super) fn new(graph: &Graph, precision: Precision) -> Lowering<'_> {
+    pub(super) fn new(graph: &Graph, products: Products) -> Lowering<'_> {
         let node_ids = graph.nodes().map(|(id, _)| id).collect();
-        let draft = Draft { precision, ..Draft::default() };
+        let draft = Draft { products, ..Draft::default() };
         let mut lowering = Lowering { graph, node_ids, draft, value_of: HashMap::new() };
         lowering.values();
         lowering

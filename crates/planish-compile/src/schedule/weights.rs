@@ -91,6 +91,10 @@ impl Weights {
         let packed = backend.pack(WeightUse { problem, tactic, input }, tensor).map_err(fail)?;
         let form = packed.form_of(tensor);
         let Ok(back) = backend.unpack(form, &packed.bytes) else { return Ok(()) };
+        // One that is rounded on the way is packed when the plan is opened.
+        if back != *tensor && backend.rounds_factors_to(tactic).is_some() {
+            return Ok(());
+        }
         if back != *tensor || backend.packed_bytes(form) != Some(packed.bytes.len()) {
             return Err(BuildError::internal(format!(
                 "weight `{}` does not come back from the packing `{}`",

@@ -79,6 +79,31 @@ pub(super) fn quantized(
     shared(g.groups as f64 * (products + around), n_tasks, threads)
 }
 
+/// Implicit GEMM of bf16 over f32: the tile's rows, columns, and how many multiply-adds it does in the time of one f32.
+pub(crate) fn bf16(
+    g: &Geometry,
+    isa: Isa,
+    (mr, panels, speed): (usize, Panels, f64),
+    n_tasks: usize,
+    threads: usize,
+) -> f64 {
+    let (mut cycles, mut taps) = (0.0, 0);
+    for phase in g.phases() {
+        let (m, n_taps) = (g.n_images * phase.n_pixels(), phase.n_taps());
+        let vectors = g.k.div_ceil(panels.lanes);
+        let n_tiles = m.div_ceil(mr) * g.k.div_ceil(panels.nr);
+        let products = (m.next_multiple_of(mr) * vectors * n_taps * g.c) as f64 / (speed * rate(isa));
+        // Two loads, a conversion and a store for 32 numbers of a window; beginning a tile; bias, clamp and store of a
+        // vector; a pointer for each window and tap.
+        let rounding = (m * n_taps * g.c) as f64 * 0.1;
+        let around = (n_tiles * 100 + 4 * m * vectors) as f64 + 1.5 * (m * n_taps) as f64;
+        cycles += g.groups as f64 * (products + rounding + around);
+        taps += n_taps;
+    }
+    let weights = 2.0 * (taps * g.groups * g.c * g.k) as f64;
+    shared(cycles, n_tasks, threads) + weight_traffic(weights)
+}
+
 /// Implicit GEMM.
 pub(super) fn igemm(g: &Geometry, isa: Isa, tile: Tile, n_tasks: usize, threads: usize) -> f64 {
     let (mut cycles, mut taps) = (0.0, 0);

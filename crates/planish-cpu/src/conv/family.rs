@@ -1,7 +1,8 @@
 //! Convolution as a family of the backend: candidates, packing, and plans as work.
 
 use planish_kernel::{
-    Budget, Candidate, KernelError, KernelErrorKind, Layout, PackedWeight, Problem, Tactic, Want, WeightUse,
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, Numeric, PackedWeight, Problem, Tactic, Want,
+    WeightUse,
 };
 use planish_tensor::Tensor;
 
@@ -62,13 +63,16 @@ impl Family for ConvFamily {
                 )
             })
         };
+        let may_round = problem.numeric == Numeric::BF16;
         let ways = Way::all(isa).into_iter().filter(|way| way.suits(&convolution));
+        let ways = ways.filter(|way| may_round || !way.rounds());
         let mut all: Vec<(Way, Candidate)> = ways.filter_map(|way| Some((way, candidate(way)?))).collect();
         all.sort_by(|(_, a), (_, b)| a.predicted_ns.total_cmp(&b.predicted_ns));
         let most = all.first().map_or(0.0, |(_, best)| best.predicted_ns * budget.host_ratio);
         // What `--no-winograd` and a channels-last network go by.
+        let is_exact = |way: Way| !way.is_winograd() && !way.rounds();
         let exact =
-            all.iter().position(|(way, _)| !way.is_winograd() && way.input_layout() == Layout::ChannelsLast);
+            all.iter().position(|(way, _)| is_exact(*way) && way.input_layout() == Layout::ChannelsLast);
         let mut kept: Vec<(Way, Candidate)> = Vec::new();
         for (idx, (way, candidate)) in all.into_iter().enumerate() {
             let alike = kept.iter().filter(|(other, _)| other.is_like(way)).count();

@@ -31,6 +31,9 @@ pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
     /// Whether a sum may be made in parts, which the output keeps meanwhile.
     const SPLITS_SUMS: bool;
 
+    /// Bytes of an element of the packed weights.
+    const ELEMENT_BYTES: usize = size_of::<f32>();
+
     /// Rows and columns of a full tile.
     fn mr(self) -> usize;
     fn nr(self) -> usize;
@@ -100,6 +103,26 @@ pub struct TileAt {
     pub is_first_panel: bool,
 }
 
+impl ConvCall<'_> {
+    /// What belongs to the sums of a tile beside products.
+    ///
+    /// # Safety
+    /// Bias and residual must reach the tile's place.
+    #[inline(always)]
+    pub(super) unsafe fn epilogue(&self, at: &TileAt) -> EpilogueCall {
+        // SAFETY: granted by the caller.
+        unsafe {
+            EpilogueCall {
+                bias: if self.bias.is_null() { self.bias } else { self.bias.add(at.channel) },
+                residual: at.residual.map_or(std::ptr::null(), |residual| self.residual.add(residual)),
+                residual_stride: at.residual_stride,
+                lo: self.lo,
+                hi: self.hi,
+            }
+        }
+    }
+}
+
 impl TileKernel for Tile {
     type Call<'a> = ConvCall<'a>;
 
@@ -147,17 +170,7 @@ impl TileKernel for Tile {
                     prefetch_to_write(c.wrapping_add(i * at.output_stride + j));
                 }
             }
-            let epilogue = if at.last {
-                EpilogueCall {
-                    bias: if call.bias.is_null() { call.bias } else { call.bias.add(at.channel) },
-                    residual: at.residual.map_or(std::ptr::null(), |residual| call.residual.add(residual)),
-                    residual_stride: at.residual_stride,
-                    lo: call.lo,
-                    hi: call.hi,
-                }
-            } else {
-                EpilogueCall::NONE
-            };
+            let epilogue = if at.last { call.epilogue(at) } else { EpilogueCall::NONE };
             Tile::run(
                 self,
                 &TileCall {
@@ -258,14 +271,14 @@ impl<T: TileKernel> Igemm<T> {
             most_taps = most_taps.max(n_taps);
             let m_tiles = windows.n_tiles();
             let depth = (n_taps * geometry.c).max(1);
-            let panel_bytes = members.len() * depth * tile.nr() * size_of::<f32>();
+            let panel_bytes = members.len() * depth * tile.nr() * T::ELEMENT_BYTES;
             let panels = (WEIGHT_BYTES / panel_bytes).clamp(1, n_panels.max(1));
             let share = wanted.div_ceil(n_phases * geometry.groups.max(1));
             // Few pixels: cut the channels finer, so that there is work for everyone.
             let n_blocks = n_panels.div_ceil(panels).max(share.div_ceil(m_tiles.max(1))).min(n_panels);
             let m_blocks = share.div_ceil(n_blocks.max(1)).clamp(1, m_tiles.max(1));
             let panels = n_panels.div_ceil(n_blocks.max(1)).max(1);
-            let most_depth = (WEIGHT_BYTES / (members.len() * panels * tile.nr() * size_of::<f32>())).max(64);
+            let most_depth = (WEIGHT_BYTES / (members.len() * panels * tile.nr() * T::ELEMENT_BYTES)).max(64);
             let (taps_per_block, c_per_block) = if depth <= most_depth || !T::SPLITS_SUMS {
                 (n_taps.max(1), geometry.c)
             } else {

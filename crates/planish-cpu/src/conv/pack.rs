@@ -28,6 +28,11 @@ impl Filter {
         Filter { groups, c, k, kernel, transposed, classes: tap_classes(axes, transposed) }
     }
 
+    /// The same with another number of input channels of a group.
+    pub(crate) fn with_channels(&self, c: usize) -> Filter {
+        Filter { c, ..self.clone() }
+    }
+
     pub fn n_taps(&self) -> usize {
         self.kernel.iter().product()
     }

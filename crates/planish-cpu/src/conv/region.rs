@@ -53,7 +53,7 @@ impl Convolution {
 
     fn bare(problem: &Problem) -> Option<Convolution> {
         let region = &problem.region;
-        if problem.numeric != Numeric::F32 {
+        if !matches!(problem.numeric, Numeric::F32 | Numeric::BF16) {
             return None;
         }
         let main = region.nodes.first()?;

@@ -1,16 +1,18 @@
 //! The ways to convolve, by name: algorithm, tile and cut.
 //!
 //! Names: `conv_igemm_f32_<tile>_<isa>`, `conv_1x1_…` (the same kernel, one tap), `conv_band_…_{plain,last}` by
-//! the input's layout, `conv_narrow_f32_<isa>`, and
-//! `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,phased,live}<tiles>`.
+//! the input's layout, `conv_narrow_f32_<isa>`, `conv_winograd{2,4,row}_f32_<tile>_<isa>_{fused,phased,live}<tiles>`, and
+//! `conv_igemm_bf16_<tile>_<feature>` and `conv_1x1_bf16_…` for products of bf16.
 
 use planish_kernel::Layout;
 
 use super::band::Band;
+use super::bf16::{self, Bf16Tile};
 use super::geometry::{Geometry, Pixels};
-use super::igemm::Igemm;
+use super::igemm::{Igemm, TileKernel};
 use super::narrow::{self, Narrow};
 use super::pack::{self, Filter};
+use super::quantized::Arrangement;
 use super::region::Convolution;
 use super::scale::Scaled;
 use super::winograd::{self, Cut, Kind, Winograd};
@@ -27,6 +29,8 @@ const MOST_BAND_CHANNELS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     Igemm(Tile),
+    /// Rounds both factors.
+    Bf16(Bf16Tile),
     Band(Tile, Layout),
     Narrow,
     Winograd(Tile, Kind, Cut),
@@ -36,6 +40,7 @@ pub(super) enum Way {
 #[derive(Debug)]
 pub(super) enum Plan {
     Igemm(Igemm),
+    Bf16(Igemm<Bf16Tile>),
     Band(Band),
     Narrow(Narrow),
     Winograd(Winograd),
@@ -47,6 +52,7 @@ impl Way {
     /// Every way for an instruction set.
     pub(super) fn all(isa: Isa) -> Vec<Way> {
         let mut ways = vec![Way::Narrow];
+        ways.extend(Bf16Tile::all(isa).map(Way::Bf16));
         for tile in Tile::of(isa) {
             ways.push(Way::Igemm(tile));
             ways.push(Way::Band(tile, Layout::Plain));
@@ -73,6 +79,8 @@ impl Way {
         match self {
             Way::Igemm(tile) if one_tap => format!("conv_1x1_{}", on(tile)),
             Way::Igemm(tile) => format!("conv_igemm_{}", on(tile)),
+            Way::Bf16(tile) if one_tap => format!("conv_1x1_{}", tile.name()),
+            Way::Bf16(tile) => format!("conv_igemm_{}", tile.name()),
             Way::Band(tile, Layout::Plain) => format!("conv_band_{}_plain", on(tile)),
             Way::Band(tile, _) => format!("conv_band_{}_last", on(tile)),
             Way::Narrow => format!("conv_narrow_f32_{isa}"),
@@ -97,8 +105,13 @@ impl Way {
         match self {
             Way::Winograd(_, Kind::Four, _) => 16.0,
             Way::Winograd(_, Kind::Two | Kind::Row, _) => 4.0,
-            Way::Igemm(_) | Way::Band(..) | Way::Narrow => 1.0,
+            Way::Igemm(_) | Way::Bf16(_) | Way::Band(..) | Way::Narrow => 1.0,
         }
+    }
+
+    /// Whether it rounds what it multiplies.
+    pub(super) fn rounds(self) -> bool {
+        matches!(self, Way::Bf16(_))
     }
 
     pub(super) fn is_winograd(self) -> bool {
@@ -127,11 +140,15 @@ impl Way {
 
     /// Names the arrangement of weights.
     pub(super) fn format(self, convolution: &Convolution) -> String {
+        let groups = convolution.groups;
+        let steps = convolution.axes.map(|axis| (axis.stride, axis.dilation));
+        let steps = convolution.transposed.then_some(steps);
         let format = match self {
             Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
-                let steps = convolution.axes.map(|axis| (axis.stride, axis.dilation));
-                let steps = convolution.transposed.then_some(steps);
-                Format::Conv { panels: tile.into(), groups: convolution.groups, steps }
+                Format::Conv { panels: tile.into(), groups, steps }
+            }
+            Way::Bf16(tile) => {
+                Format::Pairs { panels: tile.panels(), arrangement: Arrangement::Conv { groups, steps } }
             }
             Way::Narrow => Format::Narrow,
             Way::Winograd(tile, kind, _) => Format::Winograd { panels: tile.into(), kind },
@@ -144,6 +161,7 @@ impl Way {
         let whole = filter.groups == 1 && !filter.transposed;
         match self {
             Way::Igemm(_) | Way::Band(..) | Way::Winograd(_, _, Cut::Live(_)) => true,
+            Way::Bf16(tile) => bf16::packed_words(filter, tile.panels()).is_some(),
             Way::Narrow => whole,
             Way::Winograd(_, kind, _) => whole && kind.takes(filter.kernel),
         }
@@ -155,6 +173,7 @@ impl Way {
             Way::Igemm(tile) | Way::Band(tile, _) | Way::Winograd(tile, _, Cut::Live(_)) => {
                 pack::pack(filter, tile, weight)
             }
+            Way::Bf16(tile) => bf16::pack(filter, tile.panels(), weight).unwrap_or_default(),
             Way::Narrow => narrow::pack(filter, weight),
             Way::Winograd(tile, kind, _) => winograd::pack::pack(kind, filter, tile, weight),
         }
@@ -167,6 +186,10 @@ impl Way {
         }
         match self {
             Way::Igemm(tile) => innermost(&geometry.input).then(|| Plan::Igemm(Igemm::new(geometry, tile))),
+            Way::Bf16(tile) => {
+                let fits = innermost(&geometry.input) && geometry.c.is_multiple_of(2);
+                fits.then(|| Plan::Bf16(Igemm::new(geometry, tile)))
+            }
             Way::Band(tile, _) => Band::new(geometry, tile).map(Plan::Band),
             Way::Narrow => Narrow::new(geometry, isa).map(Plan::Narrow),
             Way::Winograd(tile, kind, cut) => {
@@ -189,6 +212,7 @@ impl Way {
         }
         match self {
             Way::Igemm(tile) => wide(tile) && !(program && convolution.transposed),
+            Way::Bf16(_) => convolution.c.is_multiple_of(2) && !(program && convolution.transposed),
             Way::Band(tile, _) => {
                 wide(tile) && convolution.c <= MOST_BAND_CHANNELS && convolution.axes[2].kernel > 1
             }
@@ -202,6 +226,10 @@ impl Way {
         let n_tasks = plan.n_tasks();
         match self {
             Way::Igemm(tile) => cost::igemm(geometry, isa, tile, n_tasks, threads),
+            Way::Bf16(tile) => {
+                let shape = (tile.mr(), tile.panels(), tile.speed());
+                cost::bf16(geometry, isa, shape, n_tasks, threads)
+            }
             Way::Band(tile, _) => cost::band(geometry, isa, tile, n_tasks, threads),
             Way::Narrow => cost::narrow(geometry, isa, n_tasks, threads),
             Way::Winograd(tile, kind, cut) => {
@@ -215,6 +243,7 @@ impl Plan {
     pub(super) fn n_tasks(&self) -> usize {
         match self {
             Plan::Igemm(plan) => plan.n_tasks(),
+            Plan::Bf16(plan) => plan.n_tasks(),
             Plan::Band(plan) => plan.n_tasks(),
             Plan::Narrow(plan) => plan.n_tasks(),
             Plan::Winograd(plan) => plan.n_tasks(),
@@ -225,6 +254,7 @@ impl Plan {
     pub(super) fn workspace_bytes(&self, n_slots: usize) -> usize {
         match self {
             Plan::Igemm(plan) => plan.workspace_bytes(n_slots),
+            Plan::Bf16(plan) => plan.workspace_bytes(n_slots),
             Plan::Band(plan) => plan.workspace_bytes(n_slots),
             Plan::Narrow(plan) => plan.workspace_bytes(n_slots),
             Plan::Winograd(plan) => plan.workspace_bytes(n_slots),
@@ -240,6 +270,7 @@ impl Plan {
         unsafe {
             match self {
                 Plan::Igemm(plan) => plan.run(call, team),
+                Plan::Bf16(plan) => plan.run(call, team),
                 Plan::Band(plan) => plan.run(call, team),
                 Plan::Narrow(plan) => plan.run(call, team),
                 Plan::Winograd(plan) => plan.run(call, team),

@@ -5,16 +5,22 @@
 
 use planish_kernel::pointwise::{Epilogue, Program};
 use planish_kernel::{
-    Budget, Candidate, KernelError, KernelErrorKind, Layout, Operand, PackedWeight, Problem, Ref, Tactic,
-    Want, WeightUse, product_sizes,
+    Budget, Candidate, KernelError, KernelErrorKind, Layout, Numeric, Operand, PackedWeight, Problem, Ref,
+    Tactic, Want, WeightUse, product_sizes,
 };
 use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
+use super::bf16::{self, MultiplyBf16};
 use super::{
     BatchDim, Block, BlockHook, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA,
     MatrixB, PackedB, Strides, Tile,
 };
+use crate::conv::bf16::{Bf16Tile, pack as pack_pairs};
+use crate::conv::cost;
+use crate::conv::geometry::Geometry;
+use crate::conv::igemm::{Igemm, TileKernel};
+use crate::conv::quantized::Arrangement;
 use crate::family::{Family, Work};
 use crate::formats::Format;
 use crate::isa::Isa;
@@ -86,6 +92,18 @@ impl Product {
     /// Names the arrangement of a packed B.
     fn format(&self, tile: Tile) -> String {
         Format::Matrix { panels: tile.into(), transposed: self.trans_b }.name()
+    }
+
+    /// The same of pairs of bf16.
+    fn format_of_pairs(&self, tile: Bf16Tile) -> String {
+        let arrangement = Arrangement::Matrix { transposed: self.trans_b };
+        Format::Pairs { panels: tile.panels(), arrangement }.name()
+    }
+
+    /// The product as a convolution, where factors may be rounded and tiles of bf16 take it.
+    fn rounded(&self, problem: &Problem, posed: &GemmProblem) -> Option<Geometry> {
+        let residual = self.epilogue.residual.map(|_| self.residual_stride(problem, posed.n));
+        bf16::geometry(posed, residual).filter(|_| problem.numeric == Numeric::BF16)
     }
 
     /// Where the elements of the constant matrix B lie in its tensor.
@@ -254,52 +272,90 @@ impl Family for GemmFamily {
         };
         let cycles_per_ns =
             if isa.name() == "portable" { CYCLES_PER_NS / PORTABLE_FACTOR } else { CYCLES_PER_NS };
-        Tile::suited(isa, posed.n)
-            .map(|tile| {
-                let mut packed = vec![None; problem.inputs.len()];
-                if packs {
-                    packed[product.b] = Some(product.format(tile));
-                }
-                let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
-                Candidate {
-                    packed,
-                    ..Candidate::new(
-                        Tactic::new(tile.name(), REVISION),
-                        problem.inputs.iter().map(wants).collect(),
-                        vec![Want::inside(Layout::Plain)],
-                        300.0 + cycles / cycles_per_ns + rest,
-                    )
-                }
+        let candidate = |tactic: String, format: String, predicted_ns: f64| {
+            let mut packed = vec![None; problem.inputs.len()];
+            if packs {
+                packed[product.b] = Some(format);
+            }
+            Candidate {
+                packed,
+                ..Candidate::new(
+                    Tactic::new(tactic, REVISION),
+                    problem.inputs.iter().map(wants).collect(),
+                    vec![Want::inside(Layout::Plain)],
+                    300.0 + predicted_ns + rest,
+                )
+            }
+        };
+        let rounded = product.rounded(problem, &posed).filter(|_| packs);
+        let rounded = rounded.iter().flat_map(|geometry| {
+            Bf16Tile::all(isa).map(|tile| {
+                let n_tasks = Igemm::new(geometry.clone(), tile).n_tasks();
+                let shape = (tile.mr(), tile.panels(), tile.speed());
+                let ns = cost::bf16(geometry, isa, shape, n_tasks, problem.threads);
+                candidate(bf16::tactic(tile), product.format_of_pairs(tile), ns)
             })
-            .collect()
+        });
+        let exact = Tile::suited(isa, posed.n).map(|tile| {
+            let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
+            candidate(tile.name().to_string(), product.format(tile), cycles / cycles_per_ns)
+        });
+        exact.chain(rounded).collect()
     }
 
     fn pack(&self, isa: Isa, used: WeightUse<'_>, weight: &Tensor) -> Result<PackedWeight, KernelError> {
         let WeightUse { problem, tactic, input } = used;
         let product = product_of(problem)?;
-        let tile = tile_of(isa, tactic)?;
         if input != product.b || weight.shape() != problem.inputs[product.b].dims {
             return Err(KernelError::unsupported("gemm: only the second matrix is packed"));
         }
         let (_, n, k) = product.sizes(problem);
-        let layout = PackedB::new(tile, k, n);
         let elements =
             weight.elements::<f32>().map_err(|error| KernelError::unsupported(error.to_string()))?;
-        let mut packed = vec![0.0f32; layout.len()];
-        layout.pack(&elements, product.strides(problem), &mut packed);
+        let (format, packed) = if let Some(tile) = bf16::tile_of(isa, &tactic.name) {
+            let tile = tile?;
+            let filter = bf16::filter(k, n, product.trans_b);
+            let packed = pack_pairs(&filter, tile.panels(), &elements)
+                .ok_or_else(|| KernelError::unsupported(format!("{tactic} does not pack such a matrix")))?;
+            (product.format_of_pairs(tile), packed)
+        } else {
+            let tile = tile_of(isa, tactic)?;
+            let layout = PackedB::new(tile, k, n);
+            let mut packed = vec![0.0f32; layout.len()];
+            layout.pack(&elements, product.strides(problem), &mut packed);
+            (product.format(tile), packed)
+        };
         let bytes = packed.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        Ok(PackedWeight { format: product.format(tile), bytes })
+        Ok(PackedWeight { format, bytes })
     }
 
     fn format(&self, isa: Isa, used: WeightUse<'_>) -> Result<Option<String>, KernelError> {
         let product = product_of(used.problem)?;
-        let tile = tile_of(isa, used.tactic)?;
-        Ok((used.input == product.b && product.packs(used.problem)).then(|| product.format(tile)))
+        let format = match bf16::tile_of(isa, &used.tactic.name) {
+            Some(tile) => product.format_of_pairs(tile?),
+            None => product.format(tile_of(isa, used.tactic)?),
+        };
+        Ok((used.input == product.b && product.packs(used.problem)).then_some(format))
     }
 
     fn prepare(&self, isa: Isa, problem: &Problem, tactic: &Tactic) -> Result<Box<dyn Work>, KernelError> {
         let product = product_of(problem)?;
         let posed = product.pose(problem)?;
+        if let Some(tile) = bf16::tile_of(isa, &tactic.name) {
+            let tile = tile?;
+            let is_packed =
+                problem.inputs[product.b].packed.as_deref() == Some(&*product.format_of_pairs(tile));
+            let geometry = product.rounded(problem, &posed).filter(|_| is_packed);
+            let geometry = geometry
+                .ok_or_else(|| KernelError::unsupported(format!("{tactic} does not take these operands")))?;
+            return Ok(Box::new(MultiplyBf16 {
+                plan: Igemm::new(geometry, tile),
+                rest: product.rest(isa, problem)?,
+                a: product.a,
+                b: product.b,
+                epilogue: product.epilogue,
+            }));
+        }
         let tile = tile_of(isa, tactic)?;
         Ok(Box::new(Multiply {
             plan: GemmPlan::with_tile(posed, isa, tile),

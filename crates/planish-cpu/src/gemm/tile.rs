@@ -38,6 +38,26 @@ pub struct TileCall {
     pub epilogue: EpilogueCall,
 }
 
+impl TileCall {
+    /// A row of C of `n` columns whose sum is known: what is left is the epilogue.
+    pub(crate) fn after_sum(c: *mut f32, n: usize) -> TileCall {
+        TileCall {
+            rows: std::ptr::null(),
+            rows_stride: 0,
+            n_segments: 0,
+            depth: 0,
+            panel: std::ptr::null(),
+            panel_stride: 0,
+            c,
+            c_stride: 0,
+            m: 1,
+            n,
+            accumulate: false,
+            epilogue: EpilogueCall::NONE,
+        }
+    }
+}
+
 /// What belongs to the sum beside products, in registers: `+ bias[j]` (a sum in one part begins with it),
 /// `+ residual[i][j]`, then a clamp to `[lo, hi]`.
 ///
@@ -217,6 +237,22 @@ fn plus<S: Simd, const MR: usize, const NV: usize>(
     b: [[S::F; NV]; MR],
 ) -> [[S::F; NV]; MR] {
     std::array::from_fn(|i| std::array::from_fn(|j| s.add(a[i][j], b[i][j])))
+}
+
+/// Adds bias and residual to the sums of one row, clamps and stores them.
+///
+/// # Safety
+/// The caller grants C, bias and residual for the call's columns, which need exactly `NV` vectors.
+#[inline(always)]
+pub(crate) unsafe fn finish_row<S: Simd, const NV: usize>(s: S, sums: [S::F; NV], call: &TileCall) {
+    let mut acc = [sums];
+    // SAFETY: granted by the caller.
+    unsafe {
+        if !call.epilogue.bias.is_null() {
+            add_rows(s, &mut acc, call.epilogue.bias, 0, call.n - (NV - 1) * S::LANES);
+        }
+        apply_epilogue(s, &mut acc, call);
+    }
 }
 
 /// Adds what C holds, the bias and the residual, clamps and stores.

@@ -11,7 +11,7 @@ use planish_op::{Lowering, Op};
 use planish_tensor::{DType, Tensor};
 
 use crate::names::matches;
-use crate::rounding::{Small, rounded};
+use crate::rounding::{Small, nearest};
 use crate::rule::{Match, Operand, Patch, Rule};
 use crate::view::View;
 
@@ -78,13 +78,13 @@ impl Rule for RoundWeights {
 impl RoundWeights {
     /// The numbers that the type holds, as f32; `None` where they are there already, and why not where they cannot be.
     fn rounded(&self, tensor: &Tensor) -> Result<Option<Tensor>, &'static str> {
-        let numbers = tensor.to_f64s();
-        let low = rounded(self.to, tensor.shape(), &numbers, Small::MustStay)?.to_f64s();
-        let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+        let numbers = tensor.elements::<f32>().map_err(|_| "cannot be read")?;
+        let low = nearest(self.to, &numbers, Small::MustStay)?;
+        let is_same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
         if numbers.iter().zip(&low).all(is_same) {
             return Ok(None);
         }
-        Tensor::from_f64s(DType::F32, tensor.shape(), &low).map(Some).map_err(|_| "cannot be stored")
+        Tensor::new(tensor.shape(), low).map(Some).map_err(|_| "cannot be stored")
     }
 }
 
