@@ -16,8 +16,8 @@ use crate::choose::tactic_lock::TacticLock;
 use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
-    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, move_integers, quantize,
-    wide_layers, without_kernels,
+    FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, kernels, move_integers,
+    quantize, wide_layers, without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
@@ -164,7 +164,8 @@ fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Re
         .map_err(|error| of_passes(&error))?;
     if options.precision == Precision::Int8 {
         let wide = wide_layers(backends);
-        graph = quantize(graph, activations(backends), wide, options, &mut passes, &mut notes)?;
+        let integers = (activations(backends), kernels(backends));
+        graph = quantize(graph, integers, wide, options, &mut passes, &mut notes)?;
         notes.extend(without_kernels(backends));
         // What the plan is compared with has its integers: they are what was asked for.
         original = graph.clone();

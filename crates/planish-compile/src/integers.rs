@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use planish_ir::Graph;
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Op;
-use planish_passes::{IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report};
+use planish_passes::{IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report, Transposed};
 use planish_tensor::{DType, DefaultFloatMode};
 
 use crate::backends::Backends;
@@ -91,6 +91,17 @@ fn has_quantization(graph: &Graph) -> bool {
     })
 }
 
+/// Which layers have kernels for integers.
+pub(crate) fn kernels(backends: Backends<'_>) -> IntegerKernels {
+    if backends.all().len() < 2 {
+        return IntegerKernels::ANY;
+    }
+    // Transposed convolutions are on Hopper's own units.
+    let is_hopper = preferred(backends).is_some_and(|backend| backend.provides("sm_90"));
+    let transposed = if is_hopper { Transposed::SideBySide } else { Transposed::None };
+    IntegerKernels { transposed, ..IntegerKernels::TENSOR_CORES }
+}
+
 /// What activations are stored in: a CPU multiplies `u8` by `i8`, a GPU `i8` by `i8`.
 pub(crate) fn activations(backends: Backends<'_>) -> DType {
     if backends.all().len() > 1 { DType::I8 } else { DType::U8 }
@@ -100,7 +111,7 @@ pub(crate) fn activations(backends: Backends<'_>) -> DType {
 /// model that brings its own quantization stays as it is.
 pub(crate) fn quantize(
     graph: Graph,
-    activations: DType,
+    (activations, kernels): (DType, IntegerKernels),
     wide: Precision,
     options: &BuildOptions,
     passes: &mut Report,
@@ -118,7 +129,7 @@ pub(crate) fn quantize(
     let pipeline = planish_passes::quantize(Quantize {
         ranges: options.ranges.clone(),
         activations,
-        kernels: if activations == DType::I8 { IntegerKernels::TENSOR_CORES } else { IntegerKernels::ANY },
+        kernels,
         reduced_weights: options.reduced_weights,
         fp32_layers: options.fp32_layers.clone(),
         int8_layers: options.int8_layers.clone(),
@@ -220,7 +231,8 @@ pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, Bui
         .run(graph.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
     let mut notes = Vec::new();
-    let graph = quantize(graph, DType::U8, Precision::Fp32, options, &mut passes, &mut notes)?;
+    let graph =
+        quantize(graph, (DType::U8, IntegerKernels::ANY), Precision::Fp32, options, &mut passes, &mut notes)?;
     let (graph, mut report) =
         planish_passes::portable_integers().run(graph, &pass_options).map_err(|error| of_passes(&error))?;
     passes.passes.append(&mut report.passes);

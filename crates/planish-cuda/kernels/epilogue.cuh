@@ -120,9 +120,9 @@ PL_INLINE OUT_T stored(const TileEpilogueArgs& f, float v) {
 #endif
 }
 
-// Eight of them at an aligned place.
-PL_INLINE void store8(const TileEpilogueArgs& f, OUT_T* to, const float (&v)[8]) {
 #if OUT_BYTES
+// Eight of them as they lie in memory.
+PL_INLINE uint2 eight_bytes(const TileEpilogueArgs& f, const float (&v)[8]) {
   u32 w[2];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -131,7 +131,14 @@ PL_INLINE void store8(const TileEpilogueArgs& f, OUT_T* to, const float (&v)[8])
     for (int j = 0; j < 4; j++) b[j] = rounded_to_byte(f, v[4 * i + j]);
     w[i] = __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
   }
-  *(uint2*)to = make_uint2(w[0], w[1]);
+  return make_uint2(w[0], w[1]);
+}
+#endif
+
+// Eight of them at an aligned place.
+PL_INLINE void store8(const TileEpilogueArgs& f, OUT_T* to, const float (&v)[8]) {
+#if OUT_BYTES
+  *(uint2*)to = eight_bytes(f, v);
 #else
   Eight<OUT_T>::store(to, v);
 #endif

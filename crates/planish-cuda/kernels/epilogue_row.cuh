@@ -41,39 +41,54 @@ PL_INLINE uint4 fetch_residual(const TileEpilogueArgs &f, const Addresses &a, co
     return v;
 }
 
-// What remains to be done with eight neighbouring accumulators of a row, of which `count` exist, and the store. `column`
-// is their first place in what fetch_columns brought.
-PL_INLINE void epilogue_row(const TileEpilogueArgs &f, const Addresses &a, float (&v)[8], const float *column, uint4 early, const Place &at,
-                          i32 n, i32 count) {
-    if (count <= 0) return;
-    float r[8];
-#if EPILOGUE_RESIDUAL && EARLY && RES_BYTES
+// Scales and biases of eight neighbouring columns.
+struct Columns {
+    float scale[8], bias[8];
+
+    // `column` is their first place in what fetch_columns brought.
+    PL_INLINE Columns(const TileEpilogueArgs &f, const float *column) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) scale[i] = f.factor, bias[i] = 0.f;
+        if (EPILOGUE_SCALE == 2) Eight<float>::load(scale, column + BN);
+        if (EPILOGUE_BIAS) Eight<float>::load(bias, column);
+    }
+};
+
+// Residuals as fetch_residual brought them.
+PL_INLINE void residual_of(const TileEpilogueArgs &f, float (&r)[8], const uint4 &early) {
+#if EPILOGUE_RESIDUAL && RES_BYTES
     Eight<RES_T>::of(r, early.x, early.y);
     finish_residual(f, r);
 #elif EPILOGUE_RESIDUAL && EARLY
     u32 words[4] = {early.x, early.y, early.z, early.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) r[2 * i] = Pair<RES_T>::lo(words[i]), r[2 * i + 1] = Pair<RES_T>::hi(words[i]);
+#endif
+}
+
+// What remains to be done with eight neighbouring accumulators of a row, of which `count` exist, before they are stored.
+PL_INLINE void finish_row(const TileEpilogueArgs &f, const Addresses &a, float (&v)[8], const Columns &columns, uint4 early,
+                          const Place &at, i32 n, i32 count) {
+    float r[8];
+#if EARLY
+    residual_of(f, r, early);
 #elif EPILOGUE_RESIDUAL
     load8_float<RES_T>(r, a.residual, f.residual, at, n, count < 8 ? count : 8);
     finish_residual(f, r);
 #endif
 #if IN_STEPS
-    float scale[8], bias[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        scale[i] = EPILOGUE_SCALE == 2 ? column[BN + i] : f.factor;
-        bias[i] = EPILOGUE_BIAS ? column[i] : 0.f;
-    }
-    count_steps(f, v, scale, bias, r);
+    count_steps(f, v, columns.scale, columns.bias, r);
 #else
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        if (EPILOGUE_SCALE) v[i] *= EPILOGUE_SCALE == 2 ? column[BN + i] : f.factor;
-        if (EPILOGUE_BIAS) v[i] += column[i];
+        if (EPILOGUE_SCALE) v[i] *= columns.scale[i];
+        if (EPILOGUE_BIAS) v[i] += columns.bias[i];
     }
     between8(f, a, v, r, at, n, count < 8 ? count : 8);
 #endif
+}
+
+PL_INLINE void store_row(const TileEpilogueArgs &f, const Addresses &a, const float (&v)[8], const Place &at, i32 n, i32 count) {
     OUT_T *to = (OUT_T *)a.out + view_row<OUT_T>(f.out, at) + (i64)n * f.out.c;
     if (f.out.wide && count >= 8 && aligned16(a.out)) {
         store8(f, to, v);
@@ -86,21 +101,30 @@ PL_INLINE void epilogue_row(const TileEpilogueArgs &f, const Addresses &a, float
     }
 }
 
+// Both.
+PL_INLINE void epilogue_row(const TileEpilogueArgs &f, const Addresses &a, float (&v)[8], const Columns &columns, uint4 early,
+                            const Place &at, i32 n, i32 count) {
+    if (count <= 0) return;
+    finish_row(f, a, v, columns, early, at, n, count);
+    store_row(f, a, v, at, n, count);
+}
+
 // Floats that a column has in shared memory: its bias, and BN later its scale.
 #define COLUMN_FLOATS (EPILOGUE_SCALE == 2 ? 2 : 1)
 
-// Bias and scales of a tile's columns, to shared memory.
+// Bias and scales of a tile's columns, to shared memory. `period`: after so many columns they repeat, or never.
 template <int THREADS>
-PL_INLINE void fetch_columns(float *to, const TileEpilogueArgs &f, const Addresses &a, i32 n0, i32 n, u32 thread) {
+PL_INLINE void fetch_columns(float *to, const TileEpilogueArgs &f, const Addresses &a, i32 n0, i32 n, u32 thread, i32 period = 0) {
 #pragma unroll
     for (i32 k = 0; k < BN; k += THREADS) {
         i32 i = k + thread;
         if (i >= BN) continue;
+        i32 column = period ? (n0 + i) % period : n0 + i;
 #if EPILOGUE_BIAS
-        to[i] = n0 + i < n ? to_f32(((const BIAS_T *)a.bias)[n0 + i]) * (IN_STEPS ? f.inverse : 1.f) : 0.f;
+        to[i] = n0 + i < n ? to_f32(((const BIAS_T *)a.bias)[column]) * (IN_STEPS ? f.inverse : 1.f) : 0.f;
 #endif
 #if EPILOGUE_SCALE == 2
-        to[BN + i] = n0 + i < n ? ((const float *)a.scales)[n0 + i] * f.factor : 0.f;
+        to[BN + i] = n0 + i < n ? ((const float *)a.scales)[column] * f.factor : 0.f;
 #endif
     }
 }

@@ -210,6 +210,15 @@ PL_INLINE void copy_async16(u32 to, const void* from, bool there) {
                : "memory");
 #endif
 }
+// The same of 4 bytes.
+PL_INLINE void copy_async4(u32 to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+  u32 bytes = there ? 4u : 0u;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#else
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(there ? *(const u32*)from : 0u) : "memory");
+#endif
+}
 // The same through the first-level cache, for what the block reads again soon.
 PL_INLINE void copy_async16_cached(u32 to, const void* from, bool there) {
 #if __CUDA_ARCH__ >= 800
@@ -395,6 +404,11 @@ PL_INLINE float pl_fmod(float a, float b) { return fmodf(a, b); }
 PL_INLINE i32 pl_fmod(i32 a, i32 b) { return b == -1 ? 0 : a % b; }
 PL_INLINE i64 pl_fmod(i64 a, i64 b) { return b == -1 ? 0 : a % b; }
 PL_INLINE float pl_div(float a, float b) { return a / b; }
+// With the reciprocal known: what the product leaves puts the quotient right, but of numbers too large for that.
+PL_INLINE float pl_div_by(float a, float b, float reciprocal) {
+  const float q = a * reciprocal;
+  return fabsf(q) < 1e30f ? fmaf(fmaf(-q, b, a), reciprocal, q) : q;
+}
 PL_INLINE i32 pl_div(i32 a, i32 b) { return b == -1 ? pl_neg(a) : a / b; }
 PL_INLINE i64 pl_div(i64 a, i64 b) { return b == -1 ? pl_neg(a) : a / b; }
 PL_INLINE float pl_sign(float v) { return v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : v != v ? v : 0.0f; }
@@ -444,8 +458,12 @@ template <> struct PlCast<i64> {
 template <class T, class F> PL_INLINE T pl_cast(F v) { return PlCast<T>::of(v); }
 // A whole number to 8 bits: out of range it becomes the lowest or highest number, NaN the lowest.
 template <class T> struct PlSaturate;
-template <> struct PlSaturate<i8> { static PL_INLINE i8 of(float v) { return (i8)(i32)(v >= -128.0f ? fminf(v, 127.0f) : -128.0f); } };
-template <> struct PlSaturate<u8> { static PL_INLINE u8 of(float v) { return (u8)(i32)(v >= 0.0f ? fminf(v, 255.0f) : 0.0f); } };
+// Adding 1.5 * 2^23 leaves it in the low bits, at less than a conversion takes.
+template <class T, i32 LEAST, i32 MOST> struct SaturateBytes {
+  static PL_INLINE T of(float v) { return (T)__float_as_uint(fminf(fmaxf(v, (float)LEAST), (float)MOST) + 12582912.0f); }
+};
+template <> struct PlSaturate<i8> : SaturateBytes<i8, -128, 127> {};
+template <> struct PlSaturate<u8> : SaturateBytes<u8, 0, 255> {};
 template <class T> PL_INLINE T pl_saturate(float v) { return PlSaturate<T>::of(v); }
 
 // The largest number at each place of many words: two numbers of 16 bits, or four bytes.

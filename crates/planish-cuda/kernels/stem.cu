@@ -18,6 +18,7 @@
 //   MT               16-row fragments of a warp; four warps
 //   BN               columns of a block
 //   MIN_BLOCKS       blocks that share a multiprocessor
+//   AHEAD            1: pixels of f32 of the next tile come into shared memory as they are while this one is computed
 
 #define THREADS 128
 #define RUN (KW * CHANNELS)
@@ -45,6 +46,9 @@
 #define TOTAL_QUADS (TOTAL / 4)
 #define QUAD_LOADS ((TOTAL_QUADS + THREADS - 1) / THREADS)
 #define QUAD_BATCH (QUAD_LOADS < 16 ? QUAD_LOADS : 16)
+
+// Elements of a patch as they lie in shared memory.
+#define PATCH (PD * PH * PITCH)
 
 struct Tile { i32 image, at[3]; };
 
@@ -129,6 +133,36 @@ PL_INLINE void bring(const StemArgs& p, const X_T* x, const Tile& t, TIN* patch)
   }
 }
 
+#if AHEAD
+// Asks for the same pixels as they are, in the order of the patch.
+PL_INLINE void ask(const StemArgs& p, const float* x, const Tile& t, float* raw) {
+  const i32 d0 = t.at[0] * SD - p.pad[0], h0 = t.at[1] * SH - p.pad[1], w0 = t.at[2] * SW - p.pad[2];
+  const float* from = x + (i64)t.image * p.sn;
+#pragma unroll 4
+  for (u32 idx = threadIdx.x; idx < TOTAL; idx += THREADS) {
+#if X_LAST
+    const u32 c = idx % CHANNELS, line = idx / CHANNELS, column = line % PW, row = line / PW;
+#else
+    const u32 column = idx % PW, line = idx / PW, c = line % CHANNELS, row = line / CHANNELS;
+#endif
+    const i32 d = d0 + (PD > 1 ? row / PH : 0), h = h0 + (PD > 1 ? row % PH : row), w = w0 + column;
+    const bool there = (u32)d < (u32)p.size[0] && (u32)h < (u32)p.size[1] && (u32)w < (u32)p.size[2];
+    const float* at = from + (d * p.ss[0] + h * p.ss[1] + w * p.ss[2] + (i32)c * p.sc);
+    copy_async4(shared_address(raw + row * PITCH + column * CHANNELS + c), there ? at : x, there);
+  }
+}
+
+// What came, as the patch.
+PL_INLINE void take(const float* raw, TIN* patch) {
+#pragma unroll 4
+  for (int i = threadIdx.x; i < PATCH / 2; i += THREADS) {
+    const float2 pair = ((const float2*)raw)[i];
+    ((u32*)patch)[i] = Pair<TIN>::pack(pair.x, pair.y);
+    if (COPIES == 2) ((u32*)(patch + COPY))[i] = Pair<TIN>::pack(pair.y, raw[2 * i + 2]);
+  }
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 stem(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ StemArgs p) {
 #if defined(__CUDA_ARCH__)
@@ -174,21 +208,41 @@ stem(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ S
 #if QUADS
   const bool quads = in_quads(p, (const X_T*)x);
 #endif
+#if AHEAD
+  float* raw = (float*)(patch + COPIES * COPY);
+  for (int idx = threadIdx.x; idx < PATCH + 2; idx += THREADS) raw[idx] = 0.f;
+#endif
   copy_async_wait<0>();
   let_next_begin();
   wait_for_inputs();
+#if AHEAD
+  // Zeros that stay are in place before pixels come between them.
+  __syncthreads();
+  if (blockIdx.x < p.n_tiles) ask(p, (const float*)x, tile_of(p, blockIdx.x), raw);
+  copy_async_commit();
+#endif
 
 #pragma unroll 1
   for (i32 idx = blockIdx.x; idx < p.n_tiles; idx += gridDim.x) {
     const Tile t = tile_of(p, idx);
+#if AHEAD
+    copy_async_wait<0>();
+#endif
     // The tile before this one has been read, and zeros and weights are in place.
     __syncthreads();
+#if AHEAD
+    take(raw, patch);
+    __syncthreads();
+    if (idx + gridDim.x < p.n_tiles) ask(p, (const float*)x, tile_of(p, idx + gridDim.x), raw);
+    copy_async_commit();
+#else
 #if QUADS
     if (quads) bring_quads(p, (const X_T*)x, t, patch);
     else
 #endif
       bring(p, (const X_T*)x, t, patch);
     __syncthreads();
+#endif
     float acc[MT * 2 * NT][2];
 #pragma unroll
     for (int u = 0; u < MT * 2 * NT; u++) acc[u][0] = acc[u][1] = 0.f;
@@ -234,7 +288,7 @@ stem(const void* x, const void* w, EPILOGUE_ARGUMENTS, const __grid_constant__ S
       at.m = ((at.q[0] * p.out[0] + at.q[1]) * p.out[1] + at.q[2]) * p.out[2] + at.q[3];
       const bool there = at.q[1] < p.out[0] && at.q[2] < p.out[1] && at.q[3] < p.out[2];
       const i32 n = n0 + column;
-      epilogue_row(p.epilogue, addresses, v, biases + column, make_uint4(0, 0, 0, 0), at, n, there ? p.n - n : 0);
+      epilogue_row(p.epilogue, addresses, v, Columns(p.epilogue, biases + column), make_uint4(0, 0, 0, 0), at, n, there ? p.n - n : 0);
     }
   }
 #endif

@@ -52,6 +52,19 @@ PL_INLINE Place place_in(const WHaloArgs &p, const Piece &piece, i32 row, bool &
     return at;
 }
 
+#if __CUDA_ARCH__ >= 900
+// A stage of weights: some taps of a chunk.
+PL_INLINE void copy_weights(u32 to, const TensorMap *map, u32 bar, i32 chunk, i32 tap, i32 n0, i32 chunks) {
+#if RUN
+#pragma unroll
+    for (int i = 0; i < TB; i++)
+        copy_tile5(to + i * BN * ROW_BYTES, map, bar, ((tap + i) * chunks + chunk) * BK, 0, 0, 0, n0 / RUN_GROUP);
+#else
+    copy_tile3(to, map, bar, chunk * BK, n0, tap);
+#endif
+}
+#endif
+
 extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
 whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, EPILOGUE_ARGUMENTS,
       const __grid_constant__ WHaloArgs p) {
@@ -87,7 +100,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
 #pragma unroll 1
             for (i32 i = 0; i < early; i++) {
                 barrier_expect(filters.full + 8 * i, B_BYTES);
-                copy_tile3(weights + i * B_BYTES, &map_b, filters.full + 8 * i, chunk * BK, n0, part * TB);
+                copy_weights(weights + i * B_BYTES, &map_b, filters.full + 8 * i, chunk, part * TB, n0, p.chunks);
                 if (++part == N_PARTS) part = 0, chunk++;
             }
             wait_for_inputs();
@@ -113,7 +126,7 @@ whalo(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap
                         i32 s = done_b % SB;
                         filters.wait_empty(done_b);
                         barrier_expect(filters.full + 8 * s, B_BYTES);
-                        copy_tile3(weights + s * B_BYTES, &map_b, filters.full + 8 * s, chunk * BK, n0, part * TB);
+                        copy_weights(weights + s * B_BYTES, &map_b, filters.full + 8 * s, chunk, part * TB, n0, p.chunks);
                     }
                     if (++part == N_PARTS) part = 0, chunk++;
                 }

@@ -9,10 +9,22 @@
 //
 // Launches may overlap: weights are fetched before the wait for the grids before this one.
 
+#if RESIDUALS
+#define RESIDUAL_MAP const __grid_constant__ TensorMap map_r,
+#else
+#define RESIDUAL_MAP
+#endif
+#if OUT_TAPS
+#define TAP_COLUMNS , p.tap_columns
+#define TAP_PLACES , p.out_taps
+#else
+#define TAP_COLUMNS
+#define TAP_PLACES
+#endif
 #define A_BYTES (BM * BK * 2)
 #define B_BYTES (BN * BK * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-// Bias and scales of this tile and of the one before, which a slower warp may still be at.
+// Bias and scales of these columns and of those before, which a slower warp may still be at.
 #define COLUMN_BYTES (2 * BN * 4 * COLUMN_FLOATS)
 
 PL_INLINE Place place_of(const Places &p, i32 row) {
@@ -33,27 +45,30 @@ PL_INLINE Place place_of(const Places &p, i32 row) {
 
 #if __CUDA_ARCH__ >= 900
 // A piece of b: of one tap, from a chunk of it on.
-PL_INLINE void copy_b(u32 to, const TensorMap *map, u32 bar, i32 chunk, i32 tap, i32 n0) {
-    if (KIND == 0) copy_tile2(to, map, bar, chunk * BK, n0);
+PL_INLINE void copy_b(u32 to, const TensorMap *map, u32 bar, i32 chunk, i32 tap, i32 n0, i32 tap_chunks) {
+    if (RUN) copy_tile5(to, map, bar, (tap * tap_chunks + chunk) * BK, 0, 0, 0, n0 / RUN_GROUP);
+    else if (KIND == 0) copy_tile2(to, map, bar, chunk * BK, n0);
     else copy_tile3(to, map, bar, chunk * BK, tap, n0);
 }
 #endif
 
 extern "C" __global__ void CLUSTER __launch_bounds__(N_THREADS, MIN_BLOCKS)
-wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, EPILOGUE_ARGUMENTS,
+wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, RESIDUAL_MAP EPILOGUE_ARGUMENTS,
          const __grid_constant__ WProductArgs p) {
 #if __CUDA_ARCH__ >= 900
     const Addresses addresses = EPILOGUE_ADDRESSES;
     extern __shared__ u8 raw[];
     u32 base = first_stage(raw);
-    u32 sums_at = base + STAGES * STAGE_BYTES;
+    u32 residuals_at = base + STAGES * STAGE_BYTES;
+    u32 sums_at = residuals_at + RESIDUALS * RESIDUAL_BYTES;
     u32 columns_at = sums_at + PART_BYTES;
     const Ring<STAGES> stages(columns_at + COLUMN_BYTES);
-    u32 gathered = columns_at + COLUMN_BYTES + stages.BYTES;
+    const Ring<RESIDUALS> residuals(columns_at + COLUMN_BYTES + stages.BYTES);
+    u32 gathered = columns_at + COLUMN_BYTES + stages.BYTES + residuals.BYTES;
     u32 warp = warp_index(), lane = threadIdx.x % 32;
     u32 rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
     u32 first_tile = blockIdx.x / SPLIT, n_workers = gridDim.x / SPLIT;
-    begin_block(gathered, stages);
+    begin_block(gathered, stages, residuals);
 
     // This block's part of k.
     i32 chunk_from = (i32)((i64)p.chunks * rank / SPLIT), chunk_to = (i32)((i64)p.chunks * (rank + 1) / SPLIT);
@@ -64,8 +79,8 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
             map_prefetch(&map_a);
             map_prefetch(&map_b);
             i32 early = !B_WEIGHT ? 0 : n_chunks < STAGES ? n_chunks : STAGES;
-            i32 done = 0;
-            for (i32 tile = first_tile; tile < p.tiles; tile += n_workers) {
+            i32 done = 0, n_tiles = 0;
+            for (i32 tile = first_tile; tile < p.tiles; tile += n_workers, n_tiles++) {
                 i32 tile_m = tile / p.tiles_n, m0 = tile_m * BM, n0 = (tile - tile_m * p.tiles_n) * BN;
                 i32 tap = chunk_from / p.tap_chunks, part = chunk_from - tap * p.tap_chunks;
                 if (tile == first_tile) {
@@ -74,11 +89,17 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
                     for (i32 i = 0; i < early; i++) {
                         barrier_expect(stages.full + 8 * i, STAGE_BYTES);
                         u32 to = base + i * STAGE_BYTES + A_BYTES;
-                        copy_b(to, &map_b, stages.full + 8 * i, q, t, n0);
+                        copy_b(to, &map_b, stages.full + 8 * i, q, t, n0, p.tap_chunks);
                         if (++q == p.tap_chunks) q = 0, t++;
                     }
                     wait_for_inputs();
                 }
+#if RESIDUALS
+                residuals.wait_empty(n_tiles);
+                u32 arrives = residuals.full + 8 * (n_tiles % RESIDUALS);
+                barrier_expect(arrives, RESIDUAL_BYTES);
+                copy_tile2(residuals_at + n_tiles % RESIDUALS * RESIDUAL_BYTES, &map_r, arrives, n0, m0);
+#endif
                 i32 w = 0, h = 0, d = 0, image = 0, tw = 0, th = 0, td = 0;
                 if (KIND >= 1) {
                     i32 i = m0;
@@ -99,7 +120,7 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
                     if (done >= early) {
                         stages.wait_empty(done);
                         barrier_expect(bar, STAGE_BYTES);
-                        copy_b(to + A_BYTES, &map_b, bar, part, tap, n0);
+                        copy_b(to + A_BYTES, &map_b, bar, part, tap, n0, p.tap_chunks);
                     }
                     if (KIND == 0) copy_tile2(to, &map_a, bar, part * BK, m0);
                     if (KIND == 1) copy_pixels1(to, &map_a, bar, part * BK, w, image, tw * p.window.dilation[0]);
@@ -122,19 +143,26 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
     }
 
     u32 group = warp / 4;
-    i32 done = 0;
-    u32 turn = 0;
-    for (i32 tile = first_tile; tile < p.tiles; tile += n_workers, turn ^= 1) {
+    i32 done = 0, n_tiles = 0, columns_of = -1;
+    float *const first_columns = (float *)__cvta_shared_to_generic(columns_at), *columns = first_columns;
+    for (i32 tile = first_tile; tile < p.tiles; tile += n_workers, n_tiles++) {
         i32 tile_m = tile / p.tiles_n, m0 = tile_m * BM, n0 = (tile - tile_m * p.tiles_n) * BN;
-        float *columns = (float *)__cvta_shared_to_generic(columns_at) + turn * BN * COLUMN_FLOATS;
-        fetch_columns<N_CONSUMERS>(columns, p.epilogue, addresses, n0, p.n, threadIdx.x);
+        const bool other_columns = n0 != columns_of;
+        if (other_columns) {
+            if (columns_of >= 0) columns = columns == first_columns ? first_columns + BN * COLUMN_FLOATS : first_columns;
+            fetch_columns<N_CONSUMERS>(columns, p.epilogue, addresses, n0, p.n, threadIdx.x TAP_COLUMNS);
+            columns_of = n0;
+        }
         if (tile == first_tile) wait_for_inputs();
         auto where = [&](i32 row, bool &there) {
             there = m0 + row < p.m;
             return place_of(p.places, m0 + row);
         };
-        const TileStore store(p.epilogue, addresses, p.n, rank, sums_at, gathered, warp, lane);
+        const TileStore store(p.epilogue, addresses, p.n, rank, sums_at, gathered, warp, lane TAP_COLUMNS TAP_PLACES);
         Waiting waiting;
+#if RESIDUALS
+        waiting.tile = residuals_at + n_tiles % RESIDUALS * RESIDUAL_BYTES;
+#endif
         store.fetch(waiting, where, n0);
 
         Accumulators acc;
@@ -154,8 +182,15 @@ wproduct(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
         }
         product_wait<0>();
         if (n_chunks > 0 && lane == 0) stages.release(done - 1);
-        consumers_meet();
+        if (other_columns) consumers_meet();
+#if RESIDUALS
+        residuals.wait_full(n_tiles);
+#endif
         store.give(acc, waiting, columns, where, n0);
+#if RESIDUALS
+        __syncwarp();
+        if (lane == 0) residuals.release(n_tiles);
+#endif
     }
 #endif
 }

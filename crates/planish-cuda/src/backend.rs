@@ -45,6 +45,7 @@ pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::resize::ResizeFamily,
     &crate::families::depthwise::DepthwiseFamily,
     &crate::families::convtranspose::ConvTransposeFamily,
+    &crate::families::wtranspose::WTransposeFamily,
     &crate::libs::cublaslt::CublasLtFamily,
     &crate::libs::cudnn::CudnnFamily,
     &crate::families::gather::GatherFamily,

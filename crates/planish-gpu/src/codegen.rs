@@ -73,7 +73,8 @@ pub fn function(program: &Program, name: &str) -> String {
     let mut text = format!("PL_INLINE void {name}({}) {{\n", arguments.join(", "));
     for (idx, inst) in program.code.iter().enumerate() {
         let kind = c_type(program.kinds[idx]);
-        let _ = writeln!(text, "  const {kind} v{idx} = {};", expression(inst, kind));
+        let made = divided(program, inst).unwrap_or_else(|| expression(inst, kind));
+        let _ = writeln!(text, "  const {kind} v{idx} = {made};");
     }
     for (idx, output) in program.outputs.iter().enumerate() {
         let _ = writeln!(text, "  o{idx} = v{};", output.0);
@@ -85,6 +86,15 @@ pub fn function(program: &Program, name: &str) -> String {
 /// Whether the program goes on from a value of the step before it.
 pub fn has_running(program: &Program) -> bool {
     program.code.contains(&Inst::Running)
+}
+
+/// A quotient by a constant whose reciprocal is far from the ends of f32: scales of integers are such. A division takes some
+/// ten instructions, of which a multiplication and its correction are three.
+fn divided(program: &Program, inst: &Inst) -> Option<String> {
+    let Inst::Binary(Binary::Div, x, by) = *inst else { return None };
+    let Inst::Constant(Scalar::F32(by)) = program.code[by.0 as usize] else { return None };
+    let is_usual = (1e-30..1e30).contains(&by.abs());
+    is_usual.then(|| format!("pl_div_by(v{}, {}, {})", x.0, number(by), number(by.recip())))
 }
 
 fn expression(inst: &Inst, kind: &str) -> String {

@@ -96,9 +96,17 @@ impl Problem {
         problem
     }
 
-    /// Everything that a measured time depends on, as one line: region, operands with strides, number types
-    /// and threads.
+    /// All of it as one line: region, operands with strides, number types and threads.
     pub fn key(&self) -> String {
+        self.described(&self.region.key())
+    }
+
+    /// Everything that a measured time depends on, as one line.
+    pub fn timing_key(&self) -> String {
+        self.described(&self.region.timing_key())
+    }
+
+    fn described(&self, region: &str) -> String {
         let operand = |operand: &Operand| {
             let dims = operand.dims.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
             let layout = if operand.is_dense(crate::Layout::Plain) {
@@ -113,8 +121,7 @@ impl Problem {
         };
         let join = |list: &[Operand]| list.iter().map(operand).collect::<Vec<_>>().join(",");
         format!(
-            "{} {} -> {} {}/{}/{} t{}",
-            self.region.key(),
+            "{region} {} -> {} {}/{}/{} t{}",
             join(&self.inputs),
             join(&self.outputs),
             self.numeric.element.name(),

@@ -79,8 +79,23 @@ impl Region {
         self.nodes.iter().map(|node| node.op.name()).collect::<Vec<_>>().join("+")
     }
 
-    /// The whole meaning as one line of text, without the nodes' names: what a timing is filed under.
+    /// The whole meaning as one line of text, without the nodes' names.
     pub fn key(&self) -> String {
+        self.described(|_, _| true)
+    }
+
+    /// The same without single scales of integers, whose values change no time: layers that differ in nothing else share
+    /// theirs.
+    pub fn timing_key(&self) -> String {
+        self.described(|node, place| {
+            let scaled = matches!(node.op, Op::QuantizeLinear(_) | Op::DequantizeLinear(_));
+            let constant = self.constant(node.inputs.get(place).copied().flatten());
+            !(scaled && place == 1 && constant.is_some_and(|scale| scale.len() == 1))
+        })
+    }
+
+    /// The meaning with the values of those constants that `tells` the node and the place of.
+    fn described(&self, tells: impl Fn(&RegionNode, usize) -> bool) -> String {
         let mut key = String::new();
         for node in &self.nodes {
             key.push_str(node.op.name());
@@ -97,9 +112,12 @@ impl Region {
                     Some(Ref::Input(idx)) => {
                         let _ = write!(key, "i{idx}");
                     }
-                    Some(Ref::Constant(idx)) => {
-                        let constant = self.constants.get(*idx as usize);
-                        let _ = write!(key, "{}", constant.map(describe).unwrap_or_default());
+                    Some(Ref::Constant(constant)) => {
+                        let constant = self.constants.get(*constant as usize);
+                        let _ = match constant.filter(|_| !tells(node, idx)) {
+                            Some(scale) => write!(key, "{} scale", scale.dtype().name()),
+                            None => write!(key, "{}", constant.map(describe).unwrap_or_default()),
+                        };
                     }
                     Some(Ref::Node { node, output }) => {
                         let _ = write!(key, "n{node}.{output}");
@@ -143,5 +161,20 @@ mod tests {
         let straight = swapped.key();
         swapped.nodes[0].inputs.swap(0, 1);
         assert_ne!(swapped.key(), straight);
+    }
+
+    #[test]
+    fn times_do_not_go_by_the_value_of_a_scale() {
+        let quantized = |scale: f32, zero: i8| {
+            let op = op::DequantizeLinear { axis: 1, block_size: 0, output_dtype: None };
+            let mut region = Region::single(op.into(), 3, 1);
+            region.constants = vec![Tensor::scalar(scale), Tensor::scalar(zero)];
+            region.nodes[0].inputs[1..].copy_from_slice(&[Some(Ref::Constant(0)), Some(Ref::Constant(1))]);
+            region
+        };
+        let (one, other, shifted) = (quantized(0.1, 0), quantized(0.2, 0), quantized(0.1, 3));
+        assert_ne!(one.key(), other.key());
+        assert_eq!(one.timing_key(), other.timing_key());
+        assert_ne!(one.timing_key(), shifted.timing_key());
     }
 }

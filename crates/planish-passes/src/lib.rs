@@ -41,7 +41,7 @@ pub use driver::{Options, Pass, Pipeline};
 pub use error::{PassError, PassErrorKind};
 pub use integer_share::IntegerShare;
 pub use names::matches as name_matches;
-pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize};
+pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize, Transposed};
 pub use pipelines::{
     dequantize_weights, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
     portable_integers, quantize, raise_precision, round_weights, standard,

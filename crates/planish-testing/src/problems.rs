@@ -51,6 +51,7 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "topk" => topk::samples(),
         "wconv" => [conv::convolutions(), quantized::convolutions()].concat(),
         "wgemm" => [matmul::products(), quantized::products()].concat(),
+        "wtranspose" => [convtranspose::patches(), quantized::patches()].concat(),
         "whalo" => [conv::overlapping(), quantized::overlapping()].concat(),
         _ => Vec::new(),
     }

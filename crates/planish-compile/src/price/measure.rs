@@ -237,7 +237,7 @@ fn timing_key(backend: &dyn Backend, device: &str, problem: &Problem, tactic: &T
         name.push(' ');
         name.push_str(&need);
     }
-    TimingKey { device: device.to_string(), problem: problem.key(), tactic: name }
+    TimingKey { device: device.to_string(), problem: problem.timing_key(), tactic: name }
 }
 
 /// Has devices compile all that is going to be measured, on every core at once.

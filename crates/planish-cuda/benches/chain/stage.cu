@@ -286,7 +286,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
                 sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w, sum[4] += y.x, sum[5] += y.y, sum[6] += y.z, sum[7] += y.w;
             }
             Place at = place((i32)rank * (64 / SPLIT) + row, n, count);
-            epilogue_row(epilogue, addresses, sum, bias + block * 8, residual[i], at, n, HAS(16) ? count : 0);
+            epilogue_row(epilogue, addresses, sum, Columns(epilogue, bias + block * 8), residual[i], at, n, HAS(16) ? count : 0);
         }
 #else
 #pragma unroll
@@ -300,7 +300,7 @@ __launch_bounds__(160, 1) stage(MAPS, const f16 *biases, f16 *activations, u32 *
                 float v[8] = {x[0][0], x[0][1], x[1][0], x[1][1], x[2][0], x[2][1], x[3][0], x[3][1]};
                 i32 n = n0 + 32 * j + lane_col, count;
                 Place at = place(lane_row + 8 * h, n, count);
-                epilogue_row(epilogue, addresses, v, bias + 32 * j + lane_col, residual[h][j], at, n, HAS(16) ? count : 0);
+                epilogue_row(epilogue, addresses, v, Columns(epilogue, bias + 32 * j + lane_col), residual[h][j], at, n, HAS(16) ? count : 0);
             }
 #endif
         if (p + 1 < PHASES || CHAINED) {

@@ -62,18 +62,23 @@ kernel_args! {
 /// Transposed convolutions.
 pub(crate) struct ConvTransposeFamily;
 
-struct Wanted<'a> {
-    x: &'a Operand,
+pub(super) struct Wanted<'a> {
+    pub(super) x: &'a Operand,
     weight: &'a Operand,
     /// Windows slide over the output: `input` is its size, `output` the image's.
-    axes: [PlacedAxis; 3],
-    groups: usize,
+    pub(super) axes: [PlacedAxis; 3],
+    pub(super) groups: usize,
     /// Channels of a group.
-    inputs: usize,
-    outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
 }
 
-fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
+/// Whether windows lie side by side along an axis and fill the output.
+pub(super) fn lies_beside(axis: &PlacedAxis) -> bool {
+    axis.kernel == axis.stride && axis.pad_begin == 0 && axis.input == axis.output * axis.stride
+}
+
+pub(super) fn wanted(problem: &Problem) -> Result<Wanted<'_>, KernelError> {
     let Some(Op::ConvTranspose(conv)) = problem.region.nodes.first().map(|node| &node.op) else {
         return refuse("no transposed convolution");
     };
@@ -150,10 +155,7 @@ fn mma(problem: &Problem, joined: bool) -> Result<Plan, KernelError> {
             "only one group of half types in whole chunks, channels innermost, goes to tensor cores",
         );
     }
-    let beside = |axis: &PlacedAxis| {
-        axis.kernel == axis.stride && axis.pad_begin == 0 && axis.input == axis.output * axis.stride
-    };
-    if joined && (!axes.iter().all(beside) || outputs % 8 != 0) {
+    if joined && (!axes.iter().all(lies_beside) || outputs % 8 != 0) {
         return refuse("windows that do not lie side by side, or channels not in whole chunks");
     }
     if y.is_empty() {

@@ -24,3 +24,4 @@ pub(crate) mod wconv;
 pub(crate) mod wgemm;
 pub(crate) mod whalo;
 mod wproduct;
+pub(crate) mod wtranspose;

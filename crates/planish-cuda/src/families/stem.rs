@@ -31,7 +31,7 @@ const KERNEL: &str = include_str!("../../kernels/stem.cu");
 
 const PREFIX: &str = "stem_";
 /// Raised when the kernel changes.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 /// More channels come in chunks that other families copy at once.
 const MAX_CHANNELS: usize = 7;
 /// The longest row of weights: fragments' places are registers.
@@ -125,6 +125,11 @@ impl First<'_> {
         all.into_iter().find(|math| matches!(math, Math::F16 | Math::BF16))
     }
 
+    /// Asynchronous copies have 4 bytes at least.
+    fn may_look_ahead(&self, gpu: &Gpu) -> bool {
+        gpu.sm >= 80 && self.dtype == DType::F32
+    }
+
     fn wants(&self, layout: Layout) -> (Vec<Want>, Vec<Want>) {
         self.convolution.wants(&self.problem, Want::inside(layout))
     }
@@ -155,12 +160,16 @@ impl Family for StemFamily {
             let ns = tile.price_ns(gpu, &first.convolution, first.row, problem.traffic_bytes());
             offer.candidate(product::half_name(PREFIX, math, &tile.name()), REVISION, ns)
         };
-        let tiles = Tile::all(gpu, &first.convolution, first.row);
         // The best in each layout: which of them costs nothing is for the planner to say.
-        let (last, plain): (Vec<_>, Vec<_>) =
-            tiles.into_iter().map(candidate).partition(|one| one.tactic.name.ends_with("_last"));
-        let mut all = product::best_of(plain, budget.per_group, budget);
-        all.extend(product::best_of(last, budget.per_group, budget));
+        let mut all = Vec::new();
+        for ahead in [false, true].into_iter().filter(|ahead| !ahead || first.may_look_ahead(gpu)) {
+            let tiles = Tile::all(gpu, &first.convolution, first.row, ahead);
+            let (last, plain): (Vec<Tile>, Vec<Tile>) = tiles.into_iter().partition(|tile| tile.last);
+            for tiles in [plain, last] {
+                let tiles = tiles.into_iter().map(&candidate).collect();
+                all.extend(product::best_of(tiles, budget.per_group, budget));
+            }
+        }
         all
     }
 
@@ -175,6 +184,9 @@ impl Family for StemFamily {
         let Some(x_type) = codegen::storage_type(first.dtype) else {
             return Err(KernelError::unsupported(format!("{tactic} does not read {}", first.dtype)));
         };
+        if tile.ahead && !first.may_look_ahead(gpu) {
+            return Err(KernelError::unsupported(format!("{tactic} does not look ahead at {}", first.dtype)));
+        }
         let First { problem, convolution, row, .. } = &first;
         let epilogue = &convolution.epilogue;
         let text =
@@ -187,6 +199,7 @@ impl Family for StemFamily {
             .define("MT", tile.fragments())
             .define("BN", tile.bn)
             .define("MIN_BLOCKS", tile.room(gpu, convolution, *row))
+            .define("AHEAD", u32::from(tile.ahead))
             .define("EARLY", 0);
         for (idx, name) in ["D", "H", "W"].into_iter().enumerate() {
             source = source
@@ -210,7 +223,7 @@ impl Family for StemFamily {
             *to = *from as i32;
         }
         let tiles = tile.counts(convolution);
-        let n_tiles = tiles.iter().product::<usize>() * convolution.n_images;
+        let n_tiles = tile.n_tiles(convolution);
         let axes = &convolution.axes;
         let arguments = StemArgs {
             epilogue: convolution.epilogue.args(problem, &convolution.rows()),

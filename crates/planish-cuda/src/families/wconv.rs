@@ -99,20 +99,41 @@ fn image_map(convolution: &Convolution, problem: &Problem, math: Math, tile: &Ti
 }
 
 /// The map of the weights: a row for each output channel, taps, then channels.
-fn weight_map(convolution: &Convolution, math: Math, tile: &Tile) -> TensorMap {
-    let c = wproduct::places(math, convolution.c);
-    if is_product(convolution) {
-        return wproduct::rows_map(c, convolution.n, tile.bk, tile.bn);
+fn weight_map(convolution: &Convolution, setting: &Setting<'_>) -> TensorMap {
+    let (c, taps, n) = (setting.c, convolution.n_taps(), convolution.n);
+    let Tile { bk, bn, .. } = setting.tile;
+    if setting.kind == 0 || setting.run() > 0 {
+        return setting.map_b(taps * c);
     }
-    let (c, n, taps) = (c as u64, convolution.n as u64, convolution.n_taps() as u64);
-    let (strides, box_of) = ([c * 2, taps * c * 2], [tile.bk, 1, tile.bn]);
-    wproduct::map(&[c, taps, n], &strides, &box_of, tile.bk)
+    let (c, n, taps) = (c as u64, n as u64, taps as u64);
+    wproduct::map(&[c, taps, n], &[c * 2, taps * c * 2], &[bk, 1, bn], bk)
+}
+
+/// As a product over windows of so many axes.
+pub(super) fn setting_of<'a>(
+    convolution: &'a Convolution,
+    problem: &'a Problem,
+    math: Math,
+    tile: Tile,
+    kind: u32,
+) -> Setting<'a> {
+    Setting {
+        problem,
+        epilogue: &convolution.epilogue,
+        rows: convolution.rows(),
+        math,
+        tile,
+        kind,
+        n: convolution.n,
+        c: wproduct::places(math, convolution.c),
+        b_weight: true,
+        out_taps: &[],
+    }
 }
 
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
     let kind = if is_product(convolution) { 0 } else { convolution.spatial as u32 };
-    let rows = convolution.rows();
-    Setting { problem, epilogue: &convolution.epilogue, rows, math, tile, kind, b_weight: true }
+    setting_of(convolution, problem, math, tile, kind)
 }
 
 /// What all candidates ask for. TMA wants its image aligned, so that one is not taken from inside another
@@ -151,9 +172,9 @@ impl Family for WConvFamily {
         Ok(Some(convolution.packing(math)))
     }
 
-    fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
+    fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (convolution, math, tile) = found(problem, tactic)?;
-        Ok(vec![setting(&convolution, problem, math, tile).source()?])
+        Ok(vec![setting(&convolution, problem, math, tile).source(gpu)?])
     }
 
     fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
@@ -169,11 +190,12 @@ impl Family for WConvFamily {
             taps: each(|axis| axis.kernel),
             dilation: each(|axis| axis.dilation),
         };
+        let setting = setting(&convolution, problem, math, tile);
         let factors = [
             (convolution.x, image_map(&convolution, problem, math, &tile)),
-            (convolution.weight, weight_map(&convolution, math, &tile)),
+            (convolution.weight, weight_map(&convolution, &setting)),
         ];
         let amount = amount(&convolution, problem, math);
-        setting(&convolution, problem, math, tile).launch(cuda.gpu(), module, factors, &amount, window)
+        setting.launch(cuda.gpu(), module, factors, &amount, window)
     }
 }

@@ -62,7 +62,9 @@ impl Posed {
 
     fn setting<'a>(&'a self, problem: &'a Problem, math: Math, tile: Tile) -> Setting<'a> {
         let b_weight = problem.inputs[self.product.b].constant;
-        Setting { problem, epilogue: &self.product.epilogue, rows: self.rows, math, tile, kind: 0, b_weight }
+        let (epilogue, rows) = (&self.product.epilogue, self.rows);
+        let Amount { n, c, .. } = self.amount;
+        Setting { problem, epilogue, rows, math, tile, kind: 0, n, c, b_weight, out_taps: &[] }
     }
 }
 
@@ -89,10 +91,10 @@ impl Family for WGemmFamily {
         Ok(Posed::of(problem)?.product.packing(problem, math))
     }
 
-    fn sources(&self, _gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
+    fn sources(&self, gpu: &Gpu, problem: &Problem, tactic: &Tactic) -> Result<Vec<Source>, KernelError> {
         let (math, tile) = wproduct::way_of(tactic, PREFIX)?;
         let posed = Posed::of(problem)?;
-        Ok(vec![posed.setting(problem, math, tile).source()?])
+        Ok(vec![posed.setting(problem, math, tile).source(gpu)?])
     }
 
     fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
@@ -108,9 +110,9 @@ impl Family for WGemmFamily {
             return Err(KernelError::unsupported(message));
         }
         let amount = posed.amount;
-        let map = |rows: usize, block: u32| wproduct::rows_map(amount.c, rows, tile.bk, block);
-        let factors = [(a, map(amount.m, tile.bm)), (b, map(amount.n, tile.bn))];
         let setting = posed.setting(problem, math, tile);
+        let map_a = wproduct::rows_map(amount.c, amount.m, tile.bk, tile.bm);
+        let factors = [(a, map_a), (b, setting.map_b(amount.c))];
         setting.launch(cuda.gpu(), ready.module()?, factors, &amount, Window::NONE)
     }
 }

@@ -24,7 +24,7 @@ const PREFIX: &str = "whalo_";
 const KERNEL: &str = include_str!("../../kernels/whalo.cu");
 
 /// Raised when the kernel changes.
-const REVISION: u32 = 3;
+const REVISION: u32 = 4;
 
 kernel_args! {
     /// What whalo.cu is given. Sizes are along x, y, z; `tiles` are pieces of all images, `chunks` those of the channels.
@@ -61,15 +61,7 @@ fn suits(convolution: &Convolution, problem: &Problem, math: Math) -> bool {
 }
 
 fn setting<'a>(convolution: &'a Convolution, problem: &'a Problem, math: Math, piece: &Piece) -> Setting<'a> {
-    Setting {
-        problem,
-        epilogue: &convolution.epilogue,
-        rows: convolution.rows(),
-        math,
-        tile: piece.tile(),
-        kind: convolution.spatial as u32,
-        b_weight: true,
-    }
+    wconv::setting_of(convolution, problem, math, piece.tile(), convolution.spatial as u32)
 }
 
 /// The map of the image: a box is a piece with its rim.
@@ -82,10 +74,14 @@ fn image_map(convolution: &Convolution, problem: &Problem, math: Math, piece: &P
     wproduct::map(&dims, &strides, &box_of, piece.bk)
 }
 
-/// The map of the weights: a box is some taps of some output channels, tap by tap.
-fn weight_map(convolution: &Convolution, math: Math, piece: &Piece) -> TensorMap {
-    let c = wproduct::places(math, convolution.c) as u64;
-    let (n, taps) = (convolution.n as u64, convolution.n_taps() as u64);
+/// The map of the weights: a box is some taps of some output channels, tap by tap; or one tap of them, where their order
+/// takes the dimension.
+fn weight_map(convolution: &Convolution, setting: &Setting<'_>, piece: &Piece) -> TensorMap {
+    let (c, n, taps) = (setting.c, convolution.n, convolution.n_taps());
+    if setting.run() > 0 {
+        return setting.map_b(taps * c);
+    }
+    let (c, n, taps) = (c as u64, n as u64, taps as u64);
     let box_of = [piece.bk, piece.bn, piece.tb];
     wproduct::map(&[c, n, taps], &[taps * c * 2, c * 2], &box_of, piece.bk)
 }
@@ -138,7 +134,7 @@ impl Family for WHaloFamily {
             .define("TB", piece.tb)
             .define("SB", piece.sb)
             .define("RESIDENT", u32::from(piece.resident));
-        Ok(vec![setting.defines(source)])
+        Ok(vec![setting.defines_with_loads(source)])
     }
 
     fn prepare(&self, ready: &Ready<'_>) -> Result<Box<dyn Work>, KernelError> {
@@ -166,11 +162,12 @@ impl Family for WHaloFamily {
             pad: convolution.along(|axis| axis.pad_begin).map(|pad| pad as i32),
             chunks: wproduct::places(math, convolution.c).div_ceil(piece.bk as usize) as i32,
         };
+        let setting = setting(&convolution, problem, math, &piece);
         let factors = [
             (convolution.x, image_map(&convolution, problem, math, &piece)),
-            (convolution.weight, weight_map(&convolution, math, &piece)),
+            (convolution.weight, weight_map(&convolution, &setting, &piece)),
         ];
-        let params = setting(&convolution, problem, math, &piece).params(factors, &arguments);
+        let params = setting.params(factors, &arguments);
         let function = ready.module()?.function("whalo")?;
         let (threads, shared) = (piece.threads(), piece.shared_bytes(taps(&convolution)));
         let room = launch::room(cuda.gpu(), &function, threads, shared)?;

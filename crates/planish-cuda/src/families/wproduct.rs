@@ -36,7 +36,10 @@ const TILE: &str = include_str!("../../kernels/wtile.cuh");
 const KERNEL: &str = include_str!("../../kernels/wproduct.cu");
 
 /// Raised when the kernels change.
-pub(super) const REVISION: u32 = 3;
+pub(super) const REVISION: u32 = 4;
+
+/// Taps of a transposed convolution, at most.
+pub(super) const MAX_TAPS: usize = 16;
 
 kernel_args! {
     /// The sizes of the output's row dimensions, outermost first; `wanted` where some operand is not linear.
@@ -83,6 +86,9 @@ kernel_args! {
         chunks: i32,
         tap_chunks: i32,
         window: Window,
+        /// Columns of one tap of a transposed convolution, and where the outputs of each begin.
+        tap_columns: i32,
+        out_taps: [i64; MAX_TAPS],
     }
 }
 
@@ -143,6 +149,16 @@ pub(super) fn rows_map(row: usize, rows: usize, bk: u32, count: u32) -> TensorMa
     map(&[row, rows as u64], &[row * 2], &[bk, count], bk)
 }
 
+/// A map of b: `n` rows of `row` places each, in the order that leaves `run` neighbouring columns to a lane (see
+/// wtile.cuh). Products give a lane two columns of every eight: of row `8 j + 2 q + e` it brings column `run q + 2 j + e`,
+/// in groups of four runs.
+pub(super) fn runs_map(row: usize, n: usize, run: u32, bk: u32, bn: u32) -> TensorMap {
+    let (row, group, pitch) = (row as u64, 4 * run, row as u64 * 2);
+    let steps = [1, u64::from(run), 2, u64::from(group)].map(|rows| rows * pitch);
+    let dims = [row, 2, 4, u64::from(run / 2), n as u64 / u64::from(group)];
+    map(&dims, &steps, &[bk, 2, 4, run / 2, bn / group], bk)
+}
+
 /// Sizes of a convolution's image as a map takes them, channels innermost and dense, and its strides in bytes.
 pub(super) fn image_sizes(convolution: &Convolution, problem: &Problem, math: Math) -> (Vec<u64>, Vec<u64>) {
     let mut dims = vec![places(math, convolution.c) as u64];
@@ -175,8 +191,13 @@ pub(super) struct Setting<'a> {
     pub(super) tile: Tile,
     /// 0 for a matrix product, else how many spatial axes windows are gathered over.
     pub(super) kind: u32,
+    /// Columns, and places of one tap along k.
+    pub(super) n: usize,
+    pub(super) c: usize,
     /// Whether no kernel writes the second factor.
     pub(super) b_weight: bool,
+    /// Where the output of each tap begins, where columns are those of all taps of a transposed convolution.
+    pub(super) out_taps: &'a [i64],
 }
 
 impl Setting<'_> {
@@ -188,13 +209,39 @@ impl Setting<'_> {
         Ok([&*structures, EPILOGUE, HOPPER, &epilogue, &products, BLOCK, TILE, kernel].join("\n"))
     }
 
+    /// Neighbouring columns that a lane holds, as `RUN` in wtile.cuh.
+    pub(super) fn run(&self) -> u32 {
+        let Tile { bn, bk, split, .. } = self.tile;
+        let fits = |run: u32| bn.is_multiple_of(4 * run) && self.n.is_multiple_of(4 * run as usize);
+        // Maps have five dimensions: taps and channels are one, and no stage may reach from one tap into the next.
+        if !fits(8) || (self.kind > 0 && !self.c.is_multiple_of(bk as usize)) {
+            return 0;
+        }
+        let residual_fits = self.residual_bits().is_none_or(|bits| bits == 8);
+        let sixteen = self.epilogue.gives_bytes(self.problem, &self.rows)
+            && self.tap_columns().is_multiple_of(16)
+            && split == 1
+            && residual_fits;
+        if sixteen && fits(16) { 16 } else { 8 }
+    }
+
+    /// Columns whose outputs lie side by side.
+    fn tap_columns(&self) -> usize {
+        self.n / self.out_taps.len().max(1)
+    }
+
+    fn residual_bits(&self) -> Option<usize> {
+        self.epilogue.residual().map(|residual| self.problem.inputs[residual.input as usize].dtype.bits())
+    }
+
+    /// Whether residuals are fetched before the products begin. Wide tiles have no registers left for those of 16 bits.
+    fn is_early(&self) -> bool {
+        let few = self.tile.split > 1 || self.tile.bn <= 64 || self.run() == 16;
+        few && self.residual_bits().is_some_and(|bits| bits <= 16)
+    }
+
     /// The settings that kernels share.
     pub(super) fn defines(&self, source: Source) -> Source {
-        let residual = self.epilogue.residual();
-        // Wide tiles have no registers left for residuals that wait.
-        let early = (self.tile.split > 1 || self.tile.bn <= 64)
-            && residual
-                .is_some_and(|residual| self.problem.inputs[residual.input as usize].dtype.bits() <= 16);
         let source = source
             .define("ACC", self.math.accumulator_in_c())
             .define("BM", self.tile.bm)
@@ -202,22 +249,62 @@ impl Setting<'_> {
             .define("BK", self.tile.bk)
             .define("SPLIT", self.tile.split)
             .define("MIN_BLOCKS", self.tile.blocks)
-            .define("EARLY", u32::from(early));
+            .define("OUT_TAPS", self.out_taps.len())
+            .define("RUN", self.run());
         self.epilogue.define(source, self.problem, &self.rows)
     }
 
-    pub(super) fn source(&self) -> Result<Source, KernelError> {
+    /// The map of b, whose rows have so many places.
+    pub(super) fn map_b(&self, row: usize) -> TensorMap {
+        let Tile { bn, bk, .. } = self.tile;
+        match self.run() {
+            0 => rows_map(row, self.n, bk, bn),
+            run => runs_map(row, self.n, run, bk, bn),
+        }
+    }
+
+    /// Tiles of residuals that TMA brings ahead: as many as leave room for the tile's blocks. None where residuals do not
+    /// lie as the rows do.
+    fn residuals_ahead(&self, gpu: &Gpu) -> u32 {
+        let lies = self.epilogue.residual_is_dense(self.problem, &self.rows, self.n);
+        if self.tile.split > 1 || !lies || self.residual_bits().is_none_or(|bits| bits > 16) {
+            return 0;
+        }
+        let room = gpu.smem_per_block.min(gpu.smem_per_sm / self.tile.blocks as usize - 1024);
+        [2, 1].into_iter().find(|ahead| self.shared_bytes(*ahead) <= room).unwrap_or(0)
+    }
+
+    fn shared_bytes(&self, residuals: u32) -> usize {
+        let residual = (self.tile.bm * self.tile.bn) as usize * self.residual_bits().unwrap_or(0) / 8;
+        self.tile.shared_bytes() + residuals as usize * (residual + 16)
+    }
+
+    pub(super) fn source(&self, gpu: &Gpu) -> Result<Source, KernelError> {
+        let residuals = self.residuals_ahead(gpu);
         let source = Source::new("wproduct.cu", self.text::<WProductArgs>(KERNEL)?, "wproduct")
             .define("KIND", self.kind)
             .define("STAGES", self.tile.stages)
-            .define("B_WEIGHT", u32::from(self.b_weight));
+            .define("B_WEIGHT", u32::from(self.b_weight))
+            .define("RESIDUALS", residuals)
+            .define("EARLY", u32::from(residuals > 0 || self.is_early()));
         Ok(self.defines(source))
     }
 
-    /// The parameters of both kernels: the factors' maps, what follows the accumulators, and the kernel's own.
-    pub(super) fn params(&self, factors: [(usize, TensorMap); 2], own: &impl Field) -> Params {
-        let [(a, map_a), (b, map_b)] = factors;
-        let params = Params::new().tensor_map(Slot::Input(a), 0, map_a).tensor_map(Slot::Input(b), 0, map_b);
+    /// The settings of a kernel that fetches its residuals by loads.
+    pub(super) fn defines_with_loads(&self, source: Source) -> Source {
+        let source = source.define("RESIDUALS", 0).define("EARLY", u32::from(self.is_early()));
+        self.defines(source)
+    }
+
+    /// The parameters of both kernels: the maps, what follows the accumulators, and the kernel's own.
+    pub(super) fn params(
+        &self,
+        maps: impl IntoIterator<Item = (usize, TensorMap)>,
+        own: &impl Field,
+    ) -> Params {
+        let add =
+            |params: Params, (input, map): (usize, TensorMap)| params.tensor_map(Slot::Input(input), 0, map);
+        let params = maps.into_iter().fold(Params::new(), add);
         self.epilogue.addresses(params).structure(&ArgBytes::of(own))
     }
 
@@ -234,6 +321,8 @@ impl Setting<'_> {
         let tiles_n = amount.n.div_ceil(tile.bn as usize);
         let tiles = amount.m.div_ceil(tile.bm as usize) * tiles_n;
         let tap_chunks = amount.c.div_ceil(tile.bk as usize);
+        let mut out_taps = [0; MAX_TAPS];
+        out_taps[..self.out_taps.len()].copy_from_slice(self.out_taps);
         let arguments = WProductArgs {
             epilogue: self.epilogue.args(self.problem, &self.rows),
             places: Places::new(self.epilogue, self.problem, &self.rows),
@@ -244,16 +333,31 @@ impl Setting<'_> {
             chunks: int(tap_chunks * amount.taps)?,
             tap_chunks: int(tap_chunks)?,
             window,
+            tap_columns: int(self.tap_columns())?,
+            out_taps,
         };
         let function = module.function("wproduct")?;
-        let (threads, shared) = (tile.threads(), tile.shared_bytes());
+        let residuals = self.residuals_ahead(gpu);
+        let (threads, shared) = (tile.threads(), self.shared_bytes(residuals));
         let blocks = match tile.split {
-            // As many as there is room for go from tile to tile.
-            1 => tiles.min(launch::room(gpu, &function, threads, shared)?),
+            // As many as there is room for go from tile to tile; with their columns, where that idles few.
+            1 => {
+                let room = launch::room(gpu, &function, threads, shared)?;
+                let idle = room % tiles_n;
+                tiles.min(if idle * 16 <= room { room - idle } else { room })
+            }
             split => tiles * split as usize,
         };
         int(blocks)?;
-        let launch = Launch::line(function, blocks, threads, self.params(factors, &arguments));
+        let residual = self.epilogue.residual().filter(|_| residuals > 0).map(|residual| {
+            let operand = &self.problem.inputs[residual.input as usize];
+            let (n, bytes) = (amount.n as u64, operand.dtype.bits() as u64 / 8);
+            let dims = [n, amount.m as u64];
+            let map = TensorMap::new(operand.dtype, &dims, &[n * bytes], &[tile.bn, tile.bm], Swizzle::None);
+            (residual.input as usize, map)
+        });
+        let maps = factors.into_iter().chain(residual);
+        let launch = Launch::line(function, blocks, threads, self.params(maps, &arguments));
         Ok(Launches::one(launch.with_shared(shared)?.programmatic()))
     }
 }

@@ -60,15 +60,24 @@ pub struct Quantize {
 pub struct IntegerKernels {
     /// Input channels of a group, and depths of matrix products, come in multiples of this.
     pub chunk: usize,
-    /// Whether transposed convolutions are among them.
-    pub transposed: bool,
+    /// Which transposed convolutions are among them.
+    pub transposed: Transposed,
+}
+
+/// Transposed convolutions that a backend has integer kernels for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transposed {
+    None,
+    /// Those whose windows lie side by side, in one group.
+    SideBySide,
+    Any,
 }
 
 impl IntegerKernels {
     /// Every layer is quantized.
-    pub const ANY: IntegerKernels = IntegerKernels { chunk: 1, transposed: true };
+    pub const ANY: IntegerKernels = IntegerKernels { chunk: 1, transposed: Transposed::Any };
     /// Tensor cores, fed in chunks of 16 bytes.
-    pub const TENSOR_CORES: IntegerKernels = IntegerKernels { chunk: 16, transposed: false };
+    pub const TENSOR_CORES: IntegerKernels = IntegerKernels { chunk: 16, transposed: Transposed::None };
 }
 
 /// Layers with ranges, and what lies between them.

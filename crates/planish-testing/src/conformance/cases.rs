@@ -311,7 +311,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
         ("conv_first", conv::few_channels()),
         ("conv_overlapping", conv::overlapping()),
         ("conv_patches", conv::patches()),
-        ("convtranspose", convtranspose::samples()),
+        ("convtranspose", [convtranspose::samples(), convtranspose::patches()].concat()),
         ("depthwise", depthwise::samples()),
         ("dynquant", dynquant::samples()),
         ("gather", gather::samples()),
@@ -329,6 +329,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
             [
                 quantized::convolutions(),
                 quantized::overlapping(),
+                quantized::patches(),
                 quantized::products(),
                 quantized::to_bytes(),
             ]

@@ -89,6 +89,14 @@ fn finished(problem: &Problem) -> Vec<Problem> {
     ]
 }
 
+/// Short sums with a residual and a ReLU after them: one tile, some and a part of one, and more than a GPU holds at once.
+pub fn with_residual() -> Vec<Problem> {
+    [([2, 64, 8, 8], 64), ([1, 48, 27, 29], 192), ([2, 16, 96, 97], 256)]
+        .iter()
+        .flat_map(|(x, n)| finished(&conv(DType::F16, x, *n, &[1, 1], |_| {})).into_iter().take(1))
+        .collect()
+}
+
 /// Convolutions of any stride.
 pub fn convolutions() -> Vec<Problem> {
     let half = DType::F16;
@@ -112,6 +120,8 @@ pub fn convolutions() -> Vec<Problem> {
     ];
     all.extend(finished(&conv(half, &[2, 32, 11, 12], 48, &[3, 3], |_| {})));
     all.extend(finished(&conv(DType::BF16, &[1, 64, 9, 9], 20, &[3, 3], |conv| conv.strides = vec![2, 2])));
+    all.extend(finished(&conv(half, &[1, 80, 31, 30], 128, &[1, 1], |_| {})));
+    all.extend(with_residual());
     let mut random = Random::new(1);
     for _ in 0..8 {
         let spatial = random.between(1, 3);
@@ -215,7 +225,18 @@ pub fn few_channels() -> Vec<Problem> {
         conv(half, &[1, 7, 9, 9], 3, &[1, 1], |_| {}),
     ];
     all.extend(finished(&conv(half, &[2, 3, 15, 13], 48, &[3, 3], |_| {})));
-    for problem in [&all[0], &all[2], &all[3], &all[6], &all[7], &all[8]].map(Clone::clone) {
+    // More tiles than a GPU has multiprocessors, whose windows begin at even elements or at all.
+    let many = [
+        conv(half, &[5, 3, 131, 130], 64, &[7, 7], |conv| conv.strides = vec![2, 2]),
+        conv(half, &[2, 3, 97, 95], 32, &[3, 3], |_| {}),
+        conv(half, &[2, 1, 121, 110], 24, &[3, 3], |_| {}),
+    ];
+    for problem in [&all[0], &all[2], &all[3], &all[6], &all[7], &all[8]]
+        .into_iter()
+        .chain(&many)
+        .cloned()
+        .collect::<Vec<_>>()
+    {
         all.push(with_cast(problem));
     }
     all

@@ -8,7 +8,7 @@ use planish_kernel::{Layout, Numeric, Operand, Problem, Ref, RegionNode};
 use planish_op::{self as op, CastRounding, Op};
 use planish_tensor::{DType, Tensor};
 
-use super::{conv, matmul};
+use super::{conv, convtranspose, matmul};
 
 /// What a product is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ fn dequantize(axis: i64) -> Op {
 
 /// Whether results are exact after such a node.
 fn is_exact(op: &Op) -> bool {
-    matches!(op, Op::Conv(_) | Op::MatMul(_) | Op::Gemm(_) | Op::Add(_) | Op::Relu(_))
+    matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) | Op::Gemm(_) | Op::Add(_) | Op::Relu(_))
 }
 
 /// The power of two that is nearest to a thirtieth of what sums of so many products come to.
@@ -41,6 +41,7 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
     let main = problem.region.nodes.first()?;
     let (axis, n, depth) = match (&main.op, &problem.inputs.get(1)?.dims[..]) {
         (Op::Conv(_), [n, taps @ ..]) => (0, *n, taps.iter().product()),
+        (Op::ConvTranspose(_), [k, n, ..]) => (1, *n, *k),
         (Op::MatMul(_), [k, n]) => (1, *n, *k),
         _ => return None,
     };
@@ -139,13 +140,22 @@ fn of(problems: &[Problem]) -> Vec<Problem> {
 
 /// Convolutions of every kind.
 pub fn convolutions() -> Vec<Problem> {
-    of(&[conv::samples(), conv::convolutions()].concat())
+    let mut all = of(&[conv::samples(), conv::convolutions()].concat());
+    // Each to bytes: results and residuals of 8 bits have ways of their own to memory.
+    let residual = conv::with_residual();
+    all.extend(residual.iter().filter_map(|problem| quantized(problem, DType::I8, 0, To::Bytes(0))));
+    all
 }
 
 /// Convolutions whose windows overlap, and whose channels come in whole chunks of 16 bytes.
 pub fn overlapping() -> Vec<Problem> {
     let in_chunks = |problem: &Problem| problem.inputs[0].dims[1].is_multiple_of(16);
     of(&conv::overlapping().into_iter().filter(in_chunks).collect::<Vec<_>>())
+}
+
+/// Transposed convolutions whose windows lie side by side.
+pub fn patches() -> Vec<Problem> {
+    of(&convtranspose::patches())
 }
 
 /// Matrix products.

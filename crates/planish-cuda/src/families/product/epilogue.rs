@@ -11,6 +11,7 @@ use planish_gpu::kernel_args;
 use planish_kernel::pointwise::{Epilogue, Kind, ProgramInput, Residual, Source as From};
 use planish_kernel::quantized::Dequantized;
 use planish_kernel::{KernelError, Operand, Problem};
+use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::launch::Params;
@@ -117,7 +118,7 @@ impl TileEpilogue {
     /// the same over floats, where it has integers.
     pub(crate) fn of(problem: &Problem, apart: Option<&Dequantized>) -> Result<TileEpilogue, KernelError> {
         let plain = apart.map_or(problem, |apart| &apart.problem);
-        let is_conv = matches!(plain.region.nodes[0].op, planish_op::Op::Conv(_));
+        let is_conv = matches!(plain.region.nodes[0].op, Op::Conv(_) | Op::ConvTranspose(_));
         let (epilogue, bias) = match is_conv {
             true => Epilogue::of_conv(plain, Epilogue::stored)?,
             false => (Epilogue::stored(plain, 0)?, None),
@@ -199,6 +200,27 @@ impl TileEpilogue {
 
     pub(crate) fn residual(&self) -> Option<Residual> {
         self.epilogue.residual
+    }
+
+    /// Whether results are bytes that lie side by side, 16 at an aligned place.
+    pub(crate) fn gives_bytes(&self, problem: &Problem, rows: &Rows) -> bool {
+        let view = rows.operand(&problem.outputs[0]);
+        self.bytes.output.is_some() && view.c == 1 && view.s.iter().all(|step| step % 16 == 0)
+    }
+
+    /// Whether there is a residual whose rows of `n` columns lie one after the other, each at an aligned place.
+    pub(crate) fn residual_is_dense(&self, problem: &Problem, rows: &Rows, n: usize) -> bool {
+        self.epilogue.residual.is_some_and(|residual| {
+            let operand = &problem.inputs[residual.input as usize];
+            let view = rows.operand(operand);
+            let aligned = (n * operand.dtype.bits()).is_multiple_of(128);
+            view.linear != 0 && view.c == 1 && view.s[3] == n as i64 && aligned && !operand.is_empty()
+        })
+    }
+
+    /// Whether something beside bias and residual is read after the sum.
+    pub(crate) fn reads_more(&self) -> bool {
+        self.epilogue.program.as_ref().is_some_and(|program| !program.inputs.is_empty())
     }
 
     pub(crate) fn has_bias(&self) -> bool {

@@ -19,16 +19,29 @@ fn resnet(images: usize) -> Problem {
 fn names_of_tiles_can_be_read_back() {
     let problem = conv(DType::F16, &[1, 1, 64, 64, 64], 16, &[3, 3, 3], |_| {});
     let first = First::of(&problem).unwrap();
-    let tiles = Tile::all(&h200(), &first.convolution, first.row);
-    assert!(tiles.len() > 10);
-    for tile in tiles {
-        assert_eq!(Tile::named(&tile.name()), Some(tile));
+    for ahead in [false, true] {
+        let tiles = Tile::all(&h200(), &first.convolution, first.row, ahead);
+        assert!(tiles.len() > 10);
+        for tile in tiles {
+            assert_eq!(Tile::named(&tile.name()), Some(tile));
+        }
     }
     for wrong in
         ["1x8x16_n64", "1x8x17_n64_plain", "1x8x16_n24_plain", "1x08x16_n64_plain", "0x8x16_n64_last"]
     {
         assert_eq!(Tile::named(wrong), None, "{wrong}");
     }
+}
+
+#[test]
+fn images_of_f32_come_ahead_where_blocks_have_several_tiles() {
+    let offers = |problem: &Problem, gpu: &str| {
+        let found = StemFamily.candidates(&Gpu::known(gpu).unwrap(), problem, &Budget::USUAL);
+        found.iter().any(|candidate| candidate.tactic.name.ends_with("_ahead"))
+    };
+    assert!(offers(&with_cast(resnet(16)), "h200"));
+    assert!(!offers(&with_cast(resnet(1)), "h200"));
+    assert!(!offers(&resnet(16), "h200"));
 }
 
 #[test]

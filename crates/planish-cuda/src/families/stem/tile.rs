@@ -15,6 +15,8 @@ pub(super) struct Tile {
     pub(super) bn: usize,
     /// Channels are innermost.
     pub(super) last: bool,
+    /// The pixels of the next tile come while one is computed.
+    pub(super) ahead: bool,
 }
 
 /// Pixels of a tile, 16 or 32 for each warp.
@@ -37,17 +39,20 @@ const REGISTERS: usize = 48;
 impl Tile {
     pub(super) fn name(&self) -> String {
         let [d, h, w] = self.size;
-        format!("{d}x{h}x{w}_n{}_{}", self.bn, if self.last { "last" } else { "plain" })
+        let ahead = if self.ahead { "_ahead" } else { "" };
+        format!("{d}x{h}x{w}_n{}_{}{ahead}", self.bn, if self.last { "last" } else { "plain" })
     }
 
     pub(super) fn named(name: &str) -> Option<Tile> {
         let (sizes, rest) = name.split_once("_n")?;
         let (bn, layout) = rest.split_once('_')?;
+        let (layout, ahead) = layout.strip_suffix("_ahead").map_or((layout, false), |layout| (layout, true));
         let mut size = sizes.split('x').map(|size| size.parse().ok());
         let tile = Tile {
             size: [size.next()??, size.next()??, size.next()??],
             bn: bn.parse().ok()?,
             last: layout == "last",
+            ahead,
         };
         let known = size.next().is_none()
             && tile.size.iter().all(|size| (1..=PIXELS[1]).contains(size))
@@ -57,8 +62,8 @@ impl Tile {
         (known && tile.name() == name).then_some(tile)
     }
 
-    /// Every tile that wastes not too much.
-    pub(super) fn all(gpu: &Gpu, convolution: &Convolution, row: usize) -> Vec<Tile> {
+    /// Every tile that wastes not too much, those that look ahead or those that do not.
+    pub(super) fn all(gpu: &Gpu, convolution: &Convolution, row: usize, ahead: bool) -> Vec<Tile> {
         let mut all = Vec::new();
         for pixels in PIXELS {
             for width in WIDTHS {
@@ -69,9 +74,12 @@ impl Tile {
                     }
                     for bn in COLUMNS {
                         for last in [false, true] {
-                            let tile = Tile { size, bn, last };
+                            let tile = Tile { size, bn, last, ahead };
                             let narrow = bn > COLUMNS[0] && bn / 2 >= convolution.n;
-                            if !narrow && tile.shared_bytes(convolution, row) <= gpu.smem_per_block {
+                            // One tile for each multiprocessor has none after it.
+                            let alone = ahead && tile.n_tiles(convolution) <= gpu.n_sms as usize;
+                            if !narrow && !alone && tile.shared_bytes(convolution, row) <= gpu.smem_per_block
+                            {
                                 all.push(tile);
                             }
                         }
@@ -100,6 +108,11 @@ impl Tile {
         [0, 1, 2].map(|axis| convolution.axes[axis].output.div_ceil(self.size[axis]))
     }
 
+    /// Of all images.
+    pub(super) fn n_tiles(&self, convolution: &Convolution) -> usize {
+        self.counts(convolution).iter().product::<usize>() * convolution.n_images
+    }
+
     /// Rows under a tile's windows and elements of one.
     fn patch(&self, convolution: &Convolution) -> [usize; 2] {
         let [d, h, w] = [0, 1, 2].map(|axis| {
@@ -115,8 +128,10 @@ impl Tile {
 
     pub(super) fn shared_bytes(&self, convolution: &Convolution, row: usize) -> usize {
         let [rows, elements] = self.patch(convolution);
-        let copy = (rows * elements.next_multiple_of(2)).next_multiple_of(64) + 32;
-        self.bn * (row + 8) * 2 + self.bn * 4 + self.copies(convolution) * copy * 2
+        let patch = rows * elements.next_multiple_of(2);
+        let copy = patch.next_multiple_of(64) + 32;
+        let ahead = if self.ahead { (patch + 2) * 4 } else { 0 };
+        self.bn * (row + 8) * 2 + self.bn * 4 + self.copies(convolution) * copy * 2 + ahead
     }
 
     /// Blocks that share a multiprocessor.
@@ -128,7 +143,7 @@ impl Tile {
 
     /// Expected nanoseconds.
     pub(super) fn price_ns(&self, gpu: &Gpu, convolution: &Convolution, row: usize, bytes: usize) -> f64 {
-        let tiles = self.counts(convolution).iter().product::<usize>() * convolution.n_images;
+        let tiles = self.n_tiles(convolution);
         let columns = convolution.n.div_ceil(self.bn);
         let per_sm = (tiles * columns).div_ceil(gpu.n_sms.max(1) as usize) as f64;
         let [rows, elements] = self.patch(convolution);

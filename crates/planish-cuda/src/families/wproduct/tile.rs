@@ -20,7 +20,7 @@ pub(in crate::families) struct Tile {
 
 /// Rows, columns, stages (of 64 deep), blocks of one multiprocessor. Narrow tiles spread small products over the
 /// chip, wide ones read less; many stages hide the way through memory where few blocks run.
-const SHAPES: [(u32, u32, u32, u32); 16] = [
+const SHAPES: [(u32, u32, u32, u32); 17] = [
     (64, 32, 8, 1),
     (64, 64, 6, 1),
     (64, 64, 12, 1),
@@ -32,6 +32,7 @@ const SHAPES: [(u32, u32, u32, u32); 16] = [
     (128, 32, 5, 2),
     (128, 64, 4, 2),
     (128, 64, 8, 1),
+    (128, 128, 2, 2),
     (128, 128, 3, 2),
     (128, 128, 6, 1),
     (128, 256, 4, 1),
@@ -92,11 +93,13 @@ impl Tile {
             }
             let n_tiles = m.div_ceil(bm as usize) * n.div_ceil(bn as usize);
             for split in SPLITS {
-                let tile = Tile { bm, bn, bk, stages: stages * (64 / bk).min(2), split, blocks };
+                // Two tiles ahead there is nothing more to bring.
+                let stages = (stages * (64 / bk).min(2)).min(2 * chunks.min(32) as u32).max(2);
+                let tile = Tile { bm, bn, bk, stages, split, blocks };
                 let parts = split as usize;
                 let sensible =
                     split == 1 || (blocks == 1 && n_tiles * parts <= 2 * n_sms && chunks >= 2 * parts);
-                if tile.shared_bytes() <= gpu.smem_per_block && sensible {
+                if tile.shared_bytes() <= gpu.smem_per_block && sensible && !tiles.contains(&tile) {
                     tiles.push(tile);
                 }
             }

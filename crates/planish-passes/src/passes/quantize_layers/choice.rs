@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use planish_ir::{Node, NodeId, ValueId};
-use planish_op::Op;
+use planish_op::{AutoPad, ConvTranspose, Op};
 use planish_tensor::{DType, Tensor};
 
-use super::{ActivationRange, Quantize};
+use super::{ActivationRange, Quantize, Transposed};
 use crate::names::matches;
 use crate::quantization::{Quantization, is_product, moved_inputs, multiplies_integers};
 use crate::view::View;
@@ -137,10 +137,10 @@ fn layer(cx: &View<'_>, options: &Quantize, node: &Node, leads_on: bool) -> Resu
 /// Why no kernel multiplies a layer's integers, if none does.
 fn without_kernel(op: &Op, weights: &[usize], options: &Quantize) -> Option<String> {
     let depth = match (op, weights) {
-        (Op::ConvTranspose(_), _) => {
-            let reason = "no kernel multiplies integers of transposed convolutions there";
-            return (!options.kernels.transposed).then(|| reason.to_string());
+        (Op::ConvTranspose(op), _) if !transposes(op, weights, options.kernels.transposed) => {
+            return Some("no kernel multiplies integers of such transposed convolutions there".to_string());
         }
+        (Op::ConvTranspose(_), [n_inputs, ..]) => *n_inputs,
         (Op::Conv(_), [_, per_group, ..]) => *per_group,
         (Op::Gemm(op), [_, k]) if op.trans_b => *k,
         (_, [.., k, _]) => *k,
@@ -148,6 +148,24 @@ fn without_kernel(op: &Op, weights: &[usize], options: &Quantize) -> Option<Stri
     };
     let chunk = options.kernels.chunk;
     (!depth.is_multiple_of(chunk)).then(|| format!("{depth} input channels are no multiple of {chunk}"))
+}
+
+/// Whether a transposed convolution is among those that kernels multiply in integers.
+pub(super) fn transposes(op: &ConvTranspose, weights: &[usize], known: Transposed) -> bool {
+    let strides = op.strides.iter().map(|stride| usize::try_from(*stride).unwrap_or(0));
+    let padded = op.pads.iter().chain(&op.output_padding).any(|pad| *pad != 0);
+    let shifted = padded || op.output_shape.is_some() || op.auto_pad != AutoPad::NotSet;
+    match known {
+        Transposed::None => false,
+        Transposed::Any => true,
+        Transposed::SideBySide => {
+            op.group == 1
+                && !shifted
+                && strides.eq(weights.iter().skip(2).copied())
+                && op.dilations.iter().all(|step| *step == 1)
+                && weights[1].is_multiple_of(8)
+        }
+    }
 }
 
 /// For every value whether a layer comes after it.

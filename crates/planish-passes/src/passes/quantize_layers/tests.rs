@@ -307,6 +307,32 @@ fn what_stays_in_floats_says_why() {
 }
 
 #[test]
+fn transposed_convolutions_go_by_what_kernels_there_are() {
+    let op = planish_op::ConvTranspose {
+        group: 1,
+        auto_pad: planish_op::AutoPad::NotSet,
+        strides: vec![2, 2],
+        pads: vec![0; 4],
+        output_padding: Vec::new(),
+        dilations: vec![1, 1],
+        output_shape: None,
+        kernel_shape: None,
+    };
+    let (beside, overlapping) = ([16, 8, 2, 2], [16, 8, 3, 3]);
+    let known = |op: &planish_op::ConvTranspose, weights: &[usize]| {
+        [Transposed::None, Transposed::SideBySide, Transposed::Any]
+            .map(|known| choice::transposes(op, weights, known))
+    };
+    assert_eq!(known(&op, &beside), [false, true, true]);
+    assert_eq!(known(&op, &overlapping), [false, false, true]);
+    assert_eq!(known(&op, &[16, 4, 2, 2]), [false, false, true]);
+    let padded = planish_op::ConvTranspose { pads: vec![1, 0, 0, 0], ..op.clone() };
+    assert_eq!(known(&padded, &beside), [false, false, true]);
+    let grouped = planish_op::ConvTranspose { group: 2, ..op };
+    assert_eq!(known(&grouped, &beside), [false, false, true]);
+}
+
+#[test]
 fn models_that_bring_quantization_are_left_alone() {
     let text = format!(
         "input %q: u8[1,4,8,8] {WEIGHTS} const %s: f32[] = 0.5 %x: f32[1,4,8,8] = DequantizeLinear(%q, %s) \"d\" {} output %y",

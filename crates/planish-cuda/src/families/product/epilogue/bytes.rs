@@ -60,6 +60,7 @@ impl Bytes {
                 let axis = match &main.op {
                     Op::MatMul(_) => problem.inputs[weight].rank() - 1,
                     Op::Gemm(gemm) if !gemm.trans_b => 1,
+                    Op::ConvTranspose(_) => 1,
                     _ => 0,
                 };
                 let is_plain = |input: &DequantizedInput| input.dtype == DType::I8 && input.zero == 0;
