@@ -18,10 +18,8 @@ fn windows_side_by_side_are_offered_on_hopper_alone() {
             assert!(found.iter().all(|candidate| candidate.tactic.name.contains("_k1_")));
         }
     }
-    // Windows that overlap, groups and f32.
-    let others = convtranspose::samples();
-    let found = others.iter().map(|problem| WTransposeFamily.candidates(&h200(), problem, &Budget::USUAL));
-    assert_eq!(found.map(|found| found.is_empty()).collect::<Vec<_>>(), [false, true, true, false]);
+    let overlapping = Problem { numeric: Numeric::F16, ..convtranspose::samples().remove(1) };
+    assert!(WTransposeFamily.candidates(&h200(), &overlapping, &Budget::USUAL).is_empty());
 }
 
 #[test]
