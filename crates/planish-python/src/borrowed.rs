@@ -281,8 +281,13 @@ fn plain_strides(dims: &[usize], item: usize) -> Vec<isize> {
 
 /// Whether the elements follow each other without gaps, the last dimension first.
 fn is_plain(dims: &[usize], strides: &[isize], item: usize) -> bool {
-    let plain = plain_strides(dims, item);
-    dims.contains(&0) || dims.iter().zip(strides.iter().zip(&plain)).all(|(&dim, (a, b))| dim == 1 || a == b)
+    let mut next = item as isize;
+    let follows = |(&dim, &stride): (&usize, &isize)| {
+        let expected = next;
+        next = next.wrapping_mul(dim as isize);
+        dim == 1 || stride == expected
+    };
+    dims.contains(&0) || dims.iter().zip(strides).rev().all(follows)
 }
 
 /// The elements, one after another.

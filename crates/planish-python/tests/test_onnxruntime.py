@@ -53,7 +53,7 @@ def test_what_inputs_and_outputs_are():
     assert (y.name, y.type, y.shape) == ("y", "tensor(float)", ["n", 4])
     assert session.get_overridable_initializers() == []
     meta = session.get_modelmeta()
-    assert (meta.graph_name, meta.custom_metadata_map) == ("relu", {})
+    assert (meta.graph_name, meta.version, meta.custom_metadata_map) == ("relu", 2**63 - 1, {})
 
 
 def test_types_have_onnx_runtimes_names():

@@ -36,7 +36,7 @@ def same(one, other):
 
 
 def save(nodes, inputs, outputs, weights=(), **about):
-    """Writes a model."""
+    """Writes a model; `about` is what it says of itself."""
     numbers = [numpy_helper.from_array(array, name) for name, array in weights]
     graph = helper.make_graph(nodes, "network", inputs, outputs, numbers, doc_string="a graph in words")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, **about)
@@ -240,3 +240,27 @@ def test_as_many_boxes_as_there_are():
         [("most", np.int64([5])), ("overlap", np.float32([0.4])), ("least", np.float32([0.3]))],
     )
     assert same(detect(onnxruntime), detect(planish.onnxruntime))
+
+
+def about(ort):
+    """What a model says of itself, that says little."""
+    meta = ort.InferenceSession("model.onnx", providers=["CPUExecutionProvider"]).get_modelmeta()
+    return meta.producer_name, meta.graph_name, meta.domain, meta.description, meta.version, meta.custom_metadata_map
+
+
+def test_a_model_that_says_little_of_itself():
+    port = helper.make_tensor_value_info
+    save([helper.make_node("Relu", ["x"], ["y"])], [port("x", TensorProto.FLOAT, [2])], [port("y", TensorProto.FLOAT, [2])])
+    assert same(about(onnxruntime), about(planish.onnxruntime))
+
+
+def sizes(ort):
+    """The sizes of inputs and outputs that a model leaves open without a name."""
+    session = ort.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+    return [(port.name, port.type, port.shape) for port in session.get_inputs()], session.run(None, {"x": np.ones((2, 3), "f")})
+
+
+def test_sizes_without_a_name():
+    port = helper.make_tensor_value_info
+    save([helper.make_node("Neg", ["x"], ["y"])], [port("x", TensorProto.FLOAT, [None, 3])], [port("y", TensorProto.FLOAT, [None, 3])])
+    assert same(sizes(onnxruntime), sizes(planish.onnxruntime))

@@ -16,10 +16,10 @@ from .capi.onnxruntime_pybind11_state import InvalidArgument, translated
 class NodeArg:
     """An input or an output: `name`, `type` as in `tensor(float)`, and `shape`."""
 
-    def __init__(self, info):
+    def __init__(self, info, nameless=()):
         self.name = info.name
         self.type = type_name(info.dtype)
-        self.shape = [] if info.shape is None else list(info.shape)
+        self.shape = [None if size in nameless else size for size in info.shape or ()]
 
     def __repr__(self):
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
@@ -36,7 +36,8 @@ class ModelMetadata:
         self.domain = metadata.domain
         self.description = metadata.description
         self.graph_description = metadata.graph_description
-        self.version = metadata.version
+        # What ONNX Runtime says of a model that does not say.
+        self.version = metadata.version or 2**63 - 1
         self.custom_metadata_map = metadata.properties
 
 
@@ -76,8 +77,11 @@ class InferenceSession:
                 self._engine = planish.load(path_or_bytes, self._device, threads=threads)
             else:
                 self._engine = self._build(path_or_bytes, precision, threads)
-        self._inputs = [NodeArg(info) for info in self._engine.inputs]
-        self._outputs = [NodeArg(info) for info in self._engine.outputs]
+        infos = self._engine.inputs
+        # Sizes that the file gives no name are called after their input and axis.
+        nameless = {f"{info.name}.{axis}" for info in infos for axis in range(len(info.shape or ()))}
+        self._inputs = [NodeArg(info, nameless) for info in infos]
+        self._outputs = [NodeArg(info, nameless) for info in self._engine.outputs]
         self._input_names = {info.name for info in self._inputs}
         self._output_names = {info.name for info in self._outputs}
 
