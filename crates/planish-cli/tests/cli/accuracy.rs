@@ -1,4 +1,4 @@
-//! `planish debug accuracy`, `--pins` and `--precision auto`: what they print, write and refuse.
+//! `planish debug accuracy`, `--pins`, `--precision auto` and 16 bits on a CPU: what they print, write and refuse.
 
 use crate::{Folder, linear, npy_f32, planish, succeeds};
 
@@ -74,4 +74,22 @@ fn a_contract_is_kept_or_nothing_is_written() {
     refused(&["--metric", "top1", "--labels", &labels], "2 labels are given for 20 samples");
     let ended = planish(&["build", &model, "--max-error", "0.1", "-o", &plan]);
     assert!(ended.stderr.contains("are for --precision auto"), "{}", ended.stderr);
+}
+
+#[test]
+fn sixteen_bits_on_a_cpu_say_what_they_compute_in() {
+    let folder = Folder::new("sixteen");
+    let model = folder.put("linear.onnx", &linear());
+    let plan = folder.path("linear.plan").display().to_string();
+    for precision in ["fp16", "bf16"] {
+        let arguments = ["build", &model, "-o", &plan, "--device", "cpu", "--tune-level", "0", "--precision"];
+        let said = succeeds(&[&arguments[..], &[precision]].concat()).stderr;
+        let computes = said.contains(&format!("note: --precision {precision}: cpu computes in fp32; "))
+            || precision == "bf16"
+                && said.contains(": cpu multiplies in bf16 where that is faster, all else is fp32; ");
+        assert!(computes, "{said}");
+        let stored = format!("weights are rounded to {precision} and stored in half the bytes");
+        assert!(said.contains(&stored), "{said}");
+        succeeds(&["run", &plan, "--device", "cpu"]);
+    }
 }
