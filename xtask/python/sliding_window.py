@@ -47,7 +47,8 @@ def draw(rng, n_axes):
         "mode": ["constant", "gaussian"][rng.integers(2)],
         "sigma": [float(rng.choice([0.125, 0.05, 0.3])) for _ in range(n_axes)],
         "padding": padding,
-        "cval": float(np.float32(rng.normal())),
+        # torch takes a value for constant padding alone
+        "cval": float(np.float32(rng.normal())) if padding == "constant" else 0.0,
     }
 
 

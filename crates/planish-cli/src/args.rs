@@ -4,7 +4,10 @@ mod calibrate;
 mod contract;
 mod debug;
 mod quantize;
+mod refit;
+mod sign;
 mod slide;
+mod timing;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +17,10 @@ pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
 pub(crate) use contract::Contracting;
 pub(crate) use debug::{Debug, DebugAccuracy};
 pub(crate) use quantize::Quantize;
+pub(crate) use refit::{Check, Refit};
+pub(crate) use sign::{Sign, Verify};
 pub(crate) use slide::Slide;
+pub(crate) use timing::{Timing, TimingDiff, TimingMerge, TimingShow};
 
 #[derive(Parser, Debug)]
 #[command(
@@ -88,6 +94,10 @@ pub(crate) enum Command {
     Sign(Sign),
     /// Verify a plan's signature: exit code 0 if a given key signed it, 1 if not
     Verify(Verify),
+    /// Give a plan the weights of another model of the same graph, without building it again
+    Refit(Refit),
+    /// Run the self-check of a plan again and renew its certificate: exit code 1 if it fails
+    Check(Check),
     /// Write one of the benchmark models with random weights, or list them
     Zoo(Zoo),
     /// Make a model, then build, check, time and compare it: a tour of everything
@@ -114,6 +124,8 @@ impl Command {
             Command::Build(args) => &args.json,
             Command::Run(args) => &args.json,
             Command::Slide(args) => &args.json,
+            Command::Refit(args) => &args.json,
+            Command::Check(args) => &args.json,
             Command::Calibrate(args) => &args.json,
             Command::Quantize(args) => &args.json,
             Command::Bench(args) => &args.json,
@@ -136,6 +148,8 @@ impl Command {
             Command::Build(args) => Some(&args.model),
             Command::Run(args) => Some(&args.model),
             Command::Slide(args) => Some(&args.model),
+            Command::Refit(args) => Some(&args.model),
+            Command::Check(args) => Some(&args.plan),
             Command::Calibrate(args) => Some(&args.model),
             Command::Quantize(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),
@@ -255,36 +269,6 @@ pub(crate) enum CodeSource {
     Plan,
     Compile,
     Signed,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct Sign {
-    /// The plan to sign
-    #[arg(required_unless_present = "new_key")]
-    pub(crate) plan: Option<PathBuf>,
-    /// The private key
-    #[arg(long, value_name = "FILE", required_unless_present = "new_key")]
-    pub(crate) key: Option<PathBuf>,
-    /// Where the signature goes; MODEL.plan.sig if not given
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Make a key pair instead: the private key in FILE, readable only by you, the public key in FILE.pub
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "key", "output"])]
-    pub(crate) new_key: Option<PathBuf>,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct Verify {
-    /// The plan
-    pub(crate) plan: PathBuf,
-    /// A public key that is trusted; may be given several times
-    #[arg(long, value_name = "FILE", required = true)]
-    pub(crate) key: Vec<PathBuf>,
-    /// The plan's signature; MODEL.plan.sig if not given
-    #[arg(long, value_name = "FILE")]
-    pub(crate) signature: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) json: Json,
 }
 
 /// How a plan is built, wherever a model is given instead of a plan.
@@ -468,50 +452,6 @@ pub(crate) struct Profile {
     pub(crate) building: Building,
     #[command(flatten)]
     pub(crate) opening: Opening,
-    #[command(flatten)]
-    pub(crate) json: Json,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum Timing {
-    /// Show the times of a timing cache, the fastest tactic of each problem first
-    Show(TimingShow),
-    /// Merge timing caches; of several times for one tactic the one with more samples is kept
-    Merge(TimingMerge),
-    /// Compare two timing caches; exit code 1 if a time differs by more than the threshold
-    Diff(TimingDiff),
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct TimingShow {
-    /// A timing cache, as `planish build --timing-cache` makes it
-    pub(crate) file: PathBuf,
-    /// Show only problems, tactics and devices that contain this text
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) filter: Option<String>,
-    #[command(flatten)]
-    pub(crate) json: Json,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct TimingMerge {
-    /// Timing caches
-    #[arg(required = true)]
-    pub(crate) files: Vec<PathBuf>,
-    /// The merged timing cache; entries that are already in this file are kept
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
-    #[command(flatten)]
-    pub(crate) json: Json,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct TimingDiff {
-    pub(crate) left: PathBuf,
-    pub(crate) right: PathBuf,
-    /// Treat times that differ by at most this many percent as equal
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
-    pub(crate) threshold: f64,
     #[command(flatten)]
     pub(crate) json: Json,
 }

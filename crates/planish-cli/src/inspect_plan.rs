@@ -174,6 +174,9 @@ fn summary(plan: &Plan, memory: &Result<Vec<Needs>>, out: &mut dyn Write) -> Res
         CertificateState::NotChecked if checks.is_empty() => {
             writeln!(out, "certificate none: built with --no-verify")?;
         }
+        CertificateState::UncheckedSinceRefit => {
+            writeln!(out, "certificate unchecked since refit; `planish check` runs the self-check again")?;
+        }
         _ => writeln!(out, "certificate {passed} checks passed, {failed} failed, {skipped} skipped")?,
     }
     Ok(())

@@ -23,6 +23,7 @@ mod printable;
 mod profile;
 mod progress;
 mod quantize;
+mod refit;
 mod roof;
 mod run;
 mod sign;
@@ -82,6 +83,8 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Build(args) => build::command(&args, out),
         Command::Run(args) => run::command(&args, out),
         Command::Slide(args) => slide::command(&args, out),
+        Command::Refit(args) => refit::refit(&args, out),
+        Command::Check(args) => refit::check(&args, out),
         Command::Calibrate(args) => calibrate::command(&args, out),
         Command::Quantize(args) => quantize::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),

@@ -188,10 +188,25 @@ pub(crate) fn build_in_memory(
     Ok(Made { plan, time: start.elapsed(), built: build_time, report, stages: None })
 }
 
-/// Says of a plan that was never checked that it was not.
+/// Says of a plan that was never checked, or not since it was refitted, that it was not.
 pub(crate) fn say_if_unchecked(plan: &planish::record::Plan) {
-    if plan.certificate.state() == CertificateState::NotChecked {
-        say_note("this plan was not checked; build it without --no-verify to have it checked");
+    match plan.certificate.state() {
+        CertificateState::NotChecked => {
+            say_note("this plan was not checked; build it without --no-verify to have it checked");
+        }
+        CertificateState::UncheckedSinceRefit => {
+            say_note("this plan is unchecked since its refit; `planish check` runs its self-check again");
+        }
+        _ => {}
+    }
+}
+
+/// Whether a plan was checked, in words.
+pub(crate) fn state_text(plan: &Plan) -> &'static str {
+    match plan.certificate().state() {
+        CertificateState::NotChecked => "not checked",
+        CertificateState::UncheckedSinceRefit => "unchecked since refit",
+        _ => "checked",
     }
 }
 

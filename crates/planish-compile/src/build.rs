@@ -25,7 +25,7 @@ use crate::options::{BuildOptions, Precision};
 use crate::precision::{keep_weights, lower_precision, raise_precision};
 use crate::price::cache::TimingCache;
 use crate::price::price;
-use crate::schedule::weights::Weights;
+use crate::schedule::weights::{Weights, narrow};
 use crate::schedule::{Scheduled, schedule};
 use crate::sizes::Sizes;
 use crate::stages::Stages;
@@ -122,10 +122,10 @@ pub fn optimized(
 }
 
 /// A graph after its passes.
-struct Optimized {
+pub(crate) struct Optimized {
     /// As it was given, at its fixed sizes and in types that backends compute in.
     original: Graph,
-    graph: Graph,
+    pub(crate) graph: Graph,
     /// Whether all sizes are given.
     is_fixed: bool,
     /// What the weights were rounded to though nobody asked for it: a model of 16 bits keeps them.
@@ -134,7 +134,11 @@ struct Optimized {
     notes: Vec<String>,
 }
 
-fn optimize(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> Result<Optimized, BuildError> {
+pub(crate) fn optimize(
+    graph: &Graph,
+    backends: Backends<'_>,
+    options: &BuildOptions,
+) -> Result<Optimized, BuildError> {
     let fixed = fixed_sizes(&options.profiles);
     let specialized = match &fixed {
         Some(sizes) => {
@@ -303,7 +307,7 @@ pub(crate) fn assemble(
     let Scheduled { program, evidence } = schedule(&chosen, backends, &sizes, options, &mut weights)?;
     let printed = graph.print();
     let constants = weights.holders(&printed.constants)?;
-    weights.narrow(&program);
+    narrow(&mut weights.list, &program);
     let mut tactics = TacticLock::default();
     chosen.lock(&mut tactics);
     stages.end("weights");

@@ -10,6 +10,8 @@ pub(crate) mod cover;
 mod place;
 mod steps;
 
+pub(crate) use steps::is_parameter;
+
 use std::collections::HashSet;
 
 use planish_ir::{Graph, Node, ValueId};

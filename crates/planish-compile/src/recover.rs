@@ -3,6 +3,9 @@
 //! A plan that another machine or another version built is lowered anew from that, so nothing is lost but what
 //! cannot be stored: callbacks, and a tactic lock, which names kernels of the machine it was made on.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use planish_ir::Graph;
 use planish_kernel::{KernelError, Layout, Target};
 use planish_op::Value;
@@ -19,6 +22,8 @@ pub struct Recovered {
     pub options: BuildOptions,
     /// What could not be taken over.
     pub notes: Vec<String>,
+    /// The graph's large constants, by the numbers of the weights that hold them.
+    pub(crate) of_weight: HashMap<u32, Tensor>,
 }
 
 /// Unpacks a weight that a target packed: [`planish_kernel::Compiler::unpack`] of a backend of that name, on
@@ -27,16 +32,14 @@ pub type Unpack<'a> = &'a dyn Fn(&Target, &Weight) -> Result<Tensor, KernelError
 
 /// Takes a plan apart, to be built again.
 pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildError> {
-    let mut constants = Vec::with_capacity(recipe.constants.len());
+    let mut of_weight: HashMap<u32, Tensor> = HashMap::new();
     for &number in &recipe.constants {
-        // The recipe was validated: the number is one of a weight.
-        let weight = &recipe.weights[number as usize];
-        constants.push(tensor(recipe, weight, unpack).map_err(|why| {
-            let message =
-                format!("weight `{}` does not come back: {why}; build again from the model", weight.name);
-            BuildError::new(BuildErrorKind::BadFile, message)
-        })?);
+        if let Entry::Vacant(place) = of_weight.entry(number) {
+            // The recipe was validated: the number is one of a weight.
+            place.insert(tensor(recipe, &recipe.weights[number as usize], unpack)?);
+        }
     }
+    let constants: Vec<Tensor> = recipe.constants.iter().map(|number| of_weight[number].clone()).collect();
     let graph = planish_ir::parse(&recipe.graph, &constants).map_err(|error| {
         let message = format!("the plan's graph cannot be read: {error}; build again from the model");
         BuildError::new(BuildErrorKind::BadFile, message)
@@ -47,11 +50,19 @@ pub fn recover(recipe: &Recipe, unpack: Unpack<'_>) -> Result<Recovered, BuildEr
     options.profiles = recipe.header.profiles.clone();
     options.tune_at = recipe.header.tuned_at.clone();
     let notes = unknown.iter().map(|line| format!("the plan's option `{line}` is not known and is left out"));
-    Ok(Recovered { graph, options, notes: notes.collect() })
+    Ok(Recovered { graph, options, notes: notes.collect(), of_weight })
 }
 
 /// A weight as the graph has it.
-fn tensor(recipe: &Recipe, weight: &Weight, unpack: Unpack<'_>) -> Result<Tensor, String> {
+pub(crate) fn tensor(recipe: &Recipe, weight: &Weight, unpack: Unpack<'_>) -> Result<Tensor, BuildError> {
+    unpacked(recipe, weight, unpack).map_err(|why| {
+        let message =
+            format!("weight `{}` does not come back: {why}; build again from the model", weight.name);
+        BuildError::new(BuildErrorKind::BadFile, message)
+    })
+}
+
+fn unpacked(recipe: &Recipe, weight: &Weight, unpack: Unpack<'_>) -> Result<Tensor, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     if let Some(target) = weight.packed_by {
         let tensor = unpack(&recipe.header.targets[target as usize], weight).map_err(|error| text(&error))?;

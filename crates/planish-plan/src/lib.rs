@@ -30,7 +30,7 @@ pub use file::is_plan;
 pub use file::{seal, unseal};
 pub use recipe::Recipe;
 pub use record::{
-    Certificate, CertificateState, Check, Control, Evidence, Header, Outcome, Plan, Profile, Program, Role,
-    Step, StepKind, Storage, SymbolRange, Timing, Value, Variant, Weight,
+    Certificate, CertificateState, Check, Control, Evidence, Header, Outcome, Plan, Profile, Program,
+    REFITTED, Role, Step, StepKind, Storage, SymbolRange, Timing, Value, Variant, Weight,
 };
 pub use signature::{MAX_SIGNATURE_FILE, PrivateKey, PublicKey, Signature, SignatureError};

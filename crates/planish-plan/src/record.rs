@@ -276,12 +276,17 @@ stored_record! {
     }
 }
 
+/// The subject of the one check of a plan whose weights were replaced.
+pub const REFITTED: &str = "refit";
+
 /// Whether a plan was checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CertificateState {
     /// It was built without a self-check, or changed since.
     NotChecked,
+    /// Its weights were replaced since it was checked.
+    UncheckedSinceRefit,
     /// This very plan passed its self-check. What that skipped stands in its checks.
     Checked,
 }
@@ -295,9 +300,11 @@ impl Certificate {
     /// Whether the plan that has this certificate was checked.
     pub fn state(&self) -> CertificateState {
         let has_failed = self.checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_)));
-        match self.of.is_none() || self.checks.is_empty() || has_failed {
-            true => CertificateState::NotChecked,
-            false => CertificateState::Checked,
+        let is_refitted = matches!(&self.checks[..], [only] if only.subject == REFITTED);
+        match (self.of.is_none() || self.checks.is_empty() || has_failed, is_refitted) {
+            (true, _) => CertificateState::NotChecked,
+            (false, true) => CertificateState::UncheckedSinceRefit,
+            (false, false) => CertificateState::Checked,
         }
     }
 }

@@ -252,6 +252,8 @@ mod plan;
 mod plan_cache;
 #[cfg(feature = "build")]
 mod rebuild;
+#[cfg(feature = "build")]
+mod refit;
 mod session;
 #[cfg(feature = "build")]
 pub mod shapes;

@@ -11,6 +11,7 @@ mod limits;
 mod peaks;
 mod progress;
 mod quantize;
+mod refit;
 mod run;
 mod signing;
 mod slide;

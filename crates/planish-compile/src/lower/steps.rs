@@ -182,7 +182,7 @@ impl Lowering<'_> {
 }
 
 /// Whether a constant is a parameter of the operator rather than a weight.
-fn is_parameter(op: &Op, place: usize, tensor: &Tensor) -> bool {
+pub(crate) fn is_parameter(op: &Op, place: usize, tensor: &Tensor) -> bool {
     let small = tensor.len() <= 1 || (tensor.dtype().is_int() && tensor.len() <= MAX_PARAMETER);
     small || (matches!(op, Op::Resize(_)) && place > 0)
 }

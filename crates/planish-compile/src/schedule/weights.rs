@@ -108,16 +108,16 @@ impl Weights {
         weight.packed_by = Some(target);
         Ok(())
     }
+}
 
-    /// Stores weights in 16 bits that lose nothing by it. Steps on host values read theirs from the plan in every run,
-    /// so those stay as they are.
-    pub(crate) fn narrow(&mut self, program: &Program) {
-        let mut by_host = HashSet::new();
-        read_by_host(program, &mut by_host);
-        for (number, weight) in self.list.iter_mut().enumerate() {
-            if weight.bytes.len() >= LEAST_NARROWED && !by_host.contains(&(number as u32)) {
-                weight.narrow();
-            }
+/// Stores weights in 16 bits that lose nothing by it. Steps on host values read theirs from the plan in every run, so those
+/// stay as they are.
+pub(crate) fn narrow(list: &mut [Weight], program: &Program) {
+    let mut by_host = HashSet::new();
+    read_by_host(program, &mut by_host);
+    for (number, weight) in list.iter_mut().enumerate() {
+        if weight.bytes.len() >= LEAST_NARROWED && !by_host.contains(&(number as u32)) {
+            weight.narrow();
         }
     }
 }
@@ -147,7 +147,7 @@ fn memory(tensor: &Tensor) -> (usize, usize) {
 }
 
 /// A tensor's elements in the order of a layout.
-fn reordered(tensor: &Tensor, layout: Layout) -> Result<Bytes, BuildError> {
+pub(crate) fn reordered(tensor: &Tensor, layout: Layout) -> Result<Bytes, BuildError> {
     let perm = layout.order(tensor.rank()).into_iter().map(|axis| axis as i64).collect();
     let op = planish_op::Transpose { perm: Some(perm) };
     let value = Value::Tensor(tensor.clone());

@@ -1,0 +1,29 @@
+//! The words of `planish refit` and `planish check`.
+
+use std::path::PathBuf;
+
+use super::Json;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Refit {
+    /// The plan
+    pub(crate) plan: PathBuf,
+    /// A model of the same graph, with other weights
+    pub(crate) model: PathBuf,
+    /// Where the plan with these weights goes
+    #[arg(short, long, value_name = "OUT.plan")]
+    pub(crate) output: PathBuf,
+    /// Run the self-check, too; else the certificate says that the plan was not checked since
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Check {
+    /// The plan, which gets the new certificate
+    pub(crate) plan: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}

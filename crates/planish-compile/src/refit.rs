@@ -1,0 +1,384 @@
+//! Other weights for a plan, from another model of the same graph: nothing is lowered, tuned or scheduled again.
+//!
+//! The new model goes through the passes that the plan's own went through. Where what comes out is the plan's graph but
+//! for the elements of constants, these are packed as the plan's were and take their places. Constants that are part of
+//! the program (numbers that kernels are made with) cannot be exchanged: where one of them differs, the plan must be built
+//! again, and the error says which.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use planish_ir::{Graph, Node, ValueId};
+use planish_kernel::{Backend, Layout, Ref, WeightUse};
+use planish_plan::{Check, Outcome, Plan, Profile, Program, Step, StepKind, Storage, SymbolRange, Weight};
+use planish_runtime::{problem_of, tactic_at};
+use planish_tensor::{Bytes, DefaultFloatMode, Tensor};
+
+use crate::backends::Backends;
+use crate::build::{Optimized, optimize};
+use crate::check::check;
+use crate::error::{BuildError, BuildErrorKind};
+use crate::lower::is_parameter;
+use crate::options::{BuildOptions, Precision};
+use crate::recover::{Recovered, Unpack, recover, tensor};
+use crate::schedule::weights::{narrow, reordered};
+
+/// A plan with other weights.
+#[derive(Debug)]
+pub struct Refitted {
+    pub plan: Plan,
+    /// How many of its weights have other elements now.
+    pub n_changed: usize,
+}
+
+fn refused(why: impl std::fmt::Display) -> BuildError {
+    let message = format!("{why}; the plan cannot be refitted, build it again from the new model");
+    BuildError::new(BuildErrorKind::Refused, message)
+}
+
+/// Puts the weights of `graph`, whose model has the hash `source`, into a plan that runs on these backends. The plan's
+/// certificate says that it was not checked since.
+pub fn refit(
+    plan: &Plan,
+    graph: &Graph,
+    source: [u8; 32],
+    backends: &[Arc<dyn Backend>],
+    unpack: Unpack<'_>,
+) -> Result<Refitted, BuildError> {
+    let _mode = DefaultFloatMode::enter();
+    let recipe = plan.recipe();
+    let Recovered { graph: own, mut options, .. } = recover(&recipe, unpack)?;
+    if options.precision == Precision::Int8 {
+        return Err(refused("its layers are of integers by a calibration of the old weights"));
+    }
+    if options.profiles.is_empty() {
+        options.profiles = fixed_as(graph, &own);
+    }
+    let Optimized { graph: new, .. } = optimize(graph, Backends::new(backends)?, &options)?;
+    let pairs = same_but_constants(&own, &new).map_err(refused)?;
+    let printed = new.print();
+    if printed.constants.len() != plan.constants.len() {
+        return Err(refused("the new model has other constants"));
+    }
+    let mut tensors = Assigned { plan, of: HashMap::new() };
+    for (&number, constant) in plan.constants.iter().zip(&printed.constants) {
+        tensors.assign(number, constant)?;
+    }
+    for (before, after) in &pairs {
+        let (old, new_value) = (own.value(*before), new.value(*after));
+        let (Some(from), Some(to)) = (old.constant(), new_value.constant()) else { continue };
+        let name = &*old.name;
+        let numbers = plan.weights.iter().enumerate().filter(|(_, weight)| weight.name == name);
+        let numbers: Vec<u32> = numbers.map(|(number, _)| number as u32).collect();
+        for &number in &numbers {
+            tensors.assign(number, to)?;
+        }
+        let holds = |number: &u32| tensors.of.get(number).is_some_and(|tensor| tensor.bytes() == to.bytes());
+        let is_held = !numbers.is_empty() || plan.constants.iter().any(holds);
+        if from.bytes() != to.bytes() && (is_part_of_program(&own, *before) || !is_held) {
+            return Err(refused(format!("the constant `{name}` is part of its program and differs")));
+        }
+        if from.bytes() != to.bytes() && is_in_bodies(&own, name) {
+            return Err(refused(format!("the constant `{name}` has the name of one in control flow")));
+        }
+    }
+    if let Some((a, b)) = parted(&own, &new, &pairs) {
+        return Err(refused(format!("the constants `{a}` and `{b}` had the same elements and differ now")));
+    }
+    let mut refitted = plan.clone();
+    let mut n_changed = 0;
+    for (number, tensor) in &tensors.of {
+        let weight = &plan.weights[*number as usize];
+        let changed = repacked(plan, *number, weight, tensor, backends)?;
+        let is_same = weight.widened() == changed.widened();
+        if !is_same {
+            n_changed += 1;
+            refitted.weights[*number as usize] = changed;
+        }
+    }
+    narrow(&mut refitted.weights, &refitted.program);
+    refitted.graph = printed.text;
+    refitted.header.source = source;
+    let why = "weights were replaced since the self-check; `planish check` runs it again";
+    let check = Check {
+        subject: planish_plan::REFITTED.to_string(),
+        n_points: 0,
+        worst: 0.0,
+        outcome: Outcome::Skipped(why.to_string()),
+    };
+    refitted.certify(vec![check]).map_err(|error| refused(format!("it cannot be written: {error}")))?;
+    Ok(Refitted { plan: refitted, n_changed })
+}
+
+/// Runs the self-check of a plan again, against the graph that it carries, and certifies it.
+pub fn recheck(plan: &Plan, backends: &[Arc<dyn Backend>], unpack: Unpack<'_>) -> Result<Plan, BuildError> {
+    let _mode = DefaultFloatMode::enter();
+    let recipe = plan.recipe();
+    let Recovered { graph, options, of_weight, .. } = recover(&recipe, unpack)?;
+    // The check tells constants by their memory, which graph, regions and weights share after a build.
+    let mut sharing = plan.clone();
+    share_constants(&mut sharing.program, &graph);
+    let mut tensors = Vec::with_capacity(plan.weights.len());
+    for (number, weight) in plan.weights.iter().enumerate() {
+        tensors.push(match of_weight.get(&(number as u32)) {
+            Some(known) => known.clone(),
+            None => {
+                let own = tensor(&recipe, weight, unpack)?;
+                let named = named_constant(&graph, &weight.name).filter(|known| **known == own);
+                let known = named.or_else(|| of_weight.values().find(|known| **known == own));
+                known.cloned().unwrap_or(own)
+            }
+        });
+    }
+    let options = BuildOptions { verify: true, ..options };
+    let findings = check(&graph, &graph, &sharing, &tensors, backends, &options)?;
+    if let Some(failure) = findings.failure() {
+        let message = format!("the plan does not compute its graph: {failure}");
+        return Err(BuildError::new(BuildErrorKind::CheckFailed, message));
+    }
+    let mut checked = plan.clone();
+    checked
+        .certify(findings.certificate.checks)
+        .map_err(|error| BuildError::internal(format!("the plan cannot be written: {error}")))?;
+    Ok(checked)
+}
+
+/// The constant of this name in a graph or in its bodies.
+fn named_constant<'g>(graph: &'g Graph, name: &str) -> Option<&'g Tensor> {
+    let own = graph.find(name).and_then(|id| graph.value(id).constant());
+    own.or_else(|| {
+        graph.nodes().flat_map(|(_, node)| &node.bodies).find_map(|body| named_constant(body, name))
+    })
+}
+
+/// Has the regions of a program hold the constants of its graph themselves, not copies of them.
+fn share_constants(program: &mut Program, graph: &Graph) {
+    let nodes: HashMap<&str, &Node> = graph.nodes().map(|(_, node)| (&*node.name, node)).collect();
+    for step in &mut program.steps {
+        for at in 0..step.region.nodes.len() {
+            let Some(node) = nodes.get(step.region.nodes[at].name.as_str()) else { continue };
+            if let StepKind::Control(control) = &mut step.kind {
+                for (body, graph) in control.bodies.iter_mut().zip(&node.bodies) {
+                    share_constants(body, graph);
+                }
+            }
+            for (input, id) in step.region.nodes[at].inputs.iter().zip(&node.inputs) {
+                let (Some(Ref::Constant(number)), Some(id)) = (input, id) else { continue };
+                let held = step.region.constants.get_mut(*number as usize);
+                if let (Some(held), Some(tensor)) = (held, graph.value(*id).constant())
+                    && *held == *tensor
+                {
+                    *held = tensor.clone();
+                }
+            }
+        }
+    }
+}
+
+/// The profile that fixes the symbols of a model's inputs at the sizes that the plan's graph has; none where that is open.
+fn fixed_as(graph: &Graph, own: &Graph) -> Vec<Profile> {
+    let mut ranges: Vec<SymbolRange> = Vec::new();
+    for (&new, &old) in graph.inputs().iter().zip(own.inputs()) {
+        let shape =
+            |graph: &Graph, id: ValueId| graph.value(id).ty.as_tensor().and_then(|ty| ty.shape.clone());
+        let (Some(new), Some(old)) = (shape(graph, new), shape(own, old)) else { continue };
+        for (new, old) in new.dims().iter().zip(old.dims()) {
+            if let (Some(symbol), Some(size)) = (new.as_symbol(), old.as_const())
+                && ranges.iter().all(|range| range.symbol != symbol)
+            {
+                ranges.push(SymbolRange { symbol: symbol.to_string(), min: size, opt: size, max: size });
+            }
+        }
+    }
+    if ranges.is_empty() { Vec::new() } else { vec![Profile { ranges }] }
+}
+
+/// Tensors for weights by their numbers.
+struct Assigned<'a> {
+    plan: &'a Plan,
+    of: HashMap<u32, Tensor>,
+}
+
+impl Assigned<'_> {
+    fn assign(&mut self, number: u32, tensor: &Tensor) -> Result<(), BuildError> {
+        let weight = &self.plan.weights[number as usize];
+        if (weight.dtype, &weight.dims[..]) != (tensor.dtype(), tensor.shape()) {
+            return Err(refused(format!("the weight `{}` has other sizes or another type", weight.name)));
+        }
+        match self.of.get(&number) {
+            Some(known) if known.bytes() != tensor.bytes() => {
+                Err(refused(format!("the weight `{}` serves several constants that differ now", weight.name)))
+            }
+            _ => {
+                self.of.insert(number, tensor.clone());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Constants of two graphs that are the same but for their elements, in pairs; or what differs.
+fn same_but_constants(own: &Graph, new: &Graph) -> Result<Vec<(ValueId, ValueId)>, String> {
+    let same_list = |a: &[ValueId], b: &[ValueId]| {
+        let of = |graph: &Graph, id: &ValueId| (graph.value(*id).name.clone(), graph.value(*id).ty.clone());
+        a.iter().map(|id| of(own, id)).eq(b.iter().map(|id| of(new, id)))
+    };
+    if !same_list(own.inputs(), new.inputs()) {
+        return Err("the new model has other inputs".to_string());
+    }
+    if !same_list(own.outputs(), new.outputs()) {
+        return Err("the new model has other outputs".to_string());
+    }
+    if own.nodes().len() != new.nodes().len() {
+        let (n_own, n_new) = (own.nodes().len(), new.nodes().len());
+        return Err(format!("the plan's graph has {n_own} nodes, that of the new model {n_new}"));
+    }
+    let mut pairs: Vec<(ValueId, ValueId)> =
+        own.outputs().iter().copied().zip(new.outputs().iter().copied()).collect();
+    let mut known: HashSet<ValueId> = own.outputs().iter().copied().collect();
+    for ((_, a), (_, b)) in own.nodes().zip(new.nodes()) {
+        let differs = || format!("node `{}` of the plan's graph is not that of the new model", a.name);
+        let names = |graph: &Graph, list: &[Option<ValueId>]| {
+            let of = |id: &Option<ValueId>| {
+                id.map(|id| (graph.value(id).name.clone(), graph.value(id).ty.clone()))
+            };
+            list.iter().map(of).collect::<Vec<_>>()
+        };
+        let is_same = a.op == b.op
+            && a.n_captured == b.n_captured
+            && names(own, &a.inputs) == names(new, &b.inputs)
+            && names(own, &a.outputs) == names(new, &b.outputs)
+            && same_bodies(a, b);
+        if !is_same {
+            return Err(differs());
+        }
+        for (a, b) in a.inputs.iter().flatten().zip(b.inputs.iter().flatten()) {
+            if own.value(*a).constant().is_some() != new.value(*b).constant().is_some() {
+                return Err(differs());
+            }
+            if known.insert(*a) {
+                pairs.push((*a, *b));
+            }
+        }
+    }
+    Ok(pairs)
+}
+
+/// Two constants without a number in the graph's text that were the same and are not any more: they may share a weight.
+fn parted<'a>(own: &'a Graph, new: &Graph, pairs: &[(ValueId, ValueId)]) -> Option<(&'a str, &'a str)> {
+    let numbered: HashSet<usize> =
+        own.print().constants.iter().map(|tensor| tensor.bytes().as_ptr().addr()).collect();
+    let mut seen: Vec<(&str, &Tensor, &Tensor)> = Vec::new();
+    for (before, after) in pairs {
+        let (from, to) = (own.value(*before), new.value(*after));
+        let (Some(old), Some(tensor)) = (from.constant(), to.constant()) else { continue };
+        if numbered.contains(&old.bytes().as_ptr().addr()) {
+            continue;
+        }
+        match seen.iter().find(|(_, known, _)| *known == old) {
+            Some((name, _, known)) if known.bytes() != tensor.bytes() => return Some((name, &from.name)),
+            Some(_) => {}
+            None => seen.push((&from.name, old, tensor)),
+        }
+    }
+    None
+}
+
+/// Bodies of control flow keep their constants.
+fn same_bodies(a: &Node, b: &Node) -> bool {
+    let same = |(a, b): (&Graph, &Graph)| a.print_whole() == b.print_whole();
+    a.bodies.len() == b.bodies.len() && a.bodies.iter().zip(&b.bodies).all(same)
+}
+
+/// Whether a step holds the constant as a number of its own.
+fn is_part_of_program(graph: &Graph, constant: ValueId) -> bool {
+    let Some(tensor) = graph.value(constant).constant() else { return false };
+    graph.nodes().any(|(_, node)| {
+        let mut places = node.inputs.iter().enumerate().filter(|(_, id)| **id == Some(constant));
+        places.any(|(place, _)| is_parameter(&node.op, place, tensor))
+    })
+}
+
+/// Whether a body of control flow has a constant of this name.
+fn is_in_bodies(graph: &Graph, name: &str) -> bool {
+    let has = |body: &Graph| {
+        let mut constants = body.values().filter(|(_, value)| value.constant().is_some());
+        constants.any(|(_, value)| *value.name == *name) || is_in_bodies(body, name)
+    };
+    graph.nodes().any(|(_, node)| node.bodies.iter().any(has))
+}
+
+/// A weight with these elements, in the form that the plan's has.
+fn repacked(
+    plan: &Plan,
+    number: u32,
+    weight: &Weight,
+    tensor: &Tensor,
+    backends: &[Arc<dyn Backend>],
+) -> Result<Weight, BuildError> {
+    let mut changed = Weight { narrowed: None, ..weight.clone() };
+    let (Some(format), Some(target)) = (&weight.format, weight.packed_by) else {
+        changed.bytes = match weight.layout {
+            Layout::Plain => Bytes::aligned(tensor.bytes()),
+            other => reordered(tensor, other)?,
+        };
+        return Ok(changed);
+    };
+    let name = &weight.name;
+    let reader = reader_of(&plan.program, number, format, target);
+    let (program, step, input) =
+        reader.ok_or_else(|| refused(format!("no step reads the weight `{name}`")))?;
+    let sizes = &plan.header.tuned_at;
+    let problem = problem_of(program, step, sizes, plan.header.threads.max(1) as usize)
+        .map_err(|error| refused(format!("the weight `{name}`: {error}")))?;
+    let tactic =
+        tactic_at(step, sizes).ok_or_else(|| refused(format!("step `{}` has no tactic", step.name)))?;
+    let backend = &backends[target as usize];
+    let packed = backend
+        .pack(WeightUse { problem: &problem, tactic, input }, tensor)
+        .map_err(|error| refused(format!("the weight `{name}` cannot be packed: {error}")))?;
+    if packed.format != *format || backend.packed_bytes(packed.form_of(tensor)) != Some(packed.bytes.len()) {
+        return Err(refused(format!("the weight `{name}` is packed in another format now")));
+    }
+    let back = backend.unpack(packed.form_of(tensor), &packed.bytes);
+    if back.is_ok_and(|back| back == *tensor) {
+        changed.bytes = Bytes::aligned(&packed.bytes);
+    } else {
+        // The packing rounds, and these elements are not left as they are: they are packed when the plan is opened.
+        (changed.format, changed.packed_by) = (None, None);
+        changed.bytes = Bytes::aligned(tensor.bytes());
+    }
+    Ok(changed)
+}
+
+/// A step on this target that reads a weight in this format, with its program and which of its inputs that is.
+fn reader_of<'a>(
+    program: &'a Program,
+    weight: u32,
+    format: &str,
+    target: u32,
+) -> Option<(&'a Program, &'a Step, usize)> {
+    for step in &program.steps {
+        match &step.kind {
+            StepKind::Control(control) => {
+                let found = control.bodies.iter().find_map(|body| reader_of(body, weight, format, target));
+                if found.is_some() {
+                    return found;
+                }
+            }
+            StepKind::Kernel { packed, .. } if step.target == target => {
+                let reads = |(idx, value): (usize, &Option<u32>)| {
+                    let value = &program.values[(*value)? as usize];
+                    let is_it = value.storage == Storage::Weight(weight)
+                        && packed.get(idx).and_then(Option::as_deref) == Some(format);
+                    is_it.then_some(idx)
+                };
+                if let Some(input) = step.inputs.iter().enumerate().find_map(reads) {
+                    return Some((program, step, input));
+                }
+            }
+            StepKind::Kernel { .. } | StepKind::Transfer | StepKind::Evaluate => {}
+        }
+    }
+    None
+}

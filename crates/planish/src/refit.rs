@@ -1,0 +1,138 @@
+//! Other weights for a plan, and its self-check run again.
+
+use std::sync::Arc;
+
+use planish_kernel::Backend;
+
+use crate::device::{Device, unpack};
+use crate::{Error, Model, Opened, Plan};
+
+impl Plan {
+    /// The plan with the weights of another model of the same graph: a model that was trained on, say. Nothing is built, so
+    /// that takes milliseconds; the certificate then says that the plan was not checked since
+    /// ([`crate::CertificateState::UncheckedSinceRefit`]), until [`Plan::recheck`] has run the self-check again.
+    ///
+    /// A model whose optimized graph differs from the plan's in more than the elements of its weights is an error of kind
+    /// [`crate::ErrorKind::Refused`], which says what differs. So are plans with layers of integers by a calibration.
+    ///
+    /// ```
+    /// use planish::{Builder, CertificateState, DType, Device, Model, NetworkBuilder, Session, Engine, Tensor};
+    ///
+    /// let model = |scale: f32| -> Result<Model, planish::Error> {
+    ///     let mut net = NetworkBuilder::new("linear");
+    ///     let x = net.input("x", DType::F32, "batch,2")?;
+    ///     let y = net.linear(x, Tensor::new(&[2, 2], vec![scale, 0., 0., scale])?, None)?;
+    ///     net.output("y", y)?;
+    ///     Model::from_network(net)
+    /// };
+    /// let plan = Builder::from_model(model(1.0)?).tune_level(0).build()?;
+    /// let newer = plan.refit(&model(3.0)?)?;
+    /// assert_eq!(newer.certificate().state(), CertificateState::UncheckedSinceRefit);
+    /// assert_eq!(newer.recheck()?.certificate().state(), CertificateState::Checked);
+    /// let y = Session::new(&Engine::new(newer, Device::Auto)?)?.infer(&Tensor::new(&[1, 2], vec![1f32, 2.])?)?;
+    /// assert_eq!(y.tensors()[0], Tensor::new(&[1, 2], vec![3f32, 6.])?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refit(&self, model: &Model) -> Result<Plan, Error> {
+        let backends = self.own_backends()?;
+        let refitted = planish_compile::refit(&self.inner, model.graph(), model.source, &backends, &unpack)?;
+        Ok(refitted.plan.into())
+    }
+
+    /// The plan with a new certificate: its self-check is run again, against the graph that it carries. A plan that does
+    /// not compute that is an error of kind [`crate::ErrorKind::CheckFailed`]. [`Plan::refit`] has an example.
+    pub fn recheck(&self) -> Result<Plan, Error> {
+        Ok(planish_compile::recheck(&self.inner, &self.own_backends()?, &unpack)?.into())
+    }
+
+    /// What the plan runs on, where that is here.
+    fn own_backends(&self) -> Result<Vec<Arc<dyn Backend>>, Error> {
+        match self.clone().fit(Device::Auto)? {
+            Opened::Fits(_) => Device::Auto.settled_for(&self.inner.header.targets).backends(),
+            Opened::NeedsRebuild(rebuild) => Err(Error::needs_rebuild(rebuild.why())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_tensor::{DType, Tensor};
+    use planish_testing::Random;
+
+    use super::*;
+    use crate::{
+        Builder, CertificateState, Engine, ErrorKind, NetworkBuilder, Profile, Session, SymbolRange, Window,
+    };
+
+    /// Convolutions (plain and depthwise) with normalization, a scalar, and a linear layer, with weights of a seed.
+    fn model(seed: u64, slope: f32, n_classes: usize) -> Model {
+        let mut random = Random::new(seed);
+        let mut net = NetworkBuilder::new("net");
+        let x = net.input("x", DType::F32, "batch,3,12,12").unwrap();
+        let window = || Window::of(&[3, 3]).pad(1);
+        let y =
+            net.conv(x, random.floats(&[16, 3, 3, 3]), Some(random.floats(&[16]).into()), window()).unwrap();
+        let y = net.leaky_relu(y, slope).unwrap();
+        let y = net.conv(y, random.floats(&[16, 1, 3, 3]), None, window().groups(16)).unwrap();
+        let scale = net.constant("scale", random.floats(&[1, 16, 1, 1])).unwrap();
+        let y = net.mul(y, scale).unwrap();
+        let y = net.reduce_mean(y, &[2, 3], false).unwrap();
+        let y =
+            net.linear(y, random.floats(&[n_classes, 16]), Some(random.floats(&[n_classes]).into())).unwrap();
+        net.output("y", y).unwrap();
+        Model::from_network(net).unwrap()
+    }
+
+    fn builder(model: Model, fixed: bool) -> Builder {
+        let builder = Builder::from_model(model).device(Device::Cpu).tune_level(0).threads(1);
+        let batch = SymbolRange { symbol: "batch".into(), min: 2, opt: 2, max: 2 };
+        if fixed { builder.profile(Profile { ranges: vec![batch] }) } else { builder }
+    }
+
+    fn answer(plan: Plan) -> Tensor {
+        let mut session = Session::new(&Engine::new(plan, Device::Cpu).unwrap()).unwrap();
+        let x = Random::new(99).floats(&[2, 3, 12, 12]);
+        session.infer(&x).unwrap().into_tensors().remove(0)
+    }
+
+    #[test]
+    fn a_refitted_plan_is_the_plan_of_the_new_model() {
+        for fixed in [false, true] {
+            let plan = builder(model(1, 0.1, 10), fixed).build().unwrap();
+            let newer = plan.refit(&model(2, 0.1, 10)).unwrap();
+            assert_ne!(answer(plan.clone()), answer(newer.clone()));
+            let built = builder(model(2, 0.1, 10), fixed).build().unwrap();
+            assert_eq!(answer(newer.clone()), answer(built.clone()), "fixed: {fixed}");
+            assert_eq!(newer.record().weights, built.record().weights);
+            assert_eq!(
+                (&newer.record().graph, newer.record().header.source),
+                (&built.record().graph, built.record().header.source)
+            );
+            assert_eq!(newer.certificate().state(), CertificateState::UncheckedSinceRefit);
+            // Through a file, and checked again.
+            let path =
+                std::env::temp_dir().join(format!("planish-refit-{}-{fixed}.plan", std::process::id()));
+            newer.save(&path).unwrap();
+            let opened = Plan::open(&path).unwrap();
+            assert_eq!(opened.certificate().state(), CertificateState::UncheckedSinceRefit);
+            assert_eq!(opened.recheck().unwrap().certificate().state(), CertificateState::Checked);
+            std::fs::remove_file(path).unwrap();
+            // And back again.
+            assert_eq!(answer(newer.refit(&model(1, 0.1, 10)).unwrap()), answer(plan));
+        }
+    }
+
+    #[test]
+    fn other_graphs_are_refused_with_what_differs() {
+        let plan = builder(model(1, 0.1, 10), false).build().unwrap();
+        for (other, why) in [
+            (model(1, 0.2, 10), "is not that of the new model"),
+            (model(1, 0.1, 11), "the new model has other outputs"),
+        ] {
+            let error = plan.refit(&other).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Refused);
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(error.to_string().ends_with("build it again from the new model"), "{error}");
+        }
+    }
+}
