@@ -36,7 +36,7 @@ impl Family for ConvFamily {
 
     fn candidates(&self, isa: Isa, problem: &Problem, budget: &Budget) -> Vec<Candidate> {
         let Some(convolution) = Convolution::of(problem) else { return Vec::new() };
-        if !problem.inputs[convolution.weight].constant {
+        if !problem.inputs[convolution.weight].constant || convolution.scales_too_much() {
             return Vec::new();
         }
         let one_tap = convolution.filter().n_taps() == 1;

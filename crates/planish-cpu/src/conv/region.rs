@@ -42,13 +42,18 @@ impl Convolution {
         }
     }
 
-    /// Whether scaled weights do instead of a scaled image, and are fewer elements: squeeze-and-excite in front
-    /// of a 1x1 convolution of an image that is not small.
+    /// Whether scaled weights do instead of a scaled image: squeeze-and-excite in front of a 1x1 convolution.
     fn takes_scale(&self) -> bool {
         let is_one =
             |axis: &PlacedAxis| (axis.kernel, axis.stride, axis.pad_begin, axis.pad_end) == (1, 1, 0, 0);
+        self.groups == 1 && !self.transposed && self.axes.iter().all(is_one)
+    }
+
+    /// Whether it scales weights that are more than what they spare: the image is small. Such a product is left to
+    /// others, but a plan for any size runs it at such sizes, too.
+    pub(super) fn scales_too_much(&self) -> bool {
         let n_pixels: usize = self.axes.iter().map(|axis| axis.input).product();
-        self.groups == 1 && !self.transposed && self.axes.iter().all(is_one) && n_pixels > self.k
+        self.scale.is_some() && n_pixels <= self.k
     }
 
     fn bare(problem: &Problem) -> Option<Convolution> {

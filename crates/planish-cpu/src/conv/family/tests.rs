@@ -204,6 +204,17 @@ fn channels_are_multiplied_first() {
     let dims: [&[usize]; 5] =
         [&[2, 300, 15, 16], &[230, 300, 1, 1], &[2, 300, 1, 1], &[230], &[1, 230, 1, 1]];
     trial(23, &dims, nodes(true)[..3].to_vec(), Vec::new()).check();
+    // What is chosen for one size runs at others, where it would not be offered.
+    let of_pixels = |pixels: usize| {
+        let dims: [&[usize]; 4] = [&[1, 24, pixels, pixels], &[40, 24, 1, 1], &[1, 24, 1, 1], &[40]];
+        trial(25, &dims, nodes(true)[..2].to_vec(), Vec::new())
+    };
+    let (large, small) = (of_pixels(9), of_pixels(1));
+    for isa in Isa::available() {
+        for candidate in ConvFamily.candidates(isa, &large.problem, &Budget::USUAL) {
+            small.run(isa, &candidate, 0, 1);
+        }
+    }
     // More weights than pixels, a window, or a product that is read twice: left to others.
     for (pixels, taps, read_twice) in [(6, 1, false), (9, 3, false), (9, 1, true)] {
         let dims: [&[usize]; 3] = [&[1, 40, pixels, pixels], &[40, 40, taps, taps], &[1, 40, 1, 1]];
