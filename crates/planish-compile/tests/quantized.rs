@@ -8,7 +8,7 @@ use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Value;
-use planish_plan::{CertificateState, StepKind};
+use planish_plan::{CertificateState, Plan, StepKind};
 use planish_runtime::Engine;
 use planish_tensor::Tensor;
 use planish_testing::Random;
@@ -150,6 +150,18 @@ fn quantized_as_it_runs() -> Graph {
     text.parse().unwrap()
 }
 
+/// The families of a plan's kernels, none of which is the reference.
+fn families(plan: &Plan) -> Vec<String> {
+    let mut families = Vec::new();
+    for step in &plan.program.steps {
+        if let StepKind::Kernel { variants, slow, .. } = &step.kind {
+            assert!(!slow, "{} runs on the reference", step.name);
+            families.extend(variants[0].tactic.name.split('_').next().map(str::to_string));
+        }
+    }
+    families
+}
+
 /// The second product reads integers that are found while it runs: one of them may differ by a step, 0.4 % of its range.
 const AFTER_A_STEP: f64 = 0.1;
 
@@ -160,13 +172,7 @@ fn dynamically_quantized_products_run_as_integer_kernels() {
     let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
     let built = build(&graph, std::slice::from_ref(&backend), &options, &mut TimingCache::default()).unwrap();
     assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
-    let mut families = Vec::new();
-    for step in &built.plan.program.steps {
-        if let StepKind::Kernel { variants, slow, .. } = &step.kind {
-            assert!(!slow, "{} runs on the reference", step.name);
-            families.extend(variants[0].tactic.name.split('_').next().map(str::to_string));
-        }
-    }
+    let families = families(&built.plan);
     let has = |family: &str| families.iter().filter(|name| *name == family).count();
     assert_eq!((has("dynquant"), has("qconv"), has("qgemm")), (2, 1, 1), "{families:?}");
     let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
@@ -178,6 +184,63 @@ fn dynamically_quantized_products_run_as_integer_kernels() {
         let floats = |value: &Value| value.as_tensor().map(Tensor::to_f64s).unwrap();
         for (got, want) in floats(&got[0]).iter().zip(floats(&want[0])) {
             assert!((got - want).abs() <= AFTER_A_STEP, "{got} against {want}");
+        }
+    }
+}
+
+/// Three layers with weights of 4 and 8 bits in blocks; the blocks of the last are none that a kernel takes.
+fn with_weights_in_blocks() -> Graph {
+    let mut random = Random::new(6);
+    let mut weights = |n: usize, from: i64, to: usize| {
+        let list: Vec<String> = (0..n).map(|_| (random.below(to) as i64 + from).to_string()).collect();
+        list.join(", ")
+    };
+    let scales = |n: usize| (0..n).map(|i| format!("{}", 0.01 + 0.001 * (i % 7) as f64)).collect::<Vec<_>>();
+    let text = format!(
+        "graph \"blocks\" {{
+         input %x: f32[n,48]
+         const %w1: u4[48,40] = [{w1}] const %s1: f32[3,40] = [{s1}] const %z1: u4[3,40] = [{z1}]
+         const %w2: i8[36,40] = [{w2}] const %s2: f32[36,2] = [{s2}] const %b2: f32[36] = [{b2}]
+         const %w3: i4[36,10] = [{w3}] const %s3: f32[3,10] = [{s3}]
+         %v1: f32[48,40] = DequantizeLinear(%w1, %s1, %z1) {{axis=0, block_size=16}} \"v1\"
+         %p1: f32[n,40] = MatMul(%x, %v1) \"p1\" %r1: f32[n,40] = Relu(%p1) \"r1\"
+         %v2: f32[36,40] = DequantizeLinear(%w2, %s2) {{axis=1, block_size=32}} \"v2\"
+         %p2: f32[n,36] = Gemm(%r1, %v2, %b2) {{transB=1}} \"p2\"
+         %v3: f32[36,10] = DequantizeLinear(%w3, %s3) {{axis=0, block_size=12}} \"v3\"
+         %y: f32[n,10] = MatMul(%p2, %v3) \"y\"
+         output %y
+         }}",
+        w1 = weights(48 * 40, 0, 16),
+        z1 = weights(3 * 40, 0, 16),
+        w2 = weights(36 * 40, -127, 255),
+        w3 = weights(36 * 10, -8, 16),
+        s1 = scales(3 * 40).join(", "),
+        s2 = scales(36 * 2).join(", "),
+        s3 = scales(3 * 10).join(", "),
+        b2 = scales(36).join(", "),
+    );
+    text.parse().unwrap()
+}
+
+/// Sums of f32 over 48 products, twice, of results around 10.
+const OF_SUMS: f64 = 1e-4;
+
+#[test]
+fn weights_in_blocks_are_read_as_they_are_stored() {
+    let graph = with_weights_in_blocks();
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
+    let options = BuildOptions { tune_level: 0, threads: 2, ..BuildOptions::default() };
+    let built = build(&graph, std::slice::from_ref(&backend), &options, &mut TimingCache::default()).unwrap();
+    assert_eq!(built.plan.certificate.state(), CertificateState::Checked);
+    assert_eq!(families(&built.plan), ["nbits", "nbits", "gemm"]);
+    let engine = Engine::new(built.plan, vec![backend.clone()]).unwrap();
+    for n in [1, 20] {
+        let x = Value::Tensor(Random::new(n).tensor(planish_tensor::DType::F32, &[n as usize, 48], 2.0));
+        let want = interpret(&graph, vec![x.clone()]).unwrap();
+        let got = engine.context().unwrap().run_values(&[x]).unwrap();
+        let floats = |value: &Value| value.as_tensor().map(Tensor::to_f64s).unwrap();
+        for (got, want) in floats(&got[0]).iter().zip(floats(&want[0])) {
+            assert!((got - want).abs() <= OF_SUMS * want.abs().max(1.0), "{got} against {want}");
         }
     }
 }

@@ -90,6 +90,7 @@ fn gemm_rate(isa: Isa, tile: Tile, problem: GemmProblem) -> impl Fn() -> f64 {
         let call = GemmCall {
             a: at(&a),
             b: at(&b),
+            blocks: None,
             c: at(&c).cast_mut(),
             epilogue: EpilogueCall::NONE,
             hook: None,

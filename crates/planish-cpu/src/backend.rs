@@ -22,6 +22,7 @@ use crate::gemm::family::GemmFamily;
 use crate::host::{HostMemory, HostQueue};
 use crate::isa::{Feature, Isa};
 use crate::movement::{MoveFamily, PickFamily};
+use crate::nbits::NBitsFamily;
 use crate::norm::family::NormFamily;
 use crate::pointwise::family::PointwiseFamily;
 use crate::pool::PoolFamily;
@@ -46,6 +47,7 @@ const FAMILIES: &[&dyn Family] = &[
     &QuantizedDepthwiseFamily,
     &GemmFamily,
     &QuantizedFamily::Matrix,
+    &NBitsFamily,
     &PoolFamily,
     &ResizeFamily,
     &PointwiseFamily,

@@ -16,6 +16,7 @@ use crate::conv::quantized::{self, Arrangement};
 use crate::conv::winograd::Kind;
 use crate::depthwise;
 use crate::gemm::bf16::filter as product_filter;
+use crate::gemm::codes::{PackedCodes, Width};
 use crate::gemm::pack::{PackedB, Strides};
 use crate::gemm::table::Panels;
 
@@ -42,6 +43,8 @@ pub(crate) enum Format {
     QuantizedWinograd { panels: Panels },
     /// bf16 in pairs of input channels.
     Pairs { panels: Panels, arrangement: Arrangement },
+    /// The second matrix of a product, or its zero points, as integers of so many bits; `n x k` where it is transposed.
+    Codes { panels: Panels, width: Width, transposed: bool },
 }
 
 const NARROW: &str = "conv_narrow16";
@@ -99,6 +102,9 @@ impl Format {
                 let packed = if matches!(self, Format::Pairs { .. }) { PAIRS } else { QUADS };
                 format!("{packed}{}_{of}", wide(panels))
             }
+            Format::Codes { panels, width, transposed } => {
+                format!("codes{}_{}{}", width.bits(), wide(panels), if *transposed { "_t" } else { "" })
+            }
         }
     }
 
@@ -141,6 +147,12 @@ impl Format {
             }
         } else if let Some(rest) = name.strip_prefix(QUANTIZED_WINOGRAD) {
             Format::QuantizedWinograd { panels: wide(rest)? }
+        } else if let Some(rest) = name.strip_prefix("codes") {
+            let (bits, rest) = rest.split_once('_')?;
+            let width =
+                [Width::Four, Width::Eight].into_iter().find(|width| bits == width.bits().to_string())?;
+            let (rest, transposed) = rest.strip_suffix("_t").map_or((rest, false), |rest| (rest, true));
+            Format::Codes { panels: wide(rest)?, width, transposed }
         } else if let Some(rest) = name.strip_prefix("matrix_") {
             Format::Product { panels: wide(rest)? }
         } else if let Some(rest) = name.strip_prefix("conv_winograd_") {
@@ -216,6 +228,7 @@ impl Format {
             Format::Quantized { panels, arrangement } => {
                 quantized::packed_bytes(*arrangement, *panels, dims).map(|bytes| bytes / size_of::<f32>())
             }
+            Format::Codes { .. } => self.codes(dims)?.0.checked_len().map(|bytes| bytes / size_of::<f32>()),
         }
     }
 
@@ -249,8 +262,21 @@ impl Format {
             Format::Winograd { .. }
             | Format::Quantized { .. }
             | Format::QuantizedWinograd { .. }
-            | Format::QuantizedDepthwise => None,
+            | Format::QuantizedDepthwise
+            | Format::Codes { .. } => None,
         }
+    }
+
+    /// How small integers of these sizes lie packed, and where their elements are in the weight.
+    pub(crate) fn codes(&self, dims: &[usize]) -> Option<(PackedCodes, Strides)> {
+        let &Format::Codes { panels, width, transposed } = self else { return None };
+        let (k, n, strides) = match *dims {
+            [n] => (1, n, Strides { k: n, n: 1 }),
+            [k, n] if !transposed => (k, n, Strides { k: n, n: 1 }),
+            [n, k] => (k, n, Strides { k: 1, n: k }),
+            _ => return None,
+        };
+        Some((PackedCodes { panels, width, k, n }, strides))
     }
 
     /// Rows and columns of the matrix that a weight of these sizes is.
@@ -318,11 +344,14 @@ pub(crate) const MAX_STRIDE: usize = 64;
 
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
-    let own = |format: &Format| match format {
-        Format::Quantized { .. } | Format::QuantizedWinograd { .. } | Format::QuantizedDepthwise => DType::I8,
-        _ => DType::F32,
+    let fits = |format: &Format| match format {
+        Format::Codes { width, .. } => Width::of(form.dtype).is_some_and(|own| own.bits() <= width.bits()),
+        Format::Quantized { .. } | Format::QuantizedWinograd { .. } | Format::QuantizedDepthwise => {
+            form.dtype == DType::I8
+        }
+        _ => form.dtype == DType::F32,
     };
-    let len = Format::named(form.format).filter(|format| form.dtype == own(format))?.packed_len(form.dims)?;
+    let len = Format::named(form.format).filter(fits)?.packed_len(form.dims)?;
     len.checked_mul(size_of::<f32>())
 }
 
@@ -333,6 +362,10 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
     let known = Format::named(format).ok_or_else(|| refuse("the CPU backend does not know this format"))?;
     if packed_bytes(form) != Some(bytes.len()) {
         return Err(refuse(&format!("{} bytes are not its length", bytes.len())));
+    }
+    if let Some((layout, strides)) = known.codes(dims) {
+        let codes = layout.unpack(dtype, bytes, strides);
+        return Tensor::from_codes(dtype, dims, codes).map_err(|error| refuse(&error.to_string()));
     }
     let words = bytes.chunks_exact(size_of::<f32>());
     let packed: Vec<f32> =
@@ -345,7 +378,7 @@ pub(crate) fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, Kerne
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 18] = [
         "pairs_panels32v16_g2",
         "pairs_panels32v16_g1_t1d1x2d1x2d3",
         "pairs_panels32v16_matrixt",
@@ -362,6 +395,8 @@ mod tests {
         "quads_panels32v16_g1_t1d1x2d1x2d3",
         "quads_panels16v8_matrixt",
         "words_winograd_two_panels16v8",
+        "codes4_panels32v16",
+        "codes8_panels16v8_t",
     ];
 
     #[test]
@@ -392,6 +427,9 @@ mod tests {
             "conv_narrow8",
             "panels18446744073709551615x1",
             "matrix_panels32x16",
+            "codes5_panels32v16",
+            "codes04_panels32v16",
+            "codes4_panels32v16_tt",
         ];
         for name in wrong {
             assert_eq!(Format::named(name), None, "{name}");
@@ -410,6 +448,11 @@ mod tests {
         assert_eq!(bytes("conv_panels32v16_g1", &[4, 2, 3, 3, 3, 3]), None);
         assert_eq!(bytes("conv_panels32v16_g1_t65d1x1d1x1d1", &[4, 2, 3, 3]), None);
         assert_eq!(packed_bytes(PackedForm { dtype: DType::F16, ..form("panels32x16", &[5, 17]) }), None);
+        let codes = |format, dtype| packed_bytes(PackedForm { format, dtype, dims: &[9, 17] });
+        assert_eq!(codes("codes4_panels32v16", DType::U4), Some(2 * 4 * 32));
+        assert_eq!(codes("codes8_panels32v16_t", DType::I4), Some(24 * 16));
+        assert_eq!(codes("codes4_panels32v16", DType::I8), None);
+        assert_eq!(bytes("codes4_panels32v16", &[9, 17]), None);
         // Only what their kernels take: three taps along an axis, one input channel.
         assert!(bytes("conv_winograd_two_panels8v8", &[8, 8, 3, 3]).is_some());
         assert_eq!(bytes("conv_winograd_two_panels8v8", &[8, 8, 1024, 1024]), None);

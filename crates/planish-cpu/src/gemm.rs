@@ -3,6 +3,8 @@
 //! Read [`tile`] first, then [`table`]; [`GemmPlan`] decides how a product is cut and computed, and runs it.
 
 pub(crate) mod bf16;
+mod blocks;
+pub mod codes;
 mod dots;
 mod drive;
 pub(crate) mod family;
@@ -18,6 +20,7 @@ mod family_tests;
 #[cfg(test)]
 mod tile_tests;
 
+pub use blocks::{Blocks, BlocksCall};
 pub use drive::{Block, BlockHook, GemmCall};
 pub use pack::{PackedB, Strides};
 pub use plan::{BatchDim, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA, MatrixB};

@@ -22,6 +22,7 @@ pub mod depthwise;
 pub mod dynquant;
 pub mod gemm;
 pub mod movement;
+mod nbits;
 pub mod norm;
 pub mod peak;
 pub mod pool;

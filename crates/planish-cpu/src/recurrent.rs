@@ -164,6 +164,7 @@ impl Recurrent {
                 let call = GemmCall {
                     a: shared.inputs[self.x].cast(),
                     b: shared.inputs[self.w].cast::<f32>().add(direction * width * self.input),
+                    blocks: None,
                     c: workspace.add(parts.pre + direction * self.seq * self.batch * width),
                     epilogue: EpilogueCall { bias, ..EpilogueCall::NONE },
                     hook: None,
@@ -252,7 +253,15 @@ impl Rows<'_> {
                     residual_stride: width,
                     ..EpilogueCall::NONE
                 };
-                let call = GemmCall { a: h, b: r, c: now, epilogue: sums, hook: None, workspace: gemm };
+                let call = GemmCall {
+                    a: h,
+                    b: r,
+                    blocks: None,
+                    c: now,
+                    epilogue: sums,
+                    hook: None,
+                    workspace: gemm,
+                };
                 thin.gates.run(&call, &alone);
                 match plan.cell {
                     Cell::Lstm => {
@@ -278,7 +287,8 @@ impl Rows<'_> {
                         };
                         let b = r.add(2 * hidden * hidden);
                         let c = now.add(2 * hidden);
-                        let call = GemmCall { a: reset, b, c, epilogue, hook: None, workspace: gemm };
+                        let call =
+                            GemmCall { a: reset, b, blocks: None, c, epilogue, hook: None, workspace: gemm };
                         thin.candidate.run(&call, &alone);
                         for row in 0..rows {
                             gru_mix(s, now.add(row * width), h.add(row * hidden), hidden);

@@ -16,6 +16,7 @@ pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     let mut proposals: Vec<Proposal> = (0..n_nodes).flat_map(|node| bottlenecks(whole, node)).collect();
     proposals.extend((0..n_nodes).flat_map(|node| scaled(whole, node)));
     proposals.extend((0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)));
+    proposals.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
     proposals.extend(FUSION.propose(whole));
     proposals
 }

@@ -116,6 +116,21 @@ pub trait Simd: Copy + Send + Sync + std::fmt::Debug + 'static {
     fn to_int(self, a: Self::F) -> Self::I;
     fn to_float(self, a: Self::I) -> Self::F;
     fn bits(self, a: Self::F) -> Self::I;
+    /// The four bits `AT` of each integer, 0 being the lowest of eight, as numbers from -8 to 7.
+    #[inline(always)]
+    fn signed_nibble<const AT: usize>(self, words: Self::I) -> Self::F {
+        let first = match AT {
+            0 => self.shift_left::<28>(words),
+            1 => self.shift_left::<24>(words),
+            2 => self.shift_left::<20>(words),
+            3 => self.shift_left::<16>(words),
+            4 => self.shift_left::<12>(words),
+            5 => self.shift_left::<8>(words),
+            6 => self.shift_left::<4>(words),
+            _ => words,
+        };
+        self.to_float(self.shift_right::<28>(first))
+    }
     #[allow(clippy::wrong_self_convention)]
     fn from_bits(self, a: Self::I) -> Self::F;
 
@@ -210,6 +225,9 @@ mod tests {
                 out(s.from_bits(s.or_int(s.bits(a), s.splat_int(i32::MIN)))),
                 out(s.to_float(s.shift_left::<3>(s.to_int(a)))),
                 out(s.to_float(s.shift_right::<2>(s.to_int(a)))),
+                out(s.signed_nibble::<0>(s.bits(b))),
+                out(s.signed_nibble::<5>(s.bits(b))),
+                out(s.signed_nibble::<7>(s.bits(b))),
                 out(s.scale(a, s.splat(-130.0))),
                 out(s.scale(s.scale(a, s.splat(-130.0)), s.splat(131.0))),
             ]

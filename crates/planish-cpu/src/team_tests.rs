@@ -132,6 +132,7 @@ fn products_have_the_same_bits_on_any_team() {
                 let call = GemmCall {
                     a: a.as_ptr(),
                     b: b.as_ptr(),
+                    blocks: None,
                     c: c.as_mut_ptr(),
                     epilogue: EpilogueCall { lo: 0.0, ..EpilogueCall::NONE },
                     hook: None,

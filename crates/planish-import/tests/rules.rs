@@ -401,16 +401,76 @@ fn weights_of_four_bits_are_blocks_to_dequantize() {
               input %x: f32[n,32]
               input %scales: f32[2]
               const %w: u8[2,1,16] = #0 /* 32 bytes */
-              const %y/weights: u4[2,32] = #1 /* 32 bytes */
+              const %y/weights: i4[32,2] = #1 /* 32 bytes */
               const %y/shape: i64[2] = [2, 1]
-              const %y/zero_points: u4[2,1] = [8, 8]
               %y/Reshape: f32[2,1] = Reshape(%scales, %y/shape) "node"
-              %y/DequantizeLinear: f32[2,32] = DequantizeLinear(%y/weights, %y/Reshape, %y/zero_points) {block_size=32} "node"
-              %y/Transpose: f32[32,2] = Transpose(%y/DequantizeLinear) {perm=[1,0]} "node"
-              %y: f32[n,2] = MatMul(%x, %y/Transpose) "node"
+              %y/Transpose: f32[1,2] = Transpose(%y/Reshape) {perm=[1,0]} "node"
+              %y/DequantizeLinear: f32[32,2] = DequantizeLinear(%y/weights, %y/Transpose) {block_size=32, axis=0} "node"
+              %y: f32[n,2] = MatMul(%x, %y/DequantizeLinear) "node"
               output %y
             }
         "#]]);
+}
+
+#[test]
+fn zero_points_of_blocks_are_integers_or_a_term_of_their_own() {
+    let case = || {
+        Case::opset(21).input("x: float n 32").input("scales: float 4").bytes("w", &[2, 2, 8], vec![0xc1; 32])
+    };
+    let node = || {
+        ms("MatMulNBits", &["x", "w", "scales", "zeros", "", "bias"], &["y"])
+            .int("K", 32)
+            .int("N", 2)
+            .int("bits", 4)
+            .int("block_size", 16)
+    };
+    case().input("bias: float 2").bytes("zeros", &[2], vec![0x78, 0x08]).node(node()).check(expect![[r#"
+        graph "case" {
+          input %x: f32[n,32]
+          input %scales: f32[4]
+          input %bias: f32[2]
+          const %w: u8[2,2,8] = #0 /* 32 bytes */
+          const %zeros: u8[2] = [120, 8]
+          const %y/weights: i4[32,2] = #1 /* 32 bytes */
+          const %y/shape: i64[2] = [2, 2]
+          const %y/zero_points: i4[2,2] = [0, 0, -1, -8]
+          %y/Reshape: f32[2,2] = Reshape(%scales, %y/shape) "node"
+          %y/Transpose: f32[2,2] = Transpose(%y/Reshape) {perm=[1,0]} "node"
+          %y/DequantizeLinear: f32[32,2] = DequantizeLinear(%y/weights, %y/Transpose, %y/zero_points) {block_size=16, axis=0} "node"
+          %y/MatMul: f32[n,2] = MatMul(%x, %y/DequantizeLinear) "node"
+          %y: f32[n,2] = Add(%y/MatMul, %bias) "node"
+          output %y
+        }
+    "#]]);
+    case().input("bias: float 2").input("zeros: float 4").node(node()).check(expect![[r#"
+        graph "case" {
+          input %x: f32[n,32]
+          input %scales: f32[4]
+          input %bias: f32[2]
+          input %zeros: f32[4]
+          const %w: u8[2,2,8] = #0 /* 32 bytes */
+          const %y/weights: i4[32,2] = #1 /* 32 bytes */
+          const %y/shape: i64[2] = [2, 2]
+          const %y/shape.2: i64[2] = [2, 2]
+          const %y/middle: f32[] = 8
+          const %y/shape.3: i64[3] = [0, -1, 16]
+          const %y/axes: i64[1] = [-1]
+          %y/Reshape: f32[2,2] = Reshape(%scales, %y/shape) "node"
+          %y/Transpose: f32[2,2] = Transpose(%y/Reshape) {perm=[1,0]} "node"
+          %y/Reshape.2: f32[2,2] = Reshape(%zeros, %y/shape.2) "node"
+          %y/Transpose.2: f32[2,2] = Transpose(%y/Reshape.2) {perm=[1,0]} "node"
+          %y/DequantizeLinear: f32[32,2] = DequantizeLinear(%y/weights, %y/Transpose) {block_size=16, axis=0} "node"
+          %y/Sub: f32[2,2] = Sub(%y/middle, %y/Transpose.2) "node"
+          %y/Mul: f32[2,2] = Mul(%y/Sub, %y/Transpose) "node"
+          %y/Reshape.3: f32[n,2,16] = Reshape(%x, %y/shape.3) "node"
+          %y/ReduceSum: f32[n,2] = ReduceSum(%y/Reshape.3, %y/axes) {keepdims=false} "node"
+          %y/MatMul: f32[n,2] = MatMul(%y/ReduceSum, %y/Mul) "node"
+          %y/MatMul.2: f32[n,2] = MatMul(%x, %y/DequantizeLinear) "node"
+          %y/Add: f32[n,2] = Add(%y/MatMul.2, %bias) "node"
+          %y: f32[n,2] = Add(%y/Add, %y/MatMul) "node"
+          output %y
+        }
+    "#]]);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! - [`axes`]: neighbouring axes that are one;
 //! - [`movement`]: operators that only move data, as strided copies;
 //! - [`quantized`]: regions around 8-bit integers, without the nodes that lead to floats and back;
+//! - [`weight_only`]: products whose weight alone is stored as integers, likewise;
 //! - [`norm`], [`resize`], [`attention`] and [`rotary`]: what regions of these operators ask for, and how operands lie;
 //! - [`Fusion`]: which nodes one kernel may cover together, as most backends have it;
 //! - [`pointwise`]: regions of element-wise operators as straight-line code, and epilogues;
@@ -44,6 +45,7 @@ pub mod rotary;
 mod strided;
 mod tactic;
 mod types;
+pub mod weight_only;
 mod whole;
 
 pub use backend::{Backend, Host, Target};

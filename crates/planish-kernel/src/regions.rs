@@ -110,6 +110,30 @@ impl Fusion {
         (1..=chain.len()).rev().map(region).collect()
     }
 
+    /// A matrix product whose second factor alone is dequantized, with all that follows it: the longest first.
+    pub fn weight_only(&self, whole: &Whole, main: u32) -> Vec<Proposal> {
+        let node = |at: u32| &whole.region.nodes[at as usize];
+        let dequantized = |place: usize| match node(main).inputs.get(place).copied().flatten() {
+            Some(Ref::Node { node: at, .. }) => {
+                let is_own = whole.only_user(at) == Some(main);
+                (matches!(node(at).op, Op::DequantizeLinear(_)) && is_own).then_some(at)
+            }
+            _ => None,
+        };
+        let is_matrix = matches!(node(main).op, Op::MatMul(_) | Op::Gemm(_));
+        let (true, None, Some(weight)) = (is_matrix, dequantized(0), dequantized(1)) else {
+            return Vec::new();
+        };
+        let chain = self.epilogue(whole, main);
+        let region = |end: usize| {
+            let mut nodes = vec![weight];
+            nodes.extend(&chain[..end]);
+            nodes.sort_unstable();
+            Proposal { nodes }
+        };
+        (1..=chain.len()).rev().map(region).collect()
+    }
+
     /// As [`Fusion::epilogue`], with the QuantizeLinear that alone reads the end of the chain.
     pub fn to_integers(&self, whole: &Whole, main: u32) -> Vec<u32> {
         let mut chain = self.epilogue(whole, main);

@@ -27,6 +27,11 @@ pub(crate) fn is_int8(dtype: Option<DType>) -> bool {
     matches!(dtype, Some(DType::U8 | DType::I8))
 }
 
+/// Types of integers that weights alone may be stored in.
+pub(crate) fn is_small_int(dtype: Option<DType>) -> bool {
+    is_int8(dtype) || matches!(dtype, Some(DType::U4 | DType::I4))
+}
+
 impl Quantization {
     /// How a QuantizeLinear rounds; `None` unless it is from f32 to 8 bits with constants for the whole tensor.
     pub(crate) fn by_quantize(cx: &View<'_>, node: &Node) -> Option<Quantization> {
@@ -171,4 +176,17 @@ pub(crate) fn multiplies_integers(cx: &View<'_>, node: &Node) -> bool {
         })
     };
     is_product(&node.op) && of_int8(0) && of_int8(1)
+}
+
+/// Whether a matrix product's second factor alone comes from small integers, with a scale for each column or for blocks
+/// of each: kernels read them as they are.
+pub(crate) fn weighs_integers(cx: &View<'_>, node: &Node) -> bool {
+    let is_matrix = matches!(node.op, Op::Gemm(_) | Op::MatMul(_));
+    let maker = |place: usize| cx.input(node, place).and_then(|id| cx.producer(id)).map(|(_, maker)| maker);
+    let (a, Some(b)) = (maker(0), maker(1)) else { return false };
+    let is_dequantized = |maker: &Node| matches!(maker.op, Op::DequantizeLinear(_));
+    let is_stored = is_small_int(cx.input(b, 0).and_then(|id| cx.dtype(id)))
+        && cx.constant_input(b, 0).is_some_and(|weight| weight.rank() == 2)
+        && cx.constant_input(b, 1).is_some_and(|scale| scale.len() > 1);
+    is_matrix && is_dequantized(b) && is_stored && !a.is_some_and(is_dequantized)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::blocks::{Blocks, BlocksCall, Expand, FewRows, Panel};
 use super::dots::Dots;
 use super::pack::{Strides, copy_rows, pack_panel, transpose};
 use super::plan::{GemmPlan, MAX_ROWS, MatrixA, MatrixB, Route};
@@ -31,6 +32,8 @@ pub type BlockHook<'a> = dyn Fn(&Block) + Sync + 'a;
 pub struct GemmCall<'a> {
     pub a: *const f32,
     pub b: *const f32,
+    /// B where it is of integers; `b` is not read then.
+    pub blocks: Option<BlocksCall>,
     pub c: *mut f32,
     /// Bias, residual and clamp; the pointers belong to C's first element.
     pub epilogue: EpilogueCall,
@@ -95,7 +98,12 @@ impl GemmPlan {
                 Route::Dots { a_stride, b_stride } => {
                     self.dots(&call, a_stride, b_stride, rows.clone(), columns.clone());
                 }
-                Route::Packed | Route::Pack | Route::Direct => self.tiles(&call, tiles, panels),
+                Route::FewRows { a_stride, blocks } => {
+                    self.few_rows(&call, a_stride, blocks, rows.clone(), panels);
+                }
+                Route::Packed | Route::Pack | Route::Direct | Route::Expand(_) => {
+                    self.tiles(&call, tiles, panels);
+                }
             }
             if let Some(hook) = call.hook {
                 let c_stride = self.problem.c_stride;
@@ -237,6 +245,13 @@ impl GemmPlan {
             },
             MatrixB::Rows { stride } => Strides { k: stride, n: 1 },
             MatrixB::Columns { stride } => Strides { k: 1, n: stride },
+            MatrixB::Blocks(blocks) => {
+                if let Some(b) = &call.blocks {
+                    let panel = Panel::of(b, &self.codes(blocks), blocks, panel);
+                    self.isa.run(Expand { panel, from, depth, to: call.workspace });
+                }
+                return (call.workspace, width);
+            }
         };
         // SAFETY: B has the block, workspace room for its panel.
         unsafe {
@@ -274,6 +289,35 @@ impl GemmPlan {
                 k: self.problem.k,
                 epilogue: call.epilogue.at(rows.start, columns.start),
             });
+        }
+    }
+
+    /// # Safety
+    /// As for [`GemmPlan::task`].
+    unsafe fn few_rows(
+        &self,
+        call: &GemmCall<'_>,
+        a_stride: usize,
+        blocks: Blocks,
+        rows: Range<usize>,
+        panels: Range<usize>,
+    ) {
+        let Some(b) = &call.blocks else { return };
+        let layout = self.codes(blocks);
+        for panel in panels {
+            let column = panel * self.tile.nr();
+            // SAFETY: the block lies inside the operands.
+            unsafe {
+                self.isa.run(FewRows {
+                    panel: Panel::of(b, &layout, blocks, panel),
+                    a: call.a.add(rows.start * a_stride),
+                    a_stride,
+                    m: rows.len(),
+                    c: call.c.add(rows.start * self.problem.c_stride + column),
+                    c_stride: self.problem.c_stride,
+                    epilogue: call.epilogue.at(rows.start, column),
+                });
+            }
         }
     }
 }

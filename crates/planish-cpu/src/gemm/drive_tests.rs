@@ -93,6 +93,7 @@ impl Trial {
         let call = GemmCall {
             a: self.a.as_ptr(),
             b: self.b.as_ptr(),
+            blocks: None,
             c: c.as_mut_ptr(),
             epilogue,
             hook,
@@ -136,6 +137,7 @@ impl Trial {
                             MatrixB::Packed => plain[k * n + j],
                             MatrixB::Rows { stride } => plain[k * stride + j],
                             MatrixB::Columns { stride } => plain[j * stride + k],
+                            MatrixB::Blocks(_) => unreachable!("integers are tested with their family"),
                         };
                         sum += f64::from(x) * f64::from(y);
                         magnitude += (f64::from(x) * f64::from(y)).abs();

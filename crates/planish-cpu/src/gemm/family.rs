@@ -13,8 +13,8 @@ use planish_tensor::{DType, Tensor};
 
 use super::bf16::{self, MultiplyBf16};
 use super::{
-    BatchDim, Block, BlockHook, EpilogueCall, GemmCall, GemmPlan, GemmProblem, MAX_BATCH_DIMS, MatrixA,
-    MatrixB, PackedB, Strides, Tile,
+    BatchDim, Block, BlockHook, Blocks, BlocksCall, EpilogueCall, GemmCall, GemmPlan, GemmProblem,
+    MAX_BATCH_DIMS, MatrixA, MatrixB, PackedB, Strides, Tile,
 };
 use crate::conv::bf16::{Bf16Tile, pack as pack_pairs};
 use crate::conv::cost;
@@ -37,20 +37,22 @@ const REVISION: u32 = 2;
 
 /// Cycles a nanosecond of the machines that the tiles were measured on.
 const CYCLES_PER_NS: f64 = 3.6;
+/// Nanoseconds that a product takes whatever its sizes.
+const START_NS: f64 = 300.0;
 /// How much longer the plain fallback takes than one multiply and add of a vector a cycle.
 const PORTABLE_FACTOR: f64 = 4.0;
 
 /// The matrices of a region whose first node is a product.
-struct Product {
+pub(crate) struct Product {
     a: usize,
-    b: usize,
+    pub(crate) b: usize,
     trans_a: bool,
-    trans_b: bool,
+    pub(crate) trans_b: bool,
     epilogue: Epilogue,
 }
 
 impl Product {
-    fn of(problem: &Problem) -> Option<Product> {
+    pub(crate) fn of(problem: &Problem) -> Option<Product> {
         let node = problem.region.nodes.first()?;
         let (trans_a, trans_b) = match &node.op {
             Op::MatMul(_) => (false, false),
@@ -77,8 +79,55 @@ impl Product {
         Some(Product { a, b, trans_a, trans_b, epilogue })
     }
 
+    /// The work of a product whose B is of small integers.
+    pub(crate) fn of_blocks(
+        self,
+        isa: Isa,
+        tile: Tile,
+        problem: &Problem,
+        blocks: Blocks,
+        operands: BlockOperands,
+    ) -> Result<Multiply, KernelError> {
+        let posed = GemmProblem { b: MatrixB::Blocks(blocks), ..self.pose(problem)? };
+        Ok(Multiply { blocks: Some(operands), ..self.work(isa, tile, problem, posed)? })
+    }
+
+    fn work(
+        self,
+        isa: Isa,
+        tile: Tile,
+        problem: &Problem,
+        posed: GemmProblem,
+    ) -> Result<Multiply, KernelError> {
+        Ok(Multiply {
+            plan: GemmPlan::with_tile(posed, isa, tile),
+            rest: self.rest(isa, problem)?,
+            residual_stride: self.residual_stride(problem, posed.n),
+            a: self.a,
+            b: self.b,
+            blocks: None,
+            epilogue: self.epilogue,
+        })
+    }
+
+    /// Nanoseconds of the pointwise nodes that the tile does not know.
+    fn rest_ns(&self, isa: Isa, problem: &Problem) -> f64 {
+        self.epilogue.program.as_ref().map_or(0.0, |program| {
+            let n_elements = problem.outputs[0].len() as f64 / problem.threads.max(1) as f64;
+            n_elements * cost_per_element(program) * 16.0 / isa.lanes() as f64
+        })
+    }
+
+    /// Nanoseconds of a posed product with this tile, by the cost model.
+    pub(crate) fn predicted_ns(&self, isa: Isa, tile: Tile, problem: &Problem, posed: GemmProblem) -> f64 {
+        let cycles_per_ns =
+            if isa.name() == "portable" { CYCLES_PER_NS / PORTABLE_FACTOR } else { CYCLES_PER_NS };
+        let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
+        START_NS + cycles / cycles_per_ns + self.rest_ns(isa, problem)
+    }
+
     /// Rows, columns and depth of one product.
-    fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
+    pub(crate) fn sizes(&self, problem: &Problem) -> (usize, usize, usize) {
         let (a, b) = (&problem.inputs[self.a].dims, &problem.inputs[self.b].dims);
         product_sizes(a, b, self.trans_a, self.trans_b)
     }
@@ -107,13 +156,13 @@ impl Product {
     }
 
     /// Where the elements of the constant matrix B lie in its tensor.
-    fn strides(&self, problem: &Problem) -> Strides {
+    pub(crate) fn strides(&self, problem: &Problem) -> Strides {
         let columns_stored = problem.inputs[self.b].dims[1];
         if self.trans_b { Strides { k: 1, n: columns_stored } } else { Strides { k: columns_stored, n: 1 } }
     }
 
     /// The product with the operands' strides.
-    fn pose(&self, problem: &Problem) -> Result<GemmProblem, KernelError> {
+    pub(crate) fn pose(&self, problem: &Problem) -> Result<GemmProblem, KernelError> {
         let refuse = |what: &str| Err(KernelError::unsupported(format!("gemm: {what}")));
         let (m, n, k) = self.sizes(problem);
         let (a, b, c) = (&problem.inputs[self.a], &problem.inputs[self.b], &problem.outputs[0]);
@@ -215,7 +264,7 @@ impl Product {
     }
 
     /// The pointwise nodes that the tile does not know, over blocks of C as a matrix of all its rows.
-    fn rest(&self, isa: Isa, problem: &Problem) -> Result<Option<Pointwise>, KernelError> {
+    pub(crate) fn rest(&self, isa: Isa, problem: &Problem) -> Result<Option<Pointwise>, KernelError> {
         let Some(program) = &self.epilogue.program else { return Ok(None) };
         let axes: Vec<usize> = (0..problem.outputs[0].rank()).collect();
         let b_is_matrix = problem.inputs[self.b].rank() > 1;
@@ -232,6 +281,14 @@ impl Product {
             _ => n,
         }
     }
+}
+
+/// Matrices may lie inside larger ones, constants are dense.
+pub(crate) fn wants(problem: &Problem) -> Vec<Want> {
+    let want = |operand: &Operand| {
+        if operand.constant { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) }
+    };
+    problem.inputs.iter().map(want).collect()
 }
 
 fn tile_of(isa: Isa, tactic: &Tactic) -> Result<Tile, KernelError> {
@@ -263,15 +320,7 @@ impl Family for GemmFamily {
         if packs {
             posed.b = MatrixB::Packed;
         }
-        let rest = product.epilogue.program.as_ref().map_or(0.0, |program| {
-            let n_elements = problem.outputs[0].len() as f64 / problem.threads.max(1) as f64;
-            n_elements * cost_per_element(program) * 16.0 / isa.lanes() as f64
-        });
-        let wants = |operand: &Operand| {
-            if operand.constant { Want::dense(Layout::Plain) } else { Want::inside(Layout::Plain) }
-        };
-        let cycles_per_ns =
-            if isa.name() == "portable" { CYCLES_PER_NS / PORTABLE_FACTOR } else { CYCLES_PER_NS };
+        let rest = product.rest_ns(isa, problem);
         let candidate = |tactic: String, format: String, predicted_ns: f64| {
             let mut packed = vec![None; problem.inputs.len()];
             if packs {
@@ -281,9 +330,9 @@ impl Family for GemmFamily {
                 packed,
                 ..Candidate::new(
                     Tactic::new(tactic, REVISION),
-                    problem.inputs.iter().map(wants).collect(),
+                    wants(problem),
                     vec![Want::inside(Layout::Plain)],
-                    300.0 + predicted_ns + rest,
+                    predicted_ns,
                 )
             }
         };
@@ -293,12 +342,12 @@ impl Family for GemmFamily {
                 let n_tasks = Igemm::new(geometry.clone(), tile).n_tasks();
                 let shape = (tile.mr(), tile.panels(), tile.speed());
                 let ns = cost::bf16(geometry, isa, shape, n_tasks, problem.threads);
-                candidate(bf16::tactic(tile), product.format_of_pairs(tile), ns)
+                candidate(bf16::tactic(tile), product.format_of_pairs(tile), START_NS + ns + rest)
             })
         });
         let exact = Tile::suited(isa, posed.n).map(|tile| {
-            let cycles = GemmPlan::with_tile(posed, isa, tile).expected_cycles(problem.threads);
-            candidate(tile.name().to_string(), product.format(tile), cycles / cycles_per_ns)
+            let ns = product.predicted_ns(isa, tile, problem, posed);
+            candidate(tile.name().to_string(), product.format(tile), ns)
         });
         exact.chain(rounded).collect()
     }
@@ -356,24 +405,36 @@ impl Family for GemmFamily {
                 epilogue: product.epilogue,
             }));
         }
-        let tile = tile_of(isa, tactic)?;
-        Ok(Box::new(Multiply {
-            plan: GemmPlan::with_tile(posed, isa, tile),
-            rest: product.rest(isa, problem)?,
-            residual_stride: product.residual_stride(problem, posed.n),
-            a: product.a,
-            b: product.b,
-            epilogue: product.epilogue,
-        }))
+        Ok(Box::new(product.work(isa, tile_of(isa, tactic)?, problem, posed)?))
     }
 }
 
+/// Where the scales and zero points of B are.
 #[derive(Debug)]
-struct Multiply {
+pub(crate) struct BlockOperands {
+    /// An input.
+    pub(crate) scales: usize,
+    pub(crate) zeros: BlockZeros,
+}
+
+/// Zero points of B.
+#[derive(Debug)]
+pub(crate) enum BlockZeros {
+    /// All are 0.
+    None,
+    Input(usize),
+    /// As they are packed.
+    Known(Vec<u8>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Multiply {
     plan: GemmPlan,
     rest: Option<Pointwise>,
     a: usize,
     b: usize,
+    /// Of a B of small integers.
+    blocks: Option<BlockOperands>,
     residual_stride: usize,
     epilogue: Epilogue,
 }
@@ -410,9 +471,19 @@ impl Work for Multiply {
             unsafe { rest.run_block(operands.inputs, block.c, block.c_stride, rows, columns, workspace) };
         };
         let hook = self.rest.as_ref().map(|rest| move |block: &Block| run_rest(rest, block));
+        let blocks = self.blocks.as_ref().map(|blocks| BlocksCall {
+            codes: inputs[self.b],
+            scales: inputs[blocks.scales].cast(),
+            zeros: match &blocks.zeros {
+                BlockZeros::None => std::ptr::null(),
+                BlockZeros::Input(idx) => inputs[*idx].cast(),
+                BlockZeros::Known(zeros) => zeros.as_ptr().cast(),
+            },
+        });
         let call = GemmCall {
             a: inputs[self.a].cast(),
             b: inputs[self.b].cast(),
+            blocks,
             c: outputs[0].cast(),
             epilogue: EpilogueCall {
                 bias: input(self.epilogue.bias),

@@ -5,6 +5,8 @@
 
 use planish_kernel::axes::join;
 
+use super::blocks::{Blocks, FEW_ROWS};
+use super::codes::{PackedCodes, ROWS};
 use super::dots;
 use super::pack::PackedB;
 use super::table::Tile;
@@ -47,6 +49,8 @@ pub enum MatrixB {
     Rows { stride: usize },
     /// Column by column: the transpose is what lies in memory.
     Columns { stride: usize },
+    /// Small integers, in the panels of [`PackedCodes`] for the plan's tile.
+    Blocks(Blocks),
 }
 
 /// A product of matrices, possibly many: `C = finish(A · B)` with A of `m x k` and B of `k x n`.
@@ -93,6 +97,10 @@ pub(super) enum Route {
     Direct,
     /// No tile: dot products of the rows of A and the columns of B, these many elements apart.
     Dots { a_stride: usize, b_stride: usize },
+    /// In panels that the task makes of integers, one at a time.
+    Expand(Blocks),
+    /// No tile: integers as they are unpacked, times a few rows of A.
+    FewRows { a_stride: usize, blocks: Blocks },
 }
 
 /// A product that is ready to run: see [`GemmPlan::run`](super::GemmPlan::run).
@@ -142,6 +150,10 @@ impl GemmPlan {
             {
                 Route::Dots { a_stride, b_stride }
             }
+            (MatrixA::Rows { stride: a_stride }, MatrixB::Blocks(blocks)) if problem.m <= FEW_ROWS => {
+                Route::FewRows { a_stride, blocks }
+            }
+            (_, MatrixB::Blocks(blocks)) => Route::Expand(blocks),
             (_, MatrixB::Rows { .. } | MatrixB::Columns { .. }) => Route::Pack,
         };
         let n_row_tiles = problem.m.div_ceil(tile.mr()).max(1);
@@ -156,8 +168,11 @@ impl GemmPlan {
                 MatrixA::Rows { stride } => problem.m > 1 && collides(stride, tile.mr()),
                 MatrixA::Columns { .. } => true,
             },
-            // A multiple of four suits the tile's unrolled loop.
-            depth: problem.k.div_ceil(n_parts).next_multiple_of(4),
+            // A multiple of four suits the tile's unrolled loop, one of eight suits integers.
+            depth: problem.k.div_ceil(n_parts).next_multiple_of(match route {
+                Route::Expand(_) => ROWS,
+                _ => 4,
+            }),
             n_row_tiles,
             row_cuts: 1,
             column_cuts: 1,
@@ -193,9 +208,15 @@ impl GemmPlan {
 
     pub(super) fn panel_len(&self) -> usize {
         match self.route {
-            Route::Pack | Route::Direct => self.tile.nr() * self.depth,
-            Route::Packed | Route::Dots { .. } => 0,
+            Route::Pack | Route::Direct | Route::Expand(_) => self.tile.nr() * self.depth,
+            Route::Packed | Route::Dots { .. } | Route::FewRows { .. } => 0,
         }
+    }
+
+    /// The layout of B where it is of integers.
+    pub(super) fn codes(&self, blocks: Blocks) -> PackedCodes {
+        let GemmProblem { k, n, .. } = self.problem;
+        PackedCodes { panels: self.tile.into(), width: blocks.width, k, n }
     }
 
     fn copy_len(&self) -> usize {
@@ -270,7 +291,12 @@ impl GemmPlan {
         let parts = (k / self.depth.max(1) as f64).ceil().max(1.0);
         let sum = rows * panels * vectors * k;
         let stores = tiles * panels * parts * TILE_CYCLES;
-        let pack = if self.route == Route::Pack { PACK_CYCLES * k * width * panels } else { 0.0 };
+        let pack = match self.route {
+            Route::Pack => PACK_CYCLES * k * width * panels,
+            Route::Expand(_) => EXPAND_CYCLES * k * vectors * panels,
+            Route::FewRows { .. } => UNPACK_CYCLES * k * vectors * panels,
+            Route::Packed | Route::Direct | Route::Dots { .. } => 0.0,
+        };
         let copy = if self.copy_a { COPY_CYCLES * rows * k } else { 0.0 };
         // The other operand comes from the second cache or beyond once a task.
         let loads = FETCH_CYCLES * k * (rows + width * panels);
@@ -286,6 +312,9 @@ const TILE_CYCLES: f64 = 60.0;
 const PACK_CYCLES: f64 = 0.4;
 const COPY_CYCLES: f64 = 0.3;
 const FETCH_CYCLES: f64 = 0.1;
+/// Cycles a vector to make f32 of integers, written to a panel or in registers.
+const EXPAND_CYCLES: f64 = 3.0;
+const UNPACK_CYCLES: f64 = 1.5;
 
 /// Numbers of cuts that are worth a look: all small ones, then steps of an eighth.
 fn cuts(fewest: usize, most: usize) -> impl Iterator<Item = usize> {

@@ -229,6 +229,27 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtepi32_ps(a) }
     }
     #[inline(always)]
+    fn signed_nibble<const AT: usize>(self, words: __m512i) -> __m512 {
+        // A permutation looks at the lowest four bits alone: one instruction takes them out and makes them numbers.
+        // SAFETY: the proof of the instruction set is `self`.
+        unsafe {
+            let numbers = _mm512_setr_ps(
+                0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0,
+            );
+            let lowest = match AT {
+                0 => words,
+                1 => _mm512_srli_epi32::<4>(words),
+                2 => _mm512_srli_epi32::<8>(words),
+                3 => _mm512_srli_epi32::<12>(words),
+                4 => _mm512_srli_epi32::<16>(words),
+                5 => _mm512_srli_epi32::<20>(words),
+                6 => _mm512_srli_epi32::<24>(words),
+                _ => _mm512_srli_epi32::<28>(words),
+            };
+            _mm512_permutexvar_ps(lowest, numbers)
+        }
+    }
+    #[inline(always)]
     fn bits(self, a: __m512) -> __m512i {
         // SAFETY: the proof of the instruction set is `self`.
         unsafe { _mm512_castps_si512(a) }

@@ -53,14 +53,6 @@ impl NodeImport<'_, '_> {
         self.temporary(op::Shape { start: axis, end: (axis != -1).then_some(axis + 1) }, &[Some(value)])
     }
 
-    /// The part `start..end` along one axis.
-    pub(super) fn slice_axis(&mut self, value: Id, axis: i64, start: i64, end: i64) -> Made {
-        let starts = self.int_vector("starts", vec![start])?;
-        let ends = self.int_vector("ends", vec![end])?;
-        let axes = self.int_vector("axes", vec![axis])?;
-        self.temporary(op::Slice {}, &[Some(value), Some(starts), Some(ends), Some(axes)])
-    }
-
     pub(super) fn dequantize(&mut self, value: Id, scale: Id, zero_point: Option<Id>, axis: i64) -> Made {
         let op = op::DequantizeLinear { output_dtype: None, block_size: 0, axis };
         self.temporary(op, &[Some(value), Some(scale), zero_point])

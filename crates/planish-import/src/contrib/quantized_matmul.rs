@@ -2,7 +2,7 @@
 
 use planish_ir::ValueId;
 use planish_op as op;
-use planish_tensor::{Bytes, DType, Tensor};
+use planish_tensor::{DType, Tensor};
 
 use crate::error::ImportError;
 use crate::node::NodeImport;
@@ -61,7 +61,9 @@ pub(super) fn matmul_integer_to_float(n: &mut NodeImport<'_, '_>) -> Result<(), 
     n.alias(0, value)
 }
 
-/// Weights of 2, 4 or 8 bits in blocks along K, transposed: `A x dequantized(B)^T`.
+/// Weights of 2, 4 or 8 bits in blocks along K: `A x dequantized(B)^T`. They become signed integers of `K x N`, so that
+/// the node is what exporters of blocked DequantizeLinear and MatMul write. `accuracy_level` lets others round A; here
+/// it stays as it is.
 pub(super) fn matmul_n_bits(n: &mut NodeImport<'_, '_>) -> Result<(), ImportError> {
     let size = |n: &NodeImport<'_, '_>, name: &str| -> Result<usize, ImportError> {
         let value = n.int(name)?.and_then(|value| usize::try_from(value).ok()).filter(|&value| value > 0);
@@ -70,69 +72,121 @@ pub(super) fn matmul_n_bits(n: &mut NodeImport<'_, '_>) -> Result<(), ImportErro
     let (k, n_columns, block) = (size(n, "K")?, size(n, "N")?, size(n, "block_size")?);
     let bits = n.int_or("bits", 4)?;
     let dtype = match bits {
-        2 => DType::U2,
-        4 => DType::U4,
-        8 => DType::U8,
+        2 => DType::I2,
+        4 => DType::I4,
+        8 => DType::I8,
         _ => return Err(n.unsupported(Some("weights of a width other than 2, 4 or 8 bits"))),
     };
     if n.input(4).is_some() {
         return Err(n.unsupported(Some("a group index (g_idx) for the weights")));
     }
-    let weights = n.required(1)?;
-    let Some(weights) = n.constant_of(weights) else {
+    let n_blocks = k.div_ceil(block);
+    // A row of B is the column of the matrix, in whole blocks.
+    let packed = n.required(1)?;
+    let Some(codes) = signed_columns(n, packed, dtype, [n_columns, n_blocks * block, k])? else {
         return Err(n.unsupported(Some("packed weights that are not a constant")));
     };
-    let n_blocks = k.div_ceil(block);
-    let codes = Tensor::from_bytes(dtype, &[n_columns, n_blocks * block], weights.bytes().clone())
-        .map_err(|error| ImportError::invalid(format!("packed weights: {error}")))?;
     let codes = n.constant("weights", codes)?;
-    let scales = n.required(2)?;
-    let scales = n.reshape_to(scales, vec![n_columns as i64, n_blocks as i64])?;
-    let zero_points = zero_points(n, dtype, n_columns, n_blocks)?;
-    let zero_points = n.constant("zero_points", zero_points)?;
-    let dequantize = op::DequantizeLinear { output_dtype: None, block_size: block as i64, axis: 1 };
-    let mut real = n.temporary(dequantize, &[Some(codes), Some(scales), Some(zero_points)])?;
-    if n_blocks * block != k {
-        real = n.slice_axis(real, 1, 0, k as i64)?;
-    }
-    let columns = n.transpose(real, vec![1, 0])?;
-    let data = n.required(0)?;
-    match n.input(5) {
-        Some(bias) => {
-            let product = n.temporary(op::MatMul {}, &[Some(data), Some(columns)])?;
-            n.make_output(0, op::Add {}, &[Some(product), Some(bias)])
+    let scales = by_blocks(n, 2, n_columns, n_blocks)?;
+    let (zero_points, real_zeros) = match n.input(3) {
+        None => (None, None),
+        Some(zeros) if n.type_of(zeros)?.dtype == DType::U8 => {
+            let Some(zeros) = signed_columns(n, zeros, dtype, [n_columns, n_blocks, n_blocks])? else {
+                return Err(n.unsupported(Some("zero points that are not constant")));
+            };
+            (Some(n.constant("zero_points", zeros)?), None)
         }
-        None => n.make_output(0, op::MatMul {}, &[Some(data), Some(columns)]),
+        Some(_) if !k.is_multiple_of(block) => {
+            return Err(n.unsupported(Some("zero points of floats where K is no multiple of block_size")));
+        }
+        Some(_) => (None, Some(by_blocks(n, 3, n_columns, n_blocks)?)),
+    };
+    let dequantize = op::DequantizeLinear { output_dtype: None, block_size: block as i64, axis: 0 };
+    let integers: Vec<Option<ValueId>> =
+        [Some(codes), Some(scales)].into_iter().chain(zero_points.map(Some)).collect();
+    let columns = n.temporary(dequantize, &integers)?;
+    let data = n.required(0)?;
+    let mut terms = n.input(5).into_iter().collect::<Vec<_>>();
+    if let Some(zeros) = real_zeros {
+        terms.push(zero_point_term(n, data, scales, zeros, block, 1 << (bits - 1))?);
     }
+    let Some(last) = terms.pop() else {
+        return n.make_output(0, op::MatMul {}, &[Some(data), Some(columns)]);
+    };
+    let mut sum = n.temporary(op::MatMul {}, &[Some(data), Some(columns)])?;
+    for term in terms {
+        sum = n.add_values(sum, term)?;
+    }
+    n.make_output(0, op::Add {}, &[Some(sum), Some(last)])
 }
 
-/// One zero point per block, as codes; the middle of the range where none are given. Packed rows start at
-/// whole bytes.
-fn zero_points(
+/// The input `idx`, one number for each column and block, as a matrix of blocks by columns.
+fn by_blocks(
     n: &mut NodeImport<'_, '_>,
-    dtype: DType,
+    idx: usize,
     n_columns: usize,
     n_blocks: usize,
-) -> Result<Tensor, ImportError> {
+) -> Result<ValueId, ImportError> {
+    let value = n.required(idx)?;
+    let value = n.reshape_to(value, vec![n_columns as i64, n_blocks as i64])?;
+    n.transpose(value, vec![1, 0])
+}
+
+/// What zero points of floats add where integers are dequantized around their middle:
+/// `(middle - zero) · scale` times the sums of A over each block.
+fn zero_point_term(
+    n: &mut NodeImport<'_, '_>,
+    data: ValueId,
+    scales: ValueId,
+    zeros: ValueId,
+    block: usize,
+    middle: i64,
+) -> Result<ValueId, ImportError> {
+    let dtype = n.type_of(scales)?.dtype;
+    let zeros = n.cast(zeros, dtype)?;
+    let middle = n.number("middle", dtype, middle as f64)?;
+    let shift = n.temporary(op::Sub {}, &[Some(middle), Some(zeros)])?;
+    let shift = n.mul_values(shift, scales)?;
+    // Leading sizes as they are, the last one in blocks.
+    let mut shape = vec![0; n.rank_of(data)?.saturating_sub(1)];
+    shape.extend([-1, block as i64]);
+    let blocks = n.reshape_to(data, shape)?;
+    let axes = n.int_vector("axes", vec![-1])?;
+    let sum = op::ReduceSum { keepdims: false, noop_with_empty_axes: false };
+    let sums = n.temporary(sum, &[Some(blocks), Some(axes)])?;
+    n.temporary(op::MatMul {}, &[Some(sums), Some(shift)])
+}
+
+/// Constant bytes that hold rows of `stored` integers each, rows from whole bytes on, without a sign: the first `kept`
+/// of each as a column of a matrix, less the middle of their range. `None` where they are not constant.
+fn signed_columns(
+    n: &mut NodeImport<'_, '_>,
+    packed: ValueId,
+    dtype: DType,
+    [n_rows, stored, kept]: [usize; 3],
+) -> Result<Option<Tensor>, ImportError> {
+    let Some(packed) = n.constant_of(packed) else { return Ok(None) };
+    let invalid =
+        |error: planish_tensor::TensorError| ImportError::invalid(format!("packed integers: {error}"));
     let bits = dtype.bits();
-    let invalid = |error: planish_tensor::TensorError| ImportError::invalid(format!("zero points: {error}"));
-    let shape = [n_columns, n_blocks];
-    let Some(packed) = n.input(3) else {
-        let middle = 1u8 << (bits - 1);
-        return Tensor::from_codes(dtype, &shape, vec![middle; n_columns * n_blocks]).map_err(invalid);
-    };
-    let Some(packed) = n.constant_of(packed).filter(|packed| packed.dtype() == DType::U8) else {
-        return Err(n.unsupported(Some("zero points that are not packed constants")));
-    };
-    let row_bytes = (n_blocks * bits).div_ceil(8);
-    let mut codes = Vec::with_capacity(n_columns * n_blocks);
-    for row in packed.bytes().chunks(row_bytes) {
-        let row = Tensor::from_bytes(dtype, &[row.len() * 8 / bits], Bytes::from_vec(row.to_vec()));
-        codes.extend(
-            row.and_then(|row| Ok(row.codes()?.into_owned())).map_err(invalid)?.into_iter().take(n_blocks),
-        );
+    let row_bytes = (stored * bits).div_ceil(8);
+    let per_row = row_bytes * 8 / bits;
+    let rows = Tensor::from_bytes(dtype, &[n_rows, per_row], packed.bytes().clone()).map_err(invalid)?;
+    let rows = rows.codes().map_err(invalid)?;
+    let middle = 1u8 << (bits - 1);
+    let mut columns = vec![0u8; kept * n_rows];
+    // A tile at a time: both sides then stay in cache.
+    const TILE: usize = 64;
+    for first in (0..n_rows).step_by(TILE) {
+        for from in (0..kept).step_by(TILE) {
+            for row in first..n_rows.min(first + TILE) {
+                for at in from..kept.min(from + TILE) {
+                    columns[at * n_rows + row] = rows[row * per_row + at] ^ middle;
+                }
+            }
+        }
     }
-    Tensor::from_codes(dtype, &shape, codes).map_err(invalid)
+    Tensor::from_codes(dtype, &[kept, n_rows], columns).map(Some).map_err(invalid)
 }
 
 /// An LSTM with quantized weights, stored as (direction, from, 4 * hidden). The weights keep their steps; the

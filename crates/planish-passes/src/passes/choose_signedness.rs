@@ -11,7 +11,7 @@ use planish_op::Op;
 use planish_tensor::{DType, Tensor};
 
 use crate::pattern::{Finder, Found, Miss, output};
-use crate::quantization::{Quantization, ends, is_int8, is_product, moved_inputs};
+use crate::quantization::{Quantization, ends, is_product, moved_inputs};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
@@ -141,13 +141,13 @@ impl ChooseSignedness {
     }
 }
 
-/// A tensor of 8-bit integers by the other type.
+/// A tensor of integers of at most 8 bits by the type of the same width with or without a sign.
 fn shifted(tensor: &Tensor, shift: i64, to: DType) -> Option<Tensor> {
-    let values: Vec<f64> = tensor.to_i64s().into_iter().map(|value| (value + shift) as f64).collect();
-    Tensor::from_f64s(to, tensor.shape(), &values).ok()
+    let codes = tensor.codes().ok()?.iter().map(|code| code.wrapping_add(shift as u8)).collect();
+    Tensor::from_codes(to, tensor.shape(), codes).ok()
 }
 
-/// Weights in `u8`.
+/// Weights in `u8` and `u4`.
 pub(crate) const SIGN_WEIGHTS: Finder = Finder { name: "sign_weights", find };
 
 fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
@@ -157,27 +157,28 @@ fn find(cx: &View<'_>, id: NodeId) -> Found<Patch> {
         let reader: &Node = cx.node(*reader);
         is_product(&reader.op) && cx.input(reader, 1) == Some(result)
     };
-    let Some(weights) = cx.input(node, 0).filter(|id| cx.dtype(*id) == Some(DType::U8)) else {
-        return Err(Miss::No);
+    let Some(weights) = cx.input(node, 0) else { return Err(Miss::No) };
+    let (from, to, shift) = match cx.dtype(weights) {
+        Some(DType::U8) => (DType::U8, DType::I8, -128),
+        Some(DType::U4) => (DType::U4, DType::I4, -8),
+        _ => return Err(Miss::No),
     };
     let (Some(tensor), Some(scale)) = (cx.constant(weights), cx.constant_input(node, 1)) else {
         return Err(Miss::No);
     };
-    if !cx.readers(result).iter().any(is_weights) || op.block_size != 0 {
+    if !cx.readers(result).iter().any(is_weights) {
         return Err(Miss::No);
     }
     let zero_points = match cx.input(node, 2) {
         Some(id) => cx.constant(id).cloned(),
-        None => Tensor::from_f64s(DType::U8, scale.shape(), &vec![0.0; scale.len()]).ok(),
+        None => Tensor::zeros(from, scale.shape()).ok(),
     };
-    let shift = ends(DType::I8)[0];
-    let signed = |tensor: &Tensor| shifted(tensor, shift, DType::I8).ok_or(Miss::No);
+    let signed = |tensor: &Tensor| shifted(tensor, shift, to).ok_or(Miss::No);
     let mut patch = Patch::new();
     let integers = patch.constant(cx.name(weights), signed(tensor)?);
     let zero_points = signed(&zero_points.ok_or(Miss::No)?)?;
     let zero_points = patch.constant(&format!("{}.zero_point", cx.name(weights)), zero_points);
     let Some(scale) = cx.input(node, 1) else { return Err(Miss::No) };
-    debug_assert!(is_int8(cx.dtype(weights)));
     let numbers = patch.node(&node.name, op.clone(), &[integers, scale.into(), zero_points]);
     patch.replace(result, numbers);
     Ok(patch)
@@ -282,6 +283,14 @@ mod tests {
             SIGN_WEIGHTS,
             "input %x: f32[2,2] const %w: u8[2,2] = [1, 200, 3, 128] const %s: f32[] = 0.5 \
              %d: f32[2,2] = DequantizeLinear(%w, %s) %y: f32[2,2] = Gemm(%x, %d) output %y",
+            PLAIN,
+        );
+        // In blocks, of 4 bits.
+        agrees(
+            SIGN_WEIGHTS,
+            "input %x: f32[2,4] const %w: u4[4,2] = [1, 15, 3, 8, 0, 7, 9, 2] \
+             const %s: f32[2,2] = [0.5, 1, 2, 4] const %z: u4[2,2] = [8, 3, 0, 15] \
+             %d: f32[4,2] = DequantizeLinear(%w, %s, %z) {axis=0, block_size=2} %y: f32[2,2] = MatMul(%x, %d) output %y",
             PLAIN,
         );
     }

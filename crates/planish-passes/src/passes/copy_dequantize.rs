@@ -6,11 +6,11 @@
 use planish_ir::{Node, ValueId};
 use planish_op::Op;
 
-use crate::quantization::is_int8;
+use crate::quantization::is_small_int;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
-/// DequantizeLinear of 8-bit integers that several nodes read.
+/// DequantizeLinear of 4-bit and 8-bit integers that several nodes read.
 pub(crate) struct CopyDequantize;
 
 impl Sweep for CopyDequantize {
@@ -39,8 +39,8 @@ impl Sweep for CopyDequantize {
 
 fn maker<'g>(cx: &View<'g>, value: ValueId) -> Option<&'g Node> {
     let (_, maker) = cx.producer(value)?;
-    let of_int8 = is_int8(cx.input(maker, 0).and_then(|id| cx.dtype(id)));
-    (matches!(maker.op, Op::DequantizeLinear(_)) && of_int8).then_some(maker)
+    let of_integers = is_small_int(cx.input(maker, 0).and_then(|id| cx.dtype(id)));
+    (matches!(maker.op, Op::DequantizeLinear(_)) && of_integers).then_some(maker)
 }
 
 /// The node with a DequantizeLinear of its own for each value that others read.

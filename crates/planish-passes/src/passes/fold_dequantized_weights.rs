@@ -2,21 +2,21 @@
 //!
 //! Kernels take constant weights and lay them out once; weights that a node makes at run time they cannot. The
 //! last of the passes that change anything: what the model says about its precision is gone after it. Where integers
-//! are computed with, weights of 8 bits stay that meet a factor of 8 bits.
+//! are computed with, weights of 8 bits stay that meet a factor of 8 bits, and matrices of 4 and 8 bits that meet floats.
 
 use planish_ir::NodeId;
 use planish_op::{Op, Value};
 
-use crate::quantization::multiplies_integers;
+use crate::quantization::{multiplies_integers, weighs_integers};
 use crate::rule::{Match, Patch, Rule};
 use crate::view::View;
 
 /// DequantizeLinear of constants.
 #[derive(Default)]
 pub(crate) struct FoldDequantizedWeights {
-    /// Whether products of integers are computed in integers.
+    /// Whether kernels read integers.
     pub(crate) keeps_factors: bool,
-    /// Nodes whose products are not, by name.
+    /// Nodes whose integers none reads, by name.
     pub(crate) loose: Vec<Box<str>>,
 }
 
@@ -32,7 +32,8 @@ impl Rule for FoldDequantizedWeights {
         };
         let is_factor = |reader: &NodeId| {
             let reader = cx.node(*reader);
-            cx.input(reader, 1) == Some(output) && multiplies_integers(cx, reader)
+            let keeps = multiplies_integers(cx, reader) || weighs_integers(cx, reader);
+            cx.input(reader, 1) == Some(output) && keeps
         };
         if self.keeps_factors && !self.loose.contains(&node.name) && cx.readers(output).iter().any(is_factor)
         {
@@ -90,7 +91,7 @@ mod tests {
             FoldDequantizedWeights { keeps_factors: true, ..Default::default() },
             "input %x: u8[n,2] input %f: f32[n,2] const %w: i8[2,2] = [1, -2, 3, 4] const %s: f32[2] = [0.5, 0.25] \
              const %t: f32[] = 0.5 %a: f32[n,2] = DequantizeLinear(%x, %t) \"a\" \
-             %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" %c: f32[2,2] = DequantizeLinear(%w, %s) {axis=0} \"c\" \
+             %b: f32[2,2] = DequantizeLinear(%w, %s) {axis=1} \"b\" %c: f32[2,2] = DequantizeLinear(%w, %t) \"c\" \
              %p: f32[n,2] = MatMul(%a, %b) \"p\" %q: f32[n,2] = MatMul(%f, %c) \"q\" output %p, %q",
             expect![[r#"
                 input %x: u8[n,2]
@@ -98,12 +99,42 @@ mod tests {
                 const %w: i8[2,2] = [1, -2, 3, 4]
                 const %s: f32[2] = [0.5, 0.25]
                 const %t: f32[] = 0.5
-                const %c: f32[2,2] = [0.5, -1, 0.75, 1]
+                const %c: f32[2,2] = [0.5, -1, 1.5, 2]
                 %a: f32[n,2] = DequantizeLinear(%x, %t) "a"
                 %b: f32[2,2] = DequantizeLinear(%w, %s) "b"
                 %p: f32[n,2] = MatMul(%a, %b) "p"
                 %q: f32[n,2] = MatMul(%f, %c) "q"
                 output %p, %q
+            "#]],
+        );
+    }
+
+    #[test]
+    fn matrices_in_blocks_stay_until_it_is_known_that_no_kernel_reads_them() {
+        let text = "input %x: f32[n,4] const %w: i4[4,2] = [1, -2, 3, 4, 5, 6, 7, -8] \
+                    const %s: f32[2,2] = [0.5, 0.25, 1, 2] \
+                    %b: f32[4,2] = DequantizeLinear(%w, %s) {axis=0, block_size=2} \"b\" \
+                    %y: f32[n,2] = MatMul(%x, %b) \"y\" output %y";
+        check(
+            FoldDequantizedWeights { keeps_factors: true, ..Default::default() },
+            text,
+            expect![[r#"
+                input %x: f32[n,4]
+                const %w: i4[4,2] = [1, -2, 3, 4, 5, 6, 7, -8]
+                const %s: f32[2,2] = [0.5, 0.25, 1, 2]
+                %b: f32[4,2] = DequantizeLinear(%w, %s) {block_size=2, axis=0} "b"
+                %y: f32[n,2] = MatMul(%x, %b) "y"
+                output %y
+            "#]],
+        );
+        check(
+            FoldDequantizedWeights { keeps_factors: true, loose: vec!["b".into()] },
+            text,
+            expect![[r#"
+                input %x: f32[n,4]
+                const %b: f32[4,2] = [0.5, -0.5, 1.5, 1, 5, 12, 7, -16]
+                %y: f32[n,2] = MatMul(%x, %b) "y"
+                output %y
             "#]],
         );
     }
