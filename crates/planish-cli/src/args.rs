@@ -290,6 +290,16 @@ pub(crate) struct Building {
     pub(crate) pins: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) calibrating: Calibrating,
+    /// For int8: quantize matrix products alone, by ranges that are found in each run; needs no calibration
+    #[arg(long, conflicts_with = "calib")]
+    pub(crate) dynamic: bool,
+    /// Store the weights of large matrix products as integers, rounded to nearest in groups: int8, int4, or with the
+    /// elements of a group as in int4:32; activations stay as they are
+    #[arg(long, value_name = "int8|int4[:GROUP]")]
+    pub(crate) weights: Option<planish::WeightStorage>,
+    /// Keep the types that the model says; nothing is chosen
+    #[arg(long, conflicts_with_all = ["precision", "layer_precision", "pins", "calib", "dynamic", "weights"])]
+    pub(crate) strongly_typed: bool,
     /// For int8: weights within ±63 instead of ±127
     #[arg(long)]
     pub(crate) reduced_range: bool,

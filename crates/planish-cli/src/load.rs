@@ -326,6 +326,9 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         }
         _ => None,
     };
+    if building.weights.is_some() && building.precision == AskedPrecision::Auto {
+        bail!("--precision auto chooses how weights are stored; leave --weights out");
+    }
     let samples = match building.precision {
         AskedPrecision::Named(Precision::Int8) if !building.no_verify => {
             crate::calibrate::for_certificate(&building.calibrating, &model)?
@@ -370,6 +373,9 @@ pub(crate) fn prepare(path: &Path, model: Model, building: &Building) -> Result<
         .extend(building.pins.as_deref().map(pins::open).transpose().context("--pins")?.unwrap_or_default());
     set_layer_precisions(options, &layers);
     options.reduced_weights = building.reduced_range;
+    options.dynamic = building.dynamic;
+    options.weights = building.weights;
+    options.strongly_typed = building.strongly_typed;
     if profiles.is_empty() {
         if !sizes.is_empty() {
             let at: Vec<String> = sizes.iter().map(|(symbol, size)| format!("{symbol}={size}")).collect();

@@ -16,13 +16,16 @@ pub(crate) fn command(args: &Quantize, out: &mut dyn Write) -> Result<Answer> {
     files::check_target(&path, files::Kind::Onnx, &[&args.model])?;
     let model = Model::open(&args.model)?;
     let calibration = calibrate::for_model(&args.calibrating, &model, Device::Cpu, None)?;
-    let mut builder = Builder::from_model(model).device(Device::Cpu).precision(Precision::Int8);
+    let precision = if args.weights.is_some() { Precision::Fp32 } else { Precision::Int8 };
+    let mut builder = Builder::from_model(model).device(Device::Cpu).precision(precision);
     if let Some(calibration) = &calibration {
         builder = builder.calibration(calibration).context("--calib")?;
     }
     let options = builder.options_mut();
     load::set_layer_precisions(options, &args.layer_precision);
     options.reduced_weights = args.reduced_range;
+    options.dynamic = args.dynamic;
+    options.weights = args.weights;
     options.explain = args.explain;
     let quantized = builder.quantize()?;
     quantized.notes.iter().for_each(|note| say_note(note));

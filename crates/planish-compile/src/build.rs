@@ -17,7 +17,7 @@ use crate::code::needs_and_code;
 use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::integers::{
     FOLD_WEIGHTS, activations, arrange_integers, fold_loose_weights, keeps_integers, kernels, move_integers,
-    quantize, wide_layers, without_kernels,
+    quantize, quantize_weights, wide_layers, without_kernels,
 };
 use crate::lower::candidates::Catalog;
 use crate::lower::lower;
@@ -139,6 +139,7 @@ pub(crate) fn optimize(
     backends: Backends<'_>,
     options: &BuildOptions,
 ) -> Result<Optimized, BuildError> {
+    options.check_types()?;
     let fixed = fixed_sizes(&options.profiles);
     let specialized = match &fixed {
         Some(sizes) => {
@@ -172,6 +173,10 @@ pub(crate) fn optimize(
         graph = quantize(graph, integers, wide, options, &mut passes, &mut notes)?;
         notes.extend(without_kernels(backends));
         // What the plan is compared with has its integers: they are what was asked for.
+        original = graph.clone();
+    }
+    if let Some(storage) = options.weights {
+        graph = quantize_weights(graph, storage, options, &mut passes, &mut notes)?;
         original = graph.clone();
     }
     if keeps_integers {

@@ -1,11 +1,11 @@
 //! Layers of 8-bit integers: made where `--precision int8` asks for them, kept where a model brings them.
 
-use std::collections::BTreeMap;
-
 use planish_ir::Graph;
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Op;
-use planish_passes::{IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report, Transposed};
+use planish_passes::{
+    IntegerKernels, IntegerShare, Options, Pipeline, Quantize, Report, Transposed, WeightStorage,
+};
 use planish_tensor::{DType, DefaultFloatMode};
 
 use crate::backends::Backends;
@@ -13,7 +13,7 @@ use crate::error::{BuildError, BuildErrorKind, of_passes};
 use crate::lower::candidates::Catalog;
 use crate::lower::loose_weights;
 use crate::options::{BuildOptions, Precision};
-use crate::precision::{listed, stays};
+use crate::precision::{listed, run_and_explain, stays};
 use crate::sizes::Sizes;
 
 /// The pass that turns integer weights into floats.
@@ -72,7 +72,9 @@ fn preferred(backends: Backends<'_>) -> Option<&dyn Backend> {
 /// Whether integer weights stay until the layers that read them are settled: they are asked for, or the model has them and
 /// a backend multiplies integers.
 pub(crate) fn keeps_integers(graph: &Graph, backends: Backends<'_>, options: &BuildOptions) -> bool {
-    options.precision == Precision::Int8 || (multiplies_integers(backends) && has_quantization(graph))
+    options.precision == Precision::Int8
+        || options.weights.is_some()
+        || (multiplies_integers(backends) && has_quantization(graph))
 }
 
 fn has_quantization(graph: &Graph) -> bool {
@@ -119,33 +121,32 @@ pub(crate) fn quantize(
 ) -> Result<Graph, BuildError> {
     let refused = |message: String| Err(BuildError::new(BuildErrorKind::Refused, message));
     let brings_its_own = has_quantization(&graph);
-    if options.ranges.is_empty() && !brings_its_own {
+    if options.ranges.is_empty() && !options.dynamic && !brings_its_own {
         return refused(
             "--precision int8 needs the ranges of the model's values: give a calibration or data to calibrate with by \
-             --calib, or a model that is quantized already"
+             --calib, a model that is quantized already, or --dynamic to find them in each run"
                 .to_string(),
         );
     }
-    let pipeline = planish_passes::quantize(Quantize {
-        ranges: options.ranges.clone(),
-        activations,
-        kernels,
-        reduced_weights: options.reduced_weights,
-        fp32_layers: options.fp32_layers.clone(),
-        int8_layers: options.int8_layers.clone(),
-    });
-    let pass_options = Options { explain: true, cancel: options.cancel.clone(), ..Options::default() };
-    let (graph, mut report) = pipeline.run(graph, &pass_options).map_err(|error| of_passes(&error))?;
-    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for pass in &mut report.passes {
-        for refusal in &pass.refusals {
-            reasons.entry(refusal.reason.clone()).or_default().push(refusal.node.clone());
-        }
-        if !options.explain {
-            pass.refusals.clear();
-        }
+    if options.dynamic && activations == DType::I8 {
+        return refused(
+            "--dynamic: a GPU has no kernels that find ranges; give a calibration by --calib".to_string(),
+        );
     }
-    passes.passes.append(&mut report.passes);
+    let is_dynamic = options.dynamic && !brings_its_own;
+    let name = if is_dynamic { "quantize_dynamically" } else { "quantize_layers" };
+    let pipeline = match is_dynamic {
+        true => planish_passes::quantize_dynamically(options.reduced_weights, options.fp32_layers.clone()),
+        false => planish_passes::quantize(Quantize {
+            ranges: options.ranges.clone(),
+            activations,
+            kernels,
+            reduced_weights: options.reduced_weights,
+            fp32_layers: options.fp32_layers.clone(),
+            int8_layers: options.int8_layers.clone(),
+        }),
+    };
+    let (graph, _, reasons) = run_and_explain(pipeline, name, graph, options, passes)?;
     let sizes = Sizes::of(&graph, options).pairs();
     let size = |name: &str| sizes.iter().find(|(known, _)| known == name).map(|(_, size)| *size);
     let share = IntegerShare::of(&graph, &size);
@@ -166,6 +167,42 @@ pub(crate) fn quantize(
     if brings_its_own && !options.ranges.is_empty() {
         notes
             .push("the model brings its own quantization, which is kept; the calibration is not used".into());
+    }
+    Ok(graph)
+}
+
+/// Stores the weights of an optimized float model's large matrix products as integers, and notes what that saves and costs.
+pub(crate) fn quantize_weights(
+    graph: Graph,
+    storage: WeightStorage,
+    options: &BuildOptions,
+    passes: &mut Report,
+    notes: &mut Vec<String>,
+) -> Result<Graph, BuildError> {
+    let pipeline = planish_passes::quantize_weights(storage, options.fp32_layers.clone());
+    let before = graph.clone();
+    let (graph, n_stored, reasons) = run_and_explain(pipeline, "quantize_weights", graph, options, passes)?;
+    if n_stored == 0 && !has_quantization(&graph) {
+        let why = if reasons.is_empty() { "it has none".to_string() } else { listed(&reasons) };
+        let message = format!("--weights {storage}: the model has no matrix product to store so: {why}");
+        return Err(BuildError::new(BuildErrorKind::Refused, message));
+    }
+    let megabytes = |graph: &Graph| {
+        let constants = graph.values().filter_map(|(_, value)| value.constant());
+        constants.map(|tensor| tensor.bytes().len()).sum::<usize>() as f64 / 1e6
+    };
+    let n_kept: usize = reasons.values().map(Vec::len).sum();
+    notes.push(format!(
+        "--weights {storage}: {n_stored} of {} matrix products; constants take {:.1} MB instead of {:.1} MB",
+        n_stored + n_kept,
+        megabytes(&graph),
+        megabytes(&before)
+    ));
+    if let Some(error) = planish_passes::weight_error(&before, &graph) {
+        notes.push(format!(
+            "--weights {storage} changes weights by {:.2} % (root mean square)",
+            100.0 * error
+        ));
     }
     Ok(graph)
 }
@@ -221,9 +258,10 @@ pub struct Quantized {
     pub passes: Report,
 }
 
-/// Quantizes a model by the ranges of a calibration, as `--precision int8` does for the CPU, and keeps it a model.
+/// Quantizes a model as `--precision int8` or `--weights` does for the CPU, and keeps it a model.
 pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, BuildError> {
     let _mode = DefaultFloatMode::enter();
+    options.check_types()?;
     let pass_options =
         Options { explain: options.explain, cancel: options.cancel.clone(), ..Options::default() };
     let standard_options = Options { disabled: vec![FOLD_WEIGHTS.to_string()], ..pass_options.clone() };
@@ -231,6 +269,10 @@ pub fn quantized(graph: &Graph, options: &BuildOptions) -> Result<Quantized, Bui
         .run(graph.clone(), &standard_options)
         .map_err(|error| of_passes(&error))?;
     let mut notes = Vec::new();
+    if let Some(storage) = options.weights {
+        let graph = quantize_weights(graph, storage, options, &mut passes, &mut notes)?;
+        return Ok(Quantized { graph, notes, passes });
+    }
     let graph =
         quantize(graph, (DType::U8, IntegerKernels::ANY), Precision::Fp32, options, &mut passes, &mut notes)?;
     let (graph, mut report) =

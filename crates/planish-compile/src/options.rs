@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use planish_kernel::{Arithmetic, Backend, Candidate, Problem, REFERENCE_SOURCE, Tactic};
-use planish_passes::ActivationRange;
+use planish_passes::{ActivationRange, WeightStorage};
 use planish_plan::Profile;
 use planish_tensor::DType;
 
@@ -94,6 +94,13 @@ pub struct BuildOptions {
     pub int8_layers: Vec<String>,
     /// What a calibration found of the optimized model's values, by their names: [`Precision::Int8`] needs it.
     pub ranges: HashMap<String, ActivationRange>,
+    /// With [`Precision::Int8`]: matrix products alone are of integers, and the ranges of activations are found in each
+    /// run, so that no calibration is needed.
+    pub dynamic: bool,
+    /// Weights of large matrix products are stored as integers, and everything is computed as it would be without.
+    pub weights: Option<WeightStorage>,
+    /// Types are as the model says: nothing is lowered, and other options that choose types are refused.
+    pub strongly_typed: bool,
     /// Integer weights within ±63, for x86 without VNNI, instead of ±127.
     pub reduced_weights: bool,
     /// Threads that the plan is tuned for.
@@ -147,6 +154,9 @@ impl Default for BuildOptions {
             fp32_layers: Vec::new(),
             int8_layers: Vec::new(),
             ranges: HashMap::new(),
+            dynamic: false,
+            weights: None,
+            strongly_typed: false,
             reduced_weights: false,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             tune_level: 3,
@@ -190,6 +200,9 @@ impl BuildOptions {
         lines.extend((!self.price_transfers).then(|| "price_transfers=false".to_string()));
         lines.extend(self.fp32_layers.iter().map(|name| format!("fp32_layer={name}")));
         lines.extend(self.int8_layers.iter().map(|name| format!("int8_layer={name}")));
+        lines.extend(self.dynamic.then(|| "dynamic=true".to_string()));
+        lines.extend(self.weights.map(|weights| format!("weights={weights}")));
+        lines.extend(self.strongly_typed.then(|| "strongly_typed=true".to_string()));
         lines.extend(self.reduced_weights.then(|| "reduced_weights=true".to_string()));
         lines.extend(self.ranges_digest().map(|digest| format!("ranges={digest:016x}")));
         lines.extend(self.stop_after.map(|n| format!("stop_after={n}")));
@@ -225,6 +238,9 @@ impl BuildOptions {
             "precision" => self.precision = Precision::named(value)?,
             "fp32_layer" => self.fp32_layers.push(value.to_string()),
             "int8_layer" => self.int8_layers.push(value.to_string()),
+            "dynamic" => self.dynamic = value.parse().ok()?,
+            "weights" => self.weights = Some(value.parse().ok()?),
+            "strongly_typed" => self.strongly_typed = value.parse().ok()?,
             "reduced_weights" => self.reduced_weights = value.parse().ok()?,
             // The integers that the ranges led to are in the plan's graph.
             "ranges" => {}
@@ -247,6 +263,31 @@ impl BuildOptions {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Refuses options that contradict each other.
+    pub(crate) fn check_types(&self) -> Result<(), BuildError> {
+        let wrong = |message: &str| Err(BuildError::new(BuildErrorKind::BadOption, message.to_string()));
+        let lowers = self.precision != Precision::Fp32
+            || self.weights.is_some()
+            || !(self.fp32_layers.is_empty() && self.int8_layers.is_empty());
+        if self.strongly_typed && lowers {
+            return wrong(
+                "--strongly-typed keeps the types of the model; leave --precision, --layer-precision and --weights out",
+            );
+        }
+        if self.dynamic && self.precision != Precision::Int8 {
+            return wrong("--dynamic is for layers of integers; build with --precision int8");
+        }
+        if self.dynamic && !self.ranges.is_empty() {
+            return wrong("--dynamic finds ranges in each run; leave the calibration out, or --dynamic");
+        }
+        if self.weights.is_some() && self.precision == Precision::Int8 {
+            return wrong(
+                "--weights stores weights alone as integers, --precision int8 activations too; give one of them",
+            );
+        }
+        Ok(())
     }
 
     /// Tells ranges from others (FNV-1a over names and bits, in the order of the names); `None` where there are none.
@@ -334,6 +375,9 @@ mod tests {
             precision: Precision::Fp16,
             fp32_layers: vec!["head*".into()],
             int8_layers: vec!["stem".into()],
+            dynamic: true,
+            weights: "int4:64".parse().ok(),
+            strongly_typed: true,
             reduced_weights: true,
             threads: 3,
             tune_level: 1,
@@ -350,6 +394,23 @@ mod tests {
         let text = options.text();
         let (again, unknown) = BuildOptions::from_text(&text);
         assert_eq!((again.text(), unknown.len()), (text, 0));
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        let refused = |options: BuildOptions| options.check_types().is_err();
+        let usual = BuildOptions::default;
+        let int8 = || BuildOptions { precision: Precision::Int8, ..usual() };
+        let weights = || BuildOptions { weights: "int8".parse().ok(), ..usual() };
+        assert!(!refused(usual()) && !refused(weights()) && !refused(int8()));
+        assert!(
+            !refused(BuildOptions { dynamic: true, ..int8() })
+                && refused(BuildOptions { dynamic: true, ..usual() })
+        );
+        assert!(refused(BuildOptions { precision: Precision::Int8, ..weights() }));
+        for other in [int8(), weights(), BuildOptions { fp32_layers: vec!["a".into()], ..usual() }] {
+            assert!(refused(BuildOptions { strongly_typed: true, ..other }));
+        }
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(crate) fn lower_precision(
 }
 
 /// Nodes that a pass refused, by reason.
-type Reasons = BTreeMap<String, Vec<String>>;
+pub(crate) type Reasons = BTreeMap<String, Vec<String>>;
 
 /// Rounds weights to a type of 16 bits; says of how many nodes, and why those of others stay as they are.
 fn round_weights(
@@ -84,7 +84,7 @@ fn round_weights(
 }
 
 /// Runs passes; says how often the one of this name hit, and why it did not where it refused.
-fn run_and_explain(
+pub(crate) fn run_and_explain(
     pipeline: Pipeline,
     name: &str,
     graph: Graph,

@@ -20,6 +20,7 @@ mod driver;
 mod error;
 mod formula;
 mod integer_share;
+mod integer_weights;
 mod layer;
 mod names;
 mod normal;
@@ -42,9 +43,10 @@ pub use error::{PassError, PassErrorKind};
 pub use integer_share::IntegerShare;
 pub use names::matches as name_matches;
 pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize, Transposed};
+pub use passes::quantize_weights::{WeightStorage, weight_error};
 pub use pipelines::{
     dequantize_weights, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
-    portable_integers, quantize, raise_precision, round_weights, standard,
+    portable_integers, quantize, quantize_dynamically, quantize_weights, raise_precision, round_weights, standard,
 };
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};

@@ -3,6 +3,7 @@
 use planish_tensor::DType;
 
 use crate::driver::{Pass, Pipeline};
+use crate::integer_weights;
 use crate::passes::add_to_products::ADD_TO_PRODUCTS;
 use crate::passes::cancel_casts::CANCEL_CASTS;
 use crate::passes::cancel_quantization::{ABSORB_CLAMPS, CANCEL_QUANTIZATION, DROP_ZERO_POINTS};
@@ -23,7 +24,9 @@ use crate::passes::push_expands::PUSH_EXPANDS;
 use crate::passes::push_slices::PUSH_SLICES;
 use crate::passes::push_transposes::PushTransposes;
 use crate::passes::quantize_biases::QUANTIZE_BIASES;
+use crate::passes::quantize_dynamically::QuantizeDynamically;
 use crate::passes::quantize_layers::{Quantize, QuantizeLayers};
+use crate::passes::quantize_weights::{QuantizeWeights, WeightStorage};
 use crate::passes::raise_precision::{DropRoundings, RaisePrecision};
 use crate::passes::recognize_attention::RECOGNIZE_ATTENTION;
 use crate::passes::recognize_depth_to_space::RECOGNIZE_DEPTH_TO_SPACE;
@@ -156,6 +159,28 @@ pub fn quantize(options: Quantize) -> Pipeline {
     Pipeline::new(vec![
         Pass::sweep(QuantizeLayers(options)),
         // A value that several nodes read by integers was quantized for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that quantize the matrix products of an optimized float model without ranges: those of activations are found
+/// in each run. Weights are reduced to ±63 where that is asked for; layers whose names match `fp32_layers` stay.
+pub fn quantize_dynamically(reduced_weights: bool, fp32_layers: Vec<String>) -> Pipeline {
+    let largest = integer_weights::largest(reduced_weights);
+    Pipeline::new(vec![
+        Pass::sweep(QuantizeDynamically { largest, fp32_layers }),
+        // A value that several products read was quantized for each.
+        Pass::sweep(ShareCommonSubexpressions),
+        Pass::sweep(RemoveDead),
+    ])
+}
+
+/// The passes that store the weights of large matrix products as integers; layers whose names match `fp32_layers` stay.
+pub fn quantize_weights(storage: WeightStorage, fp32_layers: Vec<String>) -> Pipeline {
+    Pipeline::new(vec![
+        Pass::sweep(QuantizeWeights { storage, fp32_layers }),
+        // Weights that several products read were stored for each.
         Pass::sweep(ShareCommonSubexpressions),
         Pass::sweep(RemoveDead),
     ])

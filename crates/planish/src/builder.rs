@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use planish_compile::{
     ActivationRange, BuildOptions, Built, Diagnose, PassesReport, Precision, Progress, Stage, Stopped,
-    TimingCache, diagnose,
+    TimingCache, WeightStorage, diagnose,
 };
 use planish_ir::Graph;
 use planish_kernel::Backend;
@@ -191,6 +191,24 @@ impl Builder {
     /// 0 goes by the cost model, up to 5 measures more and more.
     pub fn tune_level(mut self, level: u32) -> Builder {
         self.options.tune_level = level;
+        self
+    }
+
+    /// With [`Precision::Int8`]: quantizes matrix products alone, by ranges that are found in each run.
+    pub fn dynamic(mut self, dynamic: bool) -> Builder {
+        self.options.dynamic = dynamic;
+        self
+    }
+
+    /// Stores the weights of large matrix products as integers, rounded to nearest in groups.
+    pub fn weights(mut self, storage: WeightStorage) -> Builder {
+        self.options.weights = Some(storage);
+        self
+    }
+
+    /// Keeps the types that the model says: options that choose others are refused.
+    pub fn strongly_typed(mut self, strongly_typed: bool) -> Builder {
+        self.options.strongly_typed = strongly_typed;
         self
     }
 

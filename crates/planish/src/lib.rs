@@ -288,7 +288,7 @@ pub use plan_cache::{Cached, PlanCache};
 pub use planish_compile::{
     BuildOptions, Built, Cause, Chosen, Departure, Diagnosis, Lowered, PassesReport, Precision, Priced,
     Progress, Scheduled, Stage, Stages, StepError, Stopped, TacticLock, TacticSelector, TimingCache,
-    TimingDiff, TimingEntry, TimingKey,
+    TimingDiff, TimingEntry, TimingKey, WeightStorage,
 };
 #[doc(inline)]
 pub use planish_op::{DEFAULT_MAX_TRIPS, Limits, TensorType, Value, ValueType};

@@ -10,6 +10,13 @@ pub(crate) struct Quantize {
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) calibrating: Calibrating,
+    /// Quantize matrix products alone, by ranges that are found in each run; needs no calibration
+    #[arg(long, conflicts_with = "calib")]
+    pub(crate) dynamic: bool,
+    /// Store the weights of large matrix products as integers, rounded to nearest in groups: int8, int4, or with the
+    /// elements of a group as in int4:32; activations stay floats
+    #[arg(long, value_name = "int8|int4[:GROUP]", conflicts_with_all = ["calib", "dynamic"])]
+    pub(crate) weights: Option<planish::WeightStorage>,
     /// The quantized model; MODEL_qdq.onnx beside the model if not given
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

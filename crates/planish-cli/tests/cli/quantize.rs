@@ -45,6 +45,25 @@ fn plans_and_models_are_quantized_by_a_calibration_or_samples() {
     succeeds(&["run", &quantized, "--input", &format!("x={data}"), "--device", "cpu"]);
 }
 
+#[test]
+fn products_are_quantized_without_data() {
+    let folder = Folder::new("quantize-dynamic");
+    let (model, data) = (folder.put("linear.onnx", &linear()), samples(&folder));
+    let path = |name: &str| folder.path(name).display().to_string();
+    let plan = path("linear.plan");
+    let said = "--precision int8: 1 of 1 layers are of integers, 100.0 % of the multiplications";
+    let ended =
+        succeeds(&["build", &model, "--device", "cpu", "--precision", "int8", "--dynamic", "-o", &plan]);
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    succeeds(&["quantize", &model, "--dynamic"]);
+    let quantized = path("linear_qdq.onnx");
+    let shown = succeeds(&["inspect", &quantized]).stdout;
+    assert!(shown.contains("DynamicQuantizeLinear"), "{shown}");
+    for file in [&plan, &quantized] {
+        succeeds(&["run", file, "--input", &format!("x={data}"), "--device", "cpu"]);
+    }
+}
+
 /// That a command ends with bad input, and this in its last line.
 #[track_caller]
 fn refused(arguments: &[&str], part: &str) {
@@ -67,6 +86,20 @@ fn what_cannot_be_quantized_is_refused_in_one_line() {
     let unasked = "--calib is for layers of integers; build with --precision int8";
     refused(&["build", &model, "--device", "cpu", "--calib", &data, "-o", &plan], unasked);
     refused(&["quantize", &model, "--calib", &data, "-o", &model], "it is a file that this command reads");
+    let small = "--weights int4:32: the model has no matrix product to store so: ";
+    refused(&["build", &model, "--device", "cpu", "--weights", "int4", "-o", &plan], small);
+    refused(&["quantize", &model, "--weights", "int4", "-o", &output], small);
+    let both = "--weights stores weights alone as integers";
+    let int8 = ["--precision", "int8", "--weights", "int8", "-o", &plan];
+    refused(&[&["build", &model, "--device", "cpu"][..], &int8].concat(), both);
+    let asks = "--dynamic is for layers of integers; build with --precision int8";
+    refused(&["build", &model, "--device", "cpu", "--dynamic", "-o", &plan], asks);
+    for other in [["--precision", "fp16"], ["--weights", "int4"], ["--layer-precision", "*:fp32"]] {
+        let build = ["build", &model, "--device", "cpu", "--strongly-typed", "-o", &plan];
+        assert_eq!(planish(&[&build[..], &other].concat()).code, Some(2), "{other:?}");
+    }
+    let group = planish(&["build", &model, "--weights", "int4:12", "-o", &plan]);
+    assert!(group.code == Some(2) && group.stderr.contains("a multiple of 8; not 12"), "{}", group.stderr);
     let wrong = planish(&["quantize", &model, "--layer-precision", "*:fp16", "-o", &output]);
     assert!(wrong.stderr.contains("give NAMES:fp32 or NAMES:int8"), "{}", wrong.stderr);
     assert!(!folder.path("out.onnx").exists() && !folder.path("out.plan").exists());

@@ -11,22 +11,17 @@
 //! alone.
 
 mod choice;
-mod weights;
 
 use std::collections::HashMap;
 
 use planish_ir::{Node, NodeId, ValueId};
 use planish_tensor::DType;
 
+use crate::integer_weights;
 use crate::quantization::Quantization;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 use choice::Choice;
-
-/// The largest integer of weights: both signs reach equally far.
-const MAX_WEIGHT: i64 = 127;
-/// The same where sums of two products of weights with `u8` must fit 16 bits: `2 · 255 · 63 < 32768`.
-const MAX_REDUCED_WEIGHT: i64 = 63;
 
 /// What is known of the values of a tensor over the samples of a calibration.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -124,8 +119,8 @@ impl QuantizeLayers {
             inputs[place] = Some(numbers);
         }
         if choice.is_layer(id) {
-            let largest = if self.0.reduced_weights { MAX_REDUCED_WEIGHT } else { MAX_WEIGHT };
-            inputs[1] = Some(weights::quantized(cx, &mut patch, node, largest)?);
+            let largest = integer_weights::largest(self.0.reduced_weights);
+            inputs[1] = Some(integer_weights::quantized(cx, &mut patch, node, largest)?);
         } else if made.is_empty() {
             return Ok(None);
         }
