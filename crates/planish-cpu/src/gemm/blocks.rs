@@ -93,24 +93,37 @@ impl Panel {
     }
 }
 
-/// Integers of one width.
+/// Integers of one width, eight rows of a panel at a time.
 trait Codes: Copy {
-    /// Row `AT` of the eight rows of a panel from `k` on, for a vector of columns.
+    /// Bytes of a column of eight rows, and from a column to the next.
+    const BYTES: usize;
+    const STEP: usize;
+
+    /// Row `AT` of eight for a vector of columns; `from` is what lies at the first of both, rows have `stored` columns.
     ///
     /// # Safety
-    /// The panel must be there, with integers of this width.
-    unsafe fn row<S: Simd, const AT: usize>(s: S, panel: &Panel, k: usize, column: usize) -> S::F;
+    /// The rows must be there.
+    unsafe fn row<S: Simd, const AT: usize>(s: S, from: *const u8, stored: usize) -> S::F;
+
+    /// Where a column begins in the eight rows from `k` on.
+    #[inline(always)]
+    fn at(panel: &Panel, k: usize, column: usize) -> *const u8 {
+        let before = (k / ROWS).wrapping_mul(panel.stored).wrapping_mul(Self::BYTES);
+        panel.codes.wrapping_add(before).wrapping_add(column.wrapping_mul(Self::STEP))
+    }
 }
 
 #[derive(Clone, Copy)]
 struct Nibbles;
 
 impl Codes for Nibbles {
+    const BYTES: usize = 4;
+    const STEP: usize = 4;
+
     #[inline(always)]
-    unsafe fn row<S: Simd, const AT: usize>(s: S, panel: &Panel, k: usize, column: usize) -> S::F {
-        // SAFETY: the eight rows are stored for whole vectors of columns.
-        let words = unsafe { s.load_int(panel.codes.cast::<i32>().add(k / ROWS * panel.stored + column)) };
-        s.signed_nibble::<AT>(words)
+    unsafe fn row<S: Simd, const AT: usize>(s: S, from: *const u8, _stored: usize) -> S::F {
+        // SAFETY: a word for each column holds the eight rows.
+        s.signed_nibble::<AT>(unsafe { s.load_int(from.cast()) })
     }
 }
 
@@ -118,10 +131,13 @@ impl Codes for Nibbles {
 struct Octets;
 
 impl Codes for Octets {
+    const BYTES: usize = 8;
+    const STEP: usize = 1;
+
     #[inline(always)]
-    unsafe fn row<S: Simd, const AT: usize>(s: S, panel: &Panel, k: usize, column: usize) -> S::F {
-        let from = panel.codes.wrapping_add((k + AT) * panel.stored + column);
-        // SAFETY: the eight rows are stored for whole vectors of columns.
+    unsafe fn row<S: Simd, const AT: usize>(s: S, from: *const u8, stored: usize) -> S::F {
+        let from = from.wrapping_add(stored.wrapping_mul(AT));
+        // SAFETY: the row is stored for whole vectors of columns.
         s.to_float(unsafe { s.load_signed_bytes(from.cast(), S::LANES) })
     }
 }
@@ -168,10 +184,13 @@ impl Expand {
                 unsafe {
                     let (scale, zero) =
                         (self.panel.scale(s, block, column), self.panel.zero(s, block, column));
-                    let to = self.to.add((k - self.from) * self.panel.stored + column);
+                    let stored = self.panel.stored;
+                    let from = C::at(&self.panel, k, column);
+                    let to = self.to.add((k - self.from) * stored + column);
                     for_rows!(AT, {
-                        let integers = C::row::<S, AT>(s, &self.panel, k, column);
-                        s.store(to.add(AT * self.panel.stored), s.mul(s.sub(integers, zero), scale));
+                        let integers = C::row::<S, AT>(s, from, stored);
+                        let to = to.wrapping_add(stored.wrapping_mul(AT));
+                        s.store(to, s.mul(s.sub(integers, zero), scale));
                     });
                 }
             }
@@ -196,7 +215,11 @@ pub(super) const FEW_ROWS: usize = 8;
 
 /// Rows that are computed together: two vectors of sums for each must find registers, and as many for a block's.
 const fn most_rows<S: Simd>() -> usize {
-    S::REGISTERS / 4
+    match S::REGISTERS {
+        32.. => 8,
+        16.. => 4,
+        _ => 1,
+    }
 }
 
 impl SimdKernel for FewRows {
@@ -229,16 +252,13 @@ impl FewRows {
     /// What the struct names must be there.
     #[inline(always)]
     unsafe fn with<S: Simd, C: Codes>(&self, s: S) {
-        // SAFETY: as the caller grants. A single chain of additions for each vector would wait for itself, so one or
-        // two rows have two.
+        // SAFETY: as the caller grants. Few copies of the loop: each is some hundred instructions.
         unsafe {
             match (self.m, self.panel.zeros.is_null()) {
                 (1, true) => self.columns::<S, C, 1, 2, false>(s),
                 (1, false) => self.columns::<S, C, 1, 2, true>(s),
-                (2, true) => self.columns::<S, C, 2, 2, false>(s),
-                (2, false) => self.columns::<S, C, 2, 2, true>(s),
-                (3..=4, true) => self.columns::<S, C, 4, 1, false>(s),
-                (3..=4, false) => self.columns::<S, C, 4, 1, true>(s),
+                (2..=4, true) => self.columns::<S, C, 4, 1, false>(s),
+                (2..=4, false) => self.columns::<S, C, 4, 1, true>(s),
                 (_, true) => self.columns::<S, C, 8, 1, false>(s),
                 (_, false) => self.columns::<S, C, 8, 1, true>(s),
             }
@@ -256,91 +276,81 @@ impl FewRows {
         if const { M > most_rows::<S>() } {
             return;
         }
-        let mut column = 0;
-        // SAFETY: as the caller grants; the vectors are those that are stored.
-        unsafe {
-            while column + 2 * S::LANES <= self.panel.stored {
-                self.vectors::<S, C, M, CHAINS, ZEROS, 2>(s, column);
-                column += 2 * S::LANES;
-            }
-            if column < self.panel.stored {
-                self.vectors::<S, C, M, CHAINS, ZEROS, 1>(s, column);
-            }
+        for column in (0..self.panel.stored).step_by(2 * S::LANES) {
+            // SAFETY: as the caller grants.
+            unsafe { self.vectors::<S, C, M, CHAINS, ZEROS>(s, column) };
         }
     }
 
-    /// `V` vectors of columns. Rows that there are not are computed as the last one, and not stored.
+    /// Two vectors of columns. The second, where there is none, and rows that there are not are computed as the last that
+    /// there is, and not stored. A single chain of additions for each vector would wait for itself: one row has two.
     ///
     /// # Safety
-    /// As for [`FewRows::columns`]; the panel has the vectors.
+    /// As for [`FewRows::columns`]; the panel has the column.
     #[inline(always)]
-    unsafe fn vectors<
-        S: Simd,
-        C: Codes,
-        const M: usize,
-        const CHAINS: usize,
-        const ZEROS: bool,
-        const V: usize,
-    >(
+    unsafe fn vectors<S: Simd, C: Codes, const M: usize, const CHAINS: usize, const ZEROS: bool>(
         &self,
         s: S,
         column: usize,
     ) {
         let panel = &self.panel;
-        let mut sums = [[s.zero(); V]; M];
+        let columns = [column, (column + S::LANES).min(panel.stored - S::LANES)];
+        let mut codes = columns.map(|column| C::at(panel, 0, column));
         let mut rows = [self.a; M];
         for (i, row) in rows.iter_mut().enumerate() {
             *row = row.wrapping_add(i.min(self.m - 1) * self.a_stride);
         }
         // The last rows of B, where they are no eight, meet zeros behind those of A.
         let mut copy = [[0.0f32; ROWS]; M];
+        let mut sums = [[s.zero(); 2]; M];
+        let mut left = panel.k;
         for block in 0..panel.blocks.count(panel.k) {
-            let from = block * panel.blocks.rows;
-            let to = panel.k.min(from + panel.blocks.rows);
-            let mut acc = [[[s.zero(); V]; M]; CHAINS];
+            let mut acc = [[[s.zero(); 2]; M]; CHAINS];
             // SAFETY: as the caller grants.
             unsafe {
-                let mut zeros = [s.zero(); V];
-                for (v, zero) in zeros.iter_mut().enumerate().filter(|_| ZEROS) {
-                    *zero = panel.zero(s, block, column + v * S::LANES);
+                let mut zeros = [s.zero(); 2];
+                for (zero, column) in zeros.iter_mut().zip(columns).filter(|_| ZEROS) {
+                    *zero = panel.zero(s, block, column);
                 }
-                for k in (from..to).step_by(ROWS) {
-                    let mut at = rows.map(|row| row.wrapping_add(k));
-                    if to - k < ROWS {
-                        for (copy, at) in copy.iter_mut().zip(&mut at) {
-                            copy.as_mut_ptr().copy_from_nonoverlapping(*at, to - k);
-                            *at = copy.as_ptr();
+                let n_rows = left.min(panel.blocks.rows);
+                for group in 0..n_rows.div_ceil(ROWS) {
+                    let there = n_rows - group * ROWS;
+                    if there < ROWS {
+                        for (copy, row) in copy.iter_mut().zip(&mut rows) {
+                            copy.as_mut_ptr().copy_from_nonoverlapping(*row, there);
+                            *row = copy.as_ptr();
                         }
                     }
                     for_rows!(AT, {
-                        let mut b = [s.zero(); V];
-                        for (v, b) in b.iter_mut().enumerate() {
-                            *b = C::row::<S, AT>(s, panel, k, column + v * S::LANES);
-                            if ZEROS {
-                                *b = s.sub(*b, zeros[v]);
-                            }
+                        let mut b = codes.map(|codes| C::row::<S, AT>(s, codes, panel.stored));
+                        if ZEROS {
+                            b = [s.sub(b[0], zeros[0]), s.sub(b[1], zeros[1])];
                         }
-                        for (at, acc) in at.iter().zip(&mut acc[AT % CHAINS]) {
-                            let x = s.splat(*at.add(AT));
-                            for (acc, b) in acc.iter_mut().zip(b) {
-                                *acc = s.mul_add(x, b, *acc);
-                            }
+                        for (row, acc) in rows.iter().zip(&mut acc[AT % CHAINS]) {
+                            let x = s.splat(*row.add(AT));
+                            *acc = [s.mul_add(x, b[0], acc[0]), s.mul_add(x, b[1], acc[1])];
                         }
                     });
+                    rows = rows.map(|row| row.wrapping_add(ROWS));
+                    codes = codes.map(|codes| codes.wrapping_add(panel.stored.wrapping_mul(C::BYTES)));
                 }
-                for v in 0..V {
-                    let scale = panel.scale(s, block, column + v * S::LANES);
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let more = acc[1..].iter().fold(acc[0][i][v], |sum, acc| s.add(sum, acc[i][v]));
-                        sums[v] = s.mul_add(more, scale, sums[v]);
+                left -= n_rows;
+                let scales = columns.map(|column| panel.scale(s, block, column));
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    for v in 0..2 {
+                        let sum = acc[1..].iter().fold(acc[0][i][v], |sum, acc| s.add(sum, acc[i][v]));
+                        sums[v] = s.mul_add(sum, scales[v], sums[v]);
                     }
                 }
             }
         }
         for (i, sums) in sums.iter().enumerate().take(self.m) {
-            for (v, sum) in sums.iter().enumerate() {
-                // SAFETY: as the caller grants.
-                unsafe { self.finish(s, i, column + v * S::LANES, *sum) };
+            // SAFETY: as the caller grants.
+            unsafe {
+                self.finish(s, i, column, sums[0]);
+                if column + S::LANES < panel.stored {
+                    self.finish(s, i, columns[1], sums[1]);
+                }
             }
         }
     }
