@@ -46,7 +46,8 @@ pub use passes::quantize_layers::{ActivationRange, IntegerKernels, Quantize, Tra
 pub use passes::quantize_weights::{WeightStorage, weight_error};
 pub use pipelines::{
     dequantize_weights, fold_loose_weights, fold_sizes, integers, lower_precision, move_integers,
-    portable_integers, quantize, quantize_dynamically, quantize_weights, raise_precision, round_weights, standard,
+    portable_integers, quantize, quantize_dynamically, quantize_weights, raise_precision, round_weights,
+    standard,
 };
 pub use report::{PassReport, Refusal, Report};
 pub use rule::{Match, NewValue, Operand, Patch, Proposals, Rule, Sweep};

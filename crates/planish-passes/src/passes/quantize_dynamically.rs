@@ -9,6 +9,7 @@ use planish_tensor::DType;
 
 use crate::integer_weights;
 use crate::names::matches;
+use crate::quantization::multiplies_integers;
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
@@ -27,8 +28,8 @@ impl Sweep for QuantizeDynamically {
 
     fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
         for (id, node) in cx.graph().nodes() {
-            if matches!(node.op, Op::MatMul(_) | Op::Gemm(_)) {
-                proposals.add(id, self.quantized(cx, node).map_or_else(Match::Blocked, Match::Rewrite));
+            if matches!(node.op, Op::MatMul(_) | Op::Gemm(_)) && !multiplies_integers(cx, node) {
+                proposals.add(id, self.quantized(cx, node).map_or_else(Match::blocked, Match::Rewrite));
             }
         }
     }

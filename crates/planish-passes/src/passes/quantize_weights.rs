@@ -13,6 +13,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::integer_weights::Rounded;
 use crate::names::matches;
+use crate::quantization::{multiplies_integers, weighs_integers};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
 
@@ -85,10 +86,10 @@ impl Sweep for QuantizeWeights {
 
     fn propose(&self, cx: &View<'_>, proposals: &mut Proposals) {
         for (id, node) in cx.graph().nodes() {
-            if !matches!(node.op, Op::MatMul(_) | Op::Gemm(_)) {
-                continue;
+            let is_stored = weighs_integers(cx, node) || multiplies_integers(cx, node);
+            if matches!(node.op, Op::MatMul(_) | Op::Gemm(_)) && !is_stored {
+                proposals.add(id, self.stored(cx, node).map_or_else(Match::blocked, Match::Rewrite));
             }
-            proposals.add(id, self.stored(cx, node).map_or_else(Match::blocked, Match::Rewrite));
         }
     }
 }
