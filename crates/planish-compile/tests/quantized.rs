@@ -205,7 +205,7 @@ fn with_weights_in_blocks() -> Graph {
          %v1: f32[48,40] = DequantizeLinear(%w1, %s1, %z1) {{axis=0, block_size=16}} \"v1\"
          %p1: f32[n,40] = MatMul(%x, %v1) \"p1\" %r1: f32[n,40] = Relu(%p1) \"r1\"
          %v2: f32[36,40] = DequantizeLinear(%w2, %s2) {{axis=1, block_size=32}} \"v2\"
-         %p2: f32[n,36] = Gemm(%r1, %v2, %b2) {{transB=1}} \"p2\"
+         %p2: f32[n,36] = Gemm(%r1, %v2, %b2) {{trans_b=true}} \"p2\"
          %v3: f32[36,10] = DequantizeLinear(%w3, %s3) {{axis=0, block_size=12}} \"v3\"
          %y: f32[n,10] = MatMul(%p2, %v3) \"y\"
          output %y

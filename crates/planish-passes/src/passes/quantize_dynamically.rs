@@ -89,7 +89,30 @@ mod tests {
             "input %x: f32[n,2] const %w: f32[2,2] = [1, -2, 0.5, 4] const %b: f32[2] = [1, 2] \
              %p: f32[n,2] = MatMul(%x, %w) \"p\" %k: f32[n,2] = MatMul(%x, %w) \"keep\" \
              %q: f32[2,2] = MatMul(%w, %w) \"q\" %g: f32[n,2] = Gemm(%p, %w, %b) \"g\" output %k, %g, %q",
-            expect![[r#""#]],
+            expect![[r#"
+                input %x: f32[n,2]
+                const %w: f32[2,2] = [1, -2, 0.5, 4]
+                const %b: f32[2] = [1, 2]
+                const %w.1: i8[2,2] = [127, -64, 64, 127]
+                const %w.scale: f32[2] = [0.007874016, 0.031496063]
+                const %w.zero_point: i8[2] = [0, 0]
+                const %w.2: i8[2,2] = [127, -64, 64, 127]
+                const %w.scale.1: f32[2] = [0.007874016, 0.031496063]
+                const %w.zero_point.1: i8[2] = [0, 0]
+                %x.quantize: u8[n,2], %x.quantize.1: f32[], %x.quantize.2: u8[] = DynamicQuantizeLinear(%x) "x.quantize"
+                %x.dequantize: f32[n,2] = DequantizeLinear(%x.quantize, %x.quantize.1, %x.quantize.2) "x.dequantize"
+                %w.dequantize: f32[2,2] = DequantizeLinear(%w.1, %w.scale, %w.zero_point) "w.dequantize"
+                %p: f32[n,2] = MatMul(%x.dequantize, %w.dequantize) "p"
+                %k: f32[n,2] = MatMul(%x, %w) "keep"
+                %q: f32[2,2] = MatMul(%w, %w) "q"
+                %p.quantize: u8[n,2], %p.quantize.1: f32[], %p.quantize.2: u8[] = DynamicQuantizeLinear(%p) "p.quantize"
+                %p.dequantize: f32[n,2] = DequantizeLinear(%p.quantize, %p.quantize.1, %p.quantize.2) "p.dequantize"
+                %w.dequantize.1: f32[2,2] = DequantizeLinear(%w.2, %w.scale.1, %w.zero_point.1) "w.dequantize"
+                %g: f32[n,2] = Gemm(%p.dequantize, %w.dequantize.1, %b) "g"
+                output %k, %g, %q
+                refused at keep: --layer-precision keeps it in fp32
+                refused at q: its factors are not a matrix of weights and activations in f32
+            "#]],
         );
     }
 }

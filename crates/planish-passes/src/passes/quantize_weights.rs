@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn large_weights_are_stored_in_groups_and_come_near_the_exact_ones() {
-        for (product, dims) in [("MatMul(%x, %w)", "300,256"), ("Gemm(%x, %w) {transB=1}", "256,300")] {
+        for (product, dims) in [("MatMul(%x, %w)", "300,256"), ("Gemm(%x, %w) {trans_b=true}", "256,300")] {
             let before = model(product, dims);
             // Of a group of 32 normal numbers the largest is about 2.1, and steps of a seventh of it err by a root of
             // a twelfth of them: 9 %; of 8 bits and 128 of them, 0.6 %.
