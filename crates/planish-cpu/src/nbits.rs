@@ -38,7 +38,14 @@ impl Found {
         let product = Product::of(&weight.problem).filter(|product| product.b == weight.weight)?;
         let blocks = Blocks { width: Width::of(weight.dtype)?, rows: weight.block };
         let has_floats = problem.inputs[weight.scales].dtype == DType::F32;
-        (has_floats && Blocks::takes(weight.block, weight.k)).then_some(Found { weight, product, blocks })
+        // Integers without a sign are stored less the middle of their range, and so are their zero points: there must be
+        // some. Passes give all weights a sign before.
+        let is_signed = matches!(weight.dtype, DType::I4 | DType::I8) || weight.zeros != WeightZeros::None;
+        (has_floats && is_signed && Blocks::takes(weight.block, weight.k)).then_some(Found {
+            weight,
+            product,
+            blocks,
+        })
     }
 
     fn expect(problem: &Problem) -> Result<Found, KernelError> {
