@@ -195,6 +195,7 @@ impl Builder {
     }
 
     /// With [`Precision::Int8`]: quantizes matrix products alone, by ranges that are found in each run.
+    /// [`Builder::quantize`] has an example.
     pub fn dynamic(mut self, dynamic: bool) -> Builder {
         self.options.dynamic = dynamic;
         self
@@ -207,6 +208,18 @@ impl Builder {
     }
 
     /// Keeps the types that the model says: options that choose others are refused.
+    ///
+    /// ```
+    /// use planish::{Builder, DType, NetworkBuilder, Precision};
+    ///
+    /// let mut net = NetworkBuilder::new("scale");
+    /// let x = net.input("x", DType::F32, "batch,16")?;
+    /// let y = net.mul(x, 0.5)?;
+    /// net.output("y", y)?;
+    /// let builder = Builder::from_network(net)?.strongly_typed(true).tune_level(0);
+    /// assert!(builder.precision(Precision::Fp16).build().is_err());
+    /// # Ok::<(), planish::Error>(())
+    /// ```
     pub fn strongly_typed(mut self, strongly_typed: bool) -> Builder {
         self.options.strongly_typed = strongly_typed;
         self
@@ -343,6 +356,10 @@ impl Builder {
     /// let Quantized { model: quantized, notes, .. } = builder.quantize()?;
     /// println!("{}", notes.join("\n"));
     /// assert!(quantized.graph().nodes().len() > model.graph().nodes().len());
+    ///
+    /// // Without data: the ranges of what matrix products read are found in each run.
+    /// let dynamic = Builder::from_model(model.clone()).precision(Precision::Int8).dynamic(true).quantize()?;
+    /// assert!(dynamic.model.graph().nodes().len() > model.graph().nodes().len());
     ///
     /// let int8 = Builder::from_model(model).precision(Precision::Int8).calibration(&ranges)?.tune_level(0).build()?;
     /// assert!(!int8.record().program.steps.is_empty());
