@@ -11,7 +11,7 @@
 //! many and tiles few, because each weight is then read once. *Live*: as phased, with weights as the model has
 //! them, which are transformed as they are used; right where the transformed ones are too many to read or keep.
 //!
-//! What a pixel is, a [`Border`] says: f32 here, bytes in [`super::quantized`]. Between its two transforms elements are
+//! What a pixel is, a [`Border`] says: f32 here, bytes in `quantized`. Between its two transforms elements are
 //! four bytes wide: an f32, or two channels of 16 bits.
 
 pub mod algebra;
