@@ -5,7 +5,7 @@ use planish_op::{DequantizeLinear, Op, QuantizeLinear, Value};
 use planish_reference::{evaluate, evaluate_at};
 use planish_tensor::{DType, Tensor};
 
-use super::exact::{CURVATURE, Exact, Known, UNKNOWN_SLACK, passed_on};
+use super::exact::{CURVATURE, Exact, Known, UNKNOWN_SLACK, passed_on, rounds_to_integers};
 use super::inputs::Numbers;
 
 /// Points at tile edges, and points anywhere.
@@ -117,7 +117,9 @@ pub(super) fn expected(
         return Err("the region has no such output".to_string());
     };
     let mut exact = Exact::new(region, inputs, allowance);
-    if let Ref::Node { node, output } = reference {
+    if let Ref::Node { node, output } = reference
+        && !rounds_to_integers(region)
+    {
         let at = At { points, n_nodes: region.nodes.len() };
         let found = at.expected(&mut exact, node, output);
         // A main node of other sizes than the output, which is broadcast after it: all of it is evaluated.
