@@ -1,12 +1,15 @@
 //! The command line's words.
 
 mod calibrate;
+mod compare;
 mod contract;
 mod debug;
+mod explore;
 mod quantize;
 mod refit;
 mod sign;
 mod slide;
+mod sweep;
 mod timing;
 
 use std::path::{Path, PathBuf};
@@ -14,12 +17,15 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use calibrate::{Calibrate, Calibrating, Pixels};
+pub(crate) use compare::{Compare, Runs, Subject};
 pub(crate) use contract::Contracting;
 pub(crate) use debug::{Debug, DebugAccuracy};
+pub(crate) use explore::Explore;
 pub(crate) use quantize::Quantize;
 pub(crate) use refit::{Check, Refit};
 pub(crate) use sign::{Sign, Verify};
 pub(crate) use slide::Slide;
+pub(crate) use sweep::Sweep;
 pub(crate) use timing::{Timing, TimingDiff, TimingMerge, TimingShow};
 
 #[derive(Parser, Debug)]
@@ -82,8 +88,14 @@ pub(crate) enum Command {
     Quantize(Quantize),
     /// Time a model: latency, throughput, memory
     Bench(Bench),
+    /// Time models over sizes, batches, precisions, devices and threads: a table, plots and a page
+    Sweep(Sweep),
+    /// Hold models, plans, backends and precisions against each other: exit code 1 beyond a limit
+    Compare(Compare),
     /// Time every layer of a model
     Profile(Profile),
+    /// A plan as a page: the graph before and after, every kernel and why, memory, hazards
+    Explore(Explore),
     /// Look into what a plan does
     #[command(subcommand)]
     Debug(Debug),
@@ -129,7 +141,10 @@ impl Command {
             Command::Calibrate(args) => &args.json,
             Command::Quantize(args) => &args.json,
             Command::Bench(args) => &args.json,
+            Command::Compare(args) => &args.json,
             Command::Profile(args) => &args.json,
+            Command::Explore(args) => &args.json,
+            Command::Sweep(args) => &args.json,
             Command::Debug(Debug::Accuracy(args)) => &args.json,
             Command::Timing(Timing::Show(args)) => &args.json,
             Command::Timing(Timing::Merge(args)) => &args.json,
@@ -154,6 +169,7 @@ impl Command {
             Command::Quantize(args) => Some(&args.model),
             Command::Bench(args) => Some(&args.model),
             Command::Profile(args) => Some(&args.model),
+            Command::Explore(args) => Some(&args.model),
             Command::Debug(Debug::Accuracy(args)) => Some(&args.plan),
             _ => None,
         }
@@ -432,6 +448,16 @@ pub(crate) struct Bench {
     /// Busy-wait for the GPU: the lowest latency, at the cost of a CPU core
     #[arg(long)]
     pub(crate) spin: bool,
+    /// Compare with a result that `--json=FILE` stored: exit code 1 if this is slower, 3 if the machine is too restless to
+    /// tell
+    #[arg(long, value_name = "BASE.json")]
+    pub(crate) against: Option<PathBuf>,
+    /// Changes of this many percent and less are none, for --against
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, requires = "against")]
+    pub(crate) tolerance: f64,
+    /// Write the result's plain numbers to this CSV file, too
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) csv: Option<PathBuf>,
     /// CUDA streams over which the branches of a captured graph are spread
     #[arg(long, value_name = "N", default_value_t = planish::DEFAULT_STREAMS)]
     pub(crate) streams: usize,
@@ -458,6 +484,9 @@ pub(crate) struct Profile {
     /// Runs, of which the median is shown
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) iterations: usize,
+    /// Write the layers as a trace for chrome://tracing or ui.perfetto.dev, too
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) building: Building,
     #[command(flatten)]

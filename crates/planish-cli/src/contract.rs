@@ -104,7 +104,7 @@ fn data(args: &Build, model: &Model) -> Result<ContractData> {
 }
 
 /// The class of every sample.
-fn labels(path: &Path) -> Result<Labels> {
+pub(crate) fn labels(path: &Path) -> Result<Labels> {
     let name = path.display();
     let integers = |tensor: &planish::Tensor| -> Result<Labels> {
         ensure!(!tensor.dtype().is_float(), "{name} holds {} where classes are integers", tensor.dtype());

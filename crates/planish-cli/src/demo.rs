@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use planish::io::{Sources, npy};
-use planish::{ContextOptions, Device, Model, Outcome, Value, View};
+use planish::{ContextOptions, Device, Metrics, Model, Outcome, Value, View};
 
 use crate::args::{Building, Demo, Opening};
 use crate::ending::{Answer, Ending};
@@ -100,18 +100,16 @@ pub(crate) fn command(args: &Demo, out: &mut dyn Write) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Relative L2 distance of the plan's outputs from the reference's.
+/// Relative L2 distance of the plan's outputs from the reference's, the worst output's.
 fn distance(values: &[Value], reference: &run::Ran) -> Result<f64> {
-    let (mut error, mut norm) = (0.0, 0.0);
+    let mut worst: f64 = 0.0;
     for (value, (name, want)) in values.iter().zip(reference.tensors()) {
         let got = value.as_tensor().with_context(|| format!("output `{name}` is not a tensor"))?;
-        ensure!(got.shape() == want.shape(), "output `{name}` has another shape than the reference's");
-        for (x, y) in got.to_f64s().into_iter().zip(want.to_f64s()) {
-            error += (x - y).powi(2);
-            norm += y * y;
-        }
+        let mut metrics = Metrics::default();
+        metrics.add(got, &want);
+        worst = worst.max(metrics.relative_l2());
     }
-    Ok((error / f64::max(norm, f64::MIN_POSITIVE)).sqrt())
+    Ok(worst)
 }
 
 /// A path as a shell takes it.

@@ -22,7 +22,9 @@ pub(crate) enum Kind {
     TensorRtCache,
     Pins,
     Csv,
+    Results,
     Svg,
+    Html,
 }
 
 impl Kind {
@@ -41,7 +43,9 @@ impl Kind {
             Kind::TensorRtCache => "a calibration cache of TensorRT",
             Kind::Pins => "a file of pins",
             Kind::Csv => "a table of candidates",
+            Kind::Results => "a table of results",
             Kind::Svg => "an SVG picture",
+            Kind::Html => "an HTML page",
         }
     }
 
@@ -63,7 +67,9 @@ impl Kind {
             Kind::TensorRtCache => first.starts_with(b"TRT-"),
             Kind::Pins => first.starts_with(b"planish pins "),
             Kind::Csv => first.starts_with(b"candidate,"),
+            Kind::Results => first.starts_with(b"model,"),
             Kind::Svg => first.starts_with(b"<svg "),
+            Kind::Html => first.starts_with(b"<!DOCTYPE html>"),
             Kind::Stage => planish::Stage::ALL
                 .iter()
                 .any(|stage| first.starts_with(format!("{}: ", stage.name()).as_bytes())),

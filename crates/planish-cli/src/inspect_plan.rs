@@ -8,6 +8,7 @@ use planish::record::{Plan, PlanErrorKind, Step, StepKind};
 use planish::{CertificateState, Device, Opened, Outcome};
 use serde_json::json;
 
+use crate::anatomy::{Anatomy, Measured};
 use crate::args::{Building, Inspect, Opening};
 use crate::ending::Answer;
 use crate::memory::Needs;
@@ -227,16 +228,6 @@ fn outcome(outcome: &Outcome) -> String {
 }
 
 fn report(plan: &Plan) -> serde_json::Value {
-    let steps: Vec<_> = plan
-        .program
-        .steps
-        .iter()
-        .map(|step| {
-            json!({
-                "name": step.name, "ops": step.region.ops(), "kernel": tactic(step), "slow": is_slow(step),
-            })
-        })
-        .collect();
     let checks: Vec<_> = plan
         .certificate
         .checks
@@ -248,8 +239,10 @@ fn report(plan: &Plan) -> serde_json::Value {
             })
         })
         .collect();
-    json!({
-        "name": plan.header.name, "producer": plan.header.producer, "threads": plan.header.threads, "options": plan.header.options,
-        "steps": steps, "certificate": checks,
-    })
+    let mut report = Anatomy::new(plan, &Measured::default()).json(None);
+    // Times and the nodes of the model are what `planish explore --json` adds.
+    report["certificate"] = checks.into();
+    report["steps"] = report["layers"].take();
+    report["timeline"] = report["memory"].take();
+    report
 }

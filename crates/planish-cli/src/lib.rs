@@ -1,15 +1,18 @@
 //! `planish`: the command line. Parses, calls the libraries, prints; exit codes are part of the interface (`ending`).
 //! A library, so that the binary and the Python package run the same one.
 
+mod anatomy;
 mod args;
 mod bench;
 mod build;
 mod calibrate;
+mod compare;
 mod contract;
 mod debug;
 mod demo;
 mod doctor;
 mod ending;
+mod explore;
 mod files;
 mod inspect;
 mod inspect_plan;
@@ -17,6 +20,7 @@ mod interrupt;
 mod last_words;
 mod load;
 mod memory;
+mod page;
 mod pins;
 mod print;
 mod printable;
@@ -30,6 +34,7 @@ mod sign;
 mod slide;
 mod start;
 mod stats;
+mod sweep;
 mod timing;
 mod usage;
 mod watch;
@@ -76,7 +81,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
     if let Some(path) = args.command.json().and_then(args::Json::file) {
-        print::check_json(path, args.command.model())?;
+        print::check_json(path, args.command.model().as_slice())?;
     }
     match args.command.brought_up_to_date() {
         Command::Inspect(args) => inspect::command(&args, out),
@@ -88,7 +93,10 @@ fn command(args: Args, out: &mut dyn Write) -> anyhow::Result<Answer> {
         Command::Calibrate(args) => calibrate::command(&args, out),
         Command::Quantize(args) => quantize::command(&args, out),
         Command::Bench(args) => bench::command(&args, out),
+        Command::Compare(args) => compare::command(&args, out),
         Command::Profile(args) => profile::command(&args, out),
+        Command::Explore(args) => explore::command(&args, out),
+        Command::Sweep(args) => sweep::command(&args, out),
         Command::Debug(args) => debug::command(&args, out),
         Command::Timing(args) => timing::command(&args, out),
         Command::Sign(args) => sign::sign(&args, out),

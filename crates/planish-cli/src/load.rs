@@ -188,6 +188,17 @@ pub(crate) fn build_in_memory(
     Ok(Made { plan, time: start.elapsed(), built: build_time, report, stages: None })
 }
 
+/// Builds a model that others are held against: nothing is said of it, nothing is kept.
+pub(crate) fn build_quietly(path: &Path, model: Model, building: &Building) -> Result<Plan> {
+    let mut builder = prepare(path, model, building)?;
+    let work = Stoppable::begin();
+    builder.options_mut().cancel = work.flag();
+    builder.options_mut().progress = None;
+    let built = builder.build_with_report();
+    work.end()?;
+    Ok(built?.0.plan.into())
+}
+
 /// Says of a plan that was never checked, or not since it was refitted, that it was not.
 pub(crate) fn say_if_unchecked(plan: &planish::record::Plan) {
     match plan.certificate.state() {

@@ -36,11 +36,11 @@ pub(crate) fn table(out: &mut dyn Write, rows: &[Vec<String>], right: &[usize]) 
 }
 
 /// Refuses a report's file before any work is done. Pipes and devices (`/dev/stdout`) take one as they are.
-pub(crate) fn check_json(path: &Path, model: Option<&Path>) -> Result<()> {
+pub(crate) fn check_json(path: &Path, given: &[&Path]) -> Result<()> {
     if path.exists() && !path.is_file() && !path.is_dir() {
         return Ok(());
     }
-    files::check_target(path, files::Kind::Json, model.as_slice())
+    files::check_target(path, files::Kind::Json, given)
 }
 
 /// A report's JSON where it was asked for.
@@ -109,6 +109,14 @@ pub(crate) fn number(number: f64) -> String {
     }
 }
 
+/// Text as a field of CSV.
+pub(crate) fn csv_field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
 /// A duration in the unit that suits it.
 pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.3} ms", seconds * 1e3) } else { format!("{seconds:.3} s") }
@@ -133,6 +141,7 @@ mod tests {
             [number(0.0), number(-0.25), number(1e-9), number(f64::NAN)],
             ["0", "-0.25", "1.000e-9", "nan"]
         );
+        assert_eq!([csv_field("a b"), csv_field("a,\"b\"")], ["a b", "\"a,\"\"b\"\"\""]);
         assert_eq!([seconds(0.0015), seconds(2.5)], ["1.500 ms", "2.500 s"]);
     }
 

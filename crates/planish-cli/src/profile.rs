@@ -1,20 +1,24 @@
 //! `planish profile`: the time of every layer.
 
+mod trace;
+
 use std::io::Write;
 
 use anyhow::Result;
-use planish::io::Sources;
-use planish::{ContextOptions, View};
+use planish::io::{Inputs, Sources};
+use planish::{ContextOptions, Engine, View};
 use serde_json::json;
 
+use crate::anatomy::{self, Anatomy, Layer, Measured};
 use crate::args::Profile;
 use crate::ending::Answer;
-use crate::inspect_plan::tactic;
-use crate::roof::{Rates, StepRates};
-use crate::{load, print, say_note};
+use crate::{files, load, print, roof, say_note};
 
 pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     load::check_opening(&args.model, args.building.device, &args.opening)?;
+    if let Some(path) = &args.trace {
+        files::check_target(path, files::Kind::Json, &[&args.model])?;
+    }
     let made = load::plan(&args.model, &args.building, &args.opening, args.no_cache)?;
     let threads = args.building.threads.unwrap_or(made.plan.record().header.threads as usize).max(1);
     let engine = load::engine(&args.model, made.plan, args.building.device, &args.opening)?;
@@ -25,16 +29,50 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
     };
     let fed = sources.gather_for(&engine)?;
     fed.notes.iter().for_each(|note| say_note(note));
+    let measured = measure(&engine, &fed, threads, args.iterations)?;
+    let record = engine.record();
+    let anatomy = Anatomy::new(record, &measured);
+    let sum: f64 = measured.us.iter().sum();
+    if let Some(path) = &args.trace {
+        let text = trace::chrome(&anatomy).to_string();
+        files::write(path, |file| writeln!(file, "{text}"))?;
+    }
+    if !args.json.replaces_tables() {
+        show(&anatomy.layers, args.top, out)?;
+        let total = measured.total_us;
+        let n = anatomy.layers.len();
+        writeln!(out, "layers  {sum:.1} us in {n} steps, the whole run {total:.1} us on {threads} threads")?;
+        let missing: Vec<String> = anatomy.layers.iter().filter_map(Layer::not_on_tensor_cores).collect();
+        if let Some(why) = missing.first() {
+            writeln!(out, "cores   {} products are not on tensor cores, as: {why}", missing.len())?;
+        }
+        if measured.roof.is_none() {
+            roof::print_how(out)?;
+        }
+        if let Some(path) = &args.trace {
+            writeln!(out, "trace   {}, for chrome://tracing or ui.perfetto.dev", path.display())?;
+        }
+    }
+    let layers: Vec<_> = anatomy.layers.iter().map(|layer| layer.json(record)).collect();
+    let report =
+        json!({ "layers": layers, "sum_us": sum, "total_us": measured.total_us, "threads": threads });
+    print::json(out, &args.json, &report)?;
+    Ok(Answer::Yes)
+}
+
+/// The medians of every step and of the whole run, with the work of the steps and the machine's roof.
+pub(crate) fn measure(engine: &Engine, fed: &Inputs, threads: usize, iterations: usize) -> Result<Measured> {
     let inputs: Vec<(&str, View<'_>)> =
         fed.tensors.iter().map(|(name, tensor)| (name.as_str(), View::from(tensor))).collect();
+    let dims: Vec<(&str, &[usize])> =
+        fed.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
     let mut context = engine.context_with(ContextOptions::new(threads))?;
     for _ in 0..3 {
         context.run(&inputs)?;
     }
-    let steps = &engine.record().program.steps;
-    let mut samples: Vec<Vec<u64>> = vec![Vec::new(); steps.len()];
+    let mut samples: Vec<Vec<u64>> = vec![Vec::new(); engine.record().program.steps.len()];
     let mut totals = Vec::new();
-    for _ in 0..args.iterations.max(1) {
+    for _ in 0..iterations.max(1) {
         let profiled = context.profile(&inputs)?;
         totals.push(profiled.total_ns);
         for time in profiled.steps {
@@ -45,58 +83,40 @@ pub(crate) fn command(args: &Profile, out: &mut dyn Write) -> Result<Answer> {
         list.sort_unstable();
         list.get(list.len() / 2).copied().unwrap_or(0) as f64 / 1e3
     };
-    let times: Vec<f64> = samples.iter_mut().map(median).collect();
-    let total = median(&mut totals);
-    let sum: f64 = times.iter().sum();
-    let rates = Rates::new(&engine, &fed.tensors, threads)?;
-    let rates_of = |idx: usize| rates.step(idx, times[idx] / 1e6);
-    let mut order: Vec<usize> = (0..steps.len()).collect();
-    if args.top > 0 {
-        order.sort_by(|&a, &b| times[b].total_cmp(&times[a]));
-        order.truncate(args.top);
+    let counted = anatomy::counted(engine, &engine.sizes_of(&dims)?, threads);
+    Ok(Measured { us: samples.iter_mut().map(median).collect(), total_us: median(&mut totals), ..counted })
+}
+
+/// The slowest layers, or all in order.
+fn show(layers: &[Layer<'_>], top: usize, out: &mut dyn Write) -> Result<()> {
+    let mut order: Vec<&Layer<'_>> = layers.iter().collect();
+    if top > 0 {
+        let time = |layer: &Layer<'_>| layer.us.unwrap_or(0.0);
+        order.sort_by(|a, b| time(b).total_cmp(&time(a)));
+        order.truncate(top);
     }
-    if !args.json.replaces_tables() {
-        let [flops, bytes, roof] = StepRates::HEADINGS;
-        let headings = ["us", "share", flops, bytes, roof, "layer", "operators", "kernel"];
-        let mut rows = vec![headings.map(String::from).to_vec()];
-        for &idx in &order {
-            let [flops, bytes, roof] = rates_of(idx).cells();
-            rows.push(vec![
-                format!("{:.1}", times[idx]),
-                format!("{:.1} %", 100.0 * times[idx] / sum.max(1e-9)),
-                flops,
-                bytes,
-                roof,
-                shorten(&steps[idx].name, 60),
-                shorten(&steps[idx].region.ops(), 40),
-                tactic(&steps[idx]),
-            ]);
-        }
-        print::table(out, &rows, &[0, 1, 2, 3, 4])?;
-        writeln!(
-            out,
-            "layers  {sum:.1} us in {} steps, the whole run {total:.1} us on {threads} threads",
-            steps.len()
-        )?;
-        rates.print_how(out)?;
+    let headings = ["us", "share", "in", "GFLOP/s", "GB/s", "of roof", "layer", "operators", "kernel"];
+    let mut rows = vec![headings.map(String::from).to_vec()];
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
+    for layer in order {
+        let us = layer.us.unwrap_or(0.0);
+        let rate = |amount: Option<u64>| {
+            or_dash(amount.filter(|_| us > 0.0).map(|amount| format!("{:.1}", amount as f64 / us / 1e3)))
+        };
+        rows.push(vec![
+            format!("{us:.1}"),
+            or_dash(layer.share.map(|share| format!("{:.1} %", 100.0 * share))),
+            layer.precision.to_string(),
+            rate(layer.work.and_then(|work| work.flops)),
+            rate(layer.work.and_then(|work| work.bytes)),
+            or_dash(layer.roof_share().map(|(_, share)| format!("{:.0} %", 100.0 * share))),
+            shorten(&layer.step.name, 60),
+            shorten(&layer.step.region.ops(), 40),
+            layer.kernel.clone(),
+        ]);
     }
-    let layers: Vec<_> = (0..steps.len())
-        .map(|idx| {
-            let step = &steps[idx];
-            let mut layer =
-                json!({ "name": step.name, "ops": step.region.ops(), "kernel": tactic(step), "us": times[idx] });
-            for (name, value) in rates_of(idx).fields() {
-                layer[name] = value;
-            }
-            layer
-        })
-        .collect();
-    print::json(
-        out,
-        &args.json,
-        &json!({ "layers": layers, "sum_us": sum, "total_us": total, "threads": threads }),
-    )?;
-    Ok(Answer::Yes)
+    print::table(out, &rows, &[0, 1, 3, 4, 5])?;
+    Ok(())
 }
 
 fn shorten(text: &str, most: usize) -> String {

@@ -1,5 +1,4 @@
-//! Rates of runs and layers, and their shares of the machine's measured peaks: for `planish bench` and
-//! `planish profile`.
+//! Rates of runs and their shares of the machine's measured peaks: for `planish bench`.
 
 use std::io::Write;
 
@@ -13,11 +12,15 @@ use crate::print;
 /// What is said where no peaks of the device are kept.
 const HOW_TO_MEASURE: &str = "`planish doctor --measure` lets this show shares of the machine's peaks";
 
+/// How to get shares, where there are none.
+pub(crate) fn print_how(out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "peaks    {HOW_TO_MEASURE}")?;
+    Ok(())
+}
+
 /// The steps of a plan, counted, and what their device can do at most.
 pub(crate) struct Rates {
     steps: Vec<StepWork>,
-    /// Which of them run on the device that the roof is of.
-    is_below: Vec<bool>,
     roof: Option<Roof>,
 }
 
@@ -27,10 +30,8 @@ impl Rates {
         let dims: Vec<(&str, &[usize])> =
             inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect();
         let record = engine.record();
-        let device = record.device().unwrap_or(record.host());
         Ok(Rates {
             steps: engine.work_at(&engine.sizes_of(&dims)?),
-            is_below: record.program.steps.iter().map(|step| step.target == device).collect(),
             roof: Peaks::kept().and_then(|peaks| Roof::new(&peaks, &record.runs_on().device, threads)),
         })
     }
@@ -78,13 +79,8 @@ impl Rates {
         if self.n_uncounted() > 0 {
             writeln!(out, "         without {} steps that cannot be counted", self.n_uncounted())?;
         }
-        self.print_how(out)
-    }
-
-    /// How to get shares, where there are none.
-    pub(crate) fn print_how(&self, out: &mut dyn Write) -> Result<()> {
         if self.roof.is_none() {
-            writeln!(out, "peaks    {HOW_TO_MEASURE}")?;
+            print_how(out)?;
         }
         Ok(())
     }
@@ -95,6 +91,7 @@ impl Rates {
         let fields = [
             ("gflop", json!(self.flops() / 1e9)),
             ("gflop_per_second", json!(self.flops() / seconds / 1e9)),
+            ("tflop_per_second", json!(self.flops() / seconds / 1e12)),
             ("compute_peak_share", json!(compute)),
             ("traffic_gb", json!(self.bytes() / 1e9)),
             ("gb_per_second", json!(self.bytes() / seconds / 1e9)),
@@ -102,49 +99,5 @@ impl Rates {
             ("uncounted_steps", json!(self.n_uncounted())),
         ];
         fields.map(|(name, value)| (name.to_string(), value)).into_iter().collect()
-    }
-
-    /// One step that takes this long.
-    pub(crate) fn step(&self, idx: usize, seconds: f64) -> StepRates {
-        let StepWork { flops, bytes, .. } = self.steps[idx];
-        let rate = |amount: Option<u64>| {
-            amount.filter(|_| seconds > 0.0).map(|amount| amount as f64 / seconds / 1e9)
-        };
-        let roof = self.roof.as_ref().filter(|_| self.is_below[idx] && seconds > 0.0);
-        let is_counted = flops.is_some() && bytes.is_some();
-        StepRates {
-            gflops: rate(flops),
-            gbytes: rate(bytes),
-            roof_share: roof.filter(|_| is_counted).map(|roof| roof.seconds(self.steps[idx]) / seconds),
-        }
-    }
-}
-
-/// What a layer does in a second; `None` where it is not counted or not measured.
-pub(crate) struct StepRates {
-    gflops: Option<f64>,
-    gbytes: Option<f64>,
-    /// Of the time that it takes: what its arithmetic or its operands, whichever is longer, take at the peaks.
-    roof_share: Option<f64>,
-}
-
-impl StepRates {
-    /// The headings of the cells.
-    pub(crate) const HEADINGS: [&'static str; 3] = ["GFLOP/s", "GB/s", "of roof"];
-
-    /// The cells of a table.
-    pub(crate) fn cells(&self) -> [String; 3] {
-        let rate = |rate: Option<f64>| rate.map_or("-".to_string(), |rate| format!("{rate:.1}"));
-        let share = self.roof_share.map_or("-".to_string(), |share| format!("{:.0} %", 100.0 * share));
-        [rate(self.gflops), rate(self.gbytes), share]
-    }
-
-    /// The same for `--json`.
-    pub(crate) fn fields(&self) -> [(&'static str, Value); 3] {
-        [
-            ("gflop_per_second", json!(self.gflops)),
-            ("gb_per_second", json!(self.gbytes)),
-            ("roof_share", json!(self.roof_share)),
-        ]
     }
 }

@@ -64,21 +64,23 @@ impl Seen {
         }
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// For runs at this rate.
+    pub(crate) fn json(&self, qps: f64) -> Value {
         json!({
             "utilisation_percent": self.utilisation,
             "clock_mhz": self.clock_mhz,
             "power_w": self.power_w,
             "memory_used_bytes": self.memory_used,
+            "joules_per_inference": self.power_w.map(|watts| watts / qps),
         })
     }
 
-    /// One line: what is not known is left out.
-    pub(crate) fn line(&self) -> String {
+    /// One line, for runs at this rate: what is not known is left out.
+    pub(crate) fn line(&self, qps: f64) -> String {
         let parts = [
             self.utilisation.map(|percent| format!("{percent:.0} % busy")),
             self.clock_mhz.map(|mhz| format!("{mhz:.0} MHz")),
-            self.power_w.map(|watts| format!("{watts:.0} W")),
+            self.power_w.map(|watts| format!("{watts:.0} W ({:.4} J a run)", watts / qps)),
             self.memory_used.map(|bytes| format!("{} in use by all", crate::print::bytes(bytes as u64))),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -94,9 +96,16 @@ mod tests {
         let one = Sample { utilisation: Some(90), clock_mhz: Some(1900), power_w: None, ..Sample::default() };
         let two = Sample { utilisation: None, clock_mhz: Some(1700), power_w: None, ..Sample::default() };
         let seen = Seen::of(&[one, two]);
-        assert_eq!(seen.line(), "90 % busy, 1800 MHz");
-        assert_eq!(seen.json()["power_w"], Value::Null);
-        assert_eq!(Seen::of(&[]).line(), "");
+        assert_eq!(seen.line(10.0), "90 % busy, 1800 MHz");
+        assert_eq!(seen.json(10.0)["power_w"], Value::Null);
+        assert_eq!(Seen::of(&[]).line(10.0), "");
+    }
+
+    #[test]
+    fn power_makes_joules() {
+        let one = Sample { power_w: Some(400.0), ..Sample::default() };
+        assert_eq!(Seen::of(&[one]).line(800.0), "400 W (0.5000 J a run)");
+        assert_eq!(Seen::of(&[one]).json(800.0)["joules_per_inference"], 0.5);
     }
 
     #[test]

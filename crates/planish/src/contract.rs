@@ -10,7 +10,7 @@ pub use data::{ContractData, Labels};
 pub(crate) use search::Search;
 pub use search::{Choice, PrecisionCandidate};
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Metrics};
 
 /// What is measured of a plan's outputs beside those of the plan in FP32. [`Contract`] has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,10 @@ pub enum Measure {
     Psnr,
     /// Cosine of the angle between the outputs of a sample, in the mean of all; the worst output's.
     Cosine,
+    /// The largest absolute difference of all outputs.
+    MaxAbs,
+    /// The mean absolute difference, the worst output's.
+    MeanAbs,
     /// Percentage points of labels that FP32 gets right and the plan does not, less those the other way round.
     Top1Drop,
 }
@@ -33,13 +37,40 @@ impl Measure {
             Measure::RelativeL2 => "rel",
             Measure::Psnr => "psnr",
             Measure::Cosine => "cosine",
+            Measure::MaxAbs => "max",
+            Measure::MeanAbs => "mae",
             Measure::Top1Drop => "drop",
         }
     }
 
     /// Whether larger values are worse.
     pub fn is_error(self) -> bool {
-        matches!(self, Measure::RelativeL2 | Measure::Top1Drop)
+        !matches!(self, Measure::Psnr | Measure::Cosine)
+    }
+
+    /// What it says of an output; NaN for [`Measure::Top1Drop`], which is about labels.
+    pub fn of(self, metrics: &Metrics) -> f64 {
+        match self {
+            Measure::RelativeL2 => metrics.relative_l2(),
+            Measure::Psnr => metrics.psnr(),
+            Measure::Cosine => metrics.cosine(),
+            Measure::MaxAbs => metrics.max_abs(),
+            Measure::MeanAbs => metrics.mean_abs(),
+            Measure::Top1Drop => f64::NAN,
+        }
+    }
+
+    /// What it says of the worst of several outputs; NaN counts as the worst.
+    fn worst(self, outputs: &[Metrics]) -> f64 {
+        let best = match self {
+            Measure::Psnr => f64::INFINITY,
+            Measure::Cosine => 1.0,
+            _ => 0.0,
+        };
+        outputs.iter().map(|metrics| self.of(metrics)).fold(best, |worst, value| {
+            let is_worse = if self.is_error() { value > worst } else { value < worst };
+            if value.is_nan() || is_worse { value } else { worst }
+        })
     }
 }
 
@@ -51,6 +82,8 @@ impl Measure {
 /// let contract: Contract = "psnr>=40".parse()?;                       // or "cosine>=0.999", "rel<=1e-2", "0.01"
 /// assert!(contract.holds(41.5) && !contract.holds(39.0));
 /// assert!(contract.measure.name() == "psnr" && !contract.measure.is_error());
+/// # let metrics = planish::Metrics::default();
+/// assert!(contract.holds(contract.measure.of(&metrics)));              // of outputs that were compared
 /// assert_eq!(Contract::new(Measure::Top1Drop, 0.5).to_string(), "drop<=0.5");
 /// # Ok::<(), planish::Error>(())
 /// ```
@@ -79,7 +112,7 @@ impl Contract {
     /// Whether it is so by a margin, for a search whose result is to hold on other data.
     fn holds_amply(&self, value: f64) -> bool {
         match self.measure {
-            Measure::RelativeL2 => value <= MARGIN * self.bound,
+            Measure::RelativeL2 | Measure::MaxAbs | Measure::MeanAbs => value <= MARGIN * self.bound,
             // Half a decibel is as much as the margin of an error.
             Measure::Psnr => value >= self.bound - 20.0 * MARGIN.log10(),
             Measure::Cosine => 1.0 - value <= MARGIN * (1.0 - self.bound),
@@ -90,7 +123,7 @@ impl Contract {
     /// How far a value is from the bound, in parts of it: more than 1 beyond it.
     fn excess(&self, value: f64) -> f64 {
         match self.measure {
-            Measure::RelativeL2 => value / self.bound,
+            Measure::RelativeL2 | Measure::MaxAbs | Measure::MeanAbs => value / self.bound,
             Measure::Psnr => 10f64.powf((self.bound - value) / 20.0),
             Measure::Cosine => (1.0 - value) / (1.0 - self.bound).max(f64::MIN_POSITIVE),
             // A drop may be none at all, and below it.
@@ -115,12 +148,17 @@ impl std::str::FromStr for Contract {
     fn from_str(text: &str) -> Result<Contract, Error> {
         let bad = || {
             let message = format!(
-                "`{text}` is not a contract; give rel<=0.01, psnr>=40, cosine>=0.999, or a number for rel"
+                "`{text}` is not a contract; give rel<=0.01, psnr>=40, cosine>=0.999, max<=0.1, mae<=0.01, or a number for rel"
             );
             Error::new(ErrorKind::BadOption, message)
         };
-        let forms =
-            [("rel<=", Measure::RelativeL2), ("psnr>=", Measure::Psnr), ("cosine>=", Measure::Cosine)];
+        let forms = [
+            ("rel<=", Measure::RelativeL2),
+            ("psnr>=", Measure::Psnr),
+            ("cosine>=", Measure::Cosine),
+            ("max<=", Measure::MaxAbs),
+            ("mae<=", Measure::MeanAbs),
+        ];
         let found = forms.iter().find_map(|(start, measure)| Some((text.strip_prefix(start)?, *measure)));
         let (number, measure) = found.unwrap_or((text, Measure::RelativeL2));
         let bound: f64 = number.trim().parse().map_err(|_| bad())?;
@@ -140,7 +178,9 @@ mod tests {
     fn contracts_are_read_as_users_write_them() {
         let read = |text: &str| text.parse::<Contract>().map(|contract| contract.to_string()).ok();
         assert_eq!(read("0.01").as_deref(), Some("rel<=0.01"));
-        assert_eq!(read("psnr>=40").as_deref(), Some("psnr>=40"));
+        for text in ["psnr>=40", "max<=0.5", "mae<=0.001"] {
+            assert_eq!(read(text).as_deref(), Some(text));
+        }
         for wrong in ["", "rel>=1", "psnr", "cosine>=1", "0", "-1", "nan", "rel<=inf"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }

@@ -242,6 +242,7 @@ pub mod io;
 pub mod machine;
 #[cfg(feature = "build")]
 mod metadata;
+mod metrics;
 #[cfg(feature = "build")]
 mod model;
 #[cfg(feature = "build")]
@@ -276,6 +277,7 @@ pub use engine::Engine;
 pub use ensemble::Ensemble;
 #[cfg(feature = "build")]
 pub use metadata::Metadata;
+pub use metrics::{LabelCount, Metrics, Worst};
 #[cfg(feature = "build")]
 pub use model::Model;
 #[cfg(feature = "build")]

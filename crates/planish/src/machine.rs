@@ -37,6 +37,17 @@ pub fn memory() -> Option<u64> {
     machine.memory_limit.into_iter().chain(machine.memory).min()
 }
 
+/// The most memory that this process has had so far, in bytes; `None` where the system does not say.
+///
+/// ```
+/// assert!(planish::machine::peak_memory().is_none_or(|bytes| bytes > 1 << 16));
+/// ```
+pub fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
 /// What a folder holds, in order; nothing if it cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(list) = fs::read_dir(folder) else { return Vec::new() };

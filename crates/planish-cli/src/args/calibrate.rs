@@ -45,7 +45,7 @@ pub(crate) struct Calibrate {
 }
 
 /// Where the ranges of a model's values come from, for layers of integers.
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Calibrating {
     /// For int8: a calibration (of `planish calibrate`, or a calibration cache of TensorRT), or samples to calibrate with
     /// as `planish calibrate` does
@@ -62,7 +62,7 @@ pub(crate) struct Calibrating {
 }
 
 /// How pixels become an input; what is not given is what ImageNet's classifiers take.
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Pixels {
     /// Resize images so that the shorter side has this many pixels (8/7 of the crop if not given)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

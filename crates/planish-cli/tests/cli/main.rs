@@ -2,9 +2,12 @@
 
 mod accuracy;
 mod bad_input;
+mod bench;
 mod cache;
 mod calibrate;
+mod compare;
 mod declared;
+mod explore;
 mod files;
 mod inspect;
 mod limits;
@@ -15,6 +18,7 @@ mod refit;
 mod run;
 mod signing;
 mod slide;
+mod sweep;
 mod timing;
 mod zoo;
 
@@ -75,7 +79,7 @@ fn without_gpus(arguments: &[&str]) -> Ended {
 fn ended(mut command: Command, arguments: &[&str]) -> Ended {
     command.args(arguments);
     // The user's cache of plans is left alone.
-    if matches!(arguments.first(), Some(&("run" | "bench" | "profile"))) {
+    if matches!(arguments.first(), Some(&("run" | "bench" | "profile" | "compare" | "explore" | "sweep"))) {
         command.arg("--no-cache");
     }
     let says_where = arguments.contains(&"--backend") || arguments.contains(&"--device");

@@ -112,7 +112,7 @@ impl Choice {
 
     fn as_error(&self, value: f64) -> f64 {
         match self.contract.measure {
-            Measure::RelativeL2 => value,
+            Measure::RelativeL2 | Measure::MaxAbs | Measure::MeanAbs => value,
             Measure::Psnr => 10f64.powf(-value / 20.0),
             Measure::Cosine => 1.0 - value,
             Measure::Top1Drop => value.max(0.0),
@@ -124,6 +124,8 @@ impl Choice {
             Measure::RelativeL2 => "relative L2 error against FP32",
             Measure::Psnr => "noise over peak, against FP32 (0.01 are 40 dB)",
             Measure::Cosine => "1 - cosine, against FP32",
+            Measure::MaxAbs => "largest absolute difference against FP32",
+            Measure::MeanAbs => "mean absolute difference against FP32",
             Measure::Top1Drop => "points of top-1 lost against FP32",
         }
     }

@@ -3,7 +3,7 @@
 use planish_tensor::Tensor;
 
 use super::{Contract, Measure};
-use crate::{Error, ErrorKind, Sample};
+use crate::{Error, ErrorKind, LabelCount, Metrics, Sample};
 
 /// The class of every row of the samples, in their order. [`crate::Builder::build_by_contract`] has an example.
 pub type Labels = Vec<i64>;
@@ -72,9 +72,6 @@ impl ContractData {
         want: &[Vec<Tensor>],
     ) -> f64 {
         match contract.measure {
-            Measure::RelativeL2 => relative(got, want),
-            Measure::Psnr => psnr(got, want),
-            Measure::Cosine => cosine(got, want),
             Measure::Top1Drop => {
                 let right = |outputs: &[Vec<Tensor>]| -> usize {
                     at.iter()
@@ -85,83 +82,33 @@ impl ContractData {
                 let n_rows: usize = at.iter().map(|&sample| self.labels[sample].len()).sum();
                 100.0 * (right(want) as f64 - right(got) as f64) / n_rows.max(1) as f64
             }
+            measure => measure.worst(&metrics(got, want)),
         }
     }
 }
 
 /// Rows of the first output whose largest element is where the label says.
 fn n_right(outputs: &[Tensor], labels: &[i64]) -> usize {
-    let Some(scores) = outputs.first().map(Tensor::to_f64s) else { return 0 };
-    let n_classes = scores.len() / labels.len().max(1);
-    let best = |row: &[f64]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]));
-    let rows = scores.chunks_exact(n_classes.max(1)).zip(labels);
-    rows.filter(|(row, label)| best(row).and_then(|best| i64::try_from(best).ok()) == Some(**label)).count()
+    let mut count = LabelCount::default();
+    if let Some(scores) = outputs.first() {
+        count.add(scores, labels);
+    }
+    count.top1
 }
 
-/// Sums over all samples of one output: of squared differences, of squares, and the ends of what was wanted.
-struct Sums {
-    error: f64,
-    norm: f64,
-    n: usize,
-    low: f64,
-    high: f64,
-}
-
-/// The sums of every output.
-fn sums(got: &[Vec<Tensor>], want: &[Vec<Tensor>]) -> Vec<Sums> {
-    let n_outputs = want.first().map_or(0, Vec::len);
-    let one = |place: usize| {
-        let mut sums = Sums { error: 0.0, norm: 0.0, n: 0, low: f64::INFINITY, high: f64::NEG_INFINITY };
-        for (got, want) in got.iter().zip(want) {
-            for (x, y) in got[place].to_f64s().into_iter().zip(want[place].to_f64s()) {
-                // The same infinity or NaN on both sides is no difference.
-                if x.to_bits() != y.to_bits() && !(x.is_nan() && y.is_nan()) {
-                    sums.error += (x - y) * (x - y);
-                }
-                if y.is_finite() {
-                    sums.norm += y * y;
-                    (sums.low, sums.high) = (sums.low.min(y), sums.high.max(y));
-                }
-                sums.n += 1;
-            }
+/// Every output over all samples.
+fn metrics(got: &[Vec<Tensor>], want: &[Vec<Tensor>]) -> Vec<Metrics> {
+    let mut all = vec![Metrics::default(); want.first().map_or(0, Vec::len)];
+    for (got, want) in got.iter().zip(want) {
+        for ((metrics, got), want) in all.iter_mut().zip(got).zip(want) {
+            metrics.add(got, want);
         }
-        sums
-    };
-    (0..n_outputs).map(one).collect()
-}
-
-/// The worst of several; NaN counts as the worst.
-fn worst(values: impl Iterator<Item = f64>, start: f64, is_worse: fn(f64, f64) -> bool) -> f64 {
-    values.fold(start, |worst, value| if value.is_nan() || is_worse(value, worst) { value } else { worst })
+    }
+    all
 }
 
 pub(super) fn relative(got: &[Vec<Tensor>], want: &[Vec<Tensor>]) -> f64 {
-    let one = |sums: Sums| match sums.error {
-        0.0 => 0.0,
-        error => (error / sums.norm.max(f64::MIN_POSITIVE)).sqrt(),
-    };
-    worst(sums(got, want).into_iter().map(one), 0.0, |a, b| a > b)
-}
-
-fn psnr(got: &[Vec<Tensor>], want: &[Vec<Tensor>]) -> f64 {
-    let one = |sums: Sums| match sums.error {
-        0.0 => f64::INFINITY,
-        error => 20.0 * ((sums.high - sums.low) / (error / sums.n as f64).sqrt()).log10(),
-    };
-    worst(sums(got, want).into_iter().map(one), f64::INFINITY, |a, b| a < b)
-}
-
-fn cosine(got: &[Vec<Tensor>], want: &[Vec<Tensor>]) -> f64 {
-    let one = |place: usize| {
-        let cosines = got.iter().zip(want).map(|(got, want)| {
-            let (x, y) = (got[place].to_f64s(), want[place].to_f64s());
-            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-            let norms = (dot(&x, &x) * dot(&y, &y)).sqrt();
-            if norms > 0.0 { dot(&x, &y) / norms } else { 1.0 }
-        });
-        cosines.sum::<f64>() / got.len().max(1) as f64
-    };
-    worst((0..want.first().map_or(0, Vec::len)).map(one), 1.0, |a, b| a < b)
+    Measure::RelativeL2.worst(&metrics(got, want))
 }
 
 #[cfg(test)]
@@ -190,7 +137,7 @@ mod tests {
         assert_eq!(data.half(Half::Search, 9), [0, 2]);
         assert_eq!(data.half(Half::HeldOut, 9), [1]);
         let nan = outputs(&[&[f32::NAN, 1.0], &[0.0, 2.0], &[1.0, 4.0]]);
-        assert!(relative(&nan, &want).is_nan() && relative(&want, &want) == 0.0);
+        assert!(relative(&nan, &want) == f64::INFINITY && relative(&want, &want) == 0.0);
     }
 
     #[test]

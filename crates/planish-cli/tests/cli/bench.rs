@@ -1,0 +1,65 @@
+//! `planish bench`: its files, and results held against each other.
+
+use serde_json::Value;
+
+use crate::{Folder, fails, linear, planish, succeeds};
+
+#[test]
+fn a_result_is_stored_and_compared() {
+    let folder = Folder::new("bench");
+    let model = folder.put("linear.onnx", &linear());
+    let file = |name: &str| folder.path(name).display().to_string();
+    let (plan, base, csv) = (file("linear.plan"), file("base.json"), file("bench.csv"));
+    succeeds(&["build", &model, "-o", &plan, "--threads", "1", "--device", "cpu", "--tune-level", "0"]);
+    let bench = ["bench", &plan, "--duration", "200ms", "--warmup", "1ms"];
+    let shown = succeeds(&[&bench[..], &[&format!("--json={base}"), "--csv", &csv]].concat()).stdout;
+    assert!(shown.contains(" at 95 %)") && shown.contains("peak of the process"), "{shown}");
+
+    let report: Value = serde_json::from_slice(&std::fs::read(&base).unwrap()).unwrap();
+    let interval = report["median_interval_ms"].as_array().unwrap();
+    let [low, high] = [&interval[0], &interval[1]].map(|end| end.as_f64().unwrap());
+    assert!(0.0 < low && low <= high, "{report}");
+    assert!(
+        report["blocks"].as_array().unwrap().len() > 5 && report["ms_per_sample"].as_f64().unwrap() > 0.0
+    );
+    let csv = std::fs::read_to_string(csv).unwrap();
+    let (names, fields) = csv.trim().split_once('\n').unwrap();
+    assert!(names.starts_with("model,") && names.contains(",median_ms,"), "{csv}");
+    assert_eq!(names.split(',').count(), fields.split(',').count());
+
+    // A base of a hundred times the time, one of a hundredth, and one of another setting.
+    let changed = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut report = report.clone();
+        change(&mut report);
+        folder.put(name, report.to_string().as_bytes())
+    };
+    let scaled = |factor: f64| {
+        move |report: &mut Value| {
+            for block in report["blocks"].as_array_mut().unwrap() {
+                for name in ["median_ms", "quarter_ms", "cpu_ms"] {
+                    block[name] = (block[name].as_f64().unwrap() * factor).into();
+                }
+            }
+        }
+    };
+    let (slow, fast) = (changed("slow.json", &scaled(100.0)), changed("fast.json", &scaled(0.01)));
+    let faster = planish(&[&bench[..], &["--against", &slow]].concat());
+    assert!(faster.code == Some(0) && faster.stdout.contains("against  faster"), "{}", faster.stdout);
+    let slower = planish(&[&bench[..], &["--against", &fast]].concat());
+    assert!(slower.code == Some(1) && slower.stdout.contains("against  SLOWER"), "{}", slower.stdout);
+
+    let other = changed("other.json", &|report: &mut Value| report["batch"] = 8.into());
+    let ended = planish(&[&bench[..], &["--against", &other]].concat());
+    assert!(
+        ended.code == Some(2) && ended.stderr.contains("was taken with batch 8, and this is 1"),
+        "{}",
+        ended.stderr
+    );
+    let blockless = changed("none.json", &|report: &mut Value| report["blocks"] = Value::Null);
+    fails(
+        &folder,
+        &[&bench[..], &["--against", &blockless]].concat(),
+        2,
+        "{}/none.json is no result of `planish bench --json={}/none.json`: it has no blocks of runs",
+    );
+}
