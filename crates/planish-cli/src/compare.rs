@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use planish::io::{Samples, Sources};
 use planish::{Accuracy, LabelCount, Metrics, Sample, Tensor};
 
-use crate::args::Compare;
+use crate::args::{Compare, Runs};
 use crate::ending::Answer;
 use crate::{calibrate, contract, files, print, say_note};
 use subject::{How, Ready};
@@ -88,6 +88,10 @@ pub(crate) fn command(args: &Compare, out: &mut dyn Write) -> Result<Answer> {
 
 /// What the arguments name.
 fn all(args: &Compare) -> Result<Vec<Ready>> {
+    // What is not there is said before anything is built.
+    if args.subjects.iter().any(|subject| subject.runs == Some(Runs::OnnxRuntime)) {
+        onnxruntime::version(&args.python)?;
+    }
     args.subjects.iter().map(|subject| Ready::new(subject, args)).collect()
 }
 
@@ -112,7 +116,8 @@ fn hops(args: &Compare) -> Result<Vec<Ready>> {
         hops.push(ready);
     }
     let built = Ready::new(model, args)?;
-    let (Some(original), How::Engine { plan, threads, .. }) = (&built.model, &built.how) else {
+    let (Some(original), How::Engine { threads, .. }, Some(plan)) = (&built.model, &built.how, built.plan())
+    else {
         bail!("--hops begins with an .onnx file that is built for cpu or cuda; {} is not", model.text);
     };
     let reference = |name: &str, graph: planish::graph::Graph| Ready {
@@ -126,7 +131,7 @@ fn hops(args: &Compare) -> Result<Vec<Ready>> {
     let reloaded = plan.save(&file).and_then(|_| planish::Plan::open_copied(&file));
     let _ = std::fs::remove_file(&file);
     let device = match model.runs {
-        Some(crate::args::Runs::On(device)) => device,
+        Some(Runs::On(device)) => device,
         _ => planish::Device::Auto,
     };
     let reloaded =

@@ -23,7 +23,9 @@ pub(crate) fn command(args: &Explore, out: &mut dyn Write) -> Result<Answer> {
     let mut given = vec![args.model.as_path()];
     given.extend(args.other.as_deref());
     given.extend(args.onnx.as_deref());
-    let writes_page = !args.serve && !(args.json.replaces_tables() && args.output.is_none());
+    // JSON alone is no reason for a page.
+    let has_place = args.output.is_some() || !args.json.replaces_tables();
+    let writes_page = has_place && !args.serve;
     if writes_page {
         files::check_target(&path, files::Kind::Html, &given)?;
     }

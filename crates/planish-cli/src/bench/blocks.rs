@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 /// Blocks of a measurement.
 pub(super) const BLOCKS: u32 = 40;
+/// Beside shorter ones the ruler would take its share of the time.
+pub(super) const SHORTEST_BLOCK: Duration = Duration::from_millis(5);
 /// Elements of the ruler, within the first cache, and how often it goes over them: some hundred microseconds.
 const RULER_ELEMENTS: usize = 2048;
 const RULER_ROUNDS: usize = 120;

@@ -8,7 +8,7 @@ use planish::{
     Bindings, Context as Lane, ContextMemory, ContextOptions, Engine, Phases, Pipeline, Tensor, View, Wait,
 };
 
-use super::blocks::{self, BLOCKS, Begun, Block, Ruler, Usage};
+use super::blocks::{self, BLOCKS, Begun, Block, Ruler, SHORTEST_BLOCK, Usage};
 use super::told::Told;
 use crate::memory::Held;
 
@@ -301,7 +301,7 @@ fn by_blocks(
     args: &Timing,
     more: &dyn Fn(usize) -> bool,
 ) -> Result<(Vec<Duration>, Vec<Block>, Duration)> {
-    let length = args.duration / BLOCKS;
+    let length = (args.duration / BLOCKS).max(SHORTEST_BLOCK);
     let (mut times, mut blocks, mut wall) = (Vec::new(), Vec::new(), Duration::ZERO);
     let mut ruler = Ruler::new();
     while more(times.len()) {

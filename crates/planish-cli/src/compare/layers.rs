@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use planish::{Accuracy, Diagnosis, Sample};
 
-use super::subject::{How, Ready};
+use super::subject::Ready;
 use crate::page::chart::{Chart, Point, Series, Spread};
 use crate::progress;
 
@@ -18,11 +18,11 @@ pub(super) struct Layers {
 pub(super) fn of(ready: &[Ready], samples: &[Sample]) -> Result<Vec<Layers>> {
     let mut all = Vec::new();
     for subject in ready {
-        let How::Engine { plan, .. } = &subject.how else { continue };
+        let Some(plan) = subject.plan() else { continue };
         let source = plan.record().header.source;
         let model =
             ready.iter().filter_map(|other| other.model.as_ref()).find(|model| model.hash() == source);
-        let mut accuracy = Accuracy::of(plan.clone());
+        let mut accuracy = Accuracy::of(plan);
         if let Some(model) = model {
             accuracy = accuracy.against(model.clone());
         }

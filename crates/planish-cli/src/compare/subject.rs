@@ -25,7 +25,6 @@ pub(super) enum How {
     Reference(Box<Graph>),
     Engine {
         engine: Engine,
-        plan: Plan,
         threads: usize,
     },
     OnnxRuntime {
@@ -99,8 +98,8 @@ impl Ready {
         model: Option<Model>,
     ) -> Result<Ready> {
         let threads = threads.unwrap_or(plan.record().header.threads as usize).max(1);
-        let engine = load::engine(file, plan.clone(), device, &Opening::default())?;
-        Ok(Ready { name, how: How::Engine { engine, plan, threads }, model })
+        let engine = load::engine(file, plan, device, &Opening::default())?;
+        Ok(Ready { name, how: How::Engine { engine, threads }, model })
     }
 
     /// A graph with the inputs that it takes; `None` for stored outputs.
@@ -124,8 +123,16 @@ impl Ready {
     /// The sizes that its plan was tuned at.
     pub(super) fn tuned_at(&self) -> &[(String, i64)] {
         match &self.how {
-            How::Engine { plan, .. } => &plan.record().header.tuned_at,
+            How::Engine { engine, .. } => &engine.record().header.tuned_at,
             _ => &[],
+        }
+    }
+
+    /// Its plan, where it is one.
+    pub(super) fn plan(&self) -> Option<Plan> {
+        match &self.how {
+            How::Engine { engine, .. } => Some(Plan::from(engine.record().clone())),
+            _ => None,
         }
     }
 
@@ -164,7 +171,7 @@ impl Ready {
                     all.push(named(&names, outputs)?);
                 }
             }
-            How::Engine { engine, threads, .. } => {
+            How::Engine { engine, threads } => {
                 let names: Vec<String> = engine.outputs().into_iter().map(|port| port.name).collect();
                 let inputs: Vec<String> = engine.inputs().into_iter().map(|port| port.name).collect();
                 let mut context = engine.context_with(ContextOptions::new(*threads))?;

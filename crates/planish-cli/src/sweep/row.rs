@@ -95,28 +95,31 @@ impl Store {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let path = folder.join("sweep.jsonl");
-        let mut rows: Vec<Row> = Vec::new();
+        let mut kept: Vec<(Row, String)> = Vec::new();
+        let mut is_whole = true;
         if path.exists() {
             // Some other file of this name is left alone.
             crate::files::check_target(&path, crate::files::Kind::Json, &[])?;
             let text =
                 std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-            let read = lines.filter_map(|value: Value| Row::from_json(&value));
-            for row in read.filter(|_| !again) {
-                rows.retain(|old| old.key != row.key);
-                rows.push(row);
+            is_whole = !again && (text.is_empty() || text.ends_with('\n'));
+            for line in text.lines().filter(|_| !again) {
+                let value: Option<Value> = serde_json::from_str(line).ok();
+                match value.and_then(|value| Row::from_json(&value)) {
+                    Some(row) => {
+                        kept.retain(|(old, _)| old.key != row.key);
+                        kept.push((row, line.to_string()));
+                    }
+                    None => is_whole = false,
+                }
             }
         }
-        let store = Store { path, rows };
-        // Only whole lines, so that the next one begins where a line does.
-        store.rewrite()?;
-        Ok(store)
-    }
-
-    fn rewrite(&self) -> Result<()> {
-        let text: String = self.rows.iter().map(|row| format!("{}\n", row.json())).collect();
-        crate::files::write(&self.path, |file| file.write_all(text.as_bytes()))
+        if !is_whole {
+            // Only whole lines, so that the next one begins where a line does.
+            let text: String = kept.iter().map(|(_, line)| format!("{line}\n")).collect();
+            crate::files::write(&path, |file| file.write_all(text.as_bytes()))?;
+        }
+        Ok(Store { path, rows: kept.into_iter().map(|(row, _)| row).collect() })
     }
 
     pub(super) fn find(&self, key: &str) -> Option<&Row> {
