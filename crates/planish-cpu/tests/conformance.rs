@@ -14,6 +14,7 @@ const GAPS: &[Gap] = &[
     Gap { cases: "conv*f16*", reason: HALVES },
     Gap { cases: "depthwise/*f16*", reason: HALVES },
     Gap { cases: "matmul/*f16*", reason: HALVES },
+    Gap { cases: "nbits/*f16*", reason: HALVES },
     Gap { cases: "norm/*f16*", reason: HALVES },
     Gap { cases: "pointwise/*f16*", reason: HALVES },
     Gap { cases: "pointwise/Cast f32[2x40x9x11]", reason: HALVES },

@@ -104,6 +104,19 @@ template <class H> struct Max2 : Least2<H> {
   }
 };
 
+// a * b + c of each half, rounded once.
+template <class H> PL_INLINE u32 fused2(u32 a, u32 b, u32 c);
+#define PL_FUSED2(H)                                                                  \
+  template <> PL_INLINE u32 fused2<H>(u32 a, u32 b, u32 c) {                          \
+    u32 r;                                                                            \
+    asm("fma.rn." #H "x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));        \
+    return r;                                                                         \
+  }
+PL_FUSED2(f16)
+#if __CUDA_ARCH__ >= 800
+PL_FUSED2(bf16)
+#endif
+
 // The larger of each half of two words of integers.
 template <class T> struct MaxHalves;
 #if __CUDA_ARCH__ >= 900
@@ -219,6 +232,15 @@ PL_INLINE void copy_async4(u32 to, const void* from, bool there) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(there ? *(const u32*)from : 0u) : "memory");
 #endif
 }
+// The same of 4 or 8 bytes that are there, through the first-level cache.
+template <int BYTES> PL_INLINE void copy_async_few(u32 to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES) : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < BYTES / 4; i++) copy_async4(to + 4 * i, (const u32*)from + i, true);
+#endif
+}
 // The same through the first-level cache, for what the block reads again soon.
 PL_INLINE void copy_async16_cached(u32 to, const void* from, bool there) {
 #if __CUDA_ARCH__ >= 800
@@ -238,6 +260,13 @@ template <int N> PL_INLINE void copy_async_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
+}
+// 16 bytes that nobody writes and no other block reads: they leave the first-level cache to others.
+PL_INLINE uint4 load_once16(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
 }
 PL_INLINE void store_shared16(u32 to, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");

@@ -30,6 +30,7 @@ use crate::source::Source;
 pub(crate) const FAMILIES: &[&dyn Family] = &[
     &crate::families::conv::ConvFamily,
     &crate::families::gemm::GemmFamily,
+    &crate::families::nbits::NBitsFamily,
     &crate::families::halo::HaloFamily,
     &crate::families::wconv::WConvFamily,
     &crate::families::wgemm::WGemmFamily,
@@ -93,11 +94,11 @@ pub(crate) fn check_packed(
     if problem.outputs.iter().all(Operand::is_empty) {
         return Ok(());
     }
-    let packing = family.packing(problem, tactic)?;
-    if let Some(Packing { input, format, .. }) = packing {
-        format.expect(&problem.inputs[input], tactic)?;
+    let packings = family.packings(problem, tactic)?;
+    for Packing { input, format, .. } in &packings {
+        format.expect(&problem.inputs[*input], tactic)?;
     }
-    problem.check_packed(tactic, &Packing::of_inputs(packing, problem))
+    problem.check_packed(tactic, &Packing::of_inputs(packings, problem))
 }
 
 /// The families of the sources that `takes` names.

@@ -47,6 +47,11 @@ pub(crate) trait Family: Sync {
         Ok(None)
     }
 
+    /// All inputs that the tactic reads packed, where they may be several.
+    fn packings(&self, problem: &Problem, tactic: &Tactic) -> Result<Vec<Packing>, KernelError> {
+        Ok(self.packing(problem, tactic)?.into_iter().collect())
+    }
+
     /// Which outputs may lie upon which inputs, as `(output, input)`.
     fn in_place(&self, problem: &Problem, tactic: &Tactic) -> Vec<(usize, usize)> {
         let _ = (problem, tactic);
@@ -104,7 +109,7 @@ pub(crate) fn pack(
     weight: &Tensor,
 ) -> Result<PackedWeight, KernelError> {
     let WeightUse { problem, tactic, input } = used;
-    match family.packing(problem, tactic)?.filter(|packing| packing.input == input) {
+    match family.packings(problem, tactic)?.into_iter().find(|packing| packing.input == input) {
         Some(packing) => packing.pack(problem, tactic, weight),
         None => Err(KernelError::new(
             KernelErrorKind::NoSuchTactic,
@@ -122,6 +127,9 @@ pub(crate) trait Work: Send + Sync + std::fmt::Debug {
     fn may_fault(&self) -> bool {
         false
     }
+
+    /// Has its first kernel begin when all kernels before it are done: what it takes for weights is written by one of them.
+    fn waits_for_weights(&mut self) {}
 
     /// Puts one run on the stream; allocates nothing and waits for nothing, so that it can be captured.
     ///

@@ -1,8 +1,12 @@
 //! The arrangements that weights are packed in, by name. A name with the weight's type and sizes says how long the
 //! packed form is and which element is where; no GPU is needed to go back.
 
+pub(crate) mod codes;
+
 use planish_kernel::{KernelError, Operand, PackedForm, PackedWeight, Problem, Tactic};
 use planish_tensor::{Bytes, DType, Tensor};
+
+use self::codes::{Content, Tiles};
 
 /// An arrangement of a weight's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +25,8 @@ pub(crate) enum Format {
     TapsInOut { groups: usize },
     /// The same of one group with input channels innermost; no way back either.
     TapsOutIn,
+    /// A matrix of few bits, its scales or its zero points, in tiles of columns; `k x n`, or `n x k` where it is transposed.
+    Tiles { content: Content, transposed: bool },
 }
 
 /// An input that a tactic reads packed: in which arrangement, and as which type.
@@ -33,10 +39,15 @@ pub(crate) struct Packing {
 
 impl Packing {
     /// For each input of a problem the format that it is packed in.
-    pub(crate) fn of_inputs(packing: Option<Packing>, problem: &Problem) -> Vec<Option<String>> {
-        let name =
-            |idx: usize| packing.filter(|packing| packing.input == idx).map(|packing| packing.format.name());
-        (0..problem.inputs.len()).map(name).collect()
+    pub(crate) fn of_inputs(
+        packings: impl IntoIterator<Item = Packing>,
+        problem: &Problem,
+    ) -> Vec<Option<String>> {
+        let mut names = vec![None; problem.inputs.len()];
+        for packing in packings {
+            names[packing.input] = Some(packing.format.name());
+        }
+        names
     }
 
     /// The weight of a problem in this arrangement; refused where it is another one, or not of the type that the tactic
@@ -69,6 +80,9 @@ impl Format {
             Format::Stem => "stem_rows".to_string(),
             Format::TapsInOut { .. } => "taps_in_out".to_string(),
             Format::TapsOutIn => "taps_out_in".to_string(),
+            Format::Tiles { content, transposed } => {
+                format!("{}{}", content.name(), if transposed { "t" } else { "" })
+            }
         }
     }
 
@@ -81,10 +95,13 @@ impl Format {
                 Format::Conv { per_chunk },
             ]
         });
+        let tiles = Content::all()
+            .flat_map(|content| [false, true].map(|transposed| Format::Tiles { content, transposed }));
         four.into_iter()
             .chain(eight)
             .chain(sixteen)
             .chain([Format::Conv { per_chunk: 1 }, Format::Taps, Format::Stem])
+            .chain(tiles)
             .find(|format| format.name() == name)
     }
 
@@ -126,19 +143,72 @@ impl Format {
         if let Format::TapsInOut { .. } | Format::TapsOutIn = self {
             return Ok(PackedWeight { format: self.name(), bytes: self.transposed(weight) });
         }
-        let Some(rows) = self.rows(weight.shape()) else {
+        let no_such = || {
             let message = format!("a weight of sizes {:?} as `{}`", weight.shape(), self.name());
-            return Err(KernelError::unsupported(message));
+            KernelError::unsupported(message)
         };
-        let size = weight.dtype().bits() / 8;
-        let from = weight.bytes();
-        let mut bytes = vec![0u8; rows.len() * size];
-        for (idx, to) in bytes.chunks_exact_mut(size).enumerate() {
-            if let Some(place) = rows.place(idx) {
-                to.copy_from_slice(&from[place * size..(place + 1) * size]);
+        let arranged = self.arranged(weight.shape()).ok_or_else(no_such)?;
+        let dtype = weight.dtype();
+        let bytes = match (arranged.stored_bits(dtype).ok_or_else(no_such)?, &arranged) {
+            (4 | 8, Arranged::Tiles(tiles)) => {
+                tiles.pack_codes(dtype, &weight.codes().map_err(|_| no_such())?)
             }
-        }
+            (bits, _) => {
+                let size = bits / 8;
+                let from = weight.bytes();
+                let mut bytes = vec![0u8; arranged.len() * size];
+                for (idx, to) in bytes.chunks_exact_mut(size).enumerate() {
+                    if let Some(place) = arranged.place(idx) {
+                        to.copy_from_slice(&from[place * size..(place + 1) * size]);
+                    }
+                }
+                bytes
+            }
+        };
         Ok(PackedWeight { format: self.name(), bytes })
+    }
+
+    /// Which element of a weight of these sizes is where; `None` where it cannot be packed so.
+    fn arranged(self, dims: &[usize]) -> Option<Arranged> {
+        match self {
+            Format::Tiles { content, transposed } => {
+                Tiles::of(content, transposed, dims).map(Arranged::Tiles)
+            }
+            _ => self.rows(dims).map(Arranged::Rows),
+        }
+    }
+}
+
+/// The elements of a packed weight.
+enum Arranged {
+    Rows(Rows),
+    Tiles(Tiles),
+}
+
+impl Arranged {
+    fn len(&self) -> usize {
+        match self {
+            Arranged::Rows(rows) => rows.len(),
+            Arranged::Tiles(tiles) => tiles.len(),
+        }
+    }
+
+    fn place(&self, idx: usize) -> Option<usize> {
+        match self {
+            Arranged::Rows(rows) => rows.place(idx),
+            Arranged::Tiles(tiles) => tiles.place(idx),
+        }
+    }
+
+    /// Bits of an element as it is packed; `None` for types that are not packed so.
+    fn stored_bits(&self, dtype: DType) -> Option<usize> {
+        match self {
+            Arranged::Rows(_) => {
+                let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8);
+                known.then(|| dtype.bits())
+            }
+            Arranged::Tiles(tiles) => tiles.content.stored_bits(dtype),
+        }
     }
 }
 
@@ -205,29 +275,31 @@ impl Rows {
 /// Bytes that a packed weight has.
 pub(crate) fn packed_bytes(form: PackedForm<'_>) -> Option<usize> {
     let PackedForm { format, dtype, dims } = form;
-    if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8) {
-        return None;
-    }
-    dtype.bytes_for(Format::named(format)?.rows(dims)?.len())
+    let arranged = Format::named(format)?.arranged(dims)?;
+    Some(arranged.len().checked_mul(arranged.stored_bits(dtype)?)? / 8)
 }
 
 /// The weight behind its packed bytes. Needs no GPU.
 pub fn unpack(form: PackedForm<'_>, bytes: &[u8]) -> Result<Tensor, KernelError> {
     let PackedForm { format, dtype, dims } = form;
-    let rows = Format::named(format).and_then(|format| format.rows(dims));
+    let wrong = || KernelError::unsupported(format!("{} bytes are no {form}", bytes.len()));
+    let arranged = Format::named(format).and_then(|format| format.arranged(dims));
     let fits = packed_bytes(form) == Some(bytes.len());
-    let Some(rows) = rows.filter(|_| fits) else {
-        return Err(KernelError::unsupported(format!("{} bytes are no {form}", bytes.len())));
-    };
-    let size = dtype.bits() / 8;
-    let mut to = vec![0u8; dims.iter().product::<usize>() * size];
-    for (idx, from) in bytes.chunks_exact(size).enumerate() {
-        if let Some(place) = rows.place(idx) {
-            to[place * size..(place + 1) * size].copy_from_slice(from);
+    let arranged = arranged.filter(|_| fits).ok_or_else(wrong)?;
+    let tensor = match (arranged.stored_bits(dtype).ok_or_else(wrong)?, &arranged) {
+        (4 | 8, Arranged::Tiles(tiles)) => Tensor::from_codes(dtype, dims, tiles.unpack_codes(dtype, bytes)),
+        (bits, _) => {
+            let size = bits / 8;
+            let mut to = vec![0u8; dims.iter().product::<usize>() * size];
+            for (idx, from) in bytes.chunks_exact(size).enumerate() {
+                if let Some(place) = arranged.place(idx) {
+                    to[place * size..(place + 1) * size].copy_from_slice(from);
+                }
+            }
+            Tensor::from_bytes(dtype, dims, Bytes::from_vec(to))
         }
-    }
-    Tensor::from_bytes(dtype, dims, Bytes::from_vec(to))
-        .map_err(|error| KernelError::unsupported(error.to_string()))
+    };
+    tensor.map_err(|error| KernelError::unsupported(error.to_string()))
 }
 
 #[cfg(test)]
@@ -237,7 +309,10 @@ mod tests {
     #[test]
     fn names_come_back_and_others_are_none() {
         for name in
-            ["gemm_rows4", "gemm_rows8t", "gemm_rows16", "conv_rows8", "conv_rows16", "taps", "stem_rows"]
+            [
+                "gemm_rows4", "gemm_rows8t", "gemm_rows16", "conv_rows8", "conv_rows16", "taps", "stem_rows",
+                "codes4g32", "codes8g16t", "scales16t", "zeros16",
+            ]
         {
             assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
         }
@@ -262,6 +337,13 @@ mod tests {
         assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 3, 7, 7]), Some(64 * 160 * 2));
         assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 0, 7, 7]), None);
         assert_eq!(packed_bytes("stem_rows", DType::F16, &[64, 3]), None);
+        // Two tiles of two chunks, of 512 bytes each; a byte for each zero point, and four blocks behind the last.
+        assert_eq!(packed_bytes("codes4g32", DType::U4, &[70, 20]), Some(4 * 512));
+        assert_eq!(packed_bytes("codes4g32", DType::I8, &[70, 20]), None);
+        assert_eq!(packed_bytes("zeros16t", DType::I4, &[20, 3]), Some((2 * 3 + 4) * 16));
+        assert_eq!(packed_bytes("scales16", DType::F16, &[20]), Some((2 + 4) * 16 * 2));
+        assert_eq!(packed_bytes("scales16", DType::I8, &[20]), None);
+        assert_eq!(packed_bytes("codes4g16", DType::I4, &[usize::MAX, 2]), None);
         assert!(
             unpack(PackedForm { format: "gemm_rows8", dtype: DType::F16, dims: &[6, 3] }, &[0; 46]).is_err()
         );

@@ -285,6 +285,10 @@ impl Work for Launches {
         self.launches.iter().any(|launch| launch.params.may_fault())
     }
 
+    fn waits_for_weights(&mut self) {
+        self.launches.iter_mut().take(1).for_each(|first| first.programmatic = false);
+    }
+
     unsafe fn launch(&self, call: &Call<'_>, stream: &Stream) -> Result<(), KernelError> {
         for launch in &self.launches {
             // SAFETY: the caller grants what each of them asks for.

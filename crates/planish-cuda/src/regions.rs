@@ -1,5 +1,5 @@
-//! Which nodes one CUDA kernel may cover together: chains after products and norms, products of 8-bit integers, and groups
-//! of pointwise nodes.
+//! Which nodes one CUDA kernel may cover together: chains after products and norms, products of 8-bit integers or with
+//! weights of few bits, and groups of pointwise nodes.
 
 use planish_kernel::{Fusion, Proposal, Ref, Whole};
 use planish_op::Op;
@@ -23,6 +23,7 @@ const FUSION: Fusion = Fusion {
 pub(crate) fn propose(whole: &Whole) -> Vec<Proposal> {
     let n_nodes = whole.region.nodes.len() as u32;
     let mut all: Vec<Proposal> = (0..n_nodes).flat_map(|node| FUSION.quantized(whole, node)).collect();
+    all.extend((0..n_nodes).flat_map(|node| FUSION.weight_only(whole, node)));
     all.extend(casts(whole));
     all.extend((0..n_nodes).filter_map(|node| to_integers(whole, node)));
     all.extend(FUSION.propose(whole));

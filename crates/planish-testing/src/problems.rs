@@ -8,6 +8,7 @@ pub mod dynquant;
 pub mod gather;
 pub mod matmul;
 pub mod movement;
+pub mod nbits;
 pub mod norm;
 pub mod pointwise;
 pub mod pool;
@@ -38,6 +39,7 @@ pub fn of_family(family: &str) -> Vec<Problem> {
         "gemm" => [matmul::samples(), quantized::products()].concat(),
         "matmul" | "cublaslt" => matmul::samples(),
         "movement" | "move" => movement::samples(),
+        "nbits" => nbits::samples(),
         "norm" => norm::samples(),
         "pointwise" => pointwise::samples(),
         "pool" => pool::samples(),

@@ -81,12 +81,14 @@ impl Random {
     }
 
     /// A tensor of reals up to `scale`, of whole numbers up to it where the type is one, of both booleans; bytes without a
-    /// sign go up to 100.
+    /// sign go up to 100, integers of 4 bits are any.
     pub fn tensor(&mut self, dtype: DType, dims: &[usize], scale: f32) -> Tensor {
         self.made(dtype, dims, |random| match dtype {
             DType::Bool => f64::from(u8::from(random.bits() & 1 == 1)),
             DType::U8 => f64::from(random.real(100.0)).abs().round(),
             DType::I8 => f64::from(random.real(127.0)).round(),
+            DType::I4 => f64::from(random.real(8.0)).floor(),
+            DType::U4 => f64::from(random.real(8.0)).floor() + 8.0,
             _ if dtype.is_float() => f64::from(random.real(scale)),
             _ => f64::from(random.real(scale)).round(),
         })

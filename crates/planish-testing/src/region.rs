@@ -32,6 +32,12 @@ impl Reals {
                 cast.to = DType::F64;
                 cast.into()
             }
+            // Numbers of its scales' type, which is as wide as all others then.
+            Op::DequantizeLinear(op) if self != Reals::Stored && op.output_dtype.is_some_and(is_real) => {
+                let mut op = op.clone();
+                op.output_dtype = None;
+                op.into()
+            }
             other => other.clone(),
         }
     }

@@ -77,7 +77,7 @@ fn compiled(source: &Source) -> Entry {
 
 /// Runs a plan on the host; gives the word of the fault that its kernels told of. Operands begin at multiples of 64 bytes, as on a device. One plan at a time: the threads of
 /// kernels share one scheduler.
-pub(super) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 {
+pub(crate) fn emulate(plan: &Plan, from: &[Vec<u8>], to: &mut [Vec<u8>]) -> u64 {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _held = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut inputs: Vec<Fenced> = from.iter().map(|bytes| Fenced::of(bytes)).collect();

@@ -222,6 +222,10 @@ template <class T> struct Pair {
   static float lo(u32 v) { T h = {(u16)v}; return to_f32(h); }
   static float hi(u32 v) { T h = {(u16)(v >> 16)}; return to_f32(h); }
 };
+template <class T> inline u32 fused2(u32 a, u32 b, u32 c) {
+  return Pair<T>::pack((float)((double)Pair<T>::lo(a) * Pair<T>::lo(b) + Pair<T>::lo(c)),
+                       (float)((double)Pair<T>::hi(a) * Pair<T>::hi(b) + Pair<T>::hi(c)));
+}
 template <class T> struct Least2 { static const u32 value = 0xfc00fc00u; };
 template <> struct Least2<bf16> { static const u32 value = 0xff80ff80u; };
 template <class T> struct Max2 {
@@ -264,6 +268,8 @@ inline char* shared_pointer(u32 at) { return &shared_base + (i32)at; }
 inline void copy_async16(u32 to, const void* from, bool there) {
   if (there) memcpy(shared_pointer(to), from, 16); else memset(shared_pointer(to), 0, 16);
 }
+template <int BYTES> inline void copy_async_few(u32 to, const void* from) { memcpy(shared_pointer(to), from, BYTES); }
+inline uint4 load_once16(const void* from) { return *(const uint4*)from; }
 inline void copy_async_commit() {}
 template <int N> inline void copy_async_wait() {}
 inline void store_shared16(u32 to, u32 a, u32 b, u32 c, u32 d) {

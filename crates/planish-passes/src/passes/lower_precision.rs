@@ -14,7 +14,8 @@
 //! - never what leaves the range of f16 or adds up many values: Exp, Pow, Log, Reciprocal, squares, sums, running
 //!   sums, coordinates, anything that makes numbers from nothing.
 //!
-//! Products of 8-bit integers are exact as they are, and stay. A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for
+//! Products of 8-bit integers are exact as they are, and stay. Weights of few bits that a lowered product reads become
+//! numbers of the lower type at once: their scales are stored in it where it can hold them. A constant that the type cannot hold (too large, or so small that its bits are lost) keeps its node in f32, but for
 //! biases that are too small: weights before training have such.
 
 use std::collections::HashSet;
@@ -25,7 +26,7 @@ use planish_tensor::{DType, Tensor};
 
 use crate::names::matches;
 use crate::pattern::cast;
-use crate::quantization::multiplies_integers;
+use crate::quantization::{multiplies_integers, weighs_integers};
 use crate::rounding::{Small, rounded};
 use crate::rule::{Match, Operand, Patch, Proposals, Sweep};
 use crate::view::View;
@@ -92,9 +93,11 @@ impl LowerPrecision {
         if self.pins.iter().any(|pin| matches(pin, cx.label(node))) {
             return Err("--layer-precision keeps it in f32".to_string());
         }
+        let is_weight = self.is_lowered_weight(cx, node);
         let is_constant = |place: &usize| cx.constant_input(node, *place).is_some();
         let variable = || data.iter().filter(|place| !is_constant(place)).filter_map(|&at| node.inputs[at]);
         match node.op.lowering() {
+            _ if is_weight => {}
             Lowering::Never => return Err(format!("{name} needs the range and precision of f32")),
             Lowering::Always => {}
             Lowering::Among => {
@@ -121,10 +124,18 @@ impl LowerPrecision {
             return Err("a square leaves the range of f16 early".to_string());
         }
         let mut patch = Patch::new();
+        let mut op = node.op.clone();
         let mut inputs: Vec<Option<Operand>> = node.inputs.iter().map(|id| id.map(Operand::Old)).collect();
         for &place in &data {
             let Some(value) = node.inputs[place] else { continue };
             inputs[place] = Some(match cx.constant(value) {
+                // Scales that the type cannot hold stay, and what they make is rounded.
+                Some(tensor) if is_weight && self.converted(tensor, Small::MustStay).is_err() => {
+                    if let Op::DequantizeLinear(op) = &mut op {
+                        op.output_dtype = Some(self.to);
+                    }
+                    value.into()
+                }
                 Some(tensor) => {
                     let converted = self.converted(tensor, small(cx, node, place)).map_err(|why| {
                         format!("its constant `{}` {why} in {}", cx.name(value), self.to.name())
@@ -138,7 +149,7 @@ impl LowerPrecision {
                 ),
             });
         }
-        let made = patch.node_with(&node.name, node.op.clone(), inputs, node.outputs.len());
+        let made = patch.node_with(&node.name, op, inputs, node.outputs.len());
         for (old, new) in node.outputs.iter().zip(made) {
             let Some(old) = *old else { continue };
             if cx.dtype(old) == Some(DType::F32) {
@@ -151,6 +162,21 @@ impl LowerPrecision {
         }
         debug_assert_eq!(cx.node(id).name, node.name);
         Ok(Some(patch))
+    }
+
+    /// Whether a node makes numbers of a weight of few bits, for products that are lowered.
+    fn is_lowered_weight(&self, cx: &View<'_>, node: &Node) -> bool {
+        let (Op::DequantizeLinear(op), &[Some(output)]) = (&node.op, &node.outputs[..]) else { return false };
+        let is_lowered = |reader: &NodeId| {
+            let reader = cx.node(*reader);
+            let reads = reader.inputs.iter().filter(|input| **input == Some(output)).count();
+            reads == 1
+                && cx.input(reader, 1) == Some(output)
+                && weighs_integers(cx, reader)
+                && !self.pins.iter().any(|pin| matches(pin, cx.label(reader)))
+        };
+        let readers = cx.readers(output);
+        op.output_dtype.is_none() && !readers.is_empty() && !cx.is_output(output) && readers.iter().all(is_lowered)
     }
 
     /// Whether a node only moves elements, to readers that all want them low.
@@ -246,6 +272,27 @@ mod tests {
                 %r: f32[2,4] = Cast(%r.1) {to=f32} "r to f32"
                 output %r
             "#]],
+        );
+    }
+
+    #[test]
+    fn weights_of_few_bits_become_low_numbers_at_once() {
+        let product = |scales: &str| {
+            format!(
+                "input %x: f32[2,4] const %w: i4[4,2] = [1, -2, 3, 4, 5, 6, 7, -8] const %s: f32[2,2] = {scales} \
+                 %d: f32[4,2] = DequantizeLinear(%w, %s) {{axis=0, block_size=2}} \"d\" \
+                 %y: f32[2,2] = MatMul(%x, %d) \"y\" output %y"
+            )
+        };
+        check_pass(
+            pass(DType::F16),
+            &product("[0.5, 0.25, 1, 2]"),
+            expect![[r#""#]],
+        );
+        check_pass(
+            pass(DType::F16),
+            &product("[0.5, 1e-7, 1, 2]"),
+            expect![[r#""#]],
         );
     }
 

@@ -10,8 +10,8 @@ use planish_tensor::{DType, Tensor, normalize_axis};
 
 use crate::problems::pointwise::plain;
 use crate::problems::{
-    attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, norm, pointwise, pool,
-    quantized, reduce, resize, rotary, scan, scatter, softmax, topk,
+    attention, conv, convtranspose, depthwise, dynquant, gather, matmul, movement, nbits, norm, pointwise,
+    pool, quantized, reduce, resize, rotary, scan, scatter, softmax, topk,
 };
 use crate::{Random, Reals, Sample, evaluate, input, node};
 
@@ -191,7 +191,10 @@ fn exact(problem: &Problem, idx: usize, random: &mut Random) -> Tensor {
 /// The same problem in f32; none where a type is part of what it computes.
 fn in_f32(problem: &Problem) -> Option<Problem> {
     let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
-    let casts = problem.region.nodes.iter().any(|node| matches!(node.op, Op::Cast(_)));
+    let casts = problem.region.nodes.iter().any(|node| match &node.op {
+        Op::DequantizeLinear(op) => op.output_dtype.is_some(),
+        op => matches!(op, Op::Cast(_)),
+    });
     let mut wide = problem.clone();
     let mut n_changed = 0;
     for operand in wide.inputs.iter_mut().chain(&mut wide.outputs).filter(|operand| is_half(operand.dtype)) {
@@ -321,6 +324,7 @@ fn kinds() -> Vec<(&'static str, Vec<Problem>)> {
                 .concat(),
         ),
         ("movement", [movement::samples(), moved_of_all_sizes()].concat()),
+        ("nbits", [nbits::samples(), nbits::of_all_sizes()].concat()),
         ("norm", [norm::samples(), norm_rows].concat()),
         ("pointwise", [pointwise::samples(), pointwise_of_all_sizes()].concat()),
         ("pool", pool::samples()),

@@ -1,0 +1,234 @@
+//! Products with weights of 4 and 8 bits on a GPU, beside the same with weights of f16: microseconds in a replayed graph,
+//! weights rotating among copies that no cache holds, and the share of the memory's measured bandwidth.
+//!
+//! `cargo bench -p planish-cuda --bench nbits -- [--rows 1,8,64] [--only 4096x11008] [--types i4,i8] [--dtype f16] [--ways N]`:
+//! for each matrix and number of rows the best N tactics of each kind. Results are not looked at: the conformance suite
+//! compares them.
+
+#![allow(unsafe_code)]
+
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use planish_cuda::Cuda;
+use planish_kernel::{
+    Address, Budget, Call, Candidate, Compiler, Device, KernelError, Memory, PackedForm, Problem, Queue,
+    QueueOptions,
+};
+use planish_tensor::DType;
+use planish_testing::problems::matmul::matmul;
+use planish_testing::problems::nbits::FewBits;
+
+/// Columns and depth: projections of language models.
+const MATRICES: [[usize; 2]; 6] =
+    [[4096, 4096], [11008, 4096], [4096, 11008], [28672, 8192], [8192, 28672], [1024, 4096]];
+/// Elements with one scale.
+const BLOCK: usize = 32;
+/// Bytes of weights in rotation: several times what the second-level cache holds.
+const ROTATION: usize = 400 << 20;
+/// Launches in one graph at least, and how often it is replayed.
+const LAUNCHES: usize = 24;
+const REPLAYS: usize = 7;
+
+struct Asked {
+    rows: Vec<usize>,
+    only: Option<String>,
+    types: Vec<DType>,
+    dtype: DType,
+    ways: usize,
+}
+
+fn asked() -> Result<Asked, Box<dyn Error>> {
+    let mut asked = Asked {
+        rows: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
+        only: None,
+        types: vec![DType::I4, DType::I8],
+        dtype: DType::F16,
+        ways: 3,
+    };
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().ok_or("an argument without a value")?;
+        match argument.as_str() {
+            "--rows" => asked.rows = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "--only" => asked.only = Some(value),
+            "--types" => {
+                asked.types =
+                    value.split(',').map(|name| if name == "i8" { DType::I8 } else { DType::I4 }).collect();
+            }
+            "--dtype" => asked.dtype = if value == "f32" { DType::F32 } else { DType::F16 },
+            "--ways" => asked.ways = value.parse()?,
+            other => return Err(format!("unknown argument `{other}`").into()),
+        }
+    }
+    Ok(asked)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let asked = asked()?;
+    let cuda = Cuda::open(0)?;
+    let mut queue = cuda.queue(QueueOptions::new(1))?;
+    let copied = copy_bandwidth(&cuda, &mut *queue)?;
+    println!("{}: a copy reads and writes {copied:.0} GB/s", cuda.gpu().name);
+    let is_asked = |[n, k]: &[usize; 2]| {
+        asked.only.as_ref().is_none_or(|only| only.split(',').any(|name| name == format!("{k}x{n}")))
+    };
+    for [n, k] in MATRICES.into_iter().filter(is_asked) {
+        for &m in &asked.rows {
+            let mut kinds: Vec<(String, Problem, &[&str])> = asked
+                .types
+                .iter()
+                .map(|weight| {
+                    let problem = FewBits::new(asked.dtype, &[m], [n, k], *weight, BLOCK).problem();
+                    (weight.name().to_string(), problem, &["nbits"][..])
+                })
+                .collect();
+            let dense = matmul(asked.dtype, &[m, k], &[k, n], true, None);
+            kinds.push((asked.dtype.name().to_string(), dense, &["gemm", "wgemm", "cublaslt"][..]));
+            for (kind, problem, families) in kinds {
+                let offered = |family: &&str| cuda.candidates_of(family, &problem, &Budget::USUAL);
+                let candidates: Vec<Candidate> = families.iter().flat_map(offered).collect();
+                compile_all(&cuda, &problem, &candidates);
+                let mut times: Vec<(f64, &Candidate)> = Vec::new();
+                for candidate in &candidates {
+                    match time(&cuda, &mut *queue, &problem, candidate) {
+                        Ok(us) => times.push((us, candidate)),
+                        Err(error) => println!("{}: {error}", candidate.tactic),
+                    }
+                }
+                times.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let bytes = problem.traffic_bytes() as f64;
+                for (idx, (us, candidate)) in times.iter().take(asked.ways).enumerate() {
+                    let speed = bytes / us * 1e-3;
+                    println!(
+                        "{:>13} {m:4} rows {kind:>4} {us:8.2} us {speed:6.0} GB/s {:3.0} % (expected {:6.2}) {}{}",
+                        format!("{k}x{n}"),
+                        100.0 * speed / copied,
+                        candidate.predicted_ns * 1e-3,
+                        candidate.tactic.name,
+                        if idx == 0 { " *" } else { "" }
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Compiles on all cores.
+fn compile_all(cuda: &Cuda, problem: &Problem, candidates: &[Candidate]) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(4, usize::from) {
+            scope.spawn(|| {
+                while let Some(candidate) = candidates.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // What fails is told when its turn comes.
+                    let _ = cuda.code(&problem.for_candidate(candidate), &candidate.tactic);
+                }
+            });
+        }
+    });
+}
+
+/// Gigabytes a second that a large copy reads and writes.
+fn copy_bandwidth(cuda: &Cuda, queue: &mut dyn Queue) -> Result<f64, KernelError> {
+    const BYTES: usize = 2 << 30;
+    let (from, to) = (cuda.allocate(BYTES)?, cuda.allocate(BYTES)?);
+    let mut best = f64::MAX;
+    for _ in 0..6 {
+        let (start, end) = (cuda.event(true)?, cuda.event(true)?);
+        queue.record_at(start.as_ref())?;
+        // SAFETY: both are as long as what is copied, and live until the queue was waited for.
+        unsafe { queue.copy(to.address(), from.address(), BYTES)? };
+        queue.record_at(end.as_ref())?;
+        queue.synchronize()?;
+        best = best.min(end.ns_since(start.as_ref())?);
+    }
+    Ok(2.0 * BYTES as f64 / best)
+}
+
+/// Microseconds of a launch, each with another copy of the constants.
+fn time(
+    cuda: &Cuda,
+    queue: &mut dyn Queue,
+    problem: &Problem,
+    candidate: &Candidate,
+) -> Result<f64, KernelError> {
+    let problem = problem.for_candidate(candidate);
+    let kernel = cuda.prepare(&problem, &candidate.tactic)?;
+    let n_bytes = |idx: usize| {
+        let operand = &problem.inputs[idx];
+        match &operand.packed {
+            Some(format) => {
+                let form = PackedForm { format, dtype: operand.dtype, dims: &operand.dims };
+                cuda.packed_bytes(form).unwrap_or(0)
+            }
+            None => operand.span_bytes(),
+        }
+    };
+    let weights: usize =
+        (0..problem.inputs.len()).filter(|idx| problem.inputs[*idx].constant).map(n_bytes).sum();
+    let n_copies = ROTATION.div_ceil(weights.max(1)).clamp(2, 64);
+    let mut memory: Vec<Box<dyn Memory>> = Vec::new();
+    let mut calls: Vec<Vec<Address>> = vec![Vec::new(); n_copies];
+    for idx in 0..problem.inputs.len() {
+        let operand = &problem.inputs[idx];
+        // Any bits are integers; floats are small and differ.
+        let number = |at: usize| 0.001 * (1 + at % 97) as f32;
+        let bytes: Vec<u8> = match operand.dtype {
+            DType::F16 => (0..n_bytes(idx) / 2)
+                .flat_map(|at| planish_tensor::f16::from_f32(number(at)).to_ne_bytes())
+                .collect(),
+            DType::F32 => (0..n_bytes(idx) / 4).flat_map(|at| number(at).to_ne_bytes()).collect(),
+            _ => (0..n_bytes(idx)).map(|at| (at * 167 + at / 251 * 13) as u8).collect(),
+        };
+        let n_own = if operand.constant { n_copies } else { 1 };
+        let first = memory.len();
+        for copy in 0..n_own {
+            let own = cuda.allocate(bytes.len().max(64))?;
+            // SAFETY: the memory was made for these bytes.
+            unsafe {
+                match copy {
+                    0 => queue.upload(own.address(), &bytes)?,
+                    _ => queue.copy(own.address(), memory[first].address(), bytes.len())?,
+                }
+            }
+            memory.push(own);
+        }
+        for (copy, call) in calls.iter_mut().enumerate() {
+            call.push(memory[first + copy % n_own].address());
+        }
+    }
+    let output = cuda.allocate(problem.outputs[0].span_bytes().max(64))?;
+    let workspace = cuda.allocate(kernel.workspace_bytes().max(64))?;
+    let outputs = [output.address()];
+    let n_launches = n_copies.max(LAUNCHES).next_multiple_of(n_copies);
+    queue.begin_capture()?;
+    let mut launched = Ok(());
+    for at in 0..n_launches {
+        let call = Call {
+            inputs: &calls[at % n_copies],
+            outputs: &outputs,
+            workspace: workspace.address(),
+            fault: Address::NULL,
+        };
+        // SAFETY: all memory was made for the operands and lives until the queue is waited for.
+        launched = launched.and(unsafe { kernel.launch(&call, queue) });
+    }
+    let graph = queue.end_capture()?;
+    launched?;
+    let mut times = Vec::with_capacity(REPLAYS);
+    for round in 0..=REPLAYS {
+        let (start, end) = (cuda.event(true)?, cuda.event(true)?);
+        queue.record_at(start.as_ref())?;
+        // SAFETY: as above.
+        unsafe { queue.replay(graph.as_ref())? };
+        queue.record_at(end.as_ref())?;
+        queue.synchronize()?;
+        if round > 0 {
+            times.push(end.ns_since(start.as_ref())? * 1e-3 / n_launches as f64);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
