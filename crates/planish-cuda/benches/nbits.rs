@@ -147,6 +147,23 @@ fn copy_bandwidth(cuda: &Cuda, queue: &mut dyn Queue) -> Result<f64, KernelError
     Ok(2.0 * BYTES as f64 / best)
 }
 
+/// So many bytes: any bits are integers; floats are small and differ.
+fn filled(dtype: DType, len: usize) -> Vec<u8> {
+    let number = |at: usize| 0.001 * (1 + at % 97) as f32;
+    let pattern: Vec<u8> = match dtype {
+        DType::F16 => {
+            (0..9700).flat_map(|at| planish_tensor::f16::from_f32(number(at)).to_ne_bytes()).collect()
+        }
+        DType::F32 => (0..9700).flat_map(|at| number(at).to_ne_bytes()).collect(),
+        _ => (0..25_100usize).map(|at| (at * 167 + at / 251 * 13) as u8).collect(),
+    };
+    let mut bytes = vec![0; len];
+    for part in bytes.chunks_mut(pattern.len()) {
+        part.copy_from_slice(&pattern[..part.len()]);
+    }
+    bytes
+}
+
 /// Microseconds of a launch, each with another copy of the constants.
 fn time(
     cuda: &Cuda,
@@ -173,15 +190,7 @@ fn time(
     let mut calls: Vec<Vec<Address>> = vec![Vec::new(); n_copies];
     for idx in 0..problem.inputs.len() {
         let operand = &problem.inputs[idx];
-        // Any bits are integers; floats are small and differ.
-        let number = |at: usize| 0.001 * (1 + at % 97) as f32;
-        let bytes: Vec<u8> = match operand.dtype {
-            DType::F16 => (0..n_bytes(idx) / 2)
-                .flat_map(|at| planish_tensor::f16::from_f32(number(at)).to_ne_bytes())
-                .collect(),
-            DType::F32 => (0..n_bytes(idx) / 4).flat_map(|at| number(at).to_ne_bytes()).collect(),
-            _ => (0..n_bytes(idx)).map(|at| (at * 167 + at / 251 * 13) as u8).collect(),
-        };
+        let bytes = filled(operand.dtype, n_bytes(idx));
         let n_own = if operand.constant { n_copies } else { 1 };
         let first = memory.len();
         for copy in 0..n_own {

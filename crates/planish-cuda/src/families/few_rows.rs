@@ -92,9 +92,9 @@ impl FewRows<'_> {
         let axes: Vec<[usize; 1]> = (0..leading).map(|axis| [axis]).collect();
         let mut rows: [&[usize]; 4] = [&[]; 4];
         let (mut sizes, mut y_row) = ([1; 4], [0; 4]);
-        for axis in 0..leading {
+        for (axis, own) in axes.iter().enumerate() {
             let place = 4 - leading + axis;
-            rows[place] = &axes[axis];
+            rows[place] = own;
             sizes[place] = y.dims[axis];
             y_row[place] = int(y.strides[axis])?;
         }

@@ -129,8 +129,8 @@ impl LowerPrecision {
         for &place in &data {
             let Some(value) = node.inputs[place] else { continue };
             inputs[place] = Some(match cx.constant(value) {
-                // Scales that the type cannot hold stay, and what they make is rounded.
-                Some(tensor) if is_weight && self.converted(tensor, Small::MustStay).is_err() => {
+                // Scales that the type does not hold to 11 bits stay, and what they make is rounded.
+                Some(tensor) if is_weight && !(self.to == DType::F16 && is_normal_in_f16(tensor)) => {
                     if let Op::DequantizeLinear(op) = &mut op {
                         op.output_dtype = Some(self.to);
                     }
@@ -201,6 +201,13 @@ impl LowerPrecision {
     fn converted(&self, tensor: &Tensor, small: Small) -> Result<Tensor, &'static str> {
         rounded(self.to, tensor.shape(), &tensor.to_f64s(), small)
     }
+}
+
+/// Whether f16 has all bits of its numbers but those that rounding takes.
+fn is_normal_in_f16(tensor: &Tensor) -> bool {
+    const LEAST: f64 = 1.0 / 16_384.0;
+    const MOST: f64 = 65_504.0;
+    tensor.to_f64s().into_iter().all(|value| value == 0.0 || (LEAST..=MOST).contains(&value.abs()))
 }
 
 /// Whether an operator makes no numbers, and can stand on constants all the same: a run tells its sizes.
@@ -287,12 +294,34 @@ mod tests {
         check_pass(
             pass(DType::F16),
             &product("[0.5, 0.25, 1, 2]"),
-            expect![[r#""#]],
+            expect![[r#"
+                input %x: f32[2,4]
+                const %w: i4[4,2] = [1, -2, 3, 4, 5, 6, 7, -8]
+                const %s: f16[2,2] = [0.5, 0.25, 1, 2]
+                %d.1: f16[4,2] = DequantizeLinear(%w, %s) {block_size=2, axis=0} "d"
+                %d: f32[4,2] = Cast(%d.1) {to=f32} "d to f32"
+                %"x to f16": f16[2,4] = Cast(%x) {to=f16} "x to f16"
+                %"d to f16": f16[4,2] = Cast(%d) {to=f16} "d to f16"
+                %y.1: f16[2,2] = MatMul(%"x to f16", %"d to f16") "y"
+                %y: f32[2,2] = Cast(%y.1) {to=f32} "y to f32"
+                output %y
+            "#]],
         );
         check_pass(
             pass(DType::F16),
             &product("[0.5, 1e-7, 1, 2]"),
-            expect![[r#""#]],
+            expect![[r#"
+                input %x: f32[2,4]
+                const %w: i4[4,2] = [1, -2, 3, 4, 5, 6, 7, -8]
+                const %s: f32[2,2] = [0.5, 1e-7, 1, 2]
+                %d.1: f16[4,2] = DequantizeLinear(%w, %s) {output_dtype=f16, block_size=2, axis=0} "d"
+                %d: f32[4,2] = Cast(%d.1) {to=f32} "d to f32"
+                %"x to f16": f16[2,4] = Cast(%x) {to=f16} "x to f16"
+                %"d to f16": f16[4,2] = Cast(%d) {to=f16} "d to f16"
+                %y.1: f16[2,2] = MatMul(%"x to f16", %"d to f16") "y"
+                %y: f32[2,2] = Cast(%y.1) {to=f32} "y to f32"
+                output %y
+            "#]],
         );
     }
 
