@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use planish_compile::{BuildOptions, TimingCache, build};
+use planish_compile::{BuildOptions, Precision, TimingCache, build, optimized};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::{Arithmetic, Backend};
 use planish_op::Value;
 use planish_plan::{CertificateState, Plan, StepKind};
 use planish_runtime::Engine;
-use planish_tensor::Tensor;
+use planish_tensor::{DType, Tensor};
 use planish_testing::Random;
 
 /// Two convolutions of bytes with a depthwise one between them and a residual, then a product of matrices.
@@ -242,5 +242,30 @@ fn weights_in_blocks_are_read_as_they_are_stored() {
         for (got, want) in floats(&got[0]).iter().zip(floats(&want[0])) {
             assert!((got - want).abs() <= OF_SUMS * want.abs().max(1.0), "{got} against {want}");
         }
+    }
+}
+
+/// On a GPU too, whatever rows are stored in: what no kernel reads (blocks of 12) becomes floats.
+#[test]
+fn weights_in_blocks_stay_integers_for_a_gpu() {
+    let graph = with_weights_in_blocks();
+    let gpu = planish_cuda::Gpu::known("h200").unwrap();
+    let backends: Vec<Arc<dyn Backend>> =
+        vec![Arc::new(Cpu::new()), Arc::new(planish_cuda::Cuda::planned(gpu))];
+    for (precision, made) in
+        [(Precision::Fp32, DType::F32), (Precision::Fp16, DType::F16), (Precision::Bf16, DType::BF16)]
+    {
+        let options = BuildOptions { precision, tune_level: 0, ..BuildOptions::default() };
+        let graph = optimized(&graph, &backends, &options).unwrap();
+        let dequantized: Vec<&str> = graph
+            .nodes()
+            .filter(|(_, node)| matches!(node.op, planish_op::Op::DequantizeLinear(_)))
+            .map(|(_, node)| {
+                let output = node.outputs[0].unwrap();
+                assert_eq!(graph.value(output).ty.as_tensor().unwrap().dtype, made, "{precision:?}");
+                &*node.name
+            })
+            .collect();
+        assert_eq!(dequantized, ["v1", "v2"], "{precision:?}");
     }
 }

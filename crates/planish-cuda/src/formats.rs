@@ -308,12 +308,19 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_none() {
-        for name in
-            [
-                "gemm_rows4", "gemm_rows8t", "gemm_rows16", "conv_rows8", "conv_rows16", "taps", "stem_rows",
-                "codes4g32", "codes8g16t", "scales16t", "zeros16",
-            ]
-        {
+        for name in [
+            "gemm_rows4",
+            "gemm_rows8t",
+            "gemm_rows16",
+            "conv_rows8",
+            "conv_rows16",
+            "taps",
+            "stem_rows",
+            "codes4g32",
+            "codes8g16t",
+            "scales16t",
+            "zeros16",
+        ] {
             assert_eq!(Format::named(name).map(Format::name).as_deref(), Some(name));
         }
         for name in ["", "gemm_rows", "gemm_rows32", "gemm_rows04", "conv_rows8t", "panels32x16"] {

@@ -14,14 +14,10 @@ use planish_kernel::{KernelError, Layout, Problem};
 
 use crate::formats::codes::COLUMNS;
 
-const KERNEL: &str = concat!(
-    include_str!("../../kernels/few_rows_end.cuh"),
-    include_str!("../../kernels/few_rows.cu")
-);
-const SUM: &str = concat!(
-    include_str!("../../kernels/few_rows_end.cuh"),
-    include_str!("../../kernels/few_rows_sum.cu")
-);
+const KERNEL: &str =
+    concat!(include_str!("../../kernels/few_rows_end.cuh"), include_str!("../../kernels/few_rows.cu"));
+const SUM: &str =
+    concat!(include_str!("../../kernels/few_rows_end.cuh"), include_str!("../../kernels/few_rows_sum.cu"));
 
 /// Threads of the kernel that adds parts up.
 const SUM_THREADS: usize = 128;

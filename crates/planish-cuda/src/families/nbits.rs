@@ -95,7 +95,9 @@ impl Family for NBitsFamily {
         let mut candidates: Vec<Candidate> = ways
             .into_iter()
             .filter(|way| direct(&posed, problem, *way).is_ok())
-            .map(|way| offer.candidate(format!("{PREFIX}{}", way.name()), REVISION, amount.price_ns(gpu, &way)))
+            .map(|way| {
+                offer.candidate(format!("{PREFIX}{}", way.name()), REVISION, amount.price_ns(gpu, &way))
+            })
             .collect();
         for (inner, ns) in Expanded::candidates(gpu, &posed, problem, budget) {
             candidates.push(offer.candidate(format!("{PREFIX}{}{inner}", expand::PREFIX), REVISION, ns));

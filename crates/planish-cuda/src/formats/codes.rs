@@ -58,9 +58,7 @@ impl Content {
         match self {
             Content::Codes { bits, .. } => (is_integer && dtype.bits() == bits).then_some(bits),
             Content::Zeros => is_integer.then_some(8),
-            Content::Scales => {
-                matches!(dtype, DType::F32 | DType::F16 | DType::BF16).then(|| dtype.bits())
-            }
+            Content::Scales => matches!(dtype, DType::F32 | DType::F16 | DType::BF16).then(|| dtype.bits()),
         }
     }
 }

@@ -176,7 +176,10 @@ impl LowerPrecision {
                 && !self.pins.iter().any(|pin| matches(pin, cx.label(reader)))
         };
         let readers = cx.readers(output);
-        op.output_dtype.is_none() && !readers.is_empty() && !cx.is_output(output) && readers.iter().all(is_lowered)
+        op.output_dtype.is_none()
+            && !readers.is_empty()
+            && !cx.is_output(output)
+            && readers.iter().all(is_lowered)
     }
 
     /// Whether a node only moves elements, to readers that all want them low.

@@ -129,7 +129,8 @@ pub fn of_all_sizes() -> Vec<Problem> {
             // Integers without a sign need zero points.
             let weight = types[(idx + usize::from(dtype == DType::F32)) % 4];
             let one = FewBits::new(dtype, &[m], [n, k], weight, block);
-            let one = if matches!(weight, DType::U4 | DType::U8) || idx % 3 == 0 { one.with_zeros() } else { one };
+            let one =
+                if matches!(weight, DType::U4 | DType::U8) || idx % 3 == 0 { one.with_zeros() } else { one };
             if idx % 2 == 1 { one.transposed() } else { one }
         })
     });

@@ -113,7 +113,8 @@ impl Expanded {
         let mut all: Vec<_> =
             families.into_iter().flat_map(|family| family.candidates(gpu, &plain, budget)).collect();
         all.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
-        let bytes = plain.inputs[posed.weight.weight].span_bytes() + problem.inputs[posed.weight.weight].span_bytes();
+        let bytes =
+            plain.inputs[posed.weight.weight].span_bytes() + problem.inputs[posed.weight.weight].span_bytes();
         let expand_ns = gpu.roofline_ns(0.0, 1.0, bytes as f64) + WAIT_NS;
         all.into_iter()
             .filter(|candidate| Expanded::of(posed, candidate.tactic.clone()).is_ok())

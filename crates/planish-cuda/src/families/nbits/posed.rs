@@ -36,7 +36,9 @@ pub(super) struct Reads {
 impl Posed {
     pub(super) fn of(problem: &Problem) -> Result<Posed, KernelError> {
         let refuse = |what: &str| refuse(format!("nbits: {what}"));
-        let Some(weight) = WeightOnly::of(problem) else { return refuse("no product with a weight of few bits") };
+        let Some(weight) = WeightOnly::of(problem) else {
+            return refuse("no product with a weight of few bits");
+        };
         let (Some(node), [y]) = (weight.problem.region.nodes.first(), &problem.outputs[..]) else {
             return refuse("several outputs");
         };
@@ -64,7 +66,10 @@ impl Posed {
             _ => return refuse("another arithmetic"),
         };
         let scales = &problem.inputs[weight.scales];
-        if rows.dtype != allowed || numbers != allowed || !is_float(scales.dtype) || problem.inputs[weight.weight].is_empty()
+        if rows.dtype != allowed
+            || numbers != allowed
+            || !is_float(scales.dtype)
+            || problem.inputs[weight.weight].is_empty()
         {
             return refuse("factors of different types");
         }
