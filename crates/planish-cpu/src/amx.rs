@@ -85,22 +85,26 @@ static FULL: Configuration = {
     full
 };
 
-/// Makes the tiles ready for this thread.
-///
-/// # Safety
-/// [`has_int8`] or [`has_bf16`] must have said yes.
-pub(crate) unsafe fn configure() {
-    // SAFETY: granted by the caller.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, preserves_flags, readonly)) };
+/// The tiles of this thread, ready; they are given back where it ends.
+pub(crate) struct Configured(());
+
+impl Configured {
+    /// # Safety
+    /// [`has_int8`] or [`has_bf16`] must have said yes.
+    pub(crate) unsafe fn new() -> Configured {
+        // SAFETY: granted by the caller.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const FULL, options(nostack, preserves_flags, readonly));
+        }
+        Configured(())
+    }
 }
 
-/// Gives them back.
-///
-/// # Safety
-/// As for [`configure`].
-pub(crate) unsafe fn release() {
-    // SAFETY: granted by the caller.
-    unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+impl Drop for Configured {
+    fn drop(&mut self) {
+        // SAFETY: whoever made it may use the tiles.
+        unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+    }
 }
 
 /// Both sides of a product, block by block of a row's bytes. Rows of the left side are `row` bytes apart and blocks

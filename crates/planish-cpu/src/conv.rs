@@ -28,6 +28,9 @@ mod testing;
 use std::fmt;
 use std::ops::Range;
 
+use crate::pointwise::Pointwise;
+use crate::shared::Shared;
+
 pub(crate) use family::ConvFamily;
 
 /// The addresses and values of one run; which of them matter, and for how many elements, the plan says.
@@ -67,6 +70,19 @@ pub struct Finished {
     pub slot: usize,
 }
 
+impl Finished {
+    /// Runs the program that follows the convolution over these outputs.
+    ///
+    /// # Safety
+    /// As for `Pointwise::run_block`; `shared` has the workspace of the programs of all slots.
+    pub(crate) unsafe fn follow(&self, program: &Pointwise, shared: &Shared<'_>) {
+        let Shared { inputs, workspace, .. } = shared.of_slot(self.slot, program.workspace_bytes());
+        let (pixels, channels) = (self.pixels.clone(), self.channels.clone());
+        // SAFETY: granted by the caller.
+        unsafe { program.run_block(inputs, self.at, self.stride, pixels, channels, workspace) };
+    }
+}
+
 impl fmt::Debug for ConvCall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConvCall")
@@ -81,6 +97,25 @@ impl fmt::Debug for ConvCall<'_> {
 unsafe impl Sync for ConvCall<'_> {}
 // SAFETY: as above: the addresses belong to no thread.
 unsafe impl Send for ConvCall<'_> {}
+
+/// What the calls of all element types have.
+pub trait RunCall: Sync {
+    fn workspace(&self) -> *mut u8;
+    /// What else is to happen to outputs, and the first of them.
+    fn after<'c>(&'c self) -> Option<(&'c After<'c>, *mut f32)> {
+        None
+    }
+}
+
+impl RunCall for ConvCall<'_> {
+    fn workspace(&self) -> *mut u8 {
+        self.workspace
+    }
+
+    fn after<'c>(&'c self) -> Option<(&'c After<'c>, *mut f32)> {
+        Some((self.after? as &After<'c>, self.output))
+    }
+}
 
 /// A core's second-level cache, at least: what a block of weights or of transformed tiles may fill. Zen 4 has
 /// 1 MiB, Intel's server cores 2 MiB since 2023 and 1 MiB since 2017.

@@ -169,6 +169,11 @@ impl Pointwise {
         self.workspace.next_multiple_of(64)
     }
 
+    /// Workspace bytes of a kernel that takes `own` of them, and of the program after it in every slot.
+    pub(crate) fn bytes_behind(program: Option<&Pointwise>, own: usize, n_slots: usize) -> usize {
+        own.next_multiple_of(64) + n_slots * program.map_or(0, Pointwise::workspace_bytes)
+    }
+
     /// Elements of a unit of work, and how many units there are.
     fn units(&self) -> (usize, usize) {
         if self.space.n_rows == 0 || self.space.n_cols == 0 {

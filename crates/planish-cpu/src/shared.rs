@@ -14,6 +14,16 @@ impl<'a> Shared<'a> {
         Shared { inputs, outputs, workspace }
     }
 
+    /// The same with the workspace behind the first `own` bytes.
+    pub(crate) fn behind(self, own: usize) -> Shared<'a> {
+        Shared { workspace: self.workspace.wrapping_add(own.next_multiple_of(64)), ..self }
+    }
+
+    /// The input of an epilogue, or null where it has none.
+    pub(crate) fn optional(&self, input: Option<u32>) -> *const f32 {
+        input.map_or(std::ptr::null(), |idx| self.inputs[idx as usize].cast())
+    }
+
     /// The same for the task of a slot, with so many bytes of the workspace for each slot.
     pub(crate) fn of_slot(self, slot: usize, bytes_each: usize) -> Shared<'a> {
         Shared { workspace: self.workspace.wrapping_add(slot * bytes_each), ..self }

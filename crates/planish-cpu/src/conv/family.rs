@@ -200,37 +200,18 @@ struct ConvWork {
 
 impl Work for ConvWork {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        let program = self.program.as_ref().map_or(0, Pointwise::workspace_bytes);
-        self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * program
+        Pointwise::bytes_behind(self.program.as_ref(), self.plan.workspace_bytes(n_slots), n_slots)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
         let Shared { inputs, outputs, workspace } = shared;
         let input = |idx: Option<usize>| idx.map_or(std::ptr::null(), |idx| inputs[idx].cast::<f32>());
-        let own = self.plan.workspace_bytes(team.n_slots()).next_multiple_of(64);
-        let shared = Shared { inputs, outputs, workspace: workspace.wrapping_add(own) };
-        let follow = |program: &Pointwise, finished: &Finished| {
-            let shared = &shared;
-            // SAFETY: the caller grants the operands; slots have different workspace.
-            unsafe {
-                program.run_block(
-                    shared.inputs,
-                    finished.at,
-                    finished.stride,
-                    finished.pixels.clone(),
-                    finished.channels.clone(),
-                    shared.workspace.add(finished.slot * program.workspace_bytes()),
-                );
-            }
-        };
-        let hook;
-        let after: Option<&After<'_>> = match &self.program {
-            None => None,
-            Some(program) => {
-                hook = move |finished: &Finished| follow(program, finished);
-                Some(&hook)
-            }
-        };
+        let behind = shared.behind(self.plan.workspace_bytes(team.n_slots()));
+        // SAFETY: the caller grants the operands; slots have different workspace.
+        let hook = self
+            .program
+            .as_ref()
+            .map(|program| move |finished: &Finished| unsafe { finished.follow(program, &behind) });
         let call = ConvCall {
             input: input(Some(self.convolution.x)),
             weights: input(Some(self.convolution.weight)),
@@ -240,7 +221,7 @@ impl Work for ConvWork {
             workspace,
             lo: self.convolution.epilogue.lo,
             hi: self.convolution.epilogue.hi,
-            after,
+            after: hook.as_ref().map(|hook| hook as &After<'_>),
         };
         // SAFETY: the caller grants the operands for what they span, and the workspace.
         unsafe { self.plan.run(&call, input(self.convolution.scale), team) };

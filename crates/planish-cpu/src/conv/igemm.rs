@@ -12,7 +12,7 @@ use super::geometry::{Geometry, Phase};
 use super::pack::{Filter, packed_len};
 use super::windows::{Place, Windows};
 use super::{
-    After, ConvCall, Finished, L2_BYTES, LINE, even_part, part, prefetch, prefetch_to_write, wanted_tasks,
+    ConvCall, Finished, L2_BYTES, LINE, RunCall, even_part, part, prefetch, prefetch_to_write, wanted_tasks,
 };
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{EpilogueCall, TileCall};
@@ -26,7 +26,7 @@ const WEIGHT_BYTES: usize = L2_BYTES * 3 / 8;
 /// weights is four bytes wide: one f32, or four neighbouring channels of 8 bits.
 pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
     /// What a run hands over.
-    type Call<'a>: Sync;
+    type Call<'a>: RunCall;
 
     /// Whether a sum may be made in parts, which the output keeps meanwhile.
     const SPLITS_SUMS: bool;
@@ -39,8 +39,9 @@ pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
     fn nr(self) -> usize;
     /// How wide a panel of `n` columns is stored.
     fn panel_width(self, n: usize) -> usize;
-    /// Whether tiles have all their rows, but for the last: otherwise they are about even.
-    fn whole_tiles(self) -> bool {
+    /// Whether it multiplies tiles of AMX, which a thread configures for a task. Those are read where they lie if they are
+    /// whole: tiles have all their rows, but for the last. Others are about even.
+    fn is_amx(self) -> bool {
         false
     }
     /// Bytes of its own that a task needs for windows of `depth` elements.
@@ -48,20 +49,16 @@ pub trait TileKernel: Copy + std::fmt::Debug + Send + Sync {
         let _ = depth;
         0
     }
-    /// What a thread does before the tiles of a task, and after them.
-    fn begin(self) {}
-    fn end(self) {}
+    fn input(call: &Self::Call<'_>) -> *const f32;
     /// What a tap in the padding reads.
-    fn padding(self) -> f32;
+    fn padding(self) -> f32 {
+        0.0
+    }
     /// A pixel of that, where only the run knows it.
     fn padding_of(call: &Self::Call<'_>) -> Option<*const f32> {
         let _ = call;
         None
     }
-    fn input(call: &Self::Call<'_>) -> *const f32;
-    fn workspace(call: &Self::Call<'_>) -> *mut u8;
-    /// What else is to happen to outputs, and the first of them.
-    fn after<'c>(call: &'c Self::Call<'_>) -> Option<(&'c After<'c>, *mut f32)>;
 
     /// Computes one tile.
     ///
@@ -143,20 +140,8 @@ impl TileKernel for Tile {
         Tile::panel_width(self, n)
     }
 
-    fn padding(self) -> f32 {
-        0.0
-    }
-
     fn input(call: &ConvCall<'_>) -> *const f32 {
         call.input
-    }
-
-    fn workspace(call: &ConvCall<'_>) -> *mut u8 {
-        call.workspace
-    }
-
-    fn after<'c>(call: &'c ConvCall<'_>) -> Option<(&'c After<'c>, *mut f32)> {
-        Some((call.after? as &After<'c>, call.output))
     }
 
     #[inline]
@@ -266,7 +251,7 @@ impl<T: TileKernel> Igemm<T> {
             };
             let members: Vec<Member> = phases.iter().map(member).collect();
             let phase = phases.swap_remove(0);
-            let windows = Windows::new(&geometry, phase, tile.mr(), tile.whole_tiles());
+            let windows = Windows::new(&geometry, phase, tile.mr(), tile.is_amx());
             let n_taps = windows.n_taps();
             most_taps = most_taps.max(n_taps);
             let m_tiles = windows.n_tiles();
@@ -342,10 +327,13 @@ impl<T: TileKernel> Igemm<T> {
     /// the plan say. Nothing may come after a transposed convolution.
     pub unsafe fn run(&self, call: &T::Call<'_>, team: &Team) {
         team.for_each(self.n_tasks, &|task| {
-            self.tile.begin();
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = self.tile.is_amx().then(|| {
+                // SAFETY: a tile of AMX exists only where the process may use it.
+                unsafe { crate::amx::Configured::new() }
+            });
             // SAFETY: granted by the caller; tasks have different outputs, slots different workspace.
             unsafe { self.task(call, task) };
-            self.tile.end();
         });
     }
 
@@ -365,7 +353,7 @@ impl<T: TileKernel> Igemm<T> {
         let panels = part(g.k.div_ceil(nr), plan.n_blocks, n_block);
         let n_taps = plan.windows.n_taps();
         // SAFETY: the workspace has two tables for each slot, aligned for pointers, and the tile's own memory.
-        let table = unsafe { T::workspace(call).add(task.slot * self.slot_bytes) };
+        let table = unsafe { call.workspace().add(task.slot * self.slot_bytes) };
         let tables = [table.cast::<*const f32>(), table.wrapping_add(self.table_bytes).cast()];
         let padding = T::padding_of(call).unwrap_or(self.padding.as_ptr());
         let scratch = table.wrapping_add(2 * self.table_bytes);
@@ -409,7 +397,7 @@ impl<T: TileKernel> Igemm<T> {
                         self.tile(call, plan, member, group, &depth, panel, &place, rows, last, own);
                     }
                 }
-                if let Some((after, output)) = T::after(call).filter(|_| last) {
+                if let Some((after, output)) = call.after().filter(|_| last) {
                     let channel = group * g.k;
                     let channels = channel + panels.start * nr..channel + (panels.end * nr).min(g.k);
                     after(&Finished {

@@ -31,7 +31,7 @@ pub use kind::{Cut, Kind};
 pub use transform::Floats;
 
 use super::geometry::Geometry;
-use super::{Finished, L2_BYTES, even_part, part, wanted_tasks};
+use super::{Finished, L2_BYTES, RunCall, even_part, part, wanted_tasks};
 use crate::gemm::table::Tile;
 use crate::gemm::tile::{EpilogueCall, TileCall};
 use crate::isa::Isa;
@@ -228,7 +228,7 @@ impl<B: Border> Winograd<B> {
                 let block = self.block(task.idx);
                 // SAFETY: granted by the caller; slots have different workspace, blocks different outputs.
                 unsafe {
-                    let points = B::workspace(call).add(task.slot * self.slot_bytes());
+                    let points = call.workspace().add(task.slot * self.slot_bytes());
                     let rest = points.add(self.points_bytes);
                     self.transform_inputs(call, &block, 0..block.n_inputs(), points.cast());
                     for idx in 0..n_channel_blocks {
@@ -241,7 +241,7 @@ impl<B: Border> Winograd<B> {
             Cut::Phased(_) | Cut::Live(_) => {
                 for idx in 0..n_blocks {
                     let block = self.block(idx);
-                    let points: Address = Address(B::workspace(call));
+                    let points: Address = Address(call.workspace());
                     // A tile of 32 channels is some 4,000 operations.
                     let work = (block.n_inputs() * self.padded_c * self.kind.n_points()) as f64 * 5.0;
                     let n_chunks = wanted_tasks(work).min(block.n_inputs());
@@ -378,7 +378,7 @@ impl<B: Border> Winograd<B> {
         channels: Range<usize>,
         slot: usize,
     ) {
-        let Some((after, output)) = B::after(call) else { return };
+        let Some((after, output)) = call.after() else { return };
         let g = &self.geometry;
         let [y_out, x_out] = self.kind.axes().map(AxisKind::n_out);
         let n_columns = block.columns.len();

@@ -82,31 +82,21 @@ pub(super) struct MultiplyBf16 {
 
 impl Work for MultiplyBf16 {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        let rest = self.rest.as_ref().map_or(0, Pointwise::workspace_bytes);
-        self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * rest
+        Pointwise::bytes_behind(self.rest.as_ref(), self.plan.workspace_bytes(n_slots), n_slots)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {
-        let Shared { inputs, outputs, workspace } = shared;
-        let input = |idx: Option<u32>| idx.map_or(std::ptr::null(), |idx| inputs[idx as usize].cast::<f32>());
-        let own = self.plan.workspace_bytes(team.n_slots()).next_multiple_of(64);
-        let shared = Shared { inputs, outputs, workspace: workspace.wrapping_add(own) };
-        let hook = self.rest.as_ref().map(|rest| {
-            let shared = &shared;
-            // SAFETY: the block is the task's own; slots have different workspace.
-            move |done: &Finished| unsafe {
-                let workspace = shared.workspace.wrapping_add(done.slot * rest.workspace_bytes());
-                let (pixels, channels) = (done.pixels.clone(), done.channels.clone());
-                rest.run_block(shared.inputs, done.at, done.stride, pixels, channels, workspace);
-            }
-        });
+        let behind = shared.behind(self.plan.workspace_bytes(team.n_slots()));
+        // SAFETY: the block is the task's own; slots have different workspace.
+        let hook = (self.rest.as_ref())
+            .map(|rest| move |finished: &Finished| unsafe { finished.follow(rest, &behind) });
         let call = ConvCall {
-            input: inputs[self.a].cast(),
-            weights: inputs[self.b].cast(),
-            bias: input(self.epilogue.bias),
-            residual: input(self.epilogue.residual.map(|residual| residual.input)),
-            output: outputs[0].cast(),
-            workspace,
+            input: shared.inputs[self.a].cast(),
+            weights: shared.inputs[self.b].cast(),
+            bias: shared.optional(self.epilogue.bias),
+            residual: shared.optional(self.epilogue.residual.map(|residual| residual.input)),
+            output: shared.outputs[0].cast(),
+            workspace: shared.workspace,
             lo: self.epilogue.lo,
             hi: self.epilogue.hi,
             after: hook.as_ref().map(|hook| hook as &After<'_>),

@@ -451,8 +451,7 @@ unsafe impl Sync for Operands<'_> {}
 
 impl Work for Multiply {
     fn workspace_bytes(&self, n_slots: usize) -> usize {
-        let rest = self.rest.as_ref().map_or(0, Pointwise::workspace_bytes);
-        self.plan.workspace_bytes(n_slots).next_multiple_of(64) + n_slots * rest
+        Pointwise::bytes_behind(self.rest.as_ref(), self.plan.workspace_bytes(n_slots), n_slots)
     }
 
     unsafe fn run(&self, shared: Shared<'_>, team: &Team) -> Result<(), KernelError> {

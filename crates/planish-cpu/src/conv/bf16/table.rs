@@ -1,7 +1,7 @@
 //! The table of bf16 tiles: one row a tile.
 
+use super::super::ConvCall;
 use super::super::igemm::{TileAt, TileKernel};
-use super::super::{After, ConvCall};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, dots};
 use crate::gemm::table::Panels;
@@ -96,10 +96,6 @@ impl Bf16Tile {
     pub(crate) fn speed(self) -> f64 {
         self.0.speed
     }
-
-    fn is_amx(self) -> bool {
-        self.0.needs == Feature::AmxBf16
-    }
 }
 
 impl TileKernel for Bf16Tile {
@@ -124,44 +120,16 @@ impl TileKernel for Bf16Tile {
         n.next_multiple_of(LANES)
     }
 
-    fn whole_tiles(self) -> bool {
-        self.is_amx()
+    fn is_amx(self) -> bool {
+        self.0.needs == Feature::AmxBf16
     }
 
     fn scratch_bytes(self, depth: usize) -> usize {
         (self.0.scratch_bytes)(depth)
     }
 
-    #[cfg(target_arch = "x86_64")]
-    fn begin(self) {
-        if self.is_amx() {
-            // SAFETY: a row of AMX exists only where the process may use it.
-            unsafe { crate::amx::configure() };
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn end(self) {
-        if self.is_amx() {
-            // SAFETY: as above.
-            unsafe { crate::amx::release() };
-        }
-    }
-
-    fn padding(self) -> f32 {
-        0.0
-    }
-
     fn input(call: &ConvCall<'_>) -> *const f32 {
         call.input
-    }
-
-    fn workspace(call: &ConvCall<'_>) -> *mut u8 {
-        call.workspace
-    }
-
-    fn after<'c>(call: &'c ConvCall<'_>) -> Option<(&'c After<'c>, *mut f32)> {
-        Some((call.after? as &After<'c>, call.output))
     }
 
     #[inline]

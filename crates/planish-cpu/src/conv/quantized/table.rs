@@ -3,7 +3,6 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::super::After;
 use super::super::igemm::{TileAt, TileKernel};
 #[cfg(target_arch = "x86_64")]
 use super::amx;
@@ -252,10 +251,6 @@ impl QuantizedTile {
     pub(super) fn speed(self) -> f64 {
         self.row.speed
     }
-
-    fn is_amx(self) -> bool {
-        self.row.needs == Some(Feature::AmxInt8)
-    }
 }
 
 /// The feature that a tactic of this name needs beside its instruction set, whether or not it is here.
@@ -284,9 +279,8 @@ impl TileKernel for QuantizedTile {
         n.next_multiple_of(self.row.lanes)
     }
 
-    // Tiles of AMX are read where they lie if they are whole.
-    fn whole_tiles(self) -> bool {
-        self.is_amx()
+    fn is_amx(self) -> bool {
+        self.row.needs == Some(Feature::AmxInt8)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -294,40 +288,16 @@ impl TileKernel for QuantizedTile {
         if self.is_amx() { amx::scratch_bytes(depth) } else { 0 }
     }
 
-    #[cfg(target_arch = "x86_64")]
-    fn begin(self) {
-        if self.is_amx() {
-            // SAFETY: a row of AMX exists only where the process may use it.
-            unsafe { crate::amx::configure() };
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn end(self) {
-        if self.is_amx() {
-            // SAFETY: as above.
-            unsafe { crate::amx::release() };
-        }
+    fn input(call: &QuantizedCall) -> *const f32 {
+        call.input.cast()
     }
 
     fn padding(self) -> f32 {
         f32::from_ne_bytes([self.zero; 4])
     }
 
-    fn input(call: &QuantizedCall) -> *const f32 {
-        call.input.cast()
-    }
-
     fn padding_of(call: &QuantizedCall) -> Option<*const f32> {
         (!call.padding.is_null()).then_some(call.padding.cast())
-    }
-
-    fn workspace(call: &QuantizedCall) -> *mut u8 {
-        call.workspace
-    }
-
-    fn after<'c>(_: &'c QuantizedCall) -> Option<(&'c After<'c>, *mut f32)> {
-        None
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 //! bytes, an element of the panel the four weights that meet them, and one dot product does what a multiply and add
 //! does there.
 
+use super::super::RunCall;
 use super::super::igemm::TileAt;
 use super::finish::Finish;
 use crate::simd::Simd;
@@ -85,6 +86,12 @@ unsafe impl Sync for QuantizedCall {}
 // SAFETY: as above: the addresses belong to no thread.
 unsafe impl Send for QuantizedCall {}
 
+impl RunCall for QuantizedCall {
+    fn workspace(&self) -> *mut u8 {
+        self.workspace
+    }
+}
+
 /// A compiled instance for one number of rows and of vectors a row.
 pub(super) type QuantizedFn = unsafe fn(&QuantizedCall, &TileAt);
 
@@ -112,28 +119,15 @@ pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     }
     // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors.
     unsafe {
-        let mut panel = call.weights.cast::<i32>().add(at.weights);
-        let mut group = at.rows;
-        for _ in 0..at.n_segments {
-            let mut rows = [std::ptr::null::<i32>(); MR];
-            for (i, row) in rows.iter_mut().enumerate() {
-                *row = (*group.add(i)).cast();
-            }
-            let mut k = 0;
-            while k + UNROLL <= at.depth {
-                for u in 0..UNROLL {
-                    step(s, dot, &mut acc, &rows, k + u, panel.wrapping_add(u * at.width));
-                }
-                panel = panel.wrapping_add(UNROLL * at.width);
-                k += UNROLL;
-            }
-            while k < at.depth {
-                step(s, dot, &mut acc, &rows, k, panel);
-                panel = panel.wrapping_add(at.width);
-                k += 1;
-            }
-            group = group.add(at.rows_stride);
-        }
+        let factors = Factors {
+            rows: at.rows,
+            rows_stride: at.rows_stride,
+            n_segments: at.n_segments,
+            depth: at.depth,
+            panel: call.weights.cast::<i32>().add(at.weights),
+            panel_stride: at.width,
+        };
+        sum_up(s, dot, &mut acc, &factors);
     }
     // What follows is a loop over vectors in memory: were it over the accumulators, these would live in memory too, and
     // be stored at each step (half of the speed, measured).
@@ -151,6 +145,56 @@ pub(super) unsafe fn tile<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     unsafe { finish::<S, MR, NV>(s, sums.0.as_ptr().cast(), call, at) };
 }
 
+/// The two sides of a tile's products.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    /// Pointers to the rows: `n_segments` groups of them, `rows_stride` apart, each of `depth` quads.
+    pub(super) rows: *const *const f32,
+    pub(super) rows_stride: usize,
+    pub(super) n_segments: usize,
+    pub(super) depth: usize,
+    pub(super) panel: *const i32,
+    pub(super) panel_stride: usize,
+}
+
+/// Adds all products to the sums.
+///
+/// # Safety
+/// Rows must be readable below `depth`, the panel for `n_segments * depth` rows of `NV` vectors.
+#[inline(always)]
+pub(super) unsafe fn sum_up<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
+    s: S,
+    dot: D,
+    acc: &mut [[S::I; NV]; MR],
+    factors: &Factors,
+) {
+    let &Factors { rows, rows_stride, n_segments, depth, mut panel, panel_stride } = factors;
+    let mut group = rows;
+    // SAFETY: granted by the caller.
+    unsafe {
+        for _ in 0..n_segments {
+            let mut rows = [std::ptr::null::<i32>(); MR];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = (*group.add(i)).cast();
+            }
+            let mut k = 0;
+            while k + UNROLL <= depth {
+                for u in 0..UNROLL {
+                    step(s, dot, acc, &rows, k + u, panel.wrapping_add(u * panel_stride));
+                }
+                panel = panel.wrapping_add(UNROLL * panel_stride);
+                k += UNROLL;
+            }
+            while k < depth {
+                step(s, dot, acc, &rows, k, panel);
+                panel = panel.wrapping_add(panel_stride);
+                k += 1;
+            }
+            group = group.add(rows_stride);
+        }
+    }
+}
+
 /// Steps of the sum that are unrolled: the loop's own work, and the reload of row pointers that found no register, are
 /// spread over this many.
 const UNROLL: usize = 4;
@@ -166,7 +210,7 @@ struct Sums([std::mem::MaybeUninit<i32>; MAX_SUMS]);
 /// # Safety
 /// `rows` must be readable at `k`, `panel` for `NV` vectors.
 #[inline(always)]
-pub(super) unsafe fn step<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
+unsafe fn step<S: Simd, D: Dot<S>, const MR: usize, const NV: usize>(
     s: S,
     dot: D,
     acc: &mut [[S::I; NV]; MR],

@@ -16,7 +16,7 @@ use std::ops::Range;
 use super::finish::Finish;
 use super::region::{Form, Quantized, WeightZeros};
 use super::words::{LANES, MAX_CHANNELS};
-use crate::conv::After;
+use crate::conv::RunCall;
 use crate::conv::geometry::{AXES, Geometry, Pixels};
 use crate::conv::winograd::{Block, Border, Cut, InputTile, Kind, Products, Winograd};
 use crate::gemm::table::Panels;
@@ -97,14 +97,6 @@ impl Border for Bytes {
         call.weights.cast()
     }
 
-    fn workspace(call: &BytesCall) -> *mut u8 {
-        call.workspace
-    }
-
-    fn after<'c>(_: &'c BytesCall) -> Option<(&'c After<'c>, *mut f32)> {
-        None
-    }
-
     unsafe fn transform_inputs(
         plan: &Winograd<Bytes>,
         call: &BytesCall,
@@ -118,6 +110,12 @@ impl Border for Bytes {
 
     unsafe fn transform_outputs(plan: &Winograd<Bytes>, call: &BytesCall, block: &Block, products: Products) {
         plan.isa.run(OutputTiles { plan, call, block, products });
+    }
+}
+
+impl RunCall for BytesCall {
+    fn workspace(&self) -> *mut u8 {
+        self.workspace
     }
 }
 

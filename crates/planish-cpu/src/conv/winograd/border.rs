@@ -4,20 +4,17 @@ use std::fmt;
 use std::ops::Range;
 
 use super::{Block, Winograd};
-use crate::conv::After;
+use crate::conv::RunCall;
 
 /// Pixels at both ends of the transforms, by their type.
 pub trait Border: fmt::Debug + Sized {
     /// What a run hands over.
-    type Call<'a>: Sync;
+    type Call<'a>: RunCall;
 
     /// Whether weights may be transformed as they are used.
     const TAKES_LIVE: bool;
 
     fn weights(call: &Self::Call<'_>) -> *const f32;
-    fn workspace(call: &Self::Call<'_>) -> *mut u8;
-    /// What else is to happen to outputs, and the first of them.
-    fn after<'c>(call: &'c Self::Call<'_>) -> Option<(&'c After<'c>, *mut f32)>;
 
     /// Transforms some of a block's input tiles; `to` is its first tile at the first point.
     ///

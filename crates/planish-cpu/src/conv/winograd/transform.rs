@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::algebra::{Axis, Four, One, POINTS, Two};
 use super::{Block, Border, Kind, OutputTile, Products, Winograd};
 use crate::conv::geometry::AXES;
-use crate::conv::{After, ConvCall, LINE, prefetch};
+use crate::conv::{ConvCall, LINE, prefetch};
 use crate::simd::{Simd, SimdKernel};
 
 /// Pixels of f32.
@@ -19,14 +19,6 @@ impl Border for Floats {
 
     fn weights(call: &ConvCall<'_>) -> *const f32 {
         call.weights
-    }
-
-    fn workspace(call: &ConvCall<'_>) -> *mut u8 {
-        call.workspace
-    }
-
-    fn after<'c>(call: &'c ConvCall<'_>) -> Option<(&'c After<'c>, *mut f32)> {
-        Some((call.after? as &After<'c>, call.output))
     }
 
     unsafe fn transform_inputs(

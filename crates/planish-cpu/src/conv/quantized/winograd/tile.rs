@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::tile::{Dot, step};
+use super::super::tile::{Dot, Factors, sum_up};
 use crate::gemm::table::{Tile, TileRow, row};
 use crate::gemm::tile::{TileCall, TileFn};
 use crate::isa::{Avx2, Isa};
@@ -33,9 +33,6 @@ pub(super) fn of(isa: Isa) -> Option<Tile> {
     Tile::of_row(&ROW).filter(|tile| tile.isa().is_within(isa))
 }
 
-/// Steps of the sum that are unrolled, as in [`crate::gemm::tile`].
-const UNROLL: usize = 4;
-
 /// `MR` rows of `NV` vectors, which are stored whole.
 ///
 /// # Safety
@@ -48,28 +45,9 @@ unsafe fn words<const MR: usize, const NV: usize>(call: &TileCall) {
     // SAFETY: rows are read below `depth`, the panel below `n_segments * depth` rows of `NV` vectors, as the caller
     // grants; C is written for `MR` rows of as many.
     unsafe {
-        let mut panel = call.panel.cast::<i32>();
-        let mut group = call.rows;
-        for _ in 0..call.n_segments {
-            let mut rows = [std::ptr::null::<i32>(); MR];
-            for (i, row) in rows.iter_mut().enumerate() {
-                *row = (*group.add(i)).cast();
-            }
-            let mut k = 0;
-            while k + UNROLL <= call.depth {
-                for u in 0..UNROLL {
-                    step(s, Words, &mut acc, &rows, k + u, panel.wrapping_add(u * call.panel_stride));
-                }
-                panel = panel.wrapping_add(UNROLL * call.panel_stride);
-                k += UNROLL;
-            }
-            while k < call.depth {
-                step(s, Words, &mut acc, &rows, k, panel);
-                panel = panel.wrapping_add(call.panel_stride);
-                k += 1;
-            }
-            group = group.add(call.rows_stride);
-        }
+        let &TileCall { rows, rows_stride, n_segments, depth, panel, panel_stride, .. } = call;
+        let panel = panel.cast();
+        sum_up(s, Words, &mut acc, &Factors { rows, rows_stride, n_segments, depth, panel, panel_stride });
         for (i, row) in acc.iter().enumerate() {
             for (j, vector) in row.iter().enumerate() {
                 s.store(call.c.add(i * call.c_stride + j * 8), s.from_bits(*vector));
