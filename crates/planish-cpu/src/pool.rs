@@ -86,7 +86,33 @@ struct UnitsCall<'a> {
     workspace: *mut f32,
 }
 
+impl UnitsCall<'_> {
+    /// Walks the output pixels of channels-last images: elements from the start of the input to the first tap, and from
+    /// that of the output to the pixel, for channel 0, and where the taps are.
+    #[inline(always)]
+    fn for_each_pixel(&self, visit: impl Fn(usize, usize, [&Place; AXES])) {
+        let windows = &self.plan.windows;
+        for unit in self.units.clone() {
+            let [n, d, h] = windows.row(unit);
+            let (depth, height) = (&self.plan.places[0][d], &self.plan.places[1][h]);
+            let in_row = n * windows.from.batch
+                + depth.first * windows.from.axes[0]
+                + height.first * windows.from.axes[1];
+            let out_row = n * windows.to.batch + d * windows.to.axes[0] + h * windows.to.axes[1];
+            for (w, width) in self.plan.places[2].iter().enumerate() {
+                let from = in_row + width.first * windows.from.axes[2];
+                visit(from, out_row + w * windows.to.axes[2], [depth, height, width]);
+            }
+        }
+    }
+}
+
 impl Pool {
+    /// Elements of the input from one tap to the next: depth, height, width.
+    fn steps(&self) -> [usize; AXES] {
+        std::array::from_fn(|axis| self.windows.axes[axis].dilation * self.windows.from.axes[axis])
+    }
+
     /// Plans a pool. `None` where neither channels nor columns are innermost on both sides; of bytes there is only the
     /// largest, with channels innermost.
     pub fn plan(isa: Isa, windows: Windows, fold: Fold, element: Element) -> Option<Pool> {

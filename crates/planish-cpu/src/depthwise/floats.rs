@@ -1,7 +1,7 @@
 //! Rows of f32 images: a bias before the taps, a clamp after them, and a hook for what follows a row.
 
-use super::rows::{RowAt, RowElements, TileCall, load};
-use super::{DepthwiseArguments, OutputRow, TILE};
+use super::rows::{Lanes, RowAt, RowElements, Sums, load};
+use super::{DepthwiseArguments, OutputRow};
 use crate::simd::Simd;
 
 /// Images of f32 on both sides.
@@ -40,14 +40,8 @@ impl RowElements for Floats<'_> {
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd, const PART: bool>(
-        &self,
-        s: S,
-        t: &TileCall<'_, Self>,
-        c: usize,
-        n: usize,
-        sums: [S::F; TILE],
-    ) {
+    unsafe fn finish<S: Simd, const PART: bool>(&self, s: S, at: Lanes<'_, Self>, sums: Sums<S>) {
+        let Lanes { tile: t, c, n } = at;
         let (lo, hi) = (s.splat(self.clamp.0), s.splat(self.clamp.1));
         for (pixel, sum) in sums.into_iter().enumerate() {
             if pixel < t.tile.n {

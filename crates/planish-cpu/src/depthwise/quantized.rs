@@ -13,7 +13,7 @@ use planish_kernel::{
 use planish_tensor::Tensor;
 
 use super::plan::RowPlan;
-use super::rows::{RowElements, TileCall};
+use super::rows::{self, Lanes, RowElements};
 use super::{TILE, pack};
 use crate::conv::quantized::{Finish, Form, Quantized, WeightZeros, image_wants};
 use crate::family::{Family, Work};
@@ -204,14 +204,8 @@ impl RowElements for Bytes {
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd, const PART: bool>(
-        &self,
-        s: S,
-        t: &TileCall<'_, Self>,
-        c: usize,
-        n: usize,
-        sums: [S::F; TILE],
-    ) {
+    unsafe fn finish<S: Simd, const PART: bool>(&self, s: S, at: Lanes<'_, Self>, sums: rows::Sums<S>) {
+        let Lanes { tile: t, c, n } = at;
         // What follows is a loop over vectors in memory, not over the sums: these would live there at every tap.
         let mut memory = Sums([std::mem::MaybeUninit::uninit(); TILE * super::CHANNEL_BLOCK]);
         let memory = memory.0.as_mut_ptr().cast::<f32>();

@@ -32,22 +32,26 @@ pub(super) trait RowElements: Sync {
     /// There must be such channels.
     unsafe fn begin<S: Simd, const PART: bool>(&self, s: S, c: usize, n: usize) -> S::F;
 
-    /// Stores channels `c..c + n` of the tile's pixels.
+    /// Stores the lanes of the tile's pixels.
     ///
     /// # Safety
     /// The output must be writable.
-    unsafe fn finish<S: Simd, const PART: bool>(
-        &self,
-        s: S,
-        t: &TileCall<'_, Self>,
-        c: usize,
-        n: usize,
-        sums: [S::F; TILE],
-    ) where
+    unsafe fn finish<S: Simd, const PART: bool>(&self, s: S, at: Lanes<'_, Self>, sums: Sums<S>)
+    where
         Self: Sized;
 
     /// Called for every row that is stored.
     fn after_row(&self, _row: RowAt) {}
+}
+
+/// A vector of channels for each pixel of a tile.
+pub(super) type Sums<S> = [<S as Simd>::F; TILE];
+
+/// Channels `c..c + n` of a tile's pixels.
+pub(super) struct Lanes<'a, E: RowElements> {
+    pub(super) tile: &'a TileCall<'a, E>,
+    pub(super) c: usize,
+    pub(super) n: usize,
 }
 
 /// Some channels of an output row.
@@ -335,7 +339,7 @@ unsafe fn slide<
                 });
             }
         }
-        t.elements.finish::<S, PART>(s, t, c, n, acc);
+        t.elements.finish::<S, PART>(s, Lanes { tile: t, c, n }, acc);
     }
 }
 
@@ -378,7 +382,7 @@ unsafe fn gather<S: Simd, E: RowElements, const REPEATS: bool, const PART: bool>
                 }
             }
         }
-        t.elements.finish::<S, PART>(s, t, c, n, acc);
+        t.elements.finish::<S, PART>(s, Lanes { tile: t, c, n }, acc);
     }
 }
 

@@ -28,36 +28,26 @@ impl<T: Byte> SimdKernel for Rows<'_, T> {
     /// Plain loops over blocks of channels, which the compiler makes vectors of.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let call = self.0;
-        let windows = &call.plan.windows;
-        let steps: [usize; 3] =
-            std::array::from_fn(|axis| windows.axes[axis].dilation * windows.from.axes[axis]);
-        let (x, y) = (call.arguments.x.cast::<T>(), call.arguments.y.cast::<T>());
-        for unit in call.units.clone() {
-            let [n, d, h] = windows.row(unit);
-            let (depth, height) = (&call.plan.places[0][d], &call.plan.places[1][h]);
-            let in_row = n * windows.from.batch
-                + depth.first * windows.from.axes[0]
-                + height.first * windows.from.axes[1];
-            let out_row = n * windows.to.batch + d * windows.to.axes[0] + h * windows.to.axes[1];
-            for (w, width) in call.plan.places[2].iter().enumerate() {
-                let from = x.wrapping_add(in_row + width.first * windows.from.axes[2]);
-                let to = y.wrapping_add(out_row + w * windows.to.axes[2]);
-                for c in (0..windows.channels).step_by(BLOCK) {
-                    let len = BLOCK.min(windows.channels - c);
-                    let (from, to) = (from.wrapping_add(c), to.wrapping_add(c));
+        let (steps, channels) = (self.0.plan.steps(), self.0.plan.windows.channels);
+        let (x, y) = (self.0.arguments.x.cast::<T>(), self.0.arguments.y.cast::<T>());
+        self.0.for_each_pixel(
+            #[inline(always)]
+            |from, to, places| {
+                for c in (0..channels).step_by(BLOCK) {
+                    let len = BLOCK.min(channels - c);
+                    let (from, to) = (x.wrapping_add(from + c), y.wrapping_add(to + c));
                     // SAFETY: the places lie in the image, and blocks end with the last channel; the caller of
                     // `Pool::run` grants the memory.
                     unsafe {
                         // A length that is known is a loop without a rest.
                         match len {
-                            BLOCK => pixel(from, to, [depth, height, width], steps, BLOCK),
-                            _ => pixel(from, to, [depth, height, width], steps, len),
+                            BLOCK => pixel(from, to, places, steps, BLOCK),
+                            _ => pixel(from, to, places, steps, len),
                         }
                     }
                 }
-            }
-        }
+            },
+        );
     }
 }
 

@@ -24,33 +24,24 @@ impl<const MAX: bool> SimdKernel for Rows<'_, MAX> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let call = self.0;
-        let windows = &call.plan.windows;
-        let mut steps = [0; 3];
-        for (axis, step) in steps.iter_mut().enumerate() {
-            *step = windows.axes[axis].dilation * windows.from.axes[axis];
-        }
-        for unit in call.units.clone() {
-            let [n, d, h] = windows.row(unit);
-            let (depth, height) = (&call.plan.places[0][d], &call.plan.places[1][h]);
-            let in_row = n * windows.from.batch
-                + depth.first * windows.from.axes[0]
-                + height.first * windows.from.axes[1];
-            let out_row = n * windows.to.batch + d * windows.to.axes[0] + h * windows.to.axes[1];
-            for (w, width) in call.plan.places[2].iter().enumerate() {
-                let n_counted = depth.n_counted * height.n_counted * width.n_counted;
+        let (steps, channels) = (self.0.plan.steps(), self.0.plan.windows.channels);
+        let arguments = self.0.arguments;
+        self.0.for_each_pixel(
+            #[inline(always)]
+            |from, to, places| {
+                let n_counted: usize = places.iter().map(|place| place.n_counted).product();
                 let window = Window {
-                    x: call.arguments.x.wrapping_add(in_row + width.first * windows.from.axes[2]),
-                    y: call.arguments.y.wrapping_add(out_row + w * windows.to.axes[2]),
-                    places: [depth, height, width],
+                    x: arguments.x.wrapping_add(from),
+                    y: arguments.y.wrapping_add(to),
+                    places,
                     steps,
                     divisor: n_counted.max(1) as f32,
                 };
                 // SAFETY: the places lie in the image, and vectors end with the last channel; the caller of
                 // `Pool::run` grants the memory.
-                unsafe { pixel::<S, MAX>(s, &window, windows.channels) };
-            }
-        }
+                unsafe { pixel::<S, MAX>(s, &window, channels) };
+            },
+        );
     }
 }
 
