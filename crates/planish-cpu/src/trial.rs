@@ -3,9 +3,13 @@
 use planish_kernel::Budget;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use planish_kernel::{KernelError, Layout, Numeric, Operand, Problem, Ref, Region, RegionNode, Tactic};
+use planish_kernel::{
+    Candidate, KernelError, Layout, Numeric, Operand, PackedWeight, Problem, Ref, Region, RegionNode, Tactic,
+    WeightUse,
+};
 use planish_op::Op;
 use planish_tensor::Tensor;
+use planish_testing::operand::arranged;
 use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, evaluate_op};
 
 use crate::family::{Family, Work};
@@ -47,6 +51,48 @@ pub(crate) fn run(family: &dyn Family, isa: Isa, problem: &Problem, inputs: &[Te
     let candidate = candidates.first().unwrap_or_else(|| panic!("no candidate: {}", problem.key()));
     let work = family.prepare(isa, problem, &candidate.tactic).unwrap();
     run_work(&*work, problem, inputs, &Team::new(problem.threads)).unwrap()
+}
+
+/// A problem with its operands as a candidate wants them.
+pub(crate) struct Arranged<'a> {
+    candidate: &'a Candidate,
+    problem: Problem,
+}
+
+impl<'a> Arranged<'a> {
+    /// `gap` elements between rows, where the candidate allows it.
+    pub(crate) fn new(problem: &Problem, candidate: &'a Candidate, gap: usize) -> Arranged<'a> {
+        Arranged { candidate, problem: arranged(problem, candidate, gap) }
+    }
+
+    /// The first output of a run with weights packed by the family, which `check_packed` may look at.
+    pub(crate) fn run(
+        mut self,
+        family: &dyn Family,
+        isa: Isa,
+        inputs: &[Tensor],
+        threads: usize,
+        check_packed: impl Fn(&PackedWeight, &Tensor),
+    ) -> Tensor {
+        let tactic = &self.candidate.tactic;
+        let placed: Vec<Placed> =
+            inputs.iter().zip(&self.problem.inputs).map(|(tensor, at)| Placed::new(tensor, at)).collect();
+        let mut from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
+        let mut weights = Vec::new();
+        for (idx, format) in self.candidate.packed.iter().enumerate() {
+            let Some(format) = format else { continue };
+            let used = WeightUse::new(&self.problem, tactic, idx);
+            let packed = family.pack(isa, used, &inputs[idx]).unwrap();
+            assert_eq!(&packed.format, format);
+            check_packed(&packed, &inputs[idx]);
+            self.problem.inputs[idx].packed = Some(format.clone());
+            let weight = Fenced::of(&packed.bytes);
+            from[idx] = weight.ptr();
+            weights.push(weight);
+        }
+        let work = family.prepare(isa, &self.problem, tactic).unwrap();
+        run_on(&*work, &self.problem, &from, &Team::new(threads)).unwrap().remove(0)
+    }
 }
 
 /// Runs the problem on every instruction set, placed in every way, and compares.

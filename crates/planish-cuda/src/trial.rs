@@ -7,7 +7,7 @@ mod host;
 
 use planish_kernel::{Budget, Candidate, Fault, Operand, Problem};
 use planish_tensor::{Bytes, DType, Tensor};
-use planish_testing::operand::{GAP, collect, lay_out, wanted};
+use planish_testing::operand::{GAP, arranged, collect, lay_out};
 use planish_testing::{Random, Reals, Tolerance, assert_close, evaluate};
 
 use crate::family::Family;
@@ -44,10 +44,9 @@ pub(crate) fn check_on(family: &dyn Family, problem: &Problem, inputs: &[Tensor]
             false => &[0],
         };
         for &gap in gaps {
-            let mut arranged = problem.clone();
+            let mut arranged = arranged(problem, candidate, gap);
             let mut operands: Vec<Tensor> = inputs.to_vec();
             for (idx, operand) in arranged.inputs.iter_mut().enumerate() {
-                *operand = wanted(operand, candidate.inputs[idx], gap);
                 if candidate.packed[idx].is_some() {
                     let packings = family.packings(problem, &candidate.tactic).unwrap();
                     let packing = packings.into_iter().find(|packing| packing.input == idx).unwrap();
@@ -58,9 +57,6 @@ pub(crate) fn check_on(family: &dyn Family, problem: &Problem, inputs: &[Tensor]
                         Tensor::from_bytes(DType::U8, &[len], Bytes::from_vec(packed.bytes)).unwrap();
                     operand.packed = Some(packed.format);
                 }
-            }
-            for (idx, operand) in arranged.outputs.iter_mut().enumerate() {
-                *operand = wanted(operand, candidate.outputs[idx], gap);
             }
             let what = format!("{} gap {gap}: {}", candidate.tactic, arranged.key());
             let plan = || family.plan(&gpu, &arranged, &candidate.tactic).unwrap();

@@ -368,6 +368,44 @@ pub fn masked() -> String {
     )
 }
 
+/// The positive elements of `x`, doubled, and where they are: sizes that only a run can tell.
+pub fn positive_elements() -> String {
+    graph(
+        "input %x: f32[4,5]
+         %r: f32[4,5] = Relu(%x)
+         %n: i64[2,\"n'0\"] = NonZero(%r)
+         %t: i64[\"n'0\",2] = Transpose(%n) { perm = [1, 0] }
+         %g: f32[\"n'0\"] = GatherND(%r, %t)
+         %e: f32[\"n'0\"] = Add(%g, %g)
+         output %e, %t, %r",
+    )
+}
+
+/// A loop that carries `activation(x · w)` of `rows` by `columns` elements and collects the products; `w` is given as
+/// the numbers of its text.
+pub fn loop_of_products(rows: usize, columns: usize, w: &str, activation: &str) -> String {
+    let (x, square) = (format!("f32[{rows},{columns}]"), format!("f32[{columns},{columns}]"));
+    let all = format!("f32[\"k'0\",{rows},{columns}]");
+    graph(&format!(
+        "input %n: i64[]
+         input %x: {x}
+         const %w: {square} = [{w}]
+         %last: {x}, %all: {all} = Loop(%n, _, %x; %w) [
+             graph \"step\" {{
+                 input %i: i64[]
+                 input %go: bool[]
+                 input %v: {x}
+                 input %w: {square}
+                 %p: {x} = MatMul(%v, %w)
+                 %t: {x} = {activation}(%p)
+                 output %go, %t, %p
+             }}
+         ]
+         %y: {all} = Relu(%all)
+         output %last, %y"
+    ))
+}
+
 /// A product in the body of a loop.
 pub fn loop_body() -> String {
     graph(&format!(

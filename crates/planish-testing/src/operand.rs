@@ -1,6 +1,6 @@
 //! Values where an operand says that they are: strided, with gaps that nobody may write, between fences.
 
-use planish_kernel::{Layout, Numeric, Operand, Problem, Region, Want};
+use planish_kernel::{Candidate, Layout, Numeric, Operand, Problem, Region, Want};
 use planish_tensor::{Bytes, Tensor};
 
 use crate::{Reals, evaluate};
@@ -90,8 +90,17 @@ pub fn part(operand: &Operand, layout: Layout, axis: usize, gap: usize) -> Opera
 }
 
 /// The operand as a candidate wants it, inside a larger one where that is allowed.
-pub fn wanted(operand: &Operand, want: Want, gap: usize) -> Operand {
+fn wanted(operand: &Operand, want: Want, gap: usize) -> Operand {
     widened(operand, want.layout, if want.inside { gap } else { 0 })
+}
+
+/// The problem with its operands as a candidate wants them, weights not packed yet.
+pub fn arranged(problem: &Problem, candidate: &Candidate, gap: usize) -> Problem {
+    let mut arranged = problem.clone();
+    let lay_out = |(operand, want): (&mut Operand, &Want)| *operand = wanted(operand, *want, gap);
+    arranged.inputs.iter_mut().zip(&candidate.inputs).for_each(lay_out);
+    arranged.outputs.iter_mut().zip(&candidate.outputs).for_each(lay_out);
+    arranged
 }
 
 /// Which of the bytes that an operand spans belong to an element.

@@ -15,7 +15,7 @@ use planish_ir::{Graph, interpret};
 use planish_op::Value;
 use planish_plan::{Program, StepKind};
 use planish_tensor::Tensor;
-use planish_testing::Random;
+use planish_testing::{Random, models};
 
 use harness::{on_cpu, on_gpu};
 
@@ -275,27 +275,7 @@ fn a_branch_runs_on_the_device(device: Device) {
 }
 
 fn a_loop_carries_what_its_body_makes_on_the_device(device: Device) {
-    let text = format!(
-        r#"graph "g" {{
-            input %n: i64[]
-            input %x: f32[6, 16]
-            const %w: f32[16, 16] = [{}]
-            %last: f32[6, 16], %all: f32["k'0", 6, 16] = Loop(%n, _, %x; %w) [
-                graph "step" {{
-                    input %i: i64[]
-                    input %go: bool[]
-                    input %v: f32[6, 16]
-                    input %w: f32[16, 16]
-                    %p: f32[6, 16] = MatMul(%v, %w)
-                    %t: f32[6, 16] = Tanh(%p)
-                    output %go, %t, %p
-                }}
-            ]
-            %y: f32["k'0", 6, 16] = Relu(%all)
-            output %last, %y
-        }}"#,
-        numbers(256, 9)
-    );
+    let text = models::loop_of_products(6, 16, &numbers(256, 9), "Tanh");
     let set = |n: i64, seed| vec![tensor(Tensor::new(&[], vec![n]).unwrap()), tensor(random(&[6, 16], seed))];
     check(device, &text, &[set(3, 1), set(1, 2), set(0, 3), set(7, 4)], true);
 }

@@ -27,7 +27,7 @@ use planish_op::{Op, Value, ValueType};
 use planish_plan::{Header, Outcome, Plan, Role, Step, StepKind, Storage, Value as Slot, Variant, Weight};
 use planish_runtime::{Engine, RunErrorKind};
 use planish_tensor::{Bytes, DType, Shape, Tensor};
-use planish_testing::Random;
+use planish_testing::{Random, models};
 
 use device::Fake;
 
@@ -341,43 +341,14 @@ fn a_layout_that_is_the_same_memory_is_not_changed() {
 
 #[test]
 fn sizes_that_only_a_run_can_tell() {
-    built(
-        r#"graph "g" {
-            input %x: f32[4, 5]
-            %r: f32[4, 5] = Relu(%x)
-            %n: i64[2, "n'0"] = NonZero(%r)
-            %t: i64["n'0", 2] = Transpose(%n) { perm = [1, 0] }
-            %g: f32["n'0"] = GatherND(%r, %t)
-            %e: f32["n'0"] = Add(%g, %g)
-            output %e, %r
-        }"#,
-        &[random(&[4, 5], 3)],
-    );
+    built(&models::positive_elements(), &[random(&[4, 5], 3)]);
 }
 
 /// Bodies hold steps of the device: their inputs are brought there and their outputs back at every turn.
 #[test]
 fn bodies_run_on_the_device() {
     let (plan, _) = built(
-        r#"graph "g" {
-            input %n: i64[]
-            input %x: f32[4, 4]
-            const %w: f32[4, 4] = [1, 0.5, 0, 0, 0, 1, 0.5, 0, 0, 0, 1, 0.5, 0.5, 0, 0, 1]
-            %last: f32[4, 4], %all: f32["k'0", 4, 4] = Loop(%n, _, %x; %w) [
-                graph "step" {
-                    input %i: i64[]
-                    input %go: bool[]
-                    input %v: f32[4, 4]
-                    input %w: f32[4, 4]
-                    %p: f32[4, 4] = MatMul(%v, %w)
-                    %r: f32[4, 4] = Relu(%p)
-                    %s: f32[4, 4] = Add(%r, %v)
-                    output %go, %s, %r
-                }
-            ]
-            %y: f32["k'0", 4, 4] = Add(%all, %all)
-            output %last, %y
-        }"#,
+        &models::loop_of_products(4, 4, "1, 0.5, 0, 0, 0, 1, 0.5, 0, 0, 0, 1, 0.5, 0.5, 0, 0, 1", "Relu"),
         &[Value::Tensor(Tensor::new(&[], vec![3i64]).unwrap()), random(&[4, 4], 4)],
     );
     let body = plan.program.steps.iter().find_map(|step| match &step.kind {

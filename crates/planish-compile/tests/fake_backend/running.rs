@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_compile::{BuildErrorKind, BuildOptions, TimingCache, build};
+use planish_compile::{BuildError, BuildErrorKind, BuildOptions, Built, TimingCache, build};
 use planish_cpu::Cpu;
 use planish_ir::{Graph, interpret};
 use planish_kernel::{Backend, Device};
@@ -26,10 +26,13 @@ const MODEL: &str = r#"graph "g" {
 }"#;
 
 pub(crate) fn plan(fake: &Fake, text: &str, options: BuildOptions) -> (Plan, Graph) {
+    (try_build(fake.clone(), text, options).unwrap().plan, text.parse().unwrap())
+}
+
+fn try_build(fake: Fake, text: &str, options: BuildOptions) -> Result<Built, BuildError> {
     let graph: Graph = text.parse().unwrap();
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake.clone())];
-    let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
-    (built.plan, graph)
+    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(fake)];
+    build(&graph, &backends, &options, &mut TimingCache::default())
 }
 
 pub(crate) fn quick() -> BuildOptions {
@@ -422,14 +425,11 @@ fn strict_builds_leave_nothing_to_the_host() {
         %y: f32[2, 4] = Softmax(%r)
         output %y
     }"#;
-    let graph: Graph = text.parse().unwrap();
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Fake::default())];
     let options = BuildOptions { strict: true, tune_level: 0, threads: 1, ..BuildOptions::default() };
-    let error = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap_err();
+    let error = try_build(Fake::default(), text, options.clone()).unwrap_err();
     assert_eq!(*error.kind(), BuildErrorKind::Refused);
     assert!(error.to_string().contains("--strict: 1 of 2 steps run on cpu"), "{error}");
-    let alone: Graph = MODEL.parse().unwrap();
-    let built = build(&alone, &backends, &options, &mut TimingCache::default()).unwrap();
+    let built = try_build(Fake::default(), MODEL, options).unwrap();
     assert!(built.plan.program.steps.iter().all(|step| step.target == 1));
     assert!(built.plan.program.steps.iter().any(|step| matches!(step.kind, StepKind::Transfer)));
 }
@@ -444,19 +444,16 @@ fn small_steps_between_host_steps_stay_at_home() {
         %y: f32[2, 4] = Softmax(%b)
         output %y
     }"#;
-    let graph: Graph = text.parse().unwrap();
-    let backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Cpu::new()), Arc::new(Fake::far())];
     let options = BuildOptions { tune_level: 0, threads: 1, ..BuildOptions::default() };
-    let built = build(&graph, &backends, &options, &mut TimingCache::default()).unwrap();
+    let built = try_build(Fake::far(), text, options.clone()).unwrap();
     assert!(built.plan.program.steps.iter().all(|step| step.target == 0), "{}", built.plan.describe());
     let note = built.notes.iter().find(|note| note.contains("steps run on cpu")).unwrap();
     assert!(note.contains("0 transfers between the two"), "{note}");
     // Where the same plan may run at large sizes, the device keeps its step, small as it is when it is tuned.
-    let graph: Graph = text.replace("[2, 4]", "[n, 4]").parse().unwrap();
+    let open = text.replace("[2, 4]", "[n, 4]");
     let range = planish_plan::SymbolRange { symbol: "n".to_string(), min: 1, opt: 2, max: 1 << 20 };
     let profiles = vec![planish_plan::Profile { ranges: vec![range] }];
-    let built =
-        build(&graph, &backends, &BuildOptions { profiles, ..options }, &mut TimingCache::default()).unwrap();
+    let built = try_build(Fake::far(), &open, BuildOptions { profiles, ..options }).unwrap();
     let on_device = |step: &planish_plan::Step| step.target == 1 && step.region.ops() == "Relu";
     assert!(built.plan.program.steps.iter().any(on_device), "{}", built.plan.describe());
 }

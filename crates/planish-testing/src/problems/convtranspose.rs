@@ -7,8 +7,9 @@ use planish_tensor::DType;
 use super::numeric;
 use crate::{Sample, input, node};
 
-fn conv(group: i64, pads: &[i64], strides: &[i64]) -> Op {
-    Op::from(op::ConvTranspose {
+/// One without dilations or padding of the output.
+pub fn plain(group: i64, pads: &[i64], strides: &[i64]) -> op::ConvTranspose {
+    op::ConvTranspose {
         group,
         auto_pad: op::AutoPad::NotSet,
         strides: strides.to_vec(),
@@ -17,7 +18,11 @@ fn conv(group: i64, pads: &[i64], strides: &[i64]) -> Op {
         dilations: Vec::new(),
         output_shape: None,
         kernel_shape: None,
-    })
+    }
+}
+
+fn conv(group: i64, pads: &[i64], strides: &[i64]) -> Op {
+    plain(group, pads, strides).into()
 }
 
 /// With bias and ReLU, windows side by side: image sizes, output channels, and window.

@@ -4,6 +4,7 @@ use planish_kernel::Problem;
 use planish_op::{self as op, Op};
 use planish_tensor::{DType, Tensor};
 
+use super::quantized::{self, quantize};
 use crate::{Sample, constant, input, node};
 
 /// An operator by name, with its attributes' defaults.
@@ -13,18 +14,8 @@ pub fn plain(name: &str) -> Op {
 
 /// To and from 8 bits. Scales are powers of two, so that a quotient at the middle between two integers is there in any
 /// precision.
-fn quantized() -> Vec<Problem> {
-    let dequantize = || Op::from(op::DequantizeLinear { output_dtype: None, block_size: 0, axis: 1 });
-    let quantize = || {
-        let by = op::QuantizeLinear {
-            precision: None,
-            output_dtype: None,
-            block_size: 0,
-            saturate: true,
-            axis: 1,
-        };
-        Op::from(by)
-    };
+fn in_bytes() -> Vec<Problem> {
+    let dequantize = || quantized::dequantize(1);
     let image = [2usize, 40, 9, 11];
     let scale = || Tensor::scalar(0.0625f32);
     let mut all = Vec::new();
@@ -72,6 +63,6 @@ pub fn samples() -> Vec<Problem> {
         (op::Where {}.into(), vec![node(0), input(0), input(1)]),
     ];
     samples.push(Sample::of(chosen).typed(DType::I32, &[5, 8]).typed(DType::I32, &[5, 1]).problem());
-    samples.extend(quantized());
+    samples.extend(in_bytes());
     samples
 }

@@ -22,7 +22,11 @@ pub enum To {
 /// Of the activations.
 const SCALE: f32 = 0.03125;
 
-fn dequantize(axis: i64) -> Op {
+pub(super) fn quantize() -> Op {
+    op::QuantizeLinear { precision: None, output_dtype: None, block_size: 0, saturate: true, axis: 1 }.into()
+}
+
+pub(super) fn dequantize(axis: i64) -> Op {
     op::DequantizeLinear { output_dtype: None, block_size: 0, axis }.into()
 }
 
@@ -109,16 +113,9 @@ pub fn quantized(problem: &Problem, activations: DType, zero: i64, to: To) -> Op
         }
         To::Bytes(zero) => {
             made.outputs[0].dtype = activations;
-            let by = op::QuantizeLinear {
-                precision: None,
-                output_dtype: None,
-                block_size: 0,
-                saturate: true,
-                axis: 1,
-            };
             let (scale, zero) = (Tensor::scalar(output_scale(depth)), whole(zero)?);
             let inputs = vec![last, put(&mut made, scale), put(&mut made, zero)];
-            Some((Op::from(by), inputs))
+            Some((quantize(), inputs))
         }
     };
     made.region.nodes.extend(end.map(named));

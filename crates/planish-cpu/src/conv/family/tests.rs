@@ -4,12 +4,11 @@ use planish_kernel::{Budget, PackedForm, Ref, Region};
 use planish_op as op;
 use planish_op::{AutoPad, Op};
 use planish_tensor::DType;
-use planish_testing::operand::wanted;
-use planish_testing::{Fenced, Placed, Placement, Random, Tolerance, assert_close, input, node, region};
+use planish_testing::{Placement, Random, Tolerance, assert_close, input, node, region};
 
 use super::*;
 
-use crate::trial::run_on;
+use crate::trial::Arranged;
 
 /// Absolute error of sums of up to 360 terms below 1, whose sizes add up to about 90: Winograd's F(4x4) errs by
 /// less than 1e-6 of that.
@@ -54,34 +53,15 @@ impl Trial {
 
     /// One run, compared with the reference; its bits.
     fn run(&self, isa: Isa, candidate: &Candidate, gap: usize, threads: usize) -> Vec<u8> {
-        let mut problem = self.problem.clone();
-        for (operand, want) in problem.inputs.iter_mut().zip(&candidate.inputs) {
-            *operand = wanted(operand, *want, gap);
-        }
-        problem.outputs[0] = wanted(&problem.outputs[0], candidate.outputs[0], gap);
         let tactic = &candidate.tactic;
-        let mut placed: Vec<Placed> = Vec::new();
-        let mut weight = Vec::new();
-        for (idx, tensor) in self.inputs.iter().enumerate() {
-            placed.push(Placed::new(tensor, &problem.inputs[idx]));
-            if let Some(format) = &candidate.packed[idx] {
-                let packed = ConvFamily.pack(isa, WeightUse::new(&problem, tactic, idx), tensor).unwrap();
-                assert_eq!(&packed.format, format);
-                if !tactic.name.contains("winograd") || tactic.name.contains("_live") {
-                    let again = crate::formats::unpack(packed.form_of(tensor), &packed.bytes).unwrap();
-                    assert_eq!(&again, tensor);
-                }
-                problem.inputs[idx].packed = Some(format.clone());
-                weight = packed.bytes;
+        let check_packed = |packed: &PackedWeight, tensor: &Tensor| {
+            if !tactic.name.contains("winograd") || tactic.name.contains("_live") {
+                let again = crate::formats::unpack(packed.form_of(tensor), &packed.bytes).unwrap();
+                assert_eq!(&again, tensor);
             }
-        }
-        let work = ConvFamily.prepare(isa, &problem, tactic).unwrap();
-        let weight = Fenced::of(&weight);
-        let mut from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
-        for (pointer, _) in from.iter_mut().zip(&candidate.packed).filter(|(_, packed)| packed.is_some()) {
-            *pointer = weight.ptr();
-        }
-        let got = run_on(&*work, &problem, &from, &Team::new(threads)).unwrap().remove(0);
+        };
+        let arranged = Arranged::new(&self.problem, candidate, gap);
+        let got = arranged.run(&ConvFamily, isa, &self.inputs, threads, check_packed);
         assert_close(&got, &self.want, TOLERANCE, &format!("{tactic} {}", self.region.key()));
         got.bytes().to_vec()
     }

@@ -1,19 +1,15 @@
 //! Every candidate of a family of quantized products against the reference, byte by byte: scales are powers of two, so
 //! that f32 and integers agree exactly and ties are ties in both.
 
-use planish_kernel::{Budget, Candidate, PackedForm, Problem, Region, WeightUse};
+use planish_kernel::{Budget, Candidate, PackedForm, PackedWeight, Problem, Region};
 use planish_op as op;
 use planish_op::{AutoPad, Op};
 use planish_tensor::{DType, Tensor};
-use planish_testing::operand::wanted;
-use planish_testing::{
-    Fenced, Placed, Placement, Random, Tolerance, assert_close, constant, input, node, region,
-};
+use planish_testing::{Placement, Random, Tolerance, assert_close, constant, input, node, region};
 
 use crate::family::Family;
 use crate::isa::Isa;
-use crate::team::Team;
-use crate::trial::run_on;
+use crate::trial::Arranged;
 
 /// Sums are exact and scales are powers of two.
 const EXACT: Tolerance = Tolerance::absolute(0.0);
@@ -65,36 +61,13 @@ impl Trial {
     }
 
     fn run(&self, isa: Isa, candidate: &Candidate, gap: usize, threads: usize) {
-        let mut problem = self.problem.clone();
-        for (operand, want) in problem.inputs.iter_mut().zip(&candidate.inputs) {
-            *operand = wanted(operand, *want, gap);
-        }
-        problem.outputs[0] = wanted(&problem.outputs[0], candidate.outputs[0], gap);
+        let check_packed = |packed: &PackedWeight, tensor: &Tensor| {
+            let form = PackedForm { dtype: DType::I8, ..packed.form_of(tensor) };
+            assert_eq!(crate::formats::packed_bytes(form), Some(packed.bytes.len()));
+        };
+        let arranged = Arranged::new(&self.problem, candidate, gap);
+        let got = arranged.run(self.family, isa, &self.inputs, threads, check_packed);
         let tactic = &candidate.tactic;
-        let mut placed: Vec<Placed> = Vec::new();
-        let mut weight = Vec::new();
-        for (idx, tensor) in self.inputs.iter().enumerate() {
-            placed.push(Placed::new(tensor, &problem.inputs[idx]));
-            if let Some(format) = &candidate.packed[idx] {
-                let packed = self.family.pack(isa, WeightUse::new(&problem, tactic, idx), tensor).unwrap();
-                assert_eq!(&packed.format, format);
-                let bytes = crate::formats::packed_bytes(PackedForm {
-                    format,
-                    dtype: DType::I8,
-                    dims: tensor.shape(),
-                });
-                assert_eq!(bytes, Some(packed.bytes.len()));
-                problem.inputs[idx].packed = Some(format.clone());
-                weight = packed.bytes;
-            }
-        }
-        let work = self.family.prepare(isa, &problem, tactic).unwrap();
-        let weight = Fenced::of(&weight);
-        let mut from: Vec<*const u8> = placed.iter().map(Placed::ptr).collect();
-        for (pointer, _) in from.iter_mut().zip(&candidate.packed).filter(|(_, packed)| packed.is_some()) {
-            *pointer = weight.ptr();
-        }
-        let got = run_on(&*work, &problem, &from, &Team::new(threads)).unwrap().remove(0);
         assert_close(&got, &self.want, EXACT, &format!("{tactic} {}", self.region.key()));
     }
 }

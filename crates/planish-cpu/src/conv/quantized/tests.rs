@@ -2,8 +2,9 @@
 
 use planish_kernel::Ref;
 use planish_op as op;
-use planish_op::{AutoPad, Op};
+use planish_op::Op;
 use planish_tensor::{DType, Tensor};
+use planish_testing::problems::convtranspose;
 use planish_testing::{Placement, Random, constant, input, node, region};
 
 use super::QuantizedFamily;
@@ -182,16 +183,7 @@ fn whole_and_broken_blocks() {
 /// Each phase of a transposed convolution sums its own taps; a stride beyond the kernel leaves some without any.
 #[test]
 fn transposed_convolutions() {
-    let plain = |strides: &[i64], pads: &[i64], group: i64| op::ConvTranspose {
-        group,
-        auto_pad: AutoPad::NotSet,
-        strides: strides.to_vec(),
-        pads: pads.to_vec(),
-        output_padding: Vec::new(),
-        dilations: Vec::new(),
-        output_shape: None,
-        kernel_shape: None,
-    };
+    let plain = |strides: &[i64], pads: &[i64], group: i64| convtranspose::plain(group, pads, strides);
     let cases: Vec<(Vec<usize>, Vec<usize>, op::ConvTranspose)> = vec![
         (vec![1, 8, 5, 6], vec![8, 20, 2, 2], plain(&[2, 2], &[], 1)),
         (vec![2, 12, 4, 3], vec![12, 33, 3, 3], plain(&[2, 2], &[1, 1, 1, 1], 1)),
